@@ -1,0 +1,25 @@
+# An interface target that every target of the project links: warnings, sanitizers, coverage.
+add_library(heed_compile_options INTERFACE)
+target_compile_options(heed_compile_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion)
+if(HEED_WERROR)
+  target_compile_options(heed_compile_options INTERFACE -Werror)
+endif()
+
+set(sanitizers "")
+if(HEED_SANITIZE STREQUAL "address")
+  set(sanitizers address,undefined)
+elseif(HEED_SANITIZE STREQUAL "thread")
+  set(sanitizers thread)
+elseif(HEED_SANITIZE)
+  message(FATAL_ERROR "HEED_SANITIZE is '${HEED_SANITIZE}'; address or thread was expected")
+endif()
+if(sanitizers)
+  target_compile_options(heed_compile_options INTERFACE -fsanitize=${sanitizers} -fno-sanitize-recover=all
+                                                        -fno-omit-frame-pointer -g1)
+  target_link_options(heed_compile_options INTERFACE -fsanitize=${sanitizers})
+endif()
+
+if(HEED_COVERAGE)
+  target_compile_options(heed_compile_options INTERFACE --coverage -O0 -g1)
+  target_link_options(heed_compile_options INTERFACE --coverage)
+endif()

@@ -1,0 +1,175 @@
+// Scaled dot-product attention (Vaswani et al. 2017, equation 1) that can show its weights.
+//
+// For each query row i at position p_i = i + offset, over keys j, in this order:
+//
+//   s_ij = scale * <q_i, k_j>
+//   s_ij = softcap * tanh(s_ij / softcap)                where softcap > 0
+//   s_ij = s_ij + bias_ij - slope_h * |p_i - j|
+//   s_ij = -inf                                          where a mask forbids j
+//   p_ij = exp(s_ij - lse_i),  lse_i = log(sum_j exp(s_ij) [+ exp(sink_h)])
+//   out_i = sum_j dropout(p_ij) * v_j
+//
+// A row with no allowed key gives output 0, weights 0 and lse -inf. A forbidden key (a bias of -inf forbids
+// too) never leaks, whatever its key or value holds. The result has the same bits for every number of
+// threads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "heed/export.hpp"
+#include "heed/tensor.hpp"
+
+namespace heed {
+
+/// Where query i stands among the keys: its position is p_i = i + offset.
+enum class Align {
+  top_left,      ///< offset 0: PyTorch's is_causal, ONNX without a cache
+  bottom_right,  ///< offset = valid keys of the batch entry or segment - Lq: FlashAttention, decoding with a
+                 ///< cache
+};
+
+/// Which scores `Need::scores` returns.
+enum class ScoresStage {
+  raw,      ///< scale * <q, k>
+  softcap,  ///< after the softcap (the same as raw where there is none)
+  bias,     ///< after bias and ALiBi, -inf where a mask forbids
+};
+
+/// Which implementation computes.
+enum class Kernel { automatic, reference, fused };
+
+/// What a call can return besides its output; combine with |.
+enum class Need : std::uint32_t {
+  none = 0,
+  lse = 1u << 0,        ///< [B, H, Lq]: log of the softmax denominator, natural logarithm
+  max_score = 1u << 1,  ///< [B, H, Lq]: largest allowed score, -inf for a row with no key
+  entropy = 1u << 2,    ///< [B, H, Lq]: -sum_j p_ij log p_ij, in nats
+  distance = 1u << 3,   ///< [B, H, Lq]: sum_j p_ij |p_i - j|
+  received = 1u << 4,   ///< [B, H, Lk]: sum_i p_ij
+  weights = 1u << 5,    ///< [B, H, Lq, Lk]: p_ij before dropout
+  scores = 1u << 6,     ///< [B, H, Lq, Lk]: s_ij at AttentionOptions::scores_stage
+};
+constexpr Need operator|(Need a, Need b) {
+  return static_cast<Need>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
+}
+constexpr Need& operator|=(Need& a, Need b) { return a = a | b; }
+constexpr bool has(Need set, Need one) {
+  return (static_cast<std::uint32_t>(set) & static_cast<std::uint32_t>(one)) != 0;
+}
+
+/// Keys p_i - left <= j <= p_i + right are allowed; -1 leaves a side open.
+struct Window {
+  std::int64_t left = -1;
+  std::int64_t right = -1;
+};
+
+/// Each weight is set to 0 with this probability, and what remains is divided by 1 - probability.
+/// The decision for a weight is a function of (seed, offset, batch, head, i, j) alone.
+struct Dropout {
+  double probability = 0;  ///< in [0, 1)
+  std::uint64_t seed = 0;
+  std::uint64_t offset = 0;
+};
+
+/// Rows and columns of a map; rows <= Lq and columns <= Lk is not required (some bins are then empty).
+struct MapSize {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+
+/// Every tensor named here is read in place and must outlive the call. Masks, bias and the like broadcast as
+/// NumPy does to the shape given.
+struct AttentionOptions {
+  std::optional<double> scale;  ///< finite; default 1 / sqrt(D)
+  bool causal = false;          ///< allow j <= p_i only
+  Align align = Align::top_left;
+  std::optional<std::int64_t> query_offset;  ///< the offset outright, in place of `align`; may be negative
+  Window window;
+  std::optional<TensorView> mask;          ///< bool, to [B, H, Lq, Lk]; true allows
+  std::optional<TensorView> bias;          ///< floating, to [B, H, Lq, Lk]; -inf forbids
+  double softcap = 0;                      ///< finite, >= 0; 0 is off
+  std::optional<TensorView> alibi_slopes;  ///< floating, to [B, H]
+  std::optional<TensorView> sinks;         ///< floating, [H]: one more logit a head, in the denominator only
+  std::optional<TensorView> kv_lengths;  ///< i64 or i32, [B], in [0, Lk]: keys at and beyond it are forbidden
+  /// Packed sequences (B = 1): offsets [S + 1], i64 or i32, from 0 to Lq and Lk, never falling. Query segment
+  /// s sees key segment s only; positions count within the segment. Both or neither; not with kv_lengths.
+  std::optional<TensorView> query_segments;
+  std::optional<TensorView> key_segments;
+  Dropout dropout;
+
+  Need need = Need::none;
+  ScoresStage scores_stage = ScoresStage::bias;
+  std::int64_t top_k = 0;          ///< the K most attended keys of each row; 0 is off
+  std::int64_t received_last = 0;  ///< also `received` over the last W rows of each sequence only; 0 is off
+  MapSize map;                     ///< weights summed into rows x columns bins; 0 x 0 is off
+
+  std::optional<DType> output_dtype;  ///< of `output`: the inputs' dtype (the default) or f32
+  Kernel kernel = Kernel::automatic;
+  int threads = 0;  ///< at most this many; 0 takes what the machine has
+};
+
+/// Output and what was asked for; the rest stays empty (shape [0]). An input of rank 2 ([L, D]) or 3 ([H, L,
+/// D]) gives results without the axes that it lacked. All but `output` are f64 for f64 inputs and f32 for all
+/// others.
+struct AttentionResult {
+  Tensor output;         ///< [B, H, Lq, Dv]
+  Tensor weights;        ///< [B, H, Lq, Lk]
+  Tensor scores;         ///< [B, H, Lq, Lk]
+  Tensor lse;            ///< [B, H, Lq]
+  Tensor max_score;      ///< [B, H, Lq]
+  Tensor entropy;        ///< [B, H, Lq]
+  Tensor distance;       ///< [B, H, Lq]
+  Tensor top_k_index;    ///< [B, H, Lq, K], i64; -1 beyond the allowed keys; equal weights by the lower index
+  Tensor top_k_weight;   ///< [B, H, Lq, K]; 0 beyond the allowed keys
+  Tensor received;       ///< [B, H, Lk]
+  Tensor received_last;  ///< [B, H, Lk]
+  /// [B, H, R, C]: bin (r, c) sums p_ij over rows i with floor(i * R / Lq) = r and keys j with floor(j * C /
+  /// Lk) = c.
+  Tensor map;
+  Kernel kernel = Kernel::reference;  ///< which implementation computed
+  std::string_view isa;               ///< its instruction set: "f64 reference", "avx512", …
+  int threads = 1;                    ///< how many threads it used
+};
+
+/// Where results go: as AttentionResult, in memory of the caller, any strides. An empty view is not written;
+/// a view that is given must have the shape and dtype that AttentionResult documents, and must not overlap
+/// itself.
+struct AttentionOutputs {
+  MutableTensorView output;
+  MutableTensorView weights;
+  MutableTensorView scores;
+  MutableTensorView lse;
+  MutableTensorView max_score;
+  MutableTensorView entropy;
+  MutableTensorView distance;
+  MutableTensorView top_k_index;
+  MutableTensorView top_k_weight;
+  MutableTensorView received;
+  MutableTensorView received_last;
+  MutableTensorView map;
+};
+
+/// Which implementation a call took.
+struct AttentionRun {
+  Kernel kernel = Kernel::reference;
+  std::string_view isa;
+  int threads = 1;
+};
+
+/// query [B, H, Lq, D], key [B, Hkv, Lk, D], value [B, Hkv, Lk, Dv]; all of one floating dtype and of one
+/// rank, 2 to 4
+/// ([L, D] and [H, L, D] stand for B = 1, H = 1). H is a multiple of Hkv; query head h reads key head h / (H
+/// / Hkv). Any strides. Throws Error (invalid_argument) before anything is computed where the call is wrong,
+/// and out_of_memory where the results do not fit.
+[[nodiscard]] HEED_API AttentionResult attention(const TensorView& query, const TensorView& key,
+                                                 const TensorView& value,
+                                                 const AttentionOptions& options = {});
+
+/// The same into memory of the caller. What to compute is what `outputs` has views for: options.need is not
+/// read, and options.top_k, received_last and map may be left 0 (their views' shapes say them).
+HEED_API AttentionRun attention_into(const TensorView& query, const TensorView& key, const TensorView& value,
+                                     const AttentionOptions& options, const AttentionOutputs& outputs);
+
+}  // namespace heed

@@ -1,0 +1,58 @@
+// Tensors in files: .npy (NumPy format versions 1 to 3) and safetensors.
+//
+// Files are hostile until checked: a broken one throws Error (io) that names the file and the fault. Writing
+// is atomic: a temporary name, fsync, then rename; a failure leaves what was there before.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heed/export.hpp"
+#include "heed/tensor.hpp"
+
+namespace heed::io {
+
+/// Reads a .npy file: f64, f32, f16, i64, i32, u8, bool, of either byte order, C or Fortran order (the result
+/// is row-major). At most kMaxRank axes.
+[[nodiscard]] HEED_API Tensor read_npy(const std::string& path);
+/// Writes version 1.0, little endian, C order. bf16 has no .npy name and is written as f32.
+HEED_API void write_npy(const std::string& path, const TensorView& tensor);
+
+/// Tensors by name, in the order that they are written in, with free text beside them.
+struct HEED_API TensorFile {
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+/// A safetensors file, mapped into memory: opening reads the header only; a tensor is read when it is asked
+/// for.
+class HEED_API SafetensorsReader {
+ public:
+  /// Throws Error (io) where the file cannot be read or is not well-formed.
+  explicit SafetensorsReader(const std::string& path);
+  ~SafetensorsReader();
+  SafetensorsReader(SafetensorsReader&&) noexcept;
+  SafetensorsReader& operator=(SafetensorsReader&&) noexcept;
+
+  [[nodiscard]] std::vector<std::string> names() const;  ///< in the order of their data
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const;
+  [[nodiscard]] bool contains(const std::string& name) const;
+  [[nodiscard]] DType dtype(const std::string& name) const;
+  [[nodiscard]] Dims shape(const std::string& name) const;
+  /// A copy of the tensor. Throws Error (io) that lists what the file has where the name is not in it.
+  [[nodiscard]] Tensor read(const std::string& name) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+[[nodiscard]] HEED_API TensorFile read_safetensors(const std::string& path);
+HEED_API void write_safetensors(const std::string& path,
+                                const std::vector<std::pair<std::string, TensorView>>& tensors,
+                                const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace heed::io

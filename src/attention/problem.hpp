@@ -1,0 +1,79 @@
+// A checked call, as kernels see it: pointers, strides and sizes, nothing that can still be wrong.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "heed/attention.hpp"
+
+namespace heed::detail {
+
+/// A tensor read as [B, H, L, C] (or [B, H, Lq, Lk], …); `stride` counts elements, 0 where it broadcasts.
+/// data == nullptr: not given.
+struct Operand {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  std::int64_t stride[4] = {0, 0, 0, 0};
+  explicit operator bool() const { return data != nullptr; }
+};
+
+/// The same to write to.
+struct Target {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  std::int64_t stride[4] = {0, 0, 0, 0};
+  explicit operator bool() const { return data != nullptr; }
+};
+
+/// Rows [query_begin, query_end) of batch entry `batch` see keys [key_begin, key_end) only. A plain batch has
+/// one an entry (key_end is its key length); packed sequences have several in batch 0. Row i stands at
+/// position (i - query_begin) + offset, key j at j - key_begin.
+struct Segment {
+  std::int64_t batch = 0;
+  std::int64_t query_begin = 0;
+  std::int64_t query_end = 0;
+  std::int64_t key_begin = 0;
+  std::int64_t key_end = 0;
+  std::int64_t offset = 0;
+};
+
+struct Problem {
+  std::int64_t batch = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t query_length = 0;
+  std::int64_t key_length = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t value_dim = 0;
+  DType dtype = DType::f32;  ///< of query, key and value
+
+  Operand query, key, value;
+  Operand mask;          ///< bool as bytes, [B, H, Lq, Lk]
+  Operand bias;          ///< [B, H, Lq, Lk]
+  Operand alibi_slopes;  ///< [B, H]
+  Operand sinks;         ///< [1, H]
+
+  double scale = 1;
+  double softcap = 0;  ///< 0: off
+  bool causal = false;
+  std::int64_t window_left = -1;   ///< -1: open
+  std::int64_t window_right = -1;  ///< -1: open
+  Dropout dropout;
+  std::vector<Segment> segments;  ///< in order of batch and query_begin; they cover every query row once
+
+  Target output;   ///< [B, H, Lq, Dv]
+  Target weights;  ///< [B, H, Lq, Lk]
+  Target scores;   ///< [B, H, Lq, Lk]
+  ScoresStage scores_stage = ScoresStage::bias;
+  Target lse, max_score, entropy, distance;  ///< [B, H, Lq]
+  Target top_k_index, top_k_weight;          ///< [B, H, Lq, K]
+  std::int64_t top_k = 0;
+  Target received, received_last;  ///< [B, H, Lk]
+  std::int64_t received_last_rows = 0;
+  Target map;  ///< [B, H, R, C]
+  MapSize map_size;
+
+  int threads = 1;  ///< at most; 1 or more
+};
+
+}  // namespace heed::detail

@@ -1,0 +1,58 @@
+#include "heed/error.hpp"
+#include "heed/tensor.hpp"
+
+namespace heed {
+
+Dims::Dims(std::span<const std::int64_t> values) {
+  if (values.size() > static_cast<std::size_t>(kMaxRank))
+    throw Error(ErrorCode::invalid_argument, "a shape has " + std::to_string(values.size()) +
+                                                 " axes; at most " + std::to_string(kMaxRank) +
+                                                 " are supported");
+  for (std::int64_t value : values) values_[static_cast<std::size_t>(size_++)] = value;
+}
+
+void Dims::push_back(std::int64_t value) {
+  if (size_ == kMaxRank)
+    throw Error(ErrorCode::invalid_argument,
+                "a shape has more than the " + std::to_string(kMaxRank) + " axes that are supported");
+  values_[static_cast<std::size_t>(size_++)] = value;
+}
+
+std::string to_string(const Dims& dims) {
+  std::string text = "[";
+  for (int axis = 0; axis < dims.size(); ++axis) {
+    if (axis > 0) text += ", ";
+    text += std::to_string(dims[axis]);
+  }
+  return text + "]";
+}
+
+std::int64_t element_count(const Dims& shape) {
+  // The product is formed over the axes that are not 0, so that a shape such as [0, 2^62, 2^62] is refused
+  // like any other that overflows: its strides would.
+  std::int64_t count = 1;
+  bool empty = false;
+  for (std::int64_t size : shape) {
+    if (size < 0)
+      throw Error(ErrorCode::invalid_argument, "shape " + to_string(shape) + " has a negative size");
+    if (size == 0)
+      empty = true;
+    else if (__builtin_mul_overflow(count, size, &count))
+      throw Error(ErrorCode::out_of_memory,
+                  "shape " + to_string(shape) + " has more elements than 64 bits can count");
+  }
+  return empty ? 0 : count;
+}
+
+Dims contiguous_strides(const Dims& shape) {
+  (void)element_count(shape);  // refuses what would overflow below
+  Dims strides = shape;
+  std::int64_t stride = 1;
+  for (int axis = shape.size() - 1; axis >= 0; --axis) {
+    strides[axis] = stride;
+    if (shape[axis] != 0) stride *= shape[axis];
+  }
+  return strides;
+}
+
+}  // namespace heed

@@ -1,0 +1,83 @@
+// One element of any dtype, read as and written from the wide type that holds it.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "heed/dtype.hpp"
+
+namespace heed::detail {
+
+/// Calls `visit` with a value-initialised element of the C++ type of `dtype`, and returns what it returns.
+/// Memory of dtype bool is read as std::uint8_t by those who do not trust its bytes; see load().
+template <class Visitor>
+decltype(auto) with_element_type(DType dtype, Visitor&& visit) {
+  switch (dtype) {
+    case DType::f64:
+      return visit(double{});
+    case DType::f32:
+      return visit(float{});
+    case DType::f16:
+      return visit(Float16{});
+    case DType::bf16:
+      return visit(BFloat16{});
+    case DType::i64:
+      return visit(std::int64_t{});
+    case DType::i32:
+      return visit(std::int32_t{});
+    case DType::u8:
+      return visit(std::uint8_t{});
+    case DType::boolean:
+      break;
+  }
+  return visit(bool{});
+}
+
+/// Element `index` of `data`, widened: floats to double, everything else to std::int64_t. A bool is any byte
+/// that is not 0 (a file may hold others than 0 and 1, and reading those as `bool` is undefined).
+template <class T>
+auto load(const void* data, std::int64_t index) {
+  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
+    return static_cast<double>(to_float(static_cast<const T*>(data)[index]));
+  else if constexpr (std::is_same_v<T, bool>)
+    return static_cast<std::int64_t>(static_cast<const std::uint8_t*>(data)[index] != 0);
+  else if constexpr (std::is_floating_point_v<T>)
+    return static_cast<double>(static_cast<const T*>(data)[index]);
+  else
+    return static_cast<std::int64_t>(static_cast<const T*>(data)[index]);
+}
+
+/// A double to the nearest std::int64_t towards zero: NaN gives 0, what is out of range the nearest end.
+inline std::int64_t truncate(double value) {
+  if (std::isnan(value)) return 0;
+  if (value >= 0x1p63) return std::numeric_limits<std::int64_t>::max();
+  if (value < -0x1p63) return std::numeric_limits<std::int64_t>::min();
+  return static_cast<std::int64_t>(value);
+}
+
+/// Stores a double or std::int64_t as T, as copy() in heed/tensor.hpp says.
+template <class T, class Wide>
+void store(void* data, std::int64_t index, Wide value) {
+  if constexpr (std::is_same_v<T, Float16>) {
+    static_cast<T*>(data)[index] = to_float16(static_cast<double>(value));
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    static_cast<T*>(data)[index] = to_bfloat16(static_cast<double>(value));
+  } else if constexpr (std::is_same_v<T, bool>) {
+    static_cast<std::uint8_t*>(data)[index] = value != Wide{} ? 1 : 0;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    static_cast<T*>(data)[index] = static_cast<T>(value);
+  } else {
+    std::int64_t whole = 0;
+    if constexpr (std::is_floating_point_v<Wide>)
+      whole = truncate(value);
+    else
+      whole = value;
+    if (whole < std::int64_t{std::numeric_limits<T>::min()}) whole = std::numeric_limits<T>::min();
+    if (whole > std::int64_t{std::numeric_limits<T>::max()}) whole = std::numeric_limits<T>::max();
+    static_cast<T*>(data)[index] = static_cast<T>(whole);
+  }
+}
+
+}  // namespace heed::detail
