@@ -1,0 +1,6 @@
+# BLAS::BLAS, and where the C header of it lies (HEED_CBLAS_INCLUDE_DIR). OpenBLAS, unless BLA_VENDOR says otherwise.
+if(NOT BLA_VENDOR)
+  set(BLA_VENDOR OpenBLAS)
+endif()
+find_package(BLAS REQUIRED)
+find_path(HEED_CBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas openblas-pthread REQUIRED)

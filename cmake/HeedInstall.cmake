@@ -1,0 +1,29 @@
+# Installing: the library, its headers, the command, and what find_package(heed) and pkg-config read.
+include(CMakePackageConfigHelpers)
+set(config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/heed")
+
+install(TARGETS heed EXPORT heedTargets)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/heed" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+if(TARGET heed_command)
+  file(RELATIVE_PATH bin_to_lib "/prefix/${CMAKE_INSTALL_BINDIR}" "/prefix/${CMAKE_INSTALL_LIBDIR}")
+  set_target_properties(heed_command PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+  install(TARGETS heed_command)
+endif()
+
+install(EXPORT heedTargets NAMESPACE heed:: DESTINATION "${config_dir}")
+configure_package_config_file(cmake/heedConfig.cmake.in "${PROJECT_BINARY_DIR}/heedConfig.cmake"
+                              INSTALL_DESTINATION "${config_dir}")
+# Before 1.0 a new minor version may change the interface.
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/heedConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/heedConfig.cmake" "${PROJECT_BINARY_DIR}/heedConfigVersion.cmake"
+        DESTINATION "${config_dir}")
+
+# heed.pc finds the prefix from where it lies itself, so the installed tree may be moved.
+file(RELATIVE_PATH HEED_PC_TO_PREFIX "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
+if(BUILD_SHARED_LIBS)
+  set(HEED_PC_CFLAGS "")
+else()
+  set(HEED_PC_CFLAGS " -DHEED_STATIC")
+endif()
+configure_file(cmake/heed.pc.in "${PROJECT_BINARY_DIR}/heed.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/heed.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

@@ -1,0 +1,158 @@
+# What ./run, ./test and .ci/run share: installing what is missing, configuring, building, and saying so on stderr.
+# Sourced with `root` set to the project's folder.
+#
+# What the user may set:
+#   HEED_VERBOSE=1      show what apt-get, CMake and the compiler print
+#   HEED_NO_INSTALL=1   never install a package; take what is there
+#   HEED_WERROR=1       warnings are errors
+# shellcheck shell=bash
+
+# shellcheck source=scripts/packages.sh
+source "$root/scripts/packages.sh"
+
+# A command to run the compiler and the tests under; ./test sets it where ThreadSanitizer needs one.
+launcher=()
+
+say() { printf 'heed: %s\n' "$*" >&2; }
+fail() {
+  say "$@"
+  exit 1
+}
+
+# Whether stderr is a terminal on which one line can be written over and over.
+on_terminal() { [[ -t 2 && ${TERM:-dumb} != dumb ]]; }
+
+# hold NAME: waits until no other ./run or ./test works on the same thing. `release` lets go of it.
+hold() {
+  mkdir -p "$root/build"
+  exec 9>"$root/build/.lock-$1"
+  command -v flock >/dev/null || return 0
+  flock -n 9 && return
+  say "waiting for another build in build/$1 to end"
+  flock 9
+}
+release() { exec 9>&-; }
+
+# show_progress WHAT: reads a tool's output; shows how far it is, one line that changes on a terminal and a line
+# now and then elsewhere. Everything but Ninja's and Make's progress lines goes on to stdout.
+show_progress() {
+  local what=$1 line shown=0 next=$((SECONDS + 1)) width=${COLUMNS:-80}
+  while IFS= read -r line; do
+    if [[ $line =~ ^\[\ *([0-9]+)(/[0-9]+|%)\] ]]; then
+      line="$what, ${BASH_REMATCH[1]}${BASH_REMATCH[2]/\// of }"
+    else
+      printf '%s\n' "$line"
+      line="$what: $line"
+    fi
+    if on_terminal; then
+      line="heed: $line"
+      printf '\r\033[K%s' "${line:0:width-1}" >&2
+      shown=1
+    elif ((SECONDS >= next)); then
+      [[ $line == "$what, "* ]] && say "$line"
+      next=$((SECONDS + 20))
+    fi
+  done
+  if ((shown)); then printf '\r\033[K' >&2; fi
+}
+
+# quietly WHAT COMMAND…: runs a command that needs no input; what it prints is shown only if it fails.
+quietly() {
+  local what=$1 output status
+  shift
+  if [[ -n ${HEED_VERBOSE:-} ]]; then
+    "$@" </dev/null >&2 9>&-
+    return
+  fi
+  output=$(
+    set -o pipefail
+    "$@" </dev/null 2>&1 9>&- | show_progress "$what"
+  ) && return
+  status=$?
+  printf '%s\n' "$output" >&2
+  return $status
+}
+
+# missing_packages NAME…: those that are not installed, one a line.
+missing_packages() {
+  local installed
+  installed=" $(dpkg-query -W -f '${Package}=${db:Status-Status} ' "$@" 2>/dev/null)"
+  for name in "$@"; do
+    [[ $installed == *" $name=installed "* ]] || echo "$name"
+  done
+}
+
+# need_packages SET: installs what packages_SET names. A stamp remembers that all were there.
+need_packages() {
+  local stamp=$root/build/.packages-$1 missing
+  local -n wanted="packages_$1"
+  if [[ -n ${HEED_NO_INSTALL:-} || $stamp -nt $root/scripts/packages.sh ]]; then return; fi
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    say "no apt-get here; what these Debian packages hold must be there: ${wanted[*]}"
+    return
+  fi
+  hold packages
+  mapfile -t missing < <(missing_packages "${wanted[@]}")
+  if ((${#missing[@]})); then install_packages "${missing[@]}"; fi
+  touch "$stamp"
+  release
+}
+
+# install_packages NAME…: as root or with sudo; where neither is to be had, says what to type and ends.
+install_packages() {
+  local as_root=() install=(apt-get install -y --no-install-recommends "$@")
+  if ((EUID != 0)); then
+    if sudo -n true 2>/dev/null; then
+      as_root=(sudo -n)
+    elif command -v sudo >/dev/null && [[ -t 0 && -t 2 && -z ${CI:-} ]]; then
+      as_root=(sudo) # it asks for the password itself
+    else
+      say "these packages are missing, and there is neither root nor sudo to install them with: $*"
+      fail "as root, type: ${install[*]}"
+    fi
+  fi
+  as_root+=(env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1)
+  say "installing with apt-get: $*"
+  quietly "installing" "${as_root[@]}" apt-get -o DPkg::Lock::Timeout=600 update ||
+    say "apt-get update failed; going on with the package lists that are there"
+  quietly "installing" "${as_root[@]}" apt-get -o DPkg::Lock::Timeout=600 "${install[@]:1}" ||
+    fail "apt-get failed; as root, type: ${install[*]}"
+}
+
+# forget_packages: what a stamp promised turned out wrong, or might have; look again next time.
+forget_packages() { rm -f "$root"/build/.packages-*; }
+
+# configure PRESET [KEY=VALUE…]: runs CMake for build/PRESET, unless that is done and the values are what they were.
+configure() {
+  local preset=$1 dir=$root/build/$1 generator=() setting changed=0
+  shift
+  local settings=("$@")
+  if [[ -n ${HEED_WERROR:-} ]]; then settings+=(HEED_WERROR=ON); fi
+  if [[ -e $dir/CMakeCache.txt ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$dir/CMakeCache.txt"; then
+    rm -rf "$dir" # the project was moved or copied; CMake's folders cannot be
+  fi
+  if [[ -e $dir/build.ninja || -e $dir/Makefile ]]; then
+    for setting in "${settings[@]}"; do
+      grep -q "^${setting%%=*}:[A-Z]*=${setting#*=}\$" "$dir/CMakeCache.txt" || changed=1
+    done
+    ((changed)) || return 0
+  elif command -v ninja >/dev/null; then
+    generator=(-G Ninja)
+  fi
+  if ! (cd "$root" && quietly "configuring" cmake --preset "$preset" "${generator[@]}" "${settings[@]/#/-D}"); then
+    rm -f "$dir/build.ninja" "$dir/Makefile"
+    forget_packages
+    fail "CMake could not configure build/$preset; what it said is above"
+  fi
+}
+
+# build PRESET [TARGET]: brings build/PRESET up to date.
+build() {
+  local dir=$root/build/$1 target=${2:-all}
+  local tool=(cmake --build "$dir" --target "$target" --parallel "$(nproc)")
+  if [[ -e $dir/build.ninja ]]; then tool=(ninja -C "$dir" "$target"); fi
+  if ! quietly "building" "${launcher[@]}" "${tool[@]}"; then
+    forget_packages
+    fail "the build in build/$1 failed; what the compiler said is above"
+  fi
+}

@@ -1,0 +1,12 @@
+# The Debian packages that the project is built with, by what needs them. The names are the same on Debian 12 and
+# Ubuntu 24.04. Sourced by scripts/common.sh; a change here makes ./run and ./test look again.
+# shellcheck shell=bash disable=SC2034
+
+# The library and the command.
+packages_run=(g++ cmake ninja-build libopenblas-dev libcli11-dev nlohmann-json3-dev)
+# And their tests. pkg-config: one of them builds against heed.pc.
+packages_test=("${packages_run[@]}" libgtest-dev pkg-config)
+# And what ./test --full adds: tests in Python, and fuzzing, which is clang's.
+packages_full=("${packages_test[@]}" python3 python3-venv clang libclang-rt-dev)
+# And what .ci/run adds: formatting (this version of it, for others format differently) and coverage.
+packages_ci=("${packages_full[@]}" clang-format-14 gcovr git)
