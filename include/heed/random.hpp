@@ -14,7 +14,7 @@ namespace heed {
 /// torch.Generator on the CPU.
 class HEED_API Generator {
  public:
-  /// As torch.manual_seed(seed).
+  /// As torch.manual_seed(seed), which looks at the low 32 bits only.
   explicit Generator(std::uint64_t seed = kDefaultSeed) { manual_seed(seed); }
   void manual_seed(std::uint64_t seed);
 

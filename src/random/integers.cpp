@@ -1,0 +1,60 @@
+// Whole numbers from a Generator: PyTorch takes them modulo the range, so the draws are very slightly skewed
+// where the range is no power of two.
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "heed/error.hpp"
+#include "heed/random.hpp"
+
+namespace heed {
+namespace {
+
+// From this range on PyTorch takes 64 bits a number, to keep the skew of the modulo below one part in 16.
+constexpr std::uint64_t kWideRange = std::uint64_t{1} << 28;
+// From this length on it takes 64 bits a swap, and another way round the permutation.
+constexpr std::int64_t kLongPermutation = 0xffffffff / 20;
+
+}  // namespace
+
+Tensor randint(Generator& generator, std::int64_t low, std::int64_t high, const Dims& shape) {
+  if (low >= high)
+    throw Error(ErrorCode::invalid_argument, "randint got the range [" + std::to_string(low) + ", " +
+                                                 std::to_string(high) + "); low < high was expected");
+  // Unsigned: the difference of two std::int64_t may not fit one.
+  const std::uint64_t base = static_cast<std::uint64_t>(low);
+  const std::uint64_t range = static_cast<std::uint64_t>(high) - base;
+  Tensor tensor = Tensor::uninitialized(shape, DType::i64);
+  for (std::int64_t& value : tensor.values<std::int64_t>()) {
+    const std::uint64_t draw = range >= kWideRange ? generator.random64() : generator.random32();
+    value = static_cast<std::int64_t>(draw % range + base);
+  }
+  return tensor;
+}
+
+Tensor randperm(Generator& generator, std::int64_t n) {
+  if (n < 0)
+    throw Error(ErrorCode::invalid_argument,
+                "randperm got n = " + std::to_string(n) + "; n >= 0 was expected");
+  Tensor tensor = Tensor::uninitialized({n}, DType::i64);
+  const std::span<std::int64_t> values = tensor.values<std::int64_t>();
+  const auto below = [](std::uint64_t draw, std::int64_t limit) {
+    return static_cast<std::size_t>(draw % static_cast<std::uint64_t>(limit));
+  };
+  if (n < kLongPermutation) {  // Fisher-Yates from the front
+    std::iota(values.begin(), values.end(), 0);
+    for (std::int64_t i = 0; i < n - 1; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      std::swap(values[at], values[at + below(generator.random32(), n - i)]);
+    }
+  } else {  // Fisher-Yates inside out: element i goes to a place among the first i + 1
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::size_t place = below(generator.random64(), i + 1);
+      values[static_cast<std::size_t>(i)] = i;
+      std::swap(values[static_cast<std::size_t>(i)], values[place]);
+    }
+  }
+  return tensor;
+}
+
+}  // namespace heed

@@ -1,0 +1,61 @@
+#include "heed/vocabulary.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "heed/error.hpp"
+
+namespace heed {
+namespace {
+
+// The white space of ASCII, whatever the locale: bytes of UTF-8 above 127 are never part of it.
+constexpr bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+}  // namespace
+
+std::vector<std::string> split_words(std::string_view sentence) {
+  std::vector<std::string> words;
+  std::string word;
+  const auto finish = [&] {
+    if (!word.empty()) words.push_back(std::exchange(word, {}));
+  };
+  for (const char c : sentence) {
+    if (is_space(c))
+      finish();
+    else if (c != ',')
+      word += c;
+  }
+  finish();
+  return words;
+}
+
+Vocabulary::Vocabulary(std::vector<std::string> words) : words_(std::move(words)) {
+  std::sort(words_.begin(), words_.end());
+  words_.erase(std::unique(words_.begin(), words_.end()), words_.end());
+  for (std::size_t i = 0; i < words_.size(); ++i) ids_.emplace(words_[i], static_cast<std::int64_t>(i));
+}
+
+const std::string& Vocabulary::word(std::int64_t id) const {
+  if (id < 0 || id >= size())
+    throw Error(ErrorCode::invalid_argument, "word number " + std::to_string(id) +
+                                                 " is not in the vocabulary, which has " +
+                                                 std::to_string(size()) + " words numbered from 0");
+  return words_[static_cast<std::size_t>(id)];
+}
+
+std::int64_t Vocabulary::id(const std::string& word) const {
+  const auto found = ids_.find(word);
+  if (found == ids_.end())
+    throw Error(ErrorCode::invalid_argument, "the word '" + word + "' is not in the vocabulary, which has " +
+                                                 std::to_string(size()) + " words");
+  return found->second;
+}
+
+Tensor Vocabulary::encode(const std::vector<std::string>& words) const {
+  Tensor ids = Tensor::uninitialized({static_cast<std::int64_t>(words.size())}, DType::i64);
+  std::transform(words.begin(), words.end(), ids.values<std::int64_t>().begin(),
+                 [this](const std::string& word) { return id(word); });
+  return ids;
+}
+
+}  // namespace heed
