@@ -10,8 +10,9 @@
 //   out_i = sum_j dropout(p_ij) * v_j
 //
 // A row with no allowed key gives output 0, weights 0 and lse -inf. A forbidden key (a bias of -inf forbids
-// too) never leaks, whatever its key or value holds. The result has the same bits for every number of
-// threads.
+// too) never leaks, whatever its key or value holds. An allowed NaN stays within its own row, and a row whose
+// largest score is +inf has NaN for weights, output and lse, as in PyTorch. The result has the same bits for
+// every number of threads.
 #pragma once
 
 #include <cstdint>
@@ -32,15 +33,16 @@ enum class Align {
 
 /// Which scores `Need::scores` returns.
 enum class ScoresStage {
-  raw,      ///< scale * <q, k>
-  softcap,  ///< after the softcap (the same as raw where there is none)
-  bias,     ///< after bias and ALiBi, -inf where a mask forbids
+  raw,      ///< scale * <q, k>, for every key of the tensor: masks, key lengths and segments play no part
+  softcap,  ///< the same after the softcap (equal to raw where there is none)
+  bias,     ///< after bias and ALiBi, -inf where a key is forbidden
 };
 
 /// Which implementation computes.
 enum class Kernel { automatic, reference, fused };
 
-/// What a call can return besides its output; combine with |.
+/// What a call can return besides its output; combine with |. All speak of p_ij as defined above: before
+/// dropout, and with a sink they sum to less than 1.
 enum class Need : std::uint32_t {
   none = 0,
   lse = 1u << 0,        ///< [B, H, Lq]: log of the softmax denominator, natural logarithm
@@ -82,30 +84,32 @@ struct MapSize {
 /// Every tensor named here is read in place and must outlive the call. Masks, bias and the like broadcast as
 /// NumPy does to the shape given.
 struct AttentionOptions {
-  std::optional<double> scale;  ///< finite; default 1 / sqrt(D)
-  bool causal = false;          ///< allow j <= p_i only
+  std::optional<double> scale{};  ///< finite; default 1 / sqrt(D)
+  bool causal = false;            ///< allow j <= p_i only
   Align align = Align::top_left;
-  std::optional<std::int64_t> query_offset;  ///< the offset outright, in place of `align`; may be negative
-  Window window;
-  std::optional<TensorView> mask;          ///< bool, to [B, H, Lq, Lk]; true allows
-  std::optional<TensorView> bias;          ///< floating, to [B, H, Lq, Lk]; -inf forbids
-  double softcap = 0;                      ///< finite, >= 0; 0 is off
-  std::optional<TensorView> alibi_slopes;  ///< floating, to [B, H]
-  std::optional<TensorView> sinks;         ///< floating, [H]: one more logit a head, in the denominator only
-  std::optional<TensorView> kv_lengths;  ///< i64 or i32, [B], in [0, Lk]: keys at and beyond it are forbidden
+  /// The offset outright, in place of `align`: -2^60 to 2^60.
+  std::optional<std::int64_t> query_offset{};
+  Window window{};
+  std::optional<TensorView> mask{};          ///< bool, to [B, H, Lq, Lk]; true allows
+  std::optional<TensorView> bias{};          ///< floating, to [B, H, Lq, Lk]; -inf forbids
+  double softcap = 0;                        ///< finite, >= 0; 0 is off
+  std::optional<TensorView> alibi_slopes{};  ///< floating, to [B, H]
+  std::optional<TensorView> sinks{};  ///< floating, [H]: one more logit a head, in the denominator only
+  /// i64 or i32, [B], in [0, Lk]: keys at and beyond it are forbidden.
+  std::optional<TensorView> kv_lengths{};
   /// Packed sequences (B = 1): offsets [S + 1], i64 or i32, from 0 to Lq and Lk, never falling. Query segment
   /// s sees key segment s only; positions count within the segment. Both or neither; not with kv_lengths.
-  std::optional<TensorView> query_segments;
-  std::optional<TensorView> key_segments;
-  Dropout dropout;
+  std::optional<TensorView> query_segments{};
+  std::optional<TensorView> key_segments{};
+  Dropout dropout{};
 
   Need need = Need::none;
   ScoresStage scores_stage = ScoresStage::bias;
   std::int64_t top_k = 0;          ///< the K most attended keys of each row; 0 is off
   std::int64_t received_last = 0;  ///< also `received` over the last W rows of each sequence only; 0 is off
-  MapSize map;                     ///< weights summed into rows x columns bins; 0 x 0 is off
+  MapSize map{};                   ///< weights summed into rows x columns bins; 0 x 0 is off
 
-  std::optional<DType> output_dtype;  ///< of `output`: the inputs' dtype (the default) or f32
+  std::optional<DType> output_dtype{};  ///< of `output`: the inputs' dtype (the default) or f32
   Kernel kernel = Kernel::automatic;
   int threads = 0;  ///< at most this many; 0 takes what the machine has
 };
@@ -114,15 +118,17 @@ struct AttentionOptions {
 /// D]) gives results without the axes that it lacked. All but `output` are f64 for f64 inputs and f32 for all
 /// others.
 struct AttentionResult {
-  Tensor output;         ///< [B, H, Lq, Dv]
-  Tensor weights;        ///< [B, H, Lq, Lk]
-  Tensor scores;         ///< [B, H, Lq, Lk]
-  Tensor lse;            ///< [B, H, Lq]
-  Tensor max_score;      ///< [B, H, Lq]
-  Tensor entropy;        ///< [B, H, Lq]
-  Tensor distance;       ///< [B, H, Lq]
-  Tensor top_k_index;    ///< [B, H, Lq, K], i64; -1 beyond the allowed keys; equal weights by the lower index
-  Tensor top_k_weight;   ///< [B, H, Lq, K]; 0 beyond the allowed keys
+  Tensor output;     ///< [B, H, Lq, Dv]
+  Tensor weights;    ///< [B, H, Lq, Lk]
+  Tensor scores;     ///< [B, H, Lq, Lk]
+  Tensor lse;        ///< [B, H, Lq]
+  Tensor max_score;  ///< [B, H, Lq]
+  Tensor entropy;    ///< [B, H, Lq]
+  Tensor distance;   ///< [B, H, Lq]
+  /// [B, H, Lq, K], i64, the largest weight first, equal weights by the lower index. Beyond the allowed keys:
+  /// index -1, weight 0. In a row whose weights are NaN: index -1, weight NaN.
+  Tensor top_k_index;
+  Tensor top_k_weight;   ///< [B, H, Lq, K]
   Tensor received;       ///< [B, H, Lk]
   Tensor received_last;  ///< [B, H, Lk]
   /// [B, H, R, C]: bin (r, c) sums p_ij over rows i with floor(i * R / Lq) = r and keys j with floor(j * C /
@@ -133,9 +139,9 @@ struct AttentionResult {
   int threads = 1;                    ///< how many threads it used
 };
 
-/// Where results go: as AttentionResult, in memory of the caller, any strides. An empty view is not written;
-/// a view that is given must have the shape and dtype that AttentionResult documents, and must not overlap
-/// itself.
+/// Where results go: as AttentionResult, in memory of the caller, any strides. A default view is not written;
+/// a view that is given must have the shape and dtype that AttentionResult documents. It must not overlap
+/// itself (checked), nor another of them or an input (not checked).
 struct AttentionOutputs {
   MutableTensorView output;
   MutableTensorView weights;
@@ -159,16 +165,16 @@ struct AttentionRun {
 };
 
 /// query [B, H, Lq, D], key [B, Hkv, Lk, D], value [B, Hkv, Lk, Dv]; all of one floating dtype and of one
-/// rank, 2 to 4
-/// ([L, D] and [H, L, D] stand for B = 1, H = 1). H is a multiple of Hkv; query head h reads key head h / (H
-/// / Hkv). Any strides. Throws Error (invalid_argument) before anything is computed where the call is wrong,
-/// and out_of_memory where the results do not fit.
+/// rank, 2 to 4 ([L, D] and [H, L, D] stand for B = 1, H = 1). H is a multiple of Hkv; query head h reads key
+/// head h / (H / Hkv). Any strides. Every size may be 0 but D. Throws Error (invalid_argument) before
+/// anything is computed or written where the call is wrong, and out_of_memory where the results do not fit.
 [[nodiscard]] HEED_API AttentionResult attention(const TensorView& query, const TensorView& key,
                                                  const TensorView& value,
                                                  const AttentionOptions& options = {});
 
 /// The same into memory of the caller. What to compute is what `outputs` has views for: options.need is not
-/// read, and options.top_k, received_last and map may be left 0 (their views' shapes say them).
+/// read, and options.top_k and map may be left 0 (their views' shapes say them). A view for received_last
+/// needs options.received_last.
 HEED_API AttentionRun attention_into(const TensorView& query, const TensorView& key, const TensorView& value,
                                      const AttentionOptions& options, const AttentionOutputs& outputs);
 

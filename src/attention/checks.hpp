@@ -1,0 +1,12 @@
+// What a caller passed, turned into a Problem in which nothing can be wrong; or an Error that says what is.
+#pragma once
+
+#include "attention/problem.hpp"
+
+namespace heed::detail {
+
+/// Everything but the outputs. Reads kv_lengths and the segments, computes nothing.
+Problem check_call(const TensorView& query, const TensorView& key, const TensorView& value,
+                   const AttentionOptions& options);
+
+}  // namespace heed::detail

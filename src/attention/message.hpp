@@ -1,0 +1,34 @@
+// How the checks of a call speak: one sentence put together from its parts.
+#pragma once
+
+#include <charconv>
+#include <concepts>
+#include <string>
+#include <string_view>
+
+#include "heed/error.hpp"
+#include "heed/tensor.hpp"
+
+namespace heed::detail {
+
+inline std::string text_of(std::string_view text) { return std::string(text); }
+inline std::string text_of(std::integral auto value) { return std::to_string(value); }
+inline std::string text_of(const Dims& dims) { return to_string(dims); }
+inline std::string text_of(DType dtype) { return std::string(name_of(dtype)); }
+/// The shortest digits that read back as the same number; "nan", "inf".
+inline std::string text_of(double value) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
+}
+
+/// Throws Error with the parts, in order, as its message.
+template <class... Parts>
+[[noreturn]] void refuse(ErrorCode code, const Parts&... parts) {
+  throw Error(code, (text_of(parts) + ...));
+}
+template <class... Parts>
+[[noreturn]] void refuse(const Parts&... parts) {
+  refuse(ErrorCode::invalid_argument, parts...);
+}
+
+}  // namespace heed::detail
