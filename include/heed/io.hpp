@@ -4,8 +4,10 @@
 // is atomic: a temporary name, fsync, then rename; a failure leaves what was there before.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,9 +18,12 @@
 namespace heed::io {
 
 /// Reads a .npy file: f64, f32, f16, i64, i32, u8, bool, of either byte order, C or Fortran order (the result
-/// is row-major). At most kMaxRank axes.
+/// is row-major). At most kMaxRank axes; no axes at all give a tensor of shape []. "-" is standard input.
 [[nodiscard]] HEED_API Tensor read_npy(const std::string& path);
-/// Writes version 1.0, little endian, C order. bf16 has no .npy name and is written as f32.
+/// The same from memory; messages call it `name`.
+[[nodiscard]] HEED_API Tensor read_npy_bytes(std::span<const std::byte> bytes, const std::string& name);
+/// Writes version 1.0, little endian, C order, so that numpy.load reads it. bf16 has no .npy name and is
+/// written as f32.
 HEED_API void write_npy(const std::string& path, const TensorView& tensor);
 
 /// Tensors by name, in the order that they are written in, with free text beside them.

@@ -1,0 +1,115 @@
+#include "io/atomic_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <random>
+
+#include "io/fault.hpp"
+
+namespace heed::io::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostLinks = 40;  // as Linux follows at most
+constexpr unsigned kPermissionBits = 0777;
+constexpr unsigned kNewFileMode = 0666;
+
+// Where `path` leads through symbolic links, the last of which may point at nothing yet.
+fs::path follow_links(const fs::path& path, const std::string& subject) {
+  fs::path target = path;
+  for (int links = 0; links < kMostLinks; ++links) {
+    std::error_code error;
+    const fs::path next = fs::read_symlink(target, error);
+    if (error) return target;  // not a link, or nothing there
+    target = target.parent_path() / next;
+  }
+  fail_system("write", subject, ELOOP);
+}
+
+// Short, so that it fits wherever the target's own name does.
+std::string temporary_name() {
+  std::random_device random;
+  std::array<char, 32> name{};
+  std::snprintf(name.data(), name.size(), ".heed-%08x%08x.tmp", random(), random());
+  return name.data();
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const std::string& path) : subject_("'" + path + "'") {
+  const fs::path target = follow_links(path, subject_);
+  name_ = target.filename().string();
+  if (name_.empty() || name_ == "." || name_ == "..") fail_write(path.empty() ? ENOENT : EISDIR);
+
+  const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
+  folder_ = FileDescriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder_) fail_write(errno);
+
+  struct stat existing {};
+  if (::fstatat(folder_.get(), name_.c_str(), &existing, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno != ENOENT) fail_write(errno);
+    create_temporary(kNewFileMode);
+  } else if (S_ISDIR(existing.st_mode)) {
+    fail_write(EISDIR);
+  } else if (S_ISREG(existing.st_mode)) {
+    // A rename asks the folder's permission only; a file that is write-protected is meant to stay.
+    if (::faccessat(folder_.get(), name_.c_str(), W_OK, AT_EACCESS) != 0) fail_write(errno);
+    const unsigned mode = existing.st_mode & kPermissionBits;
+    create_temporary(mode);
+    // The umask took bits away from what open() was given; those of the old file are put back.
+    if (::fchmod(file_.get(), mode) != 0) {
+      const int error_number = errno;
+      (void)::unlinkat(folder_.get(), temporary_.c_str(), 0);
+      fail_write(error_number);
+    }
+  } else {
+    file_ = FileDescriptor(::openat(folder_.get(), name_.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!file_) fail_write(errno);
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (!temporary_.empty()) (void)::unlinkat(folder_.get(), temporary_.c_str(), 0);
+}
+
+void AtomicFile::create_temporary(unsigned mode) {
+  do {
+    temporary_ = temporary_name();
+    file_ = FileDescriptor(
+        ::openat(folder_.get(), temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  } while (!file_ && errno == EEXIST);
+  if (!file_) fail_write(errno);
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file_.get(), bytes.data(), bytes.size());
+    if (count >= 0)
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    else if (errno != EINTR)
+      fail_write(errno);
+  }
+}
+
+void AtomicFile::commit() {
+  const bool straight = temporary_.empty();
+  if (!straight && ::fsync(file_.get()) != 0) fail_write(errno);
+  // Network file systems report a full disk here.
+  if (file_.close() != 0) fail_write(errno);
+  if (straight) return;
+  if (::renameat(folder_.get(), temporary_.c_str(), folder_.get(), name_.c_str()) != 0) fail_write(errno);
+  temporary_.clear();
+  // EINVAL: a file system that has no notion of flushing a folder.
+  if (::fsync(folder_.get()) != 0 && errno != EINVAL) fail_write(errno);
+}
+
+void AtomicFile::fail_write(int error_number) const { fail_system("write", subject_, error_number); }
+
+}  // namespace heed::io::detail

@@ -1,0 +1,38 @@
+// Sentences about files: how a file is named in them, and what of its content may be quoted.
+#pragma once
+
+#include <cerrno>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "heed/error.hpp"
+
+namespace heed::io::detail {
+
+/// How messages name a file: "'q.npy'", or "standard input" for "-".
+inline std::string subject_of(const std::string& path) {
+  return path == "-" ? "standard input" : "'" + path + "'";
+}
+
+/// Text out of a file, fit for a message: at most 64 bytes, and nothing that a terminal would act on.
+inline std::string quoted(std::string_view text) {
+  constexpr std::size_t kLongest = 64;
+  std::string result = "'";
+  for (const char c : text.substr(0, kLongest)) result += c >= ' ' && c <= '~' ? c : '?';
+  return result + (text.size() > kLongest ? "…'" : "'");
+}
+
+/// Throws Error (io): "'q.npy' has …".
+[[noreturn]] inline void fail(const std::string& subject, const std::string& what) {
+  throw Error(ErrorCode::io, subject + " " + what);
+}
+
+/// Throws Error (io): "cannot open 'q.npy': No such file or directory".
+[[noreturn]] inline void fail_system(const std::string& action, const std::string& subject,
+                                     int error_number) {
+  throw Error(ErrorCode::io,
+              "cannot " + action + " " + subject + ": " + std::generic_category().message(error_number));
+}
+
+}  // namespace heed::io::detail
