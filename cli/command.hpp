@@ -1,0 +1,25 @@
+// What the subcommands of `heed` have in common: how they join it, and how they fail.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <stdexcept>
+
+namespace heed::cli {
+
+/// The command line is wrong: exit code 2. Of what else fails, heed::Error (invalid_argument) exits with 2
+/// too, and the rest with 1.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A subcommand: its options, and what it does once they are parsed.
+struct Command {
+  CLI::App* app;
+  std::function<void()> run;
+};
+
+[[nodiscard]] Command add_info(CLI::App& heed);
+
+}  // namespace heed::cli

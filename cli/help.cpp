@@ -1,0 +1,79 @@
+#include "help.hpp"
+
+#include <memory>
+#include <vector>
+
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr int kWidth = 80;
+constexpr int kColumn = 30;  // where the explanations begin
+
+// "  name" padded to kColumn, then the wrapped text.
+std::string entry(const std::string& name, const std::string& text) {
+  std::string line = "  " + name;
+  const int length = display_width(line);
+  const std::string margin(kColumn, ' ');
+  line += length + 1 < kColumn ? margin.substr(static_cast<std::size_t>(length)) : '\n' + margin;
+  return line + wrap(text, kWidth, kColumn) + '\n';
+}
+
+std::string left_column(const CLI::Option& option) {
+  if (!option.nonpositional()) return option.get_name(true);
+  std::string name;
+  for (const std::string& word : split(option.get_name(false, true), ',')) {
+    name += (name.empty() ? "" : ", ") + word;
+  }
+  return option.get_type_name().empty() ? name : name + " " + option.get_type_name();
+}
+
+std::string usage(const CLI::App& app, const std::string& name) {
+  std::string text = "Usage: " + name;
+  if (!app.get_subcommands({}).empty()) text += " COMMAND";
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->nonpositional()) text += " " + option->get_name(true);
+  }
+  return text + " [options]\n";
+}
+
+std::string commands(const CLI::App& app) {
+  std::string text;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    const std::string description = command->get_description();
+    text += entry(command->get_name(), description.substr(0, description.find('\n')));
+  }
+  return text.empty() ? text : "\nCommands:\n" + text;
+}
+
+std::string group(const CLI::App& app, const std::string& name) {
+  std::string text = "\n" + name + ":\n";
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group() == name) text += entry(left_column(*option), option->get_description());
+  }
+  return text;
+}
+
+class Layout : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode /*mode*/) const override {
+    std::string text = wrap(app->get_description(), kWidth, 0) + "\n\n" + usage(*app, name) + commands(*app);
+    for (const std::string& title : app->get_groups()) text += group(*app, title);
+    return text + "\n" + app->get_footer();
+  }
+};
+
+}  // namespace
+
+void finish_help(CLI::App& app, const std::string& examples) {
+  app.set_help_flag("");
+  app.add_flag_callback(
+         "-h,--help", [] { throw CLI::CallForHelp(); }, "print this and exit")
+      ->group("Help")
+      ->trigger_on_parse();
+  app.formatter(std::make_shared<Layout>());
+  app.footer(examples);
+}
+
+}  // namespace heed::cli

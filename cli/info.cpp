@@ -1,0 +1,60 @@
+// heed info: what this heed is, and what it makes of the machine.
+#include "heed/info.hpp"
+
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "command.hpp"
+#include "help.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  heed info\n"
+    "  heed info --json\n";
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+void print_json(const Info& info) {
+  const nlohmann::ordered_json object = {
+      {"version", info.version},
+      {"build", {{"compiler", info.compiler}, {"type", info.build_type}, {"flags", info.flags}}},
+      {"processor", {{"model", info.processor}, {"features", info.features}}},
+      {"kernel", info.kernel},
+      {"isa", info.isa},
+      {"threads", info.threads}};
+  std::cout << object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+}
+
+void print(const Info& info) {
+  const std::string features = info.features.empty() ? "none that heed knows" : joined(info.features);
+  std::cout << "version    " << info.version << '\n'
+            << "build      " << info.build_type << ", " << info.compiler << '\n'
+            << "flags      " << printable(info.flags) << '\n'
+            << "processor  " << printable(info.processor) << '\n'
+            << "features   " << features << '\n'
+            << "kernel     " << info.kernel << " (" << info.isa << ")\n"
+            << "threads    " << info.threads << '\n';
+}
+
+}  // namespace
+
+Command add_info(CLI::App& heed) {
+  CLI::App* app =
+      heed.add_subcommand("info", "version, build, processor features, and the kernel that heed would take");
+  const auto json = std::make_shared<bool>(false);
+  app->add_flag("--json", *json, "print one JSON object instead")->group("Results");
+  finish_help(*app, kExamples);
+  return {app, [json] { *json ? print_json(info()) : print(info()); }};
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,139 @@
+// The command `heed`: parses the command line, runs the subcommand, and turns what fails into one line and an
+// exit code.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "command.hpp"
+#include "heed/error.hpp"
+#include "heed/version.hpp"
+#include "help.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr int kFailure = 1;
+constexpr int kBadUse = 2;
+
+// A file that is opened while a standard stream is closed would take its number, and what is printed would
+// end in that file. /dev/null opened the wrong way round holds the place and keeps failing as a closed one
+// does.
+void hold_standard_streams() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(descriptor, F_GETFD) != -1) continue;
+    const int placeholder = open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    if (placeholder != descriptor) std::_Exit(kFailure);
+  }
+}
+
+void flush_standard_output() {
+  errno = 0;
+  if (std::cout.flush()) return;
+  std::string reason = errno == 0 ? "" : std::string(": ") + std::strerror(errno);
+  throw Error(ErrorCode::io, "standard output could not be written" + reason);
+}
+
+std::vector<std::string> long_names_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
+  const std::optional<std::string> meant = nearest(word, known);
+  return meant ? "; did you mean " + *meant + "?" : "";
+}
+
+void refuse_unknown_option(const CLI::App& app, const std::string& called) {
+  const std::vector<std::string> unknown = app.remaining();
+  if (unknown.empty()) return;
+  const std::string word = unknown[0].substr(0, unknown[0].find('='));
+  if (!word.starts_with('-')) {
+    throw UsageError("'" + unknown[0] + "' is one argument too many (see " + called + " --help)");
+  }
+  const std::string hint = suggestion(word, long_names_of(app));
+  throw UsageError(word + " is not an option of " + called +
+                   (hint.empty() ? " (see " + called + " --help)" : hint));
+}
+
+void refuse_unknown(const CLI::App& app, const std::vector<Command>& commands) {
+  const std::vector<std::string> unknown = app.remaining();
+  if (unknown.empty() || unknown[0].starts_with('-')) return refuse_unknown_option(app, "heed");
+  std::vector<std::string> names;
+  for (const Command& command : commands) names.push_back(command.app->get_name());
+  const std::string hint = suggestion(unknown[0], names);
+  throw UsageError("'" + unknown[0] + "' is not a command of heed" +
+                   (hint.empty() ? " (see heed --help)" : hint));
+}
+
+void run_chosen(const CLI::App& app, const std::vector<Command>& commands) {
+  refuse_unknown(app, commands);
+  for (const Command& command : commands) {
+    if (!command.app->parsed()) continue;
+    refuse_unknown_option(*command.app, "heed " + command.app->get_name());
+    return command.run();
+  }
+  std::cout << app.help();
+}
+
+void run(int argc, const char* const* argv) {
+  CLI::App app("Attention that shows its weights.", "heed");
+  const std::vector<Command> commands = {add_info(app)};
+  app.add_flag_callback(
+         "--version", [] { throw CLI::CallForVersion(); }, "print the version and exit")
+      ->group("Help");
+  finish_help(app, "Each command has its own --help, with examples.\n");
+  app.require_subcommand(0, 1);
+  app.allow_extras();
+  for (const Command& command : commands) command.app->allow_extras();
+  try {
+    app.parse(argc, argv);
+    run_chosen(app, commands);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+  } catch (const CLI::CallForVersion&) {
+    std::cout << "heed " << version() << '\n';
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  flush_standard_output();
+}
+
+int fail(int exit_code, const std::string& message) {
+  std::cerr << "heed: " << printable(message) << std::endl;
+  return exit_code;
+}
+
+int exit_code_of(const Error& error) {
+  return error.code() == ErrorCode::invalid_argument ? kBadUse : kFailure;
+}
+
+}  // namespace
+}  // namespace heed::cli
+
+int main(int argc, char** argv) {
+  using namespace heed::cli;
+  try {
+    hold_standard_streams();
+    run(argc, argv);
+    return 0;
+  } catch (const UsageError& error) {
+    return fail(kBadUse, error.what());
+  } catch (const heed::Error& error) {
+    return fail(exit_code_of(error), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(kFailure, "not enough memory");
+  } catch (const std::exception& error) {
+    return fail(kFailure, error.what());
+  }
+}

@@ -1,0 +1,87 @@
+#include "options.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "command.hpp"
+
+namespace heed::cli {
+namespace {
+
+std::string expectation(const IntegerRange& range) {
+  const bool least = range.least != IntegerRange{}.least;
+  const bool most = range.most != IntegerRange{}.most;
+  if (least && most) {
+    return "a whole number from " + std::to_string(range.least) + " to " + std::to_string(range.most);
+  }
+  return least ? "a whole number of at least " + std::to_string(range.least) : "a whole number";
+}
+
+[[noreturn]] void refuse(const std::string& name, const std::string& text, const std::string& expected) {
+  throw UsageError(name + " is '" + text + "'; " + expected + " was expected");
+}
+
+// from_chars takes no leading plus sign; people write one.
+template <class Number>
+std::optional<Number> number_in(std::string_view text) {
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> whole_number(std::string_view text) { return number_in<std::int64_t>(text); }
+
+CLI::Option* add_integer(CLI::App& app, const std::string& name, IntegerRange range,
+                         std::function<void(std::int64_t)> store, const std::string& help) {
+  const auto parse = [name, range, store = std::move(store)](const std::string& text) {
+    const std::optional<std::int64_t> number = whole_number(text);
+    if (!number || *number < range.least || *number > range.most) refuse(name, text, expectation(range));
+    store(*number);
+  };
+  return app.add_option_function<std::string>(name, parse, help)->type_name("N");
+}
+
+CLI::Option* add_real(CLI::App& app, const std::string& name, std::function<void(double)> store,
+                      const std::string& help) {
+  const auto parse = [name, store = std::move(store)](const std::string& text) {
+    const std::optional<double> number = number_in<double>(text);
+    if (!number || !std::isfinite(*number)) refuse(name, text, "a finite number");
+    store(*number);
+  };
+  return app.add_option_function<std::string>(name, parse, help)->type_name("X");
+}
+
+CLI::Option* add_choice(CLI::App& app, const std::string& name, std::vector<std::string> words,
+                        std::function<void(std::size_t)> store, const std::string& help) {
+  std::string list;
+  for (const std::string& word : words) list += (list.empty() ? "" : "|") + word;
+  const auto parse = [name, words = std::move(words), store = std::move(store)](const std::string& text) {
+    const auto found = std::find(words.begin(), words.end(), text);
+    if (found == words.end()) {
+      std::string expected;
+      for (const std::string& word : words) {
+        expected += (expected.empty() ? "" : word == words.back() ? " or " : ", ") + word;
+      }
+      refuse(name, text, expected);
+    }
+    store(static_cast<std::size_t>(found - words.begin()));
+  };
+  return app.add_option_function<std::string>(name, parse, help)->type_name(list);
+}
+
+CLI::Option* add_text(CLI::App& app, const std::string& name, const std::string& value, std::string& target,
+                      const std::string& help) {
+  return app.add_option(name, target, help)->type_name(value);
+}
+
+void require_option(const CLI::App& app, const std::string& name, const std::string& meaning) {
+  if (app.count(name) == 0) throw UsageError(name + " is missing: " + meaning);
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,179 @@
+#include "text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <numeric>
+#include <utility>
+
+namespace heed::cli {
+namespace {
+
+struct CodePoint {
+  std::uint32_t value = 0;
+  std::size_t length = 1;  // in bytes
+  bool valid = false;
+};
+
+bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0u) == 0x80u; }
+
+// The first character of a text that is not empty. Overlong forms, surrogates and values past U+10FFFF are
+// not valid.
+CodePoint decode(std::string_view text) {
+  const std::uint32_t lead = static_cast<unsigned char>(text[0]);
+  if (lead < 0x80) return {lead, 1, true};
+  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return {lead, 1, false};
+  std::uint32_t value = lead & (0x7Fu >> length);
+  for (std::size_t i = 1; i < length; ++i) {
+    if (!is_continuation(text[i])) return {lead, 1, false};
+    value = (value << 6) | (static_cast<unsigned char>(text[i]) & 0x3Fu);
+  }
+  constexpr std::array<std::uint32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};
+  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
+  if (value < kLeast[length] || value > 0x10FFFF || surrogate) return {lead, 1, false};
+  return {value, length, true};
+}
+
+struct Range {
+  std::uint32_t first;
+  std::uint32_t last;
+};
+
+template <std::size_t N>
+bool within(const std::array<Range, N>& ranges, std::uint32_t value) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [value](Range range) { return value >= range.first && value <= range.last; });
+}
+
+// Unicode's general categories Mn and Me and zero-width format characters, the common blocks of them.
+constexpr std::array<Range, 9> kNoWidth = {{{0x0300, 0x036F},
+                                            {0x0483, 0x0489},
+                                            {0x0591, 0x05BD},
+                                            {0x064B, 0x065F},
+                                            {0x1AB0, 0x1AFF},
+                                            {0x1DC0, 0x1DFF},
+                                            {0x200B, 0x200D},
+                                            {0x20D0, 0x20FF},
+                                            {0xFE00, 0xFE2F}}};
+// Unicode's East_Asian_Width W and F, by block.
+constexpr std::array<Range, 9> kWide = {{{0x1100, 0x115F},
+                                         {0x2E80, 0x303E},
+                                         {0x3041, 0xA4CF},
+                                         {0xAC00, 0xD7A3},
+                                         {0xF900, 0xFAFF},
+                                         {0xFF00, 0xFF60},
+                                         {0xFFE0, 0xFFE6},
+                                         {0x1F300, 0x1FAFF},
+                                         {0x20000, 0x3FFFD}}};
+// Marks that reorder what is printed after them, and the line and paragraph separators.
+constexpr std::array<Range, 4> kReordering = {
+    {{0x200E, 0x200F}, {0x2028, 0x202E}, {0x2066, 0x2069}, {0xFEFF, 0xFEFF}}};
+
+std::string hexadecimal(const char* pattern, std::uint32_t value) {
+  std::array<char, 16> buffer{};
+  const int length = std::snprintf(buffer.data(), buffer.size(), pattern, static_cast<unsigned>(value));
+  return {buffer.data(), static_cast<std::size_t>(length)};
+}
+
+std::string escaped(const CodePoint& point) {
+  if (point.value == '\n') return "\\n";
+  if (point.value == '\r') return "\\r";
+  if (point.value == '\t') return "\\t";
+  return point.value > 0xFF ? hexadecimal("\\u{%04X}", point.value) : hexadecimal("\\x%02X", point.value);
+}
+
+// Levenshtein's distance, in which two neighbours that change places count once ("optimal string alignment").
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before;  // row i - 2 of the table
+  std::vector<std::size_t> last(b.size() + 1);
+  std::iota(last.begin(), last.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::vector<std::size_t> row(b.size() + 1, i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replace = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({replace, last[j] + 1, row[j - 1] + 1});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    before = std::exchange(last, std::move(row));
+  }
+  return last.back();
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const CodePoint point = decode(text);
+    const bool control = point.value < 0x20 || (point.value >= 0x7F && point.value < 0xA0);
+    if (point.valid && !control && !within(kReordering, point.value)) {
+      result += text.substr(0, point.length);
+    } else {
+      result += escaped(point);
+    }
+    text.remove_prefix(point.length);
+  }
+  return result;
+}
+
+int display_width(std::string_view text) {
+  int width = 0;
+  while (!text.empty()) {
+    const CodePoint point = decode(text);
+    if (!within(kNoWidth, point.value)) width += within(kWide, point.value) ? 2 : 1;
+    text.remove_prefix(point.length);
+  }
+  return width;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const std::size_t end = text.find(separator);
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string wrap(std::string_view text, int width, int indent) {
+  const std::string line_break = '\n' + std::string(static_cast<std::size_t>(indent), ' ');
+  std::string result;
+  for (const std::string& line : split(text, '\n')) {
+    if (!result.empty()) result += line_break;
+    int column = indent;
+    bool first = true;
+    for (const std::string& word : split(line, ' ')) {
+      const int length = display_width(word);
+      if (!first && column + 1 + length > width) {
+        result += line_break;
+        column = indent;
+      } else if (!first) {
+        result += ' ';
+        ++column;
+      }
+      result += word;
+      column += length;
+      first = false;
+    }
+  }
+  return result;
+}
+
+std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& known) {
+  std::optional<std::string> best;
+  std::size_t least = std::max<std::size_t>(1, word.size() / 3) + 1;
+  for (const std::string& candidate : known) {
+    const std::size_t distance = edit_distance(word, candidate);
+    if (distance < least) {
+      least = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,32 @@
+// Text for people: foreign text made safe to print, its width on a terminal, wrapping, and near misses.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heed::cli {
+
+/// The text with what could drive a terminal spelled out: control characters and bytes that are not UTF-8 as
+/// \xHH (\n, \r and \t by name), marks that turn the writing direction as \u{HHHH}.
+[[nodiscard]] std::string printable(std::string_view text);
+
+/// Columns that printable text takes on a terminal: 0 for a combining mark, 2 for East Asian wide characters
+/// and emoji, 1 for all others.
+[[nodiscard]] int display_width(std::string_view text);
+
+/// The parts between separators; one more than there are separators.
+[[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
+
+/// Words broken into lines of at most `width` columns; all lines but the first begin with `indent` spaces. A
+/// newline in the text is kept.
+[[nodiscard]] std::string wrap(std::string_view text, int width, int indent);
+
+/// The one of `known` that `word` was most likely meant to be (by edit distance), or nothing where none is
+/// near.
+[[nodiscard]] std::optional<std::string> nearest(std::string_view word,
+                                                 const std::vector<std::string>& known);
+
+}  // namespace heed::cli

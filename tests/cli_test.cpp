@@ -1,0 +1,144 @@
+// What every command of `heed` has in common, and the pieces that draw on a terminal.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "../cli/terminal.hpp"
+#include "../cli/text.hpp"
+#include "command.hpp"
+#include "heed/version.hpp"
+
+namespace {
+
+using heed::test::CommandInput;
+using heed::test::CommandResult;
+using heed::test::run_heed;
+
+TEST(Heed, AlonePrintsItsHelp) {
+  const CommandResult result = run_heed({});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.errors, "");
+  EXPECT_NE(result.output.find("Commands:\n"), std::string::npos) << result.output;
+  EXPECT_EQ(result.output, run_heed({"--help"}).output);
+}
+
+TEST(Heed, TellsItsVersion) {
+  EXPECT_EQ(run_heed({"--version"}).output, "heed " + std::string(heed::version()) + "\n");
+}
+
+TEST(Heed, SuggestsTheCommandThatWasMeant) {
+  const CommandResult result = run_heed({"inof", "--json"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.output, "");
+  EXPECT_EQ(result.errors, "heed: 'inof' is not a command of heed; did you mean info?\n");
+  EXPECT_EQ(run_heed({"frobnicate"}).errors,
+            "heed: 'frobnicate' is not a command of heed (see heed --help)\n");
+}
+
+TEST(Heed, RefusesWhatItDoesNotKnow) {
+  EXPECT_EQ(run_heed({"--verison"}).errors,
+            "heed: --verison is not an option of heed; did you mean --version?\n");
+  EXPECT_EQ(run_heed({"info", "--jsn"}).errors,
+            "heed: --jsn is not an option of heed info; did you mean --json?\n");
+  EXPECT_EQ(run_heed({"info", "--frobnicate=3"}).errors,
+            "heed: --frobnicate is not an option of heed info (see heed info --help)\n");
+  EXPECT_EQ(run_heed({"info", "more"}).errors,
+            "heed: 'more' is one argument too many (see heed info --help)\n");
+  EXPECT_EQ(run_heed({"info", "more"}).exit_code, 2);
+}
+
+TEST(Heed, SpellsOutControlCharactersInItsErrors) {
+  EXPECT_EQ(run_heed({"\x1b[31mred\n"}).errors,
+            "heed: '\\x1B[31mred\\n' is not a command of heed (see heed --help)\n");
+}
+
+TEST(Heed, SaysWhenItsOutputCannotBeWritten) {
+  CommandInput full;
+  full.output_path = "/dev/full";
+  const CommandResult to_full = run_heed({"info"}, full);
+  EXPECT_EQ(to_full.exit_code, 1);
+  EXPECT_EQ(to_full.errors, "heed: standard output could not be written: No space left on device\n");
+  CommandInput closed;
+  closed.close_output = true;
+  const CommandResult to_closed = run_heed({"info"}, closed);
+  EXPECT_EQ(to_closed.exit_code, 1);
+  EXPECT_EQ(to_closed.errors, "heed: standard output could not be written: Bad file descriptor\n");
+}
+
+TEST(Info, PrintsOneObjectForMachines) {
+  const CommandResult result = run_heed({"info", "--json"});
+  EXPECT_EQ(result.exit_code, 0);
+  const auto info = nlohmann::json::parse(result.output);
+  EXPECT_EQ(info.at("version"), heed::version());
+  EXPECT_TRUE(info.at("build").at("compiler").is_string());
+  EXPECT_TRUE(info.at("build").at("type").is_string());
+  EXPECT_TRUE(info.at("build").at("flags").is_string());
+  EXPECT_NE(info.at("processor").at("model"), "");
+  EXPECT_TRUE(info.at("processor").at("features").is_array());
+  EXPECT_TRUE(info.at("kernel") == "reference" || info.at("kernel") == "fused");
+  EXPECT_NE(info.at("isa"), "");
+  EXPECT_GE(info.at("threads"), 1);
+}
+
+TEST(Info, PrintsALineForEachThingToPeople) {
+  const std::string output = run_heed({"info"}).output;
+  for (const char* line :
+       {"version ", "build ", "flags ", "processor ", "features ", "kernel ", "threads "}) {
+    EXPECT_NE(output.find(line), std::string::npos) << line << "in\n" << output;
+  }
+}
+
+TEST(Help, OfEveryCommandHasAnExampleAndFitsEightyColumns) {
+  for (const char* command : {"info"}) {
+    const CommandResult result = run_heed({command, "--help"});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_NE(result.output.find(std::string("\n  heed ") + command), std::string::npos) << result.output;
+    for (const std::string& line : heed::cli::split(result.output, '\n')) {
+      EXPECT_LE(heed::cli::display_width(line), 80) << line;
+    }
+  }
+}
+
+TEST(Help, WinsOverTheOtherArguments) {
+  EXPECT_EQ(run_heed({"info", "--frobnicate", "--help"}).output, run_heed({"info", "--help"}).output);
+}
+
+TEST(Text, SpellsOutWhatCouldDriveATerminal) {
+  using heed::cli::printable;
+  EXPECT_EQ(printable("plain, naïve 日本 🙂"), "plain, naïve 日本 🙂");
+  EXPECT_EQ(printable("a\tb\n\x7f\x1b[0m"), "a\\tb\\n\\x7F\\x1B[0m");
+  EXPECT_EQ(printable("\xc2\x9b"), "\\x9B") << "the one-character form of ESC [";
+  EXPECT_EQ(printable("\xff\xc3(\xed\xa0\x80\xc0\xaf"), "\\xFF\\xC3(\\xED\\xA0\\x80\\xC0\\xAF");
+  EXPECT_EQ(printable("\xe2\x80\xae"
+                      "gnp"),
+            "\\u{202E}gnp");
+  EXPECT_EQ(printable(std::string_view("a\0b", 3)), "a\\x00b");
+}
+
+TEST(Text, KnowsTheWidthOfWhatItPrints) {
+  using heed::cli::display_width;
+  EXPECT_EQ(display_width(""), 0);
+  EXPECT_EQ(display_width("naïve"), 5);
+  EXPECT_EQ(display_width("nai\xcc\x88ve"), 5) << "i and a combining diaeresis";
+  EXPECT_EQ(display_width("日本"), 4);
+  EXPECT_EQ(display_width("🙂"), 2);
+}
+
+TEST(Text, WrapsBetweenWords) {
+  EXPECT_EQ(heed::cli::wrap("one two three", 8, 0), "one two\nthree");
+  EXPECT_EQ(heed::cli::wrap("one two three", 8, 2), "one\n  two\n  three");
+  EXPECT_EQ(heed::cli::wrap("kept\nbreak", 80, 2), "kept\n  break");
+}
+
+TEST(Text, FindsTheNearestWordOnlyWhereOneIsNear) {
+  const std::vector<std::string> known = {"attend", "explain", "info"};
+  EXPECT_EQ(heed::cli::nearest("atend", known), "attend");
+  EXPECT_EQ(heed::cli::nearest("inof", known), "info") << "neighbours that change places are one mistake";
+  EXPECT_EQ(heed::cli::nearest("into", known), "info");
+  EXPECT_EQ(heed::cli::nearest("onto", known), std::nullopt) << "two letters of four are too many";
+  EXPECT_EQ(heed::cli::nearest("zebra", known), std::nullopt);
+}
+
+}  // namespace

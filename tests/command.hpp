@@ -1,0 +1,47 @@
+// Runs the command `heed` as a person or a script would, and keeps what it prints.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace heed::test {
+
+struct CommandInput {
+  std::string text;                                ///< on its standard input
+  std::map<std::string, std::string> environment;  ///< set on top of a plain one (PATH, LANG and TERM=dumb)
+  std::string directory;                           ///< where it runs; here by default
+  int terminal_columns =
+      0;  ///< more than 0: standard output is a terminal this wide (lines then end in \\r\\n)
+  std::string output_path;    ///< where standard output goes instead of `output`: "/dev/full"
+  bool close_output = false;  ///< it starts without a standard output
+};
+
+struct CommandResult {
+  int exit_code = -1;  ///< 128 + the signal's number where one ended it
+  std::string output;
+  std::string errors;
+};
+
+/// Runs the binary of this build. A run that takes over a minute is killed.
+[[nodiscard]] CommandResult run_heed(const std::vector<std::string>& arguments,
+                                     const CommandInput& input = {});
+
+/// A new empty folder, removed with all that it holds.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// path()/name
+  [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  /// Names of what it holds, sorted.
+  [[nodiscard]] std::vector<std::string> names() const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace heed::test
