@@ -1,6 +1,7 @@
 # Installing: the library, its headers, and what find_package(heed) and pkg-config read. The command
 # installs itself.
 include(CMakePackageConfigHelpers)
+get_target_property(library_type heed TYPE)
 set(config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/heed")
 
 install(TARGETS heed EXPORT heedTargets)
@@ -16,10 +17,10 @@ install(FILES "${PROJECT_BINARY_DIR}/heedConfig.cmake" "${PROJECT_BINARY_DIR}/he
 
 # heed.pc finds the prefix from where it lies itself, so the installed tree may be moved.
 file(RELATIVE_PATH HEED_PC_TO_PREFIX "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
-if(BUILD_SHARED_LIBS)
-  set(HEED_PC_CFLAGS "")
-else()
+if(library_type STREQUAL "STATIC_LIBRARY")
   set(HEED_PC_CFLAGS " -DHEED_STATIC")
+else()
+  set(HEED_PC_CFLAGS "")
 endif()
 configure_file(cmake/heed.pc.in "${PROJECT_BINARY_DIR}/heed.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/heed.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# check.sh shared|static SOURCE BUILD: programs outside the tree build against heed and run, in each way that the
+# README names. The programs are the README's own.
+#
+#   shared   what BUILD holds, installed into a prefix that is moved afterwards: find_package, pkg-config
+#   static   built anew inside the consumer by add_subdirectory; that one installed: find_package, pkg-config
+set -euo pipefail
+kind=$1 source=$2 build=$3
+: "${CC:=cc}" "${CXX:=c++}"
+export CC CXX
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/heed-install-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+prefix="$work/a prefix"
+
+step() { printf -- '--- %s\n' "$*"; }
+
+# block LANGUAGE: the first code block of that language in the README.
+block() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/p" "$source/README.md" | sed '1d; /^```$/,$d'; }
+
+# consumer NAME OPTION…: configures, builds and runs the CMake project with these options.
+consumer() {
+  local dir=$work/$1
+  shift
+  cmake -S "$work/consumer" -B "$dir" -DCMAKE_BUILD_TYPE=Debug "$@" >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
+  cmake --build "$dir" --parallel 2 >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
+  "$dir/consumer"
+}
+
+# with_pkg_config SOURCE COMPILER…: compiles SOURCE with what pkg-config says, and runs it.
+with_pkg_config() {
+  local from=$1 flags
+  shift
+  flags=$("${pkg_config[@]}" --cflags --libs heed)
+  # eval, because pkg-config escapes the blank in the prefix for a shell.
+  eval "\"\$@\" -Wall -Wextra -Wpedantic -Werror \"$from\" -o \"$work/program\" $flags"
+  "$work/program"
+}
+
+mkdir "$work/consumer"
+cp "$source/tests/install/consumer/CMakeLists.txt" "$work/consumer/"
+block cpp >"$work/consumer/readme.cpp"
+
+case $kind in
+  shared)
+    step "install, and move what was installed"
+    cmake --install "$build" --prefix "$work/first" >"$work/log" || { cat "$work/log"; exit 1; }
+    mv "$work/first" "$prefix"
+    step "find_package"
+    consumer installed "-DCMAKE_PREFIX_PATH=$prefix"
+    pkg_config=(pkg-config)
+    export LD_LIBRARY_PATH=$prefix/lib
+    ;;
+  static)
+    step "add_subdirectory"
+    consumer beside "-DHEED_SOURCE=$source" -DHEED_INSTALL=ON
+    if [[ ! -e $work/beside/heed/src/libheed.a ]]; then
+      echo "a project that does not set BUILD_SHARED_LIBS got no static library" >&2
+      exit 1
+    fi
+    cmake --install "$work/beside" --prefix "$prefix" >"$work/log" || { cat "$work/log"; exit 1; }
+    step "find_package"
+    consumer installed "-DCMAKE_PREFIX_PATH=$prefix"
+    pkg_config=(pkg-config --static)
+    ;;
+esac
+
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+step "${pkg_config[*]}, C++"
+with_pkg_config "$work/consumer/readme.cpp" "$CXX" -std=c++20
