@@ -1,11 +1,15 @@
-# Installing: the library, its headers, and what find_package(heed) and pkg-config read. The command
-# installs itself.
+# Installing: the library, its headers, the command, and what find_package(heed) and pkg-config read.
 include(CMakePackageConfigHelpers)
 get_target_property(library_type heed TYPE)
 set(config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/heed")
 
 install(TARGETS heed EXPORT heedTargets)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/heed" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+if(TARGET heed_command)
+  file(RELATIVE_PATH bin_to_lib "/prefix/${CMAKE_INSTALL_BINDIR}" "/prefix/${CMAKE_INSTALL_LIBDIR}")
+  set_target_properties(heed_command PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+  install(TARGETS heed_command)
+endif()
 
 install(EXPORT heedTargets NAMESPACE heed:: DESTINATION "${config_dir}")
 configure_package_config_file(cmake/heedConfig.cmake.in "${PROJECT_BINARY_DIR}/heedConfig.cmake"

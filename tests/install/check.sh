@@ -2,7 +2,7 @@
 # check.sh shared|static SOURCE BUILD: programs outside the tree build against heed and run, in each way that the
 # README names. The programs are the README's own.
 #
-#   shared   what BUILD holds, installed into a prefix that is moved afterwards: find_package, pkg-config
+#   shared   what BUILD holds, installed into a prefix that is moved afterwards: find_package, pkg-config, the command
 #   static   built anew inside the consumer by add_subdirectory; that one installed: find_package, pkg-config
 set -euo pipefail
 kind=$1 source=$2 build=$3
@@ -48,6 +48,8 @@ case $kind in
     mv "$work/first" "$prefix"
     step "find_package"
     consumer installed "-DCMAKE_PREFIX_PATH=$prefix"
+    step "the command"
+    "$prefix/bin/heed" --version
     pkg_config=(pkg-config)
     export LD_LIBRARY_PATH=$prefix/lib
     ;;
