@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "io_support.hpp"  // IWYU pragma: export: TemporaryFolder
+
 namespace heed::test {
 
 struct CommandInput {
@@ -26,22 +28,5 @@ struct CommandResult {
 /// Runs the binary of this build. A run that takes over a minute is killed.
 [[nodiscard]] CommandResult run_heed(const std::vector<std::string>& arguments,
                                      const CommandInput& input = {});
-
-/// A new empty folder, removed with all that it holds.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-  /// path()/name
-  [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  /// Names of what it holds, sorted.
-  [[nodiscard]] std::vector<std::string> names() const;
-
- private:
-  std::string path_;
-};
 
 }  // namespace heed::test

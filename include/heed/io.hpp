@@ -25,6 +25,10 @@ namespace heed::io {
 /// Writes version 1.0, little endian, C order, so that numpy.load reads it. bf16 has no .npy name and is
 /// written as f32.
 HEED_API void write_npy(const std::string& path, const TensorView& tensor);
+/// Several such files, all or none: a failure at any of them leaves all that was there before. (Where the
+/// file system cannot exchange two names, as those of networks, a failure of the renaming itself may leave
+/// some.)
+HEED_API void write_npy_files(const std::vector<std::pair<std::string, TensorView>>& files);
 
 /// Tensors by name, in the order that they are written in, with free text beside them.
 struct HEED_API TensorFile {

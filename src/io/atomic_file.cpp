@@ -98,18 +98,63 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   }
 }
 
-void AtomicFile::commit() {
-  const bool straight = temporary_.empty();
-  if (!straight && ::fsync(file_.get()) != 0) fail_write(errno);
+void AtomicFile::flush() {
+  if (!temporary_.empty() && ::fsync(file_.get()) != 0) fail_write(errno);
   // Network file systems report a full disk here.
   if (file_.close() != 0) fail_write(errno);
-  if (straight) return;
+}
+
+void AtomicFile::commit() {
+  flush();
+  if (temporary_.empty()) return;
   if (::renameat(folder_.get(), temporary_.c_str(), folder_.get(), name_.c_str()) != 0) fail_write(errno);
   temporary_.clear();
+  flush_folder();
+}
+
+void AtomicFile::publish() {
+  if (temporary_.empty()) return;
+  const auto exchange = [this] {
+    return ::renameat2(folder_.get(), temporary_.c_str(), folder_.get(), name_.c_str(), RENAME_EXCHANGE);
+  };
+  const bool existed = ::faccessat(folder_.get(), name_.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+  if (existed && exchange() == 0) {
+    published_ = Published::exchanged;
+    return;
+  }
+  if (existed && errno != EINVAL && errno != ENOSYS) fail_write(errno);
+  if (::renameat(folder_.get(), temporary_.c_str(), folder_.get(), name_.c_str()) != 0) fail_write(errno);
+  temporary_.clear();
+  published_ = existed ? Published::for_good : Published::as_new;
+}
+
+void AtomicFile::withdraw() noexcept {
+  if (published_ == Published::as_new) (void)::unlinkat(folder_.get(), name_.c_str(), 0);
+  if (published_ == Published::exchanged)
+    (void)::renameat2(folder_.get(), temporary_.c_str(), folder_.get(), name_.c_str(), RENAME_EXCHANGE);
+  published_ = Published::no;
+}
+
+void AtomicFile::confirm() {
+  if (published_ != Published::no) flush_folder();
+}
+
+void AtomicFile::flush_folder() {
   // EINVAL: a file system that has no notion of flushing a folder.
   if (::fsync(folder_.get()) != 0 && errno != EINVAL) fail_write(errno);
 }
 
 void AtomicFile::fail_write(int error_number) const { fail_system("write", subject_, error_number); }
+
+void commit_together(const std::vector<std::unique_ptr<AtomicFile>>& files) {
+  for (const auto& file : files) file->flush();
+  try {
+    for (const auto& file : files) file->publish();
+    for (const auto& file : files) file->confirm();
+  } catch (...) {
+    for (const auto& file : files) file->withdraw();
+    throw;
+  }
+}
 
 }  // namespace heed::io::detail

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "io/file_descriptor.hpp"
 
@@ -28,15 +30,29 @@ class AtomicFile {
   /// loss of power.
   void commit();
 
+  /// What commit() does, in steps, for files that must appear together: flush() all, then publish() all, then
+  /// confirm() all. Between the last two, withdraw() brings back what was there, where the file system can
+  /// exchange two names (of Linux' own all can, network file systems cannot) or nothing was there.
+  void flush();
+  void publish();
+  void withdraw() noexcept;
+  void confirm();
+
  private:
   void create_temporary(unsigned mode);
+  void flush_folder();
   [[noreturn]] void fail_write(int error_number) const;
 
   std::string subject_;
   std::string name_;       // of the target, in folder_
-  std::string temporary_;  // likewise; empty: none, the target is written straight
+  std::string temporary_;  // likewise; empty: none. Once exchanged, it is the name of the old content
+  enum class Published { no, as_new, exchanged, for_good };
+  Published published_ = Published::no;
   FileDescriptor folder_;
   FileDescriptor file_;
 };
+
+/// Commits all files or none: whatever fails, the targets are what they were.
+void commit_together(const std::vector<std::unique_ptr<AtomicFile>>& files);
 
 }  // namespace heed::io::detail

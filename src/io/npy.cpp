@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -146,15 +147,7 @@ Tensor read_from(ByteSource source) {
   return Tensor::copy_of(TensorView(tensor.view().data(), tensor.dtype(), header.shape, strides));
 }
 
-}  // namespace
-
-Tensor read_npy(const std::string& path) { return read_from(ByteSource::open(path)); }
-
-Tensor read_npy_bytes(std::span<const std::byte> bytes, const std::string& name) {
-  return read_from(ByteSource(bytes, name));
-}
-
-void write_npy(const std::string& path, const TensorView& tensor) {
+void write_to(detail::AtomicFile& file, const TensorView& tensor) {
   const DType dtype = tensor.dtype() == DType::bf16 ? DType::f32 : tensor.dtype();
   // A view of bools may show any byte; a copy holds 0 and 1.
   const bool as_it_is = dtype == tensor.dtype() && dtype != DType::boolean && tensor.is_contiguous();
@@ -171,10 +164,31 @@ void write_npy(const std::string& path, const TensorView& tensor) {
   start += {'\x01', '\x00', static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
   start += header;
 
-  detail::AtomicFile file(path);
   file.write(std::as_bytes(std::span(start)));
   file.write({static_cast<const std::byte*>(data), bytes});
+}
+
+}  // namespace
+
+Tensor read_npy(const std::string& path) { return read_from(ByteSource::open(path)); }
+
+Tensor read_npy_bytes(std::span<const std::byte> bytes, const std::string& name) {
+  return read_from(ByteSource(bytes, name));
+}
+
+void write_npy(const std::string& path, const TensorView& tensor) {
+  detail::AtomicFile file(path);
+  write_to(file, tensor);
   file.commit();
+}
+
+void write_npy_files(const std::vector<std::pair<std::string, TensorView>>& files) {
+  std::vector<std::unique_ptr<detail::AtomicFile>> staged;
+  for (const auto& [path, tensor] : files) {
+    staged.push_back(std::make_unique<detail::AtomicFile>(path));
+    write_to(*staged.back(), tensor);
+  }
+  detail::commit_together(staged);
 }
 
 }  // namespace heed::io

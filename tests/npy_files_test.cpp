@@ -1,0 +1,77 @@
+// Several .npy files that are written together: all of them or none.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heed/io.hpp"
+#include "io/atomic_file.hpp"
+#include "io_support.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::Tensor;
+using heed::io::detail::AtomicFile;
+using heed::test::bytes_of;
+using heed::test::message_of;
+using heed::test::read_file;
+using heed::test::TemporaryFolder;
+using heed::test::write_file;
+using Names = std::vector<std::string>;
+
+std::unique_ptr<AtomicFile> staged(const std::string& path, const std::string& content) {
+  auto file = std::make_unique<AtomicFile>(path);
+  file->write(bytes_of(content));
+  return file;
+}
+
+TEST(NpyFiles, AreAllWritten) {
+  const TemporaryFolder folder;
+  write_file(folder / "b.npy", "old");
+  heed::io::write_npy_files({{folder / "a.npy", Tensor::from<float>({1, 2}, {2})},
+                             {folder / "b.npy", Tensor::from<std::int64_t>({3}, {1})}});
+  EXPECT_EQ(heed::io::read_npy(folder / "a.npy").at<float>(1), 2);
+  EXPECT_EQ(heed::io::read_npy(folder / "b.npy").at<std::int64_t>(0), 3);
+  EXPECT_EQ(folder.names(), (Names{"a.npy", "b.npy"}));
+}
+
+TEST(NpyFiles, AreNotWrittenWhereOneOfThemCannotBe) {
+  const TemporaryFolder folder;
+  write_file(folder / "a.npy", "old");
+  const Tensor tensor({1});
+  EXPECT_EQ(message_of([&] {
+              heed::io::write_npy_files(
+                  {{folder / "a.npy", tensor}, {folder / "b.npy", tensor}, {folder / "none/c.npy", tensor}});
+            }),
+            "cannot write '" + (folder / "none/c.npy") + "': No such file or directory");
+  EXPECT_EQ(folder.names(), Names{"a.npy"});
+  EXPECT_EQ(read_file(folder / "a.npy"), "old");
+}
+
+// The last moment: two names have changed hands already when the third cannot, for its folder is gone.
+TEST(NpyFiles, AreTakenBackWhereTheLastRenameFails) {
+  const TemporaryFolder folder;
+  const std::string gone = folder / "gone";
+  std::filesystem::create_directory(gone);
+  write_file(folder / "replaced", "old");
+  std::vector<std::unique_ptr<AtomicFile>> files;
+  files.push_back(staged(folder / "replaced", "new"));
+  files.push_back(staged(folder / "created", "new"));
+  files.push_back(staged(gone + "/c", "new"));
+  std::filesystem::remove_all(gone);
+  EXPECT_EQ(message_of([&] { commit_together(files); }),
+            "cannot write '" + gone + "/c': No such file or directory");
+  files.clear();
+  EXPECT_EQ(folder.names(), Names{"replaced"});
+  EXPECT_EQ(read_file(folder / "replaced"), "old");
+}
+
+TEST(NpyFiles, ThatAreDevicesAreWrittenStraight) {
+  heed::io::write_npy_files({{"/dev/null", Tensor({3})}});
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
+}  // namespace
