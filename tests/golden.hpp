@@ -2,44 +2,18 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <limits>
-#include <stdexcept>
 #include <string>
 
+#include "heed/io.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::test {
 
-/// Reads tests/data/golden/NAME.npy: version 1, little endian, C order.
+/// Reads tests/data/golden/NAME.npy.
 inline Tensor golden(const std::string& name) {
-  const std::string path = std::string(HEED_TEST_DATA) + "/golden/" + name + ".npy";
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (bytes.size() < 10) throw std::runtime_error("no golden tensor " + path);
-  const std::size_t header = static_cast<std::uint8_t>(bytes[8]) + 256u * static_cast<std::uint8_t>(bytes[9]);
-  const std::string text = bytes.substr(10, header);
-  if (text.find("'fortran_order': False") == std::string::npos)
-    throw std::runtime_error(path + " is in Fortran order");
-  DType dtype = DType::f32;
-  if (text.find("'<f8'") != std::string::npos) dtype = DType::f64;
-  if (text.find("'<i8'") != std::string::npos) dtype = DType::i64;
-  Dims shape;
-  const char* at = text.c_str() + text.find('(') + 1;
-  while (*at != ')') {
-    char* end = nullptr;
-    shape.push_back(std::strtoll(at, &end, 10));
-    at = end;
-    while (*at == ',' || *at == ' ') ++at;
-  }
-  Tensor tensor(shape, dtype);
-  const std::size_t size = static_cast<std::size_t>(tensor.count()) * size_of(dtype);
-  if (bytes.size() != 10 + header + size) throw std::runtime_error(path + " has the wrong size");
-  std::memcpy(tensor.mutable_view().data(), bytes.data() + 10 + header, size);
-  return tensor;
+  return io::read_npy(std::string(HEED_TEST_DATA) + "/golden/" + name + ".npy");
 }
 
 /// True where both have one dtype, one shape and the same bytes.

@@ -1,0 +1,20 @@
+// What the layers ask of the tensors they are given. Each throws Error (invalid_argument) that names the
+// tensor, what it was, and what was expected.
+#pragma once
+
+#include <string>
+
+#include "heed/tensor.hpp"
+
+namespace heed::nn::detail {
+
+[[noreturn]] void refuse(const std::string& message);
+
+/// f32 or f64: what a BLAS multiplies.
+void require_real(const TensorView& tensor, const char* name);
+void require_rank(const TensorView& tensor, const char* name, int rank, const char* axes);
+void require_dtype(const TensorView& tensor, const char* name, DType dtype, const char* of);
+/// At least 1.
+void require_size(std::int64_t size, const char* name);
+
+}  // namespace heed::nn::detail

@@ -1,0 +1,70 @@
+#include "nn/gemm.hpp"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "heed/error.hpp"
+
+namespace heed::detail {
+namespace {
+
+// The `int` of the CBLAS interface (of its usual LP64 build).
+constexpr std::int64_t kMaxBlasSize = std::numeric_limits<int>::max();
+
+int blas_int(std::int64_t value, const char* what) {
+  if (value > kMaxBlasSize)
+    throw Error(ErrorCode::invalid_argument, "a matrix product has " + std::to_string(value) + " " + what +
+                                                 "; a BLAS takes at most " + std::to_string(kMaxBlasSize));
+  return static_cast<int>(value);
+}
+
+struct BlasOperand {
+  CBLAS_TRANSPOSE transpose;
+  int leading;
+};
+
+// What row-major BLAS calls the matrix: rows apart by `leading`, or the transpose of such a one.
+template <class T>
+BlasOperand blas_operand(const Matrix<const T>& m) {
+  const bool plain = m.column_stride == 1;
+  const std::int64_t lines = plain ? m.rows : m.columns;
+  const std::int64_t length = plain ? m.columns : m.rows;
+  // A single line leaves the stride between lines without meaning; the least valid one stands in for it.
+  const std::int64_t leading = lines > 1 ? (plain ? m.row_stride : m.column_stride) : length;
+  return {plain ? CblasNoTrans : CblasTrans,
+          blas_int(std::max<std::int64_t>(1, leading), "elements from one line to the next")};
+}
+
+void call_blas(const BlasOperand& a, const BlasOperand& b, int m, int n, int k, const float* a_data,
+               const float* b_data, float beta, float* c_data, int ldc) {
+  cblas_sgemm(CblasRowMajor, a.transpose, b.transpose, m, n, k, 1.0f, a_data, a.leading, b_data, b.leading,
+              beta, c_data, ldc);
+}
+
+void call_blas(const BlasOperand& a, const BlasOperand& b, int m, int n, int k, const double* a_data,
+               const double* b_data, double beta, double* c_data, int ldc) {
+  cblas_dgemm(CblasRowMajor, a.transpose, b.transpose, m, n, k, 1.0, a_data, a.leading, b_data, b.leading,
+              beta, c_data, ldc);
+}
+
+}  // namespace
+
+template <class T>
+void gemm(const Matrix<const T>& a, const Matrix<const T>& b, T beta, const Matrix<T>& c) {
+  if (c.rows == 0 || c.columns == 0) return;
+  const int m = blas_int(c.rows, "rows");
+  const int n = blas_int(c.columns, "columns");
+  const int k = blas_int(a.columns, "inner elements");
+  const BlasOperand left = blas_operand(a);
+  const BlasOperand right = blas_operand(b);
+  const int leading = blas_int(c.rows > 1 ? c.row_stride : c.columns, "elements from one line to the next");
+  call_blas(left, right, m, n, k, a.data, b.data, beta, c.data, leading);
+}
+
+template void gemm(const Matrix<const float>&, const Matrix<const float>&, float, const Matrix<float>&);
+template void gemm(const Matrix<const double>&, const Matrix<const double>&, double, const Matrix<double>&);
+
+}  // namespace heed::detail
