@@ -5,7 +5,7 @@
 #   HEED_VERBOSE=1      show what apt-get, CMake and the compiler print
 #   HEED_NO_INSTALL=1   never install a package; take what is there
 #   HEED_WERROR=1       warnings are errors
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154
 
 # shellcheck source=scripts/packages.sh
 source "$root/scripts/packages.sh"
