@@ -1,0 +1,198 @@
+// Holds a kernel's results to the naive computation, element by element, within a bound on rounding.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "heed/attention.hpp"
+#include "naive_attention.hpp"
+
+namespace heed::test {
+
+/// How a kernel rounds.
+struct Rounding {
+  double unit = 0x1p-53;  ///< unit roundoff of its scores, exponentials and sums
+  double slack = 1;       ///< factor on every bound, for a kernel whose functions err by more than a rounding
+};
+
+/// Compares what `result` holds with `naive`. Gives "" or the first element that is out of bounds.
+///
+/// The bounds follow from first-order error analysis. A score is a sum of D products: its error is at most
+/// e = u (D + 3) A with A the sum of magnitudes (score_magnitude, which also counts bias, ALiBi and softcap).
+/// A weight exp(s - m) / sum then has the relative error r = 2 e + u (Lk + 8): twice the error of a score,
+/// the rounding of s - m (which is no larger than A) included, and a sum of Lk terms. Output: r * sum_j p
+/// |v_j| and the roundings of that sum. Storing adds half an ulp of the result's dtype.
+class ResultComparison {
+ public:
+  ResultComparison(const AttentionOptions& options, const Naive& naive, const Rounding& rounding)
+      : options_(options), naive_(naive), rounding_(rounding) {}
+
+  std::string operator()(const AttentionResult& result) {
+    compare_scores(result);
+    compare_rows(result);
+    compare_sums(result);
+    compare_top_k(result);
+    return failure_;
+  }
+
+ private:
+  using Index = std::int64_t;
+
+  Real score_error(Real magnitude) const {
+    return rounding_.slack * rounding_.unit * static_cast<Real>(2 * (naive_.head_dim + 3)) * magnitude;
+  }
+  // Relative error of the weights of a row; inf where it is too large to be first order.
+  Real weight_error(Index b, Index h, Index i) const {
+    const Real error = 2 * score_error(naive_.row_magnitude(b, h, i)) +
+                       rounding_.slack * rounding_.unit * static_cast<Real>(naive_.keys + 8);
+    return error < 0.5L ? error : std::numeric_limits<Real>::infinity();
+  }
+  static Real product(Real error, Real magnitude) { return magnitude == 0 ? 0 : error * magnitude; }
+
+  // Half an ulp of a value; the smallest denormal where it underflows.
+  static Real storing(DType dtype, Real value) {
+    switch (dtype) {
+      case DType::f64:
+        return 0x1p-53L * std::abs(value) + 0x1p-1074L;
+      case DType::f32:
+        return 0x1p-24L * std::abs(value) + 0x1p-149L;
+      case DType::f16:
+        return 0x1p-11L * std::abs(value) + 0x1p-24L;
+      default:
+        return 0x1p-8L * std::abs(value) + 0x1p-133L;
+    }
+  }
+
+  void check(const char* name, const Tensor& tensor, std::array<Index, 4> at, Real expected, Real bound) {
+    if (!failure_.empty()) return;
+    const Real got = naive_element(tensor, at);
+    if (std::isnan(expected) ? std::isnan(got) : got == expected) return;
+    const Real allowed = bound + storing(tensor.dtype(), expected);
+    if (std::isfinite(expected) && std::abs(got - expected) <= allowed) return;
+    std::ostringstream text;
+    text.precision(17);
+    text << name << "[" << at[0] << ", " << at[1] << ", " << at[2] << ", " << at[3] << "] is " << got << "; "
+         << expected << " +- " << allowed << " is expected";
+    failure_ = text.str();
+  }
+
+  // Every element of a result against a cube. A result per row or per key has its index in axes 1 to 3.
+  template <class Bound>
+  void check_all(const char* name, const Tensor& tensor, const Cube& cube, bool has_last_axis, Bound bound) {
+    if (tensor.count() != static_cast<Index>(cube.values.size()) && failure_.empty())
+      failure_ = std::string(name) + " has shape " + to_string(tensor.shape());
+    if (!failure_.empty()) return;
+    for (Index a = 0; a < cube.shape[0]; ++a)
+      for (Index b = 0; b < cube.shape[1]; ++b)
+        for (Index c = 0; c < cube.shape[2]; ++c)
+          for (Index d = 0; d < cube.shape[3]; ++d) {
+            const std::array<Index, 4> at =
+                has_last_axis ? std::array<Index, 4>{a, b, c, d} : std::array<Index, 4>{0, a, b, c};
+            check(name, tensor, at, cube(a, b, c, d), bound(a, b, c, d));
+          }
+  }
+
+  void compare_scores(const AttentionResult& result) {
+    if (has(options_.need, Need::scores))
+      check_all("scores", result.scores, naive_.scores, true, [&](Index b, Index h, Index i, Index j) {
+        return score_error(naive_.score_magnitude(b, h, i, j));
+      });
+    if (has(options_.need, Need::weights))
+      check_all("weights", result.weights, naive_.weights, true, [&](Index b, Index h, Index i, Index j) {
+        return product(weight_error(b, h, i), naive_.weights(b, h, i, j));
+      });
+  }
+
+  void compare_rows(const AttentionResult& result) {
+    check_all("output", result.output, naive_.output, true, [&](Index b, Index h, Index i, Index c) {
+      return product(weight_error(b, h, i), naive_.output_magnitude(b, h, i, c));
+    });
+    const auto logarithm = [&](Index b, Index h, Index i, Index) {
+      const Real size = std::isinf(naive_.lse(b, h, i)) ? 0 : std::abs(naive_.lse(b, h, i));
+      return weight_error(b, h, i) + rounding_.slack * rounding_.unit * 2 * size;
+    };
+    const auto of_score = [&](Index b, Index h, Index i, Index) {
+      return score_error(naive_.row_magnitude(b, h, i));
+    };
+    // A relative error r of the weights moves -p log p by at most r p (|log p| + 1).
+    const auto of_entropy = [&](Index b, Index h, Index i, Index) {
+      return weight_error(b, h, i) * (naive_.entropy(b, h, i) + 1);
+    };
+    const auto of_distance = [&](Index b, Index h, Index i, Index) {
+      return product(weight_error(b, h, i), naive_.distance(b, h, i));
+    };
+    if (has(options_.need, Need::lse)) check_all("lse", result.lse, naive_.lse, false, logarithm);
+    if (has(options_.need, Need::max_score))
+      check_all("max_score", result.max_score, naive_.max_score, false, of_score);
+    if (has(options_.need, Need::entropy))
+      check_all("entropy", result.entropy, naive_.entropy, false, of_entropy);
+    if (has(options_.need, Need::distance))
+      check_all("distance", result.distance, naive_.distance, false, of_distance);
+  }
+
+  // Sums over rows: no worse than the worst row, and a sum of Lq terms.
+  Real sum_error(Index b, Index h) const {
+    Real worst = 0;
+    for (Index i = 0; i < naive_.queries; ++i) worst = std::max(worst, weight_error(b, h, i));
+    return worst + rounding_.slack * rounding_.unit * static_cast<Real>(naive_.queries + naive_.keys);
+  }
+  void compare_sums(const AttentionResult& result) {
+    const auto relative = [&](const Cube& cube) {
+      return [&](Index b, Index h, Index c, Index d) { return product(sum_error(b, h), cube(b, h, c, d)); };
+    };
+    if (has(options_.need, Need::received))
+      check_all("received", result.received, naive_.received, false, relative(naive_.received));
+    if (options_.received_last > 0)
+      check_all("received_last", result.received_last, naive_.received_last, false,
+                relative(naive_.received_last));
+    if (options_.map.rows > 0) check_all("map", result.map, naive_.map, true, relative(naive_.map));
+  }
+
+  // The k-th weight is the k-th largest, and it is that of the index beside it; indices are allowed and
+  // distinct.
+  void compare_top_k(const AttentionResult& result) {
+    if (options_.top_k == 0) return;
+    for (Index b = 0; b < naive_.batch; ++b)
+      for (Index h = 0; h < naive_.heads; ++h)
+        for (Index i = 0; i < naive_.queries; ++i) compare_top_k_row(result, b, h, i);
+  }
+  void compare_top_k_row(const AttentionResult& result, Index b, Index h, Index i) {
+    std::vector<Real> sorted;
+    for (Index j = 0; j < naive_.keys; ++j)
+      if (naive_.final_scores(b, h, i, j) != kMinusInfinity) sorted.push_back(naive_.weights(b, h, i, j));
+    std::sort(sorted.rbegin(), sorted.rend());
+    std::vector<bool> seen(static_cast<std::size_t>(naive_.keys), false);
+    for (Index k = 0; k < options_.top_k && failure_.empty(); ++k) {
+      const auto j = static_cast<Index>(naive_element(result.top_k_index, {b, h, i, k}));
+      const bool filled = k < static_cast<Index>(sorted.size());
+      const Real expected = filled ? sorted[static_cast<std::size_t>(k)] : 0;
+      check("top_k_weight", result.top_k_weight, {b, h, i, k}, expected,
+            product(weight_error(b, h, i), expected));
+      const bool fits = filled ? j >= 0 && j < naive_.keys && !seen[static_cast<std::size_t>(j)] &&
+                                     naive_.final_scores(b, h, i, j) != kMinusInfinity
+                               : j == -1;
+      if (!fits && failure_.empty())
+        failure_ = "top_k_index[" + std::to_string(b) + ", " + std::to_string(h) + ", " + std::to_string(i) +
+                   ", " + std::to_string(k) + "] is " + std::to_string(j);
+      if (!fits || !filled) continue;
+      seen[static_cast<std::size_t>(j)] = true;
+      check("top_k_weight (of its index)", result.top_k_weight, {b, h, i, k}, naive_.weights(b, h, i, j),
+            product(weight_error(b, h, i), naive_.weights(b, h, i, j)));
+    }
+  }
+
+  const AttentionOptions& options_;
+  const Naive& naive_;
+  Rounding rounding_;
+  std::string failure_;
+};
+
+inline std::string compare_results(const AttentionResult& result, const AttentionOptions& options,
+                                   const Naive& naive, const Rounding& rounding = {}) {
+  return ResultComparison(options, naive, rounding)(result);
+}
+
+}  // namespace heed::test

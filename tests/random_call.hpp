@@ -1,0 +1,391 @@
+// Random attention calls: call `index` of a seed is always the same call, on every kernel that is tested with
+// it.
+//
+// Memory between and around the elements of a view is filled with NaN (0xff bytes where the dtype has none),
+// so that reading beside a view shows.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heed/attention.hpp"
+
+namespace heed::test {
+
+/// What the sizes of a call are drawn from.
+struct CallLimits {
+  std::vector<std::int64_t> batches{1, 1, 1, 2, 3, 0};
+  std::vector<std::int64_t> kv_heads{1, 1, 2, 3};
+  std::vector<std::int64_t> groups{1, 1, 2, 4};  ///< H / Hkv
+  std::vector<std::int64_t> lengths{0, 1, 2, 3, 4, 5, 7, 8, 13, 17, 33};
+  std::vector<std::int64_t> dims{1, 2, 3, 5, 8, 16, 24, 28};
+  std::vector<DType> dtypes{DType::f64, DType::f32, DType::f16, DType::bf16};
+};
+
+/// Six families of numbers. Uniform ones alone never make the running maximum of a softmax move.
+enum class Family { normal, spread, one_hot, negative, ascending, cancelling };
+inline constexpr std::array<const char*, 6> kFamilyNames{"normal",   "spread",    "one-hot",
+                                                         "negative", "ascending", "cancelling"};
+
+struct RandomCall {
+  std::uint64_t seed = 0;
+  std::uint64_t index = 0;
+  Family family = Family::normal;
+  std::vector<Tensor> memory;  ///< what the views below show
+  MutableTensorView query, key, value;
+  AttentionOptions options;
+};
+
+/// Numbers of one call, drawn in order.
+class Draw {
+ public:
+  Draw(std::uint64_t seed, std::uint64_t index) {
+    std::seed_seq sequence{seed & 0xffffffff, seed >> 32, index & 0xffffffff, index >> 32};
+    engine_.seed(sequence);
+  }
+  std::uint64_t word() { return engine_(); }
+  /// From `low` to `high`, both included.
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(engine_() % static_cast<std::uint64_t>(high - low + 1));
+  }
+  double uniform() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
+  bool chance(double probability) { return uniform() < probability; }
+  double normal() {
+    return std::sqrt(-2 * std::log(1 - uniform())) * std::cos(2 * std::acos(-1.0) * uniform());
+  }
+  template <class T>
+  T pick(const std::vector<T>& from) {
+    return from[static_cast<std::size_t>(between(0, static_cast<std::int64_t>(from.size()) - 1))];
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+/// Calls visit(index) for every index of `shape`, the last axis fastest.
+template <class Visit>
+void for_each_index(const Dims& shape, Visit visit) {
+  if (element_count(shape) == 0) return;
+  Dims index = shape;
+  for (int axis = 0; axis < shape.size(); ++axis) index[axis] = 0;
+  for (;;) {
+    visit(std::as_const(index));
+    int axis = shape.size() - 1;
+    while (axis >= 0 && ++index[axis] == shape[axis]) index[axis--] = 0;
+    if (axis < 0) return;
+  }
+}
+
+inline void put(const MutableTensorView& view, const Dims& index, double value) {
+  std::int64_t at = 0;
+  for (int axis = 0; axis < index.size(); ++axis) at += index[axis] * view.strides()[axis];
+  switch (view.dtype()) {
+    case DType::f64:
+      static_cast<double*>(view.data())[at] = value;
+      break;
+    case DType::f32:
+      static_cast<float*>(view.data())[at] = static_cast<float>(value);
+      break;
+    case DType::f16:
+      static_cast<Float16*>(view.data())[at] = to_float16(value);
+      break;
+    case DType::bf16:
+      static_cast<BFloat16*>(view.data())[at] = to_bfloat16(value);
+      break;
+    case DType::i64:
+      static_cast<std::int64_t*>(view.data())[at] = static_cast<std::int64_t>(value);
+      break;
+    case DType::i32:
+      static_cast<std::int32_t*>(view.data())[at] = static_cast<std::int32_t>(value);
+      break;
+    default:  // bool: any byte
+      static_cast<std::uint8_t*>(view.data())[at] = static_cast<std::uint8_t>(value);
+  }
+}
+
+class CallMaker {
+ public:
+  CallMaker(std::uint64_t seed, std::uint64_t index, const CallLimits& limits)
+      : draw_(seed, index), limits_(limits) {
+    call_.seed = seed;
+    call_.index = index;
+  }
+
+  RandomCall make() {
+    draw_sizes();
+    make_inputs();
+    fill_inputs();
+    make_masks();
+    make_operands();
+    make_requests();
+    return std::move(call_);
+  }
+
+ private:
+  void draw_sizes() {
+    rank_ = static_cast<int>(draw_.pick<std::int64_t>({2, 3, 4, 4, 4, 4}));
+    batch_ = rank_ == 4 ? draw_.pick(limits_.batches) : 1;
+    kv_heads_ = rank_ >= 3 ? draw_.pick(limits_.kv_heads) : 1;
+    heads_ = kv_heads_ * (rank_ >= 3 ? draw_.pick(limits_.groups) : 1);
+    queries_ = draw_.pick(limits_.lengths);
+    keys_ = draw_.chance(0.3) ? queries_ : draw_.pick(limits_.lengths);
+    head_dim_ = draw_.pick(limits_.dims);
+    value_dim_ = draw_.chance(0.3) ? head_dim_ : draw_.pick(limits_.dims);
+    dtype_ = draw_.pick(limits_.dtypes);
+  }
+
+  Dims shape_of(std::int64_t heads, std::int64_t length, std::int64_t width) const {
+    Dims shape;
+    if (rank_ == 4) shape.push_back(batch_);
+    if (rank_ >= 3) shape.push_back(heads);
+    shape.push_back(length);
+    shape.push_back(width);
+    return shape;
+  }
+
+  // A view in memory of its own whose axes lie in any order, with gaps, backwards, or repeated (stride 0).
+  MutableTensorView strided(const Dims& shape, DType dtype) {
+    const bool plain = draw_.chance(0.3);
+    std::vector<int> order;
+    for (int axis = shape.size() - 1; axis >= 0; --axis) order.push_back(axis);
+    if (!plain)
+      for (std::size_t i = order.size(); i > 1; --i)
+        std::swap(order[i - 1], order[static_cast<std::size_t>(draw_.between(0, static_cast<int>(i) - 1))]);
+    const std::int64_t margin = 3;
+    std::int64_t reach = 1;
+    std::int64_t begin = margin;
+    Dims strides = shape;
+    for (int axis : order) {
+      if (!plain && draw_.chance(0.08)) {
+        strides[axis] = 0;
+        continue;
+      }
+      const std::int64_t step = !plain && draw_.chance(0.25) ? 2 : 1;
+      strides[axis] = reach * step;
+      reach *= step * std::max<std::int64_t>(shape[axis], 1);
+      if (!plain && shape[axis] > 0 && draw_.chance(0.15)) {
+        begin += strides[axis] * (shape[axis] - 1);
+        strides[axis] = -strides[axis];
+      }
+    }
+    Tensor& memory = poisoned({reach + 2 * margin}, dtype);
+    auto* bytes = static_cast<std::byte*>(memory.mutable_view().data());
+    return {bytes + begin * static_cast<std::int64_t>(size_of(dtype)), dtype, shape, strides};
+  }
+
+  // All bits set is a NaN in every floating dtype.
+  Tensor& poisoned(const Dims& shape, DType dtype) {
+    call_.memory.emplace_back(shape, dtype);
+    Tensor& memory = call_.memory.back();
+    std::memset(memory.mutable_view().data(), 0xff,
+                static_cast<std::size_t>(memory.count()) * size_of(dtype));
+    return memory;
+  }
+
+  // Queries, keys and values of a token side by side, as a fused projection leaves them: [B, L, H + 2 Hkv,
+  // D].
+  void make_packed_inputs() {
+    const std::int64_t all = heads_ + 2 * kv_heads_;
+    MutableTensorView packed = poisoned({batch_, queries_, all, head_dim_}, dtype_);
+    packed = packed.permute({0, 2, 1, 3});
+    call_.query = packed.narrow(1, 0, heads_);
+    call_.key = packed.narrow(1, heads_, kv_heads_);
+    call_.value = packed.narrow(1, heads_ + kv_heads_, kv_heads_);
+  }
+
+  void make_inputs() {
+    if (rank_ == 4 && queries_ == keys_ && head_dim_ == value_dim_ && draw_.chance(0.5))
+      return make_packed_inputs();
+    call_.query = strided(shape_of(heads_, queries_, head_dim_), dtype_);
+    call_.key = strided(shape_of(kv_heads_, keys_, head_dim_), dtype_);
+    call_.value = strided(shape_of(kv_heads_, keys_, value_dim_), dtype_);
+  }
+
+  void fill_inputs() {
+    call_.family = static_cast<Family>(draw_.between(0, 5));
+    const int row = rank_ - 2;
+    const int column = rank_ - 1;
+    for_each_index(call_.query.shape(),
+                   [&](const Dims& at) { put(call_.query, at, query_number(at[row], at[column])); });
+    for_each_index(call_.key.shape(),
+                   [&](const Dims& at) { put(call_.key, at, key_number(at[row], at[column])); });
+    for_each_index(call_.value.shape(), [&](const Dims& at) { put(call_.value, at, value_number(at[row])); });
+  }
+  double query_number(std::int64_t row, std::int64_t column) {
+    switch (call_.family) {
+      case Family::spread:
+        return 25 * draw_.normal();
+      case Family::one_hot:
+        return column == row % head_dim_ ? 6 : 0;
+      case Family::negative:
+        return std::abs(draw_.normal());
+      case Family::ascending:
+        return 1;
+      case Family::cancelling:
+        return 8;
+      default:
+        return draw_.normal();
+    }
+  }
+  double key_number(std::int64_t row, std::int64_t column) {
+    switch (call_.family) {
+      case Family::one_hot:
+        return column == row % head_dim_ ? 6 : 0;
+      case Family::negative:
+        return -std::abs(draw_.normal());
+      case Family::ascending:
+        return 0.75 * static_cast<double>(row);
+      case Family::cancelling:
+        return column % 2 == 0 ? 100 + draw_.normal() : -100;
+      default:
+        return draw_.normal();
+    }
+  }
+  double value_number(std::int64_t row) {
+    switch (call_.family) {
+      case Family::negative:
+        return -std::abs(draw_.normal());
+      case Family::cancelling:
+        return (row % 2 == 0 ? 100 : -100) + draw_.normal();
+      default:
+        return draw_.normal();
+    }
+  }
+
+  void make_masks() {
+    AttentionOptions& options = call_.options;
+    options.causal = draw_.chance(0.35);
+    if (draw_.chance(0.4)) options.align = Align::bottom_right;
+    if (draw_.chance(0.2)) options.query_offset = draw_.between(-5, keys_ + 3);
+    if (draw_.chance(0.3)) options.window = {draw_.between(-1, 6), draw_.between(-1, 6)};
+    if (draw_.chance(0.25)) {
+      const double density = draw_.pick<double>({0.1, 0.5, 0.9});
+      const MutableTensorView mask = strided(scores_shape(), DType::boolean);
+      for_each_index(mask.shape(), [&](const Dims& at) {
+        put(mask, at, draw_.chance(density) ? static_cast<double>(draw_.between(1, 255)) : 0.0);
+      });
+      options.mask = mask;
+    }
+    if (batch_ == 1 && draw_.chance(0.25))
+      make_segments();
+    else if (draw_.chance(0.25))
+      make_lengths();
+  }
+
+  // A shape that broadcasts to [B, H, Lq, Lk].
+  Dims scores_shape() {
+    const std::array<std::int64_t, 4> full{batch_, heads_, queries_, keys_};
+    Dims shape;
+    for (std::int64_t axis = draw_.between(0, 3); axis < 4; ++axis)
+      shape.push_back(draw_.chance(0.3) ? 1 : full[static_cast<std::size_t>(axis)]);
+    return shape;
+  }
+
+  DType integer_dtype() { return draw_.chance(0.5) ? DType::i64 : DType::i32; }
+
+  TensorView integers(const std::vector<std::int64_t>& values) {
+    MutableTensorView view = strided({static_cast<std::int64_t>(values.size())}, integer_dtype());
+    while (view.rank() == 1 && view.shape()[0] > 1 && view.strides()[0] == 0)
+      view = strided(view.shape(), view.dtype());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      put(view, {static_cast<std::int64_t>(i)}, static_cast<double>(values[i]));
+    return view;
+  }
+
+  void make_lengths() {
+    std::vector<std::int64_t> lengths;
+    for (std::int64_t b = 0; b < batch_; ++b) lengths.push_back(draw_.between(0, keys_));
+    call_.options.kv_lengths = integers(lengths);
+  }
+
+  void make_segments() {
+    const std::int64_t inner = draw_.between(0, 3);
+    const auto offsets = [&](std::int64_t length) {
+      std::vector<std::int64_t> cuts{0, length};
+      for (std::int64_t s = 0; s < inner; ++s) cuts.push_back(draw_.between(0, length));
+      std::sort(cuts.begin(), cuts.end());
+      return cuts;
+    };
+    call_.options.query_segments = integers(offsets(queries_));
+    call_.options.key_segments = integers(offsets(keys_));
+  }
+
+  TensorView floats(const Dims& shape, double spread, double minus_infinity = 0) {
+    const DType dtype = draw_.pick<DType>({DType::f64, DType::f32, DType::f16, DType::bf16});
+    const MutableTensorView view = strided(shape, dtype);
+    for_each_index(shape, [&](const Dims& at) {
+      const bool forbid = draw_.chance(minus_infinity);
+      put(view, at, forbid ? -std::numeric_limits<double>::infinity() : spread * draw_.normal());
+    });
+    return view;
+  }
+
+  void make_operands() {
+    AttentionOptions& options = call_.options;
+    if (draw_.chance(0.3)) options.scale = draw_.pick<double>({0.0, 0.125, 1.0, -0.5});
+    if (draw_.chance(0.2)) options.softcap = draw_.pick<double>({0.5, 5, 30});
+    if (draw_.chance(0.25)) options.bias = floats(scores_shape(), 2, draw_.chance(0.5) ? 0.2 : 0);
+    if (draw_.chance(0.2))
+      options.alibi_slopes = draw_.chance(0.5) ? floats({heads_}, 0.3) : floats({batch_, heads_}, 0.3);
+    if (draw_.chance(0.2)) options.sinks = floats({heads_}, 2);
+    if (draw_.chance(0.2)) {
+      options.dropout.probability = draw_.pick<double>({0.1, 0.5, 0.9});
+      options.dropout.seed = draw_.word();
+      options.dropout.offset = draw_.word();
+    }
+  }
+
+  void make_requests() {
+    AttentionOptions& options = call_.options;
+    for (std::uint32_t bit = 0; bit < 7; ++bit)
+      if (draw_.chance(0.5)) options.need |= static_cast<Need>(1u << bit);
+    options.scores_stage = static_cast<ScoresStage>(draw_.between(0, 2));
+    if (draw_.chance(0.5)) options.top_k = draw_.between(1, keys_ + 2);
+    if (draw_.chance(0.3)) options.received_last = draw_.between(1, queries_ + 2);
+    if (draw_.chance(0.4)) options.map = {draw_.between(1, 6), draw_.between(1, 6)};
+    if (draw_.chance(0.2)) options.output_dtype = DType::f32;
+    options.threads = static_cast<int>(draw_.between(0, 4));
+  }
+
+  Draw draw_;
+  CallLimits limits_;
+  RandomCall call_;
+  int rank_ = 4;
+  std::int64_t batch_ = 0, heads_ = 0, kv_heads_ = 0, queries_ = 0, keys_ = 0, head_dim_ = 0, value_dim_ = 0;
+  DType dtype_ = DType::f32;
+};
+
+inline RandomCall random_call(std::uint64_t seed, std::uint64_t index, const CallLimits& limits = {}) {
+  return CallMaker(seed, index, limits).make();
+}
+
+/// Writes NaN or infinity into keys and values where unseen(b, kv_head, j). A view that repeats shows the
+/// same memory for keys that are seen, and is left alone.
+template <class Unseen>
+void poison_keys(RandomCall& call, Unseen unseen) {
+  for (const MutableTensorView& view : {call.key, call.value}) {
+    bool repeats = false;
+    for (int axis = 0; axis < view.rank(); ++axis)
+      repeats |= view.shape()[axis] > 1 && view.strides()[axis] == 0;
+    if (repeats) continue;
+    for_each_index(view.shape(), [&](const Dims& at) {
+      const int rank = at.size();
+      const std::int64_t column = at[rank - 1];
+      if (unseen(rank > 3 ? at[0] : 0, rank > 2 ? at[rank - 3] : 0, at[rank - 2]))
+        put(view, at,
+            column % 2 == 0 ? std::numeric_limits<double>::quiet_NaN()
+                            : std::numeric_limits<double>::infinity());
+    });
+  }
+}
+
+}  // namespace heed::test
