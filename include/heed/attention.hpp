@@ -143,18 +143,18 @@ struct AttentionResult {
 /// a view that is given must have the shape and dtype that AttentionResult documents. It must not overlap
 /// itself (checked), nor another of them or an input (not checked).
 struct AttentionOutputs {
-  MutableTensorView output;
-  MutableTensorView weights;
-  MutableTensorView scores;
-  MutableTensorView lse;
-  MutableTensorView max_score;
-  MutableTensorView entropy;
-  MutableTensorView distance;
-  MutableTensorView top_k_index;
-  MutableTensorView top_k_weight;
-  MutableTensorView received;
-  MutableTensorView received_last;
-  MutableTensorView map;
+  MutableTensorView output{};
+  MutableTensorView weights{};
+  MutableTensorView scores{};
+  MutableTensorView lse{};
+  MutableTensorView max_score{};
+  MutableTensorView entropy{};
+  MutableTensorView distance{};
+  MutableTensorView top_k_index{};
+  MutableTensorView top_k_weight{};
+  MutableTensorView received{};
+  MutableTensorView received_last{};
+  MutableTensorView map{};
 };
 
 /// Which implementation a call took.
