@@ -1,12 +1,17 @@
 // What the tests of files share: a folder that goes away, and bytes to and from it.
 #pragma once
 
+#include <malloc.h>
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -50,6 +55,28 @@ inline void write_file(const std::string& path, const std::string& content) {
 inline std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The most memory that `call` took at any time, in bytes over what the process had before; nothing where
+/// that cannot be measured: under a sanitizer, whose own memory hides it, or without Linux's /proc.
+inline std::optional<std::int64_t> peak_memory_of(const std::function<void()>& call) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  call();
+  return std::nullopt;
+#else
+  const auto status = [](const std::string& key) {
+    std::ifstream file("/proc/self/status");
+    for (std::string line; std::getline(file, line);)
+      if (line.starts_with(key)) return std::stoll(line.substr(key.size() + 1)) * 1024;
+    return 0LL;
+  };
+  malloc_trim(0);
+  write_file("/proc/self/clear_refs", "5");  // the peak becomes what there is now
+  const std::int64_t before = status("VmHWM");
+  if (before == 0 || before > status("VmRSS") + (std::int64_t{1} << 20)) return std::nullopt;
+  call();
+  return status("VmHWM") - before;
+#endif
 }
 
 inline std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }

@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,6 +28,7 @@ using heed::io::read_npy_bytes;
 using heed::io::write_npy;
 using heed::test::bytes_of;
 using heed::test::message_of;
+using heed::test::peak_memory_of;
 using heed::test::read_file;
 using heed::test::TemporaryFolder;
 using heed::test::write_file;
@@ -303,28 +303,26 @@ TEST(NpyRead, DataMustBeAsLongAsTheShapeSays) {
             "'x.npy' has the shape [4611686018427387904, 4] of u8, more bytes than 64 bits can count");
 }
 
-// The most memory that this process has had, in bytes.
-std::int64_t peak_memory() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return std::int64_t{usage.ru_maxrss} * 1024;
-}
-
 TEST(NpyRead, AHeaderThatPromisesMoreThanTheFileHoldsTakesNoMemory) {
   const TemporaryFolder folder;
   const std::string path = folder / "big.npy";
   const std::string file = npy_of("|u1", "False", "(68719476736,)", "only these");
+  std::string message;
+  const auto read = [&] { message = message_of([&] { (void)read_npy(path); }); };
+  const std::string expected =
+      "'" + path + "' has 10 bytes of data; its shape [68719476736] of u8 needs 68719476736";
   write_file(path, file);
-  const std::int64_t before = peak_memory();
-  EXPECT_EQ(message_of([&] { (void)read_npy(path); }),
-            "'" + path + "' has 10 bytes of data; its shape [68719476736] of u8 needs 68719476736");
+  const auto taken = peak_memory_of(read);
+  EXPECT_EQ(message, expected);
   std::filesystem::remove(path);
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   std::thread writer([&] { write_file(path, file); });
-  EXPECT_EQ(message_of([&] { (void)read_npy(path); }),
-            "'" + path + "' has 10 bytes of data; its shape [68719476736] of u8 needs 68719476736");
+  const auto taken_of_a_pipe = peak_memory_of(read);
   writer.join();
-  EXPECT_LE(peak_memory() - before, std::int64_t{16} << 20);
+  EXPECT_EQ(message, expected);
+  if (!taken || !taken_of_a_pipe) GTEST_SKIP() << "memory cannot be measured here";
+  EXPECT_LE(*taken, std::int64_t{1} << 20);
+  EXPECT_LE(*taken_of_a_pipe, std::int64_t{16} << 20);
 }
 
 // A file either loads or is refused with a sentence that names it.

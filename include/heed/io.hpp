@@ -36,8 +36,9 @@ struct HEED_API TensorFile {
   std::map<std::string, std::string> metadata;
 };
 
-/// A safetensors file, mapped into memory: opening reads the header only; a tensor is read when it is asked
-/// for.
+/// A safetensors file: opening reads the header only; a tensor is read when it is asked for, by any number of
+/// threads at once. A file may hold types and ranks that heed has no tensors for (I16, F8_E4M3, …): it opens,
+/// and asking for such a tensor throws Error (io).
 class HEED_API SafetensorsReader {
  public:
   /// Throws Error (io) where the file cannot be read or is not well-formed.
@@ -59,7 +60,11 @@ class HEED_API SafetensorsReader {
   std::unique_ptr<Impl> impl_;
 };
 
+/// The whole file, its tensors in the order of their data.
 [[nodiscard]] HEED_API TensorFile read_safetensors(const std::string& path);
+/// Widest elements first, otherwise in the order given, so that each tensor is aligned to its element size;
+/// the data begin at a multiple of 64 bytes. Throws invalid_argument for a name that stands twice, is
+/// "__metadata__" or is not UTF-8.
 HEED_API void write_safetensors(const std::string& path,
                                 const std::vector<std::pair<std::string, TensorView>>& tensors,
                                 const std::map<std::string, std::string>& metadata = {});

@@ -1,4 +1,4 @@
-// Sentences about files: how a file is named in them, and what of its content may be quoted.
+// Sentences about files: how a file is named in them, and what of its content may be printable.
 #pragma once
 
 #include <cerrno>
@@ -16,7 +16,7 @@ inline std::string subject_of(const std::string& path) {
 }
 
 /// Text out of a file, fit for a message: at most 64 bytes, and nothing that a terminal would act on.
-inline std::string quoted(std::string_view text) {
+inline std::string printable(std::string_view text) {
   constexpr std::size_t kLongest = 64;
   std::string result = "'";
   for (const char c : text.substr(0, kLongest)) result += c >= ' ' && c <= '~' ? c : '?';

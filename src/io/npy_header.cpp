@@ -114,7 +114,7 @@ class HeaderParser {
       header_.shape = parse_shape();
     } else {
       fail(subject_,
-           "has the key " + quoted(key) + " in its header; descr, fortran_order and shape are expected");
+           "has the key " + printable(key) + " in its header; descr, fortran_order and shape are expected");
     }
   }
 
@@ -153,8 +153,9 @@ class HeaderParser {
         std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.text == name; });
     // '|' says that there is no byte order, which several bytes have.
     if (found == kNames.end() || (order == '|' && size_of(found->dtype) > 1))
-      fail(subject_, "has the dtype " + quoted(text) + std::string(meaning_of(name.empty() ? ' ' : name[0])) +
-                         "; " + std::string(kExpectedNames));
+      fail(subject_, "has the dtype " + printable(text) +
+                         std::string(meaning_of(name.empty() ? ' ' : name[0])) + "; " +
+                         std::string(kExpectedNames));
     header_.dtype = found->dtype;
     header_.swapped = size_of(found->dtype) > 1 && order == (kLittleEndian ? '>' : '<');
   }
@@ -196,7 +197,7 @@ class HeaderParser {
       broken("a whole number");
     }
     if (overflow)
-      fail(subject_, "has the size " + quoted(text_.substr(begin, at_ - begin)) +
+      fail(subject_, "has the size " + printable(text_.substr(begin, at_ - begin)) +
                          " in its shape, which 64 bits cannot hold");
     return value;
   }

@@ -1,0 +1,342 @@
+#include "io/safetensors_header.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <istream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <streambuf>
+#include <tuple>
+
+#include "io/fault.hpp"
+
+namespace heed::io::detail {
+namespace {
+
+// All types that the official reader knows (safetensors 0.8): a file with another one is refused.
+constexpr std::array<StoredType, 22> kTypes{
+    {{"F64", 64, DType::f64}, {"F32", 32, DType::f32}, {"F16", 16, DType::f16}, {"BF16", 16, DType::bf16},
+     {"I64", 64, DType::i64}, {"I32", 32, DType::i32}, {"U8", 8, DType::u8},    {"BOOL", 8, DType::boolean},
+     {"F4", 4, {}},           {"F6_E2M3", 6, {}},      {"F6_E3M2", 6, {}},      {"I8", 8, {}},
+     {"F8_E5M2", 8, {}},      {"F8_E4M3", 8, {}},      {"F8_E8M0", 8, {}},      {"F8_E4M3FNUZ", 8, {}},
+     {"F8_E5M2FNUZ", 8, {}},  {"I16", 16, {}},         {"U16", 16, {}},         {"U32", 32, {}},
+     {"C64", 64, {}},         {"U64", 64, {}}}};
+
+[[noreturn]] void fail_tensor(const std::string& subject, const std::string& name, const std::string& what) {
+  fail(subject, "has a tensor " + printable(name) + " " + what);
+}
+
+// Hands the header to the JSON reader piece by piece, so that it is never in memory as a whole, and refuses
+// beforehand what a JSON reader would take badly: a string without end, and a control character. (To the one
+// used here a zero byte is the end of the text: whatever followed would be accepted.)
+class HeaderBuffer : public std::streambuf {
+ public:
+  HeaderBuffer(const RandomAccessFile& file, std::uint64_t begin, std::uint64_t end)
+      : file_(file), begin_(begin), at_(begin), end_(end) {}
+
+ protected:
+  int_type underflow() override {
+    if (at_ == end_) return traits_type::eof();
+    const std::size_t count = std::min<std::uint64_t>(piece_.size(), end_ - at_);
+    file_.read(at_, std::as_writable_bytes(std::span(piece_).first(count)));
+    for (std::size_t i = 0; i < count; ++i) check(piece_[i], at_ + i - begin_);
+    at_ += count;
+    setg(piece_.data(), piece_.data(), piece_.data() + count);
+    return traits_type::to_int_type(piece_[0]);
+  }
+
+ private:
+  void check(char c, std::uint64_t place) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < ' ' && c != '\t' && c != '\n' && c != '\r')
+      fail(file_.subject(), "has the control character " + std::to_string(byte) + " at byte " +
+                                std::to_string(place) + " of its header");
+    // The JSON reader keeps all that it has seen since a token began, white space too.
+    if (c == '"' && !escaped_) {
+      in_string_ = !in_string_;
+      since_quote_ = 0;
+    } else if (++since_quote_ > kMaxStringBytes) {
+      fail(file_.subject(), "has a string, or a gap between two, of more than " +
+                                std::to_string(kMaxStringBytes) +
+                                " bytes in its header, which is the most that is taken");
+    }
+    escaped_ = in_string_ && !escaped_ && c == '\\';
+  }
+
+  const RandomAccessFile& file_;
+  const std::uint64_t begin_;
+  std::uint64_t at_;
+  const std::uint64_t end_;
+  std::array<char, 65536> piece_{};
+  bool in_string_ = false;
+  bool escaped_ = false;
+  std::size_t since_quote_ = 0;
+};
+
+// Follows the JSON event by event. Every event must fit the one form that a header has, so nothing nests
+// deeper than that form does, and nothing is built that would have to be looked through again.
+class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  HeaderHandler(const std::string& subject, std::uint64_t data_size, SafetensorsHeader& header)
+      : subject_(subject), data_size_(data_size), header_(header) {}
+
+  bool null() override { misplaced(); }
+  bool boolean(bool /*value*/) override { misplaced(); }
+  bool number_integer(std::int64_t /*value*/) override { misplaced(); }
+  bool number_float(double /*value*/, const std::string& /*text*/) override { misplaced(); }
+  bool binary(nlohmann::json::binary_t& /*value*/) override { misplaced(); }
+
+  bool number_unsigned(std::uint64_t value) override {
+    if (place_ == Place::shape)
+      add_size(value);
+    else if (place_ == Place::offsets)
+      add_offset(value);
+    else
+      misplaced();
+    return true;
+  }
+
+  bool string(std::string& value) override {
+    if (place_ == Place::metadata) {
+      add_metadata(value);
+    } else if (place_ == Place::tensor && field_ == Field::dtype) {
+      tensor_.type = stored_type_named(value);
+      if (tensor_.type == nullptr)
+        fail_tensor(subject_, tensor_.name,
+                    "of " + printable(value) + ", a type that the format does not have");
+    } else {
+      misplaced();
+    }
+    return true;
+  }
+
+  bool start_object(std::size_t /*unknown*/) override {
+    if (place_ == Place::outside) {
+      place_ = Place::root;
+    } else if (place_ == Place::root && tensor_.name == kMetadataKey) {
+      if (seen_metadata_) fail(subject_, "has two entries named '__metadata__' in its header");
+      seen_metadata_ = true;
+      place_ = Place::metadata;
+    } else if (place_ == Place::root) {
+      if (header_.tensors.size() == kMaxTensors)
+        fail(subject_,
+             "has more than " + std::to_string(kMaxTensors) + " tensors, which is the most that is taken");
+      place_ = Place::tensor;
+      seen_ = {};
+      offsets_ = 0;
+      count_ = 1;
+      empty_ = false;
+    } else {
+      misplaced();
+    }
+    return true;
+  }
+
+  bool key(std::string& text) override {
+    if (place_ == Place::root) {
+      tensor_ = StoredTensor{};
+      tensor_.name = text;
+    } else if (place_ == Place::metadata) {
+      metadata_key_ = text;
+    } else {
+      start_field(text);
+    }
+    return true;
+  }
+
+  bool end_object() override {
+    if (place_ == Place::tensor) {
+      finish_tensor();
+      place_ = Place::root;
+    } else if (place_ == Place::metadata) {
+      place_ = Place::root;
+    }
+    return true;
+  }
+
+  bool start_array(std::size_t /*unknown*/) override {
+    if (place_ != Place::tensor || field_ == Field::dtype) misplaced();
+    place_ = field_ == Field::shape ? Place::shape : Place::offsets;
+    return true;
+  }
+
+  bool end_array() override {
+    if (place_ == Place::offsets && offsets_ != 2) misplaced();
+    place_ = Place::tensor;
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string& /*last*/,
+                   const nlohmann::json::exception& /*error*/) override {
+    fail(subject_, "has a header that is not JSON in UTF-8 at its byte " + std::to_string(position - 1));
+  }
+
+ private:
+  enum class Place { outside, root, metadata, tensor, shape, offsets };
+  enum class Field { dtype, shape, offsets };
+
+  [[noreturn]] void misplaced() const {
+    if (tensor_.name == kMetadataKey)
+      fail(subject_, "has a __metadata__ entry that is not an object of strings");
+    fail(subject_,
+         "has a malformed entry " + printable(tensor_.name) +
+             " in its header: an object of a dtype (a string), a shape (whole numbers) and data_offsets "
+             "(two whole numbers) is expected");
+  }
+
+  void add_metadata(std::string& value) {
+    if (header_.metadata.size() == kMaxMetadataEntries)
+      fail(subject_, "has more than " + std::to_string(kMaxMetadataEntries) +
+                         " entries of metadata, which is the most that is taken");
+    if (!header_.metadata.emplace(metadata_key_, std::move(value)).second)
+      fail(subject_, "has two entries named " + printable(metadata_key_) + " in its metadata");
+  }
+
+  void start_field(const std::string& text) {
+    if (text == "dtype")
+      field_ = Field::dtype;
+    else if (text == "shape")
+      field_ = Field::shape;
+    else if (text == "data_offsets")
+      field_ = Field::offsets;
+    else
+      fail_tensor(subject_, tensor_.name,
+                  "with the key " + printable(text) + "; dtype, shape and data_offsets are expected");
+    bool& seen = seen_[static_cast<std::size_t>(field_)];
+    if (seen) fail_tensor(subject_, tensor_.name, "with the key '" + text + "' twice");
+    seen = true;
+  }
+
+  void add_size(std::uint64_t size) {
+    // As element_count() does, the product leaves out sizes of 0, so that one of them hides no overflow.
+    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    if (__builtin_mul_overflow(count_, std::max<std::uint64_t>(size, 1), &count_) || count_ > kMost)
+      fail_tensor(subject_, tensor_.name, "with more elements than 64 bits can count");
+    if (size == 0) empty_ = true;
+    if (tensor_.rank++ < static_cast<std::size_t>(kMaxRank))
+      tensor_.shape.push_back(static_cast<std::int64_t>(size));
+  }
+
+  void add_offset(std::uint64_t offset) {
+    if (offsets_ == 2) misplaced();
+    (offsets_++ == 0 ? tensor_.begin : tensor_.end) = offset;
+  }
+
+  void finish_tensor() {
+    if (!seen_[0] || !seen_[1] || !seen_[2])
+      fail_tensor(subject_, tensor_.name,
+                  "without a " + std::string(!seen_[0]   ? "dtype"
+                                             : !seen_[1] ? "shape"
+                                                         : "data_offsets"));
+    if (tensor_.end < tensor_.begin)
+      fail_tensor(subject_, tensor_.name,
+                  "whose data run backwards, from byte " + std::to_string(tensor_.begin) + " to byte " +
+                      std::to_string(tensor_.end));
+    if (tensor_.end > data_size_)
+      fail_tensor(
+          subject_, tensor_.name,
+          "whose data end at byte " + std::to_string(tensor_.end) + " of " + std::to_string(data_size_));
+    std::uint64_t bits = 0;
+    if (__builtin_mul_overflow(empty_ ? 0 : count_, std::uint64_t{tensor_.type->bits}, &bits))
+      fail_tensor(subject_, tensor_.name, "with more bytes than 64 bits can count");
+    if (bits % 8 != 0) fail_tensor(subject_, tensor_.name, "that does not fill its last byte");
+    if (tensor_.end - tensor_.begin != bits / 8)
+      fail_tensor(subject_, tensor_.name,
+                  "of " + std::to_string(tensor_.end - tensor_.begin) + " bytes; its shape and " +
+                      std::string(tensor_.type->name) + " need " + std::to_string(bits / 8));
+    header_.tensors.push_back(std::move(tensor_));
+  }
+
+  const std::string& subject_;
+  const std::uint64_t data_size_;
+  SafetensorsHeader& header_;
+  Place place_ = Place::outside;
+  Field field_ = Field::dtype;
+  StoredTensor tensor_;         // the entry that is being read
+  std::array<bool, 3> seen_{};  // its fields
+  std::size_t offsets_ = 0;     // how many of the two
+  std::uint64_t count_ = 1;     // product of the sizes that are not 0
+  bool empty_ = false;          // one of them is 0
+  bool seen_metadata_ = false;
+  std::string metadata_key_;
+};
+
+// The tensors lie one after the other, from the first byte of the data to the last.
+void check_cover(const std::string& subject, const std::vector<StoredTensor>& tensors,
+                 std::uint64_t data_size) {
+  std::uint64_t at = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].begin < at)
+      fail_tensor(subject, tensors[i].name, "whose data overlap those of " + printable(tensors[i - 1].name));
+    if (tensors[i].begin > at)
+      fail(subject, "has " + std::to_string(tensors[i].begin - at) + " bytes before the data of " +
+                        printable(tensors[i].name) + " that belong to no tensor");
+    at = tensors[i].end;
+  }
+  if (at != data_size)
+    fail(subject,
+         "has " + std::to_string(data_size - at) + " bytes after its last tensor that belong to none");
+}
+
+void index_names(const std::string& subject, SafetensorsHeader& header) {
+  const std::vector<StoredTensor>& tensors = header.tensors;
+  header.by_name.resize(tensors.size());
+  std::iota(header.by_name.begin(), header.by_name.end(), 0u);
+  const auto name_of_index = [&](std::uint32_t i) -> const std::string& { return tensors[i].name; };
+  std::ranges::sort(header.by_name, {}, name_of_index);
+  const auto twice = std::ranges::adjacent_find(header.by_name, {}, name_of_index);
+  if (twice != header.by_name.end())
+    fail(subject, "has two tensors named " + printable(tensors[*twice].name));
+}
+
+}  // namespace
+
+const StoredType* stored_type_named(std::string_view name) {
+  const auto* found = std::ranges::find(kTypes, name, &StoredType::name);
+  return found == kTypes.end() ? nullptr : found;
+}
+
+const StoredType& stored_type_of(DType dtype) {
+  return *std::ranges::find(kTypes, std::optional(dtype), &StoredType::dtype);
+}
+
+SafetensorsHeader read_safetensors_header(const RandomAccessFile& file) {
+  const std::string& subject = file.subject();
+  if (file.size() < kHeaderLengthBytes)
+    fail(subject, "is not a safetensors file: it has " + std::to_string(file.size()) + " bytes, and " +
+                      std::to_string(kHeaderLengthBytes) + " for the length of a header are expected");
+  std::array<std::byte, kHeaderLengthBytes> length_bytes{};
+  file.read(0, length_bytes);
+  std::uint64_t length = 0;
+  for (std::size_t i = 0; i < length_bytes.size(); ++i)
+    length |= std::to_integer<std::uint64_t>(length_bytes[i]) << (8 * i);
+  if (length > kMaxHeaderBytes)
+    fail(subject, "has a header of " + std::to_string(length) + " bytes; at most " +
+                      std::to_string(kMaxHeaderBytes) + " are expected");
+  if (length > file.size() - kHeaderLengthBytes)
+    fail(subject, "has a header of " + std::to_string(length) + " bytes, of which " +
+                      std::to_string(file.size() - kHeaderLengthBytes) + " are there");
+
+  SafetensorsHeader header;
+  header.data_begin = kHeaderLengthBytes + length;
+  const std::uint64_t data_size = file.size() - header.data_begin;
+  // The format demands it, and it keeps out what a JSON reader might skip: space, a byte order mark.
+  std::array<std::byte, 1> first{};
+  if (length > 0) file.read(kHeaderLengthBytes, first);
+  if (first[0] != std::byte{'{'}) fail(subject, "has a header that does not begin with '{'");
+  HeaderBuffer buffer(file, kHeaderLengthBytes, header.data_begin);
+  std::istream stream(&buffer);
+  HeaderHandler handler(subject, data_size, header);
+  (void)nlohmann::json::sax_parse(stream, &handler);  // what is wrong is thrown
+
+  // Empty tensors may share a place: their names order them.
+  std::ranges::sort(header.tensors, {},
+                    [](const StoredTensor& t) { return std::tie(t.begin, t.end, t.name); });
+  check_cover(subject, header.tensors, data_size);
+  index_names(subject, header);
+  return header;
+}
+
+}  // namespace heed::io::detail
