@@ -1,0 +1,49 @@
+// What the tests of attention share: inputs, and comparisons of whole tensors.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+
+#include "heed/attention.hpp"
+
+namespace heed::test {
+
+/// Numbers from N(0, 1).
+inline Tensor normal_tensor(const Dims& shape, std::uint64_t seed, DType dtype = DType::f64) {
+  std::mt19937_64 engine(seed);
+  std::normal_distribution<double> normal;
+  Tensor tensor(shape, DType::f64);
+  for (double& x : tensor.values<double>()) x = normal(engine);
+  return Tensor::copy_of(tensor, dtype);
+}
+
+/// Same shape, same dtype, same bits (a NaN equals itself, 0 is not -0).
+inline ::testing::AssertionResult same_bits(const TensorView& a, const TensorView& b) {
+  if (a.shape() != b.shape() || a.dtype() != b.dtype())
+    return ::testing::AssertionFailure() << to_string(a.shape()) << " and " << to_string(b.shape());
+  const Tensor x = Tensor::copy_of(a);
+  const Tensor y = Tensor::copy_of(b);
+  const auto bytes = static_cast<std::size_t>(x.count()) * size_of(x.dtype());
+  if (bytes > 0 && std::memcmp(x.view().data(), y.view().data(), bytes) != 0)
+    return ::testing::AssertionFailure() << "the bits differ";
+  return ::testing::AssertionSuccess();
+}
+
+/// Largest difference of two tensors of one shape; NaN where either holds one.
+inline double largest_difference(const TensorView& a, const TensorView& b) {
+  EXPECT_EQ(a.shape(), b.shape());
+  const Tensor x = Tensor::copy_of(a, DType::f64);
+  const Tensor y = Tensor::copy_of(b, DType::f64);
+  double largest = 0;
+  for (std::size_t i = 0; i < x.values<double>().size(); ++i) {
+    const double difference = std::abs(x.values<double>()[i] - y.values<double>()[i]);
+    if (!(difference <= largest)) largest = difference;
+  }
+  return largest;
+}
+
+}  // namespace heed::test
