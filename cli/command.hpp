@@ -20,6 +20,7 @@ struct Command {
   std::function<void()> run;
 };
 
+[[nodiscard]] Command add_attend(CLI::App& heed);
 [[nodiscard]] Command add_info(CLI::App& heed);
 
 }  // namespace heed::cli

@@ -32,7 +32,7 @@ void print_json(const Info& info) {
       {"kernel", info.kernel},
       {"isa", info.isa},
       {"threads", info.threads}};
-  std::cout << object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  std::cout << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
 void print(const Info& info) {

@@ -1,10 +1,5 @@
 // The command `heed`: parses the command line, runs the subcommand, and turns what fails into one line and an
 // exit code.
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -15,6 +10,7 @@
 #include "heed/error.hpp"
 #include "heed/version.hpp"
 #include "help.hpp"
+#include "standard_streams.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
@@ -22,24 +18,6 @@ namespace {
 
 constexpr int kFailure = 1;
 constexpr int kBadUse = 2;
-
-// A file that is opened while a standard stream is closed would take its number, and what is printed would
-// end in that file. /dev/null opened the wrong way round holds the place and keeps failing as a closed one
-// does.
-void hold_standard_streams() {
-  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (fcntl(descriptor, F_GETFD) != -1) continue;
-    const int placeholder = open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-    if (placeholder != descriptor) std::_Exit(kFailure);
-  }
-}
-
-void flush_standard_output() {
-  errno = 0;
-  if (std::cout.flush()) return;
-  std::string reason = errno == 0 ? "" : std::string(": ") + std::strerror(errno);
-  throw Error(ErrorCode::io, "standard output could not be written" + reason);
-}
 
 std::vector<std::string> long_names_of(const CLI::App& app) {
   std::vector<std::string> names;
@@ -86,9 +64,16 @@ void run_chosen(const CLI::App& app, const std::vector<Command>& commands) {
   std::cout << app.help();
 }
 
+// "--out: 1 required FILE missing" and "--out: At Most 1 required but received 2" in plain words.
+std::string reworded(const CLI::ArgumentMismatch& error) {
+  const std::string text = error.what();
+  const std::string name = text.substr(0, text.find(':'));
+  return text.ends_with("missing") ? name + " needs a value" : name + " is given more than once";
+}
+
 void run(int argc, const char* const* argv) {
   CLI::App app("Attention that shows its weights.", "heed");
-  const std::vector<Command> commands = {add_info(app)};
+  const std::vector<Command> commands = {add_attend(app), add_info(app)};
   app.add_flag_callback(
          "--version", [] { throw CLI::CallForVersion(); }, "print the version and exit")
       ->group("Help");
@@ -103,6 +88,8 @@ void run(int argc, const char* const* argv) {
     std::cout << app.help();
   } catch (const CLI::CallForVersion&) {
     std::cout << "heed " << version() << '\n';
+  } catch (const CLI::ArgumentMismatch& error) {
+    throw UsageError(reworded(error));
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
   }

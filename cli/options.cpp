@@ -80,6 +80,11 @@ CLI::Option* add_text(CLI::App& app, const std::string& name, const std::string&
   return app.add_option(name, target, help)->type_name(value);
 }
 
+CLI::Option* add_text_option(CLI::App& app, const std::string& name, const std::string& value,
+                             std::function<void(const std::string&)> parse, const std::string& help) {
+  return app.add_option_function<std::string>(name, std::move(parse), help)->type_name(value);
+}
+
 void require_option(const CLI::App& app, const std::string& name, const std::string& meaning) {
   if (app.count(name) == 0) throw UsageError(name + " is missing: " + meaning);
 }

@@ -38,6 +38,10 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, std::vector<std:
 CLI::Option* add_text(CLI::App& app, const std::string& name, const std::string& value, std::string& target,
                       const std::string& help);
 
+/// Adds `name VALUE`: `parse` takes the text, and throws UsageError where it is wrong.
+CLI::Option* add_text_option(CLI::App& app, const std::string& name, const std::string& value,
+                             std::function<void(const std::string&)> parse, const std::string& help);
+
 /// Throws UsageError where the option was not given; `meaning` says what it is for.
 void require_option(const CLI::App& app, const std::string& name, const std::string& meaning);
 

@@ -102,6 +102,21 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return last.back();
 }
 
+// Words of a line; what stands in square brackets, a shape, is one.
+std::vector<std::string> words_of(std::string_view line) {
+  std::vector<std::string> words(1);
+  bool in_brackets = false;
+  for (const char c : line) {
+    if (c == '[' || c == ']') in_brackets = c == '[';
+    if (c == ' ' && !in_brackets) {
+      words.emplace_back();
+    } else {
+      words.back() += c;
+    }
+  }
+  return words;
+}
+
 }  // namespace
 
 std::string printable(std::string_view text) {
@@ -146,7 +161,7 @@ std::string wrap(std::string_view text, int width, int indent) {
     if (!result.empty()) result += line_break;
     int column = indent;
     bool first = true;
-    for (const std::string& word : split(line, ' ')) {
+    for (const std::string& word : words_of(line)) {
       const int length = display_width(word);
       if (!first && column + 1 + length > width) {
         result += line_break;

@@ -21,7 +21,7 @@ namespace heed::cli {
 [[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
 
 /// Words broken into lines of at most `width` columns; all lines but the first begin with `indent` spaces. A
-/// newline in the text is kept.
+/// newline in the text is kept, and [what stands in brackets] is not broken.
 [[nodiscard]] std::string wrap(std::string_view text, int width, int indent);
 
 /// The one of `known` that `word` was most likely meant to be (by edit distance), or nothing where none is

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <thread>
 
+#include "heed/attention.hpp"
 #include "heed/version.hpp"
 
 #if defined(__aarch64__)
@@ -71,8 +72,10 @@ Info info() {
   result.flags = trimmed(HEED_BUILD_FLAGS);
   result.processor = processor_model();
   result.features = processor_features();
-  result.kernel = "reference";
-  result.isa = "f64 reference";
+  const Tensor one({1, 1});
+  const AttentionResult call = attention(one, one, one);
+  result.kernel = call.kernel == Kernel::fused ? "fused" : "reference";
+  result.isa = call.isa;
   result.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   return result;
 }

@@ -91,7 +91,7 @@ TEST(Info, PrintsALineForEachThingToPeople) {
 }
 
 TEST(Help, OfEveryCommandHasAnExampleAndFitsEightyColumns) {
-  for (const char* command : {"info"}) {
+  for (const char* command : {"attend", "info"}) {
     const CommandResult result = run_heed({command, "--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_NE(result.output.find(std::string("\n  heed ") + command), std::string::npos) << result.output;
@@ -130,6 +130,7 @@ TEST(Text, WrapsBetweenWords) {
   EXPECT_EQ(heed::cli::wrap("one two three", 8, 0), "one two\nthree");
   EXPECT_EQ(heed::cli::wrap("one two three", 8, 2), "one\n  two\n  three");
   EXPECT_EQ(heed::cli::wrap("kept\nbreak", 80, 2), "kept\n  break");
+  EXPECT_EQ(heed::cli::wrap("a shape [B, H] here", 10, 0), "a shape\n[B, H]\nhere");
 }
 
 TEST(Text, FindsTheNearestWordOnlyWhereOneIsNear) {

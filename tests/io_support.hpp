@@ -34,6 +34,7 @@ class TemporaryFolder {
     std::filesystem::remove_all(path_, ignored);
   }
 
+  [[nodiscard]] std::string path() const { return path_.string(); }
   [[nodiscard]] std::string operator/(const std::string& name) const { return (path_ / name).string(); }
   /// Names of what it holds, sorted.
   [[nodiscard]] std::vector<std::string> names() const {

@@ -1,0 +1,268 @@
+#include "attend_arguments.hpp"
+
+#include <array>
+#include <limits>
+#include <vector>
+
+#include "command.hpp"
+#include "options.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+using Arguments = AttendArguments;
+using Result = AttentionResult;
+using Outputs = AttentionOutputs;
+
+constexpr std::array<ResultFile, 12> kResultFiles = {{
+    {"--out", &Arguments::output, &Result::output, &Outputs::output, Need::none},
+    {"--weights", &Arguments::weights, &Result::weights, &Outputs::weights, Need::weights},
+    {"--scores", &Arguments::scores, &Result::scores, &Outputs::scores, Need::scores},
+    {"--lse", &Arguments::lse, &Result::lse, &Outputs::lse, Need::lse},
+    {"--max-score", &Arguments::max_score, &Result::max_score, &Outputs::max_score, Need::max_score},
+    {"--entropy", &Arguments::entropy, &Result::entropy, &Outputs::entropy, Need::entropy},
+    {"--distance", &Arguments::distance, &Result::distance, &Outputs::distance, Need::distance},
+    {"--received", &Arguments::received, &Result::received, &Outputs::received, Need::received},
+    {"--received-last-out", &Arguments::received_last, &Result::received_last, &Outputs::received_last,
+     Need::none},
+    {"--top-k-out", &Arguments::top_k_index, &Result::top_k_index, &Outputs::top_k_index, Need::none},
+    {"--top-k-out", &Arguments::top_k_weight, &Result::top_k_weight, &Outputs::top_k_weight, Need::none},
+    {"--map-out", &Arguments::map, &Result::map, &Outputs::map, Need::none},
+}};
+
+constexpr const char* kTensor = "TENSOR";
+constexpr const char* kFile = "FILE";
+
+[[noreturn]] void refuse(const std::string& option, const std::string& text, const std::string& expected) {
+  throw UsageError(option + " is '" + text + "'; " + expected + " was expected");
+}
+
+// Two whole numbers of at least `least` with `separator` between them.
+std::pair<std::int64_t, std::int64_t> number_pair(const std::string& option, const std::string& text,
+                                                  char separator, std::int64_t least,
+                                                  const std::string& expected) {
+  const std::vector<std::string> parts = split(text, separator);
+  if (parts.size() != 2) refuse(option, text, expected);
+  const auto first = whole_number(parts[0]);
+  const auto second = whole_number(parts[1]);
+  if (!first || !second || *first < least || *second < least) refuse(option, text, expected);
+  return {*first, *second};
+}
+
+void add_inputs(CLI::App& app, Arguments& arguments) {
+  const char* group = "Inputs (query, key and value are needed)";
+  add_text(app, "--query", kTensor, arguments.query, "queries [B, H, Lq, D]")->group(group);
+  add_text(app, "--key", kTensor, arguments.key, "keys [B, Hkv, Lk, D]; H is a multiple of Hkv")
+      ->group(group);
+  add_text(app, "--value", kTensor, arguments.value, "values [B, Hkv, Lk, Dv]")->group(group);
+  add_choice(
+      app, "--layout", {"bhld", "blhd"}, [&](std::size_t i) { arguments.length_first = i == 1; },
+      "how query, key, value and --out lie: [B, H, L, D] (the default) or [B, L, H, D]")
+      ->group(group);
+  add_choice(
+      app, "--dtype", {"f64", "f32", "bf16", "f16"},
+      [&](std::size_t i) {
+        arguments.dtype = std::array{DType::f64, DType::f32, DType::bf16, DType::f16}[i];
+      },
+      "convert query, key and value to it before anything is computed; the query's own by default")
+      ->group(group);
+}
+
+void add_scores(CLI::App& app, Arguments& arguments) {
+  const char* group = "Scores";
+  AttentionOptions& options = arguments.options;
+  add_real(
+      app, "--scale", [&](double x) { options.scale = x; }, "score = X * <q, k>; 1 / sqrt(D) by default")
+      ->group(group);
+  add_real(
+      app, "--softcap", [&](double x) { options.softcap = x; },
+      "then score = X * tanh(score / X); 0 is off, and the default")
+      ->group(group);
+  add_text(app, "--bias", kTensor, arguments.bias,
+           "then added to the scores: broadcasts to [B, H, Lq, Lk]; -inf forbids")
+      ->group(group);
+  add_text(app, "--alibi", kTensor, arguments.alibi_slopes,
+           "slopes, [H] or [B, H]: slope * |p - j| is subtracted from the score of key j")
+      ->group(group);
+  add_text(app, "--sinks", kTensor, arguments.sinks,
+           "[H]: one more logit a head, in the softmax denominator only")
+      ->group(group);
+  add_real(
+      app, "--dropout", [&](double x) { options.dropout.probability = x; },
+      "probability, from 0 to below 1, that a weight is dropped from the output")
+      ->group(group)
+      ->type_name("P");
+  add_integer(
+      app, "--dropout-seed", {0},
+      [&](std::int64_t n) { options.dropout.seed = static_cast<std::uint64_t>(n); },
+      "which weights are dropped; 0 by default")
+      ->group(group);
+}
+
+void add_masks(CLI::App& app, Arguments& arguments) {
+  const char* group = "Masks (a key must be allowed by all of them; query i stands at position p)";
+  AttentionOptions& options = arguments.options;
+  app.add_flag("--causal", options.causal, "allow keys j <= p")->group(group);
+  add_choice(
+      app, "--align", {"top-left", "bottom-right"},
+      [&](std::size_t i) { options.align = i == 0 ? Align::top_left : Align::bottom_right; },
+      "p = i (the default), or p = i + keys - queries, so that the last query stands at the last key")
+      ->group(group);
+  add_integer(
+      app, "--query-offset", {}, [&](std::int64_t n) { options.query_offset = n; },
+      "p = i + N, whatever --align says; may be negative")
+      ->group(group);
+  add_text_option(
+      app, "--window", "LEFT,RIGHT",
+      [&](const std::string& text) {
+        const auto [left, right] =
+            number_pair("--window", text, ',', -1, "LEFT,RIGHT, two whole numbers of at least -1,");
+        options.window = {left, right};
+      },
+      "allow keys from p - LEFT to p + RIGHT; -1 is unbounded")
+      ->group(group);
+  add_text(app, "--mask", kTensor, arguments.mask, "bool, true allows: broadcasts to [B, H, Lq, Lk]")
+      ->group(group);
+  add_text(app, "--kv-lengths", kTensor, arguments.kv_lengths,
+           "[B], i64 or i32: the keys of each batch entry from this one on are forbidden")
+      ->group(group);
+  add_text(app, "--segments-q", kTensor, arguments.query_segments,
+           "[S + 1], i64 or i32: offsets, from 0 to Lq, of S sequences packed side by side (B = 1)")
+      ->group(group);
+  add_text(app, "--segments-k", kTensor, arguments.key_segments,
+           "the same from 0 to Lk; queries of a sequence see its own keys only")
+      ->group(group);
+}
+
+void add_results(CLI::App& app, Arguments& arguments) {
+  const char* group = "Results, each to a .npy file";
+  AttentionOptions& options = arguments.options;
+  const auto add = [&](const char* name, std::string& path, const char* help) {
+    add_text(app, name, kFile, path, help)->group(group);
+  };
+  add("--out", arguments.output, "the output [B, H, Lq, Dv]");
+  add("--weights", arguments.weights, "the attention weights [B, H, Lq, Lk]");
+  add("--scores", arguments.scores, "the scores before the softmax [B, H, Lq, Lk]");
+  add_choice(
+      app, "--scores-stage", {"raw", "softcap", "bias"},
+      [&](std::size_t i) {
+        options.scores_stage = std::array{ScoresStage::raw, ScoresStage::softcap, ScoresStage::bias}[i];
+      },
+      "which of them: scaled, after --softcap, or after bias, ALiBi and masks (the default)")
+      ->group(group);
+  add("--lse", arguments.lse, "log of the softmax denominator [B, H, Lq]");
+  add("--max-score", arguments.max_score, "the largest allowed score of each row [B, H, Lq]");
+  add("--entropy", arguments.entropy, "of the weights of each row, in nats [B, H, Lq]");
+  add("--distance", arguments.distance, "the mean of |p - j| under the weights [B, H, Lq]");
+  add_integer(
+      app, "--top-k", {1}, [&](std::int64_t n) { options.top_k = n; },
+      "the K most attended keys of each row [B, H, Lq, K]; index -1 and weight 0 where there are fewer")
+      ->group(group)
+      ->type_name("K");
+  add_text_option(
+      app, "--top-k-out", "INDEX,WEIGHT",
+      [&](const std::string& text) {
+        const std::vector<std::string> files = split(text, ',');
+        if (files.size() != 2) refuse("--top-k-out", text, "two files, INDEX.npy,WEIGHT.npy,");
+        arguments.top_k_index = files[0];
+        arguments.top_k_weight = files[1];
+      },
+      "where their indices (i64) and weights go: two files with a comma between")
+      ->group(group);
+  add("--received", arguments.received, "the sum of the weights that each key received [B, H, Lk]");
+  add_integer(
+      app, "--received-last", {1}, [&](std::int64_t n) { options.received_last = n; },
+      "have --received sum over the last W queries (of each sequence) only")
+      ->group(group)
+      ->type_name("W");
+  add("--received-last-out", arguments.received_last,
+      "where the sum of --received-last goes if --received is to hold the whole one");
+  add_text_option(
+      app, "--map", "RxC",
+      [&](const std::string& text) {
+        const auto [rows, columns] = number_pair("--map", text, 'x', 1, "ROWSxCOLUMNS, such as 64x64,");
+        options.map = {rows, columns};
+      },
+      "the weights summed into R x C bins of queries and keys [B, H, R, C]")
+      ->group(group);
+  add("--map-out", arguments.map, "where the map goes");
+}
+
+void add_computing(CLI::App& app, Arguments& arguments) {
+  const char* group = "Computing";
+  AttentionOptions& options = arguments.options;
+  add_choice(
+      app, "--kernel", {"auto", "reference", "fused"},
+      [&](std::size_t i) {
+        options.kernel = std::array{Kernel::automatic, Kernel::reference, Kernel::fused}[i];
+      },
+      "which implementation computes; auto takes the fastest that can")
+      ->group(group);
+  add_integer(
+      app, "--threads", {0, std::numeric_limits<std::int16_t>::max()},
+      [&](std::int64_t n) { options.threads = static_cast<int>(n); },
+      "at most N; 0, the default, takes what the machine has")
+      ->group(group);
+  app.add_flag("--json", arguments.json,
+               "print one object: query, key, value (shapes), dtype, kernel, isa, threads, seconds, gflops")
+      ->group(group);
+  add_integer(
+      app, "--repeat", {1}, [&](std::int64_t n) { arguments.repeat = n; },
+      "compute N times; seconds is then the median")
+      ->group(group);
+}
+
+void require_beside(const CLI::App& app, const std::string& option, const std::string& other,
+                    const std::string& value) {
+  if (app.count(option) > 0 && app.count(other) == 0) {
+    throw UsageError(option + " is given without " + other + " " + value);
+  }
+}
+
+void check_file_names(const Arguments& arguments) {
+  for (const ResultFile& file : result_files()) {
+    const std::string& path = arguments.*file.path;
+    if (!path.empty() && !path.ends_with(".npy")) {
+      refuse(file.option, path, "a file whose name ends in .npy");
+    }
+  }
+}
+
+}  // namespace
+
+std::span<const ResultFile> result_files() { return kResultFiles; }
+
+void add_attend_options(CLI::App& app, AttendArguments& arguments) {
+  add_inputs(app, arguments);
+  add_scores(app, arguments);
+  add_masks(app, arguments);
+  add_results(app, arguments);
+  add_computing(app, arguments);
+}
+
+void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) {
+  for (const char* name : {"--query", "--key", "--value"}) {
+    require_option(app, name, "FILE.npy, FILE.safetensors:NAME or -");
+  }
+  require_beside(app, "--segments-q", "--segments-k", "OFFSETS.npy");
+  require_beside(app, "--segments-k", "--segments-q", "OFFSETS.npy");
+  require_beside(app, "--scores-stage", "--scores", "FILE.npy");
+  require_beside(app, "--top-k", "--top-k-out", "INDEX.npy,WEIGHT.npy");
+  require_beside(app, "--top-k-out", "--top-k", "K");
+  require_beside(app, "--map", "--map-out", "FILE.npy");
+  require_beside(app, "--map-out", "--map", "RxC");
+  require_beside(app, "--received-last-out", "--received-last", "W");
+  if (app.count("--received-last-out") == 0) {
+    require_beside(app, "--received-last", "--received", "FILE.npy");
+    if (app.count("--received-last") > 0) arguments.received_last.swap(arguments.received);
+  }
+  check_file_names(arguments);
+  const bool any_file = std::any_of(kResultFiles.begin(), kResultFiles.end(),
+                                    [&](const ResultFile& file) { return !(arguments.*file.path).empty(); });
+  if (!any_file && !arguments.json) {
+    throw UsageError("nothing was asked for: --out FILE.npy, another result, or --json is expected");
+  }
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,46 @@
+// What `heed attend` is told on its command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "heed/attention.hpp"
+
+namespace heed::cli {
+
+struct AttendArguments {
+  // Tensors to read; empty where not given.
+  std::string query, key, value;
+  std::string mask, bias, alibi_slopes, sinks, kv_lengths, query_segments, key_segments;
+
+  bool length_first = false;   ///< query, key, value and output lie as [B, L, H, D]
+  std::optional<DType> dtype;  ///< to compute in; the query's where not given
+  AttentionOptions options;    ///< all but its tensors and what it needs
+
+  // Files to write; empty where not asked for.
+  std::string output, weights, scores, lse, max_score, entropy, distance, received, received_last;
+  std::string top_k_index, top_k_weight, map;
+
+  bool json = false;
+  std::int64_t repeat = 1;
+};
+
+/// One thing that can be asked for: where the command line has its file, and where a call has its values.
+struct ResultFile {
+  const char* option;
+  std::string AttendArguments::*path;
+  Tensor AttentionResult::*tensor;
+  MutableTensorView AttentionOutputs::*view;
+  Need need;
+};
+[[nodiscard]] std::span<const ResultFile> result_files();
+
+void add_attend_options(CLI::App& app, AttendArguments& arguments);
+
+/// What no single option can check, once all are parsed. Throws UsageError.
+void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments);
+
+}  // namespace heed::cli

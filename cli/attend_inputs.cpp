@@ -1,0 +1,107 @@
+#include "attend_inputs.hpp"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "command.hpp"
+#include "tensor_argument.hpp"
+
+namespace heed::cli {
+namespace {
+
+struct InputFile {
+  const char* option;
+  std::string AttendArguments::*text;
+  std::optional<TensorView> AttentionOptions::*view;  // nullptr: query, key or value
+};
+
+constexpr std::array<InputFile, 10> kInputFiles = {{
+    {"--query", &AttendArguments::query, nullptr},
+    {"--key", &AttendArguments::key, nullptr},
+    {"--value", &AttendArguments::value, nullptr},
+    {"--mask", &AttendArguments::mask, &AttentionOptions::mask},
+    {"--bias", &AttendArguments::bias, &AttentionOptions::bias},
+    {"--alibi", &AttendArguments::alibi_slopes, &AttentionOptions::alibi_slopes},
+    {"--sinks", &AttendArguments::sinks, &AttentionOptions::sinks},
+    {"--kv-lengths", &AttendArguments::kv_lengths, &AttentionOptions::kv_lengths},
+    {"--segments-q", &AttendArguments::query_segments, &AttentionOptions::query_segments},
+    {"--segments-k", &AttendArguments::key_segments, &AttentionOptions::key_segments},
+}};
+
+class Reader {
+ public:
+  Reader(const AttendArguments& arguments, AttendInputs& inputs) : arguments_(arguments), inputs_(inputs) {
+    inputs_.tensors.reserve(kInputFiles.size());
+  }
+
+  // Query, key or value, in the dtype to compute in: the query's, unless another was asked for.
+  TensorView read_main(const char* option, const std::string& text) {
+    Tensor tensor = read(option, text);
+    if (!is_floating(tensor.dtype()) && !arguments_.dtype) {
+      throw UsageError(std::string(option) + " has dtype " + std::string(name_of(tensor.dtype())) +
+                       "; f64, f32, f16 or bf16 was expected (--dtype f32 would convert it)");
+    }
+    if (!dtype_) dtype_ = arguments_.dtype.value_or(tensor.dtype());
+    const TensorView view =
+        keep(tensor.dtype() == *dtype_ ? std::move(tensor) : Tensor::copy_of(tensor, *dtype_));
+    return arguments_.length_first ? swap_layout(view) : view;
+  }
+
+  TensorView read_beside(const char* option, const std::string& text) {
+    Tensor tensor = read(option, text);
+    const bool is_mask = option == std::string_view("--mask");
+    if (is_mask && is_floating(tensor.dtype())) {
+      throw UsageError("--mask has dtype " + std::string(name_of(tensor.dtype())) +
+                       "; bool was expected (numbers to add to the scores are a --bias)");
+    }
+    if (is_mask && tensor.dtype() == DType::u8) tensor = Tensor::copy_of(tensor, DType::boolean);
+    return keep(std::move(tensor));
+  }
+
+ private:
+  static Tensor read(const char* option, const std::string& text) {
+    return read_tensor(tensor_argument(option, text));
+  }
+  TensorView keep(Tensor tensor) { return inputs_.tensors.emplace_back(std::move(tensor)); }
+
+  const AttendArguments& arguments_;
+  AttendInputs& inputs_;
+  std::optional<DType> dtype_;
+};
+
+}  // namespace
+
+std::vector<NamedFile> attend_input_files(const AttendArguments& arguments) {
+  std::vector<NamedFile> files;
+  const char* from_standard_input = nullptr;
+  for (const InputFile& input : kInputFiles) {
+    const std::string& text = arguments.*input.text;
+    if (text.empty()) continue;
+    files.push_back({input.option, tensor_argument(input.option, text).file});
+    if (text != "-") continue;
+    if (from_standard_input != nullptr) {
+      throw UsageError(std::string(from_standard_input) + " and " + input.option +
+                       " are both '-', and standard input holds one tensor");
+    }
+    from_standard_input = input.option;
+  }
+  return files;
+}
+
+AttendInputs read_attend_inputs(const AttendArguments& arguments) {
+  AttendInputs inputs;
+  inputs.options = arguments.options;
+  Reader reader(arguments, inputs);
+  inputs.query = reader.read_main("--query", arguments.query);
+  inputs.key = reader.read_main("--key", arguments.key);
+  inputs.value = reader.read_main("--value", arguments.value);
+  for (const InputFile& input : kInputFiles) {
+    const std::string& text = arguments.*input.text;
+    if (input.view != nullptr && !text.empty())
+      inputs.options.*input.view = reader.read_beside(input.option, text);
+  }
+  return inputs;
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,33 @@
+// The tensors of `heed attend`, read from their files and made ready for a call.
+#pragma once
+
+#include <vector>
+
+#include "attend_arguments.hpp"
+#include "heed/attention.hpp"
+#include "output_files.hpp"
+
+namespace heed::cli {
+
+/// A call of attention(): its views point into `tensors`.
+struct AttendInputs {
+  TensorView query, key, value;  ///< [B, H, L, D], or without axes, whatever way the files lie
+  AttentionOptions options;
+  std::vector<Tensor> tensors;
+};
+
+/// The files that will be read, and the options that name them. Throws UsageError where a name is no
+/// tensor's.
+[[nodiscard]] std::vector<NamedFile> attend_input_files(const AttendArguments& arguments);
+
+/// Reads and converts. Throws Error (io) for a file that cannot be read, UsageError for a dtype that does not
+/// fit.
+[[nodiscard]] AttendInputs read_attend_inputs(const AttendArguments& arguments);
+
+/// A view of [B, H, L, D] as [B, L, H, D], or the other way round, where it has both axes.
+template <class View>
+[[nodiscard]] View swap_layout(const View& view) {
+  return view.rank() < 3 || view.rank() > 4 ? view : view.transpose(-3, -2);
+}
+
+}  // namespace heed::cli

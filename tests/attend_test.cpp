@@ -1,0 +1,546 @@
+// heed attend: the files that it writes are what the library computes, and what is wrong is said in one line.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "command.hpp"
+#include "heed/attention.hpp"
+#include "heed/io.hpp"
+#include "heed/tensor.hpp"
+
+namespace {
+
+using heed::AttentionOptions;
+using heed::AttentionResult;
+using heed::Dims;
+using heed::DType;
+using heed::Need;
+using heed::Tensor;
+using heed::TensorView;
+using heed::test::CommandInput;
+using heed::test::CommandResult;
+using heed::test::run_heed;
+using heed::test::TemporaryFolder;
+using Words = std::vector<std::string>;
+
+Tensor random_tensor(const Dims& shape, unsigned seed, DType dtype = DType::f32) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<double> normal;
+  Tensor tensor(shape, DType::f64);
+  for (double& value : tensor.values<double>()) value = normal(engine);
+  return Tensor::copy_of(tensor, dtype);
+}
+
+// The same dtype, shape and bits.
+::testing::AssertionResult same(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) {
+    return ::testing::AssertionFailure() << name_of(a.dtype()) << to_string(a.shape()) << " is not "
+                                         << name_of(b.dtype()) << to_string(b.shape());
+  }
+  const std::size_t bytes = static_cast<std::size_t>(a.count()) * size_of(a.dtype());
+  if (bytes > 0 && std::memcmp(a.view().data(), b.view().data(), bytes) != 0) {
+    return ::testing::AssertionFailure() << "the elements differ";
+  }
+  return ::testing::AssertionSuccess();
+}
+
+class Attend : public ::testing::Test {
+ protected:
+  Attend() {
+    write("q.npy", query);
+    write("k.npy", key);
+    write("v.npy", value);
+  }
+
+  void write(const std::string& name, const TensorView& tensor) const {
+    heed::io::write_npy(folder / name, tensor);
+  }
+  [[nodiscard]] Tensor read(const std::string& name) const { return heed::io::read_npy(folder / name); }
+  [[nodiscard]] CommandResult run(const Words& more, CommandInput input = {}) const {
+    Words words = {"attend", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy"};
+    words.insert(words.end(), more.begin(), more.end());
+    input.directory = folder.path();
+    return run_heed(words, input);
+  }
+  // Runs, expects silence and success.
+  void run_well(const Words& more) const {
+    const CommandResult result = run(more);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(result.errors, "");
+    EXPECT_EQ(result.output, "");
+  }
+  // Runs, expects this one line and that nothing was written.
+  void expect_error(int exit_code, const Words& more, const std::string& message,
+                    const CommandInput& input = {}) const {
+    const Words before = folder.names();
+    const CommandResult result = run(more, input);
+    EXPECT_EQ(result.exit_code, exit_code) << ::testing::PrintToString(more);
+    EXPECT_EQ(result.errors, "heed: " + message + "\n");
+    EXPECT_EQ(result.output, "");
+    EXPECT_EQ(folder.names(), before);
+  }
+
+  TemporaryFolder folder;
+  Tensor query = random_tensor({2, 4, 5, 8}, 1);
+  Tensor key = random_tensor({2, 2, 7, 8}, 2);
+  Tensor value = random_tensor({2, 2, 7, 6}, 3);
+};
+
+struct OptionCase {
+  Words words;
+  std::function<void(AttentionOptions&)> set;
+};
+
+TEST_F(Attend, EveryOptionReachesTheCallAndMatters) {
+  Tensor mask({4, 5, 7}, DType::boolean);
+  for (std::size_t i = 0; i < mask.values<bool>().size(); ++i) mask.values<bool>()[i] = i % 3 != 0;
+  const Tensor bias = random_tensor({5, 7}, 4);
+  const Tensor slopes = Tensor::from<float>({0.5f, 0.25f, 0.125f, 0.0625f}, {4});
+  const Tensor sinks = Tensor::from<float>({0, 1, 2, 3}, {4});
+  const Tensor lengths = Tensor::from<std::int64_t>({3, 6}, {2});
+  for (const auto& [name, tensor] : std::vector<std::pair<std::string, TensorView>>{{"mask.npy", mask},
+                                                                                    {"bias.npy", bias},
+                                                                                    {"slopes.npy", slopes},
+                                                                                    {"sinks.npy", sinks},
+                                                                                    {"n.npy", lengths}}) {
+    write(name, tensor);
+  }
+  const std::vector<OptionCase> cases = {
+      {{"--scale", "0.75"}, [](auto& o) { o.scale = 0.75; }},
+      {{"--scale=-1e-1"}, [](auto& o) { o.scale = -0.1; }},
+      {{"--causal"}, [](auto& o) { o.causal = true; }},
+      {{"--causal", "--align", "bottom-right"},
+       [](auto& o) { o.causal = true, o.align = heed::Align::bottom_right; }},
+      {{"--causal", "--query-offset", "-1"}, [](auto& o) { o.causal = true, o.query_offset = -1; }},
+      {{"--causal", "--query-offset", "+3", "--align", "bottom-right"},
+       [](auto& o) { o.causal = true, o.query_offset = 3; }},
+      {{"--window", "1,2"},
+       [](auto& o) {
+         o.window = {1, 2};
+       }},
+      {{"--window", "-1,1"},
+       [](auto& o) {
+         o.window = {-1, 1};
+       }},
+      {{"--window=2,-1"},
+       [](auto& o) {
+         o.window = {2, -1};
+       }},
+      {{"--mask", "mask.npy"}, [&](auto& o) { o.mask = mask; }},
+      {{"--bias", "bias.npy"}, [&](auto& o) { o.bias = bias; }},
+      {{"--softcap", "0.5"}, [](auto& o) { o.softcap = 0.5; }},
+      {{"--alibi", "slopes.npy"}, [&](auto& o) { o.alibi_slopes = slopes; }},
+      {{"--sinks", "sinks.npy"}, [&](auto& o) { o.sinks = sinks; }},
+      {{"--kv-lengths", "n.npy"}, [&](auto& o) { o.kv_lengths = lengths; }},
+      {{"--dropout", "0.3"}, [](auto& o) { o.dropout.probability = 0.3; }},
+      {{"--dropout", "0.3", "--dropout-seed", "5"},
+       [](auto& o) { o.dropout.probability = 0.3, o.dropout.seed = 5; }},
+  };
+  const Tensor plain = attention(query, key, value).output;
+  std::vector<Tensor> outputs = {plain};
+  for (const OptionCase& one : cases) {
+    SCOPED_TRACE(::testing::PrintToString(one.words));
+    Words words = one.words;
+    words.insert(words.end(), {"--out", "o.npy"});
+    run_well(words);
+    AttentionOptions options;
+    one.set(options);
+    EXPECT_TRUE(same(read("o.npy"), attention(query, key, value, options).output));
+    for (const Tensor& other : outputs) EXPECT_FALSE(same(read("o.npy"), other)) << "as another option gives";
+    outputs.push_back(read("o.npy"));
+  }
+  run_well({"--align", "top-left", "--window", "-1,-1", "--softcap", "0", "--dropout", "0", "--kernel",
+            "auto", "--out", "o.npy"});
+}
+
+TEST_F(Attend, PackedSequencesSeeTheirOwnKeysOnly) {
+  const Tensor q = random_tensor({4, 5, 8}, 1);
+  write("q.npy", q);
+  write("k.npy", key.view().select(0, 0));
+  write("v.npy", value.view().select(0, 0));
+  write("qs.npy", Tensor::from<std::int64_t>({0, 2, 5}, {3}));
+  write("ks.npy", Tensor::from<std::int32_t>({0, 3, 7}, {3}));
+  run_well({"--segments-q", "qs.npy", "--segments-k", "ks.npy", "--causal", "--out", "o.npy"});
+  const Tensor q_offsets = read("qs.npy");
+  const Tensor k_offsets = read("ks.npy");
+  AttentionOptions options;
+  options.causal = true;
+  options.query_segments = q_offsets;
+  options.key_segments = k_offsets;
+  EXPECT_TRUE(
+      same(read("o.npy"), attention(q, key.view().select(0, 0), value.view().select(0, 0), options).output));
+}
+
+struct FileCase {
+  std::string name;
+  Tensor AttentionResult::*tensor;
+  Dims shape;
+};
+
+TEST_F(Attend, EveryResultHasAFile) {
+  run_well({"--causal",
+            "--out",
+            "out.npy",
+            "--weights",
+            "weights.npy",
+            "--scores",
+            "scores.npy",
+            "--lse",
+            "lse.npy",
+            "--max-score",
+            "max.npy",
+            "--entropy",
+            "entropy.npy",
+            "--distance",
+            "distance.npy",
+            "--top-k",
+            "3",
+            "--top-k-out",
+            "index.npy,weight.npy",
+            "--received",
+            "received.npy",
+            "--received-last",
+            "2",
+            "--received-last-out",
+            "last.npy",
+            "--map",
+            "2x3",
+            "--map-out",
+            "map.npy"});
+  AttentionOptions options;
+  options.causal = true;
+  options.need = Need::weights | Need::scores | Need::lse | Need::max_score | Need::entropy | Need::distance |
+                 Need::received;
+  options.top_k = 3;
+  options.received_last = 2;
+  options.map = {2, 3};
+  const AttentionResult expected = attention(query, key, value, options);
+  const std::vector<FileCase> cases = {{"out.npy", &AttentionResult::output, {2, 4, 5, 6}},
+                                       {"weights.npy", &AttentionResult::weights, {2, 4, 5, 7}},
+                                       {"scores.npy", &AttentionResult::scores, {2, 4, 5, 7}},
+                                       {"lse.npy", &AttentionResult::lse, {2, 4, 5}},
+                                       {"max.npy", &AttentionResult::max_score, {2, 4, 5}},
+                                       {"entropy.npy", &AttentionResult::entropy, {2, 4, 5}},
+                                       {"distance.npy", &AttentionResult::distance, {2, 4, 5}},
+                                       {"index.npy", &AttentionResult::top_k_index, {2, 4, 5, 3}},
+                                       {"weight.npy", &AttentionResult::top_k_weight, {2, 4, 5, 3}},
+                                       {"received.npy", &AttentionResult::received, {2, 4, 7}},
+                                       {"last.npy", &AttentionResult::received_last, {2, 4, 7}},
+                                       {"map.npy", &AttentionResult::map, {2, 4, 2, 3}}};
+  for (const FileCase& one : cases) {
+    SCOPED_TRACE(one.name);
+    EXPECT_EQ(to_string(read(one.name).shape()), to_string(one.shape));
+    EXPECT_TRUE(same(read(one.name), expected.*one.tensor));
+  }
+  EXPECT_EQ(read("index.npy").dtype(), DType::i64);
+  EXPECT_EQ(folder.names().size(), 3 + cases.size()) << "no other file";
+}
+
+TEST_F(Attend, ReceivedLastRestrictsReceivedWhereItHasNoFileOfItsOwn) {
+  run_well({"--received", "last.npy", "--received-last", "2"});
+  AttentionOptions options;
+  options.received_last = 2;
+  EXPECT_TRUE(same(read("last.npy"), attention(query, key, value, options).received_last));
+  run_well({"--received-last-out", "again.npy", "--received-last", "2"});
+  EXPECT_TRUE(same(read("again.npy"), read("last.npy")));
+}
+
+TEST_F(Attend, ScoresAreThoseOfTheStageAskedFor) {
+  AttentionOptions options;
+  options.softcap = 0.5;
+  options.causal = true;
+  options.need = Need::scores;
+  const std::vector<std::pair<std::string, heed::ScoresStage>> stages = {
+      {"raw", heed::ScoresStage::raw},
+      {"softcap", heed::ScoresStage::softcap},
+      {"bias", heed::ScoresStage::bias}};
+  for (const auto& [name, stage] : stages) {
+    SCOPED_TRACE(name);
+    run_well({"--softcap", "0.5", "--causal", "--scores", "s.npy", "--scores-stage", name});
+    options.scores_stage = stage;
+    EXPECT_TRUE(same(read("s.npy"), attention(query, key, value, options).scores));
+  }
+  EXPECT_EQ(read("s.npy").at<float>(0, 0, 0, 1), -INFINITY);
+}
+
+TEST_F(Attend, LayoutSaysHowTheFilesLie) {
+  const Tensor expected = attention(query, key, value).output;
+  write("q.npy", query.view().transpose(1, 2));
+  write("k.npy", key.view().transpose(1, 2));
+  write("v.npy", value.view().transpose(1, 2));
+  run_well({"--layout", "blhd", "--out", "o.npy", "--lse", "lse.npy"});
+  EXPECT_TRUE(same(read("o.npy"), Tensor::copy_of(expected.view().transpose(1, 2))));
+  EXPECT_EQ(read("lse.npy").shape(), (Dims{2, 4, 5})) << "per-row results stay [B, H, Lq]";
+
+  // Rank 3: [L, H, D].
+  write("q.npy", query.view().select(0, 1).transpose(0, 1));
+  write("k.npy", key.view().select(0, 1).transpose(0, 1));
+  write("v.npy", value.view().select(0, 1).transpose(0, 1));
+  run_well({"--layout", "blhd", "--out", "o.npy"});
+  EXPECT_TRUE(same(read("o.npy"), Tensor::copy_of(expected.view().select(0, 1).transpose(0, 1))));
+}
+
+TEST_F(Attend, InputsOfFewerAxesGiveResultsWithoutThem) {
+  const Tensor expected = attention(query, key, value).output;
+  write("q.npy", query.view().select(0, 0));
+  write("k.npy", key.view().select(0, 0));
+  write("v.npy", value.view().select(0, 0));
+  run_well({"--out", "o.npy", "--lse", "lse.npy"});
+  EXPECT_TRUE(same(read("o.npy"), Tensor::copy_of(expected.view().select(0, 0))));
+  EXPECT_EQ(read("lse.npy").shape(), (Dims{4, 5}));
+  for (const std::string layout : {"bhld", "blhd"}) {
+    write("q.npy", query.view().select(0, 0).select(0, 3));
+    write("k.npy", key.view().select(0, 0).select(0, 1));
+    write("v.npy", value.view().select(0, 0).select(0, 1));
+    run_well({"--out", "o.npy", "--lse", "lse.npy", "--layout", layout});
+    EXPECT_TRUE(same(read("o.npy"), Tensor::copy_of(expected.view().select(0, 0).select(0, 3))));
+    EXPECT_EQ(read("lse.npy").shape(), (Dims{5}));
+  }
+}
+
+TEST_F(Attend, DTypeConvertsTheInputsFirst) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name_of(dtype));
+    run_well({"--dtype", std::string(name_of(dtype)), "--out", "o.npy", "--lse", "lse.npy"});
+    AttentionOptions options;
+    options.need = Need::lse;
+    const AttentionResult expected = attention(Tensor::copy_of(query, dtype), Tensor::copy_of(key, dtype),
+                                               Tensor::copy_of(value, dtype), options);
+    const DType written = dtype == DType::bf16 ? DType::f32 : dtype;  // .npy has no name for bf16
+    EXPECT_TRUE(same(read("o.npy"), Tensor::copy_of(expected.output, written)));
+    EXPECT_TRUE(same(read("lse.npy"), expected.lse));
+  }
+}
+
+TEST_F(Attend, ComputesInTheDTypeOfTheQuery) {
+  write("q.npy", Tensor::copy_of(query, DType::f64));
+  run_well({"--out", "o.npy"});
+  const Tensor expected = attention(Tensor::copy_of(query, DType::f64), Tensor::copy_of(key, DType::f64),
+                                    Tensor::copy_of(value, DType::f64))
+                              .output;
+  EXPECT_TRUE(same(read("o.npy"), expected));
+  write("q.npy", Tensor::copy_of(query, DType::i32));
+  run_well({"--out", "o.npy", "--dtype", "f32"});
+  EXPECT_TRUE(
+      same(read("o.npy"),
+           attention(Tensor::copy_of(Tensor::copy_of(query, DType::i32), DType::f32), key, value).output));
+}
+
+TEST_F(Attend, AMaskMayBeBytes) {
+  const Tensor bytes = Tensor::from<std::uint8_t>({1, 0, 2, 1, 1, 0, 1}, {7});
+  write("mask.npy", bytes);
+  run_well({"--mask", "mask.npy", "--out", "o.npy"});
+  const Tensor mask = Tensor::copy_of(bytes, DType::boolean);
+  AttentionOptions options;
+  options.mask = mask;
+  EXPECT_TRUE(same(read("o.npy"), attention(query, key, value, options).output));
+}
+
+TEST_F(Attend, ReadsATensorFromStandardInput) {
+  CommandInput input;
+  input.text = heed::test::read_file(folder / "q.npy");
+  input.directory = folder.path();
+  const CommandResult result =
+      run_heed({"attend", "--query", "-", "--key", "k.npy", "--value", "v.npy", "--out", "o.npy"}, input);
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_TRUE(same(read("o.npy"), attention(query, key, value).output));
+}
+
+TEST_F(Attend, ReadsATensorFromASafetensorsFile) {
+  const Tensor halves = Tensor::copy_of(query, DType::bf16);
+  heed::io::write_safetensors(folder / "x.safetensors", {{"layer.0:q", halves}, {"k", key}, {"v", value}});
+  CommandInput input;
+  input.directory = folder.path();
+  const CommandResult result = run_heed({"attend", "--query", "x.safetensors:layer.0:q", "--key",
+                                         "x.safetensors:k", "--value", "x.safetensors:v", "--out", "o.npy"},
+                                        input);
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  const Tensor expected =
+      attention(halves, Tensor::copy_of(key, DType::bf16), Tensor::copy_of(value, DType::bf16)).output;
+  EXPECT_TRUE(same(read("o.npy"), Tensor::copy_of(expected, DType::f32)));
+}
+
+TEST_F(Attend, PrintsOneObjectForMachines) {
+  const CommandResult result =
+      run({"--json", "--repeat", "3", "--threads", "2", "--dtype", "bf16", "--causal"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  const auto object = nlohmann::ordered_json::parse(result.output);
+  Words keys;
+  for (const auto& [name, ignored] : object.items()) keys.push_back(name);
+  EXPECT_EQ(keys, (Words{"query", "key", "value", "dtype", "kernel", "isa", "threads", "seconds", "gflops"}));
+  EXPECT_EQ(object["query"], (std::vector<int>{2, 4, 5, 8}));
+  EXPECT_EQ(object["key"], (std::vector<int>{2, 2, 7, 8}));
+  EXPECT_EQ(object["value"], (std::vector<int>{2, 2, 7, 6}));
+  EXPECT_EQ(object["dtype"], "bf16");
+  EXPECT_TRUE(object["kernel"] == "reference" || object["kernel"] == "fused");
+  EXPECT_TRUE(object["isa"].is_string());
+  EXPECT_TRUE(object["threads"] == 1 || object["threads"] == 2);
+  const double seconds = object["seconds"];
+  EXPECT_GT(seconds, 0);
+  // 2 (D + Dv) for each of B H Lq Lk scores, half of them for causal attention.
+  const double flops = 2.0 * (8 + 6) * (2 * 4 * 5 * 7) / 2;
+  EXPECT_NEAR(object["gflops"].get<double>(), flops / seconds / 1e9, 1e-9 * flops / seconds / 1e9)
+      << "the same formula, rounded in another order";
+  EXPECT_EQ(folder.names().size(), 3u) << "no file was asked for";
+
+  const CommandResult beside = run({"--json", "--kernel", "reference", "--out", "o.npy"});
+  EXPECT_EQ(nlohmann::json::parse(beside.output)["kernel"], "reference");
+  EXPECT_TRUE(same(read("o.npy"), attention(query, key, value).output));
+}
+
+TEST_F(Attend, RepeatingChangesNoResult) {
+  run_well({"--out", "once.npy", "--weights", "w1.npy"});
+  run_well({"--out", "often.npy", "--weights", "w4.npy", "--repeat", "4"});
+  EXPECT_TRUE(same(read("once.npy"), read("often.npy")));
+  EXPECT_TRUE(same(read("w1.npy"), read("w4.npy")));
+}
+
+TEST_F(Attend, SaysWhatIsWrongWithAnOption) {
+  const Words out = {"--out", "o.npy"};
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"--scale", "big"}, "--scale is 'big'; a finite number was expected"},
+      {{"--scale", "inf"}, "--scale is 'inf'; a finite number was expected"},
+      {{"--softcap", "nan"}, "--softcap is 'nan'; a finite number was expected"},
+      {{"--softcap", "-1"}, "softcap is -1; a finite number of 0 (off) or more is expected"},
+      {{"--align", "left"}, "--align is 'left'; top-left or bottom-right was expected"},
+      {{"--layout", "hbld"}, "--layout is 'hbld'; bhld or blhd was expected"},
+      {{"--dtype", "i64"}, "--dtype is 'i64'; f64, f32, bf16 or f16 was expected"},
+      {{"--kernel", "fast"}, "--kernel is 'fast'; auto, reference or fused was expected"},
+      {{"--scores", "s.npy", "--scores-stage", "last"},
+       "--scores-stage is 'last'; raw, softcap or bias was expected"},
+      {{"--query-offset", "1.5"}, "--query-offset is '1.5'; a whole number was expected"},
+      {{"--window", "3"}, "--window is '3'; LEFT,RIGHT, two whole numbers of at least -1, was expected"},
+      {{"--window", "3,-2"},
+       "--window is '3,-2'; LEFT,RIGHT, two whole numbers of at least -1, was expected"},
+      {{"--window", "1,2,3"},
+       "--window is '1,2,3'; LEFT,RIGHT, two whole numbers of at least -1, was expected"},
+      {{"--threads", "-1"}, "--threads is '-1'; a whole number from 0 to 32767 was expected"},
+      {{"--repeat", "0"}, "--repeat is '0'; a whole number of at least 1 was expected"},
+      {{"--dropout", "1"}, "dropout.probability is 1; a number of 0 or more and below 1 is expected"},
+      {{"--dropout-seed", "-4"}, "--dropout-seed is '-4'; a whole number of at least 0 was expected"},
+      {{"--top-k", "0"}, "--top-k is '0'; a whole number of at least 1 was expected"},
+      {{"--top-k", "3"}, "--top-k is given without --top-k-out INDEX.npy,WEIGHT.npy"},
+      {{"--top-k-out", "i.npy,w.npy"}, "--top-k-out is given without --top-k K"},
+      {{"--top-k", "3", "--top-k-out", "i.npy"},
+       "--top-k-out is 'i.npy'; two files, INDEX.npy,WEIGHT.npy, was expected"},
+      {{"--map", "8"}, "--map is '8'; ROWSxCOLUMNS, such as 64x64, was expected"},
+      {{"--map", "0x4"}, "--map is '0x4'; ROWSxCOLUMNS, such as 64x64, was expected"},
+      {{"--map", "8x8"}, "--map is given without --map-out FILE.npy"},
+      {{"--map-out", "m.npy"}, "--map-out is given without --map RxC"},
+      {{"--received-last", "2"}, "--received-last is given without --received FILE.npy"},
+      {{"--received-last-out", "r.npy"}, "--received-last-out is given without --received-last W"},
+      {{"--scores-stage", "raw"}, "--scores-stage is given without --scores FILE.npy"},
+      {{"--segments-q", "q.npy"}, "--segments-q is given without --segments-k OFFSETS.npy"},
+      {{"--segments-k", "q.npy"}, "--segments-k is given without --segments-q OFFSETS.npy"},
+      {{"--lse", "--json"}, "--lse is '--json'; a file whose name ends in .npy was expected"},
+      {{"--weights", "x.safetensors:w"},
+       "--weights is 'x.safetensors:w'; a file whose name ends in .npy was expected"},
+      {{"--mask", "mask.txt"},
+       "--mask is 'mask.txt'; FILE.npy, FILE.safetensors:NAME or - (a .npy file on standard input) was "
+       "expected"},
+      {{"--bias", "x.safetensors"},
+       "--bias is 'x.safetensors', which does not say which tensor of the file; FILE.safetensors:NAME was "
+       "expected"},
+      {{"--bias", "x.safetensors:"},
+       "--bias is 'x.safetensors:', which does not say which tensor of the file; FILE.safetensors:NAME was "
+       "expected"},
+      {{"--mask", "-", "--bias", "-"}, "--mask and --bias are both '-', and standard input holds one tensor"},
+      {{"--mask", "q.npy"},
+       "--mask has dtype f32; bool was expected (numbers to add to the scores are a --bias)"},
+      {{"--lse", "a.npy", "--lse", "b.npy"}, "--lse is given more than once"},
+      {{"--cuasal"}, "--cuasal is not an option of heed attend; did you mean --causal?"},
+      {{"o2.npy"}, "'o2.npy' is one argument too many (see heed attend --help)"},
+  };
+  for (const auto& [words, message] : cases) {
+    Words all = words;
+    all.insert(all.end(), out.begin(), out.end());
+    expect_error(2, all, message);
+  }
+}
+
+TEST_F(Attend, SaysWhatIsMissing) {
+  CommandInput here;
+  here.directory = folder.path();
+  EXPECT_EQ(run_heed({"attend"}, here).errors,
+            "heed: --query is missing: FILE.npy, FILE.safetensors:NAME or -\n");
+  EXPECT_EQ(run_heed({"attend", "--query", "q.npy", "--key", "k.npy"}, here).errors,
+            "heed: --value is missing: FILE.npy, FILE.safetensors:NAME or -\n");
+  expect_error(2, {"--lse", "lse.npy", "--out"}, "--out needs a value");
+  expect_error(2, {}, "nothing was asked for: --out FILE.npy, another result, or --json is expected");
+}
+
+TEST_F(Attend, SaysWhatIsWrongWithTheTensors) {
+  const Words out = {"--out", "o.npy"};
+  write("k.npy", random_tensor({2, 2, 7, 9}, 2));
+  expect_error(2, out, "key has head dimension 9 (shape [2, 2, 7, 9]); 8 as in query is expected");
+  write("k.npy", key);
+  write("q.npy", Tensor::copy_of(query, DType::i32));
+  expect_error(2, out,
+               "--query has dtype i32; f64, f32, f16 or bf16 was expected (--dtype f32 would convert it)");
+  write("q.npy", query.view().select(0, 0).select(0, 0).select(0, 0));
+  expect_error(2, out, "query has shape [8]; 2 to 4 axes, [B, H, L, D], are expected");
+  std::filesystem::remove(folder / "q.npy");
+  expect_error(1, out, "cannot open 'q.npy': No such file or directory");
+  heed::test::write_file(folder / "q.npy", "not an array");
+  expect_error(1, out, "'q.npy' is not a .npy file: it does not begin with \\x93NUMPY");
+}
+
+TEST_F(Attend, NeverOverwritesAnInput) {
+  namespace fs = std::filesystem;
+  fs::create_symlink("q.npy", folder / "link.npy");
+  fs::create_hard_link(folder / "q.npy", folder / "hard.npy");
+  fs::create_directory(folder / "sub");
+  const std::string is_query = "' is the file that --query is read from; an input is never overwritten";
+  for (const std::string path : {"q.npy", "./q.npy", "sub/../q.npy", "link.npy", "hard.npy"}) {
+    expect_error(2, {"--out", path}, "--out '" + path + is_query);
+    expect_error(2, {"--out", "o.npy", "--lse", path}, "--lse '" + path + is_query);
+  }
+  expect_error(2, {"--top-k", "1", "--top-k-out", "i.npy,v.npy"},
+               "--top-k-out 'v.npy' is the file that --value is read from; an input is never overwritten");
+  write("m.npy", Tensor({1}, DType::boolean));
+  expect_error(2, {"--mask", "m.npy", "--out", "m.npy"},
+               "--out 'm.npy' is the file that --mask is read from; an input is never overwritten");
+  EXPECT_TRUE(same(read("q.npy"), query));
+}
+
+TEST_F(Attend, GivesEachResultAFileOfItsOwn) {
+  namespace fs = std::filesystem;
+  expect_error(2, {"--out", "o.npy", "--lse", "./o.npy"},
+               "--lse './o.npy' is the file that --out goes to; each result needs its own");
+  expect_error(2, {"--top-k", "2", "--top-k-out", "i.npy,i.npy"},
+               "--top-k-out 'i.npy' is the file that --top-k-out goes to; each result needs its own");
+  fs::create_symlink("o.npy", folder / "to_nothing_yet.npy");
+  expect_error(2, {"--out", "o.npy", "--lse", "to_nothing_yet.npy"},
+               "--lse 'to_nothing_yet.npy' is the file that --out goes to; each result needs its own");
+}
+
+TEST_F(Attend, WritesNothingWhereOneFileCannotBeWritten) {
+  heed::test::write_file(folder / "o.npy", "old");
+  expect_error(1, {"--out", "o.npy", "--lse", "none/lse.npy"},
+               "cannot write 'none/lse.npy' (--lse): No such file or directory");
+  std::filesystem::create_directory(folder / "folder.npy");
+  expect_error(1, {"--out", "o.npy", "--lse", "folder.npy"},
+               "cannot write 'folder.npy' (--lse): Is a directory");
+  EXPECT_EQ(heed::test::read_file(folder / "o.npy"), "old");
+}
+
+TEST_F(Attend, FindsOutBeforeItWritesThatNobodyWillReadItsObject) {
+  CommandInput closed;
+  closed.close_output = true;
+  expect_error(1, {"--json", "--out", "o.npy"}, "standard output could not be written: Bad file descriptor",
+               closed);
+  const CommandResult silent = run({"--out", "o.npy"}, closed);
+  EXPECT_EQ(silent.exit_code, 0) << silent.errors;
+  EXPECT_TRUE(same(read("o.npy"), attention(query, key, value).output)) << "not printed into";
+}
+
+}  // namespace
