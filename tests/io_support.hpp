@@ -58,13 +58,22 @@ inline std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// GCC and Clang say it in different ways.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+inline constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 /// The most memory that `call` took at any time, in bytes over what the process had before; nothing where
 /// that cannot be measured: under a sanitizer, whose own memory hides it, or without Linux's /proc.
 inline std::optional<std::int64_t> peak_memory_of(const std::function<void()>& call) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  call();
-  return std::nullopt;
-#else
+  if (kSanitized) {
+    call();
+    return std::nullopt;
+  }
   const auto status = [](const std::string& key) {
     std::ifstream file("/proc/self/status");
     for (std::string line; std::getline(file, line);)
@@ -77,7 +86,6 @@ inline std::optional<std::int64_t> peak_memory_of(const std::function<void()>& c
   if (before == 0 || before > status("VmRSS") + (std::int64_t{1} << 20)) return std::nullopt;
   call();
   return status("VmHWM") - before;
-#endif
 }
 
 inline std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }

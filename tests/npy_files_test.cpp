@@ -51,7 +51,7 @@ TEST(NpyFiles, AreNotWrittenWhereOneOfThemCannotBe) {
   EXPECT_EQ(read_file(folder / "a.npy"), "old");
 }
 
-// The last moment: two names have changed hands already when the third cannot, for its folder is gone.
+// The last moment: four names have changed hands already when the fifth cannot, for its folder is gone.
 TEST(NpyFiles, AreTakenBackWhereTheLastRenameFails) {
   const TemporaryFolder folder;
   const std::string gone = folder / "gone";
@@ -59,7 +59,9 @@ TEST(NpyFiles, AreTakenBackWhereTheLastRenameFails) {
   write_file(folder / "replaced", "old");
   std::vector<std::unique_ptr<AtomicFile>> files;
   files.push_back(staged(folder / "replaced", "new"));
+  files.push_back(staged(folder / "replaced", "newer"));
   files.push_back(staged(folder / "created", "new"));
+  files.push_back(staged(folder / "created", "newer"));
   files.push_back(staged(gone + "/c", "new"));
   std::filesystem::remove_all(gone);
   EXPECT_EQ(message_of([&] { commit_together(files); }),

@@ -152,7 +152,8 @@ void commit_together(const std::vector<std::unique_ptr<AtomicFile>>& files) {
     for (const auto& file : files) file->publish();
     for (const auto& file : files) file->confirm();
   } catch (...) {
-    for (const auto& file : files) file->withdraw();
+    // Backwards: where two had one target, the first of them holds what was there before both.
+    for (auto file = files.rbegin(); file != files.rend(); ++file) (*file)->withdraw();
     throw;
   }
 }
