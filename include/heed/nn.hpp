@@ -164,7 +164,8 @@ HEED_API void save_parameters(const std::string& path, const std::vector<NamedPa
 ///
 /// Files of torch.nn.MultiheadAttention are understood too: where NAME"query.weight" is not in the file,
 /// NAME"in_proj_weight" (the rows of query, key and value) or NAME"q_proj_weight" stands for it, and
-/// NAME"in_proj_bias" for NAME"query.bias"; key and value alike.
+/// NAME"in_proj_bias" for NAME"query.bias"; key and value alike. So are weights a head, [H, d, D], under
+/// those names.
 HEED_API void load_parameters(const std::string& path, const std::vector<NamedParameter>& parameters);
 
 }  // namespace heed::nn
