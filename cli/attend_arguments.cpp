@@ -35,7 +35,7 @@ constexpr const char* kTensor = "TENSOR";
 constexpr const char* kFile = "FILE";
 
 [[noreturn]] void refuse(const std::string& option, const std::string& text, const std::string& expected) {
-  throw UsageError(option + " is '" + text + "'; " + expected + " was expected");
+  throw UsageError(option + " is '" + text + "'; " + expected + " is expected");
 }
 
 // Two whole numbers of at least `least` with `separator` between them.
@@ -117,7 +117,7 @@ void add_masks(CLI::App& app, Arguments& arguments) {
       app, "--window", "LEFT,RIGHT",
       [&](const std::string& text) {
         const auto [left, right] =
-            number_pair("--window", text, ',', -1, "LEFT,RIGHT, two whole numbers of at least -1,");
+            number_pair("--window", text, ',', -1, "LEFT,RIGHT (whole numbers; -1 is unbounded)");
         options.window = {left, right};
       },
       "allow keys from p - LEFT to p + RIGHT; -1 is unbounded")
@@ -164,7 +164,7 @@ void add_results(CLI::App& app, Arguments& arguments) {
       app, "--top-k-out", "INDEX,WEIGHT",
       [&](const std::string& text) {
         const std::vector<std::string> files = split(text, ',');
-        if (files.size() != 2) refuse("--top-k-out", text, "two files, INDEX.npy,WEIGHT.npy,");
+        if (files.size() != 2) refuse("--top-k-out", text, "INDEX.npy,WEIGHT.npy");
         arguments.top_k_index = files[0];
         arguments.top_k_weight = files[1];
       },

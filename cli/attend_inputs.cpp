@@ -40,7 +40,7 @@ class Reader {
     Tensor tensor = read(option, text);
     if (!is_floating(tensor.dtype()) && !arguments_.dtype) {
       throw UsageError(std::string(option) + " has dtype " + std::string(name_of(tensor.dtype())) +
-                       "; f64, f32, f16 or bf16 was expected (--dtype f32 would convert it)");
+                       "; f64, f32, f16 or bf16 is expected (--dtype f32 would convert it)");
     }
     if (!dtype_) dtype_ = arguments_.dtype.value_or(tensor.dtype());
     const TensorView view =
@@ -53,7 +53,7 @@ class Reader {
     const bool is_mask = option == std::string_view("--mask");
     if (is_mask && is_floating(tensor.dtype())) {
       throw UsageError("--mask has dtype " + std::string(name_of(tensor.dtype())) +
-                       "; bool was expected (numbers to add to the scores are a --bias)");
+                       "; bool is expected (numbers to add to the scores are a --bias)");
     }
     if (is_mask && tensor.dtype() == DType::u8) tensor = Tensor::copy_of(tensor, DType::boolean);
     return keep(std::move(tensor));

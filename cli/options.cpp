@@ -20,7 +20,7 @@ std::string expectation(const IntegerRange& range) {
 }
 
 [[noreturn]] void refuse(const std::string& name, const std::string& text, const std::string& expected) {
-  throw UsageError(name + " is '" + text + "'; " + expected + " was expected");
+  throw UsageError(name + " is '" + text + "'; " + expected + " is expected");
 }
 
 // from_chars takes no leading plus sign; people write one.
@@ -86,7 +86,8 @@ CLI::Option* add_text_option(CLI::App& app, const std::string& name, const std::
 }
 
 void require_option(const CLI::App& app, const std::string& name, const std::string& meaning) {
-  if (app.count(name) == 0) throw UsageError(name + " is missing: " + meaning);
+  if (app.count(name) == 0)
+    throw UsageError(name + " is missing: " + meaning + " (see heed " + app.get_name() + " --help)");
 }
 
 }  // namespace heed::cli

@@ -17,10 +17,10 @@ TensorArgument tensor_argument(const std::string& option, const std::string& tex
   }
   if (text.ends_with(kSuffix) || suffix != std::string::npos) {
     throw UsageError(option + " is '" + text + "', which does not say which tensor of the file; FILE" +
-                     std::string(kSuffix) + ":NAME was expected");
+                     std::string(kSuffix) + ":NAME is expected");
   }
   throw UsageError(option + " is '" + text +
-                   "'; FILE.npy, FILE.safetensors:NAME or - (a .npy file on standard input) was expected");
+                   "'; FILE.npy, FILE.safetensors:NAME or - (a .npy file on standard input) is expected");
 }
 
 Tensor read_tensor(const TensorArgument& argument) {

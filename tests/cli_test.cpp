@@ -1,7 +1,11 @@
 // What every command of `heed` has in common, and the pieces that draw on a terminal.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -103,6 +107,56 @@ TEST(Help, OfEveryCommandHasAnExampleAndFitsEightyColumns) {
 
 TEST(Help, WinsOverTheOtherArguments) {
   EXPECT_EQ(run_heed({"info", "--frobnicate", "--help"}).output, run_heed({"info", "--help"}).output);
+  EXPECT_EQ(run_heed({"attend", "--threads", "x", "-h"}).output, run_heed({"attend", "--help"}).output);
+}
+
+// A terminal as wide as this, in this environment alone.
+heed::cli::Terminal terminal_in(int columns, const std::map<std::string, std::string>& environment) {
+  for (const char* name : {"TERM", "COLORTERM", "NO_COLOR", "COLUMNS"}) unsetenv(name);
+  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+  int master = -1;
+  int slave = -1;
+  winsize size{};
+  size.ws_col = static_cast<unsigned short>(columns);
+  EXPECT_EQ(openpty(&master, &slave, nullptr, nullptr, &size), 0);
+  const heed::cli::Terminal terminal = heed::cli::terminal_at(slave);
+  close(slave);
+  close(master);
+  return terminal;
+}
+
+TEST(Terminal, HasTheColoursThatTheEnvironmentSays) {
+  using heed::cli::Color;
+  EXPECT_EQ(terminal_in(80, {{"TERM", "xterm-256color"}, {"COLORTERM", "truecolor"}}).color, Color::full);
+  EXPECT_EQ(terminal_in(80, {{"TERM", "xterm-256color"}, {"COLORTERM", "24bit"}}).color, Color::full);
+  EXPECT_EQ(terminal_in(80, {{"TERM", "xterm-direct"}}).color, Color::full);
+  EXPECT_EQ(terminal_in(80, {{"TERM", "xterm-256color"}}).color, Color::palette);
+  EXPECT_EQ(terminal_in(80, {{"TERM", "xterm"}}).color, Color::none);
+  EXPECT_EQ(terminal_in(80, {{"TERM", "dumb"}, {"COLORTERM", "truecolor"}}).color, Color::none);
+  EXPECT_EQ(terminal_in(80, {{"COLORTERM", "truecolor"}}).color, Color::none);
+  const std::map<std::string, std::string> forbidden = {
+      {"TERM", "xterm-256color"}, {"COLORTERM", "truecolor"}, {"NO_COLOR", "1"}};
+  EXPECT_EQ(terminal_in(80, forbidden).color, Color::none);
+  EXPECT_TRUE(terminal_in(80, forbidden).interactive);
+}
+
+TEST(Terminal, IsAsWideAsItSaysUnlessColumnsSaysOtherwise) {
+  EXPECT_EQ(terminal_in(132, {}).width, 132);
+  EXPECT_EQ(terminal_in(0, {}).width, 80);
+  EXPECT_EQ(terminal_in(132, {{"COLUMNS", "60"}}).width, 60);
+  EXPECT_EQ(terminal_in(132, {{"COLUMNS", "60x"}}).width, 132);
+  EXPECT_EQ(terminal_in(132, {{"COLUMNS", "-4"}}).width, 132);
+  EXPECT_EQ(terminal_in(132, {{"COLUMNS", "99999999999999999999"}}).width, 132);
+}
+
+TEST(Terminal, AFileHasNoColour) {
+  (void)terminal_in(80, {{"TERM", "xterm-256color"}, {"COLORTERM", "truecolor"}});
+  const int file = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  const heed::cli::Terminal terminal = heed::cli::terminal_at(file);
+  close(file);
+  EXPECT_FALSE(terminal.interactive);
+  EXPECT_EQ(terminal.color, heed::cli::Color::none);
+  EXPECT_EQ(terminal.width, 80);
 }
 
 TEST(Text, SpellsOutWhatCouldDriveATerminal) {
