@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -556,6 +558,36 @@ TEST_F(Attend, FindsOutBeforeItWritesThatNobodyWillReadItsObject) {
   const CommandResult silent = run({"--out", "o.npy"}, closed);
   EXPECT_EQ(silent.exit_code, 0) << silent.errors;
   EXPECT_TRUE(same(read("o.npy"), attention(query, key, value).output)) << "not printed into";
+}
+
+// The lines between ```sh and ``` in docs/command.md.
+std::string examples_of_the_manual() {
+  std::string script;
+  bool inside = false;
+  std::istringstream manual(heed::test::read_file(HEED_SOURCE_DIR "/docs/command.md"));
+  for (std::string line; std::getline(manual, line);) {
+    if (line.starts_with("```")) {
+      inside = line == "```sh";
+    } else if (inside) {
+      script += line + "\n";
+    }
+  }
+  return script;
+}
+
+TEST_F(Attend, TheExamplesOfTheManualRun) {
+  heed::io::write_safetensors(folder / "x.safetensors", {{"k", key}, {"v", value}});
+  write("bias.npy", random_tensor({5, 7}, 4));
+  write("slopes.npy", random_tensor({4}, 5));
+  write("sinks.npy", random_tensor({4}, 6));
+  write("lengths.npy", Tensor::from<std::int64_t>({3, 6}, {2}));
+  const std::string script = examples_of_the_manual();
+  EXPECT_NE(script.find("heed attend"), std::string::npos);
+  const std::string bin = std::filesystem::path(HEED_COMMAND).parent_path();
+  heed::test::write_file(folder / "examples.sh", "set -e\nPATH=" + bin + ":$PATH\n" + script);
+  const std::string command = "cd " + folder.path() + " && sh examples.sh >printed 2>&1";
+  EXPECT_EQ(std::system(command.c_str()), 0) << heed::test::read_file(folder / "printed");
+  EXPECT_FALSE(same(read("all.npy"), read("last.npy")));
 }
 
 }  // namespace
