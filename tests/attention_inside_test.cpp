@@ -198,6 +198,16 @@ TEST(AttentionTopK, IndexAndWeightCanBeAskedForAlone) {
   EXPECT_TRUE(same_bits(weight, expected.top_k_weight));
 }
 
+TEST(AttentionMap, WithoutBinsIsNotWritten) {
+  const Call call;
+  for (const heed::Dims& shape : {heed::Dims{0, 0}, heed::Dims{0, 3}, heed::Dims{3, 0}}) {
+    Tensor map(shape, DType::f64);
+    Tensor lse({kRows}, DType::f64);
+    (void)attention_into(call.query, call.key, call.value, {}, {.lse = lse, .map = map});
+    EXPECT_TRUE(same_bits(lse, call.attend({.need = Need::lse}).lse));
+  }
+}
+
 TEST(AttentionDropout, ChangesTheOutputAndNothingElse) {
   const Call call;
   AttentionOptions options{.need = Need::weights | Need::lse | Need::entropy | Need::received, .top_k = 2};

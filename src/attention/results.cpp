@@ -35,7 +35,10 @@ class Binder {
 
   void operator()(std::string_view name, const MutableTensorView& view,
                   std::initializer_list<std::int64_t> sizes, DType dtype, Target& target) const {
-    if (is_given(view)) target = target_of(name, view, shape_of(problem_, rank_, sizes), dtype, 4 - rank_);
+    if (!is_given(view)) return;
+    target = target_of(name, view, shape_of(problem_, rank_, sizes), dtype, 4 - rank_);
+    // Nothing to write; and a kernel may take it that what it is to write has bins to write to.
+    if (view.count() == 0) target = {};
   }
 
  private:

@@ -1,0 +1,212 @@
+// Any call: attention() throws Error, or gives results of the shapes that it documents. Every view lies in
+// memory of just its own extent, so that the sanitizer sees a read or a write beside it.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <list>
+#include <optional>
+#include <vector>
+
+#include "heed/attention.hpp"
+#include "heed/error.hpp"
+
+// A result that is too large is an Error, not the sanitizer's end of the program.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
+namespace {
+
+using heed::Dims;
+using heed::DType;
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+class CallMaker {
+ public:
+  CallMaker(const std::uint8_t* data, std::size_t size) : bytes_(data, size) {
+    for (std::int64_t* size_of_axis : {&batch_, &kv_heads_, &query_length_, &key_length_, &dim_, &value_dim_})
+      *size_of_axis = bytes_.ConsumeIntegralInRange<std::int64_t>(0, 5);
+    heads_ = kv_heads_ * bytes_.ConsumeIntegralInRange<std::int64_t>(0, 3);
+    rank_ = bytes_.ConsumeIntegralInRange<int>(2, 4);
+    dtype_ = bytes_.PickValueInArray({DType::f64, DType::f32, DType::f16, DType::bf16});
+  }
+
+  heed::MutableTensorView query() { return view({batch_, heads_, query_length_, dim_}, rank_, dtype_); }
+  heed::MutableTensorView key() { return view({batch_, kv_heads_, key_length_, dim_}, rank_, dtype_); }
+  heed::MutableTensorView value() {
+    return view({batch_, kv_heads_, key_length_, value_dim_}, rank_, dtype_);
+  }
+
+  heed::AttentionOptions options() {
+    const Dims scores{batch_, heads_, query_length_, key_length_};
+    heed::AttentionOptions options;
+    options.scale = maybe_number();
+    options.causal = bytes_.ConsumeBool();
+    options.align = bytes_.PickValueInArray({heed::Align::top_left, heed::Align::bottom_right});
+    if (rarely()) options.query_offset = integer();
+    if (rarely()) options.window = {integer(), integer()};
+    if (rarely()) options.mask = view(scores, 4, DType::boolean);
+    if (rarely()) options.bias = view(scores, 4, dtype_);
+    options.softcap = maybe_number().value_or(0);
+    if (rarely()) options.alibi_slopes = view({batch_, heads_}, 2, dtype_);
+    if (rarely()) options.sinks = view({heads_}, 1, dtype_);
+    if (rarely()) options.kv_lengths = offsets(batch_, key_length_);
+    if (rarely()) {
+      const auto segments = bytes_.ConsumeIntegralInRange<std::int64_t>(0, 4);
+      if (!rarely()) options.query_segments = offsets(segments, query_length_);
+      if (!rarely()) options.key_segments = offsets(segments, key_length_);
+    }
+    if (rarely())
+      options.dropout = {maybe_number().value_or(0.5), bytes_.ConsumeIntegral<std::uint64_t>(),
+                         bytes_.ConsumeIntegral<std::uint64_t>()};
+    options.need = static_cast<heed::Need>(bytes_.ConsumeIntegral<std::uint32_t>());
+    options.scores_stage = bytes_.PickValueInArray(
+        {heed::ScoresStage::raw, heed::ScoresStage::softcap, heed::ScoresStage::bias});
+    if (rarely()) options.top_k = result_size();
+    if (rarely()) options.received_last = integer();
+    if (rarely()) options.map = {result_size(), result_size()};
+    if (rarely()) options.output_dtype = any_dtype();
+    options.kernel =
+        bytes_.PickValueInArray({heed::Kernel::automatic, heed::Kernel::reference, heed::Kernel::fused});
+    options.threads = rarely() ? bytes_.ConsumeIntegral<int>() : bytes_.ConsumeIntegralInRange(0, 3);
+    return options;
+  }
+
+  heed::AttentionOutputs outputs() {
+    const DType small = dtype_ == DType::f64 ? DType::f64 : DType::f32;
+    const int missing = 4 - rank_;
+    const Dims row{batch_, heads_, query_length_};
+    const Dims column{batch_, heads_, key_length_};
+    const Dims pair{batch_, heads_, query_length_, key_length_};
+    const auto bins = bytes_.ConsumeIntegralInRange<std::int64_t>(0, 5);
+    heed::AttentionOutputs outputs;
+    if (!rarely()) outputs.output = view({batch_, heads_, query_length_, value_dim_}, rank_, dtype_);
+    if (rarely()) outputs.weights = view(pair, rank_, small);
+    if (rarely()) outputs.scores = view(pair, rank_, small);
+    if (rarely()) outputs.lse = view(row, 3 - missing, small);
+    if (rarely()) outputs.max_score = view(row, 3 - missing, small);
+    if (rarely()) outputs.entropy = view(row, 3 - missing, small);
+    if (rarely()) outputs.distance = view(row, 3 - missing, small);
+    if (rarely()) outputs.top_k_index = view({batch_, heads_, query_length_, bins}, rank_, DType::i64);
+    if (rarely()) outputs.top_k_weight = view({batch_, heads_, query_length_, bins}, rank_, small);
+    if (rarely()) outputs.received = view(column, 3 - missing, small);
+    if (rarely()) outputs.received_last = view(column, 3 - missing, small);
+    if (rarely()) outputs.map = view({batch_, heads_, bins, bins}, rank_, small);
+    return outputs;
+  }
+
+  bool into_memory_of_the_caller() { return bytes_.ConsumeBool(); }
+
+ private:
+  // One in eight; never once the bytes are used up.
+  bool rarely() { return bytes_.ConsumeIntegralInRange(0, 7) == 7; }
+  DType any_dtype() { return static_cast<DType>(bytes_.ConsumeIntegralInRange(0, 7)); }
+
+  std::int64_t integer() {
+    return bytes_.ConsumeBool() ? bytes_.ConsumeIntegralInRange<std::int64_t>(-8, 8)
+                                : bytes_.ConsumeIntegral<std::int64_t>();
+  }
+
+  // The size of a result: small, or more than there is memory for. In between, the fuzzer's own limit of
+  // memory would take a request that is granted for a fault.
+  std::int64_t result_size() {
+    return bytes_.ConsumeBool() ? bytes_.ConsumeIntegralInRange<std::int64_t>(-1, 8)
+                                : bytes_.ConsumeIntegralInRange<std::int64_t>(
+                                      std::int64_t{1} << 48, std::numeric_limits<std::int64_t>::max());
+  }
+
+  std::optional<double> maybe_number() {
+    if (!rarely()) return std::nullopt;
+    const auto bits = bytes_.ConsumeIntegral<std::uint64_t>();
+    return std::bit_cast<double>(bits);
+  }
+
+  // A view of the last `rank` axes of `shape`, or of something else: another size, rank, dtype.
+  heed::MutableTensorView view(const Dims& shape, int rank, DType dtype) {
+    Dims actual;
+    for (int axis = std::max(0, shape.size() - rank); axis < shape.size(); ++axis)
+      actual.push_back(rarely() ? bytes_.ConsumeIntegralInRange<std::int64_t>(0, 5) : shape[axis]);
+    if (rarely() && actual.size() < heed::kMaxRank) actual.push_back(1);
+    return in_memory(actual, rarely() ? any_dtype() : dtype);
+  }
+
+  // The view with any strides, in memory from its lowest element to its highest, filled with any bytes.
+  heed::MutableTensorView in_memory(const Dims& shape, DType dtype) {
+    Dims strides = heed::contiguous_strides(shape);
+    std::int64_t lowest = 0;
+    std::int64_t highest = 0;
+    for (int axis = 0; axis < shape.size(); ++axis) {
+      if (rarely()) strides[axis] = bytes_.ConsumeIntegralInRange<std::int64_t>(-12, 12);
+      const std::int64_t reach = (shape[axis] - 1) * strides[axis];
+      (reach < 0 ? lowest : highest) += reach;
+    }
+    if (heed::element_count(shape) == 0) lowest = highest = 0;
+    const auto width = static_cast<std::int64_t>(heed::size_of(dtype));
+    // An allocation of its own for each view; one more byte in front where misaligned memory is tried.
+    const std::size_t shift = rarely() ? 1 : 0;
+    std::vector<std::uint8_t>& memory =
+        memory_.emplace_back(static_cast<std::size_t>((highest - lowest + 1) * width) + shift);
+    const std::uint8_t fill = bytes_.ConsumeIntegral<std::uint8_t>();
+    for (std::uint8_t& byte : memory)
+      byte = bytes_.remaining_bytes() > 64 && fill % 2 == 1 ? bytes_.ConsumeIntegral<std::uint8_t>() : fill;
+    return {memory.data() + shift + -lowest * width, dtype, shape, strides};
+  }
+
+  // [count + 1] or [count] integers that mostly climb to `last`.
+  heed::MutableTensorView offsets(std::int64_t count, std::int64_t last) {
+    const heed::MutableTensorView numbers = view({count + bytes_.ConsumeIntegralInRange(0, 1)}, 1,
+                                                 bytes_.PickValueInArray({DType::i64, DType::i32}));
+    if (numbers.rank() != 1 || numbers.strides()[0] <= 0) return numbers;
+    // By memcpy: the view may be misaligned.
+    const auto width = static_cast<std::int64_t>(heed::size_of(numbers.dtype()));
+    for (std::int64_t i = 0; i < numbers.size(0); ++i) {
+      const std::int64_t number =
+          i + 1 == numbers.size(0) ? last : bytes_.ConsumeIntegralInRange<std::int64_t>(-1, last);
+      auto* place = static_cast<std::uint8_t*>(numbers.data()) + i * numbers.strides()[0] * width;
+      std::memcpy(place, &number, static_cast<std::size_t>(width));  // little endian: i32 is its lower half
+    }
+    return numbers;
+  }
+
+  FuzzedDataProvider bytes_;
+  std::int64_t batch_, heads_, kv_heads_, query_length_, key_length_, dim_, value_dim_;
+  int rank_;
+  DType dtype_;
+  std::list<std::vector<std::uint8_t>> memory_;
+};
+
+// Output has the shape of the query but for its last axis, which is the value's.
+void check_result(const heed::TensorView& query, const heed::TensorView& value,
+                  const heed::AttentionResult& result) {
+  Dims expected = query.shape();
+  expected[expected.size() - 1] = value.size(-1);
+  require(result.output.shape() == expected);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  CallMaker call(data, size);
+  try {
+    const bool into = call.into_memory_of_the_caller();
+    const heed::TensorView query = call.query();
+    const heed::TensorView key = call.key();
+    const heed::TensorView value = call.value();
+    const heed::AttentionOptions options = call.options();
+    if (into)
+      (void)heed::attention_into(query, key, value, options, call.outputs());
+    else
+      check_result(query, value, heed::attention(query, key, value, options));
+  } catch (const heed::Error& error) {
+    require(error.code() == heed::ErrorCode::invalid_argument ||
+            error.code() == heed::ErrorCode::out_of_memory);
+  }
+  return 0;
+}

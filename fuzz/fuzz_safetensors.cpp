@@ -1,0 +1,76 @@
+// Any bytes as a safetensors file: it loads, or is refused with Error (io); and what loads agrees with a
+// plain reading of its header as JSON.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "heed/error.hpp"
+#include "heed/io.hpp"
+
+namespace {
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+// A file in memory that is used for every input: the reader wants a path.
+class MemoryFile {
+ public:
+  MemoryFile() : fd_(memfd_create("fuzz", 0)), path_("/proc/self/fd/" + std::to_string(fd_)) {
+    require(fd_ >= 0);
+  }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  ~MemoryFile() { close(fd_); }
+
+  void put(const std::uint8_t* data, std::size_t size) const {
+    require(ftruncate(fd_, 0) == 0);
+    require(pwrite(fd_, data, size, 0) == static_cast<ssize_t>(size));
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  int fd_;
+  std::string path_;
+};
+
+void check_against_json(const heed::io::SafetensorsReader& reader, const std::uint8_t* data) {
+  std::uint64_t length = 0;
+  for (unsigned i = 0; i < 8; ++i) length |= std::uint64_t{data[i]} << (8 * i);
+  const auto json = nlohmann::json::parse(data + 8, data + 8 + length);  // throws where it is not JSON
+  const std::vector<std::string> names = reader.names();
+  require(json.size() == names.size() + json.count("__metadata__"));
+  std::uint64_t at = 0;
+  for (const std::string& name : names) {
+    const auto& entry = json.at(name);
+    require(entry.at("data_offsets").at(0) == at);
+    at = entry.at("data_offsets").at(1);
+    try {
+      const heed::Tensor tensor = reader.read(name);
+      const heed::Dims& shape = tensor.shape();
+      require(entry.at("shape") == std::vector<std::int64_t>(shape.begin(), shape.end()));
+    } catch (const heed::Error& error) {  // a type or a rank that heed has not
+      require(error.code() == heed::ErrorCode::io);
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const MemoryFile file;
+  file.put(data, size);
+  try {
+    const heed::io::SafetensorsReader reader(file.path());
+    check_against_json(reader, data);
+  } catch (const heed::Error& error) {
+    require(error.code() == heed::ErrorCode::io);
+  }
+  return 0;
+}
