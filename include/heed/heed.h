@@ -1,0 +1,167 @@
+// heed for C (C99), and for every language that calls C: scaled dot-product attention that can show its
+// weights. What it computes, and what every option means, is written in heed/attention.hpp; this is the same
+// call.
+//
+//   heed_tensor q, k, v, out;                                  // [B, H, L, D], row-major
+//   heed_tensor_init(&q, queries, HEED_F32, 4, (const int64_t[]){1, 8, 128, 64});
+//   ...
+//   heed_attention_options options;
+//   heed_attention_options_init(&options);
+//   options.causal = 1;
+//   heed_attention_outputs outputs;
+//   heed_attention_outputs_init(&outputs);
+//   outputs.output = &out;
+//   if (heed_attention(&q, &k, &v, &options, &outputs) != HEED_OK) puts(heed_last_error());
+//
+// Functions may be called from several threads at once. None keeps a pointer that it was given.
+#ifndef HEED_HEED_H_
+#define HEED_HEED_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32) || defined(HEED_STATIC)
+#define HEED_C_API
+#else
+#define HEED_C_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// What a function returns.
+typedef enum heed_status {
+  HEED_OK = 0,
+  HEED_INVALID_ARGUMENT = 1,  ///< the call is wrong; nothing was written
+  HEED_IO = 2,                ///< a file is missing, unreadable or broken
+  HEED_OUT_OF_MEMORY = 3,
+  HEED_INTERNAL = 4  ///< a fault of heed itself
+} heed_status;
+
+typedef enum heed_dtype {
+  HEED_F64 = 0,
+  HEED_F32 = 1,
+  HEED_F16 = 2,
+  HEED_BF16 = 3,
+  HEED_I64 = 4,
+  HEED_I32 = 5,
+  HEED_U8 = 6,
+  HEED_BOOL = 7  ///< one byte; 0 is false
+} heed_dtype;
+
+typedef enum heed_align { HEED_TOP_LEFT = 0, HEED_BOTTOM_RIGHT = 1 } heed_align;
+typedef enum heed_scores_stage {
+  HEED_SCORES_RAW = 0,
+  HEED_SCORES_SOFTCAP = 1,
+  HEED_SCORES_BIAS = 2
+} heed_scores_stage;
+typedef enum heed_kernel {
+  HEED_KERNEL_AUTOMATIC = 0,
+  HEED_KERNEL_REFERENCE = 1,
+  HEED_KERNEL_FUSED = 2
+} heed_kernel;
+
+#define HEED_MAX_RANK 5
+
+/// A view of memory that the caller owns. Inputs are only read, though `data` is not const.
+typedef struct heed_tensor {
+  void* data;                    ///< the element of index (0, ..., 0); may be NULL where there is no element
+  int32_t dtype;                 ///< a heed_dtype
+  int32_t rank;                  ///< 1 to HEED_MAX_RANK
+  int64_t shape[HEED_MAX_RANK];  ///< the first `rank` are read
+  int64_t strides[HEED_MAX_RANK];  ///< in elements; 0 and below are fine, but for results 0 is not
+} heed_tensor;
+
+/// Fills `tensor` in, with the strides of row-major memory. `dtype` is a heed_dtype, `shape` has `rank`
+/// sizes.
+HEED_C_API heed_status heed_tensor_init(heed_tensor* tensor, void* data, int32_t dtype, int32_t rank,
+                                        const int64_t* shape);
+
+/// Made by heed_attention_options_init, then changed. A struct from an older heed.h (smaller) has the
+/// defaults for what it lacks; one from a newer heed.h (larger) is refused where it asks for what this
+/// library does not know. A tensor that is NULL is not given. Flags are 0 or 1.
+typedef struct heed_attention_options {
+  size_t struct_size;        ///< sizeof(heed_attention_options)
+  int32_t causal;            ///< allow j <= p_i only
+  int32_t align;             ///< a heed_align; default HEED_TOP_LEFT
+  int32_t has_scale;         ///< 0: 1 / sqrt(D)
+  int32_t has_query_offset;  ///< 0: by `align`
+  double scale;              ///< finite
+  int64_t query_offset;
+  int64_t window_left;                ///< -1: open
+  int64_t window_right;               ///< -1: open
+  double softcap;                     ///< 0: off
+  const heed_tensor* mask;            ///< HEED_BOOL, broadcasts to [B, H, Lq, Lk]; true allows
+  const heed_tensor* bias;            ///< floating, broadcasts to [B, H, Lq, Lk]
+  const heed_tensor* alibi_slopes;    ///< floating, broadcasts to [B, H]
+  const heed_tensor* sinks;           ///< floating, [H]
+  const heed_tensor* kv_lengths;      ///< HEED_I64 or HEED_I32, [B]
+  const heed_tensor* query_segments;  ///< HEED_I64 or HEED_I32, [S + 1]
+  const heed_tensor* key_segments;    ///< HEED_I64 or HEED_I32, [S + 1]
+  double dropout_probability;         ///< in [0, 1)
+  uint64_t dropout_seed;
+  uint64_t dropout_offset;
+  int32_t scores_stage;   ///< a heed_scores_stage; default HEED_SCORES_BIAS
+  int32_t kernel;         ///< a heed_kernel; default HEED_KERNEL_AUTOMATIC
+  int64_t received_last;  ///< how many last rows outputs.received_last sums over
+  int32_t threads;        ///< at most this many; 0: what the machine has
+  int32_t reserved;       ///< 0
+} heed_attention_options;
+
+/// Which implementation a call took.
+typedef struct heed_attention_run {
+  int32_t kernel;   ///< a heed_kernel
+  int32_t threads;  ///< how many it used
+  char isa[32];     ///< its instruction set, a string
+} heed_attention_run;
+
+/// Where results go; what is NULL is not computed. Summaries (all but `output` and `top_k_index`) are
+/// HEED_F64 for inputs of HEED_F64 and HEED_F32 for all others. Inputs of rank 2 or 3 have results without
+/// the axes B, H or B.
+typedef struct heed_attention_outputs {
+  size_t struct_size;                ///< sizeof(heed_attention_outputs)
+  const heed_tensor* output;         ///< [B, H, Lq, Dv], of the inputs' dtype or HEED_F32
+  const heed_tensor* weights;        ///< [B, H, Lq, Lk]
+  const heed_tensor* scores;         ///< [B, H, Lq, Lk], at options.scores_stage
+  const heed_tensor* lse;            ///< [B, H, Lq]
+  const heed_tensor* max_score;      ///< [B, H, Lq]
+  const heed_tensor* entropy;        ///< [B, H, Lq]
+  const heed_tensor* distance;       ///< [B, H, Lq]
+  const heed_tensor* top_k_index;    ///< [B, H, Lq, K], HEED_I64
+  const heed_tensor* top_k_weight;   ///< [B, H, Lq, K]
+  const heed_tensor* received;       ///< [B, H, Lk]
+  const heed_tensor* received_last;  ///< [B, H, Lk]
+  const heed_tensor* map;            ///< [B, H, R, C]
+  heed_attention_run* run;
+} heed_attention_outputs;
+
+/// Write the defaults into a struct of `struct_size` bytes: the sizeof that the caller was compiled with.
+HEED_C_API heed_status heed_attention_options_init_sized(heed_attention_options* options, size_t struct_size);
+HEED_C_API heed_status heed_attention_outputs_init_sized(heed_attention_outputs* outputs, size_t struct_size);
+
+static inline heed_status heed_attention_options_init(heed_attention_options* options) {
+  return heed_attention_options_init_sized(options, sizeof(heed_attention_options));
+}
+static inline heed_status heed_attention_outputs_init(heed_attention_outputs* outputs) {
+  return heed_attention_outputs_init_sized(outputs, sizeof(heed_attention_outputs));
+}
+
+/// query [B, H, Lq, D], key [B, Hkv, Lk, D], value [B, Hkv, Lk, Dv], of one floating dtype and of rank 2, 3
+/// or 4. `options` may be NULL: the defaults.
+HEED_C_API heed_status heed_attention(const heed_tensor* query, const heed_tensor* key,
+                                      const heed_tensor* value, const heed_attention_options* options,
+                                      const heed_attention_outputs* outputs);
+
+/// One sentence on the last failure in this thread, "" where the last call succeeded. Valid until the
+/// thread's next call.
+HEED_C_API const char* heed_last_error(void);
+
+/// "0.1.0".
+HEED_C_API const char* heed_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // HEED_HEED_H_

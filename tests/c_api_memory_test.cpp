@@ -1,0 +1,132 @@
+// The C ABI where memory runs out: every allocation of a call is made to fail once. Also what its error text
+// does between threads.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <thread>
+
+#include "heed/heed.h"
+
+namespace {
+
+std::atomic<bool> counting{false};
+std::atomic<int> allocations{0};  // since counting began
+std::atomic<int> fail_at{-1};
+std::atomic<int> alive{0};  // allocated while counting, not yet freed
+
+void* allocate(std::size_t size, std::size_t alignment) noexcept {
+  if (counting && allocations++ == fail_at) return nullptr;
+  // aligned_alloc wants a multiple of the alignment.
+  void* memory = std::aligned_alloc(alignment, (size + alignment) / alignment * alignment);
+  if (counting && memory != nullptr) ++alive;
+  return memory;
+}
+
+void* allocate_or_throw(std::size_t size, std::size_t alignment) {
+  void* memory = allocate(size, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+void release(void* memory) noexcept {
+  if (counting && memory != nullptr) --alive;
+  std::free(memory);
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return allocate_or_throw(size, 16); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, 16); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return allocate_or_throw(size, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return allocate(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t) noexcept { release(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
+
+namespace {
+
+struct Call {
+  float numbers[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  float output_numbers[12] = {};
+  std::int64_t index[6] = {};
+  std::int64_t offsets[2] = {0, 3};
+  heed_tensor tensor, output, top_k, segments;
+  heed_attention_options options;
+  heed_attention_outputs outputs;
+
+  Call() {
+    const std::int64_t shape[] = {3, 4};
+    const std::int64_t top_shape[] = {3, 2};
+    const std::int64_t two[] = {2};
+    EXPECT_EQ(heed_tensor_init(&tensor, numbers, HEED_F32, 2, shape), HEED_OK);
+    EXPECT_EQ(heed_tensor_init(&output, output_numbers, HEED_F32, 2, shape), HEED_OK);
+    EXPECT_EQ(heed_tensor_init(&top_k, index, HEED_I64, 2, top_shape), HEED_OK);
+    EXPECT_EQ(heed_tensor_init(&segments, offsets, HEED_I64, 1, two), HEED_OK);
+    EXPECT_EQ(heed_attention_options_init(&options), HEED_OK);
+    EXPECT_EQ(heed_attention_outputs_init(&outputs), HEED_OK);
+    options.query_segments = options.key_segments = &segments;
+    outputs.output = &output;
+    outputs.top_k_index = &top_k;
+  }
+  heed_status attend() const { return heed_attention(&tensor, &tensor, &tensor, &options, &outputs); }
+};
+
+heed_status attend_failing_at(const Call& call, int allocation) {
+  allocations = 0;
+  fail_at = allocation;
+  alive = 0;
+  counting = true;
+  const heed_status status = call.attend();
+  counting = false;
+  return status;
+}
+
+TEST(CApiMemory, EveryFailedAllocationIsAnErrorCodeAndNoLeak) {
+  const Call call;
+  ASSERT_EQ(attend_failing_at(call, -1), HEED_OK);
+  const int total = allocations;
+  ASSERT_GT(total, 5);
+  EXPECT_EQ(alive, 0);
+  for (int n = 0; n < total; ++n) {
+    EXPECT_EQ(attend_failing_at(call, n), HEED_OUT_OF_MEMORY) << "allocation " << n;
+    EXPECT_NE(std::string(heed_last_error()), "");
+    EXPECT_EQ(alive, 0) << "allocation " << n;
+  }
+  EXPECT_EQ(call.attend(), HEED_OK);
+  EXPECT_EQ(std::string(heed_last_error()), "");
+}
+
+TEST(CApiMemory, AnErrorThatCannotBePutIntoWordsForLackOfMemoryIsStillACode) {
+  Call call;
+  call.options.softcap = -1;
+  ASSERT_EQ(attend_failing_at(call, -1), HEED_INVALID_ARGUMENT);
+  const int total = allocations;
+  for (int n = 0; n < total; ++n) {
+    EXPECT_EQ(attend_failing_at(call, n), HEED_OUT_OF_MEMORY) << "allocation " << n;
+    EXPECT_EQ(alive, 0) << "allocation " << n;
+  }
+}
+
+TEST(CApiErrors, AreOfTheirThread) {
+  Call call;
+  call.options.softcap = -1;
+  EXPECT_EQ(call.attend(), HEED_INVALID_ARGUMENT);
+  const std::string here = heed_last_error();
+  EXPECT_EQ(here, "softcap is -1; a finite number of 0 (off) or more is expected");
+  std::thread([] {
+    EXPECT_EQ(std::string(heed_last_error()), "");
+    EXPECT_EQ(heed_attention(nullptr, nullptr, nullptr, nullptr, nullptr), HEED_INVALID_ARGUMENT);
+    EXPECT_EQ(std::string(heed_last_error()), "query is NULL");
+  }).join();
+  EXPECT_EQ(heed_last_error(), here);
+}
+
+}  // namespace

@@ -1,0 +1,356 @@
+/* The C ABI, used as a C program uses it: compiled as C99, linked with the library. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "heed/heed.h"
+
+static int failures = 0;
+
+static void expect(int holds, const char* what, int line) {
+  if (holds) return;
+  fprintf(stderr, "line %d: %s does not hold; last error: %s\n", line, what, heed_last_error());
+  ++failures;
+}
+#define EXPECT(condition) expect((condition), #condition, __LINE__)
+
+static void expect_failure(heed_status status, heed_status expected, const char* text, int line) {
+  if (status == expected && strcmp(heed_last_error(), text) == 0) return;
+  fprintf(stderr, "line %d: status %d, \"%s\"; expected %d, \"%s\"\n", line, (int)status, heed_last_error(),
+          (int)expected, text);
+  ++failures;
+}
+#define EXPECT_FAILURE(status, text) expect_failure((status), HEED_INVALID_ARGUMENT, (text), __LINE__)
+
+enum { kQueries = 3, kKeys = 4, kDim = 2 };
+
+/* A call of rank 2: three queries, four keys, a head dimension of 2. */
+typedef struct call {
+  double query_data[kQueries * kDim], key_data[kKeys * kDim], value_data[kKeys * kDim];
+  double output_data[kQueries * kDim];
+  heed_tensor query, key, value, output;
+  heed_attention_options options;
+  heed_attention_outputs outputs;
+} call;
+
+static void make_call(call* c) {
+  const int64_t query_shape[] = {kQueries, kDim};
+  const int64_t key_shape[] = {kKeys, kDim};
+  int n;
+  memset(c, 0, sizeof *c);
+  for (n = 0; n < kQueries * kDim; ++n) c->query_data[n] = sin(n + 1.0);
+  for (n = 0; n < kKeys * kDim; ++n) {
+    c->key_data[n] = cos(2.0 * n);
+    c->value_data[n] = n;
+  }
+  EXPECT(heed_tensor_init(&c->query, c->query_data, HEED_F64, 2, query_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&c->key, c->key_data, HEED_F64, 2, key_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&c->value, c->value_data, HEED_F64, 2, key_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&c->output, c->output_data, HEED_F64, 2, query_shape) == HEED_OK);
+  EXPECT(heed_attention_options_init(&c->options) == HEED_OK);
+  EXPECT(heed_attention_outputs_init(&c->outputs) == HEED_OK);
+  c->outputs.output = &c->output;
+}
+
+static heed_status attend(call* c) {
+  return heed_attention(&c->query, &c->key, &c->value, &c->options, &c->outputs);
+}
+
+/* Output c of row i with keys up to `last`, by the formula. */
+static double expected_output(const call* c, int i, int last, int column) {
+  double sum = 0, weighted = 0;
+  int j;
+  for (j = 0; j <= last && j < kKeys; ++j) {
+    const double* q = c->query_data + i * kDim;
+    const double* k = c->key_data + j * kDim;
+    const double e = exp((q[0] * k[0] + q[1] * k[1]) / sqrt(2.0));
+    sum += e;
+    weighted += e * c->value_data[j * kDim + column];
+  }
+  return weighted / sum;
+}
+
+/* 1e-14: sums of four terms of at most 8 in f64. */
+static int output_is_right(const call* c, int causal) {
+  int i, column, right = 1;
+  for (i = 0; i < kQueries; ++i)
+    for (column = 0; column < kDim; ++column)
+      if (!(fabs(c->output_data[i * kDim + column] - expected_output(c, i, causal ? i : kKeys, column)) <=
+            1e-14))
+        right = 0;
+  return right;
+}
+
+static void attention_is_the_formula(void) {
+  call c;
+  make_call(&c);
+  EXPECT(attend(&c) == HEED_OK);
+  EXPECT(output_is_right(&c, 0));
+  EXPECT(strcmp(heed_last_error(), "") == 0);
+  memset(c.output_data, 0, sizeof c.output_data);
+  EXPECT(heed_attention(&c.query, &c.key, &c.value, NULL, &c.outputs) == HEED_OK);
+  EXPECT(output_is_right(&c, 0));
+  c.options.causal = 1;
+  EXPECT(attend(&c) == HEED_OK);
+  EXPECT(output_is_right(&c, 1));
+}
+
+static void every_output_can_be_asked_for(void) {
+  double weights_data[kQueries * kKeys], scores_data[kQueries * kKeys], rows[4][kQueries], keys[2][kKeys];
+  double map_data[4], top_weight_data[kQueries * 2];
+  int64_t top_index_data[kQueries * 2];
+  const int64_t matrix[] = {kQueries, kKeys}, row[] = {kQueries}, key[] = {kKeys};
+  const int64_t top[] = {kQueries, 2}, grid[] = {2, 2};
+  heed_tensor weights, scores, lse, max_score, entropy, distance, top_index, top_weight, received, last, map;
+  heed_attention_run run;
+  double sum = 0;
+  int j;
+  call c;
+  make_call(&c);
+  EXPECT(heed_tensor_init(&weights, weights_data, HEED_F64, 2, matrix) == HEED_OK);
+  EXPECT(heed_tensor_init(&scores, scores_data, HEED_F64, 2, matrix) == HEED_OK);
+  EXPECT(heed_tensor_init(&lse, rows[0], HEED_F64, 1, row) == HEED_OK);
+  EXPECT(heed_tensor_init(&max_score, rows[1], HEED_F64, 1, row) == HEED_OK);
+  EXPECT(heed_tensor_init(&entropy, rows[2], HEED_F64, 1, row) == HEED_OK);
+  EXPECT(heed_tensor_init(&distance, rows[3], HEED_F64, 1, row) == HEED_OK);
+  EXPECT(heed_tensor_init(&received, keys[0], HEED_F64, 1, key) == HEED_OK);
+  EXPECT(heed_tensor_init(&last, keys[1], HEED_F64, 1, key) == HEED_OK);
+  EXPECT(heed_tensor_init(&top_index, top_index_data, HEED_I64, 2, top) == HEED_OK);
+  EXPECT(heed_tensor_init(&top_weight, top_weight_data, HEED_F64, 2, top) == HEED_OK);
+  EXPECT(heed_tensor_init(&map, map_data, HEED_F64, 2, grid) == HEED_OK);
+  c.outputs.weights = &weights;
+  c.outputs.scores = &scores;
+  c.outputs.lse = &lse;
+  c.outputs.max_score = &max_score;
+  c.outputs.entropy = &entropy;
+  c.outputs.distance = &distance;
+  c.outputs.received = &received;
+  c.outputs.received_last = &last;
+  c.outputs.top_k_index = &top_index;
+  c.outputs.top_k_weight = &top_weight;
+  c.outputs.map = &map;
+  c.outputs.run = &run;
+  c.options.received_last = 1;
+  c.options.kernel = HEED_KERNEL_REFERENCE;
+  EXPECT(attend(&c) == HEED_OK);
+  for (j = 0; j < kKeys; ++j) {
+    sum += weights_data[j];
+    EXPECT(fabs(weights_data[j] - exp(scores_data[j] - rows[0][0])) <= 1e-14);
+    EXPECT(keys[1][j] == weights_data[2 * kKeys + j]);
+  }
+  EXPECT(fabs(sum - 1) <= 1e-14);
+  EXPECT(top_weight_data[0] == weights_data[top_index_data[0]]);
+  EXPECT(rows[1][0] == scores_data[top_index_data[0]]);
+  EXPECT(rows[2][0] > 0 && rows[2][0] <= log(4.0) + 1e-14);
+  EXPECT(rows[3][0] > 0 && rows[3][0] < 3);
+  EXPECT(fabs(map_data[0] + map_data[1] + map_data[2] + map_data[3] - 3) <= 1e-14);
+  EXPECT(run.kernel == HEED_KERNEL_REFERENCE && run.threads == 1);
+  EXPECT(strcmp(run.isa, "f64 reference") == 0);
+}
+
+static void every_option_is_passed_on(void) {
+  const int64_t shape_keys[] = {kKeys}, shape_one[] = {1}, shape_two[] = {2};
+  const int64_t grid[] = {kQueries, kKeys};
+  unsigned char allowed[] = {1, 0, 1, 0};
+  double bias_data[] = {0, 0, -INFINITY, 0}, slope_data[] = {0.5}, sink_data[] = {3};
+  int32_t length_data[] = {3};
+  int64_t query_offsets[] = {0, kQueries}, key_offsets[] = {0, kKeys};
+  double scores_data[kQueries * kKeys];
+  heed_tensor mask, bias, slopes, sinks, lengths, query_segments, key_segments, scores;
+  call c;
+  make_call(&c);
+  EXPECT(heed_tensor_init(&mask, allowed, HEED_BOOL, 1, shape_keys) == HEED_OK);
+  EXPECT(heed_tensor_init(&bias, bias_data, HEED_F64, 1, shape_keys) == HEED_OK);
+  EXPECT(heed_tensor_init(&slopes, slope_data, HEED_F64, 1, shape_one) == HEED_OK);
+  EXPECT(heed_tensor_init(&sinks, sink_data, HEED_F64, 1, shape_one) == HEED_OK);
+  EXPECT(heed_tensor_init(&lengths, length_data, HEED_I32, 1, shape_one) == HEED_OK);
+  EXPECT(heed_tensor_init(&query_segments, query_offsets, HEED_I64, 1, shape_two) == HEED_OK);
+  EXPECT(heed_tensor_init(&key_segments, key_offsets, HEED_I64, 1, shape_two) == HEED_OK);
+  EXPECT(heed_tensor_init(&scores, scores_data, HEED_F64, 2, grid) == HEED_OK);
+  c.outputs.scores = &scores;
+
+  c.options.mask = &mask;
+  EXPECT(attend(&c) == HEED_OK && isinf(scores_data[1]) && isinf(scores_data[3]) && !isinf(scores_data[0]));
+  c.options.mask = NULL;
+  c.options.bias = &bias;
+  EXPECT(attend(&c) == HEED_OK && isinf(scores_data[2]) && !isinf(scores_data[1]));
+  c.options.scores_stage = HEED_SCORES_RAW;
+  EXPECT(attend(&c) == HEED_OK && !isinf(scores_data[2]));
+  c.options.bias = NULL;
+  c.options.has_scale = 1;
+  c.options.scale = 0;
+  c.options.alibi_slopes = &slopes;
+  c.options.scores_stage = HEED_SCORES_BIAS;
+  c.options.has_query_offset = 1;
+  c.options.query_offset = 1;
+  EXPECT(attend(&c) == HEED_OK && scores_data[0] == -0.5 && scores_data[1] == 0 && scores_data[3] == -1);
+  c.options.has_query_offset = 0;
+  c.options.alibi_slopes = NULL;
+  c.options.scale = 1e6;
+  c.options.softcap = 2;
+  EXPECT(attend(&c) == HEED_OK && fabs(scores_data[0]) == 2);
+  c.options.softcap = 0;
+  c.options.scale = 0;
+  c.options.sinks = &sinks;
+  EXPECT(attend(&c) == HEED_OK && c.output_data[0] < 1);
+  c.options.sinks = NULL;
+  c.options.kv_lengths = &lengths;
+  c.options.align = HEED_BOTTOM_RIGHT;
+  c.options.window_left = 0;
+  EXPECT(attend(&c) == HEED_OK && isinf(scores_data[3]) && isinf(scores_data[kKeys]) &&
+         !isinf(scores_data[0]));
+  c.options.kv_lengths = NULL;
+  c.options.window_left = -1;
+  c.options.window_right = 0;
+  c.options.query_segments = &query_segments;
+  c.options.key_segments = &key_segments;
+  EXPECT(attend(&c) == HEED_OK && !isinf(scores_data[1]) && isinf(scores_data[2]));
+  c.options.dropout_probability = 0.999;
+  c.options.dropout_seed = 1;
+  c.options.dropout_offset = 2;
+  c.options.threads = 2;
+  EXPECT(attend(&c) == HEED_OK && c.output_data[1] == 0);
+}
+
+static void an_output_of_narrow_inputs_may_be_f32(void) {
+  uint16_t one[] = {0x3f80, 0x3f80}; /* 1 in bf16 */
+  const int64_t shape[] = {1, 2};
+  float wide[2] = {0, 0};
+  heed_tensor tensor, output;
+  heed_attention_outputs outputs;
+  EXPECT(heed_tensor_init(&tensor, one, HEED_BF16, 2, shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&output, wide, HEED_F32, 2, shape) == HEED_OK);
+  EXPECT(heed_attention_outputs_init(&outputs) == HEED_OK);
+  outputs.output = &output;
+  EXPECT(heed_attention(&tensor, &tensor, &tensor, NULL, &outputs) == HEED_OK);
+  EXPECT(wide[0] == 1 && wide[1] == 1);
+}
+
+static void structs_of_other_sizes_are_understood(void) {
+  struct {
+    heed_attention_options options;
+    int64_t unknown[2];
+  } newer;
+  struct {
+    heed_attention_outputs outputs;
+    int64_t unknown;
+  } newer_outputs;
+  char text[256];
+  call c;
+  make_call(&c);
+  memset(&newer, 0xff, sizeof newer);
+  EXPECT(heed_attention_options_init_sized(&newer.options, sizeof newer) == HEED_OK);
+  EXPECT(newer.options.struct_size == sizeof newer && newer.unknown[1] == 0);
+  newer.options.causal = 1;
+  EXPECT(heed_attention(&c.query, &c.key, &c.value, &newer.options, &c.outputs) == HEED_OK);
+  EXPECT(output_is_right(&c, 1));
+  newer.unknown[1] = 1;
+  sprintf(
+      text,
+      "options asks for something that heed %s does not know: byte %d of its %d is not 0, and this version "
+      "knows %d",
+      heed_version(), (int)sizeof(heed_attention_options) + 8, (int)sizeof newer,
+      (int)sizeof(heed_attention_options));
+  EXPECT_FAILURE(heed_attention(&c.query, &c.key, &c.value, &newer.options, &c.outputs), text);
+
+  EXPECT(heed_attention_outputs_init_sized(&newer_outputs.outputs, sizeof newer_outputs) == HEED_OK);
+  newer_outputs.outputs.output = &c.output;
+  newer_outputs.unknown = 1;
+  EXPECT(heed_attention(&c.query, &c.key, &c.value, NULL, &newer_outputs.outputs) == HEED_INVALID_ARGUMENT);
+  newer_outputs.unknown = 0;
+  EXPECT(heed_attention(&c.query, &c.key, &c.value, NULL, &newer_outputs.outputs) == HEED_OK);
+
+  /* An older struct ends after `align`: what follows is not the library's to read. */
+  memset(&c.options, 0x7f, sizeof c.options);
+  EXPECT(heed_attention_options_init_sized(&c.options, 16) == HEED_OK);
+  EXPECT(c.options.struct_size == 16 && c.options.has_scale == 0x7f7f7f7f);
+  c.options.causal = 1;
+  EXPECT(attend(&c) == HEED_OK);
+  EXPECT(output_is_right(&c, 1));
+
+  c.options.struct_size = 12;
+  EXPECT_FAILURE(attend(&c),
+                 "options.struct_size is 12; the sizeof of the struct, as its init function sets it, "
+                 "is expected");
+  c.options.struct_size = 1 << 20;
+  EXPECT_FAILURE(attend(&c),
+                 "options.struct_size is 1048576; the sizeof of the struct, as its init function sets "
+                 "it, is expected");
+  EXPECT_FAILURE(
+      heed_attention_outputs_init_sized(&c.outputs, 0),
+      "outputs.struct_size is 0; the sizeof of the struct, as its init function sets it, is expected");
+}
+
+static void what_is_wrong_with_a_tensor_is_said(void) {
+  const int64_t shape[] = {1, 1, 1, 1, 1, 1}, negative[] = {2, -3};
+  call c;
+  make_call(&c);
+  EXPECT_FAILURE(heed_tensor_init(NULL, NULL, HEED_F32, 1, shape), "tensor is NULL");
+  EXPECT_FAILURE(heed_tensor_init(&c.query, NULL, HEED_F32, 1, NULL), "shape is NULL");
+  EXPECT_FAILURE(heed_tensor_init(&c.query, NULL, 8, 1, shape),
+                 "tensor.dtype is 8; a heed_dtype, 0 to 7, is expected");
+  EXPECT_FAILURE(heed_tensor_init(&c.query, NULL, HEED_F32, 6, shape),
+                 "tensor.rank is 6; 1 to 5 is expected");
+  EXPECT_FAILURE(heed_tensor_init(&c.query, NULL, HEED_F32, 2, negative),
+                 "tensor has shape [2, -3]; sizes of 0 or more are expected");
+  EXPECT_FAILURE(heed_attention(NULL, &c.key, &c.value, NULL, &c.outputs), "query is NULL");
+  EXPECT_FAILURE(heed_attention(&c.query, &c.key, &c.value, NULL, NULL), "outputs is NULL");
+  EXPECT_FAILURE(heed_attention_options_init(NULL), "options is NULL");
+  c.key.dtype = -1;
+  EXPECT_FAILURE(attend(&c), "key.dtype is -1; a heed_dtype, 0 to 7, is expected");
+  c.key.dtype = HEED_F64;
+  c.key.rank = 0;
+  EXPECT_FAILURE(attend(&c), "key.rank is 0; 1 to 5 is expected");
+  c.key.rank = 2;
+  c.value.data = NULL;
+  EXPECT_FAILURE(attend(&c), "value.data is NULL for shape [4, 2]");
+  c.value.data = c.value_data;
+  c.output.dtype = HEED_F16;
+  EXPECT_FAILURE(attend(&c), "outputs.output has dtype f16; f64 is expected");
+  c.output.dtype = HEED_F64;
+  c.output.strides[0] = 0;
+  EXPECT_FAILURE(attend(&c),
+                 "outputs.output has shape [3, 2] and strides [0, 1], so that it may overlap itself; a "
+                 "place of its own for each element is expected");
+}
+
+static void what_is_wrong_with_an_option_is_said(void) {
+  call c;
+  make_call(&c);
+  c.options.causal = 2;
+  EXPECT_FAILURE(attend(&c), "options.causal is 2; 0 or 1 is expected");
+  c.options.causal = 0;
+  c.options.align = 2;
+  EXPECT_FAILURE(attend(&c), "options.align is 2; 0 to 1 is expected");
+  c.options.align = 0;
+  c.options.has_scale = -1;
+  EXPECT_FAILURE(attend(&c), "options.has_scale is -1; 0 or 1 is expected");
+  c.options.has_scale = 1;
+  c.options.scale = NAN;
+  EXPECT_FAILURE(attend(&c), "scale is nan; a finite number is expected");
+  c.options.has_scale = 0;
+  c.options.has_query_offset = 3;
+  EXPECT_FAILURE(attend(&c), "options.has_query_offset is 3; 0 or 1 is expected");
+  c.options.has_query_offset = 0;
+  c.options.scores_stage = 3;
+  EXPECT_FAILURE(attend(&c), "options.scores_stage is 3; 0 to 2 is expected");
+  c.options.scores_stage = 0;
+  c.options.kernel = -1;
+  EXPECT_FAILURE(attend(&c), "options.kernel is -1; 0 to 2 is expected");
+  c.options.kernel = 0;
+  c.options.reserved = 1;
+  EXPECT_FAILURE(attend(&c), "options.reserved is 1; 0 is expected");
+}
+
+int main(void) {
+  attention_is_the_formula();
+  every_output_can_be_asked_for();
+  every_option_is_passed_on();
+  an_output_of_narrow_inputs_may_be_f32();
+  structs_of_other_sizes_are_understood();
+  what_is_wrong_with_a_tensor_is_said();
+  what_is_wrong_with_an_option_is_said();
+  if (failures > 0) fprintf(stderr, "%d failures\n", failures);
+  return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
