@@ -334,8 +334,8 @@ SafetensorsHeader read_safetensors_header(const RandomAccessFile& file) {
   // Empty tensors may share a place: their names order them.
   std::ranges::sort(header.tensors, {},
                     [](const StoredTensor& t) { return std::tie(t.begin, t.end, t.name); });
-  check_cover(subject, header.tensors, data_size);
   index_names(subject, header);
+  check_cover(subject, header.tensors, data_size);
   return header;
 }
 
