@@ -33,6 +33,7 @@ constexpr std::array<ResultFile, 12> kResultFiles = {{
 
 constexpr const char* kTensor = "TENSOR";
 constexpr const char* kFile = "FILE";
+constexpr const char* kResults = "Results, each to a .npy file";
 
 [[noreturn]] void refuse(const std::string& option, const std::string& text, const std::string& expected) {
   throw UsageError(option + " is '" + text + "'; " + expected + " is expected");
@@ -135,8 +136,8 @@ void add_masks(CLI::App& app, Arguments& arguments) {
       ->group(group);
 }
 
-void add_results(CLI::App& app, Arguments& arguments) {
-  const char* group = "Results, each to a .npy file";
+void add_row_results(CLI::App& app, Arguments& arguments) {
+  const char* group = kResults;
   AttentionOptions& options = arguments.options;
   const auto add = [&](const char* name, std::string& path, const char* help) {
     add_text(app, name, kFile, path, help)->group(group);
@@ -155,6 +156,11 @@ void add_results(CLI::App& app, Arguments& arguments) {
   add("--max-score", arguments.max_score, "the largest allowed score of each row [B, H, Lq]");
   add("--entropy", arguments.entropy, "of the weights of each row, in nats [B, H, Lq]");
   add("--distance", arguments.distance, "the mean of |p - j| under the weights [B, H, Lq]");
+}
+
+void add_summaries(CLI::App& app, Arguments& arguments) {
+  const char* group = kResults;
+  AttentionOptions& options = arguments.options;
   add_integer(
       app, "--top-k", {1}, [&](std::int64_t n) { options.top_k = n; },
       "the K most attended keys of each row [B, H, Lq, K]; index -1 and weight 0 where there are fewer")
@@ -164,20 +170,24 @@ void add_results(CLI::App& app, Arguments& arguments) {
       app, "--top-k-out", "INDEX,WEIGHT",
       [&](const std::string& text) {
         const std::vector<std::string> files = split(text, ',');
-        if (files.size() != 2) refuse("--top-k-out", text, "INDEX.npy,WEIGHT.npy");
+        if (files.size() != 2 || files[0].empty() || files[1].empty())
+          refuse("--top-k-out", text, "INDEX.npy,WEIGHT.npy");
         arguments.top_k_index = files[0];
         arguments.top_k_weight = files[1];
       },
       "where their indices (i64) and weights go: two files with a comma between")
       ->group(group);
-  add("--received", arguments.received, "the sum of the weights that each key received [B, H, Lk]");
+  add_text(app, "--received", kFile, arguments.received,
+           "the sum of the weights that each key received [B, H, Lk]")
+      ->group(group);
   add_integer(
       app, "--received-last", {1}, [&](std::int64_t n) { options.received_last = n; },
       "have --received sum over the last W queries (of each sequence) only")
       ->group(group)
       ->type_name("W");
-  add("--received-last-out", arguments.received_last,
-      "where the sum of --received-last goes if --received is to hold the whole one");
+  add_text(app, "--received-last-out", kFile, arguments.received_last,
+           "where the sum of --received-last goes if --received is to hold the whole one")
+      ->group(group);
   add_text_option(
       app, "--map", "RxC",
       [&](const std::string& text) {
@@ -186,7 +196,7 @@ void add_results(CLI::App& app, Arguments& arguments) {
       },
       "the weights summed into R x C bins of queries and keys [B, H, R, C]")
       ->group(group);
-  add("--map-out", arguments.map, "where the map goes");
+  add_text(app, "--map-out", kFile, arguments.map, "where the map goes")->group(group);
 }
 
 void add_computing(CLI::App& app, Arguments& arguments) {
@@ -237,7 +247,8 @@ void add_attend_options(CLI::App& app, AttendArguments& arguments) {
   add_inputs(app, arguments);
   add_scores(app, arguments);
   add_masks(app, arguments);
-  add_results(app, arguments);
+  add_row_results(app, arguments);
+  add_summaries(app, arguments);
   add_computing(app, arguments);
 }
 

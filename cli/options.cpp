@@ -77,7 +77,12 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, std::vector<std:
 
 CLI::Option* add_text(CLI::App& app, const std::string& name, const std::string& value, std::string& target,
                       const std::string& help) {
-  return app.add_option(name, target, help)->type_name(value);
+  const auto store = [name, value, &target](const std::string& text) {
+    // Most often a shell variable that is not set.
+    if (text.empty()) refuse(name, text, value);
+    target = text;
+  };
+  return add_text_option(app, name, value, store, help);
 }
 
 CLI::Option* add_text_option(CLI::App& app, const std::string& name, const std::string& value,

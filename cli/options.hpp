@@ -34,7 +34,7 @@ CLI::Option* add_real(CLI::App& app, const std::string& name, std::function<void
 CLI::Option* add_choice(CLI::App& app, const std::string& name, std::vector<std::string> words,
                         std::function<void(std::size_t)> store, const std::string& help);
 
-/// Adds `name VALUE`: text as it is; `value` stands for it in the help.
+/// Adds `name VALUE`: text that is not empty; `value` stands for it in the help.
 CLI::Option* add_text(CLI::App& app, const std::string& name, const std::string& value, std::string& target,
                       const std::string& help);
 

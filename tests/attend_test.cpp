@@ -1,19 +1,18 @@
-// heed attend: the files that it writes are what the library computes, and what is wrong is said in one line.
+// heed attend: the files that it writes are what the library computes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "attend_support.hpp"
 #include "command.hpp"
 #include "heed/attention.hpp"
 #include "heed/io.hpp"
@@ -28,74 +27,13 @@ using heed::DType;
 using heed::Need;
 using heed::Tensor;
 using heed::TensorView;
+using heed::test::Attend;
 using heed::test::CommandInput;
 using heed::test::CommandResult;
+using heed::test::random_tensor;
 using heed::test::run_heed;
-using heed::test::TemporaryFolder;
-using Words = std::vector<std::string>;
-
-Tensor random_tensor(const Dims& shape, unsigned seed, DType dtype = DType::f32) {
-  std::mt19937 engine(seed);
-  std::normal_distribution<double> normal;
-  Tensor tensor(shape, DType::f64);
-  for (double& value : tensor.values<double>()) value = normal(engine);
-  return Tensor::copy_of(tensor, dtype);
-}
-
-// The same dtype, shape and bits.
-::testing::AssertionResult same(const Tensor& a, const Tensor& b) {
-  if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) {
-    return ::testing::AssertionFailure() << name_of(a.dtype()) << to_string(a.shape()) << " is not "
-                                         << name_of(b.dtype()) << to_string(b.shape());
-  }
-  const std::size_t bytes = static_cast<std::size_t>(a.count()) * size_of(a.dtype());
-  if (bytes > 0 && std::memcmp(a.view().data(), b.view().data(), bytes) != 0) {
-    return ::testing::AssertionFailure() << "the elements differ";
-  }
-  return ::testing::AssertionSuccess();
-}
-
-class Attend : public ::testing::Test {
- protected:
-  Attend() {
-    write("q.npy", query);
-    write("k.npy", key);
-    write("v.npy", value);
-  }
-
-  void write(const std::string& name, const TensorView& tensor) const {
-    heed::io::write_npy(folder / name, tensor);
-  }
-  [[nodiscard]] Tensor read(const std::string& name) const { return heed::io::read_npy(folder / name); }
-  [[nodiscard]] CommandResult run(const Words& more, CommandInput input = {}) const {
-    Words words = {"attend", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy"};
-    words.insert(words.end(), more.begin(), more.end());
-    input.directory = folder.path();
-    return run_heed(words, input);
-  }
-  // Runs, expects silence and success.
-  void run_well(const Words& more) const {
-    const CommandResult result = run(more);
-    EXPECT_EQ(result.exit_code, 0) << result.errors;
-    EXPECT_EQ(result.errors, "");
-    EXPECT_EQ(result.output, "");
-  }
-  // Runs, expects this one line and that nothing was written.
-  void expect_error(int exit_code, const Words& more, const std::string& message,
-                    const CommandInput& input = {}) const {
-    const Words before = folder.names();
-    const CommandResult result = run(more, input);
-    EXPECT_EQ(result.exit_code, exit_code) << ::testing::PrintToString(more);
-    EXPECT_EQ(result.errors, "heed: " + message + "\n");
-    EXPECT_EQ(result.output, "");
-    EXPECT_EQ(folder.names(), before);
-  }
-
-  TemporaryFolder folder;
-  Tensor query = random_tensor({2, 4, 5, 8}, 1);
-  Tensor key = random_tensor({2, 2, 7, 8}, 2);
-  Tensor value = random_tensor({2, 2, 7, 6}, 3);
-};
+using heed::test::same;
+using heed::test::Words;
 
 struct OptionCase {
   Words words;
@@ -404,160 +342,6 @@ TEST_F(Attend, RepeatingChangesNoResult) {
   run_well({"--out", "often.npy", "--weights", "w4.npy", "--repeat", "4"});
   EXPECT_TRUE(same(read("once.npy"), read("often.npy")));
   EXPECT_TRUE(same(read("w1.npy"), read("w4.npy")));
-}
-
-TEST_F(Attend, SaysWhatIsWrongWithAnOption) {
-  const Words out = {"--out", "o.npy"};
-  const std::vector<std::pair<Words, std::string>> cases = {
-      {{"--scale", "big"}, "--scale is 'big'; a finite number is expected"},
-      {{"--scale", "inf"}, "--scale is 'inf'; a finite number is expected"},
-      {{"--softcap", "nan"}, "--softcap is 'nan'; a finite number is expected"},
-      {{"--softcap", "-1"}, "softcap is -1; a finite number of 0 (off) or more is expected"},
-      {{"--align", "left"}, "--align is 'left'; top-left or bottom-right is expected"},
-      {{"--layout", "hbld"}, "--layout is 'hbld'; bhld or blhd is expected"},
-      {{"--dtype", "i64"}, "--dtype is 'i64'; f64, f32, bf16 or f16 is expected"},
-      {{"--kernel", "fast"}, "--kernel is 'fast'; auto, reference or fused is expected"},
-      {{"--scores", "s.npy", "--scores-stage", "last"},
-       "--scores-stage is 'last'; raw, softcap or bias is expected"},
-      {{"--query-offset", "1.5"}, "--query-offset is '1.5'; a whole number is expected"},
-      {{"--window", "3"}, "--window is '3'; LEFT,RIGHT (whole numbers; -1 is unbounded) is expected"},
-      {{"--window", "3,-2"}, "--window is '3,-2'; LEFT,RIGHT (whole numbers; -1 is unbounded) is expected"},
-      {{"--window", "1,2,3"}, "--window is '1,2,3'; LEFT,RIGHT (whole numbers; -1 is unbounded) is expected"},
-      {{"--threads", "-1"}, "--threads is '-1'; a whole number from 0 to 32767 is expected"},
-      {{"--repeat", "0"}, "--repeat is '0'; a whole number of at least 1 is expected"},
-      {{"--dropout", "1"}, "dropout.probability is 1; a number of 0 or more and below 1 is expected"},
-      {{"--dropout-seed", "-4"}, "--dropout-seed is '-4'; a whole number of at least 0 is expected"},
-      {{"--top-k", "0"}, "--top-k is '0'; a whole number of at least 1 is expected"},
-      {{"--top-k", "3"}, "--top-k is given without --top-k-out INDEX.npy,WEIGHT.npy"},
-      {{"--top-k-out", "i.npy,w.npy"}, "--top-k-out is given without --top-k K"},
-      {{"--top-k", "3", "--top-k-out", "i.npy"}, "--top-k-out is 'i.npy'; INDEX.npy,WEIGHT.npy is expected"},
-      {{"--map", "8"}, "--map is '8'; ROWSxCOLUMNS, such as 64x64, is expected"},
-      {{"--map", "0x4"}, "--map is '0x4'; ROWSxCOLUMNS, such as 64x64, is expected"},
-      {{"--map", "8x8"}, "--map is given without --map-out FILE.npy"},
-      {{"--map-out", "m.npy"}, "--map-out is given without --map RxC"},
-      {{"--received-last", "2"}, "--received-last is given without --received FILE.npy"},
-      {{"--received-last-out", "r.npy"}, "--received-last-out is given without --received-last W"},
-      {{"--scores-stage", "raw"}, "--scores-stage is given without --scores FILE.npy"},
-      {{"--segments-q", "q.npy"}, "--segments-q is given without --segments-k OFFSETS.npy"},
-      {{"--segments-k", "q.npy"}, "--segments-k is given without --segments-q OFFSETS.npy"},
-      {{"--lse", "--json"}, "--lse is '--json'; a file whose name ends in .npy is expected"},
-      {{"--weights", "x.safetensors:w"},
-       "--weights is 'x.safetensors:w'; a file whose name ends in .npy is expected"},
-      {{"--mask", "mask.txt"},
-       "--mask is 'mask.txt'; FILE.npy, FILE.safetensors:NAME or - (a .npy file on standard input) is "
-       "expected"},
-      {{"--bias", "x.safetensors"},
-       "--bias is 'x.safetensors', which does not say which tensor of the file; FILE.safetensors:NAME is "
-       "expected"},
-      {{"--bias", "x.safetensors:"},
-       "--bias is 'x.safetensors:', which does not say which tensor of the file; FILE.safetensors:NAME is "
-       "expected"},
-      {{"--mask", "-", "--bias", "-"}, "--mask and --bias are both '-', and standard input holds one tensor"},
-      {{"--mask", "q.npy"},
-       "--mask has dtype f32; bool is expected (numbers to add to the scores are a --bias)"},
-      {{"--lse", "a.npy", "--lse", "b.npy"}, "--lse is given more than once"},
-      {{"--cuasal"}, "--cuasal is not an option of heed attend; did you mean --causal?"},
-      {{"o2.npy"}, "'o2.npy' is one argument too many (see heed attend --help)"},
-  };
-  for (const auto& [words, message] : cases) {
-    Words all = words;
-    all.insert(all.end(), out.begin(), out.end());
-    expect_error(2, all, message);
-  }
-}
-
-TEST_F(Attend, SaysWhatIsMissing) {
-  CommandInput here;
-  here.directory = folder.path();
-  EXPECT_EQ(run_heed({"attend"}, here).errors,
-            "heed: --query is missing: FILE.npy, FILE.safetensors:NAME or - (see heed attend --help)\n");
-  EXPECT_EQ(run_heed({"attend", "--query", "q.npy", "--key", "k.npy"}, here).errors,
-            "heed: --value is missing: FILE.npy, FILE.safetensors:NAME or - (see heed attend --help)\n");
-  expect_error(2, {"--lse", "lse.npy", "--out"}, "--out needs a value");
-  expect_error(2, {}, "nothing was asked for: --out FILE.npy, another result, or --json is expected");
-}
-
-TEST_F(Attend, SaysWhatIsWrongWithTheTensors) {
-  const Words out = {"--out", "o.npy"};
-  write("k.npy", random_tensor({2, 2, 7, 9}, 2));
-  expect_error(2, out, "key has head dimension 9 (shape [2, 2, 7, 9]); 8 as in query is expected");
-  write("k.npy", key);
-  write("q.npy", Tensor::copy_of(query, DType::i32));
-  expect_error(2, out,
-               "--query has dtype i32; f64, f32, f16 or bf16 is expected (--dtype f32 would convert it)");
-  write("q.npy", query.view().select(0, 0).select(0, 0).select(0, 0));
-  expect_error(2, out, "query has shape [8]; 2 to 4 axes, [B, H, L, D], are expected");
-  std::filesystem::remove(folder / "q.npy");
-  expect_error(1, out, "cannot open 'q.npy': No such file or directory");
-  heed::test::write_file(folder / "q.npy", "not an array");
-  expect_error(1, out, "'q.npy' is not a .npy file: it does not begin with \\x93NUMPY");
-}
-
-TEST_F(Attend, SaysWhenTheResultsAreTooLarge) {
-  const CommandResult top_k = run({"--top-k", "9000000000000000000", "--top-k-out", "i.npy,w.npy"});
-  EXPECT_EQ(top_k.exit_code, 1);
-  EXPECT_EQ(top_k.errors,
-            "heed: shape [2, 4, 5, 9000000000000000000] has more elements than 64 bits can count\n");
-  const CommandResult map = run({"--map", "9000000000000000000x2", "--map-out", "m.npy"});
-  EXPECT_EQ(map.exit_code, 1);
-  EXPECT_EQ(folder.names().size(), 3u);
-}
-
-TEST_F(Attend, NamesTheTensorsThatASafetensorsFileHas) {
-  heed::io::write_safetensors(folder / "x.safetensors", {{"k", key}, {"v", value}});
-  const CommandResult result = run({"--bias", "x.safetensors:q", "--out", "o.npy"});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.errors.find("'q'"), std::string::npos) << result.errors;
-  EXPECT_NE(result.errors.find("'k', 'v'"), std::string::npos) << result.errors;
-}
-
-TEST_F(Attend, NeverOverwritesAnInput) {
-  namespace fs = std::filesystem;
-  fs::create_symlink("q.npy", folder / "link.npy");
-  fs::create_hard_link(folder / "q.npy", folder / "hard.npy");
-  fs::create_directory(folder / "sub");
-  const std::string is_query = "' is the file that --query is read from; an input is never overwritten";
-  for (const std::string path : {"q.npy", "./q.npy", "sub/../q.npy", "link.npy", "hard.npy"}) {
-    expect_error(2, {"--out", path}, "--out '" + path + is_query);
-    expect_error(2, {"--out", "o.npy", "--lse", path}, "--lse '" + path + is_query);
-  }
-  expect_error(2, {"--top-k", "1", "--top-k-out", "i.npy,v.npy"},
-               "--top-k-out 'v.npy' is the file that --value is read from; an input is never overwritten");
-  write("m.npy", Tensor({1}, DType::boolean));
-  expect_error(2, {"--mask", "m.npy", "--out", "m.npy"},
-               "--out 'm.npy' is the file that --mask is read from; an input is never overwritten");
-  EXPECT_TRUE(same(read("q.npy"), query));
-}
-
-TEST_F(Attend, GivesEachResultAFileOfItsOwn) {
-  namespace fs = std::filesystem;
-  expect_error(2, {"--out", "o.npy", "--lse", "./o.npy"},
-               "--lse './o.npy' is the file that --out goes to; each result needs its own");
-  expect_error(2, {"--top-k", "2", "--top-k-out", "i.npy,i.npy"},
-               "--top-k-out 'i.npy' is the file that --top-k-out goes to; each result needs its own");
-  fs::create_symlink("o.npy", folder / "to_nothing_yet.npy");
-  expect_error(2, {"--out", "o.npy", "--lse", "to_nothing_yet.npy"},
-               "--lse 'to_nothing_yet.npy' is the file that --out goes to; each result needs its own");
-}
-
-TEST_F(Attend, WritesNothingWhereOneFileCannotBeWritten) {
-  heed::test::write_file(folder / "o.npy", "old");
-  expect_error(1, {"--out", "o.npy", "--lse", "none/lse.npy"},
-               "cannot write 'none/lse.npy' (--lse): No such file or directory");
-  std::filesystem::create_directory(folder / "folder.npy");
-  expect_error(1, {"--out", "o.npy", "--lse", "folder.npy"},
-               "cannot write 'folder.npy' (--lse): Is a directory");
-  EXPECT_EQ(heed::test::read_file(folder / "o.npy"), "old");
-}
-
-TEST_F(Attend, FindsOutBeforeItWritesThatNobodyWillReadItsObject) {
-  CommandInput closed;
-  closed.close_output = true;
-  expect_error(1, {"--json", "--out", "o.npy"}, "standard output could not be written: Bad file descriptor",
-               closed);
-  const CommandResult silent = run({"--out", "o.npy"}, closed);
-  EXPECT_EQ(silent.exit_code, 0) << silent.errors;
-  EXPECT_TRUE(same(read("o.npy"), attention(query, key, value).output)) << "not printed into";
 }
 
 // The lines between ```sh and ``` in docs/command.md.
