@@ -196,6 +196,18 @@ TEST(AtomicFile, ADeviceOrAPipeIsWrittenStraightAndStaysWhatItIs) {
   EXPECT_EQ(folder.names(), Names{"pipe"});
 }
 
+TEST(AtomicFile, APipeWithoutANameIsReachedThroughItsLink) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  // As /dev/stdout is where a shell has put a pipe.
+  write_whole("/proc/self/fd/" + std::to_string(ends[1]), "through");
+  std::string came(7, '\0');
+  EXPECT_EQ(read(ends[0], came.data(), came.size()), 7);
+  EXPECT_EQ(came, "through");
+  close(ends[0]);
+  close(ends[1]);
+}
+
 TEST(AtomicFile, ARenameThatFailsLeavesNoTemporary) {
   const TemporaryFolder folder;
   EXPECT_EQ(message_of([&] {

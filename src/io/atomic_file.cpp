@@ -44,6 +44,14 @@ std::string temporary_name() {
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& path) : subject_("'" + path + "'") {
+  // Opened by the name given: /dev/stdout may be a link to a pipe that has no name of its own.
+  struct stat reached {};
+  if (::stat(path.c_str(), &reached) == 0 && !S_ISREG(reached.st_mode) && !S_ISDIR(reached.st_mode)) {
+    file_ = FileDescriptor(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!file_) fail_write(errno);
+    return;
+  }
+
   const fs::path target = follow_links(path, subject_);
   name_ = target.filename().string();
   if (name_.empty() || name_ == "." || name_ == "..") fail_write(path.empty() ? ENOENT : EISDIR);
@@ -56,22 +64,18 @@ AtomicFile::AtomicFile(const std::string& path) : subject_("'" + path + "'") {
   if (::fstatat(folder_.get(), name_.c_str(), &existing, AT_SYMLINK_NOFOLLOW) != 0) {
     if (errno != ENOENT) fail_write(errno);
     create_temporary(kNewFileMode);
-  } else if (S_ISDIR(existing.st_mode)) {
-    fail_write(EISDIR);
-  } else if (S_ISREG(existing.st_mode)) {
-    // A rename asks the folder's permission only; a file that is write-protected is meant to stay.
-    if (::faccessat(folder_.get(), name_.c_str(), W_OK, AT_EACCESS) != 0) fail_write(errno);
-    const unsigned mode = existing.st_mode & kPermissionBits;
-    create_temporary(mode);
-    // The umask took bits away from what open() was given; those of the old file are put back.
-    if (::fchmod(file_.get(), mode) != 0) {
-      const int error_number = errno;
-      (void)::unlinkat(folder_.get(), temporary_.c_str(), 0);
-      fail_write(error_number);
-    }
-  } else {
-    file_ = FileDescriptor(::openat(folder_.get(), name_.c_str(), O_WRONLY | O_CLOEXEC));
-    if (!file_) fail_write(errno);
+    return;
+  }
+  if (!S_ISREG(existing.st_mode)) fail_write(S_ISDIR(existing.st_mode) ? EISDIR : EEXIST);
+  // A rename asks the folder's permission only; a file that is write-protected is meant to stay.
+  if (::faccessat(folder_.get(), name_.c_str(), W_OK, AT_EACCESS) != 0) fail_write(errno);
+  const unsigned mode = existing.st_mode & kPermissionBits;
+  create_temporary(mode);
+  // The umask took bits away from what open() was given; those of the old file are put back.
+  if (::fchmod(file_.get(), mode) != 0) {
+    const int error_number = errno;
+    (void)::unlinkat(folder_.get(), temporary_.c_str(), 0);
+    fail_write(error_number);
   }
 }
 
