@@ -1,0 +1,101 @@
+"""Tensors in files: what NumPy and the safetensors package write, heed reads; what they refuse, heed refuses."""
+
+import io
+import random
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+
+ROWS = np.array([[0.5, -2.0, 3.25], [1e-3, 0.0, 7.0], [-0.125, 65504.0, 42.0]])
+
+
+@pytest.fixture
+def echo(heed, tmp_path):
+    """echo(TENSOR): what heed reads there, [3, 3], in f64: the output where query i puts all weight on key i. With a
+    `code`, as heed() has it: what heed said, and the output or None."""
+    np.save(tmp_path / "query.npy", np.eye(3) * 1e9)
+    np.save(tmp_path / "key.npy", np.eye(3))
+
+    def run(tensor, code=0):
+        out = tmp_path / "out.npy"
+        out.unlink(missing_ok=True)
+        done = heed("attend", "--query", "query.npy", "--key", "key.npy", "--value", tensor, "--dtype", "f64",
+                    "--out", "out.npy", code=code)
+        output = np.load(out) if done.returncode == 0 else None
+        return output if code == 0 else (done.stderr, output)
+
+    return run
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("descr", ["<f2", ">f2", "<f4", ">f4", "<f8", ">f8"])
+def test_reads_what_numpy_writes(echo, tmp_path, descr, order, version):
+    array = np.asarray(ROWS.astype(descr), order=order)
+    with open(tmp_path / "value.npy", "wb") as file:
+        np.lib.format.write_array(file, array, version=version)
+    np.testing.assert_array_equal(echo("value.npy"), array.astype(np.float64))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
+def test_reads_what_the_safetensors_package_writes(echo, tmp_path, dtype):
+    tensor = ROWS.astype(dtype)
+    names = {np.float64: "float64", np.float32: "float32", np.float16: "float16"}
+    spec = {"dtype": names.get(dtype, "bfloat16"), "shape": [3, 3], "data": tensor.tobytes()}
+    other = {"dtype": "int64", "shape": [2], "data": np.arange(2).tobytes()}
+    (tmp_path / "x.safetensors").write_bytes(safetensors.serialize({"a.weight": spec, "other": other}, {"by": "them"}))
+    np.testing.assert_array_equal(echo("x.safetensors:a.weight"), tensor.astype(np.float64))
+
+
+def npy_file():
+    buffer = io.BytesIO()
+    np.save(buffer, ROWS.astype("<f4"))
+    return buffer.getvalue()
+
+
+def safetensors_file():
+    spec = lambda array: {"dtype": "float32", "shape": list(array.shape), "data": array.astype("<f4").tobytes()}
+    return safetensors.serialize({"x": spec(ROWS), "y": spec(np.zeros(0))}, {"k": "v"})
+
+
+FORMATS = {
+    "npy": (npy_file(), "value.npy", "value.npy",
+            lambda path: np.load(path, allow_pickle=False)),
+    "safetensors": (safetensors_file(), "value.safetensors", "value.safetensors:x",
+                    lambda path: safetensors.numpy.load_file(path)["x"]),
+}
+
+
+def broken(data):
+    """Every beginning of a file, one byte too many, and, drawn with a fixed seed, 400 changes of one byte."""
+    yield from (data[:length] for length in range(len(data)))
+    yield data + b"\0"
+    draw = random.Random(1)
+    for _ in range(400):
+        place, value = draw.randrange(len(data)), draw.randrange(256)
+        yield data[:place] + bytes([value]) + data[place + 1:]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_never_reads_a_broken_file_otherwise_than_the_official_readers(echo, heed, tmp_path, kind):
+    data, name, argument, official = FORMATS[kind]
+    path = tmp_path / name
+    refused = read = 0
+    for file in broken(data):
+        path.write_bytes(file)
+        try:
+            expected = official(path)
+        except Exception:
+            refused += 1
+            said, output = echo(argument, code=1)
+            assert output is None and name in said and said.count("\n") == 1, (file, said)
+        else:
+            # heed may be stricter. Where it is not, it reads the same.
+            said, output = echo(argument, code=None)
+            if output is not None:
+                read += 1
+                np.testing.assert_array_equal(output, expected.astype(np.float64), err_msg=repr(file))
+    assert refused > 200 and read > 20  # both did happen
