@@ -13,6 +13,7 @@
 
 #include "heed/error.hpp"
 #include "heed/io.hpp"
+#include "io/npy_header.hpp"
 #include "io_support.hpp"
 #include "support.hpp"
 
@@ -403,6 +404,11 @@ TEST(NpyWrite, BFloat16IsWrittenAsFloat32) {
   EXPECT_EQ(back.dtype(), DType::f32);
   EXPECT_EQ(back.at<float>(0), 1.5f);
   EXPECT_EQ(back.at<float>(1), -3.0f);
+}
+
+TEST(NpyWrite, AHeaderCannotNameBFloat16) {
+  EXPECT_EQ(message_of([] { (void)heed::io::detail::npy_header_text(DType::bf16, {2}); }),
+            "the .npy format has no name for the dtype bf16");
 }
 
 TEST(NpyWrite, ABoolOfAnyByteIsWrittenAsZeroOrOne) {
