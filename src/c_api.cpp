@@ -70,6 +70,8 @@ void require(std::string_view name, const void* pointer) {
 
 // Every member is 8 bytes, or 4 beside another of 4: a size that is a multiple of 8 never ends inside one.
 constexpr std::size_t kMemberStep = 8;
+static_assert(sizeof(heed_attention_options) % kMemberStep == 0 &&
+              sizeof(heed_attention_outputs) % kMemberStep == 0);
 // Far more than any version will have: what is larger was never initialised.
 constexpr std::size_t kLargestStruct = 4096;
 

@@ -1,0 +1,151 @@
+// Which bytes a call touches: none beside its tensors, and the right ones however far apart they lie.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "attention_support.hpp"
+#include "heed/attention.hpp"
+
+namespace {
+
+using heed::attention;
+using heed::AttentionOptions;
+using heed::Dims;
+using heed::DType;
+using heed::MutableTensorView;
+using heed::Need;
+using heed::Tensor;
+using heed::TensorView;
+using heed::test::normal_tensor;
+using heed::test::same_bits;
+
+// Memory straight from the system; touched pages alone cost anything.
+class Mapping {
+ public:
+  explicit Mapping(std::size_t bytes)
+      : bytes_(bytes),
+        memory_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                     0)) {}
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() {
+    if (ok()) munmap(memory_, bytes_);
+  }
+  [[nodiscard]] bool ok() const { return memory_ != MAP_FAILED; }
+  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_); }
+
+ private:
+  std::size_t bytes_;
+  void* memory_;
+};
+
+enum class Side { first_byte, last_byte };
+
+// A copy of a tensor that begins right behind, or ends right before, a page that nobody may touch.
+class Guarded {
+ public:
+  Guarded(const Tensor& tensor, Side side) : tensor_(tensor) {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const auto bytes = static_cast<std::size_t>(tensor.count()) * heed::size_of(tensor.dtype());
+    const std::size_t inner = (bytes + page - 1) / page * page;
+    mapping_ = std::make_unique<Mapping>(inner + 2 * page);
+    if (!mapping_->ok() || mprotect(mapping_->data(), page, PROT_NONE) != 0 ||
+        mprotect(mapping_->data() + page + inner, page, PROT_NONE) != 0)
+      throw std::bad_alloc();
+    begin_ = mapping_->data() + page + (side == Side::first_byte ? 0 : inner - bytes);
+    std::memcpy(begin_, tensor.view().data(), bytes);
+  }
+  [[nodiscard]] MutableTensorView view() const { return {begin_, tensor_.dtype(), tensor_.shape()}; }
+
+ private:
+  Tensor tensor_;
+  std::unique_ptr<Mapping> mapping_;
+  std::byte* begin_ = nullptr;
+};
+
+class AttentionGuards : public ::testing::TestWithParam<DType> {};
+
+// 5 queries, 7 keys, 24 and 3 dimensions: no row fills a vector register, the last of each tensor least of
+// all.
+TEST_P(AttentionGuards, NoByteBesideATensorIsTouched) {
+  const DType dtype = GetParam();
+  const DType summary = dtype == DType::f64 ? DType::f64 : DType::f32;
+  const Tensor query = normal_tensor({2, 4, 5, 24}, 1, dtype);
+  const Tensor key = normal_tensor({2, 2, 7, 24}, 2, dtype);
+  const Tensor value = normal_tensor({2, 2, 7, 3}, 3, dtype);
+  const Tensor bias = normal_tensor({4, 5, 7}, 4, dtype);
+  const Tensor mask = Tensor::copy_of(normal_tensor({5, 7}, 5), DType::boolean);
+  const Tensor slopes = normal_tensor({4}, 6, dtype);
+  const Tensor sinks = normal_tensor({4}, 7, dtype);
+  const Tensor lengths = Tensor::from<std::int32_t>({7, 6}, {2});
+  for (Side side : {Side::first_byte, Side::last_byte}) {
+    std::vector<Guarded> guarded;
+    for (const Tensor* tensor : {&query, &key, &value, &bias, &mask, &slopes, &sinks, &lengths})
+      guarded.emplace_back(*tensor, side);
+    const auto result = [&](const Dims& shape, DType type) {
+      guarded.emplace_back(Tensor(shape, type), side);
+      return guarded.back().view();
+    };
+    AttentionOptions options;
+    options.bias = guarded[3].view();
+    options.mask = guarded[4].view();
+    options.alibi_slopes = guarded[5].view();
+    options.sinks = guarded[6].view();
+    options.kv_lengths = guarded[7].view();
+    options.received_last = 2;
+    heed::AttentionOutputs outputs;
+    outputs.output = result({2, 4, 5, 3}, dtype);
+    outputs.weights = result({2, 4, 5, 7}, summary);
+    outputs.scores = result({2, 4, 5, 7}, summary);
+    outputs.lse = result({2, 4, 5}, summary);
+    outputs.max_score = result({2, 4, 5}, summary);
+    outputs.entropy = result({2, 4, 5}, summary);
+    outputs.distance = result({2, 4, 5}, summary);
+    outputs.top_k_index = result({2, 4, 5, 3}, DType::i64);
+    outputs.top_k_weight = result({2, 4, 5, 3}, summary);
+    outputs.received = result({2, 4, 7}, summary);
+    outputs.received_last = result({2, 4, 7}, summary);
+    outputs.map = result({2, 4, 2, 3}, summary);
+    for (const heed::Kernel kernel : {heed::Kernel::automatic, heed::Kernel::reference}) {
+      options.kernel = kernel;
+      (void)attention_into(guarded[0].view(), guarded[1].view(), guarded[2].view(), options, outputs);
+      AttentionOptions plain = options;
+      plain.need = Need::lse;
+      const auto expected = attention(query, key, value, plain);
+      EXPECT_TRUE(same_bits(outputs.output, expected.output));
+      EXPECT_TRUE(same_bits(outputs.lse, expected.lse));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(OfEveryDtype, AttentionGuards,
+                         ::testing::Values(DType::f64, DType::f32, DType::f16, DType::bf16),
+                         [](const auto& dtype) { return std::string(heed::name_of(dtype.param)); });
+
+// Rows 2^32 + 8 elements apart, forwards and backwards: an index of 32 bits would read other memory, all
+// zeros.
+TEST(AttentionMemory, StridesBeyond32BitsReachTheirElements) {
+  const std::int64_t stride = (std::int64_t{1} << 32) + 8;
+  const Mapping mapping(static_cast<std::size_t>(2 * stride + 8) * 4);
+  if (!mapping.ok()) GTEST_SKIP() << "the system gives no sparse mapping of 32 GiB";
+  auto* first = static_cast<float*>(static_cast<void*>(mapping.data()));
+  const Tensor rows = normal_tensor({3, 8}, 1, DType::f32);
+  const MutableTensorView far(first, {3, 8}, {stride, 1});
+  heed::copy(rows, far);
+  const TensorView backwards(first + 2 * stride, {3, 8}, {-stride, 1});
+  const Tensor reversed = Tensor::copy_of(backwards);
+  for (const heed::Kernel kernel : {heed::Kernel::automatic, heed::Kernel::reference}) {
+    const AttentionOptions options{.causal = true, .kernel = kernel};
+    EXPECT_TRUE(
+        same_bits(attention(far, far, far, options).output, attention(rows, rows, rows, options).output));
+    EXPECT_TRUE(same_bits(attention(rows, backwards, backwards, options).output,
+                          attention(rows, reversed, reversed, options).output));
+  }
+}
+
+}  // namespace
