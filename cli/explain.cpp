@@ -1,0 +1,240 @@
+// heed explain: a sentence through attention, step by step.
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "command.hpp"
+#include "explain/model.hpp"
+#include "explain/print.hpp"
+#include "explain/save.hpp"
+#include "explain/steps.hpp"
+#include "heed/error.hpp"
+#include "help.hpp"
+#include "options.hpp"
+#include "output_files.hpp"
+#include "standard_streams.hpp"
+#include "terminal.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr std::uint64_t kSeed = 123;  // the notebook's
+constexpr int kLeastWidth = 60;
+
+constexpr const char* kDescription =
+    "walk through attention on a sentence, step by step\n"
+    "\n"
+    "Words become numbers, vectors, queries, keys and values; their scores become weights, drawn as a heat "
+    "map; "
+    "the weights mix the values. With nothing but a sentence the sizes and numbers are those of the notebook "
+    "on "
+    "an input sentence.";
+
+constexpr const char* kExamples =
+    "Layouts of the weights, in files that --params reads and --save writes:\n"
+    "  per-head   query.weight [H, d_k, D], key.weight, value.weight [H, d_v, D];\n"
+    "             out_proj.weight [D, H d_v]\n"
+    "  in-proj    in_proj_weight [H (2 d_k + d_v), D], all queries' rows first, then\n"
+    "             keys', then values' (torch.nn.MultiheadAttention); out_proj.weight\n"
+    "  fused-qkv  qkv_layer.weight of the same shape, each head's rows together;\n"
+    "             linear_layer.weight [D, H d_v]\n"
+    "Biases and embedding.weight [words, D] may stand beside them.\n"
+    "\n"
+    "Examples:\n"
+    "  heed explain 'Life is short, eat dessert first'\n"
+    "  heed explain 'Life is short, eat dessert first' --word is --causal\n"
+    "  heed explain 'the cat sat' --against 'le chat est assis' --heads 4\n"
+    "  echo 'the quick brown fox' | heed explain - --save fox.safetensors\n";
+
+struct Arguments {
+  std::string sentence;
+  std::string against;
+  std::string word;
+  bool causal = false;
+  ModelSizes sizes;
+  std::optional<std::uint64_t> seed;
+  std::optional<Init> init;
+  std::optional<WeightLayout> layout;
+  std::string params;
+  std::string save;
+  bool json = false;
+};
+
+std::string all_of_standard_input() {
+  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  if (std::cin.bad()) throw Error(ErrorCode::io, "standard input could not be read");
+  return text;
+}
+
+bool is_utf8(const std::string& text) {
+  try {
+    (void)nlohmann::json(text).dump();
+    return true;
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
+std::vector<std::string> words_of(const std::string& argument, const std::string& name) {
+  const std::string text = argument == "-" ? all_of_standard_input() : argument;
+  if (!is_utf8(text)) throw UsageError(name + " is not UTF-8 text");
+  std::vector<std::string> words = split_words(text);
+  if (words.empty()) throw UsageError(name + " has no words; at least one is expected");
+  return words;
+}
+
+Question question_of(const CLI::App& app, const Arguments& arguments) {
+  require_option(app, "SENTENCE", "the words to explain, in quotes, or - for standard input");
+  const bool cross = app.count("--against") > 0;
+  if (cross && arguments.sentence == "-" && arguments.against == "-")
+    throw UsageError("SENTENCE and --against are both '-'; only one can be standard input");
+  Question question;
+  question.tokens = words_of(arguments.sentence, "SENTENCE");
+  question.cross = cross;
+  question.context_tokens = cross ? words_of(arguments.against, "--against") : question.tokens;
+  question.causal = arguments.causal;
+  return question;
+}
+
+Model model_of(const Arguments& arguments, const Question& question) {
+  std::vector<std::string> words = question.tokens;
+  words.insert(words.end(), question.context_tokens.begin(), question.context_tokens.end());
+  const Vocabulary vocabulary(std::move(words));
+  const std::uint64_t seed = arguments.seed.value_or(kSeed);
+  if (arguments.params.empty()) {
+    // Heads of numbers that are all positive look alike, so several of them are drawn in another way.
+    const Init usual = arguments.sizes.heads.value_or(1) > 1 ? Init::lecun : Init::uniform;
+    return draw_model(vocabulary, arguments.sizes, arguments.init.value_or(usual), seed,
+                      arguments.layout.value_or(WeightLayout::per_head));
+  }
+  if (arguments.init)
+    throw UsageError("--init says how weights are drawn, but --params reads them; give one of the two");
+  return read_model(arguments.params, vocabulary, arguments.sizes, arguments.layout, seed);
+}
+
+std::vector<std::int64_t> places_of(const std::string& word, const std::vector<std::string>& tokens) {
+  std::vector<std::int64_t> places;
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i] == word) places.push_back(static_cast<std::int64_t>(i));
+  return places;
+}
+
+// The place of "the", or of "the:2", its second one.
+std::int64_t place_of(const std::string& asked, const std::vector<std::string>& tokens) {
+  if (const auto places = places_of(asked, tokens); !places.empty()) return places.front();
+  const std::size_t colon = asked.rfind(':');
+  const std::string word = asked.substr(0, colon);
+  const std::vector<std::int64_t> places = places_of(word, tokens);
+  if (colon == std::string::npos || places.empty()) {
+    const std::optional<std::string> meant = nearest(word, tokens);
+    throw UsageError("--word is '" + asked + "', which is not in the sentence" +
+                     (meant ? "; did you mean " + *meant + "?" : ""));
+  }
+  const std::optional<std::int64_t> number = whole_number(asked.substr(colon + 1));
+  if (!number || *number < 1 || *number > static_cast<std::int64_t>(places.size()))
+    throw UsageError("--word is '" + asked + "', but the sentence has '" + word + "' " +
+                     std::to_string(places.size()) + (places.size() == 1 ? " time" : " times"));
+  return places[static_cast<std::size_t>(*number - 1)];
+}
+
+void print_for_people(const Model& model, const Explanation& explanation,
+                      std::optional<std::int64_t> query_word) {
+  const Terminal terminal = terminal_at(STDOUT_FILENO);
+  const Page page{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
+  if (query_word)
+    print_word(page, model, explanation, *query_word);
+  else
+    print_walk(page, model, explanation);
+}
+
+void run_explain(const CLI::App& app, const Arguments& arguments) {
+  const Question question = question_of(app, arguments);
+  std::optional<std::int64_t> query_word;
+  if (app.count("--word") > 0) query_word = place_of(arguments.word, question.tokens);
+  if (!arguments.save.empty()) {
+    const bool reads = !arguments.params.empty();
+    check_outputs(reads ? std::vector<NamedFile>{{"--params", arguments.params}} : std::vector<NamedFile>{},
+                  {{"--save", arguments.save}});
+  }
+  if (arguments.json) require_standard_output();
+  const Model model = model_of(arguments, question);
+  const Explanation explanation = explain(model, question);
+  if (!arguments.save.empty()) save_explanation(arguments.save, model, explanation);
+  if (arguments.json) return print_json(std::cout, model, explanation, query_word);
+  print_for_people(model, explanation, query_word);
+  if (!arguments.save.empty())
+    std::cout << "\nSaved every step and the parameters to " << printable(arguments.save) << ".\n";
+}
+
+void add_sentence_options(CLI::App& app, Arguments& arguments) {
+  const char* group = "Sentence";
+  app.add_option("SENTENCE", arguments.sentence, "words to explain; commas are dropped; - is standard input");
+  add_text(app, "--against", "OTHER_SENTENCE", arguments.against,
+           "attend to the words of this one instead (cross-attention)")
+      ->group(group);
+  app.add_flag("--causal", arguments.causal, "no word attends to a later one")->group(group);
+  add_text(app, "--word", "W", arguments.word,
+           "follow this one query word only, through every step; W:2 is its second occurrence")
+      ->group(group);
+}
+
+void add_layer_options(CLI::App& app, Arguments& arguments) {
+  const char* group = "Layer";
+  ModelSizes& sizes = arguments.sizes;
+  const auto add_size = [&](const char* name, std::optional<std::int64_t>& size, const char* help) {
+    add_integer(
+        app, name, {1}, [&size](std::int64_t n) { size = n; }, help)
+        ->group(group);
+  };
+  add_size("--heads", sizes.heads, "attention heads (1)");
+  add_size("--dim", sizes.dim, "numbers in a word's vector (16)");
+  add_size("--key-dim", sizes.key_dim, "numbers in a head's query or key (24)");
+  add_size("--value-dim", sizes.value_dim, "numbers in a head's value (28)");
+  const auto set_seed = [&](std::int64_t n) { arguments.seed = static_cast<std::uint64_t>(n); };
+  add_integer(app, "--seed", {0}, set_seed, "of the random numbers, which are PyTorch's (123)")->group(group);
+  const auto set_init = [&](std::size_t i) { arguments.init = static_cast<Init>(i); };
+  add_choice(
+      app, "--init", {"uniform", "normal", "torch", "lecun"}, set_init,
+      "draw the weights evenly from 0 to 1, from N(0, 1), as torch.nn.MultiheadAttention does, or from "
+      "N(0, 1/D) (uniform for one head, lecun for more)")
+      ->group(group);
+  const auto set_layout = [&](std::size_t i) { arguments.layout = static_cast<WeightLayout>(i); };
+  add_choice(app, "--layout", {"per-head", "in-proj", "fused-qkv"}, set_layout,
+             "how the weights of the heads lie in the files of --params and --save (see below; what --params "
+             "has, else per-head)")
+      ->group(group);
+  add_text(app, "--params", "FILE.safetensors", arguments.params,
+           "take the parameters from there; --heads says what the file does not")
+      ->group(group);
+}
+
+void add_result_options(CLI::App& app, Arguments& arguments) {
+  const char* group = "Results";
+  add_text(app, "--save", "FILE.safetensors", arguments.save,
+           "write every step as a named tensor (query, key, …, weights, context, output) and the parameters")
+      ->group(group);
+  app.add_flag("--json", arguments.json, "print one JSON object instead (masked scores are null)")
+      ->group(group);
+}
+
+}  // namespace
+
+Command add_explain(CLI::App& heed) {
+  CLI::App* app = heed.add_subcommand("explain", kDescription);
+  const auto arguments = std::make_shared<Arguments>();
+  add_sentence_options(*app, *arguments);
+  add_layer_options(*app, *arguments);
+  add_result_options(*app, *arguments);
+  finish_help(*app, kExamples);
+  return {app, [app, arguments] { run_explain(*app, *arguments); }};
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,40 @@
+// An explanation for people to read.
+#pragma once
+
+#include <iosfwd>
+
+#include "explain/steps.hpp"
+#include "terminal.hpp"
+
+namespace heed::cli {
+
+/// Where it is printed: at most `width` columns (60 or more), with escapes only where color is not none.
+struct Page {
+  std::ostream& out;
+  Color color = Color::none;
+  int width = 80;
+};
+
+/// All steps in order, and the heat map of each head's weights.
+void print_walk(const Page& page, const Model& model, const Explanation& explanation);
+
+/// One query word through every step, down to single products.
+void print_word(const Page& page, const Model& model, const Explanation& explanation,
+                std::int64_t query_word);
+
+/// The first lines of both: what is explained, of which sizes, with whose weights.
+void print_head(const Page& page, const Model& model, const Explanation& explanation);
+
+struct Heading {
+  std::string title;    ///< "scores"
+  std::string formula;  ///< "s_ij = q_i · k_j"
+  std::string shape;    ///< "[1, 6, 6]"
+  std::string meaning;  ///< a sentence
+};
+[[nodiscard]] Heading heading_of(const Step& step);
+/// " 7 scores   s_ij = q_i · k_j      [1, 6, 6]", and below it what the step is for.
+void print_heading(const Page& page, int number, const Heading& heading);
+constexpr int kIndent = 4;  // of what stands under a heading
+void print_lines(const Page& page, const std::vector<std::string>& lines);
+
+}  // namespace heed::cli

@@ -1,0 +1,239 @@
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+
+#include "draw/heatmap.hpp"
+#include "draw/lettering.hpp"
+#include "draw/palette.hpp"
+#include "draw/table.hpp"
+#include "explain/print.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr std::int64_t kMostWords = 24;  // in the list of what attends to what
+constexpr std::size_t kMostItems = 100;  // in lists of words side by side
+constexpr int kLongestLabel = 14;
+constexpr int kFormulaColumn = 17;
+
+std::string percent(double share) { return std::to_string(std::lround(100 * share)) + " %"; }
+
+class Walkthrough {
+ public:
+  Walkthrough(const Page& page, const Model& model, const Explanation& explanation)
+      : page_(page),
+        model_(model),
+        explanation_(explanation),
+        query_words_(labels_of(explanation.question.tokens)),
+        key_words_(labels_of(explanation.question.context_tokens)) {}
+
+  void print() {
+    print_head(page_, model_, explanation_);
+    print_tokens();
+    int number = 2;
+    for (const Step& step : explanation_.steps) {
+      page_.out << '\n';
+      print_heading(page_, number++, heading_of(step));
+      if (step.name == "weights")
+        print_weights(step);
+      else if (step.name == "ids" || step.name == "context_ids")
+        print_ids(step);
+      else if (step.name != "merged" || model_.heads() > 1)
+        print_matrix(step);
+    }
+  }
+
+ private:
+  void print_paragraph(const std::string& text) const {
+    page_.out << spaces(kIndent) << wrap(text, page_.width, kIndent) << '\n';
+  }
+
+  // Items side by side, none of them broken; of very many only the first ones.
+  void print_items(const std::vector<std::string>& items) const {
+    const std::size_t shown = std::min(items.size(), kMostItems);
+    std::string line;
+    for (std::size_t i = 0; i < shown; ++i) {
+      const std::string item = shortened(items[i], page_.width - kIndent);
+      if (!line.empty() && kIndent + display_width(line) + 2 + display_width(item) > page_.width) {
+        page_.out << spaces(kIndent) << line << '\n';
+        line.clear();
+      }
+      line += (line.empty() ? "" : "  ") + item;
+    }
+    page_.out << spaces(kIndent) << line << '\n';
+    if (shown < items.size())
+      page_.out << spaces(kIndent) << "… and " << items.size() - shown << " more words\n";
+  }
+
+  void print_tokens() const {
+    const bool cross = explanation_.question.cross;
+    page_.out << '\n';
+    print_heading(page_, 1,
+                  {"tokens", "sentence → words", "[" + std::to_string(query_words_.size()) + "]",
+                   "the sentence cut at white space, its commas dropped"});
+    print_items(query_words_);
+    if (!cross) return;
+    page_.out << spaces(kIndent) << faint("attending to", page_.color) << '\n';
+    print_items(key_words_);
+  }
+
+  const std::vector<std::string>& words_of(const std::string& axis) const {
+    return axis == "Lk" ? key_words_ : query_words_;
+  }
+
+  void print_ids(const Step& step) const {
+    const std::vector<std::string>& words = step.name == "ids" ? query_words_ : key_words_;
+    std::vector<std::string> pairs;
+    for (std::size_t i = 0; i < words.size(); ++i)
+      pairs.push_back(words[i] + " " + std::to_string(step.value.values<std::int64_t>()[i]));
+    print_items(pairs);
+  }
+
+  // A step's matrix; of several heads the first one stands for all.
+  void print_matrix(const Step& step) const {
+    const bool heads = step.value.rank() == 3;
+    if (heads && step.value.size(0) > 1)
+      page_.out << spaces(kIndent) << faint("head 1 of " + std::to_string(step.value.size(0)), page_.color)
+                << '\n';
+    const TensorView matrix = heads ? step.value.view().select(0, 0) : step.value.view();
+    const std::string& row_axis = step.axes[heads ? 1 : 0];
+    Table table{words_of(row_axis), {}, matrix};
+    if (step.axes.back() == "Lk") table.columns = key_words_;
+    print_lines(page_, draw_table(table, kIndent, page_.width, page_.color));
+  }
+
+  void print_weights(const Step& step) const {
+    page_.out << spaces(kIndent) << faint(sums_of_rows(step.value), page_.color) << '\n';
+    for (std::int64_t head = 0; head < step.value.size(0); ++head) {
+      page_.out << '\n';
+      if (step.value.size(0) > 1)
+        page_.out << spaces(kIndent) << bold("head " + std::to_string(head + 1), page_.color) << '\n';
+      print_map(step.value.view().select(0, head), head);
+      print_attended(head);
+    }
+  }
+
+  static std::string sums_of_rows(const Tensor& weights) {
+    double worst = 0;
+    for (std::int64_t h = 0; h < weights.size(0); ++h)
+      for (std::int64_t i = 0; i < weights.size(1); ++i) {
+        double sum = 0;
+        for (std::int64_t j = 0; j < weights.size(2); ++j)
+          sum += static_cast<double>(weights.at<float>(h, i, j));
+        if (!(std::abs(sum - 1) <= worst)) worst = std::abs(sum - 1);
+      }
+    std::array<char, 64> text{};
+    std::snprintf(text.data(), text.size(), "each row sums to 1, to within %.0e", worst);
+    return worst == 0 ? "each row sums to 1" : text.data();
+  }
+
+  void print_map(const TensorView& weights, std::int64_t head) const {
+    HeatMap map{query_words_, key_words_, weights, std::nullopt};
+    Tensor allowed;
+    if (const Step* masked = explanation_.find("masked")) {
+      allowed = allowed_in(masked->value.view().select(0, head));
+      map.allowed = allowed;
+    }
+    const auto lines = draw_heatmap(map, kIndent, page_.width, page_.color);
+    if (lines) return print_lines(page_, *lines);
+    print_paragraph("A map of " + std::to_string(query_words_.size()) + " by " +
+                    std::to_string(key_words_.size()) + " words does not fit " + std::to_string(page_.width) +
+                    " columns. --word W follows one word; --json and --save hold every weight.");
+  }
+
+  static Tensor allowed_in(const TensorView& masked) {
+    Tensor allowed(masked.shape(), DType::boolean);
+    for (std::int64_t i = 0; i < masked.shape()[0]; ++i)
+      for (std::int64_t j = 0; j < masked.shape()[1]; ++j)
+        allowed.at<bool>(i, j) = masked.at<float>(i, j) != -std::numeric_limits<float>::infinity();
+    return allowed;
+  }
+
+  // "Life → first 60 %, Life 34 %, is 6 %"
+  void print_attended(std::int64_t head) const {
+    const auto rows = static_cast<std::int64_t>(query_words_.size());
+    const int label = std::min(widest(query_words_), kLongestLabel);
+    page_.out << '\n';
+    for (std::int64_t i = 0; i < std::min(rows, kMostWords); ++i)
+      page_.out << spaces(kIndent) << left_aligned(query_words_[static_cast<std::size_t>(i)], label) << " → "
+                << wrap(attended_by(head, i), page_.width, kIndent + label + 3) << '\n';
+    if (rows > kMostWords) print_paragraph("… and " + std::to_string(rows - kMostWords) + " more words");
+  }
+
+  std::string attended_by(std::int64_t head, std::int64_t word) const {
+    std::string list;
+    for (std::int64_t k = 0; k < explanation_.top_index.size(2); ++k) {
+      const std::int64_t j = explanation_.top_index.at<std::int64_t>(head, word, k);
+      const double weight = static_cast<double>(explanation_.top_weight.at<float>(head, word, k));
+      if (j < 0 || weight < 0.005) break;
+      list += (list.empty() ? "" : ", ") + shortened(key_words_[static_cast<std::size_t>(j)], kLongestLabel) +
+              " " + percent(weight);
+    }
+    return list.empty() ? "nothing" : list;
+  }
+
+  const Page& page_;
+  const Model& model_;
+  const Explanation& explanation_;
+  std::vector<std::string> query_words_;
+  std::vector<std::string> key_words_;
+};
+
+// Where the weights lie, for a layout that puts them into one tensor.
+std::string layout_line(const Model& model) {
+  if (model.layout == WeightLayout::per_head) return "";
+  const std::string shape = to_string(Dims{
+      model.heads() * model.key_dim() + model.attention.kv_heads() * (model.key_dim() + model.value_dim()),
+      model.dim()});
+  if (model.layout == WeightLayout::in_proj)
+    return "W_q, W_k, W_v lie one after the other in in_proj_weight " + shape + ".";
+  return "W_q, W_k, W_v of each head lie together in qkv_layer.weight " + shape + ".";
+}
+
+std::string counted(std::int64_t count, const std::string& one) {
+  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+void print_lines(const Page& page, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) page.out << line << '\n';
+}
+
+void print_heading(const Page& page, int number, const Heading& heading) {
+  const std::string left = " " + right_aligned(std::to_string(number), 2) + " " + heading.title;
+  const int gap = std::max(2, kFormulaColumn - display_width(left));
+  const int formula_end = display_width(left) + gap + display_width(heading.formula);
+  // A formula that leaves no room for the shape gets a line of its own.
+  const bool together = formula_end + 2 + display_width(heading.shape) <= page.width;
+  const int used = display_width(heading.shape) + (together ? formula_end : display_width(left));
+  page.out << bold(left, page.color);
+  if (together) page.out << spaces(gap) << heading.formula;
+  page.out << spaces(page.width - used) << faint(heading.shape, page.color) << '\n';
+  if (!together) page.out << spaces(kIndent) << heading.formula << '\n';
+  page.out << spaces(kIndent) << faint(wrap(heading.meaning, page.width, kIndent), page.color) << '\n';
+}
+
+Heading heading_of(const Step& step) {
+  return {step.title, step.formula, to_string(step.value.shape()), step.meaning};
+}
+
+void print_head(const Page& page, const Model& model, const Explanation& explanation) {
+  const Question& question = explanation.question;
+  const std::string kind = question.cross ? "Cross-attention" : "Self-attention";
+  const std::string text = kind + (question.causal ? ", causal" : "") + ": " +
+                           counted(static_cast<std::int64_t>(question.tokens.size()), "word") + ", " +
+                           counted(model.heads(), "head") + ", D " + std::to_string(model.dim()) + ", d_k " +
+                           std::to_string(model.key_dim()) + ", d_v " + std::to_string(model.value_dim());
+  page.out << bold(wrap(text, page.width, 0), page.color) << '\n'
+           << wrap("Weights " + printable(model.origin) + ".", page.width, 0) << '\n';
+  if (const std::string line = layout_line(model); !line.empty())
+    page.out << wrap(line, page.width, 0) << '\n';
+}
+
+void print_walk(const Page& page, const Model& model, const Explanation& explanation) {
+  Walkthrough(page, model, explanation).print();
+}
+
+}  // namespace heed::cli

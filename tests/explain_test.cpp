@@ -1,0 +1,614 @@
+// heed explain: its numbers are the library's and the notebooks', what it prints fits the terminal, and what
+// is wrong is said in one line.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../cli/text.hpp"
+#include "command.hpp"
+#include "golden.hpp"
+#include "heed/io.hpp"
+#include "heed/nn.hpp"
+#include "heed/vocabulary.hpp"
+#include "io_support.hpp"
+
+namespace {
+
+using heed::Dims;
+using heed::DType;
+using heed::Need;
+using heed::Tensor;
+using heed::TensorView;
+using heed::cli::display_width;
+using heed::nn::Linear;
+using heed::nn::MultiHeadAttention;
+using heed::test::CommandInput;
+using heed::test::CommandResult;
+using heed::test::golden;
+using heed::test::relative_error;
+using heed::test::run_heed;
+using heed::test::same_bits;
+using heed::test::TemporaryFolder;
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+constexpr const char* kNotebook = "Life is short, eat dessert first";
+constexpr const char* kFox = "the quick brown fox jumps over the lazy dog";
+
+CommandResult explain(const Words& arguments, const CommandInput& input = {}) {
+  Words all = {"explain"};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return run_heed(all, input);
+}
+
+std::string output_of(const Words& arguments, const CommandInput& input = {}) {
+  const CommandResult result = explain(arguments, input);
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(result.errors, "");
+  return result.output;
+}
+
+Json json_of(Words arguments, const CommandInput& input = {}) {
+  arguments.emplace_back("--json");
+  return Json::parse(output_of(arguments, input));
+}
+
+Json step_of(const Json& object, const std::string& name) {
+  for (const Json& step : object.at("steps"))
+    if (step.at("name") == name) return step;
+  ADD_FAILURE() << "no step " << name;
+  return {};
+}
+
+// Nested lists as a tensor; null is -inf.
+Tensor tensor_of(const Json& step) {
+  std::vector<float> flat;
+  const std::function<void(const Json&)> add = [&](const Json& values) {
+    if (values.is_array())
+      for (const Json& value : values) add(value);
+    else
+      flat.push_back(values.is_null() ? -std::numeric_limits<float>::infinity() : values.get<float>());
+  };
+  add(step.at("values"));
+  Dims shape;
+  for (const Json& size : step.at("shape")) shape.push_back(size.get<std::int64_t>());
+  return Tensor::from(std::span<const float>(flat), shape);
+}
+
+void expect_fits(const std::string& text, int width) {
+  for (const std::string& line : heed::cli::split(text, '\n')) EXPECT_LE(display_width(line), width) << line;
+}
+
+class Explain : public testing::Test {
+ protected:
+  // Runs with --save and gives what was saved.
+  heed::io::TensorFile saved(Words arguments) const {
+    arguments.insert(arguments.end(), {"--save", path});
+    (void)output_of(arguments);
+    return heed::io::read_safetensors(path);
+  }
+  static const Tensor& named(const heed::io::TensorFile& file, const std::string& name) {
+    for (const auto& [found, tensor] : file.tensors)
+      if (found == name) return tensor;
+    throw std::runtime_error("no tensor " + name);
+  }
+  static void expect_refusal(int exit_code, const Words& arguments, const std::string& message,
+                             const CommandInput& input = {}) {
+    const CommandResult result = explain(arguments, input);
+    EXPECT_EQ(result.exit_code, exit_code) << message;
+    EXPECT_EQ(result.output, "");
+    EXPECT_EQ(result.errors, "heed: " + message + "\n");
+  }
+  TemporaryFolder folder;
+  const std::string path = folder / "steps.safetensors";
+};
+
+// Two f32 computations that sum in different orders.
+constexpr double kTolerance = 2e-6;
+
+TEST_F(Explain, GivesTheNumbersOfTheNotebookOnAnInputSentence) {
+  const auto file = saved({kNotebook});
+  const auto recorded = [](const std::string& name) { return golden("003_input_sentence/" + name); };
+  const auto expect_near = [&](const TensorView& got, const std::string& name) {
+    EXPECT_TRUE(relative_error(got, recorded(name)) <= kTolerance)
+        << name << ": " << relative_error(got, recorded(name));
+  };
+  EXPECT_TRUE(same_bits(named(file, "ids"), recorded("token_ids")));
+  expect_near(named(file, "embedding.weight"), "embedding_weight");
+  expect_near(named(file, "embeddings"), "embedded_sentence");
+  EXPECT_TRUE(same_bits(Tensor(named(file, "query.weight")).reshaped({24, 16}), recorded("W_query")));
+  EXPECT_TRUE(same_bits(Tensor(named(file, "key.weight")).reshaped({24, 16}), recorded("W_key")));
+  EXPECT_TRUE(same_bits(Tensor(named(file, "value.weight")).reshaped({28, 16}), recorded("W_value")));
+  expect_near(named(file, "key").view().select(0, 0), "keys");
+  expect_near(named(file, "value").view().select(0, 0), "values");
+  // The notebook follows the second word.
+  const auto second = [&](const std::string& name) {
+    return named(file, name).view().select(0, 0).select(0, 1);
+  };
+  expect_near(second("query"), "query_2");
+  expect_near(second("scores"), "omega_2");
+  expect_near(second("weights"), "attention_weights_2");
+  expect_near(second("context"), "context_vector_2");
+}
+
+TEST_F(Explain, GivesTheNumbersOfThePayAttentionNotebook) {
+  const auto file = saved({"the quick brown fox jumps over a lazy dog", "--init", "normal", "--seed", "0"});
+  const auto recorded = [](const std::string& name) { return golden("000_pay_attention/" + name); };
+  const std::int64_t word = recorded("query_index").at<std::int64_t>();
+  EXPECT_TRUE(relative_error(named(file, "query.weight").view().select(0, 0), recorded("W_q")) <= kTolerance);
+  EXPECT_TRUE(relative_error(named(file, "weights").view().select(0, 0).select(0, word),
+                             recorded("attention_weights_x")) <= kTolerance);
+  EXPECT_TRUE(relative_error(named(file, "context").view().select(0, 0).select(0, word),
+                             recorded("context_vector_x")) <= kTolerance);
+}
+
+TEST_F(Explain, EveryStepIsWhatTheLibraryComputes) {
+  const auto file = saved(
+      {kFox, "--heads", "3", "--dim", "10", "--key-dim", "4", "--value-dim", "5", "--seed", "7", "--causal"});
+  const MultiHeadAttention layer = MultiHeadAttention::from_heads(
+      named(file, "query.weight"), named(file, "key.weight"), named(file, "value.weight"), {},
+      Linear(named(file, "out_proj.weight"), named(file, "out_proj.bias")));
+  const heed::Vocabulary vocabulary{std::string_view(kFox)};
+  EXPECT_TRUE(same_bits(named(file, "ids"), vocabulary.encode(heed::split_words(kFox))));
+  const Tensor x = heed::nn::Embedding(named(file, "embedding.weight")).forward(named(file, "ids"));
+  EXPECT_TRUE(same_bits(named(file, "embeddings"), x));
+  // What went through the BLAS may differ in its last bits from here, where the BLAS may have chosen another
+  // kernel (OPENBLAS_CORETYPE); attention() itself gives the same bits for the same vectors.
+  const auto layered = layer.forward(x, {.causal = true});
+  const auto expect_near = [&](const std::string& name, const Tensor& expected) {
+    EXPECT_TRUE(relative_error(named(file, name), expected) <= kTolerance) << name;
+  };
+  expect_near("query", layered.query);
+  expect_near("key", layered.key);
+  expect_near("value", layered.value);
+  expect_near("output", layered.output);
+  EXPECT_EQ(layered.output.shape(), (Dims{9, 10}));
+  const Tensor& query = named(file, "query");
+  const Tensor& key = named(file, "key");
+  const auto result =
+      heed::attention(query, key, named(file, "value"), {.causal = true, .need = Need::weights});
+  EXPECT_TRUE(same_bits(named(file, "weights"), result.weights));
+  EXPECT_TRUE(same_bits(named(file, "context"), result.output));
+  EXPECT_TRUE(same_bits(named(file, "merged"), heed::nn::merge_heads(result.output)));
+
+  const Tensor& scores = named(file, "scores");
+  const Tensor& scaled = named(file, "scaled");
+  const Tensor& masked = named(file, "masked");
+  for (std::int64_t h = 0; h < 3; ++h)
+    for (std::int64_t i = 0; i < 9; ++i)
+      for (std::int64_t j = 0; j < 9; ++j) {
+        double sum = 0;
+        double size = 0;
+        for (std::int64_t c = 0; c < 4; ++c) {
+          const double product =
+              static_cast<double>(query.at<float>(h, i, c)) * static_cast<double>(key.at<float>(h, j, c));
+          sum += product;
+          size += std::abs(product);
+        }
+        // One rounding to f32 of a sum that is exact but for f64.
+        EXPECT_TRUE(std::abs(static_cast<double>(scores.at<float>(h, i, j)) - sum) <= 1e-7 * size);
+        EXPECT_TRUE(std::abs(static_cast<double>(scaled.at<float>(h, i, j)) - sum / 2) <= 1e-7 * size);
+        EXPECT_EQ(masked.at<float>(h, i, j),
+                  j > i ? -std::numeric_limits<float>::infinity() : scaled.at<float>(h, i, j));
+      }
+}
+
+TEST_F(Explain, PrintsTheSameNumbersAsJson) {
+  const Words arguments = {kFox, "--heads", "2", "--causal"};
+  const auto file = saved(arguments);
+  const Json object = json_of(arguments);
+  EXPECT_EQ(object.at("tokens"), Json(heed::split_words(kFox)));
+  EXPECT_EQ(object.at("heads"), 2);
+  EXPECT_EQ(object.at("dim"), 16);
+  EXPECT_EQ(object.at("key_dim"), 24);
+  EXPECT_EQ(object.at("value_dim"), 28);
+  EXPECT_EQ(object.at("causal"), true);
+  EXPECT_EQ(object.at("scale"), 1 / std::sqrt(24.0));
+  std::vector<std::string> order;
+  for (const Json& step : object.at("steps")) {
+    order.push_back(step.at("name"));
+    EXPECT_TRUE(step.at("formula").is_string() && step.at("meaning").is_string());
+    EXPECT_EQ(step.at("axes").size(), step.at("shape").size());
+    if (step.at("name") == "ids") continue;
+    EXPECT_TRUE(same_bits(tensor_of(step), named(file, order.back()))) << order.back();
+  }
+  EXPECT_EQ(order, (Words{"ids", "embeddings", "query", "key", "value", "scores", "scaled", "masked",
+                          "weights", "context", "merged", "output"}));
+  EXPECT_EQ(step_of(object, "ids").at("values"), Json({7, 6, 0, 2, 3, 5, 7, 4, 1}));
+  const Json masked = step_of(object, "masked").at("values");
+  EXPECT_TRUE(masked.at(0).at(0).at(1).is_null());
+  EXPECT_TRUE(masked.at(0).at(1).at(0).is_number());
+}
+
+TEST_F(Explain, EveryRowOfTheWeightsSumsToOne) {
+  const Tensor weights = tensor_of(step_of(json_of({kFox, "--heads", "4"}), "weights"));
+  for (std::int64_t h = 0; h < 4; ++h)
+    for (std::int64_t i = 0; i < 9; ++i) {
+      double sum = 0;
+      for (std::int64_t j = 0; j < 9; ++j) sum += static_cast<double>(weights.at<float>(h, i, j));
+      EXPECT_TRUE(std::abs(sum - 1) <= 1e-6);  // nine roundings to f32
+    }
+}
+
+TEST_F(Explain, SummarisesWhatEachWordAttendsToMost) {
+  const Json object = json_of({kNotebook});
+  const Json& first = object.at("summary").at(1);
+  EXPECT_EQ(first.at("word"), "is");
+  EXPECT_EQ(first.at("position"), 1);
+  EXPECT_EQ(first.at("head"), 0);
+  EXPECT_EQ(first.at("attends_to").at(0).at("word"), "dessert");
+  EXPECT_EQ(first.at("attends_to").at(0).at("position"), 4);
+  const Tensor weights = tensor_of(step_of(object, "weights"));
+  double entropy = 0;
+  for (std::int64_t j = 0; j < 6; ++j) {
+    const double p = static_cast<double>(weights.at<float>(0, 1, j));
+    entropy -= p * std::log(p);
+  }
+  EXPECT_NEAR(first.at("entropy").get<double>(), entropy, 1e-6);  // the weights are rounded to f32
+}
+
+TEST_F(Explain, ReadsASentenceFromStandardInput) {
+  CommandInput input;
+  input.text = std::string(kNotebook) + "\n";
+  EXPECT_EQ(output_of({"-"}, input), output_of({kNotebook}));
+  EXPECT_EQ(output_of({"one", "--against", "-"}, input), output_of({"one", "--against", kNotebook}));
+}
+
+TEST_F(Explain, RepeatedWordsShareANumberAndAreToldApart) {
+  const Json object = json_of({"to be or not to be"});
+  EXPECT_EQ(step_of(object, "ids").at("values"), Json({3, 0, 2, 1, 3, 0}));
+  const std::string text = output_of({"to be or not to be"});
+  EXPECT_NE(text.find("to₁  be₁  or  not  to₂  be₂"), std::string::npos) << text;
+}
+
+TEST_F(Explain, OneWordAttendsToItself) {
+  const Json object = json_of({"alone"});
+  EXPECT_EQ(step_of(object, "weights").at("values"), Json({{{1.0}}}));
+  EXPECT_NE(output_of({"alone"}).find("alone → alone 100 %"), std::string::npos);
+}
+
+TEST_F(Explain, AttendsToAnotherSentence) {
+  const Json object = json_of({"the cat sat", "--against", "the cat ate a fish", "--heads", "2"});
+  EXPECT_EQ(object.at("tokens").size(), 3u);
+  EXPECT_EQ(object.at("context_tokens").size(), 5u);
+  EXPECT_EQ(object.at("vocabulary"), Json({"a", "ate", "cat", "fish", "sat", "the"}));
+  EXPECT_EQ(step_of(object, "weights").at("shape"), Json({2, 3, 5}));
+  EXPECT_EQ(step_of(object, "key").at("shape"), Json({2, 5, 24}));
+  // A word that both have is one vector.
+  EXPECT_EQ(step_of(object, "embeddings").at("values").at(1),
+            step_of(object, "context_embeddings").at("values").at(1));
+  const std::string text = output_of({"the cat sat", "--against", "le chat"});
+  EXPECT_NE(text.find("Cross-attention: 3 words"), std::string::npos);
+}
+
+TEST_F(Explain, FollowsOneWord) {
+  const std::string text = output_of({kNotebook, "--word", "is"});
+  EXPECT_NE(text.find("Following is, word 2 of 6."), std::string::npos) << text;
+  // What the notebook prints: query_2 · keys[4] and its first factors, omega_2 and the second word's weights.
+  EXPECT_NE(text.find("q · k of dessert = 0.8982 × 1.1230 + 0.1030 × 1.3014 + … = 11.1466"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("    dessert    11.1466     2.2753     0.4917"), std::string::npos) << text;
+  EXPECT_NE(text.find("    Life        8.5808     1.7515     0.2912"), std::string::npos) << text;
+
+  const Json all = json_of({kNotebook, "--causal"});
+  const Json one = json_of({kNotebook, "--causal", "--word", "is"});
+  EXPECT_EQ(one.at("word"), Json({{"text", "is"}, {"position", 1}}));
+  EXPECT_EQ(one.at("summary").size(), 1u);
+  EXPECT_EQ(step_of(one, "ids").at("values"), 4);
+  EXPECT_EQ(step_of(one, "output").at("values"), step_of(all, "output").at("values").at(1));
+  EXPECT_EQ(step_of(one, "weights").at("values").at(0), step_of(all, "weights").at("values").at(0).at(1));
+  EXPECT_EQ(step_of(one, "weights").at("axes"), Json({"H", "Lk"}));
+  EXPECT_EQ(step_of(one, "key").at("values"), step_of(all, "key").at("values"));
+  const std::string causal = output_of({kNotebook, "--causal", "--word", "is"});
+  EXPECT_NE(causal.find("-inf          0  later"), std::string::npos) << causal;
+}
+
+TEST_F(Explain, FollowsTheOccurrenceThatIsAskedFor) {
+  EXPECT_EQ(json_of({kFox, "--word", "the"}).at("word").at("position"), 0);
+  EXPECT_EQ(json_of({kFox, "--word", "the:2"}).at("word").at("position"), 6);
+  EXPECT_EQ(json_of({"at 10:1 10:1 10 10", "--word", "10:1"}).at("word").at("position"), 1)
+      << "a word of the sentence comes before the second reading";
+  EXPECT_EQ(json_of({"at 10:1 10:1 10 10", "--word", "10:2"}).at("word").at("position"), 4);
+}
+
+TEST_F(Explain, OfManyWordsFollowsTheHeaviestOnly) {
+  std::string sentence;
+  for (int i = 0; i < 60; ++i) sentence += "w" + std::to_string(i) + " ";
+  const std::string text = output_of({sentence, "--word", "w3", "--init", "torch"});
+  EXPECT_NE(text.find("… and 40 words with less weight"), std::string::npos) << text;
+  expect_fits(text, 80);
+}
+
+// The terminal.
+
+TEST_F(Explain, FitsTheTerminal) {
+  const std::string longest =
+      "a pneumonoultramicroscopicsilicovolcanoconiosis 日本語の文章 naïve 🙂 x";
+  std::string many;
+  for (int i = 0; i < 50; ++i) many += "word" + std::to_string(i) + " ";
+  for (const int width : {60, 80, 132})
+    for (const Words& arguments :
+         {Words{kNotebook}, Words{kFox, "--heads", "3", "--causal"}, Words{longest, "--heads", "2"},
+          Words{longest, "--word", "x"}, Words{many}, Words{many, "--word", "word7", "--causal"},
+          Words{kFox, "--against", longest, "--layout", "fused-qkv"}}) {
+      CommandInput input;
+      input.environment["COLUMNS"] = std::to_string(width);
+      expect_fits(output_of(arguments, input), width);
+    }
+}
+
+TEST_F(Explain, DrawsInTheColoursThatTheTerminalHas) {
+  CommandInput terminal;
+  terminal.terminal_columns = 80;
+  terminal.environment = {{"TERM", "xterm-256color"}, {"COLORTERM", "truecolor"}};
+  EXPECT_NE(output_of({kNotebook}, terminal).find("\x1b[38;5;16;48;2;253;231;37m"), std::string::npos);
+  terminal.environment = {{"TERM", "xterm-256color"}};
+  const std::string palette = output_of({kNotebook}, terminal);
+  EXPECT_NE(palette.find("\x1b[38;5;16;48;5;220m"), std::string::npos);
+  EXPECT_EQ(palette.find("48;2;"), std::string::npos);
+  terminal.environment = {{"TERM", "xterm-256color"}, {"COLORTERM", "truecolor"}, {"NO_COLOR", "1"}};
+  const std::string plain = output_of({kNotebook}, terminal);
+  EXPECT_EQ(plain.find('\x1b'), std::string::npos);
+  EXPECT_NE(plain.find("███ 1.00"), std::string::npos) << plain;
+}
+
+TEST_F(Explain, NeverColoursAFile) {
+  CommandInput input;
+  input.environment = {{"TERM", "xterm-256color"}, {"COLORTERM", "truecolor"}};
+  EXPECT_EQ(output_of({kNotebook}, input).find('\x1b'), std::string::npos);
+}
+
+TEST_F(Explain, LetsNoWordDriveTheTerminal) {
+  CommandInput input;
+  input.text = std::string("a\x1b[31m b\x07 c\xe2\x80\xae d\0e", 16);
+  for (const Words& arguments : {Words{"-"}, Words{"-", "--word", "b\x07"}, Words{"-", "--causal"}}) {
+    const std::string text = output_of(arguments, input);
+    for (const char c : text) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20);
+    EXPECT_EQ(text.find("\xe2\x80\xae"), std::string::npos);
+    EXPECT_NE(text.find("\\x07"), std::string::npos);
+  }
+  EXPECT_EQ(json_of({"-"}, input).at("tokens").at(0), "a\x1b[31m");
+}
+
+TEST_F(Explain, SaysWhatIsTooLargeToDraw) {
+  std::string sentence;
+  for (int i = 0; i < 120; ++i) sentence += std::to_string(i) + " ";
+  const std::string text = output_of({sentence});
+  EXPECT_NE(text.find("A map of 120 by 120 words does not fit 80 columns. --word W follows one"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("… and 20 more words"), std::string::npos);
+  expect_fits(text, 80);
+  EXPECT_EQ(step_of(json_of({sentence}), "weights").at("shape"), Json({1, 120, 120}));
+}
+
+// Parameters.
+
+TEST_F(Explain, ReadsInEveryLayoutWhatItSaved) {
+  for (const std::string layout : {"per-head", "in-proj", "fused-qkv"})
+    for (const std::string init : {"torch", "lecun"}) {
+      const Words sizes = {kFox, "--heads", "2", "--key-dim", "3", "--value-dim", "5", "--dim", "6"};
+      Words drawn = sizes;
+      drawn.insert(drawn.end(), {"--init", init, "--layout", layout, "--seed", "9"});
+      const Tensor expected = named(saved(drawn), "output");
+      const heed::io::SafetensorsReader file(path);
+      EXPECT_EQ(file.contains("in_proj_weight"), layout == "in-proj");
+      EXPECT_EQ(file.contains("qkv_layer.weight"), layout == "fused-qkv");
+      EXPECT_EQ(file.contains("query.weight"), layout == "per-head");
+      const Json again = json_of({kFox, "--params", path});
+      EXPECT_TRUE(same_bits(tensor_of(step_of(again, "output")), expected)) << layout << " " << init;
+      EXPECT_EQ(again.at("layout"), layout);
+      EXPECT_EQ(again.at("weights"), "read from " + path);
+      // Some of its words, and the sizes said again.
+      Words part = sizes;
+      part[0] = "lazy fox";
+      part.insert(part.end(), {"--params", path, "--layout", layout});
+      EXPECT_EQ(step_of(json_of(part), "ids").at("values"), Json({4, 2}));
+    }
+}
+
+TEST_F(Explain, NotesWhatItSaved) {
+  const auto file = saved({"to be", "--causal", "--heads", "2", "--against", "be quiet \x07"});
+  EXPECT_EQ(file.metadata.at("format"), "heed explain 1");
+  EXPECT_EQ(file.metadata.at("tokens"), R"(["to","be"])");
+  EXPECT_EQ(file.metadata.at("context_tokens"), R"(["be","quiet","\u0007"])");
+  EXPECT_EQ(file.metadata.at("vocabulary"), R"(["\u0007","be","quiet","to"])");
+  EXPECT_EQ(file.metadata.at("causal"), "true");
+  EXPECT_EQ(file.metadata.at("heads"), "2");
+  EXPECT_EQ(file.metadata.at("layout"), "per-head");
+  EXPECT_EQ(Json::parse(file.metadata.at("scale")), 1 / std::sqrt(24.0));
+  const std::string text = output_of({"to be", "--save", path});
+  EXPECT_NE(text.find("Saved every step and the parameters to " + path), std::string::npos);
+}
+
+class ExplainParams : public Explain {
+ protected:
+  void write(const std::vector<std::pair<std::string, TensorView>>& tensors,
+             const std::map<std::string, std::string>& metadata = {}) const {
+    heed::io::write_safetensors(path, tensors, metadata);
+  }
+  // The refusal of a file that is broken, which its name begins.
+  void expect_broken(const std::string& message, const Words& more = {}) const {
+    Words arguments = {"to be", "--params", path};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    expect_refusal(1, arguments, path + ": " + message);
+  }
+  heed::Generator generator{3};
+  const Tensor q = heed::randn(generator, {2, 3, 4});
+  const Tensor k = heed::randn(generator, {2, 3, 4});
+  const Tensor v = heed::randn(generator, {2, 5, 4});
+};
+
+TEST_F(ExplainParams, OfTorchMultiheadAttentionAreTaken) {
+  const auto recorded = [](const std::string& name) { return golden("torch_multihead_attention/" + name); };
+  const Tensor in_weight = recorded("in_proj_weight");
+  const Tensor in_bias = recorded("in_proj_bias");
+  const Tensor out_weight = recorded("out_proj_weight");
+  const Tensor out_bias = recorded("out_proj_bias");
+  // Its first sentence stands in for embedded words, so that the recorded output must come out.
+  const Tensor table = Tensor::copy_of(recorded("x_query").view().select(0, 0));
+  write({{"in_proj_weight", in_weight},
+         {"in_proj_bias", in_bias},
+         {"out_proj.weight", out_weight},
+         {"out_proj.bias", out_bias},
+         {"embedding.weight", table}});
+  const Json object = json_of({"a b c d e", "--params", path, "--heads", "4", "--causal"});
+  EXPECT_TRUE(relative_error(tensor_of(step_of(object, "output")),
+                             recorded("causal_out").view().select(0, 0)) <= kTolerance);
+  EXPECT_TRUE(relative_error(tensor_of(step_of(object, "weights")),
+                             recorded("causal_weights").view().select(0, 0)) <= kTolerance);
+  expect_refusal(2, {"a b c d e", "--params", path},
+                 "--heads is missing: " + path + " does not say how many heads are in in_proj_weight");
+}
+
+TEST_F(ExplainParams, WithoutAnOutputProjectionEndAtTheMergedHeads) {
+  write({{"query.weight", q}, {"key.weight", k}, {"value.weight", v}});
+  const Json object = json_of({"to be", "--params", path});
+  EXPECT_EQ(object.at("steps").back().at("name"), "merged");
+  EXPECT_EQ(object.at("dim"), 4);
+  (void)output_of({"to be", "--params", path, "--word", "be"});
+}
+
+TEST_F(ExplainParams, AsTheLibrarySavesThemAreTaken) {
+  MultiHeadAttention layer({.dim = 4, .heads = 2}, generator);
+  save_parameters(path, layer.parameters());
+  const Json object = json_of({"to be", "--params", path, "--heads", "2"});
+  EXPECT_EQ(step_of(object, "query").at("shape"), Json({2, 2, 2}));
+}
+
+TEST_F(ExplainParams, OfOtherFloatsAreConverted) {
+  const Tensor half_q = Tensor::copy_of(q, DType::bf16);
+  write({{"query.weight", half_q}, {"key.weight", k}, {"value.weight", v}});
+  EXPECT_EQ(json_of({"to be", "--params", path}).at("heads"), 2);
+}
+
+TEST_F(ExplainParams, ThatContradictTheCommandLineAreRefused) {
+  write({{"query.weight", q}, {"key.weight", k}, {"value.weight", v}});
+  const auto refusal = [&](const std::string& option, const std::string& number, const std::string& found) {
+    expect_refusal(2, {"to be", "--params", path, option, number},
+                   option + " is " + number + ", but " + path + " has " + found);
+  };
+  refusal("--heads", "3", "2");
+  refusal("--key-dim", "4", "3");
+  refusal("--value-dim", "4", "5");
+  refusal("--dim", "5", "4");
+  expect_refusal(2, {"to be", "--params", path, "--layout", "in-proj"},
+                 "--layout is in-proj, but " + path + " has query.weight, which is per-head");
+  expect_refusal(2, {"to be", "--params", path, "--init", "torch"},
+                 "--init says how weights are drawn, but --params reads them; give one of the two");
+}
+
+TEST_F(ExplainParams, ThatDoNotFitTogetherAreRefused) {
+  expect_refusal(1, {"to be", "--params", folder / "none"},
+                 "cannot open '" + folder / "none" + "': No such file or directory");
+  write({});
+  expect_broken(
+      "has neither query.weight nor in_proj_weight nor qkv_layer.weight, so it holds no attention layer");
+  write({{"query.weight", q}});
+  expect_broken("has no tensor key.weight");
+  write({{"query.weight", q}, {"key.weight", v}, {"value.weight", v}});
+  expect_broken(
+      "key has shape [2, 5, 4]; [2, 3, C] is expected beside a query of shape [2, 3, 4] and a value of shape "
+      "[2, 5, 4]");
+  const Tensor whole({2, 3, 4}, DType::i64);
+  write({{"query.weight", whole}, {"key.weight", k}, {"value.weight", v}});
+  expect_broken("tensor query.weight is i64; a floating dtype is expected");
+  const Tensor flat({7, 4});
+  write({{"query.weight", flat}, {"key.weight", k}, {"value.weight", v}});
+  expect_broken("tensor query.weight has shape [7, 4]; the rows of 2 heads are expected", {"--heads", "2"});
+  write({{"in_proj_weight", flat}});
+  expect_broken(
+      "in_proj_weight has shape [7, 4]; 2 query, 2 key and 2 value heads of one size do not make that many "
+      "rows",
+      {"--heads", "2"});
+  const Tensor wide_k({2, 3, 6});
+  const Tensor wide_v({2, 5, 6});
+  write({{"query.weight", q}, {"key.weight", wide_k}, {"value.weight", wide_v}});
+  expect_broken(
+      "its keys are made from 6 features and its queries from 4; the same number is expected, for both come "
+      "from embedded words");
+}
+
+TEST_F(ExplainParams, WithWordsThatDoNotFitAreRefused) {
+  const Tensor three({3, 4});
+  write({{"query.weight", q}, {"key.weight", k}, {"value.weight", v}, {"embedding.weight", three}});
+  expect_broken(
+      "tensor embedding.weight has shape [3, 4]; [2, 4] is expected for 2 distinct words and projections "
+      "from "
+      "4");
+  const auto write_vocabulary = [&](const std::string& list) {
+    write({{"query.weight", q}, {"key.weight", k}, {"value.weight", v}, {"embedding.weight", three}},
+          {{"vocabulary", list}});
+  };
+  write_vocabulary(R"(["be","not","to"])");
+  EXPECT_EQ(step_of(json_of({"to be", "--params", path}), "ids").at("values"), Json({2, 0}));
+  expect_refusal(2, {"to bee", "--params", path},
+                 "the word 'bee' is not in the vocabulary of " + path + ", which has 3 words");
+  for (const char* broken :
+       {R"(["to","be","not"])", R"(["be","be","to"])", "[1,2,3]", "[]", "{", R"("be")", ""}) {
+    write_vocabulary(broken);
+    expect_broken("its vocabulary is not a sorted list of distinct words");
+  }
+}
+
+TEST_F(ExplainParams, AreNeverOverwritten) {
+  write({{"query.weight", q}, {"key.weight", k}, {"value.weight", v}});
+  const std::string before = heed::test::read_file(path);
+  EXPECT_EQ(explain({"to be", "--params", path, "--save", path}).exit_code, 2);
+  EXPECT_EQ(heed::test::read_file(path), before);
+}
+
+// What is wrong with the command line.
+
+TEST_F(Explain, SaysWhatIsWrong) {
+  expect_refusal(
+      2, {},
+      "SENTENCE is missing: the words to explain, in quotes, or - for standard input (see heed explain "
+      "--help)");
+  expect_refusal(2, {" , "}, "SENTENCE has no words; at least one is expected");
+  expect_refusal(2, {"to be", "--against", ""}, "--against has no words; at least one is expected");
+  expect_refusal(2, {"-", "--against", "-"},
+                 "SENTENCE and --against are both '-'; only one can be standard input");
+  CommandInput latin;
+  latin.text = "caf\xe9";
+  expect_refusal(2, {"-"}, "SENTENCE is not UTF-8 text", latin);
+  expect_refusal(2, {"to be", "or not"}, "'or not' is one argument too many (see heed explain --help)");
+  expect_refusal(2, {"to be", "--heads", "0"}, "--heads is '0'; a whole number of at least 1 is expected");
+  expect_refusal(2, {"to be", "--dim", "x"}, "--dim is 'x'; a whole number of at least 1 is expected");
+  expect_refusal(2, {"to be", "--seed", "-1"}, "--seed is '-1'; a whole number of at least 0 is expected");
+  expect_refusal(2, {"to be", "--layout", "rows"},
+                 "--layout is 'rows'; per-head, in-proj or fused-qkv is expected");
+  expect_refusal(2, {"to be", "--init", "zero"},
+                 "--init is 'zero'; uniform, normal, torch or lecun is expected");
+  expect_refusal(2, {"to be", "--word", "bee"},
+                 "--word is 'bee', which is not in the sentence; did you mean be?");
+  expect_refusal(2, {"to be", "--word", "zebra"}, "--word is 'zebra', which is not in the sentence");
+  expect_refusal(2, {"to be", "--word", "be:2"}, "--word is 'be:2', but the sentence has 'be' 1 time");
+  expect_refusal(2, {"to be to", "--word", "to:3"}, "--word is 'to:3', but the sentence has 'to' 2 times");
+}
+
+TEST_F(Explain, FailsBeforeItPrintsWhereItCannotSave) {
+  expect_refusal(1, {"to be", "--save", folder / "none/steps"},
+                 "cannot write '" + folder / "none/steps" + "' (--save): No such file or directory");
+  CommandInput closed;
+  closed.close_output = true;
+  expect_refusal(1, {"to be", "--json", "--save", path},
+                 "standard output could not be written: Bad file descriptor", closed);
+  EXPECT_TRUE(folder.names().empty());
+}
+
+TEST_F(Explain, RefusesSizesThatNoMemoryHolds) {
+  const CommandResult result = explain({"to be", "--dim", "9000000000000000000"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.errors.find("more elements than 64 bits can count"), std::string::npos) << result.errors;
+}
+
+}  // namespace
