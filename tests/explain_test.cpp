@@ -574,7 +574,7 @@ TEST_F(Explain, SaysWhatIsWrong) {
       "SENTENCE is missing: the words to explain, in quotes, or - for standard input (see heed explain "
       "--help)");
   expect_refusal(2, {" , "}, "SENTENCE has no words; at least one is expected");
-  expect_refusal(2, {"to be", "--against", ""}, "--against has no words; at least one is expected");
+  expect_refusal(2, {"to be", "--against", ","}, "--against has no words; at least one is expected");
   expect_refusal(2, {"-", "--against", "-"},
                  "SENTENCE and --against are both '-'; only one can be standard input");
   CommandInput latin;
