@@ -126,7 +126,7 @@ void add_masks(CLI::App& app, Arguments& arguments) {
   add_text(app, "--mask", kTensor, arguments.mask, "bool, true allows: broadcasts to [B, H, Lq, Lk]")
       ->group(group);
   add_text(app, "--kv-lengths", kTensor, arguments.kv_lengths,
-           "[B], i64 or i32: the keys of each batch entry from this one on are forbidden")
+           "[B], i64 or i32: how many keys each batch entry has; those beyond are forbidden")
       ->group(group);
   add_text(app, "--segments-q", kTensor, arguments.query_segments,
            "[S + 1], i64 or i32: offsets, from 0 to Lq, of S sequences packed side by side (B = 1)")

@@ -51,6 +51,7 @@ TEST(Heed, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(run_heed({"info", "more"}).errors,
             "heed: 'more' is one argument too many (see heed info --help)\n");
   EXPECT_EQ(run_heed({"info", "more"}).exit_code, 2);
+  EXPECT_EQ(run_heed({"info", "--json=maybe"}).errors, "heed: Could not convert: --json = maybe\n");
 }
 
 TEST(Heed, SpellsOutControlCharactersInItsErrors) {
