@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <fstream>
 #include <string_view>
-#include <thread>
 
 #include "heed/attention.hpp"
+#include "heed/parallel.hpp"
 #include "heed/version.hpp"
 
 #if defined(__aarch64__)
@@ -76,7 +76,7 @@ Info info() {
   const AttentionResult call = attention(one, one, one);
   result.kernel = call.kernel == Kernel::fused ? "fused" : "reference";
   result.isa = call.isa;
-  result.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  result.threads = default_threads();
   return result;
 }
 

@@ -16,6 +16,7 @@ namespace heed::test {
 struct Rounding {
   double unit = 0x1p-53;  ///< unit roundoff of its scores, exponentials and sums
   double slack = 1;       ///< factor on every bound, for a kernel whose functions err by more than a rounding
+  double floor = 0;        ///< absolute error allowed to every result: weights below it may be 0
 };
 
 /// Compares what `result` holds with `naive`. Gives "" or the first element that is out of bounds.
@@ -70,7 +71,7 @@ class ResultComparison {
     if (!failure_.empty()) return;
     const Real got = naive_element(tensor, at);
     if (std::isnan(expected) ? std::isnan(got) : got == expected) return;
-    const Real allowed = bound + storing(tensor.dtype(), expected);
+    const Real allowed = bound + storing(tensor.dtype(), expected) + rounding_.floor;
     if (std::isfinite(expected) && std::abs(got - expected) <= allowed) return;
     std::ostringstream text;
     text.precision(17);

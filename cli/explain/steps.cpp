@@ -64,12 +64,16 @@ class Walk {
   }
 
   // The stages of the scores, each from the library's own attention(): the scale of 1 gives the plain dot
-  // products.
+  // products. A lesson wants the numbers of the formulas, so the reference computes it all.
   void add_scores(const TensorView& query, const TensorView& key, const TensorView& value) {
     const bool causal = result_.question.causal;
     const auto scores = [&](std::optional<double> scale, ScoresStage stage) {
       return attention(query, key, value,
-                       {.scale = scale, .causal = causal, .need = Need::scores, .scores_stage = stage})
+                       {.scale = scale,
+                        .causal = causal,
+                        .need = Need::scores,
+                        .scores_stage = stage,
+                        .kernel = Kernel::reference})
           .scores;
     };
     const std::vector<std::string> axes = {"H", kLq, kLk};
@@ -90,7 +94,8 @@ class Walk {
     nn::LayerResult layer = model_.attention.forward(x, y,
                                                      {.causal = result_.question.causal,
                                                       .need = Need::weights | Need::entropy,
-                                                      .top_k = std::min(kTop, keys)});
+                                                      .top_k = std::min(kTop, keys),
+                                                      .kernel = Kernel::reference});
     add_projections(layer);
     add_scores(result_.value("query"), result_.value("key"), result_.value("value"));
     add("weights", "weights", "w_ij = exp(s_ij) / Σ_j exp(s_ij)",

@@ -30,10 +30,9 @@ AttentionResult attention(const TensorView& query, const TensorView& key, const 
     const detail::Plan plan = detail::make_plan(problem, options.kernel);
     AttentionResult result = detail::allocate_results(problem, options, query.rank());
     detail::bind_outputs(detail::views_of(result), options, query.rank(), problem);
-    plan.kernel(problem);
-    result.kernel = plan.run.kernel;
-    result.isa = plan.run.isa;
-    result.threads = plan.run.threads;
+    result.threads = plan.kernel(problem);
+    result.kernel = plan.name;
+    result.isa = plan.isa;
     return result;
   });
 }
@@ -44,8 +43,8 @@ AttentionRun attention_into(const TensorView& query, const TensorView& key, cons
     detail::Problem problem = detail::check_call(query, key, value, options);
     detail::bind_outputs(outputs, options, query.rank(), problem);
     const detail::Plan plan = detail::make_plan(problem, options.kernel);
-    plan.kernel(problem);
-    return plan.run;
+    const int threads = plan.kernel(problem);
+    return AttentionRun{plan.name, plan.isa, threads};
   });
 }
 

@@ -1,10 +1,10 @@
 #include "attention/checks.hpp"
 
 #include <cmath>
-#include <thread>
 
 #include "attention/message.hpp"
 #include "attention/operands.hpp"
+#include "heed/parallel.hpp"
 
 namespace heed::detail {
 namespace {
@@ -99,8 +99,7 @@ void read_numbers(const AttentionOptions& options, Problem& problem) {
            "; a number of 0 or more and below 1 is expected");
   if (options.threads < 0)
     refuse("threads is ", options.threads, "; 0 (what the machine has) or more is expected");
-  const auto machine = static_cast<int>(std::thread::hardware_concurrency());
-  problem.threads = options.threads > 0 ? options.threads : (machine > 0 ? machine : 1);
+  problem.threads = options.threads > 0 ? options.threads : default_threads();
 }
 
 Operand floating(const char* name, const TensorView& view, const Dims& shape) {

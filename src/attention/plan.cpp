@@ -5,10 +5,15 @@
 
 namespace heed::detail {
 
-Plan make_plan(const Problem&, Kernel wanted) {
-  if (wanted == Kernel::fused)
-    refuse("kernel is fused, and this build has no fused kernel; automatic or reference is expected");
-  return {{Kernel::reference, "f64 reference", 1}, run_reference};
+Plan make_plan(const Problem& problem, Kernel wanted) {
+  const bool fused = wanted != Kernel::reference && fused_supports(problem);
+  if (wanted == Kernel::fused && !fused)
+    refuse(
+        "kernel is fused, which does f32, f16 and bf16 without dropout, head and value dimensions from 1 to "
+        "1024, top_k up to 1024 and maps up to 32768 columns; automatic or reference is expected for this "
+        "call");
+  if (fused) return {Kernel::fused, fused_isa(), run_fused};
+  return {Kernel::reference, "f64 reference", run_reference};
 }
 
 }  // namespace heed::detail

@@ -6,8 +6,9 @@
 namespace heed::detail {
 
 struct Plan {
-  AttentionRun run;                          ///< what the caller is told
-  void (*kernel)(const Problem&) = nullptr;  ///< what is called
+  Kernel name = Kernel::reference;
+  std::string_view isa;
+  int (*kernel)(const Problem&) = nullptr;  ///< what is called; returns how many threads it used
 };
 
 /// Throws where the kernel asked for cannot do this call.

@@ -259,10 +259,16 @@ void attend_head(const Problem& p, std::int64_t batch, std::int64_t head, Scratc
 
 }  // namespace
 
-void run_reference(const Problem& problem) {
+int run_reference(const Problem& problem) {
   Scratch scratch(problem);
   for (std::int64_t batch = 0; batch < problem.batch; ++batch)
     for (std::int64_t head = 0; head < problem.heads; ++head) attend_head(problem, batch, head, scratch);
+  return 1;
+}
+
+void run_reference_head(const Problem& problem, std::int64_t batch, std::int64_t head) {
+  Scratch scratch(problem);
+  attend_head(problem, batch, head, scratch);
 }
 
 }  // namespace heed::detail

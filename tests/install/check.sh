@@ -25,7 +25,6 @@ consumer() {
   cmake -S "$work/consumer" -B "$dir" -DCMAKE_BUILD_TYPE=Debug "$@" >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
   cmake --build "$dir" --parallel 2 >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
   "$dir/consumer"
-  "$dir/consumer_in_c"
 }
 
 # with_pkg_config SOURCE COMPILER…: compiles SOURCE with what pkg-config says, and runs it.
@@ -41,7 +40,6 @@ with_pkg_config() {
 mkdir "$work/consumer"
 cp "$source/tests/install/consumer/CMakeLists.txt" "$work/consumer/"
 block cpp >"$work/consumer/readme.cpp"
-block c >"$work/consumer/readme.c"
 
 case $kind in
   shared)
@@ -72,5 +70,3 @@ esac
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 step "${pkg_config[*]}, C++"
 with_pkg_config "$work/consumer/readme.cpp" "$CXX" -std=c++20
-step "${pkg_config[*]}, C"
-with_pkg_config "$work/consumer/readme.c" "$CC" -std=c99

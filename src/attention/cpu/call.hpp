@@ -1,0 +1,93 @@
+// What the driver (fused.cpp) hands to a kernel unit: plain data, so that a unit compiled for one instruction
+// set shares no inline function with code that must run anywhere.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace heed::detail::cpu {
+
+/// Element types, with the values of heed::DType.
+enum class Type : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean };
+
+/// A tensor seen as [B, H, L, C]; strides count elements. data == nullptr: not given.
+struct Input {
+  const void* data;
+  Type type;
+  std::int64_t stride[4];
+};
+struct Output {
+  void* data;
+  Type type;
+  std::int64_t stride[4];
+};
+
+/// The part of a problem that is the same for all tasks.
+struct Call {
+  std::int64_t group;  ///< query heads a key head
+  std::int64_t query_length, key_length;
+  std::int64_t head_dim, value_dim;
+
+  Input query, key, value;
+  Input mask, bias, alibi_slopes, sinks;
+  float scale;    ///< of a score, times log2(e): scores are kept in units of log 2
+  float softcap;  ///< times log2(e); 0: off
+  bool causal;
+  std::int64_t window_left, window_right;  ///< kOpen: no bound
+
+  Output output, lse, max_score, entropy, distance;
+  Output top_k_index, top_k_weight;
+  std::int64_t top_k;
+  Output map;
+  std::int64_t map_rows, map_columns;
+  Output weights, scores, received, received_last;
+  std::int64_t received_last_rows;
+  int scores_stage;  ///< 0 raw, 1 after softcap, 2 after bias and masks
+
+  /// Of each query row, [B, H, Lq]: what turns exp2(score - shift) into a weight. Written by forward where
+  /// `keep_rows` is set, read by sweep.
+  Output row_shift, row_inverse;
+};
+
+inline constexpr std::int64_t kOpen = INT64_MAX;
+
+/// Rows [row_begin, row_end) of `head_count` query heads from `head_begin` on (all of one key head) against
+/// the keys [key_begin, key_end). Row i stands at position i + position_offset, key j at j - key_begin.
+struct Task {
+  std::int64_t batch, head_begin, head_count;
+  std::int64_t row_begin, row_end;
+  std::int64_t key_begin, key_end;
+  std::int64_t position_offset;
+  std::int64_t segment_row_end;  ///< the end of the segment's rows, for "the last W rows"
+};
+
+/// A key block of one head for the second pass: keys [block_begin, block_end) against all rows of the
+/// segment.
+struct SweepTask {
+  Task rows;
+  std::int64_t block_begin, block_end;
+};
+
+/// Why a task gave up: the numbers are beyond what f32 holds (NaN, infinities, scores over 2^20). The driver
+/// computes the whole head again in f64.
+enum class Outcome : std::uint8_t { done, out_of_range };
+
+/// The sizes that a unit works with; the driver plans tasks by them.
+struct Tiling {
+  std::int64_t rows;         ///< query rows a task
+  std::int64_t chunk;        ///< keys a chunk
+  std::size_t bytes;         ///< working memory a thread
+  std::int64_t cached_keys;  ///< packed chunks that stay in the working memory, in keys
+};
+
+struct Kernels {
+  const char* name;
+  Tiling (*plan)(const Call&);
+  /// `workspace` is 64-byte aligned, of Tiling::bytes; reset() before its first use in a call.
+  void (*reset)(const Call&, const Tiling&, void* workspace);
+  Outcome (*forward)(const Call&, const Tiling&, const Task&, void* workspace);
+  Outcome (*sweep_weights)(const Call&, const Tiling&, const SweepTask&, void* workspace);
+  Outcome (*sweep_scores)(const Call&, const Tiling&, const SweepTask&, void* workspace);
+};
+
+}  // namespace heed::detail::cpu

@@ -1,0 +1,178 @@
+// The end of a task: sums become results, in the caller's memory, of the caller's type and strides.
+#pragma once
+
+#include "attention/cpu/observe.hpp"
+#include "attention/cpu/transform.hpp"
+#include "attention/cpu/work.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+/// Rounds to nearest, ties to even; NaN stays NaN.
+inline std::uint16_t to_bf16(float x) {
+  const std::uint32_t bits = bits_of_float(x);
+  if (x != x) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+/// The same to IEEE half; overflow gives infinity. Subnormal results are rounded by adding 2^-1 * 2^-13 … in
+/// f32, where the addition's own rounding does it.
+inline std::uint16_t to_half(float x) {
+  const std::uint32_t bits = bits_of_float(x);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
+  if (magnitude >= 0x47800000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // 65536 and above
+  if (magnitude < 0x38800000u) {                                                    // below 2^-14
+    const std::uint32_t sum = bits_of_float(float_of_bits(magnitude) + 0.5f);       // 0.5 has steps of 2^-24
+    return static_cast<std::uint16_t>(sign | (sum - 0x3f000000u));
+  }
+  const std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+  return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+}
+
+inline void write_float(const Output& out, std::int64_t at, float x) {
+  switch (out.type) {
+    case Type::f32:
+      static_cast<float*>(out.data)[at] = x;
+      break;
+    case Type::bf16:
+      static_cast<std::uint16_t*>(out.data)[at] = to_bf16(x);
+      break;
+    default:
+      static_cast<std::uint16_t*>(out.data)[at] = to_half(x);
+      break;
+  }
+}
+
+inline void write_at(const Output& out, std::int64_t batch, const Site& site, float x) {
+  if (out.data) write_float(out, offset_of(out.stride, batch, site.head, site.index), x);
+}
+
+/// out row = output row * factor.
+inline void write_output(const Output& out, std::int64_t at, const float* row, std::int64_t count,
+                         float factor) {
+  const Vf f = splat(factor);
+  if (out.type == Type::f32 && out.stride[3] == 1) {
+    float* to = static_cast<float*>(out.data) + at;
+    std::int64_t c = 0;
+    for (; c + kLanes <= count; c += kLanes) store(to + c, mul(load(row + c), f));
+    if (c < count) store_first(to + c, count - c, mul(load(row + c), f));
+    return;
+  }
+  for (std::int64_t c = 0; c < count; ++c) write_float(out, at + c * out.stride[3], row[c] * factor);
+}
+
+/// Fills a list with allowed keys of weight 0 where fewer than K have a larger one (their weights ran below
+/// what f32 holds): by rising key, as equal weights are ordered.
+inline void complete_top(const Run& run, const Site& site, const TopK& top) {
+  std::int64_t filled = 0;
+  while (filled < top.capacity && top.key[filled] >= 0 && top.weight[filled] > 0) ++filled;
+  for (std::int64_t i = filled; i < top.capacity; ++i) {
+    top.weight[i] = 0;
+    top.key[i] = -1;
+  }
+  for (std::int64_t key = site.low; key < site.high && filled < top.capacity; ++key) {
+    bool listed = false;
+    for (std::int64_t i = 0; i < filled && !listed; ++i) listed = top.key[i] == key;
+    const std::int64_t absolute_key = run.task.key_begin + key;
+    const Call& call = run.call;
+    if (call.mask.data &&
+        static_cast<const std::uint8_t*>(
+            call.mask.data)[offset_of(call.mask.stride, run.task.batch, site.head, site.index) +
+                            absolute_key * call.mask.stride[3]] == 0)
+      continue;
+    if (call.bias.data && read_float(call.bias.data, call.bias.type,
+                                     offset_of(call.bias.stride, run.task.batch, site.head, site.index) +
+                                         absolute_key * call.bias.stride[3]) == -__builtin_inff())
+      continue;
+    if (!listed) top.key[filled++] = key;
+  }
+}
+
+inline void write_top(const Run& run, const Site& site, const TopK& top, float inverse) {
+  const Call& call = run.call;
+  complete_top(run, site, top);
+  for (std::int64_t i = 0; i < top.capacity; ++i) {
+    const std::int64_t key = top.key[i] < 0 ? -1 : top.key[i] + run.task.key_begin;
+    if (call.top_k_index.data)
+      static_cast<std::int64_t*>(
+          call.top_k_index.data)[offset_of(call.top_k_index.stride, run.task.batch, site.head, site.index) +
+                                 i * call.top_k_index.stride[3]] = key;
+    if (call.top_k_weight.data)
+      write_float(call.top_k_weight,
+                  offset_of(call.top_k_weight.stride, run.task.batch, site.head, site.index) +
+                      i * call.top_k_weight.stride[3],
+                  key < 0 ? 0.0f : top.weight[i] * inverse);
+  }
+}
+
+/// Adds a row's bins to its row of the map. Tasks that share a row of the map run one after the other.
+inline void add_to_map(const Run& run, const Site& site, const float* bins, float inverse) {
+  const Call& call = run.call;
+  const std::int64_t map_row = site.index * call.map_rows / call.query_length;
+  float* to =
+      static_cast<float*>(call.map.data) + offset_of(call.map.stride, run.task.batch, site.head, map_row);
+  for (std::int64_t c = 0; c < call.map_columns; ++c) to[c * call.map.stride[3]] += bins[c] * inverse;
+}
+
+/// Results of one row. Returns false where its scores were so low that f32 could not tell them apart.
+inline bool finish_row(const Run& run, std::int64_t row) {
+  const Call& call = run.call;
+  const Work& w = run.w;
+  const Site& site = w.site[row];
+  const std::int64_t batch = run.task.batch;
+  const float sum = reduce_add(load(w.rows.sum + row * kLanes));
+  const float shift = w.rows.shift[row];
+  if (sum > 0 && shift < -kLargestScore / 2) return false;
+
+  // A sink is one more term of the sum: 2^(sink - shift).
+  double total = static_cast<double>(sum);
+  double sink = 0;
+  if (call.sinks.data) {
+    sink = 1.44269504088896340736 * static_cast<double>(read_float(call.sinks.data, call.sinks.type,
+                                                                   site.head * call.sinks.stride[1]));
+    total += kGainExact * __builtin_exp2(sink - static_cast<double>(shift));
+  }
+  const float inverse = sum > 0 ? static_cast<float>(1.0 / total) : 0.0f;
+  if (call.output.data)
+    write_output(call.output, offset_of(call.output.stride, batch, site.head, site.index),
+                 w.output + row * w.value_columns, call.value_dim, inverse);
+  write_at(call.row_shift, batch, site, shift);
+  write_at(call.row_inverse, batch, site, inverse);
+
+  if (call.lse.data || call.entropy.data) {
+    double lse = -__builtin_inf();
+    if (call.sinks.data && !(total < 0x1p100))
+      lse = sink;  // it exceeds all else by far
+    else if (total > 0)
+      lse = static_cast<double>(shift) + __builtin_log2(total) - kLog2Gain;
+    write_at(call.lse, batch, site, static_cast<float>(lse * kLn2));
+    if (call.entropy.data) {
+      // -sum p log2 p with log2 p_j = s_j - lse: (lse - shift) sum p - sum p (s - shift)
+      const double share = sum > 0 ? static_cast<double>(sum) / total : 0.0;
+      const double moment = static_cast<double>(reduce_add(load(w.rows.entropy + row * kLanes)));
+      const double bits = sum > 0 ? (lse - static_cast<double>(shift)) * share - moment / total : 0.0;
+      write_at(call.entropy, batch, site, static_cast<float>(bits > 0 ? bits * kLn2 : 0.0));
+    }
+  }
+  if (call.max_score.data) {
+    const float max = reduce_max(load(w.rows.max + row * kLanes));
+    write_at(call.max_score, batch, site,
+             max <= kForbidden ? -__builtin_inff() : static_cast<float>(static_cast<double>(max) * kLn2));
+  }
+  if (call.distance.data)
+    write_at(call.distance, batch, site, reduce_add(load(w.distance + row * kLanes)) * inverse);
+  if (call.top_k > 0)
+    write_top(run, site, {w.top_weight + row * call.top_k, w.top_key + row * call.top_k, call.top_k},
+              inverse);
+  if (call.map_columns > 0) add_to_map(run, site, w.bins + row * call.map_columns, inverse);
+  return true;
+}
+
+inline bool finish_rows(const Run& run) {
+  for (std::int64_t row = 0; row < run.rows; ++row)
+    if (!finish_row(run, row)) return false;
+  return true;
+}
+
+}  // namespace heed::detail::HEED_ISA

@@ -1,0 +1,208 @@
+// Tensors of any strides and of f32, bf16 or f16 become packed f32: queries as scaled rows, keys as
+// transposed panels, values as column panels. Packing also measures what it packs (norms, magnitudes), so
+// that the tiles know beforehand how large a score can be.
+#pragma once
+
+#include "attention/cpu/call.hpp"
+#include "attention/cpu/tiles.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+using cpu::Input;
+using cpu::Output;
+using cpu::Type;
+
+HEED_INLINE std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
+HEED_INLINE std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+HEED_INLINE std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
+
+HEED_INLINE float float_of_bits(std::uint32_t bits) {
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof x);
+  return x;
+}
+HEED_INLINE std::uint32_t bits_of_float(float x) {
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+/// IEEE half to float: the exponent is rebiased by a multiplication, which handles subnormals too.
+inline float half_to_float(std::uint16_t h) {
+  const std::uint32_t sign = (h & 0x8000u) << 16;
+  const std::uint32_t rest = (h & 0x7fffu) << 13;
+  if (rest >= 0x0f800000u) return float_of_bits(sign | (rest + 0x70000000u));  // infinity, NaN: exponent 255
+  return float_of_bits(sign | bits_of_float(float_of_bits(rest) * 0x1p112f));
+}
+
+inline float read_float(const void* data, Type type, std::int64_t at) {
+  switch (type) {
+    case Type::f64:
+      return static_cast<float>(static_cast<const double*>(data)[at]);
+    case Type::f32:
+      return static_cast<const float*>(data)[at];
+    case Type::bf16:
+      return float_of_bits(std::uint32_t{static_cast<const std::uint16_t*>(data)[at]} << 16);
+    default:
+      return half_to_float(static_cast<const std::uint16_t*>(data)[at]);
+  }
+}
+
+HEED_INLINE std::int64_t offset_of(const std::int64_t (&stride)[4], std::int64_t b, std::int64_t h,
+                                   std::int64_t l) {
+  return b * stride[0] + h * stride[1] + l * stride[2];
+}
+
+/// Copies `n` elements from `at`, `stride` apart, as floats.
+inline void read_row(const Input& in, std::int64_t at, std::int64_t stride, std::int64_t n, float* to) {
+  std::int64_t i = 0;
+  if (stride == 1) {
+    if (in.type == Type::f32) {
+      const float* from = static_cast<const float*>(in.data) + at;
+      for (; i + kLanes <= n; i += kLanes) store(to + i, load(from + i));
+    } else if (in.type == Type::bf16 || in.type == Type::f16) {
+      const std::uint16_t* from = static_cast<const std::uint16_t*>(in.data) + at;
+      for (; i + kLanes <= n; i += kLanes)
+        store(to + i, in.type == Type::bf16 ? load_bf16(from + i) : load_f16(from + i));
+    }
+  }
+  for (; i < n; ++i) to[i] = read_float(in.data, in.type, at + i * stride);
+}
+
+/// Packs one query row: times `scale`, padded with zeros to `padded`. Returns the sum of its squares.
+inline float pack_query(const Input& query, std::int64_t at, std::int64_t depth, float scale, float* to,
+                        std::int64_t padded) {
+  Vf squares = zero();
+  std::int64_t d = 0;
+  if (query.type == Type::f32 && query.stride[3] == 1) {
+    const float* from = static_cast<const float*>(query.data) + at;
+    for (; d + kLanes <= depth; d += kLanes) {
+      const Vf x = mul(load(from + d), splat(scale));
+      store(to + d, x);
+      squares = mul_add(x, x, squares);
+    }
+    if (d < padded) {
+      const Vf x = mul(load_first(from + d, depth - d), splat(scale));
+      store(to + d, x);
+      squares = mul_add(x, x, squares);
+    }
+    return reduce_add(squares);
+  }
+  read_row(query, at, query.stride[3], depth, to);
+  for (std::int64_t i = depth; i < padded; ++i) to[i] = 0;
+  for (; d < padded; d += kLanes) {
+    const Vf x = mul(load(to + d), splat(scale));
+    store(to + d, x);
+    squares = mul_add(x, x, squares);
+  }
+  return reduce_add(squares);
+}
+
+/// What packing found: the largest sum of squares of a key, and whether all is finite and of a size that f32
+/// sums hold.
+struct Measure {
+  float largest_square;
+  bool in_range;
+};
+
+inline constexpr float kLargestValue = 0x1p50f;  // larger ones could overflow a sum of weights times values
+
+/// Keys [at, at + count) of one head to panels [panel][depth][kPanel], keys beyond `count` as zeros.
+/// `scratch` holds kLanes rows of `padded` floats.
+inline Measure pack_keys(const Input& key, std::int64_t at, std::int64_t count, std::int64_t depth, float* to,
+                         float* scratch, std::int64_t padded) {
+  const bool direct = key.type == Type::f32 && key.stride[3] == 1;
+  Vf largest = zero();
+  Vf total = zero();
+  const std::int64_t rounded = round_up(count, kPanel);
+  for (std::int64_t k = 0; k < rounded; k += kLanes) {
+    float* column = to + k / kPanel * (depth * kPanel) + k % kPanel;
+    const std::int64_t valid = smaller(kLanes, count - k);
+    if (valid <= 0) {
+      for (std::int64_t d = 0; d < depth; ++d) store(column + d * kPanel, zero());
+      continue;
+    }
+    const float* rows = static_cast<const float*>(key.data) + at + k * key.stride[2];
+    std::int64_t ld = key.stride[2];
+    if (!direct || valid < kLanes) {
+      for (std::int64_t r = 0; r < kLanes; ++r) {
+        float* row = scratch + r * padded;
+        if (r < valid) read_row(key, at + (k + r) * key.stride[2], key.stride[3], depth, row);
+        for (std::int64_t d = r < valid ? depth : 0; d < padded; ++d) row[d] = 0;
+      }
+      rows = scratch;
+      ld = padded;
+    }
+    Vf squares = zero();
+    for (std::int64_t d = 0; d < depth; d += kLanes) {
+      Vf block[kLanes];
+      const std::int64_t width = smaller(kLanes, depth - d);
+      if (width == kLanes) {
+#pragma GCC unroll 16
+        for (int r = 0; r < kLanes; ++r) block[r] = load(rows + r * ld + d);
+      } else {
+#pragma GCC unroll 16
+        for (int r = 0; r < kLanes; ++r) block[r] = load_first(rows + r * ld + d, width);
+      }
+      transpose(block);
+      if (width == kLanes) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) {
+          store(column + (d + i) * kPanel, block[i]);
+          squares = mul_add(block[i], block[i], squares);
+        }
+      } else {
+        alignas(64) float rest[kLanes * kLanes];
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) store(rest + i * kLanes, block[i]);
+        for (std::int64_t i = 0; i < width; ++i) {
+          const Vf x = load(rest + i * kLanes);
+          store(column + (d + i) * kPanel, x);
+          squares = mul_add(x, x, squares);
+        }
+      }
+    }
+    largest = maximum(largest, squares);
+    total = add(total, squares);  // NaN and infinity survive a sum, not a maximum
+  }
+  return {reduce_max(largest), reduce_add(total) < 0x1p120f};
+}
+
+/// Values [at, at + count) of one head to column panels [panel][count][vectors * kLanes]; all panels have
+/// kValueVectors vectors but the last, which has what is left. Columns beyond `width` are zeros.
+inline bool pack_values(const Input& value, std::int64_t at, std::int64_t count, std::int64_t width,
+                        float* to) {
+  const std::int64_t vectors = (width + kLanes - 1) / kLanes;
+  const bool direct = value.type == Type::f32 && value.stride[3] == 1;
+  Vf magnitude = zero();
+  for (std::int64_t first = 0; first < vectors; first += kValueVectors) {
+    const std::int64_t here = smaller(kValueVectors, vectors - first);
+    for (std::int64_t k = 0; k < count; ++k) {
+      const std::int64_t from = at + k * value.stride[2] + first * kLanes * value.stride[3];
+      float* row = to + (first * count + k * here) * kLanes;
+      const std::int64_t columns = smaller(here * kLanes, width - first * kLanes);
+      if (direct) {
+        const float* source = static_cast<const float*>(value.data) + from;
+        std::int64_t c = 0;
+        for (; c + kLanes <= columns; c += kLanes) {
+          const Vf x = load(source + c);
+          store(row + c, x);
+          magnitude = add(magnitude, absolute(x));
+        }
+        if (c < columns) {
+          const Vf x = load_first(source + c, columns - c);
+          store(row + c, x);
+          magnitude = add(magnitude, absolute(x));
+        }
+      } else {
+        read_row(value, from, value.stride[3], columns, row);
+        for (std::int64_t c = columns; c < here * kLanes; ++c) row[c] = 0;
+        for (std::int64_t c = 0; c < here * kLanes; c += kLanes)
+          magnitude = add(magnitude, absolute(load(row + c)));
+      }
+    }
+  }
+  return reduce_add(magnitude) <= kLargestValue;
+}
+
+}  // namespace heed::detail::HEED_ISA

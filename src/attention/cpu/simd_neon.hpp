@@ -1,0 +1,18 @@
+// Four floats: AArch64's NEON.
+#pragma once
+
+#include <arm_neon.h>
+
+#include "attention/cpu/simd_four.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+inline constexpr int kRegisters = 32;
+
+HEED_INLINE Vf mul_add(Vf a, Vf b, Vf c) {
+  return vfmaq_f32(reinterpret_cast<float32x4_t>(c), reinterpret_cast<float32x4_t>(a),
+                   reinterpret_cast<float32x4_t>(b));
+}
+HEED_INLINE Vf load_f16(const std::uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+
+}  // namespace heed::detail::HEED_ISA

@@ -1,0 +1,113 @@
+// What happens to scores between the first product and the softmax when a call asks for more than scale:
+// softcap, bias, ALiBi, masks. Scores are in units of log 2 (times log2(e)), and so are softcap, bias and
+// slopes.
+#pragma once
+
+#include "attention/cpu/exp2.hpp"
+#include "attention/cpu/sites.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+using cpu::Call;
+
+/// The score of a forbidden key. Allowed scores lie within +-kLargestScore, so it is below all of them by far
+/// more than the 125 below which a weight is 0.
+inline constexpr float kForbidden = -0x1p21f;
+inline constexpr float kLargestScore = 0x1p20f;
+inline constexpr float kLog2e = 1.44269504088896340736f;
+
+/// tanh: for |x| < 5/8 an odd polynomial (least squares in x^2, 0.76 ulp), beyond it 1 - 2 / (e^2|x| + 1).
+HEED_INLINE Vf tanh_of(Vf x) {
+  const Vf a = absolute(x);
+  const Vf square = mul(x, x);
+  Vf small = splat(0x1.7561f0p-8f);
+  small = mul_add(small, square, splat(-0x1.520b1cp-6f));
+  small = mul_add(small, square, splat(0x1.b83852p-5f));
+  small = mul_add(small, square, splat(-0x1.11070ap-3f));
+  small = mul_add(small, square, splat(0x1.555532p-2f));
+  small = sub(x, mul(mul(small, square), x));
+  // 2 |x| log2(e), at most 60: tanh is 1 in f32 long before
+  const Vf power = mul(a, splat(2 * kLog2e));
+  const Vf limited = select(greater(power, splat(60.0f)), splat(60.0f), power);
+  const Vf e = mul(exp2_bounded(limited, splat(kRound)), splat(static_cast<float>(1 / kGainExact)));
+  const Vf magnitude = sub(splat(1.0f), div(splat(2.0f), add(e, splat(1.0f))));
+  const Vf large = select(greater(zero(), x), sub(zero(), magnitude), magnitude);
+  return select(greater(splat(0.625f), a), small, large);
+}
+
+/// Where bias, slopes and masks of one row start, for keys from `key` on (of the tensor).
+struct RowTerms {
+  std::int64_t bias_at, mask_at;
+  float slope;
+};
+
+inline RowTerms terms_of(const Call& call, std::int64_t batch, const Site& site, std::int64_t key) {
+  RowTerms terms = {0, 0, 0.0f};
+  if (call.bias.data)
+    terms.bias_at = offset_of(call.bias.stride, batch, site.head, site.index) + key * call.bias.stride[3];
+  if (call.mask.data)
+    terms.mask_at = offset_of(call.mask.stride, batch, site.head, site.index) + key * call.mask.stride[3];
+  if (call.alibi_slopes.data)
+    terms.slope =
+        kLog2e * read_float(call.alibi_slopes.data, call.alibi_slopes.type,
+                            batch * call.alibi_slopes.stride[0] + site.head * call.alibi_slopes.stride[1]);
+  return terms;
+}
+
+/// Copies up to kPanel biases into a buffer, whatever their type and stride.
+inline void read_bias(const Call& call, std::int64_t at, std::int64_t count, float* to) {
+  read_row(call.bias, at, call.bias.stride[3], count, to);
+  for (std::int64_t k = count; k < kPanel; ++k) to[k] = 0;
+}
+
+inline void read_mask(const Call& call, std::int64_t at, std::int64_t count, std::uint8_t* to) {
+  const std::uint8_t* from = static_cast<const std::uint8_t*>(call.mask.data) + at;
+  for (std::int64_t k = 0; k < count; ++k) to[k] = from[k * call.mask.stride[3]];
+  for (std::int64_t k = count; k < kPanel; ++k) to[k] = 0;
+}
+
+/// Scores of one row against keys [key, key + kPanel) of its segment, in place in `scores` [kPanel];
+/// `segment_key` is the segment's first key. Returns false where an allowed score is NaN or beyond what f32
+/// sums hold.
+inline bool transform_row(const Call& call, std::int64_t batch, const Site& site, std::int64_t segment_key,
+                          std::int64_t segment_keys, std::int64_t key, float* scores) {
+  const RowTerms terms = terms_of(call, batch, site, segment_key + key);
+  const std::int64_t count = smaller(kPanel, segment_keys - key);
+  alignas(64) float bias[kPanel];
+  alignas(64) std::uint8_t mask[kPanel];
+  if (call.bias.data) read_bias(call, terms.bias_at, count, bias);
+  if (call.mask.data) read_mask(call, terms.mask_at, count, mask);
+  // Bounds and position relative to the panel are small enough for floats to hold exactly.
+  const float low = static_cast<float>(larger(0, smaller(kPanel, site.low - key)));
+  const float high = static_cast<float>(larger(0, smaller(kPanel, site.high - key)));
+  bool in_range = true;
+  for (int v = 0; v < kPanelVectors; ++v) {
+    const Vf lane = add(lane_numbers(), splat(static_cast<float>(v * kLanes)));
+    Mask allowed = both(greater_equal(lane, splat(low)), greater(splat(high), lane));
+    Vf s = load(scores + v * kLanes);
+    if (call.softcap > 0) s = mul(tanh_of(div(s, splat(call.softcap))), splat(call.softcap));
+    if (call.bias.data) {
+      const Vf b = load(bias + v * kLanes);
+      allowed = without(allowed, greater_equal(splat(-__builtin_inff()), b));
+      s = mul_add(b, splat(kLog2e), s);
+    }
+    if (call.alibi_slopes.data) {
+      // Positions are exact in f32 up to 2^24; ALiBi beyond that is far below any other term's rounding.
+      const Vf distance = absolute(sub(splat(static_cast<float>(site.position - key)), lane));
+      s = sub(s, mul(splat(terms.slope), distance));
+    }
+    if (call.mask.data) allowed = both(allowed, load_bytes(mask + v * kLanes));
+    const Vf bounded = maximum(s, splat(-kLargestScore));
+    // "Not <=" is true for NaN.
+    if (any(without(allowed, greater_equal(splat(kLargestScore), s)))) in_range = false;
+    store(scores + v * kLanes, select(allowed, bounded, splat(kForbidden)));
+  }
+  return in_range;
+}
+
+/// True where scores are more than scale times a product: every tile then goes through transform_row.
+HEED_INLINE bool transforms_scores(const Call& call) {
+  return call.softcap > 0 || call.bias.data || call.alibi_slopes.data || call.mask.data;
+}
+
+}  // namespace heed::detail::HEED_ISA

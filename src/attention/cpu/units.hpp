@@ -1,0 +1,13 @@
+// The kernel units of this build, one an instruction set.
+#pragma once
+
+#include "attention/cpu/call.hpp"
+
+namespace heed::detail::cpu {
+
+Kernels avx512_kernels();
+Kernels avx2_kernels();
+Kernels neon_kernels();
+Kernels plain_kernels();
+
+}  // namespace heed::detail::cpu

@@ -1,0 +1,157 @@
+// The working memory of one thread: how a task's rows, packed keys and weights lie in it.
+#pragma once
+
+#include "attention/cpu/call.hpp"
+#include "attention/cpu/pack.hpp"
+#include "attention/cpu/sites.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+using cpu::Task;
+using cpu::Tiling;
+
+// Tuning, in one place. Sweeps on Zen 5 moved full attention by less than 2 % between 96 and 384 keys a
+// chunk.
+inline constexpr std::int64_t kChunk = 192;     // keys a chunk: packed together, weights of a block kept
+inline constexpr std::int64_t kBlockRows = 96;  // rows whose weights of a chunk are kept: 72 KiB
+inline constexpr std::int64_t kTaskRows = 192;  // rows a task where packed keys are kept for the next task
+inline constexpr std::int64_t kLongTaskRows = 768;       // and where each task packs them anew
+inline constexpr std::int64_t kCacheBytes = 4 << 20;     // for packed keys and values
+inline constexpr std::int64_t kObserverBytes = 3 << 19;  // for top-k lists, and for map bins
+inline constexpr std::int64_t kMostTopK = 1024;          // longer lists go to the reference
+inline constexpr std::int64_t kMostMapColumns = kObserverBytes / 4 / kGroupRows;
+
+static_assert(kChunk % kPanel == 0 && kBlockRows % kGroupRows == 0 && kTaskRows % kBlockRows == 0);
+
+/// A packed chunk of one key head: whose it is, where, and how large its numbers are.
+struct Slot {
+  std::int64_t batch, kv_head, key;
+  Measure keys;
+  bool values_in_range;
+};
+
+struct Work {
+  std::int64_t depth, padded_depth, value_columns;
+  std::int64_t slots;
+  Slot* slot;
+  float* packed;   // [slots][kChunk * (depth + value_columns)]
+  float* scratch;  // [kLanes][padded_depth]
+  float* weights;  // [kBlockRows][kChunk]
+  Site* site;      // [rows]
+  Group* group;    // [rows / kGroupRows]
+  float* query;    // [rows][padded_depth]
+  float* output;   // [rows][value_columns]
+  Rows rows;
+  float* distance;  // [rows][kLanes]
+  float* top_weight;
+  std::int64_t* top_key;
+  float* bins;  // [rows][map columns]
+  std::size_t bytes;
+};
+
+/// One task under way.
+struct Run {
+  const Call& call;
+  const Task& task;
+  Work w;
+  std::int64_t rows;         // real rows
+  std::int64_t padded_rows;  // to whole groups; rows beyond `rows` repeat the last one's site
+  bool transforms;           // every tile goes through transform_row
+  bool tracked;              // shifts move; off while scores are bounded
+  bool observed;             // entropy or the largest score is wanted
+};
+
+/// Lays out the memory at `base`; with base == nullptr it only counts.
+inline Work lay_out(const Call& call, std::int64_t rows, std::int64_t cached_keys, void* base) {
+  Work w;
+  std::size_t used = 0;
+  const auto take = [&](std::int64_t count, std::size_t size) {
+    void* at = static_cast<char*>(base) + used;
+    used += (static_cast<std::size_t>(count) * size + 63) / 64 * 64;
+    return at;
+  };
+  const auto floats = [&](std::int64_t count) { return static_cast<float*>(take(count, sizeof(float))); };
+  w.depth = call.head_dim;
+  w.padded_depth = round_up(call.head_dim, kLanes);
+  w.value_columns = round_up(call.value_dim, kLanes);
+  w.slots = cached_keys / kChunk;
+  w.slot = static_cast<Slot*>(take(w.slots, sizeof(Slot)));
+  w.packed = floats(cached_keys * (w.depth + w.value_columns));
+  w.scratch = floats(kLanes * w.padded_depth);
+  w.weights = floats(kBlockRows * kChunk);
+  w.site = static_cast<Site*>(take(rows, sizeof(Site)));
+  w.group = static_cast<Group*>(take(rows / kGroupRows, sizeof(Group)));
+  w.query = floats(rows * w.padded_depth);
+  w.output = floats(rows * w.value_columns);
+  w.rows.shift = floats(rows);
+  w.rows.threshold = floats(rows);
+  w.rows.sum = floats(rows * kLanes);
+  w.rows.entropy = floats(rows * kLanes);
+  w.rows.max = floats(rows * kLanes);
+  w.distance = floats(call.distance.data ? rows * kLanes : 0);
+  w.top_weight = floats(rows * call.top_k);
+  w.top_key = static_cast<std::int64_t*>(take(rows * call.top_k, sizeof(std::int64_t)));
+  w.bins = floats(rows * call.map_columns);
+  w.bytes = used;
+  return w;
+}
+
+inline std::int64_t clamp_rows(std::int64_t rows, std::int64_t bytes_each, std::int64_t budget) {
+  const std::int64_t fit = budget / (bytes_each > 0 ? bytes_each : 1) / kGroupRows * kGroupRows;
+  return larger(kGroupRows, smaller(rows, fit));
+}
+
+inline Tiling plan(const Call& call) {
+  const std::int64_t key_bytes =
+      static_cast<std::int64_t>(sizeof(float)) * (call.head_dim + round_up(call.value_dim, kLanes));
+  const std::int64_t all_keys = round_up(larger(1, call.key_length), kChunk);
+  const bool cached = all_keys <= kCacheBytes / key_bytes;
+  std::int64_t rows = cached ? kTaskRows : kLongTaskRows;
+  rows = smaller(rows, round_up(larger(1, call.query_length * call.group), kGroupRows));
+  rows = clamp_rows(rows, 12 * call.top_k, kObserverBytes);
+  rows = clamp_rows(rows, 4 * call.map_columns, kObserverBytes);
+  Tiling tiling;
+  tiling.rows = rows;
+  tiling.chunk = kChunk;
+  tiling.cached_keys = cached ? all_keys : kChunk;
+  tiling.bytes = lay_out(call, rows, tiling.cached_keys, nullptr).bytes;
+  return tiling;
+}
+
+/// Forgets packed chunks: the memory may hold those of another call.
+inline void reset(const Call& call, const Tiling& tiling, void* workspace) {
+  const Work w = lay_out(call, tiling.rows, tiling.cached_keys, workspace);
+  for (std::int64_t s = 0; s < w.slots; ++s) w.slot[s].key = -1;
+}
+
+struct Chunk {
+  const float* keys;    // panels
+  const float* values;  // column panels
+  std::int64_t count;   // keys in it
+  Slot measured;
+};
+
+/// The packed keys [key, key + kChunk) of a task's key head, `key` counted within the segment.
+inline Chunk packed_chunk(const Call& call, const Task& task, const Work& w, std::int64_t key) {
+  const std::int64_t absolute_key = task.key_begin + key;
+  const std::int64_t kv_head = task.head_begin / call.group;
+  const std::int64_t index = w.slots == 1 ? 0 : key / kChunk % w.slots;
+  const std::int64_t count = smaller(kChunk, task.key_end - absolute_key);
+  float* keys = w.packed + index * kChunk * (w.depth + w.value_columns);
+  float* values = keys + kChunk * w.depth;
+  Slot& slot = w.slot[index];
+  if (slot.key != absolute_key || slot.batch != task.batch || slot.kv_head != kv_head) {
+    slot.batch = task.batch;
+    slot.kv_head = kv_head;
+    slot.key = absolute_key;
+    slot.keys = pack_keys(call.key, offset_of(call.key.stride, task.batch, kv_head, absolute_key), count,
+                          w.depth, keys, w.scratch, w.padded_depth);
+    slot.values_in_range =
+        call.output.data == nullptr ||
+        pack_values(call.value, offset_of(call.value.stride, task.batch, kv_head, absolute_key), count,
+                    call.value_dim, values);
+  }
+  return {keys, values, count, slot};
+}
+
+}  // namespace heed::detail::HEED_ISA

@@ -1,0 +1,364 @@
+// The fused kernel's driver: a Problem becomes a plain Call for the kernel unit, and its rows become tasks
+// that any thread can do in any order. Every result belongs to one task, so that it does not depend on the
+// threads.
+//
+//   forward   a task is some rows of one head (or, where there are few rows, of all heads of a key head)
+//   sweep     what needs the final sums (weights, received, scores): a task is a chunk of keys of one head
+//   again     heads whose numbers f32 cannot hold are computed by the reference
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "attention/cpu/call.hpp"
+#include "attention/cpu/dispatch.hpp"
+#include "attention/kernels.hpp"
+#include "heed/parallel.hpp"
+
+namespace heed::detail {
+namespace {
+
+using cpu::Call;
+using cpu::Kernels;
+using cpu::Outcome;
+using cpu::SweepTask;
+using cpu::Task;
+using cpu::Tiling;
+
+constexpr double kLog2e = 1.44269504088896340736;
+constexpr std::int64_t kLargestDim = 1024;
+constexpr std::int64_t kMostTopK = 1024;
+constexpr std::int64_t kMostMapColumns = 32768;
+// Work below this many multiply-adds is not worth a second thread.
+constexpr double kSmallWork = 2e6;
+
+cpu::Input input(const Operand& from) {
+  return {from.data,
+          static_cast<cpu::Type>(from.dtype),
+          {from.stride[0], from.stride[1], from.stride[2], from.stride[3]}};
+}
+cpu::Output output(const Target& to) {
+  return {
+      to.data, static_cast<cpu::Type>(to.dtype), {to.stride[0], to.stride[1], to.stride[2], to.stride[3]}};
+}
+
+Call call_of(const Problem& p) {
+  Call call{};
+  call.group = p.heads / p.kv_heads;
+  call.query_length = p.query_length;
+  call.key_length = p.key_length;
+  call.head_dim = p.head_dim;
+  call.value_dim = p.value_dim;
+  call.query = input(p.query);
+  call.key = input(p.key);
+  call.value = input(p.value);
+  call.mask = input(p.mask);
+  call.bias = input(p.bias);
+  call.alibi_slopes = input(p.alibi_slopes);
+  call.sinks = input(p.sinks);
+  call.scale = static_cast<float>(p.scale * kLog2e);
+  call.softcap = static_cast<float>(p.softcap * kLog2e);
+  call.causal = p.causal;
+  // A window wider than any position is no window, and adding it to one must not overflow.
+  const auto window = [](std::int64_t width) {
+    return width < 0 || width > INT64_MAX / 4 ? cpu::kOpen : width;
+  };
+  call.window_left = window(p.window_left);
+  call.window_right = window(p.window_right);
+  call.output = output(p.output);
+  call.lse = output(p.lse);
+  call.max_score = output(p.max_score);
+  call.entropy = output(p.entropy);
+  call.distance = output(p.distance);
+  call.top_k_index = output(p.top_k_index);
+  call.top_k_weight = output(p.top_k_weight);
+  call.top_k = p.top_k_index || p.top_k_weight ? p.top_k : 0;
+  call.map = output(p.map);
+  call.map_rows = p.map ? p.map_size.rows : 0;
+  call.map_columns = p.map ? p.map_size.columns : 0;
+  call.weights = output(p.weights);
+  call.scores = output(p.scores);
+  call.received = output(p.received);
+  call.received_last = output(p.received_last);
+  call.received_last_rows = p.received_last_rows;
+  call.scores_stage = static_cast<int>(p.scores_stage);
+  return call;
+}
+
+// The working memory of a thread: kept between calls, and only ever grown. `owner` is the run that last
+// prepared it.
+class Workspace {
+ public:
+  std::uint64_t owner = 0;
+
+  void* get(std::size_t bytes) {
+    if (bytes > size_) owner = 0;
+    if (bytes > size_) {
+      memory_.reset();
+      size_ = 0;
+      memory_.reset(static_cast<std::byte*>(::operator new(bytes, kAlignment)));
+      size_ = bytes;
+    }
+    return memory_.get();
+  }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  struct Free {
+    void operator()(std::byte* memory) const noexcept { ::operator delete(memory, kAlignment); }
+  };
+  std::unique_ptr<std::byte[], Free> memory_;
+  std::size_t size_ = 0;
+};
+
+Workspace& workspace() {
+  thread_local Workspace mine;
+  return mine;
+}
+
+// Numbers the passes of all calls, so that a thread knows whether its memory holds keys of another.
+std::uint64_t next_run() {
+  static std::atomic<std::uint64_t> runs{0};
+  return ++runs;
+}
+
+class Driver {
+ public:
+  explicit Driver(const Problem& problem)
+      : p_(problem), kernels_(cpu::kernels()), call_(call_of(problem)), tiling_(kernels_.plan(call_)) {}
+
+  int run() {
+    if (p_.batch * p_.heads == 0) return 1;
+    failed_.assign(static_cast<std::size_t>(p_.batch * p_.heads), 0);
+    const bool sweeps = p_.weights || p_.received || p_.received_last;
+    fill(p_.received, p_.key_length, 1, 0.0f);
+    fill(p_.received_last, p_.key_length, 1, 0.0f);
+    fill(p_.map, p_.map_size.rows, p_.map_size.columns, 0.0f);
+    if (sweeps) keep_rows();
+    forward();
+    if (sweeps) {
+      fill_outside(p_.weights, 0.0f);
+      sweep(sweep_tasks(p_.segments), call_, kernels_.sweep_weights);
+    }
+    if (p_.scores) scores();
+    for (std::int64_t b = 0; b < p_.batch; ++b)
+      for (std::int64_t h = 0; h < p_.heads; ++h)
+        if (failed_[index(b, h)] != 0) run_reference_head(p_, b, h);
+    return threads_used_;
+  }
+
+ private:
+  std::size_t index(std::int64_t batch, std::int64_t head) const {
+    return static_cast<std::size_t>(batch * p_.heads + head);
+  }
+
+  // Room for what the second pass needs of every row.
+  void keep_rows() {
+    const std::int64_t rows = p_.batch * p_.heads * p_.query_length;
+    row_memory_.resize(static_cast<std::size_t>(2 * rows));
+    const auto strides = [&](float* data) {
+      return cpu::Output{data, cpu::Type::f32, {p_.heads * p_.query_length, p_.query_length, 1, 0}};
+    };
+    call_.row_shift = strides(row_memory_.data());
+    call_.row_inverse = strides(row_memory_.data() + rows);
+  }
+
+  // Rows of a task a head, and heads that it takes together: all of a key head's where rows are few.
+  std::int64_t rows_per_head(const Segment& s) const {
+    return std::max<std::int64_t>(1, std::min(tiling_.rows, s.query_end - s.query_begin));
+  }
+  std::int64_t heads_per_task(const Segment& s) const {
+    if (p_.map) return 1;
+    return std::clamp<std::int64_t>(tiling_.rows / rows_per_head(s), 1, call_.group);
+  }
+
+  // The last rows first: under a causal mask they are the longest.
+  void add_tasks(const Segment& s, std::int64_t head, std::int64_t head_count, std::int64_t row_begin,
+                 std::int64_t row_end) {
+    const std::int64_t rows = rows_per_head(s);
+    const std::int64_t blocks = (row_end - row_begin + rows - 1) / rows;
+    for (std::int64_t block = blocks - 1; block >= 0; --block) {
+      const std::int64_t begin = row_begin + block * rows;
+      tasks_.push_back({s.batch, head, head_count, begin, std::min(row_end, begin + rows), s.key_begin,
+                        s.key_end, s.offset - s.query_begin, s.query_end});
+    }
+  }
+
+  // Jobs are runs of tasks that one thread does in order. Rows that share a row of the map share a job.
+  void plan_jobs() {
+    std::int64_t done = 0;
+    for (std::size_t first = 0; first < p_.segments.size(); first = static_cast<std::size_t>(done)) {
+      std::size_t end = first + 1;
+      if (p_.map)
+        while (end < p_.segments.size() && p_.segments[end].batch == p_.segments[first].batch) ++end;
+      for (std::int64_t kv = 0; kv < p_.kv_heads; ++kv)
+        for (std::int64_t h = kv * call_.group; h < (kv + 1) * call_.group;) {
+          const std::int64_t heads = std::min(heads_per_task(p_.segments[first]), (kv + 1) * call_.group - h);
+          plan_head(first, end, h, heads);
+          h += heads;
+        }
+      done = static_cast<std::int64_t>(end);
+    }
+  }
+
+  void plan_head(std::size_t first, std::size_t end, std::int64_t head, std::int64_t heads) {
+    const Segment& s = p_.segments[first];
+    if (!p_.map) {
+      const std::size_t begin = tasks_.size();
+      add_tasks(s, head, heads, s.query_begin, s.query_end);
+      for (std::size_t t = begin; t < tasks_.size(); ++t) jobs_.push_back(t);
+      return;
+    }
+    if (end - first > 1) {  // packed sequences may share rows of the map
+      jobs_.push_back(tasks_.size());
+      for (std::size_t i = first; i < end; ++i)
+        add_tasks(p_.segments[i], head, heads, p_.segments[i].query_begin, p_.segments[i].query_end);
+      return;
+    }
+    const auto row_of_bin = [&](std::int64_t bin) {
+      return std::min(s.query_end, (bin * p_.query_length + p_.map_size.rows - 1) / p_.map_size.rows);
+    };
+    for (std::int64_t bin = 0; bin < p_.map_size.rows;) {
+      std::int64_t next = bin + 1;
+      while (next < p_.map_size.rows && row_of_bin(next + 1) - row_of_bin(bin) <= tiling_.rows) ++next;
+      jobs_.push_back(tasks_.size());
+      add_tasks(s, head, heads, row_of_bin(bin), row_of_bin(next));
+      bin = next;
+    }
+  }
+
+  int threads_for(std::int64_t count) const {
+    const double work = static_cast<double>(p_.batch * p_.heads) * static_cast<double>(p_.query_length) *
+                        static_cast<double>(p_.key_length) * static_cast<double>(p_.head_dim + p_.value_dim);
+    if (work < kSmallWork) return 1;
+    return static_cast<int>(std::min<std::int64_t>(p_.threads, count));
+  }
+
+  // Each thread prepares its memory before its first piece of a run.
+  template <class Piece>
+  void in_parallel(std::int64_t count, const Call& call, Piece piece) {
+    const std::uint64_t run = next_run();
+    const int threads = threads_for(count);
+    threads_used_ = std::max(threads_used_, threads);
+    parallel_for(count, threads, [&](std::int64_t i, int) {
+      Workspace& mine = workspace();
+      void* memory = mine.get(tiling_.bytes);
+      if (mine.owner != run) {
+        kernels_.reset(call, tiling_, memory);
+        mine.owner = run;
+      }
+      piece(i, memory);
+    });
+  }
+
+  void note(Outcome outcome, const Task& task) {
+    if (outcome == Outcome::done) return;
+    for (std::int64_t h = 0; h < task.head_count; ++h) {
+      std::atomic_ref<char> failed(failed_[index(task.batch, task.head_begin + h)]);
+      failed.store(1, std::memory_order_relaxed);
+    }
+  }
+
+  void forward() {
+    plan_jobs();
+    jobs_.push_back(tasks_.size());
+    in_parallel(static_cast<std::int64_t>(jobs_.size()) - 1, call_, [&](std::int64_t job, void* memory) {
+      const auto at = static_cast<std::size_t>(job);
+      for (std::size_t t = jobs_[at]; t < jobs_[at + 1]; ++t)
+        note(kernels_.forward(call_, tiling_, tasks_[t], memory), tasks_[t]);
+    });
+  }
+
+  std::vector<SweepTask> sweep_tasks(const std::vector<Segment>& segments) const {
+    std::vector<SweepTask> tasks;
+    for (const Segment& s : segments)
+      for (std::int64_t h = 0; h < p_.heads; ++h)
+        for (std::int64_t key = 0; key < s.key_end - s.key_begin; key += tiling_.chunk)
+          tasks.push_back({{s.batch, h, 1, s.query_begin, s.query_end, s.key_begin, s.key_end,
+                            s.offset - s.query_begin, s.query_end},
+                           key,
+                           std::min(key + tiling_.chunk, s.key_end - s.key_begin)});
+    return tasks;
+  }
+
+  void sweep(const std::vector<SweepTask>& tasks, const Call& call,
+             Outcome (*kernel)(const Call&, const Tiling&, const SweepTask&, void*)) {
+    in_parallel(static_cast<std::int64_t>(tasks.size()), call, [&](std::int64_t i, void* memory) {
+      const SweepTask& task = tasks[static_cast<std::size_t>(i)];
+      note(kernel(call, tiling_, task, memory), task.rows);
+    });
+  }
+
+  // Before the bias scores know of no masks: every key of the tensor has one for every row.
+  void scores() {
+    if (p_.scores_stage == ScoresStage::bias) {
+      fill_outside(p_.scores, -INFINITY);
+      sweep(sweep_tasks(p_.segments), call_, kernels_.sweep_scores);
+      return;
+    }
+    Call call = call_;
+    call.mask.data = call.bias.data = call.alibi_slopes.data = nullptr;
+    call.causal = false;
+    call.window_left = call.window_right = cpu::kOpen;
+    if (p_.scores_stage == ScoresStage::raw) call.softcap = 0;
+    std::vector<Segment> all;
+    for (std::int64_t b = 0; b < p_.batch; ++b) all.push_back({b, 0, p_.query_length, 0, p_.key_length, 0});
+    sweep(sweep_tasks(all), call, kernels_.sweep_scores);
+  }
+
+  static float* row_of(const Target& t, std::int64_t b, std::int64_t h, std::int64_t i) {
+    return static_cast<float*>(t.data) + b * t.stride[0] + h * t.stride[1] + i * t.stride[2];
+  }
+
+  void fill(const Target& t, std::int64_t rows, std::int64_t columns, float value) const {
+    if (!t) return;
+    for (std::int64_t b = 0; b < p_.batch; ++b)
+      for (std::int64_t h = 0; h < p_.heads; ++h)
+        for (std::int64_t i = 0; i < rows; ++i)
+          for (std::int64_t c = 0; c < columns; ++c) row_of(t, b, h, i)[c * t.stride[3]] = value;
+  }
+
+  // What a row's segment does not reach of a [B, H, Lq, Lk] result.
+  void fill_outside(const Target& t, float value) const {
+    if (!t) return;
+    for (const Segment& s : p_.segments)
+      for (std::int64_t h = 0; h < p_.heads; ++h)
+        for (std::int64_t i = s.query_begin; i < s.query_end; ++i) {
+          float* row = row_of(t, s.batch, h, i);
+          for (std::int64_t j = 0; j < s.key_begin; ++j) row[j * t.stride[3]] = value;
+          for (std::int64_t j = s.key_end; j < p_.key_length; ++j) row[j * t.stride[3]] = value;
+        }
+  }
+
+  const Problem& p_;
+  const Kernels& kernels_;
+  Call call_;
+  Tiling tiling_;
+  std::vector<Task> tasks_;
+  std::vector<std::size_t> jobs_;  // first task of each job
+  std::vector<float> row_memory_;
+  std::vector<char> failed_;
+  int threads_used_ = 1;
+};
+
+}  // namespace
+
+bool fused_supports(const Problem& p) {
+  if (p.dtype == DType::f64 || p.dropout.probability > 0) return false;
+  if (p.head_dim < 1 || p.value_dim < 1 || p.head_dim > kLargestDim || p.value_dim > kLargestDim)
+    return false;
+  if ((p.top_k_index || p.top_k_weight) && p.top_k > kMostTopK) return false;
+  if (p.map && p.map_size.columns > kMostMapColumns) return false;
+  // Beyond it the scale times log2(e) is no normal float.
+  return std::abs(p.scale) < 1e30 && (p.scale == 0 || std::abs(p.scale) > 1e-30) && p.softcap < 1e30 &&
+         (p.softcap == 0 || p.softcap > 1e-30);
+}
+
+const char* fused_isa() { return cpu::kernels().name; }
+
+int run_fused(const Problem& problem) { return Driver(problem).run(); }
+
+}  // namespace heed::detail

@@ -1,0 +1,10 @@
+// heed's own threads.
+#pragma once
+
+#include "heed/parallel.hpp"
+
+namespace heed::detail {
+
+void run_on_pool(std::int64_t count, int threads, const ParallelBody& body);
+
+}  // namespace heed::detail

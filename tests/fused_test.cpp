@@ -1,0 +1,97 @@
+// The fused kernel against the definitions, on the instruction set that HEED_ISA names (CTest runs this for
+// each).
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "checked_call.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::DType;
+using heed::Kernel;
+using heed::Tensor;
+
+constexpr std::uint64_t kSeed = 20240611;
+
+// f32 arithmetic. The bound of compare_results counts roundings; the slack covers what it does not: exp2 errs
+// by up to 1.6 units more than a rounding, scores are kept in units of log 2 (two more roundings), softcap's
+// tanh by 2.5 ulp. Weights below 2^-125 of the largest are 0; values of the calls are far below 2^15.
+constexpr heed::test::Rounding kRounding{0x1p-24, 3, 0x1p-110};
+
+heed::test::CallLimits small_calls() {
+  heed::test::CallLimits limits;
+  limits.dtypes = {DType::f32, DType::f32, DType::f16, DType::bf16};
+  return limits;
+}
+
+// Sizes around those of the tiles: 4 and 12 rows, panels of 12, 24 and 48 keys, chunks of 192.
+heed::test::CallLimits tile_calls() {
+  heed::test::CallLimits limits = small_calls();
+  limits.batches = {1, 1, 2};
+  limits.kv_heads = {1, 1, 2};
+  limits.lengths = {1, 3, 11, 12, 13, 24, 25, 47, 48, 49, 95, 97, 128, 191, 192, 193, 200};
+  limits.dims = {1, 3, 15, 16, 17, 24, 28, 31, 48, 59, 64, 80, 111};
+  return limits;
+}
+
+// Several chunks of keys, and tasks of more than one block of rows.
+heed::test::CallLimits long_calls() {
+  heed::test::CallLimits limits = small_calls();
+  limits.batches = {1};
+  limits.kv_heads = {1};
+  limits.groups = {1, 2};
+  limits.lengths = {384, 385, 500, 777};
+  limits.dims = {16, 28, 64};
+  return limits;
+}
+
+heed::test::CallLimits wide_calls() {
+  heed::test::CallLimits limits = small_calls();
+  limits.batches = {1};
+  limits.kv_heads = {1};
+  limits.lengths = {1, 13, 49};
+  limits.dims = {128, 192, 255, 256, 512};
+  return limits;
+}
+
+// Whether this machine has what HEED_ISA names.
+bool is_available() {
+  const Tensor one({1, 1});
+  return heed::test::message_of([&] { (void)heed::attention(one, one, one, {.kernel = Kernel::fused}); }) ==
+         "no error";
+}
+
+void run_calls(const heed::test::CallLimits& limits, std::uint64_t count) {
+  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  for (std::uint64_t index = 0; index < count; ++index) {
+    auto [call, naive] = heed::test::checked_call(kSeed, index, limits);
+    call.options.dropout = {};
+    naive = heed::test::naive_attention(call.query, call.key, call.value, call.options);
+    call.options.kernel = Kernel::fused;
+    const auto result = heed::attention(call.query, call.key, call.value, call.options);
+    ASSERT_EQ(result.kernel, Kernel::fused);
+    const std::string failure = heed::test::compare_results(result, call.options, naive, kRounding);
+    ASSERT_EQ(failure, "") << describe(call);
+  }
+}
+
+TEST(Fused, SmallRandomCallsAgreeWithTheDefinitions) { run_calls(small_calls(), 2000); }
+TEST(Fused, RandomCallsOfTileSizesAgreeWithTheDefinitions) { run_calls(tile_calls(), 60); }
+TEST(Fused, LongRandomCallsAgreeWithTheDefinitions) { run_calls(long_calls(), 4); }
+TEST(Fused, RandomCallsWithWideHeadsAgreeWithTheDefinitions) { run_calls(wide_calls(), 40); }
+
+TEST(Fused, RunsOnTheInstructionSetThatIsForced) {
+  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  const Tensor one({1, 1});
+  const char* forced = std::getenv("HEED_ISA");
+  const auto result = heed::attention(one, one, one, {.kernel = Kernel::fused});
+  if (forced != nullptr) {
+    EXPECT_EQ(result.isa, forced);
+  }
+}
+
+}  // namespace
