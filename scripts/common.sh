@@ -73,10 +73,10 @@ quietly() {
   return $status
 }
 
-# missing_packages NAME…: those that are not installed, one a line.
+# missing_packages NAME…: those that are not installed, one a line. (dpkg-query fails where it does not know one.)
 missing_packages() {
   local installed
-  installed=" $(dpkg-query -W -f '${Package}=${db:Status-Status} ' "$@" 2>/dev/null)"
+  installed=" $(dpkg-query -W -f '${Package}=${db:Status-Status} ' "$@" 2>/dev/null || true)"
   for name in "$@"; do
     [[ $installed == *" $name=installed "* ]] || echo "$name"
   done

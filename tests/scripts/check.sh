@@ -30,7 +30,8 @@ fresh() {
   cp -r "$source/run" "$source/scripts" "$project/"
   : >"$CALLS"
   printf '%s\n' g++ cmake libcli11-dev nlohmann-json3-dev >"$INSTALLED"
-  stand_in dpkg-query <<<'while read -r name; do printf "%s=installed " "$name"; done <"$INSTALLED"'
+  stand_in dpkg-query <<<'while read -r name; do printf "%s=installed " "$name"; done <"$INSTALLED"
+    for name in "${@:4}"; do grep -qx "$name" "$INSTALLED" || exit 1; done'
   stand_in apt-get <<<'cat >/dev/null; [[ $* != *install* ]] || printf "%s\n" "${@:6}" >>"$INSTALLED"
     [[ $DEBIAN_FRONTEND == noninteractive ]]'
   stand_in sudo <<<'echo "sudo: a password is required" >&2; exit 1'
