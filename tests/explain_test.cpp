@@ -538,6 +538,26 @@ TEST_F(ExplainParams, ThatDoNotFitTogetherAreRefused) {
       "from embedded words");
 }
 
+TEST_F(ExplainParams, ThatTheLayerHasNoPlaceForAreRefused) {
+  const Tensor row({1, 1, 4});
+  write({{"query.weight", q}, {"key.weight", k}, {"value.weight", v}, {"bias_k", row}});
+  expect_broken("has a tensor bias_k, which the layer has no place for");
+  const Tensor none({2, 0, 4});
+  write({{"query.weight", none}, {"key.weight", none}, {"value.weight", v}});
+  expect_broken("it has a projection of shape [0, 4]; no size can be 0");
+}
+
+TEST_F(ExplainParams, ThatAreNotNumbersAreShownAsSuch) {
+  Tensor broken = q;
+  for (float& value : broken.values<float>()) value = std::nanf("");
+  write({{"query.weight", broken}, {"key.weight", k}, {"value.weight", v}});
+  const std::string text = output_of({"to be", "--params", path});
+  EXPECT_NE(text.find("to → nothing"), std::string::npos) << text;
+  EXPECT_NE(output_of({"to be", "--params", path, "--word", "be"}).find("nan"), std::string::npos);
+  EXPECT_TRUE(
+      step_of(json_of({"to be", "--params", path}), "weights").at("values").at(0).at(0).at(0).is_null());
+}
+
 TEST_F(ExplainParams, WithWordsThatDoNotFitAreRefused) {
   const Tensor three({3, 4});
   write({{"query.weight", q}, {"key.weight", k}, {"value.weight", v}, {"embedding.weight", three}});

@@ -166,7 +166,7 @@ class Walkthrough {
     for (std::int64_t k = 0; k < explanation_.top_index.size(2); ++k) {
       const std::int64_t j = explanation_.top_index.at<std::int64_t>(head, word, k);
       const double weight = static_cast<double>(explanation_.top_weight.at<float>(head, word, k));
-      if (j < 0 || weight < 0.005) break;
+      if (j < 0 || !(weight >= 0.005)) break;
       list += (list.empty() ? "" : ", ") + shortened(key_words_[static_cast<std::size_t>(j)], kLongestLabel) +
               " " + percent(weight);
     }

@@ -93,12 +93,13 @@ class Follower {
     }
   }
 
-  // Keys by falling weight; equal ones stay in order.
+  // Keys by falling weight; equal ones stay in order, and what is not a number comes last.
   std::vector<std::int64_t> by_weight() const {
     std::vector<std::int64_t> order(key_words_.size());
     std::iota(order.begin(), order.end(), std::int64_t{0});
     std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-      return entry("weights", a) > entry("weights", b);
+      const double weight = entry("weights", b);
+      return entry("weights", a) > (std::isnan(weight) ? -1 : weight);
     });
     return order;
   }

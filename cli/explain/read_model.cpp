@@ -26,7 +26,13 @@ class ModelReader {
 
   Model read(const Vocabulary& sentence, std::optional<WeightLayout> layout, std::uint64_t seed) const {
     const Names names = detect(layout);
+    for (const char* added : {"bias_k", "bias_v"})  // torch.nn.MultiheadAttention's add_bias_kv
+      if (file_.contains(added))
+        fail("has a tensor " + std::string(added) + ", which the layer has no place for");
     nn::MultiHeadAttention attention = attention_with(names);
+    for (const nn::Linear* part : {&attention.query, &attention.key, &attention.value})
+      if (part->weight.count() == 0)
+        fail("it has a projection of shape " + to_string(part->weight.shape()) + "; no size can be 0");
     if (attention.key.weight.size(1) != attention.query.weight.size(1))
       fail("its keys are made from " + std::to_string(attention.key.weight.size(1)) +
            " features and its queries from " + std::to_string(attention.query.weight.size(1)) +
