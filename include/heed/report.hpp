@@ -1,0 +1,164 @@
+// Looking inside attention: everything there is to say about a call, gathered for a person to look at.
+//
+// A report holds no more than O(L) numbers a head unless a piece of the matrix is asked for: what it says of
+// 100,000 tokens is as exact as what it says of ten. All weights are p_ij of heed/attention.hpp (before
+// dropout; with a sink they sum to less than 1).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "heed/attention.hpp"
+#include "heed/export.hpp"
+#include "heed/tensor.hpp"
+
+namespace heed {
+
+/// A piece of the weights: rows [row_begin, row_end) against keys [key_begin, key_end).
+struct TileRange {
+  std::int64_t row_begin = 0;
+  std::int64_t row_end = 0;
+  std::int64_t key_begin = 0;
+  std::int64_t key_end = 0;
+  std::int64_t batch = -1;  ///< of this entry only; -1: all
+  std::int64_t head = -1;   ///< of this query head only; -1: all
+};
+
+/// The weights of a piece of the matrix.
+struct WeightTile {
+  TileRange range;
+  Tensor weights;  ///< [B, H, rows, keys], f64 for f64 inputs and f32 for all others; B or H is 1 where one
+                   ///< is chosen
+  Tensor allowed;  ///< the same shape, bool: false where a mask forbids the key (its weight is 0)
+};
+
+/// Any piece of the weights, p_ij = exp(s_ij - lse_i), from query, key and the lse that a call of attention()
+/// gave ([B, H, Lq], f32 or f64, or without the axes that query lacks): its cost is that of the piece. Scores
+/// are computed in f64. What options ask for (need, top_k, …) is not read. Throws Error (invalid_argument) as
+/// attention() does, and for a range that does not lie within the matrix; out_of_memory where the tile does
+/// not fit.
+[[nodiscard]] HEED_API WeightTile attention_tile(const TensorView& query, const TensorView& key,
+                                                 const AttentionOptions& options, const TensorView& lse,
+                                                 const TileRange& range);
+
+/// What a head may look like; the rules and the thresholds stand in docs/heads.md.
+enum class HeadPattern { previous_token, induction, first_token_sink, local, uniform };
+/// "previous-token", "induction", "first-token sink", "local", "uniform".
+[[nodiscard]] HEED_API std::string_view name_of(HeadPattern pattern) noexcept;
+/// The least score that earns the name.
+[[nodiscard]] HEED_API double threshold_of(HeadPattern pattern) noexcept;
+
+/// How well a rule fits, from 0 to 1; NaN where no row can say (induction without tokens).
+struct PatternScore {
+  HeadPattern pattern = HeadPattern::uniform;
+  double score = 0;
+  bool named = false;  ///< the score reaches the threshold
+};
+
+/// One head of one batch entry. Means are over its rows that see a key and hold numbers; NaN where there is
+/// none.
+struct HeadSummary {
+  std::int64_t batch = 0;
+  std::int64_t head = 0;
+  std::int64_t rows = 0;      ///< rows with at least one allowed key, NaN rows not counted
+  std::int64_t nan_rows = 0;  ///< rows whose weights are NaN
+  double entropy = 0;         ///< nats
+  double max_weight = 0;
+  double distance = 0;                 ///< mean of |p_i - j|, in positions
+  double first = 0;                    ///< sink mass: weight on the first key (of the row's segment)
+  double self = 0;                     ///< weight on the key at p_i
+  double previous = 0;                 ///< weight on the key at p_i - 1
+  double next = 0;                     ///< weight on the key at p_i + 1
+  double induction = 0;                ///< over rows with an earlier copy of their token; NaN without tokens
+  std::vector<PatternScore> patterns;  ///< all five, in the order of HeadPattern
+  std::vector<std::int64_t> most_received;   ///< keys, the most attended first
+  std::vector<double> most_received_weight;  ///< what they received
+  /// The first pattern that is named, or "mixed".
+  [[nodiscard]] HEED_API std::string_view name() const noexcept;
+};
+
+/// One thing that was asked for and what it cost.
+struct PriceLine {
+  std::string what;        ///< "plain forward", "lse, entropy, distance, top-5", "received", …
+  double seconds = 0;      ///< that it took or added
+  double times = 0;        ///< the same in plain forwards
+  double bytes = 0;        ///< memory that it took or added, results included
+  bool estimated = false;  ///< from a sample of the rows (plain forward), or from sizes alone (full matrix)
+};
+
+/// What a report is to hold beyond the row summaries, which are always there.
+struct ReportAsk {
+  std::int64_t top_k = 5;  ///< keys a row; 0 is off
+  bool received = true;
+  /// Levels of the map down to 1024 x 1024 bins at most (min with Lq x Lk); 0 x 0 leaves the map out.
+  MapSize map{1024, 1024};
+  std::int64_t most_received = 8;  ///< keys in HeadSummary::most_received
+  /// The whole matrix where Lq * Lk is at most this; 0 never. The page's limit is kFullWeightsCells.
+  std::int64_t full_weights_cells = 0;
+  std::vector<TileRange> windows;         ///< pieces to hold at full resolution
+  std::vector<std::string> query_tokens;  ///< one a row, or none; UTF-8
+  std::vector<std::string> key_tokens;    ///< one a key; none where they are the query's
+  bool price = false;                     ///< time a plain forward (a sample of it where it is long), too
+  /// Told now and then how much is done, from 0 to 1, and of what; from any thread, one at a time.
+  std::function<void(std::string_view what, double share)> progress{};
+};
+
+/// Full weights are held for a page while a head has at most this many cells.
+inline constexpr std::int64_t kFullWeightsCells = 4'000'000;
+
+/// What was found. B and H are always there, also for inputs of rank 2 or 3. Numbers a row or key are f64 for
+/// f64 inputs and f32 for all others. What was not asked for is empty (shape [0]).
+struct AttentionReport {
+  std::int64_t batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, head_dim = 0, value_dim = 0;
+  DType dtype = DType::f32;
+  std::string kernel;                     ///< "fused", "reference"
+  std::string isa;                        ///< its instruction set
+  std::vector<std::string> query_tokens;  ///< Lq of them, or none
+  std::vector<std::string> key_tokens;    ///< Lk of them, or none
+  /// The call in words, as options of `heed attend`: {"scale", "0.125"}, {"causal", "true"}, {"window",
+  /// "4,-1"}, {"mask", "bool [1, 1, 7, 7]"} …
+  std::vector<std::pair<std::string, std::string>> options;
+
+  Tensor output;     ///< [B, H, Lq, Dv], in the inputs' dtype
+  Tensor position;   ///< [B, Lq], i64: p_i, counted within the row's segment
+  Tensor key_begin;  ///< [B, Lq], i64: keys [key_begin, key_end) are those that lengths, segments, causal and
+  Tensor key_end;    ///< [B, Lq], i64: window allow the row; mask and bias may forbid more. Equal: none.
+
+  Tensor lse, max_score, entropy, distance;       ///< [B, H, Lq], as in AttentionResult
+  Tensor max_weight;                              ///< [B, H, Lq]: the largest weight
+  Tensor first, self, previous, next, induction;  ///< [B, H, Lq]: as in HeadSummary; induction only with
+                                                  ///< tokens, NaN in rows without an earlier copy
+  Tensor received;                                ///< [B, H, Lk]
+  Tensor top_k_index, top_k_weight;               ///< [B, H, Lq, K], as in AttentionResult
+
+  /// Levels [B, H, R, C] of sums of weights, f64, the finest first: bin (r, c) of the finest as in
+  /// AttentionResult::map; of each next level (rounded up to) half as many rows and columns, bin (r, c) being
+  /// the sum of bins (2r, 2c) to (2r + 1, 2c + 1) of the one before it. The last is 1 x 1.
+  std::vector<Tensor> map;
+  WeightTile weights;               ///< the whole matrix, where asked for and small enough
+  std::vector<WeightTile> windows;  ///< as asked for
+
+  std::vector<HeadSummary> summaries;  ///< B * H of them, by batch entry, then head
+  /// The plain forward first (only with ReportAsk::price), then what each thing asked for added, and last
+  /// what the full matrix would take.
+  std::vector<PriceLine> price;
+};
+
+/// Runs attention(query, key, value, options) and gathers a report. Of the options those that ask for results
+/// (need, top_k, received_last, map) are not read. Throws as attention() and attention_tile() do, and
+/// invalid_argument for tokens whose number is not that of the rows or keys.
+[[nodiscard]] HEED_API AttentionReport make_report(const TensorView& query, const TensorView& key,
+                                                   const TensorView& value,
+                                                   const AttentionOptions& options = {},
+                                                   const ReportAsk& ask = {});
+
+/// Each level the exact sums (in f64) of 2 x 2 bins of the one before it, from `finest` [B, H, R, C] (which
+/// becomes the first level, as f64) down to 1 x 1.
+[[nodiscard]] HEED_API std::vector<Tensor> pool_map(const TensorView& finest);
+
+}  // namespace heed
