@@ -397,6 +397,8 @@ TEST(LayerErrors, NameThePartThatDoesNotFit) {
   EXPECT_EQ(message(four, std::nullopt, 3),
             "query.weight has shape [4, 6]; a multiple of 3 rows is expected for 3 heads");
   EXPECT_EQ(message(four, std::nullopt, 0), "heads is 0; at least 1 is expected");
+  EXPECT_EQ(message_of([&] { MultiHeadAttention(four, four, four, std::nullopt, 4, 3); }),
+            "kv_heads is 3; a divisor of the 4 heads is expected");
   EXPECT_EQ(message(four, Linear(Tensor({6, 5})), 2),
             "out_proj.weight has shape [6, 5]; 4 columns are expected: 2 heads of the value's size");
   EXPECT_EQ(message(Linear(Tensor({4, 6}, DType::f64)), std::nullopt, 2),
