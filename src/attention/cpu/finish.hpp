@@ -133,7 +133,7 @@ inline bool finish_row(const Run& run, std::int64_t row) {
                                                                    site.head * call.sinks.stride[1]));
     total += kGainExact * __builtin_exp2(sink - static_cast<double>(shift));
   }
-  const float inverse = sum > 0 ? static_cast<float>(1.0 / total) : 0.0f;
+  const float inverse = sum > 0 ? 1.0f / static_cast<float>(total) : 0.0f;
   if (call.output.data)
     write_output(call.output, offset_of(call.output.stride, batch, site.head, site.index),
                  w.output + row * w.value_columns, call.value_dim, inverse);

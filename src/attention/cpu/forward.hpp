@@ -26,41 +26,58 @@ inline constexpr float kHeadroom = 8.0f;              // a shift moves when a sc
 inline constexpr float kUnstarted = -1.5f * 0x1p20f;  // threshold of a row without keys: above kForbidden
 inline constexpr float kNoThreshold = 0x1p30f;        // above every score
 
+/// Rows beyond the last, up to a whole tile, repeat its site and have queries of 0.
+inline void pad_rows(Run& run) {
+  Work& w = run.w;
+  for (std::int64_t r = run.rows; r < run.padded_rows; ++r) {
+    w.site[r] = w.site[run.rows - 1];
+    for (std::int64_t d = 0; d < w.padded_depth; d += kLanes) store(w.query + r * w.padded_depth + d, zero());
+  }
+}
+
+inline void find_groups(Run& run, bool started) {
+  for (std::int64_t r = 0; r < run.padded_rows; r += kGroupRows)
+    run.w.group[r / kGroupRows] = group_of(run.w.site + r, smaller(kGroupRows, run.padded_rows - r), started);
+}
+
+inline void clear_observers(Run& run) {
+  const Call& call = run.call;
+  for (std::int64_t r = 0; r < run.rows; ++r) {
+    if (call.distance.data) store(run.w.distance + r * kLanes, zero());
+    if (call.top_k > 0)
+      TopK{run.w.top_weight + r * call.top_k, run.w.top_key + r * call.top_k, call.top_k}.clear();
+  }
+  for (std::int64_t i = 0; i < run.rows * call.map_columns; ++i) run.w.bins[i] = 0;
+}
+
 /// Sets up sites, queries and states of the task's rows. Returns the largest sum of squares of a query, or a
 /// negative number where one is not finite.
 inline float start_rows(Run& run) {
   const Call& call = run.call;
   const Task& task = run.task;
   Work& w = run.w;
-  const std::int64_t per_head = task.row_end - task.row_begin;
   float largest = 0;
   float total = 0;
-  for (std::int64_t r = 0; r < run.padded_rows; ++r) {
-    float* query = w.query + r * w.padded_depth;
-    if (r < run.rows) {
-      const std::int64_t head = task.head_begin + r / per_head;
-      const std::int64_t index = task.row_begin + r % per_head;
+  std::int64_t r = 0;
+  for (std::int64_t head = task.head_begin; head < task.head_begin + task.head_count; ++head)
+    for (std::int64_t index = task.row_begin; index < task.row_end; ++index, ++r) {
       w.site[r] = site_of(call, task, head, index);
       const float squares = pack_query(call.query, offset_of(call.query.stride, task.batch, head, index),
-                                       w.depth, call.scale, query, w.padded_depth);
+                                       w.depth, call.scale, w.query + r * w.padded_depth, w.padded_depth);
       largest = squares > largest ? squares : largest;
       total += squares;
-    } else {
-      w.site[r] = w.site[run.rows - 1];
-      for (std::int64_t d = 0; d < w.padded_depth; d += kLanes) store(query + d, zero());
     }
+  pad_rows(run);
+  for (r = 0; r < run.padded_rows; ++r) {
     w.rows.shift[r] = 0;
     w.rows.threshold[r] = run.tracked ? kUnstarted : kNoThreshold;
     store(w.rows.sum + r * kLanes, zero());
     store(w.rows.entropy + r * kLanes, zero());
     store(w.rows.max + r * kLanes, splat(kForbidden));
-    if (call.distance.data) store(w.distance + r * kLanes, zero());
-    if (call.top_k > 0) TopK{w.top_weight + r * call.top_k, w.top_key + r * call.top_k, call.top_k}.clear();
-    for (std::int64_t c = 0; c < call.map_columns; ++c) w.bins[r * call.map_columns + c] = 0;
   }
+  clear_observers(run);
   for (std::int64_t i = 0; i < run.padded_rows * w.value_columns; i += kLanes) store(w.output + i, zero());
-  for (std::int64_t r = 0; r < run.padded_rows; r += kGroupRows)
-    w.group[r / kGroupRows] = group_of(w.site + r, !run.tracked);
+  find_groups(run, !run.tracked);
   return total < 0x1p120f ? largest : -1.0f;
 }
 
@@ -142,31 +159,49 @@ inline bool score_general(Run& run, std::int64_t row, std::int64_t key, const fl
     if (run.observed) {
       float* max = w.rows.max + at * kLanes;
       store(max, maximum(load(max), row_maximum(score)));
-      weigh_row<true, true>(score, w.rows, at, row_weights);
+      weigh_row<Column{true, true, false}>(score, w.rows, at, row_weights);
     } else {
-      weigh_row<true, false>(score, w.rows, at, row_weights);
+      weigh_row<Column{true, false, false}>(score, w.rows, at, row_weights);
     }
   }
   return true;
 }
 
+/// score_column for what the run needs. The end of a sequence, where a panel holds fewer keys, is rare enough
+/// to share one variant.
 inline std::int64_t score_tiles(const Run& run, std::int64_t row, std::int64_t tiles, const float* panel,
-                                float* weights) {
+                                std::int64_t keys, float* weights) {
   const Work& w = run.w;
-  const float* query = w.query + row * w.padded_depth;
-  const auto column = run.tracked ? (run.observed ? score_column<true, true> : score_column<true, false>)
-                                  : (run.observed ? score_column<false, true> : score_column<false, false>);
-  return column(query, w.padded_depth, panel, w.depth, w.rows, row, tiles, weights, kChunk);
+  constexpr Column kTail = {true, true, true};
+  constexpr std::size_t kFull = kPanelVectors;
+  const std::int64_t vectors = (keys + kLanes - 1) / kLanes;
+  const std::int64_t last_keys = keys - (vectors - 1) * kLanes;
+  auto column = score_column<Column{false, false, false}, kFull>;
+  if (keys < kPanel) {
+    column = vectors == 1   ? score_column<kTail, 1>
+             : vectors == 2 ? score_column<kTail, 2>
+                            : score_column<kTail, 3>;
+  } else if (run.tracked) {
+    column = run.observed ? score_column<Column{true, true, false}, kFull>
+                          : score_column<Column{true, false, false}, kFull>;
+  } else if (run.observed) {
+    column = score_column<Column{false, true, false}, kFull>;
+  }
+  return column(w.query + row * w.padded_depth, w.padded_depth, panel, w.depth, w.rows, row, tiles, weights,
+                kChunk, last_keys);
 }
 
-/// Weights of a block of rows for one chunk; `groups` [count] are the block's, the first at row `row`.
-inline bool score_block(Run& run, std::int64_t row, Group* groups, std::int64_t count, std::int64_t chunk_key,
+/// Weights of a block of `rows` rows from `row` on for one chunk.
+inline bool score_block(Run& run, std::int64_t row, std::int64_t rows, std::int64_t chunk_key,
                         const Chunk& chunk) {
+  Group* groups = run.w.group + row / kGroupRows;
+  const std::int64_t count = (rows + kGroupRows - 1) / kGroupRows;
   for (std::int64_t p = 0; p * kPanel < chunk.count; ++p) {
     const std::int64_t key = chunk_key + p * kPanel;
+    const std::int64_t keys = smaller(kPanel, chunk.count - p * kPanel);
     const float* panel = chunk.keys + p * kPanel * run.w.depth;
     const auto is_plain = [&](const Group& g) {
-      return !run.transforms && g.started && g.inner_low <= key && g.inner_high >= key + kPanel;
+      return !run.transforms && g.started && g.inner_low <= key && g.inner_high >= key + keys;
     };
     std::int64_t g = 0;
     while (g < count) {
@@ -178,12 +213,12 @@ inline bool score_block(Run& run, std::int64_t row, Group* groups, std::int64_t 
       while (end < count && is_plain(groups[end])) ++end;
       const bool plain = end > g;
       if (!plain) end = g + 1;
-      const std::int64_t tiles = (end - g) * (kGroupRows / kTileRows);
+      const std::int64_t tiles = (smaller(end * kGroupRows, rows) - g * kGroupRows) / kTileRows;
       for (std::int64_t t = 0; t < tiles; ++t) {
         const std::int64_t at = g * kGroupRows + t * kTileRows;
         float* weights = run.w.weights + at * kChunk + p * kPanel;
         if (plain) {
-          t += score_tiles(run, row + at, tiles - t, panel, weights);
+          t += score_tiles(run, row + at, tiles - t, panel, keys, weights);
           if (t == tiles) break;
         }
         const std::int64_t tile = g * kGroupRows + t * kTileRows;
@@ -198,47 +233,39 @@ inline bool score_block(Run& run, std::int64_t row, Group* groups, std::int64_t 
   return true;
 }
 
+/// One group (or what is left of one: 4 or 8 rows) times one column panel of values.
 template <int kVectors>
-void group_values(const float* weights, const float* values, std::int64_t keys, float* output,
-                  std::int64_t ldo) {
-  if constexpr (kVectors <= (kRegisters >= 32 ? 2 : 1)) {
-    value_tile<kGroupRows, kVectors>(weights, kChunk, values, keys, output, ldo);
-  } else {
-    for (int r = 0; r < kGroupRows; r += kValueRows)
-      value_tile<kValueRows, kVectors>(weights + r * kChunk, kChunk, values, keys, output + r * ldo, ldo);
-  }
+void group_values(std::int64_t rows, const float* weights, const float* values, std::int64_t keys,
+                  float* output, std::int64_t ldo) {
+  constexpr int kTall = kVectors <= (kRegisters >= 32 ? 2 : 1) ? kGroupRows : kValueRows;
+  std::int64_t r = 0;
+  if (rows == kGroupRows)
+    for (; r < rows; r += kTall)
+      value_tile<kTall, kVectors>(weights + r * kChunk, kChunk, values, keys, output + r * ldo, ldo);
+  for (; r < rows; r += kTileRows)
+    value_tile<kTileRows, kVectors>(weights + r * kChunk, kChunk, values, keys, output + r * ldo, ldo);
 }
 
 /// Adds weights x values of a block for one chunk to the output.
-inline void value_block(Run& run, std::int64_t row, const Group* groups, std::int64_t count,
-                        std::int64_t chunk_key, const Chunk& chunk) {
+inline void value_block(Run& run, std::int64_t row, std::int64_t rows, std::int64_t chunk_key,
+                        const Chunk& chunk) {
   const Work& w = run.w;
   const std::int64_t vectors = w.value_columns / kLanes;
   for (std::int64_t first = 0; first < vectors; first += kValueVectors) {
     const std::int64_t here = smaller(kValueVectors, vectors - first);
+    const auto multiply = here == 1   ? group_values<1>
+                          : here == 2 ? group_values<2>
+                          : here == 3 ? group_values<3>
+                                      : group_values<4>;
     const float* values = chunk.values + first * kLanes * chunk.count;
-    for (std::int64_t g = 0; g < count; ++g) {
+    for (std::int64_t r = 0; r < rows; r += kGroupRows) {
+      const Group& group = w.group[(row + r) / kGroupRows];
       // Weights exist from the panel of the first allowed key on.
-      const std::int64_t begin = larger(0, groups[g].low - chunk_key) / kPanel * kPanel;
-      const std::int64_t end = smaller(chunk.count, groups[g].high - chunk_key);
+      const std::int64_t begin = larger(0, group.low - chunk_key) / kPanel * kPanel;
+      const std::int64_t end = smaller(chunk.count, group.high - chunk_key);
       if (begin >= end) continue;
-      const float* weights = w.weights + g * kGroupRows * kChunk + begin;
-      const float* from = values + begin * here * kLanes;
-      float* output = w.output + (row + g * kGroupRows) * w.value_columns + first * kLanes;
-      switch (here) {
-        case 1:
-          group_values<1>(weights, from, end - begin, output, w.value_columns);
-          break;
-        case 2:
-          group_values<2>(weights, from, end - begin, output, w.value_columns);
-          break;
-        case 3:
-          group_values<3>(weights, from, end - begin, output, w.value_columns);
-          break;
-        default:
-          group_values<4>(weights, from, end - begin, output, w.value_columns);
-          break;
-      }
+      multiply(smaller(kGroupRows, rows - r), w.weights + r * kChunk + begin, values + begin * here * kLanes,
+               end - begin, w.output + (row + r) * w.value_columns + first * kLanes, w.value_columns);
     }
   }
 }
@@ -278,11 +305,9 @@ inline bool attend_chunk(Run& run, std::int64_t chunk_key, float largest_query_s
 
   for (std::int64_t row = 0; row < run.padded_rows; row += kBlockRows) {
     const std::int64_t rows = smaller(kBlockRows, run.padded_rows - row);
-    const std::int64_t count = rows / kGroupRows;
-    Group* groups = run.w.group + row / kGroupRows;
-    if (!score_block(run, row, groups, count, chunk_key, chunk)) return false;
+    if (!score_block(run, row, rows, chunk_key, chunk)) return false;
     observe_block(run, row, rows, chunk_key, chunk);
-    if (run.call.output.data) value_block(run, row, groups, count, chunk_key, chunk);
+    if (run.call.output.data) value_block(run, row, rows, chunk_key, chunk);
   }
   return true;
 }
@@ -291,7 +316,7 @@ inline Outcome forward(const Call& call, const Tiling& tiling, const Task& task,
   Run run = {call,  task, lay_out(call, tiling.rows, tiling.cached_keys, workspace), 0, 0, false,
              false, false};
   run.rows = task.head_count * (task.row_end - task.row_begin);
-  run.padded_rows = round_up(run.rows, kGroupRows);
+  run.padded_rows = round_up(run.rows, kTileRows);
   run.transforms = transforms_scores(call);
   run.tracked = run.transforms;
   run.observed = call.entropy.data || call.max_score.data;

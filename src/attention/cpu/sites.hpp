@@ -33,16 +33,17 @@ inline Site site_of(const Call& call, const Task& task, std::int64_t head, std::
   return site;
 }
 
-/// kGroupRows rows of a task: the keys that any of them, and that all of them, may see.
+/// kGroupRows rows of a task (the last group may have fewer): the keys that any of them, and that all of
+/// them, may see.
 struct Group {
   std::int64_t low, high;              // of any
   std::int64_t inner_low, inner_high;  // of all
   bool started;                        // no row waits for its first shift
 };
 
-inline Group group_of(const Site* sites, bool started) {
+inline Group group_of(const Site* sites, std::int64_t rows, bool started) {
   Group g = {INT64_MAX, 0, 0, INT64_MAX, started};
-  for (std::int64_t r = 0; r < kGroupRows; ++r) {
+  for (std::int64_t r = 0; r < rows; ++r) {
     const Site& site = sites[r];
     if (site.low < site.high) {
       g.low = smaller(g.low, site.low);

@@ -35,26 +35,24 @@ inline void start_sweep_rows(Run& run, bool with_shifts) {
   const Call& call = run.call;
   const Task& task = run.task;
   Work& w = run.w;
-  for (std::int64_t r = 0; r < run.padded_rows; ++r) {
-    float* query = w.query + r * w.padded_depth;
-    w.rows.shift[r] = 0;
-    w.rows.threshold[r] = kNoThreshold;
-    store(w.rows.sum + r * kLanes, zero());
-    if (r >= run.rows) {
-      w.site[r] = w.site[run.rows - 1];
-      for (std::int64_t d = 0; d < w.padded_depth; d += kLanes) store(query + d, zero());
-      continue;
-    }
+  for (std::int64_t r = 0; r < run.rows; ++r) {
     const std::int64_t index = task.row_begin + r;
     w.site[r] = site_of(call, task, task.head_begin, index);
     pack_query(call.query, offset_of(call.query.stride, task.batch, task.head_begin, index), w.depth,
-               call.scale, query, w.padded_depth);
-    if (with_shifts)
-      w.rows.shift[r] = static_cast<const float*>(
-          call.row_shift.data)[offset_of(call.row_shift.stride, task.batch, task.head_begin, index)];
+               call.scale, w.query + r * w.padded_depth, w.padded_depth);
   }
-  for (std::int64_t r = 0; r < run.padded_rows; r += kGroupRows)
-    w.group[r / kGroupRows] = group_of(w.site + r, true);
+  pad_rows(run);
+  for (std::int64_t r = 0; r < run.padded_rows; ++r) {
+    w.rows.shift[r] = 0;
+    if (with_shifts && r < run.rows)
+      w.rows.shift[r] = static_cast<const float*>(call.row_shift.data)[offset_of(
+          call.row_shift.stride, task.batch, task.head_begin, w.site[r].index)];
+    w.rows.threshold[r] = kNoThreshold;
+    store(w.rows.sum + r * kLanes, zero());
+    store(w.rows.entropy + r * kLanes, zero());
+    store(w.rows.max + r * kLanes, splat(kForbidden));
+  }
+  find_groups(run, true);
 }
 
 /// Weights of row `at` for keys [0, count) of the chunk: those in flight times 1 / sum, 0 where the row's
@@ -114,13 +112,12 @@ inline Outcome sweep_weights(const Call& call, const Tiling& tiling, const Sweep
     task.row_begin = begin;
     task.row_end = smaller(sweep.rows.row_end, begin + smaller(kBlockRows, tiling.rows));
     Run run = {call, task, w, task.row_end - begin, 0, transforms_scores(call), true, false};
-    run.padded_rows = round_up(run.rows, kGroupRows);
+    run.padded_rows = round_up(run.rows, kTileRows);
     start_sweep_rows(run, true);
     const Chunk chunk = packed_chunk(call, task, run.w, sweep.block_begin);
     count = chunk.count;
     // Tiles that no row may see are not computed: what the last block left there is masked out in use_row.
-    if (!score_block(run, 0, run.w.group, run.padded_rows / kGroupRows, sweep.block_begin, chunk))
-      return Outcome::out_of_range;
+    if (!score_block(run, 0, run.padded_rows, sweep.block_begin, chunk)) return Outcome::out_of_range;
     for (std::int64_t r = 0; r < run.rows; ++r)
       use_row(run, r, run.w.weights + r * kChunk, sweep.block_begin, count,
               call.received.data ? &received : nullptr, call.received_last.data ? &received_last : nullptr);
@@ -139,7 +136,7 @@ inline Outcome sweep_scores(const Call& call, const Tiling& tiling, const SweepT
     task.row_begin = begin;
     task.row_end = smaller(sweep.rows.row_end, begin + smaller(kBlockRows, tiling.rows));
     Run run = {call, task, w, task.row_end - begin, 0, true, true, false};
-    run.padded_rows = round_up(run.rows, kGroupRows);
+    run.padded_rows = round_up(run.rows, kTileRows);
     start_sweep_rows(run, false);
     const Chunk chunk = packed_chunk(call, task, run.w, sweep.block_begin);
     for (std::int64_t r = 0; r < run.rows; r += kTileRows) {

@@ -7,6 +7,11 @@
 
 namespace heed::detail::HEED_ISA {
 
+/// The score of a forbidden key. Allowed scores lie within +-kLargestScore, so it is below all of them by far
+/// more than the 125 below which a weight is 0.
+inline constexpr float kForbidden = -0x1p21f;
+inline constexpr float kLargestScore = 0x1p20f;
+
 // Tiling by registers. A score tile is 4 rows x 3 vectors of keys: 12 accumulators, enough to hide the
 // latency of two multiply-adds a cycle (4 cycles * 2 = 8), and so few that with 32 registers a second tile
 // stays in registers while the next accumulates: its exponentials run beside the multiply-adds (see
@@ -21,7 +26,11 @@ inline constexpr int kValueRows = 6;
 inline constexpr int kValueVectors = kRegisters >= 32 ? 4 : 2;
 inline constexpr bool kPipelined = kRegisters >= 32;
 
-using ScoreTile = Vf[kTileRows][kPanelVectors];
+/// Scores of kTileRows rows against kVectors vectors of keys: kPanelVectors, or fewer at the end of a
+/// sequence.
+template <std::size_t kVectors>
+using Tile = Vf[kTileRows][kVectors];
+using ScoreTile = Tile<kPanelVectors>;
 
 /// State of query rows, arrays over the rows of a task. Weights in flight are kGain * 2^(score - shift).
 struct Rows {
@@ -32,150 +41,166 @@ struct Rows {
   float* max;        // [row][kLanes]: partial maxima of the scores
 };
 
-/// acc += rows [kTileRows] (stride ld) x panel [depth][kPanel], over `depth`.
-HEED_INLINE void accumulate(ScoreTile& acc, const float* rows, std::int64_t ld, const float* panel,
+/// acc += rows [kTileRows] (stride ld) x the first kVectors vectors of panel [depth][kPanel], over `depth`.
+template <std::size_t kVectors>
+HEED_INLINE void accumulate(Tile<kVectors>& acc, const float* rows, std::int64_t ld, const float* panel,
                             std::int64_t depth) {
 #pragma GCC unroll 4
   for (std::int64_t d = 0; d < depth; ++d) {
-    Vf key[kPanelVectors];
+    Vf key[kVectors];
 #pragma GCC unroll 3
-    for (int v = 0; v < kPanelVectors; ++v) key[v] = load(panel + d * kPanel + v * kLanes);
+    for (std::size_t v = 0; v < kVectors; ++v) key[v] = load(panel + d * kPanel + v * kLanes);
 #pragma GCC unroll 4
     for (int r = 0; r < kTileRows; ++r) {
       const Vf x = splat(rows[r * ld + d]);
 #pragma GCC unroll 3
-      for (int v = 0; v < kPanelVectors; ++v) acc[r][v] = mul_add(x, key[v], acc[r][v]);
+      for (std::size_t v = 0; v < kVectors; ++v) acc[r][v] = mul_add(x, key[v], acc[r][v]);
     }
   }
 }
 
-HEED_INLINE void clear(ScoreTile& acc) {
+template <std::size_t kVectors>
+HEED_INLINE void clear(Tile<kVectors>& acc) {
 #pragma GCC unroll 4
   for (int r = 0; r < kTileRows; ++r)
 #pragma GCC unroll 3
-    for (int v = 0; v < kPanelVectors; ++v) acc[r][v] = zero();
+    for (std::size_t v = 0; v < kVectors; ++v) acc[r][v] = zero();
 }
 
-/// Weights of one row of a tile: exp2 of its scores, added to the row's sums, stored to `weights` [kPanel].
-template <bool kTracked, bool kObserved>
-HEED_INLINE void weigh_row(const Vf (&score)[kPanelVectors], const Rows& rows, std::int64_t row,
-                           float* weights) {
-  const Vf shift = splat(kTracked ? rows.shift[row] : 0.0f);
+/// What a score column does besides its weights; a template argument, so that none of it costs where it is
+/// off.
+struct Column {
+  bool tracked;   ///< shifts are not 0, and a tile may outgrow them
+  bool observed;  ///< entropy and maxima are kept
+  bool tail;      ///< the last vector has keys in its first `valid` lanes only
+};
+
+/// Weights of one row of a tile: exp2 of its scores, added to the row's sums, stored to `weights`.
+template <Column kColumn, std::size_t kVectors>
+HEED_INLINE void weigh_row(const Vf (&score)[kVectors], const Rows& rows, std::int64_t row, float* weights) {
+  const Vf shift = splat(kColumn.tracked ? rows.shift[row] : 0.0f);
   const Vf c = sub(splat(kRound), shift);
   Vf sum = load(rows.sum + row * kLanes);
-  Vf entropy = kObserved ? load(rows.entropy + row * kLanes) : zero();
+  Vf entropy = kColumn.observed ? load(rows.entropy + row * kLanes) : zero();
 #pragma GCC unroll 3
-  for (int v = 0; v < kPanelVectors; ++v) {
+  for (std::size_t v = 0; v < kVectors; ++v) {
     Vf p;
-    if constexpr (kTracked)
+    if constexpr (kColumn.tracked)
       p = exp2_flushed(score[v], c, add(shift, splat(kSmallestExponent)));
     else
       p = exp2_bounded(score[v], c);
     store(weights + v * kLanes, p);
     sum = add(sum, p);
-    if constexpr (kObserved) entropy = mul_add(p, kTracked ? sub(score[v], shift) : score[v], entropy);
+    if constexpr (kColumn.observed)
+      entropy = mul_add(p, kColumn.tracked ? sub(score[v], shift) : score[v], entropy);
   }
   store(rows.sum + row * kLanes, sum);
-  if constexpr (kObserved) store(rows.entropy + row * kLanes, entropy);
+  if constexpr (kColumn.observed) store(rows.entropy + row * kLanes, entropy);
 }
 
 /// Lane-wise largest score of a row of a tile.
-HEED_INLINE Vf row_maximum(const Vf (&score)[kPanelVectors]) {
-  return maximum(maximum(score[0], score[1]), score[2]);
+template <std::size_t kVectors>
+HEED_INLINE Vf row_maximum(const Vf (&score)[kVectors]) {
+  Vf max = score[0];
+#pragma GCC unroll 3
+  for (std::size_t v = 1; v < kVectors; ++v) max = maximum(max, score[v]);
+  return max;
 }
 
 /// One step of score_column: accumulates the tile at `q` into `next`; between the quarters of that work it
 /// turns the finished tile `done` (rows done_row …) into weights. Out-of-order execution then has both to
 /// choose from.
-template <bool kTracked, bool kObserved, bool kHasDone>
-HEED_INLINE void score_step(ScoreTile& next, const ScoreTile& done, const float* q, std::int64_t ldq,
-                            const float* panel, std::int64_t depth, const Rows& rows, std::int64_t done_row,
-                            float* weights, std::int64_t ldw) {
+template <Column kColumn, std::size_t kVectors>
+HEED_INLINE void score_step(Tile<kVectors>& next, const Tile<kVectors>& done, const float* q,
+                            std::int64_t ldq, const float* panel, std::int64_t depth, const Rows& rows,
+                            std::int64_t done_row, float* weights, std::int64_t ldw) {
   clear(next);
   const std::int64_t quarter = depth / kTileRows;
 #pragma GCC unroll 4
   for (int r = 0; r < kTileRows; ++r) {
-    if constexpr (kHasDone) weigh_row<kTracked, kObserved>(done[r], rows, done_row + r, weights + r * ldw);
+    weigh_row<kColumn>(done[r], rows, done_row + r, weights + r * ldw);
     const std::int64_t begin = r * quarter;
     accumulate(next, q + begin, ldq, panel + begin * kPanel, r == kTileRows - 1 ? depth - begin : quarter);
   }
 }
 
-/// True where a row's scores outgrow its shift, and the tile must go through score_general instead.
-template <bool kTracked>
-HEED_INLINE bool outgrows(const ScoreTile& tile, const Rows& rows, std::int64_t row) {
-  if constexpr (!kTracked) return false;
-  Mask above = greater(row_maximum(tile[0]), splat(rows.threshold[row]));
-#pragma GCC unroll 4
-  for (int r = 1; r < kTileRows; ++r)
-    above = either(above, greater(row_maximum(tile[r]), splat(rows.threshold[row + r])));
-  return any(above);
-}
-
-template <bool kObserved>
-HEED_INLINE void note_maxima(const ScoreTile& tile, const Rows& rows, std::int64_t row) {
-  if constexpr (!kObserved) return;
-#pragma GCC unroll 4
-  for (int r = 0; r < kTileRows; ++r) {
-    float* max = rows.max + (row + r) * kLanes;
-    store(max, maximum(load(max), row_maximum(tile[r])));
-  }
-}
-
-/// Weights of `tiles` score tiles, one below the other, against one packed panel of keys: rows row … of the
-/// task, queries q [rows][ldq], weights [rows][ldw]. All keys of the panel are allowed for all rows. Returns
-/// how many tiles are done; it stops before one whose scores outgrow the shift of their row.
-template <bool kTracked, bool kObserved>
-std::int64_t score_column(const float* q, std::int64_t ldq, const float* panel, std::int64_t depth,
-                          const Rows& rows, std::int64_t row, std::int64_t tiles, float* weights,
-                          std::int64_t ldw) {
-  ScoreTile a, b;
-  const std::int64_t step = kTileRows * ldq;
-  const auto start = [&](ScoreTile & tile, std::int64_t t) __attribute__((always_inline)) {
-    clear(tile);
-    accumulate(tile, q + t * step, ldq, panel, depth);
-  };
-  const auto finish = [&](const ScoreTile& tile, std::int64_t t) __attribute__((always_inline)) {
+/// Completes a tile's scores. False where they outgrow a row's shift, and the tile must go through
+/// score_general.
+template <Column kColumn, std::size_t kVectors>
+HEED_INLINE bool admit(Tile<kVectors>& tile, const Rows& rows, std::int64_t row, Mask valid) {
+  if constexpr (kColumn.tail) {
 #pragma GCC unroll 4
     for (int r = 0; r < kTileRows; ++r)
-      weigh_row<kTracked, kObserved>(tile[r], rows, row + t * kTileRows + r,
-                                     weights + (t * kTileRows + r) * ldw);
+      tile[r][kVectors - 1] = select(valid, tile[r][kVectors - 1], splat(kForbidden));
+  }
+  if constexpr (kColumn.tracked) {
+    Mask above = greater(row_maximum(tile[0]), splat(rows.threshold[row]));
+#pragma GCC unroll 4
+    for (int r = 1; r < kTileRows; ++r)
+      above = either(above, greater(row_maximum(tile[r]), splat(rows.threshold[row + r])));
+    if (any(above)) return false;
+  }
+  if constexpr (kColumn.observed) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kTileRows; ++r) {
+      float* max = rows.max + (row + r) * kLanes;
+      store(max, maximum(load(max), row_maximum(tile[r])));
+    }
+  }
+  return true;
+}
+
+/// Weights of `tiles` score tiles, one below the other, against the first kVectors vectors of a packed panel:
+/// rows row … of the task, queries q [rows][ldq], weights [rows][ldw]. All these keys are allowed for all
+/// rows; of the last vector `last_keys` count. Returns how many tiles are done; it stops before one that
+/// outgrows the shift of its row.
+template <Column kColumn, std::size_t kVectors>
+std::int64_t score_column(const float* q, std::int64_t ldq, const float* panel, std::int64_t depth,
+                          const Rows& rows, std::int64_t row, std::int64_t tiles, float* weights,
+                          std::int64_t ldw, std::int64_t last_keys) {
+  Tile<kVectors> a, b;
+  const Mask valid = greater(splat(static_cast<float>(last_keys)), lane_numbers());
+  const auto start = [&](Tile<kVectors> & tile, std::int64_t t) __attribute__((always_inline)) {
+    clear(tile);
+    accumulate(tile, q + t * kTileRows * ldq, ldq, panel, depth);
+  };
+  const auto finish = [&](const Tile<kVectors>& tile, std::int64_t t) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kTileRows; ++r)
+      weigh_row<kColumn>(tile[r], rows, row + t * kTileRows + r, weights + (t * kTileRows + r) * ldw);
+  };
+  const auto is_admitted = [&](Tile<kVectors> & tile, std::int64_t t) __attribute__((always_inline)) {
+    return admit<kColumn>(tile, rows, row + t * kTileRows, valid);
   };
   if constexpr (!kPipelined) {
     for (std::int64_t t = 0; t < tiles; ++t) {
       start(a, t);
-      if (outgrows<kTracked>(a, rows, row + t * kTileRows)) return t;
-      note_maxima<kObserved>(a, rows, row + t * kTileRows);
+      if (!is_admitted(a, t)) return t;
       finish(a, t);
     }
     return tiles;
   } else {
-    const auto advance = [&](ScoreTile & next, const ScoreTile& done, std::int64_t t)
+    const auto advance = [&](Tile<kVectors> & next, const Tile<kVectors>& done, std::int64_t t)
         __attribute__((always_inline)) {
-      score_step<kTracked, kObserved, true>(next, done, q + t * step, ldq, panel, depth, rows,
-                                            row + (t - 1) * kTileRows, weights + (t - 1) * kTileRows * ldw,
-                                            ldw);
+      score_step<kColumn>(next, done, q + t * kTileRows * ldq, ldq, panel, depth, rows,
+                          row + (t - 1) * kTileRows, weights + (t - 1) * kTileRows * ldw, ldw);
     };
     start(a, 0);
-    if (outgrows<kTracked>(a, rows, row)) return 0;
-    note_maxima<kObserved>(a, rows, row);
+    if (!is_admitted(a, 0)) return 0;
     std::int64_t t = 1;
     for (; t + 1 < tiles; t += 2) {
       advance(b, a, t);
-      if (outgrows<kTracked>(b, rows, row + t * kTileRows)) return t;
-      note_maxima<kObserved>(b, rows, row + t * kTileRows);
+      if (!is_admitted(b, t)) return t;
       advance(a, b, t + 1);
-      if (outgrows<kTracked>(a, rows, row + (t + 1) * kTileRows)) return t + 1;
-      note_maxima<kObserved>(a, rows, row + (t + 1) * kTileRows);
+      if (!is_admitted(a, t + 1)) return t + 1;
     }
-    if (t < tiles) {
-      advance(b, a, t);
-      if (outgrows<kTracked>(b, rows, row + t * kTileRows)) return t;
-      note_maxima<kObserved>(b, rows, row + t * kTileRows);
-      finish(b, t);
-    } else {
+    if (t == tiles) {
       finish(a, t - 1);
+      return tiles;
     }
+    advance(b, a, t);
+    if (!is_admitted(b, t)) return t;
+    finish(b, t);
     return tiles;
   }
 }

@@ -10,10 +10,6 @@ namespace heed::detail::HEED_ISA {
 
 using cpu::Call;
 
-/// The score of a forbidden key. Allowed scores lie within +-kLargestScore, so it is below all of them by far
-/// more than the 125 below which a weight is 0.
-inline constexpr float kForbidden = -0x1p21f;
-inline constexpr float kLargestScore = 0x1p20f;
 inline constexpr float kLog2e = 1.44269504088896340736f;
 
 /// tanh: for |x| < 5/8 an odd polynomial (least squares in x^2, 0.76 ulp), beyond it 1 - 2 / (e^2|x| + 1).

@@ -14,9 +14,9 @@ using cpu::Tiling;
 // chunk.
 inline constexpr std::int64_t kChunk = 192;     // keys a chunk: packed together, weights of a block kept
 inline constexpr std::int64_t kBlockRows = 96;  // rows whose weights of a chunk are kept: 72 KiB
-inline constexpr std::int64_t kTaskRows = 192;  // rows a task where packed keys are kept for the next task
+inline constexpr std::int64_t kTaskRows = 384;  // rows a task where packed keys are kept for the next task
 inline constexpr std::int64_t kLongTaskRows = 768;       // and where each task packs them anew
-inline constexpr std::int64_t kCacheBytes = 4 << 20;     // for packed keys and values
+inline constexpr std::int64_t kCacheBytes = 5 << 20;     // for packed keys and values
 inline constexpr std::int64_t kObserverBytes = 3 << 19;  // for top-k lists, and for map bins
 inline constexpr std::int64_t kMostTopK = 1024;          // longer lists go to the reference
 inline constexpr std::int64_t kMostMapColumns = kObserverBytes / 4 / kGroupRows;
@@ -55,7 +55,7 @@ struct Run {
   const Task& task;
   Work w;
   std::int64_t rows;         // real rows
-  std::int64_t padded_rows;  // to whole groups; rows beyond `rows` repeat the last one's site
+  std::int64_t padded_rows;  // to whole tiles; rows beyond `rows` repeat the last one's site
   bool transforms;           // every tile goes through transform_row
   bool tracked;              // shifts move; off while scores are bounded
   bool observed;             // entropy or the largest score is wanted
@@ -80,7 +80,7 @@ inline Work lay_out(const Call& call, std::int64_t rows, std::int64_t cached_key
   w.scratch = floats(kLanes * w.padded_depth);
   w.weights = floats(kBlockRows * kChunk);
   w.site = static_cast<Site*>(take(rows, sizeof(Site)));
-  w.group = static_cast<Group*>(take(rows / kGroupRows, sizeof(Group)));
+  w.group = static_cast<Group*>(take((rows + kGroupRows - 1) / kGroupRows, sizeof(Group)));
   w.query = floats(rows * w.padded_depth);
   w.output = floats(rows * w.value_columns);
   w.rows.shift = floats(rows);
