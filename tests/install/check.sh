@@ -22,7 +22,7 @@ block() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/p" "$source/README.md" | sed '1d; /^`
 consumer() {
   local dir=$work/$1
   shift
-  cmake -S "$work/consumer" -B "$dir" -DCMAKE_BUILD_TYPE=Debug "$@" >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
+  cmake -S "$work/consumer" -B "$dir" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 "$@" >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
   cmake --build "$dir" --parallel 2 >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
   "$dir/consumer"
 }
