@@ -100,10 +100,10 @@ struct ReportAsk {
   std::int64_t most_received = 8;  ///< keys in HeadSummary::most_received
   /// The whole matrix where Lq * Lk is at most this; 0 never. The page's limit is kFullWeightsCells.
   std::int64_t full_weights_cells = 0;
-  std::vector<TileRange> windows;         ///< pieces to hold at full resolution
-  std::vector<std::string> query_tokens;  ///< one a row, or none; UTF-8
-  std::vector<std::string> key_tokens;    ///< one a key; none where they are the query's
-  bool price = false;                     ///< time a plain forward (a sample of it where it is long), too
+  std::vector<TileRange> windows{};         ///< pieces to hold at full resolution
+  std::vector<std::string> query_tokens{};  ///< one a row, or none; UTF-8
+  std::vector<std::string> key_tokens{};    ///< one a key; none where they are the query's
+  bool price = false;                       ///< time a plain forward (a sample of it where it is long), too
   /// Told now and then how much is done, from 0 to 1, and of what; from any thread, one at a time.
   std::function<void(std::string_view what, double share)> progress{};
 };

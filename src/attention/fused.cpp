@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <string_view>
 #include <vector>
 
 #include "attention/cpu/call.hpp"
@@ -239,8 +240,9 @@ class Driver {
 
   // Each thread prepares its memory before its first piece of a run.
   template <class Piece>
-  void in_parallel(std::int64_t count, const Call& call, Piece piece) {
+  void in_parallel(std::string_view pass, std::int64_t count, const Call& call, Piece piece) {
     const std::uint64_t run = next_run();
+    std::atomic<std::int64_t> done{0};
     const int threads = threads_for(count);
     threads_used_ = std::max(threads_used_, threads);
     parallel_for(count, threads, [&](std::int64_t i, int) {
@@ -251,6 +253,7 @@ class Driver {
         mine.owner = run;
       }
       piece(i, memory);
+      if (p_.progress) p_.progress(pass, static_cast<double>(++done) / static_cast<double>(count));
     });
   }
 
@@ -265,11 +268,12 @@ class Driver {
   void forward() {
     plan_jobs();
     jobs_.push_back(tasks_.size());
-    in_parallel(static_cast<std::int64_t>(jobs_.size()) - 1, call_, [&](std::int64_t job, void* memory) {
-      const auto at = static_cast<std::size_t>(job);
-      for (std::size_t t = jobs_[at]; t < jobs_[at + 1]; ++t)
-        note(kernels_.forward(call_, tiling_, tasks_[t], memory), tasks_[t]);
-    });
+    in_parallel("forward", static_cast<std::int64_t>(jobs_.size()) - 1, call_,
+                [&](std::int64_t job, void* memory) {
+                  const auto at = static_cast<std::size_t>(job);
+                  for (std::size_t t = jobs_[at]; t < jobs_[at + 1]; ++t)
+                    note(kernels_.forward(call_, tiling_, tasks_[t], memory), tasks_[t]);
+                });
   }
 
   std::vector<SweepTask> sweep_tasks(const std::vector<Segment>& segments) const {
@@ -286,10 +290,11 @@ class Driver {
 
   void sweep(const std::vector<SweepTask>& tasks, const Call& call,
              Outcome (*kernel)(const Call&, const Tiling&, const SweepTask&, void*)) {
-    in_parallel(static_cast<std::int64_t>(tasks.size()), call, [&](std::int64_t i, void* memory) {
-      const SweepTask& task = tasks[static_cast<std::size_t>(i)];
-      note(kernel(call, tiling_, task, memory), task.rows);
-    });
+    in_parallel("second pass", static_cast<std::int64_t>(tasks.size()), call,
+                [&](std::int64_t i, void* memory) {
+                  const SweepTask& task = tasks[static_cast<std::size_t>(i)];
+                  note(kernel(call, tiling_, task, memory), task.rows);
+                });
   }
 
   // Before the bias scores know of no masks: every key of the tensor has one for every row.

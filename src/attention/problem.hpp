@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string_view>
 #include <vector>
 
 #include "heed/attention.hpp"
@@ -74,6 +76,8 @@ struct Problem {
   MapSize map_size;
 
   int threads = 1;  ///< at most; 1 or more
+  /// Told after pieces of the work: which pass, and how much of it is done (0 to 1). From any thread.
+  std::function<void(std::string_view pass, double share)> progress;
 };
 
 }  // namespace heed::detail

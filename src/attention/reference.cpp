@@ -20,21 +20,14 @@
 #include "attention/dropout.hpp"
 #include "attention/elements.hpp"
 #include "attention/kernels.hpp"
+#include "attention/score.hpp"
 
 namespace heed::detail {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
-
-// One query row: where it is, and where it stands.
-struct Row {
-  std::int64_t batch, head, kv_head;
-  std::int64_t i;         // index in the query tensor
-  std::int64_t position;  // p_i, among the keys of its segment
-};
 
 // What one head works with. Sums over rows stay in f64 until the head is done.
 struct Scratch {
@@ -56,39 +49,12 @@ struct Scratch {
   std::vector<double> map;                      // R x C
 };
 
-// |p_i - j|, j counted within the segment.
-double distance_between(const Segment& segment, const Row& row, std::int64_t j) {
-  return std::abs(static_cast<double>(row.position - (j - segment.key_begin)));
-}
-
-// Whether the masks let row i see key j: causal, window, boolean mask, and a bias of -inf.
-bool is_allowed(const Problem& p, const Segment& segment, const Row& row, std::int64_t j) {
-  const std::int64_t key_position = j - segment.key_begin;
-  if (p.causal && key_position > row.position) return false;
-  if (p.window_left >= 0 && key_position < row.position - p.window_left) return false;
-  if (p.window_right >= 0 && key_position > row.position + p.window_right) return false;
-  if (p.mask && read(p.mask, row.batch, row.head, row.i, j) == 0) return false;
-  return !(p.bias && read(p.bias, row.batch, row.head, row.i, j) == -kInfinity);
-}
-
 // s_ij = scale * <q_i, k_j>
 double raw_score(const Problem& p, const Row& row, std::int64_t j, Scratch& scratch) {
   read_row(p.key, row.batch, row.kv_head, j, scratch.key);
   double dot = 0;
   for (std::size_t d = 0; d < scratch.key.size(); ++d) dot += scratch.query[d] * scratch.key[d];
   return p.scale * dot;
-}
-
-// s_ij = softcap * tanh(s_ij / softcap)
-double capped(const Problem& p, double score) {
-  return p.softcap > 0 ? p.softcap * std::tanh(score / p.softcap) : score;
-}
-
-// s_ij + bias_ij - slope_h * |p_i - j|
-double biased(const Problem& p, const Segment& segment, const Row& row, std::int64_t j, double score) {
-  if (p.bias) score += read(p.bias, row.batch, row.head, row.i, j);
-  if (p.alibi_slopes) score -= read(p.alibi_slopes, row.batch, row.head) * distance_between(segment, row, j);
-  return score;
 }
 
 // Pass 1: the scores of the keys of the row's segment, -inf where a key may not be attended.
@@ -262,7 +228,12 @@ void attend_head(const Problem& p, std::int64_t batch, std::int64_t head, Scratc
 int run_reference(const Problem& problem) {
   Scratch scratch(problem);
   for (std::int64_t batch = 0; batch < problem.batch; ++batch)
-    for (std::int64_t head = 0; head < problem.heads; ++head) attend_head(problem, batch, head, scratch);
+    for (std::int64_t head = 0; head < problem.heads; ++head) {
+      attend_head(problem, batch, head, scratch);
+      if (problem.progress)
+        problem.progress("forward", static_cast<double>(batch * problem.heads + head + 1) /
+                                        static_cast<double>(problem.batch * problem.heads));
+    }
   return 1;
 }
 

@@ -1,0 +1,390 @@
+// Reports against the full matrix, computed independently, over random calls.
+#include "heed/report.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "attention_support.hpp"
+#include "describe_call.hpp"
+#include "naive_attention.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::AttentionOptions;
+using heed::AttentionReport;
+using heed::DType;
+using heed::ReportAsk;
+using heed::Tensor;
+using heed::TileRange;
+using heed::test::message_of;
+using heed::test::Naive;
+using heed::test::normal_tensor;
+using heed::test::RandomCall;
+using heed::test::Real;
+using Index = std::int64_t;
+
+constexpr std::uint64_t kSeed = 20261121;
+constexpr std::uint64_t kCalls = 2000;
+
+// Where rows and keys stand, found in another way than src/ does: row by row.
+struct Places {
+  std::vector<Index> position;   // [B * Lq]
+  std::vector<Index> first_key;  // [B * Lq]: of the row's segment
+  std::vector<Index> end_key;    // [B * Lq]
+};
+
+std::vector<Index> numbers(const heed::TensorView& view) {
+  const Tensor copy = Tensor::copy_of(view, DType::i64);
+  return {copy.values<Index>().begin(), copy.values<Index>().end()};
+}
+
+Places places_of(const AttentionOptions& options, const Naive& n) {
+  Places places;
+  for (Index b = 0; b < n.batch; ++b)
+    for (Index i = 0; i < n.queries; ++i) {
+      Index row_begin = 0, row_end = n.queries, key_begin = 0, key_end = n.keys;
+      if (options.kv_lengths) key_end = numbers(*options.kv_lengths)[static_cast<std::size_t>(b)];
+      if (options.query_segments) {
+        const auto q = numbers(*options.query_segments);
+        const auto k = numbers(*options.key_segments);
+        std::size_t s = 0;
+        while (i >= q[s + 1]) ++s;
+        row_begin = q[s], row_end = q[s + 1], key_begin = k[s], key_end = k[s + 1];
+      }
+      Index offset = 0;
+      if (options.align == heed::Align::bottom_right) offset = (key_end - key_begin) - (row_end - row_begin);
+      if (options.query_offset) offset = *options.query_offset;
+      places.position.push_back(i - row_begin + offset);
+      places.first_key.push_back(key_begin);
+      places.end_key.push_back(key_end);
+    }
+  return places;
+}
+
+// One random call, its report and its full matrix.
+class Comparison {
+ public:
+  explicit Comparison(std::uint64_t index) : call_(heed::test::random_call(kSeed, index)) {
+    call_.options.dropout.probability = 0;
+    heed::test::Draw draw(kSeed + 1, index);
+    const bool cross = call_.query.size(-2) != call_.key.size(-2);
+    for (Index i = 0; i < call_.query.size(-2); ++i)
+      ask_.query_tokens.push_back(draw.chance(0.5) ? "a" : "b");
+    if (cross || draw.chance(0.3))
+      for (Index j = 0; j < call_.key.size(-2); ++j) ask_.key_tokens.push_back(draw.chance(0.5) ? "a" : "c");
+    ask_.top_k = call_.key.size(-2);
+    ask_.map = {5, 7};
+    ask_.full_weights_cells = draw.chance(0.5) ? 0 : 10000;
+    range_.row_begin = draw.between(0, call_.query.size(-2));
+    range_.row_end = draw.between(range_.row_begin, call_.query.size(-2));
+    range_.key_begin = draw.between(0, call_.key.size(-2));
+    range_.key_end = draw.between(range_.key_begin, call_.key.size(-2));
+    ask_.windows = {range_};
+    AttentionOptions options = call_.options;
+    options.map = {std::min<Index>(5, call_.query.size(-2)), std::min<Index>(7, call_.key.size(-2))};
+    if (options.map.rows == 0 || options.map.columns == 0) options.map = {};
+    n_ = heed::test::naive_attention(call_.query, call_.key, call_.value, options);
+    report_ = heed::make_report(call_.query, call_.key, call_.value, call_.options, ask_);
+    places_ = places_of(call_.options, n_);
+  }
+
+  std::string run() {
+    compare_rows();
+    compare_tile(report_.windows.at(0), range_);
+    if (report_.weights.weights.rank() == 4) compare_tile(report_.weights, {0, n_.queries, 0, n_.keys});
+    compare_sums();
+    compare_map();
+    compare_top_k();
+    return failure_.empty() ? "" : failure_ + "\n" + describe(call_);
+  }
+
+ private:
+  // Twice the error of a score, with the rounding of the lse that is as large, and a sum of Lk terms; the
+  // slack is that of the fused kernel's own test. f64 inputs are computed in f64 throughout.
+  Real relative_error(Index b, Index h, Index i) const {
+    const Real unit = report_.dtype == DType::f64 ? 0x1p-53L : 0x1p-24L;
+    const Real error =
+        3 * unit *
+        (static_cast<Real>(4 * (n_.head_dim + 3)) * n_.row_magnitude(b, h, i) +
+         std::abs(std::isinf(n_.lse(b, h, i)) ? 0 : n_.lse(b, h, i)) + static_cast<Real>(n_.keys + 8));
+    return error < 0.5L ? error : 2;
+  }
+
+  void check(const char* name, Index b, Index h, Index i, double got, Real expected, Real relative) {
+    if (!failure_.empty()) return;
+    // 2^-110: weights below that are 0 in the kernel.
+    if (std::isnan(expected) ? std::isnan(got)
+                             : std::abs(got - expected) <= relative * std::abs(expected) + 0x1p-110L)
+      return;
+    std::ostringstream text;
+    text.precision(17);
+    text << name << "[" << b << ", " << h << ", " << i << "] is " << got << "; " << expected
+         << " is expected";
+    failure_ = text.str();
+  }
+
+  static double value(const Tensor& tensor, std::initializer_list<Index> index) {
+    heed::TensorView view = tensor;
+    for (Index at : index) view = view.select(0, at);
+    return Tensor::copy_of(view, DType::f64).at<double>();
+  }
+
+  Real weight(Index b, Index h, Index i, Index j) const {
+    const auto row = static_cast<std::size_t>(b * n_.queries + i);
+    return j < places_.first_key[row] || j >= places_.end_key[row] ? 0 : n_.weights(b, h, i, j);
+  }
+
+  Real induction(Index b, Index h, Index i) const {
+    const auto row = static_cast<std::size_t>(b * n_.queries + i);
+    const auto& keys = ask_.key_tokens.empty() ? ask_.query_tokens : ask_.key_tokens;
+    Real sum = std::numeric_limits<Real>::quiet_NaN();
+    for (Index j = places_.first_key[row]; j + 1 < places_.end_key[row]; ++j) {
+      if (j + 1 - places_.first_key[row] >= places_.position[row]) break;
+      if (keys[static_cast<std::size_t>(j)] != ask_.query_tokens[static_cast<std::size_t>(i)]) continue;
+      sum = (std::isnan(sum) ? 0 : sum) + weight(b, h, i, j + 1);
+    }
+    return sum;
+  }
+
+  void compare_rows() {
+    for (Index b = 0; b < n_.batch; ++b)
+      for (Index h = 0; h < n_.heads; ++h)
+        for (Index i = 0; i < n_.queries; ++i) {
+          const auto row = static_cast<std::size_t>(b * n_.queries + i);
+          const Real relative = relative_error(b, h, i);
+          const Index here = places_.first_key[row] + places_.position[row];
+          const auto one = [&](const char* name, const Tensor& tensor, Real expected) {
+            check(name, b, h, i, value(tensor, {b, h, i}), expected, relative);
+          };
+          one("first", report_.first, weight(b, h, i, places_.first_key[row]));
+          one("self", report_.self, weight(b, h, i, here));
+          one("previous", report_.previous, weight(b, h, i, here - 1));
+          one("next", report_.next, weight(b, h, i, here + 1));
+          if (n_.keys > 0) one("induction", report_.induction, induction(b, h, i));
+          one("distance", report_.distance, n_.distance(b, h, i));
+          Real largest = 0;
+          for (Index j = 0; j < n_.keys; ++j) largest = std::max(largest, n_.weights(b, h, i, j));
+          one("max_weight", report_.max_weight, largest);
+          if (failure_.empty() && report_.position.at<Index>(b, i) != places_.position[row])
+            failure_ = "position[" + std::to_string(i) + "]";
+        }
+  }
+
+  void compare_tile(const heed::WeightTile& tile, const TileRange& range) {
+    for (Index b = 0; b < n_.batch; ++b)
+      for (Index h = 0; h < n_.heads; ++h)
+        for (Index i = range.row_begin; i < range.row_end; ++i)
+          for (Index j = range.key_begin; j < range.key_end; ++j) {
+            const Index r = i - range.row_begin;
+            const Index c = j - range.key_begin;
+            check("tile", b, h, i, value(tile.weights, {b, h, r, c}), n_.weights(b, h, i, j),
+                  relative_error(b, h, i));
+            const bool allowed = n_.final_scores(b, h, i, j) != heed::test::kMinusInfinity;
+            if (failure_.empty() && tile.allowed.at<bool>(b, h, r, c) != allowed)
+              failure_ = "allowed[" + std::to_string(i) + ", " + std::to_string(j) + "]";
+          }
+  }
+
+  Real worst(Index b, Index h) const {
+    Real worst = 0;
+    for (Index i = 0; i < n_.queries; ++i) worst = std::max(worst, relative_error(b, h, i));
+    return worst + 0x1p-20L;
+  }
+
+  // What was received sums to the rows with a key (less what sinks take).
+  void compare_sums() {
+    for (Index b = 0; b < n_.batch; ++b)
+      for (Index h = 0; h < n_.heads; ++h) {
+        Real received = 0, expected = 0;
+        for (Index j = 0; j < n_.keys; ++j) {
+          received += value(report_.received, {b, h, j});
+          for (Index i = 0; i < n_.queries; ++i) expected += n_.weights(b, h, i, j);
+        }
+        check("sum of received", b, h, 0, static_cast<double>(received), expected, worst(b, h));
+      }
+  }
+
+  void compare_map() {
+    if (n_.map.values.empty()) return;
+    for (const Tensor& level : report_.map)
+      for (Index b = 0; b < n_.batch; ++b)
+        for (Index h = 0; h < n_.heads; ++h) {
+          const Index step_r = static_cast<Index>(1) << (&level - report_.map.data());
+          for (Index r = 0; r < level.size(2); ++r)
+            for (Index c = 0; c < level.size(3); ++c) {
+              Real expected = 0;
+              for (Index y = r * step_r; y < std::min((r + 1) * step_r, n_.map.shape[2]); ++y)
+                for (Index x = c * step_r; x < std::min((c + 1) * step_r, n_.map.shape[3]); ++x)
+                  expected += n_.map(b, h, y, x);
+              check("map", b, h, r, value(level, {b, h, r, c}), expected, worst(b, h));
+            }
+        }
+    if (n_.batch * n_.heads > 0 && failure_.empty() &&
+        report_.map.back().size(2) * report_.map.back().size(3) != 1)
+      failure_ = "the last level is not 1 x 1";
+  }
+
+  // With k = Lk the top-k are the row.
+  void compare_top_k() {
+    for (Index b = 0; b < n_.batch; ++b)
+      for (Index h = 0; h < n_.heads; ++h)
+        for (Index i = 0; i < n_.queries; ++i) {
+          std::vector<double> row(static_cast<std::size_t>(n_.keys), 0);
+          for (Index k = 0; k < n_.keys; ++k) {
+            const Index j = report_.top_k_index.at<Index>(b, h, i, k);
+            if (j >= 0) row[static_cast<std::size_t>(j)] = value(report_.top_k_weight, {b, h, i, k});
+          }
+          for (Index j = 0; j < n_.keys; ++j)
+            check("row of top-k", b, h, i, row[static_cast<std::size_t>(j)], n_.weights(b, h, i, j),
+                  relative_error(b, h, i));
+        }
+  }
+
+  RandomCall call_;
+  ReportAsk ask_;
+  TileRange range_;
+  Naive n_;
+  AttentionReport report_;
+  Places places_;
+  std::string failure_;
+};
+
+TEST(Report, RandomCallsAgreeWithTheFullMatrix) {
+  for (std::uint64_t index = 0; index < kCalls; ++index) ASSERT_EQ(Comparison(index).run(), "");
+}
+
+// Scores of ordinary size: 1e-5 is what a reader of the summaries may count on.
+TEST(Report, SummariesAreThoseOfTheFullMatrixToOneInAHundredThousand) {
+  const Index length = 500;
+  const Tensor query = normal_tensor({2, length, 32}, 1, DType::f32);
+  const Tensor key = normal_tensor({2, length, 32}, 2, DType::f32);
+  const Tensor value = normal_tensor({2, length, 8}, 3, DType::f32);
+  const AttentionOptions options{.causal = true};
+  const AttentionReport report =
+      heed::make_report(query, key, value, options, {.full_weights_cells = 1 << 20});
+  const Naive n = heed::test::naive_attention(query, key, value, options);
+  for (Index h = 0; h < 2; ++h) {
+    Real entropy = 0, distance = 0, first = 0, self = 0, previous = 0, largest = 0;
+    for (Index i = 0; i < length; ++i) {
+      entropy += n.entropy(0, h, i);
+      distance += n.distance(0, h, i);
+      first += n.weights(0, h, i, 0);
+      self += n.weights(0, h, i, i);
+      previous += i > 0 ? n.weights(0, h, i, i - 1) : 0;
+      Real most = 0;
+      for (Index j = 0; j <= i; ++j) most = std::max(most, n.weights(0, h, i, j));
+      largest += most;
+    }
+    const heed::HeadSummary& summary = report.summaries.at(static_cast<std::size_t>(h));
+    const auto near = [&](double got, Real expected) {
+      EXPECT_TRUE(std::abs(got - expected / length) <= 1e-5L * expected / length) << got << " " << expected;
+    };
+    EXPECT_EQ(summary.rows, length);
+    EXPECT_EQ(summary.next, 0);
+    near(summary.entropy, entropy);
+    near(summary.distance, distance);
+    near(summary.first, first);
+    near(summary.self, self);
+    near(summary.previous, previous);
+    near(summary.max_weight, largest);
+  }
+}
+
+TEST(Report, HoldsNothingThatWasNotAskedFor) {
+  const Tensor x = normal_tensor({6, 4}, 1);
+  const AttentionReport report = heed::make_report(x, x, x, {}, {.top_k = 0, .received = false, .map = {}});
+  EXPECT_TRUE(report.map.empty());
+  EXPECT_TRUE(report.windows.empty());
+  EXPECT_TRUE(report.price.empty());
+  for (const Tensor* tensor : {&report.received, &report.top_k_index, &report.top_k_weight, &report.induction,
+                               &report.weights.weights, &report.weights.allowed})
+    EXPECT_EQ(tensor->shape(), heed::Dims{0});
+  EXPECT_EQ(report.lse.shape(), (heed::Dims{1, 1, 6}));
+}
+
+TEST(Report, RowsOfNaNAreCountedAndLeftOutOfTheMeans) {
+  Tensor query = normal_tensor({5, 4}, 1, DType::f32);
+  const Tensor key = normal_tensor({5, 4}, 2, DType::f32);
+  const AttentionReport clean = heed::make_report(query, key, key, {.causal = true});
+  query.at<float>(4, 0) = std::numeric_limits<float>::quiet_NaN();
+  const AttentionReport report = heed::make_report(query, key, key, {.causal = true});
+  EXPECT_EQ(report.summaries[0].rows, 4);
+  EXPECT_EQ(report.summaries[0].nan_rows, 1);
+  EXPECT_TRUE(std::isfinite(report.summaries[0].entropy));
+  EXPECT_TRUE(std::isnan(report.self.at<float>(0, 0, 4)));
+}
+
+TEST(Report, PricesAddUpToTheWholeAndNameWhatTheMatrixWouldTake) {
+  const Tensor x = normal_tensor({2, 64, 8}, 1, DType::f32);
+  const AttentionReport report = heed::make_report(x, x, x, {}, {.price = true});
+  ASSERT_GE(report.price.size(), 6u);
+  EXPECT_EQ(report.price.front().what, "plain forward");
+  EXPECT_EQ(report.price.front().times, 1);
+  EXPECT_EQ(report.price.back().what, "full matrix (not made)");
+  EXPECT_EQ(report.price.back().bytes, 2 * 64 * 64 * 4);
+}
+
+TEST(Report, ProgressRisesToOneInEveryPass) {
+  const Tensor x = normal_tensor({2, 300, 8}, 1, DType::f32);
+  std::vector<std::pair<std::string, double>> told;
+  ReportAsk ask;
+  ask.progress = [&](std::string_view what, double share) { told.emplace_back(what, share); };
+  (void)heed::make_report(x, x, x, {}, ask);
+  bool forward = false, second = false;
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    EXPECT_TRUE(told[i].second >= 0 && told[i].second <= 1);
+    if (i > 0 && told[i].first == told[i - 1].first) {
+      EXPECT_GE(told[i].second, told[i - 1].second);
+    }
+    forward |= told[i] == std::pair<std::string, double>("forward", 1);
+    second |= told[i] == std::pair<std::string, double>("second pass", 1);
+  }
+  EXPECT_TRUE(forward && second);
+}
+
+TEST(Report, TellsTheOptionsOfTheCall) {
+  const Tensor x = normal_tensor({4, 4}, 1);
+  const Tensor mask({4, 4}, DType::boolean);
+  const AttentionReport report = heed::make_report(
+      x, x, x, {.scale = 0.125, .causal = true, .window = {.left = 4}, .mask = mask.view(), .softcap = 30});
+  const std::vector<std::pair<std::string, std::string>> expected = {
+      {"scale", "0.125"}, {"causal", "true"}, {"window", "4,-1"}, {"mask", "bool [4, 4]"}, {"softcap", "30"}};
+  EXPECT_EQ(report.options, expected);
+}
+
+TEST(Report, RefusesWhatDoesNotFit) {
+  const Tensor x = normal_tensor({2, 4, 3}, 1);
+  const auto report = [&](const ReportAsk& ask) {
+    return message_of([&] { (void)heed::make_report(x, x, x, {}, ask); });
+  };
+  EXPECT_EQ(report({.query_tokens = {"a", "b"}}),
+            "query_tokens has 2 of them; 4, the length of query, is expected");
+  EXPECT_EQ(report({.key_tokens = {"a"}}), "key_tokens has 1 of them; 4, the length of key, is expected");
+  EXPECT_EQ(report({.top_k = -1}), "top_k is -1; 0 (off) or more is expected");
+  EXPECT_EQ(report({.map = {-1, 4}}), "map is -1 x 4; sizes of 0 (off) or more are expected");
+  EXPECT_EQ(report({.windows = {{0, 5, 0, 4}}}),
+            "range has rows 0 to 5; a range within 0 to 4, the length of query, is expected");
+  EXPECT_EQ(report({.windows = {{0, 4, 3, 2}}}),
+            "range has keys 3 to 2; a range within 0 to 4, the length of key, is expected");
+  EXPECT_EQ(report({.windows = {{0, 4, 0, 4, -1, 2}}}), "range has head 2; -1 (all) or 0 to 1 is expected");
+  EXPECT_EQ(report({.windows = {{0, 4, 0, 4, 1}}}), "range has batch 1; -1 (all) or 0 to 0 is expected");
+  const Tensor lse({2, 4}, DType::f32);
+  EXPECT_EQ(message_of([&] { (void)heed::attention_tile(x, x, {}, lse.view().select(0, 0), {}); }),
+            "lse has shape [4]; [2, 4] is expected");
+  EXPECT_EQ(message_of([&] {
+              (void)heed::attention_tile(x, x, {}, Tensor({2, 4}, DType::f16), {});
+            }),
+            "lse has dtype f16; f32 or f64 is expected");
+  EXPECT_EQ(
+      message_of([&] { (void)heed::pool_map(x); }),
+      "finest has dtype f64 and shape [2, 4, 3]; floats [B, H, R, C] with at least one bin are expected");
+}
+
+}  // namespace
