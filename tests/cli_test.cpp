@@ -127,6 +127,7 @@ heed::cli::Terminal terminal_in(int columns, const std::map<std::string, std::st
 }
 
 TEST(Terminal, HasTheColoursThatTheEnvironmentSays) {
+  if (!heed::test::has_terminals()) GTEST_SKIP() << "no pseudo-terminal can be opened here";
   using heed::cli::Color;
   EXPECT_EQ(terminal_in(80, {{"TERM", "xterm-256color"}, {"COLORTERM", "truecolor"}}).color, Color::full);
   EXPECT_EQ(terminal_in(80, {{"TERM", "xterm-256color"}, {"COLORTERM", "24bit"}}).color, Color::full);
@@ -142,6 +143,7 @@ TEST(Terminal, HasTheColoursThatTheEnvironmentSays) {
 }
 
 TEST(Terminal, IsAsWideAsItSaysUnlessColumnsSaysOtherwise) {
+  if (!heed::test::has_terminals()) GTEST_SKIP() << "no pseudo-terminal can be opened here";
   EXPECT_EQ(terminal_in(132, {}).width, 132);
   EXPECT_EQ(terminal_in(0, {}).width, 80);
   EXPECT_EQ(terminal_in(132, {{"COLUMNS", "60"}}).width, 60);
@@ -151,6 +153,7 @@ TEST(Terminal, IsAsWideAsItSaysUnlessColumnsSaysOtherwise) {
 }
 
 TEST(Terminal, AFileHasNoColour) {
+  if (!heed::test::has_terminals()) GTEST_SKIP() << "no pseudo-terminal can be opened here";
   (void)terminal_in(80, {{"TERM", "xterm-256color"}, {"COLORTERM", "truecolor"}});
   const int file = open("/dev/null", O_WRONLY | O_CLOEXEC);
   const heed::cli::Terminal terminal = heed::cli::terminal_at(file);

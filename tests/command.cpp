@@ -180,4 +180,9 @@ CommandResult run_heed(const std::vector<std::string>& arguments, const CommandI
   return result;
 }
 
+bool has_terminals() {
+  const Descriptor master(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  return master.get() >= 0;
+}
+
 }  // namespace heed::test

@@ -29,4 +29,7 @@ struct CommandResult {
 [[nodiscard]] CommandResult run_heed(const std::vector<std::string>& arguments,
                                      const CommandInput& input = {});
 
+/// Whether a terminal can be had for CommandInput::terminal_columns; not everywhere is there a /dev/ptmx.
+[[nodiscard]] bool has_terminals();
+
 }  // namespace heed::test

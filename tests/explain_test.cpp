@@ -347,6 +347,7 @@ TEST_F(Explain, FitsTheTerminal) {
 }
 
 TEST_F(Explain, DrawsInTheColoursThatTheTerminalHas) {
+  if (!heed::test::has_terminals()) GTEST_SKIP() << "no pseudo-terminal can be opened here";
   CommandInput terminal;
   terminal.terminal_columns = 80;
   terminal.environment = {{"TERM", "xterm-256color"}, {"COLORTERM", "truecolor"}};
