@@ -16,7 +16,7 @@ namespace heed::test {
 struct Rounding {
   double unit = 0x1p-53;  ///< unit roundoff of its scores, exponentials and sums
   double slack = 1;       ///< factor on every bound, for a kernel whose functions err by more than a rounding
-  double floor = 0;        ///< absolute error allowed to every result: weights below it may be 0
+  double floor = 0;       ///< absolute error allowed to every result: weights below it may be 0
 };
 
 /// Compares what `result` holds with `naive`. Gives "" or the first element that is out of bounds.
