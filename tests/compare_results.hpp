@@ -49,7 +49,7 @@ class ResultComparison {
   Real weight_error(Index b, Index h, Index i) const {
     const Real error = 2 * score_error(naive_.row_magnitude(b, h, i)) +
                        rounding_.slack * rounding_.unit * static_cast<Real>(naive_.keys + 8);
-    return error < 0.5L ? error : std::numeric_limits<Real>::infinity();
+    return error < 0.5 ? error : std::numeric_limits<Real>::infinity();
   }
   static Real product(Real error, Real magnitude) { return magnitude == 0 ? 0 : error * magnitude; }
 
@@ -57,13 +57,13 @@ class ResultComparison {
   static Real storing(DType dtype, Real value) {
     switch (dtype) {
       case DType::f64:
-        return 0x1p-53L * std::abs(value) + 0x1p-1074L;
+        return 0x1p-53 * std::abs(value) + 0x1p-1074;
       case DType::f32:
-        return 0x1p-24L * std::abs(value) + 0x1p-149L;
+        return 0x1p-24 * std::abs(value) + 0x1p-149;
       case DType::f16:
-        return 0x1p-11L * std::abs(value) + 0x1p-24L;
+        return 0x1p-11 * std::abs(value) + 0x1p-24;
       default:
-        return 0x1p-8L * std::abs(value) + 0x1p-133L;
+        return 0x1p-8 * std::abs(value) + 0x1p-133;
     }
   }
 

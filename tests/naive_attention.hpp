@@ -1,6 +1,6 @@
-// Attention computed a second time, from the definitions alone: whole matrices in long double, masks as
-// matrices of bools, no tricks. It shares no code with src/, reads elements by itself, and has its own
-// Philox.
+// Attention computed a second time, from the definitions alone: whole matrices in long double where that is
+// the processor's, masks as matrices of bools, no tricks. It shares no code with src/, reads elements by
+// itself, and has its own Philox.
 //
 // Beside each result stands what its rounding error may be proportional to, so that a kernel that accumulates
 // with unit roundoff u can be held to a bound instead of a guess (see compare_results.hpp).
@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,8 @@
 
 namespace heed::test {
 
-using Real = long double;
+// Where long double has 113 bits it is computed in software, some hundred times slower than double.
+using Real = std::conditional_t<(std::numeric_limits<long double>::digits < 113), long double, double>;
 inline constexpr Real kMinusInfinity = -std::numeric_limits<Real>::infinity();
 
 /// An array [a, b, c, d] in row-major order.

@@ -1,6 +1,8 @@
 // What several tests share.
 #pragma once
 
+#include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <string>
 
@@ -16,6 +18,14 @@ inline std::string message_of(const std::function<void()>& call) {
     return error.what();
   }
   return "no error";
+}
+
+/// How many of `calls` random calls to make: one in HEED_TEST_SHARE, where the environment says so, and at
+/// least one.
+inline std::uint64_t share_of(std::uint64_t calls) {
+  const char* share = std::getenv("HEED_TEST_SHARE");
+  const std::uint64_t one_in = share == nullptr ? 1 : std::strtoull(share, nullptr, 10);
+  return one_in > 1 ? (calls + one_in - 1) / one_in : calls;
 }
 
 }  // namespace heed::test
