@@ -49,6 +49,15 @@ heed::test::CallLimits long_calls() {
   return limits;
 }
 
+// Few rows against many keys, whole vectors wide: the kernel then reads keys and values in place.
+heed::test::CallLimits decoding_calls() {
+  heed::test::CallLimits limits = small_calls();
+  limits.groups = {1, 2, 4};
+  limits.lengths = {1, 1, 2, 3, 5, 49, 100, 200};
+  limits.dims = {16, 32, 64, 128, 160};
+  return limits;
+}
+
 heed::test::CallLimits wide_calls() {
   heed::test::CallLimits limits = small_calls();
   limits.batches = {1};
@@ -83,6 +92,8 @@ TEST(Fused, SmallRandomCallsAgreeWithTheDefinitions) { run_calls(small_calls(), 
 TEST(Fused, RandomCallsOfTileSizesAgreeWithTheDefinitions) { run_calls(tile_calls(), 60); }
 TEST(Fused, LongRandomCallsAgreeWithTheDefinitions) { run_calls(long_calls(), 4); }
 TEST(Fused, RandomCallsWithWideHeadsAgreeWithTheDefinitions) { run_calls(wide_calls(), 40); }
+
+TEST(Fused, RandomDecodingCallsAgreeWithTheDefinitions) { run_calls(decoding_calls(), 200); }
 
 TEST(Fused, RunsOnTheInstructionSetThatIsForced) {
   if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");

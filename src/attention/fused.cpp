@@ -280,11 +280,11 @@ class Driver {
     std::vector<SweepTask> tasks;
     for (const Segment& s : segments)
       for (std::int64_t h = 0; h < p_.heads; ++h)
-        for (std::int64_t key = 0; key < s.key_end - s.key_begin; key += tiling_.chunk)
+        for (std::int64_t key = 0; key < s.key_end - s.key_begin; key += tiling_.step)
           tasks.push_back({{s.batch, h, 1, s.query_begin, s.query_end, s.key_begin, s.key_end,
                             s.offset - s.query_begin, s.query_end},
                            key,
-                           std::min(key + tiling_.chunk, s.key_end - s.key_begin)});
+                           std::min(key + tiling_.step, s.key_end - s.key_begin)});
     return tasks;
   }
 

@@ -75,7 +75,7 @@ enum class Outcome : std::uint8_t { done, out_of_range };
 /// The sizes that a unit works with; the driver plans tasks by them.
 struct Tiling {
   std::int64_t rows;         ///< query rows a task
-  std::int64_t chunk;        ///< keys a chunk
+  std::int64_t step;         ///< keys packed at a time, and of a sweep task
   std::size_t bytes;         ///< working memory a thread
   std::int64_t cached_keys;  ///< packed chunks that stay in the working memory, in keys
 };

@@ -11,20 +11,13 @@
 // and tiles skip the search for maxima.
 #pragma once
 
+#include "attention/cpu/direct.hpp"
 #include "attention/cpu/finish.hpp"
-#include "attention/cpu/observe.hpp"
-#include "attention/cpu/tiles.hpp"
-#include "attention/cpu/transform.hpp"
-#include "attention/cpu/work.hpp"
+#include "attention/cpu/score.hpp"
 
 namespace heed::detail::HEED_ISA {
 
 using cpu::Outcome;
-
-inline constexpr float kBoundedScore = 40.0f;
-inline constexpr float kHeadroom = 8.0f;              // a shift moves when a score exceeds it by more
-inline constexpr float kUnstarted = -1.5f * 0x1p20f;  // threshold of a row without keys: above kForbidden
-inline constexpr float kNoThreshold = 0x1p30f;        // above every score
 
 /// Rows beyond the last, up to a whole tile, repeat its site and have queries of 0.
 inline void pad_rows(Run& run) {
@@ -76,7 +69,10 @@ inline float start_rows(Run& run) {
     store(w.rows.max + r * kLanes, splat(kForbidden));
   }
   clear_observers(run);
-  for (std::int64_t i = 0; i < run.padded_rows * w.value_columns; i += kLanes) store(w.output + i, zero());
+  for (std::int64_t i = 0; i < run.padded_rows * w.value_columns; i += kLanes) {
+    store(w.output + i, zero());
+    if (w.step < kChunk) store(w.partial + i, zero());
+  }
   find_groups(run, !run.tracked);
   return total < 0x1p120f ? largest : -1.0f;
 }
@@ -90,81 +86,6 @@ inline void start_tracking(Run& run) {
     run.w.rows.threshold[r] = started ? kHeadroom : kUnstarted;
     if (!started) run.w.group[r / kGroupRows].started = false;
   }
-}
-
-HEED_INLINE void scale_row(float* x, std::int64_t count, float factor) {
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(x + i, mul(load(x + i), splat(factor)));
-  for (; i < count; ++i) x[i] *= factor;
-}
-
-/// Moves a row's shift up to its new largest score. `weights` [done]: the row's weights of this chunk so far.
-inline void raise(Run& run, std::int64_t row, float score, float* weights, std::int64_t done) {
-  Work& w = run.w;
-  const bool started = w.rows.threshold[row] > kUnstarted;
-  const float old = w.rows.shift[row];
-  const float shift = __builtin_rintf(score);
-  w.rows.shift[row] = shift;
-  w.rows.threshold[row] = shift + kHeadroom;
-  if (!started) return;
-  const float step = old - shift;
-  const float factor =
-      step < -140.0f ? 0.0f : static_cast<float>(__builtin_ldexp(1.0, static_cast<int>(step)));
-  float* sum = w.rows.sum + row * kLanes;
-  float* entropy = w.rows.entropy + row * kLanes;
-  // sum_j w_j (s_j - shift) moves with both its factors.
-  const Vf moved = mul_add(load(sum), splat(step), load(entropy));
-  store(entropy, factor == 0 ? zero() : mul(moved, splat(factor)));
-  scale_row(sum, kLanes, factor);
-  scale_row(weights, done, factor);
-  if (run.call.output.data) scale_row(w.output + row * w.value_columns, w.value_columns, factor);
-  if (run.call.distance.data) scale_row(w.distance + row * kLanes, kLanes, factor);
-  if (run.call.map_columns > 0) scale_row(w.bins + row * run.call.map_columns, run.call.map_columns, factor);
-  for (std::int64_t i = 0; i < run.call.top_k; ++i) {
-    float* weight = w.top_weight + row * run.call.top_k + i;
-    if (*weight > 0) *weight *= factor;
-  }
-}
-
-/// One score tile by way of memory: for tiles that a mask cuts, that need transform_row, or whose scores
-/// outgrow their shift. `key`: the panel's first key. `weights` points at the tile's weights of this panel,
-/// `done` weights to their left belong to the same chunk.
-inline bool score_general(Run& run, std::int64_t row, std::int64_t key, const float* panel, float* weights,
-                          std::int64_t done) {
-  Work& w = run.w;
-  alignas(64) float scores[kTileRows][kPanel];
-  {
-    ScoreTile tile;
-    clear(tile);
-    accumulate(tile, w.query + row * w.padded_depth, w.padded_depth, panel, w.depth);
-#pragma GCC unroll 4
-    for (int r = 0; r < kTileRows; ++r)
-#pragma GCC unroll 3
-      for (int v = 0; v < kPanelVectors; ++v) store(scores[r] + v * kLanes, tile[r][v]);
-  }
-  const std::int64_t keys = run.task.key_end - run.task.key_begin;
-  for (int r = 0; r < kTileRows; ++r) {
-    const std::int64_t at = row + r;
-    const Site& site = w.site[at];
-    if (run.transforms || site.low > key || site.high < key + kPanel) {
-      if (!transform_row(run.call, run.task.batch, site, run.task.key_begin, keys, key, scores[r]))
-        return false;
-    }
-    Vf score[kPanelVectors];
-#pragma GCC unroll 3
-    for (int v = 0; v < kPanelVectors; ++v) score[v] = load(scores[r] + v * kLanes);
-    float* row_weights = weights + r * kChunk;
-    const float largest = reduce_max(row_maximum(score));
-    if (largest > w.rows.threshold[at]) raise(run, at, largest, row_weights - done, done);
-    if (run.observed) {
-      float* max = w.rows.max + at * kLanes;
-      store(max, maximum(load(max), row_maximum(score)));
-      weigh_row<Column{true, true, false}>(score, w.rows, at, row_weights);
-    } else {
-      weigh_row<Column{true, false, false}>(score, w.rows, at, row_weights);
-    }
-  }
-  return true;
 }
 
 /// score_column for what the run needs. The end of a sequence, where a panel holds fewer keys, is rare enough
@@ -234,94 +155,98 @@ inline bool score_block(Run& run, std::int64_t row, std::int64_t rows, std::int6
 }
 
 /// One group (or what is left of one: 4 or 8 rows) times one column panel of values.
-template <int kVectors>
+template <int kVectors, bool kContinue>
 void group_values(std::int64_t rows, const float* weights, const float* values, std::int64_t keys,
                   float* output, std::int64_t ldo) {
   constexpr int kTall = kVectors <= (kRegisters >= 32 ? 2 : 1) ? kGroupRows : kValueRows;
   std::int64_t r = 0;
   if (rows == kGroupRows)
     for (; r < rows; r += kTall)
-      value_tile<kTall, kVectors>(weights + r * kChunk, kChunk, values, keys, output + r * ldo, ldo);
+      value_tile<kTall, kVectors, kContinue>(weights + r * kChunk, kChunk, values, keys, output + r * ldo,
+                                             ldo);
   for (; r < rows; r += kTileRows)
-    value_tile<kTileRows, kVectors>(weights + r * kChunk, kChunk, values, keys, output + r * ldo, ldo);
+    value_tile<kTileRows, kVectors, kContinue>(weights + r * kChunk, kChunk, values, keys, output + r * ldo,
+                                               ldo);
 }
 
-/// Adds weights x values of a block for one chunk to the output.
-inline void value_block(Run& run, std::int64_t row, std::int64_t rows, std::int64_t chunk_key,
-                        const Chunk& chunk) {
+template <bool kContinue>
+auto group_values_of(std::int64_t vectors) {
+  return vectors == 1   ? group_values<1, kContinue>
+         : vectors == 2 ? group_values<2, kContinue>
+         : vectors == 3 ? group_values<3, kContinue>
+                        : group_values<4, kContinue>;
+}
+
+/// Adds weights x values of a block for one step to the output, or to the sums of the chunk that it is part
+/// of.
+inline void value_block(Run& run, std::int64_t row, std::int64_t rows, std::int64_t key, const Chunk& chunk) {
   const Work& w = run.w;
+  const bool whole = w.step == kChunk;
   const std::int64_t vectors = w.value_columns / kLanes;
   for (std::int64_t first = 0; first < vectors; first += kValueVectors) {
     const std::int64_t here = smaller(kValueVectors, vectors - first);
-    const auto multiply = here == 1   ? group_values<1>
-                          : here == 2 ? group_values<2>
-                          : here == 3 ? group_values<3>
-                                      : group_values<4>;
+    const auto multiply = whole ? group_values_of<false>(here) : group_values_of<true>(here);
     const float* values = chunk.values + first * kLanes * chunk.count;
     for (std::int64_t r = 0; r < rows; r += kGroupRows) {
       const Group& group = w.group[(row + r) / kGroupRows];
       // Weights exist from the panel of the first allowed key on.
-      const std::int64_t begin = larger(0, group.low - chunk_key) / kPanel * kPanel;
-      const std::int64_t end = smaller(chunk.count, group.high - chunk_key);
+      const std::int64_t begin = larger(0, group.low - key) / kPanel * kPanel;
+      const std::int64_t end = smaller(chunk.count, group.high - key);
       if (begin >= end) continue;
       multiply(smaller(kGroupRows, rows - r), w.weights + r * kChunk + begin, values + begin * here * kLanes,
-               end - begin, w.output + (row + r) * w.value_columns + first * kLanes, w.value_columns);
+               end - begin, (whole ? w.output : w.partial) + (row + r) * w.value_columns + first * kLanes,
+               w.value_columns);
     }
   }
 }
 
-/// Looks at the weights of a block for one chunk on behalf of top-k, distance and map.
-inline void observe_block(Run& run, std::int64_t row, std::int64_t rows, std::int64_t chunk_key,
-                          const Chunk& chunk) {
-  const Call& call = run.call;
+/// Closes a chunk that was done in steps: its sums go to the output, in the order of a chunk done at once.
+inline void add_partial(Run& run) {
   const Work& w = run.w;
-  if (call.top_k == 0 && !call.distance.data && call.map_columns == 0) return;
-  for (std::int64_t r = 0; r < rows && row + r < run.rows; ++r) {
-    const std::int64_t at = row + r;
-    const Site& site = w.site[at];
-    const std::int64_t begin = larger(0, site.low - chunk_key);
-    const std::int64_t count = smaller(chunk.count, site.high - chunk_key) - begin;
-    if (count <= 0) continue;
-    const float* weights = w.weights + r * kChunk + begin;
-    const std::int64_t key = chunk_key + begin;
-    if (call.top_k > 0)
-      offer({w.top_weight + at * call.top_k, w.top_key + at * call.top_k, call.top_k}, weights, count, key);
-    if (call.distance.data) add_distance(w.distance + at * kLanes, weights, count, site.position, key);
-    if (call.map_columns > 0)
-      add_to_bins(w.bins + at * call.map_columns, call.map_columns, call.key_length, weights, count,
-                  run.task.key_begin + key);
+  for (std::int64_t i = 0; i < run.padded_rows * w.value_columns; i += kLanes) {
+    store(w.output + i, add(load(w.output + i), load(w.partial + i)));
+    store(w.partial + i, zero());
   }
 }
 
-/// One chunk of keys for all rows of the task.
-inline bool attend_chunk(Run& run, std::int64_t chunk_key, float largest_query_square) {
+/// One step (a chunk of keys, or a panel) for all rows of the task.
+inline bool attend_step(Run& run, std::int64_t chunk_key) {
   const Chunk chunk = packed_chunk(run.call, run.task, run.w, chunk_key);
   if (!chunk.measured.keys.in_range || !chunk.measured.values_in_range) return false;
   // The packed queries carry scale * log2(e); 1.001 covers the rounding of the sums of squares.
-  const float bound =
-      1.001f * __builtin_sqrtf(largest_query_square) * __builtin_sqrtf(chunk.measured.keys.largest_square);
+  const float bound = 1.001f * __builtin_sqrtf(run.largest_query_square) *
+                      __builtin_sqrtf(chunk.measured.keys.largest_square);
   if (!(bound <= kLargestScore / 2)) return false;
   if (!run.tracked && bound > kBoundedScore) start_tracking(run);
 
   for (std::int64_t row = 0; row < run.padded_rows; row += kBlockRows) {
     const std::int64_t rows = smaller(kBlockRows, run.padded_rows - row);
     if (!score_block(run, row, rows, chunk_key, chunk)) return false;
-    observe_block(run, row, rows, chunk_key, chunk);
+    observe_block(run, row, rows, chunk_key, chunk.count);
     if (run.call.output.data) value_block(run, row, rows, chunk_key, chunk);
   }
   return true;
 }
 
+/// What does a step: reads keys and values in place where rows are few and theirs are whole vectors.
+inline auto step_for(const Run& run) -> bool (*)(Run&, std::int64_t) {
+  const Call& call = run.call;
+  if (run.w.step == kChunk || !is_direct(call.key, call.head_dim) || !is_direct(call.value, call.value_dim))
+    return attend_step;
+  if (call.key.type == Type::f32) return attend_direct<Type::f32>;
+  return call.key.type == Type::bf16 ? attend_direct<Type::bf16> : attend_direct<Type::f16>;
+}
+
 inline Outcome forward(const Call& call, const Tiling& tiling, const Task& task, void* workspace) {
-  Run run = {call,  task, lay_out(call, tiling.rows, tiling.cached_keys, workspace), 0, 0, false,
-             false, false};
+  Run run = {call, task, lay_out(call, tiling, workspace), 0, 0, false, false, false, 0};
   run.rows = task.head_count * (task.row_end - task.row_begin);
   run.padded_rows = round_up(run.rows, kTileRows);
   run.transforms = transforms_scores(call);
-  run.tracked = run.transforms;
+  const auto attend = step_for(run);
+  run.tracked = run.transforms || attend != attend_step;
   run.observed = call.entropy.data || call.max_score.data;
-  const float largest_query_square = start_rows(run);
-  if (largest_query_square < 0) return Outcome::out_of_range;
+  run.largest_query_square = start_rows(run);
+  if (run.largest_query_square < 0) return Outcome::out_of_range;
 
   std::int64_t low = INT64_MAX;
   std::int64_t high = 0;
@@ -330,8 +255,11 @@ inline Outcome forward(const Call& call, const Tiling& tiling, const Task& task,
     low = smaller(low, run.w.site[r].low);
     high = larger(high, run.w.site[r].high);
   }
-  for (std::int64_t key = low == INT64_MAX ? high : low / kChunk * kChunk; key < high; key += kChunk)
-    if (!attend_chunk(run, key, largest_query_square)) return Outcome::out_of_range;
+  const std::int64_t step = run.w.step;
+  for (std::int64_t key = low == INT64_MAX ? high : low / step * step; key < high; key += step) {
+    if (!attend(run, key)) return Outcome::out_of_range;
+    if (step < kChunk && ((key + step) % kChunk == 0 || key + step >= high)) add_partial(run);
+  }
   return finish_rows(run) ? Outcome::done : Outcome::out_of_range;
 }
 

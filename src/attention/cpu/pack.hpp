@@ -98,6 +98,20 @@ inline float pack_query(const Input& query, std::int64_t at, std::int64_t depth,
   return reduce_add(squares);
 }
 
+/// Rows of another tensor to bring into the second-level cache meanwhile; nullptr: none.
+struct Ahead {
+  const Input* tensor;
+  std::int64_t at, width;
+};
+
+HEED_INLINE void fetch_row(const Ahead& ahead, std::int64_t row) {
+  if (ahead.tensor == nullptr) return;
+  const std::int64_t size = ahead.tensor->type == Type::f32 ? 4 : 2;
+  const char* from =
+      static_cast<const char*>(ahead.tensor->data) + (ahead.at + row * ahead.tensor->stride[2]) * size;
+  for (std::int64_t byte = 0; byte < ahead.width * size; byte += 64) __builtin_prefetch(from + byte, 0, 2);
+}
+
 /// What packing found: the largest sum of squares of a key, and whether all is finite and of a size that f32
 /// sums hold.
 struct Measure {
@@ -110,7 +124,7 @@ inline constexpr float kLargestValue = 0x1p50f;  // larger ones could overflow a
 /// Keys [at, at + count) of one head to panels [panel][depth][kPanel], keys beyond `count` as zeros.
 /// `scratch` holds kLanes rows of `padded` floats.
 inline Measure pack_keys(const Input& key, std::int64_t at, std::int64_t count, std::int64_t depth, float* to,
-                         float* scratch, std::int64_t padded) {
+                         float* scratch, std::int64_t padded, const Ahead& ahead) {
   const bool direct = key.type == Type::f32 && key.stride[3] == 1;
   Vf largest = zero();
   Vf total = zero();
@@ -118,6 +132,7 @@ inline Measure pack_keys(const Input& key, std::int64_t at, std::int64_t count, 
   for (std::int64_t k = 0; k < rounded; k += kLanes) {
     float* column = to + k / kPanel * (depth * kPanel) + k % kPanel;
     const std::int64_t valid = smaller(kLanes, count - k);
+    for (std::int64_t r = 0; r < valid; ++r) fetch_row(ahead, k + r);
     if (valid <= 0) {
       for (std::int64_t d = 0; d < depth; ++d) store(column + d * kPanel, zero());
       continue;
@@ -171,13 +186,14 @@ inline Measure pack_keys(const Input& key, std::int64_t at, std::int64_t count, 
 /// Values [at, at + count) of one head to column panels [panel][count][vectors * kLanes]; all panels have
 /// kValueVectors vectors but the last, which has what is left. Columns beyond `width` are zeros.
 inline bool pack_values(const Input& value, std::int64_t at, std::int64_t count, std::int64_t width,
-                        float* to) {
+                        float* to, const Ahead& ahead) {
   const std::int64_t vectors = (width + kLanes - 1) / kLanes;
   const bool direct = value.type == Type::f32 && value.stride[3] == 1;
   Vf magnitude = zero();
   for (std::int64_t first = 0; first < vectors; first += kValueVectors) {
     const std::int64_t here = smaller(kValueVectors, vectors - first);
     for (std::int64_t k = 0; k < count; ++k) {
+      if (first == 0) fetch_row(ahead, k);
       const std::int64_t from = at + k * value.stride[2] + first * kLanes * value.stride[3];
       float* row = to + (first * count + k * here) * kLanes;
       const std::int64_t columns = smaller(here * kLanes, width - first * kLanes);

@@ -102,7 +102,7 @@ inline void write_sums(const Output& out, const Task& task, std::int64_t chunk_k
 /// The weights of a chunk, row block by row block.
 inline Outcome sweep_weights(const Call& call, const Tiling& tiling, const SweepTask& sweep,
                              void* workspace) {
-  const Work w = lay_out(call, tiling.rows, tiling.cached_keys, workspace);
+  const Work w = lay_out(call, tiling, workspace);
   KeySums received, received_last;
   clear(received);
   clear(received_last);
@@ -111,7 +111,7 @@ inline Outcome sweep_weights(const Call& call, const Tiling& tiling, const Sweep
     Task task = sweep.rows;
     task.row_begin = begin;
     task.row_end = smaller(sweep.rows.row_end, begin + smaller(kBlockRows, tiling.rows));
-    Run run = {call, task, w, task.row_end - begin, 0, transforms_scores(call), true, false};
+    Run run = {call, task, w, task.row_end - begin, 0, transforms_scores(call), true, false, 0};
     run.padded_rows = round_up(run.rows, kTileRows);
     start_sweep_rows(run, true);
     const Chunk chunk = packed_chunk(call, task, run.w, sweep.block_begin);
@@ -129,13 +129,13 @@ inline Outcome sweep_weights(const Call& call, const Tiling& tiling, const Sweep
 
 /// The scores of a chunk at the stage asked for, in natural units; -inf where a key is forbidden.
 inline Outcome sweep_scores(const Call& call, const Tiling& tiling, const SweepTask& sweep, void* workspace) {
-  const Work w = lay_out(call, tiling.rows, tiling.cached_keys, workspace);
+  const Work w = lay_out(call, tiling, workspace);
   const std::int64_t keys = sweep.rows.key_end - sweep.rows.key_begin;
   for (std::int64_t begin = sweep.rows.row_begin; begin < sweep.rows.row_end; begin += kBlockRows) {
     Task task = sweep.rows;
     task.row_begin = begin;
     task.row_end = smaller(sweep.rows.row_end, begin + smaller(kBlockRows, tiling.rows));
-    Run run = {call, task, w, task.row_end - begin, 0, true, true, false};
+    Run run = {call, task, w, task.row_end - begin, 0, true, true, false, 0};
     run.padded_rows = round_up(run.rows, kTileRows);
     start_sweep_rows(run, false);
     const Chunk chunk = packed_chunk(call, task, run.w, sweep.block_begin);

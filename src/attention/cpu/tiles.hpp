@@ -205,15 +205,17 @@ std::int64_t score_column(const float* q, std::int64_t ldq, const float* panel, 
   }
 }
 
-/// output [kRowCount][ldo] += weights [kRowCount][ldw] x values [keys][kVectors * kLanes].
-template <int kRowCount, int kVectors>
+/// output [kRowCount][ldo] += weights [kRowCount][ldw] x values [keys][kVectors * kLanes]. The product is
+/// summed by itself first; with kContinue the sum goes on from what `output` holds, as if the keys before
+/// were part of it.
+template <int kRowCount, int kVectors, bool kContinue>
 void value_tile(const float* weights, std::int64_t ldw, const float* values, std::int64_t keys, float* output,
                 std::int64_t ldo) {
   Vf acc[std::size_t{kRowCount}][std::size_t{kVectors}];
 #pragma GCC unroll 12
   for (int r = 0; r < kRowCount; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) acc[r][v] = zero();
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = kContinue ? load(output + r * ldo + v * kLanes) : zero();
 #pragma GCC unroll 4
   for (std::int64_t k = 0; k < keys; ++k) {
     Vf value[std::size_t{kVectors}];
@@ -231,7 +233,7 @@ void value_tile(const float* weights, std::int64_t ldw, const float* values, std
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       float* o = output + r * ldo + v * kLanes;
-      store(o, add(load(o), acc[r][v]));
+      store(o, kContinue ? acc[r][v] : add(load(o), acc[r][v]));
     }
 }
 

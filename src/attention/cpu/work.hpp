@@ -32,6 +32,7 @@ struct Slot {
 
 struct Work {
   std::int64_t depth, padded_depth, value_columns;
+  std::int64_t step;
   std::int64_t slots;
   Slot* slot;
   float* packed;   // [slots][kChunk * (depth + value_columns)]
@@ -41,6 +42,7 @@ struct Work {
   Group* group;    // [rows / kGroupRows]
   float* query;    // [rows][padded_depth]
   float* output;   // [rows][value_columns]
+  float* partial;  // the same, of one chunk, where a step is less than a chunk
   Rows rows;
   float* distance;  // [rows][kLanes]
   float* top_weight;
@@ -59,11 +61,13 @@ struct Run {
   bool transforms;           // every tile goes through transform_row
   bool tracked;              // shifts move; off while scores are bounded
   bool observed;             // entropy or the largest score is wanted
+  float largest_query_square;
 };
 
 /// Lays out the memory at `base`; with base == nullptr it only counts.
-inline Work lay_out(const Call& call, std::int64_t rows, std::int64_t cached_keys, void* base) {
+inline Work lay_out(const Call& call, const Tiling& tiling, void* base) {
   Work w;
+  const std::int64_t rows = tiling.rows;
   std::size_t used = 0;
   const auto take = [&](std::int64_t count, std::size_t size) {
     void* at = static_cast<char*>(base) + used;
@@ -74,15 +78,17 @@ inline Work lay_out(const Call& call, std::int64_t rows, std::int64_t cached_key
   w.depth = call.head_dim;
   w.padded_depth = round_up(call.head_dim, kLanes);
   w.value_columns = round_up(call.value_dim, kLanes);
-  w.slots = cached_keys / kChunk;
+  w.step = tiling.step;
+  w.slots = tiling.cached_keys / w.step;
   w.slot = static_cast<Slot*>(take(w.slots, sizeof(Slot)));
-  w.packed = floats(cached_keys * (w.depth + w.value_columns));
+  w.packed = floats(tiling.cached_keys * (w.depth + w.value_columns));
   w.scratch = floats(kLanes * w.padded_depth);
   w.weights = floats(kBlockRows * kChunk);
   w.site = static_cast<Site*>(take(rows, sizeof(Site)));
   w.group = static_cast<Group*>(take((rows + kGroupRows - 1) / kGroupRows, sizeof(Group)));
   w.query = floats(rows * w.padded_depth);
   w.output = floats(rows * w.value_columns);
+  w.partial = floats(w.step < kChunk ? rows * w.value_columns : 0);
   w.rows.shift = floats(rows);
   w.rows.threshold = floats(rows);
   w.rows.sum = floats(rows * kLanes);
@@ -110,17 +116,20 @@ inline Tiling plan(const Call& call) {
   rows = smaller(rows, round_up(larger(1, call.query_length * call.group), kGroupRows));
   rows = clamp_rows(rows, 12 * call.top_k, kObserverBytes);
   rows = clamp_rows(rows, 4 * call.map_columns, kObserverBytes);
+  // Few rows read keys and values about as fast as memory gives them. They are packed a panel at a time,
+  // which stays in the first cache, while the next is on its way.
+  const bool narrow = rows <= kGroupRows;
   Tiling tiling;
   tiling.rows = rows;
-  tiling.chunk = kChunk;
-  tiling.cached_keys = cached ? all_keys : kChunk;
-  tiling.bytes = lay_out(call, rows, tiling.cached_keys, nullptr).bytes;
+  tiling.step = narrow ? kPanel : kChunk;
+  tiling.cached_keys = narrow ? kPanel : cached ? all_keys : kChunk;
+  tiling.bytes = lay_out(call, tiling, nullptr).bytes;
   return tiling;
 }
 
 /// Forgets packed chunks: the memory may hold those of another call.
 inline void reset(const Call& call, const Tiling& tiling, void* workspace) {
-  const Work w = lay_out(call, tiling.rows, tiling.cached_keys, workspace);
+  const Work w = lay_out(call, tiling, workspace);
   for (std::int64_t s = 0; s < w.slots; ++s) w.slot[s].key = -1;
 }
 
@@ -131,25 +140,29 @@ struct Chunk {
   Slot measured;
 };
 
-/// The packed keys [key, key + kChunk) of a task's key head, `key` counted within the segment.
+/// The packed keys [key, key + step) of a task's key head, `key` counted within the segment.
 inline Chunk packed_chunk(const Call& call, const Task& task, const Work& w, std::int64_t key) {
   const std::int64_t absolute_key = task.key_begin + key;
   const std::int64_t kv_head = task.head_begin / call.group;
-  const std::int64_t index = w.slots == 1 ? 0 : key / kChunk % w.slots;
-  const std::int64_t count = smaller(kChunk, task.key_end - absolute_key);
-  float* keys = w.packed + index * kChunk * (w.depth + w.value_columns);
-  float* values = keys + kChunk * w.depth;
+  const std::int64_t index = w.slots == 1 ? 0 : key / w.step % w.slots;
+  const std::int64_t count = smaller(w.step, task.key_end - absolute_key);
+  float* keys = w.packed + index * w.step * (w.depth + w.value_columns);
+  float* values = keys + w.step * w.depth;
   Slot& slot = w.slot[index];
   if (slot.key != absolute_key || slot.batch != task.batch || slot.kv_head != kv_head) {
     slot.batch = task.batch;
     slot.kv_head = kv_head;
     slot.key = absolute_key;
-    slot.keys = pack_keys(call.key, offset_of(call.key.stride, task.batch, kv_head, absolute_key), count,
-                          w.depth, keys, w.scratch, w.padded_depth);
-    slot.values_in_range =
-        call.output.data == nullptr ||
-        pack_values(call.value, offset_of(call.value.stride, task.batch, kv_head, absolute_key), count,
-                    call.value_dim, values);
+    const std::int64_t key_at = offset_of(call.key.stride, task.batch, kv_head, absolute_key);
+    const std::int64_t value_at = offset_of(call.value.stride, task.batch, kv_head, absolute_key);
+    const bool ahead =
+        w.step < kChunk;  // while keys are packed their values are fetched, and then the next keys
+    const bool with_values = call.output.data != nullptr;
+    slot.keys = pack_keys(call.key, key_at, count, w.depth, keys, w.scratch, w.padded_depth,
+                          Ahead{ahead && with_values ? &call.value : nullptr, value_at, call.value_dim});
+    slot.values_in_range = !with_values || pack_values(call.value, value_at, count, call.value_dim, values,
+                                                       Ahead{ahead ? &call.key : nullptr,
+                                                             key_at + w.step * call.key.stride[2], w.depth});
   }
   return {keys, values, count, slot};
 }

@@ -1,0 +1,121 @@
+// From scores to weights: shifts that follow the largest score, and the tiles that go by way of memory.
+#pragma once
+
+#include "attention/cpu/observe.hpp"
+#include "attention/cpu/tiles.hpp"
+#include "attention/cpu/transform.hpp"
+#include "attention/cpu/work.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+inline constexpr float kBoundedScore = 40.0f;
+inline constexpr float kHeadroom = 8.0f;              // a shift moves when a score exceeds it by more
+inline constexpr float kUnstarted = -1.5f * 0x1p20f;  // threshold of a row without keys: above kForbidden
+inline constexpr float kNoThreshold = 0x1p30f;        // above every score
+
+HEED_INLINE void scale_row(float* x, std::int64_t count, float factor) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(x + i, mul(load(x + i), splat(factor)));
+  for (; i < count; ++i) x[i] *= factor;
+}
+
+/// Moves a row's shift up to its new largest score. `weights` [done]: the row's weights of this chunk so far.
+inline void raise(Run& run, std::int64_t row, float score, float* weights, std::int64_t done) {
+  Work& w = run.w;
+  const bool started = w.rows.threshold[row] > kUnstarted;
+  const float old = w.rows.shift[row];
+  const float shift = __builtin_rintf(score);
+  w.rows.shift[row] = shift;
+  w.rows.threshold[row] = shift + kHeadroom;
+  if (!started) return;
+  const float step = old - shift;
+  const float factor =
+      step < -140.0f ? 0.0f : static_cast<float>(__builtin_ldexp(1.0, static_cast<int>(step)));
+  float* sum = w.rows.sum + row * kLanes;
+  float* entropy = w.rows.entropy + row * kLanes;
+  // sum_j w_j (s_j - shift) moves with both its factors.
+  const Vf moved = mul_add(load(sum), splat(step), load(entropy));
+  store(entropy, factor == 0 ? zero() : mul(moved, splat(factor)));
+  scale_row(sum, kLanes, factor);
+  scale_row(weights, done, factor);
+  if (run.call.output.data) scale_row(w.output + row * w.value_columns, w.value_columns, factor);
+  if (w.step < kChunk) scale_row(w.partial + row * w.value_columns, w.value_columns, factor);
+  if (run.call.distance.data) scale_row(w.distance + row * kLanes, kLanes, factor);
+  if (run.call.map_columns > 0) scale_row(w.bins + row * run.call.map_columns, run.call.map_columns, factor);
+  for (std::int64_t i = 0; i < run.call.top_k; ++i) {
+    float* weight = w.top_weight + row * run.call.top_k + i;
+    if (*weight > 0) *weight *= factor;
+  }
+}
+
+/// Raw scores of a tile, in memory, become weights: masks and the like are applied, shifts moved where they
+/// must. `key`: the panel's first key. `weights` points at the tile's weights of this panel, `done` weights
+/// to their left belong to the same chunk. False where scores are beyond what f32 holds.
+inline bool weigh_scores(Run& run, std::int64_t row, std::int64_t key, float (&scores)[kTileRows][kPanel],
+                         float* weights, std::int64_t done) {
+  Work& w = run.w;
+  const std::int64_t keys = run.task.key_end - run.task.key_begin;
+  for (int r = 0; r < kTileRows; ++r) {
+    const std::int64_t at = row + r;
+    const Site& site = w.site[at];
+    if (run.transforms || site.low > key || site.high < key + kPanel) {
+      if (!transform_row(run.call, run.task.batch, site, run.task.key_begin, keys, key, scores[r]))
+        return false;
+    }
+    Vf score[kPanelVectors];
+#pragma GCC unroll 3
+    for (int v = 0; v < kPanelVectors; ++v) score[v] = load(scores[r] + v * kLanes);
+    float* row_weights = weights + r * kChunk;
+    const float largest = reduce_max(row_maximum(score));
+    if (largest > w.rows.threshold[at]) raise(run, at, largest, row_weights - done, done);
+    if (run.observed) {
+      float* max = w.rows.max + at * kLanes;
+      store(max, maximum(load(max), row_maximum(score)));
+      weigh_row<Column{true, true, false}>(score, w.rows, at, row_weights);
+    } else {
+      weigh_row<Column{true, false, false}>(score, w.rows, at, row_weights);
+    }
+  }
+  return true;
+}
+
+/// One score tile by way of memory: for tiles that a mask cuts, that need transform_row, or whose scores
+/// outgrow their shift.
+inline bool score_general(Run& run, std::int64_t row, std::int64_t key, const float* panel, float* weights,
+                          std::int64_t done) {
+  const Work& w = run.w;
+  alignas(64) float scores[kTileRows][kPanel];
+  ScoreTile tile;
+  clear(tile);
+  accumulate(tile, w.query + row * w.padded_depth, w.padded_depth, panel, w.depth);
+#pragma GCC unroll 4
+  for (int r = 0; r < kTileRows; ++r)
+#pragma GCC unroll 3
+    for (int v = 0; v < kPanelVectors; ++v) store(scores[r] + v * kLanes, tile[r][v]);
+  return weigh_scores(run, row, key, scores, weights, done);
+}
+
+/// Looks at the weights of a block for one chunk on behalf of top-k, distance and map.
+inline void observe_block(Run& run, std::int64_t row, std::int64_t rows, std::int64_t chunk_key,
+                          std::int64_t keys) {
+  const Call& call = run.call;
+  const Work& w = run.w;
+  if (call.top_k == 0 && !call.distance.data && call.map_columns == 0) return;
+  for (std::int64_t r = 0; r < rows && row + r < run.rows; ++r) {
+    const std::int64_t at = row + r;
+    const Site& site = w.site[at];
+    const std::int64_t begin = larger(0, site.low - chunk_key);
+    const std::int64_t count = smaller(keys, site.high - chunk_key) - begin;
+    if (count <= 0) continue;
+    const float* weights = w.weights + r * kChunk + begin;
+    const std::int64_t key = chunk_key + begin;
+    if (call.top_k > 0)
+      offer({w.top_weight + at * call.top_k, w.top_key + at * call.top_k, call.top_k}, weights, count, key);
+    if (call.distance.data) add_distance(w.distance + at * kLanes, weights, count, site.position, key);
+    if (call.map_columns > 0)
+      add_to_bins(w.bins + at * call.map_columns, call.map_columns, call.key_length, weights, count,
+                  run.task.key_begin + key);
+  }
+}
+
+}  // namespace heed::detail::HEED_ISA
