@@ -163,8 +163,8 @@ CommandResult run_heed(const std::vector<std::string>& arguments, const CommandI
   Channel to_child = make_pipe(true);
   Channel output = input.terminal_columns > 0 ? make_terminal(input.terminal_columns) : make_pipe(false);
   Channel errors = make_pipe(false);
-  const pid_t child =
-      start(arguments, input, to_child.theirs.get(), output.theirs.get(), errors.theirs.get());
+  const pid_t child = start(arguments, input, to_child.theirs.get(), output.theirs.get(),
+                            input.errors_on_terminal ? output.theirs.get() : errors.theirs.get());
   for (Channel* channel : {&to_child, &output, &errors}) channel->theirs.close();
   CommandResult result;
   std::thread writer([&] {

@@ -15,8 +15,9 @@ struct CommandInput {
   std::string directory;                           ///< where it runs; here by default
   int terminal_columns =
       0;  ///< more than 0: standard output is a terminal this wide (lines then end in \\r\\n)
-  std::string output_path;    ///< where standard output goes instead of `output`: "/dev/full"
-  bool close_output = false;  ///< it starts without a standard output
+  bool errors_on_terminal = false;  ///< standard error is that terminal too, and so in `output`
+  std::string output_path;          ///< where standard output goes instead of `output`: "/dev/full"
+  bool close_output = false;        ///< it starts without a standard output
 };
 
 struct CommandResult {

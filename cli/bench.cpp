@@ -1,0 +1,255 @@
+// heed bench: how fast attention is on this machine, and how fast it could be.
+#include <array>
+#include <cstdio>
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/cases.hpp"
+#include "bench/measure.hpp"
+#include "bench/progress.hpp"
+#include "command.hpp"
+#include "draw/lettering.hpp"
+#include "heed/parallel.hpp"
+#include "help.hpp"
+#include "options.hpp"
+#include "standard_streams.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+using ceiling::Limit;
+
+constexpr const char* kDescription =
+    "measure how fast attention is here, and what share of the machine that is\n"
+    "\n"
+    "Each row is a call: the median time, its effective flops (4 B H Lq Lk D, half of that where causal), "
+    "and "
+    "its share of the ceiling, which is measured between the calls: arithmetic on registers alone (fma; "
+    "bf16: "
+    "dot products), or, where that takes longer, reading the keys and values from memory (read) or writing "
+    "the "
+    "weights to it (write).";
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  heed bench\n"
+    "  heed bench --shape 16,2048,2048,64 --causal --threads 1,2\n"
+    "  heed bench --shape 1,32,8,1,8192,128 --dtype bf16 --json\n"
+    "  heed bench --shape 16,2048,2048,64 --need lse,entropy,top8 --repeat 20\n";
+
+constexpr std::array kDTypes = {DType::f32, DType::bf16, DType::f16};
+
+struct BenchArguments {
+  BenchChoice choice;
+  std::optional<std::int64_t> repeat;
+  bool json = false;
+};
+
+const char* short_name(Limit limit) {
+  switch (limit) {
+    case Limit::f32_multiply_add:
+      return "fma";
+    case Limit::bf16_dot:
+      return "bf16";
+    case Limit::memory_read:
+      return "read";
+    case Limit::memory_write:
+      return "write";
+  }
+  return "";
+}
+
+std::string with_decimals(double value, int decimals) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
+  return text.data();
+}
+
+// Three digits that count: "1.23 ms".
+std::string time_text(double seconds) {
+  const double value = seconds < 1e-3 ? seconds * 1e6 : seconds < 1 ? seconds * 1e3 : seconds;
+  const char* unit = seconds < 1e-3 ? " µs" : seconds < 1 ? " ms" : " s ";
+  return with_decimals(value, value < 10 ? 2 : value < 100 ? 1 : 0) + unit;
+}
+
+// The table: as wide as its widest shapes and needs.
+class BenchTable {
+ public:
+  explicit BenchTable(const std::vector<BenchCase>& cases) {
+    std::vector<std::string> shapes = {kShapeTitle};
+    std::vector<std::string> needs = {kNeedTitle};
+    for (const BenchCase& what : cases) {
+      shapes.push_back(to_string(what.shape));
+      needs.push_back(to_string(what.needs));
+    }
+    shape_width_ = widest(shapes);
+    need_width_ = widest(needs);
+  }
+
+  [[nodiscard]] std::string header() const {
+    return line(kShapeTitle, "dtype", "causal", kNeedTitle, "threads", "time  ", "GFLOP/s", "share of");
+  }
+  [[nodiscard]] std::string row(const BenchCase& what, const Measured& m) const {
+    return line(to_string(what.shape), std::string(heed::name_of(what.dtype)), what.causal ? "yes" : "",
+                to_string(what.needs), std::to_string(what.threads), time_text(m.seconds),
+                with_decimals(m.gflops(), 1),
+                with_decimals(100 * m.share(), 0) + " % " + short_name(m.limit));
+  }
+
+ private:
+  static constexpr const char* kShapeTitle = "H,Lq,Lk,D";
+  static constexpr const char* kNeedTitle = "need";
+
+  [[nodiscard]] std::string line(const std::string& shape, const std::string& dtype,
+                                 const std::string& causal, const std::string& need,
+                                 const std::string& threads, const std::string& time,
+                                 const std::string& gflops, const std::string& share) const {
+    const std::size_t number_end = share.find(' ');
+    return left_aligned(shape, shape_width_) + " " + left_aligned(dtype, 5) + " " + left_aligned(causal, 6) +
+           " " + left_aligned(need, need_width_) + " " + right_aligned(threads, 7) + " " +
+           right_aligned(time, 8) + " " + right_aligned(gflops, 8) + " " +
+           right_aligned(share.substr(0, number_end), 5) + share.substr(number_end);
+  }
+
+  int shape_width_ = 0;
+  int need_width_ = 0;
+};
+
+// The ceilings that rows were held to, best ones, in the order they came up: "f32 FMA (avx512) 128 GFLOP/s on
+// 1 thread".
+class SeenCeilings {
+ public:
+  void add(const BenchCase& what, const Measured& m) {
+    for (Seen& one : seen_)
+      if (one.limit == m.limit && one.threads == what.threads && one.isa == m.isa) {
+        one.rate = std::max(one.rate, m.rate);
+        return;
+      }
+    seen_.push_back({m.limit, what.threads, m.isa, m.rate});
+  }
+  void print() const {
+    std::cout << "\nceilings, the best measured:\n";
+    for (const Seen& one : seen_) {
+      const bool memory = one.limit == Limit::memory_read || one.limit == Limit::memory_write;
+      std::cout << "  " << left_aligned(short_name(one.limit), 5) << "  "
+                << left_aligned(name_of(one.limit, one.isa), 22)
+                << right_aligned(with_decimals(one.rate / 1e9, memory ? 1 : 0), 6)
+                << (memory ? " GB/s   " : " GFLOP/s") << " on " << one.threads
+                << (one.threads == 1 ? " thread\n" : " threads\n");
+    }
+  }
+
+ private:
+  struct Seen {
+    Limit limit;
+    int threads;
+    std::string isa;
+    double rate;
+  };
+  std::vector<Seen> seen_;
+};
+
+nlohmann::ordered_json json_of(const BenchCase& what, const Measured& m) {
+  const BenchShape& s = what.shape;
+  return {{"shape", {s.batch, s.heads, s.kv_heads, s.query_length, s.key_length, s.head_dim}},
+          {"dtype", heed::name_of(what.dtype)},
+          {"causal", what.causal},
+          {"need", what.needs},
+          {"threads", what.threads},
+          {"seconds", m.seconds},
+          {"gflops", m.gflops()},
+          {"ceiling", name_of(m.limit, m.isa)},
+          {"ceiling_gflops", m.ceiling_gflops()},
+          {"share", m.share()}};
+}
+
+void bench(const BenchArguments& arguments) {
+  require_standard_output();
+  const std::vector<BenchCase> cases = bench_cases(arguments.choice);
+  const BenchTable table(cases);
+  SeenCeilings ceilings;
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  Progress progress(cases.size());
+  Bench runner;
+  if (!arguments.json) std::cout << table.header() << std::endl;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    progress.show(i, to_string(cases[i].shape));
+    const Measured measured = runner.measure(cases[i], arguments.repeat);
+    progress.clear();
+    if (arguments.json) {
+      rows.push_back(json_of(cases[i], measured));
+    } else {
+      ceilings.add(cases[i], measured);
+      std::cout << table.row(cases[i], measured) << std::endl;
+    }
+  }
+  if (arguments.json)
+    std::cout << rows.dump() << '\n';
+  else
+    ceilings.print();
+}
+
+void add_calls(CLI::App& app, BenchChoice& choice) {
+  const char* group = "Calls (those of docs/performance.md without --shape)";
+  app.add_option_function<std::vector<std::string>>(
+         "--shape",
+         [&choice](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) choice.shapes.push_back(parse_bench_shape(text));
+         },
+         "H,Lq,Lk,D or B,H,Hkv,Lq,Lk,D; may be given more than once")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("SHAPE")
+      ->group(group);
+  add_choice(
+      app, "--dtype", {"f32", "bf16", "f16"}, [&choice](std::size_t i) { choice.dtype = kDTypes[i]; },
+      "of query, key, value and output; f32 with --shape")
+      ->group(group);
+  app.add_flag("--causal", choice.causal, "allow keys up to the query's position")->group(group);
+  add_text_option(
+      app, "--need", "NAMES", [&choice](const std::string& text) { choice.needs = parse_bench_needs(text); },
+      "also ask for lse, max-score, entropy, distance, topK (such as top8), received, map (64 x 64), weights "
+      "or scores; commas between")
+      ->group(group);
+}
+
+void add_computing(CLI::App& app, BenchArguments& arguments) {
+  const char* group = "Computing";
+  add_text_option(
+      app, "--threads", "N",
+      [&arguments](const std::string& text) {
+        for (const std::string& part : split(text, ',')) {
+          const std::optional<std::int64_t> count = whole_number(part);
+          if (!count || *count < 0 || *count > std::numeric_limits<std::int16_t>::max())
+            throw UsageError("--threads is '" + text +
+                             "'; a whole number from 0 to 32767, or some with commas between, is expected");
+          arguments.choice.threads.push_back(*count == 0 ? default_threads() : static_cast<int>(*count));
+        }
+      },
+      "at most N, or each of N,M,…; 0 is what the machine has; 1 and that by default")
+      ->group(group);
+  add_integer(
+      app, "--repeat", {1}, [&arguments](std::int64_t n) { arguments.repeat = n; },
+      "compute N times; by default what half a second holds, and at least 3 times")
+      ->group(group);
+  app.add_flag("--json", arguments.json, "print a list of objects instead, one a row")->group(group);
+}
+
+}  // namespace
+
+Command add_bench(CLI::App& heed) {
+  CLI::App* app = heed.add_subcommand("bench", kDescription);
+  const auto arguments = std::make_shared<BenchArguments>();
+  add_calls(*app, arguments->choice);
+  add_computing(*app, *arguments);
+  finish_help(*app, kExamples);
+  return {app, [arguments] { bench(*arguments); }};
+}
+
+}  // namespace heed::cli

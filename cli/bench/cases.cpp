@@ -1,0 +1,143 @@
+#include "bench/cases.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "command.hpp"
+#include "heed/parallel.hpp"
+#include "options.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr std::int64_t kMapBins = 64;
+
+constexpr std::array<std::pair<std::string_view, Need>, 7> kNeeds = {{{"lse", Need::lse},
+                                                                      {"max-score", Need::max_score},
+                                                                      {"entropy", Need::entropy},
+                                                                      {"distance", Need::distance},
+                                                                      {"received", Need::received},
+                                                                      {"weights", Need::weights},
+                                                                      {"scores", Need::scores}}};
+
+constexpr std::string_view kTop = "top";
+constexpr std::string_view kMap = "map";
+
+std::optional<Need> need_of(std::string_view name) {
+  const auto found =
+      std::find_if(kNeeds.begin(), kNeeds.end(), [&](const auto& need) { return need.first == name; });
+  return found == kNeeds.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<std::int64_t> top_k_of(std::string_view name) {
+  if (!name.starts_with(kTop)) return std::nullopt;
+  const std::optional<std::int64_t> k = whole_number(name.substr(kTop.size()));
+  return k && *k >= 1 ? k : std::nullopt;
+}
+
+[[noreturn]] void refuse_shape(const std::string& text, const std::string& expected) {
+  throw UsageError("--shape is '" + text + "'; " + expected + " is expected");
+}
+
+// The calls that docs/performance.md speaks of.
+std::vector<BenchCase> usual_cases() {
+  const BenchShape sentence{1, 12, 12, 128, 128, 64};
+  const BenchShape page{1, 12, 12, 512, 512, 64};
+  const BenchShape article{1, 16, 16, 2048, 2048, 64};
+  const BenchShape chapter{1, 8, 8, 4096, 4096, 128};
+  const BenchShape book{1, 2, 2, 16384, 16384, 128};
+  const BenchShape decoding{1, 32, 8, 1, 8192, 128};
+  return {{sentence, DType::f32, false, {}, 0},
+          {page, DType::f32, false, {}, 0},
+          {article, DType::f32, false, {}, 0},
+          {article, DType::f32, true, {}, 0},
+          {article, DType::f32, false, {"lse", "entropy", "top8"}, 0},
+          {article, DType::f32, false, {"map"}, 0},
+          {article, DType::f32, false, {"received"}, 0},
+          {article, DType::f32, false, {"weights"}, 0},
+          {article, DType::bf16, false, {}, 0},
+          {chapter, DType::f32, false, {}, 0},
+          {chapter, DType::f32, true, {}, 0},
+          {chapter, DType::bf16, false, {}, 0},
+          {book, DType::f32, true, {}, 0},
+          {decoding, DType::f32, false, {}, 0},
+          {decoding, DType::bf16, false, {}, 0}};
+}
+
+}  // namespace
+
+BenchShape parse_bench_shape(const std::string& text) {
+  const std::string expected = "B,H,Hkv,Lq,Lk,D or H,Lq,Lk,D (whole numbers of at least 1)";
+  std::vector<std::int64_t> sizes;
+  for (const std::string& part : split(text, ',')) {
+    const std::optional<std::int64_t> size = whole_number(part);
+    if (!size || *size < 1) refuse_shape(text, expected);
+    sizes.push_back(*size);
+  }
+  if (sizes.size() == 4) sizes = {1, sizes[0], sizes[0], sizes[1], sizes[2], sizes[3]};
+  if (sizes.size() != 6) refuse_shape(text, expected);
+  if (sizes[1] % sizes[2] != 0) refuse_shape(text, "a number of heads H that is a multiple of Hkv");
+  return {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]};
+}
+
+std::string to_string(const BenchShape& s) {
+  const auto join = [](const std::vector<std::int64_t>& sizes) {
+    std::string text;
+    for (const std::int64_t size : sizes) text += (text.empty() ? "" : ",") + std::to_string(size);
+    return text;
+  };
+  if (s.batch == 1 && s.kv_heads == s.heads) return join({s.heads, s.query_length, s.key_length, s.head_dim});
+  return join({s.batch, s.heads, s.kv_heads, s.query_length, s.key_length, s.head_dim});
+}
+
+BenchNeeds parse_bench_needs(const std::string& text) {
+  BenchNeeds needs;
+  for (const std::string& name : split(text, ',')) {
+    if (!need_of(name) && !top_k_of(name) && name != kMap)
+      throw UsageError("--need is '" + text +
+                       "'; lse, max-score, entropy, distance, topK (such as top8), received, map, weights or "
+                       "scores, with commas between, is expected");
+    if (std::find(needs.begin(), needs.end(), name) == needs.end()) needs.push_back(name);
+  }
+  if (std::count_if(needs.begin(), needs.end(), [](const auto& name) { return top_k_of(name); }) > 1)
+    throw UsageError("--need is '" + text + "'; one topK is expected");
+  return needs;
+}
+
+std::string to_string(const BenchNeeds& needs) {
+  std::string text;
+  for (const std::string& name : needs) text += (text.empty() ? "" : ",") + name;
+  return text;
+}
+
+void ask_for(const BenchNeeds& needs, AttentionOptions& options) {
+  for (const std::string& name : needs) {
+    if (const std::optional<Need> need = need_of(name)) options.need |= *need;
+    if (const std::optional<std::int64_t> k = top_k_of(name)) options.top_k = *k;
+    if (name == kMap) options.map = {kMapBins, kMapBins};
+  }
+}
+
+std::vector<BenchCase> bench_cases(const BenchChoice& choice) {
+  std::vector<BenchCase> rows;
+  for (const BenchShape& shape : choice.shapes) rows.push_back({shape, DType::f32, choice.causal, {}, 0});
+  if (choice.shapes.empty()) rows = usual_cases();
+  std::vector<int> threads = choice.threads;
+  if (threads.empty()) threads = {1, default_threads()};
+  std::vector<BenchCase> cases;
+  for (BenchCase row : rows) {
+    row.causal = row.causal || choice.causal;
+    row.dtype = choice.dtype.value_or(row.dtype);
+    row.needs = choice.needs.value_or(row.needs);
+    for (const int count : threads) {
+      row.threads = count;
+      if (std::find(cases.begin(), cases.end(), row) == cases.end()) cases.push_back(row);
+    }
+  }
+  return cases;
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,55 @@
+// What `heed bench` measures: shapes, and what is asked of each.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heed/attention.hpp"
+
+namespace heed::cli {
+
+struct BenchShape {
+  std::int64_t batch = 1;
+  std::int64_t heads = 1;
+  std::int64_t kv_heads = 1;
+  std::int64_t query_length = 1;
+  std::int64_t key_length = 1;
+  std::int64_t head_dim = 1;
+  friend bool operator==(const BenchShape&, const BenchShape&) = default;
+};
+
+/// "12,128,128,64" (H,Lq,Lk,D) where B is 1 and the key heads are as many as the heads, else
+/// "B,H,Hkv,Lq,Lk,D". Throws UsageError for what is neither.
+[[nodiscard]] BenchShape parse_bench_shape(const std::string& text);
+[[nodiscard]] std::string to_string(const BenchShape& shape);
+
+/// What a call returns besides its output: names as on the command line, such as "lse" and "top8".
+using BenchNeeds = std::vector<std::string>;
+/// Throws UsageError for a name that is none.
+[[nodiscard]] BenchNeeds parse_bench_needs(const std::string& text);
+[[nodiscard]] std::string to_string(const BenchNeeds& needs);  ///< "lse,top8"; "" for none
+void ask_for(const BenchNeeds& needs, AttentionOptions& options);
+
+struct BenchCase {
+  BenchShape shape;
+  DType dtype = DType::f32;
+  bool causal = false;
+  BenchNeeds needs;
+  int threads = 1;
+  friend bool operator==(const BenchCase&, const BenchCase&) = default;
+};
+
+/// What the command line says; what it leaves open is as in the usual table.
+struct BenchChoice {
+  std::vector<BenchShape> shapes;
+  std::optional<DType> dtype;
+  bool causal = false;
+  std::optional<BenchNeeds> needs;
+  std::vector<int> threads;  ///< empty: one, and all that the machine has
+};
+
+[[nodiscard]] std::vector<BenchCase> bench_cases(const BenchChoice& choice);
+
+}  // namespace heed::cli

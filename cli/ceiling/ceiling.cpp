@@ -1,0 +1,102 @@
+#include "ceiling/ceiling.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "ceiling/loops.hpp"
+#include "heed/parallel.hpp"
+
+namespace heed::ceiling {
+namespace {
+
+// A piece of arithmetic takes some 50 us: small enough that no thread waits long for the last one.
+constexpr std::int64_t kSteps = 25'000;
+constexpr std::int64_t kPieces = 64;
+constexpr std::int64_t kBlock = std::int64_t{1} << 20;  // bytes of a piece of memory
+
+// Seconds for `count` pieces, the threads being awake.
+template <class Piece>
+double seconds_of(std::int64_t count, int threads, Piece piece) {
+  parallel_for(threads, threads, [&](std::int64_t i, int) { piece(i % count); });
+  const auto begin = std::chrono::steady_clock::now();
+  parallel_for(count, threads, [&](std::int64_t i, int) { piece(i); });
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double compute(const ComputeLoop& loop, int threads) {
+  const std::int64_t pieces = kPieces * threads;
+  const double seconds = seconds_of(pieces, threads, [&](std::int64_t) { loop.run(kSteps); });
+  return loop.flops_per_step * static_cast<double>(kSteps * pieces) / seconds;
+}
+
+}  // namespace
+
+Limit arithmetic_of(DType dtype, std::string_view isa) {
+  return dtype == DType::bf16 && has_bf16_dot(isa) ? Limit::bf16_dot : Limit::f32_multiply_add;
+}
+
+std::string name_of(Limit limit, std::string_view isa) {
+  switch (limit) {
+    case Limit::f32_multiply_add:
+      return "f32 FMA (" + std::string(isa) + ")";
+    case Limit::bf16_dot:
+      return "bf16 dot product";
+    case Limit::memory_read:
+      return "memory read";
+    case Limit::memory_write:
+      return "memory write";
+  }
+  return "";
+}
+
+std::int64_t uncached_bytes() {
+  constexpr std::int64_t kLeast = std::int64_t{256} << 20;
+  constexpr std::int64_t kMost = std::int64_t{2} << 30;
+  const std::int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 or -1 where the system does not know
+  return std::clamp(4 * cache, kLeast, kMost) / kBlock * kBlock;
+}
+
+double Meter::burst(Limit limit, std::string_view isa, int threads) {
+  switch (limit) {
+    case Limit::f32_multiply_add:
+      return compute(f32_loop(isa), threads);
+    case Limit::bf16_dot:
+      return compute(bf16_loop(), threads);
+    case Limit::memory_read:
+      return read(threads);
+    case Limit::memory_write:
+      return write(threads);
+  }
+  return 0;
+}
+
+std::byte* Meter::memory() {
+  if (memory_.count() == 0) memory_ = Tensor({uncached_bytes()}, DType::u8);
+  return static_cast<std::byte*>(memory_.mutable_view().data());
+}
+
+double Meter::read(int threads) {
+  const std::byte* from = memory();
+  const double seconds = seconds_of(memory_.count() / kBlock, threads,
+                                    [&](std::int64_t i) { read_all(from + i * kBlock, kBlock); });
+  return static_cast<double>(memory_.count()) / seconds;
+}
+
+// By turns with stores past the caches and with those of memset: which of them is faster depends on the
+// machine.
+double Meter::write(int threads) {
+  std::byte* to = memory();
+  streams_ = !streams_;
+  const double seconds = seconds_of(memory_.count() / kBlock, threads, [&](std::int64_t i) {
+    if (streams_)
+      write_all(to + i * kBlock, kBlock);
+    else
+      std::memset(to + i * kBlock, 1, kBlock);
+  });
+  return static_cast<double>(memory_.count()) / seconds;
+}
+
+}  // namespace heed::ceiling

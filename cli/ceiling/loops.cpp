@@ -1,0 +1,179 @@
+// A multiply-add takes 3 to 6 cycles and a core starts two to four of them in each, so that it takes up to 16
+// independent sums to keep it busy. There are 14, which with both factors fill 16 registers (28 of NEON's
+// 32). They stand in assembly language: a compiler that spills them measures a third of what there is.
+#include "ceiling/loops.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace heed::ceiling {
+namespace {
+
+constexpr int kSums = 14;
+constexpr double kFlops = 2;  // of a multiply-add
+
+// sum = sum * kFactor + kAddend stays within (0, 1): nothing overflows, nothing is denormal.
+constexpr float kFactor = 0.5f;
+constexpr float kAddend = 0.25f;
+
+using Four = float __attribute__((vector_size(16)));
+
+// The value is in a register here, and the compiler knows nothing of it.
+void keep(Four& value) {
+#if defined(__x86_64__)
+  asm volatile("" : "+x"(value));
+#elif defined(__aarch64__)
+  asm volatile("" : "+w"(value));
+#else
+  asm volatile("" : "+m"(value));
+#endif
+}
+
+void multiply_add_baseline(std::int64_t steps) {
+  Four x = {kFactor, kFactor, kFactor, kFactor};
+  Four y = {kAddend, kAddend, kAddend, kAddend};
+  keep(x);
+  keep(y);
+  Four sum[kSums] = {y, y, y, y, y, y, y, y, y, y, y, y, y, y};
+  for (std::int64_t i = 0; i < steps; ++i) {
+#pragma GCC unroll 14
+    for (int s = 0; s < kSums; ++s) sum[s] = sum[s] * x + y;
+  }
+#pragma GCC unroll 14
+  for (int s = 0; s < kSums; ++s) keep(sum[s]);
+}
+
+#if defined(__x86_64__)
+
+__attribute__((target("avx2,fma"))) void multiply_add_avx2(std::int64_t steps) {
+  const __m256 x = _mm256_set1_ps(kFactor);
+  const __m256 y = _mm256_set1_ps(kAddend);
+  __m256 s[kSums] = {y, y, y, y, y, y, y, y, y, y, y, y, y, y};
+  for (std::int64_t i = 0; i < steps; ++i)
+    asm volatile(
+        ".irp sum, %0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13\n\t"
+        "vfmadd213ps %15, %14, \\sum\n\t"
+        ".endr"
+        : "+x"(s[0]), "+x"(s[1]), "+x"(s[2]), "+x"(s[3]), "+x"(s[4]), "+x"(s[5]), "+x"(s[6]), "+x"(s[7]),
+          "+x"(s[8]), "+x"(s[9]), "+x"(s[10]), "+x"(s[11]), "+x"(s[12]), "+x"(s[13])
+        : "x"(x), "x"(y));
+}
+
+__attribute__((target("avx512f"))) void multiply_add_avx512(std::int64_t steps) {
+  const __m512 x = _mm512_set1_ps(kFactor);
+  const __m512 y = _mm512_set1_ps(kAddend);
+  __m512 s[kSums] = {y, y, y, y, y, y, y, y, y, y, y, y, y, y};
+  for (std::int64_t i = 0; i < steps; ++i)
+    asm volatile(
+        ".irp sum, %0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13\n\t"
+        "vfmadd213ps %15, %14, \\sum\n\t"
+        ".endr"
+        : "+v"(s[0]), "+v"(s[1]), "+v"(s[2]), "+v"(s[3]), "+v"(s[4]), "+v"(s[5]), "+v"(s[6]), "+v"(s[7]),
+          "+v"(s[8]), "+v"(s[9]), "+v"(s[10]), "+v"(s[11]), "+v"(s[12]), "+v"(s[13])
+        : "v"(x), "v"(y));
+}
+
+// sum += x0 * y0 + x1 * y1 on 16 pairs of bf16. The factors are 2^-64 and so the sums stay as they are.
+__attribute__((target("avx512f"))) void bf16_dot_avx512(std::int64_t steps) {
+  const __m512i x = _mm512_set1_epi16(0x2f80);  // 2^-32
+  const __m512 y = _mm512_set1_ps(kAddend);
+  __m512 s[kSums] = {y, y, y, y, y, y, y, y, y, y, y, y, y, y};
+  for (std::int64_t i = 0; i < steps; ++i)
+    asm volatile(
+        ".irp sum, %0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13\n\t"
+        "vdpbf16ps %14, %14, \\sum\n\t"
+        ".endr"
+        : "+v"(s[0]), "+v"(s[1]), "+v"(s[2]), "+v"(s[3]), "+v"(s[4]), "+v"(s[5]), "+v"(s[6]), "+v"(s[7]),
+          "+v"(s[8]), "+v"(s[9]), "+v"(s[10]), "+v"(s[11]), "+v"(s[12]), "+v"(s[13])
+        : "v"(x));
+}
+
+#elif defined(__aarch64__)
+
+void multiply_add_neon(std::int64_t steps) {
+  const float32x4_t x = vdupq_n_f32(kFactor);
+  const float32x4_t y = vdupq_n_f32(0x1p-64f);  // sum += x * y leaves the sums as they are
+  const float32x4_t z = vdupq_n_f32(kAddend);
+  float32x4_t s[2 * kSums] = {z, z, z, z, z, z, z, z, z, z, z, z, z, z,
+                              z, z, z, z, z, z, z, z, z, z, z, z, z, z};
+  for (std::int64_t i = 0; i < steps; ++i) {
+#pragma GCC unroll 2
+    for (int h = 0; h < 2 * kSums; h += kSums)
+      asm volatile(
+          ".irp sum, %0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13\n\t"
+          "fmla \\sum\\().4s, %14.4s, %15.4s\n\t"
+          ".endr"
+          : "+w"(s[h]), "+w"(s[h + 1]), "+w"(s[h + 2]), "+w"(s[h + 3]), "+w"(s[h + 4]), "+w"(s[h + 5]),
+            "+w"(s[h + 6]), "+w"(s[h + 7]), "+w"(s[h + 8]), "+w"(s[h + 9]), "+w"(s[h + 10]), "+w"(s[h + 11]),
+            "+w"(s[h + 12]), "+w"(s[h + 13])
+          : "w"(x), "w"(y));
+  }
+}
+
+#endif
+
+}  // namespace
+
+ComputeLoop f32_loop(std::string_view isa) {
+#if defined(__x86_64__)
+  if (isa.starts_with("avx512")) return {multiply_add_avx512, kFlops * 16 * kSums};
+  if (isa.starts_with("avx2")) return {multiply_add_avx2, kFlops * 8 * kSums};
+#elif defined(__aarch64__)
+  if (isa.starts_with("neon")) return {multiply_add_neon, kFlops * 4 * 2 * kSums};
+#endif
+  (void)isa;
+  return {multiply_add_baseline, kFlops * 4 * kSums};
+}
+
+bool has_bf16_dot(std::string_view isa) {
+#if defined(__x86_64__)
+  return isa.starts_with("avx512") && __builtin_cpu_supports("avx512bf16");
+#else
+  (void)isa;
+  return false;
+#endif
+}
+
+ComputeLoop bf16_loop() {
+#if defined(__x86_64__)
+  return {bf16_dot_avx512, kFlops * 32 * kSums};
+#else
+  return f32_loop("");
+#endif
+}
+
+void read_all(const std::byte* memory, std::size_t bytes) {
+  constexpr std::size_t kStep = 256;
+  Four seen[4] = {};
+  for (std::size_t at = 0; at < bytes; at += kStep) {
+    const auto* next = reinterpret_cast<const Four*>(memory + at);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) seen[i] += next[i] + next[i + 4] + next[i + 8] + next[i + 12];
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) keep(seen[i]);
+}
+
+void write_all(std::byte* memory, std::size_t bytes) {
+  Four value = {kFactor, kFactor, kFactor, kFactor};
+  keep(value);
+  for (std::size_t at = 0; at < bytes; at += 64) {
+    auto* next = reinterpret_cast<Four*>(memory + at);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+#if defined(__x86_64__)
+      _mm_stream_ps(reinterpret_cast<float*>(next + i), value);
+#else
+      next[i] = value;
+#endif
+    }
+  }
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+}  // namespace heed::ceiling

@@ -1,0 +1,30 @@
+// The innermost loops behind ceiling.hpp. Each does as much of one thing as a core can, and nothing else.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace heed::ceiling {
+
+/// Multiply-adds on registers alone. `run(n)` does n * flops_per_step floating-point operations.
+struct ComputeLoop {
+  void (*run)(std::int64_t steps);
+  double flops_per_step;
+};
+
+/// f32 multiply-adds (fused where the instruction set can) of "avx512", "avx2" or "neon"; every other name is
+/// the compiler's baseline, with a rounding after the product.
+[[nodiscard]] ComputeLoop f32_loop(std::string_view isa);
+
+[[nodiscard]] bool has_bf16_dot(std::string_view isa);
+/// bf16 dot products with f32 accumulation (vdpbf16ps). Only where has_bf16_dot().
+[[nodiscard]] ComputeLoop bf16_loop();
+
+/// Reads every byte; `bytes` is a multiple of 256.
+void read_all(const std::byte* memory, std::size_t bytes);
+
+/// Writes every byte, past the caches where the processor has such stores; `bytes` is a multiple of 64.
+void write_all(std::byte* memory, std::size_t bytes);
+
+}  // namespace heed::ceiling

@@ -1,0 +1,190 @@
+// heed bench: what it prints, and what it measures when nothing is said. Times are not judged.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../cli/bench/cases.hpp"
+#include "../cli/text.hpp"
+#include "command.hpp"
+#include "heed/parallel.hpp"
+
+namespace {
+
+using heed::cli::BenchCase;
+using heed::test::CommandInput;
+using heed::test::CommandResult;
+using heed::test::run_heed;
+
+// The rows of a run that must go well. Its shapes are tiny, for the sanitizers' sake.
+nlohmann::json rows_of(std::vector<std::string> words) {
+  words.insert(words.begin(), "bench");
+  words.insert(words.end(), {"--json", "--repeat", "3"});
+  const CommandResult result = run_heed(words);
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(result.errors, "");
+  EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 1);
+  return nlohmann::json::parse(result.output);
+}
+
+TEST(Bench, PrintsAListWithAnObjectForEachCallToMachines) {
+  const auto rows = rows_of({"--shape", "2,4,2,100,90,16", "--shape", "3,200,200,8", "--threads", "1,2"});
+  ASSERT_EQ(rows.size(), 4u);
+  const std::vector<std::vector<int>> shapes = {
+      {2, 4, 2, 100, 90, 16}, {2, 4, 2, 100, 90, 16}, {1, 3, 3, 200, 200, 8}, {1, 3, 3, 200, 200, 8}};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto& row = rows[i];
+    EXPECT_EQ(row.at("shape"), shapes[i]);
+    EXPECT_EQ(row.at("threads"), i % 2 + 1);
+    EXPECT_EQ(row.at("dtype"), "f32");
+    EXPECT_EQ(row.at("causal"), false);
+    EXPECT_EQ(row.at("need"), nlohmann::json::array());
+    EXPECT_GT(row.at("seconds"), 0.0);
+    EXPECT_GT(row.at("gflops"), 0.0);
+    EXPECT_GT(row.at("ceiling_gflops"), 0.0);
+    EXPECT_GT(row.at("share"), 0.0);
+    EXPECT_EQ(row.at("ceiling").get<std::string>().rfind("f32 FMA (", 0), 0u) << row.at("ceiling");
+  }
+}
+
+TEST(Bench, CountsEffectiveFlopsAndHalfOfThemWhereCausal) {
+  const double flops = 4.0 * 2 * 4 * 300 * 300 * 16;
+  for (const bool causal : {false, true}) {
+    std::vector<std::string> words = {"--shape", "2,4,2,300,300,16", "--threads", "1"};
+    if (causal) words.emplace_back("--causal");
+    const auto row = rows_of(words).at(0);
+    const double expected = flops * (causal ? 0.5 : 1) / row.at("seconds").get<double>() / 1e9;
+    // Both are rounded some times, in another order.
+    EXPECT_NEAR(row.at("gflops").get<double>(), expected, 1e-9 * expected);
+    EXPECT_NEAR(row.at("share").get<double>(), expected / row.at("ceiling_gflops").get<double>(), 1e-9);
+    EXPECT_EQ(row.at("causal"), causal);
+  }
+}
+
+TEST(Bench, HoldsADecodingStepToTheBandwidthOfMemory) {
+  const auto row = rows_of({"--shape", "1,4,4,1,60,16", "--threads", "1"}).at(0);
+  EXPECT_EQ(row.at("ceiling"), "memory read");
+}
+
+TEST(Bench, HoldsWeightsThatOutweighTheirArithmeticToTheBandwidthOfMemory) {
+  const auto row = rows_of({"--shape", "1,300,300,1", "--need", "weights", "--threads", "1"}).at(0);
+  EXPECT_EQ(row.at("ceiling"), "memory write");
+}
+
+TEST(Bench, TakesADtypeAndWhatElseACallReturns) {
+  const auto row = rows_of({"--shape", "2,165,165,8", "--dtype", "bf16", "--threads", "1", "--need",
+                            "lse,max-score,entropy,distance,top3,received,map,weights,scores"})
+                       .at(0);
+  EXPECT_EQ(row.at("dtype"), "bf16");
+  EXPECT_EQ(row.at("need"), nlohmann::json({"lse", "max-score", "entropy", "distance", "top3", "received",
+                                            "map", "weights", "scores"}));
+}
+
+TEST(Bench, PrintsATableToPeople) {
+  const CommandResult result =
+      run_heed({"bench", "--shape", "2,200,200,16", "--shape", "1,4,2,80,80,8", "--dtype", "f16", "--causal",
+                "--need", "lse,top2", "--threads", "2", "--repeat", "2"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.errors, "") << "a progress bar is for terminals";
+  const std::vector<std::string> lines = heed::cli::split(result.output, '\n');
+  ASSERT_GE(lines.size(), 6u) << result.output;
+  EXPECT_EQ(lines[0], "H,Lq,Lk,D     dtype causal need     threads   time    GFLOP/s share of");
+  EXPECT_EQ(lines[1].rfind("2,200,200,16  f16   yes    lse,top2       2 ", 0), 0u) << lines[1];
+  EXPECT_EQ(lines[2].rfind("1,4,2,80,80,8 f16   yes    lse,top2       2 ", 0), 0u) << lines[2];
+  EXPECT_NE(lines[1].find("% fma"), std::string::npos) << lines[1];
+  EXPECT_EQ(lines[4], "ceilings, the best measured:");
+  EXPECT_NE(lines[5].find("GFLOP/s on 2 threads"), std::string::npos) << lines[5];
+}
+
+TEST(Bench, ShowsOnATerminalHowFarItIs) {
+  if (!heed::test::has_terminals()) GTEST_SKIP() << "no pseudo-terminal can be opened here";
+  CommandInput terminal;
+  terminal.terminal_columns = 100;
+  terminal.errors_on_terminal = true;
+  const CommandResult result = run_heed(
+      {"bench", "--shape", "2,200,200,16", "--shape", "2,150,150,16", "--threads", "1", "--repeat", "2"},
+      terminal);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_NE(result.output.find("[........................] 0/2  2,200,200,16"), std::string::npos)
+      << result.output;
+  EXPECT_NE(result.output.find("[############............] 1/2  2,150,150,16"), std::string::npos)
+      << result.output;
+}
+
+TEST(Bench, SaysWhatIsWrongWithAnOption) {
+  const std::string shape_expected =
+      "; B,H,Hkv,Lq,Lk,D or H,Lq,Lk,D (whole numbers of at least 1) is expected";
+  const std::string need_expected =
+      "; lse, max-score, entropy, distance, topK (such as top8), received, map, weights or scores, with "
+      "commas "
+      "between, is expected";
+  const std::string threads_expected =
+      "; a whole number from 0 to 32767, or some with commas between, is expected";
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--shape", "12,128,128"}, "--shape is '12,128,128'" + shape_expected},
+      {{"--shape", "1,12,12,128,128,64,1"}, "--shape is '1,12,12,128,128,64,1'" + shape_expected},
+      {{"--shape", "12,128,128,0"}, "--shape is '12,128,128,0'" + shape_expected},
+      {{"--shape", "12,128,x,64"}, "--shape is '12,128,x,64'" + shape_expected},
+      {{"--shape", "2,8,8,4", "--shape", ""}, "--shape is ''" + shape_expected},
+      {{"--shape", "1,12,5,128,128,64"},
+       "--shape is '1,12,5,128,128,64'; a number of heads H that is a multiple of Hkv is expected"},
+      {{"--shape"}, "--shape needs a value"},
+      {{"--dtype", "f64"}, "--dtype is 'f64'; f32, bf16 or f16 is expected"},
+      {{"--need", "lse,heat"}, "--need is 'lse,heat'" + need_expected},
+      {{"--need", "top0"}, "--need is 'top0'" + need_expected},
+      {{"--need", "top2,top3"}, "--need is 'top2,top3'; one topK is expected"},
+      {{"--threads", "two"}, "--threads is 'two'" + threads_expected},
+      {{"--threads", "1,-1"}, "--threads is '1,-1'" + threads_expected},
+      {{"--repeat", "0"}, "--repeat is '0'; a whole number of at least 1 is expected"},
+      {{"--repaet", "3"}, "--repaet is not an option of heed bench; did you mean --repeat?"},
+      {{"more"}, "'more' is one argument too many (see heed bench --help)"},
+  };
+  for (const auto& [words, message] : cases) {
+    std::vector<std::string> all = words;
+    all.insert(all.begin(), "bench");
+    const CommandResult result = run_heed(all);
+    EXPECT_EQ(result.exit_code, 2) << message;
+    EXPECT_EQ(result.errors, "heed: " + message + "\n");
+    EXPECT_EQ(result.output, "");
+  }
+}
+
+TEST(Bench, SaysWhenAShapeDoesNotFitInMemory) {
+  const CommandResult result =
+      run_heed({"bench", "--shape", "1,9000000000,9000000000,9000000000", "--json", "--repeat", "1"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.errors.find("more elements than 64 bits can count"), std::string::npos) << result.errors;
+  EXPECT_EQ(result.output, "");
+}
+
+TEST(BenchCases, AreTheUsualOnesOnOneAndOnAllThreads) {
+  const std::vector<BenchCase> cases = heed::cli::bench_cases({});
+  for (const BenchCase& expected :
+       {BenchCase{{1, 12, 12, 128, 128, 64}, heed::DType::f32, false, {}, 1},
+        BenchCase{{1, 2, 2, 16384, 16384, 128}, heed::DType::f32, true, {}, heed::default_threads()},
+        BenchCase{{1, 32, 8, 1, 8192, 128}, heed::DType::bf16, false, {}, 1},
+        BenchCase{{1, 16, 16, 2048, 2048, 64}, heed::DType::f32, false, {"lse", "entropy", "top8"}, 1}})
+    EXPECT_EQ(std::count(cases.begin(), cases.end(), expected), 1) << heed::cli::to_string(expected.shape);
+}
+
+TEST(BenchCases, FollowWhatIsSaidAndNeverRepeat) {
+  heed::cli::BenchChoice choice;
+  choice.dtype = heed::DType::bf16;
+  choice.causal = true;
+  choice.needs = heed::cli::BenchNeeds{"lse"};
+  choice.threads = {3, 3};
+  const std::vector<BenchCase> cases = heed::cli::bench_cases(choice);
+  EXPECT_EQ(cases.size(), 6u) << "the six shapes";
+  for (const BenchCase& one : cases) {
+    EXPECT_EQ(one.dtype, heed::DType::bf16);
+    EXPECT_TRUE(one.causal);
+    EXPECT_EQ(one.needs, *choice.needs);
+    EXPECT_EQ(one.threads, 3);
+    EXPECT_EQ(std::count(cases.begin(), cases.end(), one), 1);
+  }
+}
+
+}  // namespace
