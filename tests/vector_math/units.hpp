@@ -1,0 +1,23 @@
+// The elementary functions of the fused kernel, one table an instruction set.
+#pragma once
+
+#include <cstddef>
+
+namespace heed::test {
+
+/// Over arrays of `count` floats, a multiple of 16.
+struct VectorMath {
+  /// gain * 2^(x - shift), for -125 <= x - shift <= 100
+  void (*exp2_bounded)(const float* x, std::size_t count, float shift, float* to);
+  /// the same, 0 for x - shift < -125
+  void (*exp2_flushed)(const float* x, std::size_t count, float shift, float* to);
+  void (*tanh)(const float* x, std::size_t count, float* to);
+  double gain;
+};
+
+VectorMath plain_math();
+VectorMath avx2_math();
+VectorMath avx512_math();
+VectorMath neon_math();
+
+}  // namespace heed::test

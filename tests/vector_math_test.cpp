@@ -1,0 +1,192 @@
+// The fused kernel's exponential and tanh against those of f64, on every float where that can be done, and on
+// the instruction set that HEED_ISA names.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "attention_support.hpp"
+#include "support.hpp"
+#include "vector_math/units.hpp"
+
+namespace {
+
+using heed::Tensor;
+using heed::test::VectorMath;
+
+constexpr std::size_t kBlock = 4096;
+
+// What the library would run: the unit is chosen, and the processor asked, by the library itself.
+class VectorMathTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string isa;
+    const Tensor one({1, 1});
+    const std::string refusal = heed::test::message_of(
+        [&] { isa = heed::attention(one, one, one, {.kernel = heed::Kernel::fused}).isa; });
+    if (refusal != "no error") GTEST_SKIP() << refusal;
+#if defined(__x86_64__)
+    math_ = isa == "avx512" ? heed::test::avx512_math()
+            : isa == "avx2" ? heed::test::avx2_math()
+                            : heed::test::plain_math();
+#else
+    math_ = isa == "neon" ? heed::test::neon_math() : heed::test::plain_math();
+#endif
+  }
+  VectorMath math_{};
+};
+
+// y split into the nearest integer n and the rest: adding 1.5 * 2^52 leaves n in the low bits. (std::floor is
+// a call where the compiler may not use SSE4, and the loops below go over half a billion floats.)
+struct Split {
+  std::uint64_t n;
+  double rest;
+};
+Split split(double y) {
+  const double t = y + 0x1.8p52;
+  return {std::bit_cast<std::uint64_t>(t), y - (t - 0x1.8p52)};
+}
+double power_of_two(std::uint64_t n) { return std::bit_cast<double>((n + 1023) << 52); }
+
+// 2^r for |r| <= 1/2: Taylor's series of exp(r log 2) to r^14, whose rest is below 1e-19.
+double exp2_of_rest(double r) {
+  const double z = r * 0.693147180559945309417;
+  double sum = 1;
+#pragma GCC unroll 14
+  for (int k = 14; k >= 1; --k) sum = 1 + sum * z * (1.0 / k);
+  return sum;
+}
+
+struct Errors {
+  double largest = 0;  // in ulp
+  bool holds = true;   // all are within the bound; NaN is not
+};
+
+// x [kBlock] and what the unit made of it. Errors are in ulp of the exact result, gain * 2^x: brought to
+// [gain / sqrt(2), gain * sqrt(2)], which is within [512, 2048).
+void compare_exp2(const float* x, const float* got, double gain, double bound, Errors& errors) {
+  std::array<double, kBlock> error;
+  for (std::size_t i = 0; i < error.size(); ++i) {
+    const Split y = split(static_cast<double>(x[i]));
+    const double exact = gain * exp2_of_rest(y.rest);
+    const double per_ulp = exact < 1024 ? 0x1p14 : 0x1p13;
+    error[i] = std::abs(static_cast<double>(got[i]) * power_of_two(-y.n) - exact) * per_ulp;
+  }
+  for (const double e : error) {
+    errors.largest = e > errors.largest ? e : errors.largest;
+    errors.holds &= e <= bound;
+  }
+}
+
+// Calls visit(block) with every `step`-th float from `low` to `high` > low >= 0, and their negatives down to
+// -`lowest`.
+template <class Visit>
+void for_blocks(float low, float high, std::uint32_t step, Visit visit) {
+  std::vector<float> block(kBlock);
+  const auto last = std::bit_cast<std::uint32_t>(high);
+  for (const std::uint32_t sign : {0u, 0x80000000u}) {
+    for (std::uint64_t bits = std::bit_cast<std::uint32_t>(low); bits <= last;) {
+      for (float& x : block) {
+        x = std::bit_cast<float>(static_cast<std::uint32_t>(bits < last ? bits : last) | sign);
+        bits += step;
+      }
+      visit(block.data());
+    }
+  }
+}
+
+// Every float from -125 to 100. Below 2^-25 in magnitude, a1 r (519 * 2^-25) is less than half an ulp of a0
+// (748.9), and a0 is what comes out whatever r: there it is every 4099th.
+TEST_F(VectorMathTest, Exp2ErrsByLessThanTwoUlpOnEveryFloatOfItsRange) {
+  const auto share = static_cast<std::uint32_t>(0x100000000 / heed::test::share_of(0x100000000));
+  std::vector<float> got(kBlock);
+  Errors errors;
+  const auto check = [&](const float* x) {
+    math_.exp2_bounded(x, kBlock, 0, got.data());
+    compare_exp2(x, got.data(), math_.gain, 2, errors);
+  };
+  for_blocks(0, 0x1p-25f, 4099 * share, check);
+  for_blocks(0x1p-25f, 100, share, check);
+  std::vector<float> block(kBlock);
+  for (std::uint32_t bits = std::bit_cast<std::uint32_t>(-100.0f);
+       bits <= std::bit_cast<std::uint32_t>(-125.0f);) {
+    for (float& x : block) {
+      x = std::bit_cast<float>(std::min(bits, std::bit_cast<std::uint32_t>(-125.0f)));
+      bits += share;
+    }
+    check(block.data());
+  }
+  RecordProperty("largest_error_in_ulp", std::to_string(errors.largest));
+  EXPECT_TRUE(errors.holds) << "up to " << errors.largest << " ulp, or NaN";
+}
+
+TEST_F(VectorMathTest, TheOracleOfExp2IsRight) {
+  std::mt19937_64 engine(20240613);
+  std::uniform_real_distribution<double> number(-125, 100);
+  for (int i = 0; i < 100000; ++i) {
+    const double y = number(engine);
+    const double exact = std::exp2(y);
+    const double ours = exp2_of_rest(split(y).rest) * power_of_two(split(y).n);
+    ASSERT_TRUE(std::abs(ours - exact) <= 0x1p-50 * exact) << y;
+  }
+}
+
+// A shift moves the result by a power of two and by nothing else.
+TEST_F(VectorMathTest, AShiftScalesExp2Exactly) {
+  std::mt19937_64 engine(20240614);
+  std::vector<float> x(kBlock), moved(kBlock), got(kBlock), shifted(kBlock), flushed(kBlock);
+  for (int round = 0; round < 400; ++round) {
+    const auto shift = static_cast<float>(static_cast<std::int64_t>(engine() % 0x200000) - 0x100000);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      // Multiples of 1/8: exact beside any shift up to 2^20.
+      x[i] = static_cast<float>(static_cast<std::int64_t>(engine() % 1801) - 1000) / 8;
+      moved[i] = x[i] + shift;
+    }
+    math_.exp2_bounded(x.data(), kBlock, 0, got.data());
+    math_.exp2_bounded(moved.data(), kBlock, shift, shifted.data());
+    math_.exp2_flushed(moved.data(), kBlock, shift, flushed.data());
+    ASSERT_EQ(got, shifted) << shift;
+    ASSERT_EQ(got, flushed) << shift;
+  }
+}
+
+TEST_F(VectorMathTest, Exp2IsZeroBelowItsRange) {
+  std::vector<float> x(kBlock), got(kBlock);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = -125.0f - 0x1p-17f - 500.0f * static_cast<float>(i);
+  x[1] = -0x1p21f;
+  math_.exp2_flushed(x.data(), kBlock, 0, got.data());
+  for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(got[i], 0.0f) << x[i];
+}
+
+// Below 5/8 a polynomial, 0.76 ulp. Beyond, 1 - 2 / (e^2|x| + 1) exceeds 0.55, and what is subtracted is at
+// most 0.45: the exponential's 2 ulp and the roundings of sum and quotient make up to two ulp of it, half an
+// ulp the difference.
+TEST_F(VectorMathTest, TanhErrsByLessThanTwoAndAHalfUlp) {
+  const auto share = static_cast<std::uint32_t>(0x100000000 / heed::test::share_of(0x100000000));
+  std::vector<float> got(kBlock);
+  Errors errors;
+  const auto check = [&](const float* x) {
+    math_.tanh(x, kBlock, got.data());
+    for (std::size_t i = 0; i < kBlock; ++i) {
+      const double exact = std::tanh(static_cast<double>(x[i]));
+      const double ulp = std::ldexp(1.0, std::max(std::ilogb(exact), -126) - 23);
+      const double error = std::abs(static_cast<double>(got[i]) - exact) / ulp;
+      errors.largest = error > errors.largest ? error : errors.largest;
+      errors.holds &= error <= 2.5;
+    }
+  };
+  for_blocks(0x1p-126f, 0x1p-12f, 10007 * share, check);
+  for_blocks(0x1p-12f, 20, 31 * share, check);
+  for_blocks(20, 0x1.fffffep127f, 10007 * share, check);
+  RecordProperty("largest_error_in_ulp", std::to_string(errors.largest));
+  EXPECT_TRUE(errors.holds) << "up to " << errors.largest << " ulp, or NaN";
+}
+
+}  // namespace
