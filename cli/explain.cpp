@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "explain/html.hpp"
 #include "explain/model.hpp"
 #include "explain/print.hpp"
 #include "explain/save.hpp"
@@ -52,7 +53,8 @@ constexpr const char* kExamples =
     "  heed explain 'Life is short, eat dessert first'\n"
     "  heed explain 'Life is short, eat dessert first' --word is --causal\n"
     "  heed explain 'the cat sat' --against 'le chat est assis' --heads 4\n"
-    "  echo 'the quick brown fox' | heed explain - --save fox.safetensors\n";
+    "  echo 'the quick brown fox' | heed explain - --save fox.safetensors\n"
+    "  heed explain 'the quick brown fox' --heads 4 --html fox.html\n";
 
 struct Arguments {
   std::string sentence;
@@ -65,6 +67,7 @@ struct Arguments {
   std::optional<WeightLayout> layout;
   std::string params;
   std::string save;
+  std::string html;
   bool json = false;
 };
 
@@ -155,23 +158,31 @@ void print_for_people(const Model& model, const Explanation& explanation,
     print_walk(page, model, explanation);
 }
 
+void check_files(const Arguments& arguments) {
+  std::vector<NamedFile> inputs;
+  std::vector<NamedFile> outputs;
+  if (!arguments.params.empty()) inputs.push_back({"--params", arguments.params});
+  if (!arguments.save.empty()) outputs.push_back({"--save", arguments.save});
+  if (!arguments.html.empty()) outputs.push_back({"--html", arguments.html});
+  check_outputs(inputs, outputs);
+}
+
 void run_explain(const CLI::App& app, const Arguments& arguments) {
   const Question question = question_of(app, arguments);
   std::optional<std::int64_t> query_word;
   if (app.count("--word") > 0) query_word = place_of(arguments.word, question.tokens);
-  if (!arguments.save.empty()) {
-    const bool reads = !arguments.params.empty();
-    check_outputs(reads ? std::vector<NamedFile>{{"--params", arguments.params}} : std::vector<NamedFile>{},
-                  {{"--save", arguments.save}});
-  }
+  check_files(arguments);
   if (arguments.json) require_standard_output();
   const Model model = model_of(arguments, question);
   const Explanation explanation = explain(model, question);
   if (!arguments.save.empty()) save_explanation(arguments.save, model, explanation);
+  if (!arguments.html.empty()) write_html(arguments.html, model, explanation);
   if (arguments.json) return print_json(std::cout, model, explanation, query_word);
   print_for_people(model, explanation, query_word);
   if (!arguments.save.empty())
     std::cout << "\nSaved every step and the parameters to " << printable(arguments.save) << ".\n";
+  if (!arguments.html.empty())
+    std::cout << "\nDrew every step on a page, " << printable(arguments.html) << ": open it in a browser.\n";
 }
 
 void add_sentence_options(CLI::App& app, Arguments& arguments) {
@@ -220,6 +231,9 @@ void add_result_options(CLI::App& app, Arguments& arguments) {
   const char* group = "Results";
   add_text(app, "--save", "FILE.safetensors", arguments.save,
            "write every step as a named tensor (query, key, …, weights, context, output) and the parameters")
+      ->group(group);
+  add_text(app, "--html", "FILE.html", arguments.html,
+           "draw every step on a page for a browser, where words and numbers can be followed")
       ->group(group);
   app.add_flag("--json", arguments.json, "print one JSON object instead (masked scores are null)")
       ->group(group);

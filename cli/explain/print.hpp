@@ -22,6 +22,8 @@ void print_walk(const Page& page, const Model& model, const Explanation& explana
 void print_word(const Page& page, const Model& model, const Explanation& explanation,
                 std::int64_t query_word);
 
+/// "Self-attention, causal: 6 words, 1 head, D 16, d_k 24, d_v 28".
+[[nodiscard]] std::string subject_of(const Model& model, const Explanation& explanation);
 /// The first lines of both: what is explained, of which sizes, with whose weights.
 void print_head(const Page& page, const Model& model, const Explanation& explanation);
 

@@ -219,14 +219,17 @@ Heading heading_of(const Step& step) {
   return {step.title, step.formula, to_string(step.value.shape()), step.meaning};
 }
 
-void print_head(const Page& page, const Model& model, const Explanation& explanation) {
+std::string subject_of(const Model& model, const Explanation& explanation) {
   const Question& question = explanation.question;
   const std::string kind = question.cross ? "Cross-attention" : "Self-attention";
-  const std::string text = kind + (question.causal ? ", causal" : "") + ": " +
-                           counted(static_cast<std::int64_t>(question.tokens.size()), "word") + ", " +
-                           counted(model.heads(), "head") + ", D " + std::to_string(model.dim()) + ", d_k " +
-                           std::to_string(model.key_dim()) + ", d_v " + std::to_string(model.value_dim());
-  page.out << bold(wrap(text, page.width, 0), page.color) << '\n'
+  return kind + (question.causal ? ", causal" : "") + ": " +
+         counted(static_cast<std::int64_t>(question.tokens.size()), "word") + ", " +
+         counted(model.heads(), "head") + ", D " + std::to_string(model.dim()) + ", d_k " +
+         std::to_string(model.key_dim()) + ", d_v " + std::to_string(model.value_dim());
+}
+
+void print_head(const Page& page, const Model& model, const Explanation& explanation) {
+  page.out << bold(wrap(subject_of(model, explanation), page.width, 0), page.color) << '\n'
            << wrap("Weights " + printable(model.origin) + ".", page.width, 0) << '\n';
   if (const std::string line = layout_line(model); !line.empty())
     page.out << wrap(line, page.width, 0) << '\n';

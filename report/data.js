@@ -1,0 +1,102 @@
+// The numbers of the page, and how they are written for people.
+const page = JSON.parse(document.getElementById('page').textContent);
+
+function bytesOf(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
+  return bytes;
+}
+
+// Typed arrays by name, decoded when they are first asked for.
+const decoded = {};
+function tensor(name) {
+  if (decoded[name]) return decoded[name];
+  const about = page.tensors[name];
+  const block = about && document.getElementById('data-' + name);
+  if (!block) return null;
+  const bytes = bytesOf(block.textContent.trim());
+  block.remove();
+  const Kind = { f32: Float32Array, i32: Int32Array, log16: Uint16Array }[about.dtype];
+  const values = about.dtype === 'log16' ? unpackLog16(new Uint16Array(bytes.buffer), about) : new Kind(bytes.buffer);
+  return (decoded[name] = { name, shape: about.shape, values });
+}
+
+// 16 bits a number, evenly spaced in its logarithm: 0 is zero, 65535 what a mask forbids, 65534 no number.
+const LOG16_MASKED = 65535;
+const LOG16_NAN = 65534;
+function unpackLog16(codes, { low, step }) {
+  const table = new Float32Array(65536);
+  for (let code = 1; code < LOG16_NAN; code++) table[code] = Math.exp(low + (code - 1) * step);
+  table[LOG16_NAN] = NaN;
+  table[LOG16_MASKED] = -Infinity;
+  const values = new Float32Array(codes.length);
+  for (let i = 0; i < codes.length; i++) values[i] = table[codes[i]];
+  return values;
+}
+
+// One matrix of a tensor [H, rows, columns] or [rows, columns].
+function matrixOf(whole, head = 0) {
+  const [rows, columns] = whole.shape.slice(-2);
+  const from = whole.shape.length > 2 ? head * rows * columns : 0;
+  return { rows, columns, values: whole.values.subarray(from, from + rows * columns) };
+}
+
+const at = (matrix, row, column) => matrix.values[row * matrix.columns + column];
+const rowOf = (matrix, row) => matrix.values.subarray(row * matrix.columns, (row + 1) * matrix.columns);
+
+function extent(values) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    if (value < low && value > -Infinity) low = value;
+    if (value > high && value < Infinity) high = value;
+  }
+  return low <= high ? [low, high] : [0, 1];
+}
+
+const minus = (text) => text.replace('-', '−');
+
+// Four decimals, as the command prints them.
+function exact(value) {
+  if (Number.isNaN(value)) return 'NaN';
+  if (!Number.isFinite(value)) return value < 0 ? '−∞' : '∞';
+  const size = Math.abs(value);
+  if (size >= 1e6 || (size > 0 && size < 5e-5)) return minus(value.toExponential(2));
+  return minus(value.toFixed(4));
+}
+
+// Three digits, for labels.
+function short(value) {
+  if (!Number.isFinite(value)) return exact(value);
+  const size = Math.abs(value);
+  if (size >= 1e5 || (size > 0 && size < 1e-3)) return minus(value.toExponential(1));
+  return minus(String(Number(value.toPrecision(3))));
+}
+
+// What fits a cell: 0.60, 12.3.
+function tiny(value) {
+  if (!Number.isFinite(value)) return exact(value);
+  const size = Math.abs(value);
+  return minus(value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2));
+}
+
+// A factor in a product.
+const factor = (value) => (value < 0 ? `(${exact(value)})` : exact(value));
+
+// Words told apart: of one that occurs more than once, the₁, the₂, … Line ends and the like are made visible.
+function labelsOf(words) {
+  const count = new Map();
+  for (const word of words) count.set(word, (count.get(word) || 0) + 1);
+  const seen = new Map();
+  const digits = '₀₁₂₃₄₅₆₇₈₉';
+  return words.map((word) => {
+    const text = word.replaceAll('\n', '⏎').replaceAll('\t', '⇥').replace(/[\u0000-\u001f\u007f-\u009f]/g, '�') || '∅';
+    if (count.get(word) === 1) return text;
+    seen.set(word, (seen.get(word) || 0) + 1);
+    return text + [...String(seen.get(word))].map((digit) => digits[digit]).join('');
+  });
+}
+const queryWords = labelsOf(page.query_tokens);
+const keyWords = labelsOf(page.key_tokens);

@@ -1,0 +1,94 @@
+// The page itself: its head, its views, what can be set, and the keys that set it.
+const stage = document.getElementById('view');
+let shownView = null;
+
+function shadeWord(word, share) {
+  word.classList.toggle('is-masked', isMasked(share));
+  word.title = `${word.textContent}: ${isMasked(share) ? 'masked' : exact(share)}`;
+  if (isMasked(share)) return;
+  const colour = colours()[colourNumber(makeScale(0, 1, state.log), share)];
+  word.style.setProperty('--fill', css(colour));
+  word.style.setProperty('--on-fill', inkOn(colour));
+}
+
+const controls = {};
+function buildHead() {
+  document.title = page.title ? `${page.title} · heed` : 'heed';
+  document.getElementById('title').textContent = page.title;
+  document.getElementById('about').textContent = page.about.replaceAll('d_k', 'dₖ').replaceAll('d_v', 'dᵥ');
+  const shown = Object.entries(views());
+  controls.view = choice('View', shown.map(([name, view]) => [name, view.name]), () => state.view,
+    (view) => choose({ view }));
+  if (shown.length < 2) controls.view.hidden = true;
+  const heads = Array.from({ length: headCount() }, (_, h) => [h, String(h + 1)]);
+  controls.head = heads.length > 16
+    ? element('label', { class: 'choice' }, element('span', { class: 'choice-label' }, 'Head'),
+      element('select', { onchange: (event) => choose({ head: Number(event.target.value) }) },
+        heads.map(([h, text]) => element('option', { value: h }, text))))
+    : choice('Head', heads, () => state.head, (head) => choose({ head }));
+  controls.head.hidden = heads.length < 2;
+  controls.colours = choice('Colours', Object.keys(PALETTES).map((name) => [name, name]), () => state.colours,
+    (name) => choose({ colours: name }));
+  controls.log = choice('Weights', [[false, 'linear'], [true, 'log']], () => state.log, (log) => choose({ log }));
+  controls.theme = choice('Theme', [['auto', 'auto'], ['light', 'light'], ['dark', 'dark']], () => state.theme,
+    (theme) => choose({ theme }));
+  document.getElementById('controls').replaceChildren(...Object.values(controls));
+}
+
+function setTheme() {
+  const root = document.documentElement;
+  if (state.theme === 'auto') root.removeAttribute('data-theme');
+  else root.setAttribute('data-theme', state.theme);
+}
+
+function refresh() { shownView?.refresh(); }
+
+// Paints the chosen view anew; the keyboard stays on the picture it was on.
+function redraw() {
+  setTheme();
+  for (const [name, group] of Object.entries(controls)) {
+    const select = group.querySelector('select');
+    if (select) select.value = state[name];
+    else pressed(group, state[name]);
+  }
+  const labelled = document.activeElement?.getAttribute?.('aria-label');
+  const [x, y] = [window.scrollX, window.scrollY];
+  shownView = views()[state.view];
+  stage.style.minHeight = stage.offsetHeight + 'px';
+  stage.replaceChildren();
+  hideTip();
+  shownView.build(stage);
+  stage.style.minHeight = '';
+  window.scrollTo(x, y);
+  if (labelled) stage.querySelector(`[aria-label="${CSS.escape(labelled)}"]`)?.focus({ preventScroll: true });
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || /^(input|select|textarea)$/i.test(event.target.tagName)) return;
+  const turn = (by) => choose({ head: (state.head + by + headCount()) % headCount() });
+  if (event.key === '[') turn(-1);
+  else if (event.key === ']') turn(1);
+  else if (event.key === 'l') choose({ log: !state.log });
+  else if (event.key === 'Escape') point(null);
+  else {
+    const view = Object.keys(views())[Number(event.key) - 1];
+    if (view) choose({ view });
+  }
+}
+
+let width = 0;
+function onResize() {
+  if (stage.clientWidth === width) return;
+  width = stage.clientWidth;
+  shownView?.layOut();
+}
+
+document.body.append(tip);
+readFragment();
+buildHead();
+redraw();
+width = stage.clientWidth;
+document.addEventListener('keydown', onKey);
+window.addEventListener('resize', onResize);
+window.addEventListener('hashchange', () => { readFragment(); redraw(); });
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);

@@ -1,0 +1,59 @@
+// What is chosen. It stands in the URL's fragment, so that a link shows the same; what the pointer is over does not.
+const DEFAULTS = {
+  view: page.steps.length ? 'steps' : 'map', head: 0, row: 0, key: 0, at: 0, step: '',
+  colours: 'viridis', log: false, first: true, theme: 'auto', shade: 'to',
+};
+const state = { ...DEFAULTS };
+let pointed = null;  // {row, key, at, step} under the pointer
+
+function readFragment() {
+  Object.assign(state, DEFAULTS);
+  for (const [name, text] of new URLSearchParams(location.hash.slice(1))) {
+    if (!(name in DEFAULTS)) continue;
+    const kind = typeof DEFAULTS[name];
+    if (kind === 'number') state[name] = Math.max(0, Math.floor(Number(text)) || 0);
+    else state[name] = kind === 'boolean' ? text === '1' : text;
+  }
+  const within = (name, count) => { state[name] = Math.min(state[name], Math.max(0, count - 1)); };
+  within('head', headCount());
+  within('row', page.query_count);
+  within('key', page.key_count);
+  if (!Object.hasOwn(PALETTES, state.colours)) state.colours = DEFAULTS.colours;
+  if (!['auto', 'light', 'dark'].includes(state.theme)) state.theme = DEFAULTS.theme;
+  if (!Object.hasOwn(steps, state.step)) state.step = DEFAULTS.step;
+  if (!Object.hasOwn(views(), state.view)) state.view = DEFAULTS.view;
+}
+
+function writeFragment() {
+  const parts = [];
+  for (const name of Object.keys(DEFAULTS)) {
+    if (state[name] === DEFAULTS[name]) continue;
+    const value = typeof state[name] === 'boolean' ? Number(state[name]) : state[name];
+    parts.push(`${name}=${encodeURIComponent(value)}`);
+  }
+  history.replaceState(null, '', '#' + parts.join('&'));
+}
+
+// Chooses, and shows it. What only moves the selection redraws less than what changes a picture.
+const SELECTION = new Set(['row', 'key', 'at', 'step']);
+function choose(changes) {
+  const names = Object.keys(changes).filter((name) => state[name] !== changes[name]);
+  Object.assign(state, changes);
+  pointed = null;
+  if (!names.length) return refresh();
+  writeFragment();
+  if (names.every((name) => SELECTION.has(name))) refresh();
+  else redraw();
+}
+
+let frame = 0;
+function point(place) {
+  pointed = place;
+  frame ||= requestAnimationFrame(() => {
+    frame = 0;
+    refresh();
+  });
+}
+
+// What the views follow: what is pointed at, else what was chosen.
+const followed = () => ({ row: state.row, key: state.key, at: state.at, step: state.step, ...pointed });

@@ -1,0 +1,178 @@
+// Steps: the computation of a sentence from its words to what the layer makes of them, in the order in which it
+// happens. Whatever is pointed at is followed through all of it.
+const FIT = ['scores', 'scaled', 'masked'];
+const sections = () => [
+  ['Words become vectors', ['embeddings', 'context_embeddings']],
+  ['What each word looks for, is found by, and hands over', ['query', 'key', 'value']],
+  // The weights of several heads take a row of their own, side by side.
+  ...(headCount() > 1 ? [['How well they fit', FIT], ['Who attends to whom', ['weights']]]
+    : [['How well they fit, and who attends to whom', [...FIT, 'weights']]]),
+  ['What each word becomes', ['context', 'merged', 'output']],
+];
+const UNITS = { weights: 'share of a row', scores: 'dot product', scaled: 'scaled score', masked: 'scaled score' };
+
+const steps = Object.fromEntries(page.steps.map((step) => [step.name, step]));
+const stepTensor = (name) => tensor('step-' + name);
+const stepMatrix = (name, head = state.head) => {
+  const whole = stepTensor(name);
+  const heads = whole.shape.length > 2 ? whole.shape[0] : 1;
+  // Where fewer key heads are shared by the query heads, each serves as many.
+  return matrixOf(whole, Math.floor((head * heads) / headCount()));
+};
+// The same to be drawn: what the mask forbids has a weight of 0, and is told from other zeros.
+function drawnMatrix(name, head) {
+  const matrix = stepMatrix(name, head);
+  if (name !== 'weights' || !steps.masked) return matrix;
+  const masked = stepMatrix('masked', head).values;
+  return { ...matrix, values: matrix.values.map((value, i) => (isMasked(masked[i]) ? -Infinity : value)) };
+}
+const headCount = () => page.heads;
+
+// What stands for a row and a column of a step: a word that asks, a word attended to, or a part of a vector.
+const rowAxis = (step) => step.axes.at(-2);
+const columnAxis = (step) => step.axes.at(-1);
+const partsOf = (name) => (steps[name] ? columnAxis(steps[name]) : '');
+const partLabels = (count) => Array.from({ length: count }, (_, c) => String(c));
+
+// The part of a step's vectors that is followed, or none.
+function followedPart(step, { at: part, step: from, }) {
+  const axis = columnAxis(step);
+  if (axis === 'Lk') return null;
+  const wide = partsOf('value');
+  const width = stepMatrix('value').columns;
+  if (partsOf(from) === axis) return step.name === from || axis !== 'D' ? part : null;
+  if (axis === 'H d_v' && partsOf(from) === wide) return state.head * width + part;
+  if (axis === wide && partsOf(from) === 'H d_v') return part % width;
+  return null;
+}
+
+function marksOf(step, now) {
+  const row = rowAxis(step) === 'Lk' ? now.key : now.row;
+  const rows = rowAxis(step) === 'Lk' ? [[now.key, 'key']] : [[now.row, 'query']];
+  if (step.name === 'embeddings' && !page.cross && now.key !== now.row) rows.unshift([now.key, 'key']);
+  if (columnAxis(step) === 'Lk')
+    return { rows, columns: [[now.key, 'key']], cell: [now.row, now.key], cursor: [now.row, now.key] };
+  const part = followedPart(step, now);
+  const inside = part !== null && part < stepMatrix(step.name).columns;
+  return { rows, columns: [], cell: inside ? [row, part] : null, cursor: [row, inside ? part : 0] };
+}
+
+function placeOf(step, row, column, head) {
+  const place = { step: step.name, [rowAxis(step) === 'Lk' ? 'key' : 'row']: row };
+  place[columnAxis(step) === 'Lk' ? 'key' : 'at'] = column;
+  if (head !== undefined && head !== state.head) place.head = head;
+  return place;
+}
+
+function describeCell(step, row, column, matrix) {
+  const value = at(matrix, row, column);
+  const words = rowAxis(step) === 'Lk' ? keyWords : queryWords;
+  const what = columnAxis(step) === 'Lk' ? `${queryWords[row]} → ${keyWords[column]}` : `${words[row]} [${column}]`;
+  return `${what}: ${isMasked(value) ? 'masked' : exact(value)}`;
+}
+
+function gridOf(step, head, scale) {
+  const matrix = drawnMatrix(step.name, head);
+  const words = columnAxis(step) === 'Lk';
+  return new Grid({
+    matrix, scale, square: words,
+    rowLabels: rowAxis(step) === 'Lk' ? keyWords : queryWords,
+    columnLabels: words ? keyWords : null,
+    label: `${step.title}, head ${head + 1}, ${matrix.rows} by ${matrix.columns}; arrow keys move`,
+    marks: (now) => marksOf(step, now),
+    place: (row, column) => placeOf(step, row, column, head),
+    describe: (row, column) => describeCell(step, row, column, matrix),
+  });
+}
+
+function tableOfStep(step) {
+  const matrix = stepMatrix(step.name);
+  const columns = columnAxis(step) === 'Lk' ? keyWords : partLabels(matrix.columns);
+  return { corner: step.title, rows: rowAxis(step) === 'Lk' ? keyWords : queryWords, columns, matrix };
+}
+
+// One step as a card; the weights show all heads side by side.
+function stepCard(step, grids) {
+  const shape = stepTensor(step.name).shape;
+  const all = step.name === 'weights' && headCount() > 1;
+  const nonnegative = step.name === 'weights';
+  const scale = makeScale(...(nonnegative ? [0, extent(stepTensor(step.name).values)[1]]
+    : extent(stepTensor(step.name).values)), nonnegative && state.log);
+  const heads = all ? partLabels(headCount()).map(Number) : [state.head];
+  const mine = heads.map((head) => gridOf(step, head, scale));
+  const figures = mine.map((grid, i) => {
+    const name = `head ${heads[i] + 1}`;
+    return element('figure', { class: all && heads[i] === state.head ? 'chosen' : '' }, all &&
+      element('button', { class: 'head-name', type: 'button', title: 'Show this head larger, and in all steps',
+        onclick: () => choose({ head: heads[i] }) }, name), grid.node);
+  });
+  mine.forEach((grid, i) => grids.push({ grid, all, chosen: heads[i] === state.head, host: figures[i] }));
+  const canvases = () => mine.map((grid) => [grid.base, grid.marks]);
+  return element('article', { class: 'card' + (all ? ' wide' : ''), 'data-step': step.name },
+    element('header', {}, element('h3', {}, step.title), formula(step.formula),
+      element('span', { class: 'shape', title: 'shape: ' + step.axes.join(', ') }, '[' + shape.join(', ') + ']')),
+    element('p', { class: 'meaning' }, step.meaning),
+    element('div', { class: 'figures' + (all ? ' many' : '') }, figures),
+    element('footer', {},
+      legend(scale, UNITS[step.name] || 'value', mine.some((grid) => grid.spec.matrix.values.some(isMasked))),
+      actions(step.title, canvases, () => tableOfStep(step),
+        heads.map((head) => (shape.length > 2 && headCount() > 1 ? 'head ' + (head + 1) : '')))));
+}
+
+// The sentence: its words choose what is followed, shaded by what they get.
+function wordStrip() {
+  const strip = (name, words, kind) => element('div', { class: 'strip', role: 'group', 'aria-label': name },
+    element('span', { class: 'strip-name' }, name),
+    words.map((word, i) => element('button', { type: 'button', class: 'word', 'data-index': i, 'data-kind': kind,
+      onclick: () => choose({ [kind]: i }),
+      onpointerenter: (event) => event.pointerType !== 'touch' && point({ [kind]: i }),
+      onpointerleave: () => point(null) }, word)));
+  return element('div', { class: 'strips' }, strip('asking', queryWords, 'row'), strip('attended to', keyWords, 'key'));
+}
+
+function markStrip(host, now) {
+  const weights = stepMatrix('weights');
+  const masks = steps.masked && stepMatrix('masked');
+  for (const word of host.querySelectorAll('.word')) {
+    const index = Number(word.dataset.index);
+    const chosen = word.dataset.kind === 'row' ? now.row : now.key;
+    word.setAttribute('aria-pressed', String(index === chosen));
+    if (word.dataset.kind === 'key')
+      shadeWord(word, masks && isMasked(at(masks, now.row, index)) ? -Infinity : at(weights, now.row, index));
+  }
+}
+
+const views = () => ({ ...(page.steps.length ? { steps: stepsView } : {}) });
+
+const stepsView = {
+  name: 'Steps',
+  build(host) {
+    this.grids = [];
+    this.strip = wordStrip();
+    this.panel = element('aside', { class: 'panel', 'aria-label': 'The arithmetic' });
+    const flow = sections().map(([title, names]) => {
+      // With one head, its context as it is needs no second picture.
+      const shown = names.filter((name) => steps[name] && !(name === 'merged' && headCount() === 1));
+      if (!shown.length) return null;
+      return element('section', { class: 'stage' }, element('h2', {}, title),
+        element('div', { class: 'cards cards-' + shown.length }, shown.map((name) => stepCard(steps[name], this.grids))));
+    });
+    host.append(this.strip, element('div', { class: 'with-panel' }, element('div', { class: 'flow' }, flow), this.panel));
+    this.layOut();
+  },
+  layOut() {
+    const widths = this.grids.map(({ host, all, chosen }) => {
+      const width = host.parentElement.clientWidth;
+      if (!all) return width;
+      return chosen ? Math.min(width, 420) : Math.max(150, Math.min(230, width / 2 - 12));
+    });
+    this.grids.forEach(({ grid }, i) => grid.layOut(widths[i]));
+    this.refresh();
+  },
+  refresh() {
+    const now = followed();
+    for (const { grid } of this.grids) grid.mark(now);
+    markStrip(this.strip, now);
+    showArithmetic(this.panel, now);
+  },
+};

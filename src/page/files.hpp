@@ -1,0 +1,17 @@
+// The files of report/, compiled in; cmake/EmbedFiles.cmake writes the source.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace heed::detail {
+
+struct PageFile {
+  std::string_view name;  ///< "page.css"
+  std::string_view text;
+};
+
+/// In the order of report/CMakeLists.txt, which is that in which scripts run.
+[[nodiscard]] std::span<const PageFile> page_files() noexcept;
+
+}  // namespace heed::detail

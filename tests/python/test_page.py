@@ -1,0 +1,237 @@
+"""The page of `heed explain --html`, in a real browser."""
+
+import json
+import math
+
+import pytest
+
+from browser import Browser, available
+
+FOX = "the quick brown fox jumps over the lazy dog"
+pytestmark = pytest.mark.skipif(not available(), reason="the packages chromium and chromium-driver are not installed")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser, heed, tmp_path):
+    """page(ARGUMENT, …, fragment=""): opens the page of these arguments; gives what --json says of them, its steps by
+    name. Afterwards the console must be clean."""
+
+    def run(*arguments, fragment=""):
+        path = tmp_path / "page.html"
+        told = json.loads(heed("explain", *arguments, "--html", path, "--json").stdout)
+        browser.open(path.as_uri() + fragment)
+        return {step["name"]: step for step in told["steps"]} | {"tokens": told["tokens"]}
+
+    yield run
+    assert browser.errors() == []
+
+
+def canvas(step, head=0):
+    return f'[data-step="{step}"] .marks[aria-label*="head {head + 1},"]'
+
+
+def cell(browser, step, row, column, head=0):
+    """The middle of a cell, in pixels of the window, once it is scrolled into view."""
+    return browser.run("""
+        const [css, row, column] = arguments;
+        const canvas = document.querySelector(css);
+        canvas.scrollIntoView({block: 'center'});
+        const [left, top, width, height] = canvas.dataset.cells.split(' ').map(Number);
+        const box = canvas.getBoundingClientRect();
+        return [box.x + left + (column + 0.5) * width, box.y + top + (row + 0.5) * height];""",
+                       canvas(step, head), row, column)
+
+
+def colour(browser, step, row, column, head=0):
+    """The colour near a cell's corner, where no number is written: [red, green, blue, alpha]."""
+    return browser.run("""
+        const [css, row, column] = arguments;
+        const marks = document.querySelector(css);
+        const [left, top, width, height] = marks.dataset.cells.split(' ').map(Number);
+        const dots = marks.width / marks.clientWidth;
+        const at = [left + column * width + 3, top + row * height + 3].map((x) => Math.round(x * dots));
+        return [...marks.previousElementSibling.getContext('2d').getImageData(...at, 1, 1).data];""",
+                       canvas(step, head), row, column)
+
+
+def results(browser):
+    """What the arithmetic panel says that each step gives."""
+    return browser.run("""return Object.fromEntries([...document.querySelectorAll('output')].map(
+        (output) => [output.dataset.result, output.textContent.replace('−', '-')]))""")
+
+
+def fragment(browser):
+    return dict(part.split("=") for part in browser.run("return location.hash.slice(1)").split("&") if part)
+
+
+def assert_shown(shown, value):
+    assert math.isclose(float(shown), value, abs_tol=6e-5, rel_tol=6e-3 if "e" in shown else 0), (shown, value)
+
+
+def test_opens_from_a_file_and_shows_every_step(page, browser):
+    steps = page(FOX, "--heads", "2", "--causal")
+    assert browser.text("h1") == FOX
+    cards = browser.run("return [...document.querySelectorAll('.card')].map((card) => card.dataset.step)")
+    assert cards == [name for name in steps if name not in ("ids", "tokens")]
+    shapes = browser.run("return [...document.querySelectorAll('.card .shape')].map((shape) => shape.textContent)")
+    assert shapes == [str(steps[name]["shape"]) for name in cards]
+
+
+def test_is_one_small_file_that_loads_nothing(heed, tmp_path):
+    heed("explain", FOX, "--html", "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert len(text) < 200_000
+    assert "default-src 'none'" in text and " src=" not in text and "<link" not in text and "@import" not in text
+
+
+@pytest.mark.parametrize("arguments", [[], ["--causal", "--heads", "3"], ["--against", "le chat est assis"]])
+def test_a_click_is_followed_through_every_step_with_the_numbers_of_json(page, browser, arguments):
+    steps = page(FOX, *arguments)
+    head = 2 if "3" in arguments else 0
+    for row, key in [(0, 0), (4, 2), (6, 1)]:
+        browser.pointer(*cell(browser, "weights", row, key, head), click=True)
+        shown = results(browser)
+        for name in ("scores", "scaled", "weights"):
+            assert_shown(shown[name], steps[name]["values"][head][row][key])
+        assert_shown(shown["query"], steps["query"]["values"][head][row][0])
+        assert_shown(shown["context"], steps["context"]["values"][head][row][0])
+        assert_shown(shown["output"], steps["output"]["values"][row][0])
+        word = browser.run("return document.querySelector('.word[data-kind=row][aria-pressed=true]').textContent")
+        assert word.rstrip("₁₂") == steps["tokens"][row]
+
+
+def test_a_click_on_a_part_of_a_vector_writes_out_that_part(page, browser):
+    steps = page(FOX, "--heads", "2")
+    for name, result, row, part in [("query", "query", 3, 7), ("key", "key", 5, 11), ("value", "value", 2, 20),
+                                    ("value", "context", 0, 27), ("context", "context", 1, 9),
+                                    ("output", "output", 8, 15)]:
+        browser.pointer(*cell(browser, name, row, part), click=True)
+        i = row if name != "value" or result == "value" else int(fragment(browser).get("row", 0))
+        values = steps[result]["values"]
+        assert_shown(results(browser)[result], (values if result == "output" else values[0])[i][part])
+
+
+def test_terms_add_up_to_the_result(page, browser):
+    page(FOX, fragment="#row=3&key=4&step=scores")
+    browser.click("[data-part=scores] summary")
+    terms = browser.run("""return [...document.querySelectorAll('[data-part=scores] .terms tr')].map(
+        (row) => row.lastElementChild.textContent.replace('−', '-'))""")
+    assert len(terms) == 24
+    # Each is rounded to four decimals.
+    assert math.isclose(sum(map(float, terms)), float(results(browser)["scores"]), abs_tol=25 * 5e-5)
+
+
+def test_pointing_follows_and_leaving_goes_back_to_what_was_chosen(page, browser):
+    steps = page(FOX, fragment="#row=1&key=1")
+    chosen = results(browser)["weights"]
+    wait_a_frame = "await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    browser.pointer(*cell(browser, "weights", 5, 3))
+    browser.wait(wait_a_frame)
+    assert_shown(results(browser)["weights"], steps["weights"]["values"][0][5][3])
+    assert fragment(browser) == {"row": "1", "key": "1"}
+    browser.pointer(2, 2)
+    browser.wait(wait_a_frame)
+    assert results(browser)["weights"] == chosen
+
+
+def test_arrow_keys_move_and_brackets_turn_heads(page, browser):
+    steps = page(FOX, "--heads", "2")
+    browser.run("document.querySelector(arguments[0]).focus()", canvas("scores"))
+    browser.press("down", "down", "right", "down", "left", "right", "right")
+    assert_shown(results(browser)["scores"], steps["scores"]["values"][0][3][2])
+    browser.press("]")
+    assert fragment(browser) == {"row": "3", "key": "2", "step": "scores", "head": "1"}
+    assert_shown(results(browser)["scores"], steps["scores"]["values"][1][3][2])
+
+
+def test_every_control_is_reached_by_tab(page, browser):
+    page("to be")
+    reached = set()
+    for _ in range(60):
+        browser.press("tab")
+        reached.add(browser.run("""const one = document.activeElement;
+            return one.getAttribute('aria-label') || one.textContent"""))
+    assert {"viridis", "log", "dark", "to", "PNG", "CSV"} <= reached
+    assert sum(name.endswith("; arrow keys move") for name in reached) == 9  # the pictures
+
+
+def test_the_fragment_brings_back_the_same_view(page, browser):
+    page(FOX, "--heads", "2")
+    browser.pointer(*cell(browser, "weights", 6, 2, 1), click=True)
+    for button in ("cividis", "true", "dark"):
+        browser.click(f'button[data-value="{button}"]')
+    link = browser.run("return location.href")
+    picture = "return [...document.querySelectorAll('canvas')].map((canvas) => canvas.toDataURL()).join()"
+    before = [browser.text(".panel"), browser.run(picture)]
+    browser.open(link)
+    assert [browser.text(".panel"), browser.run(picture)] == before
+    assert fragment(browser) == {"head": "1", "row": "6", "key": "2", "step": "weights", "colours": "cividis", "log": "1",
+                                 "theme": "dark"}
+
+
+def test_a_fragment_from_elsewhere_does_no_harm(page, browser):
+    page("to be", fragment="#row=99&key=-3&head=7&at=1e9&step=constructor&view=toString&colours=x&log=7&a=%3Cb%3E")
+    assert browser.text(".panel h2").split() == ["be", "→", "to"]
+
+
+def test_colours_run_from_the_lowest_to_the_highest_weight_and_masked_cells_are_no_zeros(page, browser):
+    steps = page(FOX, "--causal")
+    weights = steps["weights"]["values"][0]
+    assert max(max(row) for row in weights) == weights[0][0] == 1
+    assert colour(browser, "weights", 0, 0) == [253, 231, 37, 255]
+    # A key that is allowed but gets nothing has the lowest colour; one that is masked has none of the colours.
+    i, j = min(((i, j) for i in range(9) for j in range(i + 1)), key=lambda at: weights[at[0]][at[1]])
+    assert weights[i][j] < 1 / 256 and colour(browser, "weights", i, j) == [68, 1, 84, 255]
+    red, green, blue, _ = colour(browser, "weights", 0, 8)
+    assert max(red, green, blue) - min(red, green, blue) < 20
+
+
+@pytest.mark.parametrize("sentence", [
+    "<script>alert(1)</script>", "</script><script>document.title='x'</script>", "<!-- <script> -->",
+    "<img/src=x/onerror=alert(1)> &amp; \"quotes\" 'single' `${1}` \\u003c @STYLE@ x\u2028y \u202ez",
+])
+def test_text_from_users_is_shown_as_text(page, browser, sentence):
+    page(sentence, "--against", sentence)
+    words = sentence.split(" ")
+    shown = browser.run("return [...document.querySelectorAll('.word[data-kind=row]')].map((word) => word.textContent)")
+    assert shown == words
+    assert browser.run("return [document.scripts.length, document.images.length]") == [1 + len_scripts(browser), 0]
+    assert browser.run("return document.title") == f"{' '.join(words)} → {' '.join(words)} · heed"
+
+
+def len_scripts(browser):
+    """Of the page's own scripts, all but the one that runs."""
+    return browser.run("return [...document.scripts].filter((script) => script.type).length")
+
+
+def test_the_table_and_the_files_hold_the_numbers(page, browser):
+    steps = page(FOX, "--causal")
+    browser.run("""window.saved = [];
+        URL.createObjectURL = (blob) => { saved.push(blob); return 'blob:none'; };
+        HTMLAnchorElement.prototype.click = function () { this.download && saved.push(this.download); };""")
+    for name in ("CSV", "JSON", "PNG", "Table"):
+        browser.run("""[...document.querySelectorAll('[data-step=scaled] .actions button')]
+            .find((button) => button.textContent === arguments[0]).click()""", name)
+    browser.wait("while (saved.length < 6) await new Promise((done) => setTimeout(done, 10))")
+    csv, csv_name, text, json_name = browser.wait(
+        "return [await saved[0].text(), saved[1], await saved[2].text(), saved[3]]")
+    assert [csv_name, json_name] == ["scaled.csv", "scaled.json"]
+    values = steps["scaled"]["values"][0]
+    rows = [[float(value) for value in line.split(",")[1:]] for line in csv.strip().split("\r\n")[1:]]
+    assert all(math.isclose(a, b, rel_tol=1e-6) for one, other in zip(rows, values) for a, b in zip(one, other))
+    assert all(math.isclose(a, b, rel_tol=1e-6) for one, other in zip(json.loads(text)["values"], values)
+               for a, b in zip(one, other))
+    assert browser.wait("return [saved[4].type, saved[4].size > 2000]") == ["image/png", True]
+    assert_shown(browser.run("return document.querySelector('[data-step=scaled] td').textContent").replace("−", "-"),
+                 values[0][0])
+
+
+def test_a_sentence_that_does_not_fit_a_page_is_refused_before_anything_is_written(heed, tmp_path):
+    said = heed("explain", "a " * 1200, "--html", "page.html", code=2).stderr
+    assert "a page holds 4000000 at most" in said and not (tmp_path / "page.html").exists()
