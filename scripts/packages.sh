@@ -9,5 +9,6 @@ packages_test=("${packages_run[@]}" libgtest-dev pkg-config)
 # And what ./test --full adds: tests in Python, fuzzing, which is clang's, and AArch64 on other machines.
 packages_full=("${packages_test[@]}" python3 python3-venv ca-certificates clang libclang-rt-dev chromium chromium-driver)
 if [[ $(uname -m) == x86_64 ]]; then packages_full+=(g++-aarch64-linux-gnu googletest qemu-user); fi
-# And what .ci/run adds: formatting (this version of it, for others format differently) and coverage.
-packages_ci=("${packages_full[@]}" clang-format-14 gcovr)
+# And what .ci/run adds: formatting (this version of it, for others format differently), coverage, and the benchmarks,
+# which it compiles.
+packages_ci=("${packages_full[@]}" clang-format-14 gcovr libbenchmark-dev)

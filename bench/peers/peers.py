@@ -1,0 +1,214 @@
+"""The libraries that heed is measured against. Each runs in a process of its own, so that no pool of threads
+spins beside another, and keeps its inputs from one round to the next."""
+
+import dataclasses
+import math
+import os
+import time
+
+UNCACHED_BYTES = 256 << 20  # keys and values of all copies together: no cache holds them
+ARITHMETIC_ONLY = 64  # flops a byte of keys and values from which on caches do not matter
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    heads: int
+    kv_heads: int
+    query_length: int
+    key_length: int
+    head_dim: int
+    dtype: str = "f32"
+    causal: bool = False
+
+    @property
+    def flops(self):
+        full = 4 * self.heads * self.query_length * self.key_length * self.head_dim
+        return full / 2 if self.causal else full
+
+    @property
+    def key_value_bytes(self):
+        return 2 * self.kv_heads * self.key_length * self.head_dim * (2 if self.dtype == "bf16" else 4)
+
+    @property
+    def copies(self):
+        """Where one copy of keys and values might stay in a cache, each call reads another."""
+        if self.flops / self.key_value_bytes >= ARITHMETIC_ONLY:
+            return 1
+        return UNCACHED_BYTES // self.key_value_bytes + 1
+
+    def __str__(self):
+        heads = f"{self.heads}" if self.heads == self.kv_heads else f"{self.heads} ({self.kv_heads} kv)"
+        text = f"{heads}, {self.query_length}, {self.key_length}, {self.head_dim} {self.dtype}"
+        return text + " causal" if self.causal else text
+
+
+class Unsupported(Exception):
+    """The library has no such call."""
+
+
+def random_inputs(shape):
+    """Query, and as many keys and values as there are copies: NumPy, f32, [1, heads, length, dim]."""
+    import numpy
+
+    rng = numpy.random.default_rng(0)
+    query = rng.standard_normal((1, shape.heads, shape.query_length, shape.head_dim), dtype=numpy.float32)
+    size = (1, shape.kv_heads, shape.key_length, shape.head_dim)
+    key = rng.standard_normal(size, dtype=numpy.float32)
+    value = rng.standard_normal(size, dtype=numpy.float32)
+    return query, [(key.copy(), value.copy()) for _ in range(shape.copies)]
+
+
+class Torch:
+    """scaled_dot_product_attention, one of its kernels forced."""
+
+    def __init__(self, kernel, threads):
+        import torch
+        from torch.nn.attention import SDPBackend
+
+        self.backend = {"flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH}[kernel]
+        torch.set_num_threads(threads)
+
+    def prepare(self, shape):
+        import torch
+        from torch.nn.attention import sdpa_kernel
+
+        dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[shape.dtype]
+        query, pairs = random_inputs(shape)
+        query = torch.from_numpy(query).to(dtype)
+        pairs = [(torch.from_numpy(key).to(dtype), torch.from_numpy(value).to(dtype)) for key, value in pairs]
+        grouped = shape.heads != shape.kv_heads
+
+        def call(i):
+            key, value = pairs[i % len(pairs)]
+            with torch.inference_mode(), sdpa_kernel([self.backend]):
+                return torch.nn.functional.scaled_dot_product_attention(
+                    query, key, value, is_causal=shape.causal, enable_gqa=grouped
+                )
+
+        return call, lambda output: output.float().numpy()
+
+
+class OnnxRuntime:
+    """One operator: `MultiHeadAttention` of com.microsoft (its fused kernel for CPUs), or `Attention` of ONNX,
+    opset 23."""
+
+    def __init__(self, operator, threads):
+        self.operator = operator
+        self.threads = threads
+
+    def model(self, shape):
+        import onnx
+        from onnx import TensorProto, helper
+
+        def names(dims):
+            return [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name in "qkv"]
+
+        if self.operator == "MultiHeadAttention":
+            node = helper.make_node(
+                "MultiHeadAttention",
+                list("qkv"),
+                ["o"],
+                domain="com.microsoft",
+                num_heads=shape.heads,
+                unidirectional=int(shape.causal),
+            )
+            dims, opsets = [None] * 3, [("", 21), ("com.microsoft", 1)]
+        else:
+            node = helper.make_node("Attention", list("qkv"), ["o"], is_causal=int(shape.causal))
+            dims, opsets = [None] * 4, [("", 23)]
+        output = helper.make_tensor_value_info("o", TensorProto.FLOAT, dims)
+        graph = helper.make_graph([node], "attention", names(dims), [output])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid(d, v) for d, v in opsets])
+        model.ir_version = 10
+        onnx.checker.check_model(model)
+        return model.SerializeToString()
+
+    def prepare(self, shape):
+        import onnxruntime
+
+        if shape.dtype != "f32":
+            raise Unsupported(f"no {shape.dtype} on a CPU")
+        merged = self.operator == "MultiHeadAttention"  # it takes and gives [B, L, H * D]
+        if merged and shape.heads != shape.kv_heads:
+            raise Unsupported("as many key heads as heads")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self.threads
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(self.model(shape), options, providers=["CPUExecutionProvider"])
+
+        def merge(tensor):
+            _, heads, length, dim = tensor.shape
+            return tensor.transpose(0, 2, 1, 3).reshape(1, length, heads * dim)
+
+        def value_of(array):
+            return onnxruntime.OrtValue.ortvalue_from_numpy(merge(array).copy() if merged else array)
+
+        query, pairs = random_inputs(shape)
+        query = value_of(query)
+        feeds = [{"q": query, "k": value_of(key), "v": value_of(value)} for key, value in pairs]
+
+        def call(i):
+            return session.run_with_ort_values(["o"], feeds[i % len(feeds)])[0]
+
+        def plain(output):
+            array = output.numpy()
+            if merged:
+                array = array.reshape(1, shape.query_length, shape.heads, shape.head_dim).transpose(
+                    0, 2, 1, 3
+                )
+            return array
+
+        return call, plain
+
+
+PEERS = {
+    "ONNX Runtime `MultiHeadAttention`": (OnnxRuntime, "MultiHeadAttention"),
+    "ONNX Runtime `Attention` 23": (OnnxRuntime, "Attention"),
+    "PyTorch flash": (Torch, "flash"),
+    "PyTorch math": (Torch, "math"),
+}
+
+
+def serve(name, threads, connection):
+    """Answers ("prepare", shape) with the first output, or the reason that there is none, and ("time",
+    seconds, calls) with the times of calls: at least one, and as many as the seconds hold."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    kind, argument = PEERS[name]
+    peer = kind(argument, threads)
+    call, made = None, 0
+    while (request := connection.recv()) is not None:
+        if request[0] == "prepare":
+            call = None
+            try:
+                call, plain = peer.prepare(request[1])
+                connection.send((plain(call(0)), None))
+            except Exception as error:  # whatever a library raises where it cannot do a call
+                call = None
+                connection.send((None, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"))
+            continue
+        _, budget, most = request
+        call(made := made + 1)
+        times, total = [], 0.0
+        while total < budget and len(times) < most or not times:
+            made += 1
+            begin = time.perf_counter()
+            call(made)
+            times.append(time.perf_counter() - begin)
+            total += times[-1]
+        connection.send(times)
+
+
+def reference(shape):
+    """Attention in f64 on the same inputs: the first and the last query of each head, [heads, 2, dim]."""
+    import numpy
+
+    query, pairs = random_inputs(shape)
+    key, value = (
+        numpy.repeat(x[0].astype(numpy.float64), shape.heads // shape.kv_heads, 0) for x in pairs[0]
+    )
+    rows = numpy.array([0, shape.query_length - 1])
+    scores = query[0][:, rows].astype(numpy.float64) @ key.transpose(0, 2, 1) / math.sqrt(shape.head_dim)
+    if shape.causal:
+        scores[:, rows[:, None] < numpy.arange(shape.key_length)[None, :]] = -numpy.inf
+    weights = numpy.exp(scores - scores.max(-1, keepdims=True))
+    return rows, weights / weights.sum(-1, keepdims=True) @ value
