@@ -16,7 +16,8 @@ namespace heed::test {
 struct Rounding {
   double unit = 0x1p-53;  ///< unit roundoff of its scores, exponentials and sums
   double slack = 1;       ///< factor on every bound, for a kernel whose functions err by more than a rounding
-  double floor = 0;       ///< absolute error allowed to every result: weights below it may be 0
+  double weight_unit = 0;  ///< unit roundoff of weights where they multiply values, if it is coarser
+  double floor = 0;        ///< absolute error allowed to every result: weights below it may be 0
 };
 
 /// Compares what `result` holds with `naive`. Gives "" or the first element that is out of bounds.
@@ -109,7 +110,9 @@ class ResultComparison {
 
   void compare_rows(const AttentionResult& result) {
     check_all("output", result.output, naive_.output, true, [&](Index b, Index h, Index i, Index c) {
-      return product(weight_error(b, h, i), naive_.output_magnitude(b, h, i, c));
+      // Rounded weights move a mean by as much twice: its sum, and the sum of the weights that divides it.
+      return product(weight_error(b, h, i) + 2 * static_cast<Real>(rounding_.weight_unit),
+                     naive_.output_magnitude(b, h, i, c));
     });
     const auto logarithm = [&](Index b, Index h, Index i, Index) {
       const Real size = std::isinf(naive_.lse(b, h, i)) ? 0 : std::abs(naive_.lse(b, h, i));

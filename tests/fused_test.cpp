@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "checked_call.hpp"
 #include "support.hpp"
@@ -20,7 +21,11 @@ constexpr std::uint64_t kSeed = 20240611;
 // f32 arithmetic. The bound of compare_results counts roundings; the slack covers what it does not: exp2 errs
 // by up to 1.6 units more than a rounding, scores are kept in units of log 2 (two more roundings), softcap's
 // tanh by 2.5 ulp. Weights below 2^-125 of the largest are 0; values of the calls are far below 2^15.
-constexpr heed::test::Rounding kRounding{0x1p-24, 3, 0x1p-110};
+heed::test::Rounding rounding_of(const heed::test::RandomCall& call, std::string_view isa) {
+  const bool rounds_weights = isa == "avx512bf16" && call.query.dtype() == DType::bf16 &&
+                              call.options.output_dtype.value_or(DType::bf16) == DType::bf16;
+  return {.unit = 0x1p-24, .slack = 3, .weight_unit = rounds_weights ? 0x1p-9 : 0, .floor = 0x1p-110};
+}
 
 heed::test::CallLimits small_calls() {
   heed::test::CallLimits limits;
@@ -53,8 +58,10 @@ heed::test::CallLimits long_calls() {
 heed::test::CallLimits decoding_calls() {
   heed::test::CallLimits limits = small_calls();
   limits.groups = {1, 2, 4};
-  limits.lengths = {1, 1, 2, 3, 5, 49, 100, 200};
-  limits.dims = {16, 32, 64, 128, 160};
+  limits.batches = {1, 1, 2};
+  limits.kv_heads = {1, 1, 2};
+  limits.lengths = {1, 1, 2, 3, 5, 49, 100};
+  limits.dims = {16, 32, 64, 80};
   return limits;
 }
 
@@ -83,7 +90,8 @@ void run_calls(const heed::test::CallLimits& limits, std::uint64_t count) {
     call.options.kernel = Kernel::fused;
     const auto result = heed::attention(call.query, call.key, call.value, call.options);
     ASSERT_EQ(result.kernel, Kernel::fused);
-    const std::string failure = heed::test::compare_results(result, call.options, naive, kRounding);
+    const std::string failure =
+        heed::test::compare_results(result, call.options, naive, rounding_of(call, result.isa));
     ASSERT_EQ(failure, "") << describe(call);
   }
 }
@@ -93,7 +101,7 @@ TEST(Fused, RandomCallsOfTileSizesAgreeWithTheDefinitions) { run_calls(tile_call
 TEST(Fused, LongRandomCallsAgreeWithTheDefinitions) { run_calls(long_calls(), 4); }
 TEST(Fused, RandomCallsWithWideHeadsAgreeWithTheDefinitions) { run_calls(wide_calls(), 40); }
 
-TEST(Fused, RandomDecodingCallsAgreeWithTheDefinitions) { run_calls(decoding_calls(), 200); }
+TEST(Fused, RandomDecodingCallsAgreeWithTheDefinitions) { run_calls(decoding_calls(), 100); }
 
 TEST(Fused, RunsOnTheInstructionSetThatIsForced) {
   if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");

@@ -15,9 +15,10 @@ std::vector<Kernels> available() {
   std::vector<Kernels> units;
 #if defined(__x86_64__)
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    units.push_back(avx512_kernels());
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (avx512 && __builtin_cpu_supports("avx512bf16")) units.push_back(avx512bf16_kernels());
+  if (avx512) units.push_back(avx512_kernels());
   if (avx2) units.push_back(avx2_kernels());
 #elif defined(__aarch64__)
   units.push_back(neon_kernels());

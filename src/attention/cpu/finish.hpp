@@ -134,9 +134,16 @@ inline bool finish_row(const Run& run, std::int64_t row) {
     total += kGainExact * __builtin_exp2(sink - static_cast<double>(shift));
   }
   const float inverse = sum > 0 ? 1.0f / static_cast<float>(total) : 0.0f;
-  if (call.output.data)
+  if (call.output.data) {
+    // With pairs the output was summed with rounded weights, and is divided by their sum.
+    const double extra = total - static_cast<double>(sum);
+    const float divisor =
+        run.pairs
+            ? static_cast<float>(static_cast<double>(reduce_add(load(w.rows.rounded + row * kLanes))) + extra)
+            : static_cast<float>(total);
     write_output(call.output, offset_of(call.output.stride, batch, site.head, site.index),
-                 w.output + row * w.value_columns, call.value_dim, inverse);
+                 w.output + row * w.value_columns, call.value_dim, sum > 0 ? 1.0f / divisor : 0.0f);
+  }
   write_at(call.row_shift, batch, site, shift);
   write_at(call.row_inverse, batch, site, inverse);
 

@@ -43,6 +43,17 @@ inline void clear_observers(Run& run) {
   for (std::int64_t i = 0; i < run.rows * call.map_columns; ++i) run.w.bins[i] = 0;
 }
 
+template <bool kPairs = kHasPairs>
+float pack_row(const Run& run, std::int64_t at, std::int64_t row) {
+  const Work& w = run.w;
+  float* query = w.query + row * w.padded_depth;
+  if constexpr (kPairs) {
+    if (run.pairs)
+      return pack_query_pairs<kPairs>(run.call.query, at, w.depth, run.call.scale, query, w.padded_depth);
+  }
+  return pack_query(run.call.query, at, w.depth, run.call.scale, query, w.padded_depth);
+}
+
 /// Sets up sites, queries and states of the task's rows. Returns the largest sum of squares of a query, or a
 /// negative number where one is not finite.
 inline float start_rows(Run& run) {
@@ -55,8 +66,7 @@ inline float start_rows(Run& run) {
   for (std::int64_t head = task.head_begin; head < task.head_begin + task.head_count; ++head)
     for (std::int64_t index = task.row_begin; index < task.row_end; ++index, ++r) {
       w.site[r] = site_of(call, task, head, index);
-      const float squares = pack_query(call.query, offset_of(call.query.stride, task.batch, head, index),
-                                       w.depth, call.scale, w.query + r * w.padded_depth, w.padded_depth);
+      const float squares = pack_row(run, offset_of(call.query.stride, task.batch, head, index), r);
       largest = squares > largest ? squares : largest;
       total += squares;
     }
@@ -67,6 +77,7 @@ inline float start_rows(Run& run) {
     store(w.rows.sum + r * kLanes, zero());
     store(w.rows.entropy + r * kLanes, zero());
     store(w.rows.max + r * kLanes, splat(kForbidden));
+    if (run.pairs) store(w.rows.rounded + r * kLanes, zero());
   }
   clear_observers(run);
   for (std::int64_t i = 0; i < run.padded_rows * w.value_columns; i += kLanes) {
@@ -90,26 +101,36 @@ inline void start_tracking(Run& run) {
 
 /// score_column for what the run needs. The end of a sequence, where a panel holds fewer keys, is rare enough
 /// to share one variant.
-inline std::int64_t score_tiles(const Run& run, std::int64_t row, std::int64_t tiles, const float* panel,
-                                std::int64_t keys, float* weights) {
-  const Work& w = run.w;
-  constexpr Column kTail = {true, true, true};
+template <bool kPairs>
+auto column_for(const Run& run, std::int64_t vectors, bool tail) {
+  constexpr Column kTail = {true, true, true, kPairs};
   constexpr std::size_t kFull = kPanelVectors;
+  if (tail)
+    return vectors == 1   ? score_column<kTail, 1>
+           : vectors == 2 ? score_column<kTail, 2>
+                          : score_column<kTail, 3>;
+  if (run.tracked)
+    return run.observed ? score_column<Column{true, true, false, kPairs}, kFull>
+                        : score_column<Column{true, false, false, kPairs}, kFull>;
+  return run.observed ? score_column<Column{false, true, false, kPairs}, kFull>
+                      : score_column<Column{false, false, false, kPairs}, kFull>;
+}
+
+template <bool kPairs = kHasPairs>
+std::int64_t score_tiles(const Run& run, std::int64_t row, std::int64_t tiles, const float* panel,
+                         std::int64_t keys, float* weights) {
+  const Work& w = run.w;
   const std::int64_t vectors = (keys + kLanes - 1) / kLanes;
   const std::int64_t last_keys = keys - (vectors - 1) * kLanes;
-  auto column = score_column<Column{false, false, false}, kFull>;
-  if (keys < kPanel) {
-    column = vectors == 1   ? score_column<kTail, 1>
-             : vectors == 2 ? score_column<kTail, 2>
-                            : score_column<kTail, 3>;
-  } else if (run.tracked) {
-    column = run.observed ? score_column<Column{true, true, false}, kFull>
-                          : score_column<Column{true, false, false}, kFull>;
-  } else if (run.observed) {
-    column = score_column<Column{false, true, false}, kFull>;
+  const float* query = w.query + row * w.padded_depth;
+  if constexpr (kPairs) {
+    if (run.pairs)
+      return column_for<kPairs>(run, vectors, keys < kPanel)(query, w.padded_depth, panel, (w.depth + 1) / 2,
+                                                             w.rows, row, tiles, weights, kChunk, last_keys,
+                                                             run.call.scale);
   }
-  return column(w.query + row * w.padded_depth, w.padded_depth, panel, w.depth, w.rows, row, tiles, weights,
-                kChunk, last_keys);
+  return column_for<false>(run, vectors, keys < kPanel)(query, w.padded_depth, panel, w.depth, w.rows, row,
+                                                        tiles, weights, kChunk, last_keys, 1.0f);
 }
 
 /// Weights of a block of `rows` rows from `row` on for one chunk.
@@ -120,7 +141,7 @@ inline bool score_block(Run& run, std::int64_t row, std::int64_t rows, std::int6
   for (std::int64_t p = 0; p * kPanel < chunk.count; ++p) {
     const std::int64_t key = chunk_key + p * kPanel;
     const std::int64_t keys = smaller(kPanel, chunk.count - p * kPanel);
-    const float* panel = chunk.keys + p * kPanel * run.w.depth;
+    const float* panel = chunk.keys + p * kPanel * (run.pairs ? (run.w.depth + 1) / 2 : run.w.depth);
     const auto is_plain = [&](const Group& g) {
       return !run.transforms && g.started && g.inner_low <= key && g.inner_high >= key + keys;
     };
@@ -155,26 +176,59 @@ inline bool score_block(Run& run, std::int64_t row, std::int64_t rows, std::int6
 }
 
 /// One group (or what is left of one: 4 or 8 rows) times one column panel of values.
-template <int kVectors, bool kContinue>
+template <int kVectors, bool kContinue, bool kPairs>
 void group_values(std::int64_t rows, const float* weights, const float* values, std::int64_t keys,
                   float* output, std::int64_t ldo) {
   constexpr int kTall = kVectors <= (kRegisters >= 32 ? 2 : 1) ? kGroupRows : kValueRows;
+  constexpr std::int64_t kLd = kPairs ? kChunk / 2 : kChunk;
   std::int64_t r = 0;
   if (rows == kGroupRows)
     for (; r < rows; r += kTall)
-      value_tile<kTall, kVectors, kContinue>(weights + r * kChunk, kChunk, values, keys, output + r * ldo,
-                                             ldo);
+      value_tile<kTall, kVectors, kContinue, kPairs>(weights + r * kLd, kLd, values, keys, output + r * ldo,
+                                                     ldo);
   for (; r < rows; r += kTileRows)
-    value_tile<kTileRows, kVectors, kContinue>(weights + r * kChunk, kChunk, values, keys, output + r * ldo,
-                                               ldo);
+    value_tile<kTileRows, kVectors, kContinue, kPairs>(weights + r * kLd, kLd, values, keys, output + r * ldo,
+                                                       ldo);
 }
 
-template <bool kContinue>
+template <bool kContinue, bool kPairs>
 auto group_values_of(std::int64_t vectors) {
-  return vectors == 1   ? group_values<1, kContinue>
-         : vectors == 2 ? group_values<2, kContinue>
-         : vectors == 3 ? group_values<3, kContinue>
-                        : group_values<4, kContinue>;
+  return vectors == 1   ? group_values<1, kContinue, kPairs>
+         : vectors == 2 ? group_values<2, kContinue, kPairs>
+         : vectors == 3 ? group_values<3, kContinue, kPairs>
+                        : group_values<4, kContinue, kPairs>;
+}
+
+/// The same with pairs of bf16: the weights of a group are rounded to pairs of neighbouring keys first.
+template <bool kPairs>
+void value_pairs_block(Run& run, std::int64_t row, std::int64_t rows, std::int64_t key, const Chunk& chunk) {
+  const Work& w = run.w;
+  const std::int64_t vectors = w.value_columns / kLanes;
+  const std::int64_t chunk_pairs = (chunk.count + 1) / 2;
+  for (std::int64_t r = 0; r < rows; r += kGroupRows) {
+    const Group& group = w.group[(row + r) / kGroupRows];
+    const std::int64_t group_rows = smaller(kGroupRows, rows - r);
+    const std::int64_t begin = larger(0, group.low - key) / kPanel * kPanel;
+    const std::int64_t end = smaller(chunk.count, group.high - key);
+    if (begin >= end) continue;
+    // A panel's weights beyond its keys are 0, so whole vectors can be rounded. Their sum as rounded divides
+    // the output: a mean by weights that are a little off, not a sum that is.
+    for (std::int64_t i = 0; i < group_rows; ++i) {
+      auto* to = reinterpret_cast<std::uint16_t*>(w.weight_pairs + i * (kChunk / 2));
+      float* rounded = w.rows.rounded + (row + r + i) * kLanes;
+      Vf sum = load(rounded);
+      for (std::int64_t k = begin; k < end; k += kLanes)
+        sum = add(sum, store_bf16(to + k, load(w.weights + (r + i) * kChunk + k)));
+      store(rounded, sum);
+    }
+    for (std::int64_t first = 0; first < vectors; first += kValueVectors) {
+      const std::int64_t here = smaller(kValueVectors, vectors - first);
+      const float* values = chunk.values + (first * chunk_pairs + begin / 2 * here) * kLanes;
+      group_values_of<false, kPairs>(here)(
+          group_rows, w.weight_pairs + begin / 2, values, (end - begin + 1) / 2,
+          w.output + (row + r) * w.value_columns + first * kLanes, w.value_columns);
+    }
+  }
 }
 
 /// Adds weights x values of a block for one step to the output, or to the sums of the chunk that it is part
@@ -185,7 +239,7 @@ inline void value_block(Run& run, std::int64_t row, std::int64_t rows, std::int6
   const std::int64_t vectors = w.value_columns / kLanes;
   for (std::int64_t first = 0; first < vectors; first += kValueVectors) {
     const std::int64_t here = smaller(kValueVectors, vectors - first);
-    const auto multiply = whole ? group_values_of<false>(here) : group_values_of<true>(here);
+    const auto multiply = whole ? group_values_of<false, false>(here) : group_values_of<true, false>(here);
     const float* values = chunk.values + first * kLanes * chunk.count;
     for (std::int64_t r = 0; r < rows; r += kGroupRows) {
       const Group& group = w.group[(row + r) / kGroupRows];
@@ -210,8 +264,9 @@ inline void add_partial(Run& run) {
 }
 
 /// One step (a chunk of keys, or a panel) for all rows of the task.
-inline bool attend_step(Run& run, std::int64_t chunk_key) {
-  const Chunk chunk = packed_chunk(run.call, run.task, run.w, chunk_key);
+template <bool kPairs>
+bool attend_step(Run& run, std::int64_t chunk_key) {
+  const Chunk chunk = packed_chunk<kPairs>(run.call, run.task, run.w, chunk_key);
   if (!chunk.measured.keys.in_range || !chunk.measured.values_in_range) return false;
   // The packed queries carry scale * log2(e); 1.001 covers the rounding of the sums of squares.
   const float bound = 1.001f * __builtin_sqrtf(run.largest_query_square) *
@@ -223,7 +278,11 @@ inline bool attend_step(Run& run, std::int64_t chunk_key) {
     const std::int64_t rows = smaller(kBlockRows, run.padded_rows - row);
     if (!score_block(run, row, rows, chunk_key, chunk)) return false;
     observe_block(run, row, rows, chunk_key, chunk.count);
-    if (run.call.output.data) value_block(run, row, rows, chunk_key, chunk);
+    if (!run.call.output.data) continue;
+    if constexpr (kPairs)
+      value_pairs_block<kPairs>(run, row, rows, chunk_key, chunk);
+    else
+      value_block(run, row, rows, chunk_key, chunk);
   }
   return true;
 }
@@ -232,18 +291,20 @@ inline bool attend_step(Run& run, std::int64_t chunk_key) {
 inline auto step_for(const Run& run) -> bool (*)(Run&, std::int64_t) {
   const Call& call = run.call;
   if (run.w.step == kChunk || !is_direct(call.key, call.head_dim) || !is_direct(call.value, call.value_dim))
-    return attend_step;
+    return run.pairs ? attend_step<kHasPairs> : attend_step<false>;
   if (call.key.type == Type::f32) return attend_direct<Type::f32>;
   return call.key.type == Type::bf16 ? attend_direct<Type::bf16> : attend_direct<Type::f16>;
 }
 
 inline Outcome forward(const Call& call, const Tiling& tiling, const Task& task, void* workspace) {
-  Run run = {call, task, lay_out(call, tiling, workspace), 0, 0, false, false, false, 0};
+  Run run = {call, task, lay_out(call, tiling, workspace), 0, 0, false, false, false, false, 0};
   run.rows = task.head_count * (task.row_end - task.row_begin);
   run.padded_rows = round_up(run.rows, kTileRows);
   run.transforms = transforms_scores(call);
+  run.pairs = kHasPairs && call.query.type == Type::bf16 && call.output.data &&
+              call.output.type == Type::bf16 && run.w.step == kChunk;
   const auto attend = step_for(run);
-  run.tracked = run.transforms || attend != attend_step;
+  run.tracked = run.transforms || (attend != attend_step<false> && !run.pairs);
   run.observed = call.entropy.data || call.max_score.data;
   run.largest_query_square = start_rows(run);
   if (run.largest_query_square < 0) return Outcome::out_of_range;

@@ -1,6 +1,8 @@
 #define HEED_ISA neon
 #include "attention/cpu/simd_neon.hpp"
 //
+#include "attention/cpu/simd_no_pairs.hpp"
+//
 #include "attention/cpu/kernel.hpp"
 #include "attention/cpu/units.hpp"
 

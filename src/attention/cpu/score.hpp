@@ -37,6 +37,7 @@ inline void raise(Run& run, std::int64_t row, float score, float* weights, std::
   const Vf moved = mul_add(load(sum), splat(step), load(entropy));
   store(entropy, factor == 0 ? zero() : mul(moved, splat(factor)));
   scale_row(sum, kLanes, factor);
+  if (run.pairs) scale_row(w.rows.rounded + row * kLanes, kLanes, factor);
   scale_row(weights, done, factor);
   if (run.call.output.data) scale_row(w.output + row * w.value_columns, w.value_columns, factor);
   if (w.step < kChunk) scale_row(w.partial + row * w.value_columns, w.value_columns, factor);
@@ -71,12 +72,26 @@ inline bool weigh_scores(Run& run, std::int64_t row, std::int64_t key, float (&s
     if (run.observed) {
       float* max = w.rows.max + at * kLanes;
       store(max, maximum(load(max), row_maximum(score)));
-      weigh_row<Column{true, true, false}>(score, w.rows, at, row_weights);
+      weigh_row<Column{true, true, false, false}>(score, w.rows, at, row_weights);
     } else {
-      weigh_row<Column{true, false, false}>(score, w.rows, at, row_weights);
+      weigh_row<Column{true, false, false, false}>(score, w.rows, at, row_weights);
     }
   }
   return true;
+}
+
+/// The products of a score tile, scaled.
+template <bool kPairs>
+HEED_INLINE void accumulate_for(const Run& run, ScoreTile& tile, const float* query, const float* panel) {
+  const Work& w = run.w;
+  if constexpr (kPairs) {
+    if (run.pairs) {
+      accumulate<kPairs>(tile, query, w.padded_depth, panel, (w.depth + 1) / 2);
+      scale_tile(tile, splat(run.call.scale));
+      return;
+    }
+  }
+  accumulate<false>(tile, query, w.padded_depth, panel, w.depth);
 }
 
 /// One score tile by way of memory: for tiles that a mask cuts, that need transform_row, or whose scores
@@ -87,7 +102,8 @@ inline bool score_general(Run& run, std::int64_t row, std::int64_t key, const fl
   alignas(64) float scores[kTileRows][kPanel];
   ScoreTile tile;
   clear(tile);
-  accumulate(tile, w.query + row * w.padded_depth, w.padded_depth, panel, w.depth);
+  const float* query = w.query + row * w.padded_depth;
+  accumulate_for<kHasPairs>(run, tile, query, panel);
 #pragma GCC unroll 4
   for (int r = 0; r < kTileRows; ++r)
 #pragma GCC unroll 3

@@ -111,4 +111,33 @@ HEED_INLINE void transpose(Vf (&r)[kLanes]) {
   }
 }
 
+#if defined(__AVX512BF16__)
+inline constexpr bool kHasPairs = true;
+/// c + a.low * b.low + a.high * b.high in each lane, where a lane of a and b holds two bf16.
+HEED_INLINE Vf dot_pairs(Vf a, Vf b, Vf c) {
+  return _mm512_dpbf16_ps(c, (__m512bh)_mm512_castps_si512(a), (__m512bh)_mm512_castps_si512(b));
+}
+/// Rounds to bf16, to nearest and ties to even; gives what was stored as floats.
+HEED_INLINE Vf store_bf16(std::uint16_t* p, Vf a) {
+  const __m256i bits = (__m256i)_mm512_cvtneps_pbh(a);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bits);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+/// The two bf16 of each lane, as floats.
+HEED_INLINE Vf low_halves(Vf pairs) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));
+}
+HEED_INLINE Vf high_halves(Vf pairs) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(-65536)));
+}
+/// Lane i holds element i of both rows.
+HEED_INLINE Vf interleave_bf16(const std::uint16_t* low, const std::uint16_t* high) {
+  const auto widen = [](const std::uint16_t* p) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  };
+  return _mm512_castsi512_ps(_mm512_or_si512(widen(low), _mm512_slli_epi32(widen(high), 16)));
+}
+
+#endif
+
 }  // namespace heed::detail::HEED_ISA

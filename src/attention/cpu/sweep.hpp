@@ -111,10 +111,10 @@ inline Outcome sweep_weights(const Call& call, const Tiling& tiling, const Sweep
     Task task = sweep.rows;
     task.row_begin = begin;
     task.row_end = smaller(sweep.rows.row_end, begin + smaller(kBlockRows, tiling.rows));
-    Run run = {call, task, w, task.row_end - begin, 0, transforms_scores(call), true, false, 0};
+    Run run = {call, task, w, task.row_end - begin, 0, transforms_scores(call), true, false, false, 0};
     run.padded_rows = round_up(run.rows, kTileRows);
     start_sweep_rows(run, true);
-    const Chunk chunk = packed_chunk(call, task, run.w, sweep.block_begin);
+    const Chunk chunk = packed_chunk<false>(call, task, run.w, sweep.block_begin);
     count = chunk.count;
     // Tiles that no row may see are not computed: what the last block left there is masked out in use_row.
     if (!score_block(run, 0, run.padded_rows, sweep.block_begin, chunk)) return Outcome::out_of_range;
@@ -135,17 +135,17 @@ inline Outcome sweep_scores(const Call& call, const Tiling& tiling, const SweepT
     Task task = sweep.rows;
     task.row_begin = begin;
     task.row_end = smaller(sweep.rows.row_end, begin + smaller(kBlockRows, tiling.rows));
-    Run run = {call, task, w, task.row_end - begin, 0, true, true, false, 0};
+    Run run = {call, task, w, task.row_end - begin, 0, true, true, false, false, 0};
     run.padded_rows = round_up(run.rows, kTileRows);
     start_sweep_rows(run, false);
-    const Chunk chunk = packed_chunk(call, task, run.w, sweep.block_begin);
+    const Chunk chunk = packed_chunk<false>(call, task, run.w, sweep.block_begin);
     for (std::int64_t r = 0; r < run.rows; r += kTileRows) {
       for (std::int64_t p = 0; p * kPanel < chunk.count; ++p) {
         alignas(64) float scores[kTileRows][kPanel];
         ScoreTile tile;
         clear(tile);
-        accumulate(tile, run.w.query + r * run.w.padded_depth, run.w.padded_depth,
-                   chunk.keys + p * kPanel * run.w.depth, run.w.depth);
+        accumulate<false>(tile, run.w.query + r * run.w.padded_depth, run.w.padded_depth,
+                          chunk.keys + p * kPanel * run.w.depth, run.w.depth);
 #pragma GCC unroll 4
         for (int i = 0; i < kTileRows; ++i)
 #pragma GCC unroll 3

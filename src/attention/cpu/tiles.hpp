@@ -39,10 +39,20 @@ struct Rows {
   float* sum;        // [row][kLanes]: partial sums of the weights
   float* entropy;    // [row][kLanes]: partial sums of weight * (score - shift)
   float* max;        // [row][kLanes]: partial maxima of the scores
+  float* rounded;    // [row][kLanes]: partial sums of the weights as rounded to bf16; with pairs only
 };
 
+/// a * b + c; with kPairs every lane of a and b holds two bf16, and both products are added.
+template <bool kPairs>
+HEED_INLINE Vf multiply_add(Vf a, Vf b, Vf c) {
+  if constexpr (kPairs)
+    return dot_pairs(a, b, c);
+  else
+    return mul_add(a, b, c);
+}
+
 /// acc += rows [kTileRows] (stride ld) x the first kVectors vectors of panel [depth][kPanel], over `depth`.
-template <std::size_t kVectors>
+template <bool kPairs, std::size_t kVectors>
 HEED_INLINE void accumulate(Tile<kVectors>& acc, const float* rows, std::int64_t ld, const float* panel,
                             std::int64_t depth) {
 #pragma GCC unroll 4
@@ -54,7 +64,7 @@ HEED_INLINE void accumulate(Tile<kVectors>& acc, const float* rows, std::int64_t
     for (int r = 0; r < kTileRows; ++r) {
       const Vf x = splat(rows[r * ld + d]);
 #pragma GCC unroll 3
-      for (std::size_t v = 0; v < kVectors; ++v) acc[r][v] = mul_add(x, key[v], acc[r][v]);
+      for (std::size_t v = 0; v < kVectors; ++v) acc[r][v] = multiply_add<kPairs>(x, key[v], acc[r][v]);
     }
   }
 }
@@ -73,6 +83,7 @@ struct Column {
   bool tracked;   ///< shifts are not 0, and a tile may outgrow them
   bool observed;  ///< entropy and maxima are kept
   bool tail;      ///< the last vector has keys in its first `valid` lanes only
+  bool pairs;     ///< queries and keys are pairs of bf16, unscaled
 };
 
 /// Weights of one row of a tile: exp2 of its scores, added to the row's sums, stored to `weights`.
@@ -120,14 +131,24 @@ HEED_INLINE void score_step(Tile<kVectors>& next, const Tile<kVectors>& done, co
   for (int r = 0; r < kTileRows; ++r) {
     weigh_row<kColumn>(done[r], rows, done_row + r, weights + r * ldw);
     const std::int64_t begin = r * quarter;
-    accumulate(next, q + begin, ldq, panel + begin * kPanel, r == kTileRows - 1 ? depth - begin : quarter);
+    accumulate<kColumn.pairs>(next, q + begin, ldq, panel + begin * kPanel,
+                              r == kTileRows - 1 ? depth - begin : quarter);
   }
+}
+
+template <std::size_t kVectors>
+HEED_INLINE void scale_tile(Tile<kVectors>& tile, Vf scale) {
+#pragma GCC unroll 4
+  for (int r = 0; r < kTileRows; ++r)
+#pragma GCC unroll 3
+    for (std::size_t v = 0; v < kVectors; ++v) tile[r][v] = mul(tile[r][v], scale);
 }
 
 /// Completes a tile's scores. False where they outgrow a row's shift, and the tile must go through
 /// score_general.
 template <Column kColumn, std::size_t kVectors>
-HEED_INLINE bool admit(Tile<kVectors>& tile, const Rows& rows, std::int64_t row, Mask valid) {
+HEED_INLINE bool admit(Tile<kVectors>& tile, const Rows& rows, std::int64_t row, Mask valid, Vf scale) {
+  if constexpr (kColumn.pairs) scale_tile(tile, scale);
   if constexpr (kColumn.tail) {
 #pragma GCC unroll 4
     for (int r = 0; r < kTileRows; ++r)
@@ -157,12 +178,12 @@ HEED_INLINE bool admit(Tile<kVectors>& tile, const Rows& rows, std::int64_t row,
 template <Column kColumn, std::size_t kVectors>
 std::int64_t score_column(const float* q, std::int64_t ldq, const float* panel, std::int64_t depth,
                           const Rows& rows, std::int64_t row, std::int64_t tiles, float* weights,
-                          std::int64_t ldw, std::int64_t last_keys) {
+                          std::int64_t ldw, std::int64_t last_keys, float scale) {
   Tile<kVectors> a, b;
   const Mask valid = greater(splat(static_cast<float>(last_keys)), lane_numbers());
   const auto start = [&](Tile<kVectors> & tile, std::int64_t t) __attribute__((always_inline)) {
     clear(tile);
-    accumulate(tile, q + t * kTileRows * ldq, ldq, panel, depth);
+    accumulate<kColumn.pairs>(tile, q + t * kTileRows * ldq, ldq, panel, depth);
   };
   const auto finish = [&](const Tile<kVectors>& tile, std::int64_t t) __attribute__((always_inline)) {
 #pragma GCC unroll 4
@@ -170,7 +191,7 @@ std::int64_t score_column(const float* q, std::int64_t ldq, const float* panel, 
       weigh_row<kColumn>(tile[r], rows, row + t * kTileRows + r, weights + (t * kTileRows + r) * ldw);
   };
   const auto is_admitted = [&](Tile<kVectors> & tile, std::int64_t t) __attribute__((always_inline)) {
-    return admit<kColumn>(tile, rows, row + t * kTileRows, valid);
+    return admit<kColumn>(tile, rows, row + t * kTileRows, valid, splat(scale));
   };
   if constexpr (!kPipelined) {
     for (std::int64_t t = 0; t < tiles; ++t) {
@@ -208,7 +229,7 @@ std::int64_t score_column(const float* q, std::int64_t ldq, const float* panel, 
 /// output [kRowCount][ldo] += weights [kRowCount][ldw] x values [keys][kVectors * kLanes]. The product is
 /// summed by itself first; with kContinue the sum goes on from what `output` holds, as if the keys before
 /// were part of it.
-template <int kRowCount, int kVectors, bool kContinue>
+template <int kRowCount, int kVectors, bool kContinue, bool kPairs>
 void value_tile(const float* weights, std::int64_t ldw, const float* values, std::int64_t keys, float* output,
                 std::int64_t ldo) {
   Vf acc[std::size_t{kRowCount}][std::size_t{kVectors}];
@@ -225,7 +246,7 @@ void value_tile(const float* weights, std::int64_t ldw, const float* values, std
     for (int r = 0; r < kRowCount; ++r) {
       const Vf w = splat(weights[r * ldw + k]);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) acc[r][v] = mul_add(w, value[v], acc[r][v]);
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = multiply_add<kPairs>(w, value[v], acc[r][v]);
     }
   }
 #pragma GCC unroll 12

@@ -6,6 +6,7 @@
 namespace heed::detail::cpu {
 
 Kernels avx512_kernels();
+Kernels avx512bf16_kernels();
 Kernels avx2_kernels();
 Kernels neon_kernels();
 Kernels plain_kernels();

@@ -3,6 +3,7 @@
 
 #include "attention/cpu/call.hpp"
 #include "attention/cpu/pack.hpp"
+#include "attention/cpu/pack_pairs.hpp"
 #include "attention/cpu/sites.hpp"
 
 namespace heed::detail::HEED_ISA {
@@ -35,14 +36,15 @@ struct Work {
   std::int64_t step;
   std::int64_t slots;
   Slot* slot;
-  float* packed;   // [slots][kChunk * (depth + value_columns)]
-  float* scratch;  // [kLanes][padded_depth]
-  float* weights;  // [kBlockRows][kChunk]
-  Site* site;      // [rows]
-  Group* group;    // [rows / kGroupRows]
-  float* query;    // [rows][padded_depth]
-  float* output;   // [rows][value_columns]
-  float* partial;  // the same, of one chunk, where a step is less than a chunk
+  float* packed;        // [slots][kChunk * (depth + value_columns)]
+  float* scratch;       // [kLanes][padded_depth]
+  float* weight_pairs;  // [kGroupRows][kChunk / 2]
+  float* weights;       // [kBlockRows][kChunk]
+  Site* site;           // [rows]
+  Group* group;         // [rows / kGroupRows]
+  float* query;         // [rows][padded_depth]
+  float* output;        // [rows][value_columns]
+  float* partial;       // the same, of one chunk, where a step is less than a chunk
   Rows rows;
   float* distance;  // [rows][kLanes]
   float* top_weight;
@@ -61,6 +63,7 @@ struct Run {
   bool transforms;           // every tile goes through transform_row
   bool tracked;              // shifts move; off while scores are bounded
   bool observed;             // entropy or the largest score is wanted
+  bool pairs;                // products are of pairs of bf16; where Work says floats it holds pairs then
   float largest_query_square;
 };
 
@@ -83,6 +86,7 @@ inline Work lay_out(const Call& call, const Tiling& tiling, void* base) {
   w.slot = static_cast<Slot*>(take(w.slots, sizeof(Slot)));
   w.packed = floats(tiling.cached_keys * (w.depth + w.value_columns));
   w.scratch = floats(kLanes * w.padded_depth);
+  w.weight_pairs = floats(kHasPairs ? kGroupRows * kChunk / 2 : 0);
   w.weights = floats(kBlockRows * kChunk);
   w.site = static_cast<Site*>(take(rows, sizeof(Site)));
   w.group = static_cast<Group*>(take((rows + kGroupRows - 1) / kGroupRows, sizeof(Group)));
@@ -94,6 +98,7 @@ inline Work lay_out(const Call& call, const Tiling& tiling, void* base) {
   w.rows.sum = floats(rows * kLanes);
   w.rows.entropy = floats(rows * kLanes);
   w.rows.max = floats(rows * kLanes);
+  w.rows.rounded = floats(kHasPairs ? rows * kLanes : 0);
   w.distance = floats(call.distance.data ? rows * kLanes : 0);
   w.top_weight = floats(rows * call.top_k);
   w.top_key = static_cast<std::int64_t*>(take(rows * call.top_k, sizeof(std::int64_t)));
@@ -141,7 +146,8 @@ struct Chunk {
 };
 
 /// The packed keys [key, key + step) of a task's key head, `key` counted within the segment.
-inline Chunk packed_chunk(const Call& call, const Task& task, const Work& w, std::int64_t key) {
+template <bool kPairs>
+Chunk packed_chunk(const Call& call, const Task& task, const Work& w, std::int64_t key) {
   const std::int64_t absolute_key = task.key_begin + key;
   const std::int64_t kv_head = task.head_begin / call.group;
   const std::int64_t index = w.slots == 1 ? 0 : key / w.step % w.slots;
@@ -155,6 +161,12 @@ inline Chunk packed_chunk(const Call& call, const Task& task, const Work& w, std
     slot.key = absolute_key;
     const std::int64_t key_at = offset_of(call.key.stride, task.batch, kv_head, absolute_key);
     const std::int64_t value_at = offset_of(call.value.stride, task.batch, kv_head, absolute_key);
+    if constexpr (kPairs) {
+      slot.keys = pack_key_pairs<kPairs>(call.key, key_at, count, w.depth, keys, w.scratch, w.padded_depth);
+      slot.values_in_range = call.output.data == nullptr ||
+                             pack_value_pairs<kPairs>(call.value, value_at, count, call.value_dim, values);
+      return {keys, values, count, slot};
+    }
     const bool ahead =
         w.step < kChunk;  // while keys are packed their values are fetched, and then the next keys
     const bool with_values = call.output.data != nullptr;

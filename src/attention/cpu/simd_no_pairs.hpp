@@ -1,0 +1,16 @@
+// For units without a bf16 dot product: kHasPairs turns it off, and these stand in for its names.
+#pragma once
+
+#include <cstdint>
+
+namespace heed::detail::HEED_ISA {
+
+inline constexpr bool kHasPairs = false;
+
+Vf dot_pairs(Vf a, Vf b, Vf c);
+Vf low_halves(Vf pairs);
+Vf high_halves(Vf pairs);
+Vf interleave_bf16(const std::uint16_t* low, const std::uint16_t* high);
+Vf store_bf16(std::uint16_t* p, Vf a);
+
+}  // namespace heed::detail::HEED_ISA
