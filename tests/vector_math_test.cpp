@@ -33,9 +33,10 @@ class VectorMathTest : public ::testing::Test {
         [&] { isa = heed::attention(one, one, one, {.kernel = heed::Kernel::fused}).isa; });
     if (refusal != "no error") GTEST_SKIP() << refusal;
 #if defined(__x86_64__)
-    math_ = isa == "avx512" ? heed::test::avx512_math()
-            : isa == "avx2" ? heed::test::avx2_math()
-                            : heed::test::plain_math();
+    math_ = isa == "avx512bf16" ? heed::test::avx512bf16_math()
+            : isa == "avx512"   ? heed::test::avx512_math()
+            : isa == "avx2"     ? heed::test::avx2_math()
+                                : heed::test::plain_math();
 #else
     math_ = isa == "neon" ? heed::test::neon_math() : heed::test::plain_math();
 #endif

@@ -18,6 +18,7 @@ struct VectorMath {
 VectorMath plain_math();
 VectorMath avx2_math();
 VectorMath avx512_math();
+VectorMath avx512bf16_math();
 VectorMath neon_math();
 
 }  // namespace heed::test

@@ -1,8 +1,6 @@
 #define HEED_ISA avx512
 #include "attention/cpu/simd_avx512.hpp"
 //
-#include "attention/cpu/simd_no_pairs.hpp"
-//
 #include "attention/cpu/kernel.hpp"
 #include "attention/cpu/units.hpp"
 

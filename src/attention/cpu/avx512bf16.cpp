@@ -1,5 +1,5 @@
 #define HEED_ISA avx512bf16
-#include "attention/cpu/simd_avx512.hpp"
+#include "attention/cpu/simd_avx512bf16.hpp"
 //
 #include "attention/cpu/kernel.hpp"
 #include "attention/cpu/units.hpp"

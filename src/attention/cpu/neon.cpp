@@ -1,8 +1,6 @@
 #define HEED_ISA neon
 #include "attention/cpu/simd_neon.hpp"
 //
-#include "attention/cpu/simd_no_pairs.hpp"
-//
 #include "attention/cpu/kernel.hpp"
 #include "attention/cpu/units.hpp"
 

@@ -1,8 +1,6 @@
 #define HEED_ISA plain
 #include "attention/cpu/simd_plain.hpp"
 //
-#include "attention/cpu/simd_no_pairs.hpp"
-//
 #include "attention/cpu/kernel.hpp"
 #include "attention/cpu/units.hpp"
 

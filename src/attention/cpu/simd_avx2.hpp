@@ -96,3 +96,5 @@ HEED_INLINE void transpose(Vf (&r)[kLanes]) {
 }
 
 }  // namespace heed::detail::HEED_ISA
+
+#include "attention/cpu/simd_no_pairs.hpp"

@@ -141,3 +141,7 @@ HEED_INLINE Vf interleave_bf16(const std::uint16_t* low, const std::uint16_t* hi
 #endif
 
 }  // namespace heed::detail::HEED_ISA
+
+#if !defined(__AVX512BF16__)
+#include "attention/cpu/simd_no_pairs.hpp"
+#endif

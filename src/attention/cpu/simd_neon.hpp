@@ -16,3 +16,5 @@ HEED_INLINE Vf mul_add(Vf a, Vf b, Vf c) {
 HEED_INLINE Vf load_f16(const std::uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 
 }  // namespace heed::detail::HEED_ISA
+
+#include "attention/cpu/simd_no_pairs.hpp"

@@ -28,3 +28,5 @@ HEED_INLINE Vf load_f16(const std::uint16_t* p) {
 }
 
 }  // namespace heed::detail::HEED_ISA
+
+#include "attention/cpu/simd_no_pairs.hpp"
