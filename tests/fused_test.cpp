@@ -103,6 +103,21 @@ TEST(Fused, RandomCallsWithWideHeadsAgreeWithTheDefinitions) { run_calls(wide_ca
 
 TEST(Fused, RandomDecodingCallsAgreeWithTheDefinitions) { run_calls(decoding_calls(), 100); }
 
+TEST(Fused, WithoutBatchesHeadsQueriesOrKeysLeavesNothingUndone) {
+  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  const auto output = [](const heed::Dims& q, const heed::Dims& k) {
+    const Tensor keys(k);
+    return heed::attention(Tensor(q), keys, keys, {.need = heed::Need::received, .kernel = Kernel::fused})
+        .output;
+  };
+  EXPECT_EQ(output({0, 2, 3, 4}, {0, 2, 5, 4}).shape(), (heed::Dims{0, 2, 3, 4}));
+  EXPECT_EQ(output({2, 0, 3, 4}, {2, 0, 5, 4}).shape(), (heed::Dims{2, 0, 3, 4}));
+  EXPECT_EQ(output({2, 0, 3, 4}, {2, 1, 5, 4}).shape(), (heed::Dims{2, 0, 3, 4}));
+  EXPECT_EQ(output({1, 2, 0, 4}, {1, 2, 5, 4}).shape(), (heed::Dims{1, 2, 0, 4}));
+  const Tensor no_keys = output({1, 2, 3, 4}, {1, 2, 0, 4});
+  for (float x : no_keys.values<float>()) EXPECT_EQ(x, 0);
+}
+
 TEST(Fused, RunsOnTheInstructionSetThatIsForced) {
   if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
   const Tensor one({1, 1});

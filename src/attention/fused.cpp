@@ -48,7 +48,7 @@ cpu::Output output(const Target& to) {
 
 Call call_of(const Problem& p) {
   Call call{};
-  call.group = p.heads / p.kv_heads;
+  call.group = p.kv_heads > 0 ? p.heads / p.kv_heads : 1;
   call.query_length = p.query_length;
   call.key_length = p.key_length;
   call.head_dim = p.head_dim;

@@ -73,7 +73,7 @@ inline Work lay_out(const Call& call, const Tiling& tiling, void* base) {
   const std::int64_t rows = tiling.rows;
   std::size_t used = 0;
   const auto take = [&](std::int64_t count, std::size_t size) {
-    void* at = static_cast<char*>(base) + used;
+    void* at = base ? static_cast<char*>(base) + used : nullptr;
     used += (static_cast<std::size_t>(count) * size + 63) / 64 * 64;
     return at;
   };
