@@ -47,6 +47,7 @@ struct Naive {
   Cube entropy, distance;        ///< [B, H, Lq, 1]
   Cube received, received_last;  ///< [B, H, Lk, 1]
   Cube map;                      ///< [B, H, R, C]
+  Cube gap;                      ///< [B, 1, Lq, Lk]: |p_i - j|
   Cube score_magnitude;          ///< [B, H, Lq, Lk]: |scale| sum_d |q_d k_d| + |bias| + |ALiBi| + softcap
   Cube row_magnitude;            ///< [B, H, Lq, 1]: the largest of the allowed ones
   Cube output_magnitude;         ///< [B, H, Lq, Dv]: sum_j dropout(p_ij) |v_j|
@@ -222,6 +223,8 @@ class NaiveAttention {
         options_.scale ? static_cast<Real>(*options_.scale) : 1 / std::sqrt(static_cast<Real>(n_.head_dim));
     n_.scores = n_.final_scores = n_.score_magnitude = Cube(n_.batch, n_.heads, n_.queries, n_.keys);
     n_.row_magnitude = Cube(n_.batch, n_.heads, n_.queries, 1);
+    n_.gap = Cube(n_.batch, 1, n_.queries, n_.keys);
+    for_each_score([&](Index b, Index, Index i, Index j) { n_.gap(b, 0, i, j) = gap(b, i, j); });
     for_each_score([&](Index b, Index h, Index i, Index j) {
       Real dot = 0;
       Real magnitude = 0;

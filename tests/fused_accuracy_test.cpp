@@ -1,0 +1,230 @@
+// How far the fused kernel is from f64, beside an unfused computation in f32 of the same call, on the
+// instruction set that HEED_ISA names.
+//
+// Row by row the two are not comparable: what a row loses is the luck of some roundings, and of the same
+// unfused computation with its sums in another order one row in ten loses more than 1.5 times as much. So the
+// errors of rows are taken in units of what rounding may do to the row (below), which lets no bad row hide
+// behind larger numbers, and of these the largest and the root of the mean square are compared.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "attention_support.hpp"
+#include "checked_call.hpp"
+#include "support.hpp"
+#include "unfused_f32.hpp"
+
+namespace {
+
+using heed::DType;
+using heed::Kernel;
+using heed::Tensor;
+using heed::test::Naive;
+
+constexpr double kUnit = 0x1p-24;
+
+bool is_available() {
+  const Tensor one({1, 1});
+  return heed::test::message_of([&] { (void)heed::attention(one, one, one, {.kernel = Kernel::fused}); }) ==
+         "no error";
+}
+
+// First-order bound on the error of an f32 computation: [2 (D + 3) A + Lk + 8] u sum_j p |v_j|, where A is
+// the largest sum_d |scale q_d k_d| of the row, and what bias, ALiBi and softcap add to it.
+double bound_of(std::int64_t head_dim, std::int64_t keys, double score_magnitude, double output_magnitude) {
+  return (2 * static_cast<double>(head_dim + 3) * score_magnitude + static_cast<double>(keys) + 8) * kUnit *
+         output_magnitude;
+}
+
+struct Errors {
+  double sum_of_squares = 0, largest = 0;
+  void add(double error) {
+    sum_of_squares += error * error;
+    largest = error <= largest ? largest : error;  // NaN stays
+  }
+};
+
+// Errors of rows of one dtype, fused and unfused.
+struct Comparison {
+  Errors fused, unfused;
+  std::int64_t rows = 0,
+               above = 0;  // rows with more than 1.5 times the unfused error, or one ulp if that is more
+
+  void add(double fused_error, double unfused_error, double bound, double ulp) {
+    fused.add(fused_error / bound);
+    unfused.add(unfused_error / bound);
+    ++rows;
+    above += !(fused_error <= 1.5 * std::max(unfused_error, ulp));
+  }
+
+  // On the mean at most `most` times the unfused error, and never more than twice.
+  void expect(const std::string& what, double most) const {
+    const double mean = std::sqrt(fused.sum_of_squares / unfused.sum_of_squares);
+    const double largest = fused.largest / unfused.largest;
+    EXPECT_TRUE(mean <= most) << what << ": " << mean;
+    EXPECT_TRUE(largest <= 2) << what << ": " << largest;
+    EXPECT_TRUE(fused.largest <= 1) << what << ": " << fused.largest << " of the bound";
+    const std::string share = std::to_string(static_cast<double>(above) / static_cast<double>(rows));
+    ::testing::Test::RecordProperty(what, "rms " + std::to_string(mean) + ", largest " +
+                                              std::to_string(largest) + " times unfused; " +
+                                              std::to_string(fused.largest) + " of the bound; " + share +
+                                              " of " + std::to_string(rows) + " rows above 1.5 times");
+  }
+};
+
+double ulp_of(double x, int bits) { return std::ldexp(1.0, std::ilogb(x) - bits); }
+
+// Rows whose results are this small owe them to weights near 2^-125 of the largest, below which the fused
+// kernel has 0.
+constexpr double kNegligible = 0x1p-90;
+
+// f16 has no full precision below 2^-14.
+double rounding_of(DType dtype, double size) {
+  if (dtype == DType::f32) return 0;
+  return dtype == DType::bf16 ? 0x1p-8 * size : 0x1p-11 * std::max(size, 0x1p-14);
+}
+double rounded(float x, DType dtype) {
+  if (dtype == DType::bf16) x = heed::to_float(heed::to_bfloat16(x));
+  if (dtype == DType::f16) x = heed::to_float(heed::to_float16(x));
+  return static_cast<double>(x);
+}
+
+void compare_rows(const heed::test::RandomCall& call, const Naive& naive, const Tensor& output,
+                  Comparison& errors) {
+  const std::vector<float> unfused = heed::test::unfused_f32(call, naive);
+  const DType dtype = output.dtype();
+  const Tensor fused = Tensor::copy_of(output, DType::f64);
+  std::size_t at = 0;
+  for (std::int64_t b = 0; b < naive.batch; ++b)
+    for (std::int64_t h = 0; h < naive.heads; ++h)
+      for (std::int64_t i = 0; i < naive.queries; ++i) {
+        double fused_error = 0, unfused_error = 0, size = 0, magnitude = 0;
+        for (std::int64_t c = 0; c < naive.value_dim; ++c, ++at) {
+          const auto exact = static_cast<double>(naive.output(b, h, i, c));
+          const double error = std::abs(fused.values<double>()[at] - exact);
+          fused_error = error <= fused_error ? fused_error : error;
+          unfused_error = std::max(unfused_error, std::abs(rounded(unfused[at], dtype) - exact));
+          size = std::max(size, std::abs(exact));
+          magnitude = std::max(magnitude, static_cast<double>(naive.output_magnitude(b, h, i, c)));
+        }
+        if (size < kNegligible) continue;
+        const auto scores = static_cast<double>(naive.row_magnitude(b, h, i));
+        const double rounding = rounding_of(dtype, size);
+        errors.add(fused_error, unfused_error,
+                   bound_of(naive.head_dim, naive.keys, scores, magnitude) + rounding,
+                   std::max(ulp_of(size, 23), 2 * rounding));
+      }
+}
+
+constexpr std::array<DType, 3> kDTypes{DType::f32, DType::bf16, DType::f16};
+
+// By dtype of the inputs: outputs in f32, and in the inputs' dtype.
+struct Comparisons {
+  std::array<Comparison, 3> in_f32, in_own;
+};
+
+void compare_calls(const heed::test::CallLimits& limits, std::uint64_t count, Comparisons& errors) {
+  for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
+    auto [call, naive] = heed::test::checked_call(20240620, index, limits);
+    call.options.dropout = {};
+    call.options.need = {};
+    call.options.kernel = Kernel::fused;
+    naive = heed::test::naive_attention(call.query, call.key, call.value, call.options);
+    const auto dtype = static_cast<std::size_t>(
+        std::find(kDTypes.begin(), kDTypes.end(), call.query.dtype()) - kDTypes.begin());
+    call.options.output_dtype = DType::f32;
+    compare_rows(call, naive, heed::attention(call.query, call.key, call.value, call.options).output,
+                 errors.in_f32[dtype]);
+    call.options.output_dtype.reset();
+    compare_rows(call, naive, heed::attention(call.query, call.key, call.value, call.options).output,
+                 errors.in_own[dtype]);
+  }
+}
+
+TEST(FusedAccuracy, RandomCallsAreAsExactAsUnfusedAttentionInF32) {
+  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  heed::test::CallLimits limits;
+  limits.dtypes = {DType::f32, DType::f32, DType::f16, DType::bf16};
+  Comparisons errors;
+  compare_calls(limits, 2000, errors);
+  limits.lengths = {48, 97, 193, 200};
+  limits.dims = {16, 28, 64, 111};
+  limits.batches = limits.kv_heads = limits.groups = {1};
+  compare_calls(limits, 30, errors);
+  if (heed::test::share_of(100) != 100) return;  // too few calls for a comparison of means
+  for (std::size_t t = 0; t < kDTypes.size(); ++t) {
+    const std::string name(heed::name_of(kDTypes[t]));
+    errors.in_f32[t].expect(name + "_in_f32", kDTypes[t] == DType::f32 ? 1.5 : 2);
+    errors.in_own[t].expect(name, kDTypes[t] == DType::f32 ? 1.5 : 2);
+  }
+}
+
+Tensor magnitudes(const Tensor& tensor) {
+  Tensor copy = Tensor::copy_of(tensor, DType::f64);
+  for (double& x : copy.values<double>()) x = std::abs(x);
+  return copy;
+}
+
+// What compare_rows and unfused_f32 read, from the reference kernel: it is f64, and long double would take
+// minutes.
+Naive reference_of(const Tensor& query, const Tensor& key, const Tensor& value,
+                   heed::AttentionOptions options) {
+  options.kernel = Kernel::reference;
+  options.output_dtype.reset();
+  options.need = heed::Need::scores;
+  const auto in_f64 = [](const Tensor& tensor) { return Tensor::copy_of(tensor, DType::f64); };
+  const auto exact = heed::attention(in_f64(query), in_f64(key), in_f64(value), options);
+  options.need = {};
+  const auto of_magnitudes = heed::attention(in_f64(query), in_f64(key), magnitudes(value), options);
+  options.need = heed::Need::max_score;
+  const auto largest = heed::attention(magnitudes(query), magnitudes(key), in_f64(value), options);
+  const auto cube = [](const Tensor& tensor, std::int64_t rows, std::int64_t columns) {
+    heed::test::Cube c(1, 1, rows, columns);
+    std::copy(tensor.values<double>().begin(), tensor.values<double>().end(), c.values.begin());
+    return c;
+  };
+  Naive naive;
+  naive.batch = naive.heads = 1;
+  naive.queries = query.size(0);
+  naive.keys = key.size(0);
+  naive.head_dim = query.size(1);
+  naive.value_dim = value.size(1);
+  naive.output = cube(exact.output, naive.queries, naive.value_dim);
+  naive.final_scores = cube(exact.scores, naive.queries, naive.keys);
+  naive.output_magnitude = cube(of_magnitudes.output, naive.queries, naive.value_dim);
+  naive.row_magnitude = cube(largest.max_score, naive.queries, 1);
+  return naive;
+}
+
+// The last and the middle rows of 16384, computed alone.
+TEST(FusedAccuracy, LongSequencesAreAsExactAsUnfusedAttentionInF32) {
+  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  if (heed::test::share_of(100) != 100) GTEST_SKIP() << "a share of one call is none";
+  constexpr std::int64_t kLength = 16384, kWidth = 64, kRows = 64;
+  for (const DType dtype : kDTypes) {
+    Comparison errors;
+    const Tensor key = heed::test::normal_tensor({kLength, kWidth}, 2, dtype);
+    const Tensor value = heed::test::normal_tensor({kLength, kWidth}, 3, dtype);
+    for (const std::int64_t first : {kLength / 2, kLength - kRows}) {
+      const Tensor query =
+          heed::test::normal_tensor({kRows, kWidth}, static_cast<std::uint64_t>(first), dtype);
+      heed::test::RandomCall call;
+      for (const Tensor* tensor : {&query, &key, &value}) call.memory.push_back(Tensor::copy_of(*tensor));
+      call.query = call.memory[0].mutable_view();
+      call.key = call.memory[1].mutable_view();
+      call.value = call.memory[2].mutable_view();
+      call.options = {
+          .causal = true, .query_offset = first, .output_dtype = DType::f32, .kernel = Kernel::fused};
+      compare_rows(call, reference_of(query, key, value, call.options),
+                   heed::attention(query, key, value, call.options).output, errors);
+    }
+    errors.expect(std::string(heed::name_of(dtype)) + "_in_f32", dtype == DType::f32 ? 1.5 : 2);
+  }
+}
+
+}  // namespace
