@@ -39,18 +39,6 @@ constexpr const char* kResults = "Results, each to a .npy file";
   throw UsageError(option + " is '" + text + "'; " + expected + " is expected");
 }
 
-// Two whole numbers of at least `least` with `separator` between them.
-std::pair<std::int64_t, std::int64_t> number_pair(const std::string& option, const std::string& text,
-                                                  char separator, std::int64_t least,
-                                                  const std::string& expected) {
-  const std::vector<std::string> parts = split(text, separator);
-  if (parts.size() != 2) refuse(option, text, expected);
-  const auto first = whole_number(parts[0]);
-  const auto second = whole_number(parts[1]);
-  if (!first || !second || *first < least || *second < least) refuse(option, text, expected);
-  return {*first, *second};
-}
-
 void add_inputs(CLI::App& app, Arguments& arguments) {
   const char* group = "Inputs (query, key and value are needed)";
   add_text(app, "--query", kTensor, arguments.query, "queries [B, H, Lq, D]")->group(group);
@@ -59,7 +47,7 @@ void add_inputs(CLI::App& app, Arguments& arguments) {
   add_text(app, "--value", kTensor, arguments.value, "values [B, Hkv, Lk, Dv]")->group(group);
   add_choice(
       app, "--layout", {"bhld", "blhd"}, [&](std::size_t i) { arguments.length_first = i == 1; },
-      "how query, key, value and --out lie: [B, H, L, D] (the default) or [B, L, H, D]")
+      "how query, key, value (and --out) lie: [B, H, L, D] (the default) or [B, L, H, D]")
       ->group(group);
   add_choice(
       app, "--dtype", {"f64", "f32", "bf16", "f16"},
@@ -118,7 +106,7 @@ void add_masks(CLI::App& app, Arguments& arguments) {
       app, "--window", "LEFT,RIGHT",
       [&](const std::string& text) {
         const auto [left, right] =
-            number_pair("--window", text, ',', -1, "LEFT,RIGHT (whole numbers; -1 is unbounded)");
+            integer_pair("--window", text, ',', -1, "LEFT,RIGHT (whole numbers; -1 is unbounded)");
         options.window = {left, right};
       },
       "allow keys from p - LEFT to p + RIGHT; -1 is unbounded")
@@ -191,7 +179,7 @@ void add_summaries(CLI::App& app, Arguments& arguments) {
   add_text_option(
       app, "--map", "RxC",
       [&](const std::string& text) {
-        const auto [rows, columns] = number_pair("--map", text, 'x', 1, "ROWSxCOLUMNS, such as 64x64,");
+        const auto [rows, columns] = integer_pair("--map", text, 'x', 1, "ROWSxCOLUMNS, such as 64x64,");
         options.map = {rows, columns};
       },
       "the weights summed into R x C bins of queries and keys [B, H, R, C]")
@@ -199,8 +187,10 @@ void add_summaries(CLI::App& app, Arguments& arguments) {
   add_text(app, "--map-out", kFile, arguments.map, "where the map goes")->group(group);
 }
 
-void add_computing(CLI::App& app, Arguments& arguments) {
-  const char* group = "Computing";
+constexpr const char* kComputing = "Computing";
+
+void add_kernel(CLI::App& app, Arguments& arguments) {
+  const char* group = kComputing;
   AttentionOptions& options = arguments.options;
   add_choice(
       app, "--kernel", {"auto", "reference", "fused"},
@@ -214,6 +204,10 @@ void add_computing(CLI::App& app, Arguments& arguments) {
       [&](std::int64_t n) { options.threads = static_cast<int>(n); },
       "at most N; 0, the default, takes what the machine has")
       ->group(group);
+}
+
+void add_timing(CLI::App& app, Arguments& arguments) {
+  const char* group = kComputing;
   app.add_flag("--json", arguments.json,
                "print one object: query, key, value (shapes), dtype, kernel, isa, threads, seconds, gflops")
       ->group(group);
@@ -243,21 +237,32 @@ void check_file_names(const Arguments& arguments) {
 
 std::span<const ResultFile> result_files() { return kResultFiles; }
 
-void add_attend_options(CLI::App& app, AttendArguments& arguments) {
+void add_call_options(CLI::App& app, AttendArguments& arguments) {
   add_inputs(app, arguments);
   add_scores(app, arguments);
   add_masks(app, arguments);
-  add_row_results(app, arguments);
-  add_summaries(app, arguments);
-  add_computing(app, arguments);
 }
 
-void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) {
+void add_kernel_options(CLI::App& app, AttendArguments& arguments) { add_kernel(app, arguments); }
+
+void require_call_options(const CLI::App& app) {
   for (const char* name : {"--query", "--key", "--value"}) {
     require_option(app, name, "FILE.npy, FILE.safetensors:NAME or -");
   }
   require_beside(app, "--segments-q", "--segments-k", "OFFSETS.npy");
   require_beside(app, "--segments-k", "--segments-q", "OFFSETS.npy");
+}
+
+void add_attend_options(CLI::App& app, AttendArguments& arguments) {
+  add_call_options(app, arguments);
+  add_row_results(app, arguments);
+  add_summaries(app, arguments);
+  add_kernel_options(app, arguments);
+  add_timing(app, arguments);
+}
+
+void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) {
+  require_call_options(app);
   require_beside(app, "--scores-stage", "--scores", "FILE.npy");
   require_beside(app, "--top-k", "--top-k-out", "INDEX.npy,WEIGHT.npy");
   require_beside(app, "--top-k-out", "--top-k", "K");

@@ -38,6 +38,12 @@ struct ResultFile {
 };
 [[nodiscard]] std::span<const ResultFile> result_files();
 
+/// Those that say what is computed, for other commands that do: inputs, scores and masks; kernel and threads.
+void add_call_options(CLI::App& app, AttendArguments& arguments);
+void add_kernel_options(CLI::App& app, AttendArguments& arguments);
+/// Throws UsageError where query, key or value is missing, or segments are given for one side only.
+void require_call_options(const CLI::App& app);
+
 void add_attend_options(CLI::App& app, AttendArguments& arguments);
 
 /// What no single option can check, once all are parsed. Throws UsageError.

@@ -23,6 +23,7 @@ struct Command {
 [[nodiscard]] Command add_attend(CLI::App& heed);
 [[nodiscard]] Command add_bench(CLI::App& heed);
 [[nodiscard]] Command add_explain(CLI::App& heed);
+[[nodiscard]] Command add_look(CLI::App& heed);
 [[nodiscard]] Command add_info(CLI::App& heed);
 
 }  // namespace heed::cli

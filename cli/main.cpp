@@ -73,7 +73,8 @@ std::string reworded(const CLI::ArgumentMismatch& error) {
 
 void run(int argc, const char* const* argv) {
   CLI::App app("Attention that shows its weights.", "heed");
-  const std::vector<Command> commands = {add_attend(app), add_bench(app), add_explain(app), add_info(app)};
+  const std::vector<Command> commands = {add_attend(app), add_bench(app), add_explain(app), add_look(app),
+                                         add_info(app)};
   app.add_flag_callback(
          "--version", [] { throw CLI::CallForVersion(); }, "print the version and exit")
       ->group("Help");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "command.hpp"
+#include "text.hpp"
 
 namespace heed::cli {
 namespace {
@@ -36,6 +37,17 @@ std::optional<Number> number_in(std::string_view text) {
 }  // namespace
 
 std::optional<std::int64_t> whole_number(std::string_view text) { return number_in<std::int64_t>(text); }
+
+std::pair<std::int64_t, std::int64_t> integer_pair(const std::string& option, const std::string& text,
+                                                   char separator, std::int64_t least,
+                                                   const std::string& expected) {
+  const std::vector<std::string> parts = split(text, separator);
+  if (parts.size() != 2) refuse(option, text, expected);
+  const auto first = whole_number(parts[0]);
+  const auto second = whole_number(parts[1]);
+  if (!first || !second || *first < least || *second < least) refuse(option, text, expected);
+  return {*first, *second};
+}
 
 CLI::Option* add_integer(CLI::App& app, const std::string& name, IntegerRange range,
                          std::function<void(std::int64_t)> store, const std::string& help) {

@@ -9,12 +9,20 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace heed::cli {
 
 /// A whole number, or nothing where the text is anything else.
 [[nodiscard]] std::optional<std::int64_t> whole_number(std::string_view text);
+
+/// Two whole numbers of at least `least` with `separator` between them. Throws UsageError, naming the option,
+/// what it was and what is `expected`, where the text is anything else.
+[[nodiscard]] std::pair<std::int64_t, std::int64_t> integer_pair(const std::string& option,
+                                                                 const std::string& text, char separator,
+                                                                 std::int64_t least,
+                                                                 const std::string& expected);
 
 /// Both ends belong to it.
 struct IntegerRange {

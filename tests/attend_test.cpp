@@ -365,6 +365,8 @@ TEST_F(Attend, TheExamplesOfTheManualRun) {
   write("slopes.npy", random_tensor({4}, 5));
   write("sinks.npy", random_tensor({4}, 6));
   write("lengths.npy", Tensor::from<std::int64_t>({3, 6}, {2}));
+  heed::test::write_file(folder / "rows.txt", "the\ncat\nsaw\nthe\ndog\n");
+  heed::test::write_file(folder / "keys.txt", "a\nb\nc\nd\ne\nf\ng\n");
   const std::string script = examples_of_the_manual();
   EXPECT_NE(script.find("heed attend"), std::string::npos);
   const std::string bin = std::filesystem::path(HEED_COMMAND).parent_path();

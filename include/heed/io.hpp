@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,9 @@ HEED_API void write_npy(const std::string& path, const TensorView& tensor);
 /// file system cannot exchange two names, as those of networks, a failure of the renaming itself may leave
 /// some.)
 HEED_API void write_npy_files(const std::vector<std::pair<std::string, TensorView>>& files);
+
+/// Writes text, as it is, to a file: whole or not at all.
+HEED_API void write_text(const std::string& path, std::string_view text);
 
 /// Tensors by name, in the order that they are written in, with free text beside them.
 struct HEED_API TensorFile {

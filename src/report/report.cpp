@@ -40,28 +40,23 @@ class Progress {
 
   void operator()(std::string_view what, double share) {
     const std::lock_guard lock(mutex_);
-    if (share >= 1) end_ = Clock::now();
-    if (!tell_ || (what == last_what_ && share < 1 && share < last_share_ + 0.001)) return;
+    if (what == "forward" && share >= 1) forward_end_ = Clock::now();
+    const bool same = what == last_what_;
+    if (!tell_ || (same && share < 1 && share < last_share_ + 0.001)) return;
     last_what_ = what;
-    last_share_ = share;
-    tell_(what, share);
+    last_share_ = same ? std::max(share, last_share_) : share;  // threads may tell in another order
+    tell_(what, last_share_);
   }
 
-  /// When a pass last came to its end.
-  [[nodiscard]] Clock::time_point end() const { return end_; }
+  /// When the forward pass came to its end.
   [[nodiscard]] Clock::time_point forward_end() const { return forward_end_; }
-
-  void pass(std::string_view what, double share) {
-    (*this)(what, share);
-    if (what == "forward" && share >= 1) forward_end_ = end_;
-  }
 
  private:
   std::function<void(std::string_view, double)> tell_;
   std::mutex mutex_;
   std::string last_what_;
   double last_share_ = 0;
-  Clock::time_point end_, forward_end_;
+  Clock::time_point forward_end_;
 };
 
 class Maker {
@@ -142,11 +137,10 @@ class Maker {
     ForwardSeconds forward;
     if (ask_.price) forward = time_forward(problem_, options_.kernel);
     const Plan plan = make_plan(problem_, options_.kernel);
-    problem_.progress = [this](std::string_view what, double share) { progress_.pass(what, share); };
+    problem_.progress = [this](std::string_view what, double share) { progress_(what, share); };
     const Clock::time_point begin = Clock::now();
     plan.kernel(problem_);
     const Clock::time_point end = Clock::now();
-    problem_.progress = nullptr;
     const bool split = progress_.forward_end() > begin;
     const std::chrono::duration<double> first = (split ? progress_.forward_end() : end) - begin;
     const std::chrono::duration<double> second = split ? end - progress_.forward_end() : end - end;
@@ -210,11 +204,9 @@ class Maker {
 
   template <class Work>
   void timed(const char* what, double bytes, Work work) {
-    progress_(what, 0);
     const Clock::time_point begin = Clock::now();
     work();
     const std::chrono::duration<double> taken = Clock::now() - begin;
-    progress_(what, 1);
     if (ask_.price) add_line(what, taken.count(), bytes, false);
   }
 

@@ -1,6 +1,7 @@
 #include "report/rows.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <unordered_map>
 
@@ -25,7 +26,8 @@ Tensor row_tensor(const Problem& p) {
 
 // visit(segment, row, weigher) for every row of every head, the weigher set to it.
 template <class Visit>
-void for_each_row(const Problem& p, const TensorView& lse, Visit visit) {
+void for_each_row(const Problem& p, const char* what, const TensorView& lse, Visit visit) {
+  std::atomic<std::int64_t> done{0};
   const Operand normaliser = lse_operand(p, lse, 4);
   const auto blocks = row_blocks(p, 0, p.query_length, 0, p.heads, kRowsAtOnce);
   parallel_for(static_cast<std::int64_t>(blocks.size()), p.threads, [&](std::int64_t index, int) {
@@ -37,6 +39,7 @@ void for_each_row(const Problem& p, const TensorView& lse, Visit visit) {
       weigher.set_row(segment, row, read(normaliser, row.batch, row.head, i));
       visit(segment, row, weigher);
     }
+    if (p.progress) p.progress(what, static_cast<double>(++done) / static_cast<double>(blocks.size()));
   });
 }
 
@@ -114,7 +117,7 @@ void fill_shares(const Problem& p, AttentionReport& report) {
   const Target self = target_rows(report.self);
   const Target previous = target_rows(report.previous);
   const Target next = target_rows(report.next);
-  for_each_row(p, report.lse, [&](const Segment& segment, const Row& row, Weigher& weigher) {
+  for_each_row(p, "shares", report.lse, [&](const Segment& segment, const Row& row, Weigher& weigher) {
     const auto put = [&](const Target& to, std::int64_t j) {
       write(to, weigher.weight(j), row.batch, row.head, row.i);
     };
@@ -130,7 +133,7 @@ void fill_induction(const Problem& p, AttentionReport& report) {
   report.induction = row_tensor(p);
   const Target target = target_rows(report.induction);
   const TokenPlaces places = places_of(report.query_tokens, report.key_tokens);
-  for_each_row(p, report.lse, [&](const Segment& segment, const Row& row, Weigher& weigher) {
+  for_each_row(p, "induction", report.lse, [&](const Segment& segment, const Row& row, Weigher& weigher) {
     const std::int64_t token = places.of_row[static_cast<std::size_t>(row.i)];
     double sum = 0;
     bool any = false;

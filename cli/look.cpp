@@ -1,0 +1,213 @@
+// heed look: what attended to what, at any length.
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "command.hpp"
+#include "draw/lettering.hpp"
+#include "heed/error.hpp"
+#include "heed/io.hpp"
+#include "help.hpp"
+#include "look/answer.hpp"
+#include "look/arguments.hpp"
+#include "look/check.hpp"
+#include "look/document.hpp"
+#include "look/print.hpp"
+#include "look/progress.hpp"
+#include "look/tables.hpp"
+#include "look/tokens.hpp"
+#include "output_files.hpp"
+#include "standard_streams.hpp"
+#include "terminal.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kLeastWidth = 60;
+constexpr MapSize kSavedMap{1024, 1024};
+
+constexpr const char* kDescription =
+    "show what attended to what, at any length\n"
+    "\n"
+    "Looks at a call of attention (tensors as for heed attend) and prints what its heads look like: exact "
+    "summaries of every row, without the matrix of weights. --save keeps them in one file that answers any "
+    "later question at once.";
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  heed look --query q.npy --key k.npy --value v.npy --causal \\\n"
+    "      --tokens words.txt --save doc.safetensors\n"
+    "  heed look doc.safetensors --sort sink\n"
+    "  heed look doc.safetensors --row 3 --head 1 --top-k 3\n"
+    "  heed look doc.safetensors --tile 0:4,0:4 --npy tile.npy\n";
+
+std::vector<NamedFile> input_files(const LookArguments& arguments) {
+  if (!arguments.document.empty()) return {{"DOC", arguments.document}};
+  std::vector<NamedFile> files = attend_input_files(arguments.call);
+  if (!arguments.tokens.empty()) files.push_back({"--tokens", arguments.tokens});
+  if (!arguments.key_tokens.empty()) files.push_back({"--key-tokens", arguments.key_tokens});
+  return files;
+}
+
+std::vector<NamedFile> output_files(const LookArguments& arguments) {
+  std::vector<NamedFile> files;
+  if (!arguments.csv.empty()) files.push_back({"--csv", arguments.csv});
+  if (!arguments.npy.empty()) files.push_back({"--npy", arguments.npy});
+  if (!arguments.save.empty()) files.push_back({"--save", arguments.save});
+  return files;
+}
+
+Subject read_call(const LookArguments& arguments) {
+  Subject subject;
+  subject.call = read_attend_inputs(arguments.call);
+  AttendInputs& call = subject.call;
+  // Tokens are counted along axes that must be there; attention() says best what is wrong.
+  for (const TensorView& view : {call.query, call.key, call.value})
+    if (view.rank() < 2 || view.rank() > 4 || view.rank() != call.query.rank())
+      (void)attention(call.query, call.key, call.value, call.options);
+  if (!arguments.tokens.empty())
+    subject.query_tokens = read_tokens("--tokens", arguments.tokens, call.query.size(-2), "queries");
+  if (!arguments.key_tokens.empty())
+    subject.key_tokens = read_tokens("--key-tokens", arguments.key_tokens, call.key.size(-2), "keys");
+  if (subject.key_tokens.empty() && call.query.size(-2) == call.key.size(-2))
+    subject.key_tokens = subject.query_tokens;
+  return subject;
+}
+
+bool is_summary(const LookArguments& arguments) {
+  return !arguments.row && !arguments.tile && !arguments.word;
+}
+
+// A question about rows alone needs neither what keys received nor a map; a file keeps both.
+ReportAsk ask_of(const LookArguments& arguments, const Subject& subject) {
+  ReportAsk ask;
+  const bool whole = is_summary(arguments) || !arguments.save.empty();
+  ask.top_k = arguments.top_k;
+  ask.received = arguments.received && whole;
+  ask.map = !arguments.save.empty() ? kSavedMap : arguments.map;
+  ask.query_tokens = subject.query_tokens;
+  ask.key_tokens = subject.key_tokens;
+  ask.price = is_summary(arguments);
+  return ask;
+}
+
+void look_at(Subject& subject, const LookArguments& arguments) {
+  if (!subject.has_report) {
+    ProgressBar bar(std::cerr, isatty(STDERR_FILENO) == 1 ? terminal_at(STDERR_FILENO).width : 0);
+    ReportAsk ask = ask_of(arguments, subject);
+    ask.progress = [&](std::string_view what, double share) { bar.show(what, share); };
+    subject.report =
+        make_report(subject.call.query, subject.call.key, subject.call.value, subject.call.options, ask);
+    subject.has_report = true;
+    for (TensorView* view : {&subject.call.query, &subject.call.key, &subject.call.value})
+      *view = lifted(*view);
+  }
+  if (!arguments.save.empty()) save_document(arguments.save, subject);
+}
+
+void print_checks(std::ostream& out, const std::vector<CheckLine>& checks) {
+  out << '\n';
+  for (const CheckLine& line : checks) {
+    char text[64];
+    std::snprintf(text, sizeof text, "%9.2e  (at most %.2e)", line.deviation, line.allowed);
+    out << left_aligned(line.what, 42) << text << (line.holds() ? "" : "  MISMATCH") << '\n';
+  }
+}
+
+Json checks_json(const std::vector<CheckLine>& checks) {
+  Json list = Json::array();
+  for (const CheckLine& line : checks)
+    list.push_back({{"what", line.what},
+                    {"deviation", line.deviation},
+                    {"allowed", line.allowed},
+                    {"holds", line.holds()}});
+  return list;
+}
+
+void answer_with_rows(const Sheet& sheet, const Subject& subject, const LookArguments& arguments) {
+  const auto rows = arguments.row ? answer_row(subject, arguments) : answer_token(subject, arguments);
+  if (!arguments.csv.empty()) io::write_text(arguments.csv, rows_csv(subject, rows));
+  if (!arguments.npy.empty()) {
+    LookArguments tile = arguments;
+    tile.tile = TileRange{*arguments.row, *arguments.row + 1, 0, subject.report.keys};
+    io::write_npy(arguments.npy, answer_tile(subject, tile).weights);
+  }
+  if (!arguments.json) return print_rows(sheet, subject, rows);
+  Json object = subject_json(subject);
+  object["rows"] = rows_json(subject, rows);
+  sheet.out << object.dump() << '\n';
+}
+
+void answer_with_tile(const Sheet& sheet, const Subject& subject, const LookArguments& arguments) {
+  const WeightTile tile = answer_tile(subject, arguments);
+  if (!arguments.csv.empty()) io::write_text(arguments.csv, tile_csv(tile));
+  if (!arguments.npy.empty()) io::write_npy(arguments.npy, tile.weights);
+  if (!arguments.json) return print_tile(sheet, subject, tile);
+  Json object = subject_json(subject);
+  object["rows"] = {tile.range.row_begin, tile.range.row_end};
+  object["keys"] = {tile.range.key_begin, tile.range.key_end};
+  object["weights"] = values_json(tile.weights);
+  object["allowed"] = values_json(tile.allowed);
+  sheet.out << object.dump() << '\n';
+}
+
+void answer_with_summary(const Sheet& sheet, const Subject& subject, const LookArguments& arguments) {
+  const std::vector<HeadSummary> heads = heads_of(subject, arguments);
+  const Tensor map = arguments.map.rows > 0 ? answer_map(subject, arguments) : Tensor();
+  std::vector<CheckLine> checks;
+  if (arguments.check) checks = check_report(subject, arguments);
+  if (!arguments.csv.empty()) io::write_text(arguments.csv, heads_csv(heads));
+  if (arguments.json) {
+    Json object = subject_json(subject);
+    object["summary"] = heads_json(subject, heads);
+    if (map.rank() == 4) object["map"] = values_json(map);
+    if (arguments.check) object["checks"] = checks_json(checks);
+    if (!subject.report.price.empty()) object["price"] = price_json(subject.report.price);
+    sheet.out << object.dump() << '\n';
+  } else {
+    print_subject(sheet, subject);
+    print_heads(sheet, subject, heads);
+    if (map.rank() == 4) print_map(sheet, subject, map, heads);
+    if (arguments.check) print_checks(sheet.out, checks);
+    if (arguments.check && !subject.has_value)
+      sheet.out << "(the document holds no values: the output was not rebuilt)\n";
+    print_price(sheet, subject.report.price);
+  }
+  const bool holds = std::all_of(checks.begin(), checks.end(), [](const CheckLine& c) { return c.holds(); });
+  if (!holds)
+    throw Error(ErrorCode::internal, "--check found a mismatch: what is shown is not what was computed");
+}
+
+void run_look(const CLI::App& app, const LookArguments& arguments) {
+  complete_look_arguments(app, arguments);
+  check_outputs(input_files(arguments), output_files(arguments));
+  if (arguments.json) require_standard_output();
+  Subject subject = arguments.document.empty() ? read_call(arguments) : read_document(arguments.document);
+  check_question(subject, arguments);
+  look_at(subject, arguments);
+  const Terminal terminal = terminal_at(STDOUT_FILENO);
+  const Sheet sheet{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
+  if (arguments.tile) return answer_with_tile(sheet, subject, arguments);
+  if (arguments.row || arguments.word) return answer_with_rows(sheet, subject, arguments);
+  answer_with_summary(sheet, subject, arguments);
+}
+
+}  // namespace
+
+Command add_look(CLI::App& heed) {
+  CLI::App* app = heed.add_subcommand("look", kDescription);
+  const auto arguments = std::make_shared<LookArguments>();
+  add_look_options(*app, *arguments);
+  finish_help(*app, kExamples);
+  return {app, [app, arguments] { run_look(*app, *arguments); }};
+}
+
+}  // namespace heed::cli

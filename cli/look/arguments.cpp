@@ -1,0 +1,165 @@
+#include "look/arguments.hpp"
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "command.hpp"
+#include "options.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr std::int64_t kRowsToCheck = 16;
+
+std::pair<std::int64_t, std::int64_t> range_in(const std::string& whole, const std::string& part) {
+  const std::string expected = "R0:R1,C0:C1 (rows R0 to R1 - 1, keys C0 to C1 - 1)";
+  const std::vector<std::string> ends = split(part, ':');
+  const auto begin = whole_number(ends[0]);
+  const auto end = ends.size() == 2 ? whole_number(ends[1]) : std::nullopt;
+  if (!begin || !end || *begin < 0 || *end <= *begin)
+    throw UsageError("--tile is '" + whole + "'; " + expected + " is expected");
+  return {*begin, *end};
+}
+
+TileRange tile_in(const std::string& text) {
+  std::vector<std::string> parts = split(text, ',');
+  parts.resize(2);  // a missing or further part makes the first one wrong
+  if (split(text, ',').size() != 2) parts[0].clear();
+  const auto [row_begin, row_end] = range_in(text, parts[0]);
+  const auto [key_begin, key_end] = range_in(text, parts[1]);
+  return {row_begin, row_end, key_begin, key_end};
+}
+
+void add_sources(CLI::App& app, LookArguments& arguments) {
+  app.add_option(
+      "DOC", arguments.document,
+      "a file that heed look --save or heed explain --save wrote, in place of query, key and value");
+  add_call_options(app, arguments.call);
+  const char* group = "Words";
+  add_text(app, "--tokens", "FILE", arguments.tokens, "a line a token, one for each query")->group(group);
+  add_text(app, "--key-tokens", "FILE", arguments.key_tokens,
+           "the same for each key, where keys are not the queries' tokens")
+      ->group(group);
+}
+
+void add_questions(CLI::App& app, LookArguments& arguments) {
+  const char* group = "Questions (without --row, --tile, --token: the summary of the heads)";
+  const auto add_index = [&](const char* name, std::optional<std::int64_t>& index, const char* help) {
+    add_integer(
+        app, name, {0}, [&index](std::int64_t n) { index = n; }, help)
+        ->group(group);
+  };
+  add_index("--row", arguments.row, "what query N attends to");
+  add_text_option(
+      app, "--tile", "R0:R1,C0:C1", [&](const std::string& text) { arguments.tile = tile_in(text); },
+      "a piece of the weights: rows R0 to R1 - 1, keys C0 to C1 - 1")
+      ->group(group);
+  add_text_option(
+      app, "--token", "WORD", [&](const std::string& text) { arguments.word = text; },
+      "what every query that is this word attends to")
+      ->group(group);
+  add_index("--head", arguments.head, "of this head only, counted from 0");
+  add_index("--batch", arguments.batch, "of this batch entry only, counted from 0");
+  add_integer(
+      app, "--top-k", {1, 1024}, [&](std::int64_t n) { arguments.top_k = n; }, "name K keys (5)")
+      ->group(group)
+      ->type_name("K");
+  add_choice(
+      app, "--sort", {"sink", "entropy", "distance", "received"},
+      [&](std::size_t i) { arguments.order = static_cast<HeadOrder>(i + 1); },
+      "heads of the summary in this order, the largest first")
+      ->group(group);
+  add_text_option(
+      app, "--map", "RxC",
+      [&](const std::string& text) {
+        const auto [rows, columns] = integer_pair("--map", text, 'x', 1, "ROWSxCOLUMNS, such as 64x64,");
+        arguments.map = {rows, columns};
+      },
+      "also draw the weights of each head, summed into R x C bins")
+      ->group(group);
+  app.add_flag_callback(
+         "--no-received", [&] { arguments.received = false; },
+         "leave out which keys are attended to most: it takes a second pass")
+      ->group(group);
+}
+
+void add_results(CLI::App& app, LookArguments& arguments) {
+  const char* group = "Results";
+  app.add_flag("--json", arguments.json, "print one JSON object instead")->group(group);
+  add_text(app, "--csv", "FILE", arguments.csv, "write the answer as a table, too")->group(group);
+  add_text(app, "--npy", "FILE.npy", arguments.npy, "write the weights of --tile or --row, too")
+      ->group(group);
+  add_text(app, "--save", "DOC.safetensors", arguments.save,
+           "keep query, key, lse, the summaries and tokens: later questions need only that file")
+      ->group(group);
+  app.add_option_function<std::string>(
+         "--check",
+         [&](const std::string& text) {
+           const auto rows = text.empty() ? kRowsToCheck : whole_number(text).value_or(0);
+           if (rows < 1)
+             throw UsageError("--check is '" + text + "'; a whole number of at least 1 is expected");
+           arguments.check = rows;
+         },
+         "recompute N rows (16) of every head plainly, print the largest deviations; exit 1 on a mismatch")
+      ->expected(0, 1)
+      ->type_name("[N]")
+      ->group(group);
+}
+
+void refuse_beside(const CLI::App& app, const char* option, const char* other) {
+  if (app.count(option) > 0 && app.count(other) > 0)
+    throw UsageError(std::string(option) + " and " + other +
+                     " are both given; one question at a time is expected");
+}
+
+void check_questions(const CLI::App& app) {
+  constexpr std::array kQuestions = {"--row", "--tile", "--token"};
+  for (std::size_t i = 0; i < kQuestions.size(); ++i) {
+    for (std::size_t j = i + 1; j < kQuestions.size(); ++j) refuse_beside(app, kQuestions[i], kQuestions[j]);
+    refuse_beside(app, kQuestions[i], "--sort");
+    refuse_beside(app, kQuestions[i], "--map");
+    refuse_beside(app, kQuestions[i], "--check");
+  }
+  if (app.count("--npy") > 0 && app.count("--tile") == 0 && app.count("--row") == 0)
+    throw UsageError("--npy is given without --tile R0:R1,C0:C1 or --row N");
+  if (app.count("--sort") > 0 && app.count("--no-received") > 0 &&
+      app["--sort"]->as<std::string>() == "received")
+    throw UsageError("--sort is 'received' while --no-received leaves that out; one of the two is expected");
+}
+
+}  // namespace
+
+void add_look_options(CLI::App& app, LookArguments& arguments) {
+  add_sources(app, arguments);
+  add_questions(app, arguments);
+  add_results(app, arguments);
+  add_kernel_options(app, arguments.call);
+}
+
+void complete_look_arguments(const CLI::App& app, const LookArguments& arguments) {
+  if (arguments.document.empty()) {
+    if (app.count("--query") + app.count("--key") + app.count("--value") == 0)
+      throw UsageError(
+          "there is nothing to look at: DOC.safetensors, or --query, --key and --value, is expected");
+    require_call_options(app);
+  } else {
+    for (const CLI::Option* option : app.get_options())
+      if (option->count() > 0 &&
+          (option->get_group().starts_with("Inputs") || option->get_group() == "Scores" ||
+           option->get_group().starts_with("Masks") || option->get_group() == "Words"))
+        throw UsageError(option->get_name() + " is given beside DOC, which holds the call already");
+    if (!arguments.document.ends_with(".safetensors"))
+      throw UsageError("DOC is '" + arguments.document +
+                       "'; a file whose name ends in .safetensors is expected");
+  }
+  check_questions(app);
+  if (!arguments.npy.empty() && !arguments.npy.ends_with(".npy"))
+    throw UsageError("--npy is '" + arguments.npy + "'; a file whose name ends in .npy is expected");
+  if (!arguments.save.empty() && !arguments.save.ends_with(".safetensors"))
+    throw UsageError("--save is '" + arguments.save +
+                     "'; a file whose name ends in .safetensors is expected");
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,43 @@
+// What `heed look` is told on its command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "attend_arguments.hpp"
+#include "heed/report.hpp"
+
+namespace heed::cli {
+
+/// What the heads of a summary are ordered by, the largest first.
+enum class HeadOrder { given, sink, entropy, distance, received };
+
+struct LookArguments {
+  std::string document;  ///< a file of `look --save` or `explain --save`; empty: query, key and value
+  AttendArguments call;  ///< its inputs and options
+  std::string tokens;    ///< files with a line a token
+  std::string key_tokens;
+
+  // The question; none of row, tile and word: the summary of the heads.
+  std::optional<std::int64_t> head, batch;
+  std::optional<std::int64_t> row;
+  std::optional<TileRange> tile;  ///< without batch and head
+  std::optional<std::string> word;
+  std::int64_t top_k = 5;
+  HeadOrder order = HeadOrder::given;
+  MapSize map{};
+  bool received = true;
+  std::optional<std::int64_t> check;  ///< rows to check
+
+  bool json = false;
+  std::string csv, npy, save;  ///< files to write; empty where not asked for
+};
+
+void add_look_options(CLI::App& app, LookArguments& arguments);
+
+/// What no single option can check, once all are parsed. Throws UsageError.
+void complete_look_arguments(const CLI::App& app, const LookArguments& arguments);
+
+}  // namespace heed::cli

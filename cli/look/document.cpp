@@ -1,0 +1,351 @@
+#include "look/document.hpp"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "heed/error.hpp"
+#include "heed/io.hpp"
+
+namespace heed::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "heed look 1";
+constexpr const char* kExplainFormat = "heed explain 1";
+
+enum class Axis { row, key, place };
+
+struct Figure {
+  const char* name;
+  Tensor AttentionReport::*tensor;
+  Axis axis;  // [B, H, Lq], [B, H, Lk], or [B, Lq] of i64
+  bool needed;
+};
+
+constexpr std::array<Figure, 14> kFigures = {{
+    {"lse", &AttentionReport::lse, Axis::row, true},
+    {"max_score", &AttentionReport::max_score, Axis::row, true},
+    {"entropy", &AttentionReport::entropy, Axis::row, true},
+    {"distance", &AttentionReport::distance, Axis::row, true},
+    {"max_weight", &AttentionReport::max_weight, Axis::row, true},
+    {"first", &AttentionReport::first, Axis::row, true},
+    {"self", &AttentionReport::self, Axis::row, true},
+    {"previous", &AttentionReport::previous, Axis::row, true},
+    {"next", &AttentionReport::next, Axis::row, true},
+    {"induction", &AttentionReport::induction, Axis::row, false},
+    {"received", &AttentionReport::received, Axis::key, false},
+    {"position", &AttentionReport::position, Axis::place, true},
+    {"key_begin", &AttentionReport::key_begin, Axis::place, true},
+    {"key_end", &AttentionReport::key_end, Axis::place, true},
+}};
+
+struct OptionTensor {
+  const char* name;
+  std::optional<TensorView> AttentionOptions::*view;
+};
+
+constexpr std::array<OptionTensor, 7> kOptionTensors = {{
+    {"mask", &AttentionOptions::mask},
+    {"bias", &AttentionOptions::bias},
+    {"alibi_slopes", &AttentionOptions::alibi_slopes},
+    {"sinks", &AttentionOptions::sinks},
+    {"kv_lengths", &AttentionOptions::kv_lengths},
+    {"query_segments", &AttentionOptions::query_segments},
+    {"key_segments", &AttentionOptions::key_segments},
+}};
+
+struct SummaryField {
+  const char* name;
+  double HeadSummary::*value;
+};
+
+constexpr std::array<SummaryField, 8> kSummaryFields = {{
+    {"entropy", &HeadSummary::entropy},
+    {"max_weight", &HeadSummary::max_weight},
+    {"distance", &HeadSummary::distance},
+    {"first", &HeadSummary::first},
+    {"self", &HeadSummary::self},
+    {"previous", &HeadSummary::previous},
+    {"next", &HeadSummary::next},
+    {"induction", &HeadSummary::induction},
+}};
+
+Json call_json(const AttentionOptions& options, const AttentionReport& report) {
+  Json call = {{"causal", options.causal},
+               {"align", options.align == Align::bottom_right ? "bottom-right" : "top-left"},
+               {"window", {options.window.left, options.window.right}},
+               {"softcap", options.softcap},
+               {"kernel", report.kernel},
+               {"isa", report.isa},
+               {"value_dim", report.value_dim},
+               {"options", report.options}};
+  if (options.scale) call["scale"] = *options.scale;
+  if (options.query_offset) call["query_offset"] = *options.query_offset;
+  return call;
+}
+
+// JSON has no NaN: it is null.
+Json summary_json(const HeadSummary& summary) {
+  Json json = {{"rows", summary.rows}, {"nan_rows", summary.nan_rows}};
+  for (const SummaryField& field : kSummaryFields) json[field.name] = summary.*field.value;
+  json["scores"] = Json::array();
+  for (const PatternScore& score : summary.patterns) json["scores"].push_back(score.score);
+  json["most_received"] = summary.most_received;
+  json["most_received_weight"] = summary.most_received_weight;
+  return json;
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : path_(path), file_(path) {}
+
+  Subject read() {
+    const auto format = file_.metadata().find("format");
+    const std::string text = format == file_.metadata().end() ? "" : format->second;
+    if (text == kExplainFormat) return read_explanation();
+    if (text != kFormat)
+      fail("is no document of heed look or heed explain: its metadata do not say format '" +
+           std::string(kFormat) + "' or '" + kExplainFormat + "'");
+    return read_look();
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::io, path_ + " " + what); }
+
+  [[nodiscard]] Json metadata(const char* name) const {
+    const auto found = file_.metadata().find(name);
+    if (found == file_.metadata().end()) fail("has no '" + std::string(name) + "' in its metadata");
+    Json json = Json::parse(found->second, nullptr, false);
+    if (json.is_discarded()) fail("has metadata '" + std::string(name) + "' that are not JSON");
+    return json;
+  }
+
+  std::vector<std::string> tokens(const char* name, std::int64_t expected, bool may_lack) const {
+    if (may_lack && file_.metadata().count(name) == 0) return {};
+    std::vector<std::string> words;
+    const Json list = metadata(name);
+    if (list.is_array())
+      for (const Json& word : list)
+        if (word.is_string()) words.push_back(word.get<std::string>());
+    const auto count = static_cast<std::int64_t>(words.size());
+    if (!list.is_array() || words.size() != list.size() || (count != expected && !(may_lack && count == 0)))
+      fail("has '" + std::string(name) + "' that are not a list of " + std::to_string(expected) + " texts");
+    return words;
+  }
+
+  // A tensor of the file as [B, H, L, D].
+  TensorView main_tensor(const char* name, AttendInputs& call) const {
+    Tensor tensor = file_.read(name);
+    if (tensor.rank() < 2 || tensor.rank() > 4 || !is_floating(tensor.dtype()))
+      fail("has " + std::string(name) + " of dtype " + std::string(name_of(tensor.dtype())) + " and shape " +
+           to_string(tensor.shape()) + "; floats with 2 to 4 axes are expected");
+    return lifted(call.tensors.emplace_back(std::move(tensor)));
+  }
+
+  Subject read_explanation() const {
+    Subject subject;
+    AttendInputs& call = subject.call;
+    call.tensors.reserve(3);
+    call.query = main_tensor("query", call);
+    call.key = main_tensor("key", call);
+    call.value = main_tensor("value", call);
+    const Json causal = metadata("causal");
+    const Json scale = metadata("scale");
+    if (!causal.is_boolean() || !scale.is_number()) fail("has no causal (true or false) or scale (a number)");
+    call.options.causal = causal.get<bool>();
+    call.options.scale = scale.get<double>();
+    subject.query_tokens = tokens("tokens", call.query.size(2), false);
+    subject.key_tokens = tokens("context_tokens", call.key.size(2), false);
+    return subject;
+  }
+
+  Subject read_look() {
+    Subject subject;
+    AttendInputs& call = subject.call;
+    call.tensors.reserve(2 + kOptionTensors.size());
+    call.query = main_tensor("query", call);
+    call.key = main_tensor("key", call);
+    call.value = call.key;
+    subject.has_value = false;
+    subject.has_report = true;
+    read_options(call);
+    read_figures(subject);
+    try {
+      (void)attention_tile(call.query, call.key, call.options, subject.report.lse, {});
+    } catch (const Error& error) {
+      fail("holds no call of attention: " + std::string(error.what()));
+    }
+    subject.query_tokens = tokens("tokens", call.query.size(2), true);
+    subject.key_tokens = tokens("key_tokens", call.key.size(2), true);
+    subject.report.query_tokens = subject.query_tokens;
+    subject.report.key_tokens = subject.key_tokens;
+    read_summaries(subject.report);
+    return subject;
+  }
+
+  // A member of the JSON object; nlohmann throws where it has another type.
+  template <class Work>
+  auto with_json(const char* name, Work work) const {
+    try {
+      return work(metadata(name));
+    } catch (const Json::exception&) {
+      fail("has metadata '" + std::string(name) + "' that do not hold what is expected there");
+    }
+  }
+
+  void read_options(AttendInputs& call) const {
+    with_json("call", [&](const Json& json) {
+      AttentionOptions& options = call.options;
+      options.causal = json.at("causal").get<bool>();
+      options.align =
+          json.at("align").get<std::string>() == "bottom-right" ? Align::bottom_right : Align::top_left;
+      options.window = {whole(json.at("window").at(0)), whole(json.at("window").at(1))};
+      options.softcap = json.at("softcap").get<double>();
+      if (json.contains("scale")) options.scale = json["scale"].get<double>();
+      if (json.contains("query_offset")) options.query_offset = whole(json["query_offset"]);
+    });
+    for (const OptionTensor& option : kOptionTensors)
+      if (file_.contains(option.name))
+        call.options.*option.view = call.tensors.emplace_back(file_.read(option.name)).view();
+  }
+
+  // nlohmann would turn 1.5 or 2^63 into some whole number.
+  [[nodiscard]] std::int64_t whole(const Json& json) const {
+    if (!json.is_number_integer() || (json.is_number_unsigned() && json.get<std::uint64_t>() > INT64_MAX))
+      fail("has a number in its metadata that is no whole one of 64 bits");
+    return json.get<std::int64_t>();
+  }
+
+  Tensor figure(const char* name, const Dims& shape, bool whole_numbers) const {
+    Tensor tensor = file_.read(name);
+    const bool fits = whole_numbers ? tensor.dtype() == DType::i64
+                                    : tensor.dtype() == DType::f32 || tensor.dtype() == DType::f64;
+    if (!fits || tensor.shape() != shape)
+      fail("has " + std::string(name) + " of dtype " + std::string(name_of(tensor.dtype())) + " and shape " +
+           to_string(tensor.shape()) + "; " + (whole_numbers ? "i64 " : "f32 or f64 ") + to_string(shape) +
+           " is expected");
+    return tensor;
+  }
+
+  void read_figures(Subject& subject) const {
+    const TensorView& query = subject.call.query;
+    const TensorView& key = subject.call.key;
+    AttentionReport& report = subject.report;
+    report.batch = query.size(0);
+    report.heads = query.size(1);
+    report.kv_heads = key.size(1);
+    report.queries = query.size(2);
+    report.keys = key.size(2);
+    report.head_dim = query.size(3);
+    report.dtype = query.dtype();
+    for (const Figure& each : kFigures) {
+      if (!each.needed && !file_.contains(each.name)) continue;
+      const bool place = each.axis == Axis::place;
+      const std::int64_t length = each.axis == Axis::key ? report.keys : report.queries;
+      const Dims shape = place ? Dims{report.batch, length} : Dims{report.batch, report.heads, length};
+      report.*each.tensor = figure(each.name, shape, place);
+    }
+    read_top_k(report);
+    if (!file_.contains("map")) return;
+    const Dims map = file_.shape("map");
+    if (map.size() != 4 || map[2] == 0 || map[3] == 0) fail("has a map of shape " + to_string(map));
+    report.map = pool_map(figure("map", {report.batch, report.heads, map[2], map[3]}, false));
+  }
+
+  void read_top_k(AttentionReport& report) const {
+    const Dims found = file_.shape("top_k_index");
+    const Dims shape{report.batch, report.heads, report.queries, found.size() == 4 ? found[3] : 0};
+    report.top_k_index = figure("top_k_index", shape, true);
+    report.top_k_weight = figure("top_k_weight", shape, false);
+    for (const std::int64_t j : report.top_k_index.values<std::int64_t>())
+      if (j < -1 || j >= report.keys)
+        fail("has " + std::to_string(j) + " in top_k_index, with " + std::to_string(report.keys) + " keys");
+  }
+
+  void read_summaries(AttentionReport& report) const {
+    with_json("call", [&](const Json& json) {
+      report.kernel = json.at("kernel").get<std::string>();
+      report.isa = json.at("isa").get<std::string>();
+      report.value_dim = whole(json.at("value_dim"));
+      report.options = json.at("options").get<std::vector<std::pair<std::string, std::string>>>();
+    });
+    with_json("summaries", [&](const Json& list) {
+      if (!list.is_array() || list.size() != static_cast<std::size_t>(report.batch * report.heads))
+        fail("has summaries that are not one for each of its " + std::to_string(report.batch * report.heads) +
+             " heads");
+      for (const Json& json : list) report.summaries.push_back(summary(json, report));
+    });
+  }
+
+  HeadSummary summary(const Json& json, const AttentionReport& report) const {
+    const auto number = [](const Json& value) {
+      return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+    };
+    HeadSummary head;
+    const auto place = static_cast<std::int64_t>(report.summaries.size());
+    head.batch = place / report.heads;
+    head.head = place % report.heads;
+    head.rows = whole(json.at("rows"));
+    head.nan_rows = whole(json.at("nan_rows"));
+    for (const SummaryField& field : kSummaryFields) head.*field.value = number(json.at(field.name));
+    constexpr std::size_t kPatterns = 5;
+    for (std::size_t i = 0; i < kPatterns; ++i) {
+      const auto pattern = static_cast<HeadPattern>(i);
+      const double score = number(json.at("scores").at(i));
+      head.patterns.push_back({pattern, score, score >= threshold_of(pattern)});
+    }
+    for (const Json& key : json.at("most_received")) {
+      head.most_received.push_back(whole(key));
+      if (head.most_received.back() < 0 || head.most_received.back() >= report.keys)
+        fail("has summaries of a key that it does not hold");
+    }
+    for (const Json& weight : json.at("most_received_weight"))
+      head.most_received_weight.push_back(number(weight));
+    if (head.most_received.size() != head.most_received_weight.size())
+      fail("has summaries whose keys and weights differ in number");
+    return head;
+  }
+
+  std::string path_;
+  io::SafetensorsReader file_;
+};
+
+}  // namespace
+
+TensorView lifted(TensorView view) {
+  while (view.rank() < 4) view = view.unsqueeze(0);
+  return view;
+}
+
+Subject read_document(const std::string& path) { return Reader(path).read(); }
+
+void save_document(const std::string& path, const Subject& subject) {
+  const AttentionReport& report = subject.report;
+  std::vector<std::pair<std::string, TensorView>> tensors = {{"query", subject.call.query},
+                                                             {"key", subject.call.key}};
+  for (const OptionTensor& option : kOptionTensors)
+    if (const auto& view = subject.call.options.*option.view) tensors.emplace_back(option.name, *view);
+  for (const Figure& figure : kFigures)
+    if ((report.*figure.tensor).rank() > 1) tensors.emplace_back(figure.name, report.*figure.tensor);
+  tensors.emplace_back("top_k_index", report.top_k_index);
+  tensors.emplace_back("top_k_weight", report.top_k_weight);
+  if (!report.map.empty()) tensors.emplace_back("map", report.map.front());
+
+  Json summaries = Json::array();
+  for (const HeadSummary& summary : report.summaries) summaries.push_back(summary_json(summary));
+  // ASCII, whatever the words are made of.
+  const auto text = [](const Json& json) { return json.dump(-1, ' ', true); };
+  io::write_safetensors(path, tensors,
+                        {{"format", kFormat},
+                         {"call", text(call_json(subject.call.options, report))},
+                         {"tokens", text(report.query_tokens)},
+                         {"key_tokens", text(report.key_tokens)},
+                         {"summaries", text(summaries)}});
+}
+
+}  // namespace heed::cli

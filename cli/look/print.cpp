@@ -1,0 +1,173 @@
+#include "look/print.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <ostream>
+
+#include "draw/lettering.hpp"
+#include "draw/palette.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr int kName = 17;
+constexpr int kNumber = 9;
+constexpr int kWord = 16;  // columns of a token, at most
+constexpr std::size_t kMostRows = 100;
+constexpr int kPriceName = 34;
+
+std::string fixed(double value, int decimals) {
+  if (std::isnan(value)) return "-";
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
+  return text.data();
+}
+
+// Four digits or so, whatever the size.
+std::string figure(double value) {
+  const double size = std::abs(value);
+  return fixed(value, size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0);
+}
+
+std::string seconds_text(double seconds) {
+  if (std::abs(seconds) < 1e-3) return fixed(seconds * 1e6, 0) + " us";
+  if (std::abs(seconds) < 1) return fixed(seconds * 1e3, 1) + " ms";
+  return fixed(seconds, 2) + " s";
+}
+
+// "the (17)", or "17" where no tokens are known.
+std::string key_text(const std::vector<std::string>& tokens, std::int64_t index) {
+  const std::string number = std::to_string(index);
+  if (tokens.empty()) return number;
+  return shortened(printable(tokens[static_cast<std::size_t>(index)]), kWord) + " (" + number + ")";
+}
+
+std::string plane_text(const Subject& subject, std::int64_t batch, std::int64_t head) {
+  const std::string text = "head " + std::to_string(head);
+  return subject.report.batch > 1 ? "batch " + std::to_string(batch) + ", " + text : text;
+}
+
+void print_line(const Sheet& sheet, const std::string& line) {
+  sheet.out << wrap(line, sheet.width, 4) << '\n';
+}
+
+// Items side by side with a dot between, none of them broken; lines begin with `indent` spaces.
+void print_items(const Sheet& sheet, const std::vector<std::string>& items, int indent) {
+  std::string line = spaces(indent);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string more = items[i] + (i + 1 < items.size() ? " ·" : "");
+    if (display_width(line) > indent && display_width(line) + 1 + display_width(more) > sheet.width) {
+      sheet.out << line << '\n';
+      line = spaces(indent);
+    }
+    line += (display_width(line) > indent ? " " : "") + more;
+  }
+  sheet.out << line << '\n';
+}
+
+void print_head_keys(const Sheet& sheet, const Subject& subject, const HeadSummary& head) {
+  if (head.most_received.empty()) return;
+  std::string line = "    attended to most:";
+  for (std::size_t k = 0; k < head.most_received.size(); ++k) {
+    const std::string more = std::string(k == 0 ? " " : " · ") +
+                             key_text(subject.key_tokens, head.most_received[k]) + " " +
+                             figure(head.most_received_weight[k]);
+    if (display_width(line + more) > sheet.width) break;
+    line += more;
+  }
+  sheet.out << faint(line, sheet.color) << '\n';
+}
+
+}  // namespace
+
+void print_subject(const Sheet& sheet, const Subject& subject) {
+  const AttentionReport& report = subject.report;
+  std::string line = std::to_string(report.heads) + (report.heads == 1 ? " head" : " heads");
+  if (report.batch != 1) line += ", " + std::to_string(report.batch) + " batch entries";
+  line += ", " + std::to_string(report.queries) + " queries, " + std::to_string(report.keys) + " keys, D " +
+          std::to_string(report.head_dim) + ", " + std::string(name_of(report.dtype)) + ", " + report.kernel +
+          " (" + report.isa + ")";
+  for (const auto& [name, value] : report.options) line += ", " + name + (value == "true" ? "" : " " + value);
+  print_line(sheet, printable(line));
+}
+
+void print_heads(const Sheet& sheet, const Subject& subject, const std::vector<HeadSummary>& heads) {
+  const bool batches = subject.report.batch > 1;
+  std::string heading = left_aligned("head", batches ? 9 : 6) + left_aligned("looks like", kName);
+  for (const char* column : {"score", "entropy", "sink", "distance", "self", "prev", "next"})
+    heading += right_aligned(column, kNumber - (std::string(column).size() > 5 ? 0 : 2));
+  sheet.out << '\n' << bold(heading, sheet.color) << '\n';
+  for (const HeadSummary& head : heads) {
+    const std::string place = (batches ? std::to_string(head.batch) + "/" : "") + std::to_string(head.head);
+    std::string line = left_aligned(place, batches ? 9 : 6) + left_aligned(std::string(head.name()), kName);
+    const auto named = std::find_if(head.patterns.begin(), head.patterns.end(),
+                                    [](const PatternScore& score) { return score.named; });
+    line += right_aligned(named == head.patterns.end() ? "" : fixed(named->score, 2), kNumber - 2);
+    line += right_aligned(figure(head.entropy), kNumber) + right_aligned(fixed(head.first, 3), kNumber - 2) +
+            right_aligned(figure(head.distance), kNumber);
+    for (const double share : {head.self, head.previous, head.next})
+      line += right_aligned(fixed(share, 3), kNumber - 2);
+    sheet.out << line << '\n';
+    if (head.nan_rows > 0)
+      sheet.out << "    " << head.nan_rows << (head.nan_rows == 1 ? " row" : " rows") << " of NaN left out\n";
+    print_head_keys(sheet, subject, head);
+  }
+}
+
+void print_price(const Sheet& sheet, const std::vector<PriceLine>& price) {
+  if (price.empty()) return;
+  sheet.out << '\n'
+            << bold(left_aligned("price", kPriceName) + right_aligned("time", 12) +
+                        right_aligned("plain = 1", 11) + right_aligned("memory", 12),
+                    sheet.color)
+            << '\n';
+  bool estimated = false;
+  double seconds = 0;
+  double bytes = 0;
+  for (const PriceLine& line : price) {
+    const bool first = &line == &price.front();
+    const bool made = line.seconds != 0 || !line.estimated;
+    const std::string sign = first || line.seconds < 0 ? "" : "+";
+    estimated = estimated || (line.estimated && made);
+    seconds += made ? line.seconds : 0;
+    bytes += made ? line.bytes : 0;
+    sheet.out << left_aligned(line.what + (line.estimated && made ? " ~" : ""), kPriceName)
+              << right_aligned(made ? sign + seconds_text(line.seconds) : "", 12)
+              << right_aligned(made ? sign + fixed(line.times, 2) + "x" : "", 11)
+              << right_aligned(line.bytes > 0 ? size_text(line.bytes) : "", 12) << '\n';
+  }
+  const double plain = price.front().seconds;
+  sheet.out << left_aligned("all of it", kPriceName) << right_aligned(seconds_text(seconds), 12)
+            << right_aligned(plain > 0 ? fixed(seconds / plain, 2) + "x" : "", 11)
+            << right_aligned(size_text(bytes), 12) << '\n';
+  if (estimated)
+    sheet.out << faint("~ from one row in a hundred; the last of these has what the whole pass took besides",
+                       sheet.color)
+              << '\n';
+}
+
+void print_rows(const Sheet& sheet, const Subject& subject, const std::vector<RowOfHead>& rows) {
+  std::int64_t last = -1;
+  std::size_t printed = 0;
+  for (const RowOfHead& row : rows) {
+    if (printed++ == kMostRows) {
+      sheet.out << "… and " << rows.size() - kMostRows << " more; --csv FILE or --json has all\n";
+      return;
+    }
+    if (row.row != last)
+      sheet.out << '\n' << bold("row " + key_text(subject.query_tokens, row.row), sheet.color) << '\n';
+    last = row.row;
+    print_line(sheet, "  " + plane_text(subject, row.batch, row.head) + ": entropy " + figure(row.entropy) +
+                          ", distance " + figure(row.distance));
+    std::vector<std::string> items;
+    for (const KeyWeight& key : row.top)
+      items.push_back(key_text(subject.key_tokens, key.key) + " " + fixed(key.weight, 4));
+    if (items.empty()) items.emplace_back(std::isnan(row.entropy) ? "NaN" : "no key is allowed");
+    print_items(sheet, items, 4);
+  }
+}
+
+}  // namespace heed::cli

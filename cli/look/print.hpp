@@ -1,0 +1,33 @@
+// Answers for people to read.
+#pragma once
+
+#include <iosfwd>
+#include <vector>
+
+#include "look/answer.hpp"
+#include "terminal.hpp"
+
+namespace heed::cli {
+
+/// Where it is printed: at most `width` columns (60 or more), with escapes only where color is not none.
+struct Sheet {
+  std::ostream& out;
+  Color color = Color::none;
+  int width = 80;
+};
+
+/// What was looked at, in a line or two.
+void print_subject(const Sheet& sheet, const Subject& subject);
+/// A table of the heads, and below each the keys that it attends to most.
+void print_heads(const Sheet& sheet, const Subject& subject, const std::vector<HeadSummary>& heads);
+/// What was asked for and what it cost, beside the plain forward.
+void print_price(const Sheet& sheet, const std::vector<PriceLine>& price);
+/// Rows with their keys, at most a hundred.
+void print_rows(const Sheet& sheet, const Subject& subject, const std::vector<RowOfHead>& rows);
+/// Each head of the tile as a picture: bins of rows and keys where it is larger than the sheet.
+void print_tile(const Sheet& sheet, const Subject& subject, const WeightTile& tile);
+/// Each head of a map [B, H, R, C] as a picture, those of `heads` only and in that order.
+void print_map(const Sheet& sheet, const Subject& subject, const Tensor& map,
+               const std::vector<HeadSummary>& heads);
+
+}  // namespace heed::cli

@@ -1,0 +1,136 @@
+// Pieces of the matrix as pictures. A picture's cell is the mean over the rows of its bin of their weight on
+// the keys of its bin: each row of the picture sums to what its rows give to keys. Nothing is interpolated.
+#include <algorithm>
+#include <ostream>
+
+#include "draw/heatmap.hpp"
+#include "draw/lettering.hpp"
+#include "draw/palette.hpp"
+#include "look/print.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr std::int64_t kMostRows = 48;
+constexpr int kLabel = 16;  // columns left for the rows' words
+constexpr int kIndent = 2;
+constexpr int kWord = 12;
+
+// Where bin `bin` of `bins` begins among `size` things: the least i with floor(i * bins / size) = bin.
+std::int64_t begin_of(std::int64_t bin, std::int64_t bins, std::int64_t size) {
+  return (bin * size + bins - 1) / bins;
+}
+
+// A matrix of sums, each cell of rows [row_at(r), row_at(r + 1)) and keys [key_at(c), key_at(c + 1)).
+struct Sums {
+  std::int64_t rows, columns;
+  std::vector<std::int64_t> row_at, key_at;
+  std::vector<double> values;
+  std::vector<char> allowed;  // any cell of it; or none where it is not known
+};
+
+// The same in fewer bins, so that it fits.
+Sums fitted(const Sums& fine, std::int64_t rows, std::int64_t columns) {
+  Sums sums{std::min(rows, fine.rows), std::min(columns, fine.columns), {}, {}, {}, {}};
+  const auto cells = static_cast<std::size_t>(sums.rows * sums.columns);
+  sums.values.assign(cells, 0);
+  sums.allowed.assign(fine.allowed.empty() ? 0 : cells, 0);
+  for (std::int64_t r = 0; r < fine.rows; ++r)
+    for (std::int64_t c = 0; c < fine.columns; ++c) {
+      const auto from = static_cast<std::size_t>(r * fine.columns + c);
+      const auto to = static_cast<std::size_t>(r * sums.rows / fine.rows * sums.columns +
+                                               c * sums.columns / fine.columns);
+      sums.values[to] += fine.values[from];
+      if (!fine.allowed.empty()) sums.allowed[to] |= fine.allowed[from];
+    }
+  for (std::int64_t r = 0; r <= sums.rows; ++r)
+    sums.row_at.push_back(fine.row_at[static_cast<std::size_t>(begin_of(r, sums.rows, fine.rows))]);
+  for (std::int64_t c = 0; c <= sums.columns; ++c)
+    sums.key_at.push_back(fine.key_at[static_cast<std::size_t>(begin_of(c, sums.columns, fine.columns))]);
+  return sums;
+}
+
+std::vector<std::string> labels(const std::vector<std::int64_t>& at, const std::vector<std::string>& tokens) {
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i + 1 < at.size(); ++i) {
+    const bool single = at[i + 1] - at[i] == 1 && !tokens.empty();
+    texts.push_back(single ? shortened(printable(tokens[static_cast<std::size_t>(at[i])]), kWord)
+                           : std::to_string(at[i]));
+  }
+  return texts;
+}
+
+void draw(const Sheet& sheet, const Subject& subject, const Sums& fine) {
+  const Sums sums = fitted(fine, kMostRows, sheet.width - kIndent - kLabel);
+  Tensor means({sums.rows, sums.columns}, DType::f64);
+  Tensor allowed({sums.rows, sums.columns}, DType::boolean);
+  for (std::int64_t r = 0; r < sums.rows; ++r) {
+    const auto row = static_cast<std::size_t>(r);
+    const std::int64_t rows = std::max<std::int64_t>(1, sums.row_at[row + 1] - sums.row_at[row]);
+    for (std::int64_t c = 0; c < sums.columns; ++c) {
+      const auto cell = static_cast<std::size_t>(r * sums.columns + c);
+      means.at<double>(r, c) = sums.values[cell] / static_cast<double>(rows);
+      if (!sums.allowed.empty()) allowed.at<bool>(r, c) = sums.allowed[cell] != 0;
+    }
+  }
+  HeatMap map{labels(sums.row_at, subject.query_tokens), labels(sums.key_at, subject.key_tokens),
+              means.view(), std::nullopt};
+  if (!sums.allowed.empty()) map.allowed = allowed.view();
+  const auto lines = draw_heatmap(map, kIndent, sheet.width, sheet.color);
+  if (!lines) return;
+  for (const std::string& line : *lines) sheet.out << line << '\n';
+  if (fine.row_at.back() - fine.row_at.front() > sums.rows ||
+      fine.key_at.back() - fine.key_at.front() > sums.columns)
+    sheet.out << "  each cell: what the rows of its bin give, on average, to all keys of its bin\n";
+}
+
+void print_title(const Sheet& sheet, const Subject& subject, std::int64_t batch, std::int64_t head,
+                 const std::string& more) {
+  const std::string place = subject.report.batch > 1 ? "batch " + std::to_string(batch) + ", " : "";
+  sheet.out << '\n' << bold(place + "head " + std::to_string(head), sheet.color) << more << '\n';
+}
+
+}  // namespace
+
+void print_tile(const Sheet& sheet, const Subject& subject, const WeightTile& tile) {
+  const TileRange& range = tile.range;
+  const std::int64_t rows = range.row_end - range.row_begin;
+  const std::int64_t columns = range.key_end - range.key_begin;
+  for (std::int64_t b = 0; b < tile.weights.size(0); ++b)
+    for (std::int64_t h = 0; h < tile.weights.size(1); ++h) {
+      print_title(sheet, subject, std::max<std::int64_t>(range.batch, 0) + b,
+                  std::max<std::int64_t>(range.head, 0) + h,
+                  ", rows " + std::to_string(range.row_begin) + " to " + std::to_string(range.row_end - 1) +
+                      ", keys " + std::to_string(range.key_begin) + " to " +
+                      std::to_string(range.key_end - 1));
+      Sums sums{rows, columns, {}, {}, {}, {}};
+      for (std::int64_t i = 0; i <= rows; ++i) sums.row_at.push_back(range.row_begin + i);
+      for (std::int64_t j = 0; j <= columns; ++j) sums.key_at.push_back(range.key_begin + j);
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < columns; ++j) {
+          sums.values.push_back(number_at(tile.weights, {b, h, i, j}));
+          sums.allowed.push_back(tile.allowed.at<bool>(b, h, i, j) ? 1 : 0);
+        }
+      draw(sheet, subject, sums);
+    }
+}
+
+void print_map(const Sheet& sheet, const Subject& subject, const Tensor& map,
+               const std::vector<HeadSummary>& heads) {
+  const std::int64_t rows = map.size(2);
+  const std::int64_t columns = map.size(3);
+  for (const HeadSummary& head : heads) {
+    print_title(sheet, subject, head.batch, head.head, ", " + std::string(head.name()));
+    Sums sums{rows, columns, {}, {}, {}, {}};
+    for (std::int64_t r = 0; r <= rows; ++r) sums.row_at.push_back(begin_of(r, rows, subject.report.queries));
+    for (std::int64_t c = 0; c <= columns; ++c)
+      sums.key_at.push_back(begin_of(c, columns, subject.report.keys));
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < columns; ++c)
+        sums.values.push_back(number_at(map, {head.batch, head.head, r, c}));
+    draw(sheet, subject, sums);
+  }
+}
+
+}  // namespace heed::cli

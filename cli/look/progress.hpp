@@ -1,0 +1,33 @@
+// A progress bar on standard error for long work.
+#pragma once
+
+#include <chrono>
+#include <iosfwd>
+#include <string>
+#include <string_view>
+
+namespace heed::cli {
+
+/// Nothing is shown where standard error is no terminal, nor for work of less than half a second. What was
+/// drawn is wiped away in the end.
+class ProgressBar {
+ public:
+  /// `width` columns; 0: nothing is shown.
+  ProgressBar(std::ostream& out, int width) : out_(out), width_(width) {}
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void show(std::string_view what, double share);
+
+ private:
+  std::ostream& out_;
+  int width_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::string shown_;
+};
+
+/// "forward [#####     ]  50 %", exactly as wide.
+[[nodiscard]] std::string progress_line(std::string_view what, double share, int width);
+
+}  // namespace heed::cli

@@ -1,0 +1,189 @@
+#include "look/tables.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <initializer_list>
+
+namespace heed::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A field in quotes where it needs them. A spreadsheet would run what begins with one of =+-@ as a formula:
+// words of strangers get a ' in front.
+std::string csv_field(const std::string& text) {
+  const bool formula = !text.empty() && std::string("=+-@\t\r").find(text[0]) != std::string::npos;
+  const std::string safe = formula ? "'" + text : text;
+  if (safe.find_first_of(",\"\r\n") == std::string::npos) return safe;
+  std::string quoted = "\"";
+  for (const char c : safe) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + '"';
+}
+
+// Digits that read back as the same f32.
+std::string csv_number(double value) {
+  if (std::isnan(value)) return "nan";
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.9g", value);
+  return text.data();
+}
+
+std::string line_of(std::initializer_list<std::string> fields) {
+  std::string line;
+  for (const std::string& field : fields) line += (line.empty() ? "" : ",") + field;
+  return line + "\r\n";
+}
+
+std::string word(const std::vector<std::string>& tokens, std::int64_t index) {
+  return tokens.empty() ? "" : tokens[static_cast<std::size_t>(index)];
+}
+
+Json key_json(const Subject& subject, std::int64_t key, double weight) {
+  Json json = {{"key", key}};
+  if (!subject.key_tokens.empty()) json["token"] = word(subject.key_tokens, key);
+  json["weight"] = weight;
+  return json;
+}
+
+Json nested(const Tensor& tensor, int axis, std::int64_t& at) {
+  Json list = Json::array();
+  for (std::int64_t i = 0; i < tensor.size(axis); ++i) {
+    if (axis + 1 < tensor.rank())
+      list.push_back(nested(tensor, axis + 1, at));
+    else if (tensor.dtype() == DType::boolean)
+      list.push_back(tensor.values<bool>()[static_cast<std::size_t>(at++)]);
+    else if (tensor.dtype() == DType::f64)
+      list.push_back(tensor.values<double>()[static_cast<std::size_t>(at++)]);
+    else
+      list.push_back(tensor.values<float>()[static_cast<std::size_t>(at++)]);
+  }
+  return list;
+}
+
+}  // namespace
+
+Json subject_json(const Subject& subject) {
+  const AttentionReport& report = subject.report;
+  Json options = Json::object();
+  for (const auto& [name, value] : report.options) options[name] = value;
+  return {{"batch", report.batch},
+          {"heads", report.heads},
+          {"kv_heads", report.kv_heads},
+          {"queries", report.queries},
+          {"keys", report.keys},
+          {"head_dim", report.head_dim},
+          {"dtype", name_of(report.dtype)},
+          {"kernel", report.kernel},
+          {"isa", report.isa},
+          {"options", options}};
+}
+
+Json heads_json(const Subject& subject, const std::vector<HeadSummary>& heads) {
+  Json list = Json::array();
+  for (const HeadSummary& head : heads) {
+    Json json = {{"batch", head.batch},
+                 {"head", head.head},
+                 {"name", head.name()},
+                 {"rows", head.rows},
+                 {"nan_rows", head.nan_rows},
+                 {"entropy", head.entropy},
+                 {"max_weight", head.max_weight},
+                 {"distance", head.distance},
+                 {"sink", head.first},
+                 {"self", head.self},
+                 {"previous", head.previous},
+                 {"next", head.next},
+                 {"induction", head.induction}};
+    Json scores = Json::object();
+    for (const PatternScore& score : head.patterns) scores[std::string(name_of(score.pattern))] = score.score;
+    json["scores"] = scores;
+    if (subject.report.received.rank() == 3) {
+      json["received"] = Json::array();
+      for (std::size_t k = 0; k < head.most_received.size(); ++k)
+        json["received"].push_back(key_json(subject, head.most_received[k], head.most_received_weight[k]));
+    }
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+Json price_json(const std::vector<PriceLine>& price) {
+  Json list = Json::array();
+  for (const PriceLine& line : price) {
+    const bool made = line.seconds != 0 || !line.estimated;
+    list.push_back({{"what", line.what},
+                    {"seconds", made ? Json(line.seconds) : Json()},
+                    {"times", made ? Json(line.times) : Json()},
+                    {"bytes", line.bytes},
+                    {"estimated", line.estimated}});
+  }
+  return list;
+}
+
+Json rows_json(const Subject& subject, const std::vector<RowOfHead>& rows) {
+  Json list = Json::array();
+  for (const RowOfHead& row : rows) {
+    Json json = {{"batch", row.batch}, {"head", row.head}, {"row", row.row}};
+    if (!subject.query_tokens.empty()) json["token"] = word(subject.query_tokens, row.row);
+    json["entropy"] = row.entropy;
+    json["distance"] = row.distance;
+    json["keys"] = Json::array();
+    for (const KeyWeight& key : row.top) json["keys"].push_back(key_json(subject, key.key, key.weight));
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+Json values_json(const Tensor& tensor) {
+  std::int64_t at = 0;
+  return nested(tensor, 0, at);
+}
+
+std::string heads_csv(const std::vector<HeadSummary>& heads) {
+  std::string text =
+      line_of({"batch", "head", "name", "rows", "nan_rows", "entropy", "max_weight", "distance", "sink",
+               "self", "previous", "next", "induction", "score_previous_token", "score_induction",
+               "score_first_token_sink", "score_local", "score_uniform"});
+  for (const HeadSummary& head : heads) {
+    const auto score = [&](std::size_t i) { return csv_number(head.patterns[i].score); };
+    text += line_of({std::to_string(head.batch), std::to_string(head.head), std::string(head.name()),
+                     std::to_string(head.rows), std::to_string(head.nan_rows), csv_number(head.entropy),
+                     csv_number(head.max_weight), csv_number(head.distance), csv_number(head.first),
+                     csv_number(head.self), csv_number(head.previous), csv_number(head.next),
+                     csv_number(head.induction), score(0), score(1), score(2), score(3), score(4)});
+  }
+  return text;
+}
+
+std::string rows_csv(const Subject& subject, const std::vector<RowOfHead>& rows) {
+  std::string text = line_of({"batch", "head", "row", "row_token", "key", "key_token", "weight"});
+  for (const RowOfHead& row : rows) {
+    const auto add = [&](std::int64_t key, double weight) {
+      text += line_of({std::to_string(row.batch), std::to_string(row.head), std::to_string(row.row),
+                       csv_field(word(subject.query_tokens, row.row)), std::to_string(key),
+                       csv_field(word(subject.key_tokens, key)), csv_number(weight)});
+    };
+    for (std::size_t j = 0; j < row.weights.size(); ++j) add(static_cast<std::int64_t>(j), row.weights[j]);
+    if (row.weights.empty())
+      for (const KeyWeight& key : row.top) add(key.key, key.weight);
+  }
+  return text;
+}
+
+std::string tile_csv(const WeightTile& tile) {
+  std::string text = line_of({"batch", "head", "row", "key", "allowed", "weight"});
+  const TileRange& range = tile.range;
+  for (std::int64_t b = 0; b < tile.weights.size(0); ++b)
+    for (std::int64_t h = 0; h < tile.weights.size(1); ++h)
+      for (std::int64_t i = 0; i < tile.weights.size(2); ++i)
+        for (std::int64_t j = 0; j < tile.weights.size(3); ++j)
+          text += line_of({std::to_string(std::max<std::int64_t>(range.batch, 0) + b),
+                           std::to_string(std::max<std::int64_t>(range.head, 0) + h),
+                           std::to_string(range.row_begin + i), std::to_string(range.key_begin + j),
+                           tile.allowed.at<bool>(b, h, i, j) ? "1" : "0",
+                           csv_number(number_at(tile.weights, {b, h, i, j}))});
+  return text;
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,226 @@
+// heed look: what is wrong is said in one line, before any work; files from strangers are refused.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attend_support.hpp"
+
+namespace {
+
+using heed::DType;
+using heed::Tensor;
+using heed::test::Attend;
+using heed::test::CommandInput;
+using heed::test::CommandResult;
+using heed::test::random_tensor;
+using heed::test::run_heed;
+using heed::test::Words;
+using heed::test::write_file;
+
+class LookErrors : public Attend {
+ protected:
+  LookErrors() {
+    write_file(folder / "rows.txt", "the\ncat\nsaw\nthe\ndog\n");
+    write_file(folder / "latin1.txt", "a\nb\n\xe9\nd\ne\n");
+  }
+
+  [[nodiscard]] CommandResult look(const Words& words) const {
+    Words all = {"look"};
+    all.insert(all.end(), words.begin(), words.end());
+    CommandInput input;
+    input.directory = folder.path();
+    return run_heed(all, input);
+  }
+  [[nodiscard]] static Words call(const Words& more) {
+    Words words = {"--query", "q.npy", "--key", "k.npy", "--value", "v.npy"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  void expect(int exit_code, const Words& words, const std::string& message) const {
+    const Words before = folder.names();
+    const CommandResult result = look(words);
+    EXPECT_EQ(result.exit_code, exit_code) << ::testing::PrintToString(words);
+    EXPECT_EQ(result.errors, "heed: " + message + "\n");
+    EXPECT_EQ(result.output, "");
+    EXPECT_EQ(folder.names(), before);
+  }
+};
+
+TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
+  const std::string tile = "R0:R1,C0:C1 (rows R0 to R1 - 1, keys C0 to C1 - 1) is expected";
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"--tile", "0:4"}, "--tile is '0:4'; " + tile},
+      {{"--tile", "0:4,1"}, "--tile is '0:4,1'; " + tile},
+      {{"--tile", "0:4,1:1"}, "--tile is '0:4,1:1'; " + tile},
+      {{"--tile", "-1:4,0:1"}, "--tile is '-1:4,0:1'; " + tile},
+      {{"--tile", "0:4,0:1,0:1"}, "--tile is '0:4,0:1,0:1'; " + tile},
+      {{"--tile", "0:6,0:7"}, "--tile ends at row 6, key 7; there are 5 queries and 7 keys"},
+      {{"--row", "5"}, "--row is 5; there are 5 queries, counted from 0"},
+      {{"--row", "-1"}, "--row is '-1'; a whole number of at least 0 is expected"},
+      {{"--head", "4"}, "--head is 4; there are 4 heads, counted from 0"},
+      {{"--batch", "2"}, "--batch is 2; there are 2 batch entries, counted from 0"},
+      {{"--top-k", "0"}, "--top-k is '0'; a whole number from 1 to 1024 is expected"},
+      {{"--sort", "name"}, "--sort is 'name'; sink, entropy, distance or received is expected"},
+      {{"--map", "8"}, "--map is '8'; ROWSxCOLUMNS, such as 64x64, is expected"},
+      {{"--check=0"}, "--check is '0'; a whole number of at least 1 is expected"},
+      {{"--token", "the"},
+       "--token is given, but no tokens are known; --tokens FILE (a line a token) is expected"},
+      {{"--token", "dgo", "--tokens", "rows.txt"},
+       "--token is 'dgo', which is none of the tokens; did you mean dog?"},
+      {{"--tokens", "latin1.txt"}, "latin1.txt is not UTF-8 text (line 3)"},
+      {{"--key-tokens", "rows.txt"}, "--key-tokens has 5 lines; 7, one for each of the keys, is expected"},
+      {{"--row", "1", "--tile", "0:1,0:1"},
+       "--row and --tile are both given; one question at a time is expected"},
+      {{"--row", "1", "--sort", "sink"},
+       "--row and --sort are both given; one question at a time is expected"},
+      {{"--npy", "x.npy"}, "--npy is given without --tile R0:R1,C0:C1 or --row N"},
+      {{"--row", "1", "--npy", "x.txt"}, "--npy is 'x.txt'; a file whose name ends in .npy is expected"},
+      {{"--save", "x.npy"}, "--save is 'x.npy'; a file whose name ends in .safetensors is expected"},
+      {{"--csv", "q.npy"},
+       "--csv 'q.npy' is the file that --query is read from; an input is never overwritten"},
+      {{"--segments-q", "q.npy"}, "--segments-q is given without --segments-k OFFSETS.npy"},
+      {{"--sort", "received", "--no-received"},
+       "--sort is 'received' while --no-received leaves that out; one of the two is expected"}};
+  for (const auto& [words, message] : cases) {
+    const bool file = message.starts_with("latin1.txt");
+    expect(file ? 1 : 2, call(words), message);
+  }
+}
+
+TEST_F(LookErrors, SaysWhatIsMissing) {
+  expect(2, {}, "there is nothing to look at: DOC.safetensors, or --query, --key and --value, is expected");
+  expect(2, {"--query", "q.npy"},
+         "--key is missing: FILE.npy, FILE.safetensors:NAME or - (see heed look --help)");
+  expect(2, {"doc.npy"}, "DOC is 'doc.npy'; a file whose name ends in .safetensors is expected");
+  expect(2, {"doc.safetensors", "--causal"}, "--causal is given beside DOC, which holds the call already");
+  EXPECT_EQ(look({"doc.safetensors"}).exit_code, 1);
+  EXPECT_EQ(look(call({"--tokens", "none.txt"})).errors,
+            "heed: none.txt could not be opened: No such file or directory\n");
+}
+
+TEST_F(LookErrors, SaysWhatIsWrongWithTheTensorsAsTheyWereGiven) {
+  write("k.npy", random_tensor({2, 2, 7, 9}, 2));
+  expect(2, call({}), "key has head dimension 9 (shape [2, 2, 7, 9]); 8 as in query is expected");
+  write("k.npy", random_tensor({7, 8}, 2));
+  expect(2, call({}), "key has shape [7, 8]; 4 axes as in query are expected");
+  write("q.npy", random_tensor({7}, 2));
+  expect(2, call({}), "query has shape [7]; 2 to 4 axes, [B, H, L, D], are expected");
+}
+
+// A million tokens on one number each: the tile alone would take terabytes.
+TEST_F(LookErrors, RefusesWhatWouldNotFitAndNamesWhatWould) {
+  write("q.npy", Tensor({1000000, 1}, DType::f32));
+  write("k.npy", Tensor({1000000, 1}, DType::f32));
+  write("v.npy", Tensor({1000000, 1}, DType::f32));
+  const CommandResult result = look(call({"--tile", "0:1000000,0:1000000"}));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_TRUE(
+      result.errors.starts_with("heed: --tile asks for 4.0 TB a head in f32, and 9.0 TB to compute it"))
+      << result.errors;
+  EXPECT_NE(result.errors.find("--map 1024x1024 (exact sums) or --row N --top-k K answer more cheaply"),
+            std::string::npos);
+}
+
+// Each change makes a file that must be refused, with this at the end of the message.
+TEST_F(LookErrors, RefusesFilesThatDoNotFitTogether) {
+  ASSERT_EQ(look(call({"--tokens", "rows.txt", "--save", "doc.safetensors"})).exit_code, 0);
+  using File = heed::io::TensorFile;
+  const auto tensor = [](File& file, const std::string& name) -> Tensor& {
+    for (auto& [each, content] : file.tensors)
+      if (each == name) return content;
+    throw std::runtime_error(name);
+  };
+  const auto replace = [](File& file, const std::string& name, const std::string& from,
+                          const std::string& to) {
+    std::string& text = file.metadata.at(name);
+    text.replace(text.find(from), from.size(), to);
+  };
+  const std::vector<std::pair<std::function<void(File&)>, std::string>> cases = {
+      {[](File& f) { f.metadata["format"] = "x"; },
+       "is no document of heed look or heed explain: its metadata do not say format 'heed look 1' or 'heed "
+       "explain 1'"},
+      {[](File& f) { f.metadata.clear(); },
+       "is no document of heed look or heed explain: its metadata do not say format 'heed look 1' or 'heed "
+       "explain 1'"},
+      {[](File& f) { f.metadata["format"] = "heed explain 1"; }, "has no tensor 'value'"},
+      {[](File& f) { f.metadata["tokens"] = "[1,2,3,4,5]"; }, "has 'tokens' that are not a list of 5 texts"},
+      {[](File& f) { f.metadata["tokens"] = "[\"a\"]"; }, "has 'tokens' that are not a list of 5 texts"},
+      {[](File& f) { f.metadata["tokens"] = "{"; }, "has metadata 'tokens' that are not JSON"},
+      {[](File& f) { f.metadata["call"] = "[]"; },
+       "has metadata 'call' that do not hold what is expected there"},
+      {[&](File& f) { replace(f, "call", "[-1,-1]", "[-1,1.5]"); },
+       "has a number in its metadata that is no whole one of 64 bits"},
+      {[&](File& f) { replace(f, "call", "[-1,-1]", "[-1,18446744073709551615]"); },
+       "has a number in its metadata that is no whole one of 64 bits"},
+      {[&](File& f) { replace(f, "call", "[-1,-1]", "[-7,-1]"); },
+       "holds no call of attention: window.left is -7; -1 (open) or more is expected"},
+      {[](File& f) { f.metadata["summaries"] = "[]"; },
+       "has summaries that are not one for each of its 8 heads"},
+      {[&](File& f) { replace(f, "summaries", "\"most_received\":[", "\"most_received\":[9,"); },
+       "has summaries of a key that it does not hold"},
+      {[&](File& f) {
+         replace(f, "summaries", "\"most_received_weight\":[", "\"most_received_weight\":[1,");
+       },
+       "has summaries whose keys and weights differ in number"},
+      {[&](File& f) {
+         tensor(f, "lse") = Tensor({2, 4, 4});
+       },
+       "has lse of dtype f32 and shape [2, 4, 4]; f32 or f64 [2, 4, 5] is expected"},
+      {[&](File& f) {
+         tensor(f, "entropy") = Tensor({2, 4, 5}, DType::f16);
+       },
+       "has entropy of dtype f16 and shape [2, 4, 5]; f32 or f64 [2, 4, 5] is expected"},
+      {[&](File& f) {
+         tensor(f, "position") = Tensor({2, 5}, DType::i32);
+       },
+       "has position of dtype i32 and shape [2, 5]; i64 [2, 5] is expected"},
+      {[&](File& f) { tensor(f, "top_k_index").values<std::int64_t>()[3] = 7; },
+       "has 7 in top_k_index, with 7 keys"},
+      {[&](File& f) { tensor(f, "top_k_index") = Tensor({3}, DType::i64); },
+       "has top_k_index of dtype i64 and shape [3]; i64 [2, 4, 5, 0] is expected"},
+      {[&](File& f) {
+         tensor(f, "map") = Tensor({2, 4, 0, 3});
+       },
+       "has a map of shape [2, 4, 0, 3]"},
+      {[&](File& f) { tensor(f, "query") = Tensor({5}); },
+       "has query of dtype f32 and shape [5]; floats with 2 to 4 axes are expected"},
+      {[&](File& f) {
+         tensor(f, "key") = Tensor({2, 2, 7, 3});
+       },
+       "holds no call of attention: key has head dimension 3 (shape [2, 2, 7, 3]); 8 as in query is "
+       "expected"},
+      {[&](File& f) {
+         f.tensors.emplace_back("mask", Tensor({3, 7}, DType::boolean));
+       },
+       "holds no call of attention: mask has shape [3, 7]; one that broadcasts to [2, 4, 5, 7] is expected"}};
+  for (const auto& [change, message] : cases) {
+    File file = heed::io::read_safetensors(folder / "doc.safetensors");
+    change(file);
+    std::vector<std::pair<std::string, heed::TensorView>> tensors;
+    for (const auto& [name, content] : file.tensors) tensors.emplace_back(name, content.view());
+    heed::io::write_safetensors(folder / "bad.safetensors", tensors, file.metadata);
+    const CommandResult result = look({"bad.safetensors"});
+    EXPECT_EQ(result.exit_code, 1) << message;
+    if (message.starts_with("has no tensor")) continue;  // the reader's own words
+    EXPECT_EQ(result.errors, "heed: bad.safetensors " + message + "\n");
+    EXPECT_EQ(result.output, "");
+  }
+}
+
+TEST_F(LookErrors, RefusesEveryMissingTensor) {
+  ASSERT_EQ(look(call({"--save", "doc.safetensors"})).exit_code, 0);
+  const heed::io::TensorFile file = heed::io::read_safetensors(folder / "doc.safetensors");
+  for (const auto& [missing, unused] : file.tensors) {
+    if (missing == "received" || missing == "map") continue;  // may be left out
+    std::vector<std::pair<std::string, heed::TensorView>> tensors;
+    for (const auto& [name, content] : file.tensors)
+      if (name != missing) tensors.emplace_back(name, content.view());
+    heed::io::write_safetensors(folder / "bad.safetensors", tensors, file.metadata);
+    EXPECT_EQ(look({"bad.safetensors"}).exit_code, 1) << missing;
+  }
+}
+
+}  // namespace

@@ -1,0 +1,373 @@
+// heed look: what it shows is what the full matrix says, now and from the file that it saved.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "attend_support.hpp"
+#include "heed/attention.hpp"
+#include "look/progress.hpp"
+
+namespace {
+
+using heed::AttentionOptions;
+using heed::DType;
+using heed::Need;
+using heed::Tensor;
+using heed::test::Attend;
+using heed::test::CommandInput;
+using heed::test::CommandResult;
+using heed::test::random_tensor;
+using heed::test::read_file;
+using heed::test::run_heed;
+using heed::test::same;
+using heed::test::Words;
+using heed::test::write_file;
+using Json = nlohmann::json;
+
+const Words kInputs = {"--query", "q.npy", "--key", "k.npy", "--value", "v.npy"};
+
+// q [2, 4, 5, 8], k [2, 2, 7, 8], v [2, 2, 7, 6], and words for both.
+class Look : public Attend {
+ protected:
+  Look() {
+    write_file(folder / "rows.txt", "the\ncat\nsaw\nthe\ndog\n");
+    write_file(folder / "keys.txt", "a\nthe\nb\nthe\nc\r\n=1+1\n\x1b[31mred");
+  }
+
+  [[nodiscard]] CommandResult look(const Words& words, CommandInput input = {}) const {
+    Words all = {"look"};
+    all.insert(all.end(), words.begin(), words.end());
+    input.directory = folder.path();
+    return run_heed(all, input);
+  }
+  [[nodiscard]] static Words with(Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  // What it prints when all goes well.
+  [[nodiscard]] std::string printed(const Words& words) const {
+    const CommandResult result = look(words);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(result.errors, "");
+    return result.output;
+  }
+  [[nodiscard]] Json json(const Words& words) const { return Json::parse(printed(with(words, {"--json"}))); }
+
+  void save(const Words& more = {}) const {
+    (void)printed(
+        with(with(kInputs, {"--tokens", "rows.txt", "--key-tokens", "keys.txt", "--save", "doc.safetensors"}),
+             more));
+  }
+};
+
+// f32 weights against f64 ones of numbers of ordinary size.
+constexpr double kTolerance = 1e-5;
+
+TEST_F(Look, SummariesAreThoseOfTheFullMatrix) {
+  const Json object = json(with(kInputs, {"--causal", "--align", "bottom-right"}));
+  const Tensor weights =
+      attention(Tensor::copy_of(query, DType::f64), Tensor::copy_of(key, DType::f64),
+                Tensor::copy_of(value, DType::f64),
+                {.causal = true, .align = heed::Align::bottom_right, .need = Need::weights})
+          .weights;
+  ASSERT_EQ(object["summary"].size(), 8u);
+  for (const Json& head : object["summary"]) {
+    const auto b = head["batch"].get<std::int64_t>();
+    const auto h = head["head"].get<std::int64_t>();
+    double entropy = 0, distance = 0, sink = 0, self = 0, previous = 0;
+    std::vector<double> received(7, 0);
+    for (std::int64_t i = 0; i < 5; ++i)
+      for (std::int64_t j = 0; j < 7; ++j) {
+        const double p = weights.at<double>(b, h, i, j);
+        const std::int64_t position = i + 2;
+        entropy -= p > 0 ? p * std::log(p) : 0;
+        distance += p * std::abs(static_cast<double>(position - j));
+        sink += j == 0 ? p : 0;
+        self += j == position ? p : 0;
+        previous += j == position - 1 ? p : 0;
+        received[static_cast<std::size_t>(j)] += p;
+      }
+    EXPECT_NEAR(head["entropy"].get<double>(), entropy / 5, kTolerance);
+    EXPECT_NEAR(head["distance"].get<double>(), distance / 5, kTolerance);
+    EXPECT_NEAR(head["sink"].get<double>(), sink / 5, kTolerance);
+    EXPECT_NEAR(head["self"].get<double>(), self / 5, kTolerance);
+    EXPECT_NEAR(head["previous"].get<double>(), previous / 5, kTolerance);
+    EXPECT_EQ(head["next"].get<double>(), 0);
+    const double most = *std::max_element(received.begin(), received.end());
+    EXPECT_NEAR(head["received"][0]["weight"].get<double>(), most, kTolerance);
+  }
+}
+
+// Everything that says what is computed, so that a file must keep all of it.
+TEST_F(Look, TheFileAnswersWhatTheTensorsDo) {
+  write("bias.npy", random_tensor({5, 7}, 4));
+  write("slopes.npy", random_tensor({4}, 5));
+  write("sinks.npy", random_tensor({4}, 6));
+  write("lengths.npy", Tensor::from<std::int64_t>({3, 6}, {2}));
+  Tensor mask({1, 1, 5, 7}, DType::boolean);
+  for (std::int64_t i = 0; i < 5; ++i)
+    for (std::int64_t j = 0; j < 7; ++j) mask.at<bool>(0, 0, i, j) = (i + j) % 4 != 1;
+  write("mask.npy", mask);
+  const std::vector<Words> calls = {
+      {},
+      {"--causal", "--window", "3,2", "--softcap", "20", "--scale", "0.5"},
+      {"--bias", "bias.npy", "--mask", "mask.npy", "--sinks", "sinks.npy", "--alibi", "slopes.npy"},
+      {"--kv-lengths", "lengths.npy", "--align", "bottom-right", "--causal"},
+      {"--query-offset", "2", "--causal", "--dtype", "bf16"},
+      {"--dtype", "f64", "--sinks", "sinks.npy"}};
+  const Words words = {"--tokens", "rows.txt", "--key-tokens", "keys.txt"};
+  for (const Words& call : calls) {
+    save(call);
+    const Words fresh = with(with(kInputs, call), words);
+    const std::vector<Words> questions = {{"--row", "3", "--top-k", "7"},
+                                          {"--row", "4", "--head", "2", "--batch", "1"},
+                                          {"--tile", "1:4,2:7"},
+                                          {"--token", "the"}};
+    for (const Words& question : questions)
+      EXPECT_EQ(json(with(fresh, question)), json(with({"doc.safetensors"}, question)))
+          << ::testing::PrintToString(with(call, question));
+    Json now = json(fresh);
+    now.erase("price");
+    EXPECT_EQ(now, json({"doc.safetensors"})) << ::testing::PrintToString(call);
+    EXPECT_EQ(printed({"doc.safetensors", "--check", "5"}).find("MISMATCH"), std::string::npos);
+    EXPECT_EQ(printed(with(fresh, {"--check"})).find("MISMATCH"), std::string::npos);
+  }
+}
+
+TEST_F(Look, PackedSequencesAreKeptToo) {
+  write("q1.npy", random_tensor({2, 5, 8}, 11));
+  write("k1.npy", random_tensor({2, 7, 8}, 12));
+  write("v1.npy", random_tensor({2, 7, 3}, 13));
+  write("sq.npy", Tensor::from<std::int64_t>({0, 2, 5}, {3}));
+  write("sk.npy", Tensor::from<std::int64_t>({0, 4, 7}, {3}));
+  const Words call = {"--query",  "q1.npy",       "--key",  "k1.npy",       "--value", "v1.npy",
+                      "--causal", "--segments-q", "sq.npy", "--segments-k", "sk.npy"};
+  (void)printed(with(call, {"--save", "doc.safetensors", "--check"}));
+  EXPECT_EQ(json(with(call, {"--tile", "0:5,0:7"})), json({"doc.safetensors", "--tile", "0:5,0:7"}));
+  const Json tile = json({"doc.safetensors", "--tile", "3:4,0:7"});
+  EXPECT_EQ(tile["allowed"][0][0][0], Json::parse("[false,false,false,false,true,true,false]"));
+}
+
+TEST_F(Look, ATileIsThatPieceOfTheWeights) {
+  const Tensor weights = attention(query, key, value, {.need = Need::weights}).weights;
+  (void)printed(with(kInputs, {"--tile", "1:3,2:7", "--npy", "tile.npy", "--csv", "tile.csv"}));
+  const Tensor tile = read("tile.npy");
+  ASSERT_EQ(tile.shape(), (heed::Dims{2, 4, 2, 5}));
+  for (std::int64_t h = 0; h < 4; ++h)
+    for (std::int64_t i = 0; i < 2; ++i)
+      for (std::int64_t j = 0; j < 5; ++j)
+        EXPECT_NEAR(tile.at<float>(1, h, i, j), weights.at<float>(1, h, i + 1, j + 2), kTolerance);
+  std::istringstream csv(read_file(folder / "tile.csv"));
+  std::string line;
+  std::getline(csv, line);
+  EXPECT_EQ(line, "batch,head,row,key,allowed,weight\r");
+  std::getline(csv, line);
+  EXPECT_TRUE(line.starts_with("0,0,1,2,1,0.")) << line;
+}
+
+TEST_F(Look, ARowIsTheSameInEveryForm) {
+  const Words row = with(kInputs, {"--row", "2", "--head", "1", "--batch", "0", "--tokens", "rows.txt",
+                                   "--key-tokens", "keys.txt", "--npy", "row.npy", "--csv", "row.csv"});
+  const Json object = json(with(row, {"--top-k", "7"}));
+  const Tensor weights = read("row.npy");
+  ASSERT_EQ(weights.shape(), (heed::Dims{1, 1, 1, 7}));
+  double last = 2;
+  for (const Json& top : object["rows"][0]["keys"]) {
+    const auto weight = top["weight"].get<double>();
+    EXPECT_EQ(weight, static_cast<double>(weights.at<float>(0, 0, 0, top["key"].get<std::int64_t>())));
+    EXPECT_LE(weight, last);
+    last = weight;
+  }
+  EXPECT_EQ(object["rows"][0]["keys"].size(), 7u);
+  EXPECT_EQ(object["rows"][0]["token"], "saw");
+  // A word that a spreadsheet would run is defused.
+  EXPECT_NE(read_file(folder / "row.csv").find(",5,'=1+1,"), std::string::npos);
+}
+
+TEST_F(Look, AWordFindsAllItsRows) {
+  const Json object =
+      json(with(kInputs, {"--tokens", "rows.txt", "--token", "the", "--head", "0", "--batch", "1"}));
+  ASSERT_EQ(object["rows"].size(), 2u);
+  EXPECT_EQ(object["rows"][0]["row"], 0);
+  EXPECT_EQ(object["rows"][1]["row"], 3);
+}
+
+// More keys than the file keeps come from query, key and lse.
+TEST_F(Look, AFileNamesMoreKeysThanItWasSavedWith) {
+  save({"--top-k", "2"});
+  const Json few = json({"doc.safetensors", "--token", "the"});
+  const Json many = json({"doc.safetensors", "--token", "the", "--top-k", "7"});
+  ASSERT_EQ(many["rows"].size(), few["rows"].size());
+  for (std::size_t i = 0; i < many["rows"].size(); ++i) {
+    EXPECT_EQ(many["rows"][i]["keys"].size(), 7u);
+    double sum = 0;
+    for (const Json& top : many["rows"][i]["keys"]) sum += top["weight"].get<double>();
+    EXPECT_NEAR(sum, 1, kTolerance);
+    EXPECT_EQ(many["rows"][i]["keys"][0]["key"], few["rows"][i]["keys"][0]["key"]);
+  }
+}
+
+TEST_F(Look, EachRowOfTheMapSumsToItsRows) {
+  const Json object = json(with(kInputs, {"--map", "2x3"}));
+  for (const Json& batch : object["map"])
+    for (const Json& head : batch) {
+      // Rows 0 to 2 are the first half of five.
+      EXPECT_NEAR(head[0][0].get<double>() + head[0][1].get<double>() + head[0][2].get<double>(), 3,
+                  kTolerance);
+      EXPECT_NEAR(head[1][0].get<double>() + head[1][1].get<double>() + head[1][2].get<double>(), 2,
+                  kTolerance);
+    }
+  save();
+  const Json again = json({"doc.safetensors", "--map", "2x3"});
+  for (std::size_t r = 0; r < 2; ++r)
+    for (std::size_t c = 0; c < 3; ++c)
+      EXPECT_NEAR(again["map"][1][3][r][c].get<double>(), object["map"][1][3][r][c].get<double>(),
+                  kTolerance);
+}
+
+TEST_F(Look, HeadsAreSortedByWhatIsAsked) {
+  const std::map<std::string, std::string> fields = {
+      {"sink", "sink"}, {"entropy", "entropy"}, {"distance", "distance"}, {"received", "received"}};
+  for (const auto& [option, field] : fields) {
+    double last = std::numeric_limits<double>::infinity();
+    const Json object = json(with(kInputs, {"--sort", option}));
+    ASSERT_EQ(object["summary"].size(), 8u);
+    for (const Json& head : object["summary"]) {
+      const double size =
+          field == "received" ? head[field][0]["weight"].get<double>() : head[field].get<double>();
+      EXPECT_LE(size, last) << option;
+      last = size;
+    }
+  }
+}
+
+TEST_F(Look, NamesAHeadAndSaysWhatItCost) {
+  // Queries that are the keys before them, large: each row attends to the key before it.
+  Tensor keys({1, 12, 12});
+  Tensor queries({1, 12, 12});
+  for (std::int64_t i = 0; i < 12; ++i) {
+    keys.at<float>(0, i, i) = 20;
+    if (i > 0) queries.at<float>(0, i, i - 1) = 20;
+  }
+  write("q.npy", queries);
+  write("k.npy", keys);
+  write("v.npy", keys);
+  const std::string text = printed(with(kInputs, {"--causal"}));
+  EXPECT_NE(text.find("previous-token"), std::string::npos) << text;
+  EXPECT_NE(text.find("plain forward"), std::string::npos);
+  EXPECT_NE(text.find("1.00x"), std::string::npos);
+  EXPECT_NE(text.find("full matrix (not made)"), std::string::npos);
+  const Json object = json(with(kInputs, {"--causal"}));
+  EXPECT_EQ(object["summary"][0]["name"], "previous-token");
+  EXPECT_EQ(object["price"][0]["what"], "plain forward");
+  EXPECT_EQ(object["price"].back()["bytes"], 12 * 12 * 4);
+}
+
+TEST_F(Look, TheTableOfHeadsHasALineForEach) {
+  (void)printed(with(kInputs, {"--csv", "heads.csv"}));
+  std::istringstream csv(read_file(folder / "heads.csv"));
+  Words lines;
+  for (std::string line; std::getline(csv, line);) lines.push_back(line);
+  ASSERT_EQ(lines.size(), 9u);
+  EXPECT_TRUE(lines[0].starts_with("batch,head,name,rows,"));
+  EXPECT_TRUE(lines[8].starts_with("1,3,"));
+}
+
+TEST_F(Look, ForeignWordsCannotDriveTheTerminal) {
+  const std::string text = printed(
+      with(kInputs, {"--tokens", "rows.txt", "--key-tokens", "keys.txt", "--row", "0", "--top-k", "7"}));
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_NE(text.find("\\x1B[31mred (6)"), std::string::npos) << text;
+}
+
+TEST_F(Look, ReadsWhatExplainSaved) {
+  CommandInput input;
+  input.directory = folder.path();
+  ASSERT_EQ(
+      run_heed({"explain", "to be or not to be", "--causal", "--save", "be.safetensors"}, input).exit_code,
+      0);
+  const Json object = json({"be.safetensors", "--token", "be"});
+  ASSERT_EQ(object["rows"].size(), 2u);
+  EXPECT_EQ(object["rows"][1]["row"], 5);
+  const heed::io::TensorFile file = heed::io::read_safetensors(folder / "be.safetensors");
+  for (const auto& [name, weights] : file.tensors) {
+    if (name != "weights") continue;
+    const Json& top = object["rows"][1]["keys"][0];
+    EXPECT_NEAR(weights.at<float>(0, 5, top["key"].get<std::int64_t>()), top["weight"].get<double>(),
+                kTolerance);
+  }
+  EXPECT_EQ(object["options"]["causal"], "true");
+}
+
+TEST_F(Look, CheckFindsWhatIsNotSo) {
+  save();
+  heed::io::TensorFile file = heed::io::read_safetensors(folder / "doc.safetensors");
+  for (const char* wrong :
+       {"entropy", "distance", "max_weight", "first", "lse", "received", "top_k_weight"}) {
+    std::vector<std::pair<std::string, heed::TensorView>> tensors;
+    std::vector<Tensor> changed;
+    changed.reserve(1);
+    for (const auto& [name, tensor] : file.tensors) {
+      if (name != wrong) {
+        tensors.emplace_back(name, tensor.view());
+        continue;
+      }
+      changed.push_back(tensor);
+      changed[0].values<float>()[0] += 0.01F;
+      tensors.emplace_back(name, changed[0].view());
+    }
+    heed::io::write_safetensors(folder / "wrong.safetensors", tensors, file.metadata);
+    const CommandResult result = look({"wrong.safetensors", "--check"});
+    EXPECT_EQ(result.exit_code, 1) << wrong;
+    EXPECT_NE(result.output.find("MISMATCH"), std::string::npos) << wrong << result.output;
+    EXPECT_EQ(result.errors, "heed: --check found a mismatch: what is shown is not what was computed\n");
+  }
+}
+
+TEST_F(Look, LargePiecesAreDrawnInBins) {
+  write("q.npy", random_tensor({300, 4}, 1));
+  write("k.npy", random_tensor({300, 4}, 2));
+  write("v.npy", random_tensor({300, 4}, 3));
+  const std::string text = printed(with(kInputs, {"--tile", "0:300,0:300"}));
+  std::istringstream lines(text);
+  int count = 0;
+  for (std::string line; std::getline(lines, line);) ++count;
+  EXPECT_GT(count, 48);
+  EXPECT_LT(count, 60);
+  EXPECT_NE(text.find("each cell: what the rows of its bin give"), std::string::npos);
+}
+
+TEST_F(Look, RowsWithoutAKeyAreSaidToHaveNone) {
+  const std::string text = printed(with(kInputs, {"--row", "0", "--causal", "--query-offset", "-3"}));
+  EXPECT_NE(text.find("no key is allowed"), std::string::npos) << text;
+}
+
+TEST(ProgressBar, FillsItsWidthFromEmptyToFull) {
+  const std::string empty = heed::cli::progress_line("forward", 0, 60);
+  const std::string half = heed::cli::progress_line("forward", 0.5, 60);
+  const std::string full = heed::cli::progress_line("forward", 1, 60);
+  EXPECT_EQ(empty.size(), 60u);
+  EXPECT_EQ(half.size(), 60u);
+  EXPECT_EQ(full.size(), 60u);
+  EXPECT_EQ(empty.find('#'), std::string::npos);
+  EXPECT_NE(half.find("]  50 %"), std::string::npos) << half;
+  EXPECT_NE(full.find("#] 100 %"), std::string::npos) << full;
+}
+
+TEST(ProgressBar, IsSilentForShortWorkAndWithoutATerminal) {
+  std::ostringstream out;
+  {
+    heed::cli::ProgressBar bar(out, 80);
+    bar.show("forward", 0.5);
+    heed::cli::ProgressBar(out, 0).show("forward", 0.5);
+  }
+  EXPECT_EQ(out.str(), "");
+}
+
+}  // namespace
