@@ -142,7 +142,7 @@ void fill_induction(const Problem& p, AttentionReport& report) {
       const std::int64_t end = std::min(segment.key_begin + row.position, segment.key_end) - 1;
       for (auto copy = std::lower_bound(copies.begin(), copies.end(), segment.key_begin);
            copy != copies.end() && *copy < end; ++copy) {
-        sum += weigher.weight(*copy + 1);
+        sum += weigher.quick_weight(*copy + 1);
         any = true;
       }
     }
