@@ -65,6 +65,8 @@ inline void write_output(const Output& out, std::int64_t at, const float* row, s
 /// Fills a list with allowed keys of weight 0 where fewer than K have a larger one (their weights ran below
 /// what f32 holds): by rising key, as equal weights are ordered.
 inline void complete_top(const Run& run, const Site& site, const TopK& top) {
+  if (top.is_short)
+    for (std::int64_t i = 0; i < top.capacity; ++i) top.key[i] = static_cast<std::int64_t>(top.position[i]);
   std::int64_t filled = 0;
   while (filled < top.capacity && top.key[filled] >= 0 && top.weight[filled] > 0) ++filled;
   for (std::int64_t i = filled; i < top.capacity; ++i) {
@@ -169,9 +171,7 @@ inline bool finish_row(const Run& run, std::int64_t row) {
   }
   if (call.distance.data)
     write_at(call.distance, batch, site, reduce_add(load(w.distance + row * kLanes)) * inverse);
-  if (call.top_k > 0)
-    write_top(run, site, {w.top_weight + row * call.top_k, w.top_key + row * call.top_k, call.top_k},
-              inverse);
+  if (call.top_k > 0) write_top(run, site, top_of(call, w, row), inverse);
   if (call.map_columns > 0) add_to_map(run, site, w.bins + row * call.map_columns, inverse);
   return true;
 }

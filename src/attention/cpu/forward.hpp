@@ -37,8 +37,7 @@ inline void clear_observers(Run& run) {
   const Call& call = run.call;
   for (std::int64_t r = 0; r < run.rows; ++r) {
     if (call.distance.data) store(run.w.distance + r * kLanes, zero());
-    if (call.top_k > 0)
-      TopK{run.w.top_weight + r * call.top_k, run.w.top_key + r * call.top_k, call.top_k}.clear();
+    if (call.top_k > 0) clear(top_of(call, run.w, r));
   }
   for (std::int64_t i = 0; i < run.rows * call.map_columns; ++i) run.w.bins[i] = 0;
 }

@@ -43,9 +43,10 @@ inline void raise(Run& run, std::int64_t row, float score, float* weights, std::
   if (w.step < kChunk) scale_row(w.partial + row * w.value_columns, w.value_columns, factor);
   if (run.call.distance.data) scale_row(w.distance + row * kLanes, kLanes, factor);
   if (run.call.map_columns > 0) scale_row(w.bins + row * run.call.map_columns, run.call.map_columns, factor);
-  for (std::int64_t i = 0; i < run.call.top_k; ++i) {
-    float* weight = w.top_weight + row * run.call.top_k + i;
-    if (*weight > 0) *weight *= factor;
+  if (run.call.top_k > 0) {
+    const TopK top = top_of(run.call, w, row);
+    for (std::int64_t i = 0; i < list_room(top.capacity); ++i)
+      if (top.weight[i] > 0) top.weight[i] *= factor;
   }
 }
 
@@ -125,8 +126,7 @@ inline void observe_block(Run& run, std::int64_t row, std::int64_t rows, std::in
     if (count <= 0) continue;
     const float* weights = w.weights + r * kChunk + begin;
     const std::int64_t key = chunk_key + begin;
-    if (call.top_k > 0)
-      offer({w.top_weight + at * call.top_k, w.top_key + at * call.top_k, call.top_k}, weights, count, key);
+    if (call.top_k > 0) offer(top_of(call, w, at), weights, count, key);
     if (call.distance.data) add_distance(w.distance + at * kLanes, weights, count, site.position, key);
     if (call.map_columns > 0)
       add_to_bins(w.bins + at * call.map_columns, call.map_columns, call.key_length, weights, count,

@@ -63,6 +63,10 @@ HEED_INLINE Vf shift_exponent(Vf a, Vf t) {
 HEED_INLINE Vf shift_exponent_where(Mask m, Vf a, Vf t) { return keep(m, shift_exponent(a, t)); }
 
 HEED_INLINE Vf lane_numbers() { return _mm256_set_ps(7, 6, 5, 4, 3, 2, 1, 0); }
+HEED_INLINE Vf slide_up(Vf a, float first) {
+  return _mm256_blend_ps(_mm256_permutevar8x32_ps(a, _mm256_set_epi32(6, 5, 4, 3, 2, 1, 0, 0)), splat(first),
+                         1);
+}
 HEED_INLINE float reduce_add(Vf a) {
   __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
   x = _mm_add_ps(x, _mm_movehl_ps(x, x));

@@ -70,6 +70,11 @@ HEED_INLINE Vf shift_exponent_where(Mask m, Vf a, Vf t) {
 
 /// 0, 1, 2, …
 HEED_INLINE Vf lane_numbers() { return _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0); }
+/// `first`, and then the lanes of a but the last.
+HEED_INLINE Vf slide_up(Vf a, float first) {
+  const __m512i from = _mm512_set_epi32(14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0);
+  return _mm512_mask_mov_ps(_mm512_permutexvar_ps(from, a), 1, splat(first));
+}
 HEED_INLINE float reduce_add(Vf a) { return _mm512_reduce_add_ps(a); }
 HEED_INLINE float reduce_max(Vf a) { return _mm512_reduce_max_ps(a); }
 

@@ -79,6 +79,7 @@ HEED_INLINE Vf shift_exponent(Vf a, Vf t) {
 HEED_INLINE Vf shift_exponent_where(Mask m, Vf a, Vf t) { return keep(m, shift_exponent(a, t)); }
 
 HEED_INLINE Vf lane_numbers() { return Vf{0, 1, 2, 3}; }
+HEED_INLINE Vf slide_up(Vf a, float first) { return __builtin_shufflevector(a, splat(first), 4, 0, 1, 2); }
 HEED_INLINE float reduce_add(Vf a) { return (a[0] + a[2]) + (a[1] + a[3]); }
 HEED_INLINE float reduce_max(Vf a) {
   const float x = a[0] > a[2] ? a[0] : a[2];

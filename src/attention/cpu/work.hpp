@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/cpu/call.hpp"
+#include "attention/cpu/observe.hpp"
 #include "attention/cpu/pack.hpp"
 #include "attention/cpu/pack_pairs.hpp"
 #include "attention/cpu/sites.hpp"
@@ -46,8 +47,9 @@ struct Work {
   float* output;        // [rows][value_columns]
   float* partial;       // the same, of one chunk, where a step is less than a chunk
   Rows rows;
-  float* distance;  // [rows][kLanes]
-  float* top_weight;
+  float* distance;    // [rows][kLanes]
+  float* top_weight;  // [rows][list_room(top_k)], and so the next two
+  float* top_position;
   std::int64_t* top_key;
   float* bins;  // [rows][map columns]
   std::size_t bytes;
@@ -66,6 +68,13 @@ struct Run {
   bool pairs;                // products are of pairs of bf16; where Work says floats it holds pairs then
   float largest_query_square;
 };
+
+/// The list of the best keys of a row of the task.
+inline TopK top_of(const Call& call, const Work& w, std::int64_t row) {
+  const std::int64_t at = row * list_room(call.top_k);
+  return {w.top_weight + at, w.top_position + at, w.top_key + at, call.top_k,
+          is_short_list(call.top_k, call.key_length)};
+}
 
 /// Lays out the memory at `base`; with base == nullptr it only counts.
 inline Work lay_out(const Call& call, const Tiling& tiling, void* base) {
@@ -100,8 +109,10 @@ inline Work lay_out(const Call& call, const Tiling& tiling, void* base) {
   w.rows.max = floats(rows * kLanes);
   w.rows.rounded = floats(kHasPairs ? rows * kLanes : 0);
   w.distance = floats(call.distance.data ? rows * kLanes : 0);
-  w.top_weight = floats(rows * call.top_k);
-  w.top_key = static_cast<std::int64_t*>(take(rows * call.top_k, sizeof(std::int64_t)));
+  const std::int64_t room = call.top_k > 0 ? rows * list_room(call.top_k) : 0;
+  w.top_weight = floats(room);
+  w.top_position = floats(room);
+  w.top_key = static_cast<std::int64_t*>(take(room, sizeof(std::int64_t)));
   w.bins = floats(rows * call.map_columns);
   w.bytes = used;
   return w;
@@ -119,7 +130,7 @@ inline Tiling plan(const Call& call) {
   const bool cached = all_keys <= kCacheBytes / key_bytes;
   std::int64_t rows = cached ? kTaskRows : kLongTaskRows;
   rows = smaller(rows, round_up(larger(1, call.query_length * call.group), kGroupRows));
-  rows = clamp_rows(rows, 12 * call.top_k, kObserverBytes);
+  rows = clamp_rows(rows, 16 * call.top_k, kObserverBytes);
   rows = clamp_rows(rows, 4 * call.map_columns, kObserverBytes);
   // Few rows read keys and values about as fast as memory gives them. They are packed a panel at a time,
   // which stays in the first cache, while the next is on its way.
