@@ -7,10 +7,23 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <string>
 
 #include "heed/attention.hpp"
+#include "heed/error.hpp"
 
 namespace heed::test {
+
+/// Why the fused kernel cannot run: HEED_ISA names what this machine does not have. "" where it can.
+inline std::string why_not_fused() {
+  try {
+    const Tensor one({1, 1});
+    (void)attention(one, one, one, {.kernel = Kernel::fused});
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
 
 /// Numbers from N(0, 1).
 inline Tensor normal_tensor(const Dims& shape, std::uint64_t seed, DType dtype = DType::f64) {

@@ -1,0 +1,240 @@
+// The fused kernel gives the same bits whoever computes them: any number of threads, any pool, a row alone or
+// among others, several callers at once, a forked child.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <future>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "attention_support.hpp"
+#include "heed/parallel.hpp"
+
+namespace {
+
+using heed::attention;
+using heed::AttentionOptions;
+using heed::AttentionResult;
+using heed::DType;
+using heed::Need;
+using heed::Tensor;
+using heed::TensorView;
+using heed::test::normal_tensor;
+using heed::test::same_bits;
+
+constexpr Need kEverything = Need::lse | Need::max_score | Need::entropy | Need::distance | Need::received |
+                             Need::weights | Need::scores;
+
+::testing::AssertionResult all_same_bits(const AttentionResult& a, const AttentionResult& b) {
+  using Field = Tensor AttentionResult::*;
+  for (Field field :
+       {&AttentionResult::output, &AttentionResult::weights, &AttentionResult::scores, &AttentionResult::lse,
+        &AttentionResult::max_score, &AttentionResult::entropy, &AttentionResult::distance,
+        &AttentionResult::top_k_index, &AttentionResult::top_k_weight, &AttentionResult::received,
+        &AttentionResult::received_last, &AttentionResult::map}) {
+    const auto same = same_bits(a.*field, b.*field);
+    if (!same) return same;
+  }
+  return ::testing::AssertionSuccess();
+}
+
+// Enough work for several threads: below some two million multiply-adds a call stays on its own.
+class FusedBits : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string reason = heed::test::why_not_fused();
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+  void TearDown() override { heed::set_parallel_for({}); }
+
+  // Every option that changes how work is split, by number.
+  static constexpr int kCalls = 8;
+  AttentionResult call(int which, int threads) const {
+    AttentionOptions options{.kernel = heed::Kernel::fused, .threads = threads};
+    switch (which) {
+      case 0:
+        break;
+      case 1:
+        options.causal = true;
+        options.need = kEverything;
+        break;
+      case 2:
+        options.window = {30, 2};
+        options.need = Need::lse | Need::received;
+        break;
+      case 3:
+        options.bias = bias_;
+        options.mask = mask_;
+        options.softcap = 5;
+        options.need = kEverything;
+        break;
+      case 4:
+        options.top_k = 7;
+        options.map = {5, 9};
+        options.received_last = 40;
+        options.need = kEverything;
+        break;
+      case 5:
+        options.kv_lengths = lengths_;
+        options.align = heed::Align::bottom_right;
+        options.causal = true;
+        options.map = {13, 4};
+        break;
+      case 6:
+        return attention(Tensor::copy_of(query_, DType::bf16), Tensor::copy_of(key_, DType::bf16),
+                         Tensor::copy_of(value_, DType::bf16), options);
+      default:  // a decoding step
+        return attention(query_.view().narrow(2, 0, 1), long_key_, long_value_, options);
+    }
+    return attention(query_, key_, value_, options);
+  }
+
+  Tensor query_ = normal_tensor({2, 4, 211, 40}, 1, DType::f32);
+  Tensor key_ = normal_tensor({2, 2, 230, 40}, 2, DType::f32);
+  Tensor value_ = normal_tensor({2, 2, 230, 33}, 3, DType::f32);
+  Tensor long_key_ = normal_tensor({2, 2, 5000, 40}, 7, DType::f32);
+  Tensor long_value_ = normal_tensor({2, 2, 5000, 33}, 8, DType::f32);
+  Tensor bias_ = normal_tensor({4, 211, 230}, 4, DType::f32);
+  Tensor mask_ = Tensor::copy_of(normal_tensor({211, 230}, 5), DType::boolean);
+  Tensor lengths_ = Tensor::from<std::int32_t>({230, 101}, {2});
+};
+
+TEST_F(FusedBits, AreTheSameForEveryNumberOfThreads) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  for (int which = 0; which < kCalls; ++which) {
+    const AttentionResult alone = call(which, 1);
+    EXPECT_EQ(alone.threads, 1);
+    for (const int threads : {2, 3, 5, 8, 2 * cores})
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        const AttentionResult shared = call(which, threads);
+        EXPECT_GT(shared.threads, 1) << which;
+        ASSERT_TRUE(all_same_bits(alone, shared)) << "call " << which << " on " << threads << " threads";
+      }
+  }
+}
+
+// What a row gets does not depend on which rows it is computed with. Their sizes differ, so that some rows
+// alone need no shift for their exponentials where among the others all have one.
+TEST_F(FusedBits, OfARowAloneAreThoseOfTheRowAmongOthers) {
+  AttentionOptions options{.causal = true, .need = Need::lse | Need::max_score | Need::weights, .top_k = 5};
+  options.kernel = heed::Kernel::fused;
+  Tensor query = Tensor::copy_of(query_);
+  for (std::size_t i = 0; i < query.values<float>().size(); ++i)
+    query.values<float>()[i] *= static_cast<float>(i / 40 % 20) / 4;
+  for (const std::int64_t left : {-1, 50}) {
+    options.window.left = left;
+    options.query_offset = 0;
+    const AttentionResult all = attention(query, key_, value_, options);
+    for (std::int64_t row = 0; row < 211; row += 7)
+      for (const std::int64_t rows : {1, 2, 13}) {
+        if (row + rows > 211) continue;
+        options.query_offset = row;
+        const AttentionResult some = attention(query.view().narrow(2, row, rows), key_, value_, options);
+        const auto part = [&](const Tensor& tensor) { return tensor.view().narrow(2, row, rows); };
+        ASSERT_TRUE(same_bits(part(all.output), some.output)) << row << " " << rows << " " << left;
+        ASSERT_TRUE(same_bits(part(all.lse), some.lse)) << row << " " << rows << " " << left;
+        ASSERT_TRUE(same_bits(part(all.max_score), some.max_score)) << row << " " << rows;
+        ASSERT_TRUE(same_bits(part(all.weights), some.weights)) << row << " " << rows;
+        ASSERT_TRUE(same_bits(part(all.top_k_index), some.top_k_index)) << row << " " << rows;
+      }
+  }
+}
+
+TEST_F(FusedBits, OfABatchEntryAloneAreThoseOfTheEntryAmongOthers) {
+  const AttentionResult all = call(1, 2);
+  AttentionOptions options{.causal = true, .need = kEverything, .kernel = heed::Kernel::fused};
+  const AttentionResult one = attention(query_.view().narrow(0, 1, 1), key_.view().narrow(0, 1, 1),
+                                        value_.view().narrow(0, 1, 1), options);
+  EXPECT_TRUE(same_bits(all.output.view().narrow(0, 1, 1), one.output));
+  EXPECT_TRUE(same_bits(all.received.view().narrow(0, 1, 1), one.received));
+}
+
+// One has the pool, the others compute by themselves.
+TEST_F(FusedBits, AreTheSameForManyCallersAtOnce) {
+  std::vector<AttentionResult> alone;
+  for (int which = 0; which < kCalls; ++which) alone.push_back(call(which, 1));
+  const int callers = 4 * static_cast<int>(std::thread::hardware_concurrency());
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int caller = 0; caller < callers; ++caller)
+    threads.emplace_back([&, caller] {
+      for (int repeat = 0; repeat < 4; ++repeat) {
+        const int which = (caller + repeat) % kCalls;
+        if (!all_same_bits(alone[static_cast<std::size_t>(which)], call(which, 4))) ++wrong;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+// A host's pool: a new thread for every few pieces, the last piece first, workers numbered as they come.
+TEST_F(FusedBits, AreTheSameInAHostsPool) {
+  std::vector<AttentionResult> own;
+  for (int which = 0; which < kCalls; ++which) own.push_back(call(which, 3));
+  std::atomic<int> runs = 0;
+  heed::set_parallel_for([&](std::int64_t count, int threads, const heed::ParallelBody& body) {
+    ++runs;
+    for (std::int64_t end = count; end > 0;) {
+      std::vector<std::future<void>> pieces;
+      for (int worker = 0; worker < threads && end > 0; ++worker, --end)
+        pieces.push_back(std::async(std::launch::async, body, end - 1, worker));
+      for (std::future<void>& piece : pieces) piece.get();
+    }
+  });
+  for (int which = 0; which < kCalls; ++which)
+    EXPECT_TRUE(all_same_bits(own[static_cast<std::size_t>(which)], call(which, 3))) << which;
+  EXPECT_GE(runs, kCalls);
+}
+
+TEST_F(FusedBits, AreTheSameInAChildThatWasForked) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer does not follow a fork of several threads";
+#endif
+  const AttentionResult before = call(4, 3);  // the pool has threads now, which the child will not have
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(60);  // a hang ends the child, and fails the test
+    const bool same = static_cast<bool>(all_same_bits(before, call(4, 3)));
+    _exit(same ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_TRUE(all_same_bits(before, call(4, 3)));
+}
+
+TEST_F(FusedBits, AreTheSameAfterAPieceOfOtherWorkHasThrown) {
+  const AttentionResult before = call(1, 3);
+  for (const std::int64_t bad : {0, 57, 99}) {
+    std::atomic<int> under_way = 0;
+    try {
+      heed::parallel_for(100, 3, [&](std::int64_t index, int) {
+        ++under_way;
+        if (index == bad) {
+          --under_way;
+          throw std::runtime_error("piece");
+        }
+        --under_way;
+      });
+      ADD_FAILURE() << "the exception was lost";
+    } catch (const std::runtime_error&) {
+      EXPECT_EQ(under_way, 0);
+    }
+    EXPECT_TRUE(all_same_bits(before, call(1, 3)));
+  }
+}
+
+TEST_F(FusedBits, AreTheSameForACallFromWithinAPieceOfWork) {
+  const AttentionResult before = call(0, 3);
+  std::atomic<int> wrong = 0;
+  heed::parallel_for(4, 2, [&](std::int64_t, int) { wrong += all_same_bits(before, call(0, 3)) ? 0 : 1; });
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace
