@@ -48,8 +48,13 @@ const css = ([red, green, blue]) => `rgb(${red} ${green} ${blue})`;
 // Dark letters on light colours, light ones on dark.
 const inkOn = ([red, green, blue]) => (0.299 * red + 0.587 * green + 0.114 * blue > 140 ? '#10131a' : '#ffffff');
 
-// A theme's colour by its name in page.css.
-const themeColour = (name) => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
+// A theme's colour by its name in page.css, looked up once a theme.
+const themeColours = new Map();
+function themeColour(name) {
+  if (!themeColours.has(name))
+    themeColours.set(name, getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim());
+  return themeColours.get(name);
+}
 
 // Diagonal lines: what a mask forbids is not a zero.
 function hatch(context) {

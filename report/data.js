@@ -15,24 +15,44 @@ function tensor(name) {
   if (decoded[name]) return decoded[name];
   const about = page.tensors[name];
   const block = about && document.getElementById('data-' + name);
-  if (!block) return null;
+  if (!block || (about.late && document.readyState === 'loading')) return null;
   const bytes = bytesOf(block.textContent.trim());
   block.remove();
-  const Kind = { f32: Float32Array, i32: Int32Array, log16: Uint16Array }[about.dtype];
-  const values = about.dtype === 'log16' ? unpackLog16(new Uint16Array(bytes.buffer), about) : new Kind(bytes.buffer);
-  return (decoded[name] = { name, shape: about.shape, values });
+  const values = READERS[about.dtype](bytes, about);
+  return (decoded[name] = { shape: about.shape, values, rounded: about.dtype === 'log16' });
 }
 
-// 16 bits a number, evenly spaced in its logarithm: 0 is zero, 65535 what a mask forbids, 65534 no number.
+const READERS = {
+  f32: (bytes) => new Float32Array(bytes.buffer),
+  i32: (bytes) => new Int32Array(bytes.buffer),
+  u24: unpackU24,
+  log16: unpackLog16,
+};
+
+// Three bytes a number; all ones are -1.
+function unpackU24(bytes) {
+  const values = new Int32Array(bytes.length / 3);
+  for (let i = 0; i < values.length; i++) {
+    const value = bytes[3 * i] | bytes[3 * i + 1] << 8 | bytes[3 * i + 2] << 16;
+    values[i] = value === 0xffffff ? -1 : value;
+  }
+  return values;
+}
+
+// 16 bits a number, evenly spaced in its logarithm: 0 is zero, 65534 no number, 65535 what a
+// mask forbids, and behind it how many times.
 const LOG16_MASKED = 65535;
 const LOG16_NAN = 65534;
-function unpackLog16(codes, { low, step }) {
+function unpackLog16(bytes, { low, step, shape }) {
+  const codes = new Uint16Array(bytes.buffer);
   const table = new Float32Array(65536);
   for (let code = 1; code < LOG16_NAN; code++) table[code] = Math.exp(low + (code - 1) * step);
   table[LOG16_NAN] = NaN;
-  table[LOG16_MASKED] = -Infinity;
-  const values = new Float32Array(codes.length);
-  for (let i = 0; i < codes.length; i++) values[i] = table[codes[i]];
+  const values = new Float32Array(shape.reduce((count, size) => count * size, 1));
+  for (let i = 0, to = 0; i < codes.length; i++) {
+    if (codes[i] === LOG16_MASKED) values.fill(-Infinity, to, to += codes[++i]);
+    else values[to++] = table[codes[i]];
+  }
   return values;
 }
 
@@ -40,7 +60,7 @@ function unpackLog16(codes, { low, step }) {
 function matrixOf(whole, head = 0) {
   const [rows, columns] = whole.shape.slice(-2);
   const from = whole.shape.length > 2 ? head * rows * columns : 0;
-  return { rows, columns, values: whole.values.subarray(from, from + rows * columns) };
+  return { rows, columns, rounded: whole.rounded, values: whole.values.subarray(from, from + rows * columns) };
 }
 
 const at = (matrix, row, column) => matrix.values[row * matrix.columns + column];
@@ -66,6 +86,9 @@ function exact(value) {
   if (size >= 1e6 || (size > 0 && size < 5e-5)) return minus(value.toExponential(2));
   return minus(value.toFixed(4));
 }
+
+// As many digits as the page holds: numbers in 16 bits are right to three.
+const written = (value, rounded) => (rounded ? short(value) : exact(value));
 
 // Three digits, for labels.
 function short(value) {

@@ -29,7 +29,7 @@ function buildHead() {
   controls.head.hidden = heads.length < 2;
   controls.colours = choice('Colours', Object.keys(PALETTES).map((name) => [name, name]), () => state.colours,
     (name) => choose({ colours: name }));
-  controls.log = choice('Weights', [[false, 'linear'], [true, 'log']], () => state.log, (log) => choose({ log }));
+  controls.log = choice('Scale', [[false, 'linear'], [true, 'log']], () => state.log, (log) => choose({ log }));
   controls.theme = choice('Theme', [['auto', 'auto'], ['light', 'light'], ['dark', 'dark']], () => state.theme,
     (theme) => choose({ theme }));
   document.getElementById('controls').replaceChildren(...Object.values(controls));
@@ -39,6 +39,7 @@ function setTheme() {
   const root = document.documentElement;
   if (state.theme === 'auto') root.removeAttribute('data-theme');
   else root.setAttribute('data-theme', state.theme);
+  themeColours.clear();
 }
 
 function refresh() { shownView?.refresh(); }
@@ -91,4 +92,6 @@ width = stage.clientWidth;
 document.addEventListener('keydown', onKey);
 window.addEventListener('resize', onResize);
 window.addEventListener('hashchange', () => { readFragment(); redraw(); });
+// Numbers behind this script are there once the file is.
+if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', redraw);
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);

@@ -1,7 +1,7 @@
 // What is chosen. It stands in the URL's fragment, so that a link shows the same; what the pointer is over does not.
 const DEFAULTS = {
   view: page.steps.length ? 'steps' : 'map', head: 0, row: 0, key: 0, at: 0, step: '',
-  colours: 'viridis', log: false, first: true, theme: 'auto', shade: 'to',
+  colours: 'viridis', log: page.key_count > 256, first: true, theme: 'auto', shade: 'to', sort: 'head', zoom: '',
 };
 const state = { ...DEFAULTS };
 let pointed = null;  // {row, key, at, step} under the pointer
@@ -19,6 +19,8 @@ function readFragment() {
   within('row', page.query_count);
   within('key', page.key_count);
   if (!Object.hasOwn(PALETTES, state.colours)) state.colours = DEFAULTS.colours;
+  if (!Object.hasOwn(SORTS, state.sort)) state.sort = DEFAULTS.sort;
+  if (!Object.hasOwn(SHADES, state.shade)) state.shade = DEFAULTS.shade;
   if (!['auto', 'light', 'dark'].includes(state.theme)) state.theme = DEFAULTS.theme;
   if (!Object.hasOwn(steps, state.step)) state.step = DEFAULTS.step;
   if (!Object.hasOwn(views(), state.view)) state.view = DEFAULTS.view;

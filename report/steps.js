@@ -142,8 +142,6 @@ function markStrip(host, now) {
   }
 }
 
-const views = () => ({ ...(page.steps.length ? { steps: stepsView } : {}) });
-
 const stepsView = {
   name: 'Steps',
   build(host) {

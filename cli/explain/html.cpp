@@ -35,6 +35,11 @@ void write_html(const std::string& path, const Model& model, const Explanation& 
   add_weights(page, "key", model.attention.key);
   add_weights(page, "value", model.attention.value);
   if (model.attention.out_proj) add_weights(page, "out_proj", *model.attention.out_proj);
+  const AttentionReport report =
+      make_report(explanation.value("query"), explanation.value("key"), explanation.value("value"),
+                  {.causal = question.causal, .kernel = Kernel::reference},
+                  {.map = {0, 0}, .query_tokens = question.tokens, .key_tokens = question.context_tokens});
+  page.report = &report;
   heed::write_html(path, page);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "heed/export.hpp"
+#include "heed/report.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {
@@ -29,7 +30,13 @@ struct HtmlPage {
   std::vector<std::string> query_tokens;  ///< the words that ask
   std::vector<std::string> key_tokens;    ///< the words attended to
   bool cross = false;                     ///< these are another sentence's
-  std::int64_t heads = 1;
+  std::int64_t heads = 1;                 ///< of all batch entries together
+  /// What the maps, the text and the curves show; the page of an explanation takes the weights from its
+  /// steps.
+  const AttentionReport* report = nullptr;
+  /// The command that answers what the page does not hold, to which it adds --head, --row and --tile: "heed
+  /// look doc.safetensors". Empty: none.
+  std::string look;
   std::vector<PageStep> steps;                              ///< in the order of the computation
   std::vector<std::pair<std::string, TensorView>> weights;  ///< that the steps are computed with, by name
 };

@@ -1,13 +1,16 @@
 #include "heed/page.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "heed/error.hpp"
 #include "heed/version.hpp"
 #include "io/atomic_file.hpp"
 #include "page/block.hpp"
 #include "page/files.hpp"
+#include "page/report.hpp"
 
 namespace heed {
 namespace {
@@ -59,6 +62,10 @@ void check(const HtmlPage& page) {
                                                  " at most");
 }
 
+std::int64_t count_of(const std::vector<std::string>& words) {
+  return static_cast<std::int64_t>(words.size());
+}
+
 class Writer {
  public:
   explicit Writer(const HtmlPage& page) : page_(page) {}
@@ -86,6 +93,11 @@ class Writer {
       blocks_.push_back(detail::page_block("step-" + step.name, step.value));
     for (const auto& [name, weight] : page_.weights)
       blocks_.push_back(detail::page_block("weight-" + name, weight));
+    if (page_.report == nullptr) return;
+    detail::PageReport held = detail::page_report(*page_.report);
+    report_ = std::move(held.about);
+    std::move(held.overview.begin(), held.overview.end(), std::back_inserter(blocks_));
+    late_ = std::move(held.in_detail);
   }
 
   // What stands for @NAME@ in page.html.
@@ -95,7 +107,7 @@ class Writer {
     if (name == "STYLE") return put(file_named("page.css"));
     if (name == "SCRIPT") return put(script());
     if (name == "PAGE") return put(script_json(about()));
-    for (const detail::PageBlock& block : blocks_) {
+    for (const detail::PageBlock& block : name == "DATA" ? blocks_ : late_) {
       put("<script type=\"text/plain\" id=\"data-" + block.name + "\">");
       put(block.data);
       put("</script>\n");
@@ -111,15 +123,22 @@ class Writer {
                        {"meaning", step.meaning},
                        {"axes", step.axes}});
     Json tensors = Json::object();
-    for (const detail::PageBlock& block : blocks_)
-      tensors[block.name] = {{"dtype", block.dtype},
-                             {"shape", std::vector<std::int64_t>(block.shape.begin(), block.shape.end())}};
+    for (const auto* blocks : {&blocks_, &late_})
+      for (const detail::PageBlock& block : *blocks) {
+        Json& tensor = tensors[block.name];
+        tensor = {{"dtype", block.dtype},
+                  {"shape", std::vector<std::int64_t>(block.shape.begin(), block.shape.end())}};
+        if (block.dtype == "log16") tensor.update({{"low", block.low}, {"step", block.step}});
+        if (blocks == &late_) tensor["late"] = true;
+      }
     return {{"title", page_.title},
             {"about", page_.about},
             {"heads", page_.heads},
             {"cross", page_.cross},
-            {"query_count", page_.query_tokens.size()},
-            {"key_count", page_.key_tokens.size()},
+            {"query_count", page_.report != nullptr ? page_.report->queries : count_of(page_.query_tokens)},
+            {"key_count", page_.report != nullptr ? page_.report->keys : count_of(page_.key_tokens)},
+            {"report", report_},
+            {"look", page_.look},
             {"query_tokens", page_.query_tokens},
             {"key_tokens", page_.key_tokens},
             {"steps", steps},
@@ -127,7 +146,9 @@ class Writer {
   }
 
   const HtmlPage& page_;
-  std::vector<detail::PageBlock> blocks_;
+  std::vector<detail::PageBlock> blocks_;  // what the first picture needs
+  std::vector<detail::PageBlock> late_;
+  Json report_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@ import pytest
 from browser import Browser, available
 
 FOX = "the quick brown fox jumps over the lazy dog"
+WAIT_A_FRAME = "await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 pytestmark = pytest.mark.skipif(not available(), reason="the packages chromium and chromium-driver are not installed")
 
 
@@ -120,6 +121,7 @@ def test_a_click_on_a_part_of_a_vector_writes_out_that_part(page, browser):
 def test_terms_add_up_to_the_result(page, browser):
     page(FOX, fragment="#row=3&key=4&step=scores")
     browser.click("[data-part=scores] summary")
+    browser.wait(WAIT_A_FRAME)
     terms = browser.run("""return [...document.querySelectorAll('[data-part=scores] .terms tr')].map(
         (row) => row.lastElementChild.textContent.replace('−', '-'))""")
     assert len(terms) == 24
@@ -130,13 +132,12 @@ def test_terms_add_up_to_the_result(page, browser):
 def test_pointing_follows_and_leaving_goes_back_to_what_was_chosen(page, browser):
     steps = page(FOX, fragment="#row=1&key=1")
     chosen = results(browser)["weights"]
-    wait_a_frame = "await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
     browser.pointer(*cell(browser, "weights", 5, 3))
-    browser.wait(wait_a_frame)
+    browser.wait(WAIT_A_FRAME)
     assert_shown(results(browser)["weights"], steps["weights"]["values"][0][5][3])
     assert fragment(browser) == {"row": "1", "key": "1"}
     browser.pointer(2, 2)
-    browser.wait(wait_a_frame)
+    browser.wait(WAIT_A_FRAME)
     assert results(browser)["weights"] == chosen
 
 
@@ -235,3 +236,72 @@ def test_the_table_and_the_files_hold_the_numbers(page, browser):
 def test_a_sentence_that_does_not_fit_a_page_is_refused_before_anything_is_written(heed, tmp_path):
     said = heed("explain", "a " * 1200, "--html", "page.html", code=2).stderr
     assert "a page holds 4000000 at most" in said and not (tmp_path / "page.html").exists()
+
+
+def test_the_map_follows_the_pointer_with_the_numbers_of_json(page, browser):
+    steps = page(FOX, "--heads", "3", "--causal", fragment="#view=map&head=1")
+    for row, key in [(6, 2), (8, 8), (3, 0)]:
+        x, y = browser.run("""const canvas = document.querySelector('[data-step=map] .figures .marks');
+            canvas.scrollIntoView({block: 'center'});
+            const [left, top, width, height] = canvas.dataset.cells.split(' ').map(Number);
+            const box = canvas.getBoundingClientRect();
+            return [box.x + left + (arguments[1] + 0.5) * width, box.y + top + (arguments[0] + 0.5) * height];""", row, key)
+        browser.pointer(x, y, click=True)
+        weights = steps["weights"]["values"][1][row]
+        assert_shown(results(browser)["weight"], weights[key])
+        assert_shown(results(browser)["max_weight"], max(weights))
+        assert_shown(results(browser)["entropy"], -sum(w * math.log(w) for w in weights if w > 0))
+        shown = browser.run("return [...document.querySelectorAll('[data-top]')].map((cell) => [cell.dataset.top, "
+                            "cell.textContent])")
+        assert [int(key) for key, _ in shown] == sorted(range(row + 1), key=lambda key: -weights[key])[:10]
+        for key, weight in shown:
+            assert_shown(weight, weights[int(key)])
+    assert fragment(browser) == {"view": "map", "head": "1", "row": "3"}
+
+
+def test_the_map_is_zoomed_by_keys_and_a_link_keeps_it(page, browser):
+    page(" ".join(f"w{i}" for i in range(40)), fragment="#view=map&row=10&key=20")
+    browser.run("document.querySelector('[data-step=map] .figures .marks').focus()")
+    browser.press("+", "right", "down")
+    assert fragment(browser)["zoom"] == "5.25_25.25_10.25_30.25" and fragment(browser)["key"] == "21"
+    picture = "return document.querySelector('[data-step=map] .base').toDataURL()"
+    before = browser.run(picture)
+    browser.open(browser.run("return location.href"))
+    assert browser.run(picture) == before
+    browser.run("document.querySelector('[data-step=map] .figures .marks').focus()")
+    browser.press("0")
+    assert "zoom" not in fragment(browser) and browser.run(picture) != before
+
+
+def test_heads_are_sorted_and_chosen_in_the_gallery(page, browser, heed):
+    page(FOX, "--heads", "4", fragment="#view=map&sort=entropy")
+    order = browser.run("return [...document.querySelectorAll('.head')].map((head) => Number(head.dataset.head))")
+    told = json.loads(heed("explain", FOX, "--heads", "4", "--json").stdout)
+    entropy = [sum(word["entropy"] for word in told["summary"] if word["head"] == head) for head in range(4)]
+    assert order == sorted(range(4), key=lambda head: entropy[head])
+    browser.click(f'.head[data-head="{order[2]}"]')
+    assert fragment(browser)["head"] == str(order[2])
+
+
+def test_the_text_is_shaded_by_what_the_chosen_word_attends_to(page, browser):
+    steps = page(FOX, "--causal", fragment="#view=text&row=4")
+    browser.click('.w[data-index="5"]')
+    shades = "return [...document.querySelectorAll('.w')].map((word) => [word.style.background, word.className])"
+    shown = browser.run(shades)
+    weights = steps["weights"]["values"][0][5]
+    brightness = [sum(map(int, background[4:-1].split(", "))) for background, _ in shown[:6]]
+    assert sorted(range(6), key=lambda key: brightness[key])[-1] == max(range(6), key=lambda key: weights[key])
+    assert ["is-masked" in name for _, name in shown] == [key > 5 for key in range(9)]
+    browser.run("document.querySelector('.text').focus()")
+    browser.press("right")
+    assert fragment(browser)["row"] == "6"
+    browser.click('button[data-value="received"]')
+    assert browser.run(shades) != shown and fragment(browser)["shade"] == "received"
+
+
+@pytest.mark.parametrize("view", ["steps", "text", "map"])
+@pytest.mark.parametrize("arguments", [["one"], ["one two", "--against", "three"], ["a", "--against", "b c d"]])
+def test_the_smallest_sentences_have_every_view(page, browser, arguments, view):
+    page(*arguments, fragment="#view=" + view)
+    assert browser.run("return document.querySelector('#view').children.length") > 0
+    assert browser.run("return document.querySelector('button[aria-pressed=true]').dataset.value") == view

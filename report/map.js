@@ -1,0 +1,302 @@
+// Maps: what attends to what in each head, at any length. All heads small, one of them large, to be zoomed into.
+const SORTS = {
+  head: ['number', (head) => 0],
+  entropy: ['entropy', (head) => head.entropy],
+  distance: ['distance', (head) => -head.distance],
+  sink: ['weight on the first key', (head) => -head.first],
+};
+const TICK_ROOM = 58;
+const LARGEST_BIN = 56;  // pixels
+
+function sortedHeads() {
+  const rank = SORTS[state.sort][1];
+  return heads.map((head, n) => n).sort((a, b) => rank(heads[a]) - rank(heads[b]) || a - b);
+}
+
+// One head as a small picture.
+function thumbnail(n) {
+  const side = 128;
+  const level = thumbOf(n) || (pyramidOf(n) && levelFor(n, page.query_count / side, page.key_count / side));
+  const canvas = element('canvas', { class: 'thumb', width: side, height: side, 'aria-hidden': 'true' });
+  if (level) drawLevel(canvas.getContext('2d'), level, [0, page.query_count, 0, page.key_count], [0, 0, side, side]);
+  return canvas;
+}
+
+// The part of a level that lies in rows and keys `seen` = [r0, r1, k0, k1], into a box of the canvas.
+function drawLevel(pen, level, seen, [x, y, width, height], origin = [0, 0], scale = shareScale(level)) {
+  const image = imageOf(level, scale);
+  const [r0, r1, k0, k1] = seen;
+  const across = width / (k1 - k0);
+  const down = height / (r1 - r0);
+  pen.save();
+  pen.beginPath();
+  pen.rect(x, y, width, height);
+  pen.clip();
+  pen.imageSmoothingEnabled = false;
+  const box = [x + (origin[1] - k0) * across, y + (origin[0] - r0) * down, level.columns * level.keyStep * across,
+    level.rows * level.rowStep * down];
+  if (image.clear) {
+    pen.fillStyle = hatch(pen);
+    pen.fillRect(...box);
+  }
+  pen.drawImage(image.canvas, ...box);
+  pen.restore();
+}
+
+function gallery() {
+  return element('div', { class: 'gallery', role: 'group', 'aria-label': 'Heads' }, sortedHeads().map((n) => {
+    const head = heads[n];
+    const facts = [`entropy ${exact(head.entropy)}`, `distance ${short(head.distance ?? NaN)}`,
+      `first key ${short(100 * head.first)} %`];
+    return element('button', { type: 'button', class: 'head', 'aria-pressed': String(n === state.head), 'data-head': n,
+      title: [headName(n) + ': ' + head.name, ...facts].join('\n'), onclick: () => choose({ head: n }) },
+    thumbnail(n), element('span', { class: 'head-title' }, headName(n)), element('span', { class: 'soft' }, head.name));
+  }));
+}
+
+// Round numbers between from and to, `most` of them at most.
+function ticksOf(from, to, most) {
+  let step = 1;
+  for (let n = 0; (to - from) / step > most; n++) step *= n % 3 === 1 ? 2.5 : 2;
+  step = Math.max(1, Math.round(step));
+  const ticks = [];
+  for (let place = Math.ceil(from / step) * step; place < to; place += step) ticks.push(place);
+  return ticks;
+}
+
+class MapPicture {
+  constructor() {
+    this.base = element('canvas', { class: 'base', 'aria-hidden': 'true' });
+    this.marks = element('canvas', { class: 'marks', tabindex: '0', role: 'application', 'aria-roledescription': 'map',
+      'aria-label': `Map of ${headName(state.head)}, ${spelled(page.query_count)} rows by ${spelled(page.key_count)} keys; ` +
+        'arrow keys move, plus and minus zoom, 0 shows all' });
+    this.node = element('div', { class: 'grid' }, this.base, this.marks);
+    this.seen = seenOf(state.zoom);
+    const { marks } = this;
+    marks.addEventListener('pointermove', (event) => this.onMove(event));
+    marks.addEventListener('pointerdown', (event) => this.onDown(event));
+    marks.addEventListener('pointerup', (event) => this.onUp(event));
+    marks.addEventListener('pointerleave', () => { hideTip(); if (!this.drag) point(null); });
+    marks.addEventListener('dblclick', (event) => this.zoom(0.5, this.placeAt(event)));
+    marks.addEventListener('wheel', (event) => this.onWheel(event), { passive: false });
+    marks.addEventListener('keydown', (event) => this.onKey(event));
+  }
+
+  layOut(width) {
+    this.words = [queryWords.length > 0, keyWords.length > 0];
+    this.left = this.words[0] ? 92 : TICK_ROOM;
+    this.wide = Math.max(80, Math.min(width - this.left - 2, 720, page.key_count * LARGEST_BIN));
+    this.room = width;
+    const named = this.words[1] && this.wide / (this.seen[3] - this.seen[2]) >= LEAST_LABEL_STEP;
+    this.top = named ? 70 : 22;
+    this.high = Math.max(60, Math.min(640, this.wide * page.query_count / page.key_count));
+    this.width = this.left + this.wide + 2;
+    this.height = this.top + this.high + 2;
+    this.dots = Math.min(window.devicePixelRatio || 1, 2);
+    for (const canvas of [this.base, this.marks]) {
+      canvas.width = Math.round(this.width * this.dots);
+      canvas.height = Math.round(this.height * this.dots);
+      canvas.style.width = this.width + 'px';
+      canvas.style.height = this.height + 'px';
+      canvas.getContext('2d').setTransform(this.dots, 0, 0, this.dots, 0, 0);
+    }
+    this.node.style.width = this.width + 'px';
+    this.node.style.height = this.height + 'px';
+    this.paint();
+  }
+
+  // Pixels a row and a key.
+  get scale() {
+    const [r0, r1, k0, k1] = this.seen;
+    return [this.high / (r1 - r0), this.wide / (k1 - k0)];
+  }
+
+  paint() {
+    const pen = this.base.getContext('2d');
+    pen.clearRect(0, 0, this.width, this.height);
+    this.marks.dataset.cells = [this.left, this.top, this.scale[1], this.scale[0]].join(' ');
+    const box = [this.left, this.top, this.wide, this.high];
+    const [down, across] = this.scale;
+    if (pyramidOf(state.head)) {
+      this.level = levelFor(state.head, 1 / (down * this.dots), 1 / (across * this.dots));
+      drawLevel(pen, this.level, this.seen, box);
+      for (const tile of windowsOf(state.head)) {
+        // In the colours of the map around it.
+        drawLevel(pen, tile.level, this.seen, box, [tile.row_begin, tile.key_begin], shareScale(this.level));
+        pen.strokeStyle = themeColour('accent');
+        pen.strokeRect(this.left + (tile.key_begin - this.seen[2]) * across, this.top + (tile.row_begin - this.seen[0]) * down,
+          (tile.key_end - tile.key_begin) * across, (tile.row_end - tile.row_begin) * down);
+      }
+    }
+    this.paintAxes(pen, box);
+  }
+
+  paintAxes(pen, [x, y, width, height]) {
+    const [r0, r1, k0, k1] = this.seen;
+    const [down, across] = this.scale;
+    pen.strokeStyle = themeColour('line');
+    pen.lineWidth = 1;
+    pen.strokeRect(x - 0.5, y - 0.5, width + 1, height + 1);
+    pen.font = FONT;
+    pen.fillStyle = themeColour('soft');
+    pen.textBaseline = 'middle';
+    pen.textAlign = 'right';
+    const namedRows = this.words[0] && down >= LEAST_LABEL_STEP;
+    for (const row of namedRows ? ticksOf(r0 - 0.5, r1, 1e4) : ticksOf(r0, r1, height / 44)) {
+      if (row < 0 || row >= page.query_count) continue;
+      pen.fillText(namedRows ? fitted(queryWords[row], 84, FONT) : spelled(row), x - 6, y + (row + 0.5 - r0) * down);
+    }
+    const namedKeys = this.words[1] && across >= LEAST_LABEL_STEP;
+    for (const key of namedKeys ? ticksOf(k0 - 0.5, k1, 1e4) : ticksOf(k0, k1, width / 84)) {
+      if (key < 0 || key >= page.key_count || key + 0.5 < k0) continue;
+      pen.save();
+      pen.translate(x + (key + 0.5 - k0) * across, y - 7);
+      if (namedKeys) pen.rotate(-Math.PI / 2);
+      pen.textAlign = namedKeys ? 'left' : 'center';
+      pen.fillText(namedKeys ? fitted(keyWords[key], 60, FONT) : spelled(key), 0, namedKeys ? 0 : -3);
+      pen.restore();
+    }
+  }
+
+  mark({ row, key }) {
+    const pen = this.marks.getContext('2d');
+    pen.clearRect(0, 0, this.width, this.height);
+    const [r0, , k0] = this.seen;
+    const [down, across] = this.scale;
+    pen.save();
+    pen.beginPath();
+    pen.rect(this.left - 1, this.top - 1, this.wide + 2, this.high + 2);
+    pen.clip();
+    const band = (x, y, width, height, kind) => {
+      pen.setLineDash([]);
+      pen.lineWidth = 3.5;
+      pen.strokeStyle = 'rgb(0 0 0 / 0.65)';
+      pen.strokeRect(x, y, width, height);
+      pen.lineWidth = 1.6;
+      pen.strokeStyle = themeColour(kind + '-line');
+      if (kind === 'key') pen.setLineDash([5, 3]);
+      pen.strokeRect(x, y, width, height);
+    };
+    const thin = (size) => Math.max(size, 1);
+    band(this.left - 3, this.top + (row - r0) * down, this.wide + 6, thin(down), 'query');
+    band(this.left + (key - k0) * across, this.top - 3, thin(across), this.high + 6, 'key');
+    pen.restore();
+  }
+
+  placeAt(event) {
+    const box = this.marks.getBoundingClientRect();
+    const [down, across] = this.scale;
+    const row = Math.floor(this.seen[0] + (event.clientY - box.top - this.top) / down);
+    const key = Math.floor(this.seen[2] + (event.clientX - box.left - this.left) / across);
+    return { row: Math.max(0, Math.min(page.query_count - 1, row)), key: Math.max(0, Math.min(page.key_count - 1, key)) };
+  }
+
+  onMove(event) {
+    if (this.drag) return this.onDrag(event);
+    if (event.pointerType === 'touch') return;
+    const place = this.placeAt(event);
+    point(place);
+    showTip(event, describePlace(this.level, place));
+  }
+
+  onDown(event) {
+    if (event.button !== 0) return;
+    this.drag = { x: event.clientX, y: event.clientY, seen: this.seen, moved: false };
+    this.marks.setPointerCapture(event.pointerId);
+  }
+
+  onDrag(event) {
+    const { x, y, seen } = this.drag;
+    if (!this.drag.moved && Math.hypot(event.clientX - x, event.clientY - y) < 4) return;
+    this.drag.moved = true;
+    hideTip();
+    const [down, across] = this.scale;
+    const rows = (y - event.clientY) / down;
+    const keys = (x - event.clientX) / across;
+    this.show([seen[0] + rows, seen[1] + rows, seen[2] + keys, seen[3] + keys]);
+  }
+
+  onUp(event) {
+    const { moved } = this.drag || {};
+    this.drag = null;
+    if (moved) return this.keep();
+    choose(this.placeAt(event));
+  }
+
+  onWheel(event) {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.placeAt(event));
+  }
+
+  // Shows `factor` times as many rows and keys; the place stays where it is.
+  zoom(factor, { row, key } = followed()) {
+    const [r0, r1, k0, k1] = this.seen;
+    const inside = row >= r0 && row < r1 && key >= k0 && key < k1;
+    const [r, k] = inside ? [row + 0.5, key + 0.5] : [(r0 + r1) / 2, (k0 + k1) / 2];
+    this.show([r - (r - r0) * factor, r + (r1 - r) * factor, k - (k - k0) * factor, k + (k1 - k) * factor]);
+    this.keep();
+  }
+
+  show(seen) {
+    this.seen = within(seen);
+    this.layOut(this.room);
+    this.onseen?.();
+    refresh();
+  }
+
+  keep() {
+    state.zoom = this.seen.every((edge, i) => edge === wholeMap()[i]) ? '' : this.seen.map((edge) => Number(edge.toFixed(3))).join('_');
+    writeFragment();
+  }
+
+  onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const wide = Math.max(1, Math.round(event.shiftKey ? this.level?.keyStep ?? 1 : 1));
+    const high = Math.max(1, Math.round(event.shiftKey ? this.level?.rowStep ?? 1 : 1));
+    const moves = { ArrowUp: [-high, 0], ArrowDown: [high, 0], ArrowLeft: [0, -wide], ArrowRight: [0, wide],
+      PageUp: [-Math.round(page.query_count / 10), 0], PageDown: [Math.round(page.query_count / 10), 0],
+      Home: [0, -page.key_count], End: [0, page.key_count] };
+    if (event.key === '+' || event.key === '=') this.zoom(0.5);
+    else if (event.key === '-') this.zoom(2);
+    else if (event.key === '0') { this.show(wholeMap()); this.keep(); }
+    else if (moves[event.key]) {
+      const row = Math.max(0, Math.min(page.query_count - 1, state.row + moves[event.key][0]));
+      const key = Math.max(0, Math.min(page.key_count - 1, state.key + moves[event.key][1]));
+      choose({ row, key });
+      tell(describePlace(this.level, { row, key }));
+    } else return;
+    event.preventDefault();
+  }
+}
+
+const wholeMap = () => [0, page.query_count, 0, page.key_count];
+// Edges that lie in the matrix, at least four rows and keys apart.
+function within([r0, r1, k0, k1]) {
+  const side = (from, to, count) => {
+    const size = Math.min(count, Math.max(Math.min(4, count), to - from));
+    const begin = Math.max(0, Math.min(count - size, (from + to - size) / 2));
+    return [begin, begin + size];
+  };
+  return [...side(r0, r1, page.query_count), ...side(k0, k1, page.key_count)];
+}
+function seenOf(text) {
+  const edges = text.split('_').map(Number);
+  return edges.length === 4 && edges.every(Number.isFinite) && edges[0] < edges[1] && edges[2] < edges[3] ? within(edges) : wholeMap();
+}
+
+// "the → cat: 0.3012", or of a bin the rows and keys it stands for and the share that they give, on average.
+function describePlace(level, { row, key }) {
+  const weight = weightText(state.head, row, key);
+  if (weight !== null) return `${nameOf(queryWords, row)} → ${nameOf(keyWords, key)}: ${weight}`;
+  if (!level) return '';
+  const [r, c] = [Math.floor(row / level.rowStep), Math.floor(key / level.keyStep)];
+  const value = at(level, Math.min(r, level.rows - 1), Math.min(c, level.columns - 1));
+  // (Of places that are not whole because of how numbers are held, the nearest.)
+  const range = (bin, step, count) => {
+    const [from, to] = [bin * step, Math.min(count, (bin + 1) * step)].map((edge) => Math.ceil(edge - 1e-6));
+    return from >= to - 1 ? spelled(from) : `${spelled(from)}–${spelled(to - 1)}`;
+  };
+  const where = `rows ${range(r, level.rowStep, page.query_count)} → keys ${range(c, level.keyStep, page.key_count)}`;
+  return isMasked(value) ? `${where}\nmasked` : `${where}\n${short(value)} of a row, on average`;
+}

@@ -1,0 +1,173 @@
+// The weights of a head at every size: the finest matrix that the page holds, and sums of 2 x 2 of its bins, of those,
+// and so on. A bin is painted by the share that a row gives to its keys, on average over its rows.
+const report = page.report;
+const heads = report ? report.summaries : [];
+
+// The finest matrix of a head: its weights where the page has all of them, else the map. None while it is on its way.
+function finestOf(head) {
+  if (steps.weights) return drawnMatrix('weights', head);
+  const whole = report.tiles.find((tile) => tile.head === head && tile.row_begin === 0 && tile.key_begin === 0 &&
+    tile.row_end === page.query_count && tile.key_end === page.key_count);
+  const found = tensor(whole ? whole.tensor : 'map-' + head);
+  return found && matrixOf(found);
+}
+
+// A level: its bins' sums, and `values`, the share that a row gives to the bin's keys, on average over the bin's rows.
+// A bin is `factor` x `factor` bins of the finest level, whose bin r of R holds the rows i with floor(i R / Lq) = r.
+function makeLevel(sums, rows, columns, factor, [fineRows, fineColumns]) {
+  const first = (bin) => Math.ceil(Math.min(bin * factor, fineRows) * page.query_count / fineRows);
+  const level = { rows, columns, factor, sums, values: sums, first, rowStep: factor * page.query_count / fineRows,
+    keyStep: factor * page.key_count / fineColumns };
+  if (level.rowStep === 1) return level;
+  level.values = new Float32Array(sums.length);
+  for (let row = 0; row < rows; row++) {
+    const count = Math.max(1, first(row + 1) - first(row));
+    for (let i = row * columns; i < (row + 1) * columns; i++) level.values[i] = sums[i] / count;
+  }
+  return level;
+}
+
+// Masked bins hold nothing; four of them make one.
+function pooled(fine) {
+  const rows = Math.ceil(fine.rows / 2);
+  const columns = Math.ceil(fine.columns / 2);
+  const sums = new Float32Array(rows * columns).fill(-Infinity);
+  for (let row = 0; row < fine.rows; row++) {
+    const to = (row >> 1) * columns;
+    const from = row * fine.columns;
+    for (let column = 0; column < fine.columns; column++) {
+      const value = fine.sums[from + column];
+      if (value === -Infinity) continue;
+      const place = to + (column >> 1);
+      sums[place] = (sums[place] === -Infinity ? 0 : sums[place]) + value;
+    }
+  }
+  return { rows, columns, sums };
+}
+
+const pyramids = {};
+function pyramidOf(head) {
+  if (pyramids[head]) return pyramids[head];
+  const finest = finestOf(head);
+  if (!finest) return null;
+  const { rows, columns, values, rounded } = finest;
+  return (pyramids[head] = [{ ...makeLevel(values, rows, columns, 1, [rows, columns]), rounded }]);
+}
+
+function levelOf(head, n) {
+  const levels = pyramidOf(head);
+  while (levels.length <= n && levels.at(-1).values.length > 1) {
+    const { rows, columns, sums } = pooled(levels.at(-1));
+    levels.push(makeLevel(sums, rows, columns, 2 ** levels.length, [levels[0].rows, levels[0].columns]));
+  }
+  return levels[Math.min(n, levels.length - 1)];
+}
+
+// The coarse map of a head, which is there before the fine one is.
+const thumbs = {};
+function thumbOf(head) {
+  const held = report.thumb && tensor('thumb-' + head);
+  if (!held) return null;
+  const { rows, columns, values } = matrixOf(held);
+  return (thumbs[head] ??= makeLevel(values, rows, columns, report.thumb, [report.map_rows, report.map_columns]));
+}
+
+// The finest level whose bins are at least a pixel wide and high.
+function levelFor(head, rowsAPixel, keysAPixel) {
+  let n = 0;
+  for (let level = levelOf(head, 0); level.rowStep < rowsAPixel * 0.999 || level.keyStep < keysAPixel * 0.999;) {
+    const next = levelOf(head, ++n);
+    if (next === level) break;
+    level = next;
+  }
+  return levelOf(head, n);
+}
+
+// What a level's colours run over: from 0 to its largest share, the first key's left out if it is not to count.
+function shareScale(level) {
+  level.largest ??= {};
+  const from = state.first || level.columns === 1 ? 0 : 1;
+  if (level.largest[from] === undefined) {
+    let most = 0;
+    for (let i = 0; i < level.values.length; i++)
+      if (level.values[i] > most && (from === 0 || i % level.columns !== 0)) most = level.values[i];
+    level.largest[from] = most;
+  }
+  return makeScale(0, level.largest[from] || 1, state.log);
+}
+
+// A level as an image of a pixel a bin, kept until the colours change.
+function imageOf(level, scale = shareScale(level)) {
+  const key = [state.colours, scale.log, scale.low, scale.high].join();
+  if (level.key !== key) {
+    level.image = pixelsOf(level, scale);
+    level.key = key;
+  }
+  return level.image;
+}
+
+// Pieces of the matrix that the page holds in full, beside the map.
+function windowsOf(head) {
+  if (steps.weights) return [];
+  return report.tiles.filter((tile) => tile.head === head && !(tile.row_end - tile.row_begin === page.query_count &&
+    tile.key_end - tile.key_begin === page.key_count)).map((tile) => {
+    const found = tensor(tile.tensor);
+    if (!held) return null;
+    const matrix = matrixOf(held);
+    tile.level ??= { ...matrix, rowStep: 1, keyStep: 1 };
+    return { ...tile, level: tile.level };
+  }).filter(Boolean);
+}
+
+// The weight of one row on one key, where the page holds it: a number, -Infinity for a masked one, or null; and as text.
+function weightAt(head, row, key) {
+  const levels = pyramidOf(head);
+  if (levels && levels[0].rowStep === 1 && levels[0].keyStep === 1) return at(levels[0], row, key);
+  const held = windowsOf(head).find((tile) => row >= tile.row_begin && row < tile.row_end && key >= tile.key_begin &&
+    key < tile.key_end);
+  return held ? at(held.level, row - held.row_begin, key - held.key_begin) : null;
+}
+
+function weightText(head, row, key) {
+  const weight = weightAt(head, row, key);
+  if (weight === null) return null;
+  return isMasked(weight) ? 'masked' : written(weight, pyramidOf(head)[0].rounded || windowsOf(head).some((tile) => tile.level.rounded));
+}
+
+// A row's weights, where the page holds all of them.
+function weightsOf(head, row) {
+  const levels = pyramidOf(head);
+  return levels && levels[0].rowStep === 1 && levels[0].keyStep === 1 ? rowOf(levels[0], row) : null;
+}
+
+// The most attended keys of a row, [key, weight] each, the heaviest first; `all` where none is left out.
+function topOf(head, row, count) {
+  const weights = weightsOf(head, row);
+  if (weights) {
+    const order = Array.from(weights.keys()).filter((key) => weights[key] > 0)
+      .sort((a, b) => weights[b] - weights[a] || a - b);
+    return order.slice(0, count).map((key) => [key, weights[key], pyramidOf(head)[0].rounded]);
+  }
+  const index = tensor('top_index-' + head);
+  const weight = tensor('top_weight-' + head);
+  if (!index || !weight) return [];
+  const found = [];
+  for (let k = 0; k < Math.min(count, index.shape[1]); k++) {
+    const key = index.values[row * index.shape[1] + k];
+    if (key >= 0) found.push([key, weight.values[row * index.shape[1] + k], weight.rounded]);
+  }
+  return found;
+}
+
+// A number of a row (or, of `received`, of a key).
+function curveValue(name, head, place) {
+  const curve = tensor(`${name}-${head}`);
+  return curve ? curve.values[place] : NaN;
+}
+
+const spelled = (number) => number.toLocaleString('en');
+const nameOf = (words, place) => (words.length ? words[place] : spelled(place));
+function headName(n) {
+  if (!report || report.batch === 1) return `head ${n + 1}`;
+  return `entry ${Math.floor(n / report.heads) + 1}, head ${(n % report.heads) + 1}`;
+}

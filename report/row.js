@@ -1,0 +1,127 @@
+// The panel beside maps and text: what there is to know of the row that is followed, and how to get what is not here.
+const SHOWN_TOP = 10;
+
+function facts(now) {
+  const list = [['entropy', 'entropy', 'nats'], ['max_weight', 'largest weight', ''], ['distance', 'mean distance', 'positions']]
+    .filter(([name]) => tensor(`${name}-${state.head}`))
+    .map(([name, title, unit]) => element('div', {}, element('dt', {}, title),
+      element('dd', {}, element('output', { 'data-result': name }, written(curveValue(name, state.head, now.row), tensor(`${name}-${state.head}`).rounded)), ' ' + unit)));
+  return element('dl', {}, list);
+}
+
+function topTable(now) {
+  const top = topOf(state.head, now.row, SHOWN_TOP);
+  if (!top.length) return element('p', { class: 'soft' }, tensor('top_index-' + state.head) || weightsOf(state.head, now.row)
+    ? 'This row attends to nothing.' : '');
+  const rows = top.map(([key, weight, rounded]) => element('tr', { class: key === now.key ? 'marked' : '' },
+    element('th', { scope: 'row' }, nameOf(keyWords, key)),
+    keyWords.length > 0 && element('td', { class: 'soft' }, spelled(key)),
+    element('td', { 'data-top': key }, written(weight, rounded)), element('td', {}, bar(weight))));
+  const rest = weightsOf(state.head, now.row) ? '' : ` of ${spelled(page.key_count)}; the page holds no more of this row`;
+  return [element('table', { class: 'shares' }, element('tbody', {}, rows)),
+    rest && element('p', { class: 'soft' }, `The ${top.length === 1 ? 'key' : top.length + ' keys'} attended to most${rest}.`)];
+}
+
+// What the page does not hold, and the command that answers it.
+function elsewhere(now) {
+  if (!page.look) return null;
+  const of = (report.batch > 1 ? ` --batch ${Math.floor(state.head / report.heads)}` : '') + ` --head ${state.head % report.heads}`;
+  const near = (place, count) => `${Math.max(0, Math.min(place - 16, count - 32))}:${Math.min(count, Math.max(32, place + 16))}`;
+  const asks = weightsOf(state.head, now.row) ? [] : [
+    ['More of this row', `${page.look}${of} --row ${now.row} --top-k 20`],
+    ['The weights around here, one by one',
+      `${page.look}${of} --tile ${near(now.row, page.query_count)},${near(now.key, page.key_count)}`],
+  ];
+  if (!asks.length) return null;
+  return element('section', { class: 'elsewhere' }, element('h3', {}, 'Not on this page'), asks.map(([what, command]) => [
+    element('p', { class: 'soft' }, what),
+    element('div', { class: 'command' }, element('code', {}, command),
+      element('button', { type: 'button', class: 'copy', 'aria-label': 'Copy: ' + what, onclick: (event) => copy(command, event.target) },
+        'Copy'))]));
+}
+
+async function copy(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = 'Copied';
+  } catch {
+    getSelection().selectAllChildren(button.previousElementSibling);
+    button.textContent = 'Selected';
+  }
+  setTimeout(() => { button.textContent = 'Copy'; }, 1500);
+}
+
+function showRow(panel, now) {
+  const head = heads[state.head];
+  const weight = weightText(state.head, now.row, now.key);
+  panel.replaceChildren(
+    element('h2', {}, element('b', { class: 'query' }, nameOf(queryWords, now.row)),
+      element('span', { class: 'soft' }, `row ${spelled(now.row)}, ${headName(state.head)}`)),
+    weight === null ? '' : element('p', { class: 'sum' }, '→ ', element('b', { class: 'key' }, nameOf(keyWords, now.key)), ' ',
+      element('output', { 'data-result': 'weight' }, weight)),
+    facts(now), element('h3', {}, 'Attends most to'), ...[topTable(now)].flat().filter(Boolean),
+    element('h3', {}, 'This head'), element('p', { class: 'patterns' }, head.patterns.map(({ name, score, named }) =>
+      element('span', { class: named ? 'pattern named' : 'pattern' }, `${name} ${score === null ? '–' : score.toFixed(2)}`))),
+    elsewhere(now) || '');
+}
+
+// Maps, large.
+const mapView = {
+  name: 'Map',
+  build(host) {
+    this.panel = element('aside', { class: 'panel', 'aria-label': 'The row' });
+    this.picture = new MapPicture();
+    this.curves = CURVES.filter(([name]) => page.tensors[`${name}-0`]).map((curve) => new Curve(curve));
+    this.legend = element('div');
+    this.picture.onseen = () => this.paintCurves();
+    const button = (label, text, act) => element('button', { type: 'button', 'aria-label': label, title: label, onclick: act }, text);
+    const zoom = element('div', { class: 'choice', role: 'group', 'aria-label': 'Zoom' },
+      button('Zoom in', '+', () => this.picture.zoom(0.5)), button('Zoom out', '−', () => this.picture.zoom(2)),
+      button('Show all', 'all', () => { this.picture.show(wholeMap()); this.picture.keep(); }));
+    const sort = choice('Sort heads by', Object.keys(SORTS).map((name) => [name, name]), () => state.sort, (name) => choose({ sort: name }));
+    const first = choice('First key', [[true, 'in scale'], [false, 'left out']], () => state.first, (on) => choose({ first: on }));
+    const rows = element('input', { type: 'number', min: 0, max: page.query_count - 1, 'aria-label': 'Go to row', placeholder: 'row',
+      onchange: (event) => choose({ row: Math.max(0, Math.min(page.query_count - 1, Math.floor(Number(event.target.value)) || 0)) }) });
+    const take = actions(`map of ${headName(state.head)}`, () => [[this.picture.base, this.picture.marks]], () => tableOfMap());
+    this.card = element('article', { class: 'card', 'data-step': 'map' },
+      element('header', {}, element('h3', {}, headName(state.head)), element('span', { class: 'soft' }, heads[state.head].name),
+        element('span', { class: 'shape' }, `${spelled(page.query_count)} × ${spelled(page.key_count)}`)),
+      element('div', { class: 'map-tools' }, zoom, first, element('label', { class: 'choice' },
+        element('span', { class: 'choice-label' }, 'Go to row'), rows)),
+      element('div', { class: 'figures' }, this.picture.node), element('footer', {}, this.legend, take),
+      element('div', { class: 'curves' }, this.curves.map((curve) => curve.node)));
+    const all = heads.length > 1 && element('section', { class: 'stage' }, element('div', { class: 'gallery-head' },
+      element('h2', {}, 'All heads'), sort), gallery());
+    host.append(element('div', { class: 'with-panel' }, element('div', { class: 'flow' }, all, this.card), this.panel));
+    this.layOut();
+  },
+  layOut() {
+    this.picture.layOut(this.picture.node.parentElement.clientWidth - 6);
+    for (const curve of this.curves) curve.layOut(this.picture.wide, this.picture.seen);
+    this.card.style.setProperty('--curve-left', this.picture.left + 'px');
+    this.refresh();
+  },
+  paintCurves() {
+    for (const curve of this.curves) curve.paint(this.picture.seen);
+  },
+  refresh() {
+    const now = followed();
+    this.picture.mark(now);
+    for (const curve of this.curves) curve.mark(now);
+    if (this.picture.level && this.legendOf !== this.picture.level.key + this.picture.level.factor) {
+      const { level } = this.picture;
+      this.legend.replaceChildren(legend(shareScale(level), 'share of a row' + (level.rowStep > 1 ? `, mean of ${
+        Number(level.rowStep.toPrecision(3))} rows; a bin has ${Number(level.keyStep.toPrecision(3))} keys` : ''), imageOf(level).clear));
+    }
+    showRow(this.panel, now);
+  },
+};
+
+// The level that is drawn, as a table.
+function tableOfMap() {
+  const { level } = mapView.picture;
+  const names = (count, step, words) => Array.from({ length: count }, (_, n) =>
+    step === 1 ? nameOf(words, n) : spelled(Math.ceil(n * step - 1e-6)));
+  return { corner: 'row', rows: names(level.rows, level.rowStep, queryWords), columns: names(level.columns, level.keyStep, keyWords),
+    matrix: level };
+}

@@ -1,0 +1,219 @@
+#include "page/report.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace heed::detail {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kExactNumbers = 65'536;  // up to so many, numbers are held as f32
+constexpr std::int64_t kThumbnail = 64;         // bins of a side
+constexpr double kMostBytes = 19e6;             // that the most attended keys may fill the page up to,
+constexpr double kBytesForKeys = 2e6;           // or take in any case,
+constexpr double kLeastKeys = 3;                // or so many of each row
+
+// JSON has no NaN.
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json summary_json(const HeadSummary& head) {
+  Json patterns = Json::array();
+  for (const PatternScore& pattern : head.patterns)
+    patterns.push_back(
+        {{"name", name_of(pattern.pattern)}, {"score", number(pattern.score)}, {"named", pattern.named}});
+  return {{"batch", head.batch},
+          {"head", head.head},
+          {"name", head.name()},
+          {"rows", head.rows},
+          {"entropy", number(head.entropy)},
+          {"distance", number(head.distance)},
+          {"first", number(head.first)},
+          {"self", number(head.self)},
+          {"previous", number(head.previous)},
+          {"next", number(head.next)},
+          {"patterns", patterns}};
+}
+
+class Holder {
+ public:
+  explicit Holder(const AttentionReport& report) : report_(report), heads_(report.batch * report.heads) {}
+
+  PageReport hold() {
+    hold_maps();
+    hold_tiles();
+    hold_curves();
+    hold_top_k();
+    Json summaries = Json::array();
+    for (const HeadSummary& head : report_.summaries) summaries.push_back(summary_json(head));
+    result_.about = {{"batch", report_.batch},
+                     {"heads", report_.heads},
+                     {"options", report_.options},
+                     {"summaries", summaries},
+                     {"tiles", tiles_},
+                     {"thumb", thumb_},
+                     {"map_rows", report_.map.empty() ? 0 : report_.map.front().size(2)},
+                     {"map_columns", report_.map.empty() ? 0 : report_.map.front().size(3)},
+                     {"top_k", top_k_}};
+    return std::move(result_);
+  }
+
+ private:
+  // Of tensor [B, H, …], what head n (of all entries') has; a batch or head axis of 1 serves all.
+  TensorView of_head(const Tensor& tensor, std::int64_t n) const {
+    const std::int64_t batch = tensor.size(0) == 1 ? 0 : n / report_.heads;
+    const std::int64_t head = tensor.size(1) == 1 ? 0 : n % report_.heads;
+    return tensor.view().select(0, batch).select(0, head);
+  }
+
+  void keep(PageBlock block) {
+    bytes_ += static_cast<double>(block.data.size());
+    result_.in_detail.push_back(std::move(block));
+  }
+
+  static PageBlock compact(const std::string& name, const TensorView& tensor) {
+    return tensor.count() <= kExactNumbers ? page_block(name, tensor) : page_block_log16(name, tensor);
+  }
+
+  static std::string numbered(const std::string& name, std::int64_t n) {
+    return name + "-" + std::to_string(n);
+  }
+
+  // The bins of a map that no row may look into, as -inf.
+  void mask_bins(Tensor& map, std::int64_t n) const {
+    const std::int64_t rows = map.size(0);
+    const std::int64_t columns = map.size(1);
+    const TensorView begin = report_.key_begin.view().select(0, n / report_.heads);
+    const TensorView end = report_.key_end.view().select(0, n / report_.heads);
+    std::vector<char> open(static_cast<std::size_t>(columns));
+    for (std::int64_t r = 0; r < rows; ++r) {
+      std::fill(open.begin(), open.end(), char{0});
+      for (std::int64_t i = first_of(r, rows, report_.queries); i < first_of(r + 1, rows, report_.queries);
+           ++i) {
+        const std::int64_t from = begin.at<std::int64_t>(i);
+        const std::int64_t to = end.at<std::int64_t>(i);
+        if (from >= to) continue;
+        const std::int64_t last = bin_of(to - 1, columns);
+        for (std::int64_t c = bin_of(from, columns); c <= last; ++c) open[static_cast<std::size_t>(c)] = 1;
+      }
+      for (std::int64_t c = 0; c < columns; ++c)
+        if (open[static_cast<std::size_t>(c)] == 0)
+          map.at<double>(r, c) = -std::numeric_limits<double>::infinity();
+    }
+  }
+  // Bin r of `bins` holds the places i with floor(i * bins / count) = r; see AttentionOptions::map.
+  static std::int64_t first_of(std::int64_t bin, std::int64_t bins, std::int64_t count) {
+    return (bin * count + bins - 1) / bins;
+  }
+  std::int64_t bin_of(std::int64_t key, std::int64_t columns) const { return key * columns / report_.keys; }
+
+  Tensor masked_map(const Tensor& level, std::int64_t n) const {
+    Tensor map = Tensor::copy_of(of_head(level, n));
+    mask_bins(map, n);
+    return map;
+  }
+
+  void hold_maps() {
+    if (report_.map.empty() || report_.weights.weights.count() > 0) return;
+    const Tensor& fine = report_.map.front();
+    std::vector<Tensor> finest;
+    for (std::int64_t n = 0; n < heads_; ++n) {
+      finest.push_back(masked_map(fine, n));
+      keep(page_block_log16(numbered("map", n), finest.back()));
+    }
+    // A coarser level shows all heads at once before the fine ones are read.
+    const auto small = std::find_if(report_.map.begin(), report_.map.end(), [](const Tensor& level) {
+      return level.size(2) <= kThumbnail && level.size(3) <= kThumbnail;
+    });
+    if (small == report_.map.begin() || small == report_.map.end()) return;
+    thumb_ = std::int64_t{1} << (small - report_.map.begin());
+    for (std::int64_t n = 0; n < heads_; ++n) {
+      Tensor thumb = Tensor::copy_of(of_head(*small, n));
+      mask_thumb(finest[static_cast<std::size_t>(n)], thumb);
+      result_.overview.push_back(page_block_log16(numbered("thumb", n), thumb));
+    }
+  }
+
+  // A bin is masked where all the fine ones in it are.
+  void mask_thumb(const Tensor& fine, Tensor& thumb) const {
+    constexpr double kMasked = -std::numeric_limits<double>::infinity();
+    Tensor open(thumb.shape(), DType::u8);
+    for (std::int64_t r = 0; r < fine.size(0); ++r)
+      for (std::int64_t c = 0; c < fine.size(1); ++c)
+        if (fine.at<double>(r, c) != kMasked) open.at<std::uint8_t>(r / thumb_, c / thumb_) = 1;
+    for (std::int64_t r = 0; r < thumb.size(0); ++r)
+      for (std::int64_t c = 0; c < thumb.size(1); ++c)
+        if (open.at<std::uint8_t>(r, c) == 0) thumb.at<double>(r, c) = kMasked;
+  }
+
+  void hold_tile(const WeightTile& tile) {
+    const Tensor& weights = tile.weights;
+    if (weights.count() == 0) return;
+    for (std::int64_t n = 0; n < heads_; ++n) {
+      if (tile.range.batch >= 0 && tile.range.batch != n / report_.heads) continue;
+      if (tile.range.head >= 0 && tile.range.head != n % report_.heads) continue;
+      Tensor held = Tensor::copy_of(of_head(weights, n), DType::f64);
+      const Tensor allowed = Tensor::copy_of(of_head(tile.allowed, n));
+      const auto values = held.values<double>();
+      const auto open = allowed.values<bool>();
+      for (std::size_t i = 0; i < values.size(); ++i)
+        if (!open[i]) values[i] = -std::numeric_limits<double>::infinity();
+      const std::string name = numbered("tile-" + std::to_string(tiles_.size()), n);
+      tiles_.push_back({{"tensor", name},
+                        {"head", n},
+                        {"row_begin", tile.range.row_begin},
+                        {"row_end", tile.range.row_end},
+                        {"key_begin", tile.range.key_begin},
+                        {"key_end", tile.range.key_end}});
+      keep(compact(name, held));
+    }
+  }
+
+  void hold_tiles() {
+    hold_tile(report_.weights);
+    for (const WeightTile& window : report_.windows) hold_tile(window);
+  }
+
+  void hold_curves() {
+    const std::vector<std::pair<std::string, const Tensor*>> curves = {{"entropy", &report_.entropy},
+                                                                       {"max_weight", &report_.max_weight},
+                                                                       {"distance", &report_.distance},
+                                                                       {"received", &report_.received}};
+    for (std::int64_t n = 0; n < heads_; ++n)
+      for (const auto& [name, tensor] : curves) {
+        if (tensor->count() == 0) continue;
+        const TensorView curve = of_head(*tensor, n);
+        keep(compact(numbered(name, n), curve));
+      }
+  }
+
+  // As many of the most attended keys as keep the page below its size.
+  void hold_top_k() {
+    if (report_.top_k_index.count() == 0) return;
+    const auto rows = static_cast<double>(heads_ * report_.queries);
+    constexpr double kBytesOfOne = (3 + 2) * 4.0 / 3.0;
+    const double room = std::max(kBytesForKeys, kMostBytes - bytes_);
+    const double fit = std::max(kLeastKeys, std::floor(room / (rows * kBytesOfOne)));
+    top_k_ = static_cast<std::int64_t>(std::min(static_cast<double>(report_.top_k_index.size(3)), fit));
+    for (std::int64_t n = 0; n < heads_; ++n) {
+      keep(page_block_u24(numbered("top_index", n), of_head(report_.top_k_index, n).narrow(1, 0, top_k_)));
+      keep(
+          page_block_log16(numbered("top_weight", n), of_head(report_.top_k_weight, n).narrow(1, 0, top_k_)));
+    }
+  }
+
+  const AttentionReport& report_;
+  std::int64_t heads_;
+  PageReport result_;
+  Json tiles_ = Json::array();
+  std::int64_t thumb_ = 0;  // bins of the finest map in one of its, a side; 0: none
+  std::int64_t top_k_ = 0;
+  double bytes_ = 0;
+};
+
+}  // namespace
+
+PageReport page_report(const AttentionReport& report) { return Holder(report).hold(); }
+
+}  // namespace heed::detail
