@@ -41,7 +41,7 @@ Limit arithmetic_of(DType dtype, std::string_view isa) {
 std::string name_of(Limit limit, std::string_view isa) {
   switch (limit) {
     case Limit::f32_multiply_add:
-      return "f32 FMA (" + std::string(isa) + ")";
+      return "f32 FMA (" + std::string(f32_loop(isa).isa) + ")";
     case Limit::bf16_dot:
       return "bf16 dot product";
     case Limit::memory_read:

@@ -76,7 +76,7 @@ __attribute__((target("avx512f"))) void multiply_add_avx512(std::int64_t steps) 
         : "v"(x), "v"(y));
 }
 
-// sum += x0 * y0 + x1 * y1 on 16 pairs of bf16. The factors are 2^-64 and so the sums stay as they are.
+// sum += x0 * y0 + x1 * y1 on 16 pairs of bf16. Products of 2^-64 leave the sums as they are.
 __attribute__((target("avx512f"))) void bf16_dot_avx512(std::int64_t steps) {
   const __m512i x = _mm512_set1_epi16(0x2f80);  // 2^-32
   const __m512 y = _mm512_set1_ps(kAddend);
@@ -119,13 +119,13 @@ void multiply_add_neon(std::int64_t steps) {
 
 ComputeLoop f32_loop(std::string_view isa) {
 #if defined(__x86_64__)
-  if (isa.starts_with("avx512")) return {multiply_add_avx512, kFlops * 16 * kSums};
-  if (isa.starts_with("avx2")) return {multiply_add_avx2, kFlops * 8 * kSums};
+  if (isa.starts_with("avx512")) return {multiply_add_avx512, kFlops * 16 * kSums, "avx512"};
+  if (isa.starts_with("avx2")) return {multiply_add_avx2, kFlops * 8 * kSums, "avx2"};
 #elif defined(__aarch64__)
-  if (isa.starts_with("neon")) return {multiply_add_neon, kFlops * 4 * 2 * kSums};
+  if (isa.starts_with("neon")) return {multiply_add_neon, kFlops * 4 * 2 * kSums, "neon"};
 #endif
   (void)isa;
-  return {multiply_add_baseline, kFlops * 4 * kSums};
+  return {multiply_add_baseline, kFlops * 4 * kSums, "plain"};
 }
 
 bool has_bf16_dot(std::string_view isa) {
@@ -139,7 +139,7 @@ bool has_bf16_dot(std::string_view isa) {
 
 ComputeLoop bf16_loop() {
 #if defined(__x86_64__)
-  return {bf16_dot_avx512, kFlops * 32 * kSums};
+  return {bf16_dot_avx512, kFlops * 32 * kSums, "avx512bf16"};
 #else
   return f32_loop("");
 #endif

@@ -11,10 +11,11 @@ namespace heed::ceiling {
 struct ComputeLoop {
   void (*run)(std::int64_t steps);
   double flops_per_step;
+  std::string_view isa;
 };
 
-/// f32 multiply-adds (fused where the instruction set can) of "avx512", "avx2" or "neon"; every other name is
-/// the compiler's baseline, with a rounding after the product.
+/// f32 multiply-adds in the vectors of a kernel unit whose name begins with "avx512", "avx2" or "neon"; every
+/// other name is the compiler's baseline, a product and a sum ("plain").
 [[nodiscard]] ComputeLoop f32_loop(std::string_view isa);
 
 [[nodiscard]] bool has_bf16_dot(std::string_view isa);
