@@ -1,0 +1,153 @@
+// How much memory the fused kernel takes beyond what the caller gives it, counted at operator new: no more
+// than 8 MiB a thread at any length, and nothing anew for one call after another.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <thread>
+
+#include "attention_support.hpp"
+
+namespace {
+
+// Bytes that are held now, the most so far, and how often operator new was called.
+struct Count {
+  std::atomic<std::int64_t> held = 0, most = 0, calls = 0;
+} g_count;
+
+// A block's size is kept before it, in as much room as its alignment asks for.
+void* counted(std::size_t bytes, std::size_t alignment) {
+  const std::size_t room = alignment > alignof(std::max_align_t) ? alignment : alignof(std::max_align_t);
+  void* memory = std::aligned_alloc(room, (bytes + room + room - 1) / room * room);
+  if (memory == nullptr) throw std::bad_alloc();
+  *static_cast<std::size_t*>(memory) = bytes;
+  const std::int64_t held = g_count.held += static_cast<std::int64_t>(bytes);
+  std::int64_t most = g_count.most;
+  while (held > most && !g_count.most.compare_exchange_weak(most, held)) {
+  }
+  ++g_count.calls;
+  return static_cast<std::byte*>(memory) + room;
+}
+void discard(void* memory, std::size_t alignment) noexcept {
+  if (memory == nullptr) return;
+  const std::size_t room = alignment > alignof(std::max_align_t) ? alignment : alignof(std::max_align_t);
+  void* begin = static_cast<std::byte*>(memory) - room;
+  g_count.held -= static_cast<std::int64_t>(*static_cast<std::size_t*>(begin));
+  std::free(begin);
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes, 1); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { discard(memory, 1); }
+void operator delete(void* memory, std::size_t) noexcept { discard(memory, 1); }
+void operator delete(void* memory, std::align_val_t alignment) noexcept {
+  discard(memory, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory, std::size_t, std::align_val_t alignment) noexcept {
+  discard(memory, static_cast<std::size_t>(alignment));
+}
+
+namespace {
+
+using heed::AttentionOptions;
+using heed::AttentionOutputs;
+using heed::DType;
+using heed::Tensor;
+using heed::test::normal_tensor;
+
+struct FusedMemory : ::testing::Test {
+  void SetUp() override {
+    const std::string reason = heed::test::why_not_fused();
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+};
+
+struct Shape {
+  std::int64_t heads, kv_heads, rows, keys, width;
+  DType dtype;
+};
+
+// The most that one call on a thread of its own holds beyond its tensors. A thread's working memory is kept
+// for its next call, so that only a new thread shows it.
+std::int64_t most_held(const Shape& shape, int threads, bool with_summaries) {
+  const Tensor query({shape.heads, shape.rows, shape.width}, shape.dtype);  // zeros are numbers like others
+  const Tensor key({shape.kv_heads, shape.keys, shape.width}, shape.dtype);
+  Tensor output({shape.heads, shape.rows, shape.width}, shape.dtype);
+  const auto summary = [&](const heed::Dims& dims, DType dtype) { return Tensor(dims, dtype); };
+  Tensor lse = summary({shape.heads, shape.rows}, DType::f32);
+  Tensor entropy = summary({shape.heads, shape.rows}, DType::f32);
+  Tensor index = summary({shape.heads, shape.rows, 8}, DType::i64);
+  Tensor weight = summary({shape.heads, shape.rows, 8}, DType::f32);
+  Tensor map = summary({shape.heads, 64, 64}, DType::f32);
+  AttentionOutputs outputs;
+  outputs.output = output;
+  if (with_summaries) {
+    outputs.lse = lse;
+    outputs.entropy = entropy;
+    outputs.top_k_index = index;
+    outputs.top_k_weight = weight;
+    outputs.map = map;
+  }
+  AttentionOptions options{
+      .align = heed::Align::bottom_right, .kernel = heed::Kernel::fused, .threads = threads};
+  options.window = {64, 0};  // so that the time does not grow with the square of the length
+  std::int64_t before = 0;
+  std::thread caller([&] {
+    before = g_count.held;
+    g_count.most = before;
+    (void)heed::attention_into(query, key, key, options, outputs);
+  });
+  caller.join();
+  return g_count.most - before;
+}
+
+TEST_F(FusedMemory, IsAtMostEightMebibytesAThreadAtAnyLength) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::int64_t width : {64, 128, 512})
+      for (const std::int64_t length : {1000, 8192, 32768})
+        for (const int threads : {1, 2})
+          for (const bool with_summaries : {false, true}) {
+            const std::int64_t most =
+                most_held({2, 1, length, length, width, dtype}, threads, with_summaries);
+            EXPECT_TRUE(most <= threads * (std::int64_t{8} << 20))
+                << most << " bytes at length " << length << ", width " << width << ", " << threads
+                << " threads, " << heed::name_of(dtype) << (with_summaries ? ", with summaries" : "");
+          }
+}
+
+TEST_F(FusedMemory, OfDecodingIsAtMostEightMebibytesAThread) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::int64_t width : {128, 1024}) {
+      const std::int64_t most = most_held({32, 8, 1, 8192, width, dtype}, 2, true);
+      EXPECT_TRUE(most <= 2 * (std::int64_t{8} << 20)) << most << " bytes, width " << width;
+    }
+}
+
+// 9 tokens of 24 numbers, as in the notebooks: the lists of segments, tasks and jobs of each of a thousand
+// calls, a few bytes each, and no working memory.
+TEST_F(FusedMemory, OfASmallCallIsTheSameFromCallToCall) {
+  const Tensor input = normal_tensor({9, 24}, 1, DType::f32);
+  Tensor output({9, 24}, DType::f32);
+  AttentionOutputs outputs;
+  outputs.output = output;
+  const AttentionOptions options{.causal = true, .kernel = heed::Kernel::fused};
+  (void)heed::attention_into(input, input, input, options, outputs);
+  const std::int64_t held = g_count.held;
+  const std::int64_t calls = g_count.calls;
+  for (int repeat = 0; repeat < 1000; ++repeat)
+    (void)heed::attention_into(input, input, input, options, outputs);
+  EXPECT_EQ(g_count.held, held);
+  const std::int64_t per_call = (g_count.calls - calls) / 1000;
+  RecordProperty("allocations_per_call", std::to_string(per_call));
+  EXPECT_LE(per_call, 8);
+}
+
+}  // namespace

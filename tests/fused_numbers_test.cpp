@@ -1,0 +1,180 @@
+// Numbers at the edges of what f32 and f16 hold, through the fused kernel: it gives what the reference gives.
+#include <gtest/gtest.h>
+
+#include <cfenv>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+#include "attention_support.hpp"
+
+namespace {
+
+using heed::AttentionOptions;
+using heed::AttentionResult;
+using heed::DType;
+using heed::Kernel;
+using heed::Need;
+using heed::Tensor;
+using heed::test::normal_tensor;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+struct FusedNumbers : ::testing::Test {
+  void SetUp() override {
+    const std::string reason = heed::test::why_not_fused();
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+};
+
+// Element by element: equal, both NaN, or within `tolerance` of the larger of 1 and the number itself.
+void expect_equal(const Tensor& got, const Tensor& expected, double tolerance, double scale = 1) {
+  ASSERT_EQ(got.shape(), expected.shape());
+  const Tensor x = Tensor::copy_of(got, DType::f64);
+  const Tensor y = Tensor::copy_of(expected, DType::f64);
+  for (std::size_t i = 0; i < x.values<double>().size(); ++i) {
+    const double a = x.values<double>()[i];
+    const double b = y.values<double>()[i];
+    if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+    EXPECT_TRUE(std::abs(a - b) <= tolerance * std::max(scale, std::abs(b)))
+        << "element " << i << ": " << a << ", not " << b;
+  }
+}
+
+// All results of the fused kernel beside the reference's.
+void expect_reference(const Tensor& query, const Tensor& key, const Tensor& value, AttentionOptions options,
+                      double tolerance = 1e-5, double scale = 1) {
+  options.need |= Need::lse | Need::max_score | Need::entropy | Need::weights | Need::received;
+  options.top_k = 2;
+  options.kernel = Kernel::fused;
+  const AttentionResult fused = heed::attention(query, key, value, options);
+  ASSERT_EQ(fused.kernel, Kernel::fused);
+  options.kernel = Kernel::reference;
+  const AttentionResult reference = heed::attention(query, key, value, options);
+  expect_equal(fused.output, reference.output, tolerance, scale);
+  expect_equal(fused.lse, reference.lse, tolerance);
+  expect_equal(fused.max_score, reference.max_score, tolerance);
+  expect_equal(fused.entropy, reference.entropy, tolerance);
+  expect_equal(fused.weights, reference.weights, tolerance);
+  expect_equal(fused.received, reference.received, tolerance);
+  expect_equal(fused.top_k_weight, reference.top_k_weight, tolerance);
+}
+
+// One head of 30 queries and 50 keys, beside an ordinary one.
+struct Inputs {
+  Tensor query = normal_tensor({2, 30, 8}, 1, DType::f32);
+  Tensor key = normal_tensor({2, 50, 8}, 2, DType::f32);
+  Tensor value = normal_tensor({2, 50, 8}, 3, DType::f32);
+  float& q(std::size_t row, std::size_t column) { return query.values<float>()[row * 8 + column]; }
+  float& k(std::size_t row, std::size_t column) { return key.values<float>()[row * 8 + column]; }
+  float& v(std::size_t row, std::size_t column) { return value.values<float>()[row * 8 + column]; }
+};
+
+TEST_F(FusedNumbers, InputsOf1e38GiveWhatTheReferenceGives) {
+  Inputs in;
+  in.q(3, 2) = 1e38f;
+  in.k(20, 2) = -1e38f;
+  in.k(7, 1) = 3e38f;
+  in.v(9, 0) = 3e38f;
+  for (const bool causal : {false, true}) expect_reference(in.query, in.key, in.value, {.causal = causal});
+}
+
+TEST_F(FusedNumbers, LargeValuesAloneGiveFiniteMeans) {
+  Inputs in;
+  for (float& x : in.value.values<float>()) x = 3.4e38f;
+  expect_reference(in.query, in.key, in.value, {});
+  const Tensor value = Tensor::copy_of(in.value, DType::bf16);  // rounds to the largest bf16, or to infinity
+  expect_reference(Tensor::copy_of(in.query, DType::bf16), Tensor::copy_of(in.key, DType::bf16), value, {},
+                   0x1p-7);
+}
+
+TEST_F(FusedNumbers, TheLargestHalvesAreTheirOwnMean) {
+  const Tensor query = normal_tensor({30, 8}, 1, DType::f16);
+  const Tensor key = normal_tensor({50, 8}, 2, DType::f16);
+  Tensor value({50, 8}, DType::f32);
+  for (float& x : value.values<float>()) x = 65504;
+  const auto result =
+      heed::attention(query, key, Tensor::copy_of(value, DType::f16), {.kernel = Kernel::fused});
+  const Tensor output = Tensor::copy_of(result.output, DType::f32);
+  for (float x : output.values<float>()) EXPECT_EQ(x, 65504.0f);
+}
+
+TEST_F(FusedNumbers, DenormalInputsAreNotZero) {
+  Inputs in;
+  for (float& x : in.value.values<float>()) x *= 1e-40f;
+  // Two of the smallest denormals: what the weights' rounding and the output's own make of numbers of 10^-40.
+  expect_reference(in.query, in.key, in.value, {}, 1e-5, 0x1p-148 / 1e-5);
+  Inputs tiny;
+  for (float& x : tiny.query.values<float>()) x *= 1e-40f;
+  for (float& x : tiny.key.values<float>()) x *= 1e30f;
+  expect_reference(tiny.query, tiny.key, tiny.value, {});
+}
+
+TEST_F(FusedNumbers, AnInfiniteScoreMakesItsRowNaNAndNoOther) {
+  Inputs in;
+  in.k(5, 0) = kInfinity;
+  expect_reference(in.query, in.key, in.value, {.causal = true});
+  Tensor bias({30, 50}, DType::f32);
+  bias.values<float>()[4 * 50 + 11] = kInfinity;
+  expect_reference(normal_tensor({2, 30, 8}, 1, DType::f32), normal_tensor({2, 50, 8}, 2, DType::f32),
+                   in.value, {.bias = bias});
+}
+
+TEST_F(FusedNumbers, NaNStaysWithTheRowsThatMayReadIt) {
+  Inputs in;
+  in.k(12, 3) = kNaN;
+  in.v(20, 5) = kNaN;
+  in.q(25, 1) = kNaN;
+  expect_reference(in.query, in.key, in.value, {.causal = true});
+  expect_reference(in.query, in.key, in.value, {.causal = true, .window = {3, -1}});
+  const Tensor lengths = Tensor::from<std::int64_t>({12}, {1});
+  expect_reference(in.query, in.key, in.value, {.kv_lengths = lengths});
+}
+
+TEST_F(FusedNumbers, ScoresFarApartLeaveOneKey) {
+  Inputs in;
+  for (float& x : in.query.values<float>()) x *= 3000;
+  expect_reference(in.query, in.key, in.value, {.causal = true},
+                   2e-3);  // scores of 10^4 are rounded to 10^-3
+  Tensor bias({30, 50}, DType::f32);
+  for (std::size_t i = 0; i < bias.values<float>().size(); ++i)
+    bias.values<float>()[i] = i % 3 == 0 ? -1e30f : i % 3 == 1 ? -3e38f : 0.0f;
+  expect_reference(normal_tensor({2, 30, 8}, 1, DType::f32), in.key, in.value, {.bias = bias});
+  for (float& x : bias.values<float>()) x = -1e30f;
+  expect_reference(normal_tensor({2, 30, 8}, 1, DType::f32), in.key, in.value, {.bias = bias});
+}
+
+#if defined(__SSE__)
+// Rounding, denormals and exceptions: all of the control register but the flags of what has happened.
+constexpr unsigned kControl = 0xffc0;
+
+TEST_F(FusedNumbers, TheCallersFloatingPointModeStaysAsItWas) {
+  const Inputs in;
+  const unsigned before = _mm_getcsr();
+  for (const unsigned mode : {before, before | 0x8040u, (before & ~0x6000u) | 0x2000u}) {
+    _mm_setcsr(mode);
+    (void)heed::attention(in.query, in.key, in.value, {.kernel = Kernel::fused});
+    const unsigned after = _mm_getcsr();
+    _mm_setcsr(before);
+    EXPECT_EQ(after & kControl, mode & kControl);
+  }
+}
+#endif
+
+TEST_F(FusedNumbers, TheCallersRoundingModeStaysAsItWas) {
+  const Inputs in;
+  const int before = std::fegetround();
+  ASSERT_EQ(std::fesetround(FE_UPWARD), 0);
+  (void)heed::attention(in.query, in.key, in.value, {.kernel = Kernel::fused});
+  const int after = std::fegetround();
+  ASSERT_EQ(std::fesetround(before), 0);
+  EXPECT_EQ(after, FE_UPWARD);
+}
+
+}  // namespace
