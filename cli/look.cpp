@@ -17,6 +17,7 @@
 #include "look/arguments.hpp"
 #include "look/check.hpp"
 #include "look/document.hpp"
+#include "look/html.hpp"
 #include "look/print.hpp"
 #include "look/progress.hpp"
 #include "look/tables.hpp"
@@ -47,7 +48,8 @@ constexpr const char* kExamples =
     "      --tokens words.txt --save doc.safetensors\n"
     "  heed look doc.safetensors --sort sink\n"
     "  heed look doc.safetensors --row 3 --head 1 --top-k 3\n"
-    "  heed look doc.safetensors --tile 0:4,0:4 --npy tile.npy\n";
+    "  heed look doc.safetensors --tile 0:4,0:4 --npy tile.npy\n"
+    "  heed look doc.safetensors --html doc.html\n";
 
 std::vector<NamedFile> input_files(const LookArguments& arguments) {
   if (!arguments.document.empty()) return {{"DOC", arguments.document}};
@@ -62,6 +64,7 @@ std::vector<NamedFile> output_files(const LookArguments& arguments) {
   if (!arguments.csv.empty()) files.push_back({"--csv", arguments.csv});
   if (!arguments.npy.empty()) files.push_back({"--npy", arguments.npy});
   if (!arguments.save.empty()) files.push_back({"--save", arguments.save});
+  if (!arguments.html.empty()) files.push_back({"--html", arguments.html});
   return files;
 }
 
@@ -92,7 +95,7 @@ ReportAsk ask_of(const LookArguments& arguments, const Subject& subject) {
   const bool whole = is_summary(arguments) || !arguments.save.empty();
   ask.top_k = arguments.top_k;
   ask.received = arguments.received && whole;
-  ask.map = !arguments.save.empty() ? kSavedMap : arguments.map;
+  ask.map = !arguments.save.empty() || !arguments.html.empty() ? kSavedMap : arguments.map;
   ask.query_tokens = subject.query_tokens;
   ask.key_tokens = subject.key_tokens;
   ask.price = is_summary(arguments);
@@ -197,7 +200,10 @@ void run_look(const CLI::App& app, const LookArguments& arguments) {
   const Sheet sheet{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
   if (arguments.tile) return answer_with_tile(sheet, subject, arguments);
   if (arguments.row || arguments.word) return answer_with_rows(sheet, subject, arguments);
+  if (!arguments.html.empty()) write_look_page(subject, arguments, question_command(app, arguments));
   answer_with_summary(sheet, subject, arguments);
+  if (!arguments.html.empty() && !arguments.json)
+    std::cout << "\nDrew the heads on a page, " << printable(arguments.html) << ": open it in a browser.\n";
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ const written = (value, rounded) => (rounded ? short(value) : exact(value));
 function short(value) {
   if (!Number.isFinite(value)) return exact(value);
   const size = Math.abs(value);
-  if (size >= 1e5 || (size > 0 && size < 1e-3)) return minus(value.toExponential(1));
+  if (size >= 1e5 || (size > 0 && size < 1e-3)) return minus(value.toExponential(2).replace(/\.?0+e/, 'e'));
   return minus(String(Number(value.toPrecision(3))));
 }
 

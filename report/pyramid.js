@@ -112,8 +112,8 @@ function windowsOf(head) {
   return report.tiles.filter((tile) => tile.head === head && !(tile.row_end - tile.row_begin === page.query_count &&
     tile.key_end - tile.key_begin === page.key_count)).map((tile) => {
     const found = tensor(tile.tensor);
-    if (!held) return null;
-    const matrix = matrixOf(held);
+    if (!found) return null;
+    const matrix = matrixOf(found);
     tile.level ??= { ...matrix, rowStep: 1, keyStep: 1 };
     return { ...tile, level: tile.level };
   }).filter(Boolean);
@@ -167,7 +167,9 @@ function curveValue(name, head, place) {
 
 const spelled = (number) => number.toLocaleString('en');
 const nameOf = (words, place) => (words.length ? words[place] : spelled(place));
+// Heads are counted as the command does that made the page: from 1 in an explanation, else from 0.
+const headNumber = (n) => n + (page.steps.length ? 1 : 0);
 function headName(n) {
-  if (!report || report.batch === 1) return `head ${n + 1}`;
-  return `entry ${Math.floor(n / report.heads) + 1}, head ${(n % report.heads) + 1}`;
+  if (!report || report.batch === 1) return `head ${headNumber(n)}`;
+  return `entry ${Math.floor(n / report.heads)}, head ${n % report.heads}`;
 }

@@ -29,8 +29,11 @@ function elsewhere(now) {
   const near = (place, count) => `${Math.max(0, Math.min(place - 16, count - 32))}:${Math.min(count, Math.max(32, place + 16))}`;
   const asks = weightsOf(state.head, now.row) ? [] : [
     ['More of this row', `${page.look}${of} --row ${now.row} --top-k 20`],
-    ['The weights around here, one by one',
-      `${page.look}${of} --tile ${near(now.row, page.query_count)},${near(now.key, page.key_count)}`],
+    ...(weightAt(state.head, now.row, now.key) !== null ? [] : [
+      ['The weights around here, one by one',
+        `${page.look}${of} --tile ${near(now.row, page.query_count)},${near(now.key, page.key_count)}`],
+      ['A page that holds them, 256 × 256 of every head',
+        `${page.look} --html around.html --window-at ${now.row},${now.key}`]]),
   ];
   if (!asks.length) return null;
   return element('section', { class: 'elsewhere' }, element('h3', {}, 'Not on this page'), asks.map(([what, command]) => [

@@ -113,6 +113,27 @@ class Explain : public testing::Test {
 // Two f32 computations that sum in different orders.
 constexpr double kTolerance = 2e-6;
 
+// The page itself is tested in a browser (tests/python).
+TEST_F(Explain, WritesAPageThatHoldsEveryStep) {
+  const std::string html = folder / "page.html";
+  EXPECT_NE(output_of({kFox, "--heads", "2", "--causal", "--html", html}).find("open it in a browser"),
+            std::string::npos);
+  const std::string file = heed::test::read_file(html);
+  const std::size_t from = file.find('\n', file.find("id=\"page\">")) + 1;
+  const Json page = Json::parse(file.substr(from, file.find("</script>", from) - from));
+  const Json told = json_of({kFox, "--heads", "2", "--causal"});
+  ASSERT_EQ(page["steps"].size(), told["steps"].size());
+  for (const Json& step : told["steps"])
+    EXPECT_EQ(page["tensors"]["step-" + step["name"].get<std::string>()]["shape"], step["shape"]);
+  EXPECT_EQ(page["query_tokens"], told["tokens"]);
+  EXPECT_EQ(page["title"], kFox);
+}
+
+TEST_F(Explain, RefusesAPageInPlaceOfAnotherFile) {
+  expect_refusal(2, {"to be", "--save", path, "--html", path},
+                 "--html '" + path + "' is the file that --save goes to; each result needs its own");
+}
+
 TEST_F(Explain, GivesTheNumbersOfTheNotebookOnAnInputSentence) {
   const auto file = saved({kNotebook});
   const auto recorded = [](const std::string& name) { return golden("003_input_sentence/" + name); };

@@ -370,4 +370,49 @@ TEST(ProgressBar, IsSilentForShortWorkAndWithoutATerminal) {
   EXPECT_EQ(out.str(), "");
 }
 
+// What the page holds about its call; the numbers and the drawing are tested in a browser (tests/python).
+Json page_of(const std::string& file) {
+  const std::size_t from = file.find('\n', file.find("id=\"page\">")) + 1;
+  return Json::parse(file.substr(from, file.find("</script>", from) - from));
+}
+
+TEST_F(Look, ThePageHoldsEveryWeightOfAShortCallAndTheCommandThatAsksOn) {
+  const Words call = with(kInputs, {"--tokens", "rows.txt", "--key-tokens", "keys.txt", "--window", "2,-1"});
+  EXPECT_NE(printed(with(call, {"--html", "page.html"})).find("page.html: open it in a browser"),
+            std::string::npos);
+  const Json page = page_of(read_file(folder / "page.html"));
+  EXPECT_EQ(page["heads"], 8);
+  EXPECT_EQ(page["report"]["batch"], 2);
+  EXPECT_EQ(page["report"]["tiles"].size(), 8u);
+  EXPECT_EQ(page["tensors"]["tile-7"]["shape"], Json({5, 7}));
+  EXPECT_EQ(page["tensors"].contains("map-0"), false);
+  EXPECT_EQ(page["query_tokens"][1], "cat");
+  EXPECT_EQ(page["look"],
+            "heed look --query q.npy --key k.npy --value v.npy --window 2,-1 --tokens rows.txt --key-tokens "
+            "keys.txt");
+}
+
+TEST_F(Look, ThePageOfADocumentAsksTheDocument) {
+  save({"--causal", "--html", "first page.html"});
+  (void)printed({"doc.safetensors", "--html", "page.html"});
+  EXPECT_EQ(page_of(read_file(folder / "first page.html"))["look"], "heed look doc.safetensors");
+  const Json page = page_of(read_file(folder / "page.html"));
+  EXPECT_EQ(page["look"], "heed look doc.safetensors");
+  EXPECT_EQ(page["report"]["summaries"],
+            page_of(read_file(folder / "first page.html"))["report"]["summaries"]);
+}
+
+// Of 2,100 rows and keys a head has more cells than a page holds.
+TEST_F(Look, ThePageOfALongCallHoldsAMapAndTheWindowsAskedFor) {
+  for (const char* name : {"q.npy", "k.npy", "v.npy"}) write(name, random_tensor({1, 2100, 4}, 9));
+  (void)printed(with(kInputs, {"--causal", "--html", "it's.html", "--window-at", "5,2090"}));
+  const Json page = page_of(read_file(folder / "it's.html"));
+  EXPECT_EQ(page["tensors"]["map-0"]["shape"], Json({1024, 1024}));
+  EXPECT_EQ(page["tensors"]["thumb-0"]["shape"], Json({64, 64}));
+  ASSERT_EQ(page["report"]["tiles"].size(), 1u);
+  EXPECT_EQ(page["report"]["tiles"][0]["row_begin"], 0);
+  EXPECT_EQ(page["report"]["tiles"][0]["key_begin"], 2100 - 256);
+  EXPECT_EQ(page["report"]["tiles"][0]["key_end"], 2100);
+}
+
 }  // namespace

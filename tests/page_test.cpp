@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -20,8 +23,82 @@ namespace {
 using heed::HtmlPage;
 using heed::Tensor;
 using heed::detail::base64;
+using heed::detail::page_block_log16;
+using heed::detail::page_block_u24;
+using heed::detail::PageBlock;
 
 std::string base64_of(const std::string& text) { return base64(std::as_bytes(std::span(text))); }
+
+std::vector<std::uint16_t> codes_of(const std::string& text) {
+  const std::string letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::vector<std::uint16_t> codes;
+  std::uint32_t bits = 0;
+  int held = 0;
+  std::vector<unsigned> bytes;
+  for (const char letter : text) {
+    if (letter == '=') break;
+    bits = bits << 6 | static_cast<std::uint32_t>(letters.find(letter));
+    held += 6;
+    if (held < 8) continue;
+    held -= 8;
+    bytes.push_back(bits >> held & 0xffU);
+  }
+  for (std::size_t i = 0; i + 1 < bytes.size(); i += 2)
+    codes.push_back(static_cast<std::uint16_t>(bytes[i] | bytes[i + 1] << 8));
+  return codes;
+}
+
+// The page's reading of log16, from its own description (block.hpp).
+std::vector<double> read_log16(const PageBlock& block) {
+  std::vector<double> values;
+  const std::vector<std::uint16_t> codes = codes_of(block.data);
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    if (codes[i] == 65535)
+      values.insert(values.end(), codes[++i], -std::numeric_limits<double>::infinity());
+    else if (codes[i] == 65534)
+      values.push_back(std::numeric_limits<double>::quiet_NaN());
+    else
+      values.push_back(codes[i] == 0 ? 0 : std::exp(block.low + (codes[i] - 1) * block.step));
+  }
+  return values;
+}
+
+TEST(Log16, KeepsNumbersToItsRelativeErrorAndTellsZeroFromMasked) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  std::vector<double> values = {0,    1,    -kInfinity, -kInfinity,   -kInfinity,
+                                1e-9, 0.25, 3e-5,       std::nan(""), 1e-30};
+  for (int i = 0; i < 1000; ++i) values.push_back(std::pow(10, -9.0 * i / 1000));
+  values.push_back(-kInfinity);
+  const auto block = page_block_log16("x", Tensor::from(std::span<const double>(values), {1, 1011}));
+  const std::vector<double> read = read_log16(block);
+  ASSERT_EQ(read.size(), values.size());
+  EXPECT_TRUE(block.step / 2 <= 1.8e-4);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isnan(values[i]))
+      EXPECT_TRUE(std::isnan(read[i]));
+    else if (values[i] <= 1e-11)  // masked, zero, and what is too small beside 1
+      EXPECT_EQ(read[i], values[i] < 0 ? values[i] : 0);
+    else
+      EXPECT_TRUE(std::abs(read[i] / values[i] - 1) <= block.step / 2 * 1.001) << values[i];
+  }
+}
+
+TEST(Log16, SplitsALongRunOfMaskedCells) {
+  const std::vector<double> values(200'000, -std::numeric_limits<double>::infinity());
+  const auto block = page_block_log16("x", Tensor::from(std::span<const double>(values), {200'000}));
+  EXPECT_EQ(read_log16(block), values);
+  EXPECT_LE(block.data.size(), 64U);
+}
+
+TEST(Log16, TakesZerosAlone) {
+  const std::vector<double> values(3, 0);
+  EXPECT_EQ(read_log16(page_block_log16("x", Tensor::from(std::span<const double>(values), {3}))), values);
+}
+
+TEST(U24, HoldsThreeBytesANumberAndAllOnesForNone) {
+  const auto block = page_block_u24("x", Tensor::from<std::int64_t>({1, -1, 0x123456}, {3}));
+  EXPECT_EQ(block.data, base64_of(std::string("\1\0\0\xff\xff\xff\x56\x34\x12", 9)));
+}
 
 class PageFile : public testing::Test {
  protected:

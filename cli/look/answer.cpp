@@ -223,6 +223,12 @@ void check_question(const Subject& subject, const LookArguments& arguments) {
   if (arguments.tile) check_tile(subject, arguments);
   if (arguments.map.rows > 0 && (query.size(2) == 0 || subject.call.key.size(-2) == 0))
     throw UsageError("--map is given for a call without queries or keys");
+  if (!arguments.html.empty() && (query.size(2) == 0 || subject.call.key.size(-2) == 0))
+    throw UsageError("--html is given for a call without queries or keys");
+  for (const Place& place : arguments.windows) {
+    check_index("--window-at", place.row, query.size(2), "queries");
+    check_index("--window-at", place.key, subject.call.key.size(-2), "keys");
+  }
   if (arguments.order == HeadOrder::received && subject.has_report && subject.report.received.rank() != 3)
     throw UsageError("--sort is 'received', which DOC does not hold: it was saved with --no-received");
   if (!arguments.word) return;

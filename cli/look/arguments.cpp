@@ -94,6 +94,21 @@ void add_results(CLI::App& app, LookArguments& arguments) {
   add_text(app, "--save", "DOC.safetensors", arguments.save,
            "keep query, key, lse, the summaries and tokens: later questions need only that file")
       ->group(group);
+  add_text(app, "--html", "FILE.html", arguments.html,
+           "draw the heads on a page for a browser: maps, curves, the words")
+      ->group(group);
+  app.add_option_function<std::vector<std::string>>(
+         "--window-at",
+         [&](const std::vector<std::string>& places) {
+           for (const std::string& place : places) {
+             const auto [row, key] = integer_pair("--window-at", place, ',', 0, "ROW,KEY, counted from 0,");
+             arguments.windows.push_back({row, key});
+           }
+         },
+         "the page holds single weights around here (256 x 256), too; may be given several times")
+      ->allow_extra_args(false)
+      ->type_name("ROW,KEY")
+      ->group(group);
   app.add_option_function<std::string>(
          "--check",
          [&](const std::string& text) {
@@ -121,7 +136,13 @@ void check_questions(const CLI::App& app) {
     refuse_beside(app, kQuestions[i], "--sort");
     refuse_beside(app, kQuestions[i], "--map");
     refuse_beside(app, kQuestions[i], "--check");
+    refuse_beside(app, kQuestions[i], "--html");
   }
+  for (const char* option : {"--head", "--batch"})
+    if (app.count(option) > 0 && app.count("--html") > 0)
+      throw UsageError(std::string(option) + " is given beside --html, whose page holds all heads");
+  if (app.count("--window-at") > 0 && app.count("--html") == 0)
+    throw UsageError("--window-at is given without --html FILE.html, whose page would show it");
   if (app.count("--npy") > 0 && app.count("--tile") == 0 && app.count("--row") == 0)
     throw UsageError("--npy is given without --tile R0:R1,C0:C1 or --row N");
   if (app.count("--sort") > 0 && app.count("--no-received") > 0 &&

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "attend_arguments.hpp"
 #include "heed/report.hpp"
@@ -13,6 +14,12 @@ namespace heed::cli {
 
 /// What the heads of a summary are ordered by, the largest first.
 enum class HeadOrder { given, sink, entropy, distance, received };
+
+/// A query and a key, counted from 0.
+struct Place {
+  std::int64_t row = 0;
+  std::int64_t key = 0;
+};
 
 struct LookArguments {
   std::string document;  ///< a file of `look --save` or `explain --save`; empty: query, key and value
@@ -32,7 +39,8 @@ struct LookArguments {
   std::optional<std::int64_t> check;  ///< rows to check
 
   bool json = false;
-  std::string csv, npy, save;  ///< files to write; empty where not asked for
+  std::string csv, npy, save, html;  ///< files to write; empty where not asked for
+  std::vector<Place> windows;        ///< whose surroundings the page holds in full
 };
 
 void add_look_options(CLI::App& app, LookArguments& arguments);

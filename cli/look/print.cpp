@@ -83,7 +83,7 @@ void print_head_keys(const Sheet& sheet, const Subject& subject, const HeadSumma
 
 }  // namespace
 
-void print_subject(const Sheet& sheet, const Subject& subject) {
+std::string subject_line(const Subject& subject) {
   const AttentionReport& report = subject.report;
   std::string line = std::to_string(report.heads) + (report.heads == 1 ? " head" : " heads");
   if (report.batch != 1) line += ", " + std::to_string(report.batch) + " batch entries";
@@ -91,7 +91,11 @@ void print_subject(const Sheet& sheet, const Subject& subject) {
           std::to_string(report.head_dim) + ", " + std::string(name_of(report.dtype)) + ", " + report.kernel +
           " (" + report.isa + ")";
   for (const auto& [name, value] : report.options) line += ", " + name + (value == "true" ? "" : " " + value);
-  print_line(sheet, printable(line));
+  return line;
+}
+
+void print_subject(const Sheet& sheet, const Subject& subject) {
+  print_line(sheet, printable(subject_line(subject)));
 }
 
 void print_heads(const Sheet& sheet, const Subject& subject, const std::vector<HeadSummary>& heads) {

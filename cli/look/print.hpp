@@ -2,6 +2,7 @@
 #pragma once
 
 #include <iosfwd>
+#include <string>
 #include <vector>
 
 #include "look/answer.hpp"
@@ -16,6 +17,8 @@ struct Sheet {
   int width = 80;
 };
 
+/// "4 heads, 9 queries, 9 keys, D 24, f32, fused (avx512), causal".
+[[nodiscard]] std::string subject_line(const Subject& subject);
 /// What was looked at, in a line or two.
 void print_subject(const Sheet& sheet, const Subject& subject);
 /// A table of the heads, and below each the keys that it attends to most.

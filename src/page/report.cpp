@@ -159,7 +159,7 @@ class Holder {
       const auto open = allowed.values<bool>();
       for (std::size_t i = 0; i < values.size(); ++i)
         if (!open[i]) values[i] = -std::numeric_limits<double>::infinity();
-      const std::string name = numbered("tile-" + std::to_string(tiles_.size()), n);
+      const std::string name = numbered("tile", static_cast<std::int64_t>(tiles_.size()));
       tiles_.push_back({{"tensor", name},
                         {"head", n},
                         {"row_begin", tile.range.row_begin},

@@ -1,0 +1,82 @@
+#include "look/html.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "heed/page.hpp"
+#include "look/print.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr std::int64_t kWindow = 256;  // rows and keys of a piece
+
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+=:,./@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
+// Whether an option says what is computed, not what is asked or written.
+bool belongs_to_call(const CLI::Option& option) {
+  const std::string& group = option.get_group();
+  return group.starts_with("Inputs") || group == "Scores" || group.starts_with("Masks") || group == "Words";
+}
+
+TileRange window_around(const Place& place, const AttentionReport& report) {
+  const auto begin = [](std::int64_t at, std::int64_t count) {
+    return std::clamp<std::int64_t>(at - kWindow / 2, 0, std::max<std::int64_t>(0, count - kWindow));
+  };
+  const std::int64_t row = begin(place.row, report.queries);
+  const std::int64_t key = begin(place.key, report.keys);
+  return {row, std::min(row + kWindow, report.queries), key, std::min(key + kWindow, report.keys)};
+}
+
+void add_weights(Subject& subject, const LookArguments& arguments) {
+  AttentionReport& report = subject.report;
+  const auto piece = [&](const TileRange& range) {
+    return attention_tile(subject.call.query, subject.call.key, subject.call.options, report.lse, range);
+  };
+  if (report.queries <= kFullWeightsCells / report.keys) {
+    report.weights = piece({0, report.queries, 0, report.keys});
+    return;
+  }
+  for (const Place& place : arguments.windows) report.windows.push_back(piece(window_around(place, report)));
+}
+
+}  // namespace
+
+std::string question_command(const CLI::App& app, const LookArguments& arguments) {
+  const std::string& document = arguments.save.empty() ? arguments.document : arguments.save;
+  if (!document.empty()) return "heed look " + quoted(document);
+  std::string command = "heed look";
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || !belongs_to_call(*option)) continue;
+    command += " " + option->get_name();
+    if (option->get_expected_max() == 0) continue;  // a flag
+    for (const std::string& value : option->results()) command += " " + quoted(value);
+  }
+  return command;
+}
+
+void write_look_page(Subject& subject, const LookArguments& arguments, const std::string& command) {
+  add_weights(subject, arguments);
+  AttentionReport& report = subject.report;
+  const std::string source = arguments.document.empty() ? arguments.call.query : arguments.document;
+  HtmlPage page;
+  page.title = std::filesystem::path(source).filename().string();
+  page.about = subject_line(subject);
+  page.query_tokens = report.query_tokens;
+  page.key_tokens = report.key_tokens;
+  page.cross = page.query_tokens != page.key_tokens;
+  page.heads = report.batch * report.heads;
+  page.report = &report;
+  page.look = command;
+  write_html(arguments.html, page);
+}
+
+}  // namespace heed::cli

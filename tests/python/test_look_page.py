@@ -1,0 +1,152 @@
+"""The page of `heed look --html`, in a real browser, against the weights in f64 with NumPy."""
+
+import json
+import shlex
+
+import numpy as np
+import pytest
+
+from browser import Browser, available
+
+pytestmark = pytest.mark.skipif(not available(), reason="the packages chromium and chromium-driver are not installed")
+LONG = 2300  # queries and keys: more cells than a page holds of a head
+WORDS = ["the", "cat", "</script>", "<b>sat</b>", "\u202eon", "mat"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as browser:
+        yield browser
+        assert browser.errors() == []
+
+
+def weights_of(query, key, causal):
+    scores = query.astype(np.float64) @ key.astype(np.float64).swapaxes(1, 2) / np.sqrt(query.shape[-1])
+    if causal:
+        scores[:, np.triu_indices(query.shape[1], 1)[0], np.triu_indices(query.shape[1], 1)[1]] = -np.inf
+    scores = np.exp(scores - scores.max(-1, keepdims=True))
+    return scores / scores.sum(-1, keepdims=True)
+
+
+@pytest.fixture
+def look(heed, browser, tmp_path):
+    """look(LENGTH, OPTION, …, fragment=""): opens the page of two random heads, causal; gives their weights, [2, L, L]."""
+
+    def run(length, *options, fragment="", tokens=True):
+        draw = np.random.default_rng(5)
+        query, key, value = (draw.standard_normal((2, length, 8), dtype=np.float32) * 2 for _ in range(3))
+        for name, tensor in (("q", query), ("k", key), ("v", value)):
+            np.save(tmp_path / f"{name}.npy", tensor)
+        (tmp_path / "words.txt").write_text("".join(WORDS[i % len(WORDS)] + "\n" for i in range(length)))
+        words = ["--tokens", "words.txt"] if tokens else []
+        heed("look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--causal", *words, "--html", "page.html",
+             *options)
+        browser.open((tmp_path / "page.html").as_uri() + fragment)
+        return weights_of(query, key, causal=True)
+
+    return run
+
+
+
+def result(browser, name):
+    text = browser.run("return document.querySelector(`output[data-result=${arguments[0]}]`)?.textContent", name)
+    return text if text in (None, "masked") else float(text.replace("−", "-"))
+
+
+def move_to(browser, row, key):
+    browser.run("""location.hash = location.hash.replace(/&?(row|key)=\\d+/g, '') + `&row=${arguments[0]}&key=${arguments[1]}`""",
+                row, key)
+    browser.wait("await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def test_a_short_call_shows_every_weight(look, browser):
+    weights = look(300, fragment="#view=map&head=1")
+    for row, key in [(0, 0), (17, 3), (299, 250), (120, 119)]:
+        move_to(browser, row, key)
+        # 16 bits a weight here: right to three digits.
+        assert result(browser, "weight") == pytest.approx(weights[1, row, key], rel=1e-2)
+        assert result(browser, "max_weight") == pytest.approx(weights[1, row].max(), abs=6e-5)
+    move_to(browser, 5, 9)
+    assert result(browser, "weight") == "masked"
+    assert browser.run("return document.querySelector('.elsewhere')") is None
+
+
+def test_a_long_call_shows_exact_summaries_and_says_what_it_lacks(look, browser, heed):
+    weights = look(LONG, fragment="#view=map&head=1")
+    position = np.arange(LONG)
+    for row in (3, 1000, LONG - 1):
+        move_to(browser, row, 0)
+        one = weights[1, row]
+        assert result(browser, "weight") is None
+        assert result(browser, "max_weight") == pytest.approx(one.max(), abs=6e-5)
+        assert result(browser, "distance") == pytest.approx((one * abs(row - position)).sum(), abs=6e-5, rel=1e-5)
+        assert result(browser, "entropy") == pytest.approx(-(one[one > 0] * np.log(one[one > 0])).sum(), abs=1e-4)
+        top = browser.run("return [...document.querySelectorAll('[data-top]')].map((cell) => Number(cell.dataset.top))")
+        assert top == list(np.argsort(-one, kind="stable")[:min(5, row + 1)])
+    commands = browser.run("return [...document.querySelectorAll('.command code')].map((code) => code.textContent)")
+    assert len(commands) == 3
+    # They are what a shell takes, and they answer.
+    told = json.loads(heed(*shlex.split(commands[0])[1:], "--json").stdout)["rows"]
+    assert [one["row"] for one in told] == [LONG - 1] and told[0]["head"] == 1
+    told = json.loads(heed(*shlex.split(commands[1])[1:], "--json").stdout)
+    assert np.shape(told["weights"]) == (1, 1, 32, 32)
+
+
+def test_bins_of_a_long_call_are_the_sums_of_their_weights(look, browser):
+    weights = look(LONG, fragment="#view=map&head=0")
+    text = browser.wait("""
+        window.saved = [];
+        URL.createObjectURL = (blob) => { saved.push(blob); return 'blob:none'; };
+        HTMLAnchorElement.prototype.click = function () {};
+        [...document.querySelectorAll('[data-step=map] .actions button')].find((one) => one.textContent === 'JSON').click();
+        return saved[0].text();""")
+    shown = json.loads(text)["values"]
+    side = len(shown)
+    assert side in (256, 512, 1024)
+    fine = np.arange(LONG) * 1024 // LONG  # the finest map has 1024 bins of a side
+    bins = fine // (1024 // side)
+    expected = np.zeros((side, side))
+    np.add.at(expected, (bins[:, None].repeat(LONG, 1), bins[None].repeat(LONG, 0)), weights[0])
+    expected /= np.bincount(bins)[:, None]
+    masked = np.array([[value is None for value in row] for row in shown])
+    np.testing.assert_array_equal(masked, np.triu(np.ones((side, side), bool), 1))
+    values = np.array([[value or 0 for value in row] for row in shown])
+    # 16 bits a bin, evenly in the logarithm: 1.8e-4 at most.
+    np.testing.assert_allclose(values, np.where(masked, 0, expected), rtol=4e-4, atol=1e-9)
+
+
+def test_a_window_holds_single_weights(look, browser):
+    weights = look(LONG, "--window-at", "1200,1100", "--window-at", "0,0", fragment="#view=map")
+    for row, key in [(1200, 1100), (1328 - 1, 1228 - 1), (255, 0)]:
+        move_to(browser, row, key)
+        assert result(browser, "weight") == pytest.approx(weights[0, row, key], rel=1e-2)
+    move_to(browser, 1328, 1100)
+    assert result(browser, "weight") is None
+
+
+def test_a_document_has_the_same_page(look, heed, browser, tmp_path):
+    look(40, "--save", "doc.safetensors", fragment="#view=map&row=7")
+    panel = browser.text(".panel")
+    heed("look", "doc.safetensors", "--html", "again.html")
+    browser.open((tmp_path / "again.html").as_uri() + "#view=map&row=7")
+    assert browser.text(".panel") == panel
+
+
+def test_tokens_are_shown_as_text(look, browser):
+    look(12, fragment="#view=text")
+    shown = browser.run("return [...document.querySelectorAll('.w')].map((word) => word.textContent)")
+    assert [word.rstrip("₁₂") for word in shown] == [WORDS[i % len(WORDS)] for i in range(12)]
+    assert browser.run("return document.querySelectorAll('.text b').length") == 0
+
+
+def test_without_tokens_places_are_numbers(look, browser):
+    look(12, tokens=False, fragment="#row=7")
+    assert browser.text(".panel h2").split()[0] == "7"
+    assert browser.run("return [...document.querySelectorAll('[data-value]')].some((one) => one.dataset.value === 'text')") is False
+
+
+def test_the_first_key_can_be_left_out_of_the_scale(look, browser):
+    look(12, fragment="#first=0")
+    low, high = browser.run("return [...document.querySelectorAll('[data-step=map] .legend > span')].map((one) => one.textContent)")[:2]
+    browser.click('[aria-label="First key"] button[data-value="true"]')
+    assert float(high) < 1 and browser.run("return document.querySelectorAll('[data-step=map] .legend > span')[1].textContent") == "1"
