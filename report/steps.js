@@ -112,7 +112,9 @@ function stepCard(step, grids) {
     element('header', {}, element('h3', {}, step.title), formula(step.formula),
       element('span', { class: 'shape', title: 'shape: ' + step.axes.join(', ') }, '[' + shape.join(', ') + ']')),
     element('p', { class: 'meaning' }, step.meaning),
-    element('div', { class: 'figures' + (all ? ' many' : '') }, figures),
+    all ? element('div', { class: 'figures many' }, figures[state.head],
+      element('div', { class: 'others' }, figures.filter((_, i) => i !== state.head)))
+      : element('div', { class: 'figures' }, figures),
     element('footer', {},
       legend(scale, UNITS[step.name] || 'value', mine.some((grid) => grid.spec.matrix.values.some(isMasked))),
       actions(step.title, canvases, () => tableOfStep(step),
@@ -160,9 +162,9 @@ const stepsView = {
   },
   layOut() {
     const widths = this.grids.map(({ host, all, chosen }) => {
-      const width = host.parentElement.clientWidth;
+      const width = host.closest('.figures').clientWidth;
       if (!all) return width;
-      return chosen ? Math.min(width, 420) : Math.max(150, Math.min(230, width / 2 - 12));
+      return chosen ? Math.min(width, 420) : Math.max(150, Math.min(200, width / 2 - 12));
     });
     this.grids.forEach(({ grid }, i) => grid.layOut(widths[i]));
     this.refresh();
