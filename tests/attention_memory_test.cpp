@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "attention_support.hpp"
@@ -68,7 +69,35 @@ class Guarded {
   std::byte* begin_ = nullptr;
 };
 
-class AttentionGuards : public ::testing::TestWithParam<DType> {};
+class AttentionGuards : public ::testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    const std::string reason = heed::test::why_not_fused();
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+};
+
+// Widths and lengths around those of vectors, panels and tiles, read and written by the fused kernel where it
+// does the dtype.
+TEST_P(AttentionGuards, NoByteBesideATensorOfAnySizeIsTouched) {
+  const DType dtype = GetParam();
+  for (const std::int64_t width : {1, 3, 8, 15, 16, 17, 31, 33, 48, 64, 100, 129})
+    for (const std::int64_t rows : {1, 2, 13, 50})
+      for (const Side side : {Side::first_byte, Side::last_byte}) {
+        const std::int64_t keys = rows == 2 ? 201 : rows + 5;
+        const std::int64_t value_width = 130 - width;
+        const Tensor query = normal_tensor({2, rows, width}, 1, dtype);
+        const Tensor key = normal_tensor({2, keys, width}, 2, dtype);
+        const Tensor value = normal_tensor({2, keys, value_width}, 3, dtype);
+        const Guarded q(query, side), k(key, side), v(value, side);
+        const Guarded out(Tensor({2, rows, value_width}, dtype), side);
+        heed::AttentionOutputs outputs;
+        outputs.output = out.view();
+        (void)attention_into(q.view(), k.view(), v.view(), {.causal = true}, outputs);
+        ASSERT_TRUE(same_bits(outputs.output, attention(query, key, value, {.causal = true}).output))
+            << width << " " << rows;
+      }
+}
 
 // 5 queries, 7 keys, 24 and 3 dimensions: no row fills a vector register, the last of each tensor least of
 // all.
@@ -130,6 +159,8 @@ INSTANTIATE_TEST_SUITE_P(OfEveryDtype, AttentionGuards,
 // Rows 2^32 + 8 elements apart, forwards and backwards: an index of 32 bits would read other memory, all
 // zeros.
 TEST(AttentionMemory, StridesBeyond32BitsReachTheirElements) {
+  const std::string reason = heed::test::why_not_fused();
+  if (!reason.empty()) GTEST_SKIP() << reason;
   const std::int64_t stride = (std::int64_t{1} << 32) + 8;
   const Mapping mapping(static_cast<std::size_t>(2 * stride + 8) * 4);
   if (!mapping.ok()) GTEST_SKIP() << "the system gives no sparse mapping of 32 GiB";
