@@ -322,10 +322,9 @@ TEST(AttentionErrors, OutputsDoNotOverlapThemselves) {
 
 TEST(AttentionErrors, AKernelThatCannotDoTheCallIsRefused) {
   EXPECT_EQ(
-      message_of_options({.dropout = {.probability = 0.5}, .kernel = heed::Kernel::fused}),
-      "kernel is fused, which does f32, f16 and bf16 without dropout, head and value dimensions from 1 to "
-      "1024, top_k up to 1024 and maps up to 32768 columns; automatic or reference is expected for this "
-      "call");
+      message_of_options({.scale = 1e300, .kernel = heed::Kernel::fused}),
+      "kernel is fused, which does f32, f16 and bf16, head and value dimensions from 1 to 1024, top_k up to "
+      "1024 and maps up to 32768 columns; automatic or reference is expected for this call");
 }
 
 TEST(AttentionErrors, NothingIsWrittenWhenTheCallIsWrong) {

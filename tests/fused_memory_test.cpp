@@ -131,23 +131,19 @@ TEST_F(FusedMemory, OfDecodingIsAtMostEightMebibytesAThread) {
     }
 }
 
-// 9 tokens of 24 numbers, as in the notebooks: the lists of segments, tasks and jobs of each of a thousand
-// calls, a few bytes each, and no working memory.
-TEST_F(FusedMemory, OfASmallCallIsTheSameFromCallToCall) {
+// 9 tokens of 24 numbers, as in the notebooks.
+TEST_F(FusedMemory, ASmallCallAllocatesNothingAfterTheFirst) {
   const Tensor input = normal_tensor({9, 24}, 1, DType::f32);
   Tensor output({9, 24}, DType::f32);
   AttentionOutputs outputs;
   outputs.output = output;
   const AttentionOptions options{.causal = true, .kernel = heed::Kernel::fused};
-  (void)heed::attention_into(input, input, input, options, outputs);
-  const std::int64_t held = g_count.held;
+  for (int repeat = 0; repeat < 2; ++repeat)
+    (void)heed::attention_into(input, input, input, options, outputs);
   const std::int64_t calls = g_count.calls;
   for (int repeat = 0; repeat < 1000; ++repeat)
     (void)heed::attention_into(input, input, input, options, outputs);
-  EXPECT_EQ(g_count.held, held);
-  const std::int64_t per_call = (g_count.calls - calls) / 1000;
-  RecordProperty("allocations_per_call", std::to_string(per_call));
-  EXPECT_LE(per_call, 8);
+  EXPECT_EQ(g_count.calls, calls);
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ AttentionResult attention(const TensorView& query, const TensorView& key, const 
     result.threads = plan.kernel(problem);
     result.kernel = plan.name;
     result.isa = plan.isa;
+    detail::recycle(problem);
     return result;
   });
 }
@@ -44,6 +45,7 @@ AttentionRun attention_into(const TensorView& query, const TensorView& key, cons
     detail::bind_outputs(outputs, options, query.rank(), problem);
     const detail::Plan plan = detail::make_plan(problem, options.kernel);
     const int threads = plan.kernel(problem);
+    detail::recycle(problem);
     return AttentionRun{plan.name, plan.isa, threads};
   });
 }

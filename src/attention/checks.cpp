@@ -131,7 +131,7 @@ std::int64_t offset_of(const AttentionOptions& options, std::int64_t queries, st
   return options.align == Align::bottom_right ? keys - queries : 0;
 }
 
-std::vector<Segment> batch_segments(const AttentionOptions& options, const Problem& problem) {
+void read_batch(const AttentionOptions& options, Problem& problem) {
   std::vector<std::int64_t> lengths;
   if (options.kv_lengths) {
     const Dims& shape = options.kv_lengths->shape();
@@ -139,15 +139,14 @@ std::vector<Segment> batch_segments(const AttentionOptions& options, const Probl
       refuse("kv_lengths has shape ", shape, "; ", Dims{problem.batch}, ", one a batch entry, is expected");
     lengths = integers_of("kv_lengths", *options.kv_lengths);
   }
-  std::vector<Segment> segments;
   for (std::int64_t b = 0; b < problem.batch; ++b) {
     const std::int64_t keys = lengths.empty() ? problem.key_length : lengths[static_cast<std::size_t>(b)];
     if (keys < 0 || keys > problem.key_length)
       refuse("kv_lengths[", b, "] is ", keys, "; 0 to ", problem.key_length,
              ", the length of key, is expected");
-    segments.push_back({b, 0, problem.query_length, 0, keys, offset_of(options, problem.query_length, keys)});
+    const std::int64_t offset = offset_of(options, problem.query_length, keys);
+    problem.segments.push_back({b, 0, problem.query_length, 0, keys, offset});
   }
-  return segments;
 }
 
 std::vector<std::int64_t> segment_offsets(const char* name, const TensorView& view, const char* of,
@@ -164,7 +163,7 @@ std::vector<std::int64_t> segment_offsets(const char* name, const TensorView& vi
   return offsets;
 }
 
-std::vector<Segment> packed_segments(const AttentionOptions& options, const Problem& problem) {
+void read_packed(const AttentionOptions& options, Problem& problem) {
   if (!options.query_segments || !options.key_segments)
     refuse(options.query_segments ? "query_segments" : "key_segments", " is given without ",
            options.query_segments ? "key_segments" : "query_segments", "; both or neither are expected");
@@ -178,12 +177,16 @@ std::vector<Segment> packed_segments(const AttentionOptions& options, const Prob
   if (keys.size() != queries.size())
     refuse("key_segments has ", keys.size(), " offsets; ", queries.size(),
            " as in query_segments are expected");
-  std::vector<Segment> segments;
   for (std::size_t s = 0; s + 1 < queries.size(); ++s) {
     const std::int64_t offset = offset_of(options, queries[s + 1] - queries[s], keys[s + 1] - keys[s]);
-    segments.push_back({0, queries[s], queries[s + 1], keys[s], keys[s + 1], offset});
+    problem.segments.push_back({0, queries[s], queries[s + 1], keys[s], keys[s + 1], offset});
   }
-  return segments;
+}
+
+// The memory of the last call's segments on this thread.
+std::vector<Segment>& kept_segments() {
+  thread_local std::vector<Segment> kept;
+  return kept;
 }
 
 void check_requests(const AttentionOptions& options, const Problem& problem) {
@@ -206,10 +209,16 @@ Problem check_call(const TensorView& query, const TensorView& key, const TensorV
   read_shapes(query, key, value, problem);
   read_numbers(options, problem);
   read_operands(options, problem);
-  problem.segments = options.query_segments || options.key_segments ? packed_segments(options, problem)
-                                                                    : batch_segments(options, problem);
+  problem.segments.swap(kept_segments());
+  problem.segments.clear();
+  if (options.query_segments || options.key_segments)
+    read_packed(options, problem);
+  else
+    read_batch(options, problem);
   check_requests(options, problem);
   return problem;
 }
+
+void recycle(Problem& problem) { problem.segments.swap(kept_segments()); }
 
 }  // namespace heed::detail

@@ -9,4 +9,7 @@ namespace heed::detail {
 Problem check_call(const TensorView& query, const TensorView& key, const TensorView& value,
                    const AttentionOptions& options);
 
+/// Keeps what the Problem allocated for the next one on this thread, so that calls in a row allocate nothing.
+void recycle(Problem& problem);
+
 }  // namespace heed::detail

@@ -9,13 +9,16 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "attention/cpu/call.hpp"
 #include "attention/cpu/dispatch.hpp"
+#include "attention/dropout.hpp"
 #include "attention/kernels.hpp"
 #include "heed/parallel.hpp"
 
@@ -69,6 +72,9 @@ Call call_of(const Problem& p) {
   };
   call.window_left = window(p.window_left);
   call.window_right = window(p.window_right);
+  if (p.dropout.probability > 0)
+    call.dropout = {HeadDropout::threshold(p.dropout.probability),
+                    static_cast<float>(1 / (1 - p.dropout.probability)), p.dropout.seed, p.dropout.offset};
   call.output = output(p.output);
   call.lse = output(p.lse);
   call.max_score = output(p.max_score);
@@ -120,6 +126,18 @@ Workspace& workspace() {
   return mine;
 }
 
+// What a call is cut into. The memory is kept for the next call on this thread.
+struct Pieces {
+  std::vector<Task> tasks;
+  std::vector<std::size_t> jobs;  // first task of each job
+  std::vector<char> failed;       // heads that the reference computes again
+};
+
+Pieces& kept_pieces() {
+  thread_local Pieces kept;
+  return kept;
+}
+
 // Numbers the passes of all calls, so that a thread knows whether its memory holds keys of another.
 std::uint64_t next_run() {
   static std::atomic<std::uint64_t> runs{0};
@@ -129,7 +147,14 @@ std::uint64_t next_run() {
 class Driver {
  public:
   explicit Driver(const Problem& problem)
-      : p_(problem), kernels_(cpu::kernels()), call_(call_of(problem)), tiling_(kernels_.plan(call_)) {}
+      : p_(problem), kernels_(cpu::kernels()), call_(call_of(problem)), tiling_(kernels_.plan(call_)) {
+    std::swap(pieces_, kept_pieces());
+    tasks_.clear();
+    jobs_.clear();
+  }
+  ~Driver() { std::swap(pieces_, kept_pieces()); }
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
 
   int run() {
     if (p_.batch * p_.heads == 0) return 1;
@@ -245,7 +270,7 @@ class Driver {
     std::atomic<std::int64_t> done{0};
     const int threads = threads_for(count);
     threads_used_ = std::max(threads_used_, threads);
-    parallel_for(count, threads, [&](std::int64_t i, int) {
+    const auto body = [&](std::int64_t i, int) {
       Workspace& mine = workspace();
       void* memory = mine.get(tiling_.bytes);
       if (mine.owner != run) {
@@ -254,7 +279,8 @@ class Driver {
       }
       piece(i, memory);
       if (p_.progress) p_.progress(pass, static_cast<double>(++done) / static_cast<double>(count));
-    });
+    };
+    parallel_for(count, threads, std::cref(body));  // a reference fits a std::function without an allocation
   }
 
   void note(Outcome outcome, const Task& task) {
@@ -342,17 +368,18 @@ class Driver {
   const Kernels& kernels_;
   Call call_;
   Tiling tiling_;
-  std::vector<Task> tasks_;
-  std::vector<std::size_t> jobs_;  // first task of each job
+  Pieces pieces_;
+  std::vector<Task>& tasks_ = pieces_.tasks;
+  std::vector<std::size_t>& jobs_ = pieces_.jobs;
+  std::vector<char>& failed_ = pieces_.failed;
   std::vector<float> row_memory_;
-  std::vector<char> failed_;
   int threads_used_ = 1;
 };
 
 }  // namespace
 
 bool fused_supports(const Problem& p) {
-  if (p.dtype == DType::f64 || p.dropout.probability > 0) return false;
+  if (p.dtype == DType::f64) return false;
   if (p.head_dim < 1 || p.value_dim < 1 || p.head_dim > kLargestDim || p.value_dim > kLargestDim)
     return false;
   if ((p.top_k_index || p.top_k_weight) && p.top_k > kMostTopK) return false;

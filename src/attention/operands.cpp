@@ -1,6 +1,7 @@
 #include "attention/operands.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <utility>
 
@@ -26,12 +27,13 @@ bool span_fits(const TensorView& view) {
 // Taken by stride, each axis must step over everything that the smaller ones reach. This holds for every
 // layout made of permuted, sliced or reversed axes; the rare interleavings without it are refused too.
 bool may_overlap_itself(const MutableTensorView& view) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> axes;  // |stride|, size
+  std::array<std::pair<std::int64_t, std::int64_t>, kMaxRank> axes{};  // |stride|, size
   for (int axis = 0; axis < view.rank(); ++axis)
-    if (view.shape()[axis] > 1) axes.emplace_back(std::abs(view.strides()[axis]), view.shape()[axis]);
+    axes[static_cast<std::size_t>(axis)] = {std::abs(view.strides()[axis]), view.shape()[axis]};
   std::sort(axes.begin(), axes.end());
   std::int64_t reach = 0;
   for (const auto& [stride, size] : axes) {
+    if (size <= 1) continue;
     if (stride <= reach) return true;
     reach += stride * (size - 1);
   }

@@ -22,6 +22,13 @@ struct Output {
   std::int64_t stride[4];
 };
 
+/// Dropout: a weight is 0 where its random word is below `threshold`, and times keep_scale elsewhere.
+struct Drop {
+  std::uint32_t threshold;  ///< 0: off
+  float keep_scale;
+  std::uint64_t seed, offset;
+};
+
 /// The part of a problem that is the same for all tasks.
 struct Call {
   std::int64_t group;  ///< query heads a key head
@@ -34,6 +41,7 @@ struct Call {
   float softcap;  ///< times log2(e); 0: off
   bool causal;
   std::int64_t window_left, window_right;  ///< kOpen: no bound
+  Drop dropout;
 
   Output output, lse, max_score, entropy, distance;
   Output top_k_index, top_k_weight;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "attention/cpu/direct.hpp"
+#include "attention/cpu/dropout.hpp"
 #include "attention/cpu/finish.hpp"
 #include "attention/cpu/score.hpp"
 
@@ -262,6 +263,28 @@ inline void add_partial(Run& run) {
   }
 }
 
+/// Drops weights of a block for one step, after their sums and all that is asked of them have been taken.
+inline void drop_block(Run& run, std::int64_t row, std::int64_t rows, std::int64_t step_key,
+                       std::int64_t keys) {
+  const Call& call = run.call;
+  if (call.dropout.threshold == 0) return;
+  alignas(64) float keep[kPanel];
+  std::int64_t head = -1;
+  HeadBits bits{};
+  for (std::int64_t r = 0; r < rows && row + r < run.rows; ++r) {
+    const Site& site = run.w.site[row + r];
+    if (site.head != head) bits = bits_of_head(call.dropout, run.task.batch, site.head);
+    head = site.head;
+    for (std::int64_t k = 0; k < keys; k += kPanel) {
+      if (site.low >= step_key + k + kPanel || site.high <= step_key + k) continue;
+      kept_weights(call.dropout, bits, site.index, run.task.key_begin + step_key + k, keep);
+      float* weights = run.w.weights + r * kChunk + k;
+      for (std::int64_t v = 0; v < kPanel; v += kLanes)
+        store(weights + v, mul(load(weights + v), load(keep + v)));
+    }
+  }
+}
+
 /// One step (a chunk of keys, or a panel) for all rows of the task.
 template <bool kPairs>
 bool attend_step(Run& run, std::int64_t chunk_key) {
@@ -278,6 +301,7 @@ bool attend_step(Run& run, std::int64_t chunk_key) {
     if (!score_block(run, row, rows, chunk_key, chunk)) return false;
     observe_block(run, row, rows, chunk_key, chunk.count);
     if (!run.call.output.data) continue;
+    drop_block(run, row, rows, chunk_key, chunk.count);
     if constexpr (kPairs)
       value_pairs_block<kPairs>(run, row, rows, chunk_key, chunk);
     else
@@ -289,7 +313,8 @@ bool attend_step(Run& run, std::int64_t chunk_key) {
 /// What does a step: reads keys and values in place where rows are few and theirs are whole vectors.
 inline auto step_for(const Run& run) -> bool (*)(Run&, std::int64_t) {
   const Call& call = run.call;
-  if (run.w.step == kChunk || !is_direct(call.key, call.head_dim) || !is_direct(call.value, call.value_dim))
+  if (run.w.step == kChunk || call.dropout.threshold != 0 || !is_direct(call.key, call.head_dim) ||
+      !is_direct(call.value, call.value_dim))
     return run.pairs ? attend_step<kHasPairs> : attend_step<false>;
   if (call.key.type == Type::f32) return attend_direct<Type::f32>;
   return call.key.type == Type::bf16 ? attend_direct<Type::bf16> : attend_direct<Type::f16>;
@@ -301,7 +326,7 @@ inline Outcome forward(const Call& call, const Tiling& tiling, const Task& task,
   run.padded_rows = round_up(run.rows, kTileRows);
   run.transforms = transforms_scores(call);
   run.pairs = kHasPairs && call.query.type == Type::bf16 && call.output.data &&
-              call.output.type == Type::bf16 && run.w.step == kChunk;
+              call.output.type == Type::bf16 && run.w.step == kChunk && call.dropout.threshold == 0;
   const auto attend = step_for(run);
   run.tracked = run.transforms || (attend != attend_step<false> && !run.pairs);
   run.observed = call.entropy.data || call.max_score.data;
