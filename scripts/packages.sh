@@ -4,10 +4,10 @@
 
 # The library and the command.
 packages_run=(g++ cmake ninja-build libopenblas-dev libcli11-dev nlohmann-json3-dev)
-# And their tests. pkg-config: one of them builds against heed.pc.
-packages_test=("${packages_run[@]}" libgtest-dev pkg-config)
-# And what ./test --full adds: tests in Python, fuzzing, which is clang's, and AArch64 on other machines.
-packages_full=("${packages_test[@]}" python3 python3-venv ca-certificates clang libclang-rt-dev chromium chromium-driver)
+# And their tests. pkg-config: one of them builds against heed.pc. Python: its package, and the tests of that.
+packages_test=("${packages_run[@]}" libgtest-dev pkg-config python3-dev python3-venv ca-certificates)
+# And what ./test --full adds: tests in a browser, fuzzing, which is clang's, and AArch64 on other machines.
+packages_full=("${packages_test[@]}" clang libclang-rt-dev chromium chromium-driver)
 if [[ $(uname -m) == x86_64 ]]; then packages_full+=(g++-aarch64-linux-gnu googletest qemu-user); fi
 # And what .ci/run adds: formatting (this version of it, for others format differently), coverage, and the benchmarks,
 # which it compiles.

@@ -1,0 +1,233 @@
+#include "arrays.hpp"
+
+#include <array>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "fail.hpp"
+
+namespace heed::python {
+namespace {
+
+// "module.sub.Name" -> "module"
+std::string root_module(nb::handle type) {
+  const nb::object module = nb::getattr(type, "__module__", nb::none());
+  if (!nb::isinstance<nb::str>(module)) return {};
+  const std::string name = nb::cast<std::string>(module);
+  return name.substr(0, name.find('.'));
+}
+
+TypeInfo examine(nb::handle object) {
+  const nb::handle type = object.type();
+  TypeInfo info;
+  info.type = type.inc_ref();  // for ever: the address must stay this type's
+  info.has_buffer = PyObject_CheckBuffer(object.ptr()) != 0;
+  info.has_dlpack = nb::hasattr(type, "__dlpack__");
+  const std::string root = root_module(type);
+  if (root == "jax" || root == "jaxlib") info.kind = Kind::jax;
+  if (info.has_dlpack && !info.has_buffer) {
+    info.exchange = exchange_of(type);
+    if (info.exchange != nullptr || root == "torch") info.kind = Kind::torch;
+  }
+  return info;
+}
+
+std::optional<DType> dtype_of_format(std::string_view format) {
+  if (format.empty()) return DType::u8;
+  if (format.size() == 2 && (format[0] == '@' || format[0] == '=' || format[0] == '<'))
+    format.remove_prefix(1);
+  if (format.size() != 1) return std::nullopt;
+  switch (format[0]) {
+    case 'd':
+      return DType::f64;
+    case 'f':
+      return DType::f32;
+    case 'e':
+      return DType::f16;
+    case 'q':
+      return DType::i64;
+    case 'l':
+      return sizeof(long) == 8 ? DType::i64 : DType::i32;
+    case 'i':
+      return DType::i32;
+    case 'B':
+      return DType::u8;
+    case '?':
+      return DType::boolean;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<DType> dtype_of_code(const dlpack::DataType& type) {
+  constexpr std::pair<DType, dlpack::Code> kCodes[] = {
+      {DType::f64, dlpack::Code::floating},        {DType::f32, dlpack::Code::floating},
+      {DType::f16, dlpack::Code::floating},        {DType::bf16, dlpack::Code::bfloat},
+      {DType::i64, dlpack::Code::integer},         {DType::i32, dlpack::Code::integer},
+      {DType::u8, dlpack::Code::unsigned_integer}, {DType::boolean, dlpack::Code::boolean}};
+  for (const auto& [dtype, code] : kCodes)
+    if (static_cast<std::uint8_t>(code) == type.code && size_of(dtype) * 8 == type.bits && type.lanes == 1)
+      return dtype;
+  return std::nullopt;
+}
+
+// With the first line of what the array library said, whose exception this takes.
+[[noreturn]] void refuse_unreadable(std::string_view name, std::string_view how) {
+  const nb::python_error error;
+  const std::string why = nb::cast<std::string>(nb::str(error.value()));
+  fail(name, " cannot be ", how, " in place: ", why.substr(0, why.find('\n')));
+}
+
+// What is computed here no graph of PyTorch's knows of.
+void refuse_gradient(std::string_view name, nb::handle tensor) {
+  if (nb::getattr(tensor, "requires_grad", nb::bool_(false)).is(Py_True))
+    fail(name, " requires a gradient, which heed.torch.scaled_dot_product_attention gives; here ", name,
+         ".detach() is expected");
+}
+
+[[noreturn]] void refuse_dtype(std::string_view name, nb::handle object) {
+  const nb::object dtype = nb::getattr(object, "dtype", nb::str("unknown"));
+  fail(name, " has dtype ", nb::cast<std::string>(nb::str(dtype)),
+       "; float64, float32, float16, bfloat16, int64, int32, uint8 or bool in this machine's byte order is "
+       "expected");
+}
+
+void check_rank(std::string_view name, int rank) {
+  if (rank > kMaxRank) fail(name, " has ", rank, " axes; at most ", kMaxRank, " are expected");
+}
+
+// NumPy has no bfloat16 of its own; that of ml_dtypes cannot be had through the buffer protocol, but its bits
+// can.
+nb::object bits_of_bfloat16(nb::handle object) {
+  const nb::error_scope pending;  // keeps the exception that led here
+  const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+  if (dtype.is_none() || nb::cast<std::string>(nb::str(dtype)) != "bfloat16") return {};
+  return object.attr("view")("uint16");
+}
+
+}  // namespace
+
+const dlpack::Exchange* exchange_of(nb::handle type) {
+  const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::none());
+  if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api") == 0) return nullptr;
+  const auto* table =
+      static_cast<const dlpack::Exchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  const bool usable = table->header.version.major == dlpack::kMajor && table->tensor_from_object != nullptr &&
+                      table->managed_to_object != nullptr;
+  return usable ? table : nullptr;
+}
+
+const TypeInfo& array_type(nb::handle object) {
+  static std::deque<TypeInfo> known;  // references stay valid; few types ever come by
+  const nb::handle type = object.type();
+  for (const TypeInfo& info : known)
+    if (info.type.is(type)) return info;
+  return known.emplace_back(examine(object));
+}
+
+bool is_array(nb::handle object) {
+  const TypeInfo& info = array_type(object);
+  return info.has_buffer || info.has_dlpack;
+}
+
+Borrowed::Borrowed(std::string_view name, nb::handle object, bool writable) {
+  const TypeInfo& info = array_type(object);
+  if (info.has_buffer) {
+    read_buffer(name, object, writable);
+  } else if (info.exchange != nullptr) {
+    refuse_gradient(name, object);
+    dlpack::Tensor tensor;
+    if (info.exchange->tensor_from_object(object.ptr(), &tensor) != 0) refuse_unreadable(name, "read");
+    owner_ = nb::borrow(object);
+    read_dlpack(name, tensor);
+  } else if (info.has_dlpack) {
+    read_capsule(name, object, writable);
+  } else {
+    fail_type(name, " is a ", nb::cast<std::string>(nb::str(object.type().attr("__name__"))),
+              "; an array that speaks DLPack or the buffer protocol (NumPy, PyTorch, JAX) is expected");
+  }
+}
+
+Borrowed::Borrowed(Borrowed&& other) noexcept
+    : view_(other.view_),
+      owner_(std::move(other.owner_)),
+      buffer_(other.buffer_),
+      holds_buffer_(std::exchange(other.holds_buffer_, false)) {}
+
+Borrowed::~Borrowed() {
+  if (holds_buffer_) PyBuffer_Release(&buffer_);
+}
+
+void Borrowed::read_buffer(std::string_view name, nb::handle object, bool writable) {
+  const int flags = PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+  std::optional<DType> dtype;
+  if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) {
+    const nb::object bits = bits_of_bfloat16(object);
+    if (!bits.is_valid()) refuse_unreadable(name, writable ? "written" : "read");
+    PyErr_Clear();
+    if (PyObject_GetBuffer(bits.ptr(), &buffer_, flags) != 0) throw nb::python_error();
+    dtype = DType::bf16;
+  }
+  holds_buffer_ = true;
+  try {
+    if (!dtype) dtype = dtype_of_format(buffer_.format == nullptr ? "" : buffer_.format);
+    const auto width = buffer_.itemsize;
+    if (!dtype || static_cast<std::size_t>(width) != size_of(*dtype)) refuse_dtype(name, object);
+    check_rank(name, buffer_.ndim);
+    Dims shape;
+    Dims strides;
+    for (int axis = 0; axis < buffer_.ndim; ++axis) {
+      const Py_ssize_t size = buffer_.shape[axis];
+      const Py_ssize_t stride = buffer_.strides[axis];
+      if (stride % width != 0 && size > 1)
+        fail(name, " has a stride of ", stride, " bytes; a multiple of its elements' ", width,
+             " is expected");
+      shape.push_back(size);
+      strides.push_back(stride / width);
+    }
+    view_ = MutableTensorView(buffer_.buf, *dtype, shape, strides);
+  } catch (...) {
+    PyBuffer_Release(&buffer_);
+    holds_buffer_ = false;
+    throw;
+  }
+}
+
+void Borrowed::read_dlpack(std::string_view name, const dlpack::Tensor& tensor) {
+  if (tensor.device.type != dlpack::kCpu)
+    fail(name, " is in memory of another device (DLPack type ", tensor.device.type,
+         "); the CPU's is expected");
+  const std::optional<DType> dtype = dtype_of_code(tensor.dtype);
+  if (!dtype) refuse_dtype(name, owner_);
+  check_rank(name, tensor.rank);
+  const auto rank = static_cast<std::size_t>(tensor.rank);
+  const Dims shape(std::span<const std::int64_t>(tensor.shape, rank));
+  void* data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
+  view_ =
+      tensor.strides == nullptr
+          ? MutableTensorView(data, *dtype, shape)
+          : MutableTensorView(data, *dtype, shape, Dims(std::span<const std::int64_t>(tensor.strides, rank)));
+}
+
+void Borrowed::read_capsule(std::string_view name, nb::handle object, bool writable) {
+  owner_ = nb::borrow(object);
+  const nb::object capsule = object.attr("__dlpack__")();
+  const auto* plain = static_cast<dlpack::Managed*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
+  if (plain != nullptr) {
+    read_dlpack(name, plain->tensor);
+  } else {
+    PyErr_Clear();
+    const auto* versioned =
+        static_cast<dlpack::ManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+    if (versioned == nullptr) throw nb::python_error();
+    if (writable && (versioned->flags & dlpack::kReadOnly) != 0)
+      fail(name, " is read-only; an array that can be written is expected");
+    read_dlpack(name, versioned->tensor);
+  }
+  owner_ = nb::make_tuple(owner_, capsule);
+}
+
+}  // namespace heed::python

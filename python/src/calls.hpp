@@ -1,0 +1,37 @@
+// The parts of the extension, each of which adds its own to the module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "arrays.hpp"
+#include "heed/attention.hpp"
+#include "options.hpp"
+
+namespace heed::python {
+
+/// What a call computed, as arrays; what was not asked for is None.
+struct Result {
+  nb::object output = nb::none();
+  nb::object weights = nb::none();
+  nb::object scores = nb::none();
+  nb::object lse = nb::none();
+  nb::object max_score = nb::none();
+  nb::object entropy = nb::none();
+  nb::object distance = nb::none();
+  nb::object top_k_index = nb::none();
+  nb::object top_k_weight = nb::none();
+  nb::object received = nb::none();
+  nb::object received_last = nb::none();
+  nb::object map = nb::none();
+  std::string kernel;
+  std::string isa;
+  int threads = 1;
+};
+
+/// All but the output.
+Result to_result(AttentionResult&& result, const AttentionOptions& options, Kind kind);
+
+void define_attention(nb::module_& module);
+void define_report(nb::module_& module);
+
+}  // namespace heed::python

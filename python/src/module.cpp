@@ -1,0 +1,58 @@
+// The extension module heed._heed.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "calls.hpp"
+#include "heed/error.hpp"
+#include "heed/info.hpp"
+#include "heed/version.hpp"
+
+namespace {
+
+PyObject* exception_for(heed::ErrorCode code) {
+  switch (code) {
+    case heed::ErrorCode::invalid_argument:
+      return PyExc_ValueError;
+    case heed::ErrorCode::io:
+      return PyExc_OSError;
+    case heed::ErrorCode::out_of_memory:
+      return PyExc_MemoryError;
+    case heed::ErrorCode::internal:
+      break;
+  }
+  return PyExc_RuntimeError;
+}
+
+void translate(const std::exception_ptr& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const heed::Error& error) {
+    PyErr_SetString(exception_for(error.code()), error.what());
+  }
+}
+
+nanobind::dict info() {
+  const heed::Info info = heed::info();
+  nanobind::dict all;
+  all["version"] = info.version;
+  all["compiler"] = info.compiler;
+  all["build_type"] = info.build_type;
+  all["flags"] = info.flags;
+  all["processor"] = info.processor;
+  all["features"] = info.features;
+  all["kernel"] = info.kernel;
+  all["isa"] = info.isa;
+  all["threads"] = info.threads;
+  return all;
+}
+
+}  // namespace
+
+NB_MODULE(_heed, module) {
+  nanobind::register_exception_translator(translate);
+  module.attr("__version__") = std::string(heed::version());
+  module.def("info", info);
+  heed::python::define_memory(module);
+  heed::python::define_attention(module);
+}

@@ -1,0 +1,271 @@
+#include "options.hpp"
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <string>
+
+#include "fail.hpp"
+
+namespace heed::python {
+namespace {
+
+std::string shown(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
+
+[[noreturn]] void fail_value(std::string_view name, nb::handle value, std::string_view expected) {
+  fail(name, " is ", shown(value), "; ", expected, " is expected");
+}
+
+[[noreturn]] void fail_kind(std::string_view name, nb::handle value, std::string_view expected) {
+  fail_type(name, " is ", shown(value), "; ", expected, " is expected");
+}
+
+// One of a few words.
+template <class Value, std::size_t N>
+Value word(std::string_view name, nb::handle value,
+           const std::array<std::pair<std::string_view, Value>, N>& words) {
+  std::string expected;
+  for (const auto& [key, meaning] : words)
+    expected += (expected.empty() ? "'" : " or '") + std::string(key) + "'";
+  if (!nb::isinstance<nb::str>(value)) fail_kind(name, value, expected);
+  const std::string given = nb::cast<std::string>(value);
+  for (const auto& [key, meaning] : words)
+    if (key == given) return meaning;
+  fail_value(name, value, expected);
+}
+
+TensorView keep_view(Arguments& arguments, Borrowed&& borrowed) {
+  arguments.borrowed.push_back(std::move(borrowed));
+  return arguments.borrowed.back().view();
+}
+
+TensorView array(Arguments& arguments, std::string_view name, nb::handle value) {
+  return keep_view(arguments, Borrowed(name, value));
+}
+
+// An array, or a sequence of numbers.
+TensorView numbers(Arguments& arguments, std::string_view name, nb::handle value, const char* type) {
+  if (is_array(value) || !nb::isinstance<nb::sequence>(value)) return array(arguments, name, value);
+  const nb::object made = nb::module_::import_("numpy").attr("asarray")(value, type);
+  return keep_view(arguments, Borrowed(name, made));
+}
+
+void set_segments(Arguments& arguments, nb::handle value) {
+  nb::object query = nb::borrow(value);
+  nb::object key = query;
+  if ((nb::isinstance<nb::tuple>(value) || nb::isinstance<nb::list>(value)) && nb::len(value) == 2 &&
+      !nb::isinstance<nb::int_>(value[0])) {
+    query = nb::borrow(value[0]);
+    key = nb::borrow(value[1]);
+  }
+  arguments.options.query_segments = numbers(arguments, "cu_seqlens", query, "int64");
+  arguments.options.key_segments = numbers(arguments, "cu_seqlens", key, "int64");
+}
+
+std::int64_t side(std::string_view name, nb::handle value) {
+  return value.is_none() ? -1 : integer(name, value);
+}
+
+void set_window(Arguments& arguments, nb::handle value) {
+  const auto [left, right] =
+      two("window", value, "(left, right), each a whole number, or None or -1 where open,");
+  arguments.options.window = {side("window[0]", left), side("window[1]", right)};
+}
+
+void set_map(Arguments& arguments, nb::handle value) {
+  const auto [rows, columns] = two("map", value, "(rows, columns), two whole numbers,");
+  arguments.options.map = {integer("map[0]", rows), integer("map[1]", columns)};
+  arguments.asked = true;
+}
+
+Need need_named(nb::handle value) {
+  using Word = std::pair<std::string_view, Need>;
+  return word(
+      "need", value,
+      std::array{Word{"lse", Need::lse}, Word{"max_score", Need::max_score}, Word{"entropy", Need::entropy},
+                 Word{"distance", Need::distance}, Word{"received", Need::received},
+                 Word{"weights", Need::weights}, Word{"scores", Need::scores}});
+}
+
+void set_need(Arguments& arguments, nb::handle value) {
+  if (nb::isinstance<nb::str>(value)) {
+    arguments.options.need |= need_named(value);
+  } else {
+    if (!nb::hasattr(value, "__iter__")) fail_kind("need", value, "a name or several");
+    for (const nb::handle name : value) arguments.options.need |= need_named(name);
+  }
+  arguments.asked = arguments.asked || arguments.options.need != Need::none;
+}
+
+void set_scores(Arguments& arguments, nb::handle value) {
+  using Word = std::pair<std::string_view, ScoresStage>;
+  arguments.options.scores_stage =
+      word("scores_stage", value,
+           std::array{Word{"raw", ScoresStage::raw}, Word{"softcap", ScoresStage::softcap},
+                      Word{"bias", ScoresStage::bias}});
+}
+
+void set_align(Arguments& arguments, nb::handle value) {
+  using Word = std::pair<std::string_view, Align>;
+  arguments.options.align =
+      word("align", value,
+           std::array{Word{"top-left", Align::top_left}, Word{"bottom-right", Align::bottom_right}});
+}
+
+void set_kernel(Arguments& arguments, nb::handle value) {
+  using Word = std::pair<std::string_view, Kernel>;
+  arguments.options.kernel =
+      word("kernel", value,
+           std::array{Word{"automatic", Kernel::automatic}, Word{"reference", Kernel::reference},
+                      Word{"fused", Kernel::fused}});
+}
+
+std::uint64_t unsigned_integer(std::string_view name, nb::handle value) {
+  const nb::object whole = nb::steal(PyNumber_Index(value.ptr()));
+  const unsigned long long got = whole.is_valid() ? PyLong_AsUnsignedLongLong(whole.ptr()) : 0;
+  if (PyErr_Occurred() == nullptr) return got;
+  PyErr_Clear();
+  fail_value(name, value, "a whole number from 0 to 2^64 - 1");
+}
+
+void set_threads(Arguments& arguments, nb::handle value) {
+  const std::int64_t threads = integer("threads", value);
+  arguments.options.threads = static_cast<int>(std::clamp<std::int64_t>(threads, -1, 1 << 20));
+}
+
+void set_out(Arguments& arguments, nb::handle value) {
+  arguments.out.emplace("out", value, true);
+  arguments.out_object = nb::borrow(value);
+}
+
+struct Setter {
+  std::string_view name;
+  void (*set)(Arguments& arguments, nb::handle value);
+};
+
+// Every option, by name.
+constexpr auto kSetters = std::to_array<Setter>({
+    {"alibi", [](Arguments& a, nb::handle v) { a.options.alibi_slopes = numbers(a, "alibi", v, "float64"); }},
+    {"align", set_align},
+    {"bias", [](Arguments& a, nb::handle v) { a.options.bias = array(a, "bias", v); }},
+    {"causal", [](Arguments& a, nb::handle v) { a.options.causal = truth("causal", v); }},
+    {"cu_seqlens", set_segments},
+    {"dropout", [](Arguments& a, nb::handle v) { a.options.dropout.probability = number("dropout", v); }},
+    {"dropout_offset", [](Arguments& a, nb::handle v) { a.options.dropout.offset = unsigned_integer("dropout_offset", v); }},
+    {"kernel", set_kernel},
+    {"kv_lengths", [](Arguments& a, nb::handle v) { a.options.kv_lengths = numbers(a, "kv_lengths", v, "int64"); }},
+    {"map", set_map},
+    {"mask", [](Arguments& a, nb::handle v) { a.options.mask = array(a, "mask", v); }},
+    {"need", set_need},
+    {"out", set_out},
+    {"output_dtype", [](Arguments& a, nb::handle v) { a.options.output_dtype = dtype("output_dtype", v); }},
+    {"query_offset", [](Arguments& a, nb::handle v) { a.options.query_offset = integer("query_offset", v); }},
+    {"received_last",
+     [](Arguments& a, nb::handle v) {
+       a.options.received_last = integer("received_last", v);
+       a.asked = a.asked || a.options.received_last != 0;
+     }},
+    {"scale", [](Arguments& a, nb::handle v) { a.options.scale = number("scale", v); }},
+    {"scores_stage", set_scores},
+    {"seed", [](Arguments& a, nb::handle v) { a.options.dropout.seed = unsigned_integer("seed", v); }},
+    {"sinks", [](Arguments& a, nb::handle v) { a.options.sinks = numbers(a, "sinks", v, "float64"); }},
+    {"softcap", [](Arguments& a, nb::handle v) { a.options.softcap = number("softcap", v); }},
+    {"threads", set_threads},
+    {"top_k",
+     [](Arguments& a, nb::handle v) {
+       a.options.top_k = integer("top_k", v);
+       a.asked = a.asked || a.options.top_k != 0;
+     }},
+    {"window", set_window},
+});
+static_assert(std::is_sorted(kSetters.begin(), kSetters.end(),
+                             [](const Setter& a, const Setter& b) { return a.name < b.name; }));
+
+}  // namespace
+
+std::int64_t integer(std::string_view name, nb::handle value) {
+  const nb::object whole = nb::steal(PyNumber_Index(value.ptr()));
+  if (!whole.is_valid()) {
+    PyErr_Clear();
+    fail_kind(name, value, "a whole number");
+  }
+  const long long got = PyLong_AsLongLong(whole.ptr());
+  if (got == -1 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    fail_value(name, value, "a whole number of 64 bits");
+  }
+  return got;
+}
+
+double number(std::string_view name, nb::handle value) {
+  const double got = PyFloat_AsDouble(value.ptr());
+  if (got == -1 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    fail_kind(name, value, "a number");
+  }
+  return got;
+}
+
+bool truth(std::string_view name, nb::handle value) {
+  const int got = nb::isinstance<nb::str>(value) ? -1 : PyObject_IsTrue(value.ptr());
+  if (got >= 0) return got == 1;
+  PyErr_Clear();
+  fail_kind(name, value, "True or False");
+}
+
+std::string text(std::string_view name, nb::handle value) {
+  if (!nb::isinstance<nb::str>(value)) fail_kind(name, value, "a string");
+  return nb::cast<std::string>(value);
+}
+
+std::pair<nb::object, nb::object> two(std::string_view name, nb::handle value, std::string_view expected) {
+  if (!nb::isinstance<nb::sequence>(value) || nb::isinstance<nb::str>(value) || nb::len(value) != 2)
+    fail_kind(name, value, expected);
+  return {nb::borrow(value[0]), nb::borrow(value[1])};
+}
+
+// "f32", "float32", numpy.float32, numpy.dtype("float32"), torch.float32
+DType dtype(std::string_view name, nb::handle value) {
+  nb::object spelled = nb::borrow(value);
+  if (nb::hasattr(value, "name"))
+    spelled = value.attr("name");
+  else if (nb::hasattr(value, "__name__"))
+    spelled = value.attr("__name__");
+  std::string text = nb::cast<std::string>(nb::str(spelled));
+  text.erase(0, text.rfind('.') + 1);
+  for (const auto& [theirs, ours] :
+       {std::pair{"float64", "f64"}, {"float32", "f32"}, {"float16", "f16"}, {"bfloat16", "bf16"}})
+    if (text == theirs) text = ours;
+  const std::optional<DType> found = dtype_named(text);
+  if (!found) fail_value(name, value, "a dtype such as 'float32'");
+  return *found;
+}
+
+void set_argument(std::string_view function, Arguments& arguments, std::string_view name, nb::handle value) {
+  const auto found =
+      std::lower_bound(kSetters.begin(), kSetters.end(), name,
+                       [](const Setter& setter, std::string_view key) { return setter.name < key; });
+  if (found == kSetters.end() || found->name != name)
+    fail_type(function, "() got an unexpected keyword argument '", name, "'");
+  if (!value.is_none()) found->set(arguments, value);
+}
+
+Arguments read_arguments(std::string_view function, const nb::kwargs& keywords) {
+  Arguments arguments;
+  bool seeded = false;
+  for (const auto& [key, value] : keywords) {
+    Py_ssize_t length = 0;
+    const char* name = PyUnicode_AsUTF8AndSize(key.ptr(), &length);
+    if (name == nullptr) throw nb::python_error();
+    const std::string_view known(name, static_cast<std::size_t>(length));
+    seeded = seeded || (known == "seed" && !value.is_none());
+    set_argument(function, arguments, known, value);
+  }
+  if (arguments.options.dropout.probability > 0 && !seeded) {
+    std::random_device entropy;
+    arguments.options.dropout.seed = (std::uint64_t{entropy()} << 32) | entropy();
+  }
+  return arguments;
+}
+
+}  // namespace heed::python

@@ -1,0 +1,262 @@
+"""heed.attention on NumPy arrays, against attention in NumPy and f64."""
+
+import threading
+
+import attention_oracle
+import numpy as np
+import pytest
+
+import heed
+
+NEEDS = ("weights", "scores", "lse", "max_score", "entropy", "distance", "received")
+# Sums of 16 products and 24 weights of numbers of size 1 in f32: some 50 roundings of 2^-24.
+TOLERANCE = 4e-6
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
+
+
+def inputs(rng, batch=2, heads=4, kv_heads=2, queries=9, keys=13, dim=16, value_dim=12, dtype=np.float32):
+    shapes = (batch, heads, queries, dim), (batch, kv_heads, keys, dim), (batch, kv_heads, keys, value_dim)
+    return tuple(rng.standard_normal(shape).astype(dtype) for shape in shapes)
+
+
+def assert_close(got, expected, tolerance=TOLERANCE):
+    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    assert got.shape == expected.shape
+    with np.errstate(invalid="ignore"):  # infinities are equal or not
+        difference = np.abs(got - expected)
+    same = (got == expected) | (difference <= tolerance * (1 + np.abs(expected)))
+    assert same.all(), f"largest difference {np.nanmax(difference)}"
+
+
+CALLS = {
+    "plain": {},
+    "causal": {"causal": True},
+    "bottom right": {"causal": True, "align": "bottom-right"},
+    "offset": {"causal": True, "query_offset": 3},
+    "window": {"window": (2, 1)},
+    "open window": {"window": (None, 0)},
+    "scale": {"scale": 0.5},
+    "softcap": {"softcap": 2.0},
+    "alibi": {"alibi": [0.5, 0.25, 0.125, 0.0625], "causal": True},
+    "sinks": {"sinks": [0.0, 1.0, -1.0, 0.5]},
+    "lengths": {"kv_lengths": [5, 0]},
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_result_equals_numpys(rng, name, dtype):
+    q, k, v = inputs(rng, dtype=dtype)
+    call = CALLS[name]
+    theirs = dict(call)
+    if "kv_lengths" in theirs:
+        theirs["kv_lengths"] = np.array(theirs["kv_lengths"])
+    if "window" in theirs:
+        theirs["window"] = tuple(-1 if side is None else side for side in theirs["window"])
+    if "sinks" in theirs:
+        theirs["sinks"] = np.array(theirs["sinks"])
+    expected = attention_oracle.attention(q, k, v, top_k=3, received_last=4, map_size=(3, 4), **theirs)
+    result = heed.attention(q, k, v, need=NEEDS, top_k=3, received_last=4, map=(3, 4), **call)
+    assert_close(result.output, expected["out"])
+    for field in (*NEEDS, "top_k_weight", "received_last", "map"):
+        assert_close(getattr(result, field), expected[field])
+    assert (result.top_k_index == expected["top_k_index"]).all()
+    assert result.output.dtype == dtype
+    assert result.kernel == ("fused" if dtype == np.float32 else "reference")
+
+
+def test_masks_and_biases_broadcast(rng):
+    q, k, v = inputs(rng)
+    mask = rng.random((9, 13)) < 0.7
+    bias = rng.standard_normal((4, 1, 13)).astype(np.float32)
+    expected = attention_oracle.attention(q, k, v, mask=mask, bias=bias)
+    assert_close(heed.attention(q, k, v, mask=mask, bias=bias), expected["out"])
+
+
+def test_packed_sequences_see_their_own_keys_only(rng):
+    q, k, v = inputs(rng, batch=1, queries=9, keys=9)
+    segments = [0, 4, 4, 9]
+    expected = attention_oracle.attention(
+        q, k, v, causal=True, segments_q=np.array(segments), segments_k=np.array(segments))
+    assert_close(heed.attention(q, k, v, causal=True, cu_seqlens=segments), expected["out"])
+    pair = (np.array(segments, np.int32), np.array(segments))
+    assert_close(heed.attention(q, k, v, causal=True, cu_seqlens=pair), expected["out"])
+
+
+def test_only_what_was_asked_for_is_there(rng):
+    q, k, v = inputs(rng)
+    assert isinstance(heed.attention(q, k, v), np.ndarray)
+    result = heed.attention(q, k, v, need="lse")
+    assert isinstance(result, heed.AttentionResult)
+    assert result.lse.shape == (2, 4, 9)
+    assert result.weights is None and result.top_k_index is None and result.map is None
+    assert repr(result).startswith("AttentionResult(output (2, 4, 9, 12), lse (2, 4, 9), fused kernel")
+
+
+@pytest.mark.parametrize("view", [
+    lambda x: x[:, :, ::-1],
+    lambda x: x[..., ::2],
+    lambda x: np.ascontiguousarray(x.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3),
+    lambda x: np.broadcast_to(x[:1], x.shape),
+    lambda x: np.asfortranarray(x),
+    lambda x: x[0],
+    lambda x: x[0, 0],
+])
+def test_strides_are_read_as_they_are(rng, view):
+    q, k, v = (view(x) for x in inputs(rng, value_dim=16))
+    expected = heed.attention(*(x.copy() for x in (q, k, v)))
+    assert (heed.attention(q, k, v) == expected).all()
+
+
+def test_sizes_of_zero_are_sizes():
+    shape = lambda length: np.zeros((1, 2, length, 4), np.float32)
+    assert heed.attention(shape(0), shape(3), shape(3)).shape == (1, 2, 0, 4)
+    result = heed.attention(shape(3), shape(0), shape(0), need="lse")
+    assert (result.output == 0).all() and np.isneginf(result.lse).all()
+
+
+def test_results_are_written_into_an_array_of_the_callers(rng):
+    q, k, v = inputs(rng)
+    wide = np.full((2, 9, 4, 12), np.nan, np.float32)
+    out = wide.transpose(0, 2, 1, 3)
+    assert heed.attention(q, k, v, out=out) is out
+    everything = {"need": NEEDS, "top_k": 2, "received_last": 3, "map": (2, 2)}
+    expected = heed.attention(q, k, v, **everything)
+    assert (wide == expected.output.transpose(0, 2, 1, 3)).all()
+    result = heed.attention(q, k, v, out=out, **everything)
+    assert result.output is out
+    for field in (*NEEDS, "top_k_index", "top_k_weight", "received_last", "map"):
+        assert (getattr(result, field) == getattr(expected, field)).all()
+
+
+def test_halves_of_both_kinds(rng):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    inputs_f32 = inputs(rng)
+    for dtype, precision in ((np.dtype(np.float16), 2**-11), (np.dtype(ml_dtypes.bfloat16), 2**-8)):
+        q, k, v = (x.astype(dtype) for x in inputs_f32)
+        output = heed.attention(q, k, v)
+        assert output.dtype == dtype
+        expected = attention_oracle.attention(*(x.astype(np.float64) for x in (q, k, v)))["out"]
+        assert_close(output.astype(np.float64), expected, 2 * precision)  # weights and output rounded
+        assert_close(heed.attention(q, k, v, output_dtype="float32"), expected, 2 * precision)
+        out = np.empty_like(output)
+        assert (heed.attention(q, k, v, out=out) == output).all()
+
+
+def test_dropout_is_a_matter_of_its_seed(rng):
+    q, k, v = inputs(rng)
+    call = lambda **more: heed.attention(q, k, v, dropout=0.5, **more)
+    assert (call(seed=1) == call(seed=1)).all()
+    assert (call(seed=1) != call(seed=2)).any()
+    assert (call(seed=1) != call(seed=1, dropout_offset=1)).any()
+    assert (call() != call()).any()  # none given: a fresh one
+
+
+def test_other_buffers_are_arrays_too(rng):
+    q, k, v = inputs(rng)
+    assert (heed.attention(memoryview(q), memoryview(k), memoryview(v)) == heed.attention(q, k, v)).all()
+    q.setflags(write=False)
+    assert (heed.attention(q, k, v) == heed.attention(q.copy(), k, v)).all()
+
+
+class OnlyDlpack:
+    """An array that speaks DLPack and nothing else."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **arguments):
+        return self.array.__dlpack__(**arguments)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_dlpack_is_spoken(rng):
+    q, k, v = inputs(rng)
+    output = heed.attention(*(OnlyDlpack(x) for x in (q, k, v)))
+    assert isinstance(output, np.ndarray)
+    assert (output == heed.attention(q, k, v)).all()
+
+
+def test_results_outlive_the_call_and_can_be_written(rng):
+    result = heed.attention(*inputs(rng), need="weights")
+    weights = result.weights
+    del result
+    weights += 1
+    assert (weights >= 1).all()
+
+
+MISTAKES = {
+    "q is a list; an array": (TypeError, lambda q, k, v: heed.attention([1.0], k, v)),
+    "unexpected keyword argument 'masks'": (TypeError, lambda q, k, v: heed.attention(q, k, v, masks=None)),
+    "window is 3; (left, right)": (TypeError, lambda q, k, v: heed.attention(q, k, v, window=3)),
+    "scale is 'x'; a number": (TypeError, lambda q, k, v: heed.attention(q, k, v, scale="x")),
+    "top_k is 1.5; a whole number": (TypeError, lambda q, k, v: heed.attention(q, k, v, top_k=1.5)),
+    "causal is 'no'; True or False": (TypeError, lambda q, k, v: heed.attention(q, k, v, causal="no")),
+    "need is 3; a name or several": (TypeError, lambda q, k, v: heed.attention(q, k, v, need=3)),
+    "need is 'x'; 'lse' or": (ValueError, lambda q, k, v: heed.attention(q, k, v, need="x")),
+    "top_k is -1": (ValueError, lambda q, k, v: heed.attention(q, k, v, top_k=-1)),
+    f"top_k is {2**70}": (ValueError, lambda q, k, v: heed.attention(q, k, v, top_k=2**70)),
+    "seed is -1; a whole number from 0": (ValueError, lambda q, k, v: heed.attention(q, k, v, seed=-1)),
+    "align is 'left'; 'top-left' or": (ValueError, lambda q, k, v: heed.attention(q, k, v, align="left")),
+    "threads is -1; 0": (ValueError, lambda q, k, v: heed.attention(q, k, v, threads=-1)),
+    "output_dtype is 'f8'; a dtype": (ValueError, lambda q, k, v: heed.attention(q, k, v, output_dtype="f8")),
+    "key has head dimension 3": (ValueError, lambda q, k, v: heed.attention(q, k[..., :3], v)),
+    "mask has dtype f64; bool": (ValueError, lambda q, k, v: heed.attention(q, k, v, mask=np.ones((9, 13)))),
+    "q has dtype >f4": (ValueError, lambda q, k, v: heed.attention(q.astype(">f4"), k, v)),
+    "q has dtype complex64": (ValueError, lambda q, k, v: heed.attention(q.astype(np.complex64), k, v)),
+    "q has 6 axes": (ValueError, lambda q, k, v: heed.attention(q[None, None], k, v)),
+    "out cannot be written in place": (
+        ValueError, lambda q, k, v: heed.attention(q, k, v, out=np.broadcast_to(np.float32(0), (2, 4, 9, 12)))),
+    "q has a stride of 18 bytes": (
+        ValueError,
+        lambda q, k, v: heed.attention(np.zeros(9, [("a", "f4"), ("b", "i2")])["a"].reshape(3, 3), k, v)),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_what_is_wrong_is_said_in_one_sentence(rng, message):
+    kind, call = MISTAKES[message]
+    with pytest.raises(kind) as caught:
+        call(*inputs(rng))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_none_is_the_default_of_every_option(rng):
+    q, k, v = inputs(rng)
+    names = ("causal window mask bias scale softcap alibi sinks kv_lengths cu_seqlens align query_offset dropout seed "
+             "dropout_offset need top_k received_last map scores_stage out output_dtype kernel threads")
+    assert (heed.attention(q, k, v, **dict.fromkeys(names.split())) == heed.attention(q=q, k=k, v=v)).all()
+
+
+def test_other_threads_of_python_go_on_meanwhile():
+    x = np.ones((1, 8, 1024, 64), np.float64)  # for the reference kernel: some tenths of a second
+    counted, done = [0], threading.Event()
+
+    def count():
+        while not done.is_set():
+            counted[0] += 1
+
+    counting = threading.Thread(target=count)
+    counting.start()
+    try:
+        while not counted[0]:
+            pass
+        before = counted[0]
+        heed.attention(x[:, :1], x[:, :1], x[:, :1], kernel="reference")
+        assert counted[0] - before > 1000  # holding the lock it would be a handful
+    finally:
+        done.set()
+        counting.join()
+
+
+def test_the_build_tells_of_itself():
+    info = heed.info()
+    assert info["version"] == heed.__version__
+    assert info["isa"] and info["threads"] >= 1

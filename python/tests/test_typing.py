@@ -1,0 +1,35 @@
+"""The types: what the stubs say is what there is, and the package's own code holds to it."""
+
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[2]
+USES = """
+import numpy as np
+import numpy.typing as npt
+import heed
+x: npt.NDArray[np.float32] = np.zeros((1, 1, 2, 4), np.float32)
+output: npt.NDArray[np.float32] = heed.attention(x, x, x, causal=True, window=(3, None))
+result: heed.AttentionResult[npt.NDArray[np.float32]] = heed.attention(x, x, x, need=("lse", "entropy"), top_k=2)
+heed.attention(x, x, x, align="left")  # type: ignore
+heed.attention(x, x, x, need="weight")  # type: ignore
+heed.attention(x, x, x, threads="all")  # type: ignore
+"""
+
+
+def mypy(*arguments, **settings):
+    return subprocess.run([sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir=/dev/null", *arguments],
+                          cwd=ROOT, capture_output=True, text=True, **settings)
+
+
+def test_the_package_is_clean_under_strict_mypy():
+    checked = mypy("python/heed")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_callers_are_told_of_wrong_arguments(tmp_path):
+    program = tmp_path / "uses.py"
+    program.write_text(USES)
+    checked = mypy("--warn-unused-ignores", str(program))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
