@@ -48,6 +48,9 @@ struct Naive {
   Cube received, received_last;  ///< [B, H, Lk, 1]
   Cube map;                      ///< [B, H, R, C]
   Cube gap;                      ///< [B, 1, Lq, Lk]: |p_i - j|
+  Cube kept;                     ///< [B, H, Lq, Lk]: what dropout multiplies a weight by
+  Cube slope;                    ///< [B, H, Lq, Lk]: derivative of the score by scale <q, k>: the softcap's
+  Cube sink_weight;              ///< [B, H, Lq, 1]: exp(sink - lse)
   Cube score_magnitude;          ///< [B, H, Lq, Lk]: |scale| sum_d |q_d k_d| + |bias| + |ALiBi| + softcap
   Cube row_magnitude;            ///< [B, H, Lq, 1]: the largest of the allowed ones
   Cube output_magnitude;         ///< [B, H, Lq, Dv]: sum_j dropout(p_ij) |v_j|
@@ -221,7 +224,8 @@ class NaiveAttention {
   void fill_scores() {
     const Real scale =
         options_.scale ? static_cast<Real>(*options_.scale) : 1 / std::sqrt(static_cast<Real>(n_.head_dim));
-    n_.scores = n_.final_scores = n_.score_magnitude = Cube(n_.batch, n_.heads, n_.queries, n_.keys);
+    n_.scores = n_.final_scores = n_.score_magnitude = n_.slope =
+        Cube(n_.batch, n_.heads, n_.queries, n_.keys);
     n_.row_magnitude = Cube(n_.batch, n_.heads, n_.queries, 1);
     n_.gap = Cube(n_.batch, 1, n_.queries, n_.keys);
     for_each_score([&](Index b, Index, Index i, Index j) { n_.gap(b, 0, i, j) = gap(b, i, j); });
@@ -238,6 +242,8 @@ class NaiveAttention {
       const Real soft = softcap > 0 ? softcap * std::tanh(raw / softcap) : raw;
       Real biased = soft;
       magnitude += softcap;
+      const Real hyperbolic = softcap > 0 ? std::cosh(raw / softcap) : 1;
+      n_.slope(b, h, i, j) = 1 / (hyperbolic * hyperbolic);
       if (options_.bias) {
         biased += naive_element(*options_.bias, {b, h, i, j});
         magnitude += std::abs(naive_element(*options_.bias, {b, h, i, j}));
@@ -262,6 +268,7 @@ class NaiveAttention {
   void fill_weights() {
     n_.weights = Cube(n_.batch, n_.heads, n_.queries, n_.keys);
     n_.lse = n_.max_score = Cube(n_.batch, n_.heads, n_.queries, 1, kMinusInfinity);
+    n_.sink_weight = Cube(n_.batch, n_.heads, n_.queries, 1);
     for_each_row([&](Index b, Index h, Index i) {
       Real largest = kMinusInfinity;
       for (Index j = 0; j < n_.keys; ++j) largest = std::max(largest, n_.final_scores(b, h, i, j));
@@ -272,6 +279,7 @@ class NaiveAttention {
       Real total = std::exp(sink - largest);
       for (Index j = 0; j < n_.keys; ++j) total += std::exp(n_.final_scores(b, h, i, j) - largest);
       n_.lse(b, h, i) = largest + std::log(total);
+      n_.sink_weight(b, h, i) = std::exp(sink - largest) / total;
       for (Index j = 0; j < n_.keys; ++j)
         n_.weights(b, h, i, j) = std::exp(n_.final_scores(b, h, i, j) - largest) / total;
     });
@@ -293,8 +301,9 @@ class NaiveAttention {
 
   void fill_output() {
     n_.output = n_.output_magnitude = Cube(n_.batch, n_.heads, n_.queries, n_.value_dim);
+    n_.kept = Cube(n_.batch, n_.heads, n_.queries, n_.keys);
     for_each_score([&](Index b, Index h, Index i, Index j) {
-      const Real factor = dropout_factor(b, h, i, j);
+      const Real factor = n_.kept(b, h, i, j) = dropout_factor(b, h, i, j);
       if (n_.final_scores(b, h, i, j) == kMinusInfinity || factor == 0) return;
       for (Index c = 0; c < n_.value_dim; ++c) {
         const Real term = n_.weights(b, h, i, j) * factor * naive_element(value_, {b, kv_head(h), j, c});

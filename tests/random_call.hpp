@@ -112,6 +112,44 @@ inline void put(const MutableTensorView& view, const Dims& index, double value) 
   }
 }
 
+/// Memory whose bits are all set: a NaN in every floating dtype.
+inline Tensor& poisoned(const Dims& shape, DType dtype, std::vector<Tensor>& memory) {
+  Tensor& tensor = memory.emplace_back(shape, dtype);
+  std::memset(tensor.mutable_view().data(), 0xff, static_cast<std::size_t>(tensor.count()) * size_of(dtype));
+  return tensor;
+}
+
+/// A view in memory of its own whose axes lie in any order, with gaps, backwards, or repeated (stride 0).
+inline MutableTensorView strided_view(const Dims& shape, DType dtype, Draw& draw, std::vector<Tensor>& memory,
+                                      bool may_repeat = true) {
+  const bool plain = draw.chance(0.3);
+  std::vector<int> order;
+  for (int axis = shape.size() - 1; axis >= 0; --axis) order.push_back(axis);
+  if (!plain)
+    for (std::size_t i = order.size(); i > 1; --i)
+      std::swap(order[i - 1], order[static_cast<std::size_t>(draw.between(0, static_cast<int>(i) - 1))]);
+  const std::int64_t margin = 3;
+  std::int64_t reach = 1;
+  std::int64_t begin = margin;
+  Dims strides = shape;
+  for (int axis : order) {
+    if (!plain && draw.chance(0.08) && may_repeat) {
+      strides[axis] = 0;
+      continue;
+    }
+    const std::int64_t step = !plain && draw.chance(0.25) ? 2 : 1;
+    strides[axis] = reach * step;
+    reach *= step * std::max<std::int64_t>(shape[axis], 1);
+    if (!plain && shape[axis] > 0 && draw.chance(0.15)) {
+      begin += strides[axis] * (shape[axis] - 1);
+      strides[axis] = -strides[axis];
+    }
+  }
+  Tensor& tensor = poisoned({reach + 2 * margin}, dtype, memory);
+  auto* bytes = static_cast<std::byte*>(tensor.mutable_view().data());
+  return {bytes + begin * static_cast<std::int64_t>(size_of(dtype)), dtype, shape, strides};
+}
+
 class CallMaker {
  public:
   CallMaker(std::uint64_t seed, std::uint64_t index, const CallLimits& limits)
@@ -152,50 +190,15 @@ class CallMaker {
     return shape;
   }
 
-  // A view in memory of its own whose axes lie in any order, with gaps, backwards, or repeated (stride 0).
   MutableTensorView strided(const Dims& shape, DType dtype) {
-    const bool plain = draw_.chance(0.3);
-    std::vector<int> order;
-    for (int axis = shape.size() - 1; axis >= 0; --axis) order.push_back(axis);
-    if (!plain)
-      for (std::size_t i = order.size(); i > 1; --i)
-        std::swap(order[i - 1], order[static_cast<std::size_t>(draw_.between(0, static_cast<int>(i) - 1))]);
-    const std::int64_t margin = 3;
-    std::int64_t reach = 1;
-    std::int64_t begin = margin;
-    Dims strides = shape;
-    for (int axis : order) {
-      if (!plain && draw_.chance(0.08)) {
-        strides[axis] = 0;
-        continue;
-      }
-      const std::int64_t step = !plain && draw_.chance(0.25) ? 2 : 1;
-      strides[axis] = reach * step;
-      reach *= step * std::max<std::int64_t>(shape[axis], 1);
-      if (!plain && shape[axis] > 0 && draw_.chance(0.15)) {
-        begin += strides[axis] * (shape[axis] - 1);
-        strides[axis] = -strides[axis];
-      }
-    }
-    Tensor& memory = poisoned({reach + 2 * margin}, dtype);
-    auto* bytes = static_cast<std::byte*>(memory.mutable_view().data());
-    return {bytes + begin * static_cast<std::int64_t>(size_of(dtype)), dtype, shape, strides};
-  }
-
-  // All bits set is a NaN in every floating dtype.
-  Tensor& poisoned(const Dims& shape, DType dtype) {
-    call_.memory.emplace_back(shape, dtype);
-    Tensor& memory = call_.memory.back();
-    std::memset(memory.mutable_view().data(), 0xff,
-                static_cast<std::size_t>(memory.count()) * size_of(dtype));
-    return memory;
+    return strided_view(shape, dtype, draw_, call_.memory);
   }
 
   // Queries, keys and values of a token side by side, as a fused projection leaves them: [B, L, H + 2 Hkv,
   // D].
   void make_packed_inputs() {
     const std::int64_t all = heads_ + 2 * kv_heads_;
-    MutableTensorView packed = poisoned({batch_, queries_, all, head_dim_}, dtype_);
+    MutableTensorView packed = poisoned({batch_, queries_, all, head_dim_}, dtype_, call_.memory);
     packed = packed.permute({0, 2, 1, 3});
     call_.query = packed.narrow(1, 0, heads_);
     call_.key = packed.narrow(1, heads_, kv_heads_);
@@ -368,15 +371,19 @@ inline RandomCall random_call(std::uint64_t seed, std::uint64_t index, const Cal
   return CallMaker(seed, index, limits).make();
 }
 
+/// Whether a view shows some of its memory more than once.
+inline bool repeats(const TensorView& view) {
+  for (int axis = 0; axis < view.rank(); ++axis)
+    if (view.shape()[axis] > 1 && view.strides()[axis] == 0) return true;
+  return false;
+}
+
 /// Writes NaN or infinity into keys and values where unseen(b, kv_head, j). A view that repeats shows the
 /// same memory for keys that are seen, and is left alone.
 template <class Unseen>
 void poison_keys(RandomCall& call, Unseen unseen) {
   for (const MutableTensorView& view : {call.key, call.value}) {
-    bool repeats = false;
-    for (int axis = 0; axis < view.rank(); ++axis)
-      repeats |= view.shape()[axis] > 1 && view.strides()[axis] == 0;
-    if (repeats) continue;
+    if (repeats(view)) continue;
     for_each_index(view.shape(), [&](const Dims& at) {
       const int rank = at.size();
       const std::int64_t column = at[rank - 1];

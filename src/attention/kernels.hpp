@@ -3,6 +3,7 @@
 // here and a line in plan.cpp.
 #pragma once
 
+#include "attention/backward_problem.hpp"
 #include "attention/problem.hpp"
 
 namespace heed::detail {
@@ -18,5 +19,8 @@ int run_fused(const Problem& problem);
 bool fused_supports(const Problem& problem);
 /// The instruction set that run_fused takes on this machine: "avx512", "avx2", "neon" or "plain".
 const char* fused_isa();
+
+/// The backward pass in f64, one row at a time; the key heads are shared out among threads.
+int run_reference_backward(const BackwardProblem& problem);
 
 }  // namespace heed::detail

@@ -16,4 +16,10 @@ Plan make_plan(const Problem& problem, Kernel wanted) {
   return {Kernel::reference, "f64 reference", run_reference};
 }
 
+BackwardPlan make_backward_plan(const BackwardProblem&, Kernel wanted) {
+  if (wanted == Kernel::fused)
+    refuse("kernel is fused, which has no backward pass; automatic or reference is expected");
+  return {Kernel::reference, "f64 reference", run_reference_backward};
+}
+
 }  // namespace heed::detail

@@ -1,17 +1,22 @@
 // Which kernel a call takes.
 #pragma once
 
+#include "attention/backward_problem.hpp"
 #include "attention/problem.hpp"
 
 namespace heed::detail {
 
-struct Plan {
+template <class Call>
+struct PlanFor {
   Kernel name = Kernel::reference;
   std::string_view isa;
-  int (*kernel)(const Problem&) = nullptr;  ///< what is called; returns how many threads it used
+  int (*kernel)(const Call&) = nullptr;  ///< what is called; returns how many threads it used
 };
+using Plan = PlanFor<Problem>;
+using BackwardPlan = PlanFor<BackwardProblem>;
 
-/// Throws where the kernel asked for cannot do this call.
+/// Throw where the kernel asked for cannot do this call.
 Plan make_plan(const Problem& problem, Kernel wanted);
+BackwardPlan make_backward_plan(const BackwardProblem& problem, Kernel wanted);
 
 }  // namespace heed::detail

@@ -15,11 +15,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "attention/dropout.hpp"
 #include "attention/elements.hpp"
 #include "attention/kernels.hpp"
+#include "attention/normalise.hpp"
 #include "attention/score.hpp"
 
 namespace heed::detail {
@@ -66,32 +68,13 @@ void score_row(const Problem& p, const Segment& segment, const Row& row, Scratch
                                    : -kInfinity;
 }
 
-double larger(double a, double b) { return std::isnan(a) || std::isnan(b) ? kNaN : std::max(a, b); }
-
-struct Normaliser {
-  double max_score;  // over the keys, without the sink
-  double lse;
-};
-
-// Pass 2: lse_i = m + log(sum_j exp(s_ij - m) + exp(sink - m)) and p_ij = exp(s_ij - m) / sum, with m the
-// largest of all, so that no exponential overflows. A row with neither key nor sink has weights 0 and lse
-// -inf. A largest score of +inf makes inf - inf, and with it weights and lse NaN, as in PyTorch.
+// Pass 2: the weights of the keys of the row's segment.
 Normaliser normalise_row(const Problem& p, const Segment& segment, const Row& row, Scratch& scratch) {
   const double sink = p.sinks ? read(p.sinks, 0, row.head) : -kInfinity;
-  double max_score = -kInfinity;
-  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
-    max_score = larger(max_score, scratch.scores[index(j)]);
-  const double m = larger(max_score, sink);
-
-  double sum = sink == -kInfinity ? 0 : std::exp(sink - m);
-  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
-    const double score = scratch.scores[index(j)];
-    scratch.weights[index(j)] = score == -kInfinity ? 0 : std::exp(score - m);
-    sum += scratch.weights[index(j)];
-  }
-  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
-    if (scratch.scores[index(j)] != -kInfinity) scratch.weights[index(j)] /= sum;
-  return {max_score, m == -kInfinity ? -kInfinity : m + std::log(sum)};
+  const auto keys = [&](std::vector<double>& all) {
+    return std::span(all).subspan(index(segment.key_begin), index(segment.key_end - segment.key_begin));
+  };
+  return normalise(keys(scratch.scores), keys(scratch.weights), sink);
 }
 
 // Pass 3: out_i = sum_j dropout(p_ij) * v_j over the keys that are attended and not dropped.

@@ -4,9 +4,6 @@
 #include "attention/operands.hpp"
 
 namespace heed::detail {
-namespace {
-
-// [B, H, sizes…] without the axes that inputs of this rank lack.
 Dims shape_of(const Problem& problem, int rank, std::initializer_list<std::int64_t> sizes) {
   Dims shape;
   if (rank >= 4) shape.push_back(problem.batch);
@@ -15,13 +12,15 @@ Dims shape_of(const Problem& problem, int rank, std::initializer_list<std::int64
   return shape;
 }
 
-DType output_dtype(const Problem& problem, const AttentionOptions& options) {
-  return options.output_dtype.value_or(problem.dtype);
-}
-
 DType summary_dtype(const Problem& problem) { return problem.dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 bool is_given(const MutableTensorView& view) { return view.data() != nullptr || view.shape() != Dims{0}; }
+
+namespace {
+
+DType output_dtype(const Problem& problem, const AttentionOptions& options) {
+  return options.output_dtype.value_or(problem.dtype);
+}
 
 // The size asked for by an option, or, where that is 0, the one that the view has.
 std::int64_t size_or(std::int64_t option, const MutableTensorView& view, int axis_from_end) {

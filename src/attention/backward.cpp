@@ -1,0 +1,39 @@
+// inputs, options -> checks -> plan -> kernel, for the backward pass.
+#include "heed/backward.hpp"
+
+#include "attention/backward_checks.hpp"
+#include "attention/checks.hpp"
+#include "attention/memory_errors.hpp"
+#include "attention/plan.hpp"
+
+namespace heed {
+
+AttentionGradients attention_backward(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
+                                      const GradientRequest& request) {
+  return detail::with_memory_errors([&] {
+    detail::BackwardProblem problem = detail::check_backward(inputs, options);
+    const detail::BackwardPlan plan = detail::make_backward_plan(problem, options.kernel);
+    AttentionGradients gradients = detail::allocate_gradients(inputs, options, request);
+    detail::bind_gradients({gradients.query, gradients.key, gradients.value, gradients.bias, gradients.sinks},
+                           inputs, options, problem);
+    gradients.threads = plan.kernel(problem);
+    gradients.kernel = plan.name;
+    gradients.isa = plan.isa;
+    detail::recycle(problem.forward);
+    return gradients;
+  });
+}
+
+AttentionRun attention_backward_into(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
+                                     const AttentionGradientViews& gradients) {
+  return detail::with_memory_errors([&] {
+    detail::BackwardProblem problem = detail::check_backward(inputs, options);
+    detail::bind_gradients(gradients, inputs, options, problem);
+    const detail::BackwardPlan plan = detail::make_backward_plan(problem, options.kernel);
+    const int threads = plan.kernel(problem);
+    detail::recycle(problem.forward);
+    return AttentionRun{plan.name, plan.isa, threads};
+  });
+}
+
+}  // namespace heed
