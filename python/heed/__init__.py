@@ -1,5 +1,14 @@
-"""Attention that shows its weights."""
+"""Attention that shows its weights.
+
+    output = heed.attention(q, k, v, causal=True)
+    result = heed.attention(q, k, v, need=("lse", "entropy"), top_k=8)
+    print(heed.look(q, k, v, causal=True))
+
+heed.nn has layers for NumPy; heed.torch, heed.transformers and heed.onnx are for those packages, and import them.
+"""
 
 from ._heed import AttentionResult, __version__, attention, info
+from ._look import Report, look
+from ._tile import attention_tile
 
-__all__ = ["AttentionResult", "__version__", "attention", "info"]
+__all__ = ["AttentionResult", "Report", "__version__", "attention", "attention_tile", "info", "look"]

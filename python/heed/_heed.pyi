@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Generic, Literal, TypedDict, TypeVar, overload
 
+import numpy as np
+import numpy.typing as npt
+
 Array = TypeVar("Array")
 
 __version__: str
@@ -142,3 +145,136 @@ def attention(
     kernel: KernelName | None = None,
     threads: int | None = None,
 ) -> AttentionResult[Array]: ...
+
+class ReportData:
+    @property
+    def batch(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def queries(self) -> int: ...
+    @property
+    def keys(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def value_dim(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def query_tokens(self) -> list[str]: ...
+    @property
+    def key_tokens(self) -> list[str]: ...
+    @property
+    def options(self) -> list[tuple[str, str]]: ...
+    @property
+    def arrays(self) -> dict[str, Any]: ...
+    @property
+    def summaries(self) -> list[Any]: ...
+    @property
+    def price(self) -> list[Any]: ...
+    def write_html(self, path: str, title: str, about: str, /) -> None: ...
+
+def make_report(
+    q: Any, k: Any, v: Any, tokens: list[str], key_tokens: list[str], top_k: int, price: bool, options: object, /
+) -> ReportData: ...
+def attention_tile(
+    q: Any, k: Any, lse: Any, rows: tuple[int, int], keys: tuple[int, int], batch: int, head: int, options: object, /
+) -> Any: ...
+
+Floats = npt.NDArray[np.floating[Any]]
+
+class Generator:
+    """PyTorch's random numbers on a CPU for the same seed."""
+
+    def __init__(self, seed: int = ...) -> None: ...
+    def rand(self, shape: Sequence[int], dtype: Any = "float32") -> Floats: ...
+    def randn(self, shape: Sequence[int], dtype: Any = "float32") -> Floats: ...
+    def randint(self, low: int, high: int, shape: Sequence[int]) -> npt.NDArray[np.int64]: ...
+    def randperm(self, n: int) -> npt.NDArray[np.int64]: ...
+
+class _Layer:
+    def parameters(self) -> dict[str, Floats]:
+        """The arrays by name, in the layer's own memory."""
+    def save(self, path: str) -> None:
+        """Writes a safetensors file."""
+    def load(self, path: str) -> None:
+        """Reads one back; files of torch.nn.MultiheadAttention are understood too."""
+
+class Embedding(_Layer):
+    """torch.nn.Embedding: ids [...] to vectors [..., dim]."""
+
+    def __init__(self, count: int, dim: int, generator: Generator | int | None = None, dtype: Any = "float32") -> None: ...
+    def forward(self, ids: Any) -> Floats: ...
+    def __call__(self, ids: Any) -> Floats: ...
+
+class Linear(_Layer):
+    """torch.nn.Linear: x [..., in_features] to [..., out_features]."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        generator: Generator | int | None = None,
+        dtype: Any = "float32",
+    ) -> None: ...
+    def forward(self, x: Any) -> Floats: ...
+    def __call__(self, x: Any) -> Floats: ...
+
+class LayerResult:
+    """What an attention layer computed on the way."""
+
+    @property
+    def output(self) -> Any: ...
+    @property
+    def query(self) -> Any: ...
+    @property
+    def key(self) -> Any: ...
+    @property
+    def value(self) -> Any: ...
+    @property
+    def attention(self) -> AttentionResult[Any]: ...
+
+class SelfAttention(_Layer):
+    """One head without biases and without an output projection."""
+
+    def __init__(
+        self,
+        dim: int,
+        key_dim: int,
+        value_dim: int,
+        generator: Generator | int | None = None,
+        dtype: Any = "float32",
+    ) -> None: ...
+    def forward(self, x: Any, **options: Any) -> Any: ...
+    def __call__(self, x: Any, **options: Any) -> Any: ...
+
+class MultiHeadAttention(_Layer):
+    """torch.nn.MultiheadAttention, batch first; kv_heads and the like default to heads, dim / heads and dim."""
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        kv_heads: int = 0,
+        head_dim: int = 0,
+        value_dim: int = 0,
+        context_dim: int = 0,
+        bias: bool = True,
+        output_projection: bool = True,
+        generator: Generator | int | None = None,
+        dtype: Any = "float32",
+    ) -> None: ...
+    def forward(self, x: Any, context: Any = None, **options: Any) -> Any: ...
+    def __call__(self, x: Any, context: Any = None, **options: Any) -> Any: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...

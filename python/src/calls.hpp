@@ -33,5 +33,6 @@ Result to_result(AttentionResult&& result, const AttentionOptions& options, Kind
 
 void define_attention(nb::module_& module);
 void define_report(nb::module_& module);
+void define_nn(nb::module_& module);  ///< only in a build with heed::nn
 
 }  // namespace heed::python

@@ -1,0 +1,15 @@
+"""Optional dependencies: one sentence where one is missing."""
+
+import importlib
+from typing import Any
+
+
+def need(module: str, what: str, extra: str) -> Any:
+    """The module, or ImportError that says what needs it and how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        root = module.partition(".")[0]
+        if error.name is None or error.name.partition(".")[0] != root:
+            raise
+        raise ImportError(f"{what} needs {root}, which is not installed: pip install heed[{extra}]") from None

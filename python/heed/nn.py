@@ -1,0 +1,13 @@
+"""Layers for NumPy: the parameters are arrays, initialised as PyTorch initialises its own.
+
+A layer is called with an array [L, D] or [B, L, D] of the dtype of its parameters, and, where it attends, with the
+options of heed.attention. It gives its output, or, where more was asked for, a LayerResult.
+"""
+
+try:
+    from ._heed import Embedding, Generator, LayerResult, Linear, MultiHeadAttention, SelfAttention
+except ImportError:
+    raise ImportError("heed.nn needs a BLAS, which was not there when heed was built: install OpenBLAS "
+                      "(libopenblas-dev) and build heed again") from None
+
+__all__ = ["Embedding", "Generator", "LayerResult", "Linear", "MultiHeadAttention", "SelfAttention"]

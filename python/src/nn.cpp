@@ -1,0 +1,225 @@
+// heed.nn: the layers of the library. Parameters are NumPy arrays that show the layer's own memory; forward
+// passes hold the layer still by Python's lock being let go only while the library works.
+#include "heed/nn.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <utility>
+
+#include "calls.hpp"
+#include "fail.hpp"
+#include "heed/random.hpp"
+
+namespace heed::python {
+namespace {
+
+/// What a layer computed on the way.
+struct Layer {
+  nb::object output = nb::none();
+  nb::object query = nb::none();
+  nb::object key = nb::none();
+  nb::object value = nb::none();
+  nb::object attention = nb::none();
+};
+
+// A Generator of the caller's, or one of its own for a seed.
+class Source {
+ public:
+  explicit Source(nb::handle from) {
+    if (nb::isinstance<Generator>(from))
+      theirs_ = nb::inst_ptr<Generator>(from);
+    else if (!from.is_none())
+      own_.manual_seed(static_cast<std::uint64_t>(integer("generator", from)));
+  }
+  Generator& get() { return theirs_ == nullptr ? own_ : *theirs_; }
+
+ private:
+  Generator own_;
+  Generator* theirs_ = nullptr;
+};
+
+Dims dims(const std::vector<std::int64_t>& sizes) { return Dims(std::span(sizes)); }
+
+template <class Module>
+nb::dict parameters(nb::handle self) {
+  nb::dict all;
+  for (const nn::NamedParameter& parameter : nb::cast<Module&>(self).parameters())
+    all[parameter.name.c_str()] = numpy_view(parameter.value->mutable_view(), self);
+  return all;
+}
+
+template <class Module>
+void save(Module& module, const std::string& path) {
+  nn::save_parameters(path, module.parameters());
+}
+
+template <class Module>
+void load(Module& module, const std::string& path) {
+  nn::load_parameters(path, module.parameters());
+}
+
+template <class Module>
+nb::class_<Module> define(nb::module_& in, const char* name, const char* meaning) {
+  return nb::class_<Module>(in, name, meaning)
+      .def("parameters", parameters<Module>, "the arrays by name, in the layer's own memory")
+      .def("save", save<Module>, nb::arg("path"), "writes a safetensors file")
+      .def("load", load<Module>, nb::arg("path"),
+           "reads one back; files of torch.nn.MultiheadAttention are understood too");
+}
+
+template <class Module>
+nb::object forward_plain(const Module& module, nb::handle x) {
+  const Borrowed input("x", x);
+  Tensor output;
+  {
+    const nb::gil_scoped_release released;
+    output = module.forward(input.view());
+  }
+  return to_python(std::move(output), array_type(x).kind);
+}
+
+nb::object give(nn::LayerResult&& result, const Arguments& arguments, Kind kind) {
+  nb::object output = to_python(std::move(result.output), kind);
+  if (!arguments.asked) return output;
+  Layer layer;
+  layer.output = std::move(output);
+  layer.query = to_python(std::move(result.query), kind);
+  layer.key = to_python(std::move(result.key), kind);
+  layer.value = to_python(std::move(result.value), kind);
+  nb::object contexts = to_python(std::move(result.attention.output), kind);
+  Result attention = to_result(std::move(result.attention), arguments.options, kind);
+  attention.output = std::move(contexts);
+  layer.attention = nb::cast(std::move(attention));
+  return nb::cast(std::move(layer));
+}
+
+Arguments layer_arguments(const nb::kwargs& keywords) {
+  Arguments arguments = read_arguments("forward", keywords);
+  if (arguments.out) fail_type("forward() got an unexpected keyword argument 'out'");
+  return arguments;
+}
+
+nb::object forward_self(const nn::SelfAttention& module, nb::handle x, const nb::kwargs& keywords) {
+  const Borrowed input("x", x);
+  const Arguments arguments = layer_arguments(keywords);
+  nn::LayerResult result;
+  {
+    const nb::gil_scoped_release released;
+    result = module.forward(input.view(), arguments.options);
+  }
+  return give(std::move(result), arguments, array_type(x).kind);
+}
+
+nb::object forward_heads(const nn::MultiHeadAttention& module, nb::handle x, nb::handle context,
+                         const nb::kwargs& keywords) {
+  const Borrowed input("x", x);
+  std::optional<Borrowed> other;
+  if (!context.is_none()) other.emplace("context", context);
+  const Arguments arguments = layer_arguments(keywords);
+  nn::LayerResult result;
+  {
+    const nb::gil_scoped_release released;
+    result = other ? module.forward(input.view(), other->view(), arguments.options)
+                   : module.forward(input.view(), arguments.options);
+  }
+  return give(std::move(result), arguments, array_type(x).kind);
+}
+
+void define_generator(nb::module_& module) {
+  using Sizes = const std::vector<std::int64_t>&;
+  nb::class_<Generator>(module, "Generator", "PyTorch's random numbers on a CPU for the same seed.")
+      .def(nb::init<std::uint64_t>(), nb::arg("seed") = Generator::kDefaultSeed)
+      .def(
+          "rand",
+          [](Generator& self, Sizes shape, nb::handle type) {
+            return to_python(rand(self, dims(shape), dtype("dtype", type)), Kind::numpy);
+          },
+          nb::arg("shape"), nb::arg("dtype") = "float32")
+      .def(
+          "randn",
+          [](Generator& self, Sizes shape, nb::handle type) {
+            return to_python(randn(self, dims(shape), dtype("dtype", type)), Kind::numpy);
+          },
+          nb::arg("shape"), nb::arg("dtype") = "float32")
+      .def(
+          "randint",
+          [](Generator& self, std::int64_t low, std::int64_t high, Sizes shape) {
+            return to_python(randint(self, low, high, dims(shape)), Kind::numpy);
+          },
+          nb::arg("low"), nb::arg("high"), nb::arg("shape"))
+      .def(
+          "randperm",
+          [](Generator& self, std::int64_t n) { return to_python(randperm(self, n), Kind::numpy); },
+          nb::arg("n"));
+}
+
+void define_plain_layers(nb::module_& module) {
+  define<nn::Embedding>(module, "Embedding", "torch.nn.Embedding")
+      .def(nb::new_([](std::int64_t count, std::int64_t dim, nb::handle generator, nb::handle type) {
+             Source source(generator);
+             return nn::Embedding(count, dim, source.get(), dtype("dtype", type));
+           }),
+           nb::arg("count"), nb::arg("dim"), nb::arg("generator").none() = nb::none(),
+           nb::arg("dtype") = "float32")
+      .def("forward", forward_plain<nn::Embedding>, nb::arg("ids"))
+      .def("__call__", forward_plain<nn::Embedding>, nb::arg("ids"));
+  define<nn::Linear>(module, "Linear", "torch.nn.Linear")
+      .def(nb::new_([](std::int64_t in, std::int64_t out, bool bias, nb::handle generator, nb::handle type) {
+             Source source(generator);
+             return nn::Linear(in, out, bias, source.get(), dtype("dtype", type));
+           }),
+           nb::arg("in_features"), nb::arg("out_features"), nb::arg("bias") = true,
+           nb::arg("generator").none() = nb::none(), nb::arg("dtype") = "float32")
+      .def("forward", forward_plain<nn::Linear>, nb::arg("x"))
+      .def("__call__", forward_plain<nn::Linear>, nb::arg("x"));
+}
+
+void define_attention_layers(nb::module_& module) {
+  nb::class_<Layer>(module, "LayerResult", "What an attention layer computed on the way.")
+      .def_ro("output", &Layer::output)
+      .def_ro("query", &Layer::query)
+      .def_ro("key", &Layer::key)
+      .def_ro("value", &Layer::value)
+      .def_ro("attention", &Layer::attention);
+  define<nn::SelfAttention>(module, "SelfAttention",
+                            "One head without biases and without an output projection.")
+      .def(nb::new_([](std::int64_t dim, std::int64_t key_dim, std::int64_t value_dim, nb::handle generator,
+                       nb::handle type) {
+             Source source(generator);
+             return nn::SelfAttention(dim, key_dim, value_dim, source.get(), dtype("dtype", type));
+           }),
+           nb::arg("dim"), nb::arg("key_dim"), nb::arg("value_dim"), nb::arg("generator").none() = nb::none(),
+           nb::arg("dtype") = "float32")
+      .def("forward", forward_self, nb::arg("x"), nb::arg("options"))
+      .def("__call__", forward_self, nb::arg("x"), nb::arg("options"));
+  define<nn::MultiHeadAttention>(module, "MultiHeadAttention", "torch.nn.MultiheadAttention, batch first.")
+      .def(nb::new_([](std::int64_t dim, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
+                       std::int64_t value_dim, std::int64_t context_dim, bool bias, bool output_projection,
+                       nb::handle generator, nb::handle type) {
+             Source source(generator);
+             const nn::MultiHeadOptions options{dim,       heads,       kv_heads, head_dim,
+                                                value_dim, context_dim, bias,     output_projection};
+             return nn::MultiHeadAttention(options, source.get(), dtype("dtype", type));
+           }),
+           nb::arg("dim"), nb::arg("heads"), nb::arg("kv_heads") = 0, nb::arg("head_dim") = 0,
+           nb::arg("value_dim") = 0, nb::arg("context_dim") = 0, nb::arg("bias") = true,
+           nb::arg("output_projection") = true, nb::arg("generator").none() = nb::none(),
+           nb::arg("dtype") = "float32")
+      .def("forward", forward_heads, nb::arg("x"), nb::arg("context").none() = nb::none(), nb::arg("options"))
+      .def("__call__", forward_heads, nb::arg("x"), nb::arg("context").none() = nb::none(),
+           nb::arg("options"))
+      .def_prop_ro("heads", &nn::MultiHeadAttention::heads)
+      .def_prop_ro("kv_heads", &nn::MultiHeadAttention::kv_heads);
+}
+
+}  // namespace
+
+void define_nn(nb::module_& module) {
+  define_generator(module);
+  define_plain_layers(module);
+  define_attention_layers(module);
+}
+
+}  // namespace heed::python
