@@ -20,6 +20,20 @@ struct Rounding {
   double floor = 0;        ///< absolute error allowed to every result: weights below it may be 0
 };
 
+/// Half an ulp of a value that is stored as `dtype`; the smallest denormal where it underflows.
+inline Real storing_error(DType dtype, Real value) {
+  switch (dtype) {
+    case DType::f64:
+      return 0x1p-53 * std::abs(value) + 0x1p-1074;
+    case DType::f32:
+      return 0x1p-24 * std::abs(value) + 0x1p-149;
+    case DType::f16:
+      return 0x1p-11 * std::abs(value) + 0x1p-24;
+    default:
+      return 0x1p-8 * std::abs(value) + 0x1p-133;
+  }
+}
+
 /// Compares what `result` holds with `naive`. Gives "" or the first element that is out of bounds.
 ///
 /// The bounds follow from first-order error analysis. A score is a sum of D products: its error is at most
@@ -54,25 +68,11 @@ class ResultComparison {
   }
   static Real product(Real error, Real magnitude) { return magnitude == 0 ? 0 : error * magnitude; }
 
-  // Half an ulp of a value; the smallest denormal where it underflows.
-  static Real storing(DType dtype, Real value) {
-    switch (dtype) {
-      case DType::f64:
-        return 0x1p-53 * std::abs(value) + 0x1p-1074;
-      case DType::f32:
-        return 0x1p-24 * std::abs(value) + 0x1p-149;
-      case DType::f16:
-        return 0x1p-11 * std::abs(value) + 0x1p-24;
-      default:
-        return 0x1p-8 * std::abs(value) + 0x1p-133;
-    }
-  }
-
   void check(const char* name, const Tensor& tensor, std::array<Index, 4> at, Real expected, Real bound) {
     if (!failure_.empty()) return;
     const Real got = naive_element(tensor, at);
     if (std::isnan(expected) ? std::isnan(got) : got == expected) return;
-    const Real allowed = bound + storing(tensor.dtype(), expected) + rounding_.floor;
+    const Real allowed = bound + storing_error(tensor.dtype(), expected) + rounding_.floor;
     if (std::isfinite(expected) && std::abs(got - expected) <= allowed) return;
     std::ostringstream text;
     text.precision(17);

@@ -1,0 +1,169 @@
+// Every way in which a call of the backward pass can be wrong, and the sentence that says so.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "heed/backward.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::AttentionBackwardInputs;
+using heed::AttentionGradientViews;
+using heed::AttentionOptions;
+using heed::Dims;
+using heed::DType;
+using heed::GradientRequest;
+using heed::Kernel;
+using heed::MutableTensorView;
+using heed::Tensor;
+using heed::TensorView;
+using heed::test::message_of;
+
+// A call that is right: B 2, H 4, Hkv 2, Lq 3, Lk 5, D 8, Dv 6.
+struct Call {
+  Tensor query{{2, 4, 3, 8}};
+  Tensor key{{2, 2, 5, 8}};
+  Tensor value{{2, 2, 5, 6}};
+  Tensor output{{2, 4, 3, 6}};
+  Tensor lse{{2, 4, 3}};
+
+  AttentionBackwardInputs inputs() const { return {query, key, value, output, lse, output}; }
+};
+
+std::string message_of_inputs(const AttentionBackwardInputs& inputs, const AttentionOptions& options = {},
+                              const GradientRequest& request = {}) {
+  return message_of([&] { (void)heed::attention_backward(inputs, options, request); });
+}
+
+std::string message_of_views(const AttentionGradientViews& gradients, const AttentionOptions& options = {}) {
+  const Call call;
+  return message_of([&] { (void)heed::attention_backward_into(call.inputs(), options, gradients); });
+}
+
+// A right call with one input replaced.
+template <class View>
+std::string message_with(View AttentionBackwardInputs::*member, const TensorView& view) {
+  const Call call;
+  AttentionBackwardInputs inputs = call.inputs();
+  inputs.*member = view;
+  return message_of_inputs(inputs);
+}
+
+TEST(BackwardErrors, ACallThatIsRightHasNone) {
+  EXPECT_EQ(message_of_inputs(Call().inputs()), "no error");
+  EXPECT_EQ(message_of_views({}), "no error") << "nothing is asked for";
+}
+
+TEST(BackwardErrors, WhatTheForwardPassRefusesIsRefused) {
+  const Call call;
+  EXPECT_EQ(message_of_inputs({}), "query has shape [0]; 2 to 4 axes, [B, H, L, D], are expected");
+  EXPECT_EQ(message_with(&AttentionBackwardInputs::key, Tensor({2, 2, 5, 7})),
+            "key has head dimension 7 (shape [2, 2, 5, 7]); 8 as in query is expected");
+  EXPECT_EQ(message_of_inputs(call.inputs(), {.softcap = -1}),
+            "softcap is -1; a finite number of 0 (off) or more is expected");
+}
+
+TEST(BackwardErrors, WhatTheForwardPassGaveHasItsShapeAndDtype) {
+  using In = AttentionBackwardInputs;
+  EXPECT_EQ(message_with(&In::output, Tensor({2, 4, 3, 8})),
+            "output has shape [2, 4, 3, 8]; [2, 4, 3, 6] is expected");
+  EXPECT_EQ(message_with(&In::output, Tensor({4, 3, 6})),
+            "output has shape [4, 3, 6]; [2, 4, 3, 6] is expected");
+  EXPECT_EQ(message_with(&In::output, TensorView()), "output has shape [0]; [2, 4, 3, 6] is expected");
+  EXPECT_EQ(message_with(&In::output, Tensor({2, 4, 3, 6}, DType::f16)),
+            "output has dtype f16; f32 as in query is expected");
+  EXPECT_EQ(message_with(&In::lse, Tensor({2, 4, 5})), "lse has shape [2, 4, 5]; [2, 4, 3] is expected");
+  EXPECT_EQ(message_with(&In::lse, Tensor({2, 4, 3}, DType::f64)), "lse has dtype f64; f32 is expected");
+}
+
+TEST(BackwardErrors, GradientsOfResultsHaveTheirShapesAndDtypes) {
+  using In = AttentionBackwardInputs;
+  EXPECT_EQ(message_with(&In::grad_output, Tensor({2, 4, 3, 5})),
+            "grad_output has shape [2, 4, 3, 5]; [2, 4, 3, 6] is expected");
+  EXPECT_EQ(message_with(&In::grad_output, Tensor({2, 4, 3, 6}, DType::f64)),
+            "grad_output has dtype f64; f32 as in query is expected");
+  EXPECT_EQ(message_with(&In::grad_lse, Tensor({2, 4, 3, 1})),
+            "grad_lse has shape [2, 4, 3, 1]; [2, 4, 3] is expected");
+  EXPECT_EQ(message_with(&In::grad_lse, Tensor({2, 4, 3}, DType::bf16)),
+            "grad_lse has dtype bf16; f32 is expected");
+  EXPECT_EQ(message_with(&In::grad_weights, Tensor({2, 4, 3, 3})),
+            "grad_weights has shape [2, 4, 3, 3]; [2, 4, 3, 5] is expected");
+  EXPECT_EQ(message_with(&In::grad_weights, Tensor({2, 4, 3, 5}, DType::f64)),
+            "grad_weights has dtype f64; f32 is expected");
+}
+
+TEST(BackwardErrors, NarrowInputsTakeTheirOwnDtypeOrF32) {
+  const Tensor half({1, 2}, DType::f16), wide({1, 2}), lse({1});
+  EXPECT_EQ(message_of_inputs({half, half, half, wide, lse, half}), "no error");
+  EXPECT_EQ(message_of_inputs({half, half, half, half, lse, wide}), "no error");
+  EXPECT_EQ(message_of_inputs({half, half, half, Tensor({1, 2}, DType::bf16), lse, wide}),
+            "output has dtype bf16; f16 as in query or f32 is expected");
+}
+
+TEST(BackwardErrors, ABiasAndSinksAreDifferentiatedByWhereTheyAre) {
+  const Call call;
+  Tensor somewhere({3, 5});
+  EXPECT_EQ(message_of_inputs(call.inputs(), {}, {.bias = true}),
+            "request.bias is true without a bias to differentiate by");
+  EXPECT_EQ(message_of_inputs(call.inputs(), {}, {.sinks = true}),
+            "request.sinks is true without sinks to differentiate by");
+  EXPECT_EQ(message_of_views({.bias = somewhere}),
+            "gradients.bias is given without a bias to differentiate by");
+  EXPECT_EQ(message_of_views({.sinks = somewhere}),
+            "gradients.sinks is given without sinks to differentiate by");
+}
+
+TEST(BackwardErrors, GradientsHaveTheShapesAndDtypesOfTheirTensors) {
+  Tensor wrong({2, 4, 3, 7}), doubles({2, 2, 5, 8}, DType::f64);
+  EXPECT_EQ(message_of_views({.query = wrong}),
+            "gradients.query has shape [2, 4, 3, 7]; [2, 4, 3, 8] is expected");
+  EXPECT_EQ(message_of_views({.key = doubles}), "gradients.key has dtype f64; f32 is expected");
+  EXPECT_EQ(message_of_views({.value = wrong}),
+            "gradients.value has shape [2, 4, 3, 7]; [2, 2, 5, 6] is expected");
+  const Tensor bias({3, 5}, DType::f16), sinks({4}, DType::bf16);
+  Tensor bad_bias({3, 4}, DType::f16), f32({3, 5}), bad_sinks({3}, DType::bf16);
+  EXPECT_EQ(message_of_views({.bias = bad_bias}, {.bias = bias}),
+            "gradients.bias has shape [3, 4]; one that broadcasts to [2, 4, 3, 5] is expected");
+  EXPECT_EQ(message_of_views({.bias = f32}, {.bias = bias}), "gradients.bias has dtype f32; f16 is expected");
+  EXPECT_EQ(message_of_views({.sinks = bad_sinks}, {.sinks = sinks}),
+            "gradients.sinks has shape [3]; one that broadcasts to [4] is expected");
+  EXPECT_EQ(message_of_views({.sinks = f32}, {.sinks = sinks}),
+            "gradients.sinks has shape [3, 5]; one that broadcasts to [4] is expected");
+}
+
+TEST(BackwardErrors, GradientsDoNotOverlapThemselves) {
+  Tensor memory({500});
+  void* data = memory.mutable_view().data();
+  EXPECT_EQ(
+      message_of_views({.query = MutableTensorView(data, DType::f32, {2, 4, 3, 8}, {96, 0, 8, 1})}),
+      "gradients.query has shape [2, 4, 3, 8] and strides [96, 0, 8, 1], so that it may overlap itself; a "
+      "place of its own for each element is expected");
+  const Tensor bias({3, 5});
+  EXPECT_EQ(
+      message_of_views({.bias = MutableTensorView(data, DType::f32, {3, 5}, {0, 1})}, {.bias = bias}),
+      "gradients.bias has shape [3, 5] and strides [0, 1], so that it may overlap itself; a place of its "
+      "own for each element is expected");
+}
+
+TEST(BackwardErrors, DataIsAlignedToItsElements) {
+  std::int64_t memory[64] = {};
+  const TensorView crooked(reinterpret_cast<std::byte*>(memory) + 1, DType::f32, {2, 4, 3});
+  EXPECT_EQ(message_with(&AttentionBackwardInputs::lse, crooked),
+            "lse is not aligned: its data of f32 is expected at a multiple of 4 bytes");
+}
+
+TEST(BackwardErrors, AKernelThatCannotDoTheCallIsRefused) {
+  EXPECT_EQ(message_of_inputs(Call().inputs(), {.kernel = Kernel::fused}),
+            "kernel is fused, which has no backward pass; automatic or reference is expected");
+}
+
+TEST(BackwardErrors, NothingIsWrittenWhenTheCallIsWrong) {
+  Tensor query({2, 4, 3, 8}), wrong({1});
+  for (float& x : query.values<float>()) x = 7;
+  EXPECT_NE(message_of_views({.query = query, .key = wrong}), "no error");
+  for (float x : query.values<float>()) EXPECT_EQ(x, 7);
+}
+
+}  // namespace

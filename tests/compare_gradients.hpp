@@ -1,0 +1,130 @@
+// Holds gradients to the naive computation, element by element, within a bound on rounding.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include "backward_call.hpp"
+#include "compare_results.hpp"
+#include "naive_backward.hpp"
+
+namespace heed::test {
+
+/// A cube summed along the axes where `size` is 1.
+inline Cube summed_to(const Cube& cube, std::array<std::int64_t, 4> size) {
+  Cube sum(size[0], size[1], size[2], size[3]);
+  const auto at = [&](std::size_t axis, std::int64_t index) { return size[axis] == 1 ? 0 : index; };
+  for (std::int64_t a = 0; a < cube.shape[0]; ++a)
+    for (std::int64_t b = 0; b < cube.shape[1]; ++b)
+      for (std::int64_t c = 0; c < cube.shape[2]; ++c)
+        for (std::int64_t d = 0; d < cube.shape[3]; ++d)
+          sum(at(0, a), at(1, b), at(2, c), at(3, d)) += cube(a, b, c, d);
+  return sum;
+}
+
+/// The last axes of a shape, with 1 for those that it lacks.
+inline std::array<std::int64_t, 4> four_axes(const Dims& shape) {
+  std::array<std::int64_t, 4> four{1, 1, 1, 1};
+  for (int axis = 0; axis < shape.size(); ++axis)
+    four[static_cast<std::size_t>(axis + 4 - shape.size())] = shape[axis];
+  return four;
+}
+
+/// The largest magnitudes of the calls that the bounds below are made for are far below this.
+inline constexpr Real kNoBound = std::numeric_limits<Real>::infinity();
+
+/// Compares gradients with the naive ones. Gives "" or the first element that is out of bounds.
+///
+/// To first order: a row's weights have the relative error r = 2 e + u (Lk + 8), e = u (D + 3) A as in
+/// compare_results.hpp. dS = p (dP - D + dLse) then has r of p, twice that of the p in D, and the roundings
+/// of sums of Dv and Lk terms: 3 r + u (2 Dv + Lk + 8) of its magnitude. The slope of a softcap is a
+/// difference from 1 whose argument has the error e / softcap. Sums over rows and keys add u times their
+/// length.
+class GradientComparison {
+ public:
+  GradientComparison(const BackwardCall& made, const Rounding& rounding)
+      : made_(made),
+        naive_(made.naive),
+        rounding_(rounding),
+        expected_(naive_backward(made.inputs, made.call.options, made.naive)) {
+    for (const Real magnitude : naive_.row_magnitude.values) worst_ = std::max(worst_, magnitude);
+  }
+
+  const NaiveGradients& expected() const { return expected_; }
+
+  std::string operator()(const AttentionGradients& gradients) {
+    const Real r = relative_error();
+    check("dQ", gradients.query, expected_.query, expected_.query_magnitude, r);
+    check("dK", gradients.key, expected_.key, expected_.key_magnitude, r);
+    check("dV", gradients.value, expected_.value, expected_.value_magnitude, r);
+    if (made_.request.bias) {
+      const auto size = four_axes(gradients.bias.shape());
+      check("dBias", gradients.bias, summed_to(expected_.scores, size),
+            summed_to(expected_.scores_magnitude, size), r);
+    }
+    if (made_.request.sinks) {
+      const std::array<std::int64_t, 4> size{1, gradients.sinks.count(), 1, 1};
+      check("dSinks", gradients.sinks, summed_to(expected_.sinks, size),
+            summed_to(expected_.sinks_magnitude, size), r);
+    }
+    return failure_;
+  }
+
+ private:
+  using Index = std::int64_t;
+
+  // Of every term, taken from the worst row.
+  Real relative_error() const {
+    const auto u = static_cast<Real>(rounding_.slack * rounding_.unit);
+    const Real score = u * static_cast<Real>(2 * (naive_.head_dim + 3)) * worst_;
+    const auto keys = static_cast<Real>(naive_.keys),
+               queries = static_cast<Real>(naive_.queries * naive_.heads);
+    const Real weight = 2 * score + u * (keys + 8);
+    const auto softcap = static_cast<Real>(made_.call.options.softcap);
+    const Real slope = softcap > 0 ? 2 * score / softcap + 4 * u : 0;
+    const Real error =
+        3 * weight + slope +
+        u * (static_cast<Real>(2 * naive_.value_dim + naive_.head_dim) + 2 * keys + queries + 8);
+    return error < 0.5 ? error : kNoBound;
+  }
+
+  void check(const char* name, const Tensor& got, const Cube& expected, const Cube& magnitude, Real error) {
+    if (!failure_.empty()) return;
+    if (got.count() != static_cast<Index>(expected.values.size())) {
+      failure_ = std::string(name) + " has shape " + to_string(got.shape());
+      return;
+    }
+    const Tensor wide = Tensor::copy_of(got, DType::f64);
+    for (std::size_t n = 0; n < expected.values.size() && failure_.empty(); ++n) {
+      const Real value = expected.values[n];
+      const Real bound = magnitude.values[n] == 0 ? 0 : error * magnitude.values[n];
+      const Real allowed = bound + storing_error(got.dtype(), value) + static_cast<Real>(rounding_.floor);
+      const auto element = static_cast<Real>(wide.values<double>()[n]);
+      if (std::abs(element - value) <= allowed) continue;
+      if (got.dtype() == DType::f16 && std::abs(value) > 65504 && std::isinf(element)) continue;
+      std::ostringstream text;
+      text.precision(17);
+      text << name << " of shape " << to_string(got.shape()) << " is " << element << " at element " << n
+           << "; " << value << " +- " << allowed << " is expected";
+      failure_ = text.str();
+    }
+  }
+
+  const BackwardCall& made_;
+  const Naive& naive_;
+  Rounding rounding_;
+  NaiveGradients expected_;
+  Real worst_ = 0;  // the largest row magnitude
+  std::string failure_;
+};
+
+inline std::string compare_gradients(const BackwardCall& made, const AttentionGradients& gradients,
+                                     const Rounding& rounding = {}) {
+  return GradientComparison(made, rounding)(gradients);
+}
+
+}  // namespace heed::test
