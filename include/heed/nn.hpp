@@ -25,6 +25,16 @@ struct NamedParameter {
   Tensor* value;
 };
 
+/// What a layer learns by is held in a layer like it: of `zeros_like(layer)`, each parameter is the gradient
+/// of the parameter of that name. backward() adds to it, so that several calls sum up. Of a dtype, shape or
+/// number of parameters other than the layer's it throws as for any other argument.
+template <class Layer>
+[[nodiscard]] Layer zeros_like(Layer layer) {
+  for (const NamedParameter& parameter : layer.parameters())
+    *parameter.value = Tensor(parameter.value->shape(), parameter.value->dtype());
+  return layer;
+}
+
 /// x [..., in] times weight [out, in] transposed, plus bias [out] where given → [..., out].
 [[nodiscard]] HEED_API Tensor linear(const TensorView& x, const TensorView& weight,
                                      const std::optional<TensorView>& bias = std::nullopt);
@@ -41,6 +51,8 @@ class HEED_API Embedding {
   explicit Embedding(Tensor weight);
   /// ids i64 or i32, at most 4 axes [...], each in [0, count) → [..., dim].
   [[nodiscard]] Tensor forward(const TensorView& ids) const;
+  /// grad_output [..., dim]: each row of it is added to the gradient of its id.
+  void backward(const TensorView& grad_output, const TensorView& ids, Embedding& grads) const;
   /// "weight".
   [[nodiscard]] std::vector<NamedParameter> parameters();
 
@@ -54,6 +66,8 @@ class HEED_API Linear {
   explicit Linear(Tensor weight, std::optional<Tensor> bias = std::nullopt);
   /// x [..., in] → [..., out].
   [[nodiscard]] Tensor forward(const TensorView& x) const;
+  /// grad_output [..., out] and the x of forward() → the gradient of x.
+  [[nodiscard]] Tensor backward(const TensorView& grad_output, const TensorView& x, Linear& grads) const;
   /// "weight" and, where there is one, "bias".
   [[nodiscard]] std::vector<NamedParameter> parameters();
 
@@ -61,7 +75,8 @@ class HEED_API Linear {
   std::optional<Tensor> bias;  ///< [out]
 };
 
-/// What an attention layer computed on the way. For an input of rank 2 all of it lacks the axis B.
+/// What an attention layer computed on the way. Its backward() needs Need::lse among the options of
+/// forward(). For an input of rank 2 all of it lacks the axis B.
 struct LayerResult {
   Tensor output;             ///< [B, Lq, out]
   Tensor query, key, value;  ///< [B, H or Hkv, L, d_k or d_v]: the projections
@@ -80,6 +95,9 @@ class HEED_API SelfAttention {
   SelfAttention(Tensor query_weight, Tensor key_weight, Tensor value_weight);
   /// x [L, D] or [B, L, D].
   [[nodiscard]] LayerResult forward(const TensorView& x, const AttentionOptions& options = {}) const;
+  /// grad_output [B, L, d_v], and x, result and options of forward() → the gradient of x.
+  [[nodiscard]] Tensor backward(const TensorView& grad_output, const TensorView& x, const LayerResult& result,
+                                const AttentionOptions& options, SelfAttention& grads) const;
   /// "query.weight", "key.weight", "value.weight".
   [[nodiscard]] std::vector<NamedParameter> parameters();
 
@@ -103,6 +121,12 @@ struct HeadBiases {
   std::optional<TensorView> query = {};  ///< [H, d_k]
   std::optional<TensorView> key = {};    ///< [Hkv, d_k]
   std::optional<TensorView> value = {};  ///< [Hkv, d_v]
+};
+
+/// The gradients of the two inputs of cross-attention.
+struct CrossGradients {
+  Tensor x;        ///< [B, L, D]
+  Tensor context;  ///< [B, Lk, C]
 };
 
 /// Many heads side by side, self- or cross-attention (torch.nn.MultiheadAttention, batch first).
@@ -143,6 +167,13 @@ class HEED_API MultiHeadAttention {
   /// Cross-attention: queries from x [L, D] or [B, L, D], keys and values from context [Lk, C] or [B, Lk, C].
   [[nodiscard]] LayerResult forward(const TensorView& x, const TensorView& context,
                                     const AttentionOptions& options = {}) const;
+  /// grad_output [B, L, out], and x, result and options of forward() → the gradient of x.
+  [[nodiscard]] Tensor backward(const TensorView& grad_output, const TensorView& x, const LayerResult& result,
+                                const AttentionOptions& options, MultiHeadAttention& grads) const;
+  /// The same for cross-attention.
+  [[nodiscard]] CrossGradients backward(const TensorView& grad_output, const TensorView& x,
+                                        const TensorView& context, const LayerResult& result,
+                                        const AttentionOptions& options, MultiHeadAttention& grads) const;
   /// "query.weight", "query.bias", "key.…", "value.…", "out_proj.…".
   [[nodiscard]] std::vector<NamedParameter> parameters();
   [[nodiscard]] std::int64_t heads() const noexcept { return heads_; }
@@ -155,6 +186,11 @@ class HEED_API MultiHeadAttention {
   std::int64_t heads_;
   std::int64_t kv_heads_;
 };
+
+/// How many threads of its own the BLAS may use from now on, in the whole process: OpenBLAS splits its sums
+/// by their number, so that the bits of a product depend on it. Training sets 1. Does nothing where the BLAS
+/// is another one.
+HEED_API void set_blas_threads(int threads);
 
 /// Writes the parameters to a safetensors file under their names.
 HEED_API void save_parameters(const std::string& path, const std::vector<NamedParameter>& parameters);

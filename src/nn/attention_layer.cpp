@@ -1,6 +1,8 @@
 #include "nn/attention_layer.hpp"
 
+#include "heed/backward.hpp"
 #include "nn/checks.hpp"
+#include "nn/elements.hpp"
 
 namespace heed::nn::detail {
 namespace {
@@ -34,6 +36,30 @@ void check_call(const Parts& parts, const TensorView& x, const TensorView& conte
   if (options.output_dtype && *options.output_dtype != x.dtype())
     refuse("output_dtype is " + std::string(name_of(*options.output_dtype)) + "; a layer of " +
            std::string(name_of(x.dtype())) + " gives " + std::string(name_of(x.dtype())));
+}
+
+void check_result(const Parts& parts, const TensorView& x, const TensorView& context,
+                  const LayerResult& result, const TensorView& grad_output) {
+  const auto heads_of = [](const TensorView& from, std::int64_t heads, std::int64_t rows) {
+    Dims shape = from.rank() == 3 ? Dims{from.shape()[0], heads} : Dims{heads};
+    shape.push_back(from.size(-2));
+    if (rows > 0) shape.push_back(rows / heads);
+    return shape;
+  };
+  const DType dtype = x.dtype();
+  const std::int64_t values = parts.value.weight.size(0);
+  require_like(result.query, "result.query", heads_of(x, parts.heads, parts.query.weight.size(0)), dtype);
+  require_like(result.key, "result.key", heads_of(context, parts.kv_heads, parts.key.weight.size(0)), dtype);
+  require_like(result.value, "result.value", heads_of(context, parts.kv_heads, values), dtype);
+  require_like(result.attention.output, "result.attention.output",
+               heads_of(x, parts.heads, values / parts.kv_heads * parts.heads), dtype);
+  Dims output = x.shape();
+  output[output.size() - 1] =
+      parts.out_proj == nullptr ? values / parts.kv_heads * parts.heads : parts.out_proj->weight.size(0);
+  require_like(grad_output, "grad_output", output, dtype);
+  if (result.attention.lse.shape() != heads_of(x, parts.heads, 0))
+    refuse("result.attention.lse has shape " + to_string(result.attention.lse.shape()) +
+           "; that of a forward() with Need::lse is expected");
 }
 
 }  // namespace
@@ -79,9 +105,30 @@ LayerResult run_layer(const Parts& parts, const TensorView& x, const TensorView&
   return result;
 }
 
-void append_parameters(std::vector<NamedParameter>& all, const std::string& prefix, Linear& part) {
-  for (NamedParameter& parameter : part.parameters())
-    all.push_back({prefix + "." + parameter.name, parameter.value});
+CrossGradients run_layer_backward(const Parts& parts, const TensorView& grad_output, const TensorView& x,
+                                  const TensorView& context, const LayerResult& result,
+                                  const AttentionOptions& options, const PartGradients& grads) {
+  check_call(parts, x, context, options);
+  check_result(parts, x, context, result, grad_output);
+  if ((parts.out_proj == nullptr) != (grads.out_proj == nullptr))
+    refuse("grads has another out_proj than the layer: both or neither is expected");
+  const AttentionResult& attention = result.attention;
+  Tensor grad_merged = Tensor::copy_of(grad_output);
+  if (parts.out_proj != nullptr)
+    grad_merged = parts.out_proj->backward(grad_output, merge_heads(attention.output), *grads.out_proj);
+  const Tensor grad_heads = split_heads(grad_merged, parts.heads);
+  const AttentionGradients inner = attention_backward({.query = result.query,
+                                                       .key = result.key,
+                                                       .value = result.value,
+                                                       .output = attention.output,
+                                                       .lse = attention.lse,
+                                                       .grad_output = grad_heads},
+                                                      options);
+  CrossGradients outer;
+  outer.x = parts.query.backward(merge_heads(inner.query), x, grads.query);
+  outer.context = parts.key.backward(merge_heads(inner.key), context, grads.key);
+  add(parts.value.backward(merge_heads(inner.value), context, grads.value), outer.context);
+  return outer;
 }
 
 }  // namespace heed::nn::detail

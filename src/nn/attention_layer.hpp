@@ -23,7 +23,25 @@ void check_parts(const Parts& parts);
 [[nodiscard]] LayerResult run_layer(const Parts& parts, const TensorView& x, const TensorView& context,
                                     const AttentionOptions& options);
 
+/// Where the gradients of a layer's parts go.
+struct PartGradients {
+  Linear& query;
+  Linear& key;
+  Linear& value;
+  Linear* out_proj;
+};
+
+/// The way back through run_layer(). For self-attention the gradient of x is the sum of the two.
+[[nodiscard]] CrossGradients run_layer_backward(const Parts& parts, const TensorView& grad_output,
+                                                const TensorView& x, const TensorView& context,
+                                                const LayerResult& result, const AttentionOptions& options,
+                                                const PartGradients& grads);
+
 /// Adds the parameters of `part`, their names behind "prefix.".
-void append_parameters(std::vector<NamedParameter>& all, const std::string& prefix, Linear& part);
+template <class Part>
+void append_parameters(std::vector<NamedParameter>& all, const std::string& prefix, Part& part) {
+  for (NamedParameter& parameter : part.parameters())
+    all.push_back({prefix + "." + parameter.name, parameter.value});
+}
 
 }  // namespace heed::nn::detail

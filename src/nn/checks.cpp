@@ -22,6 +22,13 @@ void require_dtype(const TensorView& tensor, const char* name, DType dtype, cons
            std::string(name_of(dtype)) + ", the dtype of " + of + ", is expected");
 }
 
+void require_like(const TensorView& tensor, const char* name, const Dims& shape, DType dtype) {
+  if (tensor.shape() != shape || tensor.dtype() != dtype)
+    refuse(std::string(name) + " is " + std::string(name_of(tensor.dtype())) + " " +
+           to_string(tensor.shape()) + "; " + std::string(name_of(dtype)) + " " + to_string(shape) +
+           " is expected");
+}
+
 void require_size(std::int64_t size, const char* name) {
   if (size < 1) refuse(std::string(name) + " is " + std::to_string(size) + "; at least 1 is expected");
 }

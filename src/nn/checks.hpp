@@ -14,6 +14,7 @@ namespace heed::nn::detail {
 void require_real(const TensorView& tensor, const char* name);
 void require_rank(const TensorView& tensor, const char* name, int rank, const char* axes);
 void require_dtype(const TensorView& tensor, const char* name, DType dtype, const char* of);
+void require_like(const TensorView& tensor, const char* name, const Dims& shape, DType dtype);
 /// At least 1.
 void require_size(std::int64_t size, const char* name);
 

@@ -3,6 +3,7 @@
 
 #include "heed/nn.hpp"
 #include "nn/checks.hpp"
+#include "nn/elements.hpp"
 
 namespace heed::nn {
 namespace {
@@ -53,6 +54,26 @@ Tensor Embedding::forward(const TensorView& ids) const {
     to += row_bytes;
   }
   return vectors;
+}
+
+void Embedding::backward(const TensorView& grad_output, const TensorView& ids, Embedding& grads) const {
+  check_weight(weight);
+  const Tensor whole = checked_ids(ids, weight.size(0));
+  Dims shape = ids.shape();
+  shape.push_back(weight.size(1));
+  detail::require_like(grad_output, "grad_output", shape, weight.dtype());
+  detail::require_like(grads.weight, "grads.weight", weight.shape(), weight.dtype());
+  Tensor storage;
+  const TensorView grad = detail::contiguous(grad_output, storage);
+  const std::int64_t dim = weight.size(1);
+  detail::with_real(weight.dtype(), [&]<class T>(T) {
+    const T* from = grad.data_as<T>();
+    for (const std::int64_t id : whole.values<std::int64_t>()) {
+      T* row = grads.weight.values<T>().data() + id * dim;
+      for (std::int64_t i = 0; i < dim; ++i) row[i] += from[i];
+      from += dim;
+    }
+  });
 }
 
 std::vector<NamedParameter> Embedding::parameters() { return {{"weight", &weight}}; }

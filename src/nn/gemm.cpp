@@ -1,6 +1,6 @@
 #include "nn/gemm.hpp"
 
-#include <cblas.h>
+#include <cblas.h>  // of OpenBLAS, it defines OPENBLAS_VERSION
 
 #include <algorithm>
 #include <limits>
@@ -62,6 +62,12 @@ void gemm(const Matrix<const T>& a, const Matrix<const T>& b, T beta, const Matr
   const BlasOperand right = blas_operand(b);
   const int leading = blas_int(c.rows > 1 ? c.row_stride : c.columns, "elements from one line to the next");
   call_blas(left, right, m, n, k, a.data, b.data, beta, c.data, leading);
+}
+
+void limit_blas_threads([[maybe_unused]] int threads) {
+#ifdef OPENBLAS_VERSION
+  openblas_set_num_threads(threads);
+#endif
 }
 
 template void gemm(const Matrix<const float>&, const Matrix<const float>&, float, const Matrix<float>&);

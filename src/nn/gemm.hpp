@@ -29,4 +29,7 @@ extern template void gemm(const Matrix<const float>&, const Matrix<const float>&
 extern template void gemm(const Matrix<const double>&, const Matrix<const double>&, double,
                           const Matrix<double>&);
 
+/// How many threads of its own OpenBLAS may use from now on, in the whole process; another BLAS is not asked.
+void limit_blas_threads(int threads);
+
 }  // namespace heed::detail

@@ -4,42 +4,17 @@
 #include "nn/checks.hpp"
 #include "nn/gemm.hpp"
 #include "nn/init.hpp"
+#include "nn/matrices.hpp"
 
 namespace heed::nn {
 namespace {
 
 using detail::refuse;
-using heed::detail::gemm;
-using heed::detail::Matrix;
 
-// [..., n] as [rows, n] without a copy, or nothing where the leading axes do not fold into one.
-std::optional<TensorView> folded(const TensorView& x) {
-  std::int64_t rows = 1;
-  std::int64_t stride = 0;
-  for (int axis = x.rank() - 2; axis >= 0; --axis) {
-    const std::int64_t size = x.shape()[axis];
-    if (size == 1) continue;
-    if (rows != 1 && x.strides()[axis] != stride * rows) return std::nullopt;
-    if (rows == 1) stride = x.strides()[axis];
-    rows *= size;
-  }
-  return TensorView(x.data(), x.dtype(), {rows, x.shape().back()}, {stride, x.strides().back()});
-}
-
-// Whether a BLAS can read it: one axis contiguous, the lines along it apart by at least their length.
-bool fits_blas(const TensorView& m) {
-  const std::int64_t rows = m.shape()[0];
-  const std::int64_t columns = m.shape()[1];
-  const bool plain = m.strides()[1] == 1 && (rows == 1 || m.strides()[0] >= columns);
-  const bool transposed = m.strides()[0] == 1 && (columns == 1 || m.strides()[1] >= rows);
-  return plain || transposed;
-}
-
-// `x` as a matrix for gemm(); copied into `storage` only where its strides leave no other way.
-TensorView as_matrix(const TensorView& x, Tensor& storage) {
-  if (const auto matrix = folded(x); matrix && fits_blas(*matrix)) return *matrix;
-  storage = Tensor::copy_of(x);
-  return *folded(storage);
+// [..., n] as [rows, n].
+MutableTensorView rows_of(Tensor& x) {
+  const std::int64_t columns = x.shape().back();
+  return x.mutable_view().reshape({x.count() / columns, columns});
 }
 
 void check(const TensorView& x, const TensorView& weight, const std::optional<TensorView>& bias) {
@@ -56,20 +31,12 @@ void check(const TensorView& x, const TensorView& weight, const std::optional<Te
            "] is expected for a weight of shape " + to_string(weight.shape()));
 }
 
-template <class T>
-Matrix<const T> matrix_of(const TensorView& m) {
-  return {m.data_as<T>(), m.shape()[0], m.shape()[1], m.strides()[0], m.strides()[1]};
-}
-
-// out [rows, n] = x weight^T + what `out` holds (bias in every row, or nothing).
-template <class T>
-void multiply(const TensorView& x, const TensorView& weight, T beta, Tensor& out) {
-  const std::int64_t columns = weight.shape()[0];
-  gemm<T>(matrix_of<T>(x), matrix_of<T>(weight).transposed(), beta,
-          {out.mutable_view().data_as<T>(), x.shape()[0], columns, columns});
-}
-
 }  // namespace
+
+void set_blas_threads(int threads) {
+  detail::require_size(threads, "threads");
+  heed::detail::limit_blas_threads(threads);
+}
 
 Tensor linear(const TensorView& x, const TensorView& weight, const std::optional<TensorView>& bias) {
   check(x, weight, bias);
@@ -77,22 +44,11 @@ Tensor linear(const TensorView& x, const TensorView& weight, const std::optional
   shape[shape.size() - 1] = weight.shape()[0];
   Tensor out = Tensor::uninitialized(shape, weight.dtype());
   if (out.count() == 0) return out;
-  // A product over no columns is zero; a BLAS need not be asked (nor need one agree).
-  const bool empty_sum = weight.shape()[1] == 0;
-  if (bias)
-    copy(bias->expand(shape), out);
-  else if (empty_sum)
-    out = Tensor(shape, weight.dtype());
-  if (empty_sum) return out;
-
+  if (bias) copy(bias->expand(shape), out);
   Tensor x_copy;
   Tensor weight_copy;
-  const TensorView left = as_matrix(x, x_copy);
-  const TensorView right = as_matrix(weight, weight_copy);
-  if (weight.dtype() == DType::f64)
-    multiply<double>(left, right, bias ? 1 : 0, out);
-  else
-    multiply<float>(left, right, bias ? 1 : 0, out);
+  const TensorView right = detail::as_matrix(weight, weight_copy);
+  detail::multiply(detail::as_matrix(x, x_copy), right.transpose(0, 1), bias.has_value(), rows_of(out));
   return out;
 }
 
@@ -120,6 +76,27 @@ Linear::Linear(Tensor matrix, std::optional<Tensor> offset)
 Tensor Linear::forward(const TensorView& x) const {
   if (!bias) return linear(x, weight);
   return linear(x, weight, bias->view());
+}
+
+// With y = x W^T + b over all rows: dx = dy W, dW = dy^T x, db = the sum of the rows of dy.
+Tensor Linear::backward(const TensorView& grad_output, const TensorView& x, Linear& grads) const {
+  check(x, weight, bias ? std::optional<TensorView>(*bias) : std::nullopt);
+  Dims shape = x.shape();
+  shape[shape.size() - 1] = weight.size(0);
+  detail::require_like(grad_output, "grad_output", shape, weight.dtype());
+  detail::require_like(grads.weight, "grads.weight", weight.shape(), weight.dtype());
+  if (bias.has_value() != grads.bias.has_value())
+    refuse(bias ? "grads.bias is missing; the layer has a bias" : "grads.bias is given; the layer has none");
+  if (bias) detail::require_like(*grads.bias, "grads.bias", bias->shape(), weight.dtype());
+  Tensor grad_x(x.shape(), weight.dtype());
+  if (grad_output.count() == 0) return grad_x;
+  Tensor x_copy, weight_copy, grad_copy;
+  const TensorView grad = detail::as_matrix(grad_output, grad_copy);
+  if (bias) detail::add_rows(grad, *grads.bias);
+  if (x.count() == 0) return grad_x;
+  detail::multiply(grad, detail::as_matrix(weight, weight_copy), false, rows_of(grad_x));
+  detail::multiply(grad.transpose(0, 1), detail::as_matrix(x, x_copy), true, grads.weight);
+  return grad_x;
 }
 
 std::vector<NamedParameter> Linear::parameters() {

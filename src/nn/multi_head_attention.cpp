@@ -4,6 +4,7 @@
 #include "heed/nn.hpp"
 #include "nn/attention_layer.hpp"
 #include "nn/checks.hpp"
+#include "nn/elements.hpp"
 #include "nn/init.hpp"
 
 namespace heed::nn {
@@ -107,6 +108,23 @@ LayerResult MultiHeadAttention::forward(const TensorView& x, const TensorView& c
                                         const AttentionOptions& options) const {
   return detail::run_layer({query, key, value, out_proj ? &*out_proj : nullptr, heads_, kv_heads_}, x,
                            context, options);
+}
+
+Tensor MultiHeadAttention::backward(const TensorView& grad_output, const TensorView& x,
+                                    const LayerResult& result, const AttentionOptions& options,
+                                    MultiHeadAttention& grads) const {
+  CrossGradients both = backward(grad_output, x, x, result, options, grads);
+  detail::add(both.context, both.x);
+  return std::move(both.x);
+}
+
+CrossGradients MultiHeadAttention::backward(const TensorView& grad_output, const TensorView& x,
+                                            const TensorView& context, const LayerResult& result,
+                                            const AttentionOptions& options,
+                                            MultiHeadAttention& grads) const {
+  return detail::run_layer_backward(
+      {query, key, value, out_proj ? &*out_proj : nullptr, heads_, kv_heads_}, grad_output, x, context,
+      result, options, {grads.query, grads.key, grads.value, grads.out_proj ? &*grads.out_proj : nullptr});
 }
 
 std::vector<NamedParameter> MultiHeadAttention::parameters() {

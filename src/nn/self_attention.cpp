@@ -3,6 +3,7 @@
 #include "heed/nn.hpp"
 #include "nn/attention_layer.hpp"
 #include "nn/checks.hpp"
+#include "nn/elements.hpp"
 
 namespace heed::nn {
 namespace {
@@ -29,6 +30,15 @@ SelfAttention::SelfAttention(Tensor query_weight, Tensor key_weight, Tensor valu
 
 LayerResult SelfAttention::forward(const TensorView& x, const AttentionOptions& options) const {
   return detail::run_layer({query, key, value, nullptr, 1, 1}, x, x, options);
+}
+
+Tensor SelfAttention::backward(const TensorView& grad_output, const TensorView& x, const LayerResult& result,
+                               const AttentionOptions& options, SelfAttention& grads) const {
+  CrossGradients both =
+      detail::run_layer_backward({query, key, value, nullptr, 1, 1}, grad_output, x, x, result, options,
+                                 {grads.query, grads.key, grads.value, nullptr});
+  detail::add(both.context, both.x);
+  return std::move(both.x);
 }
 
 std::vector<NamedParameter> SelfAttention::parameters() {
