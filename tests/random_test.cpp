@@ -262,4 +262,38 @@ TEST(Random, SaysWhatIsWrongWithACallAndDrawsNothing) {
   EXPECT_EQ(heed::rand(generator, {1}).at<float>(0), 0x1.a916c6p-1f);
 }
 
+TEST(GeneratorState, GoesOnWhereItWasTaken) {
+  heed::Generator generator(5);
+  for (int i = 0; i < 700; ++i) (void)generator.random32();
+  (void)generator.normal(0, 1);  // its second one is kept
+  const heed::Tensor state = generator.state();
+  heed::Generator other(6);
+  other.set_state(state);
+  EXPECT_EQ(generator.normal(0, 1), other.normal(0, 1));
+  for (int i = 0; i < 700; ++i) EXPECT_EQ(generator.random32(), other.random32());
+}
+
+TEST(GeneratorState, ThatIsNoneIsRefused) {
+  const heed::Generator fresh(5);
+  heed::Generator generator(5);
+  const auto refused = [&](std::int64_t place, std::int64_t value) {
+    heed::Tensor state = generator.state();
+    state.at<std::int64_t>(place) = value;
+    return message_of([&] { generator.set_state(state); });
+  };
+  EXPECT_EQ(refused(7, -1), "the generator's state holds -1; words of 32 bits are expected");
+  EXPECT_EQ(refused(7, std::int64_t{1} << 32),
+            "the generator's state holds 4294967296; words of 32 bits are expected");
+  EXPECT_EQ(refused(624, 625),
+            "the generator's state has the place 625 and the flag 0; 0 to 624 and 0 or 1 are expected");
+  EXPECT_EQ(refused(625, 2),
+            "the generator's state has the place 624 and the flag 2; 0 to 624 and 0 or 1 are expected");
+  EXPECT_EQ(message_of([&] { generator.set_state(heed::Tensor({627}, DType::i64)); }),
+            "the generator's state is zero, which gives nothing but zeros");
+  EXPECT_EQ(message_of([&] { generator.set_state(heed::Tensor({3})); }),
+            "the generator's state is f32 [3]; i64 [627] is expected");
+  heed::Generator expected = fresh;
+  EXPECT_EQ(generator.random32(), expected.random32());
+}
+
 }  // namespace

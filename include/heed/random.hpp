@@ -24,6 +24,12 @@ class HEED_API Generator {
   /// kept for the next call.
   double normal(double mean, double std);
 
+  /// All of it, to go on from later: 624 words, the place of the next one, whether a normal number is kept,
+  /// and that number's bits, i64 [627].
+  [[nodiscard]] Tensor state() const;
+  /// Throws invalid_argument, and changes nothing, for what is no state.
+  void set_state(const TensorView& state);
+
   static constexpr std::uint64_t kDefaultSeed = 67280421310721;  // torch.default_generator's
 
  private:

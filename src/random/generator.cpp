@@ -1,8 +1,13 @@
 // MT19937 (Matsumoto and Nishimura 1998, "Mersenne Twister"), seeded as its authors' init_genrand does.
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numbers>
+#include <span>
+#include <string>
 #include <utility>
 
+#include "heed/error.hpp"
 #include "heed/random.hpp"
 
 namespace heed {
@@ -13,6 +18,10 @@ constexpr std::size_t kMiddle = 397;  // m
 constexpr std::uint32_t kUpperBit = 0x80000000u;
 constexpr std::uint32_t kLowerBits = 0x7fffffffu;
 constexpr std::uint32_t kMatrix = 0x9908b0dfu;  // a
+
+[[noreturn]] void refuse_state(const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, "the generator's state " + what);
+}
 
 }  // namespace
 
@@ -62,6 +71,40 @@ double Generator::normal(double mean, double std) {
     standard = radius * std::cos(theta);
   }
   return std::fma(standard, std, mean);
+}
+
+Tensor Generator::state() const {
+  Tensor state = Tensor::uninitialized({kWords + 3}, DType::i64);
+  const std::span<std::int64_t> numbers = state.values<std::int64_t>();
+  std::copy(state_.begin(), state_.end(), numbers.begin());
+  numbers[kWords] = next_;
+  numbers[kWords + 1] = spare_normal_.has_value() ? 1 : 0;
+  numbers[kWords + 2] = std::bit_cast<std::int64_t>(spare_normal_.value_or(0));
+  return state;
+}
+
+void Generator::set_state(const TensorView& state) {
+  if (state.dtype() != DType::i64 || state.shape() != Dims{kWords + 3})
+    refuse_state("is " + std::string(name_of(state.dtype())) + " " + to_string(state.shape()) + "; i64 [" +
+                 std::to_string(kWords + 3) + "] is expected");
+  const Tensor copy = Tensor::copy_of(state);
+  const std::span<const std::int64_t> numbers = copy.values<std::int64_t>();
+  for (std::size_t i = 0; i < kWords; ++i)
+    if (numbers[i] < 0 || numbers[i] > 0xffffffffLL)
+      refuse_state("holds " + std::to_string(numbers[i]) + "; words of 32 bits are expected");
+  // Word 0 gives its upper bit only: of a state that is zero everywhere else, nothing but zeros would follow.
+  if (std::all_of(numbers.begin() + 1, numbers.begin() + kWords, [](std::int64_t n) { return n == 0; }) &&
+      (numbers[0] & kUpperBit) == 0)
+    refuse_state("is zero, which gives nothing but zeros");
+  if (numbers[kWords] < 0 || numbers[kWords] > static_cast<std::int64_t>(kWords) ||
+      (numbers[kWords + 1] & ~1) != 0)
+    refuse_state("has the place " + std::to_string(numbers[kWords]) + " and the flag " +
+                 std::to_string(numbers[kWords + 1]) + "; 0 to 624 and 0 or 1 are expected");
+  std::transform(numbers.begin(), numbers.begin() + kWords, state_.begin(),
+                 [](std::int64_t n) { return static_cast<std::uint32_t>(n); });
+  next_ = static_cast<int>(numbers[kWords]);
+  spare_normal_.reset();
+  if (numbers[kWords + 1] == 1) spare_normal_ = std::bit_cast<double>(numbers[kWords + 2]);
 }
 
 }  // namespace heed
