@@ -30,64 +30,112 @@ inline float dot_f32(const float* a, const float* b, std::size_t count, Sums par
   return sums[0];
 }
 
-/// Output [B, H, Lq, Dv] in f32, without dropout. Which keys are allowed, and how far away, is taken from
-/// `naive`.
-inline std::vector<float> unfused_f32(const RandomCall& call, const Naive& naive) {
-  const AttentionOptions& options = call.options;
-  const auto width = static_cast<std::size_t>(naive.head_dim);
-  const auto value_width = static_cast<std::size_t>(naive.value_dim);
-  const auto keys = static_cast<std::size_t>(naive.keys);
-  const std::int64_t group = call.query.rank() > 2 ? naive.heads / call.key.size(-3) : 1;
-  const auto scale =
-      static_cast<float>(options.scale.value_or(1 / std::sqrt(static_cast<double>(naive.head_dim))));
-  const auto softcap = static_cast<float>(options.softcap);
-  const auto element = [](const TensorView& view, std::int64_t b, std::int64_t h, std::int64_t i,
-                          std::int64_t c) {
+/// One query head of a call, in f32, on rows of the width that its matrix products have. Which keys are
+/// allowed, and how far away, is taken from `naive`.
+class UnfusedHead {
+ public:
+  UnfusedHead(const RandomCall& call, const Naive& naive, std::int64_t b, std::int64_t h)
+      : call_(call),
+        naive_(naive),
+        b_(b),
+        h_(h),
+        width_(static_cast<std::size_t>(naive.head_dim)),
+        keys_(static_cast<std::size_t>(naive.keys)),
+        kv_head_(call.query.rank() > 2 ? h / (naive.heads / call.key.size(-3)) : 0),
+        scale_(static_cast<float>(
+            call.options.scale.value_or(1 / std::sqrt(static_cast<double>(naive.head_dim))))),
+        query(width_),
+        key(rows_of(call.key, kv_head_)),
+        value(rows_of(call.value, kv_head_)),
+        weight(keys_),
+        slope(keys_) {}
+
+  [[nodiscard]] std::int64_t kv_head() const { return kv_head_; }
+  [[nodiscard]] float scale() const { return scale_; }
+  [[nodiscard]] bool allowed(std::int64_t i, std::size_t j) const {
+    return naive_.final_scores(b_, h_, i, static_cast<std::int64_t>(j)) != kMinusInfinity;
+  }
+
+  /// Row i: its query, weights, and the slopes of the softcap. A row without keys has weights 0.
+  void weigh(std::int64_t i) {
+    const AttentionOptions& options = call_.options;
+    for (std::size_t d = 0; d < width_; ++d)
+      query[d] = element(call_.query, b_, h_, i, static_cast<std::int64_t>(d));
+    const float sink =
+        options.sinks ? element(*options.sinks, 0, 0, 0, h_) : -std::numeric_limits<float>::infinity();
+    float largest = sink;
+    for (std::size_t j = 0; j < keys_; ++j) {
+      weight[j] = allowed(i, j) ? score(i, j) : -std::numeric_limits<float>::infinity();
+      largest = std::max(largest, weight[j]);
+    }
+    const bool empty = !(largest > -std::numeric_limits<float>::infinity());
+    for (float& w : weight) w = empty ? 0 : std::exp(w - largest);
+    const std::vector<float> ones(keys_, 1.0f);
+    float sum = dot_f32(weight.data(), ones.data(), keys_, Sums::sixteen);
+    sink_weight = 0;
+    if (options.sinks && !empty) sum += sink_weight = std::exp(sink - largest);
+    for (float& w : weight) w = empty ? 0 : w / sum;
+    if (!empty) sink_weight /= sum;
+  }
+
+  static float element(const TensorView& view, std::int64_t b, std::int64_t h, std::int64_t i,
+                       std::int64_t c) {
     return static_cast<float>(naive_element(view, {b, h, i, c}));
-  };
-  std::vector<float> output;
-  std::vector<float> query(width), key(keys * width), value(keys * value_width), weight(keys), column(keys);
+  }
+
+ private:
+  std::vector<float> rows_of(const TensorView& view, std::int64_t head) const {
+    std::vector<float> rows;
+    for (std::int64_t j = 0; j < naive_.keys; ++j)
+      for (std::int64_t c = 0; c < view.size(-1); ++c) rows.push_back(element(view, b_, head, j, c));
+    return rows;
+  }
+
+  float score(std::int64_t i, std::size_t j) {
+    const AttentionOptions& options = call_.options;
+    const auto at = static_cast<std::int64_t>(j);
+    const auto softcap = static_cast<float>(options.softcap);
+    float score = scale_ * dot_f32(query.data(), key.data() + j * width_, width_, Sums::one);
+    slope[j] = 1;
+    if (softcap > 0) {
+      const float tanh = std::tanh(score / softcap);
+      score = softcap * tanh;
+      slope[j] = 1 - tanh * tanh;
+    }
+    if (options.bias) score += element(*options.bias, b_, h_, i, at);
+    if (options.alibi_slopes)
+      score -= element(*options.alibi_slopes, 0, 0, b_, h_) * static_cast<float>(naive_.gap(b_, 0, i, at));
+    return score;
+  }
+
+  const RandomCall& call_;
+  const Naive& naive_;
+  std::int64_t b_, h_;
+  std::size_t width_, keys_;
+  std::int64_t kv_head_;
+  float scale_;
+
+ public:
+  std::vector<float> query, key, value;  ///< [D] of the row at hand, [Lk, D], [Lk, Dv]
+  std::vector<float> weight, slope;      ///< [Lk] of the row at hand
+  float sink_weight = 0;
+};
+
+/// Output [B, H, Lq, Dv] in f32, without dropout.
+inline std::vector<float> unfused_f32(const RandomCall& call, const Naive& naive) {
+  const auto keys = static_cast<std::size_t>(naive.keys);
+  const auto value_width = static_cast<std::size_t>(naive.value_dim);
+  std::vector<float> output, column(keys);
   for (std::int64_t b = 0; b < naive.batch; ++b)
     for (std::int64_t h = 0; h < naive.heads; ++h) {
-      for (std::size_t j = 0; j < keys; ++j) {
-        for (std::size_t d = 0; d < width; ++d)
-          key[j * width + d] =
-              element(call.key, b, h / group, static_cast<std::int64_t>(j), static_cast<std::int64_t>(d));
-        for (std::size_t c = 0; c < value_width; ++c)
-          value[c * keys + j] =
-              element(call.value, b, h / group, static_cast<std::int64_t>(j), static_cast<std::int64_t>(c));
-      }
+      UnfusedHead head(call, naive, b, h);
       for (std::int64_t i = 0; i < naive.queries; ++i) {
-        for (std::size_t d = 0; d < width; ++d)
-          query[d] = element(call.query, b, h, i, static_cast<std::int64_t>(d));
-        const float sink =
-            options.sinks ? element(*options.sinks, 0, 0, 0, h) : -std::numeric_limits<float>::infinity();
-        float largest = sink;
-        for (std::size_t j = 0; j < keys; ++j) {
-          const auto at = static_cast<std::int64_t>(j);
-          float score = scale * dot_f32(query.data(), key.data() + j * width, width, Sums::one);
-          if (softcap > 0) score = softcap * std::tanh(score / softcap);
-          if (options.bias) score += element(*options.bias, b, h, i, at);
-          if (options.alibi_slopes)
-            score -= element(*options.alibi_slopes, 0, 0, b, h) * static_cast<float>(naive.gap(b, 0, i, at));
-          if (naive.final_scores(b, h, i, at) == kMinusInfinity)
-            score = -std::numeric_limits<float>::infinity();
-          weight[j] = score;
-          largest = std::max(largest, score);
-        }
-        const bool empty = !(largest > -std::numeric_limits<float>::infinity());
-        for (std::size_t j = 0; j < keys; ++j) weight[j] = empty ? 0 : std::exp(weight[j] - largest);
-        const std::vector<float> ones(keys, 1.0f);
-        float sum = dot_f32(weight.data(), ones.data(), keys, Sums::sixteen);
-        if (options.sinks && !empty) sum += std::exp(sink - largest);
-        for (float& w : weight) w = empty ? 0 : w / sum;
+        head.weigh(i);
         for (std::size_t c = 0; c < value_width; ++c) {
           // A forbidden key's value may be NaN.
           for (std::size_t j = 0; j < keys; ++j)
-            column[j] = naive.final_scores(b, h, i, static_cast<std::int64_t>(j)) == kMinusInfinity
-                            ? 0
-                            : value[c * keys + j];
-          output.push_back(dot_f32(weight.data(), column.data(), keys, Sums::sixteen));
+            column[j] = head.allowed(i, j) ? head.value[j * value_width + c] : 0;
+          output.push_back(dot_f32(head.weight.data(), column.data(), keys, Sums::sixteen));
         }
       }
     }
