@@ -1,6 +1,6 @@
 #include "parallel/pool.hpp"
 
-#include <unistd.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
@@ -113,19 +113,37 @@ class Pool {
   std::atomic<int> running_{0};
 };
 
+struct Current {
+  std::mutex lock;
+  std::unique_ptr<Pool> pool;
+  Pool* left_behind = nullptr;  // by a fork; kept in sight of leak checkers
+};
+
+Current& current() {
+  static Current only;
+  return only;
+}
+
 // After fork() the child has the pool's memory but none of its threads, and its locks may be held for ever:
-// the child leaves that pool alone and makes one of its own.
+// the child leaves that pool alone, also when it ends, and makes one of its own when it needs one. Nobody
+// makes one while the fork happens.
+void survive_forks() {
+  (void)pthread_atfork([] { current().lock.lock(); }, [] { current().lock.unlock(); },
+                       [] {
+                         current().left_behind = current().pool.release();
+                         current().lock.unlock();
+                       });
+}
+
 Pool& pool() {
-  static std::mutex lock;
-  static std::unique_ptr<Pool> current;
-  static pid_t owner = 0;
-  const std::lock_guard guard(lock);
-  if (owner != getpid()) {
-    (void)current.release();
-    current = std::make_unique<Pool>();
-    owner = getpid();
+  Current& here = current();
+  const std::lock_guard guard(here.lock);
+  if (here.pool == nullptr) {
+    static std::once_flag once;
+    std::call_once(once, survive_forks);
+    here.pool = std::make_unique<Pool>();
   }
-  return *current;
+  return *here.pool;
 }
 
 }  // namespace

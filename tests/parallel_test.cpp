@@ -1,0 +1,77 @@
+// heed's own threads and fork(): what a process does that was forked from one whose threads are at work.
+#include "heed/parallel.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "support.hpp"
+
+namespace {
+
+constexpr int kThreads = 3;
+
+std::int64_t sum_to(std::int64_t count) {
+  std::atomic<std::int64_t> sum = 0;
+  heed::parallel_for(count, kThreads, [&](std::int64_t index, int) { sum += index; });
+  return sum;
+}
+
+class Fork : public ::testing::Test {
+ protected:
+  void SetUp() override {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "ThreadSanitizer does not follow a fork of several threads";
+#endif
+    if (heed::test::share_of(100) != 100)
+      GTEST_SKIP() << "qemu 7.2 itself fails when several threads are forked";
+    ASSERT_EQ(sum_to(100), 4950);  // there are threads now
+  }
+};
+
+// Exit status of a child that does `work`; a hang ends it with a signal, which is -1.
+template <class Work>
+int status_of_child(Work work) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    work();
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) return -1;
+  return WEXITSTATUS(status);
+}
+
+TEST_F(Fork, AChildHasThreadsOfItsOwn) {
+  EXPECT_EQ(status_of_child([] { _exit(sum_to(100) == 4950 ? 7 : 1); }), 7);
+  EXPECT_EQ(sum_to(100), 4950);
+}
+
+TEST_F(Fork, AChildThatComputesNothingEndsAsUsual) {
+  // exit() runs the destructors of statics: the pool's would wait for threads that are not there.
+  EXPECT_EQ(status_of_child([] { std::exit(7); }), 7);  // NOLINT(concurrency-mt-unsafe)
+}
+
+TEST_F(Fork, AGrandchildHasThreadsOfItsOwn) {
+  EXPECT_EQ(status_of_child([] {
+              if (sum_to(10) != 45) _exit(1);
+              _exit(status_of_child([] { _exit(sum_to(100) == 4950 ? 7 : 1); }));
+            }),
+            7);
+}
+
+TEST_F(Fork, ChildrenOfAParentAtWorkDoTheirs) {
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    while (!done) (void)sum_to(1000);
+  });
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(status_of_child([] { _exit(sum_to(100) == 4950 ? 7 : 1); }), 7) << i;
+  done = true;
+  other.join();
+}
+
+}  // namespace
