@@ -146,6 +146,24 @@ def attention(
     threads: int | None = None,
 ) -> AttentionResult[Array]: ...
 
+def attention_backward(
+    q: Any,
+    k: Any,
+    v: Any,
+    output: Any,
+    lse: Any,
+    grad_output: Any,
+    grad_lse: Any,
+    grad_weights: Any,
+    grad_q: Any,
+    grad_k: Any,
+    grad_v: Any,
+    grad_bias: Any,
+    grad_sinks: Any,
+    options: object,
+) -> None:
+    """Writes the gradients into the arrays grad_…; None where one is not wanted."""
+
 class ReportData:
     @property
     def batch(self) -> int: ...

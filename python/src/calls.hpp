@@ -32,6 +32,7 @@ struct Result {
 Result to_result(AttentionResult&& result, const AttentionOptions& options, Kind kind);
 
 void define_attention(nb::module_& module);
+void define_backward(nb::module_& module);
 void define_report(nb::module_& module);
 void define_nn(nb::module_& module);  ///< only in a build with heed::nn
 

@@ -55,6 +55,7 @@ NB_MODULE(_heed, module) {
   module.def("info", info);
   heed::python::define_memory(module);
   heed::python::define_attention(module);
+  heed::python::define_backward(module);
   heed::python::define_report(module);
 #ifdef HEED_PYTHON_NN
   heed::python::define_nn(module);

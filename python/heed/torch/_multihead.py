@@ -1,0 +1,105 @@
+"""MultiheadAttention: torch.nn's, with heed in the middle."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ._sdpa import scaled_dot_product_attention
+
+
+def _as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """torch.nn.MultiheadAttention's masks: True forbids."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros(mask.shape, dtype=dtype).masked_fill_(mask, float("-inf"))
+
+
+class MultiheadAttention(torch.nn.MultiheadAttention):
+    """torch.nn.MultiheadAttention with the same parameters, arguments and results, on the CPU.
+
+    need_weights=True costs no more than writing the weights: they come from the same fused pass. Beyond PyTorch: they
+    are those before dropout, and a query that may attend to nothing has weights and output 0 in place of NaN.
+    """
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        if is_causal and attn_mask is None:
+            raise ValueError("MultiheadAttention: is_causal is a hint on attn_mask, which is None; a mask is expected")
+        batched = query.dim() == 3
+        if not batched:
+            if query.dim() != 2:
+                raise ValueError(f"MultiheadAttention: query has shape {list(query.shape)}; 2 or 3 axes are expected")
+            query, key, value = query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+        elif not self.batch_first:
+            query, key, value = query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1)
+        q, k, v = self._project(query, key, value)
+        batch, targets, sources = q.shape[0], q.shape[1], k.shape[1]
+        q, k, v = (tensor.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for tensor in (q, k, v))
+        causal = is_causal and targets == sources and self.bias_k is None and not self.add_zero_attn
+        if causal and (attn_mask is None or attn_mask.dim() == 2):
+            attn_mask = None  # the hint says what it holds
+        else:
+            causal = False
+        mask = self._mask(attn_mask, key_padding_mask, batch, k.shape[2], q.dtype, causal)
+        found = scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0,
+                                             causal and mask is None, return_weights=need_weights)
+        output, weights = found if need_weights else (found, None)
+        output = self.out_proj(output.transpose(1, 2).flatten(2))
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        if not batched:
+            return output.squeeze(0), None if weights is None else weights.squeeze(0)
+        return output if self.batch_first else output.transpose(0, 1), weights
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[N, L, E] each, with bias_k and bias_v and a key of zeros at the end where the module has them."""
+        if self._qkv_same_embed_dim:
+            weights = self.in_proj_weight.chunk(3)
+        else:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        q, k, v = (functional.linear(x, weight, bias)
+                   for x, weight, bias in zip((query, key, value), weights, biases))
+        if self.bias_k is not None:
+            k = torch.cat([k, self.bias_k.expand(k.shape[0], 1, -1)], 1)
+            v = torch.cat([v, self.bias_v.expand(v.shape[0], 1, -1)], 1)
+        if self.add_zero_attn:
+            k, v = functional.pad(k, (0, 0, 0, 1)), functional.pad(v, (0, 0, 0, 1))
+        return q, k, v
+
+    def _mask(self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, batch: int, sources: int,
+              dtype: torch.dtype, causal: bool) -> Tensor | None:
+        """Both masks as one of scaled_dot_product_attention, [N or 1, H or 1, L or 1, S]."""
+        masks = []
+        if attn_mask is not None:
+            masks.append(attn_mask.unflatten(0, (batch, self.num_heads)) if attn_mask.dim() == 3
+                         else attn_mask[None, None])
+        if key_padding_mask is not None:
+            masks.append(key_padding_mask[:, None, None])
+        # Keys that the module itself put at the end may be attended by all.
+        masks = [functional.pad(mask, (0, sources - mask.shape[-1])) for mask in masks]
+        if causal and masks:
+            masks.append(torch.ones(sources, sources, dtype=torch.bool).triu_(1)[None, None])
+        if not masks:
+            return None
+        if all(mask.dtype == torch.bool for mask in masks):
+            forbidden = masks[0]
+            for mask in masks[1:]:
+                forbidden = forbidden | mask
+            return ~forbidden
+        total = _as_bias(masks[0], dtype)
+        for mask in masks[1:]:
+            total = total + _as_bias(mask, dtype)
+        return total

@@ -1,0 +1,138 @@
+"""scaled_dot_product_attention with the arguments of torch.nn.functional's."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import _heed
+from ._ops import attention, draw_seed, is_plain
+
+SUMMARY = ("lse", "max_score", "entropy")
+
+
+class Summary(NamedTuple):
+    """What the weights look like, row by row, at any length; K is top_k."""
+
+    lse: Tensor  #: [..., H, L]: log of the softmax denominator
+    max_score: Tensor  #: [..., H, L]: the largest score
+    entropy: Tensor  #: [..., H, L]: of the weights, in nats
+    top_k_index: Tensor  #: [..., H, L, K]: the most attended keys, -1 beyond the allowed ones
+    top_k_weight: Tensor  #: [..., H, L, K]: their weights
+
+
+def _refuse(message: str) -> None:
+    raise ValueError("scaled_dot_product_attention: " + message)
+
+
+def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> None:
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.dim() < 2:
+            _refuse(f"{name} has shape {list(tensor.shape)}; at least 2 axes, (..., L, E), are expected")
+        if tensor.is_nested:
+            _refuse(f"{name} is a nested tensor; a plain one is expected")
+        if tensor.device.type not in ("cpu", "meta"):
+            _refuse(f"{name} is on {tensor.device}; the CPU is expected")
+    if not query.dim() == key.dim() == value.dim():
+        _refuse(f"query, key and value have {query.dim()}, {key.dim()} and {value.dim()} axes; as many are expected")
+    if attn_mask is None:
+        return
+    if is_causal:
+        _refuse("attn_mask is given and is_causal is True; one of both is expected")
+    if attn_mask.dtype != torch.bool and not attn_mask.is_floating_point():
+        _refuse(f"attn_mask has dtype {attn_mask.dtype}; bool (True where a key may be attended) or a floating one "
+                "(added to the scores) is expected")
+
+
+def _repeat_heads(tensor: Tensor, heads: int, name: str) -> Tensor:
+    if tensor.shape[-3] == 0 or heads % tensor.shape[-3] != 0:
+        _refuse(f"{name} has {tensor.shape[-3]} heads and query {heads}; with enable_gqa a divisor is expected")
+    return tensor.repeat_interleave(heads // tensor.shape[-3], -3)
+
+
+def _broadcast(query: Tensor, key: Tensor, value: Tensor, kept: int) -> tuple[Tensor, Tensor, Tensor]:
+    """To common axes in front of the last `kept`, by strides of 0."""
+    fronts = [tensor.shape[:-kept] for tensor in (query, key, value)]
+    if fronts[0] == fronts[1] == fronts[2]:
+        return query, key, value
+    try:
+        front = torch.broadcast_shapes(*fronts)
+    except RuntimeError:
+        _refuse(f"query, key and value have shapes {list(query.shape)}, {list(key.shape)} and {list(value.shape)}; "
+                "axes that broadcast in front of (L, E) are expected" + (" (enable_gqa=True lets several query heads "
+                "share a key head)" if kept == 2 else ""))
+    query, key, value = (tensor.expand(*front, *tensor.shape[-kept:]) for tensor in (query, key, value))
+    return query, key, value
+
+
+def _flatten(tensor: Tensor, kept: int) -> Tensor:
+    """Axes in front of the last `kept` as one."""
+    return tensor.reshape(-1, *tensor.shape[-kept:])
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    return_weights: bool = False,
+    return_summary: bool = False,
+    top_k: int = 8,
+) -> Any:
+    """torch.nn.functional.scaled_dot_product_attention, on the CPU, that can show its weights.
+
+    query (..., Hq, L, E), key (..., H, S, E), value (..., H, S, Ev); the same values and gradients, but for which
+    weights dropout drops. A query whose mask allows no key has output 0 and gradient 0.
+
+    Gives the output (..., Hq, L, Ev); with return_weights a tuple of it and the weights (..., Hq, L, S) before dropout,
+    through which gradients flow too; with return_summary followed by a Summary, whose size does not grow with S.
+    """
+    _check(query, key, value, attn_mask, is_causal)
+    if enable_gqa and query.dim() >= 3:
+        if key.shape[-3] != value.shape[-3]:
+            key = _repeat_heads(key, query.shape[-3], "key")
+            value = _repeat_heads(value, query.shape[-3], "value")
+        query, key, value = _broadcast(query, key, value, 3)
+    else:
+        query, key, value = _broadcast(query, key, value, 2)
+    front = query.shape[:-2]
+    if query.dim() > 4:
+        if attn_mask is not None and attn_mask.dim() > 2:
+            attn_mask = _flatten(attn_mask.expand(*front, *attn_mask.shape[-2:]), 3)
+        query, key, value = (_flatten(tensor, 3) for tensor in (query, key, value))
+    bias = attn_mask if attn_mask is not None and attn_mask.dtype != torch.bool else None
+    mask = attn_mask if bias is None else None
+
+    asked = return_weights or return_summary
+    if not asked and is_plain(query, key, value, attn_mask):
+        seed = draw_seed(dropout_p)
+        output: Tensor = _heed.attention(
+            query.detach() if query.requires_grad else query, key.detach() if key.requires_grad else key,
+            value.detach() if value.requires_grad else value, mask=mask,
+            bias=bias.detach() if bias is not None and bias.requires_grad else bias, causal=is_causal, scale=scale,
+            dropout=dropout_p, seed=None if seed is None else int(seed) & 0xFFFFFFFFFFFFFFFF,
+            threads=torch.get_num_threads())
+        return output if output.dim() == len(front) + 2 else output.reshape(*front, *output.shape[-2:])
+
+    need = (("weights",) if return_weights else ()) + (SUMMARY if return_summary else ())
+    found = attention(query, key, value, mask=mask, bias=bias, causal=is_causal, scale=scale, dropout=dropout_p,
+                      need=need, top_k=top_k if return_summary else 0)
+
+    def shaped(tensor: Tensor | None, last: int) -> Tensor:
+        assert tensor is not None
+        return tensor if len(front) <= 2 else tensor.reshape(*front, *tensor.shape[tensor.dim() - last:])
+
+    results: list[Any] = [shaped(found.output, 2)]
+    if return_weights:
+        results.append(shaped(found.weights, 2))
+    if return_summary:
+        results.append(Summary(shaped(found.lse, 1), shaped(found.max_score, 1), shaped(found.entropy, 1),
+                               shaped(found.top_k_index, 2), shaped(found.top_k_weight, 2)))
+    return tuple(results) if asked else results[0]

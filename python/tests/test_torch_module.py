@@ -1,0 +1,215 @@
+"""heed.torch.MultiheadAttention beside torch.nn's, and heed beside PyTorch's threads and processes."""
+
+import itertools
+import os
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import heed  # noqa: E402
+from heed.torch import MultiheadAttention, scaled_dot_product_attention  # noqa: E402
+
+TOLERANCE = 1e-12  # f64: some hundred roundings of 2^-53 of numbers around 1
+
+
+def pair(**settings):
+    """PyTorch's module and ours, with the same parameters."""
+    torch.manual_seed(5)
+    theirs = torch.nn.MultiheadAttention(12, 3, dtype=torch.float64, **settings)
+    ours = MultiheadAttention(12, 3, dtype=torch.float64, **settings)
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)  # biases are drawn as 0
+    ours.load_state_dict(theirs.state_dict())
+    return theirs, ours
+
+
+def assert_same(theirs, ours):
+    for expected, got in zip(theirs, ours, strict=True):
+        assert (expected is None) == (got is None)
+        if expected is not None:
+            assert expected.shape == got.shape
+            assert bool(((expected - got).abs() <= TOLERANCE).all()), (expected - got).abs().max()
+
+
+def check(settings, query, key, value, **call):
+    theirs, ours = pair(**settings)
+    expected, got = theirs(query, key, value, **call), ours(query, key, value, **call)
+    assert_same(expected, got)
+    for one in (theirs, ours):
+        one.zero_grad()
+    (expected[0].square().sum() + (0 if expected[1] is None else expected[1].square().sum())).backward()
+    (got[0].square().sum() + (0 if got[1] is None else got[1].square().sum())).backward()
+    for a, b in zip(theirs.parameters(), ours.parameters(), strict=True):
+        assert bool(((a.grad - b.grad).abs() <= 100 * TOLERANCE * (1 + a.grad.abs())).all())
+
+
+SETTINGS = {
+    "plain": {},
+    "batch first": {"batch_first": True},
+    "without biases": {"bias": False},
+    "other widths": {"kdim": 8, "vdim": 10},
+    "a bias key and a zero key": {"add_bias_kv": True, "add_zero_attn": True},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("need_weights,average", [(True, True), (True, False), (False, True)])
+def test_it_gives_what_pytorchs_gives(settings, need_weights, average):
+    settings = SETTINGS[settings]
+    batch = (2, 5) if settings.get("batch_first") else (5, 2)
+    other = (2, 7) if settings.get("batch_first") else (7, 2)
+    query = torch.randn(*batch, 12, dtype=torch.float64)
+    key = torch.randn(*other, settings.get("kdim", 12), dtype=torch.float64)
+    value = torch.randn(*other, settings.get("vdim", 12), dtype=torch.float64)
+    check(settings, query, key, value, need_weights=need_weights, average_attn_weights=average)
+
+
+def masks():
+    torch.manual_seed(9)
+    attn = {"none": None, "bool": torch.rand(5, 5) < 0.3, "float": torch.randn(5, 5, dtype=torch.float64),
+            "per head": torch.rand(6, 5, 5) < 0.3}
+    padding = {"none": None, "bool": torch.tensor([[False] * 5, [False] * 3 + [True] * 2]),
+               "float": torch.randn(2, 5, dtype=torch.float64)}
+    for mask in (attn["bool"], attn["per head"]):
+        mask[..., 0] = False  # a row that may attend to nothing is NaN in PyTorch's
+    return attn, padding
+
+
+@pytest.mark.parametrize("attn,padding", itertools.product(*masks()))
+@pytest.mark.parametrize("settings", [{}, {"add_bias_kv": True, "add_zero_attn": True}], ids=["plain", "more keys"])
+@pytest.mark.filterwarnings("ignore:Support for mismatched")
+def test_masks_of_both_kinds(attn, padding, settings):
+    attns, paddings = masks()
+    x = torch.randn(5, 2, 12, dtype=torch.float64)
+    check(settings, x, x, x, attn_mask=attns[attn], key_padding_mask=paddings[padding])
+
+
+@pytest.mark.parametrize("padding", ["none", "bool"])
+def test_the_causal_hint(padding):
+    x = torch.randn(5, 2, 12, dtype=torch.float64)
+    mask = torch.ones(5, 5).triu(1).bool()
+    check({}, x, x, x, attn_mask=mask, is_causal=True, key_padding_mask=masks()[1][padding])
+    check({}, x, x, x, attn_mask=mask, is_causal=True, need_weights=False)
+    with pytest.raises(ValueError, match="is_causal is a hint"):
+        pair()[1](x, x, x, is_causal=True)
+
+
+def test_without_a_batch():
+    x = torch.randn(5, 12, dtype=torch.float64)
+    check({}, x, x, x, key_padding_mask=torch.tensor([False] * 4 + [True]))
+    with pytest.raises(ValueError, match="2 or 3 axes"):
+        pair()[1](x[0], x, x)
+
+
+def test_it_stands_in_for_pytorchs_in_a_layer():
+    layer = torch.nn.TransformerEncoderLayer(12, 3, 24, dropout=0, batch_first=True, dtype=torch.float64)
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    expected = layer(x)
+    ours = MultiheadAttention(12, 3, batch_first=True, dtype=torch.float64)
+    ours.load_state_dict(layer.self_attn.state_dict())
+    layer.self_attn = ours
+    assert_same([expected], [layer(x)])
+
+
+def test_dropout_only_while_training():
+    module = MultiheadAttention(12, 3, dropout=0.5)
+    x = torch.randn(5, 2, 12)
+    assert not torch.equal(module(x, x, x)[0], module(x, x, x)[0])
+    module.eval()
+    assert torch.equal(module(x, x, x)[0], module(x, x, x)[0])
+
+
+def test_tensors_come_back_as_tensors_in_their_own_type():
+    x = torch.randn(1, 2, 5, 8)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        result = heed.attention(*[x.to(dtype)] * 3, need="lse", top_k=2)
+        assert result.output.dtype == dtype and result.top_k_index.dtype == torch.int64
+        assert result.lse.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    out = torch.empty(1, 2, 5, 8)
+    assert heed.attention(x, x, x, out=out) is out
+    with pytest.raises(ValueError, match="q requires a gradient"):
+        heed.attention(x.requires_grad_(), x, x)
+    with pytest.raises(ValueError, match="q cannot be read in place: Cannot pack tensors on meta"):
+        heed.attention(torch.empty(1, 2, 5, 8, device="meta"), x, x)
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_threads_are_as_many_as_pytorch_takes(threads, monkeypatch):
+    from heed.torch import _sdpa
+
+    asked = []
+    monkeypatch.setattr(_sdpa._heed, "attention", lambda q, *_, threads, **__: asked.append(threads) or q)
+    x = torch.randn(1, 2, 5, 8)
+    for count in (1, 3):
+        torch.set_num_threads(count)
+        scaled_dot_product_attention(x, x, x)
+    assert asked == [1, 3]
+
+
+class Attended(torch.utils.data.Dataset):
+    """Each item is an attention output, computed in the worker."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        x = torch.full((1, 4, 256, 32), float(index))
+        torch.mm(x[0, 0], x[0, 0].T)
+        return scaled_dot_product_attention(x, x, x)[0, 0, 0, 0] + heed.attention(x, x, x, threads=2)[0, 0, 0, 0]
+
+
+PROGRAM = """
+import sys, torch, heed
+sys.path.insert(0, {folder!r})
+from test_torch_module import Attended
+torch.set_num_threads(2)
+x = torch.randn(1, 4, 512, 32)
+y = torch.mm(torch.randn(600, 600), torch.randn(600, 600))  # PyTorch's threads are there,
+heed.attention(x, x, x, threads=2)                          # and heed's
+for context in ("fork", "forkserver"):
+    loader = torch.utils.data.DataLoader(Attended(), batch_size=4, num_workers=2, multiprocessing_context=context)
+    print([round(value, 3) for batch in loader for value in batch.tolist()])
+heed.attention(x, x, x, threads=2)
+"""
+
+
+def test_workers_of_a_data_loader_neither_hang_nor_differ():
+    program = PROGRAM.format(folder=os.path.dirname(__file__))
+    ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=300)
+    assert ran.stdout.splitlines() == [str([2.0 * index for index in range(8)])] * 2
+
+
+def test_a_forked_process_that_computes_nothing_ends():
+    program = """
+import os, sys, torch, heed
+x = torch.randn(1, 4, 512, 32)
+heed.attention(x, x, x, threads=2)
+child = os.fork()
+if child == 0:
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=120)
+    assert ran.stdout == "7\n"
+
+
+def test_without_pytorch_one_sentence_says_so():
+    program = """
+import sys
+sys.modules["torch"] = None
+try:
+    import heed.torch
+except ImportError as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert ran.stdout == "heed.torch needs torch, which is not installed: pip install heed[torch]\n"

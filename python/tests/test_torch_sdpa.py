@@ -1,0 +1,285 @@
+"""heed.torch.scaled_dot_product_attention beside PyTorch's, over what PyTorch's own tests of it vary (shapes, masks,
+types, strides, grouped heads, empty rows), and its gradients. The reference is PyTorch's math path in float64."""
+
+import itertools
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+
+from heed.torch import attention, scaled_dot_product_attention as sdpa  # noqa: E402
+
+# Beside the rounding of the inputs, which both see: softmax weights, their sum, and the output, rounded once each.
+TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.bfloat16: 2**-6, torch.float16: 2**-9}
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(11)
+
+
+def math(query, key, value, attn_mask=None, **arguments):
+    query, key, value = (tensor.double() for tensor in (query, key, value))
+    if attn_mask is not None and attn_mask.dtype != torch.bool:
+        attn_mask = attn_mask.double()
+    with sdpa_kernel([SDPBackend.MATH]):
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask, **arguments)
+
+
+def assert_close(got, expected, dtype):
+    assert got.shape == expected.shape
+    difference = (got.double() - expected.double()).abs()
+    bound = TOLERANCE[dtype] * (1 + expected.double().abs().max()) if expected.numel() else 0
+    assert bool((difference <= bound).all()), f"off by {difference.max()}"
+
+
+def same_values_and_gradients(query, key, value, attn_mask=None, **arguments):
+    """Both calls, and the gradients of a random projection of their outputs."""
+    ours = [t.detach().requires_grad_() for t in (query, key, value)]
+    theirs = [t.detach().double().requires_grad_() for t in (query, key, value)]
+    our_mask = their_mask = attn_mask
+    if attn_mask is not None and attn_mask.dtype != torch.bool:
+        our_mask = attn_mask.detach().requires_grad_()
+        their_mask = attn_mask.detach().double().requires_grad_()
+        ours.append(our_mask)
+        theirs.append(their_mask)
+    output, expected = sdpa(*ours[:3], our_mask, **arguments), math(*theirs[:3], their_mask, **arguments)
+    assert output.dtype == query.dtype
+    assert_close(output, expected, query.dtype)
+    with torch.no_grad():
+        assert_close(sdpa(*ours[:3], our_mask, **arguments), expected, query.dtype)  # past the operator
+    direction = torch.randn(expected.shape).to(query.dtype)
+    gradients = torch.autograd.grad(output, ours, direction)
+    references = torch.autograd.grad(expected, theirs, direction.double())
+    for gradient, reference, tensor in zip(gradients, references, ours):
+        assert gradient.dtype == tensor.dtype
+        assert_close(gradient, reference, query.dtype)
+
+
+def tensors(batch, heads, queries, keys, dim, value_dim=None, dtype=torch.float32, kv_heads=None):
+    kv_heads = heads if kv_heads is None else kv_heads
+    value_dim = dim if value_dim is None else value_dim
+    return (torch.randn(*batch, heads, queries, dim).to(dtype), torch.randn(*batch, kv_heads, keys, dim).to(dtype),
+            torch.randn(*batch, kv_heads, keys, value_dim).to(dtype))
+
+
+SIZES = [(1, 1, 8), (7, 7, 8), (5, 13, 16), (13, 5, 24), (1, 33, 64), (65, 65, 40)]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_values_and_gradients_of_each_type(size, is_causal, dtype):
+    queries, keys, dim = size
+    same_values_and_gradients(*tensors((2,), 3, queries, keys, dim, dtype=dtype), is_causal=is_causal)
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (1, 7), (5, 1), (3, 5, 7), (1, 1, 5, 7), (2, 1, 5, 7), (2, 3, 5, 7), (2, 1, 1, 7)],
+                         ids=str)
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32, torch.float64], ids=str)
+def test_masks_of_every_shape_and_kind(shape, kind):
+    dtype = torch.float32 if kind == torch.bool else kind
+    mask = torch.rand(shape) < 0.7 if kind == torch.bool else torch.randn(shape, dtype=kind)
+    same_values_and_gradients(*tensors((2,), 3, 5, 7, 16, dtype=dtype), attn_mask=mask)
+
+
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_rows_that_may_attend_to_nothing_are_zero(kind):
+    query, key, value = tensors((2,), 3, 5, 7, 16)
+    mask = torch.rand(2, 1, 5, 7) < 0.6
+    mask[:, :, 2] = False
+    if kind == "float":
+        mask = torch.zeros(mask.shape).masked_fill_(~mask, float("-inf"))
+    query.requires_grad_()
+    output, weights = sdpa(query, key, value, mask, return_weights=True)
+    assert (output[:, :, 2] == 0).all() and (weights[:, :, 2] == 0).all()
+    (gradient,) = torch.autograd.grad(output.sum() + weights.square().sum(), [query])
+    assert (gradient[:, :, 2] == 0).all() and gradient.isfinite().all()
+    assert_close(output, math(query, key, value, mask).detach(), torch.float32)
+
+
+@pytest.mark.parametrize("heads,kv_heads", [(4, 1), (4, 2), (6, 3), (4, 4)])
+@pytest.mark.parametrize("batch", [(2,), (), (2, 3)], ids=str)
+def test_grouped_heads(heads, kv_heads, batch):
+    same_values_and_gradients(*tensors(batch, heads, 5, 7, 16, kv_heads=kv_heads), is_causal=True, enable_gqa=True)
+
+
+def test_keys_and_values_of_different_numbers_of_heads():
+    query, key, _ = tensors((2,), 4, 5, 7, 16, kv_heads=2)
+    value = torch.randn(2, 1, 7, 16)
+    output = sdpa(query, key, value, enable_gqa=True)
+    assert_close(output, math(query, key.repeat_interleave(2, 1), value.repeat_interleave(4, 1)), torch.float32)
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (3, 5, 8), (2, 3, 5, 8), (2, 1, 3, 5, 8), (2, 1, 2, 3, 5, 8)], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_any_number_of_axes(shape, masked):
+    query, key, value = (torch.randn(shape) for _ in range(3))
+    mask = torch.rand(*shape[:-1], shape[-2]) < 0.8 if masked else None
+    same_values_and_gradients(query, key, value, attn_mask=mask)
+
+
+def test_axes_in_front_broadcast():
+    same_values_and_gradients(torch.randn(2, 1, 5, 8), torch.randn(1, 3, 7, 8), torch.randn(2, 3, 7, 8))
+
+
+LAYOUTS = {
+    "heads after lengths": lambda b, h, l, d: torch.randn(b, l, h, d).transpose(1, 2),
+    "features first": lambda b, h, l, d: torch.randn(b, h, d, l).transpose(2, 3),
+    "every second": lambda b, h, l, d: torch.randn(b, h, l, 2 * d)[..., ::2],
+    "one for all heads": lambda b, h, l, d: torch.randn(b, 1, l, d).expand(b, h, l, d),
+    "packed": lambda b, h, l, d: torch.randn(b, l, 3, h, d).transpose(1, 3)[:, :, 1],
+}
+
+
+@pytest.mark.parametrize("layouts", itertools.product(LAYOUTS, LAYOUTS), ids=str)
+def test_strides(layouts):
+    first, second = (LAYOUTS[name] for name in layouts)
+    same_values_and_gradients(first(2, 3, 5, 8), second(2, 3, 7, 8), first(2, 3, 7, 8), is_causal=True)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 0.0])
+def test_scale(scale):
+    same_values_and_gradients(*tensors((2,), 3, 5, 7, 16, dtype=torch.float64), scale=scale)
+
+
+def test_values_of_another_width():
+    same_values_and_gradients(*tensors((2,), 3, 5, 7, 16, value_dim=24))
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 5, 7), (2, 0, 5, 7), (2, 3, 0, 7)], ids=str)
+def test_sizes_of_zero(shape):
+    batch, heads, queries, keys = shape
+    query, key, value = tensors((batch,), heads, queries, keys, 8)
+    assert sdpa(query, key, value).shape == (batch, heads, queries, 8)
+
+
+def test_without_keys_the_output_is_zero():
+    assert (sdpa(torch.randn(1, 2, 3, 8), torch.randn(1, 2, 0, 8), torch.randn(1, 2, 0, 8)) == 0).all()
+
+
+def doubles(*shapes):
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+GRADIENT_CALLS = {
+    "plain": {},
+    "causal": {"causal": True},
+    "window": {"window": (2, 1)},
+    "softcap": {"softcap": 3.0},
+    "scale": {"scale": 0.7},
+    "offset": {"causal": True, "query_offset": 2},
+    "mask": {"mask": torch.arange(28).reshape(4, 7) % 3 > 0},
+    "empty row": {"mask": (torch.arange(28).reshape(4, 7) % 3 > 0) & (torch.arange(4) != 1)[:, None]},
+}
+
+
+@pytest.mark.parametrize("name", GRADIENT_CALLS)
+def test_gradcheck_through_output_weights_and_lse(name):
+    query, key, value, bias, sinks = doubles((2, 4, 4, 3), (2, 2, 7, 3), (2, 2, 7, 5), (1, 4, 1, 7), (4,))
+
+    def call(query, key, value, bias, sinks):
+        found = attention(query, key, value, bias=bias, sinks=sinks, need=("weights",), **GRADIENT_CALLS[name])
+        return found.output, found.weights, found.lse
+
+    assert torch.autograd.gradcheck(call, (query, key, value, bias, sinks))
+
+
+def test_gradcheck_with_dropout():
+    query, key, value = doubles((1, 2, 4, 3), (1, 2, 5, 3), (1, 2, 5, 3))
+
+    def call(query, key, value):
+        torch.manual_seed(3)
+        return sdpa(query, key, value, dropout_p=0.4)
+
+    assert torch.autograd.gradcheck(call, (query, key, value))
+
+
+def test_only_the_gradients_that_are_needed():
+    query, key, value = tensors((1,), 2, 4, 5, 8)
+    key.requires_grad_()
+    sdpa(query, key, value).sum().backward()
+    assert key.grad is not None and query.grad is None and value.grad is None
+
+
+def test_dropout_follows_torchs_seed_and_keeps_the_mean():
+    query, key, value = tensors((1,), 2, 4, 64, 8)
+    value.fill_(1)
+
+    def call(seed):
+        torch.manual_seed(seed)
+        return sdpa(query, key, value, dropout_p=0.5)
+
+    assert torch.equal(call(1), call(1)) and not torch.equal(call(1), call(2))
+    mean = torch.stack([call(seed) for seed in range(200)]).mean()
+    assert abs(mean - 1) < 0.05  # of 12,800 rows with a deviation below 1: 0.009, five times over
+
+
+def test_weights_and_summary_are_those_of_the_softmax():
+    query, key, value = tensors((2,), 3, 5, 7, 16)
+    scores = query.double() @ key.double().transpose(-1, -2) / 4
+    scores = scores.masked_fill(torch.ones(5, 7).triu(1).bool(), float("-inf"))
+    weights = scores.softmax(-1)
+    output, ours, summary = sdpa(query, key, value, is_causal=True, return_weights=True, return_summary=True, top_k=2)
+    assert_close(output, weights @ value.double(), torch.float32)
+    assert_close(ours, weights, torch.float32)
+    assert_close(summary.lse, scores.logsumexp(-1), torch.float32)
+    assert_close(summary.max_score, scores.amax(-1), torch.float32)
+    assert_close(summary.entropy, torch.special.entr(weights).sum(-1), torch.float32)
+    best = weights.topk(2)
+    assert_close(summary.top_k_weight, best.values, torch.float32)
+    assert (summary.top_k_index[..., 1:, :] == best.indices[..., 1:, :]).all()
+    assert (summary.top_k_index[..., 0, 1] == -1).all()
+    flat, summary = sdpa(query[None], key[None], value[None], return_summary=True)
+    assert flat.shape == (1, 2, 3, 5, 16) and summary.lse.shape == (1, 2, 3, 5)
+    assert summary.top_k_index.shape == (1, 2, 3, 5, 8)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_without_a_break_it_gives_the_same(backend):
+    def loss(query, key, value, mask):
+        output, weights = sdpa(query * 2, key, value, mask, return_weights=True)
+        return (output.tanh() + weights.sum(-1, keepdim=True)).square().sum() + sdpa(query, key, value, is_causal=True).sum()
+
+    inputs = [tensor.requires_grad_() for tensor in (*tensors((2,), 3, 5, 5, 16), torch.randn(5, 5))]
+    compiled = torch.compile(loss, fullgraph=True, backend=backend)
+    expected, got = loss(*inputs), compiled(*inputs)
+    assert_close(got, expected, torch.float32)
+    for ours, theirs in zip(torch.autograd.grad(got, inputs), torch.autograd.grad(expected, inputs)):
+        assert_close(ours, theirs, torch.float32)
+
+
+def test_the_operator_keeps_pytorchs_rules():
+    query, key, value, bias = doubles((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8), (3, 4, 5))
+    arguments = (query, key, value, None, bias, None, True, [-1, -1], 0.0, None, None, 0.0, None, "weights,entropy", 2)
+    torch.library.opcheck(torch.ops.heed.attention, arguments)
+
+
+MISTAKES = {
+    "attn_mask is given and is_causal is True": lambda q, k, v: sdpa(q, k, v, torch.ones(5, 7).bool(), is_causal=True),
+    "attn_mask has dtype torch.int64": lambda q, k, v: sdpa(q, k, v, torch.ones(5, 7).long()),
+    "query has shape [8]": lambda q, k, v: sdpa(torch.ones(8), k, v),
+    "4, 3 and 4 axes": lambda q, k, v: sdpa(q, k[0], v),
+    "axes that broadcast": lambda q, k, v: sdpa(q, k[:, :2], v[:, :2]),
+    "with enable_gqa a divisor": lambda q, k, v: sdpa(q, k[:, :2], v, enable_gqa=True),
+    "key has dtype f64": lambda q, k, v: sdpa(q, k.double(), v),
+    "key has head dimension 4": lambda q, k, v: sdpa(q, k[..., :4], v),
+    "a multiple of key's 2 is expected": lambda q, k, v: sdpa(q, k[:, :2], v[:, :2], enable_gqa=True),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_what_is_wrong_is_said(message):
+    with pytest.raises(ValueError) as caught:
+        MISTAKES[message](*tensors((2,), 3, 5, 7, 8))
+    assert message in str(caught.value)
+
+
+def test_a_tensor_elsewhere_is_refused():
+    query = torch.randn(2, 3, 4, 8, device="meta")
+    assert sdpa(query, query, query).device.type == "meta"
+    with pytest.raises(ValueError, match="nested"):
+        nested = torch.nested.nested_tensor([torch.randn(2, 3, 8), torch.randn(2, 4, 8)], layout=torch.jagged)
+        sdpa(nested, nested, nested)
