@@ -1,5 +1,5 @@
-// The C functions of heed/heed.h over heed::attention_into. Each runs its work inside guarded(), which lets
-// no exception out.
+// The C functions of heed/heed.h over heed::attention_into and attention_backward_into. Each runs its work
+// inside guarded(), which lets no exception out.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -11,12 +11,15 @@
 
 #include "attention/message.hpp"
 #include "heed/attention.hpp"
+#include "heed/backward.hpp"
 #include "heed/error.hpp"
 #include "heed/heed.h"
 #include "heed/version.hpp"
 
 namespace {
 
+using heed::AttentionBackwardInputs;
+using heed::AttentionGradientViews;
 using heed::AttentionOptions;
 using heed::AttentionOutputs;
 using heed::Dims;
@@ -71,7 +74,9 @@ void require(std::string_view name, const void* pointer) {
 // Every member is 8 bytes, or 4 beside another of 4: a size that is a multiple of 8 never ends inside one.
 constexpr std::size_t kMemberStep = 8;
 static_assert(sizeof(heed_attention_options) % kMemberStep == 0 &&
-              sizeof(heed_attention_outputs) % kMemberStep == 0);
+              sizeof(heed_attention_outputs) % kMemberStep == 0 &&
+              sizeof(heed_attention_backward_inputs) % kMemberStep == 0 &&
+              sizeof(heed_attention_gradients) % kMemberStep == 0);
 // Far more than any version will have: what is larger was never initialised.
 constexpr std::size_t kLargestStruct = 4096;
 
@@ -99,6 +104,8 @@ Struct as_known(std::string_view name, const void* given, const Struct& defaults
 }
 static_assert(offsetof(heed_attention_options, struct_size) == 0);
 static_assert(offsetof(heed_attention_outputs, struct_size) == 0);
+static_assert(offsetof(heed_attention_backward_inputs, struct_size) == 0);
+static_assert(offsetof(heed_attention_gradients, struct_size) == 0);
 
 heed_attention_options default_options() {
   heed_attention_options options{};
@@ -109,10 +116,12 @@ heed_attention_options default_options() {
   return options;
 }
 
-heed_attention_outputs default_outputs() {
-  heed_attention_outputs outputs{};
-  outputs.struct_size = sizeof outputs;
-  return outputs;
+// A struct of pointers alone: none is given.
+template <class Struct>
+Struct nothing_given() {
+  Struct pointers{};
+  pointers.struct_size = sizeof pointers;
+  return pointers;
 }
 
 // Writes the defaults into a struct of the caller's size: cut off where it is older, followed by 0 where
@@ -193,11 +202,13 @@ AttentionOptions options_of(const heed_attention_options& from) {
   return options;
 }
 
+// A view to write to, where one is given.
+void set(MutableTensorView& to, std::string_view name, const heed_tensor* tensor) {
+  if (tensor != nullptr) to = view_of(name, tensor);
+}
+
 AttentionOutputs outputs_of(const heed_attention_outputs& from) {
   AttentionOutputs outputs;
-  const auto set = [](MutableTensorView& to, std::string_view name, const heed_tensor* tensor) {
-    if (tensor != nullptr) to = view_of(name, tensor);
-  };
   set(outputs.output, "outputs.output", from.output);
   set(outputs.weights, "outputs.weights", from.weights);
   set(outputs.scores, "outputs.scores", from.scores);
@@ -211,6 +222,35 @@ AttentionOutputs outputs_of(const heed_attention_outputs& from) {
   set(outputs.received_last, "outputs.received_last", from.received_last);
   set(outputs.map, "outputs.map", from.map);
   return outputs;
+}
+
+AttentionBackwardInputs inputs_of(const heed_attention_backward_inputs& from) {
+  AttentionBackwardInputs inputs;
+  inputs.query = view_of("inputs.query", from.query);
+  inputs.key = view_of("inputs.key", from.key);
+  inputs.value = view_of("inputs.value", from.value);
+  inputs.output = view_of("inputs.output", from.output);
+  inputs.lse = view_of("inputs.lse", from.lse);
+  inputs.grad_output = view_of("inputs.grad_output", from.grad_output);
+  inputs.grad_lse = optional_view("inputs.grad_lse", from.grad_lse);
+  inputs.grad_weights = optional_view("inputs.grad_weights", from.grad_weights);
+  return inputs;
+}
+
+AttentionGradientViews gradients_of(const heed_attention_gradients& from) {
+  AttentionGradientViews gradients;
+  set(gradients.query, "gradients.query", from.query);
+  set(gradients.key, "gradients.key", from.key);
+  set(gradients.value, "gradients.value", from.value);
+  set(gradients.bias, "gradients.bias", from.bias);
+  set(gradients.sinks, "gradients.sinks", from.sinks);
+  return gradients;
+}
+
+// NULL: the defaults.
+AttentionOptions options_or_defaults(const heed_attention_options* options) {
+  const heed_attention_options defaults = default_options();
+  return options_of(options == nullptr ? defaults : as_known("options", options, defaults));
 }
 
 void write_run(const heed::AttentionRun& run, heed_attention_run& to) {
@@ -245,7 +285,8 @@ heed_status heed_attention_options_init_sized(heed_attention_options* options, s
 }
 
 heed_status heed_attention_outputs_init_sized(heed_attention_outputs* outputs, std::size_t struct_size) {
-  return guarded([&] { initialise("outputs", outputs, struct_size, default_outputs()); });
+  return guarded(
+      [&] { initialise("outputs", outputs, struct_size, nothing_given<heed_attention_outputs>()); });
 }
 
 heed_status heed_attention(const heed_tensor* query, const heed_tensor* key, const heed_tensor* value,
@@ -255,12 +296,40 @@ heed_status heed_attention(const heed_tensor* query, const heed_tensor* key, con
     const TensorView k = view_of("key", key);
     const TensorView v = view_of("value", value);
     require("outputs", outputs);
-    const heed_attention_options defaults = default_options();
-    AttentionOptions how = options_of(options == nullptr ? defaults : as_known("options", options, defaults));
-    const heed_attention_outputs known = as_known("outputs", outputs, default_outputs());
+    AttentionOptions how = options_or_defaults(options);
+    const heed_attention_outputs known =
+        as_known("outputs", outputs, nothing_given<heed_attention_outputs>());
     const AttentionOutputs where = outputs_of(known);
     if (known.output != nullptr && where.output.dtype() == DType::f32) how.output_dtype = DType::f32;
     const heed::AttentionRun run = heed::attention_into(q, k, v, how, where);
+    if (known.run != nullptr) write_run(run, *known.run);
+  });
+}
+
+heed_status heed_attention_backward_inputs_init_sized(heed_attention_backward_inputs* inputs,
+                                                      std::size_t struct_size) {
+  return guarded(
+      [&] { initialise("inputs", inputs, struct_size, nothing_given<heed_attention_backward_inputs>()); });
+}
+
+heed_status heed_attention_gradients_init_sized(heed_attention_gradients* gradients,
+                                                std::size_t struct_size) {
+  return guarded(
+      [&] { initialise("gradients", gradients, struct_size, nothing_given<heed_attention_gradients>()); });
+}
+
+heed_status heed_attention_backward(const heed_attention_backward_inputs* inputs,
+                                    const heed_attention_options* options,
+                                    const heed_attention_gradients* gradients) {
+  return guarded([&] {
+    require("inputs", inputs);
+    require("gradients", gradients);
+    const AttentionBackwardInputs from =
+        inputs_of(as_known("inputs", inputs, nothing_given<heed_attention_backward_inputs>()));
+    const heed_attention_gradients known =
+        as_known("gradients", gradients, nothing_given<heed_attention_gradients>());
+    const heed::AttentionRun run =
+        heed::attention_backward_into(from, options_or_defaults(options), gradients_of(known));
     if (known.run != nullptr) write_run(run, *known.run);
   });
 }

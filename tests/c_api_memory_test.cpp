@@ -66,12 +66,14 @@ namespace {
 
 struct Call {
   float numbers[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-  float output_numbers[12] = {};
+  float output_numbers[12] = {}, lse_numbers[3] = {}, gradient_numbers[3][12] = {};
   std::int64_t index[6] = {};
   std::int64_t offsets[2] = {0, 3};
-  heed_tensor tensor, output, top_k, segments;
+  heed_tensor tensor, output, top_k, segments, lse, gradients[3];
   heed_attention_options options;
   heed_attention_outputs outputs;
+  heed_attention_backward_inputs inputs;
+  heed_attention_gradients wanted;
 
   Call() {
     const std::int64_t shape[] = {3, 4};
@@ -86,20 +88,33 @@ struct Call {
     options.query_segments = options.key_segments = &segments;
     outputs.output = &output;
     outputs.top_k_index = &top_k;
+    EXPECT_EQ(heed_tensor_init(&lse, lse_numbers, HEED_F32, 1, shape), HEED_OK);
+    for (std::size_t n = 0; n < 3; ++n)
+      EXPECT_EQ(heed_tensor_init(&gradients[n], gradient_numbers[n], HEED_F32, 2, shape), HEED_OK);
+    EXPECT_EQ(heed_attention_backward_inputs_init(&inputs), HEED_OK);
+    EXPECT_EQ(heed_attention_gradients_init(&wanted), HEED_OK);
+    inputs.query = inputs.key = inputs.value = inputs.grad_output = &tensor;
+    inputs.output = &output;
+    inputs.lse = &lse;
+    wanted.query = &gradients[0];
+    wanted.key = &gradients[1];
+    wanted.value = &gradients[2];
   }
   heed_status attend() const { return heed_attention(&tensor, &tensor, &tensor, &options, &outputs); }
+  heed_status differentiate() const { return heed_attention_backward(&inputs, &options, &wanted); }
 };
+using Work = heed_status (Call::*)() const;
 
 // On a thread of its own, for a thread keeps its working memory until it ends. `text` is what
 // heed_last_error() said.
-heed_status attend_failing_at(const Call& call, int allocation, std::string* text = nullptr) {
+heed_status failing_at(Work work, const Call& call, int allocation, std::string* text = nullptr) {
   heed_status status = HEED_OK;
   alive = 0;
   std::thread([&] {
     allocations = 0;
     fail_at = allocation;
     counting = true;
-    status = call.attend();
+    status = (call.*work)();
     counting = false;
     if (text != nullptr) *text = heed_last_error();
   }).join();
@@ -108,28 +123,30 @@ heed_status attend_failing_at(const Call& call, int allocation, std::string* tex
 
 TEST(CApiMemory, EveryFailedAllocationIsAnErrorCodeAndNoLeak) {
   const Call call;
-  ASSERT_EQ(call.attend(), HEED_OK);  // what is made once in a process
-  ASSERT_EQ(attend_failing_at(call, -1), HEED_OK);
-  const int total = allocations;
-  ASSERT_GT(total, 5);
-  EXPECT_EQ(alive, 0);
-  for (int n = 0; n < total; ++n) {
-    std::string text;
-    EXPECT_EQ(attend_failing_at(call, n, &text), HEED_OUT_OF_MEMORY) << "allocation " << n;
-    EXPECT_NE(text, "");
-    EXPECT_EQ(alive, 0) << "allocation " << n;
+  for (const Work work : {&Call::attend, &Call::differentiate}) {
+    ASSERT_EQ((call.*work)(), HEED_OK);  // what is made once in a process
+    ASSERT_EQ(failing_at(work, call, -1), HEED_OK);
+    const int total = allocations;
+    ASSERT_GT(total, 5);
+    EXPECT_EQ(alive, 0);
+    for (int n = 0; n < total; ++n) {
+      std::string text;
+      EXPECT_EQ(failing_at(work, call, n, &text), HEED_OUT_OF_MEMORY) << "allocation " << n;
+      EXPECT_NE(text, "");
+      EXPECT_EQ(alive, 0) << "allocation " << n;
+    }
+    EXPECT_EQ((call.*work)(), HEED_OK);
+    EXPECT_EQ(std::string(heed_last_error()), "");
   }
-  EXPECT_EQ(call.attend(), HEED_OK);
-  EXPECT_EQ(std::string(heed_last_error()), "");
 }
 
 TEST(CApiMemory, AnErrorThatCannotBePutIntoWordsForLackOfMemoryIsStillACode) {
   Call call;
   call.options.softcap = -1;
-  ASSERT_EQ(attend_failing_at(call, -1), HEED_INVALID_ARGUMENT);
+  ASSERT_EQ(failing_at(&Call::attend, call, -1), HEED_INVALID_ARGUMENT);
   const int total = allocations;
   for (int n = 0; n < total; ++n) {
-    EXPECT_EQ(attend_failing_at(call, n), HEED_OUT_OF_MEMORY) << "allocation " << n;
+    EXPECT_EQ(failing_at(&Call::attend, call, n), HEED_OUT_OF_MEMORY) << "allocation " << n;
     EXPECT_EQ(alive, 0) << "allocation " << n;
   }
 }

@@ -343,7 +343,159 @@ static void what_is_wrong_with_an_option_is_said(void) {
   EXPECT_FAILURE(attend(&c), "options.reserved is 1; 0 is expected");
 }
 
+/* A call's backward pass: the loss is the sum of its output and of its lse. */
+typedef struct backward_call {
+  call forward;
+  double lse_data[kQueries], one[1], grad_data[3][kKeys * kDim];
+  heed_tensor lse, ones, grad_lse, grad_query, grad_key, grad_value;
+  heed_attention_backward_inputs inputs;
+  heed_attention_gradients gradients;
+} backward_call;
+
+static void make_backward_call(backward_call* c) {
+  const int64_t row[] = {kQueries}, query_shape[] = {kQueries, kDim}, key_shape[] = {kKeys, kDim};
+  call* f = &c->forward;
+  make_call(f);
+  c->one[0] = 1;
+  EXPECT(heed_tensor_init(&c->lse, c->lse_data, HEED_F64, 1, row) == HEED_OK);
+  EXPECT(heed_tensor_init(&c->grad_lse, c->one, HEED_F64, 1, row) == HEED_OK);
+  EXPECT(heed_tensor_init(&c->ones, c->one, HEED_F64, 2, query_shape) == HEED_OK);
+  c->grad_lse.strides[0] = c->ones.strides[0] = c->ones.strides[1] = 0;
+  EXPECT(heed_tensor_init(&c->grad_query, c->grad_data[0], HEED_F64, 2, query_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&c->grad_key, c->grad_data[1], HEED_F64, 2, key_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&c->grad_value, c->grad_data[2], HEED_F64, 2, key_shape) == HEED_OK);
+  EXPECT(heed_attention_backward_inputs_init(&c->inputs) == HEED_OK);
+  c->inputs.query = &f->query;
+  c->inputs.key = &f->key;
+  c->inputs.value = &f->value;
+  c->inputs.output = &f->output;
+  c->inputs.lse = &c->lse;
+  c->inputs.grad_output = &c->ones;
+  EXPECT(heed_attention_gradients_init(&c->gradients) == HEED_OK);
+  c->gradients.query = &c->grad_query;
+  c->gradients.key = &c->grad_key;
+  c->gradients.value = &c->grad_value;
+  f->outputs.lse = &c->lse;
+}
+
+static heed_status differentiate(backward_call* c) {
+  return heed_attention_backward(&c->inputs, &c->forward.options, &c->gradients);
+}
+
+/* The loss with element n of `data` moved by h. */
+static double moved_loss(backward_call* c, double* data, int n, double h, int with_lse) {
+  const double before = data[n];
+  double loss = 0;
+  int i;
+  data[n] = before + h;
+  EXPECT(attend(&c->forward) == HEED_OK);
+  for (i = 0; i < kQueries * kDim; ++i) loss += c->forward.output_data[i];
+  for (i = 0; with_lse && i < kQueries; ++i) loss += c->lse_data[i];
+  data[n] = before;
+  return loss;
+}
+
+/* 1e-8: h^2 times third derivatives of values up to 8, and 1e-16 * 50 / h. */
+static int gradient_is_right(backward_call* c, double* data, const double* gradient, int count,
+                             int with_lse) {
+  const double h = 1e-5;
+  int n, right = 1;
+  for (n = 0; n < count; ++n) {
+    const double slope =
+        (moved_loss(c, data, n, h, with_lse) - moved_loss(c, data, n, -h, with_lse)) / (2 * h);
+    if (!(fabs(gradient[n] - slope) <= 1e-8)) right = 0;
+  }
+  return right;
+}
+
+static void gradients_are_the_slopes_of_the_output(void) {
+  backward_call c;
+  heed_attention_run run;
+  int with_lse;
+  make_backward_call(&c);
+  c.forward.options.causal = 1;
+  c.gradients.run = &run;
+  for (with_lse = 0; with_lse < 2; ++with_lse) {
+    if (with_lse) c.inputs.grad_lse = &c.grad_lse;
+    EXPECT(attend(&c.forward) == HEED_OK);
+    EXPECT(differentiate(&c) == HEED_OK);
+    EXPECT(strcmp(heed_last_error(), "") == 0);
+    EXPECT(gradient_is_right(&c, c.forward.query_data, c.grad_data[0], kQueries * kDim, with_lse));
+    EXPECT(gradient_is_right(&c, c.forward.key_data, c.grad_data[1], kKeys * kDim, with_lse));
+    EXPECT(gradient_is_right(&c, c.forward.value_data, c.grad_data[2], kKeys * kDim, with_lse));
+  }
+  EXPECT(run.kernel == HEED_KERNEL_REFERENCE && strcmp(run.isa, "f64 reference") == 0);
+
+  c.forward.options.causal = 0;
+  EXPECT(attend(&c.forward) == HEED_OK);
+  EXPECT(heed_attention_backward(&c.inputs, NULL, &c.gradients) == HEED_OK);
+  EXPECT(gradient_is_right(&c, c.forward.query_data, c.grad_data[0], kQueries * kDim, 1));
+}
+
+static void gradients_of_bias_and_sinks_are_given_on_request(void) {
+  const int64_t one[] = {1}, keys[] = {kKeys}, matrix[] = {kQueries, kKeys};
+  double bias_data[kKeys] = {0, 1, 2, 3}, sink_data[] = {0.5}, grad_bias[kKeys], grad_sink[1];
+  double grad_weights[kQueries * kKeys];
+  heed_tensor bias, sinks, bias_gradient, sink_gradient, weights_gradient;
+  backward_call c;
+  int n;
+  make_backward_call(&c);
+  EXPECT(heed_tensor_init(&bias, bias_data, HEED_F64, 1, keys) == HEED_OK);
+  EXPECT(heed_tensor_init(&sinks, sink_data, HEED_F64, 1, one) == HEED_OK);
+  EXPECT(heed_tensor_init(&bias_gradient, grad_bias, HEED_F64, 1, keys) == HEED_OK);
+  EXPECT(heed_tensor_init(&sink_gradient, grad_sink, HEED_F64, 1, one) == HEED_OK);
+  EXPECT(heed_tensor_init(&weights_gradient, grad_weights, HEED_F64, 2, matrix) == HEED_OK);
+  c.forward.options.bias = &bias;
+  c.forward.options.sinks = &sinks;
+  c.gradients.query = c.gradients.key = c.gradients.value = NULL;
+  c.gradients.bias = &bias_gradient;
+  c.gradients.sinks = &sink_gradient;
+  EXPECT(attend(&c.forward) == HEED_OK);
+  EXPECT(differentiate(&c) == HEED_OK);
+  EXPECT(gradient_is_right(&c, bias_data, grad_bias, kKeys, 0));
+  EXPECT(gradient_is_right(&c, sink_data, grad_sink, 1, 0));
+  /* Moving all logits of a row, its sink among them, by one number changes no weight: the slopes cancel. */
+  for (n = 0; n < kQueries * kKeys; ++n) grad_weights[n] = 1;
+  c.one[0] = 0;
+  c.inputs.grad_weights = &weights_gradient;
+  EXPECT(attend(&c.forward) == HEED_OK);
+  EXPECT(differentiate(&c) == HEED_OK);
+  EXPECT(grad_sink[0] < -0.01);
+  EXPECT(fabs(grad_sink[0] + grad_bias[0] + grad_bias[1] + grad_bias[2] + grad_bias[3]) <= 1e-14);
+}
+
+static void what_is_wrong_with_a_backward_call_is_said(void) {
+  backward_call c;
+  make_backward_call(&c);
+  EXPECT_FAILURE(heed_attention_backward(NULL, NULL, &c.gradients), "inputs is NULL");
+  EXPECT_FAILURE(heed_attention_backward(&c.inputs, NULL, NULL), "gradients is NULL");
+  EXPECT_FAILURE(heed_attention_backward_inputs_init(NULL), "inputs is NULL");
+  EXPECT_FAILURE(heed_attention_gradients_init(NULL), "gradients is NULL");
+  c.inputs.lse = NULL;
+  EXPECT_FAILURE(differentiate(&c), "inputs.lse is NULL");
+  c.inputs.lse = &c.lse;
+  c.grad_key.dtype = HEED_F32;
+  EXPECT_FAILURE(differentiate(&c), "gradients.key has dtype f32; f64 is expected");
+  c.grad_key.dtype = HEED_F64;
+  c.forward.options.causal = 2;
+  EXPECT_FAILURE(differentiate(&c), "options.causal is 2; 0 or 1 is expected");
+  c.forward.options.causal = 0;
+  c.inputs.struct_size = 4;
+  EXPECT_FAILURE(
+      differentiate(&c),
+      "inputs.struct_size is 4; the sizeof of the struct, as its init function sets it, is expected");
+  c.inputs.struct_size = sizeof c.inputs;
+  c.gradients.struct_size = 1 << 20;
+  EXPECT_FAILURE(
+      differentiate(&c),
+      "gradients.struct_size is 1048576; the sizeof of the struct, as its init function sets it, is "
+      "expected");
+}
+
 int main(void) {
+  gradients_are_the_slopes_of_the_output();
+  gradients_of_bias_and_sinks_are_given_on_request();
+  what_is_wrong_with_a_backward_call_is_said();
   attention_is_the_formula();
   every_output_can_be_asked_for();
   every_option_is_passed_on();

@@ -136,9 +136,38 @@ typedef struct heed_attention_outputs {
   heed_attention_run* run;
 } heed_attention_outputs;
 
+/// What the backward pass is computed from (heed/backward.hpp): the forward call's tensors, what it returned,
+/// and the gradients of that. The last two may be NULL.
+typedef struct heed_attention_backward_inputs {
+  size_t struct_size;               ///< sizeof(heed_attention_backward_inputs)
+  const heed_tensor* query;         ///< [B, H, Lq, D]
+  const heed_tensor* key;           ///< [B, Hkv, Lk, D]
+  const heed_tensor* value;         ///< [B, Hkv, Lk, Dv]
+  const heed_tensor* output;        ///< [B, H, Lq, Dv], of the inputs' dtype or HEED_F32
+  const heed_tensor* lse;           ///< [B, H, Lq], HEED_F64 for inputs of HEED_F64, HEED_F32 for all others
+  const heed_tensor* grad_output;   ///< as output
+  const heed_tensor* grad_lse;      ///< as lse
+  const heed_tensor* grad_weights;  ///< [B, H, Lq, Lk], of lse's dtype
+} heed_attention_backward_inputs;
+
+/// Where gradients go, each of its tensor's dtype; what is NULL is not computed.
+typedef struct heed_attention_gradients {
+  size_t struct_size;        ///< sizeof(heed_attention_gradients)
+  const heed_tensor* query;  ///< [B, H, Lq, D]
+  const heed_tensor* key;    ///< [B, Hkv, Lk, D]
+  const heed_tensor* value;  ///< [B, Hkv, Lk, Dv]
+  const heed_tensor* bias;   ///< as options.bias; any shape that broadcasts to [B, H, Lq, Lk]: summed to it
+  const heed_tensor* sinks;  ///< as options.sinks; any shape that broadcasts to [H]: summed to it
+  heed_attention_run* run;
+} heed_attention_gradients;
+
 /// Write the defaults into a struct of `struct_size` bytes: the sizeof that the caller was compiled with.
 HEED_C_API heed_status heed_attention_options_init_sized(heed_attention_options* options, size_t struct_size);
 HEED_C_API heed_status heed_attention_outputs_init_sized(heed_attention_outputs* outputs, size_t struct_size);
+HEED_C_API heed_status heed_attention_backward_inputs_init_sized(heed_attention_backward_inputs* inputs,
+                                                                 size_t struct_size);
+HEED_C_API heed_status heed_attention_gradients_init_sized(heed_attention_gradients* gradients,
+                                                           size_t struct_size);
 
 static inline heed_status heed_attention_options_init(heed_attention_options* options) {
   return heed_attention_options_init_sized(options, sizeof(heed_attention_options));
@@ -146,12 +175,24 @@ static inline heed_status heed_attention_options_init(heed_attention_options* op
 static inline heed_status heed_attention_outputs_init(heed_attention_outputs* outputs) {
   return heed_attention_outputs_init_sized(outputs, sizeof(heed_attention_outputs));
 }
+static inline heed_status heed_attention_backward_inputs_init(heed_attention_backward_inputs* inputs) {
+  return heed_attention_backward_inputs_init_sized(inputs, sizeof(heed_attention_backward_inputs));
+}
+static inline heed_status heed_attention_gradients_init(heed_attention_gradients* gradients) {
+  return heed_attention_gradients_init_sized(gradients, sizeof(heed_attention_gradients));
+}
 
 /// query [B, H, Lq, D], key [B, Hkv, Lk, D], value [B, Hkv, Lk, Dv], of one floating dtype and of rank 2, 3
 /// or 4. `options` may be NULL: the defaults.
 HEED_C_API heed_status heed_attention(const heed_tensor* query, const heed_tensor* key,
                                       const heed_tensor* value, const heed_attention_options* options,
                                       const heed_attention_outputs* outputs);
+
+/// The gradients of a loss by what heed_attention was given, from those by what it returned. `options` are
+/// those of the forward call; NULL: the defaults.
+HEED_C_API heed_status heed_attention_backward(const heed_attention_backward_inputs* inputs,
+                                               const heed_attention_options* options,
+                                               const heed_attention_gradients* gradients);
 
 /// One sentence on the last failure in this thread, "" where the last call succeeded. Valid until the
 /// thread's next call.
