@@ -6,6 +6,7 @@
 #include <string>
 
 #include "checked_call.hpp"
+#include "support.hpp"
 
 namespace {
 
@@ -16,7 +17,7 @@ constexpr std::uint64_t kSeed = 20240607;
 constexpr std::uint64_t kCalls = 4000;
 
 TEST(AttentionProperty, RandomCallsAgreeWithTheDefinitions) {
-  for (std::uint64_t index = 0; index < kCalls; ++index) {
+  for (std::uint64_t index = 0; index < heed::test::share_of(kCalls); ++index) {
     auto [call, naive] = heed::test::checked_call(kSeed, index);
     call.options.kernel = Kernel::reference;
     const auto result = heed::attention(call.query, call.key, call.value, call.options);

@@ -257,7 +257,8 @@ class Comparison {
 };
 
 TEST(Report, RandomCallsAgreeWithTheFullMatrix) {
-  for (std::uint64_t index = 0; index < kCalls; ++index) ASSERT_EQ(Comparison(index).run(), "");
+  for (std::uint64_t index = 0; index < heed::test::share_of(kCalls); ++index)
+    ASSERT_EQ(Comparison(index).run(), "");
 }
 
 // Scores of ordinary size: 1e-5 is what a reader of the summaries may count on.
