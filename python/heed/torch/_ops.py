@@ -28,15 +28,15 @@ def _options(
     """As heed.attention takes them."""
     return {
         "mask": mask,
-        "bias": None if bias is None else bias.detach(),
-        "sinks": None if sinks is None else sinks.detach(),
+        "bias": untracked(bias),
+        "sinks": untracked(sinks),
         "causal": causal,
         "window": tuple(window),
         "softcap": softcap,
         "scale": scale,
         "query_offset": query_offset,
         "dropout": dropout,
-        "seed": None if seed is None else int(seed) & 0xFFFFFFFFFFFFFFFF,
+        "seed": seed_number(seed),
         "threads": torch.get_num_threads(),
     }
 
@@ -229,6 +229,16 @@ def attention(
                                      draw_seed(dropout), ",".join(names), top_k)
     fields = dict(zip(["output", "lse", *names, "top_k_index", "top_k_weight"], found))
     return Attended(**fields)
+
+
+def untracked(tensor: Tensor | None) -> Tensor | None:
+    """For the extension, which takes no tensor that requires a gradient."""
+    return tensor.detach() if tensor is not None and tensor.requires_grad else tensor
+
+
+def seed_number(seed: Tensor | None) -> int | None:
+    """As heed.attention takes it: not negative."""
+    return None if seed is None else int(seed) & 0xFFFFFFFFFFFFFFFF
 
 
 def is_plain(*tensors: Tensor | None) -> bool:

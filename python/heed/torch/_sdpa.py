@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import _heed
-from ._ops import attention, draw_seed, is_plain
+from ._ops import attention, draw_seed, is_plain, seed_number, untracked
 
 SUMMARY = ("lse", "max_score", "entropy")
 
@@ -112,13 +112,9 @@ def scaled_dot_product_attention(
 
     asked = return_weights or return_summary
     if not asked and is_plain(query, key, value, attn_mask):
-        seed = draw_seed(dropout_p)
         output: Tensor = _heed.attention(
-            query.detach() if query.requires_grad else query, key.detach() if key.requires_grad else key,
-            value.detach() if value.requires_grad else value, mask=mask,
-            bias=bias.detach() if bias is not None and bias.requires_grad else bias, causal=is_causal, scale=scale,
-            dropout=dropout_p, seed=None if seed is None else int(seed) & 0xFFFFFFFFFFFFFFFF,
-            threads=torch.get_num_threads())
+            untracked(query), untracked(key), untracked(value), mask=mask, bias=untracked(bias), causal=is_causal,
+            scale=scale, dropout=dropout_p, seed=seed_number(draw_seed(dropout_p)), threads=torch.get_num_threads())
         return output if output.dim() == len(front) + 2 else output.reshape(*front, *output.shape[-2:])
 
     need = (("weights",) if return_weights else ()) + (SUMMARY if return_summary else ())

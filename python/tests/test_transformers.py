@@ -1,0 +1,190 @@
+"""attn_implementation="heed" beside "eager", on small models with random weights."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import heed.transformers  # noqa: E402
+
+heed.transformers.register()
+SMALL = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "max_position_embeddings": 64}
+GROUPED = {**SMALL, "num_key_value_heads": 2, "head_dim": 8}
+# Two layers of f32 matrix products between which attention differs by some roundings; logits are around 1.
+TOLERANCE = 2e-5
+
+
+def config(kind, **settings):
+    return getattr(transformers, kind)(**settings, bos_token_id=1, eos_token_id=None, pad_token_id=0)
+
+
+MODELS = {
+    "BERT": lambda: transformers.BertForMaskedLM(config("BertConfig", **SMALL)),
+    "GPT-2": lambda: transformers.GPT2LMHeadModel(
+        config("GPT2Config", vocab_size=50, n_embd=32, n_layer=2, n_head=4, n_positions=64)),
+    "Llama": lambda: transformers.LlamaForCausalLM(config("LlamaConfig", **GROUPED)),
+    "Mistral": lambda: transformers.MistralForCausalLM(config("MistralConfig", **GROUPED, sliding_window=4)),
+    "Gemma 2": lambda: transformers.Gemma2ForCausalLM(
+        config("Gemma2Config", **GROUPED, sliding_window=4, attn_logit_softcapping=2.0, query_pre_attn_scalar=4)),
+    "GPT-OSS": lambda: transformers.GptOssForCausalLM(
+        config("GptOssConfig", **GROUPED, sliding_window=4, num_local_experts=2, num_experts_per_tok=1)),
+    "T5": lambda: transformers.T5ForConditionalGeneration(config(
+        "T5Config", vocab_size=50, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0)),
+}
+GENERATE = ["GPT-2", "Llama", "Mistral", "Gemma 2", "GPT-OSS", "T5"]
+
+
+def pair(name):
+    """The model with eager attention, and the same with heed's."""
+    torch.manual_seed(1)
+    eager = MODELS[name]().eval()
+    for parameter in eager.parameters():  # small initial weights make all attention uniform
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.3)
+    ours = copy.deepcopy(eager)
+    eager.set_attn_implementation("eager")
+    ours.set_attn_implementation("heed")
+    return eager, ours
+
+
+def inputs(name, padded=True):
+    torch.manual_seed(2)
+    ids = torch.randint(3, 50, (2, 9))
+    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if padded:
+        given["attention_mask"][1, :3] = 0
+    if name == "T5":
+        given["decoder_input_ids"] = torch.randint(3, 50, (2, 7))
+    return given
+
+
+def seen(given):
+    """Padded positions hold nothing that anybody reads, and differ."""
+    return given["attention_mask"].bool() if "decoder_input_ids" not in given else slice(None)
+
+
+def assert_close(got, expected, tolerance=TOLERANCE):
+    assert got.shape == expected.shape
+    assert bool(((got - expected).abs() <= tolerance * (1 + expected.abs())).all()), (got - expected).abs().max()
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_those_of_eager(name, padded):
+    eager, ours = pair(name)
+    given = inputs(name, padded)
+    with torch.no_grad():
+        expected, got = eager(**given).logits, ours(**given).logits
+    assert_close(got[seen(given)], expected[seen(given)])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_those_of_eager(name):
+    eager, ours = pair(name)
+    given = inputs(name)
+    for model in (eager, ours):
+        model(**given).logits[seen(given)].square().mean().backward()
+    compared = 0
+    for (parameter, expected), (_, got) in zip(eager.named_parameters(), ours.named_parameters(), strict=True):
+        if expected.grad is not None:
+            assert_close(got.grad, expected.grad, 5e-4)  # the largest are some hundreds, of sums over 16 positions
+            compared += 1
+    assert compared > 10
+
+
+@pytest.mark.parametrize("name", GENERATE)
+def test_generation_with_a_cache_chooses_the_same_tokens(name):
+    eager, ours = pair(name)
+    given = {key: value for key, value in inputs(name).items() if key != "decoder_input_ids"}
+    expected, got = (model.generate(**given, max_new_tokens=8, do_sample=False) for model in (eager, ours))
+    assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_attentions_are_returned_where_asked_for(name):
+    eager, ours = pair(name)
+    given = inputs(name)
+    with torch.no_grad():
+        expected, got = eager(**given, output_attentions=True), ours(**given, output_attentions=True)
+    fields = ("encoder_attentions", "decoder_attentions", "cross_attentions") if name == "T5" else ("attentions",)
+    for field in fields:
+        assert len(got[field]) == 2
+        for ours_layer, theirs in zip(got[field], expected[field], strict=True):
+            rows = given["attention_mask"].bool()[:, None, :, None].expand(ours_layer[..., :1].shape) if (
+                name != "T5") else torch.ones_like(ours_layer[..., :1], dtype=torch.bool)
+            assert_close(ours_layer * rows, theirs * rows)
+    assert ours(**given).get(fields[0]) is None  # and only there
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_captured_are_the_attentions_in_short(name):
+    eager, ours = pair(name)
+    given = inputs(name, padded=False)
+    with torch.no_grad(), heed.transformers.capture(top_k=3, entropy=True, received=True, weights=True) as maps:
+        ours(**given)
+    with torch.no_grad():
+        expected = eager(**given, output_attentions=True)
+    if name == "T5":
+        layers = [*expected.encoder_attentions,
+                  *(w for both in zip(expected.decoder_attentions, expected.cross_attentions) for w in both)]
+    else:
+        layers = expected.attentions
+    assert [call.layer for call in maps] == list(range(len(layers)))
+    for call, weights in zip(maps, layers, strict=True):
+        assert_close(call.weights, weights)
+        assert_close(call.entropy, torch.special.entr(weights).sum(-1))
+        assert_close(call.received, weights.sum(-2))
+        assert_close(call.top_k_weight, weights.topk(3).values)
+
+
+def test_a_capture_holds_no_more_than_it_was_asked_for_and_ends():
+    _, ours = pair("Llama")
+    given = inputs("Llama")
+    with heed.transformers.capture(top_k=2) as maps:
+        ours.generate(**given, max_new_tokens=3, do_sample=False)
+    assert len(maps) == 6 and len(maps.of_layer(1)) == 3  # two layers, three steps
+    assert [call.top_k_index.shape[2] for call in maps.of_layer(0)] == [9, 1, 1]
+    assert maps[0].weights is None and maps[0].entropy is None and maps[0].received is None
+    ours(**given)
+    assert len(maps) == 6
+
+
+@pytest.mark.parametrize("name", ["Llama", "Gemma 2"])
+def test_a_model_in_half_precision(name):
+    eager, ours = pair(name)
+    given = inputs(name, padded=False)
+    with torch.no_grad():
+        expected = eager(**given).logits
+        got = ours.bfloat16()(**given).logits
+        plain = eager.bfloat16()(**given).logits
+    assert got.dtype == torch.bfloat16
+    error, yardstick = ((x.float() - expected).square().mean().sqrt() for x in (got, plain))
+    assert bool(error <= 1.5 * yardstick), (error, yardstick)
+
+
+def test_it_compiles_without_a_break():
+    _, ours = pair("Llama")
+    given = inputs("Llama", padded=False)
+    with torch.no_grad():
+        expected = ours(**given, use_cache=False).logits
+        compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+        assert_close(compiled(**given, use_cache=False).logits, expected)
+
+
+def test_without_transformers_one_sentence_says_so():
+    program = """
+import sys
+sys.modules["transformers"] = None
+try:
+    import heed.transformers
+except ImportError as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert ran.stdout == ("heed.transformers needs transformers, which is not installed: "
+                          "pip install heed[transformers]\n")
