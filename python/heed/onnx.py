@@ -1,0 +1,174 @@
+"""heed as a backend of ONNX (onnx.backend.base): models whose Attention operators, opsets 23 to 25, heed computes.
+
+    backend_rep = heed.onnx.prepare(onnx.load("model.onnx"))
+    outputs = backend_rep.run([q, k, v])
+
+Operators other than Attention are those of onnx.reference, ONNX's own evaluator in NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _heed
+from ._missing import need
+
+need("onnx", "heed.onnx", "onnx")
+
+import onnx  # noqa: E402
+from onnx.backend.base import Backend, BackendRep  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+from onnx.reference.op_run import OpRun  # noqa: E402
+
+__all__ = ["HeedBackend", "HeedBackendRep", "is_compatible", "prepare", "run_model", "run_node", "supports_device"]
+
+Array = npt.NDArray[Any]
+
+# What qk_matmul_output_mode asks for: a stage of the scores, or the weights.
+STAGES = {0: "raw", 1: "softcap", 2: "bias"}
+WEIGHTS = 3
+
+
+def _split_heads(x: Array, heads: int | None, name: str) -> Array:
+    """[B, L, H * D] as [B, H, L, D]; one of 4 axes is that already."""
+    if x.ndim == 4:
+        return x
+    if x.ndim != 3 or not heads or x.shape[2] % heads != 0:
+        raise ValueError(f"Attention: {name} has shape {list(x.shape)} for {heads} heads; [B, H, L, D] or "
+                         "[B, L, H * D] is expected")
+    return x.reshape(x.shape[0], x.shape[1], heads, x.shape[2] // heads).transpose(0, 2, 1, 3)
+
+
+def _mask_options(mask: Array | None, keys: int, dtype: np.dtype[Any]) -> dict[str, Array]:
+    """A mask that is shorter than the keys forbids those beyond it."""
+    if mask is None:
+        return {}
+    boolean = mask.dtype == np.bool_
+    if not boolean and mask.dtype.kind in "iu":
+        mask = mask.astype(dtype)
+    missing = keys - mask.shape[-1]
+    if missing > 0:
+        padding = [(0, 0)] * (mask.ndim - 1) + [(0, missing)]
+        mask = np.pad(mask, padding, constant_values=np.array(False if boolean else -np.inf, mask.dtype))
+    return {"mask" if boolean else "bias": mask}
+
+
+def _attend(
+    q: Array,
+    k: Array,
+    v: Array,
+    attn_mask: Array | None,
+    past_key: Array | None,
+    past_value: Array | None,
+    nonpad_kv_seqlen: Array | None,
+    wants_scores: bool,
+    attributes: Mapping[str, Any],
+) -> tuple[Array, Array, Array, Array]:
+    """(Y, present_key, present_value, qk_matmul_output); the last is empty where it is not wanted."""
+    if (past_key is None) != (past_value is None):
+        raise ValueError("Attention: of past_key and past_value one is given; both or neither are expected")
+    if past_key is not None and nonpad_kv_seqlen is not None:
+        raise ValueError("Attention: past_key and nonpad_kv_seqlen are given; one of them at most is expected")
+    merged = q.ndim == 3
+    heads, kv_heads = attributes.get("q_num_heads"), attributes.get("kv_num_heads")
+    q, k, v = _split_heads(q, heads, "Q"), _split_heads(k, kv_heads, "K"), _split_heads(v, kv_heads, "V")
+    value_dtype = v.dtype
+    options: dict[str, Any] = {"align": "bottom-right", "kv_lengths": nonpad_kv_seqlen}
+    if nonpad_kv_seqlen is None:
+        options = {"query_offset": 0}
+    if past_key is not None and past_value is not None:
+        options = {"query_offset": past_key.shape[2]}
+        k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
+    options |= _mask_options(attn_mask, k.shape[2], q.dtype)
+    mode = attributes.get("qk_matmul_output_mode") or 0
+    if wants_scores:
+        options |= {"need": "weights"} if mode == WEIGHTS else {"need": "scores", "scores_stage": STAGES[mode]}
+    result: Any = _heed.attention(
+        q, k, v.astype(q.dtype, copy=False), causal=bool(attributes.get("is_causal")), scale=attributes.get("scale"),
+        softcap=attributes.get("softcap"), window=(_open(attributes, "left"), _open(attributes, "right")), **options)
+    output = result.output if wants_scores else result
+    if merged:
+        output = output.transpose(0, 2, 1, 3).reshape(output.shape[0], output.shape[2], -1)
+    scores = np.empty(0, q.dtype)
+    if wants_scores:
+        scores = (result.weights if mode == WEIGHTS else result.scores).astype(q.dtype)
+    return output, np.ascontiguousarray(k), np.ascontiguousarray(v.astype(value_dtype, copy=False)), scores
+
+
+def _open(attributes: Mapping[str, Any], side: str) -> int:
+    size = attributes.get(side + "_window_size")
+    return -1 if size is None else int(size)
+
+
+class Attention(OpRun):
+    """The operator as onnx.reference calls it. softmax_precision plays no part: heed computes in f32 at least, and in
+    f64 for f64 inputs."""
+
+    op_domain = ""
+
+    def _run(self, Q: Array, K: Array, V: Array, attn_mask: Array | None = None,  # noqa: N803
+             past_key: Array | None = None, past_value: Array | None = None, nonpad_kv_seqlen: Array | None = None,
+             **attributes: Any) -> tuple[Array, Array, Array, Array]:
+        outputs = self.onnx_node.output
+        wants_scores = len(outputs) > 3 and outputs[3] != ""
+        names = {attribute.name for attribute in self.onnx_node.attribute}
+        given = {name: getattr(self, name, None) for name in names} | attributes
+        return _attend(Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, wants_scores, given)
+
+
+class HeedBackendRep(BackendRep):
+    """A model that is ready to run."""
+
+    def __init__(self, model: Any) -> None:
+        self._evaluator = ReferenceEvaluator(model, new_ops=[Attention])
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """inputs: a mapping by name, a sequence in the model's order, or the one array."""
+        names = self._evaluator.input_names
+        if isinstance(inputs, Mapping):
+            feeds = dict(inputs)
+        else:
+            given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+            if len(given) > len(names):
+                raise ValueError(f"there are {len(given)} inputs; the model has {len(names)}: {', '.join(names)}")
+            feeds = dict(zip(names, given))
+        return tuple(self._evaluator.run(None, feeds))
+
+
+class HeedBackend(Backend):
+    """onnx.backend.base.Backend, on the CPU."""
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        return device.partition(":")[0] == "CPU"
+
+    @classmethod
+    def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> HeedBackendRep:
+        if not cls.supports_device(device):
+            raise ValueError(f"device is '{device}'; 'CPU' is expected")
+        super().prepare(model, device, **kwargs)  # checks the model
+        return HeedBackendRep(model)
+
+    @classmethod
+    def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
+    def run_node(cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Sequence[Any] | None = None,
+                 **kwargs: Any) -> tuple[Any, ...]:
+        super().run_node(node, inputs, device, outputs_info, **kwargs)  # checks the node
+        names = [name for name in node.input if name]
+        feeds = inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs))
+        opset = kwargs.get("opset_version", onnx.defs.onnx_opset_version())
+        return tuple(ReferenceEvaluator(node, opsets={node.domain: opset}, new_ops=[Attention]).run(None, feeds))
+
+
+is_compatible = HeedBackend.is_compatible
+prepare = HeedBackend.prepare
+run_model = HeedBackend.run_model
+run_node = HeedBackend.run_node
+supports_device = HeedBackend.supports_device

@@ -1,0 +1,99 @@
+"""heed.onnx: ONNX's own tests of the Attention operator, and the backend's interface."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+import onnx.backend.test  # noqa: E402
+from onnx import TensorProto, helper  # noqa: E402
+
+import heed.onnx  # noqa: E402
+
+# Those named test_attention_*, as the installed release ships them. For each there is a model of one operator and
+# one in which that is written out in other operators (…_expanded), which the backend runs without heed.
+suite = onnx.backend.test.BackendTest(heed.onnx, __name__)
+suite.include(r"^test_attention_")
+OnnxBackendNodeModelTest = suite.test_cases["OnnxBackendNodeModelTest"]
+for name in [name for name in vars(OnnxBackendNodeModelTest) if name.startswith("test_")]:
+    if not name.startswith("test_attention_") or name.endswith("_cuda"):
+        delattr(OnnxBackendNodeModelTest, name)  # it would be skipped, like the other two thousand operators' tests
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often heed was called."""
+    made = []
+    ours = heed.onnx._heed.attention
+    monkeypatch.setattr(heed.onnx._heed, "attention", lambda *a, **k: made.append(1) or ours(*a, **k))
+    return made
+
+
+def test_the_release_ships_its_tests_and_heed_computes_them(calls):
+    shipped = [name for name in vars(OnnxBackendNodeModelTest) if name.startswith("test_attention_")]
+    plain = [name for name in shipped if "_expanded" not in name]
+    assert len(plain) >= 80
+    for name in plain:
+        before = len(calls)
+        getattr(OnnxBackendNodeModelTest(name), name)()
+        assert len(calls) > before, name
+
+
+def model(opset=23, **attributes):
+    node = helper.make_node("Attention", ["q", "k", "v"], ["y"], **attributes)
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * 4) for name in "qkv"]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)]
+    graph = helper.make_graph([node], "attention", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+@pytest.fixture
+def qkv():
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal((1, 2, 5, 8), dtype=np.float32) for _ in range(3)]
+
+
+@pytest.mark.parametrize("opset", [23, 24, 25])
+def test_models_of_each_opset_run(qkv, opset):
+    expected = heed.attention(*qkv, causal=True)
+    prepared = heed.onnx.prepare(model(opset, is_causal=1))
+    assert np.array_equal(prepared.run(qkv)[0], expected)
+    assert np.array_equal(prepared.run(dict(zip("qkv", qkv)))[0], expected)
+    assert np.array_equal(heed.onnx.run_model(model(opset, is_causal=1), qkv)[0], expected)
+
+
+def test_a_node_runs_alone(qkv):
+    node = helper.make_node("Attention", ["q", "k", "v"], ["y"], softcap=2.0)
+    (output,) = heed.onnx.run_node(node, qkv)
+    assert np.array_equal(output, heed.attention(*qkv, softcap=2.0))
+
+
+def test_it_knows_its_device():
+    assert heed.onnx.supports_device("CPU") and heed.onnx.supports_device("CPU:0")
+    assert not heed.onnx.supports_device("CUDA")
+    with pytest.raises(ValueError, match="'CPU' is expected"):
+        heed.onnx.prepare(model(), "CUDA:1")
+
+
+def test_what_is_wrong_is_said(qkv):
+    prepared = heed.onnx.prepare(model())
+    with pytest.raises(ValueError, match="there are 4 inputs; the model has 3: q, k, v"):
+        prepared.run([*qkv, qkv[0]])
+    with pytest.raises(ValueError, match=r"Q has shape \[2, 5, 8\] for None heads"):
+        prepared.run([x[0] for x in qkv])
+
+
+def test_without_onnx_one_sentence_says_so():
+    program = """
+import sys
+sys.modules["onnx"] = None
+try:
+    import heed.onnx
+except ImportError as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert ran.stdout == "heed.onnx needs onnx, which is not installed: pip install heed[onnx]\n"
