@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "attend_arguments.hpp"
 #include "attend_inputs.hpp"
 #include "command.hpp"
+#include "heed/backward.hpp"
 #include "heed/io.hpp"
 #include "help.hpp"
 #include "output_files.hpp"
@@ -25,19 +27,24 @@ constexpr const char* kDescription =
     "\n"
     "A tensor is FILE.npy, FILE.safetensors:NAME, or - for a .npy file on standard input. Inputs of rank 3, "
     "[H, L, D], or 2, [L, D], give results without the axes that they lack. What .npy has no name for (bf16) "
-    "is "
-    "written as f32. Inputs are never overwritten, and when anything fails, nothing is written.";
+    "is written as f32. With --grad-out, the gradient of a loss by the output, the backward pass gives those "
+    "by query, key, value, bias and sinks. Inputs are never overwritten, and when anything fails, nothing is "
+    "written.";
 
 constexpr const char* kExamples =
     "Examples:\n"
     "  heed attend --query q.npy --key k.npy --value v.npy --causal --out o.npy\n"
     "  heed attend --query x.safetensors:q --key x.safetensors:k \\\n"
     "      --value x.safetensors:v --dtype bf16 --lse lse.npy \\\n"
-    "      --top-k 5 --top-k-out keys.npy,weights.npy --json\n";
+    "      --top-k 5 --top-k-out keys.npy,weights.npy --json\n"
+    "  heed attend --query q.npy --key k.npy --value v.npy --causal \\\n"
+    "      --grad-out do.npy --grad-query dq.npy --grad-key dk.npy\n";
 
 struct Run {
   AttentionResult result;
   double seconds = 0;  // the median of all repetitions
+  std::optional<AttentionGradients> gradients;
+  double backward_seconds = 0;
 };
 
 double median(std::vector<double> values) {
@@ -53,20 +60,40 @@ double seconds_of(Work work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// The first computation makes the tensors that the others write to again.
+// The median of `repeat` computations: the first makes the tensors that the others write to again.
+template <class First, class Again>
+double median_seconds(std::int64_t repeat, First first, Again again) {
+  std::vector<double> seconds = {seconds_of(first)};
+  for (std::int64_t i = 1; i < repeat; ++i) seconds.push_back(seconds_of(again));
+  return median(std::move(seconds));
+}
+
 Run run_attention(const AttendInputs& inputs, std::int64_t repeat) {
   Run run;
-  std::vector<double> seconds;
-  seconds.push_back(
-      seconds_of([&] { run.result = attention(inputs.query, inputs.key, inputs.value, inputs.options); }));
   AttentionOutputs outputs;
-  for (const ResultFile& file : result_files()) outputs.*file.view = run.result.*file.tensor;
-  for (std::int64_t i = 1; i < repeat; ++i) {
-    seconds.push_back(
-        seconds_of([&] { attention_into(inputs.query, inputs.key, inputs.value, inputs.options, outputs); }));
-  }
-  run.seconds = median(std::move(seconds));
+  run.seconds = median_seconds(
+      repeat,
+      [&] {
+        run.result = attention(inputs.query, inputs.key, inputs.value, inputs.options);
+        for (const ResultFile& file : result_files()) outputs.*file.view = run.result.*file.tensor;
+      },
+      [&] { attention_into(inputs.query, inputs.key, inputs.value, inputs.options, outputs); });
   return run;
+}
+
+void run_backward(const AttendArguments& arguments, const AttendInputs& inputs, Run& run) {
+  const AttentionBackwardInputs from{inputs.query,   inputs.key,        inputs.value,  run.result.output,
+                                     run.result.lse, *inputs.by_output, inputs.by_lse, inputs.by_weights};
+  GradientRequest request;
+  for (const GradientFile& file : gradient_files()) request.*file.request = !(arguments.*file.path).empty();
+  AttentionGradientViews views;
+  run.backward_seconds = median_seconds(
+      arguments.repeat,
+      [&] {
+        run.gradients = attention_backward(from, inputs.options, request);
+        for (const GradientFile& file : gradient_files()) views.*file.view = *run.gradients.*file.tensor;
+      },
+      [&] { attention_backward_into(from, inputs.options, views); });
 }
 
 Need needs_of(const AttendArguments& arguments) {
@@ -74,6 +101,7 @@ Need needs_of(const AttendArguments& arguments) {
   for (const ResultFile& file : result_files()) {
     if (!(arguments.*file.path).empty()) need |= file.need;
   }
+  if (!arguments.by_output.empty()) need |= Need::lse;
   return need;
 }
 
@@ -82,17 +110,23 @@ std::vector<NamedFile> output_files(const AttendArguments& arguments) {
   for (const ResultFile& file : result_files()) {
     if (!(arguments.*file.path).empty()) files.push_back({file.option, arguments.*file.path});
   }
+  for (const GradientFile& file : gradient_files()) {
+    if (!(arguments.*file.path).empty()) files.push_back({file.option, arguments.*file.path});
+  }
   return files;
 }
 
-void write_results(const AttendArguments& arguments, const AttentionResult& result) {
+void write_results(const AttendArguments& arguments, const Run& run) {
   std::vector<std::pair<std::string, TensorView>> files;
-  for (const ResultFile& file : result_files()) {
-    if ((arguments.*file.path).empty()) continue;
-    const TensorView view = result.*file.tensor;
-    const bool swap = arguments.length_first && file.tensor == &AttentionResult::output;
-    files.emplace_back(arguments.*file.path, swap ? swap_layout(view) : view);
-  }
+  const auto add = [&](const std::string& path, const TensorView& view, bool has_layout) {
+    files.emplace_back(path, arguments.length_first && has_layout ? swap_layout(view) : view);
+  };
+  for (const ResultFile& file : result_files())
+    if (!(arguments.*file.path).empty())
+      add(arguments.*file.path, run.result.*file.tensor, file.tensor == &AttentionResult::output);
+  for (const GradientFile& file : gradient_files())
+    if (!(arguments.*file.path).empty())
+      add(arguments.*file.path, *run.gradients.*file.tensor, file.has_layout);
   io::write_npy_files(files);
 }
 
@@ -107,21 +141,30 @@ double effective_flops(const AttendInputs& inputs) {
   return cells * per_cell * (inputs.options.causal ? 0.5 : 1.0);
 }
 
+// Five matrix products of the forward pass's size instead of two.
+constexpr double kBackwardFlops = 2.5;
+
 std::string name_of(Kernel kernel) { return kernel == Kernel::fused ? "fused" : "reference"; }
 
 void print_json(const AttendInputs& inputs, const Run& run) {
   const auto shape = [](const TensorView& view) {
     return std::vector<std::int64_t>(view.shape().begin(), view.shape().end());
   };
-  const nlohmann::ordered_json object = {{"query", shape(inputs.query)},
-                                         {"key", shape(inputs.key)},
-                                         {"value", shape(inputs.value)},
-                                         {"dtype", heed::name_of(inputs.query.dtype())},
-                                         {"kernel", name_of(run.result.kernel)},
-                                         {"isa", run.result.isa},
-                                         {"threads", run.result.threads},
-                                         {"seconds", run.seconds},
-                                         {"gflops", effective_flops(inputs) / run.seconds / 1e9}};
+  nlohmann::ordered_json object = {{"query", shape(inputs.query)},
+                                   {"key", shape(inputs.key)},
+                                   {"value", shape(inputs.value)},
+                                   {"dtype", heed::name_of(inputs.query.dtype())}};
+  const auto add_pass = [](nlohmann::ordered_json& to, const auto& result, double seconds, double flops) {
+    to["kernel"] = name_of(result.kernel);
+    to["isa"] = result.isa;
+    to["threads"] = result.threads;
+    to["seconds"] = seconds;
+    to["gflops"] = flops / seconds / 1e9;
+  };
+  const double flops = effective_flops(inputs);
+  add_pass(object, run.result, run.seconds, flops);
+  if (run.gradients)
+    add_pass(object["backward"], *run.gradients, run.backward_seconds, kBackwardFlops * flops);
   std::cout << object.dump() << '\n';
 }
 
@@ -131,8 +174,9 @@ void attend(const CLI::App& app, AttendArguments& arguments) {
   if (arguments.json) require_standard_output();
   AttendInputs inputs = read_attend_inputs(arguments);
   inputs.options.need = needs_of(arguments);
-  const Run run = run_attention(inputs, arguments.repeat);
-  write_results(arguments, run.result);
+  Run run = run_attention(inputs, arguments.repeat);
+  if (inputs.by_output) run_backward(arguments, inputs, run);
+  write_results(arguments, run);
   if (arguments.json) print_json(inputs, run);
 }
 

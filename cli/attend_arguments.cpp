@@ -31,6 +31,21 @@ constexpr std::array<ResultFile, 12> kResultFiles = {{
     {"--map-out", &Arguments::map, &Result::map, &Outputs::map, Need::none},
 }};
 
+using Gradients = AttentionGradients;
+using Views = AttentionGradientViews;
+using Request = GradientRequest;
+
+constexpr std::array<GradientFile, 5> kGradientFiles = {{
+    {"--grad-query", "--query", &Arguments::grad_query, &Gradients::query, &Views::query, &Request::query,
+     true},
+    {"--grad-key", "--key", &Arguments::grad_key, &Gradients::key, &Views::key, &Request::key, true},
+    {"--grad-value", "--value", &Arguments::grad_value, &Gradients::value, &Views::value, &Request::value,
+     true},
+    {"--grad-bias", "--bias", &Arguments::grad_bias, &Gradients::bias, &Views::bias, &Request::bias, false},
+    {"--grad-sinks", "--sinks", &Arguments::grad_sinks, &Gradients::sinks, &Views::sinks, &Request::sinks,
+     false},
+}};
+
 constexpr const char* kTensor = "TENSOR";
 constexpr const char* kFile = "FILE";
 constexpr const char* kResults = "Results, each to a .npy file";
@@ -187,6 +202,24 @@ void add_summaries(CLI::App& app, Arguments& arguments) {
   add_text(app, "--map-out", kFile, arguments.map, "where the map goes")->group(group);
 }
 
+void add_gradients(CLI::App& app, Arguments& arguments) {
+  const char* group = "Gradients of a loss (by results: read; by inputs: each to a .npy file)";
+  const auto read = [&](const char* name, std::string& text, const char* help) {
+    add_text(app, name, kTensor, text, help)->group(group);
+  };
+  const auto write = [&](const char* name, std::string& path, const char* help) {
+    add_text(app, name, kFile, path, help)->group(group);
+  };
+  read("--grad-out", arguments.by_output, "by the output [B, H, Lq, Dv]; the others are computed from it");
+  read("--grad-lse", arguments.by_lse, "by --lse [B, H, Lq], where the loss reads that too");
+  read("--grad-weights", arguments.by_weights, "by --weights [B, H, Lq, Lk], where the loss reads those too");
+  write("--grad-query", arguments.grad_query, "by the query [B, H, Lq, D]");
+  write("--grad-key", arguments.grad_key, "by the key [B, Hkv, Lk, D]");
+  write("--grad-value", arguments.grad_value, "by the value [B, Hkv, Lk, Dv]");
+  write("--grad-bias", arguments.grad_bias, "by the bias, in its shape");
+  write("--grad-sinks", arguments.grad_sinks, "by the sinks [H]");
+}
+
 constexpr const char* kComputing = "Computing";
 
 void add_kernel(CLI::App& app, Arguments& arguments) {
@@ -208,8 +241,10 @@ void add_kernel(CLI::App& app, Arguments& arguments) {
 
 void add_timing(CLI::App& app, Arguments& arguments) {
   const char* group = kComputing;
-  app.add_flag("--json", arguments.json,
-               "print one object: query, key, value (shapes), dtype, kernel, isa, threads, seconds, gflops")
+  app.add_flag(
+         "--json", arguments.json,
+         "print one object: query, key, value (shapes), dtype, kernel, isa, threads, seconds, gflops; and "
+         "the last five of the backward pass")
       ->group(group);
   add_integer(
       app, "--repeat", {1}, [&](std::int64_t n) { arguments.repeat = n; },
@@ -225,17 +260,33 @@ void require_beside(const CLI::App& app, const std::string& option, const std::s
 }
 
 void check_file_names(const Arguments& arguments) {
-  for (const ResultFile& file : result_files()) {
+  const auto check = [&](const auto& file) {
     const std::string& path = arguments.*file.path;
-    if (!path.empty() && !path.ends_with(".npy")) {
-      refuse(file.option, path, "a file whose name ends in .npy");
-    }
+    if (!path.empty() && !path.ends_with(".npy")) refuse(file.option, path, "a file whose name ends in .npy");
+  };
+  for (const ResultFile& file : result_files()) check(file);
+  for (const GradientFile& file : gradient_files()) check(file);
+}
+
+void check_gradients(const CLI::App& app) {
+  bool any = false;
+  for (const GradientFile& file : gradient_files()) {
+    require_beside(app, file.option, file.of, kTensor);
+    require_beside(app, file.option, "--grad-out", kTensor);
+    any |= app.count(file.option) > 0;
   }
+  require_beside(app, "--grad-lse", "--grad-out", kTensor);
+  require_beside(app, "--grad-weights", "--grad-out", kTensor);
+  if (app.count("--grad-out") > 0 && !any)
+    throw UsageError(
+        "--grad-out is given without a gradient to compute from it: --grad-query FILE.npy, or that of key, "
+        "value, bias or sinks");
 }
 
 }  // namespace
 
 std::span<const ResultFile> result_files() { return kResultFiles; }
+std::span<const GradientFile> gradient_files() { return kGradientFiles; }
 
 void add_call_options(CLI::App& app, AttendArguments& arguments) {
   add_inputs(app, arguments);
@@ -257,6 +308,7 @@ void add_attend_options(CLI::App& app, AttendArguments& arguments) {
   add_call_options(app, arguments);
   add_row_results(app, arguments);
   add_summaries(app, arguments);
+  add_gradients(app, arguments);
   add_kernel_options(app, arguments);
   add_timing(app, arguments);
 }
@@ -273,8 +325,10 @@ void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) 
     require_beside(app, "--received-last", "--received", "FILE.npy");
     if (app.count("--received-last") > 0) arguments.received_last.swap(arguments.received);
   }
+  check_gradients(app);
   check_file_names(arguments);
-  const bool any_file = std::any_of(kResultFiles.begin(), kResultFiles.end(),
+  const bool any_file = app.count("--grad-out") > 0 ||
+                        std::any_of(kResultFiles.begin(), kResultFiles.end(),
                                     [&](const ResultFile& file) { return !(arguments.*file.path).empty(); });
   if (!any_file && !arguments.json) {
     throw UsageError("nothing was asked for: --out FILE.npy, another result, or --json is expected");

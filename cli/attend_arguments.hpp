@@ -8,6 +8,7 @@
 #include <string>
 
 #include "heed/attention.hpp"
+#include "heed/backward.hpp"
 
 namespace heed::cli {
 
@@ -15,6 +16,7 @@ struct AttendArguments {
   // Tensors to read; empty where not given.
   std::string query, key, value;
   std::string mask, bias, alibi_slopes, sinks, kv_lengths, query_segments, key_segments;
+  std::string by_output, by_lse, by_weights;  ///< gradients of the loss
 
   bool length_first = false;   ///< query, key, value and output lie as [B, L, H, D]
   std::optional<DType> dtype;  ///< to compute in; the query's where not given
@@ -23,6 +25,7 @@ struct AttendArguments {
   // Files to write; empty where not asked for.
   std::string output, weights, scores, lse, max_score, entropy, distance, received, received_last;
   std::string top_k_index, top_k_weight, map;
+  std::string grad_query, grad_key, grad_value, grad_bias, grad_sinks;
 
   bool json = false;
   std::int64_t repeat = 1;
@@ -37,6 +40,18 @@ struct ResultFile {
   Need need;
 };
 [[nodiscard]] std::span<const ResultFile> result_files();
+
+/// The same for a gradient, and the option whose tensor it is the gradient by.
+struct GradientFile {
+  const char* option;
+  const char* of;
+  std::string AttendArguments::*path;
+  Tensor AttentionGradients::*tensor;
+  MutableTensorView AttentionGradientViews::*view;
+  bool GradientRequest::*request;
+  bool has_layout;  ///< lies as --layout says
+};
+[[nodiscard]] std::span<const GradientFile> gradient_files();
 
 /// Those that say what is computed, for other commands that do: inputs, scores and masks; kernel and threads.
 void add_call_options(CLI::App& app, AttendArguments& arguments);

@@ -13,10 +13,10 @@ namespace {
 struct InputFile {
   const char* option;
   std::string AttendArguments::*text;
-  std::optional<TensorView> AttentionOptions::*view;  // nullptr: query, key or value
+  std::optional<TensorView> AttentionOptions::*view;  // nullptr: none of the options'
 };
 
-constexpr std::array<InputFile, 10> kInputFiles = {{
+constexpr std::array<InputFile, 13> kInputFiles = {{
     {"--query", &AttendArguments::query, nullptr},
     {"--key", &AttendArguments::key, nullptr},
     {"--value", &AttendArguments::value, nullptr},
@@ -27,6 +27,9 @@ constexpr std::array<InputFile, 10> kInputFiles = {{
     {"--kv-lengths", &AttendArguments::kv_lengths, &AttentionOptions::kv_lengths},
     {"--segments-q", &AttendArguments::query_segments, &AttentionOptions::query_segments},
     {"--segments-k", &AttendArguments::key_segments, &AttentionOptions::key_segments},
+    {"--grad-out", &AttendArguments::by_output, nullptr},
+    {"--grad-lse", &AttendArguments::by_lse, nullptr},
+    {"--grad-weights", &AttendArguments::by_weights, nullptr},
 }};
 
 class Reader {
@@ -43,9 +46,14 @@ class Reader {
                        "; f64, f32, f16 or bf16 is expected (--dtype f32 would convert it)");
     }
     if (!dtype_) dtype_ = arguments_.dtype.value_or(tensor.dtype());
-    const TensorView view =
-        keep(tensor.dtype() == *dtype_ ? std::move(tensor) : Tensor::copy_of(tensor, *dtype_));
+    const TensorView view = keep_as(*dtype_, std::move(tensor));
     return arguments_.length_first ? swap_layout(view) : view;
+  }
+
+  // A gradient by what is not in that dtype: f64 for f64 inputs, f32 for all others.
+  std::optional<TensorView> read_by_summary(const char* option, const std::string& text) {
+    if (text.empty()) return std::nullopt;
+    return keep_as(dtype_ == DType::f64 ? DType::f64 : DType::f32, read(option, text));
   }
 
   TensorView read_beside(const char* option, const std::string& text) {
@@ -62,6 +70,9 @@ class Reader {
  private:
   static Tensor read(const char* option, const std::string& text) {
     return read_tensor(tensor_argument(option, text));
+  }
+  TensorView keep_as(DType dtype, Tensor tensor) {
+    return keep(tensor.dtype() == dtype ? std::move(tensor) : Tensor::copy_of(tensor, dtype));
   }
   TensorView keep(Tensor tensor) { return inputs_.tensors.emplace_back(std::move(tensor)); }
 
@@ -96,6 +107,9 @@ AttendInputs read_attend_inputs(const AttendArguments& arguments) {
   inputs.query = reader.read_main("--query", arguments.query);
   inputs.key = reader.read_main("--key", arguments.key);
   inputs.value = reader.read_main("--value", arguments.value);
+  if (!arguments.by_output.empty()) inputs.by_output = reader.read_main("--grad-out", arguments.by_output);
+  inputs.by_lse = reader.read_by_summary("--grad-lse", arguments.by_lse);
+  inputs.by_weights = reader.read_by_summary("--grad-weights", arguments.by_weights);
   for (const InputFile& input : kInputFiles) {
     const std::string& text = arguments.*input.text;
     if (input.view != nullptr && !text.empty())

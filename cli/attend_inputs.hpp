@@ -1,6 +1,7 @@
 // The tensors of `heed attend`, read from their files and made ready for a call.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "attend_arguments.hpp"
@@ -12,6 +13,7 @@ namespace heed::cli {
 /// A call of attention(): its views point into `tensors`.
 struct AttendInputs {
   TensorView query, key, value;  ///< [B, H, L, D], or without axes, whatever way the files lie
+  std::optional<TensorView> by_output, by_lse, by_weights;  ///< gradients of the loss, where given
   AttentionOptions options;
   std::vector<Tensor> tensors;
 };

@@ -362,6 +362,7 @@ std::string examples_of_the_manual() {
 TEST_F(Attend, TheExamplesOfTheManualRun) {
   heed::io::write_safetensors(folder / "x.safetensors", {{"k", key}, {"v", value}});
   write("bias.npy", random_tensor({5, 7}, 4));
+  write("do.npy", random_tensor({2, 4, 5, 6}, 7));
   write("slopes.npy", random_tensor({4}, 5));
   write("sinks.npy", random_tensor({4}, 6));
   write("lengths.npy", Tensor::from<std::int64_t>({3, 6}, {2}));
