@@ -13,14 +13,13 @@ On a machine that others use, look at the factors and the shares, not at the tim
 import argparse
 import datetime
 import json
-import multiprocessing
 import os
 import pathlib
 import statistics
 import subprocess
 import sys
 
-from peers import PEERS, Shape, reference, serve
+from peers import PEERS, Peer, Shape, reference
 
 SHAPES = [
     Shape(12, 12, 128, 128, 64),
@@ -76,24 +75,6 @@ def parse_arguments():
     return parser.parse_args()
 
 
-class Peer:
-    """A library in a process of its own."""
-
-    def __init__(self, name, threads):
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(name, threads, theirs), daemon=True)
-        self.process.start()
-
-    def ask(self, *request):
-        self.connection.send(request)
-        return self.connection.recv()
-
-    def stop(self):
-        self.connection.send(None)
-        self.process.join()
-
-
 def run(command, **settings):
     return subprocess.run(command, check=True, capture_output=True, text=True, **settings).stdout
 
@@ -134,7 +115,7 @@ def measure(shape, threads, arguments, programs):
     for name in PEERS:
         if any(part in name for part in arguments.without):
             continue
-        peer = Peer(name, threads)
+        peer = Peer(*PEERS[name], threads)
         output, reason = peer.ask("prepare", shape)
         if output is None:
             peer.stop()

@@ -3,6 +3,7 @@ spins beside another, and keeps its inputs from one round to the next."""
 
 import dataclasses
 import math
+import multiprocessing
 import os
 import time
 
@@ -169,11 +170,28 @@ PEERS = {
 }
 
 
-def serve(name, threads, connection):
+class Peer:
+    """A library in a process of its own."""
+
+    def __init__(self, kind, argument, threads):
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(kind, argument, threads, theirs), daemon=True)
+        self.process.start()
+
+    def ask(self, *request):
+        self.connection.send(request)
+        return self.connection.recv()
+
+    def stop(self):
+        self.connection.send(None)
+        self.process.join()
+
+
+def serve(kind, argument, threads, connection):
     """Answers ("prepare", shape) with the first output, or the reason that there is none, and ("time",
     seconds, calls) with the times of calls: at least one, and as many as the seconds hold."""
-    os.environ["OMP_NUM_THREADS"] = str(threads)
-    kind, argument = PEERS[name]
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
     peer = kind(argument, threads)
     call, made = None, 0
     while (request := connection.recv()) is not None:

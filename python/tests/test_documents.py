@@ -1,0 +1,33 @@
+"""The Python in the documents runs as it stands."""
+
+import pathlib
+import re
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("onnx")
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def small_model(*_, **settings):
+    """In place of one from the network."""
+    config = transformers.LlamaConfig(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                                      num_attention_heads=4, bos_token_id=1, eos_token_id=None)
+    model = transformers.LlamaForCausalLM(config)
+    model.set_attn_implementation(settings["attn_implementation"])
+    return model
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/python.md"])
+def test_each_block_of_python_runs_after_those_before_it(document, monkeypatch, tmp_path):
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", small_model)
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / document).read_text(), re.M | re.S)
+    assert len(blocks) >= 3
+    names = {}
+    for block in blocks:
+        exec(compile(block, document, "exec"), names)
+    assert len(names["maps"]) >= 2 and names["maps"][0].top_k_index.shape[-1] == 8
