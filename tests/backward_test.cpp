@@ -241,6 +241,12 @@ TEST(Backward, EmptySizesGiveZerosOrNothing) {
   EXPECT_EQ(no_batch.query.shape(), (Dims{0, 2, 3, 4}));
   EXPECT_TRUE(all_zero(no_batch.sinks));
 
+  // However large the other sizes are.
+  constexpr std::int64_t kHuge = std::int64_t{1} << 45;
+  const auto empty = [](const Dims& shape) { return TensorView(nullptr, DType::f64, shape); };
+  const TensorView far = empty({0, 2, kHuge, 4}), far_rows = empty({0, 2, kHuge});
+  EXPECT_EQ(heed::attention_backward({far, far, far, far, far_rows, far}).key.shape(), far.shape());
+
   const Tensor no_heads({1, 0, 3, 4}, DType::f64), keys({1, 2, 3, 4}, DType::f64), row({1, 0, 3}, DType::f64);
   const AttentionGradients headless =
       heed::attention_backward({no_heads, keys, keys, no_heads, row, no_heads});

@@ -72,8 +72,9 @@ struct Place {
 
 class Reference {
  public:
-  explicit Reference(const BackwardProblem& problem)
-      : problem_(problem), p_(problem.forward), segment_of_(index(p_.batch * p_.query_length)) {
+  explicit Reference(const BackwardProblem& problem) : problem_(problem), p_(problem.forward) {
+    if (p_.heads == 0) return;  // no rows, however long
+    segment_of_.resize(index(p_.batch * p_.query_length));
     for (const Segment& segment : p_.segments)
       for (std::int64_t i = segment.query_begin; i < segment.query_end; ++i)
         segment_of_[index(segment.batch * p_.query_length + i)] = &segment;
@@ -98,7 +99,8 @@ class Reference {
  private:
   template <class Piece>
   void in_parallel(std::int64_t count, Piece piece) {
-    const int threads = static_cast<int>(std::clamp<std::int64_t>(count, 1, p_.threads));
+    if (count == 0) return;
+    const int threads = static_cast<int>(std::min<std::int64_t>(count, p_.threads));
     threads_used_ = std::max(threads_used_, threads);
     std::vector<Scratch> scratch(index(threads), Scratch(p_));
     parallel_for(count, threads, [&](std::int64_t i, int worker) { piece(i, scratch[index(worker)]); });
@@ -136,10 +138,11 @@ class Reference {
 
   // Pass 2: p_ij and m_ij. Returns p_i,sink.
   double weigh_row(const Place& at, const HeadDropout& dropout, Scratch& scratch) const {
-    const auto& [row, segment] = at;
+    const Row& row = at.row;
+    const Segment& segment = *at.segment;
     const double sink = p_.sinks ? read(p_.sinks, 0, row.head) : -kInfinity;
     const auto keys = [&](std::vector<double>& all) {
-      return std::span(all).subspan(index(segment->key_begin), index(segment->key_end - segment->key_begin));
+      return std::span(all).subspan(index(segment.key_begin), index(segment.key_end - segment.key_begin));
     };
     const Normaliser normaliser = normalise(keys(scratch.scores), keys(scratch.weights), sink);
     for_each_attended(at, scratch, [&](std::int64_t j) {
