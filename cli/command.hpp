@@ -14,6 +14,12 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The user asked to stop (Ctrl-C), and what was done is safe: exit code 130, as a shell has it for SIGINT.
+class Interrupted : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// A subcommand: its options, and what it does once they are parsed.
 struct Command {
   CLI::App* app;
@@ -25,5 +31,7 @@ struct Command {
 [[nodiscard]] Command add_explain(CLI::App& heed);
 [[nodiscard]] Command add_look(CLI::App& heed);
 [[nodiscard]] Command add_info(CLI::App& heed);
+[[nodiscard]] Command add_train(CLI::App& heed);
+[[nodiscard]] Command add_generate(CLI::App& heed);
 
 }  // namespace heed::cli

@@ -18,6 +18,7 @@ namespace {
 
 constexpr int kFailure = 1;
 constexpr int kBadUse = 2;
+constexpr int kInterrupted = 130;
 
 std::vector<std::string> long_names_of(const CLI::App& app) {
   std::vector<std::string> names;
@@ -73,8 +74,8 @@ std::string reworded(const CLI::ArgumentMismatch& error) {
 
 void run(int argc, const char* const* argv) {
   CLI::App app("Attention that shows its weights.", "heed");
-  const std::vector<Command> commands = {add_attend(app), add_bench(app), add_explain(app), add_look(app),
-                                         add_info(app)};
+  const std::vector<Command> commands = {add_attend(app), add_bench(app),    add_explain(app), add_look(app),
+                                         add_train(app),  add_generate(app), add_info(app)};
   app.add_flag_callback(
          "--version", [] { throw CLI::CallForVersion(); }, "print the version and exit")
       ->group("Help");
@@ -117,6 +118,8 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const UsageError& error) {
     return fail(kBadUse, error.what());
+  } catch (const Interrupted& stop) {
+    return fail(kInterrupted, stop.what());
   } catch (const heed::Error& error) {
     return fail(exit_code_of(error), error.what());
   } catch (const std::bad_alloc&) {

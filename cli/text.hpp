@@ -29,4 +29,7 @@ namespace heed::cli {
 [[nodiscard]] std::optional<std::string> nearest(std::string_view word,
                                                  const std::vector<std::string>& known);
 
+/// A word as a shell takes it: as it is where it is plain, else in single quotes.
+[[nodiscard]] std::string shell_quoted(const std::string& word);
+
 }  // namespace heed::cli

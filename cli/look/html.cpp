@@ -2,24 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string_view>
 
 #include "heed/page.hpp"
 #include "look/print.hpp"
+#include "text.hpp"
 
 namespace heed::cli {
 namespace {
 
 constexpr std::int64_t kWindow = 256;  // rows and keys of a piece
-
-std::string quoted(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+=:,./@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
-  return text + "'";
-}
 
 // Whether an option says what is computed, not what is asked or written.
 bool belongs_to_call(const CLI::Option& option) {
@@ -52,13 +43,13 @@ void add_weights(Subject& subject, const LookArguments& arguments) {
 
 std::string question_command(const CLI::App& app, const LookArguments& arguments) {
   const std::string& document = arguments.save.empty() ? arguments.document : arguments.save;
-  if (!document.empty()) return "heed look " + quoted(document);
+  if (!document.empty()) return "heed look " + shell_quoted(document);
   std::string command = "heed look";
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0 || !belongs_to_call(*option)) continue;
     command += " " + option->get_name();
     if (option->get_expected_max() == 0) continue;  // a flag
-    for (const std::string& value : option->results()) command += " " + quoted(value);
+    for (const std::string& value : option->results()) command += " " + shell_quoted(value);
   }
   return command;
 }

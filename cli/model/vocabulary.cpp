@@ -1,0 +1,128 @@
+#include "model/vocabulary.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "command.hpp"
+#include "heed/error.hpp"
+#include "heed/vocabulary.hpp"
+
+namespace heed::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kMostSymbols = 1'000'000;
+
+std::size_t length_of_character(unsigned char first) {
+  return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+}
+
+bool is_utf8(std::string_view text) {
+  try {
+    (void)nlohmann::json(text).dump();
+    return true;
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
+// The distinct words, in the order of their first appearance.
+std::vector<std::string> distinct(const std::vector<std::string>& words) {
+  std::vector<std::string> all;
+  for (const std::string& word : words)
+    if (std::find(all.begin(), all.end(), word) == all.end()) all.push_back(word);
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> characters_in(std::string_view text, const std::string& source) {
+  if (!is_utf8(text)) throw Error(ErrorCode::io, source + " is not UTF-8 text");
+  std::vector<std::string> characters;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = length_of_character(static_cast<unsigned char>(text[at]));
+    characters.emplace_back(text.substr(at, length));
+    at += length;
+  }
+  return characters;
+}
+
+ModelVocabulary ModelVocabulary::characters_of(std::string_view text, const std::string& source) {
+  ModelVocabulary vocabulary;
+  vocabulary.characters_ = characters_in(text, source);
+  std::vector<std::string>& all = vocabulary.characters_;
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  vocabulary.size_ = static_cast<std::int64_t>(all.size());
+  return vocabulary;
+}
+
+ModelVocabulary ModelVocabulary::symbols(std::int64_t count) {
+  ModelVocabulary vocabulary;
+  vocabulary.size_ = count;
+  return vocabulary;
+}
+
+ModelVocabulary ModelVocabulary::from_json(const Json& json, const std::string& path) {
+  const auto fail = [&](const std::string& what) { throw Error(ErrorCode::io, path + " " + what); };
+  if (!json.is_object() || json.size() != 1 || !(json.contains("characters") || json.contains("symbols")))
+    fail("is no vocabulary: an object with 'characters' or 'symbols' is expected");
+  if (json.contains("symbols")) {
+    const Json& count = json["symbols"];
+    if (!count.is_number_integer() || count.get<double>() < 1 || count.get<double>() > kMostSymbols)
+      fail("has symbols that are no number from 1 to " + std::to_string(kMostSymbols));
+    return symbols(count.get<std::int64_t>());
+  }
+  ModelVocabulary vocabulary;
+  const Json& list = json["characters"];
+  if (!list.is_array() || list.empty() || list.size() > kMostSymbols)
+    fail("has characters that are no list of 1 to " + std::to_string(kMostSymbols));
+  for (const Json& one : list) {
+    const std::string text = one.is_string() ? one.get<std::string>() : "";
+    if (text.empty() || text.size() != length_of_character(static_cast<unsigned char>(text[0])))
+      fail("has a character that is not one code point");
+    if (!vocabulary.characters_.empty() && text <= vocabulary.characters_.back())
+      fail("has characters that are not in order");
+    vocabulary.characters_.push_back(text);
+  }
+  vocabulary.size_ = static_cast<std::int64_t>(vocabulary.characters_.size());
+  return vocabulary;
+}
+
+Json ModelVocabulary::to_json() const {
+  if (is_symbols()) return {{"symbols", size_}};
+  return {{"characters", characters_}};
+}
+
+std::vector<std::string> ModelVocabulary::tokens_of(std::string_view text, const std::string& source) const {
+  if (!is_symbols()) return characters_in(text, source);
+  if (!is_utf8(text)) throw UsageError(source + " is not UTF-8 text");
+  return split_words(text);
+}
+
+Tensor ModelVocabulary::encode(const std::vector<std::string>& tokens, const std::string& source) const {
+  const std::vector<std::string> known = is_symbols() ? distinct(tokens) : characters_;
+  if (is_symbols() && static_cast<std::int64_t>(known.size()) > size_)
+    throw UsageError(source + " has " + std::to_string(known.size()) +
+                     " different words; the model has symbols for " + std::to_string(size_));
+  Tensor ids = Tensor::uninitialized({static_cast<std::int64_t>(tokens.size())}, DType::i64);
+  std::int64_t* to = ids.values<std::int64_t>().data();
+  for (const std::string& token : tokens) {
+    const auto found = is_symbols() ? std::find(known.begin(), known.end(), token)
+                                    : std::lower_bound(known.begin(), known.end(), token);
+    if (found == known.end() || *found != token)
+      throw UsageError(source + " has the character '" + token + "', which the model does not know");
+    *to++ = found - known.begin();
+  }
+  return ids;
+}
+
+std::string ModelVocabulary::text_of(std::int64_t id, const std::vector<std::string>& tokens) const {
+  if (!is_symbols()) return characters_[static_cast<std::size_t>(id)];
+  const std::vector<std::string> words = distinct(tokens);
+  if (id < static_cast<std::int64_t>(words.size())) return words[static_cast<std::size_t>(id)];
+  return "#" + std::to_string(id);
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,253 @@
+// heed generate: what a trained model writes, and model folders from strangers.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "../cli/model/sample.hpp"
+#include "command.hpp"
+#include "heed/io.hpp"
+#include "support.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using heed::Generator;
+using heed::cli::sample;
+using heed::test::CommandResult;
+using heed::test::message_of;
+using heed::test::run_heed;
+using heed::test::share_of;
+using heed::test::TemporaryFolder;
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class Generate : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder = new TemporaryFolder;
+    std::ofstream(*folder / "text.txt") << "abcdé abcdé abcdé abcdé abcdé abcdé\n";
+    const CommandResult result = run_heed({"train",           *folder / "text.txt",
+                                           "--out",           *folder / "model",
+                                           "--layers",        "1",
+                                           "--heads",         "2",
+                                           "--model-dim",     "16",
+                                           "--context",       "8",
+                                           "--batch",         "4",
+                                           "--steps",         "300",
+                                           "--warmup",        "10",
+                                           "--learning-rate", "0.02",
+                                           "--threads",       "1"});
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    const CommandResult symbols =
+        run_heed({"train", "--task", "induction", "--out", *folder / "symbols", "--symbols", "4", "--layers",
+                  "1", "--heads", "1", "--model-dim", "4", "--context", "8", "--batch", "2", "--steps", "2"});
+    ASSERT_EQ(symbols.exit_code, 0) << symbols.errors;
+  }
+  static void TearDownTestSuite() {
+    delete folder;
+    folder = nullptr;
+  }
+  static CommandResult generate(const Words& more, const std::string& model = "model") {
+    Words all = {"generate", *folder / model};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_heed(all);
+  }
+  static void expect_refusal(int exit_code, const Words& more, const std::string& message,
+                             const std::string& model = "model") {
+    const CommandResult result = generate(more, model);
+    EXPECT_EQ(result.exit_code, exit_code);
+    EXPECT_EQ(result.errors, "heed: " + message + "\n");
+  }
+
+  static TemporaryFolder* folder;
+};
+TemporaryFolder* Generate::folder = nullptr;
+
+TEST_F(Generate, WritesWhatItHasLearnt) {
+  const CommandResult result = generate({"--prompt", "ab", "--tokens", "14", "--temperature", "0"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(result.output, "abcdé abcdé abcd\n");
+}
+
+TEST_F(Generate, GivesTheSameTextForTheSameSeed) {
+  const auto text = [](const std::string& seed) {
+    return generate({"--tokens", "40", "--temperature", "3", "--seed", seed}).output;
+  };
+  EXPECT_EQ(text("4"), text("4"));
+  EXPECT_NE(text("4"), text("5"));
+}
+
+TEST_F(Generate, PrintsOneObject) {
+  const CommandResult result = generate({"--prompt", "ab", "--tokens", "4", "--top-k", "1", "--json"});
+  const Json json = Json::parse(result.output, nullptr, false);
+  EXPECT_EQ(json["prompt"], "ab");
+  EXPECT_EQ(json["text"], "cdé ");
+  EXPECT_EQ(json["tokens"], 4);
+}
+
+TEST_F(Generate, NamesSymbolsByTheWordsThatTookThem) {
+  const CommandResult result = generate({"--prompt", "to be or", "--tokens", "30", "--seed", "3"}, "symbols");
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_TRUE(result.output.starts_with("to be or ")) << result.output;
+  EXPECT_NE(result.output.find(" #3"), std::string::npos) << result.output;
+  EXPECT_EQ(result.output.find("#2"), std::string::npos) << result.output;
+}
+
+TEST_F(Generate, RefusesWhatItCannotDo) {
+  const CommandResult nothing = run_heed({"generate"});
+  EXPECT_EQ(nothing.exit_code, 2);
+  EXPECT_EQ(nothing.errors,
+            "heed: DIR is missing: the folder of a model that heed train made, or induction (see "
+            "heed generate --help)\n");
+  expect_refusal(2, {"--tokens", "0"}, "--tokens is '0'; a whole number from 1 to 1000000 is expected");
+  expect_refusal(2, {"--top-k", "0"}, "--top-k is '0'; a whole number of at least 1 is expected");
+  expect_refusal(2, {"--seed", "-1"}, "--seed is '-1'; a whole number from 0 to 4294967295 is expected");
+  expect_refusal(2, {"--temperature", "-1"}, "--temperature is -1.0; a number of at least 0 is expected");
+  expect_refusal(2, {"--temperature", "inf"}, "--temperature is 'inf'; a finite number is expected");
+  expect_refusal(2, {"--prompt", "xyz"}, "--prompt has the character 'x', which the model does not know");
+  expect_refusal(1, {"--prompt", "\xff"}, "--prompt is not UTF-8 text");
+  expect_refusal(2, {}, "--prompt has no words; this model goes on with what is repeated in it", "symbols");
+  expect_refusal(2, {"--prompt", "a b c d e"}, "--prompt has 5 different words; the model has symbols for 4",
+                 "symbols");
+  expect_refusal(
+      1, {}, (*folder / "none") + " is no folder; that of a model trained by heed train is expected", "none");
+}
+
+class StrangeModel : public Generate {
+ protected:
+  StrangeModel() {
+    std::error_code error;
+    fs::remove_all(*folder / "strange", error);
+    fs::copy(*folder / "model", *folder / "strange");
+  }
+  static void put(const std::string& name, const std::string& text) {
+    std::ofstream(*folder / "strange" + "/" + name, std::ios::binary) << text;
+  }
+  static void expect_fault(const std::string& name, const std::string& text, const std::string& message) {
+    const std::string path = *folder / "strange" + "/" + name;
+    const std::string kept = bytes_of(path);
+    put(name, text);
+    expect_refusal(1, {}, path + message, "strange");
+    put(name, kept);
+  }
+};
+
+TEST_F(StrangeModel, IsRefusedInOneSentence) {
+  const std::string config = bytes_of(*folder / "model" + "/config.json");
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = config;
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+  };
+  expect_fault("config.json", "{", " is not JSON");
+  expect_fault("config.json", "[]", " is no configuration of a model: its format is not 'heed model 1'");
+  expect_fault("config.json", changed("heed model 1", "heed model 2"),
+               " is no configuration of a model: its format is not 'heed model 1'");
+  expect_fault("config.json", "{\"format\":\"heed model 1\",\"settings\":[]}",
+               ": its settings are no JSON object");
+  expect_fault("config.json", changed("\"layers\"", "\"lairs\""), ": its settings have no 'layers'");
+  expect_fault("config.json", changed("\"task\": \"text\"", "\"task\": 3"),
+               ": its task is neither 'text' nor 'induction'");
+  expect_fault("config.json", changed("\"attention_only\": false", "\"attention_only\": 0"),
+               ": its 'attention_only' is neither true nor false");
+  expect_fault("config.json", changed("\"layers\": 1", "\"layers\": 1e300"),
+               ": its 'layers' is no whole number from 1 to 1000");
+  expect_fault("config.json", changed("\"clip\": 1.0", "\"clip\": \"1\""),
+               ": its 'clip' is no number above 0");
+  expect_fault("config.json", changed("\"heads\": 2", "\"heads\": 3"),
+               " has a model_dim that is no multiple of its heads");
+  expect_fault("vocabulary.json", "{\"words\":[]}",
+               " is no vocabulary: an object with 'characters' or 'symbols' is expected");
+  expect_fault("vocabulary.json", "{\"symbols\":0}", " has symbols that are no number from 1 to 1000000");
+  expect_fault("vocabulary.json", "{\"characters\":[]}", " has characters that are no list of 1 to 1000000");
+  expect_fault("vocabulary.json", "{\"characters\":[\"ab\"]}", " has a character that is not one code point");
+  expect_fault("vocabulary.json", "{\"characters\":[\"b\",\"a\"]}", " has characters that are not in order");
+  fs::remove(*folder / "strange" + "/vocabulary.json");
+  expect_refusal(1, {},
+                 (*folder / "strange") + "/vocabulary.json could not be opened: No such file or directory",
+                 "strange");
+}
+
+// Sizes that the file does not hold are refused before their memory is taken.
+TEST_F(StrangeModel, ThatClaimsTerabytesIsRefusedAtOnce) {
+  std::string config = bytes_of(*folder / "model" + "/config.json");
+  config.replace(config.find("\"model_dim\": 16"), 15, "\"model_dim\": 100000");
+  put("config.json", config);
+  const CommandResult result = generate({}, "strange");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.errors.find("/model.safetensors holds "), std::string::npos) << result.errors;
+}
+
+TEST_F(StrangeModel, OfNumbersThatAreNoneIsRefused) {
+  const std::string path = *folder / "strange" + "/model.safetensors";
+  heed::io::TensorFile file = heed::io::read_safetensors(path);
+  std::vector<std::pair<std::string, heed::TensorView>> tensors;
+  for (auto& [name, tensor] : file.tensors) {
+    if (name == "norm.bias") tensor.values<float>()[3] = std::numeric_limits<float>::quiet_NaN();
+    tensors.emplace_back(name, tensor);
+  }
+  heed::io::write_safetensors(path, tensors);
+  expect_refusal(1, {"--prompt", "a", "--json"}, "the model gives a logit that is not a number", "strange");
+}
+
+TEST_F(StrangeModel, NeverCrashes) {
+  const std::uint32_t seed = 5;
+  std::mt19937 random(seed);
+  for (const char* name : {"config.json", "vocabulary.json", "model.safetensors"}) {
+    const std::string good = bytes_of(*folder / "model" + "/" + name);
+    for (std::uint64_t i = 0; i < share_of(25); ++i) {
+      std::string bytes = good;
+      const std::size_t at = random() % std::min<std::size_t>(bytes.size(), 1500);
+      if (i % 5 == 0)
+        bytes.resize(at);
+      else
+        bytes[at] = static_cast<char>(random());
+      put(name, bytes);
+      const CommandResult result = generate({"--tokens", "2"}, "strange");
+      EXPECT_TRUE(result.exit_code >= 0 && result.exit_code <= 2)
+          << name << ", byte " << at << ", seed " << seed << ": " << result.errors;
+    }
+    put(name, good);
+  }
+}
+
+TEST(Sampling, TakesTheLargestWhenCold) {
+  Generator generator(1);
+  const std::vector<float> logits = {0, 3, 3, -1};
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(sample(logits, {.temperature = 0}, generator), 1);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(sample(logits, {.top_k = 1}, generator), 1);
+}
+
+TEST(Sampling, DrawsByTheSoftmaxOfWhatTheTopKLeaves) {
+  Generator generator(1);
+  const std::vector<float> logits = {0, std::log(2.0f), -40, std::log(6.0f)};
+  std::vector<int> counts(4);
+  constexpr int kDraws = 9000;
+  for (int i = 0; i < kDraws; ++i) ++counts[static_cast<std::size_t>(sample(logits, {}, generator))];
+  // Of 9 parts: 1, 2, 0, 6; five standard deviations of a binomial count are below 240.
+  EXPECT_NEAR(counts[0], 1000, 240);
+  EXPECT_NEAR(counts[1], 2000, 240);
+  EXPECT_EQ(counts[2], 0);
+  EXPECT_NEAR(counts[3], 6000, 240);
+  counts.assign(4, 0);
+  for (int i = 0; i < kDraws; ++i)
+    ++counts[static_cast<std::size_t>(sample(logits, {.temperature = 2, .top_k = 2}, generator))];
+  EXPECT_EQ(counts[0], 0);
+  EXPECT_NEAR(counts[3], kDraws * std::sqrt(6.0) / (std::sqrt(6.0) + std::sqrt(2.0)), 240);
+}
+
+}  // namespace
