@@ -320,6 +320,48 @@ TEST(AttentionErrors, OutputsDoNotOverlapThemselves) {
   EXPECT_EQ(message_of_outputs({.lse = MutableTensorView(middle, {2, 4, 3}, {-1, 2, 20})}), "no error");
 }
 
+TEST(AttentionErrors, OutputsDoNotOverlapEachOther) {
+  Tensor memory({400});
+  auto* data = memory.values<float>().data();
+  const auto rows = [](float* at) { return MutableTensorView(at, {2, 4, 3}); };
+  EXPECT_EQ(message_of_outputs({.lse = rows(data), .entropy = rows(data)}),
+            "outputs.entropy overlaps outputs.lse in memory; a place of its own is expected");
+  EXPECT_EQ(message_of_outputs({.lse = rows(data), .entropy = rows(data + 23)}),
+            "outputs.entropy overlaps outputs.lse in memory; a place of its own is expected");
+  EXPECT_EQ(message_of_outputs({.max_score = rows(data + 23), .distance = rows(data)}),
+            "outputs.distance overlaps outputs.max_score in memory; a place of its own is expected");
+  EXPECT_EQ(message_of_outputs({.lse = rows(data), .entropy = rows(data + 24)}), "no error");
+  // The even and the odd places of one array, and the same two with an end in common.
+  const auto every_other = [](float* at) { return MutableTensorView(at, {2, 4, 3}, {24, 6, 2}); };
+  EXPECT_EQ(message_of_outputs({.lse = every_other(data), .entropy = every_other(data + 1)}), "no error");
+  EXPECT_EQ(message_of_outputs({.lse = every_other(data),
+                                .entropy = MutableTensorView(data + 46, {2, 4, 3}, {-24, -6, -2})}),
+            "outputs.entropy overlaps outputs.lse in memory; a place of its own is expected");
+}
+
+TEST(AttentionErrors, OutputsDoNotOverlapInputs) {
+  Tensor memory({1000});
+  auto* data = memory.values<float>().data();
+  const Tensor key({2, 4, 5, 6});
+  const TensorView query(data, DType::f32, {2, 4, 3, 6});
+  const auto message = [&](const MutableTensorView& output, const AttentionOptions& options = {}) {
+    return message_of([&] { (void)heed::attention_into(query, key, key, options, {.output = output}); });
+  };
+  EXPECT_EQ(message(MutableTensorView(data, {2, 4, 3, 6})),
+            "outputs.output overlaps query in memory; a place of its own is expected");
+  EXPECT_EQ(message(MutableTensorView(data + 143, {2, 4, 3, 6})),
+            "outputs.output overlaps query in memory; a place of its own is expected");
+  EXPECT_EQ(message(MutableTensorView(data + 144, {2, 4, 3, 6})), "no error");
+  EXPECT_EQ(
+      message(MutableTensorView(data + 144, {2, 4, 3, 6}), {.bias = TensorView(data + 200, DType::f32, {5})}),
+      "outputs.output overlaps bias in memory; a place of its own is expected");
+  // Queries and outputs may take turns in one array: rows of 6 of each.
+  const TensorView turns(data, DType::f32, {2, 4, 3, 6}, {144, 36, 12, 1});
+  const MutableTensorView between(data + 6, DType::f32, {2, 4, 3, 6}, {144, 36, 12, 1});
+  EXPECT_EQ(message_of([&] { (void)heed::attention_into(turns, key, key, {}, {.output = between}); }),
+            "no error");
+}
+
 TEST(AttentionErrors, AKernelThatCannotDoTheCallIsRefused) {
   EXPECT_EQ(
       message_of_options({.scale = 1e300, .kernel = heed::Kernel::fused}),

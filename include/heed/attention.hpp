@@ -141,7 +141,7 @@ struct AttentionResult {
 
 /// Where results go: as AttentionResult, in memory of the caller, any strides. A default view is not written;
 /// a view that is given must have the shape and dtype that AttentionResult documents. It must not overlap
-/// itself (checked), nor another of them or an input (not checked).
+/// itself, nor another of them or an input. (Checked; of the last two what interleaves with gaps is not.)
 struct AttentionOutputs {
   MutableTensorView output{};
   MutableTensorView weights{};

@@ -3,6 +3,7 @@
 
 #include "attention/checks.hpp"
 #include "attention/memory_errors.hpp"
+#include "attention/overlap.hpp"
 #include "attention/plan.hpp"
 #include "attention/results.hpp"
 
@@ -28,6 +29,7 @@ AttentionRun attention_into(const TensorView& query, const TensorView& key, cons
   return detail::with_memory_errors([&] {
     detail::Problem problem = detail::check_call(query, key, value, options);
     detail::bind_outputs(outputs, options, query.rank(), problem);
+    detail::check_overlaps(problem);
     const detail::Plan plan = detail::make_plan(problem, options.kernel);
     const int threads = plan.kernel(problem);
     detail::recycle(problem);
