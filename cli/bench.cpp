@@ -11,12 +11,12 @@
 
 #include "bench/cases.hpp"
 #include "bench/measure.hpp"
-#include "bench/progress.hpp"
 #include "command.hpp"
 #include "draw/lettering.hpp"
 #include "heed/parallel.hpp"
 #include "help.hpp"
 #include "options.hpp"
+#include "progress.hpp"
 #include "standard_streams.hpp"
 #include "text.hpp"
 
@@ -175,11 +175,12 @@ void bench(const BenchArguments& arguments) {
   const BenchTable table(cases);
   SeenCeilings ceilings;
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  Progress progress(cases.size());
+  ProgressBar progress(ProgressBar::Milliseconds(0));  // a row takes seconds
   Bench runner;
   if (!arguments.json) std::cout << table.header() << std::endl;
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    progress.show(i, to_string(cases[i].shape));
+    progress.show(std::to_string(i) + "/" + std::to_string(cases.size()) + "  " + to_string(cases[i].shape),
+                  static_cast<double>(i) / static_cast<double>(cases.size()));
     const Measured measured = runner.measure(cases[i], arguments.repeat);
     progress.clear();
     if (arguments.json) {

@@ -19,10 +19,10 @@
 #include "look/document.hpp"
 #include "look/html.hpp"
 #include "look/print.hpp"
-#include "look/progress.hpp"
 #include "look/tables.hpp"
 #include "look/tokens.hpp"
 #include "output_files.hpp"
+#include "progress.hpp"
 #include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
@@ -104,7 +104,7 @@ ReportAsk ask_of(const LookArguments& arguments, const Subject& subject) {
 
 void look_at(Subject& subject, const LookArguments& arguments) {
   if (!subject.has_report) {
-    ProgressBar bar(std::cerr, isatty(STDERR_FILENO) == 1 ? terminal_at(STDERR_FILENO).width : 0);
+    ProgressBar bar;
     ReportAsk ask = ask_of(arguments, subject);
     ask.progress = [&](std::string_view what, double share) { bar.show(what, share); };
     subject.report =

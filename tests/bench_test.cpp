@@ -108,10 +108,10 @@ TEST(Bench, ShowsOnATerminalHowFarItIs) {
       {"bench", "--shape", "2,200,200,16", "--shape", "2,150,150,16", "--threads", "1", "--repeat", "2"},
       terminal);
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_NE(result.output.find("[........................] 0/2  2,200,200,16"), std::string::npos)
-      << result.output;
-  EXPECT_NE(result.output.find("[############............] 1/2  2,150,150,16"), std::string::npos)
-      << result.output;
+  EXPECT_NE(result.output.find("\r0/2  2,200,200,16            [      "), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("]   0 %\r"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("\r1/2  2,150,150,16            [######"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("]  50 %\r"), std::string::npos) << result.output;
 }
 
 TEST(Bench, SaysWhatIsWrongWithAnOption) {

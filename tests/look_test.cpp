@@ -11,7 +11,7 @@
 
 #include "attend_support.hpp"
 #include "heed/attention.hpp"
-#include "look/progress.hpp"
+#include "progress.hpp"
 
 namespace {
 
@@ -368,6 +368,19 @@ TEST(ProgressBar, IsSilentForShortWorkAndWithoutATerminal) {
     heed::cli::ProgressBar(out, 0).show("forward", 0.5);
   }
   EXPECT_EQ(out.str(), "");
+}
+
+TEST(ProgressBar, WipesAwayWhatItDrew) {
+  using heed::cli::ProgressBar;
+  std::ostringstream out;
+  {
+    ProgressBar bar(out, 61, ProgressBar::Milliseconds(0));
+    bar.show("forward", 0.5);
+    bar.show("forward", 0.5);  // the same again: not drawn twice
+    EXPECT_EQ(out.str(), "\r" + heed::cli::progress_line("forward", 0.5, 60));
+    out.str("");
+  }
+  EXPECT_EQ(out.str(), "\r" + std::string(60, ' ') + "\r");
 }
 
 // What the page holds about its call; the numbers and the drawing are tested in a browser (tests/python).

@@ -1,19 +1,21 @@
-#include "look/progress.hpp"
+#include "progress.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <ostream>
+#include <iostream>
 
 #include "draw/lettering.hpp"
+#include "terminal.hpp"
 
 namespace heed::cli {
 namespace {
 
 constexpr int kName = 28;    // columns
 constexpr int kPercent = 6;  // " 100 %"
-constexpr auto kPatience = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -27,12 +29,16 @@ std::string progress_line(std::string_view what, double share, int width) {
          std::string(static_cast<std::size_t>(bar) - full, ' ') + "]" + percent.data();
 }
 
-ProgressBar::~ProgressBar() {
+ProgressBar::ProgressBar(Milliseconds patience)
+    : ProgressBar(std::cerr, isatty(STDERR_FILENO) == 1 ? terminal_at(STDERR_FILENO).width : 0, patience) {}
+
+void ProgressBar::clear() {
   if (!shown_.empty()) out_ << '\r' << std::string(shown_.size(), ' ') << '\r' << std::flush;
+  shown_.clear();
 }
 
 void ProgressBar::show(std::string_view what, double share) {
-  if (width_ == 0 || std::chrono::steady_clock::now() - begin_ < kPatience) return;
+  if (width_ == 0 || std::chrono::steady_clock::now() - begin_ < patience_) return;
   const std::string line = progress_line(what, share, std::max(40, width_ - 1));
   if (line == shown_) return;
   shown_ = line;

@@ -8,21 +8,29 @@
 
 namespace heed::cli {
 
-/// Nothing is shown where standard error is no terminal, nor for work of less than half a second. What was
-/// drawn is wiped away in the end.
+/// Nothing is shown where standard error is no terminal, nor before `patience` is over: short work needs no
+/// bar. What was drawn is wiped away in the end.
 class ProgressBar {
  public:
+  using Milliseconds = std::chrono::milliseconds;
+  static constexpr Milliseconds kPatience{500};
+
+  /// On standard error.
+  explicit ProgressBar(Milliseconds patience = kPatience);
   /// `width` columns; 0: nothing is shown.
-  ProgressBar(std::ostream& out, int width) : out_(out), width_(width) {}
-  ~ProgressBar();
+  ProgressBar(std::ostream& out, int width, Milliseconds patience = kPatience)
+      : out_(out), width_(width), patience_(patience) {}
+  ~ProgressBar() { clear(); }
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   void show(std::string_view what, double share);
+  void clear();  ///< before something else is printed
 
  private:
   std::ostream& out_;
   int width_;
+  Milliseconds patience_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::string shown_;
 };
