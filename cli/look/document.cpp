@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "heed look 1";
 constexpr const char* kExplainFormat = "heed explain 1";
+constexpr std::int64_t kFarthest = std::int64_t{1} << 61;  // an offset of 2^60 and a tensor's length
 
 enum class Axis { row, key, place };
 
@@ -250,11 +251,26 @@ class Reader {
       const Dims shape = place ? Dims{report.batch, length} : Dims{report.batch, report.heads, length};
       report.*each.tensor = figure(each.name, shape, place);
     }
+    check_places(report);
     read_top_k(report);
     if (!file_.contains("map")) return;
     const Dims map = file_.shape("map");
     if (map.size() != 4 || map[2] == 0 || map[3] == 0) fail("has a map of shape " + to_string(map));
     report.map = pool_map(figure("map", {report.batch, report.heads, map[2], map[3]}, false));
+  }
+
+  // What says where rows and keys are, is used as an index, and counted from.
+  void check_places(const AttentionReport& report) const {
+    const auto position = report.position.values<std::int64_t>();
+    const auto begin = report.key_begin.values<std::int64_t>();
+    const auto end = report.key_end.values<std::int64_t>();
+    for (std::size_t i = 0; i < position.size(); ++i) {
+      if (position[i] < -kFarthest || position[i] > kFarthest)
+        fail("has " + std::to_string(position[i]) + " in position; -2^61 to 2^61 is expected");
+      if (begin[i] < 0 || end[i] < begin[i] || end[i] > report.keys)
+        fail("has a row whose keys are " + std::to_string(begin[i]) + " to " + std::to_string(end[i]) +
+             ", of " + std::to_string(report.keys));
+    }
   }
 
   void read_top_k(AttentionReport& report) const {
