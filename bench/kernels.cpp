@@ -15,6 +15,7 @@
 
 #include "ceiling/ceiling.hpp"
 #include "heed/attention.hpp"
+#include "heed/backward.hpp"
 #include "heed/parallel.hpp"
 #include "heed/random.hpp"
 
@@ -33,6 +34,7 @@ struct Call {
   std::int64_t heads, kv_heads, query_length, key_length, head_dim;
   DType dtype = DType::f32;
   AttentionOptions options{};
+  bool backward = false;  // the gradients of query, key and value besides
 };
 
 std::vector<Call> calls() {
@@ -54,6 +56,11 @@ std::vector<Call> calls() {
       {"full", 8, 8, 4096, 4096, 128},
       {"causal", 8, 8, 4096, 4096, 128, DType::f32, causal},
       {"full", 8, 8, 4096, 4096, 128, DType::bf16},
+      {"forward+backward", 16, 16, 2048, 2048, 64, DType::f32, {}, true},
+      {"causal,forward+backward", 16, 16, 2048, 2048, 64, DType::f32, causal, true},
+      {"forward+backward", 16, 16, 2048, 2048, 64, DType::bf16, {}, true},
+      {"forward+backward", 8, 8, 4096, 4096, 128, DType::f32, {}, true},
+      {"causal,forward+backward", 8, 8, 4096, 4096, 128, DType::f32, causal, true},
       {"decoding", 32, 8, 1, 8192, 128},
       {"decoding", 32, 8, 1, 8192, 128, DType::bf16},
   };
@@ -63,8 +70,10 @@ Tensor random_tensor(Generator& generator, const heed::Dims& shape, DType dtype)
   return Tensor::copy_of(heed::randn(generator, shape), dtype);
 }
 
+// Two products, and five for the gradients.
 double flops_of(const Call& call) {
-  return 4.0 * static_cast<double>(call.heads * call.query_length * call.key_length * call.head_dim) *
+  return (call.backward ? 3.5 : 1) * 4.0 *
+         static_cast<double>(call.heads * call.query_length * call.key_length * call.head_dim) *
          (call.options.causal ? 0.5 : 1);
 }
 
@@ -113,6 +122,30 @@ heed::AttentionOutputs views_of(heed::AttentionResult& result) {
   return views;
 }
 
+// What a step of training does: the forward pass with its lse, and the gradients.
+class Training {
+ public:
+  Training(const Tensor& query, const heed::TensorView& key, const heed::TensorView& value)
+      : output_(query.shape(), query.dtype()),
+        lse_({1, query.size(1), query.size(2)}),
+        query_(query.shape(), query.dtype()),
+        key_(key.shape(), key.dtype()),
+        value_(value.shape(), value.dtype()) {}
+
+  void step(const Tensor& query, const heed::TensorView& key, const heed::TensorView& value,
+            const AttentionOptions& options) {
+    heed::AttentionOutputs outputs;
+    outputs.output = output_;
+    outputs.lse = lse_;
+    attention_into(query, key, value, options, outputs);
+    attention_backward_into({query, key, value, output_, lse_, query}, options,
+                            {query_, key_, value_, {}, {}});
+  }
+
+ private:
+  Tensor output_, lse_, query_, key_, value_;
+};
+
 // Decoding reads another copy of the keys and values each time: one alone would stay in a cache.
 void run(benchmark::State& state, const Call& call, int threads) {
   static Meter meter;
@@ -134,11 +167,15 @@ void run(benchmark::State& state, const Call& call, int threads) {
   std::vector<std::pair<heed::TensorView, heed::TensorView>> pairs;
   for (std::int64_t i = 0; i < copies; ++i)
     pairs.emplace_back(keys.view().select(0, i), values.view().select(0, i));
+  Training training(query, pairs[0].first, pairs[0].second);
   std::size_t next = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (auto _ : state) {
     next = next + 1 == pairs.size() ? 0 : next + 1;
-    attention_into(query, pairs[next].first, pairs[next].second, options, outputs);
+    if (call.backward)
+      training.step(query, pairs[next].first, pairs[next].second, options);
+    else
+      attention_into(query, pairs[next].first, pairs[next].second, options, outputs);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() /
                          static_cast<double>(state.iterations());

@@ -43,7 +43,7 @@ inline constexpr Real kNoBound = std::numeric_limits<Real>::infinity();
 /// compare_results.hpp. dS = p (dP - D + dLse) then has r of p, twice that of the p in D, and the roundings
 /// of sums of Dv and Lk terms: 3 r + u (2 Dv + Lk + 8) of its magnitude. The slope of a softcap is a
 /// difference from 1 whose argument has the error e / softcap. Sums over rows and keys add u times their
-/// length.
+/// length. Rounding::weight_unit is what D errs by besides.
 class GradientComparison {
  public:
   GradientComparison(const BackwardCall& made, const Rounding& rounding)
@@ -88,7 +88,8 @@ class GradientComparison {
     const Real slope = softcap > 0 ? 2 * score / softcap + 4 * u : 0;
     const Real error =
         3 * weight + slope +
-        u * (static_cast<Real>(2 * naive_.value_dim + naive_.head_dim) + 2 * keys + queries + 8);
+        u * (static_cast<Real>(2 * naive_.value_dim + naive_.head_dim) + 2 * keys + queries + 8) +
+        static_cast<Real>(rounding_.weight_unit);
     return error < 0.5 ? error : kNoBound;
   }
 

@@ -10,16 +10,14 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <memory>
-#include <new>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "attention/cpu/call.hpp"
+#include "attention/call_of.hpp"
 #include "attention/cpu/dispatch.hpp"
-#include "attention/dropout.hpp"
 #include "attention/kernels.hpp"
+#include "attention/workspace.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::detail {
@@ -32,97 +30,20 @@ using cpu::SweepTask;
 using cpu::Task;
 using cpu::Tiling;
 
-constexpr double kLog2e = 1.44269504088896340736;
 constexpr std::int64_t kLargestDim = 1024;
 constexpr std::int64_t kMostTopK = 1024;
 constexpr std::int64_t kMostMapColumns = 32768;
 // Work below this many multiply-adds is not worth a second thread.
 constexpr double kSmallWork = 2e6;
 
-cpu::Input input(const Operand& from) {
-  return {from.data,
-          static_cast<cpu::Type>(from.dtype),
-          {from.stride[0], from.stride[1], from.stride[2], from.stride[3]}};
-}
-cpu::Output output(const Target& to) {
-  return {
-      to.data, static_cast<cpu::Type>(to.dtype), {to.stride[0], to.stride[1], to.stride[2], to.stride[3]}};
-}
-
-Call call_of(const Problem& p) {
-  Call call{};
-  call.group = p.kv_heads > 0 ? p.heads / p.kv_heads : 1;
-  call.query_length = p.query_length;
-  call.key_length = p.key_length;
-  call.head_dim = p.head_dim;
-  call.value_dim = p.value_dim;
-  call.query = input(p.query);
-  call.key = input(p.key);
-  call.value = input(p.value);
-  call.mask = input(p.mask);
-  call.bias = input(p.bias);
-  call.alibi_slopes = input(p.alibi_slopes);
-  call.sinks = input(p.sinks);
-  call.scale = static_cast<float>(p.scale * kLog2e);
-  call.softcap = static_cast<float>(p.softcap * kLog2e);
-  call.causal = p.causal;
-  // A window wider than any position is no window, and adding it to one must not overflow.
-  const auto window = [](std::int64_t width) {
-    return width < 0 || width > INT64_MAX / 4 ? cpu::kOpen : width;
-  };
-  call.window_left = window(p.window_left);
-  call.window_right = window(p.window_right);
-  if (p.dropout.probability > 0)
-    call.dropout = {HeadDropout::threshold(p.dropout.probability),
-                    static_cast<float>(1 / (1 - p.dropout.probability)), p.dropout.seed, p.dropout.offset};
-  call.output = output(p.output);
-  call.lse = output(p.lse);
-  call.max_score = output(p.max_score);
-  call.entropy = output(p.entropy);
-  call.distance = output(p.distance);
-  call.top_k_index = output(p.top_k_index);
-  call.top_k_weight = output(p.top_k_weight);
-  call.top_k = p.top_k_index || p.top_k_weight ? p.top_k : 0;
-  call.map = output(p.map);
-  call.map_rows = p.map ? p.map_size.rows : 0;
-  call.map_columns = p.map ? p.map_size.columns : 0;
-  call.weights = output(p.weights);
-  call.scores = output(p.scores);
-  call.received = output(p.received);
-  call.received_last = output(p.received_last);
-  call.received_last_rows = p.received_last_rows;
-  call.scores_stage = static_cast<int>(p.scores_stage);
-  return call;
-}
-
-// The working memory of a thread: kept between calls, and only ever grown. `owner` is the run that last
-// prepared it.
-class Workspace {
- public:
+// The working memory of a thread, and the run that last prepared it.
+struct ThreadMemory {
+  Workspace workspace;
   std::uint64_t owner = 0;
-
-  void* get(std::size_t bytes) {
-    if (bytes > size_) owner = 0;
-    if (bytes > size_) {
-      memory_.reset();
-      size_ = 0;
-      memory_.reset(static_cast<std::byte*>(::operator new(bytes, kAlignment)));
-      size_ = bytes;
-    }
-    return memory_.get();
-  }
-
- private:
-  static constexpr std::align_val_t kAlignment{64};
-  struct Free {
-    void operator()(std::byte* memory) const noexcept { ::operator delete(memory, kAlignment); }
-  };
-  std::unique_ptr<std::byte[], Free> memory_;
-  std::size_t size_ = 0;
 };
 
-Workspace& workspace() {
-  thread_local Workspace mine;
+ThreadMemory& thread_memory() {
+  thread_local ThreadMemory mine;
   return mine;
 }
 
@@ -271,9 +192,10 @@ class Driver {
     const int threads = threads_for(count);
     threads_used_ = std::max(threads_used_, threads);
     const auto body = [&](std::int64_t i, int) {
-      Workspace& mine = workspace();
-      void* memory = mine.get(tiling_.bytes);
-      if (mine.owner != run) {
+      ThreadMemory& mine = thread_memory();
+      const bool moved = mine.workspace.reserve(tiling_.bytes);
+      void* memory = mine.workspace.data();
+      if (moved || mine.owner != run) {
         kernels_.reset(call, tiling_, memory);
         mine.owner = run;
       }

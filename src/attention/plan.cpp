@@ -10,15 +10,18 @@ Plan make_plan(const Problem& problem, Kernel wanted) {
   if (wanted == Kernel::fused && !fused)
     refuse(
         "kernel is fused, which does f32, f16 and bf16, head and value dimensions from 1 to 1024, top_k up "
-        "to "
-        "1024 and maps up to 32768 columns; automatic or reference is expected for this call");
+        "to 1024 and maps up to 32768 columns; automatic or reference is expected for this call");
   if (fused) return {Kernel::fused, fused_isa(), run_fused};
   return {Kernel::reference, "f64 reference", run_reference};
 }
 
-BackwardPlan make_backward_plan(const BackwardProblem&, Kernel wanted) {
-  if (wanted == Kernel::fused)
-    refuse("kernel is fused, which has no backward pass; automatic or reference is expected");
+BackwardPlan make_backward_plan(const BackwardProblem& problem, Kernel wanted) {
+  const bool fused = wanted != Kernel::reference && fused_backward_supports(problem);
+  if (wanted == Kernel::fused && !fused)
+    refuse(
+        "kernel is fused, whose backward pass does f32, f16 and bf16, head and value dimensions from 1 to "
+        "1024, and no gradient of weights; automatic or reference is expected for this call");
+  if (fused) return {Kernel::fused, fused_isa(), run_fused_backward};
   return {Kernel::reference, "f64 reference", run_reference_backward};
 }
 

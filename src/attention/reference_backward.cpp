@@ -96,6 +96,11 @@ class Reference {
     return threads_used_;
   }
 
+  void run_head(std::int64_t batch, std::int64_t kv_head) {
+    Scratch scratch(p_);
+    differentiate_kv_head(batch, kv_head, scratch);
+  }
+
  private:
   template <class Piece>
   void in_parallel(std::int64_t count, Piece piece) {
@@ -298,5 +303,9 @@ class Reference {
 }  // namespace
 
 int run_reference_backward(const BackwardProblem& problem) { return Reference(problem).run(); }
+
+void run_reference_backward_head(const BackwardProblem& problem, std::int64_t batch, std::int64_t kv_head) {
+  Reference(problem).run_head(batch, kv_head);
+}
 
 }  // namespace heed::detail

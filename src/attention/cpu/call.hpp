@@ -88,6 +88,11 @@ struct Tiling {
   std::int64_t cached_keys;  ///< packed chunks that stay in the working memory, in keys
 };
 
+struct BackwardCall;
+struct BackwardTask;
+struct BackwardTiling;
+
+/// One kernel unit.
 struct Kernels {
   const char* name;
   Tiling (*plan)(const Call&);
@@ -96,6 +101,13 @@ struct Kernels {
   Outcome (*forward)(const Call&, const Tiling&, const Task&, void* workspace);
   Outcome (*sweep_weights)(const Call&, const Tiling&, const SweepTask&, void* workspace);
   Outcome (*sweep_scores)(const Call&, const Tiling&, const SweepTask&, void* workspace);
+
+  /// Working memory for a task of so many rows and keys; it need not be prepared.
+  std::size_t (*backward_bytes)(const BackwardCall&, std::int64_t rows, std::int64_t keys);
+  Outcome (*backward)(const BackwardCall&, const BackwardTiling&, const BackwardTask&, void* workspace);
+  /// Adds up parts of the query's gradient for some rows of a head. `workspace` holds a row.
+  void (*add_query_parts)(const BackwardCall&, std::int64_t parts, std::int64_t batch, std::int64_t head,
+                          std::int64_t row_begin, std::int64_t row_end, void* workspace);
 };
 
 }  // namespace heed::detail::cpu

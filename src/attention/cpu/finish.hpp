@@ -32,6 +32,9 @@ inline std::uint16_t to_half(float x) {
 
 inline void write_float(const Output& out, std::int64_t at, float x) {
   switch (out.type) {
+    case Type::f64:
+      static_cast<double*>(out.data)[at] = static_cast<double>(x);
+      break;
     case Type::f32:
       static_cast<float*>(out.data)[at] = x;
       break;

@@ -216,9 +216,12 @@ void value_pairs_block(Run& run, std::int64_t row, std::int64_t rows, std::int64
     for (std::int64_t i = 0; i < group_rows; ++i) {
       auto* to = reinterpret_cast<std::uint16_t*>(w.weight_pairs + i * (kChunk / 2));
       float* rounded = w.rows.rounded + (row + r + i) * kLanes;
+      const float* from = w.weights + (r + i) * kChunk;
       Vf sum = load(rounded);
-      for (std::int64_t k = begin; k < end; k += kLanes)
-        sum = add(sum, store_bf16(to + k, load(w.weights + (r + i) * kChunk + k)));
+      std::int64_t k = begin;
+      for (; k + kLanes < end; k += 2 * kLanes)
+        sum = dot_pairs(store_bf16(to + k, load(from + k), load(from + k + kLanes)), pairs_of_one(), sum);
+      if (k < end) sum = add(sum, store_bf16(to + k, load(from + k)));
       store(rounded, sum);
     }
     for (std::int64_t first = 0; first < vectors; first += kValueVectors) {

@@ -5,6 +5,7 @@
 // all.
 #pragma once
 
+#include "attention/cpu/backward.hpp"
 #include "attention/cpu/call.hpp"
 #include "attention/cpu/forward.hpp"
 #include "attention/cpu/sweep.hpp"
@@ -12,7 +13,7 @@
 namespace heed::detail::HEED_ISA {
 
 inline cpu::Kernels make_kernels(const char* name) {
-  return {name, plan, reset, forward, sweep_weights, sweep_scores};
+  return {name, plan, reset, forward, sweep_weights, sweep_scores, backward_bytes, backward, add_query_parts};
 }
 
 }  // namespace heed::detail::HEED_ISA

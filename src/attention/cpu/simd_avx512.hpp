@@ -128,6 +128,14 @@ HEED_INLINE Vf store_bf16(std::uint16_t* p, Vf a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bits);
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
+/// Rounds two vectors and stores them one after the other; gives what was stored, as pairs.
+HEED_INLINE Vf store_bf16(std::uint16_t* p, Vf a, Vf b) {
+  const Vf pairs = _mm512_castsi512_ps((__m512i)_mm512_cvtne2ps_pbh(b, a));
+  store(reinterpret_cast<float*>(p), pairs);
+  return pairs;
+}
+/// 1 in both halves of each lane: dot_pairs with it adds up pairs.
+HEED_INLINE Vf pairs_of_one() { return _mm512_castsi512_ps(_mm512_set1_epi32(0x3f803f80)); }
 /// The two bf16 of each lane, as floats.
 HEED_INLINE Vf low_halves(Vf pairs) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));

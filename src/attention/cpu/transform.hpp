@@ -64,10 +64,11 @@ inline void read_mask(const Call& call, std::int64_t at, std::int64_t count, std
 }
 
 /// Scores of one row against keys [key, key + kPanel) of its segment, in place in `scores` [kPanel];
-/// `segment_key` is the segment's first key. Returns false where an allowed score is NaN or beyond what f32
-/// sums hold.
+/// `segment_key` is the segment's first key. `slope` [kPanel], where given, gets the derivative of the
+/// softcap. Returns false where an allowed score is NaN or beyond what f32 sums hold.
 inline bool transform_row(const Call& call, std::int64_t batch, const Site& site, std::int64_t segment_key,
-                          std::int64_t segment_keys, std::int64_t key, float* scores) {
+                          std::int64_t segment_keys, std::int64_t key, float* scores,
+                          float* slope = nullptr) {
   const RowTerms terms = terms_of(call, batch, site, segment_key + key);
   const std::int64_t count = smaller(kPanel, segment_keys - key);
   alignas(64) float bias[kPanel];
@@ -82,7 +83,11 @@ inline bool transform_row(const Call& call, std::int64_t batch, const Site& site
     const Vf lane = add(lane_numbers(), splat(static_cast<float>(v * kLanes)));
     Mask allowed = both(greater_equal(lane, splat(low)), greater(splat(high), lane));
     Vf s = load(scores + v * kLanes);
-    if (call.softcap > 0) s = mul(tanh_of(div(s, splat(call.softcap))), splat(call.softcap));
+    if (call.softcap > 0) {
+      const Vf t = tanh_of(div(s, splat(call.softcap)));
+      s = mul(t, splat(call.softcap));
+      if (slope != nullptr) store(slope + v * kLanes, sub(splat(1.0f), mul(t, t)));
+    }
     if (call.bias.data) {
       const Vf b = load(bias + v * kLanes);
       allowed = without(allowed, greater_equal(splat(-__builtin_inff()), b));

@@ -1,0 +1,300 @@
+// Gradients without the Lq x Lk matrix, in one sweep with five products (FlashAttention-2, Dao 2023,
+// algorithm 2, keys outermost). A task is some keys of one key head against all rows of all query heads that
+// read it; it alone adds to the gradients of its keys, in the order of heads and rows, and to its share of
+// the query's gradient. So no atomics, and bits that do not depend on the threads.
+//
+// With g_i the output's gradient of row i and lse_i from the forward pass:
+//
+//   p_ij = exp(s_ij - lse_i)                 delta_i = <g_i, out_i> - (gradient of lse_i)
+//   ds_ij = p_ij * (m_ij <g_i, v_j> - delta_i)          m: what dropout multiplies the weight by
+//   dv_j = sum_i p_ij m_ij g_i     dq_i = scale * sum_j ds_ij k_j     dk_j = scale * sum_i ds_ij q_i
+//
+// Weights in flight are f_i^-1 p_ij with a factor f_i near 1 / kGain (backward_work.hpp). It is multiplied
+// into g_i and delta_i beforehand, where it costs nothing: products then come out right.
+#pragma once
+
+#include "attention/cpu/backward_work.hpp"
+#include "attention/cpu/dropout.hpp"
+#include "attention/cpu/finish.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+using cpu::Outcome;
+
+/// A block of rows against a chunk of keys.
+struct Block {
+  std::int64_t head;
+  std::int64_t row, rows;  // of the segment; rows as padded to whole tiles
+  std::int64_t key, keys;  // of the segment
+  bool flushed;            // scores may lie so far below lse that weights run out of exponents
+};
+
+HEED_INLINE bool wants_bias(const BackwardCall& call) {
+  return call.grad_bias.data != nullptr || call.bias_sums != nullptr;
+}
+
+/// The gradients of a row's biases, for keys from `key` (of the segment) on.
+inline void add_bias_grads(const BackwardRun& run, const Site& site, std::int64_t key, const float* grads) {
+  const BackwardCall& call = run.call;
+  const Task& task = run.task.rows;
+  const std::int64_t count = smaller(kPanel, task.key_end - task.key_begin - key);
+  const std::int64_t first = task.key_begin + key;
+  if (call.bias_sums != nullptr) {
+    double* to = call.bias_sums + offset_of(call.bias_stride, task.batch, site.head, site.index);
+    for (std::int64_t k = 0; k < count; ++k)
+      to[(first + k) * call.bias_stride[3]] += static_cast<double>(grads[k]);
+  } else {
+    const Output& out = call.grad_bias;
+    const std::int64_t at = offset_of(out.stride, task.batch, site.head, site.index);
+    for (std::int64_t k = 0; k < count; ++k) write_float(out, at + (first + k) * out.stride[3], grads[k]);
+  }
+}
+
+/// One row of a tile by way of memory: scores [kPanel] become weights and score gradients. `d` holds <g, v>.
+/// False where a score is beyond what f32 holds.
+inline bool general_row(const BackwardRun& run, const Block& block, std::int64_t row, std::int64_t key,
+                        const HeadBits& bits, float* scores, const float* d, float* weights,
+                        float* score_grads) {
+  const Call& call = run.call.forward;
+  const Task& task = run.task.rows;
+  const Site& site = run.w.site[row];
+  alignas(64) float slope[kPanel];
+  alignas(64) float keep[kPanel];
+  if (!transform_row(call, task.batch, site, task.key_begin, task.key_end - task.key_begin, key, scores,
+                     slope))
+    return false;
+  if (call.dropout.threshold != 0) kept_weights(call.dropout, bits, site.index, task.key_begin + key, keep);
+  const float shift = run.w.shift[block.row + row];
+  const Vf delta = splat(run.w.delta[block.row + row]);
+  for (std::int64_t v = 0; v < kPanel; v += kLanes) {
+    const Vf p = exp2_flushed(load(scores + v), splat(kRound - shift), splat(shift + kSmallestExponent));
+    const Vf m = call.dropout.threshold != 0 ? load(keep + v) : splat(1.0f);
+    Vf grad = mul(p, sub(mul(m, load(d + v)), delta));
+    store(scores + v, grad);
+    if (call.softcap > 0) grad = mul(grad, load(slope + v));
+    store(weights + v, mul(p, m));
+    store(score_grads + v, grad);
+  }
+  if (wants_bias(run.call) && block.row + row < run.rows) add_bias_grads(run, site, key, scores);
+  return true;
+}
+
+inline bool general_tile(const BackwardRun& run, const Block& block, const GradientTile& t, std::int64_t row,
+                         std::int64_t key, const HeadBits& bits) {
+  alignas(64) float scores[kTileRows][kPanel];
+  alignas(64) float d[kTileRows][kPanel];
+  ScoreTile tile;
+  const auto spill = [&](float(&to)[kTileRows][kPanel]) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kTileRows; ++r)
+#pragma GCC unroll 3
+      for (int v = 0; v < kPanelVectors; ++v) store(to[r] + v * kLanes, tile[r][v]);
+  };
+  clear(tile);
+  accumulate<false>(tile, t.query + row * t.query_ld, t.query_ld, t.keys, t.depth);
+  spill(scores);
+  clear(tile);
+  accumulate<false>(tile, t.grad + row * t.grad_ld, t.grad_ld, t.values, t.value_depth);
+  spill(d);
+  for (int r = 0; r < kTileRows; ++r)
+    if (!general_row(run, block, row + r, key, bits, scores[r], d[r], t.weights + (row + r) * t.ld,
+                     t.score_grads + (row + r) * t.ld))
+      return false;
+  return true;
+}
+
+HEED_INLINE bool touches(const Group& group, std::int64_t key) {
+  return group.low < key + kPanel && group.high > key;
+}
+
+/// Weights and score gradients of a block, but for tiles that no row may see.
+inline bool weigh_block(const BackwardRun& run, const Block& block, const HeadBits& bits) {
+  const BackwardWork& w = run.w;
+  const std::int64_t groups = (block.rows + kGroupRows - 1) / kGroupRows;
+  const GradientRows rows = {w.shift + block.row, w.delta + block.row};
+  for (std::int64_t p = 0; p * kPanel < block.keys; ++p) {
+    const std::int64_t key = block.key + p * kPanel;
+    const std::int64_t key_end = smaller(key + kPanel, block.key + block.keys);
+    const GradientTile tile = {w.query,
+                               w.grad,
+                               w.columns,
+                               w.value_columns,
+                               w.keys + p * kPanel * w.depth,
+                               w.values + p * kPanel * w.value_depth,
+                               w.depth,
+                               w.value_depth,
+                               w.weights + p * kPanel,
+                               w.score_grads + p * kPanel,
+                               kGradientKeys};
+    const auto is_plain = [&](const Group& g) {
+      return !run.transforms && g.inner_low <= key && g.inner_high >= key_end;
+    };
+    for (std::int64_t g = 0; g < groups;) {
+      std::int64_t end = g + 1;
+      const auto last_row = [&] { return smaller(end * kGroupRows, block.rows); };
+      if (touches(w.group[g], key)) {
+        if (is_plain(w.group[g])) {
+          while (end < groups && is_plain(w.group[end])) ++end;
+          const auto tiles = block.flushed ? gradient_tiles<true> : gradient_tiles<false>;
+          tiles(tile, rows, g * kGroupRows, last_row());
+        } else {
+          for (std::int64_t row = g * kGroupRows; row < last_row(); row += kTileRows)
+            if (!general_tile(run, block, tile, row, key, bits)) return false;
+        }
+      }
+      g = end;
+    }
+  }
+  return true;
+}
+
+/// dq += ds k, group by group: scores exist from the panel of a group's first key to its last key.
+inline void add_query_grads(const BackwardRun& run, const Block& block) {
+  const BackwardWork& w = run.w;
+  for (std::int64_t r = 0; r < block.rows; r += kGroupRows) {
+    const Group& group = w.group[r / kGroupRows];
+    const std::int64_t begin = larger(0, group.low - block.key) / kPanel * kPanel;
+    const std::int64_t end = smaller(block.keys, group.high - block.key);
+    if (begin >= end) continue;
+    product<false>(w.score_grads + r * kGradientKeys + begin, kGradientKeys, w.key_rows + begin * w.columns,
+                   w.columns, end - begin, smaller(kGroupRows, block.rows - r), w.columns,
+                   w.query_grad + (block.row + r) * w.columns, w.columns);
+  }
+}
+
+/// dv += p^T g and dk += ds^T q, panel by panel, over the groups that see it.
+inline void add_key_grads(const BackwardRun& run, const Block& block) {
+  const BackwardWork& w = run.w;
+  const std::int64_t groups = (block.rows + kGroupRows - 1) / kGroupRows;
+  for (std::int64_t p = 0; p * kPanel < block.keys; ++p) {
+    const std::int64_t key = block.key + p * kPanel;
+    const std::int64_t at = key - run.task.key_begin;
+    for (std::int64_t g = 0; g < groups; ++g) {
+      if (!touches(w.group[g], key)) continue;
+      std::int64_t end = g + 1;
+      while (end < groups && touches(w.group[end], key)) ++end;
+      const std::int64_t row = g * kGroupRows;
+      const std::int64_t rows = smaller(end * kGroupRows, block.rows) - row;
+      const std::int64_t from = row * kGradientKeys + p * kPanel;
+      if (run.call.grad_value.data)
+        product<true>(w.weights + from, kGradientKeys, w.grad + row * w.value_columns, w.value_columns, rows,
+                      kPanel, w.value_columns, w.value_grad + at * w.value_columns, w.value_columns);
+      if (run.call.grad_key.data)
+        product<true>(w.score_grads + from, kGradientKeys, w.query + row * w.columns, w.columns, rows, kPanel,
+                      w.columns, w.key_grad + at * w.columns, w.columns);
+      g = end;
+    }
+  }
+}
+
+/// The rows of one head against one chunk of keys, packed.
+inline bool backward_chunk(const BackwardRun& run, std::int64_t head, std::int64_t key, std::int64_t keys,
+                           float largest_key, const HeadBits& bits) {
+  const Call& call = run.call.forward;
+  const BackwardWork& w = run.w;
+  for (std::int64_t row = 0; row < run.rows; row += kGradientRows) {
+    const std::int64_t rows = smaller(kGradientRows, run.rows - row);
+    // Sites rise with the rows, so the first and the last tell whether any row sees the chunk.
+    const std::int64_t first = run.task.rows.row_begin + row;
+    if (site_of(call, run.task.rows, head, first).low >= key + keys ||
+        site_of(call, run.task.rows, head, first + rows - 1).high <= key)
+      continue;
+    const float largest_query = start_rows(run, head, row, rows);
+    if (largest_query < 0) return false;
+    const float bound = 1.001f * __builtin_sqrtf(largest_query) * __builtin_sqrtf(largest_key);
+    if (!(bound <= kLargestScore / 2)) return false;
+    float highest = 0;
+    for (std::int64_t r = 0; r < rows; ++r) highest = w.shift[row + r] > highest ? w.shift[row + r] : highest;
+    const Block block = {head, row, round_up(rows, kTileRows), key, keys, bound + highest > 120.0f};
+    if (!weigh_block(run, block, bits)) return false;
+    if (run.call.grad_query.data) add_query_grads(run, block);
+    add_key_grads(run, block);
+  }
+  return true;
+}
+
+/// Writes rows of sums, times `factor`.
+inline void write_query_grads(const BackwardRun& run, std::int64_t head) {
+  const BackwardCall& call = run.call;
+  const BackwardWork& w = run.w;
+  const Task& task = run.task.rows;
+  if (!call.grad_query.data) return;
+  for (std::int64_t r = 0; r < run.rows; ++r) {
+    const std::int64_t index = task.row_begin + r;
+    const float* from = w.query_grad + r * w.columns;
+    if (call.query_parts != nullptr) {
+      const std::int64_t row =
+          (run.task.part * call.batch_heads + task.batch * call.heads + head) * call.forward.query_length +
+          index;
+      for (std::int64_t c = 0; c < w.columns; c += kLanes)
+        store(call.query_parts + row * w.columns + c, load(from + c));
+    } else {
+      write_output(call.grad_query, offset_of(call.grad_query.stride, task.batch, head, index), from, w.depth,
+                   call.scale);
+    }
+  }
+}
+
+inline void write_key_grads(const BackwardRun& run) {
+  const BackwardCall& call = run.call;
+  const BackwardWork& w = run.w;
+  const Task& task = run.task.rows;
+  const std::int64_t kv_head = task.head_begin / call.forward.group;
+  for (std::int64_t k = 0; k < run.task.key_end - run.task.key_begin; ++k) {
+    const std::int64_t key = task.key_begin + run.task.key_begin + k;
+    // Packed queries carry scale * log2(e).
+    if (call.grad_key.data)
+      write_output(call.grad_key, offset_of(call.grad_key.stride, task.batch, kv_head, key),
+                   w.key_grad + k * w.columns, w.depth, static_cast<float>(kLn2));
+    if (call.grad_value.data)
+      write_output(call.grad_value, offset_of(call.grad_value.stride, task.batch, kv_head, key),
+                   w.value_grad + k * w.value_columns, w.value_depth, 1.0f);
+  }
+}
+
+inline Outcome backward(const BackwardCall& call, const BackwardTiling& tiling, const BackwardTask& task,
+                        void* workspace) {
+  const Task& rows = task.rows;
+  const BackwardRun run = {call, task, lay_out_backward(call.forward, tiling.rows, tiling.keys, workspace),
+                           rows.row_end - rows.row_begin,
+                           transforms_scores(call.forward) || call.forward.dropout.threshold != 0};
+  const std::int64_t padded_keys = round_up(task.key_end - task.key_begin, kPanel);
+  clear_floats(run.w.key_grad, padded_keys * run.w.columns);
+  clear_floats(run.w.value_grad, padded_keys * run.w.value_columns);
+  for (std::int64_t head = rows.head_begin; head < rows.head_begin + rows.head_count; ++head) {
+    if (!start_head(run, head)) return Outcome::out_of_range;
+    const HeadBits bits = bits_of_head(call.forward.dropout, rows.batch, head);
+    for (std::int64_t key = task.key_begin; key < task.key_end; key += kGradientKeys) {
+      const std::int64_t keys = smaller(kGradientKeys, task.key_end - key);
+      const float largest_key = pack_chunk(run, key, keys);
+      if (largest_key < 0 || !backward_chunk(run, head, key, keys, largest_key, bits))
+        return Outcome::out_of_range;
+    }
+    write_query_grads(run, head);
+  }
+  write_key_grads(run);
+  return Outcome::done;
+}
+
+/// grad_query row = scale * the sum of its parts, in their order.
+inline void add_query_parts(const BackwardCall& call, std::int64_t parts, std::int64_t batch,
+                            std::int64_t head, std::int64_t row_begin, std::int64_t row_end,
+                            void* workspace) {
+  const std::int64_t columns = round_up(call.forward.head_dim, kLanes);
+  float* sum = static_cast<float*>(workspace);
+  for (std::int64_t index = row_begin; index < row_end; ++index) {
+    for (std::int64_t c = 0; c < columns; c += kLanes) {
+      Vf total = zero();
+      for (std::int64_t part = 0; part < parts; ++part) {
+        const std::int64_t row =
+            (part * call.batch_heads + batch * call.heads + head) * call.forward.query_length + index;
+        total = add(total, load(call.query_parts + row * columns + c));
+      }
+      store(sum + c, total);
+    }
+    write_output(call.grad_query, offset_of(call.grad_query.stride, batch, head, index), sum,
+                 call.forward.head_dim, call.scale);
+  }
+}
+
+}  // namespace heed::detail::HEED_ISA

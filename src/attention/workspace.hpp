@@ -1,0 +1,33 @@
+// Working memory, aligned for vectors.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <new>
+
+namespace heed::detail {
+
+/// Kept between uses, and only ever grown. What it held is lost when it grows.
+class Workspace {
+ public:
+  /// True where the memory moved: what was prepared in it must be prepared again.
+  bool reserve(std::size_t bytes) {
+    if (bytes <= size_) return false;
+    memory_.reset();
+    size_ = 0;
+    memory_.reset(static_cast<std::byte*>(::operator new(bytes, kAlignment)));
+    size_ = bytes;
+    return true;
+  }
+  [[nodiscard]] void* data() const { return memory_.get(); }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  struct Free {
+    void operator()(std::byte* memory) const noexcept { ::operator delete(memory, kAlignment); }
+  };
+  std::unique_ptr<std::byte[], Free> memory_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace heed::detail
