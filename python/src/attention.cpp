@@ -97,6 +97,25 @@ constexpr Field kFields[] = {
     {"map", &Result::map, "[B, H, R, C]: the weights summed into bins"},
 };
 
+constexpr const char* kMeaning =
+    R"(Scaled dot-product attention that can show its weights.
+
+q [B, H, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv]: NumPy arrays, PyTorch tensors on the CPU, or whatever
+else speaks DLPack or the buffer protocol; all of one floating dtype and of 2 to 4 axes. They are read in place.
+
+What is computed: causal=True, window=(left, right), mask= (bool, True allows), bias=, scale=, softcap=,
+alibi= (slopes), sinks=, kv_lengths=, cu_seqlens= (packed sequences), align= ('top-left', 'bottom-right'),
+query_offset=, dropout=, seed=, dropout_offset=.
+
+What is returned: the output, [B, H, Lq, Dv], of the kind and dtype of q. With need= (names, one or several, of
+lse, max_score, entropy, distance, received, weights, scores), top_k=K, received_last=W or map=(rows, columns)
+an AttentionResult with a field for each.
+
+Also scores_stage= ('raw', 'softcap', 'bias'), out= (an array for the output), output_dtype=, kernel=
+('automatic', 'reference', 'fused'), threads=. None is the default of every option.
+
+Raises ValueError and TypeError with one sentence that names the argument.)";
+
 std::string describe(const Result& result) {
   std::string text = "AttentionResult(";
   for (const Field& field : kFields) {
@@ -142,7 +161,8 @@ void define_attention(nb::module_& module) {
       .def_ro("isa", &Result::isa, "its instruction set")
       .def_ro("threads", &Result::threads, "how many it used")
       .def("__repr__", describe);
-  module.def("attention", attention_of_python, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("options"));
+  module.def("attention", attention_of_python, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("options"),
+             nb::sig("def attention(q, k, v, **options)"), kMeaning);
 }
 
 }  // namespace heed::python

@@ -256,6 +256,12 @@ def test_other_threads_of_python_go_on_meanwhile():
         counting.join()
 
 
+def test_help_tells_of_every_option():
+    for name in ("causal window mask bias scale softcap alibi sinks kv_lengths cu_seqlens align query_offset dropout "
+                 "seed dropout_offset need top_k received_last map scores_stage out output_dtype kernel threads").split():
+        assert name + "=" in heed.attention.__doc__, name
+
+
 def test_the_build_tells_of_itself():
     info = heed.info()
     assert info["version"] == heed.__version__
