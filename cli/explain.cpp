@@ -16,8 +16,11 @@
 #include "explain/print.hpp"
 #include "explain/save.hpp"
 #include "explain/steps.hpp"
+#include "explain/trained.hpp"
 #include "heed/error.hpp"
 #include "help.hpp"
+#include "model/folder.hpp"
+#include "model/reading.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
 #include "standard_streams.hpp"
@@ -54,7 +57,8 @@ constexpr const char* kExamples =
     "  heed explain 'Life is short, eat dessert first' --word is --causal\n"
     "  heed explain 'the cat sat' --against 'le chat est assis' --heads 4\n"
     "  echo 'the quick brown fox' | heed explain - --save fox.safetensors\n"
-    "  heed explain 'the quick brown fox' --heads 4 --html fox.html\n";
+    "  heed explain 'the quick brown fox' --heads 4 --html fox.html\n"
+    "  heed explain --model induction to be or not to be or\n";
 
 struct Arguments {
   std::string sentence;
@@ -69,6 +73,9 @@ struct Arguments {
   std::string save;
   std::string html;
   bool json = false;
+  std::string model;               ///< a trained one, in place of an untrained layer
+  std::vector<std::string> words;  ///< what follows the sentence, of a trained model's
+  HeadChoice choice;
 };
 
 std::string all_of_standard_input() {
@@ -167,7 +174,40 @@ void check_files(const Arguments& arguments) {
   check_outputs(inputs, outputs);
 }
 
+// Options that speak of the untrained layer.
+void refuse_beside_model(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_name();
+    const bool common = option->get_positional() || option->get_group() == "Trained model" ||
+                        name == "--json" || option->get_group() == "Help";
+    if (option->count() == 0 || common) continue;
+    const bool for_look = name == "--html" || name == "--save";
+    throw UsageError(name + " is given beside --model, whose layers are trained" +
+                     (for_look ? "; heed look --model has " + name + " for one layer" : ""));
+  }
+}
+
+void run_trained(const CLI::App& app, const Arguments& arguments) {
+  refuse_beside_model(app);
+  require_option(app, "SENTENCE", "the words to read, or - for standard input");
+  std::string text = arguments.sentence == "-" ? all_of_standard_input() : arguments.sentence;
+  for (const std::string& word : arguments.words) text += " " + word;
+  if (arguments.json) require_standard_output();
+  const TrainedModel trained = read_model_folder(arguments.model);
+  const Reading reading = read_words(trained, text, "SENTENCE");
+  if (arguments.json)
+    return explain_trained_json(std::cout, trained, arguments.model, reading, arguments.choice);
+  const Terminal terminal = terminal_at(STDOUT_FILENO);
+  explain_trained({std::cout, terminal.color, std::max(kLeastWidth, terminal.width)}, trained,
+                  arguments.model, reading, arguments.choice);
+}
+
 void run_explain(const CLI::App& app, const Arguments& arguments) {
+  if (!arguments.model.empty()) return run_trained(app, arguments);
+  if (!arguments.words.empty())
+    throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed explain --help)");
+  for (const char* option : {"--layer", "--head"})
+    if (app.count(option) > 0) throw UsageError(std::string(option) + " is given without --model");
   const Question question = question_of(app, arguments);
   std::optional<std::int64_t> query_word;
   if (app.count("--word") > 0) query_word = place_of(arguments.word, question.tokens);
@@ -188,6 +228,7 @@ void run_explain(const CLI::App& app, const Arguments& arguments) {
 void add_sentence_options(CLI::App& app, Arguments& arguments) {
   const char* group = "Sentence";
   app.add_option("SENTENCE", arguments.sentence, "words to explain; commas are dropped; - is standard input");
+  app.add_option("WORDS", arguments.words, "with --model: more of them, so that no quotes are needed");
   add_text(app, "--against", "OTHER_SENTENCE", arguments.against,
            "attend to the words of this one instead (cross-attention)")
       ->group(group);
@@ -227,6 +268,21 @@ void add_layer_options(CLI::App& app, Arguments& arguments) {
       ->group(group);
 }
 
+void add_model_options(CLI::App& app, Arguments& arguments) {
+  const char* group = "Trained model";
+  add_text(app, "--model", "DIR", arguments.model,
+           "read the words with a model that heed train made, or with induction, which comes with heed")
+      ->group(group);
+  add_integer(
+      app, "--layer", {1}, [&](std::int64_t n) { arguments.choice.layer = n; },
+      "draw the heads of this layer, counted from 1 (those that fit a pattern best)")
+      ->group(group);
+  add_integer(
+      app, "--head", {0}, [&](std::int64_t n) { arguments.choice.head = n; },
+      "draw this head only, counted from 0")
+      ->group(group);
+}
+
 void add_result_options(CLI::App& app, Arguments& arguments) {
   const char* group = "Results";
   add_text(app, "--save", "FILE.safetensors", arguments.save,
@@ -246,6 +302,7 @@ Command add_explain(CLI::App& heed) {
   const auto arguments = std::make_shared<Arguments>();
   add_sentence_options(*app, *arguments);
   add_layer_options(*app, *arguments);
+  add_model_options(*app, *arguments);
   add_result_options(*app, *arguments);
   finish_help(*app, kExamples);
   return {app, [app, arguments] { run_explain(*app, *arguments); }};

@@ -21,6 +21,8 @@
 #include "look/print.hpp"
 #include "look/tables.hpp"
 #include "look/tokens.hpp"
+#include "model/folder.hpp"
+#include "model/reading.hpp"
 #include "output_files.hpp"
 #include "progress.hpp"
 #include "standard_streams.hpp"
@@ -49,10 +51,13 @@ constexpr const char* kExamples =
     "  heed look doc.safetensors --sort sink\n"
     "  heed look doc.safetensors --row 3 --head 1 --top-k 3\n"
     "  heed look doc.safetensors --tile 0:4,0:4 --npy tile.npy\n"
-    "  heed look doc.safetensors --html doc.html\n";
+    "  heed look doc.safetensors --html doc.html\n"
+    "  heed look --model induction to be or not to be or\n"
+    "  heed look --model induction --layer 2 'to be or not to be or' --token or\n";
 
 std::vector<NamedFile> input_files(const LookArguments& arguments) {
   if (!arguments.document.empty()) return {{"DOC", arguments.document}};
+  if (!arguments.model.empty()) return {{"--model", arguments.model + "/model.safetensors"}};
   std::vector<NamedFile> files = attend_input_files(arguments.call);
   if (!arguments.tokens.empty()) files.push_back({"--tokens", arguments.tokens});
   if (!arguments.key_tokens.empty()) files.push_back({"--key-tokens", arguments.key_tokens});
@@ -98,7 +103,7 @@ ReportAsk ask_of(const LookArguments& arguments, const Subject& subject) {
   ask.map = !arguments.save.empty() || !arguments.html.empty() ? kSavedMap : arguments.map;
   ask.query_tokens = subject.query_tokens;
   ask.key_tokens = subject.key_tokens;
-  ask.price = is_summary(arguments);
+  ask.price = is_summary(arguments) && arguments.model.empty();
   return ask;
 }
 
@@ -173,7 +178,8 @@ void answer_with_summary(const Sheet& sheet, const Subject& subject, const LookA
     object["summary"] = heads_json(subject, heads);
     if (map.rank() == 4) object["map"] = values_json(map);
     if (arguments.check) object["checks"] = checks_json(checks);
-    if (!subject.report.price.empty()) object["price"] = price_json(subject.report.price);
+    if (arguments.model.empty() && !subject.report.price.empty())
+      object["price"] = price_json(subject.report.price);
     sheet.out << object.dump() << '\n';
   } else {
     print_subject(sheet, subject);
@@ -182,18 +188,14 @@ void answer_with_summary(const Sheet& sheet, const Subject& subject, const LookA
     if (arguments.check) print_checks(sheet.out, checks);
     if (arguments.check && !subject.has_value)
       sheet.out << "(the document holds no values: the output was not rebuilt)\n";
-    print_price(sheet, subject.report.price);
+    if (arguments.model.empty()) print_price(sheet, subject.report.price);
   }
   const bool holds = std::all_of(checks.begin(), checks.end(), [](const CheckLine& c) { return c.holds(); });
   if (!holds)
     throw Error(ErrorCode::internal, "--check found a mismatch: what is shown is not what was computed");
 }
 
-void run_look(const CLI::App& app, const LookArguments& arguments) {
-  complete_look_arguments(app, arguments);
-  check_outputs(input_files(arguments), output_files(arguments));
-  if (arguments.json) require_standard_output();
-  Subject subject = arguments.document.empty() ? read_call(arguments) : read_document(arguments.document);
+void answer(const CLI::App& app, const LookArguments& arguments, Subject& subject) {
   check_question(subject, arguments);
   look_at(subject, arguments);
   const Terminal terminal = terminal_at(STDOUT_FILENO);
@@ -204,6 +206,45 @@ void run_look(const CLI::App& app, const LookArguments& arguments) {
   answer_with_summary(sheet, subject, arguments);
   if (!arguments.html.empty() && !arguments.json)
     std::cout << "\nDrew the heads on a page, " << printable(arguments.html) << ": open it in a browser.\n";
+}
+
+// The call of one layer of a trained model.
+Subject subject_of(Reading& reading, std::int64_t layer) {
+  const auto at = static_cast<std::size_t>(layer - 1);
+  Subject subject;
+  for (Tensor* tensor : {&reading.query[at], &reading.key[at], &reading.value[at]})
+    subject.call.tensors.push_back(std::move(*tensor));
+  subject.call.query = subject.call.tensors[0];
+  subject.call.key = subject.call.tensors[1];
+  subject.call.value = subject.call.tensors[2];
+  subject.call.options.causal = true;
+  subject.query_tokens = subject.key_tokens = reading.tokens;
+  return subject;
+}
+
+void look_at_model(const CLI::App& app, const LookArguments& arguments) {
+  const TrainedModel trained = read_model_folder(arguments.model);
+  const std::int64_t layers = trained.settings.layers;
+  if (arguments.layer && *arguments.layer > layers)
+    throw UsageError("--layer is " + std::to_string(*arguments.layer) + "; the model has the layers 1 to " +
+                     std::to_string(layers));
+  Reading reading = read_words(trained, arguments.text, "WORDS");
+  for (std::int64_t layer = 1; layer <= layers; ++layer) {
+    if (layer != arguments.layer.value_or(layer)) continue;
+    Subject subject = subject_of(reading, layer);
+    if (!arguments.layer)
+      std::cout << (layer > 1 ? "\n" : "") << "Layer " << layer << " of " << layers << '\n';
+    answer(app, arguments, subject);
+  }
+}
+
+void run_look(const CLI::App& app, LookArguments& arguments) {
+  complete_look_arguments(app, arguments);
+  check_outputs(input_files(arguments), output_files(arguments));
+  if (arguments.json) require_standard_output();
+  if (!arguments.model.empty()) return look_at_model(app, arguments);
+  Subject subject = arguments.document.empty() ? read_call(arguments) : read_document(arguments.document);
+  answer(app, arguments, subject);
 }
 
 }  // namespace

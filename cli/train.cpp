@@ -186,6 +186,7 @@ class Training {
 
   void step() {
     guarded([&] { train_step(state_, data_, grads_, arguments_.threads); });
+    progress_.show(state_.step, state_.smooth_loss);
   }
 
   void keep() {

@@ -9,6 +9,7 @@ if(TARGET heed_command)
   file(RELATIVE_PATH bin_to_lib "/prefix/${CMAKE_INSTALL_BINDIR}" "/prefix/${CMAKE_INSTALL_LIBDIR}")
   set_target_properties(heed_command PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
   install(TARGETS heed_command)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/models/" DESTINATION "${CMAKE_INSTALL_DATADIR}/heed")
 endif()
 
 install(EXPORT heedTargets NAMESPACE heed:: DESTINATION "${config_dir}")

@@ -150,6 +150,25 @@ TEST_F(Train, GivesTheSameFilesForAnyNumberOfThreads) {
   expect_same_files("t1", "t7");
 }
 
+TEST_F(Train, SaysATenthOfTheWayAtATime) {
+  const CommandResult result = run_heed(tiny("model", {"--steps", "20"}));
+  EXPECT_TRUE(result.errors.starts_with("step 2 of 20 [###  ")) << result.errors;
+  EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 10) << result.errors;
+  EXPECT_TRUE(result.output.starts_with("Trained 1224 parameters for 20 of 20 steps; the loss is "))
+      << result.output;
+}
+
+TEST_F(Train, DrawsABarOnATerminal) {
+  if (!heed::test::has_terminals()) GTEST_SKIP() << "there is no /dev/ptmx here";
+  heed::test::CommandInput input;
+  input.terminal_columns = 80;
+  input.errors_on_terminal = true;
+  const CommandResult result = run_heed(tiny("model"), input);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_NE(result.output.find("\rstep 60 of 60 [####"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find(" \rTrained 1224 parameters"), std::string::npos) << result.output;
+}
+
 TEST_F(Train, GoesOnBitForBitAfterItWasKilledFiftyTimes) {
   const Words more = {"--checkpoint-every", "2", "--steps", "20"};
   const auto begin = std::chrono::steady_clock::now();

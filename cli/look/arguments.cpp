@@ -36,6 +36,15 @@ void add_sources(CLI::App& app, LookArguments& arguments) {
   app.add_option(
       "DOC", arguments.document,
       "a file that heed look --save or heed explain --save wrote, in place of query, key and value");
+  app.add_option("WORDS", arguments.words, "with --model: the words to read, DOC being the first of them");
+  add_text(
+      app, "--model", "DIR", arguments.model,
+      "look at a model that heed train made, or at induction, which comes with heed, while it reads WORDS")
+      ->group("Trained model");
+  add_integer(
+      app, "--layer", {1}, [&](std::int64_t n) { arguments.layer = n; },
+      "at this layer of it, counted from 1 (the summaries of all)")
+      ->group("Trained model");
   add_call_options(app, arguments.call);
   const char* group = "Words";
   add_text(app, "--tokens", "FILE", arguments.tokens, "a line a token, one for each query")->group(group);
@@ -150,6 +159,49 @@ void check_questions(const CLI::App& app) {
     throw UsageError("--sort is 'received' while --no-received leaves that out; one of the two is expected");
 }
 
+bool belongs_to_call(const CLI::Option& option) {
+  const std::string group = option.get_group();
+  return group.starts_with("Inputs") || group == "Scores" || group.starts_with("Masks") || group == "Words";
+}
+
+// The words are all that a model is given; without --layer there is no single call to ask about.
+void complete_model_arguments(const CLI::App& app, LookArguments& arguments) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0) continue;
+    if (belongs_to_call(*option))
+      throw UsageError(option->get_name() + " is given beside --model, which holds the call already");
+    const std::string name = option->get_name();
+    const bool for_all_layers = name == "--sort" || name == "--map" || name == "--top-k" ||
+                                name == "--no-received" || option->get_group() == "Trained model" ||
+                                !option->get_group().starts_with("Questions");
+    if (!arguments.layer && (!for_all_layers || option->get_group() == "Results"))
+      throw UsageError(name + " is about one layer; --layer N is expected beside it");
+  }
+  if (arguments.document.empty())
+    throw UsageError("there is nothing to read: WORDS behind --model DIR are expected");
+  arguments.text = std::exchange(arguments.document, {});
+  for (const std::string& word : arguments.words) arguments.text += " " + word;
+}
+
+void complete_source(const CLI::App& app, const LookArguments& arguments) {
+  if (!arguments.words.empty())
+    throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed look --help)");
+  if (arguments.layer) throw UsageError("--layer is given without --model");
+  if (arguments.document.empty()) {
+    if (app.count("--query") + app.count("--key") + app.count("--value") == 0)
+      throw UsageError(
+          "there is nothing to look at: DOC.safetensors, or --query, --key and --value, is expected");
+    require_call_options(app);
+  } else {
+    for (const CLI::Option* option : app.get_options())
+      if (option->count() > 0 && belongs_to_call(*option))
+        throw UsageError(option->get_name() + " is given beside DOC, which holds the call already");
+    if (!arguments.document.ends_with(".safetensors"))
+      throw UsageError("DOC is '" + arguments.document +
+                       "'; a file whose name ends in .safetensors is expected");
+  }
+}
+
 }  // namespace
 
 void add_look_options(CLI::App& app, LookArguments& arguments) {
@@ -159,22 +211,11 @@ void add_look_options(CLI::App& app, LookArguments& arguments) {
   add_kernel_options(app, arguments.call);
 }
 
-void complete_look_arguments(const CLI::App& app, const LookArguments& arguments) {
-  if (arguments.document.empty()) {
-    if (app.count("--query") + app.count("--key") + app.count("--value") == 0)
-      throw UsageError(
-          "there is nothing to look at: DOC.safetensors, or --query, --key and --value, is expected");
-    require_call_options(app);
-  } else {
-    for (const CLI::Option* option : app.get_options())
-      if (option->count() > 0 &&
-          (option->get_group().starts_with("Inputs") || option->get_group() == "Scores" ||
-           option->get_group().starts_with("Masks") || option->get_group() == "Words"))
-        throw UsageError(option->get_name() + " is given beside DOC, which holds the call already");
-    if (!arguments.document.ends_with(".safetensors"))
-      throw UsageError("DOC is '" + arguments.document +
-                       "'; a file whose name ends in .safetensors is expected");
-  }
+void complete_look_arguments(const CLI::App& app, LookArguments& arguments) {
+  if (arguments.model.empty())
+    complete_source(app, arguments);
+  else
+    complete_model_arguments(app, arguments);
   check_questions(app);
   if (!arguments.npy.empty() && !arguments.npy.ends_with(".npy"))
     throw UsageError("--npy is '" + arguments.npy + "'; a file whose name ends in .npy is expected");

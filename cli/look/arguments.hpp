@@ -24,7 +24,11 @@ struct Place {
 struct LookArguments {
   std::string document;  ///< a file of `look --save` or `explain --save`; empty: query, key and value
   AttendArguments call;  ///< its inputs and options
-  std::string tokens;    ///< files with a line a token
+  std::string model;     ///< a trained model's folder; then
+  std::vector<std::string> words;     ///< what stands behind DOC
+  std::string text;                   ///< all words that it reads, and
+  std::optional<std::int64_t> layer;  ///< the layer to look at, from 1; none: the summaries of all
+  std::string tokens;                 ///< files with a line a token
   std::string key_tokens;
 
   // The question; none of row, tile and word: the summary of the heads.
@@ -45,7 +49,8 @@ struct LookArguments {
 
 void add_look_options(CLI::App& app, LookArguments& arguments);
 
-/// What no single option can check, once all are parsed. Throws UsageError.
-void complete_look_arguments(const CLI::App& app, const LookArguments& arguments);
+/// What no single option can check, once all are parsed; with --model, `document` and `words` become `text`.
+/// Throws UsageError.
+void complete_look_arguments(const CLI::App& app, LookArguments& arguments);
 
 }  // namespace heed::cli

@@ -44,6 +44,9 @@ void add_weights(Subject& subject, const LookArguments& arguments) {
 std::string question_command(const CLI::App& app, const LookArguments& arguments) {
   const std::string& document = arguments.save.empty() ? arguments.document : arguments.save;
   if (!document.empty()) return "heed look " + shell_quoted(document);
+  if (!arguments.model.empty())
+    return "heed look --model " + shell_quoted(arguments.model) + " --layer " +
+           std::to_string(arguments.layer.value_or(1)) + " " + shell_quoted(arguments.text);
   std::string command = "heed look";
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0 || !belongs_to_call(*option)) continue;
@@ -59,7 +62,9 @@ void write_look_page(Subject& subject, const LookArguments& arguments, const std
   AttentionReport& report = subject.report;
   const std::string source = arguments.document.empty() ? arguments.call.query : arguments.document;
   HtmlPage page;
-  page.title = std::filesystem::path(source).filename().string();
+  page.title = arguments.model.empty() ? std::filesystem::path(source).filename().string()
+                                       : std::filesystem::path(arguments.model).filename().string() +
+                                             ", layer " + std::to_string(arguments.layer.value_or(1));
   page.about = subject_line(subject);
   page.query_tokens = report.query_tokens;
   page.key_tokens = report.key_tokens;

@@ -94,9 +94,9 @@ run info
 expect_command info
 [[ $(cat "$CALLS") == "ninja -C $project/build/release heed_command" ]] || wrong "it did more than ask Ninja"
 
-step "alone, it explains a sentence"
+step "alone, it shows a trained model on a sentence"
 run
-expect_command explain Life is short, eat dessert first
+expect_command explain --model induction "Life is short, eat dessert first, Life is short, eat dessert first"
 
 step "through a link with a blank in its name"
 ln -s "$project/run" "$work/my heed"

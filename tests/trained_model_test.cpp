@@ -1,0 +1,253 @@
+// The model that comes with heed, and heed explain and heed look with a trained model.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "command.hpp"
+#include "support.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using heed::test::CommandInput;
+using heed::test::CommandResult;
+using heed::test::run_heed;
+using heed::test::share_of;
+using heed::test::TemporaryFolder;
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+const std::string kModel = std::string(HEED_SOURCE_DIR) + "/models/induction";
+constexpr const char* kSentence = "Life is short, eat dessert first, Life is short, eat dessert first";
+
+Json json_in(const std::string& path) {
+  std::ifstream file(path);
+  return Json::parse(std::string{std::istreambuf_iterator<char>(file), {}}, nullptr, false);
+}
+
+Json explained(const Words& words, const Words& more = {}) {
+  Words all = {"explain", "--model", "induction", "--json"};
+  all.insert(all.end(), more.begin(), more.end());
+  all.insert(all.end(), words.begin(), words.end());
+  const CommandResult result = run_heed(all);
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  return Json::parse(result.output, nullptr, false);
+}
+
+double best_score(const Json& explanation, int layer, const std::string& pattern) {
+  double best = 0;
+  for (const Json& head : explanation["heads"])
+    if (head["layer"] == layer && head["scores"][pattern].is_number())
+      best = std::max(best, head["scores"][pattern].get<double>());
+  return best;
+}
+
+void expect_refusal(int exit_code, const Words& arguments, const std::string& message) {
+  const CommandResult result = run_heed(arguments);
+  EXPECT_EQ(result.exit_code, exit_code);
+  EXPECT_EQ(result.errors, "heed: " + message + "\n");
+  EXPECT_EQ(result.output, "");
+}
+
+TEST(InductionModel, IsSmall) {
+  EXPECT_LE(fs::file_size(kModel + "/model.safetensors"), 500'000u);
+  const Json settings = json_in(kModel + "/config.json")["settings"];
+  EXPECT_EQ(settings["layers"], 2);
+  EXPECT_EQ(settings["attention_only"], true);
+}
+
+// The names are those of heed look, with its thresholds: half of the weight and more. The words are any.
+TEST(InductionModel, HasAPreviousTokenHeadInLayer1AndAnInductionHeadInLayer2) {
+  const std::uint32_t seed = 11;
+  std::mt19937 random(seed);
+  for (std::uint64_t i = 0; i < share_of(12); ++i) {
+    Words half;
+    const std::size_t length = 4 + random() % 20;
+    for (std::size_t w = 0; w < length; ++w) half.push_back("w" + std::to_string(random() % 1000));
+    Words words = half;
+    words.insert(words.end(), half.begin(), half.end());
+    const Json explanation = explained(words);
+    EXPECT_TRUE(best_score(explanation, 1, "previous-token") >= 0.5) << length << " words, seed " << seed;
+    EXPECT_TRUE(best_score(explanation, 2, "induction") >= 0.5) << length << " words, seed " << seed;
+  }
+}
+
+TEST(InductionModel, SaysWhatFollowedTheLastTime) {
+  const Json explanation = explained({kSentence});
+  const Words words = explanation["tokens"];
+  ASSERT_EQ(words.size(), 12u);
+  for (std::size_t i = 6; i < 12; ++i) {
+    EXPECT_EQ(explanation["next"][i]["token"], words[(i + 1) % 6]);
+    EXPECT_TRUE(explanation["next"][i]["probability"].get<double>() >= 0.5) << words[i];
+  }
+  const CommandResult written = run_heed(
+      {"generate", "induction", "--prompt", "to be or not to be", "--tokens", "3", "--temperature", "0"});
+  EXPECT_EQ(written.output, "to be or not to be or not to\n") << written.errors;
+}
+
+// The first steps of the training that made it, again. Another BLAS rounds in another way, and steps make
+// more of that: after fifty of them the losses still agree to a hundredth.
+TEST(InductionModel, IsLearntAgainAsItWasRecorded) {
+  constexpr std::int64_t kSteps = 50;
+  const TemporaryFolder folder;
+  const Json config = json_in(kModel + "/config.json");
+  Words command = {"train", "--task",         "induction", "--attention-only",
+                   "--out", folder / "again", "--stop-at", std::to_string(kSteps),
+                   "--json"};
+  for (const auto& [name, value] : config["settings"].items()) {
+    if (name == "task" || name == "attention_only") continue;
+    std::string option = "--" + name;
+    std::replace(option.begin(), option.end(), '_', '-');
+    command.insert(command.end(), {option, value.dump()});
+  }
+  const CommandResult result = run_heed(command);
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const Json losses = Json::parse(result.output)["losses"];
+  ASSERT_EQ(losses.size(), 6u);  // 1, 2, 5, 10, 20, 50
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_EQ(losses[i]["step"], config["losses"][i]["step"]);
+    EXPECT_NEAR(losses[i]["loss"].get<double>(), config["losses"][i]["loss"].get<double>(), 0.01);
+  }
+  EXPECT_LT(losses.back()["loss"].get<double>(), losses[0]["loss"].get<double>() - 0.03);
+}
+
+TEST(ExplainModel, ShowsItsTwoHeads) {
+  const CommandResult result = run_heed({"explain", "--model", "induction", kSentence});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_TRUE(result.output.starts_with("induction: 2 layers of ")) << result.output;
+  EXPECT_NE(result.output.find("It reads: Life is short eat dessert first Life is short eat dessert first\n"),
+            std::string::npos);
+  EXPECT_NE(result.output.find(", previous-token: each word looks at the one before it\n"),
+            std::string::npos);
+  EXPECT_NE(result.output.find(", induction: each word looks at what followed it the last time\n"),
+            std::string::npos);
+  EXPECT_NE(result.output.find("After all this it expects Life "), std::string::npos);
+}
+
+TEST(ExplainModel, TakesItsWordsWithAndWithoutQuotesAndFromStandardInput) {
+  const std::string quoted = run_heed({"explain", "--model", "induction", "to be to be"}).output;
+  EXPECT_EQ(run_heed({"explain", "--model", "induction", "to", "be", "to", "be"}).output, quoted);
+  CommandInput input;
+  input.text = "to be to be\n";
+  EXPECT_EQ(run_heed({"explain", "--model", "induction", "-"}, input).output, quoted);
+}
+
+TEST(ExplainModel, DrawsTheHeadsAskedFor) {
+  const CommandResult result =
+      run_heed({"explain", "--model", kModel, "to be to be", "--layer", "2", "--head", "0"});
+  EXPECT_NE(result.output.find("\nLayer 2, head 0, "), std::string::npos) << result.output;
+  EXPECT_EQ(result.output.find("\nLayer 1"), std::string::npos);
+  EXPECT_EQ(explained({"to be to be"}, {"--layer", "1"})["heads"].size(), 4u);
+  const Json one = explained({"to be to be"}, {"--layer", "1", "--head", "3"});
+  ASSERT_EQ(one["heads"].size(), 1u);
+  for (const Json& row : one["heads"][0]["weights"]) {
+    double sum = 0;
+    for (const Json& weight : row) sum += weight.get<double>();
+    EXPECT_NEAR(sum, 1, 1e-6);
+  }
+}
+
+TEST(ExplainModel, SaysWhenThereIsNoPattern) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "text.txt") << "a text that is too short to teach anything to anybody\n";
+  ASSERT_EQ(run_heed({"train", folder / "text.txt", "--out", folder / "model", "--steps", "1", "--model-dim",
+                      "4", "--heads", "1", "--layers", "2", "--context", "40"})
+                .exit_code,
+            0);
+  const CommandResult result = run_heed({"explain", "--model", folder / "model", "a text", "that"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_NE(result.output.find("It reads: a text that\n"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("\nLayer 1, head 0, "), std::string::npos);
+  EXPECT_NE(result.output.find("\nLayer 2, head 0, "), std::string::npos);
+  CommandInput narrow;
+  narrow.environment["COLUMNS"] = "60";
+  const CommandResult many =
+      run_heed({"explain", "--model", folder / "model", "a text that is too short to teach thing"}, narrow);
+  EXPECT_EQ(many.exit_code, 0) << many.errors;
+}
+
+TEST(ExplainModel, RefusesWhatItCannotDo) {
+  const Words base = {"explain", "--model", "induction"};
+  const auto with = [&](const Words& more) {
+    Words all = base;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  expect_refusal(2, base,
+                 "SENTENCE is missing: the words to read, or - for standard input (see heed explain --help)");
+  expect_refusal(2, with({"a b", "--layer", "3"}), "--layer is 3; the model has the layers 1 to 2");
+  expect_refusal(2, with({"a b", "--head", "4"}), "--head is 4; a layer has the heads 0 to 3");
+  expect_refusal(2, with({"a b", "--causal"}), "--causal is given beside --model, whose layers are trained");
+  expect_refusal(
+      2, with({"a b", "--html", "x.html"}),
+      "--html is given beside --model, whose layers are trained; heed look --model has --html for one "
+      "layer");
+  expect_refusal(2, with({" , "}), "SENTENCE has 0 words; 1 to 64 are expected, as the model reads them");
+  std::string longest;
+  for (int i = 0; i < 65; ++i) longest += "to ";
+  expect_refusal(2, with({longest}), "SENTENCE has 65 words; 1 to 64 are expected, as the model reads them");
+  expect_refusal(2, with({"\xff"}), "SENTENCE is not UTF-8 text");
+  expect_refusal(2, {"explain", "a b", "--layer", "1"}, "--layer is given without --model");
+  expect_refusal(1, {"explain", "--model", "nowhere", "a b"},
+                 "nowhere is no folder; that of a model trained by heed train is expected");
+}
+
+TEST(LookModel, SummarisesEveryLayer) {
+  const CommandResult result =
+      run_heed({"look", "--model", "induction", "to", "be", "or", "not", "to", "be", "or"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_TRUE(result.output.starts_with("Layer 1 of 2\n4 heads, 7 queries, 7 keys, D 16, f32"))
+      << result.output;
+  EXPECT_NE(result.output.find("\n\nLayer 2 of 2\n"), std::string::npos);
+  EXPECT_NE(result.output.find("previous-token"), std::string::npos);
+  EXPECT_NE(result.output.find("induction"), std::string::npos);
+}
+
+TEST(LookModel, AnswersAllQuestionsOnALayer) {
+  const TemporaryFolder folder;
+  const Words base = {"look", "--model", "induction", "--layer", "2", "to be or not to be or"};
+  const auto with = [&](const Words& more) {
+    Words all = base;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const CommandResult row = run_heed(with({"--row", "6", "--head", "3", "--json"}));
+  EXPECT_EQ(row.exit_code, 0) << row.errors;
+  const Json top = Json::parse(row.output)["rows"][0];
+  EXPECT_EQ(top["row"], 6);
+  EXPECT_EQ(top["keys"][0]["token"], "not");
+  const CommandResult page =
+      run_heed(with({"--html", folder / "p.html", "--save", folder / "d.safetensors"}));
+  EXPECT_EQ(page.exit_code, 0) << page.errors;
+  EXPECT_TRUE(fs::exists(folder / "p.html"));
+  const CommandResult later =
+      run_heed({"look", folder / "d.safetensors", "--row", "6", "--head", "3", "--json"});
+  EXPECT_EQ(Json::parse(later.output)["rows"][0]["keys"], top["keys"]);
+  const CommandResult checked = run_heed(with({"--check"}));
+  EXPECT_EQ(checked.exit_code, 0) << checked.output;
+}
+
+TEST(LookModel, RefusesWhatItCannotDo) {
+  expect_refusal(2, {"look", "--model", "induction"},
+                 "there is nothing to read: WORDS behind --model DIR are expected");
+  expect_refusal(2, {"look", "--model", "induction", "--layer", "3", "a"},
+                 "--layer is 3; the model has the layers 1 to 2");
+  expect_refusal(2, {"look", "--model", "induction", "a", "--json"},
+                 "--json is about one layer; --layer N is expected beside it");
+  expect_refusal(2, {"look", "--model", "induction", "a", "--row", "0"},
+                 "--row is about one layer; --layer N is expected beside it");
+  expect_refusal(2, {"look", "--model", "induction", "a", "--causal"},
+                 "--causal is given beside --model, which holds the call already");
+  expect_refusal(2, {"look", "x.safetensors", "--layer", "1"}, "--layer is given without --model");
+  expect_refusal(2, {"look", "x.safetensors", "y"}, "'y' is one argument too many (see heed look --help)");
+}
+
+}  // namespace
