@@ -1,5 +1,6 @@
-// Any call: attention() throws Error, or gives results of the shapes that it documents. Every view lies in
-// memory of just its own extent, so that the sanitizer sees a read or a write beside it.
+// Any call: attention() and attention_backward_into() throw Error, or give results of the shapes that they
+// document. Every view lies in memory of just its own extent, so that the sanitizer sees a read or a write
+// beside it.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "heed/attention.hpp"
+#include "heed/backward.hpp"
 #include "heed/error.hpp"
 
 // A result that is too large is an Error, not the sanitizer's end of the program.
@@ -103,6 +105,31 @@ class CallMaker {
   }
 
   bool into_memory_of_the_caller() { return bytes_.ConsumeBool(); }
+  bool wants_gradients() { return bytes_.ConsumeBool(); }
+
+  heed::AttentionBackwardInputs backward_inputs(const heed::TensorView& query, const heed::TensorView& key,
+                                                const heed::TensorView& value) {
+    const DType small = dtype_ == DType::f64 ? DType::f64 : DType::f32;
+    const Dims output{batch_, heads_, query_length_, value_dim_};
+    const Dims row{batch_, heads_, query_length_};
+    heed::AttentionBackwardInputs inputs{query, key, value, {}, {}, {}};
+    inputs.output = view(output, rank_, dtype_);
+    inputs.lse = view(row, rank_ - 1, small);
+    inputs.grad_output = view(output, rank_, dtype_);
+    if (rarely()) inputs.grad_lse = view(row, rank_ - 1, small);
+    if (rarely()) inputs.grad_weights = view({batch_, heads_, query_length_, key_length_}, rank_, small);
+    return inputs;
+  }
+
+  heed::AttentionGradientViews gradients() {
+    heed::AttentionGradientViews gradients;
+    if (!rarely()) gradients.query = query();
+    if (!rarely()) gradients.key = key();
+    if (!rarely()) gradients.value = value();
+    if (rarely()) gradients.bias = view({batch_, heads_, query_length_, key_length_}, 4, dtype_);
+    if (rarely()) gradients.sinks = view({heads_}, 1, dtype_);
+    return gradients;
+  }
 
  private:
   // One in eight; never once the bytes are used up.
@@ -204,6 +231,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       (void)heed::attention_into(query, key, value, options, call.outputs());
     else
       check_result(query, value, heed::attention(query, key, value, options));
+    if (call.wants_gradients())
+      (void)heed::attention_backward_into(call.backward_inputs(query, key, value), options, call.gradients());
   } catch (const heed::Error& error) {
     require(error.code() == heed::ErrorCode::invalid_argument ||
             error.code() == heed::ErrorCode::out_of_memory);
