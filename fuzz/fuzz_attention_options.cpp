@@ -1,12 +1,15 @@
 // Any call: attention() and attention_backward_into() throw Error, or give results of the shapes that they
-// document. Every view lies in memory of just its own extent, so that the sanitizer sees a read or a write
-// beside it.
+// document, the former, where its numbers are ordinary ones, within the bounds of rounding of what the
+// definitions give. Every view lies in memory of just its own extent, so that the sanitizer sees a read or a
+// write beside it.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -14,9 +17,11 @@
 #include <optional>
 #include <vector>
 
+#include "fused_rounding.hpp"
 #include "heed/attention.hpp"
 #include "heed/backward.hpp"
 #include "heed/error.hpp"
+#include "naive_attention.hpp"
 
 // A result that is too large is an Error, not the sanitizer's end of the program.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
@@ -181,9 +186,23 @@ class CallMaker {
     std::vector<std::uint8_t>& memory =
         memory_.emplace_back(static_cast<std::size_t>((highest - lowest + 1) * width) + shift);
     const std::uint8_t fill = bytes_.ConsumeIntegral<std::uint8_t>();
+    const std::int64_t count = highest - lowest + 1;
+    if (heed::is_floating(dtype) && fill % 4 == 3) {
+      const heed::Tensor numbers = ordinary_numbers(count, dtype);
+      std::memcpy(memory.data() + shift, numbers.view().data(), memory.size() - shift);
+      return {memory.data() + shift + -lowest * width, dtype, shape, strides};
+    }
     for (std::uint8_t& byte : memory)
       byte = bytes_.remaining_bytes() > 64 && fill % 2 == 1 ? bytes_.ConsumeIntegral<std::uint8_t>() : fill;
     return {memory.data() + shift + -lowest * width, dtype, shape, strides};
+  }
+
+  // Eighths from -16 to 15.875, which every dtype holds.
+  heed::Tensor ordinary_numbers(std::int64_t count, DType dtype) {
+    heed::Tensor numbers({count}, DType::f64);
+    for (double& number : numbers.values<double>())
+      number = bytes_.remaining_bytes() > 64 ? bytes_.ConsumeIntegral<std::int8_t>() / 8.0 : 0.5;
+    return heed::Tensor::copy_of(numbers, dtype);
   }
 
   // [count + 1] or [count] integers that mostly climb to `last`.
@@ -217,6 +236,35 @@ void check_result(const heed::TensorView& query, const heed::TensorView& value,
   require(result.output.shape() == expected);
 }
 
+// No error of a score is then worth a comment, and nothing overflows f32 on the way.
+bool is_ordinary(double number) {
+  return number == 0 || (std::abs(number) >= 0x1p-10 && std::abs(number) <= 0x1p10);
+}
+bool is_ordinary(const heed::TensorView& view) {
+  const heed::Tensor numbers = heed::Tensor::copy_of(view, DType::f64);
+  return std::all_of(numbers.values<double>().begin(), numbers.values<double>().end(),
+                     [](double number) { return is_ordinary(number); });
+}
+bool is_ordinary(const heed::AttentionOptions& options) {
+  const auto near = [](std::int64_t number) { return std::abs(static_cast<double>(number)) < 0x1p20; };
+  for (const auto& view : {options.bias, options.alibi_slopes, options.sinks})
+    if (view && !is_ordinary(*view)) return false;
+  return is_ordinary(options.scale.value_or(1)) && is_ordinary(options.softcap) &&
+         near(options.query_offset.value_or(0)) && near(options.window.left) && near(options.window.right);
+}
+
+void check_numbers(const heed::TensorView& query, const heed::TensorView& key, const heed::TensorView& value,
+                   const heed::AttentionOptions& options, const heed::AttentionResult& result) {
+  if (!is_ordinary(query) || !is_ordinary(key) || !is_ordinary(value) || !is_ordinary(options)) return;
+  const bool fused = result.kernel == heed::Kernel::fused;
+  const std::string failure = heed::test::compare_results(
+      result, options, heed::test::naive_attention(query, key, value, options),
+      fused ? heed::test::fused_rounding(query.dtype(), options, result.isa) : heed::test::Rounding{});
+  if (failure.empty()) return;
+  std::fprintf(stderr, "%s\n", failure.c_str());
+  std::abort();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -227,10 +275,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const heed::TensorView key = call.key();
     const heed::TensorView value = call.value();
     const heed::AttentionOptions options = call.options();
-    if (into)
+    if (into) {
       (void)heed::attention_into(query, key, value, options, call.outputs());
-    else
-      check_result(query, value, heed::attention(query, key, value, options));
+    } else {
+      const heed::AttentionResult result = heed::attention(query, key, value, options);
+      check_result(query, value, result);
+      check_numbers(query, key, value, options, result);
+    }
     if (call.wants_gradients())
       (void)heed::attention_backward_into(call.backward_inputs(query, key, value), options, call.gradients());
   } catch (const heed::Error& error) {

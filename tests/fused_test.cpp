@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
-#include <string_view>
 
 #include "checked_call.hpp"
+#include "fused_rounding.hpp"
 #include "support.hpp"
 
 namespace {
@@ -17,15 +17,6 @@ using heed::Kernel;
 using heed::Tensor;
 
 constexpr std::uint64_t kSeed = 20240611;
-
-// f32 arithmetic. The bound of compare_results counts roundings; the slack covers what it does not: exp2 errs
-// by up to 1.6 units more than a rounding, scores are kept in units of log 2 (two more roundings), softcap's
-// tanh by 2.5 ulp. Weights below 2^-125 of the largest are 0; values of the calls are far below 2^15.
-heed::test::Rounding rounding_of(const heed::test::RandomCall& call, std::string_view isa) {
-  const bool rounds_weights = isa == "avx512bf16" && call.query.dtype() == DType::bf16 &&
-                              call.options.output_dtype.value_or(DType::bf16) == DType::bf16;
-  return {.unit = 0x1p-24, .slack = 3, .weight_unit = rounds_weights ? 0x1p-9 : 0, .floor = 0x1p-110};
-}
 
 heed::test::CallLimits small_calls() {
   heed::test::CallLimits limits;
@@ -89,7 +80,8 @@ void run_calls(const heed::test::CallLimits& limits, std::uint64_t count) {
     const auto result = heed::attention(call.query, call.key, call.value, call.options);
     ASSERT_EQ(result.kernel, Kernel::fused);
     const std::string failure =
-        heed::test::compare_results(result, call.options, naive, rounding_of(call, result.isa));
+        heed::test::compare_results(result, call.options, naive,
+                                    heed::test::fused_rounding(call.query.dtype(), call.options, result.isa));
     ASSERT_EQ(failure, "") << describe(call);
   }
 }

@@ -1,0 +1,21 @@
+// How the fused kernel rounds, for compare_results.
+#pragma once
+
+#include <string_view>
+
+#include "compare_results.hpp"
+#include "heed/attention.hpp"
+
+namespace heed::test {
+
+/// f32 arithmetic. The bound of compare_results counts roundings; the slack covers what it does not: exp2
+/// errs by up to 1.6 units more than a rounding, scores are kept in units of log 2 (two more roundings),
+/// softcap's tanh by 2.5 ulp. Weights below 2^-125 of the largest are 0; values of the calls are far below
+/// 2^15.
+inline Rounding fused_rounding(DType dtype, const AttentionOptions& options, std::string_view isa) {
+  const bool rounds_weights = isa == "avx512bf16" && dtype == DType::bf16 &&
+                              options.output_dtype.value_or(DType::bf16) == DType::bf16;
+  return {.unit = 0x1p-24, .slack = 3, .weight_unit = rounds_weights ? 0x1p-9 : 0, .floor = 0x1p-110};
+}
+
+}  // namespace heed::test
