@@ -94,6 +94,21 @@ bool is_summary(const LookArguments& arguments) {
   return !arguments.row && !arguments.tile && !arguments.word;
 }
 
+// None where they are so many that all rows together take no longer: in blocks, a row costs a fraction of one
+// alone.
+std::vector<std::int64_t> rows_asked_for(const LookArguments& arguments, const Subject& subject) {
+  constexpr std::int64_t kShare = 16;
+  const std::int64_t queries = subject.call.query.size(-2);
+  std::vector<std::int64_t> rows;
+  if (arguments.row) rows.push_back(*arguments.row);
+  if (arguments.tile)
+    for (std::int64_t i = arguments.tile->row_begin; i < arguments.tile->row_end; ++i) rows.push_back(i);
+  for (std::size_t i = 0; arguments.word && i < subject.query_tokens.size(); ++i)
+    if (subject.query_tokens[i] == *arguments.word) rows.push_back(static_cast<std::int64_t>(i));
+  if (static_cast<std::int64_t>(rows.size()) > queries / kShare) rows.clear();
+  return rows;
+}
+
 // A question about rows alone needs neither what keys received nor a map; a file keeps both.
 ReportAsk ask_of(const LookArguments& arguments, const Subject& subject) {
   ReportAsk ask;
@@ -104,6 +119,7 @@ ReportAsk ask_of(const LookArguments& arguments, const Subject& subject) {
   ask.query_tokens = subject.query_tokens;
   ask.key_tokens = subject.key_tokens;
   ask.price = is_summary(arguments) && arguments.model.empty();
+  if (!whole) ask.rows = rows_asked_for(arguments, subject);
   return ask;
 }
 

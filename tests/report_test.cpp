@@ -298,6 +298,31 @@ TEST(Report, SummariesAreThoseOfTheFullMatrixToOneInAHundredThousand) {
   }
 }
 
+TEST(Report, OfSomeRowsIsWhatTheWholeReportSaysOfThem) {
+  const Tensor query = normal_tensor({2, 3, 60, 8}, 1, DType::f32);
+  const Tensor key = normal_tensor({2, 1, 50, 8}, 2, DType::f32);
+  const AttentionOptions options{.causal = true, .align = heed::Align::bottom_right};
+  ReportAsk ask;
+  ask.top_k = 4;
+  const AttentionReport whole = heed::make_report(query, key, key, options, ask);
+  ask.rows = {11, 12, 13, 40, 59};
+  const AttentionReport some = heed::make_report(query, key, key, options, ask);
+  for (const auto member : {&AttentionReport::lse, &AttentionReport::max_score, &AttentionReport::entropy,
+                            &AttentionReport::distance, &AttentionReport::max_weight}) {
+    for (const Index i : ask.rows)
+      EXPECT_TRUE(heed::test::largest_difference((some.*member).view().select(2, i),
+                                                 (whole.*member).view().select(2, i)) <= 1e-5)  // roundings
+          << i;
+    EXPECT_TRUE(std::isnan((some.*member).at<float>(1, 2, 39)));
+  }
+  for (const Index i : ask.rows)
+    EXPECT_TRUE(
+        heed::test::same_bits(some.top_k_index.view().select(2, i), whole.top_k_index.view().select(2, i)));
+  EXPECT_EQ(some.top_k_index.at<Index>(1, 2, 39, 0), -1);
+  EXPECT_EQ(some.position.at<Index>(1, 39), whole.position.at<Index>(1, 39));
+  EXPECT_TRUE(some.summaries.empty() && some.map.empty() && some.received.rank() == 1);
+}
+
 TEST(Report, HoldsNothingThatWasNotAskedFor) {
   const Tensor x = normal_tensor({6, 4}, 1);
   const AttentionReport report = heed::make_report(x, x, x, {}, {.top_k = 0, .received = false, .map = {}});
@@ -358,6 +383,18 @@ TEST(Report, TellsTheOptionsOfTheCall) {
   const std::vector<std::pair<std::string, std::string>> expected = {
       {"scale", "0.125"}, {"causal", "true"}, {"window", "4,-1"}, {"mask", "bool [4, 4]"}, {"softcap", "30"}};
   EXPECT_EQ(report.options, expected);
+}
+
+TEST(Report, RefusesRowsThatAreNotThere) {
+  const Tensor x({5, 4});
+  const auto message = [&](std::vector<Index> rows) {
+    ReportAsk ask;
+    ask.rows = std::move(rows);
+    return message_of([&] { (void)heed::make_report(x, x, x, {}, ask); });
+  };
+  EXPECT_EQ(message({1, 5}), "rows holds 5; ascending rows of 2 to 4 are expected there");
+  EXPECT_EQ(message({1, 1}), "rows holds 1; ascending rows of 2 to 4 are expected there");
+  EXPECT_EQ(message({-1}), "rows holds -1; ascending rows of 0 to 4 are expected there");
 }
 
 TEST(Report, RefusesWhatDoesNotFit) {

@@ -148,7 +148,7 @@ void print_price(const Sheet& sheet, const std::vector<PriceLine>& price) {
             << right_aligned(plain > 0 ? fixed(seconds / plain, 2) + "x" : "", 11)
             << right_aligned(size_text(bytes), 12) << '\n';
   if (estimated)
-    sheet.out << faint("~ from one row in a hundred; the last of these has what the whole pass took besides",
+    sheet.out << faint("~ from a sample of the rows; the last of these has what the whole pass took besides",
                        sheet.color)
               << '\n';
 }

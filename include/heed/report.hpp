@@ -100,7 +100,12 @@ struct ReportAsk {
   std::int64_t most_received = 8;  ///< keys in HeadSummary::most_received
   /// The whole matrix where Lq * Lk is at most this; 0 never. The page's limit is kFullWeightsCells.
   std::int64_t full_weights_cells = 0;
-  std::vector<TileRange> windows{};         ///< pieces to hold at full resolution
+  std::vector<TileRange> windows{};  ///< pieces to hold at full resolution
+  /// Rows, ascending, for questions about them alone: nothing else is computed. What AttentionResult has of
+  /// other rows is NaN (in top_k_index -1), and received, the map, windows, the full matrix, what a head's
+  /// rows share with their neighbours (first, self, previous, next, induction) and the summaries are left
+  /// out. None: all rows.
+  std::vector<std::int64_t> rows{};
   std::vector<std::string> query_tokens{};  ///< one a row, or none; UTF-8
   std::vector<std::string> key_tokens{};    ///< one a key; none where they are the query's
   bool price = false;                       ///< time a plain forward (a sample of it where it is long), too

@@ -12,7 +12,7 @@ namespace {
 // A call with fewer multiply-adds than this is timed whole: some tens of milliseconds.
 constexpr double kWorthSampling = 1e9;
 constexpr double kWorthSamplingReference = 1e7;
-constexpr std::int64_t kBlockRows = 256;
+constexpr std::int64_t kBlockRows = 128;
 constexpr std::size_t kShare = 100;  // one block in so many is timed
 constexpr std::size_t kLeastBlocks = 4;
 

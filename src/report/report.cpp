@@ -79,6 +79,7 @@ class Maker {
   AttentionReport make() {
     describe();
     compute();
+    if (!ask_.rows.empty()) return std::move(report_);
     add_tiles();
     add_shares();
     timed("names of heads", 0, [&] { fill_summaries(problem_, ask_.most_received, report_); });
@@ -93,9 +94,10 @@ class Maker {
     const std::int64_t rows = query_.size(2);
     const std::int64_t keys = key_.size(2);
     options_.need = Need::lse | Need::max_score | Need::entropy | Need::distance;
+    options_.top_k = ask_.top_k;
+    if (!ask_.rows.empty()) return;
     if (ask_.received) options_.need |= Need::received;
     if (rows > 0 && keys > 0 && rows <= ask_.full_weights_cells / keys) options_.need |= Need::weights;
-    options_.top_k = ask_.top_k;
     options_.map = {std::min(ask_.map.rows, rows), std::min(ask_.map.columns, keys)};
     if (options_.map.rows <= 0 || options_.map.columns <= 0) options_.map = {};
   }
@@ -112,6 +114,13 @@ class Maker {
     if (ask_.map.rows < 0 || ask_.map.columns < 0)
       refuse("map is ", ask_.map.rows, " x ", ask_.map.columns, "; sizes of 0 (off) or more are expected");
     for (const TileRange& range : ask_.windows) check_tile(problem_, range);
+    std::int64_t least = 0;
+    for (const std::int64_t row : ask_.rows) {
+      if (row < least || row >= problem_.query_length)
+        refuse("rows holds ", row, "; ascending rows of ", least, " to ", problem_.query_length - 1,
+               " are expected there");
+      least = row + 1;
+    }
   }
 
   void describe() {
@@ -134,6 +143,7 @@ class Maker {
   void compute() {
     result_ = allocate_results(problem_, options_, 4);
     bind_outputs(views_of(result_), options_, 4, problem_);
+    if (!ask_.rows.empty()) restrict_to_rows();
     ForwardSeconds forward;
     if (ask_.price) forward = time_forward(problem_, options_.kernel);
     const Plan plan = make_plan(problem_, options_.kernel);
@@ -146,6 +156,34 @@ class Maker {
     const std::chrono::duration<double> second = split ? end - progress_.forward_end() : end - end;
     if (ask_.price) price_forward(forward, first.count(), second.count(), plan.name);
     take_results(plan);
+  }
+
+  // Runs of the rows become segments of their own, in which they keep their positions.
+  void restrict_to_rows() {
+    const auto fill = [](Tensor& tensor, double number) {
+      const Tensor one = Tensor::from<double>({number}, {1});
+      if (tensor.count() > 0) copy(one.view().expand(tensor.shape()), tensor);
+    };
+    for (Tensor* tensor : {&result_.output, &result_.lse, &result_.max_score, &result_.entropy,
+                           &result_.distance, &result_.top_k_weight})
+      fill(*tensor, std::nan(""));
+    fill(result_.top_k_index, -1);
+    std::vector<Segment> runs;
+    for (const Segment& whole : problem_.segments)
+      for (auto row = std::lower_bound(ask_.rows.begin(), ask_.rows.end(), whole.query_begin);
+           row != ask_.rows.end() && *row < whole.query_end; ++row) {
+        if (!runs.empty() && runs.back().batch == whole.batch && runs.back().query_end == *row &&
+            *row > whole.query_begin) {
+          ++runs.back().query_end;
+          continue;
+        }
+        Segment run = whole;
+        run.query_begin = *row;
+        run.query_end = *row + 1;
+        run.offset = whole.offset + *row - whole.query_begin;
+        runs.push_back(run);
+      }
+    problem_.segments = std::move(runs);
   }
 
   void take_results(const Plan& plan) {
