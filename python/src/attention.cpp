@@ -152,8 +152,8 @@ Result to_result(AttentionResult&& from, const AttentionOptions& options, Kind k
 }
 
 void define_attention(nb::module_& module) {
-  auto result =
-      nb::class_<Result>(module, "AttentionResult", "What a call computed; None for what was not asked for.");
+  auto result = nb::class_<Result>(module, "AttentionResult", nb::is_generic(),
+                                   "What a call computed; None for what was not asked for.");
   for (const Field& field : kFields)
     result.def_prop_ro(
         field.name, [member = field.member](const Result& self) { return self.*member; }, field.meaning);

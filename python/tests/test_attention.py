@@ -92,6 +92,7 @@ def test_only_what_was_asked_for_is_there(rng):
     assert isinstance(heed.attention(q, k, v), np.ndarray)
     result = heed.attention(q, k, v, need="lse")
     assert isinstance(result, heed.AttentionResult)
+    assert heed.AttentionResult[np.ndarray]  # as annotations have it
     assert result.lse.shape == (2, 4, 9)
     assert result.weights is None and result.top_k_index is None and result.map is None
     assert repr(result).startswith("AttentionResult(output (2, 4, 9, 12), lse (2, 4, 9), fused kernel")
