@@ -27,7 +27,6 @@ constexpr int kNumber = 10;
 struct HeadPlace {
   std::int64_t layer = 0;
   std::int64_t head = 0;
-  friend bool operator==(const HeadPlace&, const HeadPlace&) = default;
 };
 
 const char* meaning_of(std::string_view name) {

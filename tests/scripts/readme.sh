@@ -7,6 +7,7 @@ set -euo pipefail
 source=$1 heed=$2
 work=$(mktemp -d "${TMPDIR:-/tmp}/heed-readme-XXXXXX")
 trap 'rm -rf "$work"' EXIT
+cp "$source/LICENSE" "$work"
 cd "$work"
 : >said
 commands=0
