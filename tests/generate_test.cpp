@@ -118,7 +118,7 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   expect_refusal(2, {"--temperature", "-1"}, "--temperature is -1.0; a number of at least 0 is expected");
   expect_refusal(2, {"--temperature", "inf"}, "--temperature is 'inf'; a finite number is expected");
   expect_refusal(2, {"--prompt", "xyz"}, "--prompt has the character 'x', which the model does not know");
-  expect_refusal(1, {"--prompt", "\xff"}, "--prompt is not UTF-8 text");
+  expect_refusal(2, {"--prompt", "\xff"}, "--prompt is not UTF-8 text");
   expect_refusal(2, {}, "--prompt has no words; this model goes on with what is repeated in it", "symbols");
   expect_refusal(2, {"--prompt", "a b c d e"}, "--prompt has 5 different words; the model has symbols for 4",
                  "symbols");

@@ -96,9 +96,8 @@ Json ModelVocabulary::to_json() const {
 }
 
 std::vector<std::string> ModelVocabulary::tokens_of(std::string_view text, const std::string& source) const {
-  if (!is_symbols()) return characters_in(text, source);
   if (!is_utf8(text)) throw UsageError(source + " is not UTF-8 text");
-  return split_words(text);
+  return is_symbols() ? split_words(text) : characters_in(text, source);
 }
 
 Tensor ModelVocabulary::encode(const std::vector<std::string>& tokens, const std::string& source) const {

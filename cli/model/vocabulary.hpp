@@ -24,7 +24,8 @@ class ModelVocabulary {
 
   [[nodiscard]] std::int64_t size() const noexcept { return size_; }
   [[nodiscard]] bool is_symbols() const noexcept { return characters_.empty(); }
-  /// The text's tokens as they are shown: its characters, or its words (split_words()).
+  /// The text's tokens as they are shown: its characters, or its words (split_words()). Throws UsageError,
+  /// naming `source`, where it is not UTF-8.
   [[nodiscard]] std::vector<std::string> tokens_of(std::string_view text, const std::string& source) const;
   /// i64 [L]. Throws UsageError, naming `source`, for a character that the model does not know, or for more
   /// distinct words than it has symbols.
