@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "heed/error.hpp"
 #include "support.hpp"
@@ -49,6 +50,18 @@ TEST(Tensor, ASizeThatOverflowsIsAnErrorAndNotASmallAllocation) {
               Tensor({0, big, big});
             }),
             "shape [0, 4611686018427387904, 4611686018427387904] has more elements than 64 bits can count");
+}
+
+template <class Owner>
+concept GivesItsValues = requires(Owner&& owner) {
+  std::forward<Owner>(owner).template values<float>();
+};
+
+TEST(Tensor, GivesNoValuesOfATemporary) {
+  EXPECT_TRUE(GivesItsValues<Tensor&>);
+  EXPECT_TRUE(GivesItsValues<const Tensor&>);
+  EXPECT_FALSE(GivesItsValues<Tensor>);
+  EXPECT_FALSE(GivesItsValues<const Tensor>);
 }
 
 TEST(Tensor, AnEmptyTensorHasNoElements) {

@@ -171,15 +171,18 @@ class HEED_API Tensor {
   [[nodiscard]] int rank() const noexcept { return shape_.size(); }
   [[nodiscard]] std::int64_t size(int axis) const { return view().size(axis); }
   [[nodiscard]] std::int64_t count() const { return element_count(shape_); }
-  /// All elements in row-major order. Throws invalid_argument where T is not the tensor's dtype.
+  /// All elements in row-major order. Throws invalid_argument where T is not the tensor's dtype. Not of a
+  /// temporary: `for (float x : attention(q, k, v).output.values<float>())` would read what is gone.
   template <class T>
-  [[nodiscard]] std::span<const T> values() const {
+  [[nodiscard]] std::span<const T> values() const& {
     return {view().data_as<T>(), static_cast<std::size_t>(count())};
   }
   template <class T>
-  [[nodiscard]] std::span<T> values() {
+  [[nodiscard]] std::span<T> values() & {
     return {mutable_view().data_as<T>(), static_cast<std::size_t>(count())};
   }
+  template <class T>
+  std::span<const T> values() const&& = delete;
   template <class T, class... Index>
   [[nodiscard]] const T& at(Index... index) const {
     return view().at<T>(index...);
