@@ -1,0 +1,92 @@
+"""Measures a step of training, the forward pass and the gradients of query, key and value, through PyTorch's autograd:
+heed.torch beside PyTorch's own kernels, taking turns in one process, and prints a table in Markdown.
+
+    python3 -m venv .venv-peers && .venv-peers/bin/pip install -r bench/peers/requirements.txt .
+    .venv-peers/bin/python bench/python/training.py
+
+Times are processor time of all threads, so that what else runs on the machine counts less; the gradients of each are
+checked against PyTorch's math kernel in f64 first.
+"""
+
+import argparse
+import os
+import statistics
+import time
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # a pool that spins would be counted while heed runs
+
+SHAPES = [(8, 2048, 64, False), (8, 2048, 64, True), (4, 4096, 128, False), (4, 4096, 128, True)]
+TOLERANCE = 1e-4  # of a gradient beside f64: f32 sums of a few hundred terms near 1
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=1, help="1 by default")
+    parser.add_argument("--rounds", type=int, default=5, help="5 by default")
+    return parser.parse_args()
+
+
+def kernels():
+    import heed.torch
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def forced(backend):
+        def attend(*inputs, **options):
+            with sdpa_kernel([backend]):
+                return torch.nn.functional.scaled_dot_product_attention(*inputs, **options)
+
+        return attend
+
+    return {
+        "heed": heed.torch.scaled_dot_product_attention,
+        "PyTorch flash": forced(SDPBackend.FLASH_ATTENTION),
+        "PyTorch math": forced(SDPBackend.MATH),
+    }
+
+
+def step(attend, inputs, slope, causal):
+    for tensor in inputs:
+        tensor.grad = None
+    begin = time.process_time()
+    attend(*inputs, is_causal=causal).backward(slope)
+    return time.process_time() - begin
+
+
+def check(all_kernels, causal):
+    import torch
+
+    inputs = [torch.randn(1, 2, 300, 64, requires_grad=True) for _ in range(3)]
+    slope = torch.randn(1, 2, 300, 64)
+    exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    step(all_kernels["PyTorch math"], exact, slope.double(), causal)
+    for name, attend in all_kernels.items():
+        step(attend, inputs, slope, causal)
+        worst = max((got.grad - want.grad).abs().max().item() for got, want in zip(inputs, exact))
+        if not worst <= TOLERANCE:
+            raise SystemExit(f"{name}: a gradient is off by {worst:.2g}")
+
+
+def main():
+    arguments = parse_arguments()
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    all_kernels = kernels()
+    print("| H, L, D | " + " | ".join(f"{name}, ms" for name in all_kernels) + " | heed / best peer |")
+    print("|" + " --- |" * (len(all_kernels) + 2), flush=True)
+    for heads, length, dim, causal in SHAPES:
+        check(all_kernels, causal)
+        inputs = [torch.randn(1, heads, length, dim, requires_grad=True) for _ in range(3)]
+        slope = torch.randn(1, heads, length, dim)
+        rounds = [
+            {name: step(attend, inputs, slope, causal) for name, attend in all_kernels.items()}
+            for _ in range(arguments.rounds + 1)
+        ][1:]
+        cells = " | ".join(f"{statistics.median(times[name] for times in rounds) * 1e3:.0f}" for name in all_kernels)
+        ratio = statistics.median(min(t for name, t in times.items() if name != "heed") / times["heed"] for times in rounds)
+        print(f"| {heads}, {length}, {dim}{' causal' if causal else ''} | {cells} | {ratio:.2f} x |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
