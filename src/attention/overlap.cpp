@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <utility>
-#include <vector>
+#include <span>
 
 #include "attention/message.hpp"
 
@@ -22,29 +21,25 @@ struct Extent {
 
 using Sizes = std::array<std::int64_t, 4>;
 
-// Axes of stride 0 repeat what is there already. Dense is what a permutation of axes lays out side by side.
+// Axes of stride 0 repeat what is there already. Dense is what some order of the axes lays out side by side:
+// each steps over just what those before it cover.
 Extent extent_of(const char* name, const void* data, DType dtype, const std::int64_t* stride,
                  const Sizes& sizes) {
   const auto width = static_cast<std::int64_t>(size_of(dtype));
   std::int64_t low = 0;
   std::int64_t high = 0;
-  std::vector<std::pair<std::int64_t, std::int64_t>> axes;  // |stride|, size
-  for (std::size_t axis = 0; axis < sizes.size(); ++axis) {
-    if (sizes[axis] <= 1 || stride[axis] == 0) continue;
-    const std::int64_t reach = stride[axis] * (sizes[axis] - 1);
-    (reach < 0 ? low : high) += reach;
-    axes.emplace_back(std::abs(stride[axis]), sizes[axis]);
-  }
-  std::sort(axes.begin(), axes.end());
-  std::int64_t step = 1;
-  bool dense = true;
-  for (const auto& [distance, size] : axes) {
-    dense = dense && distance == step;
-    step *= size;
-  }
+  std::int64_t covered = 1;
+  for (std::size_t pass = 0; pass < sizes.size(); ++pass)
+    for (std::size_t axis = 0; axis < sizes.size(); ++axis) {
+      if (sizes[axis] <= 1 || stride[axis] == 0) continue;
+      if (std::abs(stride[axis]) == covered) covered *= sizes[axis];
+      if (pass > 0) continue;
+      const std::int64_t reach = stride[axis] * (sizes[axis] - 1);
+      (reach < 0 ? low : high) += reach;
+    }
   const auto at = reinterpret_cast<std::uintptr_t>(data);
   return {name, at + static_cast<std::uintptr_t>(low * width),
-          at + static_cast<std::uintptr_t>((high + 1) * width), dense};
+          at + static_cast<std::uintptr_t>((high + 1) * width), covered == high - low + 1};
 }
 
 // At both ends of a view there is an element; a dense one has every byte in between.
@@ -59,20 +54,23 @@ bool surely_overlap(const Extent& a, const Extent& b) {
   return holds_an_end(a, b) || holds_an_end(b, a);
 }
 
+// No memory of its own: a call of attention_into() allocates nothing.
 class Extents {
  public:
   void add(const char* name, const void* data, DType dtype, const std::int64_t* stride, const Sizes& sizes) {
     if (data == nullptr || *std::min_element(sizes.begin(), sizes.end()) == 0) return;
-    extents_.push_back(extent_of(name, data, dtype, stride, sizes));
+    extents_[count_++] = extent_of(name, data, dtype, stride, sizes);
   }
   template <class View>
   void add(const char* name, const View& view, const Sizes& sizes) {
     add(name, view.data, view.dtype, view.stride, sizes);
   }
-  [[nodiscard]] const std::vector<Extent>& list() const { return extents_; }
+  [[nodiscard]] std::span<const Extent> list() const { return std::span(extents_).first(count_); }
 
  private:
-  std::vector<Extent> extents_;
+  static constexpr std::size_t kMost = 12;  // outputs; there are fewer inputs
+  std::array<Extent, kMost> extents_{};
+  std::size_t count_ = 0;
 };
 
 Extents inputs_of(const Problem& p) {
@@ -114,7 +112,7 @@ Extents outputs_of(const Problem& p) {
 void check_overlaps(const Problem& problem) {
   const Extents inputs = inputs_of(problem);
   const Extents outputs = outputs_of(problem);
-  const std::vector<Extent>& all = outputs.list();
+  const std::span<const Extent> all = outputs.list();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto refuse_overlap_with = [&](const Extent& other) {
       if (surely_overlap(all[i], other))
