@@ -88,7 +88,8 @@ TEST_F(TorchGradients, AreThoseOfItsMasksAndBiases) {
 
 TEST_F(TorchGradients, AreThoseOfItsFusedKernelInF32) {
   load("sdpa_f32");
-  expect({.causal = true}, 1e-6);  // ten roundings of numbers around 1
+  // Both in f32, each off by some ten roundings of numbers up to 8 (2^-21 each).
+  expect({.causal = true}, 5e-6);
 }
 
 TEST_F(TorchGradients, AreThoseOfSoftcapAlibiSinksWeightsAndLse) {
