@@ -44,10 +44,19 @@ def test_reads_what_numpy_writes(echo, tmp_path, descr, order, version):
 def test_reads_what_the_safetensors_package_writes(echo, tmp_path, dtype):
     tensor = ROWS.astype(dtype)
     names = {np.float64: "float64", np.float32: "float32", np.float16: "float16"}
-    spec = {"dtype": names.get(dtype, "bfloat16"), "shape": [3, 3], "data": tensor.tobytes()}
-    other = {"dtype": "int64", "shape": [2], "data": np.arange(2).tobytes()}
-    (tmp_path / "x.safetensors").write_bytes(safetensors.serialize({"a.weight": spec, "other": other}, {"by": "them"}))
+    tensors = {"a.weight": (names.get(dtype, "bfloat16"), tensor), "other": ("int64", np.arange(2))}
+    (tmp_path / "x.safetensors").write_bytes(serialize(tensors, {"by": "them"}))
     np.testing.assert_array_equal(echo("x.safetensors:a.weight"), tensor.astype(np.float64))
+
+
+def serialize(tensors, metadata):
+    """What the safetensors library writes for {name: (its name of the dtype, array)}."""
+    arrays = {name: (dtype, np.ascontiguousarray(array)) for name, (dtype, array) in tensors.items()}
+    specs = {
+        name: safetensors.TensorSpec(dtype=dtype, shape=list(array.shape), data_ptr=array.ctypes.data, data_len=array.nbytes)
+        for name, (dtype, array) in arrays.items()
+    }
+    return safetensors.serialize(specs, metadata)
 
 
 def npy_file():
@@ -57,8 +66,8 @@ def npy_file():
 
 
 def safetensors_file():
-    spec = lambda array: {"dtype": "float32", "shape": list(array.shape), "data": array.astype("<f4").tobytes()}
-    return safetensors.serialize({"x": spec(ROWS), "y": spec(np.zeros(0))}, {"k": "v"})
+    tensors = {"x": ("float32", ROWS.astype("<f4")), "y": ("float32", np.zeros(0, "<f4"))}
+    return serialize(tensors, {"k": "v"})
 
 
 FORMATS = {
