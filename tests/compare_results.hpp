@@ -18,6 +18,7 @@ struct Rounding {
   double slack = 1;       ///< factor on every bound, for a kernel whose functions err by more than a rounding
   double weight_unit = 0;  ///< unit roundoff of weights where they multiply values, if it is coarser
   double floor = 0;        ///< absolute error allowed to every result: weights below it may be 0
+  double storing = 1;      ///< how many times a result was rounded to its dtype: twice between two of them
 };
 
 /// Half an ulp of a value that is stored as `dtype`; the smallest denormal where it underflows.
@@ -72,7 +73,8 @@ class ResultComparison {
     if (!failure_.empty()) return;
     const Real got = naive_element(tensor, at);
     if (std::isnan(expected) ? std::isnan(got) : got == expected) return;
-    const Real allowed = bound + storing_error(tensor.dtype(), expected) + rounding_.floor;
+    const Real allowed =
+        bound + rounding_.storing * storing_error(tensor.dtype(), expected) + rounding_.floor;
     if (std::isfinite(expected) && std::abs(got - expected) <= allowed) return;
     std::ostringstream text;
     text.precision(17);

@@ -25,14 +25,9 @@ using heed::DType;
 using heed::Kernel;
 using heed::Tensor;
 using heed::test::Naive;
+using heed::test::why_not_fused;
 
 constexpr double kUnit = 0x1p-24;
-
-bool is_available() {
-  const Tensor one({1, 1});
-  return heed::test::message_of([&] { (void)heed::attention(one, one, one, {.kernel = Kernel::fused}); }) ==
-         "no error";
-}
 
 // First-order bound on the error of an f32 computation: [2 (D + 3) A + Lk + 8] u sum_j p |v_j|, where A is
 // the largest sum_d |scale q_d k_d| of the row, and what bias, ALiBi and softcap add to it.
@@ -161,7 +156,7 @@ void compare_calls(const heed::test::CallLimits& limits, std::uint64_t count, Co
 }
 
 TEST(FusedAccuracy, RandomCallsAreAsExactAsUnfusedAttentionInF32) {
-  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   heed::test::CallLimits limits;
   limits.dtypes = {DType::f32, DType::f32, DType::f16, DType::bf16};
   Comparisons errors;
@@ -217,7 +212,7 @@ Naive reference_of(const Tensor& query, const Tensor& key, const Tensor& value,
 
 // The last and the middle rows of 16384, computed alone.
 TEST(FusedAccuracy, LongSequencesAreAsExactAsUnfusedAttentionInF32) {
-  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   if (heed::test::share_of(100) != 100) GTEST_SKIP() << "a share of one call is none";
   constexpr std::int64_t kLength = 16384, kWidth = 64, kRows = 64;
   for (const DType dtype : kDTypes) {

@@ -12,6 +12,7 @@
 
 #include "attention_support.hpp"
 #include "describe_call.hpp"
+#include "fused_calls.hpp"
 #include "gradient_errors.hpp"
 #include "support.hpp"
 
@@ -24,6 +25,9 @@ using heed::DType;
 using heed::Kernel;
 using heed::Tensor;
 using heed::test::BackwardCall;
+using heed::test::small_calls;
+using heed::test::tile_calls;
+using heed::test::why_not_fused;
 
 constexpr std::uint64_t kSeed = 20240811;
 
@@ -37,21 +41,6 @@ heed::test::Rounding rounding_of(const BackwardCall& made) {
       .unit = 0x1p-24, .slack = 3, .weight_unit = delta, .floor = output == DType::f16 ? 0x1p-18 : 0x1p-100};
 }
 
-heed::test::CallLimits small_calls() {
-  heed::test::CallLimits limits;
-  limits.dtypes = {DType::f32, DType::f32, DType::f16, DType::bf16};
-  return limits;
-}
-
-heed::test::CallLimits tile_calls() {
-  heed::test::CallLimits limits = small_calls();
-  limits.batches = {1, 1, 2};
-  limits.kv_heads = {1, 1, 2};
-  limits.lengths = {1, 3, 11, 12, 13, 25, 47, 48, 49, 95, 97, 128, 191, 192, 193, 200};
-  limits.dims = {1, 3, 15, 16, 17, 24, 28, 31, 48, 59, 64, 80, 111};
-  return limits;
-}
-
 // Several chunks of keys and blocks of rows; from 769 keys on, parts.
 heed::test::CallLimits long_calls() {
   heed::test::CallLimits limits = small_calls();
@@ -62,14 +51,8 @@ heed::test::CallLimits long_calls() {
   return limits;
 }
 
-bool is_available() {
-  const Tensor one({1, 1});
-  return heed::test::message_of([&] { (void)heed::attention(one, one, one, {.kernel = Kernel::fused}); }) ==
-         "no error";
-}
-
 void run_calls(const heed::test::CallLimits& limits, std::uint64_t count) {
-  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
     BackwardCall made = heed::test::backward_call(kSeed, index, limits);
     made.inputs.grad_weights.reset();
@@ -89,7 +72,7 @@ TEST(FusedBackward, LongRandomCallsAgreeWithTheDefinitions) { run_calls(long_cal
 // The kernel is given an lse that was rounded to f32, and an output that was: what an unfused computation
 // keeps in whole matrices.
 TEST(FusedBackward, ErrsLittleMoreThanUnfusedGradientsInF32) {
-  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   if (heed::test::share_of(100) != 100) GTEST_SKIP() << "a share of the calls is too few to compare means";
   heed::test::AllGradientErrors errors;
   for (const auto& [limits, count] : {std::pair{small_calls(), 600U}, std::pair{tile_calls(), 40U}})
@@ -122,7 +105,7 @@ bool same_bits(const AttentionGradients& a, const AttentionGradients& b) {
 
 // Keys in parts, several tasks a head, biases that heads share: none of it may be seen in the bits.
 TEST(FusedBackward, BitsDoNotDependOnTheThreads) {
-  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   for (const auto& [limits, count] : {std::pair{tile_calls(), 20U}, std::pair{long_calls(), 6U}})
     for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
       BackwardCall made = heed::test::backward_call(kSeed + 1, index, limits);
@@ -140,7 +123,7 @@ TEST(FusedBackward, BitsDoNotDependOnTheThreads) {
 
 // Heads that f32 cannot hold are computed by the reference, the others stay as they are.
 TEST(FusedBackward, HeadsWithNaNOrHugeNumbersAreThoseOfTheReference) {
-  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e30F})
     for (const int which : {0, 1, 2}) {
@@ -171,7 +154,7 @@ TEST(FusedBackward, HeadsWithNaNOrHugeNumbersAreThoseOfTheReference) {
 }
 
 TEST(FusedBackward, WithoutBatchesHeadsQueriesOrKeysLeavesNothingUndone) {
-  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   const auto gradients = [](const heed::Dims& q, const heed::Dims& k) {
     const Tensor query(q), key(k);
     const auto result = heed::attention(query, key, key, {.need = heed::Need::lse});

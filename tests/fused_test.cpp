@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "attention_support.hpp"
 #include "checked_call.hpp"
+#include "fused_calls.hpp"
 #include "fused_rounding.hpp"
 #include "support.hpp"
 
@@ -15,24 +17,12 @@ namespace {
 using heed::DType;
 using heed::Kernel;
 using heed::Tensor;
+using heed::test::decoding_calls;
+using heed::test::small_calls;
+using heed::test::tile_calls;
+using heed::test::why_not_fused;
 
 constexpr std::uint64_t kSeed = 20240611;
-
-heed::test::CallLimits small_calls() {
-  heed::test::CallLimits limits;
-  limits.dtypes = {DType::f32, DType::f32, DType::f16, DType::bf16};
-  return limits;
-}
-
-// Sizes around those of the tiles: 4 and 12 rows, panels of 12, 24 and 48 keys, chunks of 192.
-heed::test::CallLimits tile_calls() {
-  heed::test::CallLimits limits = small_calls();
-  limits.batches = {1, 1, 2};
-  limits.kv_heads = {1, 1, 2};
-  limits.lengths = {1, 3, 11, 12, 13, 24, 25, 47, 48, 49, 95, 97, 128, 191, 192, 193, 200};
-  limits.dims = {1, 3, 15, 16, 17, 24, 28, 31, 48, 59, 64, 80, 111};
-  return limits;
-}
 
 // Several chunks of keys, and tasks of more than one block of rows.
 heed::test::CallLimits long_calls() {
@@ -45,17 +35,6 @@ heed::test::CallLimits long_calls() {
   return limits;
 }
 
-// Few rows against many keys, whole vectors wide: the kernel then reads keys and values in place.
-heed::test::CallLimits decoding_calls() {
-  heed::test::CallLimits limits = small_calls();
-  limits.groups = {1, 2, 4};
-  limits.batches = {1, 1, 2};
-  limits.kv_heads = {1, 1, 2};
-  limits.lengths = {1, 1, 2, 3, 5, 49, 100};
-  limits.dims = {16, 32, 64, 80};
-  return limits;
-}
-
 heed::test::CallLimits wide_calls() {
   heed::test::CallLimits limits = small_calls();
   limits.batches = {1};
@@ -65,15 +44,8 @@ heed::test::CallLimits wide_calls() {
   return limits;
 }
 
-// Whether this machine has what HEED_ISA names.
-bool is_available() {
-  const Tensor one({1, 1});
-  return heed::test::message_of([&] { (void)heed::attention(one, one, one, {.kernel = Kernel::fused}); }) ==
-         "no error";
-}
-
 void run_calls(const heed::test::CallLimits& limits, std::uint64_t count) {
-  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
     auto [call, naive] = heed::test::checked_call(kSeed, index, limits);
     call.options.kernel = Kernel::fused;
@@ -94,7 +66,7 @@ TEST(Fused, RandomCallsWithWideHeadsAgreeWithTheDefinitions) { run_calls(wide_ca
 TEST(Fused, RandomDecodingCallsAgreeWithTheDefinitions) { run_calls(decoding_calls(), 100); }
 
 TEST(Fused, WithoutBatchesHeadsQueriesOrKeysLeavesNothingUndone) {
-  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   const auto output = [](const heed::Dims& q, const heed::Dims& k) {
     const Tensor keys(k);
     return heed::attention(Tensor(q), keys, keys, {.need = heed::Need::received, .kernel = Kernel::fused})
@@ -109,7 +81,7 @@ TEST(Fused, WithoutBatchesHeadsQueriesOrKeysLeavesNothingUndone) {
 }
 
 TEST(Fused, RunsOnTheInstructionSetThatIsForced) {
-  if (!is_available()) GTEST_SKIP() << "this machine does not have " << std::getenv("HEED_ISA");
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   const Tensor one({1, 1});
   const char* forced = std::getenv("HEED_ISA");
   const auto result = heed::attention(one, one, one, {.kernel = Kernel::fused});

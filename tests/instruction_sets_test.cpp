@@ -1,0 +1,205 @@
+// The fused kernel on every instruction set of this machine, against each other: the same calls give the same
+// results within the sum of what each set may be off by. (Their bits differ: sums have as many parts as a
+// vector has lanes.) A process has one instruction set, so that each runs in a child of its own.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention_support.hpp"
+#include "checked_call.hpp"
+#include "fused_calls.hpp"
+#include "fused_rounding.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::AttentionResult;
+using heed::Tensor;
+using heed::test::Cube;
+using heed::test::Naive;
+using heed::test::RandomCall;
+using heed::test::Rounding;
+
+constexpr std::uint64_t kSeed = 20241121;
+
+/// Every call, in order. The weights come with it: lists of top-k are compared through them.
+template <class Visit>
+void for_each_call(Visit visit) {
+  const std::pair<heed::test::CallLimits, std::uint64_t> kinds[] = {
+      {heed::test::small_calls(), 500}, {heed::test::tile_calls(), 25}, {heed::test::decoding_calls(), 50}};
+  for (const auto& [limits, count] : kinds)
+    for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
+      RandomCall call = heed::test::random_call(kSeed, index, limits);
+      call.options.need |= heed::Need::weights;
+      call.options.kernel = heed::Kernel::fused;
+      visit(call);
+    }
+}
+
+using Field = Tensor AttentionResult::*;
+constexpr std::array<Field, 12> kFields{
+    &AttentionResult::output,   &AttentionResult::weights,       &AttentionResult::scores,
+    &AttentionResult::lse,      &AttentionResult::max_score,     &AttentionResult::entropy,
+    &AttentionResult::distance, &AttentionResult::top_k_index,   &AttentionResult::top_k_weight,
+    &AttentionResult::received, &AttentionResult::received_last, &AttentionResult::map};
+
+struct Header {
+  heed::Dims shape;
+  heed::DType dtype = heed::DType::f32;
+};
+std::size_t bytes_of(const Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.count()) * heed::size_of(tensor.dtype());
+}
+
+/// Throws where the other end is gone.
+template <class Transfer, class Memory>
+void transfer_all(Transfer transfer, int file, Memory* memory, std::size_t bytes) {
+  for (std::size_t done = 0; done < bytes;) {
+    const ssize_t now = transfer(file, memory + done, bytes - done);
+    if (now < 0 && errno == EINTR) continue;
+    if (now <= 0) throw std::runtime_error("the other process has ended");
+    done += static_cast<std::size_t>(now);
+  }
+}
+template <class T>
+void send(int file, const T* from, std::size_t bytes) {
+  transfer_all(::write, file, reinterpret_cast<const std::byte*>(from), bytes);
+}
+template <class T>
+void receive(int file, T* to, std::size_t bytes) {
+  transfer_all(::read, file, reinterpret_cast<std::byte*>(to), bytes);
+}
+
+void send_results(int file) {
+  const bool available = heed::test::why_not_fused().empty();
+  send(file, &available, sizeof available);
+  if (!available) return;
+  for_each_call([&](const RandomCall& call) {
+    const AttentionResult result = heed::attention(call.query, call.key, call.value, call.options);
+    for (const Field field : kFields) {
+      const Tensor& tensor = result.*field;
+      const Header header{tensor.shape(), tensor.dtype()};
+      send(file, &header, sizeof header);
+      send(file, static_cast<const std::byte*>(tensor.view().data()), bytes_of(tensor));
+    }
+  });
+}
+
+/// One instruction set, in a child that computes the calls and sends what they give.
+class Child {
+ public:
+  explicit Child(std::string isa) : isa_(std::move(isa)) {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+    process_ = fork();
+    if (process_ < 0) throw std::runtime_error("no process");
+    if (process_ == 0) {
+      close(ends[0]);
+      setenv("HEED_ISA", isa_.c_str(), 1);
+      try {
+        send_results(ends[1]);
+        _exit(0);
+      } catch (const std::exception& error) {
+        std::cerr << isa_ << ": " << error.what() << std::endl;
+        _exit(1);
+      }
+    }
+    close(ends[1]);
+    results_ = ends[0];
+    receive(results_, &available_, sizeof available_);
+  }
+  ~Child() {
+    close(results_);
+    waitpid(process_, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  [[nodiscard]] const std::string& isa() const { return isa_; }
+  [[nodiscard]] bool is_available() const { return available_; }
+
+  /// Of the next call.
+  [[nodiscard]] AttentionResult next() const {
+    AttentionResult result;
+    for (const Field field : kFields) {
+      Header header;
+      receive(results_, &header, sizeof header);
+      Tensor& tensor = result.*field = Tensor(header.shape, header.dtype);
+      receive(results_, static_cast<std::byte*>(tensor.mutable_view().data()), bytes_of(tensor));
+    }
+    return result;
+  }
+
+ private:
+  std::string isa_;
+  pid_t process_ = -1;
+  int results_ = -1;
+  bool available_ = false;
+};
+
+/// What one set gave, as what another is to give; magnitudes stay those of the definitions.
+Naive expectation(Naive naive, const AttentionResult& result) {
+  const std::pair<Cube Naive::*, Field> results[] = {{&Naive::output, &AttentionResult::output},
+                                                     {&Naive::weights, &AttentionResult::weights},
+                                                     {&Naive::scores, &AttentionResult::scores},
+                                                     {&Naive::lse, &AttentionResult::lse},
+                                                     {&Naive::max_score, &AttentionResult::max_score},
+                                                     {&Naive::entropy, &AttentionResult::entropy},
+                                                     {&Naive::distance, &AttentionResult::distance},
+                                                     {&Naive::received, &AttentionResult::received},
+                                                     {&Naive::received_last, &AttentionResult::received_last},
+                                                     {&Naive::map, &AttentionResult::map}};
+  for (const auto& [cube, field] : results) {
+    const Tensor wide = Tensor::copy_of(result.*field, heed::DType::f64);
+    if (wide.values<double>().size() == (naive.*cube).values.size())  // or it was not asked for
+      std::copy(wide.values<double>().begin(), wide.values<double>().end(), (naive.*cube).values.begin());
+  }
+  return naive;
+}
+
+Rounding sum_of(const Rounding& a, const Rounding& b) {
+  return {.unit = a.unit,  // that of f32, for both
+          .slack = a.slack + b.slack,
+          .weight_unit = a.weight_unit + b.weight_unit,
+          .floor = a.floor + b.floor,
+          .storing = a.storing + b.storing};
+}
+
+TEST(InstructionSets, GiveTheSameResultsWithinTheirRounding) {
+  std::vector<std::unique_ptr<Child>> sets;
+  for (const char* isa : {"plain", "avx2", "avx512", "avx512bf16", "neon"}) {
+    auto child = std::make_unique<Child>(isa);
+    if (child->is_available()) sets.push_back(std::move(child));
+  }
+  if (sets.size() < 2) GTEST_SKIP() << "this machine has one instruction set";
+  for_each_call([&](const RandomCall& call) {
+    const Naive naive = heed::test::naive_attention(call.query, call.key, call.value, call.options);
+    std::vector<AttentionResult> results;
+    for (const auto& set : sets) results.push_back(set->next());
+    for (std::size_t a = 0; a < sets.size(); ++a)
+      for (std::size_t b = 0; b < a && !HasFailure(); ++b) {
+        const auto rounding = [&](std::size_t set) {
+          return heed::test::fused_rounding(call.query.dtype(), call.options, sets[set]->isa());
+        };
+        const std::string failure = heed::test::compare_results(
+            results[a], call.options, expectation(naive, results[b]), sum_of(rounding(a), rounding(b)));
+        EXPECT_EQ(failure, "") << sets[a]->isa() << " against " << sets[b]->isa() << ": " << describe(call);
+      }
+  });
+}
+
+}  // namespace
