@@ -1,5 +1,6 @@
 // How much memory the fused kernel takes beyond what the caller gives it, counted at operator new: no more
-// than 8 MiB a thread at any length, and nothing anew for one call after another.
+// than 8 MiB a thread at any length, and nothing anew for one call after another. Of gradients: as much as
+// the length asks for.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <thread>
 
 #include "attention_support.hpp"
+#include "heed/backward.hpp"
 
 namespace {
 
@@ -129,6 +131,44 @@ TEST_F(FusedMemory, OfDecodingIsAtMostEightMebibytesAThread) {
       const std::int64_t most = most_held({32, 8, 1, 8192, width, dtype}, 2, true);
       EXPECT_TRUE(most <= 2 * (std::int64_t{8} << 20)) << most << " bytes, width " << width;
     }
+}
+
+// The same of the gradients of one head, in f32.
+std::int64_t most_held_backward(std::int64_t length, int threads) {
+  const heed::Dims shape{1, length, 64};
+  const Tensor zeros(shape);
+  const Tensor lse({1, length});
+  Tensor query(shape), key(shape), value(shape);
+  const heed::AttentionBackwardInputs inputs{zeros, zeros, zeros, zeros, lse, zeros};
+  AttentionOptions options{.causal = true, .kernel = heed::Kernel::fused, .threads = threads};
+  options.window = {64, 0};
+  std::int64_t before = 0;
+  std::thread caller([&] {
+    before = g_count.held;
+    g_count.most = before;
+    (void)heed::attention_backward_into(inputs, options, {query, key, value, {}, {}});
+  });
+  caller.join();
+  return g_count.most - before;
+}
+
+// Few heads have their keys split into up to 16 parts, from 768 keys on each, and each part has a gradient of
+// the query of its own; so has each thread, and tiles besides. That is O(Lq), whatever the keys.
+TEST_F(FusedMemory, OfGradientsGrowsAsTheLengthDoes) {
+  for (const int threads : {1, 2}) {
+    std::int64_t half = 0;
+    for (const std::int64_t length : {1024, 8192, 16384, 32768, 65536}) {
+      const std::int64_t most = most_held_backward(length, threads);
+      const std::int64_t query = length * 64 * std::int64_t{sizeof(float)};
+      EXPECT_TRUE(most <= (17 + 2 * threads) * query + (std::int64_t{1} << 20))
+          << most << " bytes at length " << length << ", " << threads << " threads";
+      // Below, the number of parts grows too.
+      if (length > 32768) {
+        EXPECT_TRUE(most <= 2 * half + half / 50) << most << " and " << half;
+      }
+      half = most;
+    }
+  }
 }
 
 // 9 tokens of 24 numbers, as in the notebooks.
