@@ -3,8 +3,8 @@
 // threads.
 //
 //   forward   a task is some rows of one head (or, where there are few rows, of all heads of a key head)
-//   sweep     what needs the final sums (weights, received, scores): a task is a chunk of keys of one head
-//   again     heads whose numbers f32 cannot hold are computed by the reference
+//   sweep     what needs the final sums (weights, received, scores): a task is some chunks of keys of one
+//   head again     heads whose numbers f32 cannot hold are computed by the reference
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -88,7 +88,7 @@ class Driver {
     forward();
     if (sweeps) {
       fill_outside(p_.weights, 0.0f);
-      sweep(sweep_tasks(p_.segments), call_, kernels_.sweep_weights);
+      sweep(p_.segments, sweep_call(), kernels_.sweep_weights);
     }
     if (p_.scores) scores();
     for (std::int64_t b = 0; b < p_.batch; ++b)
@@ -186,17 +186,18 @@ class Driver {
 
   // Each thread prepares its memory before its first piece of a run.
   template <class Piece>
-  void in_parallel(std::string_view pass, std::int64_t count, const Call& call, Piece piece) {
+  void in_parallel(std::string_view pass, std::int64_t count, const Call& call, const Tiling& tiling,
+                   Piece piece) {
     const std::uint64_t run = next_run();
     std::atomic<std::int64_t> done{0};
     const int threads = threads_for(count);
     threads_used_ = std::max(threads_used_, threads);
     const auto body = [&](std::int64_t i, int) {
       ThreadMemory& mine = thread_memory();
-      const bool moved = mine.workspace.reserve(tiling_.bytes);
+      const bool moved = mine.workspace.reserve(tiling.bytes);
       void* memory = mine.workspace.data();
       if (moved || mine.owner != run) {
-        kernels_.reset(call, tiling_, memory);
+        kernels_.reset(call, tiling, memory);
         mine.owner = run;
       }
       piece(i, memory);
@@ -216,7 +217,7 @@ class Driver {
   void forward() {
     plan_jobs();
     jobs_.push_back(tasks_.size());
-    in_parallel("forward", static_cast<std::int64_t>(jobs_.size()) - 1, call_,
+    in_parallel("forward", static_cast<std::int64_t>(jobs_.size()) - 1, call_, tiling_,
                 [&](std::int64_t job, void* memory) {
                   const auto at = static_cast<std::size_t>(job);
                   for (std::size_t t = jobs_[at]; t < jobs_[at + 1]; ++t)
@@ -224,24 +225,44 @@ class Driver {
                 });
   }
 
-  std::vector<SweepTask> sweep_tasks(const std::vector<Segment>& segments) const {
+  // The second pass has queries and keys only: what else the call asks for is done.
+  Call sweep_call() const {
+    Call call = call_;
+    for (cpu::Output* done : {&call.output, &call.lse, &call.max_score, &call.entropy, &call.distance,
+                              &call.top_k_index, &call.top_k_weight, &call.map})
+      done->data = nullptr;
+    call.top_k = call.map_rows = call.map_columns = 0;
+    return call;
+  }
+
+  // Tasks of at most `keys` keys.
+  std::vector<SweepTask> sweep_tasks(const std::vector<Segment>& segments, std::int64_t keys) const {
     std::vector<SweepTask> tasks;
     for (const Segment& s : segments)
       for (std::int64_t h = 0; h < p_.heads; ++h)
-        for (std::int64_t key = 0; key < s.key_end - s.key_begin; key += tiling_.step)
+        for (std::int64_t key = 0; key < s.key_end - s.key_begin; key += keys)
           tasks.push_back({{s.batch, h, 1, s.query_begin, s.query_end, s.key_begin, s.key_end,
                             s.offset - s.query_begin, s.query_end},
                            key,
-                           std::min(key + tiling_.step, s.key_end - s.key_begin)});
+                           std::min(key + keys, s.key_end - s.key_begin)});
     return tasks;
   }
 
-  void sweep(const std::vector<SweepTask>& tasks, const Call& call,
+  void sweep(const std::vector<Segment>& segments, const Call& call,
              Outcome (*kernel)(const Call&, const Tiling&, const SweepTask&, void*)) {
-    in_parallel("second pass", static_cast<std::int64_t>(tasks.size()), call,
+    constexpr std::size_t kTasksPerThread = 4;  // at least, so that threads end at about the same time
+    const Tiling tiling = kernels_.plan_sweep(call);
+    std::int64_t keys = tiling.cached_keys;
+    std::vector<SweepTask> tasks = sweep_tasks(segments, keys);
+    while (p_.threads > 1 && keys > tiling.step &&
+           tasks.size() < kTasksPerThread * static_cast<std::size_t>(p_.threads)) {
+      keys -= tiling.step;
+      tasks = sweep_tasks(segments, keys);
+    }
+    in_parallel("second pass", static_cast<std::int64_t>(tasks.size()), call, tiling,
                 [&](std::int64_t i, void* memory) {
                   const SweepTask& task = tasks[static_cast<std::size_t>(i)];
-                  note(kernel(call, tiling_, task, memory), task.rows);
+                  note(kernel(call, tiling, task, memory), task.rows);
                 });
   }
 
@@ -249,17 +270,17 @@ class Driver {
   void scores() {
     if (p_.scores_stage == ScoresStage::bias) {
       fill_outside(p_.scores, -INFINITY);
-      sweep(sweep_tasks(p_.segments), call_, kernels_.sweep_scores);
+      sweep(p_.segments, sweep_call(), kernels_.sweep_scores);
       return;
     }
-    Call call = call_;
+    Call call = sweep_call();
     call.mask.data = call.bias.data = call.alibi_slopes.data = nullptr;
     call.causal = false;
     call.window_left = call.window_right = cpu::kOpen;
     if (p_.scores_stage == ScoresStage::raw) call.softcap = 0;
     std::vector<Segment> all;
     for (std::int64_t b = 0; b < p_.batch; ++b) all.push_back({b, 0, p_.query_length, 0, p_.key_length, 0});
-    sweep(sweep_tasks(all), call, kernels_.sweep_scores);
+    sweep(all, call, kernels_.sweep_scores);
   }
 
   static float* row_of(const Target& t, std::int64_t b, std::int64_t h, std::int64_t i) {

@@ -69,8 +69,8 @@ struct Task {
   std::int64_t segment_row_end;  ///< the end of the segment's rows, for "the last W rows"
 };
 
-/// A key block of one head for the second pass: keys [block_begin, block_end) against all rows of the
-/// segment.
+/// Some chunks of keys of one head for the second pass: keys [block_begin, block_end), counted within the
+/// segment, against all its rows.
 struct SweepTask {
   Task rows;
   std::int64_t block_begin, block_end;
@@ -83,9 +83,9 @@ enum class Outcome : std::uint8_t { done, out_of_range };
 /// The sizes that a unit works with; the driver plans tasks by them.
 struct Tiling {
   std::int64_t rows;         ///< query rows a task
-  std::int64_t step;         ///< keys packed at a time, and of a sweep task
+  std::int64_t step;         ///< keys packed at a time
   std::size_t bytes;         ///< working memory a thread
-  std::int64_t cached_keys;  ///< packed chunks that stay in the working memory, in keys
+  std::int64_t cached_keys;  ///< packed chunks that stay in the working memory, in keys; a sweep task's keys
 };
 
 struct BackwardCall;
@@ -96,6 +96,7 @@ struct BackwardTiling;
 struct Kernels {
   const char* name;
   Tiling (*plan)(const Call&);
+  Tiling (*plan_sweep)(const Call&);  ///< of a call without what forward has written
   /// `workspace` is 64-byte aligned, of Tiling::bytes; reset() before its first use in a call.
   void (*reset)(const Call&, const Tiling&, void* workspace);
   Outcome (*forward)(const Call&, const Tiling&, const Task&, void* workspace);

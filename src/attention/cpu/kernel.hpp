@@ -13,7 +13,8 @@
 namespace heed::detail::HEED_ISA {
 
 inline cpu::Kernels make_kernels(const char* name) {
-  return {name, plan, reset, forward, sweep_weights, sweep_scores, backward_bytes, backward, add_query_parts};
+  return {name,          plan,         plan_sweep,     reset,    forward,
+          sweep_weights, sweep_scores, backward_bytes, backward, add_query_parts};
 }
 
 }  // namespace heed::detail::HEED_ISA

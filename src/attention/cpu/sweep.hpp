@@ -1,6 +1,6 @@
 // The second pass, for what needs the final sums: full weights, what each key received, and scores. A task is
-// one chunk of keys of one head against all rows of its segment, so that every key's sum belongs to one task
-// and is added up in the order of the rows.
+// some chunks of keys of one head against all rows of its segment, so that every key's sum belongs to one
+// task and is added up in the order of the rows.
 #pragma once
 
 #include "attention/cpu/forward.hpp"
@@ -9,29 +9,58 @@ namespace heed::detail::HEED_ISA {
 
 using cpu::SweepTask;
 
-/// Sums of many small terms: Kahan's compensation keeps the error independent of how many (Kahan 1965).
+inline constexpr std::int64_t kSweepChunks = 4;  // at most, a task: a block of rows is set up for each
+inline constexpr std::int64_t kSweepKeyBytes = 1 << 20;  // for their packed keys
+
+/// A sweep's own sizes: one block of rows, and the keys of a task, which all stay packed.
+inline Tiling plan_sweep(const Call& call) {
+  const std::int64_t chunk_bytes = static_cast<std::int64_t>(sizeof(float)) * kChunk * call.head_dim;
+  const std::int64_t chunks = larger(1, smaller(kSweepChunks, kSweepKeyBytes / chunk_bytes));
+  Tiling tiling;
+  tiling.rows = smaller(kBlockRows, round_up(larger(1, call.query_length), kGroupRows));
+  tiling.step = kChunk;
+  tiling.cached_keys = chunks * kChunk;
+  tiling.bytes = lay_out(call, tiling, nullptr).bytes;
+  return tiling;
+}
+
+/// What each key of a task received. Sums of many small terms: Kahan's compensation keeps the error
+/// independent of how many blocks of rows there are (Kahan 1965).
 struct KeySums {
-  alignas(64) float sum[kChunk];
-  alignas(64) float lost[kChunk];
+  alignas(64) float sum[kSweepChunks * kChunk];
+  alignas(64) float lost[kSweepChunks * kChunk];
 };
 
-inline void clear(KeySums& sums) {
-  for (std::int64_t k = 0; k < kChunk; k += kLanes) {
+inline void clear(KeySums& sums, std::int64_t keys) {
+  for (std::int64_t k = 0; k < keys; k += kLanes) {
     store(sums.sum + k, zero());
     store(sums.lost + k, zero());
   }
 }
 
-HEED_INLINE void add_weights(KeySums& sums, std::int64_t k, Vf w) {
-  const Vf sum = load(sums.sum + k);
-  const Vf term = sub(w, load(sums.lost + k));
-  const Vf next = add(sum, term);
-  store(sums.lost + k, sub(sub(next, sum), term));
-  store(sums.sum + k, next);
+/// sums[key, key + count) += terms [count].
+inline void add_terms(KeySums& sums, std::int64_t key, const float* terms, std::int64_t count) {
+  for (std::int64_t k = 0; k < count; k += kLanes) {
+    const Vf sum = load(sums.sum + key + k);
+    const Vf term = sub(load(terms + k), load(sums.lost + key + k));
+    const Vf next = add(sum, term);
+    store(sums.lost + key + k, sub(sub(next, sum), term));
+    store(sums.sum + key + k, next);
+  }
 }
 
-/// A block of rows for a sweep: sites, queries, and the shifts that the forward pass ended with.
-inline void start_sweep_rows(Run& run, bool with_shifts) {
+inline void write_sums(const Output& out, const SweepTask& sweep, const KeySums& sums) {
+  if (!out.data) return;
+  const Task& task = sweep.rows;
+  float* to = static_cast<float*>(out.data) + task.batch * out.stride[0] + task.head_begin * out.stride[1];
+  const std::int64_t count = sweep.block_end - sweep.block_begin;
+  for (std::int64_t k = 0; k < count; ++k)
+    to[(task.key_begin + sweep.block_begin + k) * out.stride[2]] = sums.sum[k];
+}
+
+/// Sets up the rows of a block: sites, queries, the shifts that the forward pass ended with, and what their
+/// weights are multiplied by. Scores have neither (inverse == nullptr).
+inline void start_sweep_rows(Run& run, float* inverse) {
   const Call& call = run.call;
   const Task& task = run.task;
   Work& w = run.w;
@@ -42,129 +71,203 @@ inline void start_sweep_rows(Run& run, bool with_shifts) {
                call.scale, w.query + r * w.padded_depth, w.padded_depth);
   }
   pad_rows(run);
+  const auto kept = [&](const Output& rows, std::int64_t r) {
+    return static_cast<const float*>(
+        rows.data)[offset_of(rows.stride, task.batch, task.head_begin, task.row_begin + r)];
+  };
   for (std::int64_t r = 0; r < run.padded_rows; ++r) {
-    w.rows.shift[r] = 0;
-    if (with_shifts && r < run.rows)
-      w.rows.shift[r] = static_cast<const float*>(call.row_shift.data)[offset_of(
-          call.row_shift.stride, task.batch, task.head_begin, w.site[r].index)];
+    const bool known = inverse != nullptr && r < run.rows;
+    w.rows.shift[r] = known ? kept(call.row_shift, r) : 0;
+    if (known) inverse[r] = kept(call.row_inverse, r);
     w.rows.threshold[r] = kNoThreshold;
     store(w.rows.sum + r * kLanes, zero());
-    store(w.rows.entropy + r * kLanes, zero());
-    store(w.rows.max + r * kLanes, splat(kForbidden));
   }
   find_groups(run, true);
 }
 
-/// Weights of row `at` for keys [0, count) of the chunk: those in flight times 1 / sum, 0 where the row's
-/// masks by position forbid. Written to the weights matrix and added to what keys receive.
-inline void use_row(const Run& run, std::int64_t at, const float* flight, std::int64_t chunk_key,
-                    std::int64_t count, KeySums* received, KeySums* received_last) {
-  const Call& call = run.call;
-  const Site& site = run.w.site[at];
-  const std::int64_t row = offset_of(call.row_inverse.stride, run.task.batch, site.head, site.index);
-  const Vf inverse = splat(static_cast<const float*>(call.row_inverse.data)[row]);
-  const float low = static_cast<float>(larger(0, smaller(kChunk, site.low - chunk_key)));
-  const float high = static_cast<float>(larger(0, smaller(kChunk, site.high - chunk_key)));
-  const bool last = site.index >= run.task.segment_row_end - call.received_last_rows;
-  float* matrix = nullptr;
-  if (call.weights.data)
-    matrix = static_cast<float*>(call.weights.data) +
-             offset_of(call.weights.stride, run.task.batch, site.head, site.index) +
-             (run.task.key_begin + chunk_key) * call.weights.stride[3];
-  for (std::int64_t k = 0; k < count; k += kLanes) {
-    const Vf lane = add(lane_numbers(), splat(static_cast<float>(k)));
-    const Mask allowed = both(greater_equal(lane, splat(low)), greater(splat(high), lane));
-    const Vf w = keep(allowed, mul(load(flight + k), inverse));
-    if (received) add_weights(*received, k, w);
-    if (received_last && last) add_weights(*received_last, k, w);
-    if (!matrix) continue;
-    const std::int64_t here = smaller(kLanes, count - k);
-    if (call.weights.stride[3] == 1) {
-      if (here == kLanes)
-        store(matrix + k, w);
-      else
-        store_first(matrix + k, here, w);
-    } else {
-      alignas(64) float lanes[kLanes];
-      store(lanes, w);
-      for (std::int64_t i = 0; i < here; ++i) matrix[(k + i) * call.weights.stride[3]] = lanes[i];
+/// A range of keys, or of panels.
+struct KeyRange {
+  std::int64_t begin, end;
+};
+
+/// The panels [begin, end) of a chunk in which any row of a group may see a key. score_block has written
+/// these panels, with 0 where a row may not see a key; the others hold whatever was there before.
+inline KeyRange panels_of(const Group& group, std::int64_t chunk_key, std::int64_t count) {
+  const std::int64_t low = larger(0, group.low - chunk_key);
+  const std::int64_t high = smaller(count, group.high - chunk_key);
+  if (low >= high) return {0, 0};
+  return {low / kPanel, (high + kPanel - 1) / kPanel};
+}
+
+/// sums [kChunk] = the weights of rows [begin, end) of the block, added up. In the order of the rows,
+/// whatever tiles they came from; at most kBlockRows terms, so plainly.
+inline void sum_rows(const Run& run, std::int64_t begin, std::int64_t end, const float* inverse,
+                     std::int64_t chunk_key, std::int64_t count, float* sums) {
+  for (std::int64_t k = 0; k < count; k += kLanes) store(sums + k, zero());
+  for (std::int64_t group = begin / kGroupRows; group * kGroupRows < end; ++group) {
+    const KeyRange panels = panels_of(run.w.group[group], chunk_key, count);
+    const std::int64_t first = larger(begin, group * kGroupRows);
+    const std::int64_t last = smaller(end, (group + 1) * kGroupRows);
+    for (std::int64_t p = panels.begin; p < panels.end; ++p) {
+      const float* weights = run.w.weights + p * kPanel;
+      float* to = sums + p * kPanel;
+      Vf sum[kPanelVectors];
+#pragma GCC unroll 3
+      for (int v = 0; v < kPanelVectors; ++v) sum[v] = load(to + v * kLanes);
+      for (std::int64_t r = first; r < last; ++r) {
+        const Vf factor = splat(inverse[r]);
+#pragma GCC unroll 3
+        for (int v = 0; v < kPanelVectors; ++v)
+          sum[v] = mul_add(load(weights + r * kChunk + v * kLanes), factor, sum[v]);
+      }
+#pragma GCC unroll 3
+      for (int v = 0; v < kPanelVectors; ++v) store(to + v * kLanes, sum[v]);
     }
   }
 }
 
-inline void write_sums(const Output& out, const Task& task, std::int64_t chunk_key, std::int64_t count,
-                       const KeySums& sums) {
-  if (!out.data) return;
-  float* to = static_cast<float*>(out.data) + task.batch * out.stride[0] + task.head_begin * out.stride[1];
-  for (std::int64_t k = 0; k < count; ++k) to[(task.key_begin + chunk_key + k) * out.stride[2]] = sums.sum[k];
+/// to [count], `stride` apart = from * factor.
+inline void write_scaled(float* to, std::int64_t stride, const float* from, std::int64_t count,
+                         float factor) {
+  if (stride != 1) {
+    for (std::int64_t k = 0; k < count; ++k) to[k * stride] = from[k] * factor;
+    return;
+  }
+  const Vf f = splat(factor);
+  std::int64_t k = 0;
+  for (; k + kLanes <= count; k += kLanes) store(to + k, mul(load(from + k), f));
+  if (k < count) store_first(to + k, count - k, mul(load(from + k), f));
 }
 
-/// The weights of a chunk, row block by row block.
+inline void write_zeros(float* to, std::int64_t stride, std::int64_t count) {
+  for (std::int64_t k = 0; k < count; ++k) to[k * stride] = 0;
+}
+
+/// Where a row's weights of the keys from `key` on go.
+inline float* weights_at(const Run& run, std::int64_t row, std::int64_t key) {
+  const Output& out = run.call.weights;
+  const Task& task = run.task;
+  return static_cast<float*>(out.data) +
+         offset_of(out.stride, task.batch, task.head_begin, task.row_begin + row) +
+         (task.key_begin + key) * out.stride[3];
+}
+
+inline void forbid_weights(const Run& run, std::int64_t key, std::int64_t count) {
+  for (std::int64_t r = 0; r < run.rows; ++r)
+    write_zeros(weights_at(run, r, key), run.call.weights.stride[3], count);
+}
+
+/// The block's rows of the matrix of weights, for one chunk.
+inline void write_weights(const Run& run, const float* inverse, std::int64_t chunk_key, std::int64_t count) {
+  const std::int64_t stride = run.call.weights.stride[3];
+  for (std::int64_t r = 0; r < run.rows; ++r) {
+    float* to = weights_at(run, r, chunk_key);
+    const KeyRange panels = panels_of(run.w.group[r / kGroupRows], chunk_key, count);
+    const std::int64_t begin = panels.begin * kPanel;
+    const std::int64_t end = smaller(count, panels.end * kPanel);
+    write_zeros(to, stride, begin);
+    write_scaled(to + begin * stride, stride, run.w.weights + r * kChunk + begin, end - begin, inverse[r]);
+    write_zeros(to + end * stride, stride, count - end);
+  }
+}
+
+/// The keys of a segment that the block's rows may see at most: positions rise with the rows, and both ends
+/// of what a row may see rise with its position.
+inline KeyRange keys_of_block(const Run& run) {
+  const Task& task = run.task;
+  return {site_of(run.call, task, task.head_begin, task.row_begin).low,
+          site_of(run.call, task, task.head_begin, task.row_end - 1).high};
+}
+
+/// The weights of a task's chunks, row block by row block. Chunks that none of a block's rows may see cost
+/// nothing but the zeros of the matrix.
 inline Outcome sweep_weights(const Call& call, const Tiling& tiling, const SweepTask& sweep,
                              void* workspace) {
   const Work w = lay_out(call, tiling, workspace);
+  const bool transforms = transforms_scores(call);
   KeySums received, received_last;
-  clear(received);
-  clear(received_last);
-  std::int64_t count = 0;
-  for (std::int64_t begin = sweep.rows.row_begin; begin < sweep.rows.row_end; begin += kBlockRows) {
+  if (call.received.data) clear(received, sweep.block_end - sweep.block_begin);
+  if (call.received_last.data) clear(received_last, sweep.block_end - sweep.block_begin);
+  alignas(64) float sums[kChunk];
+  alignas(64) float inverse[kBlockRows];
+  for (std::int64_t begin = sweep.rows.row_begin; begin < sweep.rows.row_end; begin += tiling.rows) {
     Task task = sweep.rows;
     task.row_begin = begin;
-    task.row_end = smaller(sweep.rows.row_end, begin + smaller(kBlockRows, tiling.rows));
-    Run run = {call, task, w, task.row_end - begin, 0, transforms_scores(call), true, false, false, 0};
+    task.row_end = smaller(sweep.rows.row_end, begin + tiling.rows);
+    Run run = {call, task, w, task.row_end - begin, 0, transforms, true, false, false, 0};
     run.padded_rows = round_up(run.rows, kTileRows);
-    start_sweep_rows(run, true);
-    const Chunk chunk = packed_chunk<false>(call, task, run.w, sweep.block_begin);
-    count = chunk.count;
-    // Tiles that no row may see are not computed: what the last block left there is masked out in use_row.
-    if (!score_block(run, 0, run.padded_rows, sweep.block_begin, chunk)) return Outcome::out_of_range;
-    for (std::int64_t r = 0; r < run.rows; ++r)
-      use_row(run, r, run.w.weights + r * kChunk, sweep.block_begin, count,
-              call.received.data ? &received : nullptr, call.received_last.data ? &received_last : nullptr);
+    const KeyRange seen = keys_of_block(run);
+    bool started = false;
+    for (std::int64_t key = sweep.block_begin; key < sweep.block_end; key += kChunk) {
+      const std::int64_t count = smaller(kChunk, sweep.block_end - key);
+      if (seen.begin >= key + count || seen.end <= key) {
+        if (call.weights.data) forbid_weights(run, key, count);
+        continue;
+      }
+      if (!started) start_sweep_rows(run, inverse);
+      started = true;
+      const Chunk chunk = packed_chunk<false>(call, task, run.w, key);
+      if (!score_block(run, 0, run.padded_rows, key, chunk)) return Outcome::out_of_range;
+      if (call.weights.data) write_weights(run, inverse, key, count);
+      const auto receive = [&](KeySums& to, std::int64_t first) {
+        sum_rows(run, first, run.rows, inverse, key, count, sums);
+        add_terms(to, key - sweep.block_begin, sums, count);
+      };
+      if (call.received.data) receive(received, 0);
+      const std::int64_t last = task.segment_row_end - call.received_last_rows - begin;
+      if (call.received_last.data && last < run.rows) receive(received_last, larger(0, last));
+    }
   }
-  write_sums(call.received, sweep.rows, sweep.block_begin, count, received);
-  write_sums(call.received_last, sweep.rows, sweep.block_begin, count, received_last);
+  write_sums(call.received, sweep, received);
+  write_sums(call.received_last, sweep, received_last);
   return Outcome::done;
 }
 
-/// The scores of a chunk at the stage asked for, in natural units; -inf where a key is forbidden.
-inline Outcome sweep_scores(const Call& call, const Tiling& tiling, const SweepTask& sweep, void* workspace) {
-  const Work w = lay_out(call, tiling, workspace);
-  const std::int64_t keys = sweep.rows.key_end - sweep.rows.key_begin;
-  for (std::int64_t begin = sweep.rows.row_begin; begin < sweep.rows.row_end; begin += kBlockRows) {
-    Task task = sweep.rows;
-    task.row_begin = begin;
-    task.row_end = smaller(sweep.rows.row_end, begin + smaller(kBlockRows, tiling.rows));
-    Run run = {call, task, w, task.row_end - begin, 0, true, true, false, false, 0};
-    run.padded_rows = round_up(run.rows, kTileRows);
-    start_sweep_rows(run, false);
-    const Chunk chunk = packed_chunk<false>(call, task, run.w, sweep.block_begin);
-    for (std::int64_t r = 0; r < run.rows; r += kTileRows) {
-      for (std::int64_t p = 0; p * kPanel < chunk.count; ++p) {
-        alignas(64) float scores[kTileRows][kPanel];
-        ScoreTile tile;
-        clear(tile);
-        accumulate<false>(tile, run.w.query + r * run.w.padded_depth, run.w.padded_depth,
-                          chunk.keys + p * kPanel * run.w.depth, run.w.depth);
+/// Scores of a block for one chunk at the stage asked for, in natural units; -inf where a key is forbidden.
+inline bool score_chunk(const Run& run, std::int64_t chunk_key, const Chunk& chunk) {
+  const Call& call = run.call;
+  const Task& task = run.task;
+  const std::int64_t keys = task.key_end - task.key_begin;
+  for (std::int64_t r = 0; r < run.rows; r += kTileRows) {
+    for (std::int64_t p = 0; p * kPanel < chunk.count; ++p) {
+      alignas(64) float scores[kTileRows][kPanel];
+      ScoreTile tile;
+      clear(tile);
+      accumulate<false>(tile, run.w.query + r * run.w.padded_depth, run.w.padded_depth,
+                        chunk.keys + p * kPanel * run.w.depth, run.w.depth);
 #pragma GCC unroll 4
-        for (int i = 0; i < kTileRows; ++i)
+      for (int i = 0; i < kTileRows; ++i)
 #pragma GCC unroll 3
-          for (int v = 0; v < kPanelVectors; ++v) store(scores[i] + v * kLanes, tile[i][v]);
-        const std::int64_t key = sweep.block_begin + p * kPanel;
-        const std::int64_t here = smaller(kPanel, chunk.count - p * kPanel);
-        for (std::int64_t i = 0; i < kTileRows && r + i < run.rows; ++i) {
-          const Site& site = run.w.site[r + i];
-          if (!transform_row(call, task.batch, site, task.key_begin, keys, key, scores[i]))
-            return Outcome::out_of_range;
-          float* to = static_cast<float*>(call.scores.data) +
-                      offset_of(call.scores.stride, task.batch, site.head, site.index) +
-                      (task.key_begin + key) * call.scores.stride[3];
-          for (std::int64_t k = 0; k < here; ++k)
-            to[k * call.scores.stride[3]] =
-                scores[i][k] == kForbidden ? -__builtin_inff() : scores[i][k] * static_cast<float>(kLn2);
-        }
+        for (int v = 0; v < kPanelVectors; ++v) store(scores[i] + v * kLanes, tile[i][v]);
+      const std::int64_t key = chunk_key + p * kPanel;
+      const std::int64_t here = smaller(kPanel, chunk.count - p * kPanel);
+      for (std::int64_t i = 0; i < kTileRows && r + i < run.rows; ++i) {
+        const Site& site = run.w.site[r + i];
+        if (!transform_row(call, task.batch, site, task.key_begin, keys, key, scores[i])) return false;
+        float* to = static_cast<float*>(call.scores.data) +
+                    offset_of(call.scores.stride, task.batch, site.head, site.index) +
+                    (task.key_begin + key) * call.scores.stride[3];
+        for (std::int64_t k = 0; k < here; ++k)
+          to[k * call.scores.stride[3]] =
+              scores[i][k] == kForbidden ? -__builtin_inff() : scores[i][k] * static_cast<float>(kLn2);
       }
     }
+  }
+  return true;
+}
+
+/// The scores of a task's chunks, row block by row block.
+inline Outcome sweep_scores(const Call& call, const Tiling& tiling, const SweepTask& sweep, void* workspace) {
+  const Work w = lay_out(call, tiling, workspace);
+  for (std::int64_t begin = sweep.rows.row_begin; begin < sweep.rows.row_end; begin += tiling.rows) {
+    Task task = sweep.rows;
+    task.row_begin = begin;
+    task.row_end = smaller(sweep.rows.row_end, begin + tiling.rows);
+    Run run = {call, task, w, task.row_end - begin, 0, true, true, false, false, 0};
+    run.padded_rows = round_up(run.rows, kTileRows);
+    start_sweep_rows(run, nullptr);
+    for (std::int64_t key = sweep.block_begin; key < sweep.block_end; key += kChunk)
+      if (!score_chunk(run, key, packed_chunk<false>(call, task, run.w, key))) return Outcome::out_of_range;
   }
   return Outcome::done;
 }
