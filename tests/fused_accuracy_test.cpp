@@ -49,6 +49,7 @@ struct Comparison {
   Errors fused, unfused;
   std::int64_t rows = 0,
                above = 0;  // rows with more than 1.5 times the unfused error, or one ulp if that is more
+  bool rounds_weights = false;
 
   void add(double fused_error, double unfused_error, double bound, double ulp) {
     fused.add(fused_error / bound);
@@ -103,6 +104,7 @@ void compare_rows(const heed::test::RandomCall& call, const Naive& naive, const 
                   Comparison& errors) {
   const Tensor& output = result.output;
   const bool rounded_weights = rounds_weights(result, call);
+  errors.rounds_weights |= rounded_weights;
   const std::vector<float> unfused = heed::test::unfused_f32(call, naive);
   const DType dtype = output.dtype();
   const Tensor fused = Tensor::copy_of(output, DType::f64);
@@ -167,9 +169,15 @@ TEST(FusedAccuracy, RandomCallsAreAsExactAsUnfusedAttentionInF32) {
   compare_calls(limits, 30, errors);
   if (heed::test::share_of(100) != 100) return;  // too few calls for a comparison of means
   for (std::size_t t = 0; t < kDTypes.size(); ++t) {
-    const std::string name(heed::name_of(kDTypes[t]));
-    errors.in_f32[t].expect(name + "_in_f32", kDTypes[t] == DType::f32 ? 1.5 : 2, 1);
-    errors.in_own[t].expect(name, kDTypes[t] == DType::f32 ? 1.5 : 2, kDTypes[t] == DType::bf16 ? 2 : 1);
+    const DType dtype = kDTypes[t];
+    const std::string name(heed::name_of(dtype));
+    // Measured: f32 1.33, bf16 1.36, f16 1.63, and 0.28 of the bound.
+    errors.in_f32[t].expect(name + "_in_f32", dtype == DType::f16 ? 1.75 : 1.5, 0.5);
+    // Of narrow outputs their own rounding is all that shows, but where weights are rounded too: 1.06 and
+    // 1.35.
+    const bool rounds = errors.in_own[t].rounds_weights;
+    const double most = dtype == DType::f32 ? 1.5 : rounds ? 1.1 : 1.01;
+    errors.in_own[t].expect(name, most, dtype == DType::f32 ? 0.5 : rounds ? 1.5 : 1);
   }
 }
 
@@ -232,7 +240,8 @@ TEST(FusedAccuracy, LongSequencesAreAsExactAsUnfusedAttentionInF32) {
       compare_rows(call, reference_of(query, key, value, call.options),
                    heed::attention(query, key, value, call.options), errors);
     }
-    errors.expect(std::string(heed::name_of(dtype)) + "_in_f32", dtype == DType::f32 ? 1.5 : 2, 1);
+    // Measured: 1.15 on the plain set, 0.91 on others; 1e-4 of the bound, which grows with the keys.
+    errors.expect(std::string(heed::name_of(dtype)) + "_in_f32", 1.3, 1e-3);
   }
 }
 
