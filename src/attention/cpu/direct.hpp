@@ -4,7 +4,6 @@
 #pragma once
 
 #include "attention/cpu/finish.hpp"
-#include "attention/cpu/observe.hpp"
 #include "attention/cpu/score.hpp"
 
 namespace heed::detail::HEED_ISA {

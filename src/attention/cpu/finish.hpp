@@ -1,7 +1,7 @@
 // The end of a task: sums become results, in the caller's memory, of the caller's type and strides.
 #pragma once
 
-#include "attention/cpu/observe.hpp"
+#include "attention/cpu/observers.hpp"
 #include "attention/cpu/transform.hpp"
 #include "attention/cpu/work.hpp"
 
@@ -111,15 +111,6 @@ inline void write_top(const Run& run, const Site& site, const TopK& top, float i
   }
 }
 
-/// Adds a row's bins to its row of the map. Tasks that share a row of the map run one after the other.
-inline void add_to_map(const Run& run, const Site& site, const float* bins, float inverse) {
-  const Call& call = run.call;
-  const std::int64_t map_row = site.index * call.map_rows / call.query_length;
-  float* to =
-      static_cast<float*>(call.map.data) + offset_of(call.map.stride, run.task.batch, site.head, map_row);
-  for (std::int64_t c = 0; c < call.map_columns; ++c) to[c * call.map.stride[3]] += bins[c] * inverse;
-}
-
 /// Results of one row. Returns false where its scores were so low that f32 could not tell them apart.
 inline bool finish_row(const Run& run, std::int64_t row) {
   const Call& call = run.call;
@@ -151,6 +142,7 @@ inline bool finish_row(const Run& run, std::int64_t row) {
   }
   write_at(call.row_shift, batch, site, shift);
   write_at(call.row_inverse, batch, site, inverse);
+  w.inverse[row] = inverse;
 
   if (call.lse.data || call.entropy.data) {
     double lse = -__builtin_inf();
@@ -175,13 +167,13 @@ inline bool finish_row(const Run& run, std::int64_t row) {
   if (call.distance.data)
     write_at(call.distance, batch, site, reduce_add(load(w.distance + row * kLanes)) * inverse);
   if (call.top_k > 0) write_top(run, site, top_of(call, w, row), inverse);
-  if (call.map_columns > 0) add_to_map(run, site, w.bins + row * call.map_columns, inverse);
   return true;
 }
 
 inline bool finish_rows(const Run& run) {
   for (std::int64_t row = 0; row < run.rows; ++row)
     if (!finish_row(run, row)) return false;
+  if (run.call.map_columns > 0) add_to_map(run);
   return true;
 }
 

@@ -34,15 +34,6 @@ inline void find_groups(Run& run, bool started) {
     run.w.group[r / kGroupRows] = group_of(run.w.site + r, smaller(kGroupRows, run.padded_rows - r), started);
 }
 
-inline void clear_observers(Run& run) {
-  const Call& call = run.call;
-  for (std::int64_t r = 0; r < run.rows; ++r) {
-    if (call.distance.data) store(run.w.distance + r * kLanes, zero());
-    if (call.top_k > 0) clear(top_of(call, run.w, r));
-  }
-  for (std::int64_t i = 0; i < run.rows * call.map_columns; ++i) run.w.bins[i] = 0;
-}
-
 template <bool kPairs = kHasPairs>
 float pack_row(const Run& run, std::int64_t at, std::int64_t row) {
   const Work& w = run.w;
@@ -79,7 +70,7 @@ inline float start_rows(Run& run) {
     store(w.rows.max + r * kLanes, splat(kForbidden));
     if (run.pairs) store(w.rows.rounded + r * kLanes, zero());
   }
-  clear_observers(run);
+  clear_observed(run);
   for (std::int64_t i = 0; i < run.padded_rows * w.value_columns; i += kLanes) {
     store(w.output + i, zero());
     if (w.step < kChunk) store(w.partial + i, zero());

@@ -1,12 +1,18 @@
 // What a call asks for besides the output, taken from the weights of a chunk while they lie in the cache: the
 // most attended keys, the distance, the map. Weights are in flight (kGain * 2^(score - shift)) and are
-// divided by their sum at the end; when a row's shift grows, what has been gathered is scaled with it (see
-// raise in forward.hpp).
+// divided by their sum at the end; when a row's shift grows, what has been gathered is scaled with it
+// (scale_observed in observers.hpp).
 #pragma once
 
 #include "attention/cpu/pack.hpp"
 
 namespace heed::detail::HEED_ISA {
+
+/// Weights that count: a forbidden key has a weight of 0, and allowed ones that small are told apart in
+/// complete_top.
+inline constexpr float kLeastWeight = 0x1p-126f;
+
+HEED_INLINE float larger_of(float a, float b) { return a > b ? a : b; }
 
 /// The best keys of one row so far, best first; equal weights by the lower key. Keys are offered in rising
 /// order. Up to kLanes of them are kept in vectors, with keys as floats where those are exact.
@@ -17,8 +23,8 @@ struct TopK {
   std::int64_t capacity;
   bool is_short;
 
-  /// A weight must reach it to enter; below every weight while there is room.
-  float entry() const { return weight[capacity - 1]; }
+  /// A weight must reach it to enter; the least that counts while there is room.
+  float entry() const { return larger_of(weight[capacity - 1], kLeastWeight); }
 };
 
 inline constexpr std::int64_t kExactFloat = 1 << 24;
@@ -62,8 +68,9 @@ HEED_INLINE void insert_short(Vf& weights, Vf& positions, float weight, float po
 
 /// Offers keys [key, key + count) of weights [count] to a row's best.
 inline void offer_short(const TopK& top, const float* weights, std::int64_t count, std::int64_t key) {
-  float bound = top.entry();
-  if (bound < 0) bound = kth_bound(weights, count, top.capacity);
+  const bool has_room = top.weight[top.capacity - 1] < 0;
+  const float bound =
+      has_room ? larger_of(kth_bound(weights, count, top.capacity), kLeastWeight) : top.entry();
   constexpr std::int64_t kWord = 64;
   Vf best = load(top.weight);
   Vf positions = load(top.position);
@@ -92,7 +99,7 @@ inline void offer(const TopK& top, const float* weights, std::int64_t count, std
     return;
   }
   for (std::int64_t k = 0; k < count; ++k) {
-    if (!(weights[k] > top.entry())) continue;
+    if (!(weights[k] >= kLeastWeight && weights[k] > top.weight[top.capacity - 1])) continue;
     std::int64_t i = top.capacity - 1;
     for (; i > 0 && top.weight[i - 1] < weights[k]; --i) {
       top.weight[i] = top.weight[i - 1];
@@ -117,36 +124,94 @@ inline void add_distance(float* sums, const float* weights, std::int64_t count, 
   store(sums, sum);
 }
 
-inline float sum_of(const float* weights, std::int64_t count) {
-  if (count < kLanes) {
-    float sum = 0;
-    for (std::int64_t i = 0; i < count; ++i) sum += weights[i];
-    return sum;
-  }
-  Vf sum = zero();
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) sum = add(sum, load(weights + i));
-  if (i < count) sum = add(sum, load_first(weights + i, count - i));
-  return reduce_add(sum);
+/// Which column of a map a key falls into.
+struct Columns {
+  std::int64_t count, keys;
+
+  std::int64_t of(std::int64_t key) const { return key * count / keys; }
+  /// The first key of a column: the smallest j with floor(j * count / keys) = c.
+  std::int64_t begin(std::int64_t c) const { return (c * keys + count - 1) / count; }
+  bool hold_a_vector() const { return keys >= count * kLanes; }
+};
+
+/// The sum of the lanes of each vector.
+HEED_INLINE Vf sums_of_lanes(Vf (&rows)[kLanes]) {
+  transpose(rows);
+  Vf sum = rows[0];
+#pragma GCC unroll 16
+  for (int i = 1; i < kLanes; ++i) sum = add(sum, rows[i]);
+  return sum;
 }
 
-/// The first key of a map's column c: the smallest j with floor(j * columns / keys) = c.
-inline std::int64_t column_begin(std::int64_t c, std::int64_t columns, std::int64_t keys) {
-  return (c * keys + columns - 1) / columns;
-}
-
-/// bins[columns] += weights of `count` keys from `key` (of the tensor) on.
-inline void add_to_bins(float* bins, std::int64_t columns, std::int64_t keys, const float* weights,
-                        std::int64_t count, std::int64_t key) {
-  const std::int64_t end = key + count;
-  std::int64_t column = key * columns / keys;
-  while (key < end) {
-    const std::int64_t next = smaller(end, column_begin(column + 1, columns, keys));
-    if (next > key) bins[column] += sum_of(weights, next - key);
-    weights += next - key;
-    key = next;
+/// bins [columns][stride] += weights of kLanes rows (`ld` apart) for keys [begin, end) of a chunk whose first
+/// key is `key` (of the tensor); begin and end are whole vectors. Bins of a column lie beside each other, one
+/// a row. Here every column holds a vector of keys, so that no vector meets more than two of them. Returns
+/// the last column.
+inline std::int64_t add_to_wide_bins(float* bins, std::int64_t stride, const Columns& columns,
+                                     const float* weights, std::int64_t ld, std::int64_t begin,
+                                     std::int64_t end, std::int64_t key) {
+  std::int64_t column = columns.of(key + begin);
+  std::int64_t next = columns.begin(column + 1) - key;
+  Vf sum[kLanes];
+#pragma GCC unroll 16
+  for (int r = 0; r < kLanes; ++r) sum[r] = zero();
+  const auto close = [&]() __attribute__((always_inline)) {
+    float* to = bins + column * stride;
+    store(to, add(load(to), sums_of_lanes(sum)));
+  };
+  for (std::int64_t k = begin; k < end; k += kLanes) {
+    if (next >= k + kLanes || column + 1 == columns.count) {
+#pragma GCC unroll 16
+      for (int r = 0; r < kLanes; ++r) sum[r] = add(sum[r], load(weights + r * ld + k));
+      continue;
+    }
+    const Vf lane = lane_numbers();
+    const Vf first = splat(static_cast<float>(next - k));
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes; ++r)
+      sum[r] = add(sum[r], keep(greater(first, lane), load(weights + r * ld + k)));
+    close();
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes; ++r) sum[r] = keep(greater_equal(lane, first), load(weights + r * ld + k));
     ++column;
+    next = columns.begin(column + 1) - key;
   }
+  close();
+  return column;
+}
+
+/// The same for columns of fewer keys: a vector of each row at a time is transposed to one of rows for each
+/// key.
+inline std::int64_t add_to_narrow_bins(float* bins, std::int64_t stride, const Columns& columns,
+                                       const float* weights, std::int64_t ld, std::int64_t begin,
+                                       std::int64_t end, std::int64_t key) {
+  std::int64_t column = columns.of(key + begin);
+  std::int64_t next = columns.begin(column + 1) - key;
+  Vf sum = zero();
+  const auto close = [&]() __attribute__((always_inline)) {
+    float* to = bins + column * stride;
+    store(to, add(load(to), sum));
+    sum = zero();
+  };
+  for (std::int64_t k = begin; k < end; k += kLanes) {
+    Vf block[kLanes];
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes; ++r) block[r] = load(weights + r * ld + k);
+    transpose(block);
+    alignas(64) float of_key[kLanes * kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) store(of_key + i * kLanes, block[i]);
+    for (int i = 0; i < kLanes; ++i) {
+      while (next <= k + i && column + 1 < columns.count) {
+        close();
+        ++column;
+        next = columns.begin(column + 1) - key;
+      }
+      sum = add(sum, load(of_key + i * kLanes));
+    }
+  }
+  close();
+  return column;
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -1,7 +1,7 @@
 // From scores to weights: shifts that follow the largest score, and the tiles that go by way of memory.
 #pragma once
 
-#include "attention/cpu/observe.hpp"
+#include "attention/cpu/observers.hpp"
 #include "attention/cpu/tiles.hpp"
 #include "attention/cpu/transform.hpp"
 #include "attention/cpu/work.hpp"
@@ -12,12 +12,6 @@ inline constexpr float kBoundedScore = 40.0f;
 inline constexpr float kHeadroom = 8.0f;              // a shift moves when a score exceeds it by more
 inline constexpr float kUnstarted = -1.5f * 0x1p20f;  // threshold of a row without keys: above kForbidden
 inline constexpr float kNoThreshold = 0x1p30f;        // above every score
-
-HEED_INLINE void scale_row(float* x, std::int64_t count, float factor) {
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(x + i, mul(load(x + i), splat(factor)));
-  for (; i < count; ++i) x[i] *= factor;
-}
 
 /// Moves a row's shift up to its new largest score. `weights` [done]: the row's weights of this chunk so far.
 inline void raise(Run& run, std::int64_t row, float score, float* weights, std::int64_t done) {
@@ -41,13 +35,7 @@ inline void raise(Run& run, std::int64_t row, float score, float* weights, std::
   scale_row(weights, done, factor);
   if (run.call.output.data) scale_row(w.output + row * w.value_columns, w.value_columns, factor);
   if (w.step < kChunk) scale_row(w.partial + row * w.value_columns, w.value_columns, factor);
-  if (run.call.distance.data) scale_row(w.distance + row * kLanes, kLanes, factor);
-  if (run.call.map_columns > 0) scale_row(w.bins + row * run.call.map_columns, run.call.map_columns, factor);
-  if (run.call.top_k > 0) {
-    const TopK top = top_of(run.call, w, row);
-    for (std::int64_t i = 0; i < list_room(top.capacity); ++i)
-      if (top.weight[i] > 0) top.weight[i] *= factor;
-  }
+  scale_observed(run, row, factor);
 }
 
 /// Raw scores of a tile, in memory, become weights: masks and the like are applied, shifts moved where they
@@ -110,28 +98,6 @@ inline bool score_general(Run& run, std::int64_t row, std::int64_t key, const fl
 #pragma GCC unroll 3
     for (int v = 0; v < kPanelVectors; ++v) store(scores[r] + v * kLanes, tile[r][v]);
   return weigh_scores(run, row, key, scores, weights, done);
-}
-
-/// Looks at the weights of a block for one chunk on behalf of top-k, distance and map.
-inline void observe_block(Run& run, std::int64_t row, std::int64_t rows, std::int64_t chunk_key,
-                          std::int64_t keys) {
-  const Call& call = run.call;
-  const Work& w = run.w;
-  if (call.top_k == 0 && !call.distance.data && call.map_columns == 0) return;
-  for (std::int64_t r = 0; r < rows && row + r < run.rows; ++r) {
-    const std::int64_t at = row + r;
-    const Site& site = w.site[at];
-    const std::int64_t begin = larger(0, site.low - chunk_key);
-    const std::int64_t count = smaller(keys, site.high - chunk_key) - begin;
-    if (count <= 0) continue;
-    const float* weights = w.weights + r * kChunk + begin;
-    const std::int64_t key = chunk_key + begin;
-    if (call.top_k > 0) offer(top_of(call, w, at), weights, count, key);
-    if (call.distance.data) add_distance(w.distance + at * kLanes, weights, count, site.position, key);
-    if (call.map_columns > 0)
-      add_to_bins(w.bins + at * call.map_columns, call.map_columns, call.key_length, weights, count,
-                  run.task.key_begin + key);
-  }
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -55,4 +55,19 @@ inline Group group_of(const Site* sites, std::int64_t rows, bool started) {
   return g;
 }
 
+/// Keys [begin, end).
+struct KeyRange {
+  std::int64_t begin, end;
+};
+
+/// The keys of a chunk, counted from its first, whose weights are computed for a group: from the panel of the
+/// first key that any of its rows may see to the vector of the last. Among them a key that a row may not see
+/// weighs 0; weights of the others are whatever lay there before.
+inline KeyRange written_keys(const Group& group, std::int64_t chunk_key, std::int64_t count) {
+  const std::int64_t low = larger(0, group.low - chunk_key);
+  const std::int64_t high = smaller(count, group.high - chunk_key);
+  if (low >= high) return {0, 0};
+  return {low / kPanel * kPanel, round_up(high, kLanes)};
+}
+
 }  // namespace heed::detail::HEED_ISA

@@ -85,44 +85,36 @@ inline void start_sweep_rows(Run& run, float* inverse) {
   find_groups(run, true);
 }
 
-/// A range of keys, or of panels.
-struct KeyRange {
-  std::int64_t begin, end;
-};
-
-/// The panels [begin, end) of a chunk in which any row of a group may see a key. score_block has written
-/// these panels, with 0 where a row may not see a key; the others hold whatever was there before.
-inline KeyRange panels_of(const Group& group, std::int64_t chunk_key, std::int64_t count) {
-  const std::int64_t low = larger(0, group.low - chunk_key);
-  const std::int64_t high = smaller(count, group.high - chunk_key);
-  if (low >= high) return {0, 0};
-  return {low / kPanel, (high + kPanel - 1) / kPanel};
+/// sums [kWide vectors] += the same vectors of `weights` (rows kChunk apart), times each row's factor.
+template <std::size_t kWide>
+HEED_INLINE void sum_vectors(const float* weights, const float* factors, std::int64_t rows, float* sums) {
+  Vf sum[kWide];
+#pragma GCC unroll 3
+  for (std::size_t v = 0; v < kWide; ++v) sum[v] = load(sums + v * kLanes);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const Vf factor = splat(factors[r]);
+#pragma GCC unroll 3
+    for (std::size_t v = 0; v < kWide; ++v)
+      sum[v] = mul_add(load(weights + r * kChunk + v * kLanes), factor, sum[v]);
+  }
+#pragma GCC unroll 3
+  for (std::size_t v = 0; v < kWide; ++v) store(sums + v * kLanes, sum[v]);
 }
 
 /// sums [kChunk] = the weights of rows [begin, end) of the block, added up. In the order of the rows,
 /// whatever tiles they came from; at most kBlockRows terms, so plainly.
 inline void sum_rows(const Run& run, std::int64_t begin, std::int64_t end, const float* inverse,
                      std::int64_t chunk_key, std::int64_t count, float* sums) {
-  for (std::int64_t k = 0; k < count; k += kLanes) store(sums + k, zero());
+  for (std::int64_t k = 0; k < kChunk; k += kLanes) store(sums + k, zero());
   for (std::int64_t group = begin / kGroupRows; group * kGroupRows < end; ++group) {
-    const KeyRange panels = panels_of(run.w.group[group], chunk_key, count);
+    const KeyRange keys = written_keys(run.w.group[group], chunk_key, count);
     const std::int64_t first = larger(begin, group * kGroupRows);
-    const std::int64_t last = smaller(end, (group + 1) * kGroupRows);
-    for (std::int64_t p = panels.begin; p < panels.end; ++p) {
-      const float* weights = run.w.weights + p * kPanel;
-      float* to = sums + p * kPanel;
-      Vf sum[kPanelVectors];
-#pragma GCC unroll 3
-      for (int v = 0; v < kPanelVectors; ++v) sum[v] = load(to + v * kLanes);
-      for (std::int64_t r = first; r < last; ++r) {
-        const Vf factor = splat(inverse[r]);
-#pragma GCC unroll 3
-        for (int v = 0; v < kPanelVectors; ++v)
-          sum[v] = mul_add(load(weights + r * kChunk + v * kLanes), factor, sum[v]);
-      }
-#pragma GCC unroll 3
-      for (int v = 0; v < kPanelVectors; ++v) store(to + v * kLanes, sum[v]);
-    }
+    const std::int64_t rows = smaller(end, (group + 1) * kGroupRows) - first;
+    const float* weights = run.w.weights + first * kChunk;
+    std::int64_t k = keys.begin;
+    for (; k + kPanel <= keys.end; k += kPanel)
+      sum_vectors<kPanelVectors>(weights + k, inverse + first, rows, sums + k);
+    for (; k < keys.end; k += kLanes) sum_vectors<1>(weights + k, inverse + first, rows, sums + k);
   }
 }
 
@@ -162,9 +154,9 @@ inline void write_weights(const Run& run, const float* inverse, std::int64_t chu
   const std::int64_t stride = run.call.weights.stride[3];
   for (std::int64_t r = 0; r < run.rows; ++r) {
     float* to = weights_at(run, r, chunk_key);
-    const KeyRange panels = panels_of(run.w.group[r / kGroupRows], chunk_key, count);
-    const std::int64_t begin = panels.begin * kPanel;
-    const std::int64_t end = smaller(count, panels.end * kPanel);
+    const KeyRange keys = written_keys(run.w.group[r / kGroupRows], chunk_key, count);
+    const std::int64_t begin = keys.begin;
+    const std::int64_t end = smaller(count, keys.end);
     write_zeros(to, stride, begin);
     write_scaled(to + begin * stride, stride, run.w.weights + r * kChunk + begin, end - begin, inverse[r]);
     write_zeros(to + end * stride, stride, count - end);

@@ -51,7 +51,10 @@ struct Work {
   float* top_weight;  // [rows][list_room(top_k)], and so the next two
   float* top_position;
   std::int64_t* top_key;
-  float* bins;  // [rows][map columns]
+  float* inverse;         // [rows], of the sums, at the end
+  std::int64_t bin_rows;  // rows, up to whole vectors
+  float* bins;            // [map columns][bin_rows]
+  float* bin_factors;     // [bin_rows]
   std::size_t bytes;
 };
 
@@ -67,6 +70,7 @@ struct Run {
   bool observed;             // entropy or the largest score is wanted
   bool pairs;                // products are of pairs of bf16; where Work says floats it holds pairs then
   float largest_query_square;
+  KeyRange columns = {0, 0};  // of the map, that keys so far fell into
 };
 
 /// The list of the best keys of a row of the task.
@@ -113,7 +117,10 @@ inline Work lay_out(const Call& call, const Tiling& tiling, void* base) {
   w.top_weight = floats(room);
   w.top_position = floats(room);
   w.top_key = static_cast<std::int64_t*>(take(room, sizeof(std::int64_t)));
-  w.bins = floats(rows * call.map_columns);
+  w.inverse = floats(rows);
+  w.bin_rows = call.map_columns > 0 ? round_up(rows, kLanes) : 0;
+  w.bins = floats(w.bin_rows * call.map_columns);
+  w.bin_factors = floats(w.bin_rows);
   w.bytes = used;
   return w;
 }
@@ -131,7 +138,9 @@ inline Tiling plan(const Call& call) {
   std::int64_t rows = cached ? kTaskRows : kLongTaskRows;
   rows = smaller(rows, round_up(larger(1, call.query_length * call.group), kGroupRows));
   rows = clamp_rows(rows, 16 * call.top_k, kObserverBytes);
-  rows = clamp_rows(rows, 4 * call.map_columns, kObserverBytes);
+  // Where no packed keys are kept, bins may have their room.
+  const std::int64_t spare = cached ? 0 : kCacheBytes - kLongTaskRows * key_bytes;
+  rows = clamp_rows(rows, 4 * call.map_columns, larger(kObserverBytes, spare));
   // Few rows read keys and values about as fast as memory gives them. They are packed a panel at a time,
   // which stays in the first cache, while the next is on its way.
   const bool narrow = rows <= kGroupRows;
