@@ -156,10 +156,10 @@ TEST(FusedBackward, HeadsWithNaNOrHugeNumbersAreThoseOfTheReference) {
 TEST(FusedBackward, WithoutBatchesHeadsQueriesOrKeysLeavesNothingUndone) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   const auto gradients = [](const heed::Dims& q, const heed::Dims& k) {
-    const Tensor query(q), key(k);
-    const auto result = heed::attention(query, key, key, {.need = heed::Need::lse});
+    const Tensor query(q), key(k), bias({q[2], k[2]});
+    const auto result = heed::attention(query, key, key, {.bias = bias, .need = heed::Need::lse});
     return heed::attention_backward({query, key, key, result.output, result.lse, result.output},
-                                    {.kernel = Kernel::fused});
+                                    {.bias = bias, .kernel = Kernel::fused}, {.bias = true});
   };
   const std::vector<std::pair<heed::Dims, heed::Dims>> shapes = {{{0, 2, 3, 4}, {0, 2, 5, 4}},
                                                                  {{2, 0, 3, 4}, {2, 0, 5, 4}},
@@ -170,7 +170,8 @@ TEST(FusedBackward, WithoutBatchesHeadsQueriesOrKeysLeavesNothingUndone) {
     const AttentionGradients got = gradients(q, k);
     EXPECT_EQ(got.query.shape(), q);
     EXPECT_EQ(got.key.shape(), k);
-    for (const Tensor* tensor : {&got.query, &got.key, &got.value})
+    EXPECT_EQ(got.bias.shape(), (heed::Dims{q[2], k[2]}));
+    for (const Tensor* tensor : {&got.query, &got.key, &got.value, &got.bias})
       for (const float x : tensor->values<float>()) EXPECT_EQ(x, 0);
   }
 }

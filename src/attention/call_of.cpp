@@ -1,5 +1,7 @@
 #include "attention/call_of.hpp"
 
+#include <algorithm>
+
 #include "attention/dropout.hpp"
 
 namespace heed::detail {
@@ -17,6 +19,9 @@ cpu::Input input_of(const Operand& from) {
 cpu::Output output_of(const Target& to) {
   return {
       to.data, static_cast<cpu::Type>(to.dtype), {to.stride[0], to.stride[1], to.stride[2], to.stride[3]}};
+}
+cpu::Output output_of_rows(const Problem& p, float* data) {
+  return {data, cpu::Type::f32, {p.heads * p.query_length, p.query_length, 1, 0}};
 }
 
 cpu::Call call_of(const Problem& p) {
@@ -63,6 +68,12 @@ cpu::Call call_of(const Problem& p) {
   call.received_last_rows = p.received_last_rows;
   call.scores_stage = static_cast<int>(p.scores_stage);
   return call;
+}
+
+int threads_for(const Problem& p, std::int64_t pieces, double small_work) {
+  const double work = static_cast<double>(p.batch * p.heads) * static_cast<double>(p.query_length) *
+                      static_cast<double>(p.key_length) * static_cast<double>(p.head_dim + p.value_dim);
+  return work < small_work ? 1 : static_cast<int>(std::min<std::int64_t>(p.threads, pieces));
 }
 
 }  // namespace heed::detail

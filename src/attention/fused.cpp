@@ -106,11 +106,8 @@ class Driver {
   void keep_rows() {
     const std::int64_t rows = p_.batch * p_.heads * p_.query_length;
     row_memory_.resize(static_cast<std::size_t>(2 * rows));
-    const auto strides = [&](float* data) {
-      return cpu::Output{data, cpu::Type::f32, {p_.heads * p_.query_length, p_.query_length, 1, 0}};
-    };
-    call_.row_shift = strides(row_memory_.data());
-    call_.row_inverse = strides(row_memory_.data() + rows);
+    call_.row_shift = output_of_rows(p_, row_memory_.data());
+    call_.row_inverse = output_of_rows(p_, row_memory_.data() + rows);
   }
 
   // Rows of a task a head, and heads that it takes together: all of a key head's where rows are few.
@@ -177,20 +174,13 @@ class Driver {
     }
   }
 
-  int threads_for(std::int64_t count) const {
-    const double work = static_cast<double>(p_.batch * p_.heads) * static_cast<double>(p_.query_length) *
-                        static_cast<double>(p_.key_length) * static_cast<double>(p_.head_dim + p_.value_dim);
-    if (work < kSmallWork) return 1;
-    return static_cast<int>(std::min<std::int64_t>(p_.threads, count));
-  }
-
   // Each thread prepares its memory before its first piece of a run.
   template <class Piece>
   void in_parallel(std::string_view pass, std::int64_t count, const Call& call, const Tiling& tiling,
                    Piece piece) {
     const std::uint64_t run = next_run();
     std::atomic<std::int64_t> done{0};
-    const int threads = threads_for(count);
+    const int threads = threads_for(p_, count, kSmallWork);
     threads_used_ = std::max(threads_used_, threads);
     const auto body = [&](std::int64_t i, int) {
       ThreadMemory& mine = thread_memory();

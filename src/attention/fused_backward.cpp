@@ -30,13 +30,17 @@ using cpu::Outcome;
 // share of the query's gradient.
 constexpr std::int64_t kEnoughTasks = 16;
 constexpr std::int64_t kPartKeys = 768;
+// Parts begin at whole chunks of every unit; rows of query_parts are whole vectors of every unit.
+constexpr std::int64_t kPartStep = 192;
+constexpr std::int64_t kLanesAtMost = 16;
 constexpr std::int64_t kRowsAtOnce = 256;
 // An lse that was rounded to f32 is off by up to 2^-24 of itself, and by as much each weight of its row is.
 // Beyond this the rows of the head are normalised anew: one more product. So are short rows, whose few
 // weights would show it most.
 constexpr double kLargeLse = 16;
 constexpr std::int64_t kShortRow = 192;
-// Work below this many multiply-adds is not worth a second thread.
+// Work below this many multiply-adds of a forward pass is not worth a second thread: half of the forward's
+// own, for a backward pass has 2.5 times as many.
 constexpr double kSmallWork = 1e6;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -55,28 +59,21 @@ class BackwardDriver {
       : p_(problem), f_(problem.forward), kernels_(cpu::kernels()) {}
 
   int run() {
-    clear_what_no_task_writes();
-    if (f_.batch * f_.heads == 0) {
-      add_sinks();
-      return finish_bias();
+    clear_keys_of_no_segment();
+    prepare_bias();
+    if (f_.batch * f_.heads > 0) {
+      prepare();
+      normalise();
+      run_tasks();
+      add_parts();
     }
-    prepare();
-    normalise();
-    for (std::size_t round = 0; round + 1 < rounds_.size(); ++round)
-      in_parallel(static_cast<std::int64_t>(rounds_[round + 1] - rounds_[round]), tiling_.bytes,
-                  [&](std::int64_t i, void* memory) {
-                    run_task(rounds_[round] + static_cast<std::size_t>(i), memory);
-                  });
-    add_parts();
-    const bool again = has_failed();
-    if (again)
-      sum_over_heads_again();
-    else
+    if (has_failed()) {
+      compute_failed_again();
+    } else {
       add_sinks();
-    for (std::int64_t b = 0; b < f_.batch; ++b)
-      for (std::int64_t kv = 0; kv < f_.kv_heads; ++kv)
-        if (failed_[index(b, kv)] != 0) run_reference_backward_head(p_, b, kv);
-    return again ? threads_used_ : finish_bias();
+      write_bias_sums();
+    }
+    return threads_used_;
   }
 
  private:
@@ -85,15 +82,18 @@ class BackwardDriver {
   }
   bool has_failed() const { return std::find(failed_.begin(), failed_.end(), 1) != failed_.end(); }
 
-  // What failed heads are part of beside their own gradients.
-  void sum_over_heads_again() const {
+  // The heads that failed, and of all heads what may be summed over some of those.
+  void compute_failed_again() const {
     BackwardProblem shared = p_;
     shared.grad_query = shared.grad_key = shared.grad_value = {};
     if (shared.grad_bias || shared.grad_sinks) (void)run_reference_backward(shared);
+    for (std::int64_t b = 0; b < f_.batch; ++b)
+      for (std::int64_t kv = 0; kv < f_.kv_heads; ++kv)
+        if (failed_[index(b, kv)] != 0) run_reference_backward_head(p_, b, kv);
   }
 
-  // Keys of no segment, and biases that no row and key share.
-  void clear_what_no_task_writes() {
+  // No task writes them.
+  void clear_keys_of_no_segment() const {
     std::vector<std::int64_t> done(static_cast<std::size_t>(f_.batch), 0);  // keys of each batch entry
     const auto clear_keys = [&](std::int64_t batch, std::int64_t begin, std::int64_t end) {
       clear_rows(p_.grad_key, batch, f_.kv_heads, begin, end, f_.head_dim);
@@ -106,9 +106,6 @@ class BackwardDriver {
     }
     for (std::int64_t b = 0; b < f_.batch; ++b)
       clear_keys(b, f_.heads == 0 ? 0 : done[static_cast<std::size_t>(b)], f_.key_length);
-    if (!p_.grad_bias) return;
-    const auto& size = p_.grad_bias_size;
-    for (std::int64_t b = 0; b < size[0]; ++b) clear_rows(p_.grad_bias, b, size[1], 0, size[2], size[3]);
   }
 
   bool shares_bias(int axis, std::int64_t size) const {
@@ -128,10 +125,9 @@ class BackwardDriver {
     call_.grad_value = output_of(p_.grad_value);
     call_.heads = f_.heads;
     call_.batch_heads = f_.batch * f_.heads;
-    prepare_bias();
     if (p_.grad_sinks) {
       delta_.assign(static_cast<std::size_t>(f_.batch * f_.heads * f_.query_length), 0.0f);
-      call_.delta = {delta_.data(), cpu::Type::f32, {f_.heads * f_.query_length, f_.query_length, 1, 0}};
+      call_.delta = output_of_rows(f_, delta_.data());
     }
     plan_tasks();
     if (parts_ > 1) {
@@ -143,13 +139,16 @@ class BackwardDriver {
     tiling_.bytes = kernels_.backward_bytes(call_, tiling_.rows, tiling_.keys);
   }
 
-  // Biases that are shared are summed in f64, whatever their number.
+  // Where each score has a bias of its own, tasks write the gradients of those that are seen. Biases that are
+  // shared are summed in f64, whatever their number.
   void prepare_bias() {
     if (!p_.grad_bias) return;
     const std::int64_t whole[4] = {f_.batch, f_.heads, f_.query_length, f_.key_length};
     const auto& size = p_.grad_bias_size;
     if (std::equal(whole, whole + 4, size)) {
       call_.grad_bias = output_of(p_.grad_bias);
+      for (std::int64_t b = 0; b < f_.batch; ++b)
+        clear_rows(p_.grad_bias, b, f_.heads, 0, f_.query_length, f_.key_length);
       return;
     }
     bias_sums_.assign(static_cast<std::size_t>(size[0] * size[1] * size[2] * size[3]), 0.0);
@@ -210,15 +209,9 @@ class BackwardDriver {
     tiling_.keys = std::max(tiling_.keys, std::min(keys, each));
   }
 
-  int threads_for(std::int64_t count) const {
-    const double work = static_cast<double>(f_.batch * f_.heads) * static_cast<double>(f_.query_length) *
-                        static_cast<double>(f_.key_length) * static_cast<double>(f_.head_dim + f_.value_dim);
-    return work < kSmallWork ? 1 : static_cast<int>(std::min<std::int64_t>(f_.threads, count));
-  }
-
   template <class Piece>
   void in_parallel(std::int64_t count, std::size_t bytes, Piece piece) {
-    const int threads = threads_for(count);
+    const int threads = threads_for(f_, count, kSmallWork);
     threads_used_ = std::max(threads_used_, threads);
     if (memory_.size() < static_cast<std::size_t>(threads)) memory_.resize(static_cast<std::size_t>(threads));
     const auto body = [&](std::int64_t i, int worker) {
@@ -255,11 +248,8 @@ class BackwardDriver {
     if (tasks.empty()) return;
     const std::int64_t rows = call_.batch_heads * f_.query_length;
     row_memory_.resize(static_cast<std::size_t>(2 * rows));
-    const auto row_output = [&](float* data) {
-      return cpu::Output{data, cpu::Type::f32, {f_.heads * f_.query_length, f_.query_length, 1, 0}};
-    };
-    call_.forward.row_shift = row_output(row_memory_.data());
-    call_.forward.row_inverse = row_output(row_memory_.data() + rows);
+    call_.forward.row_shift = output_of_rows(f_, row_memory_.data());
+    call_.forward.row_inverse = output_of_rows(f_, row_memory_.data() + rows);
     in_parallel(static_cast<std::int64_t>(tasks.size()), tiling.bytes, [&](std::int64_t i, void* memory) {
       const cpu::Task& task = tasks[static_cast<std::size_t>(i)];
       kernels_.reset(call_.forward, tiling, memory);
@@ -273,10 +263,14 @@ class BackwardDriver {
     failed_[index(batch, head / call_.forward.group)] = 1;
   }
 
-  void run_task(std::size_t i, void* memory) {
-    const BackwardTask& task = tasks_[i];
-    if (kernels_.backward(call_, tiling_, task, memory) != Outcome::done)
-      fail(task.rows.batch, task.rows.head_begin);
+  void run_tasks() {
+    for (std::size_t round = 0; round + 1 < rounds_.size(); ++round)
+      in_parallel(static_cast<std::int64_t>(rounds_[round + 1] - rounds_[round]), tiling_.bytes,
+                  [&](std::int64_t i, void* memory) {
+                    const BackwardTask& task = tasks_[rounds_[round] + static_cast<std::size_t>(i)];
+                    if (kernels_.backward(call_, tiling_, task, memory) != Outcome::done)
+                      fail(task.rows.batch, task.rows.head_begin);
+                  });
   }
 
   // A row's gradient is the sum over the parts that its segment has.
@@ -303,7 +297,7 @@ class BackwardDriver {
   }
 
   // dSink_h = -sum_bi exp(sink_h - lse_i) delta_i
-  void add_sinks() {
+  void add_sinks() const {
     if (!p_.grad_sinks) return;
     const bool one_for_all = p_.grad_sinks.stride[1] == 0;
     double sum = 0;
@@ -320,20 +314,15 @@ class BackwardDriver {
     if (one_for_all) write(p_.grad_sinks, sum, 0, 0, 0);
   }
 
-  int finish_bias() {
-    if (!p_.grad_bias || bias_sums_.empty()) return threads_used_;
+  void write_bias_sums() const {
+    if (bias_sums_.empty()) return;
     const auto& size = p_.grad_bias_size;
     std::size_t at = 0;
     for (std::int64_t b = 0; b < size[0]; ++b)
       for (std::int64_t h = 0; h < size[1]; ++h)
         for (std::int64_t i = 0; i < size[2]; ++i)
           for (std::int64_t j = 0; j < size[3]; ++j) write(p_.grad_bias, bias_sums_[at++], b, h, i, j);
-    return threads_used_;
   }
-
-  // Parts begin at whole chunks of every unit; rows of query_parts are whole vectors of every unit.
-  static constexpr std::int64_t kPartStep = 192;
-  static constexpr std::int64_t kLanesAtMost = 16;
 
   const BackwardProblem& p_;
   const Problem& f_;

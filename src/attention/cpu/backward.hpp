@@ -23,7 +23,6 @@ using cpu::Outcome;
 
 /// A block of rows against a chunk of keys.
 struct Block {
-  std::int64_t head;
   std::int64_t row, rows;  // of the segment; rows as padded to whole tiles
   std::int64_t key, keys;  // of the segment
   bool flushed;            // scores may lie so far below lse that weights run out of exponents
@@ -205,7 +204,7 @@ inline bool backward_chunk(const BackwardRun& run, std::int64_t head, std::int64
     if (!(bound <= kLargestScore / 2)) return false;
     float highest = 0;
     for (std::int64_t r = 0; r < rows; ++r) highest = w.shift[row + r] > highest ? w.shift[row + r] : highest;
-    const Block block = {head, row, round_up(rows, kTileRows), key, keys, bound + highest > 120.0f};
+    const Block block = {row, round_up(rows, kTileRows), key, keys, bound + highest > 120.0f};
     if (!weigh_block(run, block, bits)) return false;
     if (run.call.grad_query.data) add_query_grads(run, block);
     add_key_grads(run, block);
