@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "fused_rounding.hpp"
+#include "fuzz_support.hpp"
 #include "heed/attention.hpp"
 #include "heed/backward.hpp"
 #include "heed/error.hpp"
@@ -30,10 +31,7 @@ namespace {
 
 using heed::Dims;
 using heed::DType;
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
+using heed::fuzz::require;
 
 class CallMaker {
  public:

@@ -1,15 +1,12 @@
 // What `heed look` keeps in a file: whatever its bytes are, the file is refused in one sentence that names
 // it, or every question that can be asked of it has an answer.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <sstream>
 #include <string>
 
 #include "command.hpp"
+#include "fuzz_support.hpp"
 #include "heed/error.hpp"
 #include "look/answer.hpp"
 #include "look/check.hpp"
@@ -25,31 +22,8 @@ namespace {
 
 using heed::cli::LookArguments;
 using heed::cli::Subject;
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
-
-// The bytes as a file without a folder.
-class File {
- public:
-  File(const std::uint8_t* data, std::size_t size) : descriptor_(memfd_create("document", MFD_CLOEXEC)) {
-    require(descriptor_ >= 0);
-    for (std::size_t done = 0; done < size;) {
-      const ssize_t written = ::write(descriptor_, data + done, size - done);
-      require(written > 0);
-      done += static_cast<std::size_t>(written);
-    }
-  }
-  ~File() { ::close(descriptor_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  [[nodiscard]] std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-
- private:
-  int descriptor_;
-};
+using heed::fuzz::MemoryFile;
+using heed::fuzz::require;
 
 void ask_for_summary(const Subject& subject, std::ostringstream& out) {
   const heed::cli::Sheet sheet{out};
@@ -96,7 +70,8 @@ void ask_for_tile(Subject& subject, std::ostringstream& out) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const File file(data, size);
+  static const MemoryFile file;
+  file.put(data, size);
   try {
     Subject subject = heed::cli::read_document(file.path());
     if (!subject.has_report) return 0;  // an explanation: three tensors, which any call may have

@@ -1,18 +1,16 @@
 // Any bytes as a .npy file: they load, or are refused with Error (io).
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <span>
 
+#include "fuzz_support.hpp"
 #include "heed/error.hpp"
 #include "heed/io.hpp"
 #include "io/npy_header.hpp"
 
 namespace {
 
-void require(bool holds) {
-  if (!holds) std::abort();
-}
+using heed::fuzz::require;
 
 // What was loaded has a header that says just that.
 void check_header(const heed::Tensor& tensor) {

@@ -1,44 +1,19 @@
 // Any bytes as a safetensors file: it loads, or is refused with Error (io); and what loads agrees with a
 // plain reading of its header as JSON.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "fuzz_support.hpp"
 #include "heed/error.hpp"
 #include "heed/io.hpp"
 
 namespace {
 
-void require(bool holds) {
-  if (!holds) std::abort();
-}
-
-// A file in memory that is used for every input: the reader wants a path.
-class MemoryFile {
- public:
-  MemoryFile() : fd_(memfd_create("fuzz", 0)), path_("/proc/self/fd/" + std::to_string(fd_)) {
-    require(fd_ >= 0);
-  }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  ~MemoryFile() { close(fd_); }
-
-  void put(const std::uint8_t* data, std::size_t size) const {
-    require(ftruncate(fd_, 0) == 0);
-    require(pwrite(fd_, data, size, 0) == static_cast<ssize_t>(size));
-  }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  int fd_;
-  std::string path_;
-};
+using heed::fuzz::MemoryFile;
+using heed::fuzz::require;
 
 void check_against_json(const heed::io::SafetensorsReader& reader, const std::uint8_t* data) {
   std::uint64_t length = 0;

@@ -182,6 +182,15 @@ TEST_F(StrangeModel, IsRefusedInOneSentence) {
                  "strange");
 }
 
+// Reading a file costs a multiple of its size, so that size and depth have bounds.
+TEST_F(StrangeModel, OfHugeOrDeepFilesIsRefused) {
+  expect_fault("config.json", std::string(100'000, '['), " nests values more than 8 deep; no model does");
+  expect_fault("vocabulary.json", "{\"characters\":[[[[[[[[[]]]]]]]]]}",
+               " nests values more than 8 deep; no model does");
+  expect_fault("config.json", std::string((1 << 20) + 1, ' '), " is larger than 1 MiB");
+  expect_fault("vocabulary.json", std::string((16 << 20) + 1, ' '), " is larger than 16 MiB");
+}
+
 // Sizes that the file does not hold are refused before their memory is taken.
 TEST_F(StrangeModel, ThatClaimsTerabytesIsRefusedAtOnce) {
   std::string config = bytes_of(*folder / "model" + "/config.json");

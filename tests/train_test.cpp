@@ -366,6 +366,23 @@ TEST_F(Train, SurvivesEveryBrokenCheckpoint) {
   replaced("attention_only\\\":false", "attention_only\\\":1    ");
 }
 
+TEST_F(Train, NamesTheCheckpointWhoseGeneratorCannotGoOn) {
+  ASSERT_EQ(run_heed(tiny("out", {"--stop-at", "2"})).exit_code, 0);
+  const std::string checkpoint = path("out/checkpoint.safetensors");
+  heed::io::TensorFile file = heed::io::read_safetensors(checkpoint);
+  std::vector<std::pair<std::string, heed::TensorView>> tensors;
+  for (auto& [name, tensor] : file.tensors) {
+    if (name == "generator") tensor.values<std::int64_t>()[5] = -1;
+    tensors.emplace_back(name, tensor);
+  }
+  heed::io::write_safetensors(checkpoint, tensors, file.metadata);
+  const CommandResult result = run_heed(command("out", {"--resume"}));
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.errors, "heed: " + checkpoint +
+                               " has a generator that cannot go on: the generator's state holds -1; words of "
+                               "32 bits are expected\n");
+}
+
 TEST(TrainProgress, TellsTheTimeLeft) {
   using heed::cli::duration_text;
   using heed::cli::train_line;

@@ -16,19 +16,31 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "heed model 1";
-constexpr std::uintmax_t kMostJson = 64 << 20;  // bytes
+// MiB of a configuration, whose list of losses grows with the logarithm of the steps, and of a vocabulary: a
+// million characters, escaped in up to 15 bytes. And how deep either nests.
+constexpr std::uintmax_t kMostConfig = 1, kMostVocabulary = 16;
+constexpr int kDeepest = 8;
 
-Json read_json(const std::string& path) {
+// What is in the file takes some thirty times its memory; nested brackets would take more.
+Json read_json(const std::string& path, std::uintmax_t most) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) throw Error(ErrorCode::io, path + " could not be opened: " + std::strerror(errno));
   std::error_code error;
   if (fs::is_directory(path, error)) throw Error(ErrorCode::io, path + " is a folder; a file is expected");
-  if (fs::file_size(path, error) > kMostJson && !error)
-    throw Error(ErrorCode::io, path + " is larger than " + std::to_string(kMostJson >> 20) + " MiB");
+  if (fs::file_size(path, error) > most << 20 && !error)
+    throw Error(ErrorCode::io, path + " is larger than " + std::to_string(most) + " MiB");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (file.bad()) throw Error(ErrorCode::io, path + " could not be read");
-  Json json = Json::parse(text, nullptr, false);
+  bool is_deep = false;
+  const auto is_shallow = [&](int depth, Json::parse_event_t, const Json&) {
+    is_deep |= depth > kDeepest;
+    return !is_deep;
+  };
+  Json json = Json::parse(text, is_shallow, false);
+  if (is_deep)
+    throw Error(ErrorCode::io,
+                path + " nests values more than " + std::to_string(kDeepest) + " deep; no model does");
   if (json.is_discarded()) throw Error(ErrorCode::io, path + " is not JSON");
   return json;
 }
@@ -65,14 +77,14 @@ TrainedModel read_model_folder(const std::string& name) {
   if (!fs::is_directory(folder, error))
     throw Error(ErrorCode::io, folder + " is no folder; that of a model trained by heed train is expected");
   const std::string config_path = folder + "/config.json";
-  const Json config = read_json(config_path);
+  const Json config = read_json(config_path, kMostConfig);
   if (!config.is_object() || !config.contains("format") || config["format"] != kFormat ||
       !config.contains("settings"))
     throw Error(ErrorCode::io, config_path + " is no configuration of a model: its format is not '" +
                                    std::string(kFormat) + "'");
   const TrainSettings settings = settings_from(config["settings"], config_path);
   const std::string words_path = folder + "/vocabulary.json";
-  ModelVocabulary vocabulary = ModelVocabulary::from_json(read_json(words_path), words_path);
+  ModelVocabulary vocabulary = ModelVocabulary::from_json(read_json(words_path, kMostVocabulary), words_path);
   if (settings.model_dim % settings.heads != 0)
     throw Error(ErrorCode::io, config_path + " has a model_dim that is no multiple of its heads");
   nn::LanguageModel model =

@@ -37,16 +37,14 @@ class Reader {
     // The sizes are checked against the file before anything of that size is made.
     nn::LanguageModel model = read_parameters(path_, model_config(settings, data.vocabulary.size()));
     nn::AdamW optimizer(model.parameters(), {.weight_decay = settings.weight_decay});
-    Generator generator;
-    generator.set_state(tensor("generator", DType::i64));
     for (const nn::NamedParameter& moment : optimizer.state()) {
       Tensor value = tensor("adamw." + moment.name, DType::f32);
       if (value.shape() != moment.value->shape())
         fail("has a tensor adamw." + moment.name + " of another shape");
       *moment.value = std::move(value);
     }
-    TrainState result{settings, data.fingerprint, generator, std::move(model), std::move(optimizer), 0, 0, {},
-                      0};
+    TrainState result{
+        settings, data.fingerprint, generator(), std::move(model), std::move(optimizer), 0, 0, {}, 0};
     read_progress(state, result);
     return result;
   }
@@ -69,6 +67,17 @@ class Reader {
     if (!file_.contains(name) || file_.dtype(name) != dtype)
       fail("has no tensor " + name + " of " + std::string(name_of(dtype)));
     return file_.read(name);
+  }
+
+  [[nodiscard]] Generator generator() const {
+    Generator generator;
+    const Tensor state = tensor("generator", DType::i64);
+    try {
+      generator.set_state(state);
+    } catch (const Error& error) {
+      fail(std::string("has a generator that cannot go on: ") + error.what());
+    }
+    return generator;
   }
 
   void read_progress(const Json& state, TrainState& to) const {

@@ -1,0 +1,129 @@
+// What `heed generate`, `heed explain --model` and `heed train --resume` read: whatever the bytes are, the
+// files are refused in one sentence that names the one at fault, or the model writes and shows what it does,
+// and a training can be saved again as it was.
+//
+// The first byte of an input tells which: of a checkpoint, all others are the file. Of a model's folder there
+// follow the lengths of config.json and vocabulary.json (two bytes each), these two, and model.safetensors.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <span>
+#include <sstream>
+#include <string>
+
+#include "command.hpp"
+#include "explain/trained.hpp"
+#include "fuzz_support.hpp"
+#include "heed/error.hpp"
+#include "heed/nn.hpp"
+#include "model/folder.hpp"
+#include "model/reading.hpp"
+#include "model/sample.hpp"
+#include "train/trainer.hpp"
+
+// Memory that cannot be had is an Error, not the sanitizer's end of the program.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
+namespace {
+
+namespace fs = std::filesystem;
+using heed::fuzz::MemoryFile;
+using heed::fuzz::require;
+using Bytes = std::span<const std::uint8_t>;
+
+/// A folder whose files lie in memory.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "heed-fuzz-XXXXXX").string();
+    require(mkdtemp(name.data()) != nullptr);
+    path_ = name;
+    fs::create_symlink(config.path(), path_ / "config.json");
+    fs::create_symlink(vocabulary.path(), path_ / "vocabulary.json");
+    fs::create_symlink(model.path(), path_ / "model.safetensors");
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  [[nodiscard]] std::string path() const { return path_.string(); }
+  /// A place for a file that is written anew.
+  [[nodiscard]] std::string scratch() const { return path() + "/scratch.safetensors"; }
+
+  MemoryFile config, vocabulary, model;
+
+ private:
+  fs::path path_;
+};
+
+/// The next bytes of an input, as many as two bytes say or as there are.
+Bytes take(Bytes& input) {
+  if (input.size() < 2) return {};
+  const std::size_t length = std::min<std::size_t>(input[0] + 256U * input[1], input.size() - 2);
+  const Bytes taken = input.subspan(2, length);
+  input = input.subspan(2 + length);
+  return taken;
+}
+
+/// The first tokens that the model knows, and one of them again.
+std::string words_for(const heed::cli::TrainedModel& trained) {
+  const auto& vocabulary = trained.vocabulary;
+  if (vocabulary.is_symbols()) return trained.settings.context > 2 ? "to to to" : "to";
+  return vocabulary.text_of(0, {}) + vocabulary.text_of(vocabulary.size() - 1, {});
+}
+
+void use(const heed::cli::TrainedModel& trained) {
+  const std::string words = words_for(trained);
+  const auto reading = heed::cli::read_words(trained, words, "the words");
+  std::ostringstream out;
+  explain_trained({out}, trained, "model", reading, {});
+  explain_trained_json(out, trained, "model", reading, {});
+  heed::Generator generator;
+  std::string text;
+  heed::cli::generate(trained.model, trained.vocabulary.encode(reading.tokens, "the words"), 3, {}, generator,
+                      [&](std::int64_t id) { text += trained.vocabulary.text_of(id, reading.tokens); });
+}
+
+void read_folder(const Folder& folder, Bytes input) {
+  const Bytes config = take(input), vocabulary = take(input);
+  folder.config.put(config.data(), config.size());
+  folder.vocabulary.put(vocabulary.data(), vocabulary.size());
+  folder.model.put(input.data(), input.size());
+  use(heed::cli::read_model_folder(folder.path()));
+}
+
+void read_training(const Folder& folder, Bytes input) {
+  folder.model.put(input.data(), input.size());
+  const std::string path = folder.path() + "/model.safetensors";
+  const heed::cli::TrainSettings settings = heed::cli::read_checkpoint_settings(path);
+  const heed::cli::TrainData data = heed::cli::induction_data(settings);
+  heed::cli::TrainState state = heed::cli::read_checkpoint(path, data);
+  save_checkpoint(folder.scratch(), state);
+  const heed::cli::TrainState again = heed::cli::read_checkpoint(folder.scratch(), data);
+  require(again.step == state.step && again.marks.size() == state.marks.size());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const Folder folder;
+  heed::nn::set_blas_threads(1);
+  const Bytes input(data, size);
+  try {
+    if (!input.empty() && input[0] % 2 == 0) read_folder(folder, input.subspan(1));
+    if (!input.empty() && input[0] % 2 == 1) read_training(folder, input.subspan(1));
+  } catch (const heed::Error& error) {
+    // Numbers that are none, which no size of a file tells, are the model's.
+    const bool names_it = std::string(error.what()).find(folder.path()) != std::string::npos;
+    const bool expected =
+        error.code() == heed::ErrorCode::io
+            ? names_it
+            : error.code() == heed::ErrorCode::internal || error.code() == heed::ErrorCode::out_of_memory;
+    if (!expected) std::cerr << error.what() << std::endl;
+    require(expected);
+  } catch (const heed::cli::UsageError&) {  // the checkpoint of a text; words for too short a context
+  }
+  return 0;
+}
