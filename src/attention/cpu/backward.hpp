@@ -220,7 +220,7 @@ inline void write_query_grads(const BackwardRun& run, std::int64_t head) {
   if (!call.grad_query.data) return;
   for (std::int64_t r = 0; r < run.rows; ++r) {
     const std::int64_t index = task.row_begin + r;
-    const float* from = w.query_grad + r * w.columns;
+    float* from = w.query_grad + r * w.columns;
     if (call.query_parts != nullptr) {
       const std::int64_t row =
           (run.task.part * call.batch_heads + task.batch * call.heads + head) * call.forward.query_length +
@@ -241,10 +241,9 @@ inline void write_key_grads(const BackwardRun& run) {
   const std::int64_t kv_head = task.head_begin / call.forward.group;
   for (std::int64_t k = 0; k < run.task.key_end - run.task.key_begin; ++k) {
     const std::int64_t key = task.key_begin + run.task.key_begin + k;
-    // Packed queries carry scale * log2(e).
     if (call.grad_key.data)
       write_output(call.grad_key, offset_of(call.grad_key.stride, task.batch, kv_head, key),
-                   w.key_grad + k * w.columns, w.depth, static_cast<float>(kLn2));
+                   w.key_grad + k * w.columns, w.depth, call.scale);
     if (call.grad_value.data)
       write_output(call.grad_value, offset_of(call.grad_value.stride, task.batch, kv_head, key),
                    w.value_grad + k * w.value_columns, w.value_depth, 1.0f);

@@ -39,7 +39,7 @@ struct BackwardWork {
   // Of a block of rows:
   Site* site;
   Group* group;
-  float* query;        // [kGradientRows][columns]: times scale * log2(e)
+  float* query;        // [kGradientRows][columns]
   float* grad;         // [kGradientRows][value_columns]: g * factor
   float* weights;      // [kGradientRows][kGradientKeys]: in flight
   float* score_grads;  // the same
@@ -173,7 +173,7 @@ inline float start_rows(const BackwardRun& run, std::int64_t head, std::int64_t 
       continue;
     }
     const float squares = pack_query(forward.query, offset_of(forward.query.stride, batch, head, index),
-                                     w.depth, forward.scale, w.query + r * w.columns, w.columns);
+                                     w.depth, 1.0f, w.query + r * w.columns, w.columns);
     largest = squares > largest ? squares : largest;
     total += squares;
     total += pack_query(call.grad_output, offset_of(call.grad_output.stride, batch, head, index),
@@ -184,8 +184,9 @@ inline float start_rows(const BackwardRun& run, std::int64_t head, std::int64_t 
   return total < kLargestGradientSquare ? largest : -1.0f;
 }
 
-/// Packs keys [key, key + count) of the segment three ways. Returns the largest square of a key's norm, or a
-/// negative number.
+/// Packs keys [key, key + count) of the segment three ways; those of the scores carry the scale, as in the
+/// forward pass, so that scores round as those in the lse did. Returns the largest square of a key's norm, or
+/// a negative number.
 inline float pack_chunk(const BackwardRun& run, std::int64_t key, std::int64_t count) {
   const Call& call = run.call.forward;
   const BackwardWork& w = run.w;
@@ -195,9 +196,10 @@ inline float pack_chunk(const BackwardRun& run, std::int64_t key, std::int64_t c
   const std::int64_t key_at = offset_of(call.key.stride, task.batch, kv_head, first);
   const std::int64_t value_at = offset_of(call.value.stride, task.batch, kv_head, first);
   const Ahead nothing = {nullptr, 0, 0};
-  const Measure keys = pack_keys(call.key, key_at, count, w.depth, w.keys, w.scratch, w.columns, nothing);
-  const Measure values =
-      pack_keys(call.value, value_at, count, w.value_depth, w.values, w.scratch, w.value_columns, nothing);
+  const Measure keys =
+      pack_keys(call.key, key_at, count, w.depth, call.scale, w.keys, w.scratch, w.columns, nothing);
+  const Measure values = pack_keys(call.value, value_at, count, w.value_depth, 1.0f, w.values, w.scratch,
+                                   w.value_columns, nothing);
   for (std::int64_t k = 0; k < count; ++k)
     pack_query(call.key, key_at + k * call.key.stride[2], w.depth, 1.0f, w.key_rows + k * w.columns,
                w.columns);

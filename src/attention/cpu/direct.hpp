@@ -101,12 +101,11 @@ float direct_scores(const Input& key, std::int64_t at, std::int64_t count, std::
 }
 
 /// output [kDirectRows][ldo] goes on with weights [kDirectRows][ldw] x values [count], kVectors vectors wide,
-/// read in place. Returns the sum of the values' magnitudes.
+/// read in place.
 template <Type kType, int kVectors>
-float direct_values(const Input& value, std::int64_t at, std::int64_t count, const float* weights,
-                    std::int64_t ldw, float* output, std::int64_t ldo, const Stream* stream) {
+void direct_values(const Input& value, std::int64_t at, std::int64_t count, const float* weights,
+                   std::int64_t ldw, float* output, std::int64_t ldo, const Stream* stream) {
   Vf acc[kDirectRows][static_cast<std::size_t>(kVectors)];
-  Vf magnitude = zero();
 #pragma GCC unroll 2
   for (int r = 0; r < kDirectRows; ++r)
 #pragma GCC unroll 8
@@ -118,7 +117,6 @@ float direct_values(const Input& value, std::int64_t at, std::int64_t count, con
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       const Vf x = load_as<kType>(value.data, at + k * value.stride[2] + v * kLanes);
-      magnitude = add(magnitude, absolute(x));
       acc[0][v] = mul_add(first, x, acc[0][v]);
       acc[1][v] = mul_add(second, x, acc[1][v]);
     }
@@ -127,7 +125,6 @@ float direct_values(const Input& value, std::int64_t at, std::int64_t count, con
   for (int r = 0; r < kDirectRows; ++r)
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) store(output + r * ldo + v * kLanes, acc[r][v]);
-  return reduce_add(magnitude);
 }
 
 template <Type kType>
@@ -167,10 +164,9 @@ bool attend_direct(Run& run, std::int64_t key) {
     for (std::int64_t v = 0; v < vectors;) {
       const std::int64_t left = vectors - v;
       const std::int64_t here = left >= kDirectVectors ? kDirectVectors : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-      const float magnitude = direct_values_of<kType>(here)(
-          call.value, value_at + v * kLanes, count, w.weights + row * kChunk, kChunk,
-          w.partial + row * w.value_columns + v * kLanes, w.value_columns, row + v == 0 ? &values : nullptr);
-      if (!(magnitude <= kLargestValue)) return false;
+      direct_values_of<kType>(here)(call.value, value_at + v * kLanes, count, w.weights + row * kChunk,
+                                    kChunk, w.partial + row * w.value_columns + v * kLanes, w.value_columns,
+                                    row + v == 0 ? &values : nullptr);
       v += here;
     }
   return true;

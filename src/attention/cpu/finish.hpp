@@ -7,29 +7,6 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// Rounds to nearest, ties to even; NaN stays NaN.
-inline std::uint16_t to_bf16(float x) {
-  const std::uint32_t bits = bits_of_float(x);
-  if (x != x) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-
-/// The same to IEEE half; overflow gives infinity. Subnormal results are rounded by adding 2^-1 * 2^-13 … in
-/// f32, where the addition's own rounding does it.
-inline std::uint16_t to_half(float x) {
-  const std::uint32_t bits = bits_of_float(x);
-  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
-  const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
-  if (magnitude >= 0x47800000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // 65536 and above
-  if (magnitude < 0x38800000u) {                                                    // below 2^-14
-    const std::uint32_t sum = bits_of_float(float_of_bits(magnitude) + 0.5f);       // 0.5 has steps of 2^-24
-    return static_cast<std::uint16_t>(sign | (sum - 0x3f000000u));
-  }
-  const std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
-  return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
-}
-
 inline void write_float(const Output& out, std::int64_t at, float x) {
   switch (out.type) {
     case Type::f64:
@@ -51,18 +28,42 @@ inline void write_at(const Output& out, std::int64_t batch, const Site& site, fl
   if (out.data) write_float(out, offset_of(out.stride, batch, site.head, site.index), x);
 }
 
-/// out row = output row * factor.
-inline void write_output(const Output& out, std::int64_t at, const float* row, std::int64_t count,
-                         float factor) {
-  const Vf f = splat(factor);
-  if (out.type == Type::f32 && out.stride[3] == 1) {
-    float* to = static_cast<float*>(out.data) + at;
-    std::int64_t c = 0;
-    for (; c + kLanes <= count; c += kLanes) store(to + c, mul(load(row + c), f));
-    if (c < count) store_first(to + c, count - c, mul(load(row + c), f));
+/// Writes `count` floats from `at` on.
+inline void write_floats(const Output& out, std::int64_t at, const float* row, std::int64_t count) {
+  if (out.stride[3] != 1 || (out.type != Type::bf16 && out.type != Type::f16)) {
+    for (std::int64_t c = 0; c < count; ++c) write_float(out, at + c * out.stride[3], row[c]);
     return;
   }
-  for (std::int64_t c = 0; c < count; ++c) write_float(out, at + c * out.stride[3], row[c] * factor);
+  auto* to = static_cast<std::uint16_t*>(out.data) + at;
+  std::int64_t c = 0;
+  if (out.type == Type::bf16) {  // a loop that compilers turn into vectors
+    for (; c < count; ++c) to[c] = to_bf16(row[c]);
+  } else {
+    for (; c + kLanes <= count; c += kLanes) store_f16(to + c, load(row + c));
+  }
+  for (; c < count; ++c) to[c] = to_half(row[c]);
+}
+
+/// out row = `row` [whole vectors] * factor, which `row` then holds too where `out` is not of floats. Returns
+/// zeros, or a NaN where a number is not finite: values, or sums of them, were beyond what f32 holds.
+inline Vf write_output(const Output& out, std::int64_t at, float* row, std::int64_t count, float factor) {
+  const Vf f = splat(factor);
+  const bool direct = out.type == Type::f32 && out.stride[3] == 1;
+  float* to = direct ? static_cast<float*>(out.data) + at : row;
+  Vf wrong = zero();
+  std::int64_t c = 0;
+  for (; c + kLanes <= count; c += kLanes) {
+    const Vf x = mul(load(row + c), f);
+    store(to + c, x);
+    wrong = mul_add(x, zero(), wrong);
+  }
+  if (c < count) {
+    const Vf x = mul(load(row + c), f);
+    store_first(to + c, count - c, x);
+    wrong = mul_add(x, zero(), wrong);
+  }
+  if (!direct) write_floats(out, at, row, count);
+  return wrong;
 }
 
 /// Fills a list with allowed keys of weight 0 where fewer than K have a larger one (their weights ran below
@@ -112,7 +113,8 @@ inline void write_top(const Run& run, const Site& site, const TopK& top, float i
 }
 
 /// Results of one row. Returns false where its scores were so low that f32 could not tell them apart.
-inline bool finish_row(const Run& run, std::int64_t row) {
+/// `wrong`: see write_output.
+inline bool finish_row(const Run& run, std::int64_t row, Vf& wrong) {
   const Call& call = run.call;
   const Work& w = run.w;
   const Site& site = w.site[row];
@@ -137,8 +139,9 @@ inline bool finish_row(const Run& run, std::int64_t row) {
         run.pairs
             ? static_cast<float>(static_cast<double>(reduce_add(load(w.rows.rounded + row * kLanes))) + extra)
             : static_cast<float>(total);
-    write_output(call.output, offset_of(call.output.stride, batch, site.head, site.index),
-                 w.output + row * w.value_columns, call.value_dim, sum > 0 ? 1.0f / divisor : 0.0f);
+    wrong = add(wrong, write_output(call.output, offset_of(call.output.stride, batch, site.head, site.index),
+                                    w.output + row * w.value_columns, call.value_dim,
+                                    sum > 0 ? 1.0f / divisor : 0.0f));
   }
   write_at(call.row_shift, batch, site, shift);
   write_at(call.row_inverse, batch, site, inverse);
@@ -171,8 +174,10 @@ inline bool finish_row(const Run& run, std::int64_t row) {
 }
 
 inline bool finish_rows(const Run& run) {
+  Vf wrong = zero();
   for (std::int64_t row = 0; row < run.rows; ++row)
-    if (!finish_row(run, row)) return false;
+    if (!finish_row(run, row, wrong)) return false;
+  if (!(reduce_add(wrong) == 0.0f)) return false;
   if (run.call.map_columns > 0) add_to_map(run);
   return true;
 }

@@ -35,40 +35,70 @@ inline void find_groups(Run& run, bool started) {
 }
 
 template <bool kPairs = kHasPairs>
-float pack_row(const Run& run, std::int64_t at, std::int64_t row) {
+float pack_row(const Run& run, std::int64_t at, std::int64_t row, float scale) {
   const Work& w = run.w;
   float* query = w.query + row * w.padded_depth;
   if constexpr (kPairs) {
     if (run.pairs)
       return pack_query_pairs<kPairs>(run.call.query, at, w.depth, run.call.scale, query, w.padded_depth);
   }
-  return pack_query(run.call.query, at, w.depth, run.call.scale, query, w.padded_depth);
+  return pack_query(run.call.query, at, w.depth, scale, query, w.padded_depth);
 }
 
-/// Sets up sites, queries and states of the task's rows. Returns the largest sum of squares of a query, or a
-/// negative number where one is not finite.
-inline float start_rows(Run& run) {
+/// The sum of squares of one query, read where it lies.
+inline float square_of(const Run& run, std::int64_t at) {
+  const float* query = static_cast<const float*>(run.call.query.data) + at;
+  Vf squares = zero();
+  for (std::int64_t d = 0; d < run.w.depth; d += kLanes) {
+    const Vf x = load(query + d);
+    squares = mul_add(x, x, squares);
+  }
+  return reduce_add(squares);
+}
+
+/// Points run.queries at the caller's memory where tiles can read it, and otherwise packs the rows, times
+/// `scale`. Returns the largest sum of squares of a query, or a negative number where one is not finite.
+inline float find_queries(Run& run, float scale) {
   const Call& call = run.call;
   const Task& task = run.task;
   Work& w = run.w;
+  const bool direct = !run.pairs && scale == 1.0f && task.head_count == 1 && run.rows == run.padded_rows &&
+                      in_place(call.query, call.head_dim);
   float largest = 0;
   float total = 0;
+  for (std::int64_t r = 0; r < run.rows; ++r) {
+    const std::int64_t at = offset_of(call.query.stride, task.batch, w.site[r].head, w.site[r].index);
+    const float squares = direct ? square_of(run, at) : pack_row(run, at, r, scale);
+    largest = squares > largest ? squares : largest;
+    total += squares;
+  }
+  run.queries = {w.query, w.padded_depth};
+  if (direct)
+    run.queries = {static_cast<const float*>(call.query.data) +
+                       offset_of(call.query.stride, task.batch, task.head_begin, task.row_begin),
+                   call.query.stride[2]};
+  return total < 0x1p120f ? largest : -1.0f;
+}
+
+/// Sets up sites and states of the task's rows.
+inline void start_rows(Run& run) {
+  const Call& call = run.call;
+  const Task& task = run.task;
+  Work& w = run.w;
   std::int64_t r = 0;
   for (std::int64_t head = task.head_begin; head < task.head_begin + task.head_count; ++head)
-    for (std::int64_t index = task.row_begin; index < task.row_end; ++index, ++r) {
+    for (std::int64_t index = task.row_begin; index < task.row_end; ++index, ++r)
       w.site[r] = site_of(call, task, head, index);
-      const float squares = pack_row(run, offset_of(call.query.stride, task.batch, head, index), r);
-      largest = squares > largest ? squares : largest;
-      total += squares;
-    }
   pad_rows(run);
   for (r = 0; r < run.padded_rows; ++r) {
     w.rows.shift[r] = 0;
     w.rows.threshold[r] = run.tracked ? kUnstarted : kNoThreshold;
     store(w.rows.sum + r * kLanes, zero());
+    if (run.pairs) store(w.rows.rounded + r * kLanes, zero());
+  }
+  for (r = 0; run.observed && r < run.padded_rows; ++r) {
     store(w.rows.entropy + r * kLanes, zero());
     store(w.rows.max + r * kLanes, splat(kForbidden));
-    if (run.pairs) store(w.rows.rounded + r * kLanes, zero());
   }
   clear_observed(run);
   for (std::int64_t i = 0; i < run.padded_rows * w.value_columns; i += kLanes) {
@@ -76,7 +106,6 @@ inline float start_rows(Run& run) {
     if (w.step < kChunk) store(w.partial + i, zero());
   }
   find_groups(run, !run.tracked);
-  return total < 0x1p120f ? largest : -1.0f;
 }
 
 /// From here on shifts move: rows that have weights keep their shift of 0, and those that have none wait for
@@ -90,38 +119,66 @@ inline void start_tracking(Run& run) {
   }
 }
 
-/// score_column for what the run needs. The end of a sequence, where a panel holds fewer keys, is rare enough
-/// to share one variant.
+/// score_column for what the run needs.
 template <bool kPairs>
-auto column_for(const Run& run, std::int64_t vectors, bool tail) {
-  constexpr Column kTail = {true, true, true, kPairs};
-  constexpr std::size_t kFull = kPanelVectors;
-  if (tail)
-    return vectors == 1   ? score_column<kTail, 1>
-           : vectors == 2 ? score_column<kTail, 2>
-                          : score_column<kTail, 3>;
+auto column_for(const Run& run) {
   if (run.tracked)
-    return run.observed ? score_column<Column{true, true, false, kPairs}, kFull>
-                        : score_column<Column{true, false, false, kPairs}, kFull>;
-  return run.observed ? score_column<Column{false, true, false, kPairs}, kFull>
-                      : score_column<Column{false, false, false, kPairs}, kFull>;
+    return run.observed ? score_column<Column{true, true, false, kPairs}, kTileRows, kPanelVectors>
+                        : score_column<Column{true, false, false, kPairs}, kTileRows, kPanelVectors>;
+  return run.observed ? score_column<Column{false, true, false, kPairs}, kTileRows, kPanelVectors>
+                      : score_column<Column{false, false, false, kPairs}, kTileRows, kPanelVectors>;
+}
+
+/// The same for the last panel of a sequence, of `vectors` vectors.
+template <Column kColumn>
+auto tail_column_for(std::int64_t vectors) {
+  return vectors == 1   ? score_column<kColumn, kTileRows, 1>
+         : vectors == 2 ? score_column<kColumn, kTileRows, 2>
+                        : score_column<kColumn, kTileRows, 3>;
+}
+
+/// The same with 12 accumulators for any number of vectors. Its tiles all are done: none can outgrow a shift.
+template <Column kColumn>
+auto tall_column_for(std::int64_t vectors) {
+  static_assert(!kColumn.tracked);
+  return vectors == 1   ? score_column<kColumn, 12, 1>
+         : vectors == 2 ? score_column<kColumn, 6, 2>
+                        : score_column<kColumn, 4, 3>;
+}
+
+/// Weights of `tiles` tiles of kTileRows rows from `row` on for one panel, all of them allowed. Returns how
+/// many are done; it stops before one that outgrows its shift.
+template <bool kPairs>
+std::int64_t score_tiles_of(const Run& run, std::int64_t row, std::int64_t tiles, const float* panel,
+                            std::int64_t keys, float* weights, const Upcoming& upcoming) {
+  const Work& w = run.w;
+  const std::int64_t vectors = (keys + kLanes - 1) / kLanes;
+  const std::int64_t last_keys = keys - (vectors - 1) * kLanes;
+  const std::int64_t ldq = run.queries.stride;
+  const std::int64_t depth = kPairs ? (w.depth + 1) / 2 : w.depth;
+  const float scale = kPairs ? run.call.scale : 1.0f;
+  const auto score = [&](auto column, std::int64_t from, std::int64_t count) {
+    return column(run.queries.data + (row + from) * ldq, ldq, panel, depth, w.rows, row + from, count,
+                  weights + from * kChunk, kChunk, last_keys, scale, upcoming);
+  };
+  if (keys == kPanel) return score(column_for<kPairs>(run), 0, tiles);
+  if (run.observed) return score(tail_column_for<Column{true, true, true, kPairs}>(vectors), 0, tiles);
+  if (run.tracked) return score(tail_column_for<Column{true, false, true, kPairs}>(vectors), 0, tiles);
+  constexpr Column kPlain = {false, false, true, kPairs};
+  const std::int64_t height = vectors == 1 ? 12 : vectors == 2 ? 6 : 4;
+  const std::int64_t tall = tiles * kTileRows / kGroupRows * kGroupRows;
+  if (tall > 0) score(tall_column_for<kPlain>(vectors), 0, tall / height);
+  if (tall < tiles * kTileRows) score(tail_column_for<kPlain>(vectors), tall, tiles - tall / kTileRows);
+  return tiles;
 }
 
 template <bool kPairs = kHasPairs>
 std::int64_t score_tiles(const Run& run, std::int64_t row, std::int64_t tiles, const float* panel,
-                         std::int64_t keys, float* weights) {
-  const Work& w = run.w;
-  const std::int64_t vectors = (keys + kLanes - 1) / kLanes;
-  const std::int64_t last_keys = keys - (vectors - 1) * kLanes;
-  const float* query = w.query + row * w.padded_depth;
+                         std::int64_t keys, float* weights, const Upcoming& upcoming) {
   if constexpr (kPairs) {
-    if (run.pairs)
-      return column_for<kPairs>(run, vectors, keys < kPanel)(query, w.padded_depth, panel, (w.depth + 1) / 2,
-                                                             w.rows, row, tiles, weights, kChunk, last_keys,
-                                                             run.call.scale);
+    if (run.pairs) return score_tiles_of<kPairs>(run, row, tiles, panel, keys, weights, upcoming);
   }
-  return column_for<false>(run, vectors, keys < kPanel)(query, w.padded_depth, panel, w.depth, w.rows, row,
-                                                        tiles, weights, kChunk, last_keys, 1.0f);
+  return score_tiles_of<false>(run, row, tiles, panel, keys, weights, upcoming);
 }
 
 /// Weights of a block of `rows` rows from `row` on for one chunk.
@@ -151,7 +208,8 @@ inline bool score_block(Run& run, std::int64_t row, std::int64_t rows, std::int6
         const std::int64_t at = g * kGroupRows + t * kTileRows;
         float* weights = run.w.weights + at * kChunk + p * kPanel;
         if (plain) {
-          t += score_tiles(run, row + at, tiles - t, panel, keys, weights);
+          const std::int64_t piece = (p * run.padded_rows + row + at) / kTileRows;
+          t += score_tiles(run, row + at, tiles - t, panel, keys, weights, chunk.next_keys.from(piece));
           if (t == tiles) break;
         }
         const std::int64_t tile = g * kGroupRows + t * kTileRows;
@@ -168,18 +226,18 @@ inline bool score_block(Run& run, std::int64_t row, std::int64_t rows, std::int6
 
 /// One group (or what is left of one: 4 or 8 rows) times one column panel of values.
 template <int kVectors, bool kContinue, bool kPairs>
-void group_values(std::int64_t rows, const float* weights, const float* values, std::int64_t keys,
-                  float* output, std::int64_t ldo) {
+void group_values(std::int64_t rows, const float* weights, const float* values, std::int64_t ldv,
+                  std::int64_t keys, float* output, std::int64_t ldo) {
   constexpr int kTall = kVectors <= (kRegisters >= 32 ? 2 : 1) ? kGroupRows : kValueRows;
   constexpr std::int64_t kLd = kPairs ? kChunk / 2 : kChunk;
   std::int64_t r = 0;
   if (rows == kGroupRows)
     for (; r < rows; r += kTall)
-      value_tile<kTall, kVectors, kContinue, kPairs>(weights + r * kLd, kLd, values, keys, output + r * ldo,
-                                                     ldo);
+      value_tile<kTall, kVectors, kContinue, kPairs>(weights + r * kLd, kLd, values, ldv, keys,
+                                                     output + r * ldo, ldo);
   for (; r < rows; r += kTileRows)
-    value_tile<kTileRows, kVectors, kContinue, kPairs>(weights + r * kLd, kLd, values, keys, output + r * ldo,
-                                                       ldo);
+    value_tile<kTileRows, kVectors, kContinue, kPairs>(weights + r * kLd, kLd, values, ldv, keys,
+                                                       output + r * ldo, ldo);
 }
 
 template <bool kContinue, bool kPairs>
@@ -219,7 +277,7 @@ void value_pairs_block(Run& run, std::int64_t row, std::int64_t rows, std::int64
       const std::int64_t here = smaller(kValueVectors, vectors - first);
       const float* values = chunk.values + (first * chunk_pairs + begin / 2 * here) * kLanes;
       group_values_of<false, kPairs>(here)(
-          group_rows, w.weight_pairs + begin / 2, values, (end - begin + 1) / 2,
+          group_rows, w.weight_pairs + begin / 2, values, here * kLanes, (end - begin + 1) / 2,
           w.output + (row + r) * w.value_columns + first * kLanes, w.value_columns);
     }
   }
@@ -234,14 +292,16 @@ inline void value_block(Run& run, std::int64_t row, std::int64_t rows, std::int6
   for (std::int64_t first = 0; first < vectors; first += kValueVectors) {
     const std::int64_t here = smaller(kValueVectors, vectors - first);
     const auto multiply = whole ? group_values_of<false, false>(here) : group_values_of<true, false>(here);
-    const float* values = chunk.values + first * kLanes * chunk.count;
+    const float* values = chunk.panel(first * kLanes);
+    const std::int64_t ldv = chunk.stride(here);
     for (std::int64_t r = 0; r < rows; r += kGroupRows) {
       const Group& group = w.group[(row + r) / kGroupRows];
       // Weights exist from the panel of the first allowed key on.
       const std::int64_t begin = larger(0, group.low - key) / kPanel * kPanel;
       const std::int64_t end = smaller(chunk.count, group.high - key);
       if (begin >= end) continue;
-      multiply(smaller(kGroupRows, rows - r), w.weights + r * kChunk + begin, values + begin * here * kLanes,
+      chunk.next_values.fetch((first / kValueVectors * run.padded_rows + row + r) / kGroupRows);
+      multiply(smaller(kGroupRows, rows - r), w.weights + r * kChunk + begin, values + begin * ldv, ldv,
                end - begin, (whole ? w.output : w.partial) + (row + r) * w.value_columns + first * kLanes,
                w.value_columns);
     }
@@ -283,8 +343,8 @@ inline void drop_block(Run& run, std::int64_t row, std::int64_t rows, std::int64
 template <bool kPairs>
 bool attend_step(Run& run, std::int64_t chunk_key) {
   const Chunk chunk = packed_chunk<kPairs>(run.call, run.task, run.w, chunk_key);
-  if (!chunk.measured.keys.in_range || !chunk.measured.values_in_range) return false;
-  // The packed queries carry scale * log2(e); 1.001 covers the rounding of the sums of squares.
+  if (!chunk.measured.keys.in_range) return false;
+  // The packed keys carry scale * log2(e); 1.001 covers the rounding of the sums of squares.
   const float bound = 1.001f * __builtin_sqrtf(run.largest_query_square) *
                       __builtin_sqrtf(chunk.measured.keys.largest_square);
   if (!(bound <= kLargestScore / 2)) return false;
@@ -315,16 +375,19 @@ inline auto step_for(const Run& run) -> bool (*)(Run&, std::int64_t) {
 }
 
 inline Outcome forward(const Call& call, const Tiling& tiling, const Task& task, void* workspace) {
-  Run run = {call, task, lay_out(call, tiling, workspace), 0, 0, false, false, false, false, 0};
+  Run run = {call, task, lay_out(call, tiling, workspace), 0, 0, false, false, false, false, {}, 0};
   run.rows = task.head_count * (task.row_end - task.row_begin);
   run.padded_rows = round_up(run.rows, kTileRows);
   run.transforms = transforms_scores(call);
   run.pairs = kHasPairs && call.query.type == Type::bf16 && call.output.data &&
               call.output.type == Type::bf16 && run.w.step == kChunk && call.dropout.threshold == 0;
   const auto attend = step_for(run);
-  run.tracked = run.transforms || (attend != attend_step<false> && !run.pairs);
+  const bool direct = attend != attend_step<false> && !run.pairs;
+  run.tracked = run.transforms || direct;
   run.observed = call.entropy.data || call.max_score.data;
-  run.largest_query_square = start_rows(run);
+  start_rows(run);
+  // Keys that are read in place do not carry the scale.
+  run.largest_query_square = find_queries(run, direct ? call.scale : 1.0f);
   if (run.largest_query_square < 0) return Outcome::out_of_range;
 
   std::int64_t low = INT64_MAX;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "attention/cpu/call.hpp"
+#include "attention/cpu/halves.hpp"
 #include "attention/cpu/tiles.hpp"
 
 namespace heed::detail::HEED_ISA {
@@ -15,25 +16,6 @@ using cpu::Type;
 HEED_INLINE std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 HEED_INLINE std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 HEED_INLINE std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
-
-HEED_INLINE float float_of_bits(std::uint32_t bits) {
-  float x;
-  __builtin_memcpy(&x, &bits, sizeof x);
-  return x;
-}
-HEED_INLINE std::uint32_t bits_of_float(float x) {
-  std::uint32_t bits;
-  __builtin_memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-/// IEEE half to float: the exponent is rebiased by a multiplication, which handles subnormals too.
-inline float half_to_float(std::uint16_t h) {
-  const std::uint32_t sign = (h & 0x8000u) << 16;
-  const std::uint32_t rest = (h & 0x7fffu) << 13;
-  if (rest >= 0x0f800000u) return float_of_bits(sign | (rest + 0x70000000u));  // infinity, NaN: exponent 255
-  return float_of_bits(sign | bits_of_float(float_of_bits(rest) * 0x1p112f));
-}
 
 inline float read_float(const void* data, Type type, std::int64_t at) {
   switch (type) {
@@ -60,7 +42,10 @@ inline void read_row(const Input& in, std::int64_t at, std::int64_t stride, std:
     if (in.type == Type::f32) {
       const float* from = static_cast<const float*>(in.data) + at;
       for (; i + kLanes <= n; i += kLanes) store(to + i, load(from + i));
-    } else if (in.type == Type::bf16 || in.type == Type::f16) {
+      if (i < n) store_first(to + i, n - i, load_first(from + i, n - i));
+      return;
+    }
+    if (in.type == Type::bf16 || in.type == Type::f16) {
       const std::uint16_t* from = static_cast<const std::uint16_t*>(in.data) + at;
       for (; i + kLanes <= n; i += kLanes)
         store(to + i, in.type == Type::bf16 ? load_bf16(from + i) : load_f16(from + i));
@@ -112,19 +97,16 @@ HEED_INLINE void fetch_row(const Ahead& ahead, std::int64_t row) {
   for (std::int64_t byte = 0; byte < ahead.width * size; byte += 64) __builtin_prefetch(from + byte, 0, 2);
 }
 
-/// What packing found: the largest sum of squares of a key, and whether all is finite and of a size that f32
-/// sums hold.
+/// What packing found: the largest sum of squares of a key, and whether all sums of squares are finite.
 struct Measure {
   float largest_square;
   bool in_range;
 };
 
-inline constexpr float kLargestValue = 0x1p50f;  // larger ones could overflow a sum of weights times values
-
-/// Keys [at, at + count) of one head to panels [panel][depth][kPanel], keys beyond `count` as zeros.
-/// `scratch` holds kLanes rows of `padded` floats.
-inline Measure pack_keys(const Input& key, std::int64_t at, std::int64_t count, std::int64_t depth, float* to,
-                         float* scratch, std::int64_t padded, const Ahead& ahead) {
+/// Keys [at, at + count) of one head, times `scale`, to panels [panel][depth][kPanel], keys beyond `count` as
+/// zeros. `scratch` holds kLanes rows of `padded` floats.
+inline Measure pack_keys(const Input& key, std::int64_t at, std::int64_t count, std::int64_t depth,
+                         float scale, float* to, float* scratch, std::int64_t padded, const Ahead& ahead) {
   const bool direct = key.type == Type::f32 && key.stride[3] == 1;
   Vf largest = zero();
   Vf total = zero();
@@ -154,10 +136,10 @@ inline Measure pack_keys(const Input& key, std::int64_t at, std::int64_t count, 
       const std::int64_t width = smaller(kLanes, depth - d);
       if (width == kLanes) {
 #pragma GCC unroll 16
-        for (int r = 0; r < kLanes; ++r) block[r] = load(rows + r * ld + d);
+        for (int r = 0; r < kLanes; ++r) block[r] = mul(load(rows + r * ld + d), splat(scale));
       } else {
 #pragma GCC unroll 16
-        for (int r = 0; r < kLanes; ++r) block[r] = load_first(rows + r * ld + d, width);
+        for (int r = 0; r < kLanes; ++r) block[r] = mul(load_first(rows + r * ld + d, width), splat(scale));
       }
       transpose(block);
       if (width == kLanes) {
@@ -185,40 +167,20 @@ inline Measure pack_keys(const Input& key, std::int64_t at, std::int64_t count, 
 
 /// Values [at, at + count) of one head to column panels [panel][count][vectors * kLanes]; all panels have
 /// kValueVectors vectors but the last, which has what is left. Columns beyond `width` are zeros.
-inline bool pack_values(const Input& value, std::int64_t at, std::int64_t count, std::int64_t width,
+inline void pack_values(const Input& value, std::int64_t at, std::int64_t count, std::int64_t width,
                         float* to, const Ahead& ahead) {
   const std::int64_t vectors = (width + kLanes - 1) / kLanes;
-  const bool direct = value.type == Type::f32 && value.stride[3] == 1;
-  Vf magnitude = zero();
   for (std::int64_t first = 0; first < vectors; first += kValueVectors) {
     const std::int64_t here = smaller(kValueVectors, vectors - first);
+    const std::int64_t columns = smaller(here * kLanes, width - first * kLanes);
     for (std::int64_t k = 0; k < count; ++k) {
       if (first == 0) fetch_row(ahead, k);
-      const std::int64_t from = at + k * value.stride[2] + first * kLanes * value.stride[3];
       float* row = to + (first * count + k * here) * kLanes;
-      const std::int64_t columns = smaller(here * kLanes, width - first * kLanes);
-      if (direct) {
-        const float* source = static_cast<const float*>(value.data) + from;
-        std::int64_t c = 0;
-        for (; c + kLanes <= columns; c += kLanes) {
-          const Vf x = load(source + c);
-          store(row + c, x);
-          magnitude = add(magnitude, absolute(x));
-        }
-        if (c < columns) {
-          const Vf x = load_first(source + c, columns - c);
-          store(row + c, x);
-          magnitude = add(magnitude, absolute(x));
-        }
-      } else {
-        read_row(value, from, value.stride[3], columns, row);
-        for (std::int64_t c = columns; c < here * kLanes; ++c) row[c] = 0;
-        for (std::int64_t c = 0; c < here * kLanes; c += kLanes)
-          magnitude = add(magnitude, absolute(load(row + c)));
-      }
+      read_row(value, at + k * value.stride[2] + first * kLanes * value.stride[3], value.stride[3], columns,
+               row);
+      for (std::int64_t c = columns; c < here * kLanes; ++c) row[c] = 0;
     }
   }
-  return reduce_add(magnitude) <= kLargestValue;
 }
 
 }  // namespace heed::detail::HEED_ISA

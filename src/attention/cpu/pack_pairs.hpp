@@ -74,12 +74,11 @@ Measure pack_key_pairs(const Input& key, std::int64_t at, std::int64_t count, st
 /// Values to column panels [panel][(count + 1) / 2][vectors * kLanes] of pairs; a last odd key is paired with
 /// zeros.
 template <bool kPairs>
-bool pack_value_pairs(const Input& value, std::int64_t at, std::int64_t count, std::int64_t width,
+void pack_value_pairs(const Input& value, std::int64_t at, std::int64_t count, std::int64_t width,
                       float* to) {
   const std::int64_t vectors = (width + kLanes - 1) / kLanes;
   const std::int64_t pairs = (count + 1) / 2;
   const std::uint16_t* data = static_cast<const std::uint16_t*>(value.data) + at;
-  Vf magnitude = zero();
   for (std::int64_t first = 0; first < vectors; first += kValueVectors) {
     const std::int64_t here = smaller(kValueVectors, vectors - first);
     for (std::int64_t p = 0; p < pairs; ++p)
@@ -96,12 +95,9 @@ bool pack_value_pairs(const Input& value, std::int64_t at, std::int64_t count, s
           low = rest[0];
           high = rest[1];
         }
-        const Vf both = interleave_bf16(low, high);
-        store(to + (first * pairs + p * here + v) * kLanes, both);
-        magnitude = add(magnitude, add(absolute(low_halves(both)), absolute(high_halves(both))));
+        store(to + (first * pairs + p * here + v) * kLanes, interleave_bf16(low, high));
       }
   }
-  return reduce_add(magnitude) <= kLargestValue;
 }
 
 }  // namespace heed::detail::HEED_ISA

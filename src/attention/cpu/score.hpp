@@ -26,10 +26,12 @@ inline void raise(Run& run, std::int64_t row, float score, float* weights, std::
   const float factor =
       step < -140.0f ? 0.0f : static_cast<float>(__builtin_ldexp(1.0, static_cast<int>(step)));
   float* sum = w.rows.sum + row * kLanes;
-  float* entropy = w.rows.entropy + row * kLanes;
-  // sum_j w_j (s_j - shift) moves with both its factors.
-  const Vf moved = mul_add(load(sum), splat(step), load(entropy));
-  store(entropy, factor == 0 ? zero() : mul(moved, splat(factor)));
+  if (run.observed) {
+    float* entropy = w.rows.entropy + row * kLanes;
+    // sum_j w_j (s_j - shift) moves with both its factors.
+    const Vf moved = mul_add(load(sum), splat(step), load(entropy));
+    store(entropy, factor == 0 ? zero() : mul(moved, splat(factor)));
+  }
   scale_row(sum, kLanes, factor);
   if (run.pairs) scale_row(w.rows.rounded + row * kLanes, kLanes, factor);
   scale_row(weights, done, factor);
@@ -72,26 +74,24 @@ inline bool weigh_scores(Run& run, std::int64_t row, std::int64_t key, float (&s
 /// The products of a score tile, scaled.
 template <bool kPairs>
 HEED_INLINE void accumulate_for(const Run& run, ScoreTile& tile, const float* query, const float* panel) {
-  const Work& w = run.w;
   if constexpr (kPairs) {
     if (run.pairs) {
-      accumulate<kPairs>(tile, query, w.padded_depth, panel, (w.depth + 1) / 2);
+      accumulate<kPairs>(tile, query, run.queries.stride, panel, (run.w.depth + 1) / 2);
       scale_tile(tile, splat(run.call.scale));
       return;
     }
   }
-  accumulate<false>(tile, query, w.padded_depth, panel, w.depth);
+  accumulate<false>(tile, query, run.queries.stride, panel, run.w.depth);
 }
 
 /// One score tile by way of memory: for tiles that a mask cuts, that need transform_row, or whose scores
 /// outgrow their shift.
 inline bool score_general(Run& run, std::int64_t row, std::int64_t key, const float* panel, float* weights,
                           std::int64_t done) {
-  const Work& w = run.w;
   alignas(64) float scores[kTileRows][kPanel];
   ScoreTile tile;
   clear(tile);
-  const float* query = w.query + row * w.padded_depth;
+  const float* query = run.queries.data + row * run.queries.stride;
   accumulate_for<kHasPairs>(run, tile, query, panel);
 #pragma GCC unroll 4
   for (int r = 0; r < kTileRows; ++r)

@@ -33,6 +33,11 @@ HEED_INLINE Vf load_bf16(const std::uint16_t* p) {
 HEED_INLINE Vf load_f16(const std::uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+/// Rounds to IEEE half, to nearest and ties to even.
+HEED_INLINE void store_f16(std::uint16_t* p, Vf a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
 HEED_INLINE Mask load_bytes(const std::uint8_t* p) {
   const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   return _mm256_castsi256_ps(_mm256_cmpgt_epi32(wide, _mm256_setzero_si256()));

@@ -31,6 +31,11 @@ HEED_INLINE Vf load_bf16(const std::uint16_t* p) {
 HEED_INLINE Vf load_f16(const std::uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+/// Rounds to IEEE half, to nearest and ties to even.
+HEED_INLINE void store_f16(std::uint16_t* p, Vf a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
 /// Lane i is true where byte i is not 0.
 HEED_INLINE Mask load_bytes(const std::uint8_t* p) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));

@@ -1,6 +1,7 @@
 // Four floats on any processor: no more than the compiler's baseline (SSE2 on x86-64).
 #pragma once
 
+#include "attention/cpu/halves.hpp"
 #include "attention/cpu/simd_four.hpp"
 
 namespace heed::detail::HEED_ISA {
@@ -12,19 +13,11 @@ HEED_INLINE Vf mul_add(Vf a, Vf b, Vf c) { return a * b + c; }
 
 HEED_INLINE Vf load_f16(const std::uint16_t* p) {
   Vf x;
-  for (int i = 0; i < kLanes; ++i) {
-    const std::uint32_t sign = (p[i] & 0x8000u) << 16;
-    const std::uint32_t rest = (p[i] & 0x7fffu) << 13;
-    float magnitude;
-    __builtin_memcpy(&magnitude, &rest, sizeof magnitude);
-    magnitude *= 0x1p112f;
-    if (rest >= 0x0f800000u) {
-      const std::uint32_t special = rest + 0x70000000u;  // infinity, NaN
-      __builtin_memcpy(&magnitude, &special, sizeof magnitude);
-    }
-    x[i] = sign != 0 ? -magnitude : magnitude;
-  }
+  for (int i = 0; i < kLanes; ++i) x[i] = half_to_float(p[i]);
   return x;
+}
+HEED_INLINE void store_f16(std::uint16_t* p, Vf a) {
+  for (int i = 0; i < kLanes; ++i) p[i] = to_half(a[i]);
 }
 
 }  // namespace heed::detail::HEED_ISA

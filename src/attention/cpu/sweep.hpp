@@ -67,10 +67,11 @@ inline void start_sweep_rows(Run& run, float* inverse) {
   for (std::int64_t r = 0; r < run.rows; ++r) {
     const std::int64_t index = task.row_begin + r;
     w.site[r] = site_of(call, task, task.head_begin, index);
-    pack_query(call.query, offset_of(call.query.stride, task.batch, task.head_begin, index), w.depth,
-               call.scale, w.query + r * w.padded_depth, w.padded_depth);
+    pack_query(call.query, offset_of(call.query.stride, task.batch, task.head_begin, index), w.depth, 1.0f,
+               w.query + r * w.padded_depth, w.padded_depth);
   }
   pad_rows(run);
+  run.queries = {w.query, w.padded_depth};
   const auto kept = [&](const Output& rows, std::int64_t r) {
     return static_cast<const float*>(
         rows.data)[offset_of(rows.stride, task.batch, task.head_begin, task.row_begin + r)];
@@ -186,7 +187,7 @@ inline Outcome sweep_weights(const Call& call, const Tiling& tiling, const Sweep
     Task task = sweep.rows;
     task.row_begin = begin;
     task.row_end = smaller(sweep.rows.row_end, begin + tiling.rows);
-    Run run = {call, task, w, task.row_end - begin, 0, transforms, true, false, false, 0};
+    Run run = {call, task, w, task.row_end - begin, 0, transforms, true, false, false, {}, 0};
     run.padded_rows = round_up(run.rows, kTileRows);
     const KeyRange seen = keys_of_block(run);
     bool started = false;
@@ -255,7 +256,7 @@ inline Outcome sweep_scores(const Call& call, const Tiling& tiling, const SweepT
     Task task = sweep.rows;
     task.row_begin = begin;
     task.row_end = smaller(sweep.rows.row_end, begin + tiling.rows);
-    Run run = {call, task, w, task.row_end - begin, 0, true, true, false, false, 0};
+    Run run = {call, task, w, task.row_end - begin, 0, true, true, false, false, {}, 0};
     run.padded_rows = round_up(run.rows, kTileRows);
     start_sweep_rows(run, nullptr);
     for (std::int64_t key = sweep.block_begin; key < sweep.block_end; key += kChunk)

@@ -26,11 +26,11 @@ inline constexpr int kValueRows = 6;
 inline constexpr int kValueVectors = kRegisters >= 32 ? 4 : 2;
 inline constexpr bool kPipelined = kRegisters >= 32;
 
-/// Scores of kTileRows rows against kVectors vectors of keys: kPanelVectors, or fewer at the end of a
-/// sequence.
-template <std::size_t kVectors>
-using Tile = Vf[kTileRows][kVectors];
-using ScoreTile = Tile<kPanelVectors>;
+/// Scores of kRows rows against kVectors vectors of keys: kPanelVectors, or fewer at the end of a sequence,
+/// where a tile may be taller for it.
+template <std::size_t kRows, std::size_t kVectors>
+using Tile = Vf[kRows][kVectors];
+using ScoreTile = Tile<kTileRows, kPanelVectors>;
 
 /// State of query rows, arrays over the rows of a task. Weights in flight are kGain * 2^(score - shift).
 struct Rows {
@@ -42,6 +42,19 @@ struct Rows {
   float* rounded;    // [row][kLanes]: partial sums of the weights as rounded to bf16; with pairs only
 };
 
+/// Memory that the next chunk of keys will read: each piece of the work at hand asks for `share` bytes of it,
+/// so that the second-level cache has it in time and no piece waits for a burst of requests.
+struct Upcoming {
+  const char* data = nullptr;
+  std::int64_t share = 0;
+
+  HEED_INLINE void fetch(std::int64_t piece) const {
+    for (std::int64_t byte = 0; byte < share; byte += 64)
+      __builtin_prefetch(data + piece * share + byte, 0, 2);
+  }
+  Upcoming from(std::int64_t piece) const { return {data + piece * share, share}; }
+};
+
 /// a * b + c; with kPairs every lane of a and b holds two bf16, and both products are added.
 template <bool kPairs>
 HEED_INLINE Vf multiply_add(Vf a, Vf b, Vf c) {
@@ -51,17 +64,17 @@ HEED_INLINE Vf multiply_add(Vf a, Vf b, Vf c) {
     return mul_add(a, b, c);
 }
 
-/// acc += rows [kTileRows] (stride ld) x the first kVectors vectors of panel [depth][kPanel], over `depth`.
-template <bool kPairs, std::size_t kVectors>
-HEED_INLINE void accumulate(Tile<kVectors>& acc, const float* rows, std::int64_t ld, const float* panel,
-                            std::int64_t depth) {
+/// acc += rows [kRows] (stride ld) x the first kVectors vectors of panel [depth][kPanel], over `depth`.
+template <bool kPairs, std::size_t kRows, std::size_t kVectors>
+HEED_INLINE void accumulate(Tile<kRows, kVectors>& acc, const float* rows, std::int64_t ld,
+                            const float* panel, std::int64_t depth) {
 #pragma GCC unroll 4
   for (std::int64_t d = 0; d < depth; ++d) {
     Vf key[kVectors];
 #pragma GCC unroll 3
     for (std::size_t v = 0; v < kVectors; ++v) key[v] = load(panel + d * kPanel + v * kLanes);
-#pragma GCC unroll 4
-    for (int r = 0; r < kTileRows; ++r) {
+#pragma GCC unroll 12
+    for (int r = 0; r < static_cast<int>(kRows); ++r) {
       const Vf x = splat(rows[r * ld + d]);
 #pragma GCC unroll 3
       for (std::size_t v = 0; v < kVectors; ++v) acc[r][v] = multiply_add<kPairs>(x, key[v], acc[r][v]);
@@ -69,10 +82,10 @@ HEED_INLINE void accumulate(Tile<kVectors>& acc, const float* rows, std::int64_t
   }
 }
 
-template <std::size_t kVectors>
-HEED_INLINE void clear(Tile<kVectors>& acc) {
-#pragma GCC unroll 4
-  for (int r = 0; r < kTileRows; ++r)
+template <std::size_t kRows, std::size_t kVectors>
+HEED_INLINE void clear(Tile<kRows, kVectors>& acc) {
+#pragma GCC unroll 12
+  for (int r = 0; r < static_cast<int>(kRows); ++r)
 #pragma GCC unroll 3
     for (std::size_t v = 0; v < kVectors; ++v) acc[r][v] = zero();
 }
@@ -96,7 +109,7 @@ HEED_INLINE void weigh_row(const Vf (&score)[kVectors], const Rows& rows, std::i
 #pragma GCC unroll 3
   for (std::size_t v = 0; v < kVectors; ++v) {
     Vf p;
-    if constexpr (kColumn.tracked)
+    if constexpr (kColumn.tracked || kColumn.tail)
       p = exp2_flushed(score[v], c, add(shift, splat(kSmallestExponent)));
     else
       p = exp2_bounded(score[v], c);
@@ -118,52 +131,53 @@ HEED_INLINE Vf row_maximum(const Vf (&score)[kVectors]) {
   return max;
 }
 
-/// One step of score_column: accumulates the tile at `q` into `next`; between the quarters of that work it
-/// turns the finished tile `done` (rows done_row …) into weights. Out-of-order execution then has both to
-/// choose from.
-template <Column kColumn, std::size_t kVectors>
-HEED_INLINE void score_step(Tile<kVectors>& next, const Tile<kVectors>& done, const float* q,
+/// One step of score_column: accumulates the tile at `q` into `next`; between the parts of that work it turns
+/// the finished tile `done` (rows done_row …), row by row, into weights. Out-of-order execution then has both
+/// to choose from.
+template <Column kColumn, std::size_t kRows, std::size_t kVectors>
+HEED_INLINE void score_step(Tile<kRows, kVectors>& next, const Tile<kRows, kVectors>& done, const float* q,
                             std::int64_t ldq, const float* panel, std::int64_t depth, const Rows& rows,
                             std::int64_t done_row, float* weights, std::int64_t ldw) {
   clear(next);
-  const std::int64_t quarter = depth / kTileRows;
-#pragma GCC unroll 4
-  for (int r = 0; r < kTileRows; ++r) {
+  const std::int64_t part = depth / static_cast<std::int64_t>(kRows);
+#pragma GCC unroll 12
+  for (int r = 0; r < static_cast<int>(kRows); ++r) {
     weigh_row<kColumn>(done[r], rows, done_row + r, weights + r * ldw);
-    const std::int64_t begin = r * quarter;
+    const std::int64_t begin = r * part;
     accumulate<kColumn.pairs>(next, q + begin, ldq, panel + begin * kPanel,
-                              r == kTileRows - 1 ? depth - begin : quarter);
+                              r == static_cast<int>(kRows) - 1 ? depth - begin : part);
   }
 }
 
-template <std::size_t kVectors>
-HEED_INLINE void scale_tile(Tile<kVectors>& tile, Vf scale) {
-#pragma GCC unroll 4
-  for (int r = 0; r < kTileRows; ++r)
+template <std::size_t kRows, std::size_t kVectors>
+HEED_INLINE void scale_tile(Tile<kRows, kVectors>& tile, Vf scale) {
+#pragma GCC unroll 12
+  for (int r = 0; r < static_cast<int>(kRows); ++r)
 #pragma GCC unroll 3
     for (std::size_t v = 0; v < kVectors; ++v) tile[r][v] = mul(tile[r][v], scale);
 }
 
 /// Completes a tile's scores. False where they outgrow a row's shift, and the tile must go through
 /// score_general.
-template <Column kColumn, std::size_t kVectors>
-HEED_INLINE bool admit(Tile<kVectors>& tile, const Rows& rows, std::int64_t row, Mask valid, Vf scale) {
+template <Column kColumn, std::size_t kRows, std::size_t kVectors>
+HEED_INLINE bool admit(Tile<kRows, kVectors>& tile, const Rows& rows, std::int64_t row, Mask valid,
+                       Vf scale) {
   if constexpr (kColumn.pairs) scale_tile(tile, scale);
   if constexpr (kColumn.tail) {
-#pragma GCC unroll 4
-    for (int r = 0; r < kTileRows; ++r)
+#pragma GCC unroll 12
+    for (int r = 0; r < static_cast<int>(kRows); ++r)
       tile[r][kVectors - 1] = select(valid, tile[r][kVectors - 1], splat(kForbidden));
   }
   if constexpr (kColumn.tracked) {
     Mask above = greater(row_maximum(tile[0]), splat(rows.threshold[row]));
-#pragma GCC unroll 4
-    for (int r = 1; r < kTileRows; ++r)
+#pragma GCC unroll 12
+    for (int r = 1; r < static_cast<int>(kRows); ++r)
       above = either(above, greater(row_maximum(tile[r]), splat(rows.threshold[row + r])));
     if (any(above)) return false;
   }
   if constexpr (kColumn.observed) {
-#pragma GCC unroll 4
-    for (int r = 0; r < kTileRows; ++r) {
+#pragma GCC unroll 12
+    for (int r = 0; r < static_cast<int>(kRows); ++r) {
       float* max = rows.max + (row + r) * kLanes;
       store(max, maximum(load(max), row_maximum(tile[r])));
     }
@@ -174,24 +188,26 @@ HEED_INLINE bool admit(Tile<kVectors>& tile, const Rows& rows, std::int64_t row,
 /// Weights of `tiles` score tiles, one below the other, against the first kVectors vectors of a packed panel:
 /// rows row … of the task, queries q [rows][ldq], weights [rows][ldw]. All these keys are allowed for all
 /// rows; of the last vector `last_keys` count. Returns how many tiles are done; it stops before one that
-/// outgrows the shift of its row.
-template <Column kColumn, std::size_t kVectors>
+/// outgrows the shift of its row. A tile is a piece for `upcoming`.
+template <Column kColumn, std::size_t kRows, std::size_t kVectors>
 std::int64_t score_column(const float* q, std::int64_t ldq, const float* panel, std::int64_t depth,
                           const Rows& rows, std::int64_t row, std::int64_t tiles, float* weights,
-                          std::int64_t ldw, std::int64_t last_keys, float scale) {
-  Tile<kVectors> a, b;
+                          std::int64_t ldw, std::int64_t last_keys, float scale, const Upcoming& upcoming) {
+  using Scores = Tile<kRows, kVectors>;
+  constexpr auto kHeight = static_cast<std::int64_t>(kRows);
+  Scores a, b;
   const Mask valid = greater(splat(static_cast<float>(last_keys)), lane_numbers());
-  const auto start = [&](Tile<kVectors> & tile, std::int64_t t) __attribute__((always_inline)) {
+  const auto start = [&](Scores & tile, std::int64_t t) __attribute__((always_inline)) {
     clear(tile);
-    accumulate<kColumn.pairs>(tile, q + t * kTileRows * ldq, ldq, panel, depth);
+    accumulate<kColumn.pairs>(tile, q + t * kHeight * ldq, ldq, panel, depth);
   };
-  const auto finish = [&](const Tile<kVectors>& tile, std::int64_t t) __attribute__((always_inline)) {
-#pragma GCC unroll 4
-    for (int r = 0; r < kTileRows; ++r)
-      weigh_row<kColumn>(tile[r], rows, row + t * kTileRows + r, weights + (t * kTileRows + r) * ldw);
+  const auto finish = [&](const Scores& tile, std::int64_t t) __attribute__((always_inline)) {
+#pragma GCC unroll 12
+    for (int r = 0; r < static_cast<int>(kRows); ++r)
+      weigh_row<kColumn>(tile[r], rows, row + t * kHeight + r, weights + (t * kHeight + r) * ldw);
   };
-  const auto is_admitted = [&](Tile<kVectors> & tile, std::int64_t t) __attribute__((always_inline)) {
-    return admit<kColumn>(tile, rows, row + t * kTileRows, valid, splat(scale));
+  const auto is_admitted = [&](Scores & tile, std::int64_t t) __attribute__((always_inline)) {
+    return admit<kColumn>(tile, rows, row + t * kHeight, valid, splat(scale));
   };
   if constexpr (!kPipelined) {
     for (std::int64_t t = 0; t < tiles; ++t) {
@@ -201,10 +217,11 @@ std::int64_t score_column(const float* q, std::int64_t ldq, const float* panel, 
     }
     return tiles;
   } else {
-    const auto advance = [&](Tile<kVectors> & next, const Tile<kVectors>& done, std::int64_t t)
+    const auto advance = [&](Scores & next, const Scores& done, std::int64_t t)
         __attribute__((always_inline)) {
-      score_step<kColumn>(next, done, q + t * kTileRows * ldq, ldq, panel, depth, rows,
-                          row + (t - 1) * kTileRows, weights + (t - 1) * kTileRows * ldw, ldw);
+      upcoming.fetch(t);
+      score_step<kColumn>(next, done, q + t * kHeight * ldq, ldq, panel, depth, rows, row + (t - 1) * kHeight,
+                          weights + (t - 1) * kHeight * ldw, ldw);
     };
     start(a, 0);
     if (!is_admitted(a, 0)) return 0;
@@ -226,12 +243,12 @@ std::int64_t score_column(const float* q, std::int64_t ldq, const float* panel, 
   }
 }
 
-/// output [kRowCount][ldo] += weights [kRowCount][ldw] x values [keys][kVectors * kLanes]. The product is
-/// summed by itself first; with kContinue the sum goes on from what `output` holds, as if the keys before
-/// were part of it.
+/// output [kRowCount][ldo] += weights [kRowCount][ldw] x values [keys][ldv], kVectors vectors wide. The
+/// product is summed by itself first; with kContinue the sum goes on from what `output` holds, as if the keys
+/// before were part of it.
 template <int kRowCount, int kVectors, bool kContinue, bool kPairs>
-void value_tile(const float* weights, std::int64_t ldw, const float* values, std::int64_t keys, float* output,
-                std::int64_t ldo) {
+void value_tile(const float* weights, std::int64_t ldw, const float* values, std::int64_t ldv,
+                std::int64_t keys, float* output, std::int64_t ldo) {
   Vf acc[std::size_t{kRowCount}][std::size_t{kVectors}];
 #pragma GCC unroll 12
   for (int r = 0; r < kRowCount; ++r)
@@ -241,7 +258,7 @@ void value_tile(const float* weights, std::int64_t ldw, const float* values, std
   for (std::int64_t k = 0; k < keys; ++k) {
     Vf value[std::size_t{kVectors}];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) value[v] = load(values + (k * kVectors + v) * kLanes);
+    for (int v = 0; v < kVectors; ++v) value[v] = load(values + k * ldv + v * kLanes);
 #pragma GCC unroll 12
     for (int r = 0; r < kRowCount; ++r) {
       const Vf w = splat(weights[r * ldw + k]);

@@ -29,7 +29,6 @@ static_assert(kChunk % kPanel == 0 && kBlockRows % kGroupRows == 0 && kTaskRows 
 struct Slot {
   std::int64_t batch, kv_head, key;
   Measure keys;
-  bool values_in_range;
 };
 
 struct Work {
@@ -58,6 +57,12 @@ struct Work {
   std::size_t bytes;
 };
 
+/// The queries of a task's rows: packed, or in the caller's memory.
+struct QueryRows {
+  const float* data;
+  std::int64_t stride;
+};
+
 /// One task under way.
 struct Run {
   const Call& call;
@@ -69,6 +74,7 @@ struct Run {
   bool tracked;              // shifts move; off while scores are bounded
   bool observed;             // entropy or the largest score is wanted
   bool pairs;                // products are of pairs of bf16; where Work says floats it holds pairs then
+  QueryRows queries;         // what the tiles multiply with the packed keys
   float largest_query_square;
   KeyRange columns = {0, 0};  // of the map, that keys so far fell into
 };
@@ -159,13 +165,54 @@ inline void reset(const Call& call, const Tiling& tiling, void* workspace) {
 }
 
 struct Chunk {
-  const float* keys;    // panels
-  const float* values;  // column panels
-  std::int64_t count;   // keys in it
+  const float* keys;          // panels
+  const float* values;        // column panels, or the rows in the caller's memory
+  std::int64_t value_stride;  // 0: packed; else floats from one key's values to the next's
+  std::int64_t count;         // keys in it
   Slot measured;
+  Upcoming next_keys;    // a piece is a score tile
+  Upcoming next_values;  // a piece is a group of rows and a panel of values
+
+  /// The values of the panel of `vectors` vectors from column `column` on, and their stride.
+  const float* panel(std::int64_t column) const {
+    return value_stride == 0 ? values + column * count : values + column;
+  }
+  std::int64_t stride(std::int64_t vectors) const {
+    return value_stride == 0 ? vectors * kLanes : value_stride;
+  }
 };
 
-/// The packed keys [key, key + step) of a task's key head, `key` counted within the segment.
+/// Values that tiles can read where they lie: rows of whole vectors, close together.
+inline bool in_place(const Input& tensor, std::int64_t width) {
+  return tensor.type == Type::f32 && tensor.stride[3] == 1 && width % kLanes == 0 &&
+         tensor.stride[2] < 2 * width && tensor.stride[2] > 0;
+}
+
+/// A share of `bytes` for each of `pieces`, in whole cache lines; few pieces do not fetch it all.
+inline std::int64_t share_of(std::int64_t bytes, std::int64_t pieces) {
+  constexpr std::int64_t kLine = 64;
+  constexpr std::int64_t kMostLines = 32;
+  return smaller(kMostLines, (bytes / pieces + kLine - 1) / kLine) * kLine;
+}
+
+/// The chunk after `chunk`: its keys where they are packed already, its values where they are read in place.
+inline void find_upcoming(Chunk& chunk, const Task& task, const Work& w) {
+  const std::int64_t rows = round_up(task.head_count * (task.row_end - task.row_begin), kTileRows);
+  const Slot& slot = chunk.measured;
+  const std::int64_t index = ((slot.key - task.key_begin) / w.step + 1) % w.slots;
+  const Slot& next = w.slot[index];
+  if (next.key == slot.key + w.step && next.batch == slot.batch && next.kv_head == slot.kv_head)
+    chunk.next_keys = {reinterpret_cast<const char*>(w.packed + index * w.step * (w.depth + w.value_columns)),
+                       share_of(4 * w.step * w.depth, rows / kTileRows * (kChunk / kPanel))};
+  const std::int64_t panels = (w.value_columns / kLanes + kValueVectors - 1) / kValueVectors;
+  if (chunk.value_stride > 0)
+    chunk.next_values = {
+        reinterpret_cast<const char*>(chunk.values + w.step * chunk.value_stride),
+        share_of(4 * w.step * chunk.value_stride, (rows + kGroupRows - 1) / kGroupRows * panels)};
+}
+
+/// The packed keys [key, key + step) of a task's key head, `key` counted within the segment. f32 keys carry
+/// scale * log2(e), which spares the queries a copy; pairs are as they were, and their products are scaled.
 template <bool kPairs>
 Chunk packed_chunk(const Call& call, const Task& task, const Work& w, std::int64_t key) {
   const std::int64_t absolute_key = task.key_begin + key;
@@ -175,28 +222,34 @@ Chunk packed_chunk(const Call& call, const Task& task, const Work& w, std::int64
   float* keys = w.packed + index * w.step * (w.depth + w.value_columns);
   float* values = keys + w.step * w.depth;
   Slot& slot = w.slot[index];
+  const std::int64_t value_at = offset_of(call.value.stride, task.batch, kv_head, absolute_key);
+  const bool direct_values = !kPairs && w.step == kChunk && in_place(call.value, call.value_dim);
   if (slot.key != absolute_key || slot.batch != task.batch || slot.kv_head != kv_head) {
     slot.batch = task.batch;
     slot.kv_head = kv_head;
     slot.key = absolute_key;
     const std::int64_t key_at = offset_of(call.key.stride, task.batch, kv_head, absolute_key);
-    const std::int64_t value_at = offset_of(call.value.stride, task.batch, kv_head, absolute_key);
     if constexpr (kPairs) {
       slot.keys = pack_key_pairs<kPairs>(call.key, key_at, count, w.depth, keys, w.scratch, w.padded_depth);
-      slot.values_in_range = call.output.data == nullptr ||
-                             pack_value_pairs<kPairs>(call.value, value_at, count, call.value_dim, values);
-      return {keys, values, count, slot};
+      if (call.output.data) pack_value_pairs<kPairs>(call.value, value_at, count, call.value_dim, values);
+    } else {
+      // In narrow steps the values are fetched while keys are packed, and then the next keys.
+      const bool ahead = w.step < kChunk;
+      const bool with_values = call.output.data != nullptr;
+      slot.keys = pack_keys(call.key, key_at, count, w.depth, call.scale, keys, w.scratch, w.padded_depth,
+                            Ahead{ahead && with_values ? &call.value : nullptr, value_at, call.value_dim});
+      if (with_values && !direct_values)
+        pack_values(call.value, value_at, count, call.value_dim, values,
+                    Ahead{ahead ? &call.key : nullptr, key_at + w.step * call.key.stride[2], w.depth});
     }
-    const bool ahead =
-        w.step < kChunk;  // while keys are packed their values are fetched, and then the next keys
-    const bool with_values = call.output.data != nullptr;
-    slot.keys = pack_keys(call.key, key_at, count, w.depth, keys, w.scratch, w.padded_depth,
-                          Ahead{ahead && with_values ? &call.value : nullptr, value_at, call.value_dim});
-    slot.values_in_range = !with_values || pack_values(call.value, value_at, count, call.value_dim, values,
-                                                       Ahead{ahead ? &call.key : nullptr,
-                                                             key_at + w.step * call.key.stride[2], w.depth});
   }
-  return {keys, values, count, slot};
+  Chunk chunk = {keys, values, 0, count, slot, {}, {}};
+  if (direct_values) {
+    chunk.values = static_cast<const float*>(call.value.data) + value_at;
+    chunk.value_stride = call.value.stride[2];
+  }
+  if (!kPairs && w.step == kChunk && absolute_key + w.step < task.key_end) find_upcoming(chunk, task, w);
+  return chunk;
 }
 
 }  // namespace heed::detail::HEED_ISA
