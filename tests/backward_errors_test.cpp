@@ -147,6 +147,60 @@ TEST(BackwardErrors, GradientsDoNotOverlapThemselves) {
       "own for each element is expected");
 }
 
+TEST(BackwardErrors, GradientsDoNotOverlapEachOther) {
+  Tensor memory({500});
+  auto* data = memory.values<float>().data();
+  const auto query = [](float* at) { return MutableTensorView(at, {2, 4, 3, 8}); };
+  const auto key = [](float* at) { return MutableTensorView(at, {2, 2, 5, 8}); };
+  EXPECT_EQ(message_of_views({.query = query(data), .key = key(data + 191)}),
+            "gradients.key overlaps gradients.query in memory; a place of its own is expected");
+  EXPECT_EQ(message_of_views({.query = query(data), .key = key(data + 192)}), "no error");
+  const Tensor bias({3, 5}), sinks({4});
+  const AttentionOptions options{.bias = bias, .sinks = sinks};
+  EXPECT_EQ(message_of_views({.key = key(data + 14), .bias = MutableTensorView(data, {3, 5})}, options),
+            "gradients.bias overlaps gradients.key in memory; a place of its own is expected");
+  EXPECT_EQ(
+      message_of_views({.bias = MutableTensorView(data, {3, 5}), .sinks = MutableTensorView(data + 14, {1})},
+                       options),
+      "gradients.sinks overlaps gradients.bias in memory; a place of its own is expected");
+  // Those of queries and keys may take turns in one array: rows of 8 of each.
+  EXPECT_EQ(message_of_views({.query = MutableTensorView(data, {2, 4, 3, 8}, {240, 48, 16, 1}),
+                              .key = MutableTensorView(data + 8, {2, 2, 5, 8}, {240, 80, 16, 1})}),
+            "no error");
+}
+
+TEST(BackwardErrors, GradientsDoNotOverlapInputs) {
+  using Into = MutableTensorView AttentionGradientViews::*;
+  Call call;
+  Tensor bias({3, 5}), sinks({4}), slopes({4}), grad_lse({2, 4, 3}), grad_weights({2, 4, 3, 5});
+  AttentionBackwardInputs inputs = call.inputs();
+  inputs.grad_lse = grad_lse;
+  inputs.grad_weights = grad_weights;
+  const AttentionOptions options{.bias = bias, .alibi_slopes = slopes, .sinks = sinks};
+  const auto message = [&](Into member, Tensor& memory, const Dims& shape) {
+    AttentionGradientViews gradients;
+    gradients.*member = MutableTensorView(memory.mutable_view().data(), DType::f32, shape);
+    return message_of([&] { (void)heed::attention_backward_into(inputs, options, gradients); });
+  };
+  const auto overlaps = [](const std::string& gradient, const std::string& input) {
+    return "gradients." + gradient + " overlaps " + input + " in memory; a place of its own is expected";
+  };
+  using Views = AttentionGradientViews;
+  EXPECT_EQ(message(&Views::query, call.query, {2, 4, 3, 8}), overlaps("query", "query"));
+  EXPECT_EQ(message(&Views::key, call.key, {2, 2, 5, 8}), overlaps("key", "key"));
+  EXPECT_EQ(message(&Views::value, call.value, {2, 2, 5, 6}), overlaps("value", "value"));
+  EXPECT_EQ(message(&Views::value, call.output, {2, 2, 5, 6}), overlaps("value", "output"));
+  EXPECT_EQ(message(&Views::sinks, call.lse, {4}), overlaps("sinks", "lse"));
+  EXPECT_EQ(message(&Views::sinks, grad_lse, {4}), overlaps("sinks", "grad_lse"));
+  EXPECT_EQ(message(&Views::bias, grad_weights, {4, 1, 1}), overlaps("bias", "grad_weights"));
+  EXPECT_EQ(message(&Views::bias, bias, {3, 5}), overlaps("bias", "bias"));
+  EXPECT_EQ(message(&Views::sinks, sinks, {4}), overlaps("sinks", "sinks"));
+  EXPECT_EQ(message(&Views::sinks, slopes, {1}), overlaps("sinks", "alibi_slopes"));
+  Tensor grad_output({2, 4, 3, 6});
+  inputs.grad_output = grad_output;
+  EXPECT_EQ(message(&Views::value, grad_output, {2, 2, 5, 6}), overlaps("value", "grad_output"));
+}
+
 TEST(BackwardErrors, DataIsAlignedToItsElements) {
   std::int64_t memory[64] = {};
   const TensorView crooked(reinterpret_cast<std::byte*>(memory) + 1, DType::f32, {2, 4, 3});

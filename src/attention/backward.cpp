@@ -4,6 +4,7 @@
 #include "attention/backward_checks.hpp"
 #include "attention/checks.hpp"
 #include "attention/memory_errors.hpp"
+#include "attention/overlap.hpp"
 #include "attention/plan.hpp"
 
 namespace heed {
@@ -29,6 +30,7 @@ AttentionRun attention_backward_into(const AttentionBackwardInputs& inputs, cons
   return detail::with_memory_errors([&] {
     detail::BackwardProblem problem = detail::check_backward(inputs, options);
     detail::bind_gradients(gradients, inputs, options, problem);
+    detail::check_overlaps(problem);
     const detail::BackwardPlan plan = detail::make_backward_plan(problem, options.kernel);
     const int threads = plan.kernel(problem);
     detail::recycle(problem.forward);

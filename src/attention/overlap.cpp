@@ -68,7 +68,7 @@ class Extents {
   [[nodiscard]] std::span<const Extent> list() const { return std::span(extents_).first(count_); }
 
  private:
-  static constexpr std::size_t kMost = 12;  // outputs; there are fewer inputs
+  static constexpr std::size_t kMost = 12;  // a forward call's outputs, a backward call's inputs
   std::array<Extent, kMost> extents_{};
   std::size_t count_ = 0;
 };
@@ -107,11 +107,32 @@ Extents outputs_of(const Problem& p) {
   return outputs;
 }
 
-}  // namespace
+Extents inputs_of(const BackwardProblem& problem) {
+  const Problem& p = problem.forward;
+  Extents inputs = inputs_of(p);
+  const Sizes rows{p.batch, p.heads, p.query_length, 1};
+  const Sizes output{p.batch, p.heads, p.query_length, p.value_dim};
+  inputs.add("output", problem.output, output);
+  inputs.add("lse", problem.lse, rows);
+  inputs.add("grad_output", problem.grad_output, output);
+  inputs.add("grad_lse", problem.grad_lse, rows);
+  inputs.add("grad_weights", problem.grad_weights, {p.batch, p.heads, p.query_length, p.key_length});
+  return inputs;
+}
 
-void check_overlaps(const Problem& problem) {
-  const Extents inputs = inputs_of(problem);
-  const Extents outputs = outputs_of(problem);
+Extents outputs_of(const BackwardProblem& problem) {
+  const Problem& p = problem.forward;
+  const auto& bias = problem.grad_bias_size;
+  Extents outputs;
+  outputs.add("gradients.query", problem.grad_query, {p.batch, p.heads, p.query_length, p.head_dim});
+  outputs.add("gradients.key", problem.grad_key, {p.batch, p.kv_heads, p.key_length, p.head_dim});
+  outputs.add("gradients.value", problem.grad_value, {p.batch, p.kv_heads, p.key_length, p.value_dim});
+  outputs.add("gradients.bias", problem.grad_bias, {bias[0], bias[1], bias[2], bias[3]});
+  outputs.add("gradients.sinks", problem.grad_sinks, {1, p.heads, 1, 1});
+  return outputs;
+}
+
+void refuse_overlaps(const Extents& inputs, const Extents& outputs) {
   const std::span<const Extent> all = outputs.list();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto refuse_overlap_with = [&](const Extent& other) {
@@ -121,6 +142,14 @@ void check_overlaps(const Problem& problem) {
     std::for_each(inputs.list().begin(), inputs.list().end(), refuse_overlap_with);
     std::for_each(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i), refuse_overlap_with);
   }
+}
+
+}  // namespace
+
+void check_overlaps(const Problem& problem) { refuse_overlaps(inputs_of(problem), outputs_of(problem)); }
+
+void check_overlaps(const BackwardProblem& problem) {
+  refuse_overlaps(inputs_of(problem), outputs_of(problem));
 }
 
 }  // namespace heed::detail

@@ -1,6 +1,7 @@
 // Whether results would be written over each other, or over what is still to be read.
 #pragma once
 
+#include "attention/backward_problem.hpp"
 #include "attention/problem.hpp"
 
 namespace heed::detail {
@@ -9,5 +10,6 @@ namespace heed::detail {
 /// Views that interleave without touching (the halves of a packed array) pass, and so do the few overlaps
 /// that only a comparison of every element would find.
 void check_overlaps(const Problem& problem);
+void check_overlaps(const BackwardProblem& problem);
 
 }  // namespace heed::detail
