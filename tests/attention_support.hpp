@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -43,6 +44,24 @@ inline ::testing::AssertionResult same_bits(const TensorView& a, const TensorVie
   const auto bytes = static_cast<std::size_t>(x.count()) * size_of(x.dtype());
   if (bytes > 0 && std::memcmp(x.view().data(), y.view().data(), bytes) != 0)
     return ::testing::AssertionFailure() << "the bits differ";
+  return ::testing::AssertionSuccess();
+}
+
+/// All tensors of a result.
+inline constexpr std::array<Tensor AttentionResult::*, 12> kResultTensors{
+    &AttentionResult::output,   &AttentionResult::weights,       &AttentionResult::scores,
+    &AttentionResult::lse,      &AttentionResult::max_score,     &AttentionResult::entropy,
+    &AttentionResult::distance, &AttentionResult::top_k_index,   &AttentionResult::top_k_weight,
+    &AttentionResult::received, &AttentionResult::received_last, &AttentionResult::map};
+
+/// The same of each tensor of two results.
+inline ::testing::AssertionResult same_bits(const AttentionResult& a, const AttentionResult& b) {
+  for (std::size_t i = 0; i < kResultTensors.size(); ++i) {
+    const Tensor& mine = a.*kResultTensors[i];
+    const Tensor& other = b.*kResultTensors[i];
+    if (const auto same = same_bits(mine, other); !same)
+      return ::testing::AssertionFailure() << "tensor " << i << " of the result: " << same.message();
+  }
   return ::testing::AssertionSuccess();
 }
 

@@ -31,19 +31,6 @@ using heed::test::same_bits;
 constexpr Need kEverything = Need::lse | Need::max_score | Need::entropy | Need::distance | Need::received |
                              Need::weights | Need::scores;
 
-::testing::AssertionResult all_same_bits(const AttentionResult& a, const AttentionResult& b) {
-  using Field = Tensor AttentionResult::*;
-  for (Field field :
-       {&AttentionResult::output, &AttentionResult::weights, &AttentionResult::scores, &AttentionResult::lse,
-        &AttentionResult::max_score, &AttentionResult::entropy, &AttentionResult::distance,
-        &AttentionResult::top_k_index, &AttentionResult::top_k_weight, &AttentionResult::received,
-        &AttentionResult::received_last, &AttentionResult::map}) {
-    const auto same = same_bits(a.*field, b.*field);
-    if (!same) return same;
-  }
-  return ::testing::AssertionSuccess();
-}
-
 // Enough work for several threads: below some two million multiply-adds a call stays on its own.
 class FusedBits : public ::testing::Test {
  protected:
@@ -114,7 +101,7 @@ TEST_F(FusedBits, AreTheSameForEveryNumberOfThreads) {
       for (int repeat = 0; repeat < 3; ++repeat) {
         const AttentionResult shared = call(which, threads);
         EXPECT_GT(shared.threads, 1) << which;
-        ASSERT_TRUE(all_same_bits(alone, shared)) << "call " << which << " on " << threads << " threads";
+        ASSERT_TRUE(same_bits(alone, shared)) << "call " << which << " on " << threads << " threads";
       }
   }
 }
@@ -183,7 +170,7 @@ TEST_F(FusedBits, AreTheSameForManyCallersAtOnce) {
     threads.emplace_back([&, caller] {
       for (int repeat = 0; repeat < 4; ++repeat) {
         const int which = (caller + repeat) % kCalls;
-        if (!all_same_bits(alone[static_cast<std::size_t>(which)], call(which, 4))) ++wrong;
+        if (!same_bits(alone[static_cast<std::size_t>(which)], call(which, 4))) ++wrong;
       }
     });
   for (std::thread& thread : threads) thread.join();
@@ -205,7 +192,7 @@ TEST_F(FusedBits, AreTheSameInAHostsPool) {
     }
   });
   for (int which = 0; which < kCalls; ++which)
-    EXPECT_TRUE(all_same_bits(own[static_cast<std::size_t>(which)], call(which, 3))) << which;
+    EXPECT_TRUE(same_bits(own[static_cast<std::size_t>(which)], call(which, 3))) << which;
   EXPECT_GE(runs, kCalls);
 }
 
@@ -221,13 +208,13 @@ TEST_F(FusedBits, AreTheSameInAChildThatWasForked) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     alarm(60);  // a hang ends the child, and fails the test
-    const bool same = static_cast<bool>(all_same_bits(before, call(4, 3)));
+    const bool same = static_cast<bool>(same_bits(before, call(4, 3)));
     _exit(same ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  EXPECT_TRUE(all_same_bits(before, call(4, 3)));
+  EXPECT_TRUE(same_bits(before, call(4, 3)));
 }
 
 TEST_F(FusedBits, AreTheSameAfterAPieceOfOtherWorkHasThrown) {
@@ -247,14 +234,14 @@ TEST_F(FusedBits, AreTheSameAfterAPieceOfOtherWorkHasThrown) {
     } catch (const std::runtime_error&) {
       EXPECT_EQ(under_way, 0);
     }
-    EXPECT_TRUE(all_same_bits(before, call(1, 3)));
+    EXPECT_TRUE(same_bits(before, call(1, 3)));
   }
 }
 
 TEST_F(FusedBits, AreTheSameForACallFromWithinAPieceOfWork) {
   const AttentionResult before = call(0, 3);
   std::atomic<int> wrong = 0;
-  heed::parallel_for(4, 2, [&](std::int64_t, int) { wrong += all_same_bits(before, call(0, 3)) ? 0 : 1; });
+  heed::parallel_for(4, 2, [&](std::int64_t, int) { wrong += same_bits(before, call(0, 3)) ? 0 : 1; });
   EXPECT_EQ(wrong, 0);
 }
 

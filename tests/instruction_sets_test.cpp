@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +29,7 @@ namespace {
 using heed::AttentionResult;
 using heed::Tensor;
 using heed::test::Cube;
+using heed::test::kResultTensors;
 using heed::test::Naive;
 using heed::test::RandomCall;
 using heed::test::Rounding;
@@ -51,11 +51,6 @@ void for_each_call(Visit visit) {
 }
 
 using Field = Tensor AttentionResult::*;
-constexpr std::array<Field, 12> kFields{
-    &AttentionResult::output,   &AttentionResult::weights,       &AttentionResult::scores,
-    &AttentionResult::lse,      &AttentionResult::max_score,     &AttentionResult::entropy,
-    &AttentionResult::distance, &AttentionResult::top_k_index,   &AttentionResult::top_k_weight,
-    &AttentionResult::received, &AttentionResult::received_last, &AttentionResult::map};
 
 struct Header {
   heed::Dims shape;
@@ -90,7 +85,7 @@ void send_results(int file) {
   if (!available) return;
   for_each_call([&](const RandomCall& call) {
     const AttentionResult result = heed::attention(call.query, call.key, call.value, call.options);
-    for (const Field field : kFields) {
+    for (const Field field : kResultTensors) {
       const Tensor& tensor = result.*field;
       const Header header{tensor.shape(), tensor.dtype()};
       send(file, &header, sizeof header);
@@ -135,7 +130,7 @@ class Child {
   /// Of the next call.
   [[nodiscard]] AttentionResult next() const {
     AttentionResult result;
-    for (const Field field : kFields) {
+    for (const Field field : kResultTensors) {
       Header header;
       receive(results_, &header, sizeof header);
       Tensor& tensor = result.*field = Tensor(header.shape, header.dtype);

@@ -70,6 +70,16 @@ void shake(Layer& layer, Generator& generator) {
 
 class Gradients : public testing::Test {
  protected:
+  // All gradients of a layer that makes output() of x; backward(grad_output, grads) gives that of x.
+  template <class Layer, class Output, class Backward>
+  void expect_gradients(Layer& layer, Tensor& x, Output output, Backward backward) {
+    const Tensor grad = randn(generator, output().shape(), DType::f64);
+    const auto value = [&] { return inner_product(output(), grad); };
+    Layer grads = zeros_like(layer);
+    expect_close(backward(grad, grads), differences(x, value), "x");
+    expect_parameter_gradients(layer, grads, value);
+  }
+
   Generator generator{2024};
 };
 
@@ -77,11 +87,9 @@ TEST_F(Gradients, OfALinear) {
   for (const bool bias : {false, true}) {
     nn::Linear layer(5, 3, bias, generator, DType::f64);
     Tensor x = randn(generator, {2, 4, 5}, DType::f64);
-    const Tensor grad = randn(generator, {2, 4, 3}, DType::f64);
-    const auto value = [&] { return inner_product(layer.forward(x), grad); };
-    nn::Linear grads = zeros_like(layer);
-    expect_close(layer.backward(grad, x, grads), differences(x, value), "x");
-    expect_parameter_gradients(layer, grads, value);
+    expect_gradients(
+        layer, x, [&] { return layer.forward(x); },
+        [&](const Tensor& grad, nn::Linear& grads) { return layer.backward(grad, x, grads); });
   }
 }
 
@@ -134,11 +142,11 @@ TEST_F(Gradients, OfALayerNorm) {
   nn::LayerNorm layer(7, DType::f64);
   shake(layer, generator);
   Tensor x = randn(generator, {2, 3, 7}, DType::f64);
-  const Tensor grad = randn(generator, {2, 3, 7}, DType::f64);
-  const auto value = [&] { return inner_product(layer.forward(x).output, grad); };
-  nn::LayerNorm grads = zeros_like(layer);
-  expect_close(layer.backward(grad, layer.forward(x), grads), differences(x, value), "x");
-  expect_parameter_gradients(layer, grads, value);
+  expect_gradients(
+      layer, x, [&] { return layer.forward(x).output; },
+      [&](const Tensor& grad, nn::LayerNorm& grads) {
+        return layer.backward(grad, layer.forward(x), grads);
+      });
 }
 
 TEST_F(Gradients, OfAGelu) {
@@ -152,11 +160,9 @@ TEST_F(Gradients, OfAGelu) {
 TEST_F(Gradients, OfAnMlp) {
   nn::Mlp layer(4, 9, generator, DType::f64);
   Tensor x = randn(generator, {5, 4}, DType::f64);
-  const Tensor grad = randn(generator, {5, 4}, DType::f64);
-  const auto value = [&] { return inner_product(layer.forward(x).output, grad); };
-  nn::Mlp grads = zeros_like(layer);
-  expect_close(layer.backward(grad, x, layer.forward(x), grads), differences(x, value), "x");
-  expect_parameter_gradients(layer, grads, value);
+  expect_gradients(
+      layer, x, [&] { return layer.forward(x).output; },
+      [&](const Tensor& grad, nn::Mlp& grads) { return layer.backward(grad, x, layer.forward(x), grads); });
 }
 
 TEST_F(Gradients, OfLearnedPositions) {
@@ -184,12 +190,11 @@ TEST_F(Gradients, OfASelfAttentionHead) {
     for (const bool causal : {false, true}) {
       Tensor x = randn(generator, shape, DType::f64);
       const AttentionOptions options{.causal = causal, .need = Need::lse};
-      const nn::LayerResult result = layer.forward(x, options);
-      const Tensor grad = randn(generator, result.output.shape(), DType::f64);
-      const auto value = [&] { return inner_product(layer.forward(x, options).output, grad); };
-      nn::SelfAttention grads = zeros_like(layer);
-      expect_close(layer.backward(grad, x, result, options, grads), differences(x, value), "x");
-      expect_parameter_gradients(layer, grads, value);
+      expect_gradients(
+          layer, x, [&] { return layer.forward(x, options).output; },
+          [&](const Tensor& grad, nn::SelfAttention& grads) {
+            return layer.backward(grad, x, layer.forward(x, options), options, grads);
+          });
     }
 }
 
@@ -200,12 +205,11 @@ TEST_F(Gradients, OfAMultiHeadAttention) {
     shake(layer, generator);
     Tensor x = randn(generator, {2, 5, 8}, DType::f64);
     const AttentionOptions options{.causal = true, .window = {2, -1}, .need = Need::lse};
-    const nn::LayerResult result = layer.forward(x, options);
-    const Tensor grad = randn(generator, {2, 5, 8}, DType::f64);
-    const auto value = [&] { return inner_product(layer.forward(x, options).output, grad); };
-    nn::MultiHeadAttention grads = zeros_like(layer);
-    expect_close(layer.backward(grad, x, result, options, grads), differences(x, value), "x");
-    expect_parameter_gradients(layer, grads, value);
+    expect_gradients(
+        layer, x, [&] { return layer.forward(x, options).output; },
+        [&](const Tensor& grad, nn::MultiHeadAttention& grads) {
+          return layer.backward(grad, x, layer.forward(x, options), options, grads);
+        });
   }
 }
 
@@ -230,11 +234,11 @@ TEST_F(Gradients, OfATransformerBlock) {
     nn::TransformerBlock layer(6, 2, mlp_dim, generator, DType::f64);
     shake(layer, generator);
     Tensor x = randn(generator, {2, 4, 6}, DType::f64);
-    const Tensor grad = randn(generator, {2, 4, 6}, DType::f64);
-    const auto value = [&] { return inner_product(layer.forward(x).output, grad); };
-    nn::TransformerBlock grads = zeros_like(layer);
-    expect_close(layer.backward(grad, layer.forward(x), grads), differences(x, value), "x");
-    expect_parameter_gradients(layer, grads, value);
+    expect_gradients(
+        layer, x, [&] { return layer.forward(x).output; },
+        [&](const Tensor& grad, nn::TransformerBlock& grads) {
+          return layer.backward(grad, layer.forward(x), grads);
+        });
   }
 }
 
