@@ -24,7 +24,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  void show(std::string_view what, double share);
+  void show(std::string_view what, double share, std::string_view more = {});
   void clear();  ///< before something else is printed
 
  private:
@@ -35,7 +35,9 @@ class ProgressBar {
   std::string shown_;
 };
 
-/// "forward [#####     ]  50 %", exactly as wide.
-[[nodiscard]] std::string progress_line(std::string_view what, double share, int width);
+/// "forward [#####     ]  50 %", exactly as wide. With `more`, "step 1 of 2 [#####     ]  50 %, loss 2.3",
+/// without the bar where there is no room for it.
+[[nodiscard]] std::string progress_line(std::string_view what, double share, int width,
+                                        std::string_view more = {});
 
 }  // namespace heed::cli

@@ -20,8 +20,8 @@
 #include "terminal.hpp"
 #include "text.hpp"
 #include "train/data.hpp"
-#include "train/progress.hpp"
 #include "train/stop_signals.hpp"
+#include "train/train_progress.hpp"
 #include "train/trainer.hpp"
 
 namespace heed::cli {

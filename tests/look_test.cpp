@@ -360,6 +360,15 @@ TEST(ProgressBar, FillsItsWidthFromEmptyToFull) {
   EXPECT_NE(full.find("#] 100 %"), std::string::npos) << full;
 }
 
+TEST(ProgressBar, SaysMoreAndLeavesTheBarOutWhereThatIsAllThereIsRoomFor) {
+  const auto line = [](int width) {
+    return heed::cli::progress_line("step 120 of 1000", 0.12, width, ", loss 2.346, 17 s left");
+  };
+  EXPECT_EQ(line(66), "step 120 of 1000 [##                ]  12 %, loss 2.346, 17 s left");
+  EXPECT_EQ(line(48), "step 120 of 1000  12 %, loss 2.346, 17 s left   ");
+  EXPECT_EQ(line(32), "step 120 of 1000  12 %, loss 2.…");
+}
+
 TEST(ProgressBar, IsSilentForShortWorkAndWithoutATerminal) {
   std::ostringstream out;
   {
