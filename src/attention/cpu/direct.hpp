@@ -157,7 +157,8 @@ bool attend_direct(Run& run, std::int64_t key) {
       return false;
     if (!weigh_scores(run, row, key, scores, w.weights + row * kChunk, 0)) return false;
   }
-  observe_block(run, 0, run.padded_rows, key, count);
+  observe_panel(run, 0, run.padded_rows, key, 0, count);
+  offer_block(run, 0, run.padded_rows, key);
   if (!call.output.data) return true;
   const std::int64_t vectors = w.value_columns / kLanes;
   for (std::int64_t row = 0; row < run.padded_rows; row += kDirectRows)

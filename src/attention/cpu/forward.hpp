@@ -220,6 +220,7 @@ inline bool score_block(Run& run, std::int64_t row, std::int64_t rows, std::int6
       if (!plain) groups[g].started = true;
       g = end;
     }
+    observe_panel(run, row, rows, key, p * kPanel, keys);
   }
   return true;
 }
@@ -353,7 +354,7 @@ bool attend_step(Run& run, std::int64_t chunk_key) {
   for (std::int64_t row = 0; row < run.padded_rows; row += kBlockRows) {
     const std::int64_t rows = smaller(kBlockRows, run.padded_rows - row);
     if (!score_block(run, row, rows, chunk_key, chunk)) return false;
-    observe_block(run, row, rows, chunk_key, chunk.count);
+    offer_block(run, row, rows, chunk_key);
     if (!run.call.output.data) continue;
     drop_block(run, row, rows, chunk_key, chunk.count);
     if constexpr (kPairs)

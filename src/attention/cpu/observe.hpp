@@ -22,9 +22,6 @@ struct TopK {
   std::int64_t* key;  // [room]
   std::int64_t capacity;
   bool is_short;
-
-  /// A weight must reach it to enter; the least that counts while there is room.
-  float entry() const { return larger_of(weight[capacity - 1], kLeastWeight); }
 };
 
 inline constexpr std::int64_t kExactFloat = 1 << 24;
@@ -42,64 +39,51 @@ inline void clear(const TopK& top) {
   }
 }
 
-/// A lower bound of the k-th largest of `count` weights, for k <= kLanes: the k-th largest of the lanes'
-/// maxima, for each of which there is one weight. It spares most of the insertions that a first chunk would
+/// The k-th largest lane, for k <= kLanes. Where lanes are the largest of some weights each, it is a lower
+/// bound of the k-th largest of all of them, which spares most of the insertions that a first chunk would
 /// make.
-inline float kth_bound(const float* weights, std::int64_t count, std::int64_t k) {
-  if (k > kLanes) return -1.0f;
-  Vf best = splat(-1.0f);
-  for (std::int64_t i = 0; i + kLanes <= count; i += kLanes) best = maximum(best, load(weights + i));
+inline float kth_lane(Vf lanes, std::int64_t k) {
   alignas(64) float lane[kLanes];
-  store(lane, best);
+  store(lane, lanes);
   Vf above = zero();  // how many lanes are larger
-  for (int i = 0; i < kLanes; ++i) above = add(above, keep(greater(splat(lane[i]), best), splat(1.0f)));
+  for (int i = 0; i < kLanes; ++i) above = add(above, keep(greater(splat(lane[i]), lanes), splat(1.0f)));
   const Mask among = greater(splat(static_cast<float>(k)), above);
-  return -reduce_max(select(among, sub(zero(), best), splat(-__builtin_inff())));
+  return -reduce_max(select(among, sub(zero(), lanes), splat(-__builtin_inff())));
 }
 
-/// Puts a weight where it belongs: lanes that are not smaller stay, the others move up by one.
+/// Puts a weight where it belongs: lanes that are not smaller stay, the others move up by one. The weights go
+/// by way of minima and maxima, the shortest chain from one insertion to the next.
 HEED_INLINE void insert_short(Vf& weights, Vf& positions, float weight, float position) {
+  const Vf x = splat(weight);
   const Vf moved = slide_up(weights, __builtin_inff());
-  const Mask stays = greater_equal(weights, splat(weight));
-  const Mask follows = greater_equal(moved, splat(weight));  // the lane before stays: this one is its place
-  weights = select(stays, weights, select(follows, splat(weight), moved));
+  const Mask stays = greater_equal(weights, x);
+  const Mask follows = greater_equal(moved, x);  // the lane before stays: this one is its place
+  weights = maximum(weights, minimum(moved, x));
   positions = select(stays, positions, select(follows, splat(position), slide_up(positions, 0.0f)));
 }
 
-/// Offers keys [key, key + count) of weights [count] to a row's best.
-inline void offer_short(const TopK& top, const float* weights, std::int64_t count, std::int64_t key) {
-  const bool has_room = top.weight[top.capacity - 1] < 0;
-  const float bound =
-      has_room ? larger_of(kth_bound(weights, count, top.capacity), kLeastWeight) : top.entry();
-  constexpr std::int64_t kWord = 64;
+/// Offers a panel of weights, of keys from `key` on, to a row's best; only those that reach `bound` can
+/// enter.
+HEED_INLINE void offer_short(const TopK& top, const float* weights, float bound, std::int64_t key) {
+  // One bit a key, collected without branches, for each would be a guess.
+  std::uint64_t hits = 0;
+#pragma GCC unroll 3
+  for (int v = 0; v < kPanelVectors; ++v)
+    hits |= std::uint64_t{bits_of(greater_equal(load(weights + v * kLanes), splat(bound)))} << (v * kLanes);
   Vf best = load(top.weight);
   Vf positions = load(top.position);
-  for (std::int64_t first = 0; first < count; first += kWord) {
-    // One bit a key that may enter: collected without branches, for each would be a guess.
-    std::uint64_t hits = 0;
-    for (std::int64_t i = 0; i < kWord && first + i < count; i += kLanes) {
-      const std::int64_t here = smaller(kLanes, count - first - i);
-      const Vf w = here == kLanes ? load(weights + first + i) : load_first(weights + first + i, here);
-      std::uint64_t bits = bits_of(greater_equal(w, splat(bound)));
-      if (here < kLanes) bits &= (std::uint64_t{1} << here) - 1;
-      hits |= bits << i;
-    }
-    for (; hits != 0; hits &= hits - 1) {
-      const std::int64_t at = first + __builtin_ctzll(hits);
-      insert_short(best, positions, weights[at], static_cast<float>(key + at));
-    }
+  for (; hits != 0; hits &= hits - 1) {
+    const int k = __builtin_ctzll(hits);
+    insert_short(best, positions, weights[k], static_cast<float>(key + k));
   }
   store(top.weight, best);
   store(top.position, positions);
 }
 
-inline void offer(const TopK& top, const float* weights, std::int64_t count, std::int64_t key) {
-  if (top.is_short) {
-    offer_short(top, weights, count, key);
-    return;
-  }
-  for (std::int64_t k = 0; k < count; ++k) {
-    if (!(weights[k] >= kLeastWeight && weights[k] > top.weight[top.capacity - 1])) continue;
+HEED_INLINE void offer(const TopK& top, const float* weights, float bound, std::int64_t key) {
+  if (top.is_short) return offer_short(top, weights, bound, key);
+  for (std::int64_t k = 0; k < kPanel; ++k) {
+    if (!(weights[k] >= bound && weights[k] > top.weight[top.capacity - 1])) continue;
     std::int64_t i = top.capacity - 1;
     for (; i > 0 && top.weight[i - 1] < weights[k]; --i) {
       top.weight[i] = top.weight[i - 1];
@@ -110,17 +94,14 @@ inline void offer(const TopK& top, const float* weights, std::int64_t count, std
   }
 }
 
-/// sums[kLanes] += weight * |position - key| over `count` keys from `key` on.
-inline void add_distance(float* sums, const float* weights, std::int64_t count, std::int64_t position,
-                         std::int64_t key) {
+/// sums[kLanes] += weight * |position - key| over a panel of keys from `key` on.
+inline void add_distance(float* sums, const float* weights, std::int64_t position, std::int64_t key) {
   Vf sum = load(sums);
-  Vf distance = sub(splat(static_cast<float>(position - key)), lane_numbers());
-  for (std::int64_t i = 0; i < count; i += kLanes) {
-    const std::int64_t here = smaller(kLanes, count - i);
-    const Vf w = here == kLanes ? load(weights + i) : load_first(weights + i, here);
-    sum = mul_add(w, absolute(distance), sum);
-    distance = sub(distance, splat(static_cast<float>(kLanes)));
-  }
+  const Vf distance = sub(splat(static_cast<float>(position - key)), lane_numbers());
+#pragma GCC unroll 3
+  for (int v = 0; v < kPanelVectors; ++v)
+    sum = mul_add(load(weights + v * kLanes), absolute(sub(distance, splat(static_cast<float>(v * kLanes)))),
+                  sum);
   store(sums, sum);
 }
 
@@ -143,14 +124,12 @@ HEED_INLINE Vf sums_of_lanes(Vf (&rows)[kLanes]) {
   return sum;
 }
 
-/// bins [columns][stride] += weights of kLanes rows (`ld` apart) for keys [begin, end) of a chunk whose first
-/// key is `key` (of the tensor); begin and end are whole vectors. Bins of a column lie beside each other, one
-/// a row. Here every column holds a vector of keys, so that no vector meets more than two of them. Returns
-/// the last column.
+/// bins [columns][stride] += weights [kLanes][ld] of kLanes rows for `count` keys, whole vectors of them,
+/// from `key` (of the tensor) on. Bins of a column lie beside each other, one a row. Here every column holds
+/// a vector of keys, so that no vector meets more than two of them. Returns the last column.
 inline std::int64_t add_to_wide_bins(float* bins, std::int64_t stride, const Columns& columns,
-                                     const float* weights, std::int64_t ld, std::int64_t begin,
-                                     std::int64_t end, std::int64_t key) {
-  std::int64_t column = columns.of(key + begin);
+                                     const float* weights, std::int64_t ld, std::int64_t key) {
+  std::int64_t column = columns.of(key);
   std::int64_t next = columns.begin(column + 1) - key;
   Vf sum[kLanes];
 #pragma GCC unroll 16
@@ -159,7 +138,7 @@ inline std::int64_t add_to_wide_bins(float* bins, std::int64_t stride, const Col
     float* to = bins + column * stride;
     store(to, add(load(to), sums_of_lanes(sum)));
   };
-  for (std::int64_t k = begin; k < end; k += kLanes) {
+  for (std::int64_t k = 0; k < kPanel; k += kLanes) {
     if (next >= k + kLanes || column + 1 == columns.count) {
 #pragma GCC unroll 16
       for (int r = 0; r < kLanes; ++r) sum[r] = add(sum[r], load(weights + r * ld + k));
@@ -183,9 +162,8 @@ inline std::int64_t add_to_wide_bins(float* bins, std::int64_t stride, const Col
 /// The same for columns of fewer keys: a vector of each row at a time is transposed to one of rows for each
 /// key.
 inline std::int64_t add_to_narrow_bins(float* bins, std::int64_t stride, const Columns& columns,
-                                       const float* weights, std::int64_t ld, std::int64_t begin,
-                                       std::int64_t end, std::int64_t key) {
-  std::int64_t column = columns.of(key + begin);
+                                       const float* weights, std::int64_t ld, std::int64_t key) {
+  std::int64_t column = columns.of(key);
   std::int64_t next = columns.begin(column + 1) - key;
   Vf sum = zero();
   const auto close = [&]() __attribute__((always_inline)) {
@@ -193,7 +171,7 @@ inline std::int64_t add_to_narrow_bins(float* bins, std::int64_t stride, const C
     store(to, add(load(to), sum));
     sum = zero();
   };
-  for (std::int64_t k = begin; k < end; k += kLanes) {
+  for (std::int64_t k = 0; k < kPanel; k += kLanes) {
     Vf block[kLanes];
 #pragma GCC unroll 16
     for (int r = 0; r < kLanes; ++r) block[r] = load(weights + r * ld + k);

@@ -23,7 +23,10 @@ inline void clear_observed(const Run& run) {
   for (std::int64_t r = 0; r < run.rows; ++r) {
     if (call.distance.data) store(w.distance + r * kLanes, zero());
     if (call.top_k > 0) clear(top_of(call, w, r));
+    if (call.top_k > 0) w.top_entry[r] = -1.0f;
   }
+  if (call.top_k > 0)
+    for (std::int64_t r = 0; r < kBlockRows; ++r) store(w.lane_best + r * kLanes, splat(-1.0f));
   for (std::int64_t i = 0; i < call.map_columns * w.bin_rows; i += kLanes) store(w.bins + i, zero());
 }
 
@@ -35,68 +38,114 @@ inline void scale_observed(const Run& run, std::int64_t row, float factor) {
   if (call.map_columns > 0)
     for (std::int64_t c = run.columns.begin; c < run.columns.end; ++c) w.bins[c * w.bin_rows + row] *= factor;
   if (call.top_k > 0) {
+    scale_row(w.lane_best + row % kBlockRows * kLanes, kLanes, factor);
     const TopK top = top_of(call, w, row);
     for (std::int64_t i = 0; i < list_room(top.capacity); ++i)
       if (top.weight[i] > 0) top.weight[i] *= factor;
+    w.top_entry[row] = top.weight[top.capacity - 1];
   }
 }
 
-/// Rows [row, row + rows) of a block see keys of a chunk, by whole vectors: those that a group of them sees.
-/// What other groups' tiles did not write of these keys is set to 0.
-inline KeyRange complete_weights(const Run& run, std::int64_t first_row, std::int64_t row, std::int64_t rows,
-                                 std::int64_t chunk_key, std::int64_t count) {
-  const Group* groups = run.w.group + first_row / kGroupRows;
-  const std::int64_t last = (row + rows - 1) / kGroupRows;
-  KeyRange all = {INT64_MAX, 0};
-  KeyRange common = {0, INT64_MAX};
-  for (std::int64_t g = row / kGroupRows; g <= last; ++g) {
-    const KeyRange keys = written_keys(groups[g], chunk_key, count);
-    if (keys.begin < keys.end) all = {smaller(all.begin, keys.begin), larger(all.end, keys.end)};
-    common = {larger(common.begin, keys.begin), smaller(common.end, keys.end)};
+/// Makes the weights of a panel of `count` keys whole for up to kLanes rows of a block that begins at row
+/// `block`: tiles that no row of their group may see were not computed, and their weights are 0, as are those
+/// beyond its keys. False where that is all of them.
+inline bool complete_panel(const Run& run, std::int64_t block, std::int64_t row, std::int64_t rows,
+                           std::int64_t key, std::int64_t count, float* weights) {
+  const Group* groups = run.w.group + block / kGroupRows;
+  std::int64_t least = kPanel;
+  std::int64_t most = 0;
+  for (std::int64_t g = row / kGroupRows; g * kGroupRows < row + rows; ++g) {
+    const std::int64_t written = written_keys(groups[g], key, count).end;
+    least = smaller(least, written);
+    most = larger(most, written);
   }
-  if (all.begin >= all.end || (common.begin == all.begin && common.end == all.end)) return all;
-  for (std::int64_t r = row; r < row + rows; ++r) {
-    const KeyRange keys = written_keys(groups[r / kGroupRows], chunk_key, count);
-    float* weights = run.w.weights + r * kChunk;
-    for (std::int64_t k = all.begin; k < all.end; k += kLanes)
-      if (k < keys.begin || k >= keys.end) store(weights + k, zero());
-  }
-  return all;
+  if (most == 0) return false;
+  if (least == kPanel) return true;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t k = written_keys(groups[(row + r) / kGroupRows], key, count).end; k < kPanel;
+         k += kLanes)
+      store(weights + r * kChunk + k, zero());
+  return true;
 }
 
-inline void add_to_bins(Run& run, std::int64_t row, const float* weights, const KeyRange& keys,
-                        std::int64_t chunk_key) {
+inline void add_to_bins(Run& run, std::int64_t row, const float* weights, std::int64_t panel_key) {
   const Call& call = run.call;
   const Columns columns = {call.map_columns, call.key_length};
-  const std::int64_t key = run.task.key_begin + chunk_key;
+  const std::int64_t key = run.task.key_begin + panel_key;
   const auto add_rows = columns.hold_a_vector() ? add_to_wide_bins : add_to_narrow_bins;
-  const std::int64_t last =
-      add_rows(run.w.bins + row, run.w.bin_rows, columns, weights, kChunk, keys.begin, keys.end, key);
-  if (run.columns.end == 0) run.columns.begin = columns.of(key + keys.begin);
-  run.columns.begin = smaller(run.columns.begin, columns.of(key + keys.begin));
+  const std::int64_t last = add_rows(run.w.bins + row, run.w.bin_rows, columns, weights, kChunk, key);
+  if (run.columns.end == 0) run.columns.begin = columns.of(key);
+  run.columns.begin = smaller(run.columns.begin, columns.of(key));
   run.columns.end = larger(run.columns.end, last + 1);
 }
 
-/// Looks at the weights of a block for one chunk.
-inline void observe_block(Run& run, std::int64_t row, std::int64_t rows, std::int64_t chunk_key,
-                          std::int64_t count) {
+/// Notes which of a few rows of a block have weights of a panel that may enter their lists. `place`: where in
+/// run.w.weights the first row's begin. Without a branch for each, which would be a guess.
+inline void note_places(Run& run, std::int64_t row, std::int64_t rows, std::int64_t place) {
+  const Work& w = run.w;
+  for (std::int64_t r = 0; r < rows; ++r, place += kChunk) {
+    const float* weights = w.weights + place;
+    Vf largest = load(weights);
+#pragma GCC unroll 3
+    for (int v = 1; v < kPanelVectors; ++v) largest = maximum(largest, load(weights + v * kLanes));
+    const float entry = w.top_entry[row + r];
+    if (entry < 0) {
+      float* best = w.lane_best + place / kChunk * kLanes;
+      store(best, maximum(load(best), largest));
+    }
+    w.places[run.place_count] = static_cast<std::int32_t>(place);
+    run.place_count += any(greater_equal(largest, splat(entry))) ? 1 : 0;
+  }
+}
+
+/// Looks at the weights of a block for one panel while they lie in the first cache. `offset`: where in a row
+/// of run.w.weights the panel begins.
+inline void observe_panel(Run& run, std::int64_t row, std::int64_t rows, std::int64_t key,
+                          std::int64_t offset, std::int64_t count) {
   const Call& call = run.call;
   const Work& w = run.w;
   if (!observes(call)) return;
   for (std::int64_t first = 0; first < rows; first += kLanes) {
     const std::int64_t here = smaller(kLanes, rows - first);
-    const KeyRange keys = complete_weights(run, row, first, here, chunk_key, count);
-    if (keys.begin >= keys.end) continue;
-    if (call.map_columns > 0) add_to_bins(run, row + first, w.weights + first * kChunk, keys, chunk_key);
-    for (std::int64_t r = first; r < first + here && row + r < run.rows; ++r) {
-      const std::int64_t at = row + r;
-      const float* weights = w.weights + r * kChunk + keys.begin;
-      const std::int64_t key = chunk_key + keys.begin;
-      if (call.top_k > 0) offer(top_of(call, w, at), weights, keys.end - keys.begin, key);
-      if (call.distance.data)
-        add_distance(w.distance + at * kLanes, weights, keys.end - keys.begin, w.site[at].position, key);
-    }
+    const std::int64_t real = smaller(here, run.rows - row - first);
+    const std::int64_t place = first * kChunk + offset;
+    float* weights = w.weights + place;
+    if (!complete_panel(run, row, first, here, key, count, weights)) continue;
+    if (call.map_columns > 0) add_to_bins(run, row + first, weights, key);
+    if (call.top_k > 0) note_places(run, row + first, real, place);
+    for (std::int64_t r = 0; call.distance.data && r < real; ++r)
+      add_distance(w.distance + (row + first + r) * kLanes, weights + r * kChunk,
+                   w.site[row + first + r].position, key);
   }
+}
+
+/// What weights of a chunk must reach to enter a row's list, `r` counted within the block.
+inline float bound_of(const Work& w, const TopK& top, std::int64_t row, std::int64_t r) {
+  if (w.top_entry[row] >= 0) return larger_of(w.top_entry[row], kLeastWeight);
+  float* best = w.lane_best + r * kLanes;
+  const float bound = top.is_short ? kth_lane(load(best), top.capacity) : 0;
+  store(best, splat(-1.0f));
+  return larger_of(bound, kLeastWeight);
+}
+
+/// After the panels of a chunk: the weights that were noted are offered to the lists of a block of rows from
+/// `row` on. Places that follow each other are of different rows, none of which waits for another.
+inline void offer_block(Run& run, std::int64_t row, std::int64_t rows, std::int64_t chunk_key) {
+  if (run.place_count == 0) return;
+  const Work& w = run.w;
+  const std::int64_t real = smaller(rows, run.rows - row);
+  float bound[kBlockRows];
+  for (std::int64_t r = 0; r < real; ++r) bound[r] = bound_of(w, top_of(run.call, w, row + r), row + r, r);
+  for (std::int64_t i = 0; i < run.place_count; ++i) {
+    const std::int32_t r = w.places[i] / static_cast<std::int32_t>(kChunk);
+    const std::int64_t key = chunk_key + w.places[i] - r * static_cast<std::int32_t>(kChunk);
+    offer(top_of(run.call, w, row + r), w.weights + w.places[i], bound[r], key);
+  }
+  for (std::int64_t r = 0; r < real; ++r) {
+    const TopK top = top_of(run.call, w, row + r);
+    w.top_entry[row + r] = top.weight[top.capacity - 1];
+  }
+  run.place_count = 0;
 }
 
 /// Adds bins of rows [begin, end), times each row's factor, to a row of the map.

@@ -49,6 +49,7 @@ HEED_INLINE Vf mul(Vf a, Vf b) { return _mm256_mul_ps(a, b); }
 HEED_INLINE Vf div(Vf a, Vf b) { return _mm256_div_ps(a, b); }
 HEED_INLINE Vf mul_add(Vf a, Vf b, Vf c) { return _mm256_fmadd_ps(a, b, c); }
 HEED_INLINE Vf maximum(Vf a, Vf b) { return _mm256_max_ps(a, b); }
+HEED_INLINE Vf minimum(Vf a, Vf b) { return _mm256_min_ps(a, b); }
 HEED_INLINE Vf absolute(Vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 
 HEED_INLINE Mask greater(Vf a, Vf b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }

@@ -50,6 +50,7 @@ HEED_INLINE Vf div(Vf a, Vf b) { return _mm512_div_ps(a, b); }
 HEED_INLINE Vf mul_add(Vf a, Vf b, Vf c) { return _mm512_fmadd_ps(a, b, c); }
 /// Where either is NaN: b.
 HEED_INLINE Vf maximum(Vf a, Vf b) { return _mm512_max_ps(a, b); }
+HEED_INLINE Vf minimum(Vf a, Vf b) { return _mm512_min_ps(a, b); }
 HEED_INLINE Vf absolute(Vf a) { return _mm512_abs_ps(a); }
 
 HEED_INLINE Mask greater(Vf a, Vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
@@ -77,8 +78,8 @@ HEED_INLINE Vf shift_exponent_where(Mask m, Vf a, Vf t) {
 HEED_INLINE Vf lane_numbers() { return _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0); }
 /// `first`, and then the lanes of a but the last.
 HEED_INLINE Vf slide_up(Vf a, float first) {
-  const __m512i from = _mm512_set_epi32(14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0);
-  return _mm512_mask_mov_ps(_mm512_permutexvar_ps(from, a), 1, splat(first));
+  return _mm512_castsi512_ps(
+      _mm512_alignr_epi32(_mm512_castps_si512(a), _mm512_castps_si512(splat(first)), 15));
 }
 HEED_INLINE float reduce_add(Vf a) { return _mm512_reduce_add_ps(a); }
 HEED_INLINE float reduce_max(Vf a) { return _mm512_reduce_max_ps(a); }

@@ -63,6 +63,7 @@ HEED_INLINE bool any(Mask m) { return (m[0] | m[1] | m[2] | m[3]) != 0; }
 HEED_INLINE Vf keep(Mask m, Vf a) { return from_bits(m & to_bits(a)); }
 HEED_INLINE Vf select(Mask m, Vf yes, Vf no) { return from_bits((m & to_bits(yes)) | (~m & to_bits(no))); }
 HEED_INLINE Vf maximum(Vf a, Vf b) { return select(a > b, a, b); }
+HEED_INLINE Vf minimum(Vf a, Vf b) { return select(a < b, a, b); }
 HEED_INLINE Vf absolute(Vf a) {
   return from_bits(to_bits(a) & Mask{0x7fffffff, 0x7fffffff, 0x7fffffff, 0x7fffffff});
 }

@@ -50,6 +50,9 @@ struct Work {
   float* top_weight;  // [rows][list_room(top_k)], and so the next two
   float* top_position;
   std::int64_t* top_key;
+  float* top_entry;       // [rows]: the last weight of each list; negative while there is room
+  float* lane_best;       // [kBlockRows][kLanes]: largest weights of the chunk, for rows whose list has room
+  std::int32_t* places;   // [kBlockRows * kChunk / kPanel]: where in `weights` panels with hits begin
   float* inverse;         // [rows], of the sums, at the end
   std::int64_t bin_rows;  // rows, up to whole vectors
   float* bins;            // [map columns][bin_rows]
@@ -77,6 +80,7 @@ struct Run {
   QueryRows queries;         // what the tiles multiply with the packed keys
   float largest_query_square;
   KeyRange columns = {0, 0};  // of the map, that keys so far fell into
+  std::int64_t place_count = 0;
 };
 
 /// The list of the best keys of a row of the task.
@@ -123,6 +127,10 @@ inline Work lay_out(const Call& call, const Tiling& tiling, void* base) {
   w.top_weight = floats(room);
   w.top_position = floats(room);
   w.top_key = static_cast<std::int64_t*>(take(room, sizeof(std::int64_t)));
+  w.top_entry = floats(call.top_k > 0 ? rows : 0);
+  w.lane_best = floats(call.top_k > 0 ? kBlockRows * kLanes : 0);
+  w.places = static_cast<std::int32_t*>(
+      take(call.top_k > 0 ? kBlockRows * kChunk / kPanel : 0, sizeof(std::int32_t)));
   w.inverse = floats(rows);
   w.bin_rows = call.map_columns > 0 ? round_up(rows, kLanes) : 0;
   w.bins = floats(w.bin_rows * call.map_columns);
