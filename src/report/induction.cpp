@@ -8,6 +8,7 @@
 //
 // so that the fused kernel computes it from gathered rows and keys, at its own speed.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <unordered_map>
@@ -155,12 +156,18 @@ class Induction {
                   const std::vector<std::int64_t>& places) const {
     Tensor rows({1, heads, static_cast<std::int64_t>(places.size()), p_.head_dim}, from.dtype);
     const auto width = static_cast<std::int64_t>(size_of(from.dtype));
-    for (std::size_t a = 0; a < places.size(); ++a) {
-      const std::int64_t at = batch * from.stride[0] + places[a] * from.stride[2];
-      const TensorView row(static_cast<const std::byte*>(from.data) + at * width, from.dtype,
-                           {heads, p_.head_dim}, {from.stride[1], from.stride[3]});
-      copy(row, rows.mutable_view().select(0, 0).select(1, static_cast<std::int64_t>(a)));
-    }
+    const auto* data = static_cast<const std::byte*>(from.data);
+    auto* to = static_cast<std::byte*>(rows.mutable_view().data());
+    // Elements beside each other are copied together.
+    const std::int64_t together = from.stride[3] == 1 ? p_.head_dim : 1;
+    for (std::int64_t h = 0; h < heads; ++h)
+      for (const std::int64_t place : places)
+        for (std::int64_t d = 0; d < p_.head_dim; d += together) {
+          const std::int64_t at =
+              batch * from.stride[0] + h * from.stride[1] + place * from.stride[2] + d * from.stride[3];
+          std::memcpy(to, data + at * width, static_cast<std::size_t>(together * width));
+          to += together * width;
+        }
     return rows;
   }
 

@@ -13,7 +13,7 @@ namespace {
 constexpr double kWorthSampling = 1e9;
 constexpr double kWorthSamplingReference = 1e7;
 constexpr std::int64_t kBlockRows = 128;
-constexpr std::size_t kShare = 100;  // one block in so many is timed
+constexpr std::size_t kShare = 200;  // one block in so many is timed
 constexpr std::size_t kLeastBlocks = 4;
 
 double cells_of(const Problem& p) {

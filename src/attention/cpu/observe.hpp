@@ -95,25 +95,43 @@ HEED_INLINE void offer(const TopK& top, const float* weights, float bound, std::
 }
 
 /// sums[kLanes] += weight * |position - key| over a panel of keys from `key` on.
-inline void add_distance(float* sums, const float* weights, std::int64_t position, std::int64_t key) {
-  Vf sum = load(sums);
+HEED_INLINE void add_distance(float* sums, const Vf (&weights)[kPanelVectors], std::int64_t position,
+                              std::int64_t key) {
   const Vf distance = sub(splat(static_cast<float>(position - key)), lane_numbers());
+  Vf sum = load(sums);
 #pragma GCC unroll 3
   for (int v = 0; v < kPanelVectors; ++v)
-    sum = mul_add(load(weights + v * kLanes), absolute(sub(distance, splat(static_cast<float>(v * kLanes)))),
-                  sum);
+    sum = mul_add(weights[v], absolute(sub(distance, splat(static_cast<float>(v * kLanes)))), sum);
   store(sums, sum);
 }
 
-/// Which column of a map a key falls into.
-struct Columns {
-  std::int64_t count, keys;
+/// The columns of a map that the keys of a panel fall into: the first `end[0]` keys into `column[0]`, those
+/// from there to `end[1]` into `column[1]`, … Key j of the tensor falls into column floor(j * columns /
+/// keys).
+struct PanelColumns {
+  std::int64_t count;
+  std::int64_t column[kPanel], end[kPanel];
+  bool wide;  // every column holds a vector of keys or more
 
-  std::int64_t of(std::int64_t key) const { return key * count / keys; }
-  /// The first key of a column: the smallest j with floor(j * count / keys) = c.
-  std::int64_t begin(std::int64_t c) const { return (c * keys + count - 1) / count; }
-  bool hold_a_vector() const { return keys >= count * kLanes; }
+  std::int64_t last() const { return column[count - 1]; }
 };
+
+/// For the panel from `key` (of the tensor) on.
+inline PanelColumns columns_of(std::int64_t columns, std::int64_t keys, std::int64_t key) {
+  PanelColumns panel;
+  panel.count = 0;
+  panel.wide = keys >= columns * kLanes;
+  std::int64_t end = 0;
+  do {
+    const std::int64_t column = (key + end) * columns / keys;
+    // The next column's first key is the smallest j with floor(j * columns / keys) = column + 1.
+    end = ((column + 1) * keys + columns - 1) / columns - key;
+    if (key + end >= keys) end = kPanel;
+    panel.column[panel.count] = column;
+    panel.end[panel.count++] = smaller(end, kPanel);
+  } while (end < kPanel);
+  return panel;
+}
 
 /// The sum of the lanes of each vector.
 HEED_INLINE Vf sums_of_lanes(Vf (&rows)[kLanes]) {
@@ -124,72 +142,53 @@ HEED_INLINE Vf sums_of_lanes(Vf (&rows)[kLanes]) {
   return sum;
 }
 
-/// bins [columns][stride] += weights [kLanes][ld] of kLanes rows for `count` keys, whole vectors of them,
-/// from `key` (of the tensor) on. Bins of a column lie beside each other, one a row. Here every column holds
-/// a vector of keys, so that no vector meets more than two of them. Returns the last column.
-inline std::int64_t add_to_wide_bins(float* bins, std::int64_t stride, const Columns& columns,
-                                     const float* weights, std::int64_t ld, std::int64_t key) {
-  std::int64_t column = columns.of(key);
-  std::int64_t next = columns.begin(column + 1) - key;
+HEED_INLINE void add_to(float* bins, Vf x) { store(bins, add(load(bins), x)); }
+
+/// bins [columns][stride] += weights [kLanes][ld] of kLanes rows for a panel of keys. Bins of a column lie
+/// beside each other, one a row. Columns are wide: no vector meets more than two of them.
+inline void add_to_wide_bins(float* bins, std::int64_t stride, const PanelColumns& columns,
+                             const float* weights, std::int64_t ld) {
+  std::int64_t i = 0;
   Vf sum[kLanes];
 #pragma GCC unroll 16
   for (int r = 0; r < kLanes; ++r) sum[r] = zero();
-  const auto close = [&]() __attribute__((always_inline)) {
-    float* to = bins + column * stride;
-    store(to, add(load(to), sums_of_lanes(sum)));
-  };
   for (std::int64_t k = 0; k < kPanel; k += kLanes) {
-    if (next >= k + kLanes || column + 1 == columns.count) {
+    if (columns.end[i] >= k + kLanes) {
 #pragma GCC unroll 16
       for (int r = 0; r < kLanes; ++r) sum[r] = add(sum[r], load(weights + r * ld + k));
       continue;
     }
     const Vf lane = lane_numbers();
-    const Vf first = splat(static_cast<float>(next - k));
+    const Vf end = splat(static_cast<float>(columns.end[i] - k));
 #pragma GCC unroll 16
     for (int r = 0; r < kLanes; ++r)
-      sum[r] = add(sum[r], keep(greater(first, lane), load(weights + r * ld + k)));
-    close();
+      sum[r] = add(sum[r], keep(greater(end, lane), load(weights + r * ld + k)));
+    add_to(bins + columns.column[i++] * stride, sums_of_lanes(sum));
 #pragma GCC unroll 16
-    for (int r = 0; r < kLanes; ++r) sum[r] = keep(greater_equal(lane, first), load(weights + r * ld + k));
-    ++column;
-    next = columns.begin(column + 1) - key;
+    for (int r = 0; r < kLanes; ++r) sum[r] = keep(greater_equal(lane, end), load(weights + r * ld + k));
   }
-  close();
-  return column;
+  add_to(bins + columns.column[i] * stride, sums_of_lanes(sum));
 }
 
 /// The same for columns of fewer keys: a vector of each row at a time is transposed to one of rows for each
 /// key.
-inline std::int64_t add_to_narrow_bins(float* bins, std::int64_t stride, const Columns& columns,
-                                       const float* weights, std::int64_t ld, std::int64_t key) {
-  std::int64_t column = columns.of(key);
-  std::int64_t next = columns.begin(column + 1) - key;
-  Vf sum = zero();
-  const auto close = [&]() __attribute__((always_inline)) {
-    float* to = bins + column * stride;
-    store(to, add(load(to), sum));
-    sum = zero();
-  };
+inline void add_to_narrow_bins(float* bins, std::int64_t stride, const PanelColumns& columns,
+                               const float* weights, std::int64_t ld) {
+  alignas(64) float of_key[kPanel * kLanes];
   for (std::int64_t k = 0; k < kPanel; k += kLanes) {
     Vf block[kLanes];
 #pragma GCC unroll 16
     for (int r = 0; r < kLanes; ++r) block[r] = load(weights + r * ld + k);
     transpose(block);
-    alignas(64) float of_key[kLanes * kLanes];
 #pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) store(of_key + i * kLanes, block[i]);
-    for (int i = 0; i < kLanes; ++i) {
-      while (next <= k + i && column + 1 < columns.count) {
-        close();
-        ++column;
-        next = columns.begin(column + 1) - key;
-      }
-      sum = add(sum, load(of_key + i * kLanes));
-    }
+    for (int i = 0; i < kLanes; ++i) store(of_key + (k + i) * kLanes, block[i]);
   }
-  close();
-  return column;
+  std::int64_t key = 0;
+  for (std::int64_t i = 0; i < columns.count; ++i) {
+    Vf sum = zero();
+    for (; key < columns.end[i]; ++key) sum = add(sum, load(of_key + key * kLanes));
+    add_to(bins + columns.column[i] * stride, sum);
+  }
 }
 
 }  // namespace heed::detail::HEED_ISA

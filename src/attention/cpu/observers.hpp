@@ -68,33 +68,39 @@ inline bool complete_panel(const Run& run, std::int64_t block, std::int64_t row,
   return true;
 }
 
-inline void add_to_bins(Run& run, std::int64_t row, const float* weights, std::int64_t panel_key) {
-  const Call& call = run.call;
-  const Columns columns = {call.map_columns, call.key_length};
-  const std::int64_t key = run.task.key_begin + panel_key;
-  const auto add_rows = columns.hold_a_vector() ? add_to_wide_bins : add_to_narrow_bins;
-  const std::int64_t last = add_rows(run.w.bins + row, run.w.bin_rows, columns, weights, kChunk, key);
-  if (run.columns.end == 0) run.columns.begin = columns.of(key);
-  run.columns.begin = smaller(run.columns.begin, columns.of(key));
-  run.columns.end = larger(run.columns.end, last + 1);
+inline PanelColumns start_columns(Run& run, std::int64_t panel_key) {
+  const PanelColumns columns =
+      columns_of(run.call.map_columns, run.call.key_length, run.task.key_begin + panel_key);
+  if (run.columns.end == 0) run.columns.begin = columns.column[0];
+  run.columns = {smaller(run.columns.begin, columns.column[0]), larger(run.columns.end, columns.last() + 1)};
+  return columns;
 }
 
-/// Notes which of a few rows of a block have weights of a panel that may enter their lists. `place`: where in
-/// run.w.weights the first row's begin. Without a branch for each, which would be a guess.
-inline void note_places(Run& run, std::int64_t row, std::int64_t rows, std::int64_t place) {
+/// Notes a row's weights of a panel where they may enter its list. Without a branch, which would be a guess.
+/// `place`: where in run.w.weights they begin.
+HEED_INLINE void note_place(Run& run, std::int64_t row, std::int64_t place,
+                            const Vf (&weights)[kPanelVectors]) {
   const Work& w = run.w;
-  for (std::int64_t r = 0; r < rows; ++r, place += kChunk) {
-    const float* weights = w.weights + place;
-    Vf largest = load(weights);
+  const Vf largest = row_maximum(weights);
+  const float entry = w.top_entry[row];
+  if (entry < 0) {
+    float* best = w.lane_best + place / kChunk * kLanes;
+    store(best, maximum(load(best), largest));
+  }
+  w.places[run.place_count] = static_cast<std::int32_t>(place);
+  run.place_count += any(greater_equal(largest, splat(entry))) ? 1 : 0;
+}
+
+/// Top-k and distance of a few rows for one panel; `place` is that of the first row.
+template <bool kTop, bool kDistance>
+void observe_rows(Run& run, std::int64_t row, std::int64_t rows, std::int64_t key, std::int64_t place) {
+  const Work& w = run.w;
+  for (std::int64_t r = row; r < row + rows; ++r, place += kChunk) {
+    Vf weights[kPanelVectors];
 #pragma GCC unroll 3
-    for (int v = 1; v < kPanelVectors; ++v) largest = maximum(largest, load(weights + v * kLanes));
-    const float entry = w.top_entry[row + r];
-    if (entry < 0) {
-      float* best = w.lane_best + place / kChunk * kLanes;
-      store(best, maximum(load(best), largest));
-    }
-    w.places[run.place_count] = static_cast<std::int32_t>(place);
-    run.place_count += any(greater_equal(largest, splat(entry))) ? 1 : 0;
+    for (int v = 0; v < kPanelVectors; ++v) weights[v] = load(w.weights + place + v * kLanes);
+    if constexpr (kTop) note_place(run, r, place, weights);
+    if constexpr (kDistance) add_distance(w.distance + r * kLanes, weights, w.site[r].position, key);
   }
 }
 
@@ -105,17 +111,21 @@ inline void observe_panel(Run& run, std::int64_t row, std::int64_t rows, std::in
   const Call& call = run.call;
   const Work& w = run.w;
   if (!observes(call)) return;
+  PanelColumns columns;
+  columns.wide = false;
+  if (call.map_columns > 0) columns = start_columns(run, key);
+  const auto observe = call.top_k == 0      ? observe_rows<false, true>
+                       : call.distance.data ? observe_rows<true, true>
+                                            : observe_rows<true, false>;
+  const auto add_to_bins = columns.wide ? add_to_wide_bins : add_to_narrow_bins;
   for (std::int64_t first = 0; first < rows; first += kLanes) {
     const std::int64_t here = smaller(kLanes, rows - first);
     const std::int64_t real = smaller(here, run.rows - row - first);
     const std::int64_t place = first * kChunk + offset;
     float* weights = w.weights + place;
     if (!complete_panel(run, row, first, here, key, count, weights)) continue;
-    if (call.map_columns > 0) add_to_bins(run, row + first, weights, key);
-    if (call.top_k > 0) note_places(run, row + first, real, place);
-    for (std::int64_t r = 0; call.distance.data && r < real; ++r)
-      add_distance(w.distance + (row + first + r) * kLanes, weights + r * kChunk,
-                   w.site[row + first + r].position, key);
+    if (call.map_columns > 0) add_to_bins(w.bins + row + first, w.bin_rows, columns, weights, kChunk);
+    if (call.top_k > 0 || call.distance.data) observe(run, row + first, real, key, place);
   }
 }
 
