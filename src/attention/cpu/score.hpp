@@ -43,11 +43,12 @@ inline void raise(Run& run, std::int64_t row, float score, float* weights, std::
 /// Raw scores of a tile, in memory, become weights: masks and the like are applied, shifts moved where they
 /// must. `key`: the panel's first key. `weights` points at the tile's weights of this panel, `done` weights
 /// to their left belong to the same chunk. False where scores are beyond what f32 holds.
-inline bool weigh_scores(Run& run, std::int64_t row, std::int64_t key, float (&scores)[kTileRows][kPanel],
-                         float* weights, std::int64_t done) {
+template <std::size_t kRows>
+bool weigh_scores(Run& run, std::int64_t row, std::int64_t key, float (&scores)[kRows][kPanel],
+                  float* weights, std::int64_t done) {
   Work& w = run.w;
   const std::int64_t keys = run.task.key_end - run.task.key_begin;
-  for (int r = 0; r < kTileRows; ++r) {
+  for (int r = 0; r < static_cast<int>(kRows); ++r) {
     const std::int64_t at = row + r;
     const Site& site = w.site[at];
     if (run.transforms || site.low > key || site.high < key + kPanel) {
@@ -72,8 +73,9 @@ inline bool weigh_scores(Run& run, std::int64_t row, std::int64_t key, float (&s
 }
 
 /// The products of a score tile, scaled.
-template <bool kPairs>
-HEED_INLINE void accumulate_for(const Run& run, ScoreTile& tile, const float* query, const float* panel) {
+template <bool kPairs, std::size_t kRows>
+HEED_INLINE void accumulate_for(const Run& run, Tile<kRows, kPanelVectors>& tile, const float* query,
+                                const float* panel) {
   if constexpr (kPairs) {
     if (run.pairs) {
       accumulate<kPairs>(tile, query, run.queries.stride, panel, (run.w.depth + 1) / 2);
@@ -86,15 +88,15 @@ HEED_INLINE void accumulate_for(const Run& run, ScoreTile& tile, const float* qu
 
 /// One score tile by way of memory: for tiles that a mask cuts, that need transform_row, or whose scores
 /// outgrow their shift.
-inline bool score_general(Run& run, std::int64_t row, std::int64_t key, const float* panel, float* weights,
-                          std::int64_t done) {
-  alignas(64) float scores[kTileRows][kPanel];
-  ScoreTile tile;
+template <std::size_t kRows>
+bool score_general(Run& run, std::int64_t row, std::int64_t key, const float* panel, float* weights,
+                   std::int64_t done) {
+  alignas(64) float scores[kRows][kPanel];
+  Tile<kRows, kPanelVectors> tile;
   clear(tile);
-  const float* query = run.queries.data + row * run.queries.stride;
-  accumulate_for<kHasPairs>(run, tile, query, panel);
-#pragma GCC unroll 4
-  for (int r = 0; r < kTileRows; ++r)
+  accumulate_for<kHasPairs>(run, tile, run.queries.data + row * run.queries.stride, panel);
+#pragma GCC unroll 6
+  for (int r = 0; r < static_cast<int>(kRows); ++r)
 #pragma GCC unroll 3
     for (int v = 0; v < kPanelVectors; ++v) store(scores[r] + v * kLanes, tile[r][v]);
   return weigh_scores(run, row, key, scores, weights, done);

@@ -19,7 +19,10 @@ inline constexpr float kLargestScore = 0x1p20f;
 inline constexpr int kTileRows = 4;
 inline constexpr int kPanelVectors = 3;
 inline constexpr int kPanel = kPanelVectors * kLanes;  // keys a panel
-// Rows are handled in groups: three score tiles, two (or one) value tiles.
+// Products of pairs take 6 cycles, so that 12 accumulators do not keep two units busy: 18 do. Two such tiles
+// are more than the registers hold, and finished scores wait in memory.
+inline constexpr int kPairRows = 6;
+// Rows are handled in groups: three score tiles (or two of pairs), two (or one) value tiles.
 inline constexpr int kGroupRows = 12;
 // A value tile is 6 rows x 4 vectors (24 accumulators), or 6 x 2 where there are only 16 registers.
 inline constexpr int kValueRows = 6;
@@ -42,17 +45,17 @@ struct Rows {
   float* rounded;    // [row][kLanes]: partial sums of the weights as rounded to bf16; with pairs only
 };
 
-/// Memory that the next chunk of keys will read: each piece of the work at hand asks for `share` bytes of it,
-/// so that the second-level cache has it in time and no piece waits for a burst of requests.
+/// Memory that the next chunk of keys will read: work on a row of queries asks for `share` bytes of it, so
+/// that the second-level cache has it in time and no row waits for a burst of requests.
 struct Upcoming {
   const char* data = nullptr;
   std::int64_t share = 0;
 
-  HEED_INLINE void fetch(std::int64_t piece) const {
-    for (std::int64_t byte = 0; byte < share; byte += 64)
-      __builtin_prefetch(data + piece * share + byte, 0, 2);
+  HEED_INLINE void fetch(std::int64_t row, std::int64_t rows) const {
+    for (std::int64_t byte = row * share; byte < (row + rows) * share; byte += 64)
+      __builtin_prefetch(data + byte, 0, 2);
   }
-  Upcoming from(std::int64_t piece) const { return {data + piece * share, share}; }
+  Upcoming from(std::int64_t row) const { return {data + row * share, share}; }
 };
 
 /// a * b + c; with kPairs every lane of a and b holds two bf16, and both products are added.
@@ -139,7 +142,7 @@ HEED_INLINE void score_step(Tile<kRows, kVectors>& next, const Tile<kRows, kVect
                             std::int64_t ldq, const float* panel, std::int64_t depth, const Rows& rows,
                             std::int64_t done_row, float* weights, std::int64_t ldw) {
   clear(next);
-  const std::int64_t part = depth / static_cast<std::int64_t>(kRows);
+  const std::int64_t part = depth / static_cast<std::int64_t>(kRows) / 4 * 4;  // whole turns of its loop
 #pragma GCC unroll 12
   for (int r = 0; r < static_cast<int>(kRows); ++r) {
     weigh_row<kColumn>(done[r], rows, done_row + r, weights + r * ldw);
@@ -185,10 +188,49 @@ HEED_INLINE bool admit(Tile<kRows, kVectors>& tile, const Rows& rows, std::int64
   return true;
 }
 
+/// score_column for tall tiles: the scores of the finished tile lie where its weights will.
+template <Column kColumn, std::size_t kRows, std::size_t kVectors>
+HEED_INLINE std::int64_t score_column_in_memory(Tile<kRows, kVectors>& tile, const float* q, std::int64_t ldq,
+                                                const float* panel, std::int64_t depth, const Rows& rows,
+                                                std::int64_t row, std::int64_t tiles, float* weights,
+                                                std::int64_t ldw, float scale, const Upcoming& upcoming) {
+  constexpr auto kHeight = static_cast<std::int64_t>(kRows);
+  const std::int64_t part = depth / kHeight / 4 * 4;  // whole turns of the unrolled loop
+  for (std::int64_t t = 0; t <= tiles; ++t) {
+    float* here = weights + t * kHeight * ldw;
+    const float* query = q + t * kHeight * ldq;
+    const bool last = t == tiles;
+    clear(tile);
+    upcoming.fetch(t * kHeight, kHeight);
+#pragma GCC unroll 12
+    for (std::int64_t r = 0; r < kHeight; ++r) {
+      if (t > 0) {
+        Vf score[kVectors];
+#pragma GCC unroll 3
+        for (std::size_t v = 0; v < kVectors; ++v)
+          score[v] = load(here + (r - kHeight) * ldw + static_cast<std::int64_t>(v) * kLanes);
+        weigh_row<kColumn>(score, rows, row + (t - 1) * kHeight + r, here + (r - kHeight) * ldw);
+      }
+      const std::int64_t begin = r * part;
+      if (!last)
+        accumulate<kColumn.pairs>(tile, query + begin, ldq, panel + begin * kPanel,
+                                  r == kHeight - 1 ? depth - begin : part);
+    }
+    if (last) break;
+    if (!admit<kColumn>(tile, rows, row + t * kHeight, Mask{}, splat(scale))) return t;
+#pragma GCC unroll 12
+    for (std::int64_t r = 0; r < kHeight; ++r)
+#pragma GCC unroll 3
+      for (std::size_t v = 0; v < kVectors; ++v)
+        store(here + r * ldw + static_cast<std::int64_t>(v) * kLanes, tile[r][v]);
+  }
+  return tiles;
+}
+
 /// Weights of `tiles` score tiles, one below the other, against the first kVectors vectors of a packed panel:
 /// rows row … of the task, queries q [rows][ldq], weights [rows][ldw]. All these keys are allowed for all
 /// rows; of the last vector `last_keys` count. Returns how many tiles are done; it stops before one that
-/// outgrows the shift of its row. A tile is a piece for `upcoming`.
+/// outgrows the shift of its row.
 template <Column kColumn, std::size_t kRows, std::size_t kVectors>
 std::int64_t score_column(const float* q, std::int64_t ldq, const float* panel, std::int64_t depth,
                           const Rows& rows, std::int64_t row, std::int64_t tiles, float* weights,
@@ -209,7 +251,10 @@ std::int64_t score_column(const float* q, std::int64_t ldq, const float* panel, 
   const auto is_admitted = [&](Scores & tile, std::int64_t t) __attribute__((always_inline)) {
     return admit<kColumn>(tile, rows, row + t * kHeight, valid, splat(scale));
   };
-  if constexpr (!kPipelined) {
+  if constexpr (kRows * kVectors > 12) {
+    return score_column_in_memory<kColumn>(a, q, ldq, panel, depth, rows, row, tiles, weights, ldw, scale,
+                                           upcoming);
+  } else if constexpr (!kPipelined) {
     for (std::int64_t t = 0; t < tiles; ++t) {
       start(a, t);
       if (!is_admitted(a, t)) return t;
@@ -219,7 +264,7 @@ std::int64_t score_column(const float* q, std::int64_t ldq, const float* panel, 
   } else {
     const auto advance = [&](Scores & next, const Scores& done, std::int64_t t)
         __attribute__((always_inline)) {
-      upcoming.fetch(t);
+      upcoming.fetch(t * kHeight, kHeight);
       score_step<kColumn>(next, done, q + t * kHeight * ldq, ldq, panel, depth, rows, row + (t - 1) * kHeight,
                           weights + (t - 1) * kHeight * ldw, ldw);
     };

@@ -14,9 +14,9 @@ using cpu::Tiling;
 
 // Tuning, in one place. Sweeps on Zen 5 moved full attention by less than 2 % between 96 and 384 keys a
 // chunk.
-inline constexpr std::int64_t kChunk = 192;     // keys a chunk: packed together, weights of a block kept
-inline constexpr std::int64_t kBlockRows = 96;  // rows whose weights of a chunk are kept: 72 KiB
-inline constexpr std::int64_t kTaskRows = 384;  // rows a task where packed keys are kept for the next task
+inline constexpr std::int64_t kChunk = 192;      // keys a chunk: packed together, weights of a block kept
+inline constexpr std::int64_t kBlockRows = 192;  // rows whose weights of a chunk are kept: 144 KiB
+inline constexpr std::int64_t kTaskRows = 384;   // rows a task where packed keys are kept for the next task
 inline constexpr std::int64_t kLongTaskRows = 768;       // and where each task packs them anew
 inline constexpr std::int64_t kCacheBytes = 5 << 20;     // for packed keys and values
 inline constexpr std::int64_t kObserverBytes = 3 << 19;  // for top-k lists, and for map bins
@@ -178,8 +178,8 @@ struct Chunk {
   std::int64_t value_stride;  // 0: packed; else floats from one key's values to the next's
   std::int64_t count;         // keys in it
   Slot measured;
-  Upcoming next_keys;    // a piece is a score tile
-  Upcoming next_values;  // a piece is a group of rows and a panel of values
+  Upcoming next_keys;    // shared among the task's rows, times the panels of a chunk
+  Upcoming next_values;  // and times the panels of values
 
   /// The values of the panel of `vectors` vectors from column `column` on, and their stride.
   const float* panel(std::int64_t column) const {
@@ -196,27 +196,32 @@ inline bool in_place(const Input& tensor, std::int64_t width) {
          tensor.stride[2] < 2 * width && tensor.stride[2] > 0;
 }
 
-/// A share of `bytes` for each of `pieces`, in whole cache lines; few pieces do not fetch it all.
-inline std::int64_t share_of(std::int64_t bytes, std::int64_t pieces) {
-  constexpr std::int64_t kLine = 64;
-  constexpr std::int64_t kMostLines = 32;
-  return smaller(kMostLines, (bytes / pieces + kLine - 1) / kLine) * kLine;
+/// `bytes` in equal shares; few rows do not fetch it all.
+inline std::int64_t share_of(std::int64_t bytes, std::int64_t rows) {
+  constexpr std::int64_t kUnit = 16;
+  constexpr std::int64_t kMost = 128;
+  return smaller(kMost, round_up(bytes / rows, kUnit));
 }
 
-/// The chunk after `chunk`: its keys where they are packed already, its values where they are read in place.
+/// The chunk after `chunk`, as far as it is packed already or read in place.
 inline void find_upcoming(Chunk& chunk, const Task& task, const Work& w) {
   const std::int64_t rows = round_up(task.head_count * (task.row_end - task.row_begin), kTileRows);
+  const std::int64_t panels = (w.value_columns / kLanes + kValueVectors - 1) / kValueVectors;
   const Slot& slot = chunk.measured;
   const std::int64_t index = ((slot.key - task.key_begin) / w.step + 1) % w.slots;
   const Slot& next = w.slot[index];
-  if (next.key == slot.key + w.step && next.batch == slot.batch && next.kv_head == slot.kv_head)
-    chunk.next_keys = {reinterpret_cast<const char*>(w.packed + index * w.step * (w.depth + w.value_columns)),
-                       share_of(4 * w.step * w.depth, rows / kTileRows * (kChunk / kPanel))};
-  const std::int64_t panels = (w.value_columns / kLanes + kValueVectors - 1) / kValueVectors;
+  const bool packed =
+      next.key == slot.key + w.step && next.batch == slot.batch && next.kv_head == slot.kv_head;
+  const float* keys = w.packed + index * w.step * (w.depth + w.value_columns);
+  if (packed)
+    chunk.next_keys = {reinterpret_cast<const char*>(keys),
+                       share_of(4 * w.step * w.depth, rows * (kChunk / kPanel))};
+  const std::int64_t value_share = share_of(4 * w.step * w.value_columns, rows * panels);
   if (chunk.value_stride > 0)
-    chunk.next_values = {
-        reinterpret_cast<const char*>(chunk.values + w.step * chunk.value_stride),
-        share_of(4 * w.step * chunk.value_stride, (rows + kGroupRows - 1) / kGroupRows * panels)};
+    chunk.next_values = {reinterpret_cast<const char*>(chunk.values + w.step * chunk.value_stride),
+                         value_share};
+  else if (packed)
+    chunk.next_values = {reinterpret_cast<const char*>(keys + w.step * w.depth), value_share};
 }
 
 /// The packed keys [key, key + step) of a task's key head, `key` counted within the segment. f32 keys carry
