@@ -64,14 +64,10 @@ inline void start_sweep_rows(Run& run, float* inverse) {
   const Call& call = run.call;
   const Task& task = run.task;
   Work& w = run.w;
-  for (std::int64_t r = 0; r < run.rows; ++r) {
-    const std::int64_t index = task.row_begin + r;
-    w.site[r] = site_of(call, task, task.head_begin, index);
-    pack_query(call.query, offset_of(call.query.stride, task.batch, task.head_begin, index), w.depth, 1.0f,
-               w.query + r * w.padded_depth, w.padded_depth);
-  }
+  for (std::int64_t r = 0; r < run.rows; ++r)
+    w.site[r] = site_of(call, task, task.head_begin, task.row_begin + r);
   pad_rows(run);
-  run.queries = {w.query, w.padded_depth};
+  find_queries(run, 1.0f);
   const auto kept = [&](const Output& rows, std::int64_t r) {
     return static_cast<const float*>(
         rows.data)[offset_of(rows.stride, task.batch, task.head_begin, task.row_begin + r)];
@@ -178,6 +174,8 @@ inline Outcome sweep_weights(const Call& call, const Tiling& tiling, const Sweep
                              void* workspace) {
   const Work w = lay_out(call, tiling, workspace);
   const bool transforms = transforms_scores(call);
+  const bool pairs = kHasPairs && call.query.type == Type::bf16;
+  const auto find_chunk = pairs ? packed_chunk<kHasPairs> : packed_chunk<false>;
   KeySums received, received_last;
   if (call.received.data) clear(received, sweep.block_end - sweep.block_begin);
   if (call.received_last.data) clear(received_last, sweep.block_end - sweep.block_begin);
@@ -187,7 +185,7 @@ inline Outcome sweep_weights(const Call& call, const Tiling& tiling, const Sweep
     Task task = sweep.rows;
     task.row_begin = begin;
     task.row_end = smaller(sweep.rows.row_end, begin + tiling.rows);
-    Run run = {call, task, w, task.row_end - begin, 0, transforms, true, false, false, {}, 0};
+    Run run = {call, task, w, task.row_end - begin, 0, transforms, true, false, pairs, {}, 0};
     run.padded_rows = round_up(run.rows, kTileRows);
     const KeyRange seen = keys_of_block(run);
     bool started = false;
@@ -199,7 +197,7 @@ inline Outcome sweep_weights(const Call& call, const Tiling& tiling, const Sweep
       }
       if (!started) start_sweep_rows(run, inverse);
       started = true;
-      const Chunk chunk = packed_chunk<false>(call, task, run.w, key);
+      const Chunk chunk = find_chunk(call, task, run.w, key);
       if (!score_block(run, 0, run.padded_rows, key, chunk)) return Outcome::out_of_range;
       if (call.weights.data) write_weights(run, inverse, key, count);
       const auto receive = [&](KeySums& to, std::int64_t first) {
@@ -226,7 +224,7 @@ inline bool score_chunk(const Run& run, std::int64_t chunk_key, const Chunk& chu
       alignas(64) float scores[kTileRows][kPanel];
       ScoreTile tile;
       clear(tile);
-      accumulate<false>(tile, run.w.query + r * run.w.padded_depth, run.w.padded_depth,
+      accumulate<false>(tile, run.queries.data + r * run.queries.stride, run.queries.stride,
                         chunk.keys + p * kPanel * run.w.depth, run.w.depth);
 #pragma GCC unroll 4
       for (int i = 0; i < kTileRows; ++i)
