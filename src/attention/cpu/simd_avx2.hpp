@@ -105,6 +105,14 @@ HEED_INLINE void transpose(Vf (&r)[kLanes]) {
   }
 }
 
+/// Lane i: the sum of the lanes of row i.
+HEED_INLINE Vf sum_each(Vf (&r)[kLanes]) {
+  transpose(r);
+  Vf sum = r[0];
+  for (int i = 1; i < kLanes; ++i) sum = add(sum, r[i]);
+  return sum;
+}
+
 }  // namespace heed::detail::HEED_ISA
 
 #include "attention/cpu/simd_no_pairs.hpp"

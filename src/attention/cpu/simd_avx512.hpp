@@ -122,6 +122,26 @@ HEED_INLINE void transpose(Vf (&r)[kLanes]) {
   }
 }
 
+/// Lane i: the sum of the lanes of row i. Sums are taken as soon as two rows share a vector, which is half
+/// the work of a transposition.
+HEED_INLINE Vf sum_each(Vf (&r)[kLanes]) {
+  Vf pair[8];  // of rows 2 i and 2 i + 1
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i)
+    pair[i] = add(_mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]), _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]));
+  Vf four[4];  // lanes 4 q + j: of row 4 i + j, for each quarter q
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512d a = _mm512_castps_pd(pair[2 * i]);
+    const __m512d b = _mm512_castps_pd(pair[2 * i + 1]);
+    four[i] = add(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  const auto halves = [](Vf a, Vf b) {
+    return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  };
+  return halves(halves(four[0], four[1]), halves(four[2], four[3]));
+}
+
 #if defined(__AVX512BF16__)
 inline constexpr bool kHasPairs = true;
 /// c + a.low * b.low + a.high * b.high in each lane, where a lane of a and b holds two bf16.

@@ -99,4 +99,12 @@ HEED_INLINE void transpose(Vf (&r)[kLanes]) {
   r[3] = __builtin_shufflevector(high_a, high_b, 2, 3, 6, 7);
 }
 
+/// Lane i: the sum of the lanes of row i.
+HEED_INLINE Vf sum_each(Vf (&r)[kLanes]) {
+  transpose(r);
+  Vf sum = r[0];
+  for (int i = 1; i < kLanes; ++i) sum = add(sum, r[i]);
+  return sum;
+}
+
 }  // namespace heed::detail::HEED_ISA
