@@ -76,32 +76,33 @@ inline PanelColumns start_columns(Run& run, std::int64_t panel_key) {
   return columns;
 }
 
-/// Notes a row's weights of a panel where they may enter its list. Without a branch, which would be a guess.
-/// `place`: where in run.w.weights they begin.
-HEED_INLINE void note_place(Run& run, std::int64_t row, std::int64_t place,
-                            const Vf (&weights)[kPanelVectors]) {
-  const Work& w = run.w;
-  const Vf largest = row_maximum(weights);
-  const float entry = w.top_entry[row];
-  if (entry < 0) {
-    float* best = w.lane_best + place / kChunk * kLanes;
-    store(best, maximum(load(best), largest));
-  }
-  w.places[run.place_count] = static_cast<std::int32_t>(place);
-  run.place_count += any(greater_equal(largest, splat(entry))) ? 1 : 0;
-}
-
-/// Top-k and distance of a few rows for one panel; `place` is that of the first row.
+/// Top-k and distance of a few rows for one panel; `place`: where in run.w.weights those of the first row
+/// begin. Where weights may enter a row's list their place is noted, without a branch, which would be a
+/// guess.
 template <bool kTop, bool kDistance>
 void observe_rows(Run& run, std::int64_t row, std::int64_t rows, std::int64_t key, std::int64_t place) {
-  const Work& w = run.w;
-  for (std::int64_t r = row; r < row + rows; ++r, place += kChunk) {
+  // Stores of vectors may alias anything: what the loop needs is read before.
+  const float* weights_at = run.w.weights + place;
+  const float* entries = run.w.top_entry + row;
+  float* best = run.w.lane_best + place / kChunk * kLanes;
+  float* distances = run.w.distance + row * kLanes;
+  const Site* sites = run.w.site + row;
+  std::int32_t* places = run.w.places;
+  std::int64_t count = run.place_count;
+  for (std::int64_t r = 0; r < rows; ++r) {
     Vf weights[kPanelVectors];
 #pragma GCC unroll 3
-    for (int v = 0; v < kPanelVectors; ++v) weights[v] = load(w.weights + place + v * kLanes);
-    if constexpr (kTop) note_place(run, r, place, weights);
-    if constexpr (kDistance) add_distance(w.distance + r * kLanes, weights, w.site[r].position, key);
+    for (int v = 0; v < kPanelVectors; ++v) weights[v] = load(weights_at + r * kChunk + v * kLanes);
+    if constexpr (kTop) {
+      const Vf largest = row_maximum(weights);
+      const float entry = entries[r];
+      if (entry < 0) store(best + r * kLanes, maximum(load(best + r * kLanes), largest));
+      places[count] = static_cast<std::int32_t>(place + r * kChunk);
+      count += any(greater_equal(largest, splat(entry))) ? 1 : 0;
+    }
+    if constexpr (kDistance) add_distance(distances + r * kLanes, weights, sites[r].position, key);
   }
+  if constexpr (kTop) run.place_count = count;
 }
 
 /// Looks at the weights of a block for one panel while they lie in the first cache. `offset`: where in a row
