@@ -159,45 +159,51 @@ inline void offer_block(Run& run, std::int64_t row, std::int64_t rows, std::int6
   run.place_count = 0;
 }
 
-/// Adds bins of rows [begin, end), times each row's factor, to a row of the map.
-inline void add_rows_to_map(const Run& run, std::int64_t begin, std::int64_t end, const float* factors,
-                            float* map, std::int64_t stride) {
+/// map [kLanes columns] += sum, of which the first `count` exist.
+HEED_INLINE void add_to_map_row(float* map, std::int64_t stride, Vf sum, std::int64_t count) {
+  if (stride == 1 && count >= kLanes) return add_to(map, sum);
+  alignas(64) float column[kLanes];
+  store(column, sum);
+  for (std::int64_t i = 0; i < count && i < kLanes; ++i) map[i * stride] += column[i];
+}
+
+/// Adds the bins of kLanes rows from `row` on, divided by their sums, to the map: turned from columns to
+/// rows, of which those of one row of the map are summed first. `map` [rows]: where in the map each row goes.
+inline void add_rows_to_map(const Run& run, std::int64_t row, std::int64_t rows,
+                            float* const (&map)[kLanes]) {
   const Work& w = run.w;
+  const std::int64_t stride = run.call.map.stride[3];
+  const Vf inverse = load(w.inverse + row);
   for (std::int64_t c = run.columns.begin; c < run.columns.end; c += kLanes) {
-    const std::int64_t here = smaller(kLanes, run.columns.end - c);
-    Vf sum[kLanes];
+    Vf block[kLanes];
 #pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) sum[i] = zero();
-    for (std::int64_t r = begin / kLanes * kLanes; r < end; r += kLanes) {
-      // Rows beyond the range, whose bins may hold anything, have factors of 0.
-      const Vf factor = load(factors + r);
-      const Mask counts = greater(factor, zero());
+    for (int i = 0; i < kLanes; ++i)
+      block[i] = mul(load(w.bins + smaller(c + i, run.columns.end - 1) * w.bin_rows + row), inverse);
+    transpose(block);
+    alignas(64) float of_row[kLanes * kLanes];
 #pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) {
-        const float* bins = w.bins + smaller(c + i, run.columns.end - 1) * w.bin_rows + r;
-        sum[i] = mul_add(keep(counts, load(bins)), factor, sum[i]);
-      }
+    for (int i = 0; i < kLanes; ++i) store(of_row + i * kLanes, block[i]);
+    for (std::int64_t r = 0; r < rows;) {
+      float* to = map[r];
+      Vf sum = load(of_row + r * kLanes);
+      for (++r; r < rows && map[r] == to; ++r) sum = add(sum, load(of_row + r * kLanes));
+      add_to_map_row(to + c * stride, stride, sum, run.columns.end - c);
     }
-    alignas(64) float column[kLanes];
-    store(column, sums_of_lanes(sum));
-    for (std::int64_t i = 0; i < here; ++i) map[(c + i) * stride] += column[i];
   }
 }
 
-/// Adds the bins of all rows, divided by their sums, to the map. Tasks that share a row of the map run one
-/// after the other.
+/// Adds the bins of all rows to the map. Tasks that share a row of the map run one after the other.
 inline void add_to_map(const Run& run) {
   const Call& call = run.call;
-  const Work& w = run.w;
-  const auto map_row = [&](std::int64_t r) { return w.site[r].index * call.map_rows / call.query_length; };
-  float* factors = w.bin_factors;
-  for (std::int64_t r = 0; r < w.bin_rows; ++r) factors[r] = 0;
-  for (std::int64_t begin = 0, end = 0; begin < run.rows; begin = end) {
-    for (end = begin; end < run.rows && map_row(end) == map_row(begin); ++end) factors[end] = w.inverse[end];
-    float* map = static_cast<float*>(call.map.data) +
-                 offset_of(call.map.stride, run.task.batch, w.site[begin].head, map_row(begin));
-    add_rows_to_map(run, begin, end, factors, map, call.map.stride[3]);
-    for (std::int64_t r = begin; r < end; ++r) factors[r] = 0;
+  for (std::int64_t row = 0; row < run.rows; row += kLanes) {
+    const std::int64_t rows = smaller(kLanes, run.rows - row);
+    float* map[kLanes];
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const Site& site = run.w.site[row + r];
+      map[r] = static_cast<float*>(call.map.data) + offset_of(call.map.stride, run.task.batch, site.head,
+                                                              site.index * call.map_rows / call.query_length);
+    }
+    add_rows_to_map(run, row, rows, map);
   }
 }
 

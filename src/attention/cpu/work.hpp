@@ -53,10 +53,9 @@ struct Work {
   float* top_entry;       // [rows]: the last weight of each list; negative while there is room
   float* lane_best;       // [kBlockRows][kLanes]: largest weights of the chunk, for rows whose list has room
   std::int32_t* places;   // [kBlockRows * kChunk / kPanel]: where in `weights` panels with hits begin
-  float* inverse;         // [rows], of the sums, at the end
+  float* inverse;         // [rows, up to whole vectors], of the sums, at the end
   std::int64_t bin_rows;  // rows, up to whole vectors
   float* bins;            // [map columns][bin_rows]
-  float* bin_factors;     // [bin_rows]
   std::size_t bytes;
 };
 
@@ -131,10 +130,9 @@ inline Work lay_out(const Call& call, const Tiling& tiling, void* base) {
   w.lane_best = floats(call.top_k > 0 ? kBlockRows * kLanes : 0);
   w.places = static_cast<std::int32_t*>(
       take(call.top_k > 0 ? kBlockRows * kChunk / kPanel : 0, sizeof(std::int32_t)));
-  w.inverse = floats(rows);
+  w.inverse = floats(round_up(rows, kLanes));
   w.bin_rows = call.map_columns > 0 ? round_up(rows, kLanes) : 0;
   w.bins = floats(w.bin_rows * call.map_columns);
-  w.bin_factors = floats(w.bin_rows);
   w.bytes = used;
   return w;
 }
