@@ -151,7 +151,9 @@ TEST(ExplainModel, DrawsTheHeadsAskedFor) {
   for (const Json& row : one["heads"][0]["weights"]) {
     double sum = 0;
     for (const Json& weight : row) sum += weight.get<double>();
-    EXPECT_NEAR(sum, 1, 1e-6);
+    // Of so few rows the sum and the weights come from products that add up in different orders: scores of
+    // up to some 30 (the model is sure of itself) from 16 terms each, so 30 * 4 * 2^-24 is likely at most.
+    EXPECT_NEAR(sum, 1, 1e-5);
   }
 }
 

@@ -63,11 +63,12 @@ inline Stream stream_of(const Input& tensor, std::int64_t at, std::int64_t width
           other.stride[2] * size};
 }
 
-/// scores [kTileRows][kPanel] = queries [kTileRows][ldq] x keys [count], read in place. kLanes / kTileRows
-/// keys are done at a time: one accumulator for each pair, whose lanes a transposition brings together.
-/// Returns the sum of squares of all keys; NaN and infinity survive in it.
+/// scores [kTileRows][kPanel] = queries [kTileRows][ldq] x keys [count] times `scale`, as packing rounds
+/// them, read in place. kLanes / kTileRows keys are done at a time: one accumulator for each pair, whose
+/// lanes a transposition brings together. Returns the sum of squares of all keys; NaN and infinity survive in
+/// it.
 template <Type kType>
-float direct_scores(const Input& key, std::int64_t at, std::int64_t count, std::int64_t depth,
+float direct_scores(const Input& key, std::int64_t at, std::int64_t count, std::int64_t depth, float scale,
                     const float* query, std::int64_t ldq, float (&scores)[kTileRows][kPanel],
                     const Stream& stream) {
   constexpr int kKeys = kLanes / kTileRows;
@@ -88,7 +89,7 @@ float direct_scores(const Input& key, std::int64_t at, std::int64_t count, std::
       for (int r = 0; r < kTileRows; ++r) q[r] = load(query + r * ldq + d);
 #pragma GCC unroll 4
       for (int i = 0; i < kKeys; ++i) {
-        const Vf x = load_as<kType>(key.data, from[i] + d);
+        const Vf x = mul(load_as<kType>(key.data, from[i] + d), splat(scale));
         squares = mul_add(x, x, squares);
 #pragma GCC unroll 4
         for (int r = 0; r < kTileRows; ++r) acc[r * kKeys + i] = mul_add(x, q[r], acc[r * kKeys + i]);
@@ -154,8 +155,9 @@ bool attend_direct(Run& run, std::int64_t key) {
                                   key_at + count * call.key.stride[2], w.depth);
   for (std::int64_t row = 0; row < run.padded_rows; row += kTileRows) {
     alignas(64) float scores[kTileRows][kPanel];
-    const float squares = direct_scores<kType>(call.key, key_at, count, w.depth,
-                                               w.query + row * w.padded_depth, w.padded_depth, scores, keys);
+    const float squares =
+        direct_scores<kType>(call.key, key_at, count, w.depth, call.scale,
+                             run.queries.data + row * run.queries.stride, run.queries.stride, scores, keys);
     // The largest norm is at most the root of the sum of all squares.
     if (!(1.001f * __builtin_sqrtf(run.largest_query_square) * __builtin_sqrtf(squares) <= kLargestScore / 2))
       return false;

@@ -64,12 +64,10 @@ inline Outcome forward(const Call& call, const Tiling& tiling, const Task& task,
   run.pairs = kHasPairs && call.query.type == Type::bf16 && call.output.data &&
               call.output.type == Type::bf16 && run.w.step == kChunk && call.dropout.threshold == 0;
   const auto attend = step_for(run);
-  const bool direct = attend != attend_step<false> && !run.pairs;
-  run.tracked = run.transforms || direct;
+  run.tracked = run.transforms || (attend != attend_step<false> && !run.pairs);
   run.observed = call.entropy.data || call.max_score.data;
   start_rows(run);
-  // Keys that are read in place do not carry the scale.
-  run.largest_query_square = find_queries(run, direct ? call.scale : 1.0f);
+  run.largest_query_square = find_queries(run);
   if (run.largest_query_square < 0) return Outcome::out_of_range;
 
   std::int64_t low = INT64_MAX;

@@ -21,14 +21,14 @@ inline void find_groups(Run& run, bool started) {
 }
 
 template <bool kPairs = kHasPairs>
-float pack_row(const Run& run, std::int64_t at, std::int64_t row, float scale) {
+float pack_row(const Run& run, std::int64_t at, std::int64_t row) {
   const Work& w = run.w;
   float* query = w.query + row * w.padded_depth;
   if constexpr (kPairs) {
     if (run.pairs)
       return pack_query_pairs<kPairs>(run.call.query, at, w.depth, run.call.scale, query, w.padded_depth);
   }
-  return pack_query(run.call.query, at, w.depth, scale, query, w.padded_depth);
+  return pack_query(run.call.query, at, w.depth, 1.0f, query, w.padded_depth);
 }
 
 /// The sum of squares of one query, read where it lies.
@@ -42,19 +42,19 @@ inline float square_of(const Run& run, std::int64_t at) {
   return reduce_add(squares);
 }
 
-/// Points run.queries at the caller's memory where tiles can read it, and otherwise packs the rows, times
-/// `scale`. Returns the largest sum of squares of a query, or a negative number where one is not finite.
-inline float find_queries(Run& run, float scale) {
+/// Points run.queries at the caller's memory where tiles can read it, and otherwise packs the rows.
+/// Returns the largest sum of squares of a query, or a negative number where one is not finite.
+inline float find_queries(Run& run) {
   const Call& call = run.call;
   const Task& task = run.task;
   Work& w = run.w;
-  const bool direct = !run.pairs && scale == 1.0f && task.head_count == 1 && run.rows == run.padded_rows &&
+  const bool direct = !run.pairs && task.head_count == 1 && run.rows == run.padded_rows &&
                       in_place(call.query, call.head_dim);
   float largest = 0;
   float total = 0;
   for (std::int64_t r = 0; r < run.rows; ++r) {
     const std::int64_t at = offset_of(call.query.stride, task.batch, w.site[r].head, w.site[r].index);
-    const float squares = direct ? square_of(run, at) : pack_row(run, at, r, scale);
+    const float squares = direct ? square_of(run, at) : pack_row(run, at, r);
     largest = squares > largest ? squares : largest;
     total += squares;
   }

@@ -67,7 +67,7 @@ inline void start_sweep_rows(Run& run, float* inverse) {
   for (std::int64_t r = 0; r < run.rows; ++r)
     w.site[r] = site_of(call, task, task.head_begin, task.row_begin + r);
   pad_rows(run);
-  find_queries(run, 1.0f);
+  find_queries(run);
   const auto kept = [&](const Output& rows, std::int64_t r) {
     return static_cast<const float*>(
         rows.data)[offset_of(rows.stride, task.batch, task.head_begin, task.row_begin + r)];
