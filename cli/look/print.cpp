@@ -148,8 +148,7 @@ void print_price(const Sheet& sheet, const std::vector<PriceLine>& price) {
             << right_aligned(plain > 0 ? fixed(seconds / plain, 2) + "x" : "", 11)
             << right_aligned(size_text(bytes), 12) << '\n';
   if (estimated)
-    sheet.out << faint("~ from a sample of the rows; the last of these has what the whole pass took besides",
-                       sheet.color)
+    sheet.out << faint("~ shares of the pass by a sample of its rows; their sum is what it took", sheet.color)
               << '\n';
 }
 

@@ -60,7 +60,7 @@ double least_seconds_of(const Problem& p, const Plan& plan, bool is_sample) {
 ForwardSeconds time_forward(const Problem& problem, Kernel kernel) {
   Problem p = problem;
   p.progress = nullptr;
-  p.received = p.received_last = p.weights = p.scores = p.map = {};
+  p.received = p.received_last = p.weights = p.scores = {};
   const Plan plan = make_plan(p, kernel);
   ForwardSeconds seconds;
   const double cells = cells_of(p);
@@ -72,6 +72,8 @@ ForwardSeconds time_forward(const Problem& problem, Kernel kernel) {
     seconds.estimated = true;
   }
   const auto timed = [&] { return factor * least_seconds_of(p, plan, seconds.estimated); };
+  if (seconds.estimated) seconds.map = timed();
+  p.map = {};
   seconds.top_k = timed();
   p.top_k_index = p.top_k_weight = {};
   seconds.rows = timed();

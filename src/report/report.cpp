@@ -154,6 +154,8 @@ class Maker {
     const bool split = progress_.forward_end() > begin;
     const std::chrono::duration<double> first = (split ? progress_.forward_end() : end) - begin;
     const std::chrono::duration<double> second = split ? end - progress_.forward_end() : end - end;
+    // The reference has one pass for everything, which a sample of the forward pass cannot share out.
+    if (plan.name == Kernel::fused) forward = forward.scaled_to(first.count());
     if (ask_.price) price_forward(forward, first.count(), second.count(), plan.name);
     take_results(plan);
   }
