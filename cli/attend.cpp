@@ -16,6 +16,7 @@
 #include "heed/backward.hpp"
 #include "heed/io.hpp"
 #include "help.hpp"
+#include "machine.hpp"
 #include "output_files.hpp"
 #include "standard_streams.hpp"
 
@@ -130,15 +131,30 @@ void write_results(const AttendArguments& arguments, const Run& run) {
   io::write_npy_files(files);
 }
 
-// A multiplication and an addition for each of the D products of a score and the Dv of a weighted value;
-// causal attention needs half of the scores. Other masks are not subtracted.
-double effective_flops(const AttendInputs& inputs) {
+// Scores of all heads: a number for each query and key.
+double cells_of(const AttendInputs& inputs) {
   const TensorView& query = inputs.query;
   double rows = static_cast<double>(query.size(-2));
   for (int axis = 0; axis < query.rank() - 2; ++axis) rows *= static_cast<double>(query.size(axis));
-  const double cells = rows * static_cast<double>(inputs.key.size(-2));
-  const double per_cell = 2.0 * static_cast<double>(query.size(-1) + inputs.value.size(-1));
-  return cells * per_cell * (inputs.options.causal ? 0.5 : 1.0);
+  return rows * static_cast<double>(inputs.key.size(-2));
+}
+
+// A matrix of all weights that cannot be held is refused at once, with what answers without it.
+void check_memory(const AttendInputs& inputs) {
+  const int matrices = has(inputs.options.need, Need::weights) + has(inputs.options.need, Need::scores);
+  if (matrices == 0 || inputs.query.rank() < 2 || inputs.key.rank() < 2) return;
+  const double bytes = cells_of(inputs) * matrices * (inputs.query.dtype() == DType::f64 ? 8 : 4);
+  if (bytes > memory_of_machine())
+    throw UsageError("--weights and --scores ask for " + size_text(bytes) +
+                     ", more than this machine's memory (" + size_text(memory_of_machine()) +
+                     "); --map 1024x1024 (exact sums), --received, --entropy or --top-k answer more cheaply");
+}
+
+// A multiplication and an addition for each of the D products of a score and the Dv of a weighted value;
+// causal attention needs half of the scores. Other masks are not subtracted.
+double effective_flops(const AttendInputs& inputs) {
+  const double per_cell = 2.0 * static_cast<double>(inputs.query.size(-1) + inputs.value.size(-1));
+  return cells_of(inputs) * per_cell * (inputs.options.causal ? 0.5 : 1.0);
 }
 
 // Five matrix products of the forward pass's size instead of two.
@@ -174,6 +190,7 @@ void attend(const CLI::App& app, AttendArguments& arguments) {
   if (arguments.json) require_standard_output();
   AttendInputs inputs = read_attend_inputs(arguments);
   inputs.options.need = needs_of(arguments);
+  check_memory(inputs);
   Run run = run_attention(inputs, arguments.repeat);
   if (inputs.by_output) run_backward(arguments, inputs, run);
   write_results(arguments, run);

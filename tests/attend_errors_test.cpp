@@ -127,6 +127,21 @@ TEST_F(AttendErrors, SaysWhenTheResultsAreTooLarge) {
   EXPECT_EQ(folder.names().size(), 3u);
 }
 
+TEST_F(AttendErrors, RefusesAMatrixOfWeightsBeyondTheMachineAndSaysWhatAnswersWithoutIt) {
+  const Tensor column({3'000'000, 1}, DType::f32);
+  write("long.npy", column.view());
+  CommandInput input;
+  input.directory = folder.path();
+  const Words words = {"attend",  "--query",  "long.npy",  "--key", "long.npy",
+                       "--value", "long.npy", "--weights", "w.npy"};
+  const CommandResult result = run_heed(words, input);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.errors.find("--weights and --scores ask for 36.0 TB, more than this machine's memory"),
+            std::string::npos)
+      << result.errors;
+  EXPECT_NE(result.errors.find("--map 1024x1024 (exact sums)"), std::string::npos) << result.errors;
+}
+
 TEST_F(AttendErrors, NamesTheTensorsThatASafetensorsFileHas) {
   heed::io::write_safetensors(folder / "x.safetensors", {{"k", key}, {"v", value}});
   const CommandResult result = run({"--bias", "x.safetensors:q", "--out", "o.npy"});

@@ -118,6 +118,15 @@ TEST_F(HeatMap, ShadesAndNumbersItsCells) {
             "   0   ░░▒▒▓▓██ 0.99\n");
 }
 
+TEST_F(HeatMap, NumbersSmallSharesInPowersOfTen) {
+  const Tensor small = Tensor::from<float>({4.3e-5f, 0, 1e-5f, 2e-5f}, {2, 2});
+  EXPECT_EQ(draw({{"a", "b"}, {"c", "d"}, small, std::nullopt}),
+            "      c        d\n"
+            "a ███ 4.30     0.00\n"
+            "b ░░░ 1.00 ▒▒▒ 2.00\n"
+            "  0   ░░▒▒▓▓██ 4.30 x 1e-5\n");
+}
+
 TEST_F(HeatMap, OfNarrowCellsStandsItsWordsUpright) {
   EXPECT_EQ(draw(map, 12),
             "          t\n"

@@ -27,6 +27,7 @@ struct Layout {
   int label;  ///< columns of a row's word
   int cell;   ///< columns of a cell
   Color color;
+  double unit = 1;  ///< numbers are in multiples of it: a power of ten where all would read 0.00
 };
 
 std::string repeated(const char* text, int count) {
@@ -48,12 +49,21 @@ std::string number(double value) {
   return shortened(text.data(), kNumberWidth);
 }
 
+double unit_for(double largest) {
+  constexpr double kReadable = 0.05;
+  return largest > 0 && largest < kReadable ? std::pow(10, std::floor(std::log10(largest))) : 1;
+}
+
+std::string power_of_ten(double unit) {
+  return " x 1e" + std::to_string(static_cast<int>(std::lround(std::log10(unit))));
+}
+
 // A cell in colour: its number in the middle of the coloured field, where there is room.
 std::string coloured_cell(double value, double share, const Layout& layout) {
   std::string text = spaces(layout.cell);
   if (layout.cell > kNumberWidth) {
     const int before = (layout.cell - kNumberWidth) / 2;
-    text = left_aligned(spaces(before) + number(value), layout.cell);
+    text = left_aligned(spaces(before) + number(value / layout.unit), layout.cell);
   }
   return on_viridis(text, share, layout.color);
 }
@@ -62,7 +72,7 @@ std::string coloured_cell(double value, double share, const Layout& layout) {
 std::string shaded_cell(double value, double share, const Layout& layout) {
   const int shading = layout.cell - kNumberWidth - 2;
   if (shading < 1) return repeated(shade(share).c_str(), layout.cell);
-  return repeated(shade(share).c_str(), shading) + " " + number(value) + " ";
+  return repeated(shade(share).c_str(), shading) + " " + number(value / layout.unit) + " ";
 }
 
 std::string forbidden_cell(const Layout& layout) {
@@ -137,10 +147,11 @@ std::vector<std::string> legend(double largest, bool some_forbidden, int width, 
       scale += on_viridis(" ", static_cast<double>(i) / (kSteps - 1), layout.color);
   }
   const std::string margin = margin_of(layout);
-  std::vector<std::string> lines = {margin + "0 " + scale + " " + number(largest)};
+  const std::string unit = layout.unit == 1 ? "" : power_of_ten(layout.unit);
+  std::vector<std::string> lines = {margin + "0 " + scale + " " + number(largest / layout.unit) + unit};
   if (!some_forbidden) return lines;
   const std::string note = " forbidden by the mask";
-  const int used = display_width(margin) + 2 + steps + 1 + kNumberWidth;
+  const int used = display_width(margin) + 2 + steps + 1 + kNumberWidth + display_width(unit);
   const bool fits = used + 3 + 1 + display_width(note) <= width;
   const std::string text = faint(kForbidden, layout.color) + note;
   if (fits)
@@ -156,7 +167,7 @@ std::optional<std::vector<std::string>> draw_heatmap(const HeatMap& map, int ind
   const Tensor values = Tensor::copy_of(map.values, DType::f64);
   const std::int64_t rows = values.size(0);
   const std::int64_t columns = values.size(1);
-  Layout layout{indent, std::min(widest(map.rows), kLongestLabel), 0, color};
+  Layout layout{indent, std::min(widest(map.rows), kLongestLabel), 0, color, 1};
   const std::int64_t room = (width - indent - layout.label - 1) / std::max<std::int64_t>(1, columns);
   if (rows == 0 || columns == 0 || rows > kMostRows || room < 1) return std::nullopt;
   layout.cell = static_cast<int>(std::min<std::int64_t>(kWidestCell, room));
@@ -164,6 +175,7 @@ std::optional<std::vector<std::string>> draw_heatmap(const HeatMap& map, int ind
   double largest = 0;
   for (const double value : values.values<double>())
     if (std::isfinite(value)) largest = std::max(largest, value);
+  layout.unit = unit_for(largest);
   std::vector<std::string> lines = headings(map.columns, layout);
   bool some_forbidden = false;
   for (std::int64_t i = 0; i < rows; ++i) {

@@ -19,7 +19,8 @@ struct HeatMap {
 };
 
 /// One line a row, under the columns' words, and a legend at the end. Colours run from 0 to the largest value
-/// (light to dark characters where there is no colour); a cell with room for it holds its number too. Nothing
+/// (light to dark characters where there is no colour); a cell with room for it holds its number too,
+/// where all are small in multiples of a power of ten that stands in the legend. Nothing
 /// where the matrix is too large: more than 100 rows, or more columns than fit.
 [[nodiscard]] std::optional<std::vector<std::string>> draw_heatmap(const HeatMap& map, int indent, int width,
                                                                    Color color);

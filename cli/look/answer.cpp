@@ -1,25 +1,18 @@
 #include "look/answer.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <numeric>
 
 #include "command.hpp"
+#include "machine.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
 namespace {
 
 constexpr double kBytesOfCell = 9;  // its f64 and its bool
-
-double memory_of_machine() {
-  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-}
 
 void check_index(const char* option, const std::optional<std::int64_t>& index, std::int64_t count,
                  const char* of) {
@@ -151,18 +144,6 @@ double number_at(const Tensor& tensor, std::initializer_list<std::int64_t> index
   return tensor.dtype() == DType::f64
              ? tensor.values<double>()[static_cast<std::size_t>(at)]
              : static_cast<double>(tensor.values<float>()[static_cast<std::size_t>(at)]);
-}
-
-std::string size_text(double bytes) {
-  constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
-  std::size_t unit = 0;
-  while (bytes >= 999.95 && unit + 1 < kUnits.size()) {
-    bytes /= 1000;
-    ++unit;
-  }
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
-  return text.data();
 }
 
 std::vector<HeadSummary> heads_of(const Subject& subject, const LookArguments& arguments) {

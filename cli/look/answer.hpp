@@ -47,7 +47,4 @@ void check_question(const Subject& subject, const LookArguments& arguments);
 /// Element [indices…] of an f32 or f64 tensor.
 [[nodiscard]] double number_at(const Tensor& tensor, std::initializer_list<std::int64_t> index);
 
-/// "1.5 GB", "40.0 GB", "512 B": powers of ten.
-[[nodiscard]] std::string size_text(double bytes);
-
 }  // namespace heed::cli

@@ -8,6 +8,7 @@
 
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
+#include "machine.hpp"
 #include "text.hpp"
 
 namespace heed::cli {

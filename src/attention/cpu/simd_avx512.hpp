@@ -33,8 +33,9 @@ HEED_INLINE Vf load_f16(const std::uint16_t* p) {
 }
 /// Rounds to IEEE half, to nearest and ties to even.
 HEED_INLINE void store_f16(std::uint16_t* p, Vf a) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
-                      _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  _mm256_storeu_si256(
+      reinterpret_cast<__m256i*>(p),
+      _mm512_maskz_cvtps_ph(first_lanes(16), a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 /// Lane i is true where byte i is not 0.
 HEED_INLINE Mask load_bytes(const std::uint8_t* p) {
