@@ -193,7 +193,7 @@ template <Column kColumn, std::size_t kRows, std::size_t kVectors>
 HEED_INLINE std::int64_t score_column_in_memory(Tile<kRows, kVectors>& tile, const float* q, std::int64_t ldq,
                                                 const float* panel, std::int64_t depth, const Rows& rows,
                                                 std::int64_t row, std::int64_t tiles, float* weights,
-                                                std::int64_t ldw, float scale, const Upcoming& upcoming) {
+                                                std::int64_t ldw, float scale) {
   constexpr auto kHeight = static_cast<std::int64_t>(kRows);
   const std::int64_t part = depth / kHeight / 4 * 4;  // whole turns of the unrolled loop
   for (std::int64_t t = 0; t <= tiles; ++t) {
@@ -201,7 +201,6 @@ HEED_INLINE std::int64_t score_column_in_memory(Tile<kRows, kVectors>& tile, con
     const float* query = q + t * kHeight * ldq;
     const bool last = t == tiles;
     clear(tile);
-    upcoming.fetch(t * kHeight, kHeight);
 #pragma GCC unroll 12
     for (std::int64_t r = 0; r < kHeight; ++r) {
       if (t > 0) {
@@ -252,8 +251,7 @@ std::int64_t score_column(const float* q, std::int64_t ldq, const float* panel, 
     return admit<kColumn>(tile, rows, row + t * kHeight, valid, splat(scale));
   };
   if constexpr (kRows * kVectors > 12) {
-    return score_column_in_memory<kColumn>(a, q, ldq, panel, depth, rows, row, tiles, weights, ldw, scale,
-                                           upcoming);
+    return score_column_in_memory<kColumn>(a, q, ldq, panel, depth, rows, row, tiles, weights, ldw, scale);
   } else if constexpr (!kPipelined) {
     for (std::int64_t t = 0; t < tiles; ++t) {
       start(a, t);
