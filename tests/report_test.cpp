@@ -13,6 +13,7 @@
 #include "attention_support.hpp"
 #include "describe_call.hpp"
 #include "naive_attention.hpp"
+#include "report/price.hpp"
 #include "support.hpp"
 
 namespace {
@@ -23,6 +24,7 @@ using heed::DType;
 using heed::ReportAsk;
 using heed::Tensor;
 using heed::TileRange;
+using heed::detail::ForwardSeconds;
 using heed::test::message_of;
 using heed::test::Naive;
 using heed::test::normal_tensor;
@@ -355,6 +357,27 @@ TEST(Report, PricesAddUpToTheWholeAndNameWhatTheMatrixWouldTake) {
   EXPECT_EQ(report.price.front().times, 1);
   EXPECT_EQ(report.price.back().what, "full matrix (not made)");
   EXPECT_EQ(report.price.back().bytes, 2 * 64 * 64 * 4);
+  EXPECT_FALSE(report.price.back().made);
+  for (const heed::PriceLine& line : report.price) {
+    EXPECT_EQ(line.made, &line != &report.price.back()) << line.what;
+    EXPECT_TRUE(line.seconds >= 0) << line.what << ' ' << line.seconds;
+  }
+}
+
+// Times of a machine that was busy now and then: what does more is at times the quicker.
+TEST(Report, NothingThatIsAskedForGivesTimeBack) {
+  const auto lines = [](const ForwardSeconds& t) {
+    return std::vector<double>{t.plain, t.rows, t.top_k, t.map};
+  };
+  using Seconds = std::vector<double>;
+  const ForwardSeconds busy{.plain = 4, .rows = 3, .top_k = 9, .map = 8, .estimated = true};
+  EXPECT_EQ(lines(busy.rising_to(10)), (Seconds{3, 3, 9, 10}));
+  EXPECT_EQ(lines(busy.rising_to(2)), (Seconds{2, 2, 2, 2}));
+  EXPECT_EQ(lines(busy.shares_of(16)), (Seconds{8, 6, 18, 16}));
+  EXPECT_EQ(lines(busy.shares_of(16).rising_to(16)), (Seconds{6, 6, 16, 16}));
+  const ForwardSeconds quiet{.plain = 1, .rows = 2, .top_k = 3, .map = 4};
+  EXPECT_EQ(lines(quiet.rising_to(4)), (Seconds{1, 2, 3, 4}));
+  EXPECT_EQ(lines(ForwardSeconds{}.shares_of(1).rising_to(1)), (Seconds{0, 0, 0, 1}));
 }
 
 TEST(Report, ProgressRisesToOneInEveryPass) {

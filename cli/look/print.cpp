@@ -134,14 +134,13 @@ void print_price(const Sheet& sheet, const std::vector<PriceLine>& price) {
   double bytes = 0;
   for (const PriceLine& line : price) {
     const bool first = &line == &price.front();
-    const bool made = line.seconds != 0 || !line.estimated;
-    const std::string sign = first || line.seconds < 0 ? "" : "+";
-    estimated = estimated || (line.estimated && made);
-    seconds += made ? line.seconds : 0;
-    bytes += made ? line.bytes : 0;
-    sheet.out << left_aligned(line.what + (line.estimated && made ? " ~" : ""), kPriceName)
-              << right_aligned(made ? sign + seconds_text(line.seconds) : "", 12)
-              << right_aligned(made ? sign + fixed(line.times, 2) + "x" : "", 11)
+    const std::string sign = first ? "" : "+";
+    estimated = estimated || (line.estimated && line.made);
+    seconds += line.made ? line.seconds : 0;
+    bytes += line.made ? line.bytes : 0;
+    sheet.out << left_aligned(line.what + (line.estimated && line.made ? " ~" : ""), kPriceName)
+              << right_aligned(line.made ? sign + seconds_text(line.seconds) : "", 12)
+              << right_aligned(line.made ? sign + fixed(line.times, 2) + "x" : "", 11)
               << right_aligned(line.bytes > 0 ? size_text(line.bytes) : "", 12) << '\n';
   }
   const double plain = price.front().seconds;

@@ -111,10 +111,9 @@ Json heads_json(const Subject& subject, const std::vector<HeadSummary>& heads) {
 Json price_json(const std::vector<PriceLine>& price) {
   Json list = Json::array();
   for (const PriceLine& line : price) {
-    const bool made = line.seconds != 0 || !line.estimated;
     list.push_back({{"what", line.what},
-                    {"seconds", made ? Json(line.seconds) : Json()},
-                    {"times", made ? Json(line.times) : Json()},
+                    {"seconds", line.made ? Json(line.seconds) : Json()},
+                    {"times", line.made ? Json(line.times) : Json()},
                     {"bytes", line.bytes},
                     {"estimated", line.estimated}});
   }

@@ -56,6 +56,7 @@ class PriceLine(TypedDict):
     times: float
     bytes: float
     estimated: bool
+    made: bool
 
 
 class Report:

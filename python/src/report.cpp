@@ -104,6 +104,7 @@ nb::list price(const AttentionReport& report) {
     one["times"] = line.times;
     one["bytes"] = line.bytes;
     one["estimated"] = line.estimated;
+    one["made"] = line.made;
     all.append(one);
   }
   return all;

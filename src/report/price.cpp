@@ -1,7 +1,9 @@
 #include "report/price.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <vector>
 
 #include "attention/plan.hpp"
 #include "report/weigher.hpp"
@@ -15,6 +17,8 @@ constexpr double kWorthSamplingReference = 1e7;
 constexpr std::int64_t kBlockRows = 128;
 constexpr std::size_t kShare = 200;  // one block in so many is timed
 constexpr std::size_t kLeastBlocks = 4;
+constexpr int kMostTurns = 20;
+constexpr double kWorthRepeating = 0.2;  // seconds, of all turns together
 
 double cells_of(const Problem& p) {
   double cells = 0;
@@ -49,10 +53,25 @@ double seconds_of(const Problem& p, const Plan& plan) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Of a short call the quicker of two runs: the first also finds its memory.
-double least_seconds_of(const Problem& p, const Plan& plan, bool is_sample) {
-  const double seconds = seconds_of(p, plan);
-  return is_sample ? seconds : std::min(seconds, seconds_of(p, plan));
+// What each problem takes, in their order: the median of its runs. Short ones run several times, by turns, so
+// that a moment in which the machine was busy with something else meets all of them. (The quickest would be
+// the one that had all cores to itself, which on such a machine may be any of them.)
+template <std::size_t count>
+std::array<double, count> seconds_by_turns(const std::array<Problem, count>& problems, const Plan& plan) {
+  std::array<std::vector<double>, count> runs;
+  double spent = 0;
+  for (int turn = 0; turn < kMostTurns && spent < kWorthRepeating; ++turn)
+    for (std::size_t i = 0; i < count; ++i) {
+      runs[i].push_back(seconds_of(problems[i], plan));
+      spent += runs[i].back();
+    }
+  std::array<double, count> medians{};
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto middle = runs[i].begin() + static_cast<std::ptrdiff_t>((runs[i].size() - 1) / 2);
+    std::nth_element(runs[i].begin(), middle, runs[i].end());
+    medians[i] = *middle;
+  }
+  return medians;
 }
 
 }  // namespace
@@ -62,24 +81,35 @@ ForwardSeconds time_forward(const Problem& problem, Kernel kernel) {
   p.progress = nullptr;
   p.received = p.received_last = p.weights = p.scores = {};
   const Plan plan = make_plan(p, kernel);
-  ForwardSeconds seconds;
   const double cells = cells_of(p);
   const double work = cells * static_cast<double>(p.heads * (p.head_dim + p.value_dim));
-  double factor = 1;
-  if (work > (plan.name == Kernel::fused ? kWorthSampling : kWorthSamplingReference)) {
-    p.segments = sample_of(problem.segments);
-    factor = cells / std::max(1.0, cells_of(p));
-    seconds.estimated = true;
-  }
-  const auto timed = [&] { return factor * least_seconds_of(p, plan, seconds.estimated); };
-  if (seconds.estimated) seconds.map = timed();
+  const bool estimated = work > (plan.name == Kernel::fused ? kWorthSampling : kWorthSamplingReference);
+  if (estimated) p.segments = sample_of(problem.segments);
+  const double factor = estimated ? cells / std::max(1.0, cells_of(p)) : 1;
+
+  const Problem with_map = p;
   p.map = {};
-  seconds.top_k = timed();
+  const Problem with_top_k = p;
   p.top_k_index = p.top_k_weight = {};
-  seconds.rows = timed();
+  const Problem with_rows = p;
   p.lse = p.max_score = p.entropy = p.distance = {};
-  seconds.plain = timed();
-  return seconds;
+  const auto [map, top_k, rows, plain] =
+      seconds_by_turns(std::array{with_map, with_top_k, with_rows, p}, plan);
+  return {factor * plain, factor * rows, factor * top_k, factor * map, estimated};
+}
+
+ForwardSeconds ForwardSeconds::shares_of(double pass) const {
+  const double factor = map > 0 ? pass / map : 1;
+  return {factor * plain, factor * rows, factor * top_k, pass, estimated};
+}
+
+ForwardSeconds ForwardSeconds::rising_to(double pass) const {
+  ForwardSeconds rising = *this;
+  rising.map = pass;
+  rising.top_k = std::min(top_k, rising.map);
+  rising.rows = std::min(rows, rising.top_k);
+  rising.plain = std::min(plain, rising.rows);
+  return rising;
 }
 
 }  // namespace heed::detail

@@ -12,15 +12,14 @@ struct ForwardSeconds {
   double plain = 0;
   double rows = 0;
   double top_k = 0;
-  double map = 0;  ///< where estimated only: else the pass itself tells
-  bool estimated =
-      false;  ///< from one block of rows in some hundred, good for comparing them with each other
+  double map = 0;
+  bool estimated = false;  ///< from some blocks of rows: good for comparing them with each other
 
   /// The same as shares of what the whole pass took.
-  [[nodiscard]] ForwardSeconds scaled_to(double seconds) const {
-    const double factor = map > 0 ? seconds / map : 1;
-    return {factor * plain, factor * rows, factor * top_k, factor * map, estimated};
-  }
+  [[nodiscard]] ForwardSeconds shares_of(double pass) const;
+  /// None above the one that follows, the last being what the whole pass took. More to do takes no less time:
+  /// where it seemed to, something else held up the runs with less to do, and the others bound them.
+  [[nodiscard]] ForwardSeconds rising_to(double pass) const;
 };
 
 /// Times the problem without what needs a second pass. Its results are written over.

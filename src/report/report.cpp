@@ -155,8 +155,8 @@ class Maker {
     const std::chrono::duration<double> first = (split ? progress_.forward_end() : end) - begin;
     const std::chrono::duration<double> second = split ? end - progress_.forward_end() : end - end;
     // The reference has one pass for everything, which a sample of the forward pass cannot share out.
-    if (plan.name == Kernel::fused) forward = forward.scaled_to(first.count());
-    if (ask_.price) price_forward(forward, first.count(), second.count(), plan.name);
+    if (forward.estimated && plan.name == Kernel::fused) forward = forward.shares_of(first.count());
+    if (ask_.price) price_forward(forward.rising_to(first.count()), second.count(), plan.name);
     take_results(plan);
   }
 
@@ -255,21 +255,21 @@ class Maker {
     report_.price.push_back({std::move(what), seconds, plain > 0 ? seconds / plain : 0, bytes, estimated});
   }
 
-  // The differences of what was timed add up to what the pass took: the last of them has the rest.
-  void price_forward(const ForwardSeconds& forward, double first, double second, Kernel kernel) {
+  // What each adds to the one before: the differences add up to what the pass took, and none is below zero.
+  void price_forward(const ForwardSeconds& forward, double second, Kernel kernel) {
     const bool map = options_.map.rows > 0;
     const bool top = ask_.top_k > 0;
-    const double with_top = map ? forward.top_k : first;
-    const double with_rows = map || top ? forward.rows : first;
+    const double with_top = map ? forward.top_k : forward.map;
+    const double with_rows = top ? forward.rows : with_top;
     add_line("plain forward", forward.plain, bytes_of(result_.output), forward.estimated);
     add_line("lse, max, entropy, distance", with_rows - forward.plain, 4 * bytes_of(result_.lse),
              forward.estimated);
     if (top)
-      add_line("top-" + std::to_string(ask_.top_k), with_top - forward.rows,
+      add_line("top-" + std::to_string(ask_.top_k), with_top - with_rows,
                bytes_of(result_.top_k_index) + bytes_of(result_.top_k_weight), forward.estimated);
     if (map)
       add_line("map " + std::to_string(options_.map.rows) + " x " + std::to_string(options_.map.columns),
-               first - forward.top_k, bytes_of(result_.map), forward.estimated);
+               forward.map - with_top, bytes_of(result_.map), forward.estimated);
     std::string what = ask_.received ? "received" : "";
     if (has(options_.need, Need::weights)) what += what.empty() ? "weights" : ", weights";
     if (what.empty()) return;
@@ -281,6 +281,7 @@ class Maker {
     const double cells = static_cast<double>(report_.batch * report_.heads) *
                          static_cast<double>(report_.queries) * static_cast<double>(report_.keys);
     add_line("full matrix (not made)", 0, cells * static_cast<double>(size_of(report_.lse.dtype())), true);
+    report_.price.back().made = false;
     if (has(options_.need, Need::weights)) report_.price.pop_back();
   }
 
