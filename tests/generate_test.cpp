@@ -145,6 +145,13 @@ class StrangeModel : public Generate {
   }
 };
 
+// One thing many times, with a comma between.
+std::string many(const std::string& before, const std::string& thing, int count, const std::string& after) {
+  std::string text = before + thing;
+  for (int i = 1; i < count; ++i) text += "," + thing;
+  return text + after;
+}
+
 TEST_F(StrangeModel, IsRefusedInOneSentence) {
   const std::string config = bytes_of(*folder / "model" + "/config.json");
   const auto changed = [&](const std::string& from, const std::string& to) {
@@ -182,13 +189,53 @@ TEST_F(StrangeModel, IsRefusedInOneSentence) {
                  "strange");
 }
 
-// Reading a file costs a multiple of its size, so that size and depth have bounds.
+// Values cost many times the text that they are made from, so that size, depth and number have bounds.
 TEST_F(StrangeModel, OfHugeOrDeepFilesIsRefused) {
   expect_fault("config.json", std::string(100'000, '['), " nests values more than 8 deep; no model does");
   expect_fault("vocabulary.json", "{\"characters\":[[[[[[[[[]]]]]]]]]}",
                " nests values more than 8 deep; no model does");
   expect_fault("config.json", std::string((1 << 20) + 1, ' '), " is larger than 1 MiB");
   expect_fault("vocabulary.json", std::string((16 << 20) + 1, ' '), " is larger than 16 MiB");
+  expect_fault("config.json", many("[", "0", 10'001, "]"),
+               " has more than 10000 values, which is the most that is taken");
+  expect_fault("config.json", many("{", "\"a\":0", 101, "}"),
+               " has an object of more than 100 members, which is the most that is taken");
+  const std::string long_word(1'100'000, 'a');
+  expect_fault(
+      "vocabulary.json", "{\"characters\":[\"" + long_word + "\"]}",
+      " has a string, a number or a gap of more than 1048576 bytes, which is the most that is taken");
+}
+
+// Some of these took minutes, others hundreds of megabytes, where values were made of all that a file holds.
+TEST_F(StrangeModel, OfManySmallThingsIsRefusedAtTheFirstThatDoesNotFit) {
+  const std::string form = " is no vocabulary: an object with 'characters' or 'symbols' is expected";
+  expect_fault("vocabulary.json", many("[", "{}", 500'000, "]"), form);
+  expect_fault("vocabulary.json", many("[", "[]", 500'000, "]"), form);
+  std::string keys = "{";
+  for (int i = 0; i < 200'000; ++i) keys += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":0";
+  expect_fault("vocabulary.json", keys + "}", form);
+  expect_fault("vocabulary.json", "{\"symbols\":2,\"symbols\":2}", form);
+  expect_fault("vocabulary.json", many("{\"characters\":[", "1", 500'000, "]}"),
+               " has a character that is not one code point");
+  expect_fault("vocabulary.json", "{\"characters\":[\"a\",[\"b\"]]}",
+               " has a character that is not one code point");
+  expect_fault("vocabulary.json", "{\"characters\":{\"a\":1}}",
+               " has characters that are no list of 1 to 1000000");
+  expect_fault("vocabulary.json", "{\"symbols\":[2]}", " has symbols that are no number from 1 to 1000000");
+  expect_fault("vocabulary.json", "{}", form);
+  expect_fault("vocabulary.json", "2", form);
+  expect_fault("vocabulary.json", std::string("{\"symbols\":2}\0", 14), " is not JSON");
+}
+
+// A pipe would be waited for, a device read without end.
+TEST_F(StrangeModel, OfWhatIsNoFileIsRefused) {
+  const std::string path = *folder / "strange" + "/vocabulary.json";
+  fs::remove(path);
+  fs::create_symlink("/dev/zero", path);
+  expect_refusal(1, {}, path + " is not a regular file", "strange");
+  fs::remove(path);
+  fs::create_directory(path);
+  expect_refusal(1, {}, path + " is a folder; a file is expected", "strange");
 }
 
 // Sizes that the file does not hold are refused before their memory is taken.

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "command.hpp"
 #include "explain/model.hpp"
 #include "heed/error.hpp"
 #include "heed/io.hpp"
+#include "json_text.hpp"
 
 namespace heed::cli {
 namespace {
@@ -96,8 +98,8 @@ class ModelReader {
     if (sizes_.heads) return *sizes_.heads;
     const auto noted = file_.metadata().find("heads");
     if (noted != file_.metadata().end()) {
-      const nlohmann::json number = nlohmann::json::parse(noted->second, nullptr, false);
-      if (number.is_number_integer() && number > 0) return number.get<std::int64_t>();
+      const auto number = json_of(noted->second, {.depth = 0});
+      if (number && number->is_number_integer() && *number > 0) return number->get<std::int64_t>();
     }
     throw UsageError("--heads is missing: " + path_ + " does not say how many heads are in " + name);
   }
@@ -159,13 +161,13 @@ class ModelReader {
   Vocabulary vocabulary_or(const Vocabulary& sentence) const {
     const auto noted = file_.metadata().find("vocabulary");
     if (noted == file_.metadata().end()) return sentence;
-    const nlohmann::json list = nlohmann::json::parse(noted->second, nullptr, false);
+    const auto list = json_of(noted->second, {.depth = 1});
     std::vector<std::string> words;
-    if (list.is_array())
-      for (const nlohmann::json& word : list)
+    if (list && list->is_array())
+      for (const auto& word : *list)
         if (word.is_string()) words.push_back(word.get<std::string>());
     Vocabulary vocabulary(words);
-    if (words.empty() || words.size() != list.size() || vocabulary.words() != words)
+    if (words.empty() || words.size() != list->size() || vocabulary.words() != words)
       fail("its vocabulary is not a sorted list of distinct words");
     for (const std::string& word : sentence.words())
       if (!std::binary_search(words.begin(), words.end(), word))

@@ -5,10 +5,12 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "heed/error.hpp"
 #include "heed/io.hpp"
+#include "json_text.hpp"
 
 namespace heed::cli {
 namespace {
@@ -118,18 +120,19 @@ class Reader {
  private:
   [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::io, path_ + " " + what); }
 
-  [[nodiscard]] Json metadata(const char* name) const {
+  // Null, which nothing here may be, where it holds more than the limits.
+  [[nodiscard]] Json metadata(const char* name, const JsonLimits& limits = {}) const {
     const auto found = file_.metadata().find(name);
     if (found == file_.metadata().end()) fail("has no '" + std::string(name) + "' in its metadata");
-    Json json = Json::parse(found->second, nullptr, false);
-    if (json.is_discarded()) fail("has metadata '" + std::string(name) + "' that are not JSON");
-    return json;
+    std::optional<Json> json = json_of(found->second, limits);
+    if (!json) fail("has metadata '" + std::string(name) + "' that are not JSON");
+    return std::move(*json);
   }
 
   std::vector<std::string> tokens(const char* name, std::int64_t expected, bool may_lack) const {
     if (may_lack && file_.metadata().count(name) == 0) return {};
     std::vector<std::string> words;
-    const Json list = metadata(name);
+    const Json list = metadata(name, {.depth = 1, .values = static_cast<std::size_t>(expected) + 1});
     if (list.is_array())
       for (const Json& word : list)
         if (word.is_string()) words.push_back(word.get<std::string>());

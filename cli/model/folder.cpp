@@ -4,10 +4,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "heed/error.hpp"
+#include "json_text.hpp"
 
 namespace heed::cli {
 namespace {
@@ -17,32 +18,59 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "heed model 1";
 // MiB of a configuration, whose list of losses grows with the logarithm of the steps, and of a vocabulary: a
-// million characters, escaped in up to 15 bytes. And how deep either nests.
+// million characters, escaped in up to 15 bytes. And what a configuration holds; the vocabulary's own reader
+// counts.
 constexpr std::uintmax_t kMostConfig = 1, kMostVocabulary = 16;
-constexpr int kDeepest = 8;
+constexpr JsonLimits kConfig = {.values = 10'000};
+constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+constexpr JsonLimits kVocabulary = {.members = kAny, .values = kAny};
 
-// What is in the file takes some thirty times its memory; nested brackets would take more.
-Json read_json(const std::string& path, std::uintmax_t most) {
+std::string bytes_in(const std::string& path, std::uintmax_t most) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) throw Error(ErrorCode::io, path + " is a folder; a file is expected");
+  // A pipe may wait for ever, and a device have no end.
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error))
+    throw Error(ErrorCode::io, path + " is not a regular file");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) throw Error(ErrorCode::io, path + " could not be opened: " + std::strerror(errno));
-  std::error_code error;
-  if (fs::is_directory(path, error)) throw Error(ErrorCode::io, path + " is a folder; a file is expected");
-  if (fs::file_size(path, error) > most << 20 && !error)
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (error) throw Error(ErrorCode::io, path + " could not be read");
+  if (size > most << 20)
     throw Error(ErrorCode::io, path + " is larger than " + std::to_string(most) + " MiB");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) throw Error(ErrorCode::io, path + " could not be read");
-  bool is_deep = false;
-  const auto is_shallow = [&](int depth, Json::parse_event_t, const Json&) {
-    is_deep |= depth > kDeepest;
-    return !is_deep;
-  };
-  Json json = Json::parse(text, is_shallow, false);
-  if (is_deep)
-    throw Error(ErrorCode::io,
-                path + " nests values more than " + std::to_string(kDeepest) + " deep; no model does");
-  if (json.is_discarded()) throw Error(ErrorCode::io, path + " is not JSON");
-  return json;
+  std::string bytes(size, '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(size));
+  if (file.gcount() != static_cast<std::streamsize>(size))
+    throw Error(ErrorCode::io, path + " could not be read");
+  return bytes;
+}
+
+// Text that can be made into values without taking many times the file's size.
+std::string json_in(const std::string& path, std::uintmax_t most, const JsonLimits& limits) {
+  std::string text = bytes_in(path, most);
+  const auto fail = [&](const std::string& what) { throw Error(ErrorCode::io, path + " " + what); };
+  const std::string taken = ", which is the most that is taken";
+  switch (fault_in_json(text, limits)) {
+    case JsonFault::none:
+      break;
+    case JsonFault::malformed:
+      fail("is not JSON");
+      break;
+    case JsonFault::deep:
+      fail("nests values more than " + std::to_string(limits.depth) + " deep; no model does");
+      break;
+    case JsonFault::wide:
+      fail("has an object of more than " + std::to_string(limits.members) + " members" + taken);
+      break;
+    case JsonFault::many:
+      fail("has more than " + std::to_string(limits.values) + " values" + taken);
+      break;
+    case JsonFault::long_word:
+      fail("has a string, a number or a gap of more than " + std::to_string(kLongestJsonWord) + " bytes" +
+           taken);
+      break;
+  }
+  return text;
 }
 
 std::int64_t numbers_in(const io::SafetensorsReader& file) {
@@ -77,14 +105,15 @@ TrainedModel read_model_folder(const std::string& name) {
   if (!fs::is_directory(folder, error))
     throw Error(ErrorCode::io, folder + " is no folder; that of a model trained by heed train is expected");
   const std::string config_path = folder + "/config.json";
-  const Json config = read_json(config_path, kMostConfig);
+  const Json config = Json::parse(json_in(config_path, kMostConfig, kConfig));
   if (!config.is_object() || !config.contains("format") || config["format"] != kFormat ||
       !config.contains("settings"))
     throw Error(ErrorCode::io, config_path + " is no configuration of a model: its format is not '" +
                                    std::string(kFormat) + "'");
   const TrainSettings settings = settings_from(config["settings"], config_path);
   const std::string words_path = folder + "/vocabulary.json";
-  ModelVocabulary vocabulary = ModelVocabulary::from_json(read_json(words_path, kMostVocabulary), words_path);
+  ModelVocabulary vocabulary =
+      ModelVocabulary::from_json(json_in(words_path, kMostVocabulary, kVocabulary), words_path);
   if (settings.model_dim % settings.heads != 0)
     throw Error(ErrorCode::io, config_path + " has a model_dim that is no multiple of its heads");
   nn::LanguageModel model =

@@ -12,12 +12,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kMostSymbols = 1'000'000;
-
-std::size_t length_of_character(unsigned char first) {
-  return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-}
-
 bool is_utf8(std::string_view text) {
   try {
     (void)nlohmann::json(text).dump();
@@ -37,11 +31,16 @@ std::vector<std::string> distinct(const std::vector<std::string>& words) {
 
 }  // namespace
 
+std::size_t bytes_of_character(char first) {
+  const auto byte = static_cast<unsigned char>(first);
+  return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+}
+
 std::vector<std::string> characters_in(std::string_view text, const std::string& source) {
   if (!is_utf8(text)) throw Error(ErrorCode::io, source + " is not UTF-8 text");
   std::vector<std::string> characters;
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = length_of_character(static_cast<unsigned char>(text[at]));
+    const std::size_t length = bytes_of_character(text[at]);
     characters.emplace_back(text.substr(at, length));
     at += length;
   }
@@ -61,32 +60,6 @@ ModelVocabulary ModelVocabulary::characters_of(std::string_view text, const std:
 ModelVocabulary ModelVocabulary::symbols(std::int64_t count) {
   ModelVocabulary vocabulary;
   vocabulary.size_ = count;
-  return vocabulary;
-}
-
-ModelVocabulary ModelVocabulary::from_json(const Json& json, const std::string& path) {
-  const auto fail = [&](const std::string& what) { throw Error(ErrorCode::io, path + " " + what); };
-  if (!json.is_object() || json.size() != 1 || !(json.contains("characters") || json.contains("symbols")))
-    fail("is no vocabulary: an object with 'characters' or 'symbols' is expected");
-  if (json.contains("symbols")) {
-    const Json& count = json["symbols"];
-    if (!count.is_number_integer() || count.get<double>() < 1 || count.get<double>() > kMostSymbols)
-      fail("has symbols that are no number from 1 to " + std::to_string(kMostSymbols));
-    return symbols(count.get<std::int64_t>());
-  }
-  ModelVocabulary vocabulary;
-  const Json& list = json["characters"];
-  if (!list.is_array() || list.empty() || list.size() > kMostSymbols)
-    fail("has characters that are no list of 1 to " + std::to_string(kMostSymbols));
-  for (const Json& one : list) {
-    const std::string text = one.is_string() ? one.get<std::string>() : "";
-    if (text.empty() || text.size() != length_of_character(static_cast<unsigned char>(text[0])))
-      fail("has a character that is not one code point");
-    if (!vocabulary.characters_.empty() && text <= vocabulary.characters_.back())
-      fail("has characters that are not in order");
-    vocabulary.characters_.push_back(text);
-  }
-  vocabulary.size_ = static_cast<std::int64_t>(vocabulary.characters_.size());
   return vocabulary;
 }
 

@@ -15,11 +15,13 @@ namespace heed::cli {
 /// without a meaning of their own, which the words of any text are numbered onto as they first appear.
 class ModelVocabulary {
  public:
+  static constexpr std::int64_t kMost = 1'000'000;  ///< characters or symbols
+
   /// The characters of UTF-8 text, sorted by their bytes. Throws Error (io), naming `source`, for other text.
   [[nodiscard]] static ModelVocabulary characters_of(std::string_view text, const std::string& source);
   [[nodiscard]] static ModelVocabulary symbols(std::int64_t count);
   /// Throws Error (io), naming the file, for anything that to_json() did not make.
-  [[nodiscard]] static ModelVocabulary from_json(const nlohmann::ordered_json& json, const std::string& path);
+  [[nodiscard]] static ModelVocabulary from_json(std::string_view text, const std::string& path);
   [[nodiscard]] nlohmann::ordered_json to_json() const;
 
   [[nodiscard]] std::int64_t size() const noexcept { return size_; }
@@ -38,6 +40,9 @@ class ModelVocabulary {
   std::int64_t size_ = 0;
   std::vector<std::string> characters_;  // none: symbols
 };
+
+/// The bytes of the UTF-8 character that begins so.
+[[nodiscard]] std::size_t bytes_of_character(char first);
 
 /// The code points of UTF-8 text. Throws Error (io), naming `source`, where it is not UTF-8.
 [[nodiscard]] std::vector<std::string> characters_in(std::string_view text, const std::string& source);

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "command.hpp"
 #include "heed/error.hpp"
 #include "heed/io.hpp"
+#include "json_text.hpp"
 #include "train/trainer.hpp"
 
 namespace heed::cli {
@@ -58,9 +60,9 @@ class Reader {
   }
 
   [[nodiscard]] Json json(const char* name) const {
-    Json value = Json::parse(text(name), nullptr, false);
-    if (value.is_discarded()) fail("has metadata '" + std::string(name) + "' that are not JSON");
-    return value;
+    std::optional<Json> value = json_of(text(name));
+    if (!value) fail("has metadata '" + std::string(name) + "' that are not JSON");
+    return std::move(*value);
   }
 
   [[nodiscard]] Tensor tensor(const std::string& name, DType dtype) const {
