@@ -140,6 +140,23 @@ TEST_F(Look, TheFileAnswersWhatTheTensorsDo) {
   }
 }
 
+// A text of metadata has at most a megabyte; words and heads may be more.
+TEST_F(Look, TheFileHoldsWordsAndHeadsOfAnyNumber) {
+  std::string words;
+  for (char c = 'a'; c < 'f'; ++c) words += std::string(300'000, c) + "\n";
+  write_file(folder / "rows.txt", words);
+  save();
+  const Json row = json({"doc.safetensors", "--row", "3", "--head", "0", "--batch", "0"})["rows"][0];
+  EXPECT_EQ(row["token"], std::string(300'000, 'd'));
+  constexpr std::int64_t kEntries = 4000;
+  const Tensor many = random_tensor({kEntries, 1, 1, 2}, 7);
+  for (const char* name : {"q.npy", "k.npy", "v.npy"}) write(name, many);
+  (void)printed(with(kInputs, {"--save", "heads.safetensors"}));
+  const Json object = json({"heads.safetensors"});
+  ASSERT_EQ(object["summary"].size(), kEntries);
+  EXPECT_EQ(object["summary"].back()["batch"], kEntries - 1);
+}
+
 TEST_F(Look, PackedSequencesAreKeptToo) {
   write("q1.npy", random_tensor({2, 5, 8}, 11));
   write("k1.npy", random_tensor({2, 7, 8}, 12));

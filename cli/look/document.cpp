@@ -1,9 +1,6 @@
 #include "look/document.hpp"
 
-#include <array>
-#include <cmath>
 #include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -11,97 +8,14 @@
 #include "heed/error.hpp"
 #include "heed/io.hpp"
 #include "json_text.hpp"
+#include "look/document_format.hpp"
 
 namespace heed::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFormat = "heed look 1";
-constexpr const char* kExplainFormat = "heed explain 1";
 constexpr std::int64_t kFarthest = std::int64_t{1} << 61;  // an offset of 2^60 and a tensor's length
-
-enum class Axis { row, key, place };
-
-struct Figure {
-  const char* name;
-  Tensor AttentionReport::*tensor;
-  Axis axis;  // [B, H, Lq], [B, H, Lk], or [B, Lq] of i64
-  bool needed;
-};
-
-constexpr std::array<Figure, 14> kFigures = {{
-    {"lse", &AttentionReport::lse, Axis::row, true},
-    {"max_score", &AttentionReport::max_score, Axis::row, true},
-    {"entropy", &AttentionReport::entropy, Axis::row, true},
-    {"distance", &AttentionReport::distance, Axis::row, true},
-    {"max_weight", &AttentionReport::max_weight, Axis::row, true},
-    {"first", &AttentionReport::first, Axis::row, true},
-    {"self", &AttentionReport::self, Axis::row, true},
-    {"previous", &AttentionReport::previous, Axis::row, true},
-    {"next", &AttentionReport::next, Axis::row, true},
-    {"induction", &AttentionReport::induction, Axis::row, false},
-    {"received", &AttentionReport::received, Axis::key, false},
-    {"position", &AttentionReport::position, Axis::place, true},
-    {"key_begin", &AttentionReport::key_begin, Axis::place, true},
-    {"key_end", &AttentionReport::key_end, Axis::place, true},
-}};
-
-struct OptionTensor {
-  const char* name;
-  std::optional<TensorView> AttentionOptions::*view;
-};
-
-constexpr std::array<OptionTensor, 7> kOptionTensors = {{
-    {"mask", &AttentionOptions::mask},
-    {"bias", &AttentionOptions::bias},
-    {"alibi_slopes", &AttentionOptions::alibi_slopes},
-    {"sinks", &AttentionOptions::sinks},
-    {"kv_lengths", &AttentionOptions::kv_lengths},
-    {"query_segments", &AttentionOptions::query_segments},
-    {"key_segments", &AttentionOptions::key_segments},
-}};
-
-struct SummaryField {
-  const char* name;
-  double HeadSummary::*value;
-};
-
-constexpr std::array<SummaryField, 8> kSummaryFields = {{
-    {"entropy", &HeadSummary::entropy},
-    {"max_weight", &HeadSummary::max_weight},
-    {"distance", &HeadSummary::distance},
-    {"first", &HeadSummary::first},
-    {"self", &HeadSummary::self},
-    {"previous", &HeadSummary::previous},
-    {"next", &HeadSummary::next},
-    {"induction", &HeadSummary::induction},
-}};
-
-Json call_json(const AttentionOptions& options, const AttentionReport& report) {
-  Json call = {{"causal", options.causal},
-               {"align", options.align == Align::bottom_right ? "bottom-right" : "top-left"},
-               {"window", {options.window.left, options.window.right}},
-               {"softcap", options.softcap},
-               {"kernel", report.kernel},
-               {"isa", report.isa},
-               {"value_dim", report.value_dim},
-               {"options", report.options}};
-  if (options.scale) call["scale"] = *options.scale;
-  if (options.query_offset) call["query_offset"] = *options.query_offset;
-  return call;
-}
-
-// JSON has no NaN: it is null.
-Json summary_json(const HeadSummary& summary) {
-  Json json = {{"rows", summary.rows}, {"nan_rows", summary.nan_rows}};
-  for (const SummaryField& field : kSummaryFields) json[field.name] = summary.*field.value;
-  json["scores"] = Json::array();
-  for (const PatternScore& score : summary.patterns) json["scores"].push_back(score.score);
-  json["most_received"] = summary.most_received;
-  json["most_received_weight"] = summary.most_received_weight;
-  return json;
-}
 
 class Reader {
  public:
@@ -111,9 +25,9 @@ class Reader {
     const auto format = file_.metadata().find("format");
     const std::string text = format == file_.metadata().end() ? "" : format->second;
     if (text == kExplainFormat) return read_explanation();
-    if (text != kFormat)
+    if (text != kLookFormat)
       fail("is no document of heed look or heed explain: its metadata do not say format '" +
-           std::string(kFormat) + "' or '" + kExplainFormat + "'");
+           std::string(kLookFormat) + "' or '" + kExplainFormat + "'");
     return read_look();
   }
 
@@ -121,23 +35,36 @@ class Reader {
   [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::io, path_ + " " + what); }
 
   // Null, which nothing here may be, where it holds more than the limits.
-  [[nodiscard]] Json metadata(const char* name, const JsonLimits& limits = {}) const {
+  [[nodiscard]] Json metadata(const std::string& name, const JsonLimits& limits = {}) const {
     const auto found = file_.metadata().find(name);
-    if (found == file_.metadata().end()) fail("has no '" + std::string(name) + "' in its metadata");
+    if (found == file_.metadata().end()) fail("has no '" + name + "' in its metadata");
     std::optional<Json> json = json_of(found->second, limits);
-    if (!json) fail("has metadata '" + std::string(name) + "' that are not JSON");
+    if (!json) fail("has metadata '" + name + "' that are not JSON");
     return std::move(*json);
+  }
+
+  // Calls work for what a list holds, in all of its pieces; false where one is no list, or beyond the limits.
+  template <class Work>
+  bool each_in_list(const std::string& name, const JsonLimits& limits, Work work) const {
+    for (std::size_t piece = 1;; ++piece) {
+      const std::string text = piece_name(name, piece);
+      if (piece > 1 && file_.metadata().count(text) == 0) return true;
+      const Json list = metadata(text, limits);
+      if (!list.is_array()) return false;
+      for (const Json& one : list) work(one);
+    }
   }
 
   std::vector<std::string> tokens(const char* name, std::int64_t expected, bool may_lack) const {
     if (may_lack && file_.metadata().count(name) == 0) return {};
+    const auto count = static_cast<std::size_t>(expected);
     std::vector<std::string> words;
-    const Json list = metadata(name, {.depth = 1, .values = static_cast<std::size_t>(expected) + 1});
-    if (list.is_array())
-      for (const Json& word : list)
-        if (word.is_string()) words.push_back(word.get<std::string>());
-    const auto count = static_cast<std::int64_t>(words.size());
-    if (!list.is_array() || words.size() != list.size() || (count != expected && !(may_lack && count == 0)))
+    bool fits = true;
+    const bool listed = each_in_list(name, {.depth = 1, .values = count + 1}, [&](const Json& word) {
+      fits = fits && word.is_string() && words.size() < count;
+      if (fits) words.push_back(word.get<std::string>());
+    });
+    if (!listed || !fits || (words.size() != count && !(may_lack && words.empty())))
       fail("has '" + std::string(name) + "' that are not a list of " + std::to_string(expected) + " texts");
     return words;
   }
@@ -192,18 +119,19 @@ class Reader {
     return subject;
   }
 
-  // A member of the JSON object; nlohmann throws where it has another type.
+  // Where a value has another type than work takes it for, nlohmann throws.
   template <class Work>
-  auto with_json(const char* name, Work work) const {
+  void expecting(const char* name, Work work) const {
     try {
-      return work(metadata(name));
+      work();
     } catch (const Json::exception&) {
       fail("has metadata '" + std::string(name) + "' that do not hold what is expected there");
     }
   }
 
   void read_options(AttendInputs& call) const {
-    with_json("call", [&](const Json& json) {
+    expecting("call", [&] {
+      const Json json = metadata("call");
       AttentionOptions& options = call.options;
       options.causal = json.at("causal").get<bool>();
       options.align =
@@ -287,18 +215,23 @@ class Reader {
   }
 
   void read_summaries(AttentionReport& report) const {
-    with_json("call", [&](const Json& json) {
+    expecting("call", [&] {
+      const Json json = metadata("call");
       report.kernel = json.at("kernel").get<std::string>();
       report.isa = json.at("isa").get<std::string>();
       report.value_dim = whole(json.at("value_dim"));
       report.options = json.at("options").get<std::vector<std::pair<std::string, std::string>>>();
     });
-    with_json("summaries", [&](const Json& list) {
-      if (!list.is_array() || list.size() != static_cast<std::size_t>(report.batch * report.heads))
-        fail("has summaries that are not one for each of its " + std::to_string(report.batch * report.heads) +
-             " heads");
-      for (const Json& json : list) report.summaries.push_back(summary(json, report));
+    const auto heads = static_cast<std::size_t>(report.batch * report.heads);
+    bool fits = true;
+    expecting("summaries", [&] {
+      const bool listed = each_in_list("summaries", {}, [&](const Json& json) {
+        fits = fits && report.summaries.size() < heads;
+        if (fits) report.summaries.push_back(summary(json, report));
+      });
+      fits = fits && listed && report.summaries.size() == heads;
     });
+    if (!fits) fail("has summaries that are not one for each of its " + std::to_string(heads) + " heads");
   }
 
   HeadSummary summary(const Json& json, const AttentionReport& report) const {
@@ -342,29 +275,5 @@ TensorView lifted(TensorView view) {
 }
 
 Subject read_document(const std::string& path) { return Reader(path).read(); }
-
-void save_document(const std::string& path, const Subject& subject) {
-  const AttentionReport& report = subject.report;
-  std::vector<std::pair<std::string, TensorView>> tensors = {{"query", subject.call.query},
-                                                             {"key", subject.call.key}};
-  for (const OptionTensor& option : kOptionTensors)
-    if (const auto& view = subject.call.options.*option.view) tensors.emplace_back(option.name, *view);
-  for (const Figure& figure : kFigures)
-    if ((report.*figure.tensor).rank() > 1) tensors.emplace_back(figure.name, report.*figure.tensor);
-  tensors.emplace_back("top_k_index", report.top_k_index);
-  tensors.emplace_back("top_k_weight", report.top_k_weight);
-  if (!report.map.empty()) tensors.emplace_back("map", report.map.front());
-
-  Json summaries = Json::array();
-  for (const HeadSummary& summary : report.summaries) summaries.push_back(summary_json(summary));
-  // ASCII, whatever the words are made of.
-  const auto text = [](const Json& json) { return json.dump(-1, ' ', true); };
-  io::write_safetensors(path, tensors,
-                        {{"format", kFormat},
-                         {"call", text(call_json(subject.call.options, report))},
-                         {"tokens", text(report.query_tokens)},
-                         {"key_tokens", text(report.key_tokens)},
-                         {"summaries", text(summaries)}});
-}
 
 }  // namespace heed::cli

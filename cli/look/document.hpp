@@ -27,7 +27,7 @@ struct Subject {
 [[nodiscard]] Subject read_document(const std::string& path);
 
 /// Tensors query, key, those of the options, and all that the report has a row, a key or a bin. The metadata
-/// are format ("heed look 1"), call, tokens, key_tokens and summaries (JSON).
+/// are format ("heed look 1"), call, tokens, key_tokens and summaries (JSON; lists that are long in pieces).
 void save_document(const std::string& path, const Subject& subject);
 
 }  // namespace heed::cli

@@ -1,0 +1,83 @@
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heed/io.hpp"
+#include "look/document.hpp"
+#include "look/document_format.hpp"
+
+namespace heed::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Bytes of a list in one text of metadata: escaped in the header, it stays below what the header may hold.
+constexpr std::size_t kPiece = std::size_t{1} << 18;
+
+Json call_json(const AttentionOptions& options, const AttentionReport& report) {
+  Json call = {{"causal", options.causal},
+               {"align", options.align == Align::bottom_right ? "bottom-right" : "top-left"},
+               {"window", {options.window.left, options.window.right}},
+               {"softcap", options.softcap},
+               {"kernel", report.kernel},
+               {"isa", report.isa},
+               {"value_dim", report.value_dim},
+               {"options", report.options}};
+  if (options.scale) call["scale"] = *options.scale;
+  if (options.query_offset) call["query_offset"] = *options.query_offset;
+  return call;
+}
+
+void put_list(std::map<std::string, std::string>& metadata, const std::string& name, const Json& list) {
+  std::size_t piece = 1;
+  std::string* text = &(metadata[name] = "[");
+  for (const Json& one : list) {
+    const std::string item = one.dump(-1, ' ', true);  // ASCII, whatever the words are made of
+    if (text->size() > 1 && text->size() + item.size() > kPiece) {
+      *text += ']';
+      text = &(metadata[piece_name(name, ++piece)] = "[");
+    }
+    if (text->size() > 1) *text += ',';
+    *text += item;
+  }
+  *text += ']';
+}
+
+// JSON has no NaN: it is null.
+Json summary_json(const HeadSummary& summary) {
+  Json json = {{"rows", summary.rows}, {"nan_rows", summary.nan_rows}};
+  for (const SummaryField& field : kSummaryFields) json[field.name] = summary.*field.value;
+  json["scores"] = Json::array();
+  for (const PatternScore& score : summary.patterns) json["scores"].push_back(score.score);
+  json["most_received"] = summary.most_received;
+  json["most_received_weight"] = summary.most_received_weight;
+  return json;
+}
+
+}  // namespace
+
+void save_document(const std::string& path, const Subject& subject) {
+  const AttentionReport& report = subject.report;
+  std::vector<std::pair<std::string, TensorView>> tensors = {{"query", subject.call.query},
+                                                             {"key", subject.call.key}};
+  for (const OptionTensor& option : kOptionTensors)
+    if (const auto& view = subject.call.options.*option.view) tensors.emplace_back(option.name, *view);
+  for (const Figure& figure : kFigures)
+    if ((report.*figure.tensor).rank() > 1) tensors.emplace_back(figure.name, report.*figure.tensor);
+  tensors.emplace_back("top_k_index", report.top_k_index);
+  tensors.emplace_back("top_k_weight", report.top_k_weight);
+  if (!report.map.empty()) tensors.emplace_back("map", report.map.front());
+
+  Json summaries = Json::array();
+  for (const HeadSummary& summary : report.summaries) summaries.push_back(summary_json(summary));
+  std::map<std::string, std::string> metadata = {
+      {"format", kLookFormat}, {"call", call_json(subject.call.options, report).dump(-1, ' ', true)}};
+  put_list(metadata, "tokens", report.query_tokens);
+  put_list(metadata, "key_tokens", report.key_tokens);
+  put_list(metadata, "summaries", summaries);
+  io::write_safetensors(path, tensors, metadata);
+}
+
+}  // namespace heed::cli
