@@ -203,7 +203,7 @@ Command add_attend(CLI::App& heed) {
   CLI::App* app = heed.add_subcommand("attend", kDescription);
   const auto arguments = std::make_shared<AttendArguments>();
   add_attend_options(*app, *arguments);
-  finish_help(*app, kExamples);
+  finish_help(*app, {"--query TENSOR --key TENSOR --value TENSOR [options]"}, kExamples);
   return {app, [app, arguments] { attend(*app, *arguments); }};
 }
 

@@ -62,7 +62,7 @@ void add_inputs(CLI::App& app, Arguments& arguments) {
   add_text(app, "--value", kTensor, arguments.value, "values [B, Hkv, Lk, Dv]")->group(group);
   add_choice(
       app, "--layout", {"bhld", "blhd"}, [&](std::size_t i) { arguments.length_first = i == 1; },
-      "how query, key, value (and --out) lie: [B, H, L, D] (the default) or [B, L, H, D]")
+      "how query, key, value and the output lie: [B, H, L, D] (the default) or [B, L, H, D]")
       ->group(group);
   add_choice(
       app, "--dtype", {"f64", "f32", "bf16", "f16"},

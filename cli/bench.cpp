@@ -249,7 +249,7 @@ Command add_bench(CLI::App& heed) {
   const auto arguments = std::make_shared<BenchArguments>();
   add_calls(*app, arguments->choice);
   add_computing(*app, *arguments);
-  finish_help(*app, kExamples);
+  finish_help(*app, {"[options]"}, kExamples);
   return {app, [arguments] { bench(*arguments); }};
 }
 

@@ -304,7 +304,7 @@ Command add_explain(CLI::App& heed) {
   add_layer_options(*app, *arguments);
   add_model_options(*app, *arguments);
   add_result_options(*app, *arguments);
-  finish_help(*app, kExamples);
+  finish_help(*app, {"SENTENCE [options]", "--model DIR WORDS [options]"}, kExamples);
   return {app, [app, arguments] { run_explain(*app, *arguments); }};
 }
 

@@ -36,7 +36,8 @@ constexpr const char* kExamples =
     "Examples:\n"
     "  heed generate book --prompt 'The ' --tokens 500\n"
     "  heed generate book --temperature 0.7 --top-k 10 --seed 3\n"
-    "  heed generate induction --prompt 'to be or not to be or' --tokens 3 --temperature 0\n";
+    "  heed generate induction --prompt 'to be or not to be or' --tokens 3 \\\n"
+    "      --temperature 0\n";
 
 struct Arguments {
   std::string folder;
@@ -105,7 +106,7 @@ Command add_generate(CLI::App& heed) {
       *app, "--seed", {0, 0xffffffff}, [arguments](std::int64_t n) { arguments->seed = n; },
       "of the random numbers (1)");
   app->add_flag("--json", arguments->json, "print one JSON object instead");
-  finish_help(*app, kExamples);
+  finish_help(*app, {"DIR [options]"}, kExamples);
   return {app, [app, arguments] { run_generate(*app, *arguments); }};
 }
 

@@ -1,6 +1,7 @@
 #include "help.hpp"
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "text.hpp"
@@ -29,13 +30,11 @@ std::string left_column(const CLI::Option& option) {
   return option.get_type_name().empty() ? name : name + " " + option.get_type_name();
 }
 
-std::string usage(const CLI::App& app, const std::string& name) {
-  std::string text = "Usage: " + name;
-  if (!app.get_subcommands({}).empty()) text += " COMMAND";
-  for (const CLI::Option* option : app.get_options()) {
-    if (!option->nonpositional()) text += " " + option->get_name(true);
-  }
-  return text + " [options]\n";
+std::string usage(const std::string& name, const std::vector<std::string>& uses) {
+  std::string text;
+  for (const std::string& use : uses)
+    text += (text.empty() ? "Usage: " : "       ") + name + " " + use + "\n";
+  return text;
 }
 
 std::string commands(const CLI::App& app) {
@@ -57,22 +56,27 @@ std::string group(const CLI::App& app, const std::string& name) {
 
 class Layout : public CLI::Formatter {
  public:
+  explicit Layout(std::vector<std::string> uses) : uses_(std::move(uses)) {}
+
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode /*mode*/) const override {
-    std::string text = wrap(app->get_description(), kWidth, 0) + "\n\n" + usage(*app, name) + commands(*app);
+    std::string text = wrap(app->get_description(), kWidth, 0) + "\n\n" + usage(name, uses_) + commands(*app);
     for (const std::string& title : app->get_groups()) text += group(*app, title);
     return text + "\n" + app->get_footer();
   }
+
+ private:
+  std::vector<std::string> uses_;
 };
 
 }  // namespace
 
-void finish_help(CLI::App& app, const std::string& examples) {
+void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std::string& examples) {
   app.set_help_flag("");
   app.add_flag_callback(
          "-h,--help", [] { throw CLI::CallForHelp(); }, "print this and exit")
       ->group("Help")
       ->trigger_on_parse();
-  app.formatter(std::make_shared<Layout>());
+  app.formatter(std::make_shared<Layout>(uses));
   app.footer(examples);
 }
 

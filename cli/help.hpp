@@ -3,11 +3,13 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 namespace heed::cli {
 
 /// Gives the command its --help (which wins over every other argument), its layout, and its closing text.
-/// Call it when all options are added. `examples` are printed as they are.
-void finish_help(CLI::App& app, const std::string& examples);
+/// Call it when all options are added. `uses` are the ways to call it, each what stands behind its name;
+/// `examples` are printed as they are.
+void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std::string& examples);
 
 }  // namespace heed::cli

@@ -53,7 +53,7 @@ Command add_info(CLI::App& heed) {
       heed.add_subcommand("info", "version, build, processor features, and the kernel that heed would take");
   const auto json = std::make_shared<bool>(false);
   app->add_flag("--json", *json, "print one JSON object instead")->group("Results");
-  finish_help(*app, kExamples);
+  finish_help(*app, {"[options]"}, kExamples);
   return {app, [json] { *json ? print_json(info()) : print(info()); }};
 }
 

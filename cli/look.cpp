@@ -269,7 +269,10 @@ Command add_look(CLI::App& heed) {
   CLI::App* app = heed.add_subcommand("look", kDescription);
   const auto arguments = std::make_shared<LookArguments>();
   add_look_options(*app, *arguments);
-  finish_help(*app, kExamples);
+  finish_help(*app,
+              {"--query TENSOR --key TENSOR --value TENSOR [options]", "DOC [options]",
+               "--model DIR WORDS [options]"},
+              kExamples);
   return {app, [app, arguments] { run_look(*app, *arguments); }};
 }
 

@@ -79,7 +79,7 @@ void run(int argc, const char* const* argv) {
   app.add_flag_callback(
          "--version", [] { throw CLI::CallForVersion(); }, "print the version and exit")
       ->group("Help");
-  finish_help(app, "Each command has its own --help, with examples.\n");
+  finish_help(app, {"COMMAND [options]"}, "Each command has its own --help, with examples.\n");
   app.require_subcommand(0, 1);
   app.allow_extras();
   for (const Command& command : commands) command.app->allow_extras();

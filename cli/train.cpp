@@ -306,7 +306,10 @@ Command add_train(CLI::App& heed) {
       "at most this many, up to 8 are of use (what the machine has); the result is the same for any number")
       ->group("Running");
   app->add_flag("--json", arguments->json, "print one JSON object in the end")->group("Running");
-  finish_help(*app, kExamples);
+  finish_help(
+      *app,
+      {"TEXT.txt --out DIR [options]", "--task induction --out DIR [options]", "TEXT.txt --out DIR --resume"},
+      kExamples);
   return {app, [app, arguments] { run_train(*app, *arguments); }};
 }
 

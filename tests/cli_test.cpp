@@ -96,7 +96,7 @@ TEST(Info, PrintsALineForEachThingToPeople) {
 }
 
 TEST(Help, OfEveryCommandHasAnExampleAndFitsEightyColumns) {
-  for (const char* command : {"attend", "bench", "explain", "info"}) {
+  for (const char* command : {"attend", "bench", "explain", "generate", "info", "look", "train"}) {
     const CommandResult result = run_heed({command, "--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_NE(result.output.find(std::string("\n  heed ") + command), std::string::npos) << result.output;
@@ -104,6 +104,15 @@ TEST(Help, OfEveryCommandHasAnExampleAndFitsEightyColumns) {
       EXPECT_LE(heed::cli::display_width(line), 80) << line;
     }
   }
+}
+
+TEST(Help, ShowsEveryWayToCallACommand) {
+  EXPECT_NE(run_heed({"--help"}).output.find("\nUsage: heed COMMAND [options]\n"), std::string::npos);
+  EXPECT_NE(run_heed({"look", "--help"})
+                .output.find("\nUsage: heed look --query TENSOR --key TENSOR --value TENSOR [options]\n"
+                             "       heed look DOC [options]\n"
+                             "       heed look --model DIR WORDS [options]\n"),
+            std::string::npos);
 }
 
 TEST(Help, WinsOverTheOtherArguments) {
