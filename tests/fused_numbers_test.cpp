@@ -150,6 +150,30 @@ TEST_F(FusedNumbers, ScoresFarApartLeaveOneKey) {
   expect_reference(normal_tensor({2, 30, 8}, 1, DType::f32), in.key, in.value, {.bias = bias});
 }
 
+// Few queries read keys in blocks of several chunks, whose shifts move on the way: what the first keys weigh
+// must move with them. Keys of a lane grow in steps of 6 every 150, so that scores do, and the weights of
+// each step show beside those of the next.
+TEST_F(FusedNumbers, FewQueriesSeeScoresThatGrowAlongTheKeys) {
+  constexpr std::int64_t kKeys = 1900;
+  for (const std::int64_t rows : {1, 3, 5}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      const Tensor value = normal_tensor({1, kKeys, 32}, 3, dtype);
+      Tensor query = normal_tensor({1, rows, 64}, 1, DType::f32);
+      Tensor key = normal_tensor({1, kKeys, 64}, 2, DType::f32);
+      for (std::size_t r = 0; r < query.values<float>().size(); r += 64) query.values<float>()[r] = 8;
+      for (std::size_t k = 0; k < kKeys; ++k)
+        key.values<float>()[k * 64] = 6.0f * static_cast<float>(k / 150);
+      query = Tensor::copy_of(query, dtype);
+      key = Tensor::copy_of(key, dtype);
+      // 16-bit outputs are rounded to 8 or 11 bits.
+      const double tolerance = dtype == DType::f32 ? 1e-5 : 8e-3;
+      for (const bool causal : {false, true})
+        expect_reference(query, key, value, {.causal = causal, .align = heed::Align::bottom_right},
+                         tolerance);
+    }
+  }
+}
+
 #if defined(__SSE__)
 // Rounding, denormals and exceptions: all of the control register but the flags of what has happened.
 constexpr unsigned kControl = 0xffc0;

@@ -1,10 +1,11 @@
 // Few query rows, as in decoding: every key is read once for a handful of products, so the speed is that of
-// memory. Keys and values are read in place and in order, as the processor's prefetcher expects it, and never
-// packed.
+// memory. Keys and values are read in place, in order and a whole chunk at a time, as the processor's
+// prefetcher expects it, and never packed.
 #pragma once
 
 #include "attention/cpu/finish.hpp"
 #include "attention/cpu/score.hpp"
+#include "attention/cpu/value_block.hpp"
 
 namespace heed::detail::HEED_ISA {
 
@@ -12,17 +13,25 @@ namespace heed::detail::HEED_ISA {
 // end.
 inline constexpr int kDirectRows = 2;
 inline constexpr int kDirectVectors = kRegisters >= 32 ? 8 : 4;
+inline constexpr std::int64_t kDirectChunks = 8;  // whose keys are read before their values
+static_assert(kDirectChunks * kGroupRows <= kBlockRows);
 
 /// Rows that can be read as whole vectors.
 HEED_INLINE bool is_direct(const Input& tensor, std::int64_t width) {
   return tensor.stride[3] == 1 && width % kLanes == 0;
 }
 
-template <Type kType>
+/// One vector of elements as floats, or of pairs of bf16 as they lie.
+template <Type kType, bool kPairs = false>
 HEED_INLINE Vf load_as(const void* data, std::int64_t at) {
-  if constexpr (kType == Type::f32) return load(static_cast<const float*>(data) + at);
-  if constexpr (kType == Type::bf16) return load_bf16(static_cast<const std::uint16_t*>(data) + at);
-  if constexpr (kType == Type::f16) return load_f16(static_cast<const std::uint16_t*>(data) + at);
+  if constexpr (kPairs)
+    return load(reinterpret_cast<const float*>(static_cast<const std::uint16_t*>(data) + at));
+  else if constexpr (kType == Type::f32)
+    return load(static_cast<const float*>(data) + at);
+  else if constexpr (kType == Type::bf16)
+    return load_bf16(static_cast<const std::uint16_t*>(data) + at);
+  else
+    return load_f16(static_cast<const std::uint16_t*>(data) + at);
 }
 
 /// Rows that will be read next, in the order of reading: `count` rows of this tensor, then those of the
@@ -30,7 +39,7 @@ HEED_INLINE Vf load_as(const void* data, std::int64_t at) {
 /// far ahead as a sweep on Zen 5 found best, which is twice as far where each byte takes twice the
 /// arithmetic.
 struct Stream {
-  const char* row;             // the tensor's first row of the panel
+  const char* row;             // the tensor's first row of the chunk
   std::int64_t bytes, stride;  // of a row
   std::int64_t count;
   std::int64_t ahead;
@@ -63,16 +72,17 @@ inline Stream stream_of(const Input& tensor, std::int64_t at, std::int64_t width
           other.stride[2] * size};
 }
 
-/// scores [kTileRows][kPanel] = queries [kTileRows][ldq] x keys [count] times `scale`, as packing rounds
-/// them, read in place. kLanes / kTileRows keys are done at a time: one accumulator for each pair, whose
-/// lanes a transposition brings together. Returns the sum of squares of all keys; NaN and infinity survive in
-/// it.
-template <Type kType>
-float direct_scores(const Input& key, std::int64_t at, std::int64_t count, std::int64_t depth, float scale,
-                    const float* query, std::int64_t ldq, float (&scores)[kTileRows][kPanel],
-                    const Stream& stream) {
+/// scores [kTileRows][kPanel] = `scale` times queries [kTileRows][ldq] x keys [count], read in place; beyond
+/// `count` they are 0. kLanes / kTileRows keys are done at a time: one accumulator for each query and key,
+/// whose lanes a transposition brings together. With kPairs, queries are pairs of bf16 as the keys are. False
+/// where a score is not finite, as it is where a sum on its way was not, or beyond what weights are taken of.
+template <Type kType, bool kPairs>
+bool direct_scores(const Input& key, std::int64_t at, std::int64_t count, std::int64_t depth, float scale,
+                   const float* query, std::int64_t ldq, float (&scores)[kTileRows][kPanel],
+                   const Stream& stream, std::int64_t done) {
   constexpr int kKeys = kLanes / kTileRows;
-  Vf squares = zero();
+  constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
+  std::uint32_t in_range = kAll;
   for (std::int64_t k = 0; k < count; k += kKeys) {
     Vf acc[kLanes];
     std::int64_t from[kKeys];
@@ -81,35 +91,38 @@ float direct_scores(const Input& key, std::int64_t at, std::int64_t count, std::
 #pragma GCC unroll 4
     for (int i = 0; i < kKeys; ++i) {
       from[i] = at + smaller(k + i, count - 1) * key.stride[2];
-      stream.fetch(k + i);
+      stream.fetch(done + k + i);
     }
-    for (std::int64_t d = 0; d < depth; d += kLanes) {
+    for (std::int64_t d = 0; d < depth; d += kPairs ? 2 * kLanes : kLanes) {
       Vf q[kTileRows];
 #pragma GCC unroll 4
-      for (int r = 0; r < kTileRows; ++r) q[r] = load(query + r * ldq + d);
+      for (int r = 0; r < kTileRows; ++r) q[r] = load(query + r * ldq + (kPairs ? d / 2 : d));
 #pragma GCC unroll 4
       for (int i = 0; i < kKeys; ++i) {
-        const Vf x = mul(load_as<kType>(key.data, from[i] + d), splat(scale));
-        squares = mul_add(x, x, squares);
+        const Vf x = load_as<kType, kPairs>(key.data, from[i] + d);
 #pragma GCC unroll 4
-        for (int r = 0; r < kTileRows; ++r) acc[r * kKeys + i] = mul_add(x, q[r], acc[r * kKeys + i]);
+        for (int r = 0; r < kTileRows; ++r)
+          acc[r * kKeys + i] = multiply_add<kPairs>(x, q[r], acc[r * kKeys + i]);
       }
     }
+    const Vf score = mul(sum_each(acc), splat(scale));
+    in_range &= bits_of(greater_equal(splat(kLargestScore), absolute(score)));
     alignas(64) float lane[kLanes];
-    store(lane, sum_each(acc));
+    store(lane, score);
     for (int r = 0; r < kTileRows; ++r)
       for (std::int64_t i = 0; i < kKeys && k + i < kPanel; ++i) scores[r][k + i] = lane[r * kKeys + i];
   }
   for (int r = 0; r < kTileRows; ++r)
     for (std::int64_t k = count; k < kPanel; ++k) scores[r][k] = 0;
-  return reduce_add(squares);
+  return in_range == kAll;
 }
 
 /// output [kDirectRows][ldo] goes on with weights [kDirectRows][ldw] x values [count], kVectors vectors wide,
 /// read in place.
 template <Type kType, int kVectors>
 void direct_values(const Input& value, std::int64_t at, std::int64_t count, const float* weights,
-                   std::int64_t ldw, float* output, std::int64_t ldo, const Stream* stream) {
+                   std::int64_t ldw, float* output, std::int64_t ldo, const Stream* stream,
+                   std::int64_t done) {
   Vf acc[kDirectRows][static_cast<std::size_t>(kVectors)];
 #pragma GCC unroll 2
   for (int r = 0; r < kDirectRows; ++r)
@@ -118,7 +131,7 @@ void direct_values(const Input& value, std::int64_t at, std::int64_t count, cons
   for (std::int64_t k = 0; k < count; ++k) {
     const Vf first = splat(weights[k]);
     const Vf second = splat(weights[ldw + k]);
-    if (stream) stream->fetch(k);
+    if (stream) stream->fetch(done + k);
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       const Vf x = load_as<kType>(value.data, at + k * value.stride[2] + v * kLanes);
@@ -140,42 +153,123 @@ auto direct_values_of(std::int64_t vectors) {
                                    : direct_values<kType, 1>;
 }
 
-/// One panel of keys for all rows of the task, of which there are at most kGroupRows.
-template <Type kType>
-bool attend_direct(Run& run, std::int64_t key) {
+/// Chunks whose keys are read before their values: where they lie, as far as some row may see them.
+struct DirectBlock {
+  std::int64_t key;    // the first, within the segment
+  std::int64_t count;  // keys
+  std::int64_t key_at, value_at;
+  Stream keys, values;
+};
+
+inline DirectBlock direct_block(const Run& run, std::int64_t key) {
   const Call& call = run.call;
   const Task& task = run.task;
-  const Work& w = run.w;
-  const std::int64_t count = smaller(kPanel, task.key_end - task.key_begin - key);
+  const std::int64_t count = smaller(kDirectChunks * kChunk, run.w.group[0].high - key);
   const std::int64_t kv_head = task.head_begin / call.group;
   const std::int64_t key_at = offset_of(call.key.stride, task.batch, kv_head, task.key_begin + key);
   const std::int64_t value_at = offset_of(call.value.stride, task.batch, kv_head, task.key_begin + key);
-  const Stream keys = stream_of(call.key, key_at, w.depth, count, call.value, value_at, call.value_dim);
-  const Stream values = stream_of(call.value, value_at, call.value_dim, count, call.key,
-                                  key_at + count * call.key.stride[2], w.depth);
+  return {key,
+          count,
+          key_at,
+          value_at,
+          stream_of(call.key, key_at, run.w.depth, count, call.value, value_at, call.value_dim),
+          stream_of(call.value, value_at, call.value_dim, count, call.key,
+                    key_at + count * call.key.stride[2], run.w.depth)};
+}
+
+/// The panels of a chunk of a block: its keys [begin, end), counted from the block's first.
+inline KeyRange direct_chunk(const Run& run, const DirectBlock& block, std::int64_t chunk) {
+  const std::int64_t low = larger(0, run.w.group[0].low - block.key) / kPanel * kPanel;
+  return {larger(low, chunk * kChunk), smaller(block.count, (chunk + 1) * kChunk)};
+}
+
+/// The weights of all rows for a panel of `count` keys that begins at key `at` of the block.
+template <Type kType, bool kPairs>
+bool score_direct(Run& run, const DirectBlock& block, std::int64_t at, std::int64_t count) {
+  const Work& w = run.w;
+  const std::int64_t done = at % kChunk;
   for (std::int64_t row = 0; row < run.padded_rows; row += kTileRows) {
     alignas(64) float scores[kTileRows][kPanel];
-    const float squares =
-        direct_scores<kType>(call.key, key_at, count, w.depth, call.scale,
-                             run.queries.data + row * run.queries.stride, run.queries.stride, scores, keys);
-    // The largest norm is at most the root of the sum of all squares.
-    if (!(1.001f * __builtin_sqrtf(run.largest_query_square) * __builtin_sqrtf(squares) <= kLargestScore / 2))
+    const float* query = run.queries.data + row * run.queries.stride;
+    if (!direct_scores<kType, kPairs>(run.call.key, block.key_at + at * run.call.key.stride[2], count,
+                                      w.depth, run.call.scale, query, run.queries.stride, scores, block.keys,
+                                      at) ||
+        !weigh_scores(run, row, block.key + at, scores, w.weights + row * kChunk + done, done))
       return false;
-    if (!weigh_scores(run, row, key, scores, w.weights + row * kChunk, 0)) return false;
   }
-  observe_panel(run, 0, run.padded_rows, key, 0, count);
-  offer_block(run, 0, run.padded_rows, key);
-  if (!call.output.data) return true;
+  observe_panel(run, 0, run.padded_rows, block.key + at, done, count);
+  return true;
+}
+
+/// The weights of such a panel times its values.
+template <Type kType>
+void add_direct_values(const Run& run, const DirectBlock& block, std::int64_t at, std::int64_t count) {
+  const Work& w = run.w;
+  const Input& value = run.call.value;
   const std::int64_t vectors = w.value_columns / kLanes;
-  for (std::int64_t row = 0; row < run.padded_rows; row += kDirectRows)
+  for (std::int64_t row = 0; row < run.rows; row += kDirectRows)
     for (std::int64_t v = 0; v < vectors;) {
       const std::int64_t left = vectors - v;
       const std::int64_t here = left >= kDirectVectors ? kDirectVectors : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-      direct_values_of<kType>(here)(call.value, value_at + v * kLanes, count, w.weights + row * kChunk,
-                                    kChunk, w.partial + row * w.value_columns + v * kLanes, w.value_columns,
-                                    row + v == 0 ? &values : nullptr);
+      direct_values_of<kType>(here)(value, block.value_at + at * value.stride[2] + v * kLanes, count,
+                                    w.weights + row * kChunk + at % kChunk, kChunk,
+                                    w.partial + row * w.value_columns + v * kLanes, w.value_columns,
+                                    row + v == 0 ? &block.values : nullptr, at);
       v += here;
     }
+}
+
+/// Turns bf16 queries, which were packed as floats, back to pairs where products of pairs can read the keys.
+template <bool kPairs>
+bool pair_direct_queries([[maybe_unused]] const Run& run) {
+  if constexpr (kPairs) {
+    const Work& w = run.w;
+    if (run.call.query.type != Type::bf16 || run.call.key.type != Type::bf16 || w.depth % (2 * kLanes) != 0)
+      return false;
+    for (std::int64_t r = 0; r < run.padded_rows; ++r) {
+      float* row = w.query + r * w.padded_depth;
+      for (std::int64_t d = 0; d < w.depth; d += 2 * kLanes)
+        store_bf16(reinterpret_cast<std::uint16_t*>(row) + d, load(row + d), load(row + d + kLanes));
+    }
+    return true;
+  }
+  return false;
+}
+
+/// Brings the weights of a chunk to the shifts of now; `shifts` [rows]: those that they were taken with.
+inline void follow_shifts(const Run& run, const KeyRange& chunk, const float* shifts) {
+  for (std::int64_t r = 0; r < run.rows; ++r) {
+    const float step = shifts[r] - run.w.rows.shift[r];
+    if (step == 0) continue;
+    scale_row(run.w.weights + r * kChunk + chunk.begin % kChunk, chunk.end - chunk.begin, power_of(step));
+  }
+}
+
+/// A block of keys from `key` on, for all rows of the task, of which there are at most kGroupRows: first the
+/// weights of its chunks, one below the other in run.w.weights, and then their values.
+template <Type kType, bool kPairs = false>
+bool attend_direct(Run& run, std::int64_t key) {
+  const DirectBlock block = direct_block(run, key);
+  const std::int64_t chunks = (block.count + kChunk - 1) / kChunk;
+  float shifts[kDirectChunks][kGroupRows];
+  float* const weights = run.w.weights;
+  for (std::int64_t c = 0; c < chunks; ++c) {
+    run.w.weights = weights + c * kGroupRows * kChunk;
+    const KeyRange chunk = direct_chunk(run, block, c);
+    for (std::int64_t at = chunk.begin; at < chunk.end; at += kPanel)
+      if (!score_direct<kType, kPairs>(run, block, at, smaller(kPanel, chunk.end - at))) return false;
+    offer_block(run, 0, run.padded_rows, key + c * kChunk);
+    for (std::int64_t r = 0; r < run.rows; ++r) shifts[c][r] = run.w.rows.shift[r];
+  }
+  for (std::int64_t c = 0; run.call.output.data && c < chunks; ++c) {
+    run.w.weights = weights + c * kGroupRows * kChunk;
+    const KeyRange chunk = direct_chunk(run, block, c);
+    follow_shifts(run, chunk, shifts[c]);
+    for (std::int64_t at = chunk.begin; at < chunk.end; at += kPanel)
+      add_direct_values<kType>(run, block, at, smaller(kPanel, chunk.end - at));
+    add_partial(run);
+  }
+  run.w.weights = weights;
   return true;
 }
 

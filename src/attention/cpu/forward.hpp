@@ -46,14 +46,19 @@ bool attend_step(Run& run, std::int64_t chunk_key) {
   return true;
 }
 
-/// What does a step: reads keys and values in place where rows are few and theirs are whole vectors.
-inline auto step_for(const Run& run) -> bool (*)(Run&, std::int64_t) {
+/// Whether rows are few, and keys and values are whole vectors that can be read where they lie.
+inline bool reads_in_place(const Run& run) {
   const Call& call = run.call;
-  if (run.w.step == kChunk || call.dropout.threshold != 0 || !is_direct(call.key, call.head_dim) ||
-      !is_direct(call.value, call.value_dim))
-    return run.pairs ? attend_step<kHasPairs> : attend_step<false>;
-  if (call.key.type == Type::f32) return attend_direct<Type::f32>;
-  return call.key.type == Type::bf16 ? attend_direct<Type::bf16> : attend_direct<Type::f16>;
+  return run.w.step < kChunk && call.dropout.threshold == 0 && is_direct(call.key, call.head_dim) &&
+         is_direct(call.value, call.value_dim);
+}
+
+inline auto direct_step_for(const Run& run) -> bool (*)(Run&, std::int64_t) {
+  const Type type = run.call.key.type;
+  if (pair_direct_queries<kHasPairs>(run)) return attend_direct<Type::bf16, kHasPairs>;
+  return type == Type::f32    ? attend_direct<Type::f32>
+         : type == Type::bf16 ? attend_direct<Type::bf16>
+                              : attend_direct<Type::f16>;
 }
 
 inline Outcome forward(const Call& call, const Tiling& tiling, const Task& task, void* workspace) {
@@ -63,12 +68,14 @@ inline Outcome forward(const Call& call, const Tiling& tiling, const Task& task,
   run.transforms = transforms_scores(call);
   run.pairs = kHasPairs && call.query.type == Type::bf16 && call.output.data &&
               call.output.type == Type::bf16 && run.w.step == kChunk && call.dropout.threshold == 0;
-  const auto attend = step_for(run);
-  run.tracked = run.transforms || (attend != attend_step<false> && !run.pairs);
+  const bool direct = reads_in_place(run);
+  run.tracked = run.transforms || direct;
   run.observed = call.entropy.data || call.max_score.data;
   start_rows(run);
   run.largest_query_square = find_queries(run);
   if (run.largest_query_square < 0) return Outcome::out_of_range;
+
+  const auto attend = direct ? direct_step_for(run) : run.pairs ? attend_step<kHasPairs> : attend_step<false>;
 
   std::int64_t low = INT64_MAX;
   std::int64_t high = 0;
@@ -77,8 +84,9 @@ inline Outcome forward(const Call& call, const Tiling& tiling, const Task& task,
     low = smaller(low, run.w.site[r].low);
     high = larger(high, run.w.site[r].high);
   }
-  const std::int64_t step = run.w.step;
-  for (std::int64_t key = low == INT64_MAX ? high : low / step * step; key < high; key += step) {
+  const std::int64_t unit = direct ? kChunk : run.w.step;
+  const std::int64_t step = direct ? kDirectChunks * kChunk : unit;
+  for (std::int64_t key = low == INT64_MAX ? high : low / unit * unit; key < high; key += step) {
     if (!attend(run, key)) return Outcome::out_of_range;
     if (step < kChunk && ((key + step) % kChunk == 0 || key + step >= high)) add_partial(run);
   }

@@ -13,6 +13,11 @@ inline constexpr float kHeadroom = 8.0f;              // a shift moves when a sc
 inline constexpr float kUnstarted = -1.5f * 0x1p20f;  // threshold of a row without keys: above kForbidden
 inline constexpr float kNoThreshold = 0x1p30f;        // above every score
 
+/// 2^step, step <= 0, by which sums are multiplied whose shift moves.
+inline float power_of(float step) {
+  return step < -140.0f ? 0.0f : static_cast<float>(__builtin_ldexp(1.0, static_cast<int>(step)));
+}
+
 /// Moves a row's shift up to its new largest score. `weights` [done]: the row's weights of this chunk so far.
 inline void raise(Run& run, std::int64_t row, float score, float* weights, std::int64_t done) {
   Work& w = run.w;
@@ -23,8 +28,7 @@ inline void raise(Run& run, std::int64_t row, float score, float* weights, std::
   w.rows.threshold[row] = shift + kHeadroom;
   if (!started) return;
   const float step = old - shift;
-  const float factor =
-      step < -140.0f ? 0.0f : static_cast<float>(__builtin_ldexp(1.0, static_cast<int>(step)));
+  const float factor = power_of(step);
   float* sum = w.rows.sum + row * kLanes;
   if (run.observed) {
     float* entropy = w.rows.entropy + row * kLanes;
