@@ -5,7 +5,6 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -82,15 +81,6 @@ std::string all_of_standard_input() {
   std::string text{std::istreambuf_iterator<char>(std::cin), {}};
   if (std::cin.bad()) throw Error(ErrorCode::io, "standard input could not be read");
   return text;
-}
-
-bool is_utf8(const std::string& text) {
-  try {
-    (void)nlohmann::json(text).dump();
-    return true;
-  } catch (const nlohmann::json::type_error&) {
-    return false;
-  }
 }
 
 std::vector<std::string> words_of(const std::string& argument, const std::string& name) {

@@ -119,6 +119,15 @@ std::vector<std::string> words_of(std::string_view line) {
 
 }  // namespace
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const CodePoint point = decode(text);
+    if (!point.valid) return false;
+    text.remove_prefix(point.length);
+  }
+  return true;
+}
+
 std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {

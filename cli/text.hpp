@@ -9,6 +9,9 @@
 
 namespace heed::cli {
 
+/// No overlong forms, no surrogates, nothing past U+10FFFF.
+[[nodiscard]] bool is_utf8(std::string_view text);
+
 /// The text with what could drive a terminal spelled out: control characters and bytes that are not UTF-8 as
 /// \xHH (\n, \r and \t by name), marks that turn the writing direction as \u{HHHH}.
 [[nodiscard]] std::string printable(std::string_view text);

@@ -8,6 +8,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "../cli/terminal.hpp"
 #include "../cli/text.hpp"
@@ -170,6 +172,36 @@ TEST(Terminal, AFileHasNoColour) {
   EXPECT_FALSE(terminal.interactive);
   EXPECT_EQ(terminal.color, heed::cli::Color::none);
   EXPECT_EQ(terminal.width, 80);
+}
+
+// nlohmann's writer throws for what is not UTF-8. Bytes at and around every boundary of its table, up to
+// four.
+TEST(Text, IsUtf8WhereAJsonWriterTakesIt) {
+  const std::string_view bytes =
+      "\x01\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xec\xed\xee\xef\xf0\xf1\xf3\xf4\xf5\xff";
+  const auto written = [](const std::string& text) {
+    try {
+      (void)nlohmann::json(text).dump();
+      return true;
+    } catch (const nlohmann::json::type_error&) {
+      return false;
+    }
+  };
+  std::vector<std::string> texts = {""};
+  for (std::size_t begin = 0, length = 1; length <= 4; ++length) {
+    const std::size_t end = texts.size();
+    for (std::size_t i = begin; i < end; ++i)
+      // Four bytes are of interest behind those that may begin four.
+      if (length < 4 || static_cast<unsigned char>(texts[i][0]) >= 0xf0)
+        for (const char byte : bytes) texts.push_back(texts[i] + byte);
+    begin = end;
+  }
+  std::size_t valid = 0;
+  for (const std::string& text : texts) {
+    EXPECT_EQ(heed::cli::is_utf8(text), written(text)) << heed::cli::printable(text);
+    valid += heed::cli::is_utf8(text);
+  }
+  EXPECT_GT(valid, 100u);
 }
 
 TEST(Text, SpellsOutWhatCouldDriveATerminal) {

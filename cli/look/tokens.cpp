@@ -3,24 +3,12 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "command.hpp"
 #include "heed/error.hpp"
+#include "text.hpp"
 
 namespace heed::cli {
-namespace {
-
-bool is_utf8(const std::string& text) {
-  try {
-    (void)nlohmann::json(text).dump();
-    return true;
-  } catch (const nlohmann::json::type_error&) {
-    return false;
-  }
-}
-
-}  // namespace
 
 std::vector<std::string> read_tokens(const std::string& option, const std::string& path,
                                      std::int64_t expected, const char* of) {

@@ -6,20 +6,12 @@
 #include "command.hpp"
 #include "heed/error.hpp"
 #include "heed/vocabulary.hpp"
+#include "text.hpp"
 
 namespace heed::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-bool is_utf8(std::string_view text) {
-  try {
-    (void)nlohmann::json(text).dump();
-    return true;
-  } catch (const nlohmann::json::type_error&) {
-    return false;
-  }
-}
 
 // The distinct words, in the order of their first appearance.
 std::vector<std::string> distinct(const std::vector<std::string>& words) {
