@@ -366,7 +366,8 @@ TEST(AttentionErrors, AKernelThatCannotDoTheCallIsRefused) {
   EXPECT_EQ(
       message_of_options({.scale = 1e300, .kernel = heed::Kernel::fused}),
       "kernel is fused, which does f32, f16 and bf16, head and value dimensions from 1 to 1024, top_k up to "
-      "1024 and maps up to 32768 columns; automatic or reference is expected for this call");
+      "1024 (of fewer than 2^31 keys) and maps up to 32768 columns; automatic or reference is expected for "
+      "this call");
 }
 
 TEST(AttentionErrors, NothingIsWrittenWhenTheCallIsWrong) {

@@ -190,4 +190,24 @@ TEST_F(VectorMathTest, TanhErrsByLessThanTwoAndAHalfUlp) {
   EXPECT_TRUE(errors.holds) << "up to " << errors.largest << " ulp, or NaN";
 }
 
+TEST_F(VectorMathTest, BitsOfAComparisonAreItsLanesInOrder) {
+  ASSERT_LE(math_.lanes, 16);
+  const std::vector<float> zeros(16);
+  for (std::uint32_t bits = 0; bits < 1u << math_.lanes; ++bits) {
+    std::vector<float> x(16, -1.0f);
+    for (std::uint32_t lane = 0; lane < 16; ++lane)
+      if ((bits >> lane & 1) != 0) x[lane] = 0x1p-126f;
+    ASSERT_EQ(math_.bits_of_greater(x.data(), zeros.data()), bits);
+  }
+}
+
+TEST_F(VectorMathTest, BitsOfNonzeroWordsAreThoseOfEightInOrder) {
+  for (std::uint64_t bits = 0; bits < 256; ++bits)
+    for (const std::uint64_t word : {std::uint64_t{1}, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
+      std::array<std::uint64_t, 8> words{};
+      for (std::size_t i = 0; i < 8; ++i) words[i] = (bits >> i & 1) != 0 ? word : 0;
+      ASSERT_EQ(math_.bits_of_nonzero(words.data()), bits) << word;
+    }
+}
+
 }  // namespace

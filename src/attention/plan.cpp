@@ -10,7 +10,8 @@ Plan make_plan(const Problem& problem, Kernel wanted) {
   if (wanted == Kernel::fused && !fused)
     refuse(
         "kernel is fused, which does f32, f16 and bf16, head and value dimensions from 1 to 1024, top_k up "
-        "to 1024 and maps up to 32768 columns; automatic or reference is expected for this call");
+        "to 1024 (of fewer than 2^31 keys) and maps up to 32768 columns; automatic or reference is expected "
+        "for this call");
   if (fused) return {Kernel::fused, fused_isa(), run_fused};
   return {Kernel::reference, "f64 reference", run_reference};
 }

@@ -25,8 +25,14 @@ void tanh_of_all(const float* x, std::size_t count, float* to) {
   for (std::size_t i = 0; i < count; i += kLanes) store(to + i, tanh_of(load(x + i)));
 }
 
+std::uint64_t nonzero_words(const std::uint64_t* words) { return bits_of_nonzero(words); }
+
+std::uint32_t greater_lanes(const float* x, const float* y) { return bits_of(greater(load(x), load(y))); }
+
 }  // namespace
 
-VectorMath HEED_UNIT() { return {exp2_bounded_of, exp2_flushed_of, tanh_of_all, kGainExact}; }
+VectorMath HEED_UNIT() {
+  return {exp2_bounded_of, exp2_flushed_of, tanh_of_all, kGainExact, nonzero_words, greater_lanes, kLanes};
+}
 
 }  // namespace heed::test

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace heed::test {
 
@@ -13,6 +14,11 @@ struct VectorMath {
   void (*exp2_flushed)(const float* x, std::size_t count, float shift, float* to);
   void (*tanh)(const float* x, std::size_t count, float* to);
   double gain;
+  /// Bit i: words[i] of eight is not 0.
+  std::uint64_t (*bits_of_nonzero)(const std::uint64_t* words);
+  /// Bit i: x[i] > y[i], for the `lanes` of one vector.
+  std::uint32_t (*bits_of_greater)(const float* x, const float* y);
+  int lanes;
 };
 
 VectorMath plain_math();

@@ -66,49 +66,55 @@ inline Vf write_output(const Output& out, std::int64_t at, float* row, std::int6
   return wrong;
 }
 
-/// Fills a list with allowed keys of weight 0 where fewer than K have a larger one (their weights ran below
-/// what f32 holds): by rising key, as equal weights are ordered.
-inline void complete_top(const Run& run, const Site& site, const TopK& top) {
-  if (top.is_short)
-    for (std::int64_t i = 0; i < top.capacity; ++i) top.key[i] = static_cast<std::int64_t>(top.position[i]);
+/// Keys that a mask or a bias forbids.
+inline bool is_forbidden(const Run& run, const Site& site, std::int64_t key) {
+  const Call& call = run.call;
+  const std::int64_t absolute_key = run.task.key_begin + key;
+  const auto at = [&](const Input& x) {
+    return offset_of(x.stride, run.task.batch, site.head, site.index) + absolute_key * x.stride[3];
+  };
+  if (call.mask.data && static_cast<const std::uint8_t*>(call.mask.data)[at(call.mask)] == 0) return true;
+  return call.bias.data && read_float(call.bias.data, call.bias.type, at(call.bias)) == -__builtin_inff();
+}
+
+/// Fills run.w.list with allowed keys of weight 0 where fewer than K have a larger one (their weights ran
+/// below what f32 holds): by rising key, as equal weights are ordered. The last ones are -1 where there are
+/// not so many keys.
+inline void complete_top(const Run& run, const Site& site) {
+  const Columns& list = run.w.list;
+  const std::int64_t capacity = run.call.top_k;
   std::int64_t filled = 0;
-  while (filled < top.capacity && top.key[filled] >= 0 && top.weight[filled] > 0) ++filled;
-  for (std::int64_t i = filled; i < top.capacity; ++i) {
-    top.weight[i] = 0;
-    top.key[i] = -1;
+  while (filled < capacity && list.weight[filled] > 0) ++filled;
+  for (std::int64_t i = filled; i < capacity; ++i) {
+    list.weight[i] = 0;
+    list.key[i] = -1;
   }
-  for (std::int64_t key = site.low; key < site.high && filled < top.capacity; ++key) {
+  const std::int64_t heavy = filled;
+  for (std::int64_t key = site.low; key < site.high && filled < capacity; ++key) {
     bool listed = false;
-    for (std::int64_t i = 0; i < filled && !listed; ++i) listed = top.key[i] == key;
-    const std::int64_t absolute_key = run.task.key_begin + key;
-    const Call& call = run.call;
-    if (call.mask.data &&
-        static_cast<const std::uint8_t*>(
-            call.mask.data)[offset_of(call.mask.stride, run.task.batch, site.head, site.index) +
-                            absolute_key * call.mask.stride[3]] == 0)
-      continue;
-    if (call.bias.data && read_float(call.bias.data, call.bias.type,
-                                     offset_of(call.bias.stride, run.task.batch, site.head, site.index) +
-                                         absolute_key * call.bias.stride[3]) == -__builtin_inff())
-      continue;
-    if (!listed) top.key[filled++] = key;
+    for (std::int64_t i = 0; i < heavy && !listed; ++i) listed = list.key[i] == key;
+    if (!listed && !is_forbidden(run, site, key)) list.key[filled++] = static_cast<std::int32_t>(key);
   }
 }
 
-inline void write_top(const Run& run, const Site& site, const TopK& top, float inverse) {
+inline void write_top(const Run& run, std::int64_t row, float inverse) {
   const Call& call = run.call;
-  complete_top(run, site, top);
-  for (std::int64_t i = 0; i < top.capacity; ++i) {
-    const std::int64_t key = top.key[i] < 0 ? -1 : top.key[i] + run.task.key_begin;
-    if (call.top_k_index.data)
-      static_cast<std::int64_t*>(
-          call.top_k_index.data)[offset_of(call.top_k_index.stride, run.task.batch, site.head, site.index) +
-                                 i * call.top_k_index.stride[3]] = key;
-    if (call.top_k_weight.data)
-      write_float(call.top_k_weight,
-                  offset_of(call.top_k_weight.stride, run.task.batch, site.head, site.index) +
-                      i * call.top_k_weight.stride[3],
-                  key < 0 ? 0.0f : top.weight[i] * inverse);
+  const Site& site = run.w.site[row];
+  const Columns& list = run.w.list;
+  take_list(run, row);
+  complete_top(run, site);
+  if (call.top_k_index.data) {
+    const std::int64_t stride = call.top_k_index.stride[3];
+    auto* to = static_cast<std::int64_t*>(call.top_k_index.data) +
+               offset_of(call.top_k_index.stride, run.task.batch, site.head, site.index);
+    for (std::int64_t i = 0; i < call.top_k; ++i)
+      to[i * stride] = list.key[i] < 0 ? -1 : list.key[i] + run.task.key_begin;
+  }
+  if (call.top_k_weight.data) {
+    for (std::int64_t i = 0; i < call.top_k; ++i) list.weight[i] *= inverse;
+    write_floats(call.top_k_weight,
+                 offset_of(call.top_k_weight.stride, run.task.batch, site.head, site.index), list.weight,
+                 call.top_k);
   }
 }
 
@@ -169,7 +175,7 @@ inline bool finish_row(const Run& run, std::int64_t row, Vf& wrong) {
   }
   if (call.distance.data)
     write_at(call.distance, batch, site, reduce_add(load(w.distance + row * kLanes)) * inverse);
-  if (call.top_k > 0) write_top(run, site, top_of(call, w, row), inverse);
+  if (call.top_k > 0) write_top(run, row, inverse);
   return true;
 }
 

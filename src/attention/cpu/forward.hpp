@@ -70,7 +70,7 @@ inline Outcome forward(const Call& call, const Tiling& tiling, const Task& task,
               call.output.type == Type::bf16 && run.w.step == kChunk && call.dropout.threshold == 0;
   const bool direct = reads_in_place(run);
   run.tracked = run.transforms || direct;
-  run.observed = call.entropy.data || call.max_score.data;
+  run.observed = call.entropy.data || call.max_score.data || call.top_k > 0;
   start_rows(run);
   run.largest_query_square = find_queries(run);
   if (run.largest_query_square < 0) return Outcome::out_of_range;

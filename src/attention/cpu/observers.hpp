@@ -3,7 +3,7 @@
 #pragma once
 
 #include "attention/cpu/observe.hpp"
-#include "attention/cpu/work.hpp"
+#include "attention/cpu/top_lists.hpp"
 
 namespace heed::detail::HEED_ISA {
 
@@ -13,20 +13,13 @@ HEED_INLINE void scale_row(float* x, std::int64_t count, float factor) {
   for (; i < count; ++i) x[i] *= factor;
 }
 
-HEED_INLINE bool observes(const Call& call) {
-  return call.top_k > 0 || call.distance.data || call.map_columns > 0;
-}
+HEED_INLINE bool observes(const Call& call) { return call.distance.data || call.map_columns > 0; }
 
 inline void clear_observed(const Run& run) {
   const Call& call = run.call;
   const Work& w = run.w;
-  for (std::int64_t r = 0; r < run.rows; ++r) {
-    if (call.distance.data) store(w.distance + r * kLanes, zero());
-    if (call.top_k > 0) clear(top_of(call, w, r));
-    if (call.top_k > 0) w.top_entry[r] = -1.0f;
-  }
-  if (call.top_k > 0)
-    for (std::int64_t r = 0; r < kBlockRows; ++r) store(w.lane_best + r * kLanes, splat(-1.0f));
+  if (call.top_k > 0) start_lists(run);
+  for (std::int64_t r = 0; call.distance.data && r < run.rows; ++r) store(w.distance + r * kLanes, zero());
   for (std::int64_t i = 0; i < call.map_columns * w.bin_rows; i += kLanes) store(w.bins + i, zero());
 }
 
@@ -37,13 +30,7 @@ inline void scale_observed(const Run& run, std::int64_t row, float factor) {
   if (call.distance.data) scale_row(w.distance + row * kLanes, kLanes, factor);
   if (call.map_columns > 0)
     for (std::int64_t c = run.columns.begin; c < run.columns.end; ++c) w.bins[c * w.bin_rows + row] *= factor;
-  if (call.top_k > 0) {
-    scale_row(w.lane_best + row % kBlockRows * kLanes, kLanes, factor);
-    const TopK top = top_of(call, w, row);
-    for (std::int64_t i = 0; i < list_room(top.capacity); ++i)
-      if (top.weight[i] > 0) top.weight[i] *= factor;
-    w.top_entry[row] = top.weight[top.capacity - 1];
-  }
+  if (call.top_k > 0) scale_list(run, row, factor);
 }
 
 /// Makes the weights of a panel of `count` keys whole for up to kLanes rows of a block that begins at row
@@ -76,33 +63,18 @@ inline PanelColumns start_columns(Run& run, std::int64_t panel_key) {
   return columns;
 }
 
-/// Top-k and distance of a few rows for one panel; `place`: where in run.w.weights those of the first row
-/// begin. Where weights may enter a row's list their place is noted, without a branch, which would be a
-/// guess.
-template <bool kTop, bool kDistance>
-void observe_rows(Run& run, std::int64_t row, std::int64_t rows, std::int64_t key, std::int64_t place) {
+/// The distance of a few rows for one panel, whose `weights` are rows kChunk apart.
+inline void add_distances(const Run& run, std::int64_t row, std::int64_t rows, std::int64_t key,
+                          const float* weights_at) {
   // Stores of vectors may alias anything: what the loop needs is read before.
-  const float* weights_at = run.w.weights + place;
-  const float* entries = run.w.top_entry + row;
-  float* best = run.w.lane_best + place / kChunk * kLanes;
   float* distances = run.w.distance + row * kLanes;
   const Site* sites = run.w.site + row;
-  std::int32_t* places = run.w.places;
-  std::int64_t count = run.place_count;
   for (std::int64_t r = 0; r < rows; ++r) {
     Vf weights[kPanelVectors];
 #pragma GCC unroll 3
     for (int v = 0; v < kPanelVectors; ++v) weights[v] = load(weights_at + r * kChunk + v * kLanes);
-    if constexpr (kTop) {
-      const Vf largest = row_maximum(weights);
-      const float entry = entries[r];
-      if (entry < 0) store(best + r * kLanes, maximum(load(best + r * kLanes), largest));
-      places[count] = static_cast<std::int32_t>(place + r * kChunk);
-      count += any(greater_equal(largest, splat(entry))) ? 1 : 0;
-    }
-    if constexpr (kDistance) add_distance(distances + r * kLanes, weights, sites[r].position, key);
+    add_distance(distances + r * kLanes, weights, sites[r].position, key);
   }
-  if constexpr (kTop) run.place_count = count;
 }
 
 /// Looks at the weights of a block for one panel while they lie in the first cache. `offset`: where in a row
@@ -115,48 +87,15 @@ inline void observe_panel(Run& run, std::int64_t row, std::int64_t rows, std::in
   PanelColumns columns;
   columns.wide = false;
   if (call.map_columns > 0) columns = start_columns(run, key);
-  const auto observe = call.top_k == 0      ? observe_rows<false, true>
-                       : call.distance.data ? observe_rows<true, true>
-                                            : observe_rows<true, false>;
   const auto add_to_bins = columns.wide ? add_to_wide_bins : add_to_narrow_bins;
   for (std::int64_t first = 0; first < rows; first += kLanes) {
     const std::int64_t here = smaller(kLanes, rows - first);
     const std::int64_t real = smaller(here, run.rows - row - first);
-    const std::int64_t place = first * kChunk + offset;
-    float* weights = w.weights + place;
+    float* weights = w.weights + first * kChunk + offset;
     if (!complete_panel(run, row, first, here, key, count, weights)) continue;
     if (call.map_columns > 0) add_to_bins(w.bins + row + first, w.bin_rows, columns, weights, kChunk);
-    if (call.top_k > 0 || call.distance.data) observe(run, row + first, real, key, place);
+    if (call.distance.data) add_distances(run, row + first, real, key, weights);
   }
-}
-
-/// What weights of a chunk must reach to enter a row's list, `r` counted within the block.
-inline float bound_of(const Work& w, const TopK& top, std::int64_t row, std::int64_t r) {
-  if (w.top_entry[row] >= 0) return larger_of(w.top_entry[row], kLeastWeight);
-  float* best = w.lane_best + r * kLanes;
-  const float bound = top.is_short ? kth_lane(load(best), top.capacity) : 0;
-  store(best, splat(-1.0f));
-  return larger_of(bound, kLeastWeight);
-}
-
-/// After the panels of a chunk: the weights that were noted are offered to the lists of a block of rows from
-/// `row` on. Places that follow each other are of different rows, none of which waits for another.
-inline void offer_block(Run& run, std::int64_t row, std::int64_t rows, std::int64_t chunk_key) {
-  if (run.place_count == 0) return;
-  const Work& w = run.w;
-  const std::int64_t real = smaller(rows, run.rows - row);
-  float bound[kBlockRows];
-  for (std::int64_t r = 0; r < real; ++r) bound[r] = bound_of(w, top_of(run.call, w, row + r), row + r, r);
-  for (std::int64_t i = 0; i < run.place_count; ++i) {
-    const std::int32_t r = w.places[i] / static_cast<std::int32_t>(kChunk);
-    const std::int64_t key = chunk_key + w.places[i] - r * static_cast<std::int32_t>(kChunk);
-    offer(top_of(run.call, w, row + r), w.weights + w.places[i], bound[r], key);
-  }
-  for (std::int64_t r = 0; r < real; ++r) {
-    const TopK top = top_of(run.call, w, row + r);
-    w.top_entry[row + r] = top.weight[top.capacity - 1];
-  }
-  run.place_count = 0;
 }
 
 /// map [kLanes columns] += sum, of which the first `count` exist.

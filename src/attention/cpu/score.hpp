@@ -51,6 +51,7 @@ template <std::size_t kRows>
 bool weigh_scores(Run& run, std::int64_t row, std::int64_t key, float (&scores)[kRows][kPanel],
                   float* weights, std::int64_t done) {
   Work& w = run.w;
+  note_from(run, done);
   const std::int64_t keys = run.task.key_end - run.task.key_begin;
   for (int r = 0; r < static_cast<int>(kRows); ++r) {
     const std::int64_t at = row + r;

@@ -93,6 +93,7 @@ bool score_plain_rows(Run& run, std::int64_t row, std::int64_t at, std::int64_t 
 inline bool score_panel(Run& run, std::int64_t row, std::int64_t rows, const PanelKeys& panel,
                         const Upcoming& upcoming) {
   Group* groups = run.w.group + row / kGroupRows;
+  note_from(run, panel.done);
   const std::int64_t count = (rows + kGroupRows - 1) / kGroupRows;
   const auto is_plain = [&](const Group& g) {
     return !run.transforms && g.started && g.inner_low <= panel.key && g.inner_high >= panel.key + panel.keys;

@@ -62,6 +62,14 @@ HEED_INLINE bool any(Mask m) { return _mm256_movemask_ps(m) != 0; }
 HEED_INLINE Vf select(Mask m, Vf yes, Vf no) { return _mm256_blendv_ps(no, yes, m); }
 HEED_INLINE Vf keep(Mask m, Vf a) { return _mm256_and_ps(m, a); }
 
+HEED_INLINE std::uint64_t bits_of_nonzero(const std::uint64_t* words) {
+  const auto none = [&](int i) {
+    const __m256i four = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words + i));
+    return _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(four, _mm256_setzero_si256())));
+  };
+  return static_cast<std::uint64_t>((none(0) | none(4) << 4) ^ 0xff);
+}
+
 HEED_INLINE Vf shift_exponent(Vf a, Vf t) {
   const __m256i n = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), n));

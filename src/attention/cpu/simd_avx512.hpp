@@ -65,6 +65,12 @@ HEED_INLINE std::uint32_t bits_of(Mask m) { return m; }
 HEED_INLINE Vf select(Mask m, Vf yes, Vf no) { return _mm512_mask_mov_ps(no, m, yes); }
 HEED_INLINE Vf keep(Mask m, Vf a) { return _mm512_maskz_mov_ps(m, a); }
 
+/// Eight words at once. Bit i: words[i] is not 0.
+HEED_INLINE std::uint64_t bits_of_nonzero(const std::uint64_t* words) {
+  const __m512i eight = _mm512_loadu_si512(words);
+  return _mm512_test_epi64_mask(eight, eight);
+}
+
 /// a * 2^n, where n is the integer in the low bits of `t` = n + 1.5 * 2^23: it is added to a's exponent.
 HEED_INLINE Vf shift_exponent(Vf a, Vf t) {
   const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(t), 23);

@@ -57,7 +57,10 @@ HEED_INLINE Mask both(Mask a, Mask b) { return a & b; }
 HEED_INLINE Mask either(Mask a, Mask b) { return a | b; }
 HEED_INLINE Mask without(Mask a, Mask b) { return a & ~b; }
 HEED_INLINE std::uint32_t bits_of(Mask m) {
-  return static_cast<std::uint32_t>((m[0] & 1) | (m[1] & 2) | (m[2] & 4) | (m[3] & 8));
+  Mask bits = m & Mask{1, 2, 4, 8};
+  bits |= __builtin_shufflevector(bits, bits, 2, 3, 0, 1);
+  bits |= __builtin_shufflevector(bits, bits, 1, 0, 3, 2);
+  return static_cast<std::uint32_t>(bits[0]);
 }
 HEED_INLINE bool any(Mask m) { return (m[0] | m[1] | m[2] | m[3]) != 0; }
 HEED_INLINE Vf keep(Mask m, Vf a) { return from_bits(m & to_bits(a)); }
@@ -66,6 +69,12 @@ HEED_INLINE Vf maximum(Vf a, Vf b) { return select(a > b, a, b); }
 HEED_INLINE Vf minimum(Vf a, Vf b) { return select(a < b, a, b); }
 HEED_INLINE Vf absolute(Vf a) {
   return from_bits(to_bits(a) & Mask{0x7fffffff, 0x7fffffff, 0x7fffffff, 0x7fffffff});
+}
+
+HEED_INLINE std::uint64_t bits_of_nonzero(const std::uint64_t* words) {
+  std::uint64_t bits = 0;
+  for (int i = 0; i < 8; ++i) bits |= std::uint64_t{words[i] != 0} << i;
+  return bits;
 }
 
 HEED_INLINE Vf shift_exponent(Vf a, Vf t) {

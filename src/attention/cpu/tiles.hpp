@@ -35,6 +35,17 @@ template <std::size_t kRows, std::size_t kVectors>
 using Tile = Vf[kRows][kVectors];
 using ScoreTile = Tile<kTileRows, kPanelVectors>;
 
+/// A bit for each lane of a vector of weights: those that may enter a row's list of the most attended keys.
+template <int kBits>
+struct HitsOf {
+  using Type = std::uint8_t;
+};
+template <>
+struct HitsOf<16> {
+  using Type = std::uint16_t;
+};
+using Hits = HitsOf<kLanes>::Type;
+
 /// State of query rows, arrays over the rows of a task. Weights in flight are kGain * 2^(score - shift).
 struct Rows {
   float* shift;      // an integer: near the largest score so far
@@ -43,6 +54,10 @@ struct Rows {
   float* entropy;    // [row][kLanes]: partial sums of weight * (score - shift)
   float* max;        // [row][kLanes]: partial maxima of the scores
   float* rounded;    // [row][kLanes]: partial sums of the weights as rounded to bf16; with pairs only
+  // Of rows with lists (hits == nullptr: none), by `observed` tiles:
+  float* entry;  // what a weight must exceed to enter the row's list
+  Hits* hits;  // [rows / kLanes][vectors of a chunk][kLanes], from the first vector of the panel under way on
+  std::int64_t hits_ld;  // from kLanes rows to the next
 };
 
 /// Memory that the next chunk of keys will read: work on a row of queries asks for `share` bytes of it, so
@@ -97,10 +112,20 @@ HEED_INLINE void clear(Tile<kRows, kVectors>& acc) {
 /// off.
 struct Column {
   bool tracked;   ///< shifts are not 0, and a tile may outgrow them
-  bool observed;  ///< entropy and maxima are kept
+  bool observed;  ///< entropy and maxima are kept, and hits noted
   bool tail;      ///< the last vector has keys in its first `valid` lanes only
   bool pairs;     ///< queries and keys are pairs of bf16, unscaled
 };
+
+/// Notes which weights of a row of a tile exceed what its list asks for.
+template <std::size_t kVectors>
+HEED_INLINE void note_hits(const Vf (&weight)[kVectors], const Rows& rows, std::int64_t row) {
+  Hits* hits = rows.hits + row / kLanes * rows.hits_ld + row % kLanes;
+  const Vf entry = splat(rows.entry[row]);
+#pragma GCC unroll 3
+  for (std::size_t v = 0; v < kVectors; ++v)
+    hits[v * kLanes] = static_cast<Hits>(bits_of(greater(weight[v], entry)));
+}
 
 /// Weights of one row of a tile: exp2 of its scores, added to the row's sums, stored to `weights`.
 template <Column kColumn, std::size_t kVectors>
@@ -109,20 +134,23 @@ HEED_INLINE void weigh_row(const Vf (&score)[kVectors], const Rows& rows, std::i
   const Vf c = sub(splat(kRound), shift);
   Vf sum = load(rows.sum + row * kLanes);
   Vf entropy = kColumn.observed ? load(rows.entropy + row * kLanes) : zero();
+  Vf p[kVectors];
 #pragma GCC unroll 3
   for (std::size_t v = 0; v < kVectors; ++v) {
-    Vf p;
     if constexpr (kColumn.tracked || kColumn.tail)
-      p = exp2_flushed(score[v], c, add(shift, splat(kSmallestExponent)));
+      p[v] = exp2_flushed(score[v], c, add(shift, splat(kSmallestExponent)));
     else
-      p = exp2_bounded(score[v], c);
-    store(weights + v * kLanes, p);
-    sum = add(sum, p);
+      p[v] = exp2_bounded(score[v], c);
+    store(weights + v * kLanes, p[v]);
+    sum = add(sum, p[v]);
     if constexpr (kColumn.observed)
-      entropy = mul_add(p, kColumn.tracked ? sub(score[v], shift) : score[v], entropy);
+      entropy = mul_add(p[v], kColumn.tracked ? sub(score[v], shift) : score[v], entropy);
   }
   store(rows.sum + row * kLanes, sum);
-  if constexpr (kColumn.observed) store(rows.entropy + row * kLanes, entropy);
+  if constexpr (kColumn.observed) {
+    store(rows.entropy + row * kLanes, entropy);
+    if (rows.hits != nullptr) note_hits(p, rows, row);
+  }
 }
 
 /// Lane-wise largest score of a row of a tile.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "attention/cpu/call.hpp"
-#include "attention/cpu/observe.hpp"
 #include "attention/cpu/pack.hpp"
 #include "attention/cpu/pack_pairs.hpp"
 #include "attention/cpu/sites.hpp"
@@ -17,10 +16,11 @@ using cpu::Tiling;
 inline constexpr std::int64_t kChunk = 192;      // keys a chunk: packed together, weights of a block kept
 inline constexpr std::int64_t kBlockRows = 192;  // rows whose weights of a chunk are kept: 144 KiB
 inline constexpr std::int64_t kTaskRows = 384;   // rows a task where packed keys are kept for the next task
-inline constexpr std::int64_t kLongTaskRows = 768;       // and where each task packs them anew
-inline constexpr std::int64_t kCacheBytes = 5 << 20;     // for packed keys and values
-inline constexpr std::int64_t kObserverBytes = 3 << 19;  // for top-k lists, and for map bins
-inline constexpr std::int64_t kMostTopK = 1024;          // longer lists go to the reference
+inline constexpr std::int64_t kLongTaskRows = 768;              // and where each task packs them anew
+inline constexpr std::int64_t kCacheBytes = 5 << 20;            // for packed keys and values
+inline constexpr std::int64_t kObserverBytes = 3 << 19;         // for top-k lists, and for map bins
+inline constexpr std::int64_t kMostTopK = 1024;                 // longer lists go to the reference
+inline constexpr int kLevelsAtOnce = kRegisters >= 32 ? 8 : 4;  // levels of lists that registers hold
 inline constexpr std::int64_t kMostMapColumns = kObserverBytes / 4 / kGroupRows;
 
 static_assert(kChunk % kPanel == 0 && kBlockRows % kGroupRows == 0 && kTaskRows % kBlockRows == 0);
@@ -29,6 +29,13 @@ static_assert(kChunk % kPanel == 0 && kBlockRows % kGroupRows == 0 && kTaskRows 
 struct Slot {
   std::int64_t batch, kv_head, key;
   Measure keys;
+};
+
+/// Weights and keys, a column a row: [][kLanes]. Keys are counted within the segment; vectors hold their
+/// bits.
+struct Columns {
+  float* weight;
+  std::int32_t* key;
 };
 
 struct Work {
@@ -46,13 +53,14 @@ struct Work {
   float* output;        // [rows][value_columns]
   float* partial;       // the same, of one chunk, where a step is less than a chunk
   Rows rows;
-  float* distance;    // [rows][kLanes]
-  float* top_weight;  // [rows][list_room(top_k)], and so the next two
-  float* top_position;
-  std::int64_t* top_key;
-  float* top_entry;       // [rows]: the last weight of each list; negative while there is room
-  float* lane_best;       // [kBlockRows][kLanes]: largest weights of the chunk, for rows whose list has room
-  std::int32_t* places;   // [kBlockRows * kChunk / kPanel]: where in `weights` panels with hits begin
+  float* distance;        // [rows][kLanes]
+  std::int64_t levels;    // entries of a list of the most attended keys: top_k, up to whole steps
+  Columns lists;          // [rows / kLanes][levels][kLanes]
+  Columns noted;          // [kChunk][kLanes]: of a chunk, for as many rows
+  float* moved;           // the same, between levels
+  std::int64_t hit_rows;  // rows, up to whole vectors
+  Hits* hits;             // [hit_rows / kLanes][kChunk / kLanes][kLanes], and a word that is read in vain
+  Columns list;           // [levels]: one row's
   float* inverse;         // [rows, up to whole vectors], of the sums, at the end
   std::int64_t bin_rows;  // rows, up to whole vectors
   float* bins;            // [map columns][bin_rows]
@@ -79,15 +87,7 @@ struct Run {
   QueryRows queries;         // what the tiles multiply with the packed keys
   float largest_query_square;
   KeyRange columns = {0, 0};  // of the map, that keys so far fell into
-  std::int64_t place_count = 0;
 };
-
-/// The list of the best keys of a row of the task.
-inline TopK top_of(const Call& call, const Work& w, std::int64_t row) {
-  const std::int64_t at = row * list_room(call.top_k);
-  return {w.top_weight + at, w.top_position + at, w.top_key + at, call.top_k,
-          is_short_list(call.top_k, call.key_length)};
-}
 
 /// Lays out the memory at `base`; with base == nullptr it only counts.
 inline Work lay_out(const Call& call, const Tiling& tiling, void* base) {
@@ -122,14 +122,19 @@ inline Work lay_out(const Call& call, const Tiling& tiling, void* base) {
   w.rows.max = floats(rows * kLanes);
   w.rows.rounded = floats(kHasPairs ? rows * kLanes : 0);
   w.distance = floats(call.distance.data ? rows * kLanes : 0);
-  const std::int64_t room = call.top_k > 0 ? rows * list_room(call.top_k) : 0;
-  w.top_weight = floats(room);
-  w.top_position = floats(room);
-  w.top_key = static_cast<std::int64_t*>(take(room, sizeof(std::int64_t)));
-  w.top_entry = floats(call.top_k > 0 ? rows : 0);
-  w.lane_best = floats(call.top_k > 0 ? kBlockRows * kLanes : 0);
-  w.places = static_cast<std::int32_t*>(
-      take(call.top_k > 0 ? kBlockRows * kChunk / kPanel : 0, sizeof(std::int32_t)));
+  const auto columns = [&](std::int64_t count) {
+    return Columns{floats(count), static_cast<std::int32_t*>(take(count, sizeof(std::int32_t)))};
+  };
+  w.levels = round_up(call.top_k, kLevelsAtOnce);
+  w.hit_rows = call.top_k > 0 ? round_up(rows, kLanes) : 0;
+  w.lists = columns(w.hit_rows * w.levels);
+  w.noted = columns(call.top_k > 0 ? kChunk * kLanes : 0);
+  w.moved = floats(call.top_k > 0 ? kChunk * kLanes : 0);
+  w.list = columns(w.levels);
+  w.hits = static_cast<Hits*>(take(w.hit_rows / kLanes * kChunk + 8, sizeof(Hits)));
+  w.rows.entry = floats(w.hit_rows);
+  w.rows.hits = call.top_k > 0 ? w.hits : nullptr;
+  w.rows.hits_ld = kChunk;
   w.inverse = floats(round_up(rows, kLanes));
   w.bin_rows = call.map_columns > 0 ? round_up(rows, kLanes) : 0;
   w.bins = floats(w.bin_rows * call.map_columns);
@@ -149,7 +154,7 @@ inline Tiling plan(const Call& call) {
   const bool cached = all_keys <= kCacheBytes / key_bytes;
   std::int64_t rows = cached ? kTaskRows : kLongTaskRows;
   rows = smaller(rows, round_up(larger(1, call.query_length * call.group), kGroupRows));
-  rows = clamp_rows(rows, 16 * call.top_k, kObserverBytes);
+  rows = clamp_rows(rows, 8 * round_up(call.top_k, kLevelsAtOnce), kObserverBytes);
   // Where no packed keys are kept, bins may have their room.
   const std::int64_t spare = cached ? 0 : kCacheBytes - kLongTaskRows * key_bytes;
   rows = clamp_rows(rows, 4 * call.map_columns, larger(kObserverBytes, spare));

@@ -1,0 +1,247 @@
+// The most attended keys of each row. While a chunk is scored, keys whose weight may enter their row's list
+// are noted as bits (Rows::hits). After it the noted ones of kLanes rows are gathered by rising key, a column
+// a row, and the columns' first, second, … entries are inserted into the lists of all these rows at once: a
+// minimum and a maximum a level, whatever each row's weight is, with no guess for the processor to get wrong.
+#pragma once
+
+#include "attention/cpu/work.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+/// Weights that count: a forbidden key has a weight of 0, and allowed ones that small are told apart in
+/// complete_top.
+inline constexpr float kLeastWeight = 0x1p-126f;
+/// What weights must exceed to enter a list that has room: the largest float below kLeastWeight.
+inline constexpr float kAnyWeight = kLeastWeight - 0x1p-149f;
+inline constexpr float kNoWeight = -1.0f;  // of entries that are not there
+
+// The hits of kLanes rows and a chunk are read as words, by rising key and then by row.
+inline constexpr int kHitBits = 8 * sizeof(Hits);
+inline constexpr int kHitWords = kChunk * kHitBits / 64;
+static_assert(kHitWords % 8 == 0 && kHitWords < 64 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+
+inline void clear(const Columns& columns, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) store(columns.weight + i * kLanes, splat(kNoWeight));
+}
+
+inline Columns lists_of(const Work& w, std::int64_t row) {
+  const std::int64_t at = row / kLanes * w.levels * kLanes;
+  return {w.lists.weight + at, w.lists.key + at};
+}
+
+inline void start_lists(const Run& run) {
+  const Work& w = run.w;
+  clear(w.lists, w.hit_rows / kLanes * w.levels);
+  clear(w.noted, kChunk);
+  for (std::int64_t r = 0; r < w.hit_rows; ++r)
+    w.rows.entry[r] = r < run.rows ? kAnyWeight : __builtin_inff();
+  for (std::int64_t i = 0; i < w.hit_rows / kLanes * kChunk; ++i) w.hits[i] = 0;
+}
+
+/// The next tiles are of a panel that begins at key `done` of its chunk.
+HEED_INLINE void note_from(Run& run, std::int64_t done) {
+  if (run.call.top_k > 0) run.w.rows.hits = run.w.hits + done;
+}
+
+inline void scale_list(const Run& run, std::int64_t row, float factor) {
+  const Work& w = run.w;
+  if (row >= run.rows) return;
+  float* weights = lists_of(w, row).weight + row % kLanes;
+  for (std::int64_t i = 0; i < w.levels; ++i)
+    if (weights[i * kLanes] > 0) weights[i * kLanes] *= factor;
+  const float last = weights[(run.call.top_k - 1) * kLanes];
+  w.rows.entry[row] = last > kAnyWeight ? last : kAnyWeight;
+}
+
+/// Offers `count` entries of each column to the lists beside it, in their order. In a list the largest weight
+/// comes first, and of equal ones the one that came first: an entry's place is where it exceeds what is
+/// there, and from there on each one moves down. `moved` [count][kLanes]: what goes from some levels to the
+/// next.
+inline void insert(const Columns& lists, std::int64_t levels, const Columns& columns, float* moved,
+                   std::int64_t count) {
+  auto* list_keys = reinterpret_cast<float*>(lists.key);
+  auto* column_keys = reinterpret_cast<float*>(columns.key);
+  for (std::int64_t level = 0; level < levels; level += kLevelsAtOnce) {
+    Vf weight[kLevelsAtOnce], key[kLevelsAtOnce];
+#pragma GCC unroll 8
+    for (int i = 0; i < kLevelsAtOnce; ++i) {
+      weight[i] = load(lists.weight + (level + i) * kLanes);
+      key[i] = load(list_keys + (level + i) * kLanes);
+    }
+    const bool last = level + kLevelsAtOnce == levels;
+    for (std::int64_t at = 0; at < count * kLanes; at += kLanes) {
+      const Vf entry = load(columns.weight + at);
+      Vf x = level == 0 ? entry : load(moved + at);
+      Vf x_key = load(column_keys + at);
+#pragma GCC unroll 8
+      for (int i = 0; i < kLevelsAtOnce; ++i) {
+        const Vf here = weight[i];
+        const Vf key_here = key[i];
+        const Mask moves = greater(entry, here);
+        weight[i] = maximum(x, here);
+        key[i] = select(moves, x_key, key_here);
+        x = minimum(x, here);
+        x_key = select(moves, key_here, x_key);
+      }
+      if (last) continue;
+      store(moved + at, x);
+      store(column_keys + at, x_key);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kLevelsAtOnce; ++i) {
+      store(lists.weight + (level + i) * kLanes, weight[i]);
+      store(list_keys + (level + i) * kLanes, key[i]);
+    }
+  }
+}
+
+/// The same for weights alone, and lists that were empty: lane by lane the largest of `weights`, which are
+/// used up.
+inline void insert_weights(float* lists, std::int64_t levels, float* weights, std::int64_t count) {
+  for (std::int64_t level = 0; level < levels; level += kLevelsAtOnce) {
+    Vf list[kLevelsAtOnce];
+#pragma GCC unroll 8
+    for (int i = 0; i < kLevelsAtOnce; ++i) list[i] = zero();
+    for (std::int64_t at = 0; at < count * kLanes; at += kLanes) {
+      Vf x = load(weights + at);
+#pragma GCC unroll 8
+      for (int i = 0; i < kLevelsAtOnce; ++i) {
+        const Vf here = list[i];
+        list[i] = maximum(x, here);
+        x = minimum(x, here);
+      }
+      store(weights + at, x);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kLevelsAtOnce; ++i) store(lists + (level + i) * kLanes, list[i]);
+  }
+}
+
+/// largest [kPanelVectors]: of the noted weights of a row, those of all panels that share a lane.
+HEED_INLINE void largest_noted(const Hits* hits, const float* weights, Vf (&largest)[kPanelVectors]) {
+#pragma GCC unroll 3
+  for (int v = 0; v < kPanelVectors; ++v) largest[v] = zero();
+  for (std::int64_t k = 0; k < kChunk; k += kPanel) {
+#pragma GCC unroll 3
+    for (int v = 0; v < kPanelVectors; ++v)  // a vector without hits may never have been written
+      if (hits[k + v * kLanes] != 0) largest[v] = maximum(largest[v], load(weights + k + v * kLanes));
+  }
+}
+
+/// Takes away hits that cannot enter the lists of kLanes rows, for lists that have room and take all. The
+/// k-th largest of kPanel maxima of some weights each is a lower bound of the k-th largest of all of them.
+inline void tighten(const Run& run, Hits* hits, const float* weights) {
+  const Work& w = run.w;
+  Vf largest[kPanelVectors][kLanes];
+  for (int r = 0; r < kLanes; ++r) {
+    Vf row[kPanelVectors];
+    largest_noted(hits + r, weights + r * kChunk, row);
+#pragma GCC unroll 3
+    for (int v = 0; v < kPanelVectors; ++v) largest[v][r] = row[v];
+  }
+#pragma GCC unroll 3
+  for (int v = 0; v < kPanelVectors; ++v) {
+    transpose(largest[v]);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) store(w.moved + (v * kLanes + i) * kLanes, largest[v][i]);
+  }
+  alignas(64) float best[(kPanel + kLevelsAtOnce) * kLanes];
+  insert_weights(best, w.levels, w.moved, kPanel);
+  // For a normal number x, x * (1 - 2^-24) is the float below it.
+  alignas(64) float bound[kLanes];
+  store(bound, mul(load(best + (run.call.top_k - 1) * kLanes), splat(1 - 0x1p-24f)));
+  for (int r = 0; r < kLanes; ++r)
+    for (std::int64_t k = 0; k < kChunk; k += kLanes) {
+      const auto above = bits_of(greater(load(weights + r * kChunk + k), splat(bound[r])));
+      hits[k + r] = static_cast<Hits>(hits[k + r] & above);
+    }
+}
+
+/// Bit i: word i of the hits of kLanes rows is not 0.
+inline std::uint64_t words_with_hits(const Hits* hits) {
+  std::uint64_t some = 0;
+  for (int i = 0; i < kHitWords; i += 8)
+    some |= bits_of_nonzero(reinterpret_cast<const std::uint64_t*>(hits) + i) << i;
+  return some;
+}
+
+HEED_INLINE std::uint64_t hit_word(const Hits* hits, std::int64_t i) {
+  std::uint64_t word;
+  __builtin_memcpy(&word, hits + i * (64 / kHitBits), sizeof word);
+  return word;
+}
+
+/// Gathers the noted weights of kLanes rows into columns. Returns how many entries the longest column has.
+/// `some`: words_with_hits, `key`: the chunk's first.
+inline std::int64_t gather(const Work& w, const Hits* hits, std::uint64_t some, const float* weights,
+                           std::int64_t key) {
+  std::int32_t end[kLanes];
+  for (int r = 0; r < kLanes; ++r) end[r] = r;
+  some |= std::uint64_t{1} << kHitWords;
+  int i = __builtin_ctzll(some);
+  std::uint64_t word = hit_word(hits, i);
+  some &= some - 1;
+  while (i != kHitWords) {
+    const int bit = i * 64 + __builtin_ctzll(word);
+    const int r = bit / kHitBits % kLanes;
+    const int k = bit / (kHitBits * kLanes) * kLanes + bit % kHitBits;
+    const int to = end[r];
+    end[r] = to + kLanes;
+    w.noted.weight[to] = weights[r * kChunk + k];
+    w.noted.key[to] = static_cast<std::int32_t>(key) + k;
+    // On to the next word where this was the last of its hits: by masks, for a branch would be a guess.
+    const std::uint64_t rest = word & (word - 1);
+    const std::uint64_t more = 0 - static_cast<std::uint64_t>(rest != 0);
+    const int next = __builtin_ctzll(some);
+    word = rest | (hit_word(hits, next) & ~more);
+    some &= (some - 1) | more;
+    i = next ^ ((i ^ next) & static_cast<int>(more));
+  }
+  int most = 0;
+  for (int r = 0; r < kLanes; ++r) most = end[r] > most ? end[r] : most;
+  return most / kLanes;
+}
+
+/// After a chunk: what was noted of kLanes rows, of which the first `real` have lists, goes into them.
+inline void offer_rows(const Run& run, std::int64_t row, std::int64_t real, const float* weights,
+                       std::int64_t chunk_key) {
+  const Work& w = run.w;
+  Hits* hits = w.hits + row / kLanes * kChunk;
+  std::uint64_t some = words_with_hits(hits);
+  if (some == 0) return;
+  float* entry = w.rows.entry + row;
+  if (any(greater_equal(splat(kAnyWeight), load(entry))) && run.call.top_k <= kPanel) {
+    tighten(run, hits, weights);
+    some = words_with_hits(hits);
+  }
+  const std::int64_t count = gather(w, hits, some, weights, chunk_key);
+  __builtin_memset(hits, 0, kChunk * sizeof(Hits));
+  // Shifts that moved since may have left less than counts.
+  for (std::int64_t i = 0; run.tracked && i < count; ++i) {
+    const Vf x = load(w.noted.weight + i * kLanes);
+    store(w.noted.weight + i * kLanes, select(greater(x, splat(kAnyWeight)), x, splat(kNoWeight)));
+  }
+  const Columns lists = lists_of(w, row);
+  insert(lists, w.levels, w.noted, w.moved, count);
+  clear(w.noted, count);
+  store_first(entry, real, maximum(load(lists.weight + (run.call.top_k - 1) * kLanes), splat(kAnyWeight)));
+}
+
+/// The same for a block of rows from `row` on.
+inline void offer_block(const Run& run, std::int64_t row, std::int64_t rows, std::int64_t chunk_key) {
+  if (run.call.top_k == 0) return;
+  const std::int64_t end = smaller(row + rows, run.rows);
+  for (std::int64_t r = row; r < end; r += kLanes)
+    offer_rows(run, r, end - r, run.w.weights + (r - row) * kChunk, chunk_key);
+}
+
+/// Copies the list of one row to run.w.list.
+inline void take_list(const Run& run, std::int64_t row) {
+  const Columns lists = lists_of(run.w, row);
+  for (std::int64_t i = 0; i < run.call.top_k; ++i) {
+    run.w.list.weight[i] = lists.weight[i * kLanes + row % kLanes];
+    run.w.list.key[i] = lists.key[i * kLanes + row % kLanes];
+  }
+}
+
+}  // namespace heed::detail::HEED_ISA

@@ -1,0 +1,136 @@
+// The most attended keys of the fused kernel, beside a sort: by falling weight, and of equal ones the lower
+// key.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "attention_support.hpp"
+
+namespace {
+
+using heed::AttentionOptions;
+using heed::AttentionResult;
+using heed::Kernel;
+using heed::Tensor;
+
+constexpr std::int64_t kKeys = 700;  // some chunks
+constexpr std::int64_t kDim = 16;
+constexpr std::int64_t kOffset = 300;
+
+// The first of kDim elements is all there is, so that a score is a product of two numbers.
+Tensor column_of(const std::vector<float>& values) {
+  Tensor tensor({1, 1, static_cast<std::int64_t>(values.size()), kDim}, heed::DType::f32);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    tensor.values<float>()[i * static_cast<std::size_t>(kDim)] = values[i];
+  return tensor;
+}
+
+// Rows beside each other have other orders, and some no order at all.
+std::vector<float> queries_of(std::int64_t rows) {
+  std::vector<float> queries;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const float factors[] = {1.0f, -1.0f, 0.5f, 0.0f, -0.25f};
+    queries.push_back(factors[i % 5]);
+  }
+  return queries;
+}
+
+struct Keys {
+  const char* name;
+  std::vector<float> values;
+};
+
+// No score is so low beside the largest of its row that its weight would be 0.
+std::vector<Keys> kinds_of_keys() {
+  std::vector<float> rising(kKeys);
+  for (std::size_t j = 0; j < rising.size(); ++j) rising[j] = static_cast<float>(j) / 10 - 35;  // shifts move
+  std::vector<float> shuffled = rising;
+  std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937_64(3));
+  std::vector<float> few = shuffled;
+  for (float& x : few) x = std::round(x / 7);  // eleven values
+  return {{"shuffled", shuffled}, {"of few values", few}, {"rising", rising}};
+}
+
+enum class Masks { none, causal, window, lengths };
+
+bool is_allowed(Masks masks, std::int64_t i, std::int64_t j) {
+  const std::int64_t position = i + kOffset;
+  if (masks == Masks::causal) return j <= position;
+  if (masks == Masks::window) return j >= position - 60 && j <= position + 3;
+  return masks != Masks::lengths || j < 333;
+}
+
+AttentionOptions options_of(Masks masks, std::int64_t k, const Tensor& lengths) {
+  AttentionOptions options{.scale = 1.0, .top_k = k, .kernel = Kernel::fused};
+  if (masks == Masks::causal) options.causal = true;
+  if (masks == Masks::window) options.window = {60, 3};
+  if (masks == Masks::causal || masks == Masks::window) options.query_offset = kOffset;
+  if (masks == Masks::lengths) options.kv_lengths = lengths;
+  return options;
+}
+
+void expect_sorted(const AttentionResult& result, const std::vector<float>& queries,
+                   const std::vector<float>& keys, Masks masks, std::int64_t top_k) {
+  for (std::size_t i = 0; i < queries.size(); ++i) {
+    const auto score = [&](std::int64_t j) {
+      return static_cast<double>(queries[i]) * static_cast<double>(keys[static_cast<std::size_t>(j)]);
+    };
+    std::vector<std::int64_t> allowed;
+    for (std::int64_t j = 0; j < kKeys; ++j)
+      if (is_allowed(masks, static_cast<std::int64_t>(i), j)) allowed.push_back(j);
+    std::stable_sort(allowed.begin(), allowed.end(),
+                     [&](std::int64_t a, std::int64_t b) { return score(a) > score(b); });
+    double sum = 0;
+    for (const std::int64_t j : allowed) sum += std::exp(score(j) - score(allowed[0]));
+    for (std::int64_t n = 0; n < top_k; ++n) {
+      const auto at = static_cast<std::size_t>(static_cast<std::int64_t>(i) * top_k + n);
+      const bool there = n < static_cast<std::int64_t>(allowed.size());
+      const std::int64_t key = there ? allowed[static_cast<std::size_t>(n)] : -1;
+      ASSERT_EQ(result.top_k_index.values<std::int64_t>()[at], key) << "row " << i << ", entry " << n;
+      const double weight = there ? std::exp(score(key) - score(allowed[0])) / sum : 0.0;
+      // exp2 errs by 2 ulp, a score of up to 50 (in log 2) by three roundings, sums of equal signs by less.
+      ASSERT_TRUE(std::abs(static_cast<double>(result.top_k_weight.values<float>()[at]) - weight) <=
+                  3e-5 * weight)
+          << "row " << i << ", entry " << n;
+    }
+  }
+}
+
+class FusedTopK : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string reason = heed::test::why_not_fused();
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+
+  // Rows fill no group, several, or are so few that keys are read in place.
+  void expect_sorted_lists(const std::vector<std::int64_t>& top_ks) const {
+    for (const Keys& keys : kinds_of_keys())
+      for (const std::int64_t rows : {3, 45, 203})
+        for (const Masks masks : {Masks::none, Masks::causal, Masks::window, Masks::lengths})
+          for (const std::int64_t k : top_ks) {
+            SCOPED_TRACE(::testing::Message() << "keys " << keys.name << ", " << rows << " rows, masks "
+                                              << static_cast<int>(masks) << ", top " << k);
+            const std::vector<float> queries = queries_of(rows);
+            const Tensor key = column_of(keys.values);
+            const AttentionResult result =
+                heed::attention(column_of(queries), key, key, options_of(masks, k, lengths_));
+            expect_sorted(result, queries, keys.values, masks, k);
+            if (HasFatalFailure()) return;
+          }
+  }
+
+  Tensor lengths_ = Tensor::from<std::int32_t>({333}, {1});
+};
+
+TEST_F(FusedTopK, ShortListsAreSortedWithEqualWeightsByTheLowerKey) { expect_sorted_lists({1, 4, 8}); }
+TEST_F(FusedTopK, LongListsAreSortedWithEqualWeightsByTheLowerKey) { expect_sorted_lists({9, 16, 33}); }
+TEST_F(FusedTopK, ListsLongerThanAPanelOrThanTheKeysAreSorted) { expect_sorted_lists({49, 340, 800}); }
+
+}  // namespace
