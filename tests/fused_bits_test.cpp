@@ -159,6 +159,24 @@ TEST_F(FusedBits, OfABatchEntryAloneAreThoseOfTheEntryAmongOthers) {
   EXPECT_TRUE(same_bits(all.received.view().narrow(0, 1, 1), one.received));
 }
 
+// A large matrix of weights is written past the caches, its parts are not. 2049 keys: rows begin at any
+// address.
+TEST_F(FusedBits, OfALargeMatrixOfWeightsAreThoseOfItsParts) {
+  constexpr std::int64_t kRows = 2100;
+  for (const std::int64_t keys : {2048, 2049}) {
+    const Tensor query = normal_tensor({1, kRows, 8}, 1, DType::f32);
+    const Tensor key = normal_tensor({1, keys, 8}, 2, DType::f32);
+    AttentionOptions options{
+        .causal = true, .need = Need::weights, .kernel = heed::Kernel::fused, .threads = 2};
+    const AttentionResult all = attention(query, key, key, options);
+    for (std::int64_t row = 0; row < kRows; row += 700) {
+      options.query_offset = row;
+      const AttentionResult some = attention(query.view().narrow(1, row, 700), key, key, options);
+      EXPECT_TRUE(same_bits(all.weights.view().narrow(1, row, 700), some.weights)) << keys << ", row " << row;
+    }
+  }
+}
+
 // One has the pool, the others compute by themselves.
 TEST_F(FusedBits, AreTheSameForManyCallersAtOnce) {
   std::vector<AttentionResult> alone;

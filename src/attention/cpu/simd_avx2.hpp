@@ -18,6 +18,10 @@ HEED_INLINE Vf zero() { return _mm256_setzero_ps(); }
 HEED_INLINE Vf splat(float x) { return _mm256_set1_ps(x); }
 HEED_INLINE Vf load(const float* p) { return _mm256_loadu_ps(p); }
 HEED_INLINE void store(float* p, Vf a) { _mm256_storeu_ps(p, a); }
+/// To aligned memory that will not be read again soon: no cache keeps it. end_stores_past_caches() before
+/// others may look.
+HEED_INLINE void store_past_caches(float* p, Vf a) { _mm256_stream_ps(p, a); }
+HEED_INLINE void end_stores_past_caches() { _mm_sfence(); }
 HEED_INLINE __m256i first_lanes(std::int64_t n) {
   const __m256i lane = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n < kLanes ? n : kLanes)), lane);

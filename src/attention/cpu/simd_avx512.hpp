@@ -18,6 +18,10 @@ HEED_INLINE Vf zero() { return _mm512_setzero_ps(); }
 HEED_INLINE Vf splat(float x) { return _mm512_set1_ps(x); }
 HEED_INLINE Vf load(const float* p) { return _mm512_loadu_ps(p); }
 HEED_INLINE void store(float* p, Vf a) { _mm512_storeu_ps(p, a); }
+/// To aligned memory that will not be read again soon: no cache keeps it. end_stores_past_caches() before
+/// others may look.
+HEED_INLINE void store_past_caches(float* p, Vf a) { _mm512_stream_ps(p, a); }
+HEED_INLINE void end_stores_past_caches() { _mm_sfence(); }
 HEED_INLINE __mmask16 first_lanes(std::int64_t n) {
   return n >= 16 ? __mmask16(0xffff) : __mmask16((1u << n) - 1);
 }

@@ -19,6 +19,10 @@ HEED_INLINE Vf load(const float* p) {
   return a;
 }
 HEED_INLINE void store(float* p, Vf a) { __builtin_memcpy(p, &a, sizeof a); }
+/// Where that is to be had, memory that will not be read again soon is written past the caches; here it is
+/// not.
+HEED_INLINE void store_past_caches(float* p, Vf a) { store(p, a); }
+HEED_INLINE void end_stores_past_caches() {}
 HEED_INLINE Vf load_first(const float* p, std::int64_t n) {
   Vf a = zero();
   for (int i = 0; i < kLanes && i < n; ++i) a[i] = p[i];

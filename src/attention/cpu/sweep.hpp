@@ -115,15 +115,22 @@ inline void sum_rows(const Run& run, std::int64_t begin, std::int64_t end, const
   }
 }
 
+/// Whether a head's matrix of weights is too large to be still in a cache when it is read.
+inline bool outgrows_caches(const Call& call) {
+  return call.query_length * call.key_length >= kUncachedBytes / static_cast<std::int64_t>(sizeof(float));
+}
+
 /// to [count], `stride` apart = from * factor.
-inline void write_scaled(float* to, std::int64_t stride, const float* from, std::int64_t count,
-                         float factor) {
+inline void write_scaled(float* to, std::int64_t stride, const float* from, std::int64_t count, float factor,
+                         bool past_caches) {
   if (stride != 1) {
     for (std::int64_t k = 0; k < count; ++k) to[k * stride] = from[k] * factor;
     return;
   }
   const Vf f = splat(factor);
   std::int64_t k = 0;
+  if (past_caches && reinterpret_cast<std::uintptr_t>(to) % sizeof(Vf) == 0)
+    for (; k + kLanes <= count; k += kLanes) store_past_caches(to + k, mul(load(from + k), f));
   for (; k + kLanes <= count; k += kLanes) store(to + k, mul(load(from + k), f));
   if (k < count) store_first(to + k, count - k, mul(load(from + k), f));
 }
@@ -149,15 +156,18 @@ inline void forbid_weights(const Run& run, std::int64_t key, std::int64_t count)
 /// The block's rows of the matrix of weights, for one chunk.
 inline void write_weights(const Run& run, const float* inverse, std::int64_t chunk_key, std::int64_t count) {
   const std::int64_t stride = run.call.weights.stride[3];
+  const bool past_caches = outgrows_caches(run.call);
   for (std::int64_t r = 0; r < run.rows; ++r) {
     float* to = weights_at(run, r, chunk_key);
     const KeyRange keys = written_keys(run.w.group[r / kGroupRows], chunk_key, count);
     const std::int64_t begin = keys.begin;
     const std::int64_t end = smaller(count, keys.end);
     write_zeros(to, stride, begin);
-    write_scaled(to + begin * stride, stride, run.w.weights + r * kChunk + begin, end - begin, inverse[r]);
+    write_scaled(to + begin * stride, stride, run.w.weights + r * kChunk + begin, end - begin, inverse[r],
+                 past_caches);
     write_zeros(to + end * stride, stride, count - end);
   }
+  if (past_caches) end_stores_past_caches();
 }
 
 /// The keys of a segment that the block's rows may see at most: positions rise with the rows, and both ends
@@ -219,6 +229,7 @@ inline bool score_chunk(const Run& run, std::int64_t chunk_key, const Chunk& chu
   const Call& call = run.call;
   const Task& task = run.task;
   const std::int64_t keys = task.key_end - task.key_begin;
+  const bool past_caches = outgrows_caches(call);
   for (std::int64_t r = 0; r < run.rows; r += kTileRows) {
     for (std::int64_t p = 0; p * kPanel < chunk.count; ++p) {
       alignas(64) float scores[kTileRows][kPanel];
@@ -238,9 +249,13 @@ inline bool score_chunk(const Run& run, std::int64_t chunk_key, const Chunk& chu
         float* to = static_cast<float*>(call.scores.data) +
                     offset_of(call.scores.stride, task.batch, site.head, site.index) +
                     (task.key_begin + key) * call.scores.stride[3];
-        for (std::int64_t k = 0; k < here; ++k)
-          to[k * call.scores.stride[3]] =
-              scores[i][k] == kForbidden ? -__builtin_inff() : scores[i][k] * static_cast<float>(kLn2);
+#pragma GCC unroll 3
+        for (int v = 0; v < kPanelVectors; ++v) {
+          const Vf score = load(scores[i] + v * kLanes);
+          store(scores[i] + v * kLanes,
+                select(greater(score, splat(kForbidden)), score, splat(-__builtin_inff())));
+        }
+        write_scaled(to, call.scores.stride[3], scores[i], here, static_cast<float>(kLn2), past_caches);
       }
     }
   }
@@ -257,8 +272,11 @@ inline Outcome sweep_scores(const Call& call, const Tiling& tiling, const SweepT
     Run run = {call, task, w, task.row_end - begin, 0, true, true, false, false, {}, 0};
     run.padded_rows = round_up(run.rows, kTileRows);
     start_sweep_rows(run, nullptr);
-    for (std::int64_t key = sweep.block_begin; key < sweep.block_end; key += kChunk)
-      if (!score_chunk(run, key, packed_chunk<false>(call, task, run.w, key))) return Outcome::out_of_range;
+    for (std::int64_t key = sweep.block_begin; key < sweep.block_end; key += kChunk) {
+      const bool in_range = score_chunk(run, key, packed_chunk<false>(call, task, run.w, key));
+      if (outgrows_caches(call)) end_stores_past_caches();
+      if (!in_range) return Outcome::out_of_range;
+    }
   }
   return Outcome::done;
 }

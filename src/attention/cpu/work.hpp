@@ -16,10 +16,11 @@ using cpu::Tiling;
 inline constexpr std::int64_t kChunk = 192;      // keys a chunk: packed together, weights of a block kept
 inline constexpr std::int64_t kBlockRows = 192;  // rows whose weights of a chunk are kept: 144 KiB
 inline constexpr std::int64_t kTaskRows = 384;   // rows a task where packed keys are kept for the next task
-inline constexpr std::int64_t kLongTaskRows = 768;              // and where each task packs them anew
-inline constexpr std::int64_t kCacheBytes = 5 << 20;            // for packed keys and values
-inline constexpr std::int64_t kObserverBytes = 3 << 19;         // for top-k lists, and for map bins
-inline constexpr std::int64_t kMostTopK = 1024;                 // longer lists go to the reference
+inline constexpr std::int64_t kLongTaskRows = 768;        // and where each task packs them anew
+inline constexpr std::int64_t kCacheBytes = 5 << 20;      // for packed keys and values
+inline constexpr std::int64_t kObserverBytes = 3 << 19;   // for top-k lists, and for map bins
+inline constexpr std::int64_t kUncachedBytes = 16 << 20;  // of a head's weights: from here on past the caches
+inline constexpr std::int64_t kMostTopK = 1024;           // longer lists go to the reference
 inline constexpr int kLevelsAtOnce = kRegisters >= 32 ? 8 : 4;  // levels of lists that registers hold
 inline constexpr std::int64_t kMostMapColumns = kObserverBytes / 4 / kGroupRows;
 
