@@ -77,19 +77,22 @@ inline bool is_forbidden(const Run& run, const Site& site, std::int64_t key) {
   return call.bias.data && read_float(call.bias.data, call.bias.type, at(call.bias)) == -__builtin_inff();
 }
 
-/// Fills run.w.list with allowed keys of weight 0 where fewer than K have a larger one (their weights ran
-/// below what f32 holds): by rising key, as equal weights are ordered. The last ones are -1 where there are
-/// not so many keys.
-inline void complete_top(const Run& run, const Site& site) {
+/// Copies a list, whose entries are kLanes apart, to run.w.list, and goes on with allowed keys of weight 0
+/// where fewer than K have a larger one (their weights ran below what f32 holds): by rising key, as equal
+/// weights are ordered. The last keys are -1 where there are not so many.
+inline void complete_top(const Run& run, const Site& site, const Columns& from) {
   const Columns& list = run.w.list;
   const std::int64_t capacity = run.call.top_k;
-  std::int64_t filled = 0;
-  while (filled < capacity && list.weight[filled] > 0) ++filled;
-  for (std::int64_t i = filled; i < capacity; ++i) {
+  std::int64_t heavy = 0;
+  for (; heavy < capacity && from.weight[heavy * kLanes] > 0; ++heavy) {
+    list.weight[heavy] = from.weight[heavy * kLanes];
+    list.key[heavy] = from.key[heavy * kLanes];
+  }
+  for (std::int64_t i = heavy; i < capacity; ++i) {
     list.weight[i] = 0;
     list.key[i] = -1;
   }
-  const std::int64_t heavy = filled;
+  std::int64_t filled = heavy;
   for (std::int64_t key = site.low; key < site.high && filled < capacity; ++key) {
     bool listed = false;
     for (std::int64_t i = 0; i < heavy && !listed; ++i) listed = list.key[i] == key;
@@ -97,25 +100,30 @@ inline void complete_top(const Run& run, const Site& site) {
   }
 }
 
+/// Writes the list of a row: where it lies, or completed in run.w.list.
 inline void write_top(const Run& run, std::int64_t row, float inverse) {
   const Call& call = run.call;
   const Site& site = run.w.site[row];
-  const Columns& list = run.w.list;
-  take_list(run, row);
-  complete_top(run, site);
+  Columns list = lists_of(run.w, row);
+  list = {list.weight + row % kLanes, list.key + row % kLanes};
+  std::int64_t ld = kLanes;
+  if (!(list.weight[(call.top_k - 1) * ld] > 0)) {
+    complete_top(run, site, list);
+    list = run.w.list;
+    ld = 1;
+  }
   if (call.top_k_index.data) {
     const std::int64_t stride = call.top_k_index.stride[3];
     auto* to = static_cast<std::int64_t*>(call.top_k_index.data) +
                offset_of(call.top_k_index.stride, run.task.batch, site.head, site.index);
     for (std::int64_t i = 0; i < call.top_k; ++i)
-      to[i * stride] = list.key[i] < 0 ? -1 : list.key[i] + run.task.key_begin;
+      to[i * stride] = list.key[i * ld] < 0 ? -1 : list.key[i * ld] + run.task.key_begin;
   }
-  if (call.top_k_weight.data) {
-    for (std::int64_t i = 0; i < call.top_k; ++i) list.weight[i] *= inverse;
-    write_floats(call.top_k_weight,
-                 offset_of(call.top_k_weight.stride, run.task.batch, site.head, site.index), list.weight,
-                 call.top_k);
-  }
+  const Output& weights = call.top_k_weight;
+  if (!weights.data) return;
+  const std::int64_t at = offset_of(weights.stride, run.task.batch, site.head, site.index);
+  for (std::int64_t i = 0; i < call.top_k; ++i)
+    write_float(weights, at + i * weights.stride[3], list.weight[i * ld] * inverse);
 }
 
 /// Results of one row. Returns false where its scores were so low that f32 could not tell them apart.

@@ -56,8 +56,8 @@ struct Rows {
   float* rounded;    // [row][kLanes]: partial sums of the weights as rounded to bf16; with pairs only
   // Of rows with lists (hits == nullptr: none), by `observed` tiles:
   float* entry;  // what a weight must exceed to enter the row's list
-  Hits* hits;  // [rows / kLanes][vectors of a chunk][kLanes], from the first vector of the panel under way on
-  std::int64_t hits_ld;  // from kLanes rows to the next
+  Hits* hits;    // [rows][hits_ld], one a vector of keys: from the panel under way on
+  std::int64_t hits_ld;
 };
 
 /// Memory that the next chunk of keys will read: work on a row of queries asks for `share` bytes of it, so
@@ -120,11 +120,10 @@ struct Column {
 /// Notes which weights of a row of a tile exceed what its list asks for.
 template <std::size_t kVectors>
 HEED_INLINE void note_hits(const Vf (&weight)[kVectors], const Rows& rows, std::int64_t row) {
-  Hits* hits = rows.hits + row / kLanes * rows.hits_ld + row % kLanes;
+  Hits* hits = rows.hits + row * rows.hits_ld;
   const Vf entry = splat(rows.entry[row]);
 #pragma GCC unroll 3
-  for (std::size_t v = 0; v < kVectors; ++v)
-    hits[v * kLanes] = static_cast<Hits>(bits_of(greater(weight[v], entry)));
+  for (std::size_t v = 0; v < kVectors; ++v) hits[v] = static_cast<Hits>(bits_of(greater(weight[v], entry)));
 }
 
 /// Weights of one row of a tile: exp2 of its scores, added to the row's sums, stored to `weights`.

@@ -15,10 +15,13 @@ inline constexpr float kLeastWeight = 0x1p-126f;
 inline constexpr float kAnyWeight = kLeastWeight - 0x1p-149f;
 inline constexpr float kNoWeight = -1.0f;  // of entries that are not there
 
-// The hits of kLanes rows and a chunk are read as words, by rising key and then by row.
+// The hits of kLanes rows and a chunk are read as words, some a row.
+inline constexpr int kVectors = kChunk / kLanes;
 inline constexpr int kHitBits = 8 * sizeof(Hits);
-inline constexpr int kHitWords = kChunk * kHitBits / 64;
-static_assert(kHitWords % 8 == 0 && kHitWords < 64 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+inline constexpr int kRowWords = kVectors * kHitBits / 64;
+inline constexpr int kHitWords = kLanes * kRowWords;
+static_assert(kVectors * kHitBits % 64 == 0 && kHitWords % 8 == 0 && kHitWords < 64);
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
 inline void clear(const Columns& columns, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) store(columns.weight + i * kLanes, splat(kNoWeight));
@@ -35,12 +38,12 @@ inline void start_lists(const Run& run) {
   clear(w.noted, kChunk);
   for (std::int64_t r = 0; r < w.hit_rows; ++r)
     w.rows.entry[r] = r < run.rows ? kAnyWeight : __builtin_inff();
-  for (std::int64_t i = 0; i < w.hit_rows / kLanes * kChunk; ++i) w.hits[i] = 0;
+  for (std::int64_t i = 0; i < w.hit_rows * kVectors; ++i) w.hits[i] = 0;
 }
 
 /// The next tiles are of a panel that begins at key `done` of its chunk.
 HEED_INLINE void note_from(Run& run, std::int64_t done) {
-  if (run.call.top_k > 0) run.w.rows.hits = run.w.hits + done;
+  if (run.call.top_k > 0) run.w.rows.hits = run.w.hits + done / kLanes;
 }
 
 inline void scale_list(const Run& run, std::int64_t row, float factor) {
@@ -121,10 +124,10 @@ inline void insert_weights(float* lists, std::int64_t levels, float* weights, st
 HEED_INLINE void largest_noted(const Hits* hits, const float* weights, Vf (&largest)[kPanelVectors]) {
 #pragma GCC unroll 3
   for (int v = 0; v < kPanelVectors; ++v) largest[v] = zero();
-  for (std::int64_t k = 0; k < kChunk; k += kPanel) {
+  for (int first = 0; first < kVectors; first += kPanelVectors) {
 #pragma GCC unroll 3
     for (int v = 0; v < kPanelVectors; ++v)  // a vector without hits may never have been written
-      if (hits[k + v * kLanes] != 0) largest[v] = maximum(largest[v], load(weights + k + v * kLanes));
+      if (hits[first + v] != 0) largest[v] = maximum(largest[v], load(weights + (first + v) * kLanes));
   }
 }
 
@@ -135,7 +138,7 @@ inline void tighten(const Run& run, Hits* hits, const float* weights) {
   Vf largest[kPanelVectors][kLanes];
   for (int r = 0; r < kLanes; ++r) {
     Vf row[kPanelVectors];
-    largest_noted(hits + r, weights + r * kChunk, row);
+    largest_noted(hits + r * kVectors, weights + r * kChunk, row);
 #pragma GCC unroll 3
     for (int v = 0; v < kPanelVectors; ++v) largest[v][r] = row[v];
   }
@@ -151,9 +154,9 @@ inline void tighten(const Run& run, Hits* hits, const float* weights) {
   alignas(64) float bound[kLanes];
   store(bound, mul(load(best + (run.call.top_k - 1) * kLanes), splat(1 - 0x1p-24f)));
   for (int r = 0; r < kLanes; ++r)
-    for (std::int64_t k = 0; k < kChunk; k += kLanes) {
-      const auto above = bits_of(greater(load(weights + r * kChunk + k), splat(bound[r])));
-      hits[k + r] = static_cast<Hits>(hits[k + r] & above);
+    for (int v = 0; v < kVectors; ++v) {
+      const auto above = bits_of(greater(load(weights + r * kChunk + v * kLanes), splat(bound[r])));
+      hits[r * kVectors + v] = static_cast<Hits>(hits[r * kVectors + v] & above);
     }
 }
 
@@ -171,42 +174,54 @@ HEED_INLINE std::uint64_t hit_word(const Hits* hits, std::int64_t i) {
   return word;
 }
 
+/// The row of each word.
+struct RowsOfWords {
+  std::uint8_t row[kHitWords + 1];
+};
+constexpr RowsOfWords rows_of_words() {
+  RowsOfWords words = {};
+  for (int i = 0; i <= kHitWords; ++i) words.row[i] = static_cast<std::uint8_t>(i / kRowWords);
+  return words;
+}
+inline constexpr RowsOfWords kRowsOfWords = rows_of_words();
+
 /// Gathers the noted weights of kLanes rows into columns. Returns how many entries the longest column has.
 /// `some`: words_with_hits, `key`: the chunk's first.
 inline std::int64_t gather(const Work& w, const Hits* hits, std::uint64_t some, const float* weights,
                            std::int64_t key) {
-  std::int32_t end[kLanes];
-  for (int r = 0; r < kLanes; ++r) end[r] = r;
   some |= std::uint64_t{1} << kHitWords;
-  int i = __builtin_ctzll(some);
+  std::int64_t i = __builtin_ctzll(some);
   std::uint64_t word = hit_word(hits, i);
   some &= some - 1;
+  std::int64_t row = kRowsOfWords.row[i];
+  std::int64_t to = row;
+  std::int64_t most = 0;
   while (i != kHitWords) {
-    const int bit = i * 64 + __builtin_ctzll(word);
-    const int r = bit / kHitBits % kLanes;
-    const int k = bit / (kHitBits * kLanes) * kLanes + bit % kHitBits;
-    const int to = end[r];
-    end[r] = to + kLanes;
-    w.noted.weight[to] = weights[r * kChunk + k];
-    w.noted.key[to] = static_cast<std::int32_t>(key) + k;
+    const std::int64_t bit = i * 64 + __builtin_ctzll(word);
+    const std::int64_t from = kHitBits == kLanes ? bit : bit / kHitBits * kLanes + bit % kHitBits;
+    w.noted.weight[to] = weights[from];
+    w.noted.key[to] = static_cast<std::int32_t>(key + from - row * kChunk);
+    most = larger(most, to);
     // On to the next word where this was the last of its hits: by masks, for a branch would be a guess.
     const std::uint64_t rest = word & (word - 1);
     const std::uint64_t more = 0 - static_cast<std::uint64_t>(rest != 0);
-    const int next = __builtin_ctzll(some);
-    word = rest | (hit_word(hits, next) & ~more);
+    const std::int64_t next = __builtin_ctzll(some);
+    const std::uint64_t next_word = hit_word(hits, next);
+    word = next_word ^ ((next_word ^ rest) & more);
     some &= (some - 1) | more;
-    i = next ^ ((i ^ next) & static_cast<int>(more));
+    i = next ^ ((i ^ next) & static_cast<std::int64_t>(more));
+    const std::int64_t next_row = kRowsOfWords.row[i];
+    to = next_row + ((to + kLanes - next_row) & ((next_row - row - 1) >> 63));
+    row = next_row;
   }
-  int most = 0;
-  for (int r = 0; r < kLanes; ++r) most = end[r] > most ? end[r] : most;
-  return most / kLanes;
+  return most / kLanes + 1;
 }
 
 /// After a chunk: what was noted of kLanes rows, of which the first `real` have lists, goes into them.
 inline void offer_rows(const Run& run, std::int64_t row, std::int64_t real, const float* weights,
                        std::int64_t chunk_key) {
   const Work& w = run.w;
-  Hits* hits = w.hits + row / kLanes * kChunk;
+  Hits* hits = w.hits + row * kVectors;
   std::uint64_t some = words_with_hits(hits);
   if (some == 0) return;
   float* entry = w.rows.entry + row;
@@ -215,7 +230,7 @@ inline void offer_rows(const Run& run, std::int64_t row, std::int64_t real, cons
     some = words_with_hits(hits);
   }
   const std::int64_t count = gather(w, hits, some, weights, chunk_key);
-  __builtin_memset(hits, 0, kChunk * sizeof(Hits));
+  __builtin_memset(hits, 0, kLanes * kVectors * sizeof(Hits));
   // Shifts that moved since may have left less than counts.
   for (std::int64_t i = 0; run.tracked && i < count; ++i) {
     const Vf x = load(w.noted.weight + i * kLanes);
@@ -233,15 +248,6 @@ inline void offer_block(const Run& run, std::int64_t row, std::int64_t rows, std
   const std::int64_t end = smaller(row + rows, run.rows);
   for (std::int64_t r = row; r < end; r += kLanes)
     offer_rows(run, r, end - r, run.w.weights + (r - row) * kChunk, chunk_key);
-}
-
-/// Copies the list of one row to run.w.list.
-inline void take_list(const Run& run, std::int64_t row) {
-  const Columns lists = lists_of(run.w, row);
-  for (std::int64_t i = 0; i < run.call.top_k; ++i) {
-    run.w.list.weight[i] = lists.weight[i * kLanes + row % kLanes];
-    run.w.list.key[i] = lists.key[i * kLanes + row % kLanes];
-  }
 }
 
 }  // namespace heed::detail::HEED_ISA

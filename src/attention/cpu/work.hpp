@@ -60,7 +60,7 @@ struct Work {
   Columns noted;          // [kChunk][kLanes]: of a chunk, for as many rows
   float* moved;           // the same, between levels
   std::int64_t hit_rows;  // rows, up to whole vectors
-  Hits* hits;             // [hit_rows / kLanes][kChunk / kLanes][kLanes], and a word that is read in vain
+  Hits* hits;             // [hit_rows][kChunk / kLanes], and a word that is read in vain
   Columns list;           // [levels]: one row's
   float* inverse;         // [rows, up to whole vectors], of the sums, at the end
   std::int64_t bin_rows;  // rows, up to whole vectors
@@ -132,10 +132,10 @@ inline Work lay_out(const Call& call, const Tiling& tiling, void* base) {
   w.noted = columns(call.top_k > 0 ? kChunk * kLanes : 0);
   w.moved = floats(call.top_k > 0 ? kChunk * kLanes : 0);
   w.list = columns(w.levels);
-  w.hits = static_cast<Hits*>(take(w.hit_rows / kLanes * kChunk + 8, sizeof(Hits)));
+  w.hits = static_cast<Hits*>(take(w.hit_rows * kChunk / kLanes + 8, sizeof(Hits)));
   w.rows.entry = floats(w.hit_rows);
   w.rows.hits = call.top_k > 0 ? w.hits : nullptr;
-  w.rows.hits_ld = kChunk;
+  w.rows.hits_ld = kChunk / kLanes;
   w.inverse = floats(round_up(rows, kLanes));
   w.bin_rows = call.map_columns > 0 ? round_up(rows, kLanes) : 0;
   w.bins = floats(w.bin_rows * call.map_columns);
