@@ -69,7 +69,10 @@ bool weigh_scores(Run& run, std::int64_t row, std::int64_t key, float (&scores)[
     if (run.observed) {
       float* max = w.rows.max + at * kLanes;
       store(max, maximum(load(max), row_maximum(score)));
-      weigh_row<Column{true, true, false, false}>(score, w.rows, at, row_weights);
+      if (run.call.top_k > 0)
+        weigh_row<Column{true, true, false, false, true}>(score, w.rows, at, row_weights);
+      else
+        weigh_row<Column{true, true, false, false}>(score, w.rows, at, row_weights);
     } else {
       weigh_row<Column{true, false, false, false}>(score, w.rows, at, row_weights);
     }

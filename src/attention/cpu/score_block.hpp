@@ -12,17 +12,21 @@ struct TileColumn {
   std::int64_t height;
 };
 
+/// Of whole panels, by whether the run's shifts move.
+template <bool kObserved, bool kPairs, bool kNoted, std::int64_t kHeight>
+TileColumn whole_column_of(const Run& run) {
+  return {run.tracked ? score_column<Column{true, kObserved, false, kPairs, kNoted}, kHeight, kPanelVectors>
+                      : score_column<Column{false, kObserved, false, kPairs, kNoted}, kHeight, kPanelVectors>,
+          kHeight};
+}
+
 /// What a run needs of whole panels. Where rows are whole groups (`tall`), pairs take taller tiles.
 template <bool kPairs, bool kTall>
 TileColumn column_for(const Run& run) {
   constexpr std::int64_t kHeight = kPairs && kTall ? kPairRows : kTileRows;
-  if (run.tracked)
-    return {run.observed ? score_column<Column{true, true, false, kPairs}, kHeight, kPanelVectors>
-                         : score_column<Column{true, false, false, kPairs}, kHeight, kPanelVectors>,
-            kHeight};
-  return {run.observed ? score_column<Column{false, true, false, kPairs}, kHeight, kPanelVectors>
-                       : score_column<Column{false, false, false, kPairs}, kHeight, kPanelVectors>,
-          kHeight};
+  if (run.call.top_k > 0) return whole_column_of<true, kPairs, true, kHeight>(run);
+  return run.observed ? whole_column_of<true, kPairs, false, kHeight>(run)
+                      : whole_column_of<false, kPairs, false, kHeight>(run);
 }
 
 template <Column kColumn>
@@ -37,6 +41,7 @@ TileColumn tail_column_of(std::int64_t vectors) {
 /// number of vectors; they are for runs whose tiles cannot outgrow a shift.
 template <bool kPairs, bool kTall>
 TileColumn tail_column_for(const Run& run, std::int64_t vectors) {
+  if (run.call.top_k > 0) return tail_column_of<Column{true, true, true, kPairs, true}>(vectors);
   if (run.observed) return tail_column_of<Column{true, true, true, kPairs}>(vectors);
   if (run.tracked) return tail_column_of<Column{true, false, true, kPairs}>(vectors);
   constexpr Column kPlain = {false, false, true, kPairs};

@@ -54,7 +54,7 @@ struct Rows {
   float* entropy;    // [row][kLanes]: partial sums of weight * (score - shift)
   float* max;        // [row][kLanes]: partial maxima of the scores
   float* rounded;    // [row][kLanes]: partial sums of the weights as rounded to bf16; with pairs only
-  // Of rows with lists (hits == nullptr: none), by `observed` tiles:
+  // Of rows with lists:
   float* entry;  // what a weight must exceed to enter the row's list
   Hits* hits;    // [rows][hits_ld], one a vector of keys: from the panel under way on
   std::int64_t hits_ld;
@@ -111,10 +111,11 @@ HEED_INLINE void clear(Tile<kRows, kVectors>& acc) {
 /// What a score column does besides its weights; a template argument, so that none of it costs where it is
 /// off.
 struct Column {
-  bool tracked;   ///< shifts are not 0, and a tile may outgrow them
-  bool observed;  ///< entropy and maxima are kept, and hits noted
-  bool tail;      ///< the last vector has keys in its first `valid` lanes only
-  bool pairs;     ///< queries and keys are pairs of bf16, unscaled
+  bool tracked;        ///< shifts are not 0, and a tile may outgrow them
+  bool observed;       ///< entropy and maxima are kept
+  bool tail;           ///< the last vector has keys in its first `valid` lanes only
+  bool pairs;          ///< queries and keys are pairs of bf16, unscaled
+  bool noted = false;  ///< rows have lists, and hits are noted; observed too
 };
 
 /// Notes which weights of a row of a tile exceed what its list asks for.
@@ -146,10 +147,8 @@ HEED_INLINE void weigh_row(const Vf (&score)[kVectors], const Rows& rows, std::i
       entropy = mul_add(p[v], kColumn.tracked ? sub(score[v], shift) : score[v], entropy);
   }
   store(rows.sum + row * kLanes, sum);
-  if constexpr (kColumn.observed) {
-    store(rows.entropy + row * kLanes, entropy);
-    if (rows.hits != nullptr) note_hits(p, rows, row);
-  }
+  if constexpr (kColumn.observed) store(rows.entropy + row * kLanes, entropy);
+  if constexpr (kColumn.noted) note_hits(p, rows, row);
 }
 
 /// Lane-wise largest score of a row of a tile.
