@@ -1,5 +1,5 @@
-"""Measures the Python package beside PyTorch, ONNX Runtime and NumPy, all in one run, and prints a table in Markdown and
-saves a plot.
+"""Measures the Python package beside PyTorch, ONNX Runtime and NumPy, all in one run, and prints a table in Markdown
+and, with --plot, saves a plot of it.
 
 In each round every library has its turn at a shape; what is printed is the median over the rounds of each round's
 median. Each runs in a process of its own, with the same number of threads, and the output of each is checked against
@@ -13,6 +13,7 @@ On a machine that others use, look at the factors, not at the times.
 
 import argparse
 import datetime
+import importlib.util
 import json
 import os
 import pathlib
@@ -184,10 +185,12 @@ def main():
     parser.add_argument("--only", default="", help="only shapes whose name has this in it")
     parser.add_argument("--rounds", type=int, default=5, help="5 by default")
     parser.add_argument("--seconds", type=float, default=0.2, help="of calls of each library in each round (0.2)")
-    parser.add_argument("--plot", type=pathlib.Path, default=pathlib.Path("compare.png"), help="where to save it")
+    parser.add_argument("--plot", type=pathlib.Path, help="also save a plot there (needs matplotlib)")
     parser.add_argument("--heed", type=pathlib.Path, default=ROOT / "build" / "release" / "cli" / "heed",
                         help="the command, which times calls from C++")
     arguments = parser.parse_args()
+    if arguments.plot and not importlib.util.find_spec("matplotlib"):
+        parser.error("--plot needs matplotlib, which is not installed")
     print(describe(arguments.threads) + "\n")
     print("| H, Lq, Lk, D | " + " | ".join(COLUMNS) + " | heed / best peer |")
     print("|" + " --- |" * (len(COLUMNS) + 2), flush=True)
@@ -205,7 +208,7 @@ def main():
         print(f"\n{name}, {shape}: {reason}")
     if arguments.heed.exists():
         overhead(str(arguments.heed), arguments)
-    if results:
+    if results and arguments.plot:
         plot(results, arguments.plot)
 
 
