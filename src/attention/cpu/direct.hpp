@@ -1,6 +1,6 @@
 // Few query rows, as in decoding: every key is read once for a handful of products, so the speed is that of
-// memory. Keys and values are read in place, in order and a whole chunk at a time, as the processor's
-// prefetcher expects it, and never packed.
+// memory. Keys and values are read in place and never packed: some chunks of keys and then their values, for
+// memory is faster the longer it is read in order.
 #pragma once
 
 #include "attention/cpu/finish.hpp"
@@ -8,13 +8,6 @@
 #include "attention/cpu/value_block.hpp"
 
 namespace heed::detail::HEED_ISA {
-
-// A row of a value tile here is as wide as registers allow, so that a row of values is read once from end to
-// end.
-inline constexpr int kDirectRows = 2;
-inline constexpr int kDirectVectors = kRegisters >= 32 ? 8 : 4;
-inline constexpr std::int64_t kDirectChunks = 8;  // whose keys are read before their values
-static_assert(kDirectChunks * kGroupRows <= kBlockRows);
 
 /// Rows that can be read as whole vectors.
 HEED_INLINE bool is_direct(const Input& tensor, std::int64_t width) {
@@ -35,11 +28,9 @@ HEED_INLINE Vf load_as(const void* data, std::int64_t at) {
 }
 
 /// Rows that will be read next, in the order of reading: `count` rows of this tensor, then those of the
-/// other. Each row that is read asks for the one `ahead` rows further on, so that memory is never idle: as
-/// far ahead as a sweep on Zen 5 found best, which is twice as far where each byte takes twice the
-/// arithmetic.
+/// other. Each row that is read asks for the one `ahead` rows further on, so that memory is never idle.
 struct Stream {
-  const char* row;             // the tensor's first row of the chunk
+  const char* row;             // the tensor's first row of the block
   std::int64_t bytes, stride;  // of a row
   std::int64_t count;
   std::int64_t ahead;
@@ -55,7 +46,7 @@ struct Stream {
 };
 
 inline std::int64_t rows_ahead(Type type, std::int64_t bytes) {
-  const std::int64_t distance = type == Type::f32 ? 6 << 10 : 12 << 10;
+  const std::int64_t distance = type == Type::f32 ? kAheadBytes : kAheadBytes16;
   return larger(1, smaller(kPanel, distance / bytes));
 }
 

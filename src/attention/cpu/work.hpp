@@ -23,7 +23,15 @@ inline constexpr std::int64_t kUncachedBytes = 16 << 20;  // of a head's weights
 inline constexpr std::int64_t kMostTopK = 1024;           // longer lists go to the reference
 inline constexpr int kLevelsAtOnce = kRegisters >= 32 ? 8 : 4;  // levels of lists that registers hold
 inline constexpr std::int64_t kMostMapColumns = kObserverBytes / 4 / kGroupRows;
+// Few rows, which read keys and values in place. A row of a value tile is as wide as registers allow, so that
+// a row of values is read once from end to end.
+inline constexpr int kDirectRows = 2;
+inline constexpr int kDirectVectors = kRegisters >= 32 ? 8 : 4;
+inline constexpr std::int64_t kDirectChunks = 8;         // whose keys are read before their values
+inline constexpr std::int64_t kAheadBytes = 6 << 10;     // how far on memory is asked for, in f32
+inline constexpr std::int64_t kAheadBytes16 = 12 << 10;  // and in 16 bits
 
+static_assert(kDirectChunks * kGroupRows <= kBlockRows);
 static_assert(kChunk % kPanel == 0 && kBlockRows % kGroupRows == 0 && kTaskRows % kBlockRows == 0);
 
 /// A packed chunk of one key head: whose it is, where, and how large its numbers are.
