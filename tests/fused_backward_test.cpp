@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <ctime>
+#include <iostream>
 #include <limits>
 #include <string>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "describe_call.hpp"
 #include "fused_calls.hpp"
 #include "gradient_errors.hpp"
+#include "path_watch.hpp"
 #include "support.hpp"
 
 namespace {
@@ -25,6 +28,8 @@ using heed::DType;
 using heed::Kernel;
 using heed::Tensor;
 using heed::test::BackwardCall;
+using heed::test::document_calls;
+using heed::test::Path;
 using heed::test::small_calls;
 using heed::test::tile_calls;
 using heed::test::why_not_fused;
@@ -51,22 +56,76 @@ heed::test::CallLimits long_calls() {
   return limits;
 }
 
-void run_calls(const heed::test::CallLimits& limits, std::uint64_t count) {
-  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
-  for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
-    BackwardCall made = heed::test::backward_call(kSeed, index, limits);
+// Keys on both sides of 192, where rows begin to be normalised by the lse that was given; some rows have one
+// that is too large for it.
+heed::test::CallLimits threshold_calls() {
+  heed::test::CallLimits limits = small_calls();
+  limits.batches = {1, 2};
+  limits.query_lengths = {1, 12, 13, 40, 97};
+  limits.lengths = {150, 191, 192, 193, 300, 777};
+  limits.dims = {5, 16};
+  limits.contiguous = 0.6;
+  return limits;
+}
+
+struct Kind {
+  heed::test::CallLimits limits;
+  std::uint64_t count;
+};
+
+// What random calls came to.
+struct Outcome {
+  heed::test::PathWatch paths;
+  heed::test::RowTally tally;
+  std::string isa;
+  // Calls with packed sequences on both sides of what decides a path:
+  std::uint64_t plain_beside_renormalised = 0, in_parts_beside_undivided = 0;
+};
+
+void run_calls(const Kind& kind, Outcome& outcome) {
+  for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
+    BackwardCall made = heed::test::backward_call(kSeed, index, kind.limits);
     made.inputs.grad_weights.reset();
     made.call.options.kernel = Kernel::fused;
+    outcome.paths.start_call();
     const AttentionGradients gradients =
         heed::attention_backward(made.inputs, made.call.options, made.request);
     ASSERT_EQ(gradients.kernel, Kernel::fused);
-    ASSERT_EQ(heed::test::compare_gradients(made, gradients, rounding_of(made)), "") << describe(made.call);
+    outcome.isa = gradients.isa;
+    const std::string failure = heed::test::compare_gradients(
+        made, gradients, rounding_of(made), outcome.tally,
+        [&](auto b, auto h, auto i) { return outcome.paths.gradients_fell_back(b, h, i); });
+    ASSERT_EQ(failure, "") << describe(made.call);
+    const auto both = [&](Path a, Path b) {
+      return outcome.paths.has_taken(a) && outcome.paths.has_taken(b) ? 1U : 0U;
+    };
+    outcome.plain_beside_renormalised +=
+        both(Path::backward_sequence_plain, Path::backward_sequence_renormalised);
+    outcome.in_parts_beside_undivided +=
+        both(Path::backward_sequence_in_parts, Path::backward_sequence_undivided);
+    outcome.paths.end_call();
   }
 }
 
-TEST(FusedBackward, SmallRandomCallsAgreeWithTheDefinitions) { run_calls(small_calls(), 3000); }
-TEST(FusedBackward, RandomCallsOfTileSizesAgreeWithTheDefinitions) { run_calls(tile_calls(), 60); }
-TEST(FusedBackward, LongRandomCallsAgreeWithTheDefinitions) { run_calls(long_calls(), 8); }
+// In one test, so that what they reach together can be counted.
+TEST(FusedBackward, RandomCallsAgreeWithTheDefinitionsAndTakeEveryPath) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  Outcome outcome;
+  for (const Kind& kind : {Kind{small_calls(), 3000}, Kind{tile_calls(), 60}, Kind{long_calls(), 8},
+                           Kind{threshold_calls(), 150}, Kind{document_calls(), 300}}) {
+    const auto t0 = std::clock();
+    run_calls(kind, outcome);
+    std::printf("%f s %ld %ld %ld\n", double(std::clock()-t0)/CLOCKS_PER_SEC, outcome.tally.rows, outcome.tally.loose, outcome.tally.fallen_back);
+    if (HasFatalFailure()) return;
+  }
+  outcome.paths.expect_each_taken(Path::backward_plain, Path::backward_fallback, outcome.isa);
+  const std::uint64_t least = heed::test::share_of(100);
+  std::cout << "calls with sequences plain beside renormalised: " << outcome.plain_beside_renormalised
+            << ", in parts beside undivided: " << outcome.in_parts_beside_undivided << "\n";
+  EXPECT_GE(outcome.plain_beside_renormalised, least);
+  EXPECT_GE(outcome.in_parts_beside_undivided, least);
+  heed::test::expect_tight(outcome.tally, 0.75);
+}
 
 // Beside the same gradients unfused in f32, in units of what rounding may do to a row (gradient_errors.hpp).
 // The kernel is given an lse that was rounded to f32, and an output that was: what an unfused computation

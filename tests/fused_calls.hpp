@@ -21,14 +21,72 @@ inline CallLimits tile_calls() {
   return limits;
 }
 
-/// Few rows against many keys, whole vectors wide: the kernel then reads keys and values in place.
+/// Several chunks of keys, and tasks of more than one block of rows.
+inline CallLimits long_calls() {
+  CallLimits limits = small_calls();
+  limits.batches = {1};
+  limits.kv_heads = {1};
+  limits.groups = {1, 2};
+  limits.lengths = {384, 385, 500, 777};
+  limits.dims = {16, 28, 64};
+  return limits;
+}
+
+/// Packed sequences on both sides of what decides a path: 12 rows (a group, or few), 192 keys (a chunk, and
+/// where a backward pass normalises rows anew) and 768 (where it splits keys into parts).
+inline CallLimits document_calls() {
+  CallLimits limits = small_calls();
+  limits.kv_heads = {1, 1, 2};
+  limits.groups = {1, 1, 2};
+  limits.dims = {5, 16};
+  limits.document_queries = {1, 3, 5, 12, 13, 40, 150};
+  limits.document_keys = {1, 12, 49, 150, 192, 193, 300, 700, 801};
+  return limits;
+}
+
+/// Packed sequences with as many rows as a task, and more.
+inline CallLimits long_document_calls() {
+  CallLimits limits = document_calls();
+  limits.most_documents = 2;
+  limits.document_queries = {384, 385, 400};
+  limits.document_keys = {12, 49};
+  return limits;
+}
+
+inline CallLimits wide_calls() {
+  CallLimits limits = small_calls();
+  limits.batches = {1};
+  limits.kv_heads = {1};
+  limits.lengths = {1, 13, 49};
+  limits.dims = {128, 192, 255, 256, 512};
+  return limits;
+}
+
+/// Keys and values that are too large to stay packed.
+inline CallLimits uncached_calls() {
+  CallLimits limits = small_calls();
+  limits.batches = {1};
+  limits.kv_heads = {1};
+  limits.groups = {1};
+  limits.query_lengths = {13, 20};
+  limits.lengths = {700, 769};
+  limits.dims = {900, 1024};
+  limits.families = {Family::normal, Family::one_hot, Family::negative};
+  return limits;
+}
+
+/// Few rows against many keys, whole vectors wide: the kernel then reads keys and values in place, some 1500
+/// keys before their values.
 inline CallLimits decoding_calls() {
   CallLimits limits = small_calls();
+  limits.dtypes = {DType::f32, DType::f16, DType::bf16, DType::bf16};
   limits.groups = {1, 2, 4};
   limits.batches = {1, 1, 2};
   limits.kv_heads = {1, 1, 2};
-  limits.lengths = {1, 1, 2, 3, 5, 49, 100};
-  limits.dims = {16, 32, 64, 80};
+  limits.query_lengths = {1, 1, 2, 3, 5};
+  limits.lengths = {1, 5, 49, 100, 191, 192, 193, 400, 1600};
+  limits.dims = {16, 32, 32, 64, 80};
+  limits.contiguous = 0.8;
   return limits;
 }
 

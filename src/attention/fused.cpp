@@ -17,6 +17,7 @@
 #include "attention/call_of.hpp"
 #include "attention/cpu/dispatch.hpp"
 #include "attention/kernels.hpp"
+#include "attention/path_record.hpp"
 #include "attention/workspace.hpp"
 #include "heed/parallel.hpp"
 
@@ -93,7 +94,10 @@ class Driver {
     if (p_.scores) scores();
     for (std::int64_t b = 0; b < p_.batch; ++b)
       for (std::int64_t h = 0; h < p_.heads; ++h)
-        if (failed_[index(b, h)] != 0) run_reference_head(p_, b, h);
+        if (failed_[index(b, h)] != 0) {
+          record_fallback(cpu::Path::fallback, {b, h, 0, p_.query_length});
+          run_reference_head(p_, b, h);
+        }
     return threads_used_;
   }
 
@@ -119,11 +123,19 @@ class Driver {
     return std::clamp<std::int64_t>(tiling_.rows / rows_per_head(s), 1, call_.group);
   }
 
+  void count_sequence(const Segment& s, std::int64_t blocks) const {
+    using cpu::Path;
+    cpu::count_path(call_.paths, blocks > 1 ? Path::sequence_in_several_tasks : Path::sequence_in_one_task);
+    cpu::count_path(call_.paths, s.key_end - s.key_begin > tiling_.step ? Path::sequence_in_several_steps
+                                                                        : Path::sequence_in_one_step);
+  }
+
   // The last rows first: under a causal mask they are the longest.
   void add_tasks(const Segment& s, std::int64_t head, std::int64_t head_count, std::int64_t row_begin,
                  std::int64_t row_end) {
     const std::int64_t rows = rows_per_head(s);
     const std::int64_t blocks = (row_end - row_begin + rows - 1) / rows;
+    if (static_cast<std::int64_t>(p_.segments.size()) > p_.batch) count_sequence(s, blocks);
     for (std::int64_t block = blocks - 1; block >= 0; --block) {
       const std::int64_t begin = row_begin + block * rows;
       tasks_.push_back({s.batch, head, head_count, begin, std::min(row_end, begin + rows), s.key_begin,

@@ -14,6 +14,7 @@
 #include "attention/cpu/dispatch.hpp"
 #include "attention/elements.hpp"
 #include "attention/kernels.hpp"
+#include "attention/path_record.hpp"
 #include "attention/workspace.hpp"
 #include "heed/parallel.hpp"
 
@@ -89,7 +90,11 @@ class BackwardDriver {
     if (shared.grad_bias || shared.grad_sinks) (void)run_reference_backward(shared);
     for (std::int64_t b = 0; b < f_.batch; ++b)
       for (std::int64_t kv = 0; kv < f_.kv_heads; ++kv)
-        if (failed_[index(b, kv)] != 0) run_reference_backward_head(p_, b, kv);
+        if (failed_[index(b, kv)] != 0) {
+          for (std::int64_t h = kv * call_.forward.group; h < (kv + 1) * call_.forward.group; ++h)
+            record_fallback(cpu::Path::backward_fallback, {b, h, 0, f_.query_length});
+          run_reference_backward_head(p_, b, kv);
+        }
   }
 
   // No task writes them.
@@ -204,9 +209,21 @@ class BackwardDriver {
                         key,
                         std::min(keys, key + each),
                         part});
+    count_parts(s, part);
     parts_ = std::max(parts_, part);
     tiling_.rows = std::max(tiling_.rows, s.query_end - s.query_begin);
     tiling_.keys = std::max(tiling_.keys, std::min(keys, each));
+  }
+
+  void count_parts(const Segment& s, std::int64_t parts) const {
+    using cpu::Path;
+    std::int64_t* paths = call_.forward.paths;
+    if (parts > 1) count_path(paths, Path::backward_in_parts, parts);
+    if (call_.bias_sums != nullptr) count_path(paths, Path::backward_bias_sums, parts);
+    if (call_.grad_bias.data != nullptr) count_path(paths, Path::backward_own_bias, parts);
+    if (s.query_end - s.query_begin < f_.query_length)
+      count_path(paths, parts > 1 ? Path::backward_sequence_in_parts : Path::backward_sequence_undivided,
+                 parts);
   }
 
   template <class Piece>

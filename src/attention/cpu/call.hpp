@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "attention/cpu/paths.hpp"
+
 namespace heed::detail::cpu {
 
 /// Element types, with the values of heed::DType.
@@ -55,6 +57,8 @@ struct Call {
   /// Of each query row, [B, H, Lq]: what turns exp2(score - shift) into a weight. Written by forward where
   /// `keep_rows` is set, read by sweep.
   Output row_shift, row_inverse;
+
+  std::int64_t* paths;  ///< [kPaths], counted by tests; else nullptr
 };
 
 inline constexpr std::int64_t kOpen = INT64_MAX;

@@ -202,11 +202,13 @@ inline Outcome sweep_weights(const Call& call, const Tiling& tiling, const Sweep
     for (std::int64_t key = sweep.block_begin; key < sweep.block_end; key += kChunk) {
       const std::int64_t count = smaller(kChunk, sweep.block_end - key);
       if (seen.begin >= key + count || seen.end <= key) {
+        count_path(call.paths, Path::weights_pass_unseen);
         if (call.weights.data) forbid_weights(run, key, count);
         continue;
       }
       if (!started) start_sweep_rows(run, inverse);
       started = true;
+      count_path(call.paths, Path::weights_pass);
       const Chunk chunk = find_chunk(call, task, run.w, key);
       if (!score_block(run, 0, run.padded_rows, key, chunk)) return Outcome::out_of_range;
       if (call.weights.data) write_weights(run, inverse, key, count);
@@ -273,6 +275,7 @@ inline Outcome sweep_scores(const Call& call, const Tiling& tiling, const SweepT
     run.padded_rows = round_up(run.rows, kTileRows);
     start_sweep_rows(run, nullptr);
     for (std::int64_t key = sweep.block_begin; key < sweep.block_end; key += kChunk) {
+      count_path(call.paths, Path::scores_pass);
       const bool in_range = score_chunk(run, key, packed_chunk<false>(call, task, run.w, key));
       if (outgrows_caches(call)) end_stores_past_caches();
       if (!in_range) return Outcome::out_of_range;

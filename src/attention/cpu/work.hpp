@@ -8,6 +8,8 @@
 
 namespace heed::detail::HEED_ISA {
 
+using cpu::count_path;
+using cpu::Path;
 using cpu::Task;
 using cpu::Tiling;
 
@@ -253,6 +255,7 @@ Chunk packed_chunk(const Call& call, const Task& task, const Work& w, std::int64
     slot.batch = task.batch;
     slot.kv_head = kv_head;
     slot.key = absolute_key;
+    if (w.slots == 1 && w.step == kChunk && call.key_length > kChunk) count_path(call.paths, Path::repacked);
     const std::int64_t key_at = offset_of(call.key.stride, task.batch, kv_head, absolute_key);
     if constexpr (kPairs) {
       slot.keys = pack_key_pairs<kPairs>(call.key, key_at, count, w.depth, keys, w.scratch, w.padded_depth);
