@@ -370,6 +370,22 @@ TEST(AttentionErrors, AKernelThatCannotDoTheCallIsRefused) {
       "this call");
 }
 
+// The limits of the fused kernel are those of the call, whoever owns the memory of its results.
+TEST(AttentionErrors, TheFusedKernelRefusesTheSameCallsWhereverResultsGo) {
+  const Tensor q({1, 2}), k({2000, 2});
+  for (const heed::AttentionOptions& options :
+       {heed::AttentionOptions{.top_k = 1500, .kernel = heed::Kernel::fused},
+        heed::AttentionOptions{.map = {1, 40000}, .kernel = heed::Kernel::fused}}) {
+    const std::string returned = message_of([&] { (void)heed::attention(q, k, k, options); });
+    EXPECT_NE(returned.find("kernel is fused"), std::string::npos) << returned;
+    Tensor output({1, 2}), index({1, 1500}, heed::DType::i64), weight({1, 1500}), map({1, 40000});
+    heed::AttentionOutputs outputs{.output = output};
+    if (options.top_k > 0) outputs.top_k_index = index, outputs.top_k_weight = weight;
+    if (options.map.rows > 0) outputs.map = map;
+    EXPECT_EQ(message_of([&] { (void)heed::attention_into(q, k, k, options, outputs); }), returned);
+  }
+}
+
 TEST(AttentionErrors, NothingIsWrittenWhenTheCallIsWrong) {
   const Call call;
   Tensor output({2, 4, 3, 6});

@@ -13,9 +13,9 @@ AttentionResult attention(const TensorView& query, const TensorView& key, const 
                           const AttentionOptions& options) {
   return detail::with_memory_errors([&] {
     detail::Problem problem = detail::check_call(query, key, value, options);
-    const detail::Plan plan = detail::make_plan(problem, options.kernel);
     AttentionResult result = detail::allocate_results(problem, options, query.rank());
     detail::bind_outputs(detail::views_of(result), options, query.rank(), problem);
+    const detail::Plan plan = detail::make_plan(problem, options.kernel);
     result.threads = plan.kernel(problem);
     result.kernel = plan.name;
     result.isa = plan.isa;

@@ -36,7 +36,7 @@ constexpr std::int64_t kPartStep = 192;
 constexpr std::int64_t kLanesAtMost = 16;
 constexpr std::int64_t kRowsAtOnce = 256;
 // An lse that was rounded to f32 is off by up to 2^-24 of itself, and by as much each weight of its row is.
-// Beyond this the rows of the head are normalised anew: one more product. So are short rows, whose few
+// Beyond this the rows of the segment are normalised anew: one more product. So are short rows, whose few
 // weights would show it most.
 constexpr double kLargeLse = 16;
 constexpr std::int64_t kShortRow = 192;
@@ -208,7 +208,8 @@ class BackwardDriver {
                          s.offset - s.query_begin, s.query_end},
                         key,
                         std::min(keys, key + each),
-                        part});
+                        part,
+                        &s - f_.segments.data()});
     count_parts(s, part);
     parts_ = std::max(parts_, part);
     tiling_.rows = std::max(tiling_.rows, s.query_end - s.query_begin);
@@ -239,24 +240,29 @@ class BackwardDriver {
     parallel_for(count, threads, std::cref(body));
   }
 
-  bool has_large_lse(std::int64_t batch, std::int64_t head) const {
-    for (std::int64_t i = 0; i < f_.query_length; ++i) {
-      const double lse = std::abs(read(p_.lse, batch, head, i));
-      if (lse > kLargeLse && lse < std::numeric_limits<double>::infinity()) return true;
+  // Whether an lse of the segment's rows is too large for f32 to hold well. -inf is exact for a row without
+  // keys, but may be all that f32 could hold where scores have a bias in f64.
+  bool has_large_lse(const Segment& s, std::int64_t head) const {
+    const bool rounded_to_infinity = f_.bias && f_.bias.dtype == DType::f64;
+    for (std::int64_t i = s.query_begin; i < s.query_end; ++i) {
+      const double lse = std::abs(read(p_.lse, s.batch, head, i));
+      if (lse > kLargeLse && (rounded_to_infinity || lse < std::numeric_limits<double>::infinity()))
+        return true;
     }
     return false;
   }
 
-  // The forward pass without its second product, for heads that need it.
+  // The forward pass without its second product, for the heads of a segment that need it.
   void normalise() {
-    normalised_.assign(static_cast<std::size_t>(call_.batch_heads), 0);
+    normalised_.assign(f_.segments.size() * static_cast<std::size_t>(f_.heads), 0);
     call_.normalised = normalised_.data();
     std::vector<cpu::Task> tasks;
     const cpu::Tiling tiling = kernels_.plan(call_.forward);
+    std::size_t at = 0;
     for (const Segment& s : f_.segments)
       for (std::int64_t h = 0; h < f_.heads; ++h) {
-        char& flag = normalised_[static_cast<std::size_t>(s.batch * f_.heads + h)];
-        if (flag == 0 && s.key_end - s.key_begin > kShortRow && !has_large_lse(s.batch, h)) continue;
+        char& flag = normalised_[at++];
+        if (s.key_end - s.key_begin > kShortRow && !has_large_lse(s, h)) continue;
         flag = 1;
         for (std::int64_t row = s.query_begin; row < s.query_end; row += tiling.rows)
           tasks.push_back({s.batch, h, 1, row, std::min(s.query_end, row + tiling.rows), s.key_begin,
@@ -264,9 +270,10 @@ class BackwardDriver {
       }
     if (tasks.empty()) return;
     const std::int64_t rows = call_.batch_heads * f_.query_length;
-    row_memory_.resize(static_cast<std::size_t>(2 * rows));
+    row_memory_.resize(static_cast<std::size_t>((p_.grad_sinks ? 3 : 2) * rows));
     call_.forward.row_shift = output_of_rows(f_, row_memory_.data());
     call_.forward.row_inverse = output_of_rows(f_, row_memory_.data() + rows);
+    if (p_.grad_sinks) call_.forward.row_sink = output_of_rows(f_, row_memory_.data() + 2 * rows);
     in_parallel(static_cast<std::int64_t>(tasks.size()), tiling.bytes, [&](std::int64_t i, void* memory) {
       const cpu::Task& task = tasks[static_cast<std::size_t>(i)];
       kernels_.reset(call_.forward, tiling, memory);
@@ -313,6 +320,17 @@ class BackwardDriver {
                 });
   }
 
+  // exp(sink - lse) of row i: from the rows' own sums where those were taken anew, for a large lse is too
+  // coarse.
+  double sink_weight(std::size_t segment, std::int64_t head, double sink, std::int64_t i) const {
+    const std::int64_t batch = f_.segments[segment].batch;
+    if (normalised_[segment * static_cast<std::size_t>(f_.heads) + static_cast<std::size_t>(head)] == 0)
+      return std::exp(sink - read(p_.lse, batch, head, i));
+    const cpu::Output& kept = call_.forward.row_sink;
+    return static_cast<double>(
+        static_cast<const float*>(kept.data)[batch * kept.stride[0] + head * kept.stride[1] + i]);
+  }
+
   // dSink_h = -sum_bi exp(sink_h - lse_i) delta_i
   void add_sinks() const {
     if (!p_.grad_sinks) return;
@@ -321,10 +339,11 @@ class BackwardDriver {
     for (std::int64_t h = 0; h < f_.heads; ++h) {
       if (!one_for_all) sum = 0;
       const double sink = read(f_.sinks, 0, h);
-      for (std::int64_t b = 0; b < f_.batch; ++b)
-        for (std::int64_t i = 0; i < f_.query_length; ++i) {
-          const double delta = delta_[static_cast<std::size_t>((b * f_.heads + h) * f_.query_length + i)];
-          if (delta != 0) sum -= std::exp(sink - read(p_.lse, b, h, i)) * delta;
+      for (std::size_t s = 0; s < f_.segments.size(); ++s)
+        for (std::int64_t i = f_.segments[s].query_begin; i < f_.segments[s].query_end; ++i) {
+          const std::int64_t row = (f_.segments[s].batch * f_.heads + h) * f_.query_length + i;
+          const double delta = delta_[static_cast<std::size_t>(row)];
+          if (delta != 0) sum -= sink_weight(s, h, sink, i) * delta;
         }
       if (!one_for_all) write(p_.grad_sinks, sum, 0, h, 0);
     }

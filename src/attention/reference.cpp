@@ -59,22 +59,28 @@ double raw_score(const Problem& p, const Row& row, std::int64_t j, Scratch& scra
   return p.scale * dot;
 }
 
-// Pass 1: the scores of the keys of the row's segment, -inf where a key may not be attended.
+// Pass 1: the scores of the keys of the row's segment, less the row's alibi_offset; -inf where a key may not
+// be attended.
 void score_row(const Problem& p, const Segment& segment, const Row& row, Scratch& scratch) {
   read_row(p.query, row.batch, row.head, row.i, scratch.query);
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
-    scratch.scores[index(j)] = is_allowed(p, segment, row, j)
-                                   ? biased(p, segment, row, j, capped(p, raw_score(p, row, j, scratch)))
-                                   : -kInfinity;
+    scratch.scores[index(j)] =
+        is_allowed(p, segment, row, j)
+            ? relative_score(p, segment, row, j, capped(p, raw_score(p, row, j, scratch)))
+            : -kInfinity;
 }
 
 // Pass 2: the weights of the keys of the row's segment.
 Normaliser normalise_row(const Problem& p, const Segment& segment, const Row& row, Scratch& scratch) {
+  const double offset = alibi_offset(p, segment, row);
   const double sink = p.sinks ? read(p.sinks, 0, row.head) : -kInfinity;
   const auto keys = [&](std::vector<double>& all) {
     return std::span(all).subspan(index(segment.key_begin), index(segment.key_end - segment.key_begin));
   };
-  return normalise(keys(scratch.scores), keys(scratch.weights), sink);
+  Normaliser row_sums = normalise(keys(scratch.scores), keys(scratch.weights), sink - offset);
+  row_sums.max_score += offset;
+  row_sums.lse += offset;
+  return row_sums;
 }
 
 // Pass 3: out_i = sum_j dropout(p_ij) * v_j over the keys that are attended and not dropped.
@@ -110,7 +116,7 @@ void write_scores(const Problem& p, const Segment& segment, const Row& row, Scra
     else if (p.scores_stage == ScoresStage::softcap)
       score = capped(p, raw_score(p, row, j, scratch));
     else if (inside)
-      score = scratch.scores[index(j)];
+      score = scratch.scores[index(j)] + alibi_offset(p, segment, row);
     write(p.scores, score, row.batch, row.head, row.i, j);
   }
 }

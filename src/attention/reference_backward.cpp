@@ -124,7 +124,7 @@ class Reference {
       if (scratch.scores[index(j)] != -kInfinity) visit(j);
   }
 
-  // Pass 1: s_ij, and its derivative by scale <q_i, k_j>.
+  // Pass 1: s_ij, less the row's alibi_offset, and its derivative by scale <q_i, k_j>.
   void score_row(const Place& at, Scratch& scratch) const {
     const auto& [row, segment] = at;
     read_row(p_.query, row.batch, row.head, row.i, scratch.query);
@@ -137,7 +137,7 @@ class Reference {
       const double score = capped(p_, p_.scale * dot);
       const double tanh = p_.softcap > 0 ? score / p_.softcap : 0;
       scratch.slopes[index(j)] = 1 - tanh * tanh;
-      scratch.scores[index(j)] = biased(p_, *segment, row, j, score);
+      scratch.scores[index(j)] = relative_score(p_, *segment, row, j, score);
     }
   }
 
@@ -149,7 +149,8 @@ class Reference {
     const auto keys = [&](std::vector<double>& all) {
       return std::span(all).subspan(index(segment.key_begin), index(segment.key_end - segment.key_begin));
     };
-    const Normaliser normaliser = normalise(keys(scratch.scores), keys(scratch.weights), sink);
+    const Normaliser normaliser =
+        normalise(keys(scratch.scores), keys(scratch.weights), sink - alibi_offset(p_, segment, row));
     for_each_attended(at, scratch, [&](std::int64_t j) {
       scratch.kept[index(j)] = dropout.drops(row.i, j) ? 0 : dropout.keep_scale();
     });

@@ -2,6 +2,7 @@
 // and reports pick single weights out of the matrix with.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -40,11 +41,33 @@ inline double capped(const Problem& p, double score) {
   return p.softcap > 0 ? p.softcap * std::tanh(score / p.softcap) : score;
 }
 
+/// The position among the segment's keys that is nearest to p_i.
+inline std::int64_t nearest_position(const Segment& segment, const Row& row) {
+  return std::clamp<std::int64_t>(row.position, 0,
+                                  std::max<std::int64_t>(0, segment.key_end - segment.key_begin - 1));
+}
+
+/// -slope_h * |p_i - nearest_position|: what `relative_score` leaves out of every score of the row. Far
+/// beyond the keys it would swallow their differences, of which alone the softmax is made.
+inline double alibi_offset(const Problem& p, const Segment& segment, const Row& row) {
+  const std::int64_t gap = row.position - nearest_position(segment, row);
+  if (!p.alibi_slopes || gap == 0) return 0;
+  return -read(p.alibi_slopes, row.batch, row.head) * std::abs(static_cast<double>(gap));
+}
+
+/// s_ij + bias_ij - slope_h * |p_i - j|, less the row's alibi_offset
+inline double relative_score(const Problem& p, const Segment& segment, const Row& row, std::int64_t j,
+                             double score) {
+  if (p.bias) score += read(p.bias, row.batch, row.head, row.i, j);
+  if (p.alibi_slopes)
+    score -= read(p.alibi_slopes, row.batch, row.head) *
+             std::abs(static_cast<double>(nearest_position(segment, row) - (j - segment.key_begin)));
+  return score;
+}
+
 /// s_ij + bias_ij - slope_h * |p_i - j|
 inline double biased(const Problem& p, const Segment& segment, const Row& row, std::int64_t j, double score) {
-  if (p.bias) score += read(p.bias, row.batch, row.head, row.i, j);
-  if (p.alibi_slopes) score -= read(p.alibi_slopes, row.batch, row.head) * distance_between(segment, row, j);
-  return score;
+  return relative_score(p, segment, row, j, score) + alibi_offset(p, segment, row);
 }
 
 }  // namespace heed::detail

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -39,6 +40,12 @@ struct Work {
   }
 };
 
+// Clears a flag at the end of a scope.
+struct Release {
+  std::atomic_flag& flag;
+  ~Release() { flag.clear(std::memory_order_release); }
+};
+
 class Pool {
  public:
   ~Pool() {
@@ -52,8 +59,8 @@ class Pool {
 
   // False where the pool is at work for somebody else.
   bool try_run(Work& work, int threads) {
-    const std::unique_lock busy(busy_, std::try_to_lock);
-    if (!busy.owns_lock()) return false;
+    if (busy_.test_and_set(std::memory_order_acquire)) return false;
+    const Release release{busy_};
     grow(threads - 1);
     {
       const std::lock_guard lock(lock_);
@@ -102,7 +109,9 @@ class Pool {
     }
   }
 
-  std::mutex busy_;  // held by the caller whose work is done
+  // Set while a caller's work is done. Not a mutex: a body may call parallel_for itself, and a thread must not
+  // try to lock a mutex that it holds.
+  std::atomic_flag busy_;
   std::vector<std::thread> threads_;
   std::mutex lock_;  // of work_, wanted_ and stopping_
   std::condition_variable wake_;

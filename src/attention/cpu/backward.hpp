@@ -253,8 +253,7 @@ inline void write_key_grads(const BackwardRun& run) {
 }
 
 inline void count_head(const BackwardRun& run, std::int64_t head) {
-  const Task& rows = run.task.rows;
-  const bool anew = run.call.normalised[rows.batch * run.call.heads + head] != 0;
+  const bool anew = run.call.normalised[run.task.segment * run.call.heads + head] != 0;
   std::int64_t* paths = run.call.forward.paths;
   count_path(paths, anew ? Path::backward_renormalised : Path::backward_plain);
   if (run.rows == run.call.forward.query_length) return;

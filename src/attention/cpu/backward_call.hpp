@@ -10,7 +10,7 @@ namespace heed::detail::cpu {
 struct BackwardCall {
   Call forward;
   float scale;  ///< of a score, in natural units
-  /// [B, H]: heads whose rows are normalised by forward.row_shift and row_inverse, and not by lse.
+  /// [segments, H]: whether rows are normalised by forward.row_shift and row_inverse, and not by lse.
   const char* normalised;
   Input output, lse;
   Input grad_output, grad_lse;
@@ -32,6 +32,7 @@ struct BackwardTask {
   Task rows;
   std::int64_t key_begin, key_end;  ///< within the segment
   std::int64_t part;
+  std::int64_t segment;
 };
 
 struct BackwardTiling {

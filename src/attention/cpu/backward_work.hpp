@@ -126,15 +126,21 @@ inline bool start_head(const BackwardRun& run, std::int64_t head) {
     const std::int64_t batch = run.task.rows.batch;
     const float lse =
         read_float(call.lse.data, call.lse.type, offset_of(call.lse.stride, batch, head, index));
-    if (lse == -__builtin_inff()) continue;
-    const double bits = static_cast<double>(lse) / kLn2;
-    if (!(bits > -kLargestScore && bits < kLargestScore)) return false;
-    double shift = __builtin_rint(bits);
-    double factor = __builtin_exp2(shift - bits) / kGainExact;
-    if (call.normalised[batch * call.heads + head] != 0) {
+    double shift = 0;
+    double factor = 0;
+    if (call.normalised[run.task.segment * call.heads + head] != 0) {
       const std::int64_t at = offset_of(call.forward.row_shift.stride, batch, head, index);
       shift = static_cast<double>(static_cast<const float*>(call.forward.row_shift.data)[at]);
       factor = static_cast<double>(static_cast<const float*>(call.forward.row_inverse.data)[at]);
+    } else {
+      if (lse == -__builtin_inff()) continue;
+      const Task& rows = run.task.rows;
+      const double bits = static_cast<double>(lse) / kLn2 - alibi_offset(call.forward, batch, head,
+                                                                         index + rows.position_offset,
+                                                                         rows.key_end - rows.key_begin);
+      if (!(bits > -kLargestScore && bits < kLargestScore)) return false;
+      shift = __builtin_rint(bits);
+      factor = __builtin_exp2(shift - bits) / kGainExact;
     }
     float delta = dot_rows(call.grad_output, offset_of(call.grad_output.stride, batch, head, index),
                            call.output, offset_of(call.output.stride, batch, head, index), w.value_depth,

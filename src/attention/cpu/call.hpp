@@ -54,9 +54,9 @@ struct Call {
   std::int64_t received_last_rows;
   int scores_stage;  ///< 0 raw, 1 after softcap, 2 after bias and masks
 
-  /// Of each query row, [B, H, Lq]: what turns exp2(score - shift) into a weight. Written by forward where
-  /// `keep_rows` is set, read by sweep.
-  Output row_shift, row_inverse;
+  /// Of each query row, [B, H, Lq]: what turns exp2(score - shift) into a weight, and exp(sink - lse).
+  /// Written by forward where they have memory, read by the second pass and by the backward pass.
+  Output row_shift, row_inverse, row_sink;
 
   std::int64_t* paths;  ///< [kPaths], counted by tests; else nullptr
 };

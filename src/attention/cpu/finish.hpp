@@ -138,13 +138,17 @@ inline bool finish_row(const Run& run, std::int64_t row, Vf& wrong) {
   const float shift = w.rows.shift[row];
   if (sum > 0 && shift < -kLargestScore / 2) return false;
 
-  // A sink is one more term of the sum: 2^(sink - shift).
+  // What 2^s is counted from: the row's scores are relative to `offset`, and weights to 2^shift.
+  const double offset =
+      alibi_offset(call, batch, site.head, site.position, run.task.key_end - run.task.key_begin);
+  const double origin = offset + static_cast<double>(shift);
+  // A sink is one more term of the sum: 2^(sink - origin).
   double total = static_cast<double>(sum);
-  double sink = 0;
+  double sink = -__builtin_inf();
   if (call.sinks.data) {
     sink = 1.44269504088896340736 * static_cast<double>(read_float(call.sinks.data, call.sinks.type,
                                                                    site.head * call.sinks.stride[1]));
-    total += kGainExact * __builtin_exp2(sink - static_cast<double>(shift));
+    total += kGainExact * __builtin_exp2(sink - origin);
   }
   const float inverse = sum > 0 ? 1.0f / static_cast<float>(total) : 0.0f;
   if (call.output.data) {
@@ -162,25 +166,28 @@ inline bool finish_row(const Run& run, std::int64_t row, Vf& wrong) {
   write_at(call.row_inverse, batch, site, inverse);
   w.inverse[row] = inverse;
 
+  // Without a key only the sink is left; beside one that exceeds all else by far, too.
+  const bool is_sink = !(sum > 0) || !(total < 0x1p100);
+  if (call.row_sink.data) {
+    const double share = is_sink ? 1.0 : (total - static_cast<double>(sum)) / total;
+    write_at(call.row_sink, batch, site, call.sinks.data ? static_cast<float>(share) : 0.0f);
+  }
   if (call.lse.data || call.entropy.data) {
-    double lse = -__builtin_inf();
-    if (call.sinks.data && !(total < 0x1p100))
-      lse = sink;  // it exceeds all else by far
-    else if (total > 0)
-      lse = static_cast<double>(shift) + __builtin_log2(total) - kLog2Gain;
-    write_at(call.lse, batch, site, static_cast<float>(lse * kLn2));
+    const double above = is_sink ? sink - origin : __builtin_log2(total) - kLog2Gain;  // lse - origin
+    write_at(call.lse, batch, site, static_cast<float>((is_sink ? sink : origin + above) * kLn2));
     if (call.entropy.data) {
-      // -sum p log2 p with log2 p_j = s_j - lse: (lse - shift) sum p - sum p (s - shift)
+      // -sum p log2 p with log2 p_j = s_j - lse: (lse - origin) sum p - sum p (s - origin)
       const double share = sum > 0 ? static_cast<double>(sum) / total : 0.0;
       const double moment = static_cast<double>(reduce_add(load(w.rows.entropy + row * kLanes)));
-      const double bits = sum > 0 ? (lse - static_cast<double>(shift)) * share - moment / total : 0.0;
+      const double bits = sum > 0 ? above * share - moment / total : 0.0;
       write_at(call.entropy, batch, site, static_cast<float>(bits > 0 ? bits * kLn2 : 0.0));
     }
   }
   if (call.max_score.data) {
     const float max = reduce_max(load(w.rows.max + row * kLanes));
     write_at(call.max_score, batch, site,
-             max <= kForbidden ? -__builtin_inff() : static_cast<float>(static_cast<double>(max) * kLn2));
+             max <= kForbidden ? -__builtin_inff()
+                               : static_cast<float>((static_cast<double>(max) + offset) * kLn2));
   }
   if (call.distance.data)
     write_at(call.distance, batch, site, reduce_add(load(w.distance + row * kLanes)) * inverse);

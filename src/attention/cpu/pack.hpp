@@ -17,10 +17,18 @@ HEED_INLINE std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n
 HEED_INLINE std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 HEED_INLINE std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
 
+/// The nearest finite float of a finite number: one that f32 cannot hold must not become an infinity, which
+/// forbids keys. Infinities and NaN stay what they are.
+HEED_INLINE float narrowed(double x) {
+  constexpr double kLargest = 0x1.fffffep127;
+  if (__builtin_isinf(x)) return x < 0 ? -__builtin_inff() : __builtin_inff();
+  return static_cast<float>(x > kLargest ? kLargest : x < -kLargest ? -kLargest : x);
+}
+
 inline float read_float(const void* data, Type type, std::int64_t at) {
   switch (type) {
     case Type::f64:
-      return static_cast<float>(static_cast<const double*>(data)[at]);
+      return narrowed(static_cast<const double*>(data)[at]);
     case Type::f32:
       return static_cast<const float*>(data)[at];
     case Type::bf16:

@@ -248,16 +248,22 @@ inline bool score_chunk(const Run& run, std::int64_t chunk_key, const Chunk& chu
       for (std::int64_t i = 0; i < kTileRows && r + i < run.rows; ++i) {
         const Site& site = run.w.site[r + i];
         if (!transform_row(call, task.batch, site, task.key_begin, keys, key, scores[i])) return false;
+        const Vf offset =
+            splat(static_cast<float>(kLn2 * alibi_offset(call, task.batch, site.head, site.position, keys)));
         float* to = static_cast<float*>(call.scores.data) +
                     offset_of(call.scores.stride, task.batch, site.head, site.index) +
                     (task.key_begin + key) * call.scores.stride[3];
 #pragma GCC unroll 3
         for (int v = 0; v < kPanelVectors; ++v) {
           const Vf score = load(scores[i] + v * kLanes);
+          const Mask allowed = greater(score, splat(kForbidden));
+          // transform_row raises what is too low to weigh anything: such a score is beyond this kernel.
+          if (any(both(allowed, greater_equal(splat(-kLargestScore), score)))) return false;
           store(scores[i] + v * kLanes,
-                select(greater(score, splat(kForbidden)), score, splat(-__builtin_inff())));
+                select(allowed, mul_add(score, splat(static_cast<float>(kLn2)), offset),
+                       splat(-__builtin_inff())));
         }
-        write_scaled(to, call.scores.stride[3], scores[i], here, static_cast<float>(kLn2), past_caches);
+        write_scaled(to, call.scores.stride[3], scores[i], here, 1.0f, past_caches);
       }
     }
   }

@@ -51,6 +51,25 @@ inline RowTerms terms_of(const Call& call, std::int64_t batch, const Site& site,
   return terms;
 }
 
+/// ALiBi's distances |p - j| are taken from the position of the segment that is nearest to p: a row far
+/// beyond its keys then has small distances, which floats hold exactly. What all its scores lack for it,
+/// slope times the distance left out, is added to lse and scores afterwards (alibi_offset); weights do not
+/// change.
+HEED_INLINE std::int64_t nearest_position(std::int64_t position, std::int64_t segment_keys) {
+  return larger(0, smaller(position, segment_keys - 1));
+}
+
+/// -slope |p - nearest_position(p)|, in units of log 2; 0 without ALiBi and for rows among their keys.
+inline double alibi_offset(const Call& call, std::int64_t batch, std::int64_t head, std::int64_t position,
+                           std::int64_t segment_keys) {
+  if (!call.alibi_slopes.data) return 0;
+  const std::int64_t gap = position - nearest_position(position, segment_keys);
+  if (gap == 0) return 0;
+  const float slope = read_float(call.alibi_slopes.data, call.alibi_slopes.type,
+                                 batch * call.alibi_slopes.stride[0] + head * call.alibi_slopes.stride[1]);
+  return -static_cast<double>(slope) * 1.44269504088896340736 * __builtin_fabs(static_cast<double>(gap));
+}
+
 /// Copies up to kPanel biases into a buffer, whatever their type and stride.
 inline void read_bias(const Call& call, std::int64_t at, std::int64_t count, float* to) {
   read_row(call.bias, at, call.bias.stride[3], count, to);
@@ -94,8 +113,8 @@ inline bool transform_row(const Call& call, std::int64_t batch, const Site& site
       s = mul_add(b, splat(kLog2e), s);
     }
     if (call.alibi_slopes.data) {
-      // Positions are exact in f32 up to 2^24; ALiBi beyond that is far below any other term's rounding.
-      const Vf distance = absolute(sub(splat(static_cast<float>(site.position - key)), lane));
+      const std::int64_t position = nearest_position(site.position, segment_keys);
+      const Vf distance = absolute(sub(splat(static_cast<float>(position - key)), lane));
       s = sub(s, mul(splat(terms.slope), distance));
     }
     if (call.mask.data) allowed = both(allowed, load_bytes(mask + v * kLanes));

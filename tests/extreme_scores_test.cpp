@@ -1,0 +1,204 @@
+// Scores that leave the range of the numbers that hold them: finite biases below what f32 holds, sinks
+// without keys, positions far beyond the keys. The expected values are derived by hand or by the naive
+// computation; the fused kernel is never held to what it falls back to.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "attention_support.hpp"
+#include "naive_attention.hpp"
+#include "naive_backward.hpp"
+
+namespace {
+
+using heed::Align;
+using heed::AttentionOptions;
+using heed::AttentionResult;
+using heed::DType;
+using heed::Kernel;
+using heed::Need;
+using heed::Tensor;
+using heed::test::normal_tensor;
+using heed::test::why_not_fused;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr Kernel kKernels[] = {Kernel::fused, Kernel::reference};
+
+Tensor full(const heed::Dims& shape, double value, DType dtype) {
+  Tensor tensor(shape, DType::f64);
+  for (double& x : tensor.values<double>()) x = value;
+  return Tensor::copy_of(tensor, dtype);
+}
+
+// numpy.finfo(float64).min is the usual additive mask. It is finite: a row of nothing else attends to all
+// keys alike, for adding a constant to a row's scores changes no weight (here it swallows them).
+TEST(ExtremeScores, AFiniteBiasBelowWhatF32HoldsForbidsNothing) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  const Tensor q = normal_tensor({3, 8}, 1, DType::f32), k = normal_tensor({5, 8}, 2, DType::f32);
+  Tensor v({5, 2}, DType::f32);
+  for (int j = 0; j < 5; ++j) v.values<float>()[static_cast<std::size_t>(2 * j)] = static_cast<float>(j);
+  Tensor bias({3, 5}, DType::f64);
+  const double lowest = std::numeric_limits<double>::lowest();
+  for (int j = 0; j < 5; ++j) bias.values<double>()[static_cast<std::size_t>(j)] = lowest;  // row 0: all keys
+  bias.values<double>()[5] = lowest;                                                        // row 1: key 0
+  for (const Kernel kernel : kKernels) {
+    const AttentionResult result =
+        heed::attention(q, k, v, {.bias = bias, .need = Need::weights, .kernel = kernel});
+    for (int j = 0; j < 5; ++j)
+      EXPECT_NEAR(result.weights.values<float>()[static_cast<std::size_t>(j)], 0.2, 1e-6);
+    EXPECT_NEAR(result.output.values<float>()[0], 2.0, 1e-5);
+    EXPECT_EQ(result.weights.values<float>()[5], 0);
+    EXPECT_GT(result.weights.values<float>()[6], 0);
+  }
+}
+
+TEST(ExtremeScores, GradientsUnderAFiniteBiasBelowWhatF32HoldsAreThoseOfTheMean) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  const Tensor q = normal_tensor({1, 8}, 1, DType::f32), k = normal_tensor({4, 8}, 2, DType::f32);
+  const Tensor v = normal_tensor({4, 2}, 3, DType::f32), g = normal_tensor({1, 2}, 4, DType::f32);
+  const Tensor bias = full({1, 4}, std::numeric_limits<double>::lowest(), DType::f64);
+  for (const Kernel kernel : kKernels) {
+    const AttentionResult forward =
+        heed::attention(q, k, v, {.bias = bias, .need = Need::lse, .kernel = kernel});
+    const auto gradients =
+        heed::attention_backward({q, k, v, forward.output, forward.lse, g}, {.bias = bias, .kernel = kernel});
+    for (std::size_t j = 0; j < 4; ++j)  // dV_j = p_j g with p_j = 1/4
+      for (std::size_t c = 0; c < 2; ++c)
+        EXPECT_NEAR(gradients.value.values<float>()[2 * j + c], g.values<float>()[c] / 4, 1e-6);
+  }
+}
+
+// lse = log(exp(sink)) = sink, and the gradient of lse by the sink is 1.
+TEST(ExtremeScores, TheLseOfARowThatSeesNoKeyIsItsSink) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const double sink : {-752.5, -88.0, -3e38, 0.0, 90.0, 752.5, 3e38}) {
+      const Tensor q = normal_tensor({2, 5, 8}, 1, dtype), k = normal_tensor({2, 1, 8}, 2, dtype);
+      const Tensor sinks = full({2}, sink, DType::f64);
+      for (const Kernel kernel : kKernels) {
+        const AttentionOptions options{.causal = true,
+                                       .align = Align::bottom_right,
+                                       .sinks = sinks,
+                                       .need = Need::lse | Need::entropy | Need::max_score,
+                                       .kernel = kernel};
+        const AttentionResult result = heed::attention(q, k, k, options);
+        const Tensor ones = full({2, 5}, 1, DType::f32);
+        const Tensor none = full({2, 5, 8}, 0, dtype);
+        const auto gradients = heed::attention_backward({.query = q,
+                                                         .key = k,
+                                                         .value = k,
+                                                         .output = result.output,
+                                                         .lse = result.lse,
+                                                         .grad_output = none,
+                                                         .grad_lse = ones},
+                                                        options, {.sinks = true});
+        for (std::size_t h = 0; h < 2; ++h) {
+          for (std::size_t i = 0; i < 4; ++i) {  // only the last row sees the key
+            EXPECT_EQ(result.lse.values<float>()[5 * h + i], static_cast<float>(sink));
+            EXPECT_EQ(result.entropy.values<float>()[5 * h + i], 0);
+            EXPECT_EQ(result.max_score.values<float>()[5 * h + i], -kInfinity);
+          }
+          heed::test::Real score = 0;  // of the last row and the only key
+          for (int d = 0; d < 8; ++d)
+            score += heed::test::naive_element(q, {0, static_cast<std::int64_t>(h), 4, d}) *
+                     heed::test::naive_element(k, {0, static_cast<std::int64_t>(h), 0, d}) /
+                     std::sqrt(heed::test::Real{8});
+          const double of_last_row = 1 / (1 + std::exp(static_cast<double>(score) - sink));
+          EXPECT_NEAR(gradients.sinks.values<double>()[h], 4 + of_last_row, 1e-4) << sink;
+        }
+      }
+    }
+}
+
+// Beyond its keys a row's distances are those from the last key and a constant, which the softmax does not
+// see: weights are those of the bias -slope (last - j), and lse is theirs less slope times the constant.
+TEST(ExtremeScores, AlibiKeepsItsWeightsHoweverFarTheKeysAre) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  constexpr std::int64_t kQueries = 3, kKeys = 300;
+  const Tensor q = normal_tensor({kQueries, 16}, 1, DType::f32),
+               k = normal_tensor({kKeys, 16}, 2, DType::f32);
+  const Tensor v = normal_tensor({kKeys, 16}, 3, DType::f32),
+               g = normal_tensor({kQueries, 16}, 4, DType::f32);
+  for (const double slope : {0.5, 0.001, -0.25})
+    for (const std::int64_t offset : {std::int64_t{500000}, std::int64_t{1} << 40, std::int64_t{1} << 60,
+                                      -std::int64_t{500000}, -(std::int64_t{1} << 60)}) {
+      const Tensor slopes = full({1, 1}, slope, DType::f64);
+      Tensor bias({kQueries, kKeys}, DType::f64);
+      for (std::int64_t i = 0; i < kQueries; ++i)
+        for (std::int64_t j = 0; j < kKeys; ++j)
+          bias.values<double>()[static_cast<std::size_t>(i * kKeys + j)] =
+              -slope * static_cast<double>(offset > 0 ? kKeys - 1 - j : j);
+      const heed::test::Naive near = heed::test::naive_attention(q, k, v, {.bias = bias});
+      for (const Kernel kernel : kKernels) {
+        const AttentionOptions options{
+            .query_offset = offset,
+            .alibi_slopes = slopes,
+            .need = Need::weights | Need::lse | Need::max_score | Need::entropy | Need::scores,
+            .kernel = kernel};
+        const AttentionResult far = heed::attention(q, k, v, options);
+        const auto gradients = heed::attention_backward({q, k, v, far.output, far.lse, g}, options);
+        const heed::AttentionOptions as_bias{.bias = bias};
+        const Tensor near_output = Tensor::copy_of(far.output, DType::f32);
+        const auto expected = heed::test::naive_backward({q, k, v, near_output, far.lse, g}, as_bias, near);
+        for (std::int64_t i = 0; i < kQueries; ++i) {
+          const auto row = static_cast<std::size_t>(i);
+          for (std::int64_t j = 0; j < kKeys; ++j)  // some 20 roundings of scores up to 150 (slope 0.5)
+            ASSERT_NEAR(far.weights.values<float>()[static_cast<std::size_t>(i * kKeys + j)],
+                        static_cast<double>(near.weights(0, 0, i, j)), 5e-6)
+                << "slope " << slope << " offset " << offset << " row " << i << " key " << j;
+          const double nearest =
+              offset > 0 ? static_cast<double>(offset + i - (kKeys - 1)) : -static_cast<double>(offset + i);
+          const double lse = static_cast<double>(near.lse(0, 0, i)) - slope * nearest;
+          EXPECT_NEAR(far.lse.values<float>()[row] / lse, 1, 1e-6);
+          EXPECT_NEAR(far.entropy.values<float>()[row], static_cast<double>(near.entropy(0, 0, i)), 1e-4);
+          const double largest = static_cast<double>(near.max_score(0, 0, i)) - slope * nearest;
+          EXPECT_NEAR(far.max_score.values<float>()[row] / largest, 1, 1e-6);
+          const double score = static_cast<double>(near.final_scores(0, 0, i, 7)) - slope * nearest;
+          EXPECT_NEAR(far.scores.values<float>()[row * kKeys + 7] / score, 1, 1e-6);
+          for (std::int64_t d = 0; d < 16; ++d)
+            EXPECT_NEAR(gradients.query.values<float>()[static_cast<std::size_t>(i * 16 + d)],
+                        static_cast<double>(expected.query(0, 0, i, d)), 1e-4);
+        }
+      }
+    }
+}
+
+// A sink is one more logit: it meets the scores where they really are.
+TEST(ExtremeScores, ASinkBesideFarKeysTakesWhatAlibiLeavesToIt) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  const Tensor q = full({1, 8}, 0, DType::f32), k = full({200, 8}, 0, DType::f32);
+  const Tensor slopes = full({1, 1}, 0.5, DType::f64);
+  // Scores are -0.5 (p - j); the sink lies where the last key does, at p = 1000199: both weigh the same.
+  const double nearest = -0.5 * 1000000;
+  double all = 0;
+  for (int j = 0; j < 200; ++j) all += std::exp(-0.5 * j);
+  const Tensor sinks = full({1}, nearest, DType::f64);
+  for (const Kernel kernel : kKernels) {
+    const AttentionResult result = heed::attention(q, k, k,
+                                                   {.query_offset = 1000199,
+                                                    .alibi_slopes = slopes,
+                                                    .sinks = sinks,
+                                                    .need = Need::weights,
+                                                    .kernel = kernel});
+    EXPECT_NEAR(result.weights.values<float>()[199], 1 / (1 + all), 1e-6);
+  }
+}
+
+// Scores below what weights are told apart by are still scores.
+TEST(ExtremeScores, ScoresFarBelowTheLargestAreReturnedAsTheyAre) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  const Tensor q = full({1, 8}, 0, DType::f32), k = full({4, 8}, 0, DType::f32);
+  Tensor bias({1, 4}, DType::f64);
+  const double values[] = {0, -1e6, -3e7, -1e30};
+  for (std::size_t j = 0; j < 4; ++j) bias.values<double>()[j] = values[j];
+  for (const Kernel kernel : kKernels) {
+    const AttentionResult result =
+        heed::attention(q, k, k, {.bias = bias, .need = Need::scores, .kernel = kernel});
+    for (std::size_t j = 1; j < 4; ++j) EXPECT_NEAR(result.scores.values<float>()[j] / values[j], 1, 1e-6);
+  }
+}
+
+}  // namespace
