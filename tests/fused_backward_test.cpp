@@ -212,6 +212,30 @@ TEST(FusedBackward, HeadsWithNaNOrHugeNumbersAreThoseOfTheReference) {
     }
 }
 
+// A bias that all scores share changes no weight. Rows that fill a tile up have no query and lie as high as
+// the bias itself: their exponentials overflow, and must not meet the zeros beside them.
+TEST(FusedBackward, ALargeBiasForAllChangesNothing) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  const Tensor query = heed::test::normal_tensor({1, 13, 8}, 1, DType::f32),
+               key = heed::test::normal_tensor({1, 60, 8}, 2, DType::f32),
+               grad = heed::test::normal_tensor({1, 13, 8}, 3, DType::f32);
+  const auto gradients = [&](const AttentionOptions& options) {
+    AttentionOptions forward = options;
+    forward.need = heed::Need::lse;
+    const auto result = heed::attention(query, key, key, forward);
+    return heed::attention_backward({query, key, key, result.output, result.lse, grad}, options);
+  };
+  const AttentionGradients plain = gradients({.kernel = Kernel::reference});
+  for (float height = 80; height < 140; height += 0.5F) {
+    const Tensor bias = Tensor::from<float>({height}, {1, 1});
+    const AttentionGradients shifted = gradients({.bias = bias, .kernel = Kernel::fused});
+    // A score of 140 has an ulp of 2^-16, and sums have 60 terms near 1.
+    ASSERT_TRUE(heed::test::largest_difference(plain.query, shifted.query) <= 1e-3) << height;
+    ASSERT_TRUE(heed::test::largest_difference(plain.key, shifted.key) <= 1e-3) << height;
+    ASSERT_TRUE(heed::test::largest_difference(plain.value, shifted.value) <= 1e-3) << height;
+  }
+}
+
 TEST(FusedBackward, WithoutBatchesHeadsQueriesOrKeysLeavesNothingUndone) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   const auto gradients = [](const heed::Dims& q, const heed::Dims& k) {

@@ -145,10 +145,12 @@ inline bool finish_row(const Run& run, std::int64_t row, Vf& wrong) {
   // A sink is one more term of the sum: 2^(sink - origin).
   double total = static_cast<double>(sum);
   double sink = -__builtin_inf();
+  double sink_part = 0;
   if (call.sinks.data) {
     sink = 1.44269504088896340736 * static_cast<double>(read_float(call.sinks.data, call.sinks.type,
                                                                    site.head * call.sinks.stride[1]));
-    total += kGainExact * __builtin_exp2(sink - origin);
+    sink_part = kGainExact * __builtin_exp2(sink - origin);
+    total += sink_part;
   }
   const float inverse = sum > 0 ? 1.0f / static_cast<float>(total) : 0.0f;
   if (call.output.data) {
@@ -169,7 +171,7 @@ inline bool finish_row(const Run& run, std::int64_t row, Vf& wrong) {
   // Without a key only the sink is left; beside one that exceeds all else by far, too.
   const bool is_sink = !(sum > 0) || !(total < 0x1p100);
   if (call.row_sink.data) {
-    const double share = is_sink ? 1.0 : (total - static_cast<double>(sum)) / total;
+    const double share = is_sink ? 1.0 : sink_part / total;
     write_at(call.row_sink, batch, site, call.sinks.data ? static_cast<float>(share) : 0.0f);
   }
   if (call.lse.data || call.entropy.data) {
