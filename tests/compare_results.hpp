@@ -70,7 +70,10 @@ using FellBack = std::function<bool(std::int64_t, std::int64_t, std::int64_t)>;
 /// Relative errors from here on are no longer first order.
 inline constexpr Real kFirstOrder = 0.5;
 /// How far off a number may be that is exact but for `error` in its logarithm.
-inline Real beyond_first_order(Real error) { return error < kFirstOrder ? error : std::expm1(error); }
+inline Real beyond_first_order(Real error) {
+  constexpr Real kMost = 1e100;  // finite, so that nothing times it is NaN
+  return error < kFirstOrder ? error : std::min(std::expm1(error), kMost);
+}
 
 /// Compares what `result` holds with `naive`. Gives "" or the first element that is out of bounds.
 ///
@@ -113,21 +116,31 @@ class ResultComparison {
   bool is_loose(Index b, Index h, Index i) const { return !(exponent_error(b, h, i) < kFirstOrder); }
   bool fell_back(Index b, Index h, Index i) const { return fell_back_ && fell_back_(b, h, i); }
 
-  // Each row, and each sum over the rows of a head, which is loose where one of them is.
+  bool is_seen(Index b, Index h, Index i, Index j) const {
+    return naive_.final_scores(b, h, i, j) != kMinusInfinity;
+  }
+
+  // Rows, and what is summed over some of them.
   void count_rows() {
-    Index sums = has(options_.need, Need::received) ? naive_.keys : 0;
-    if (options_.received_last > 0) sums += naive_.keys;
-    sums += options_.map.rows * options_.map.columns;
+    const int received = (has(options_.need, Need::received) ? 1 : 0) + (options_.received_last > 0 ? 1 : 0);
     for (Index b = 0; b < naive_.batch; ++b)
       for (Index h = 0; h < naive_.heads; ++h) {
-        bool any_loose = false, any_fell_back = false;
-        for (Index i = 0; i < naive_.queries; ++i) {
-          tally_.add(is_loose(b, h, i), fell_back(b, h, i));
-          any_loose = any_loose || is_loose(b, h, i);
-          any_fell_back = any_fell_back || fell_back(b, h, i);
-        }
-        for (Index s = 0; s < sums; ++s) tally_.add(any_loose, any_fell_back);
+        for (Index i = 0; i < naive_.queries; ++i) tally_.add(is_loose(b, h, i), fell_back(b, h, i));
+        for (Index j = 0; received > 0 && j < naive_.keys; ++j)
+          for (int n = 0; n < received; ++n) count_sum(b, h, [&](Index i) { return is_seen(b, h, i, j); });
+        for (Index bin = 0; bin < options_.map.rows * options_.map.columns; ++bin)
+          count_sum(b, h, [](Index) { return true; });
       }
+  }
+  template <class Member>
+  void count_sum(Index b, Index h, Member is_member) {
+    bool any_loose = false, any_fell_back = false;
+    for (Index i = 0; i < naive_.queries; ++i) {
+      if (!is_member(i)) continue;
+      any_loose = any_loose || is_loose(b, h, i);
+      any_fell_back = any_fell_back || fell_back(b, h, i);
+    }
+    tally_.add(any_loose, any_fell_back);
   }
   static Real product(Real error, Real magnitude) { return magnitude == 0 ? 0 : error * magnitude; }
 
@@ -185,7 +198,8 @@ class ResultComparison {
       return weight_error(b, h, i) + rounding_.slack * rounding_.unit * 2 * size;
     };
     const auto of_score = [&](Index b, Index h, Index i, Index) {
-      return score_error(naive_.row_magnitude(b, h, i));
+      const Real size = std::isinf(naive_.max_score(b, h, i)) ? 0 : std::abs(naive_.max_score(b, h, i));
+      return score_error(naive_.row_magnitude(b, h, i)) + rounding_.slack * rounding_.unit * 2 * size;
     };
     // A relative error r of the weights moves -p log p by at most r p (|log p| + 1).
     const auto of_entropy = [&](Index b, Index h, Index i, Index) {
@@ -203,22 +217,29 @@ class ResultComparison {
       check_all("distance", result.distance, naive_.distance, false, of_distance);
   }
 
-  // Sums over rows: no worse than the worst row, and a sum of Lq terms.
-  Real sum_error(Index b, Index h) const {
-    Real worst = 0;
-    for (Index i = 0; i < naive_.queries; ++i) worst = std::max(worst, weight_error(b, h, i));
-    return worst + rounding_.slack * rounding_.unit * static_cast<Real>(naive_.queries + naive_.keys);
-  }
+  // What each row errs by, and the roundings of a sum of Lq terms. A cell of the map: no worse than the worst
+  // row.
   void compare_sums(const AttentionResult& result) {
-    const auto relative = [&](const Cube& cube) {
-      return [&](Index b, Index h, Index c, Index d) { return product(sum_error(b, h), cube(b, h, c, d)); };
+    const Real roundings = rounding_.slack * rounding_.unit * static_cast<Real>(naive_.queries + naive_.keys);
+    const auto of_key = [&](const Cube& sums) {
+      return [&](Index b, Index h, Index j, Index) {
+        Real bound = product(roundings, sums(b, h, j));
+        for (Index i = 0; i < naive_.queries; ++i)
+          bound += product(weight_error(b, h, i), naive_.weights(b, h, i, j));
+        return bound;
+      };
+    };
+    const auto of_cell = [&](Index b, Index h, Index row, Index column) {
+      Real worst = 0;
+      for (Index i = 0; i < naive_.queries; ++i) worst = std::max(worst, weight_error(b, h, i));
+      return product(worst + roundings, naive_.map(b, h, row, column));
     };
     if (has(options_.need, Need::received))
-      check_all("received", result.received, naive_.received, false, relative(naive_.received));
+      check_all("received", result.received, naive_.received, false, of_key(naive_.received));
     if (options_.received_last > 0)
       check_all("received_last", result.received_last, naive_.received_last, false,
-                relative(naive_.received_last));
-    if (options_.map.rows > 0) check_all("map", result.map, naive_.map, true, relative(naive_.map));
+                of_key(naive_.received_last));
+    if (options_.map.rows > 0) check_all("map", result.map, naive_.map, true, of_cell);
   }
 
   // The k-th weight is the k-th largest, and it is that of the index beside it; indices are allowed and

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
-#include <ctime>
 #include <iostream>
 #include <limits>
 #include <string>
@@ -14,6 +13,7 @@
 
 #include "attention_support.hpp"
 #include "describe_call.hpp"
+#include "expect_tight.hpp"
 #include "fused_calls.hpp"
 #include "gradient_errors.hpp"
 #include "path_watch.hpp"
@@ -29,6 +29,7 @@ using heed::Kernel;
 using heed::Tensor;
 using heed::test::BackwardCall;
 using heed::test::document_calls;
+using heed::test::extreme_calls;
 using heed::test::Path;
 using heed::test::small_calls;
 using heed::test::tile_calls;
@@ -65,6 +66,7 @@ heed::test::CallLimits threshold_calls() {
   limits.lengths = {150, 191, 192, 193, 300, 777};
   limits.dims = {5, 16};
   limits.contiguous = 0.6;
+  limits.poison = false;
   return limits;
 }
 
@@ -111,11 +113,10 @@ void run_calls(const Kind& kind, Outcome& outcome) {
 TEST(FusedBackward, RandomCallsAgreeWithTheDefinitionsAndTakeEveryPath) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   Outcome outcome;
-  for (const Kind& kind : {Kind{small_calls(), 3000}, Kind{tile_calls(), 60}, Kind{long_calls(), 8},
-                           Kind{threshold_calls(), 150}, Kind{document_calls(), 300}}) {
-    const auto t0 = std::clock();
+  for (const Kind& kind :
+       {Kind{small_calls(), 3000}, Kind{extreme_calls(), 300}, Kind{tile_calls(), 60}, Kind{long_calls(), 8},
+        Kind{threshold_calls(), 150}, Kind{document_calls(), 450}}) {
     run_calls(kind, outcome);
-    std::printf("%f s %ld %ld %ld\n", double(std::clock()-t0)/CLOCKS_PER_SEC, outcome.tally.rows, outcome.tally.loose, outcome.tally.fallen_back);
     if (HasFatalFailure()) return;
   }
   outcome.paths.expect_each_taken(Path::backward_plain, Path::backward_fallback, outcome.isa);
@@ -124,7 +125,7 @@ TEST(FusedBackward, RandomCallsAgreeWithTheDefinitionsAndTakeEveryPath) {
             << ", in parts beside undivided: " << outcome.in_parts_beside_undivided << "\n";
   EXPECT_GE(outcome.plain_beside_renormalised, least);
   EXPECT_GE(outcome.in_parts_beside_undivided, least);
-  heed::test::expect_tight(outcome.tally, 0.75);
+  heed::test::expect_tight(outcome.tally, 0.6);
 }
 
 // Beside the same gradients unfused in f32, in units of what rounding may do to a row (gradient_errors.hpp).
@@ -134,6 +135,8 @@ TEST(FusedBackward, ErrsLittleMoreThanUnfusedGradientsInF32) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   if (heed::test::share_of(100) != 100) GTEST_SKIP() << "a share of the calls is too few to compare means";
   heed::test::AllGradientErrors errors;
+  heed::test::PathWatch paths;
+  int fallen_back = 0;  // calls of which the reference computed a head
   for (const auto& [limits, count] : {std::pair{small_calls(), 600U}, std::pair{tile_calls(), 40U}})
     for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
       heed::test::CallLimits f32 = limits;
@@ -141,9 +144,15 @@ TEST(FusedBackward, ErrsLittleMoreThanUnfusedGradientsInF32) {
       BackwardCall made = heed::test::backward_call(kSeed + 2, index, f32);
       made.inputs.grad_weights.reset();
       made.call.options.kernel = Kernel::fused;
-      heed::test::add_errors(made, heed::attention_backward(made.inputs, made.call.options, made.request),
-                             errors);
+      paths.start_call();
+      const AttentionGradients gradients =
+          heed::attention_backward(made.inputs, made.call.options, made.request);
+      if (paths.fell_back_at_all())
+        ++fallen_back;
+      else
+        heed::test::add_errors(made, gradients, errors);
     }
+  EXPECT_LT(fallen_back, 400);
   for (std::size_t g = 0; g < errors.size(); ++g) {
     const heed::test::GradientErrors& e = errors[g];
     const std::string what = heed::test::kGradientNames[g];

@@ -11,6 +11,13 @@ inline CallLimits small_calls() {
   return limits;
 }
 
+/// Numbers at the ends of what holds them.
+inline CallLimits extreme_calls() {
+  CallLimits limits = small_calls();
+  limits.extremes = true;
+  return limits;
+}
+
 /// Sizes around those of the tiles: 4 and 12 rows, panels of 12, 24 and 48 keys, chunks of 192.
 inline CallLimits tile_calls() {
   CallLimits limits = small_calls();
@@ -39,8 +46,12 @@ inline CallLimits document_calls() {
   limits.kv_heads = {1, 1, 2};
   limits.groups = {1, 1, 2};
   limits.dims = {5, 16};
-  limits.document_queries = {1, 3, 5, 12, 13, 40, 150};
-  limits.document_keys = {1, 12, 49, 150, 192, 193, 300, 700, 801};
+  limits.poison = false;  // the kernel is to compute them itself
+  limits.document_queries = {1, 3, 12, 13, 40, 97};
+  limits.document_keys = {1, 49, 150, 192, 193, 300, 700, 801};
+  // Most have an lse that is small enough to normalise rows by.
+  limits.families = {Family::normal,   Family::normal, Family::normal,    Family::one_hot,
+                     Family::negative, Family::spread, Family::ascending, Family::cancelling};
   return limits;
 }
 
@@ -72,6 +83,7 @@ inline CallLimits uncached_calls() {
   limits.lengths = {700, 769};
   limits.dims = {900, 1024};
   limits.families = {Family::normal, Family::one_hot, Family::negative};
+  limits.poison = false;
   return limits;
 }
 
@@ -87,6 +99,7 @@ inline CallLimits decoding_calls() {
   limits.lengths = {1, 5, 49, 100, 191, 192, 193, 400, 1600};
   limits.dims = {16, 32, 32, 64, 80};
   limits.contiguous = 0.8;
+  limits.poison = false;
   return limits;
 }
 

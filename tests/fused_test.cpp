@@ -8,6 +8,7 @@
 
 #include "attention_support.hpp"
 #include "checked_call.hpp"
+#include "expect_tight.hpp"
 #include "fused_calls.hpp"
 #include "fused_rounding.hpp"
 #include "path_watch.hpp"
@@ -20,6 +21,7 @@ using heed::Kernel;
 using heed::Tensor;
 using heed::test::decoding_calls;
 using heed::test::document_calls;
+using heed::test::extreme_calls;
 using heed::test::long_calls;
 using heed::test::long_document_calls;
 using heed::test::Path;
@@ -63,8 +65,10 @@ void run_calls(const Kind& kind, Outcome& outcome) {
 TEST(Fused, RandomCallsAgreeWithTheDefinitionsAndTakeEveryPath) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   Outcome outcome;
-  for (const Kind& kind : {Kind{small_calls(), 2000}, Kind{tile_calls(), 60}, Kind{long_calls(), 4},
-                           Kind{wide_calls(), 40}, Kind{decoding_calls(), 400}, Kind{document_calls(), 60}, Kind{long_document_calls(), 60}, Kind{uncached_calls(), 30}}) {
+  for (const Kind& kind :
+       {Kind{small_calls(), 2000}, Kind{extreme_calls(), 1000}, Kind{tile_calls(), 100},
+        Kind{long_calls(), 8}, Kind{wide_calls(), 40}, Kind{decoding_calls(), 300},
+        Kind{document_calls(), 60}, Kind{long_document_calls(), 60}, Kind{uncached_calls(), 20}}) {
     run_calls(kind, outcome);
     if (HasFatalFailure()) return;
   }

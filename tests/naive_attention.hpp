@@ -59,8 +59,10 @@ struct Naive {
   Cube slope;                    ///< [B, H, Lq, Lk]: derivative of the score by scale <q, k>: the softcap's
   Cube sink_weight;              ///< [B, H, Lq, 1]: exp(sink - lse)
   Cube score_magnitude;          ///< [B, H, Lq, Lk]: |scale| sum_d |q_d k_d| + |bias| + |ALiBi| + softcap
-  Cube row_magnitude;            ///< [B, H, Lq, 1]: the largest of the allowed ones
-  Cube output_magnitude;         ///< [B, H, Lq, Dv]: sum_j dropout(p_ij) |v_j|
+  /// [B, H, Lq, 1]: the largest of those with a weight, where ALiBi counts from the key of the segment that
+  /// is nearest to the row: what all scores of a row share changes no weight.
+  Cube row_magnitude;
+  Cube output_magnitude;  ///< [B, H, Lq, Dv]: sum_j dropout(p_ij) |v_j|
 };
 
 inline Real naive_half(std::uint16_t bits, int exponent_bits) {
@@ -155,6 +157,7 @@ class NaiveAttention {
 
   Naive compute() {
     find_segments();
+    find_ends();
     fill_scores();
     fill_weights();
     fill_output();
@@ -218,6 +221,15 @@ class NaiveAttention {
       }
     }
   }
+  // Of each key: the first and the last key of its segment.
+  void find_ends() {
+    segment_first_ = segment_last_ = std::vector<Index>(static_cast<std::size_t>(n_.keys));
+    const auto same = [&](Index j, Index k) { return key_segment_[at(k)] == key_segment_[at(j)]; };
+    for (Index j = 0; j < n_.keys; ++j)
+      segment_first_[at(j)] = j > 0 && same(j, j - 1) ? segment_first_[at(j - 1)] : j;
+    for (Index j = n_.keys - 1; j >= 0; --j)
+      segment_last_[at(j)] = j + 1 < n_.keys && same(j, j + 1) ? segment_last_[at(j + 1)] : j;
+  }
   void set_row(Index b, Index i, Index segment, Index place, Index after, Index bottom_right) {
     const std::size_t row = at(b * n_.queries + i);
     Index offset = 0;
@@ -247,12 +259,21 @@ class NaiveAttention {
     return std::abs(static_cast<Real>(row_place_[at(b * n_.queries + i)] - key_place_[at(j)]));
   }
 
+  // The distance from a row to the nearest key of the segment of key j, whether it may be attended or not.
+  Real nearest_gap(Index b, Index i, Index j) const {
+    const Index first = segment_first_[at(j)];
+    const Index last = std::min(segment_last_[at(j)], valid_keys_[at(b)] - 1);
+    const Index p = row_place_[at(b * n_.queries + i)];
+    if (p < key_place_[at(first)]) return gap(b, i, first);
+    return p > key_place_[at(last)] ? gap(b, i, last) : 0;
+  }
+
   void fill_scores() {
     const Real scale =
         options_.scale ? static_cast<Real>(*options_.scale) : 1 / std::sqrt(static_cast<Real>(n_.head_dim));
     n_.scores = n_.final_scores = n_.score_magnitude = n_.slope =
         Cube(n_.batch, n_.heads, n_.queries, n_.keys);
-    n_.row_magnitude = Cube(n_.batch, n_.heads, n_.queries, 1);
+    relative_magnitude_ = n_.scores;
     n_.gap = Cube(n_.batch, 1, n_.queries, n_.keys);
     for_each_score([&](Index b, Index, Index i, Index j) { n_.gap(b, 0, i, j) = gap(b, i, j); });
     // Before the bias every key has a score.
@@ -283,10 +304,12 @@ class NaiveAttention {
         biased += naive_element(*options_.bias, {b, h, i, j});
         magnitude += std::abs(naive_element(*options_.bias, {b, h, i, j}));
       }
+      relative_magnitude_(b, h, i, j) = magnitude;
       if (options_.alibi_slopes) {
-        const Real penalty = naive_element(*options_.alibi_slopes, {0, 0, b, h}) * gap(b, i, j);
-        biased -= penalty;
-        magnitude += std::abs(penalty);
+        const Real slope = naive_element(*options_.alibi_slopes, {0, 0, b, h});
+        biased -= slope * gap(b, i, j);
+        magnitude += std::abs(slope) * gap(b, i, j);
+        relative_magnitude_(b, h, i, j) += std::abs(slope) * (gap(b, i, j) - nearest_gap(b, i, j));
       }
       const Real last = may ? biased : kMinusInfinity;
       n_.final_scores(b, h, i, j) = last;
@@ -295,7 +318,6 @@ class NaiveAttention {
                                                                               : last;
       if (!may && options_.scores_stage == ScoresStage::bias) magnitude = 0;
       n_.score_magnitude(b, h, i, j) = magnitude;
-      if (may) n_.row_magnitude(b, h, i) = std::max(n_.row_magnitude(b, h, i), magnitude);
     });
   }
 
@@ -305,6 +327,7 @@ class NaiveAttention {
 
   void fill_weights() {
     n_.weights = Cube(n_.batch, n_.heads, n_.queries, n_.keys);
+    n_.row_magnitude = Cube(n_.batch, n_.heads, n_.queries, 1);
     n_.lse = n_.max_score = Cube(n_.batch, n_.heads, n_.queries, 1, kMinusInfinity);
     n_.sink_weight = Cube(n_.batch, n_.heads, n_.queries, 1);
     for_each_row([&](Index b, Index h, Index i) {
@@ -320,8 +343,11 @@ class NaiveAttention {
       n_.lse(b, h, i) = largest + std::log(total);
       n_.sink_weight(b, h, i) = std::exp(sink - largest) / total;
       for (Index j = 0; j < n_.keys; ++j)
-        if (seen(b, h, i, j))
+        if (seen(b, h, i, j)) {
           n_.weights(b, h, i, j) = std::exp(n_.final_scores(b, h, i, j) - largest) / total;
+          if (n_.weights(b, h, i, j) != 0)
+            n_.row_magnitude(b, h, i) = std::max(n_.row_magnitude(b, h, i), relative_magnitude_(b, h, i, j));
+        }
     });
   }
 
@@ -378,11 +404,13 @@ class NaiveAttention {
   Index kv_head(Index h) const { return h / (n_.heads / kv_heads_); }
 
   Cube query_, key_, value_;
+  Cube relative_magnitude_;  // [B, H, Lq, Lk]: as row_magnitude
   AttentionOptions options_;
   Naive n_;
   Index kv_heads_ = 1;
   std::vector<Index> row_segment_, row_place_, rows_after_;  // [B * Lq]
   std::vector<Index> key_segment_, key_place_;               // [Lk]
+  std::vector<Index> segment_first_, segment_last_;          // [Lk]
   std::vector<Index> valid_keys_;                            // [B]
 };
 

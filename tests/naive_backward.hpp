@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "heed/backward.hpp"
@@ -24,12 +25,16 @@ struct NaiveGradients {
 
 class NaiveBackward {
  public:
-  NaiveBackward(const AttentionBackwardInputs& inputs, const AttentionOptions& options, const Naive& naive)
+  /// Where given, `row_factor` [B, H, Lq, 1] is multiplied into the magnitudes of each row's terms.
+  NaiveBackward(const AttentionBackwardInputs& inputs, const AttentionOptions& options, const Naive& naive,
+                Cube row_factor = {})
       : n_(naive),
         query_(naive_elements(inputs.query)),
         key_(naive_elements(inputs.key)),
         value_(naive_elements(inputs.value)),
-        grad_output_(naive_elements(inputs.grad_output)) {
+        grad_output_(naive_elements(inputs.grad_output)),
+        row_factor_(std::move(row_factor)) {
+    if (row_factor_.values.empty()) row_factor_ = Cube(n_.batch, n_.heads, n_.queries, 1, 1);
     grad_lse_ = inputs.grad_lse;
     if (inputs.grad_weights) grad_weights_ = naive_elements(*inputs.grad_weights);
     scale_ =
@@ -93,10 +98,11 @@ class NaiveBackward {
       const Real magnitude = magnitudes[static_cast<std::size_t>(j)];
       g_.scores(b, h, i, j) = n_.weights(b, h, i, j) * (grad - mean + by_lse);
       g_.scores_magnitude(b, h, i, j) =
-          n_.weights(b, h, i, j) * (magnitude + mean_magnitude + std::abs(by_lse));
+          row_factor_(b, h, i) * n_.weights(b, h, i, j) * (magnitude + mean_magnitude + std::abs(by_lse));
     }
     g_.sinks(b, h, i) = n_.sink_weight(b, h, i) * (by_lse - mean);
-    g_.sinks_magnitude(b, h, i) = n_.sink_weight(b, h, i) * (std::abs(by_lse) + mean_magnitude);
+    g_.sinks_magnitude(b, h, i) =
+        row_factor_(b, h, i) * n_.sink_weight(b, h, i) * (std::abs(by_lse) + mean_magnitude);
   }
 
   // Through softcap and scale to query and key, and from the output to the value. The slope's magnitude is
@@ -116,20 +122,20 @@ class NaiveBackward {
     }
     const Real kept = n_.kept(b, h, i, j);
     if (kept == 0) return;
-    const Real weight = n_.weights(b, h, i, j) * kept;
+    const Real weight = n_.weights(b, h, i, j) * kept, factor = row_factor_(b, h, i);
     const Real* grad_output = grad_output_.row(b, h, i);
     Real *grad_value = g_.value.row(b, kv, j), *value_magnitude = g_.value_magnitude.row(b, kv, j);
     for (Index c = 0; c < n_.value_dim; ++c) {
       const Real term = weight * grad_output[c];
       grad_value[c] += term;
-      value_magnitude[c] += std::abs(term);
+      value_magnitude[c] += factor * std::abs(term);
     }
   }
 
   Index kv_head(Index h) const { return h / (n_.heads / kv_heads_); }
 
   const Naive& n_;
-  Cube query_, key_, value_, grad_output_, grad_weights_;
+  Cube query_, key_, value_, grad_output_, grad_weights_, row_factor_;
   std::optional<TensorView> grad_lse_;
   NaiveGradients g_;
   Real scale_ = 1;
@@ -137,8 +143,8 @@ class NaiveBackward {
 };
 
 inline NaiveGradients naive_backward(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
-                                     const Naive& naive) {
-  return NaiveBackward(inputs, options, naive).compute();
+                                     const Naive& naive, Cube row_factor = {}) {
+  return NaiveBackward(inputs, options, naive, std::move(row_factor)).compute();
 }
 
 }  // namespace heed::test

@@ -59,6 +59,13 @@ inline constexpr std::array<const char*, kPaths> kPathNames{"decode",
                                                             "backward, masked tiles",
                                                             "backward, fallback, rows"};
 
+inline bool holds(const std::vector<detail::FallbackRows>& fallbacks, std::int64_t b, std::int64_t h,
+                  std::int64_t i) {
+  for (const detail::FallbackRows& rows : fallbacks)
+    if (rows.batch == b && rows.head == h && rows.begin <= i && i < rows.end) return true;
+  return false;
+}
+
 /// Counts while it lives. One at a time.
 class PathWatch {
  public:
@@ -79,11 +86,16 @@ class PathWatch {
   [[nodiscard]] bool gradients_fell_back(std::int64_t b, std::int64_t h, std::int64_t i) const {
     return holds(record_.backward_fallbacks, b, h, i);
   }
+  [[nodiscard]] const std::vector<detail::FallbackRows>& fallbacks() const {
+    return record_.forward_fallbacks;
+  }
+  [[nodiscard]] bool fell_back_at_all() const {
+    return !record_.forward_fallbacks.empty() || !record_.backward_fallbacks.empty();
+  }
   /// Paths of a call that fell back may have led to nothing that was kept: of those the fallbacks count.
   void end_call() {
-    const bool kept = record_.forward_fallbacks.empty() && record_.backward_fallbacks.empty();
     for (std::size_t p = 0; p < taken_.size(); ++p)
-      if (kept || is_fallback(static_cast<Path>(p))) taken_[p] += record_.taken[p];
+      if (!fell_back_at_all() || is_fallback(static_cast<Path>(p))) taken_[p] += record_.taken[p];
   }
 
   /// Of this call alone.
@@ -110,26 +122,8 @@ class PathWatch {
 
  private:
   static bool is_fallback(Path path) { return path == Path::fallback || path == Path::backward_fallback; }
-  static bool holds(const std::vector<detail::FallbackRows>& fallbacks, std::int64_t b, std::int64_t h,
-                    std::int64_t i) {
-    for (const detail::FallbackRows& rows : fallbacks)
-      if (rows.batch == b && rows.head == h && rows.begin <= i && i < rows.end) return true;
-    return false;
-  }
-
   detail::PathRecord record_;
   std::array<std::int64_t, kPaths> taken_{};
 };
-
-/// Prints what was compared. Fails where more than one row in a hundred had a bound that may say nothing, or
-/// where the fused kernel itself computed fewer than `least_share` of the rows.
-inline void expect_tight(const RowTally& tally, double least_share = 0) {
-  std::cout << tally.rows << " rows compared: " << tally.loose << " within a bound beyond first order, "
-            << tally.fallen_back << " computed by the reference\n";
-  EXPECT_GT(tally.rows, 0);
-  EXPECT_LE(tally.loose * 100, tally.rows);
-  EXPECT_GE(static_cast<double>(tally.rows - tally.fallen_back),
-            least_share * static_cast<double>(tally.rows));
-}
 
 }  // namespace heed::test

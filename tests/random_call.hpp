@@ -41,6 +41,9 @@ struct CallLimits {
   /// are drawn from these; `lengths` and `batches` play no part.
   std::vector<std::int64_t> document_queries{}, document_keys{};
   std::int64_t most_documents = 5;
+  /// Finite biases as low as their dtype goes, sinks far below the scores, rows far beyond their keys.
+  bool extremes = false;
+  bool poison = true;       ///< in every other call, what nobody may see holds NaN and infinity
   double contiguous = 0.3;  ///< how many query, key and value tensors are row-major without gaps
 };
 
@@ -301,6 +304,7 @@ class CallMaker {
     options.causal = draw_.chance(0.35);
     if (draw_.chance(0.4)) options.align = Align::bottom_right;
     if (draw_.chance(0.2)) options.query_offset = draw_.between(-5, keys_ + 3);
+    if (limits_.extremes && draw_.chance(0.3)) options.query_offset = 500000;
     if (draw_.chance(0.3)) options.window = {draw_.between(-1, 6), draw_.between(-1, 6)};
     if (draw_.chance(0.25)) {
       const double density = draw_.pick<double>({0.1, 0.5, 0.9});
@@ -357,12 +361,21 @@ class CallMaker {
     call_.options.key_segments = integers(offsets(keys_));
   }
 
-  TensorView floats(const Dims& shape, double spread, double minus_infinity = 0) {
+  static double lowest_of(DType dtype) {
+    return dtype == DType::f64    ? std::numeric_limits<double>::lowest()
+           : dtype == DType::f16  ? -65504
+           : dtype == DType::bf16 ? -0x1.fep127
+                                  : static_cast<double>(std::numeric_limits<float>::lowest());
+  }
+
+  // About `mean`; `special` is how many are minus infinity, or the lowest number where that is asked for.
+  TensorView floats(const Dims& shape, double spread, double special = 0, bool is_lowest = false,
+                    double mean = 0) {
     const DType dtype = draw_.pick<DType>({DType::f64, DType::f32, DType::f16, DType::bf16});
     const MutableTensorView view = strided(shape, dtype);
+    const double low = is_lowest ? lowest_of(dtype) : -std::numeric_limits<double>::infinity();
     for_each_index(shape, [&](const Dims& at) {
-      const bool forbid = draw_.chance(minus_infinity);
-      put(view, at, forbid ? -std::numeric_limits<double>::infinity() : spread * draw_.normal());
+      put(view, at, draw_.chance(special) ? low : mean + spread * draw_.normal());
     });
     return view;
   }
@@ -375,6 +388,10 @@ class CallMaker {
     if (draw_.chance(0.2))
       options.alibi_slopes = draw_.chance(0.5) ? floats({heads_}, 0.3) : floats({batch_, heads_}, 0.3);
     if (draw_.chance(0.2)) options.sinks = floats({heads_}, 2);
+    if (limits_.extremes) {
+      if (draw_.chance(0.3)) options.bias = floats(scores_shape(), 2, 0.2, /*is_lowest=*/true);
+      if (draw_.chance(0.3)) options.sinks = floats({heads_}, 2, 0, false, /*mean=*/-750);
+    }
     if (draw_.chance(0.2)) {
       options.dropout.probability = draw_.pick<double>({0.1, 0.5, 0.9});
       options.dropout.seed = draw_.word();
@@ -387,7 +404,7 @@ class CallMaker {
     for (std::uint32_t bit = 0; bit < 7; ++bit)
       if (draw_.chance(0.5)) options.need |= static_cast<Need>(1u << bit);
     options.scores_stage = static_cast<ScoresStage>(draw_.between(0, 2));
-    if (draw_.chance(0.5)) options.top_k = draw_.between(1, keys_ + 2);
+    if (draw_.chance(0.5)) options.top_k = std::min<std::int64_t>(draw_.between(1, keys_ + 2), 1024);
     if (draw_.chance(0.3)) options.received_last = draw_.between(1, queries_ + 2);
     if (draw_.chance(0.4)) options.map = {draw_.between(1, 6), draw_.between(1, 6)};
     if (draw_.chance(0.2)) options.output_dtype = DType::f32;
