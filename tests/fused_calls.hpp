@@ -1,6 +1,8 @@
 // Sizes of random calls that reach every path of the fused kernels.
 #pragma once
 
+#include <vector>
+
 #include "random_call.hpp"
 
 namespace heed::test {
@@ -9,6 +11,11 @@ inline CallLimits small_calls() {
   CallLimits limits;
   limits.dtypes = {DType::f32, DType::f32, DType::f16, DType::bf16};
   return limits;
+}
+
+inline std::vector<Family> mostly_normal() {
+  return {Family::normal,   Family::normal, Family::normal,    Family::one_hot,
+          Family::negative, Family::spread, Family::ascending, Family::cancelling};
 }
 
 /// Numbers at the ends of what holds them.
@@ -25,6 +32,7 @@ inline CallLimits tile_calls() {
   limits.kv_heads = {1, 1, 2};
   limits.lengths = {1, 3, 11, 12, 13, 24, 25, 47, 48, 49, 95, 97, 128, 191, 192, 193, 200};
   limits.dims = {1, 3, 15, 16, 17, 24, 28, 31, 48, 59, 64, 80, 111};
+  limits.families = mostly_normal();
   return limits;
 }
 
@@ -49,9 +57,7 @@ inline CallLimits document_calls() {
   limits.poison = false;  // the kernel is to compute them itself
   limits.document_queries = {1, 3, 12, 13, 40, 97};
   limits.document_keys = {1, 49, 150, 192, 193, 300, 700, 801};
-  // Most have an lse that is small enough to normalise rows by.
-  limits.families = {Family::normal,   Family::normal, Family::normal,    Family::one_hot,
-                     Family::negative, Family::spread, Family::ascending, Family::cancelling};
+  limits.families = mostly_normal();  // so that most have an lse that is small enough to normalise rows by
   return limits;
 }
 
@@ -99,6 +105,7 @@ inline CallLimits decoding_calls() {
   limits.lengths = {1, 5, 49, 100, 191, 192, 193, 400, 1600};
   limits.dims = {16, 32, 32, 64, 80};
   limits.contiguous = 0.8;
+  limits.families = mostly_normal();
   limits.poison = false;
   return limits;
 }

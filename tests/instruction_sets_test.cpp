@@ -44,7 +44,7 @@ constexpr std::uint64_t kSeed = 20241121;
 template <class Visit>
 void for_each_call(Visit visit) {
   const std::pair<heed::test::CallLimits, std::uint64_t> kinds[] = {
-      {heed::test::small_calls(), 500}, {heed::test::tile_calls(), 25}, {heed::test::decoding_calls(), 50}};
+      {heed::test::small_calls(), 1000}, {heed::test::tile_calls(), 25}, {heed::test::decoding_calls(), 50}};
   for (const auto& [limits, count] : kinds)
     for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
       RandomCall call = heed::test::random_call(kSeed, index, limits);
