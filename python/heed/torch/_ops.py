@@ -127,7 +127,7 @@ def _attention_backward(
     inputs = (q, k, v, bias, sinks)
     into = [torch.empty(x.shape, dtype=x.dtype) if x is not None and wanted else None
             for x, wanted in zip(inputs, needed)]
-    _heed.attention_backward(q.detach(), k.detach(), v.detach(), output.detach(), lse.detach(), grad.detach(),
+    _heed.attention_backward_into(q.detach(), k.detach(), v.detach(), output.detach(), lse.detach(), grad.detach(),
                              None if grad_lse is None else grad_lse.detach(),
                              None if grad_weights is None else grad_weights.detach(),
                              into[0], into[1], into[2], into[3], into[4], options)
