@@ -187,6 +187,116 @@ def test_gradcheck_through_output_weights_and_lse(name):
     assert torch.autograd.gradcheck(call, (query, key, value, bias, sinks))
 
 
+EVERY = ("weights", "max_score", "entropy", "distance", "received", "scores")
+
+
+@pytest.mark.parametrize("name", [*EVERY, "output", "lse", "top_k_index", "top_k_weight"])
+def test_a_result_has_its_gradient_or_pytorch_says_that_it_has_none(name):
+    query, key, value = doubles((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8))
+    result = getattr(attention(query, key, value, need=EVERY, top_k=2), name)
+    if name in ("output", "lse", "weights"):
+        scores = query @ key.transpose(-1, -2) / 8**0.5
+        expected = {"weights": scores.softmax(-1), "output": scores.softmax(-1) @ value, "lse": scores.logsumexp(-1)}[name]
+        direction = torch.randn_like(expected)
+        ours, theirs = (torch.autograd.grad(x, (query, key, value), direction, materialize_grads=True)
+                        for x in (result, expected))
+        for gradient, reference in zip(ours, theirs):
+            assert_close(gradient, reference, torch.float64)
+    else:
+        assert not result.requires_grad
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            result.double().sum().backward()
+
+
+def test_a_summary_has_gradients_through_lse_alone():
+    query, key, value = doubles((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8))
+    output, summary = sdpa(query, key, value, return_summary=True)
+    assert output.requires_grad
+    assert {name for name, x in summary._asdict().items() if x.requires_grad} == {"lse"}
+    compiled = torch.compile(lambda *x: tuple(attention(*x, need=EVERY, top_k=2)), fullgraph=True, backend="aot_eager")
+    found = compiled(query, key, value)
+    fields = attention(query, key, value)._fields
+    assert {name for name, x in zip(fields, found) if x.requires_grad} == {"output", "lse", "weights"}
+
+
+def test_slopes_of_alibi_have_no_gradient_and_that_is_said():
+    query, key, value = doubles((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8))
+    with pytest.raises(ValueError, match=r"alibi requires a gradient.*alibi.detach\(\) is expected"):
+        attention(query, key, value, alibi=torch.ones(3, requires_grad=True))
+
+
+def by_formula(query, key, value, *, causal=False, align="top-left", alibi=None, kv_lengths=None):
+    """(output, lse) for [B, H, L, D], in f64: PyTorch's products and softmax, and its autograd."""
+    query, key, value = query.double(), key.double(), value.double()
+    batch, (queries, keys) = query.shape[0], (query.shape[2], key.shape[2])
+    valid = torch.full((batch,), keys) if kv_lengths is None else kv_lengths
+    first = valid - queries if align == "bottom-right" else torch.zeros(batch, dtype=torch.int64)
+    away = (torch.arange(queries)[:, None] + first[:, None, None] - torch.arange(keys))[:, None]  # [B, 1, L, S]
+    scores = query @ key.repeat_interleave(query.shape[1] // key.shape[1], 1).transpose(-1, -2) / query.shape[-1]**0.5
+    if alibi is not None:
+        scores = scores - alibi.double()[:, None, None] * away.abs()
+    forbidden = (torch.arange(keys) >= valid[:, None, None, None]) | ((away < 0) if causal else False)
+    scores = scores.masked_fill(forbidden, float("-inf"))
+    return scores.softmax(-1) @ value.repeat_interleave(query.shape[1] // value.shape[1], 1), scores.logsumexp(-1)
+
+
+# On both sides of the 192 keys from which the fused backward pass works otherwise.
+DOCUMENTS = {"short": ([3, 0, 64, 150, 192], [5, 2, 64, 191, 192]), "long": ([193, 300, 200], [193, 300, 421])}
+PACKED_CALLS = {"plain": {}, "causal": {"causal": True}, "bottom right": {"causal": True, "align": "bottom-right"},
+                "alibi": {"alibi": torch.tensor([0.5, 0.25, 0.125, 0.0625])}}
+
+
+def offsets(lengths, dtype=torch.int32):
+    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("call", PACKED_CALLS)
+@pytest.mark.parametrize("documents", DOCUMENTS)
+def test_packed_documents_are_computed_one_by_one(documents, call, dtype):
+    query_lengths, key_lengths = DOCUMENTS[documents]
+    call = PACKED_CALLS[call]
+    shape = (4, sum(query_lengths), 16), (2, sum(key_lengths), 16), (2, sum(key_lengths), 24)
+    inputs = [torch.randn(1, *one, dtype=dtype, requires_grad=True) for one in shape]
+    found = attention(*inputs, cu_seqlens=(offsets(query_lengths), offsets(key_lengths)), **call)
+    assert found.output.dtype == dtype
+    directions = torch.randn(found.output.shape, dtype=dtype), torch.randn(found.lse.shape, dtype=dtype)
+    gradients = torch.autograd.grad((found.output, found.lse), inputs, directions)
+
+    parts = zip(inputs[0].split(query_lengths, 2), *(x.split(key_lengths, 2) for x in inputs[1:]))
+    outputs, sums = zip(*(by_formula(*part, **call) for part in parts))
+    expected = torch.cat(outputs, 2), torch.cat(sums, 2)
+    references = torch.autograd.grad(expected, inputs, [direction.double() for direction in directions])
+    assert_close(found.output, expected[0], dtype)
+    assert_close(found.lse, expected[1], dtype)
+    for gradient, reference in zip(gradients, references):
+        for ours, theirs in zip(gradient.split(query_lengths if gradient is gradients[0] else key_lengths, 2),
+                                reference.split(query_lengths if gradient is gradients[0] else key_lengths, 2)):
+            assert_close(ours, theirs, dtype)
+
+
+def test_packed_documents_of_one_length_for_queries_and_keys():
+    inputs = [torch.randn(1, 2, 9, 8) for _ in range(3)]
+    expected = attention(*inputs, causal=True, cu_seqlens=(offsets([4, 0, 5]), offsets([4, 0, 5])))
+    for one in (offsets([4, 0, 5]), offsets([4, 0, 5], torch.int64), [0, 4, 4, 9]):
+        assert torch.equal(attention(*inputs, causal=True, cu_seqlens=one).output, expected.output)
+    with pytest.raises(ValueError, match="segments"):
+        attention(*inputs, cu_seqlens=[0, 4, 8])
+
+
+@pytest.mark.parametrize("align", ["top-left", "bottom-right"])
+def test_lengths_of_keys_and_alignment(align):
+    inputs = tensors((2,), 4, 5, 7, 16, kv_heads=2, dtype=torch.float64)
+    inputs = [x.requires_grad_() for x in inputs]
+    call = {"causal": True, "align": align, "kv_lengths": torch.tensor([7, 5])}
+    found, (expected, lse) = attention(*inputs, **call), by_formula(*inputs, **call)
+    assert_close(found.output, expected, torch.float64)
+    assert_close(found.lse, lse, torch.float64)
+    direction = torch.randn_like(expected)
+    for ours, theirs in zip(*(torch.autograd.grad(x, inputs, direction) for x in (found.output, expected))):
+        assert_close(ours, theirs, torch.float64)
+
+
 def test_gradcheck_with_dropout():
     query, key, value = doubles((1, 2, 4, 3), (1, 2, 5, 3), (1, 2, 5, 3))
 
@@ -253,8 +363,11 @@ def test_compiled_without_a_break_it_gives_the_same(backend):
 
 def test_the_operator_keeps_pytorchs_rules():
     query, key, value, bias = doubles((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8), (3, 4, 5))
-    arguments = (query, key, value, None, bias, None, True, [-1, -1], 0.0, None, None, 0.0, None, "weights,entropy", 2)
-    torch.library.opcheck(torch.ops.heed.attention, arguments)
+    rest = (True, [-1, -1], 0.0, None, "top-left", None, 0.0, "weights,entropy", 2)
+    torch.library.opcheck(torch.ops.heed.attention, (query, key, value, None, bias, *(None,) * 6, *rest))
+    query, key, value = doubles((1, 3, 6, 8), (1, 3, 6, 8), (1, 3, 6, 8))
+    segments = (torch.tensor([0, 2, 6]),) * 2
+    torch.library.opcheck(torch.ops.heed.attention, (query, key, value, *(None,) * 5, *segments, None, *rest))
 
 
 MISTAKES = {

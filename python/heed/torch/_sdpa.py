@@ -14,7 +14,8 @@ SUMMARY = ("lse", "max_score", "entropy")
 
 
 class Summary(NamedTuple):
-    """What the weights look like, row by row, at any length; K is top_k."""
+    """What the weights look like, row by row, at any length; K is top_k. Gradients flow through lse; the others have
+    none (requires_grad is False)."""
 
     lse: Tensor  #: [..., H, L]: log of the softmax denominator
     max_score: Tensor  #: [..., H, L]: the largest score
@@ -92,7 +93,8 @@ def scaled_dot_product_attention(
     weights dropout drops. A query whose mask allows no key has output 0 and gradient 0.
 
     Gives the output (..., Hq, L, Ev); with return_weights a tuple of it and the weights (..., Hq, L, S) before dropout,
-    through which gradients flow too; with return_summary followed by a Summary, whose size does not grow with S.
+    through which gradients flow too; with return_summary followed by a Summary, whose size does not grow with S, and
+    which has gradients through lse alone.
     """
     _check(query, key, value, attn_mask, is_causal)
     if enable_gqa and query.dim() >= 3:
