@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
 
 from heed.torch import attention, scaled_dot_product_attention as sdpa  # noqa: E402
 
@@ -121,8 +122,91 @@ def test_any_number_of_axes(shape, masked):
     same_values_and_gradients(query, key, value, attn_mask=mask)
 
 
-def test_axes_in_front_broadcast():
-    same_values_and_gradients(torch.randn(2, 1, 5, 8), torch.randn(1, 3, 7, 8), torch.randn(2, 3, 7, 8))
+BROADCAST = {
+    "axes of size 1": ((2, 1, 5, 8), (1, 3, 7, 8), (2, 3, 7, 8)),
+    "fewer axes of queries": ((3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8)),
+    "fewer axes of keys": ((2, 3, 5, 8), (3, 7, 8), (7, 8)),
+    "fewer axes of values": ((5, 8), (2, 1, 7, 8), (3, 7, 8)),
+    "five axes and two": ((2, 1, 3, 5, 8), (7, 8), (4, 1, 7, 8)),
+}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("shapes", BROADCAST)
+def test_axes_in_front_broadcast(shapes, masked):
+    query, key, value = (torch.randn(shape) for shape in BROADCAST[shapes])
+    same_values_and_gradients(query, key, value, attn_mask=torch.randn(5, 7) if masked else None)
+
+
+@pytest.mark.parametrize("shapes", [((4, 5, 8), (3, 2, 7, 8)), ((3, 4, 5, 8), (2, 7, 8)), ((2, 1, 4, 5, 8), (3, 2, 7, 8))],
+                         ids=str)
+def test_axes_in_front_of_grouped_heads_broadcast(shapes):
+    query, key = (torch.randn(shape) for shape in shapes)
+    same_values_and_gradients(query, key, torch.randn_like(key), enable_gqa=True)
+
+
+def kept_by_dropout(query, key, probability, **arguments):
+    """Which weights the coming call with the same seed keeps, [..., L, S]: its output for values that are unit vectors."""
+    state = torch.get_rng_state()
+    units = torch.eye(key.shape[-2], dtype=query.dtype).expand(*key.shape[:-2], -1, -1)
+    kept = sdpa(query.detach(), key.detach(), units, dropout_p=probability, **arguments) != 0
+    torch.set_rng_state(state)
+    return kept
+
+
+def samples():
+    torch.manual_seed(17)
+    (info,) = (info for info in op_db if info.name == "nn.functional.scaled_dot_product_attention")
+    for dtype in TOLERANCE:
+        assert info.supports_dtype(dtype, "cpu")
+        yield from (pytest.param(sample, id=f"{dtype}-{number}")
+                    for number, sample in enumerate(info.sample_inputs("cpu", dtype)))
+
+
+def with_dropout(query, key, value, kept, probability, is_causal):
+    """The formula in f64, with the weights dropped that heed drops."""
+    scores = query @ key.transpose(-1, -2) / query.shape[-1]**0.5
+    if is_causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), float("-inf"))
+    return (scores.softmax(-1) * kept / (1 - probability)) @ value
+
+
+def bounds_of_sample(query, key, direction, expected, dtype):
+    """Of output and gradients. PyTorch's samples have scores of size A = 100 and nearly all weight on one key."""
+    scale = query.shape[-1]**-0.5
+    if dtype in (torch.float32, torch.float64):  # scores are off by 2 (D + 3) A u, which is A / 2 of the tolerance
+        largest = 1 + scale * (query.double().abs() @ key.double().abs().transpose(-1, -2)).max()
+        return [TOLERANCE[dtype] * largest] * 4, [0] * 4
+    # dS = p (dP - <dO, O>) has an O that was rounded; the difference is near 0 where the weights are on one key. So do
+    # PyTorch's kernels for these types.
+    rounded = torch.finfo(dtype).eps / 2 * scale * (direction.double().abs() * expected.abs()).sum(-1).max()
+    repeats = [expected[..., 0].numel() / tensor[..., 0].numel() for tensor in (query, key)]
+    return [TOLERANCE[dtype]] * 4, [0, rounded * key.abs().max() * max(1, repeats[0]),
+                                    rounded * query.abs().max() * max(1, repeats[1]) * query.shape[-2], 0]
+
+
+# Each with its gradients. None is refused.
+@pytest.mark.parametrize("sample", samples())
+def test_pytorchs_own_samples(sample):
+    inputs, call = [sample.input, *sample.args], dict(sample.kwargs)
+    mask, probability, dtype = call.pop("attn_mask", None), call.pop("dropout_p", 0.0), inputs[0].dtype
+    ours = [x.detach().requires_grad_() for x in inputs]
+    theirs = [x.detach().double().requires_grad_() for x in inputs]
+    if probability == 0:
+        expected = math(*theirs, mask, **call)
+    else:
+        assert mask is None
+        kept = kept_by_dropout(*ours[:2], probability, **call)
+        expected = with_dropout(*theirs, kept, probability, **call)
+    output = sdpa(*ours, mask, dropout_p=probability, **call)
+    assert output.dtype == dtype and output.shape == expected.shape
+    direction = torch.randn(expected.shape).to(dtype)
+    got = [output, *torch.autograd.grad(output, ours, direction)]
+    references = [expected, *torch.autograd.grad(expected, theirs, direction.double())]
+    for one, reference, relative, more in zip(got, references, *bounds_of_sample(*inputs[:2], direction, expected, dtype)):
+        assert one.dtype == dtype and one.shape == reference.shape
+        difference = (one.double() - reference).abs().max().item()
+        assert difference <= relative * (1 + reference.abs().max()) + more, f"off by {difference}"
 
 
 LAYOUTS = {
@@ -374,9 +458,11 @@ MISTAKES = {
     "attn_mask is given and is_causal is True": lambda q, k, v: sdpa(q, k, v, torch.ones(5, 7).bool(), is_causal=True),
     "attn_mask has dtype torch.int64": lambda q, k, v: sdpa(q, k, v, torch.ones(5, 7).long()),
     "query has shape [8]": lambda q, k, v: sdpa(torch.ones(8), k, v),
-    "4, 3 and 4 axes": lambda q, k, v: sdpa(q, k[0], v),
     "axes that broadcast": lambda q, k, v: sdpa(q, k[:, :2], v[:, :2]),
     "with enable_gqa a divisor": lambda q, k, v: sdpa(q, k[:, :2], v, enable_gqa=True),
+    "[2, 2, 5, 8], [3, 7, 8] and [3, 7, 8]; axes that broadcast": lambda q, k, v: sdpa(q[:, :2], k[0], v[0]),
+    "key has shape [8]": lambda q, k, v: sdpa(q, torch.ones(8), v),
+    "key has 2 axes; with enable_gqa at least 3": lambda q, k, v: sdpa(q, k[0, 0], v, enable_gqa=True),
     "key has dtype f64": lambda q, k, v: sdpa(q, k.double(), v),
     "key has head dimension 4": lambda q, k, v: sdpa(q, k[..., :4], v),
     "a multiple of key's 2 is expected": lambda q, k, v: sdpa(q, k[:, :2], v[:, :2], enable_gqa=True),
