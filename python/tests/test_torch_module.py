@@ -99,6 +99,22 @@ def test_the_causal_hint(padding):
         pair()[1](x, x, x, is_causal=True)
 
 
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_under_autocast(settings):
+    settings = SETTINGS[settings]
+    theirs, ours = (module.float() for module in pair(**settings))
+    query, key, value = (torch.randn(5, 2, settings.get(width, 12)) for width in ("dim", "kdim", "vdim"))
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, got = theirs(query, key, value), ours(query, key, value)
+    assert got[0].dtype == expected[0].dtype == torch.bfloat16
+    for a, b in zip(expected, got):  # some roundings of 2^-9, of numbers of some 10
+        assert bool(((a.double() - b.double()).abs() <= 2**-6 * (1 + a.double().abs().max())).all())
+    for result in (expected, got):
+        result[0].float().sum().backward()
+    for a, b in zip(theirs.parameters(), ours.parameters(), strict=True):
+        assert bool(((a.grad - b.grad).abs() <= 2**-5 * (1 + a.grad.abs().max())).all())
+
+
 def test_without_a_batch():
     x = torch.randn(5, 12, dtype=torch.float64)
     check({}, x, x, x, key_padding_mask=torch.tensor([False] * 4 + [True]))

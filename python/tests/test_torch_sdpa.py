@@ -445,6 +445,89 @@ def test_compiled_without_a_break_it_gives_the_same(backend):
         assert_close(ours, theirs, torch.float32)
 
 
+AUTOCAST = {
+    "one type": (torch.float32,) * 3,
+    "a query from a linear layer": (torch.bfloat16, torch.float32, torch.float32),
+    "three types": (torch.float32, torch.bfloat16, torch.float16),
+    "f64, which autocast leaves": (torch.float64,) * 3,
+}
+
+
+def gradients_under_autocast(function, inputs, direction, autocast, outside):
+    """(output, gradients by the inputs), with the backward pass outside of the region, as PyTorch wants it, or inside."""
+    leaves = [x.detach().requires_grad_(x.is_floating_point()) for x in inputs]
+    tracked = [x for x in leaves if x.requires_grad]
+    with autocast:
+        output = function(*leaves)
+        if not outside:
+            return output, torch.autograd.grad(output, tracked, direction.to(output.dtype))
+    return output, torch.autograd.grad(output, tracked, direction.to(output.dtype))
+
+
+@pytest.mark.parametrize("outside", [True, False], ids=["backward outside", "backward inside"])
+@pytest.mark.parametrize("types,mask", [
+    (types, mask) for types in AUTOCAST for mask in (None, torch.bool, torch.float32, torch.bfloat16)
+    if not types.startswith("f64") or mask in (None, torch.bool)], ids=str)  # the others PyTorch refuses
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_under_autocast_it_gives_what_pytorchs_gives(dtype, types, mask, outside):
+    types = AUTOCAST[types]
+    inputs = [x.to(one) for x, one in zip(tensors((2,), 3, 5, 7, 16), types)]
+    if mask is not None:
+        inputs.append(torch.rand(5, 7) < 0.7 if mask == torch.bool else torch.randn(5, 7).to(mask))
+    direction = torch.randn(2, 3, 5, 16)
+    results = [gradients_under_autocast(function, inputs, direction, torch.autocast("cpu", dtype), outside)
+               for function in (sdpa, torch.nn.functional.scaled_dot_product_attention)]
+    (output, gradients), (expected, references) = results
+    wanted = torch.float64 if types[0] == torch.float64 else dtype
+    assert output.dtype == expected.dtype == wanted
+    assert_close(output, expected, wanted)
+    for one, gradient, reference in zip([x for x in inputs if x.is_floating_point()], gradients, references, strict=True):
+        assert gradient.dtype == reference.dtype == one.dtype
+        assert_close(gradient, reference, max(wanted, one.dtype, key=TOLERANCE.__getitem__))  # the coarser type
+    with torch.no_grad(), torch.autocast("cpu", dtype):  # past the operator
+        plain = sdpa(*inputs)
+    assert plain.dtype == wanted
+    assert_close(plain, output, wanted)
+
+
+def test_without_autocast_types_stay_as_they_are():
+    query, key, value = tensors((2,), 3, 5, 7, 16)
+    with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", enabled=False):
+        assert sdpa(query, key, value).dtype == torch.float32
+        with pytest.raises(ValueError, match="key has dtype f32"):
+            sdpa(query.bfloat16(), key, value)
+    with pytest.raises(ValueError, match="key has dtype f32"):
+        attention(query.bfloat16(), key, value)
+
+
+def test_every_result_under_autocast():
+    query, key, value = (x.requires_grad_() for x in tensors((2,), 3, 5, 7, 16))
+    halves = [x.detach().bfloat16().requires_grad_() for x in (query, key, value)]
+    options = {"need": EVERY, "top_k": 2, "sinks": torch.randn(3), "bias": torch.randn(5, 7)}
+    with torch.autocast("cpu", torch.bfloat16):
+        found = attention(query, key, value, **options)
+        output, weights = sdpa(query, key.bfloat16(), value, return_weights=True)
+    expected = attention(*halves, **options)
+    for name, result in found._asdict().items():
+        assert torch.equal(result, getattr(expected, name)) and result.dtype == getattr(expected, name).dtype, name
+    assert output.dtype == torch.bfloat16 and weights.dtype == torch.float32
+    direction = torch.randn_like(found.lse)
+    gradients = torch.autograd.grad(found.lse, (query, key), direction)
+    for gradient, reference in zip(gradients, torch.autograd.grad(expected.lse, halves[:2], direction)):
+        assert gradient.dtype == torch.float32 and torch.equal(gradient, reference.float())
+
+
+def test_compiled_under_autocast_it_gives_the_same():
+    inputs = [x.requires_grad_() for x in tensors((2,), 3, 5, 7, 16)]
+    compiled = torch.compile(lambda q, k, v: sdpa(q.bfloat16(), k, v), fullgraph=True, backend="aot_eager")
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype):
+            got, expected = compiled(*inputs), sdpa(inputs[0].bfloat16(), *inputs[1:])
+        assert got.dtype == dtype and torch.equal(got, expected)
+        for ours, theirs in zip(*(torch.autograd.grad(x.float().square().sum(), inputs) for x in (got, expected))):
+            assert_close(ours, theirs, dtype)
+
+
 def test_the_operator_keeps_pytorchs_rules():
     query, key, value, bias = doubles((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8), (3, 4, 5))
     rest = (True, [-1, -1], 0.0, None, "top-left", None, 0.0, "weights,entropy", 2)

@@ -145,6 +145,15 @@ class Attended(NamedTuple):
     top_k_weight: Tensor | None = None
 
 
+def autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """As torch.autocast casts the inputs of scaled_dot_product_attention where it is at work: all but f64."""
+    if not torch.is_autocast_enabled("cpu"):
+        return q, k, v
+    dtype = torch.get_autocast_dtype("cpu")
+    q, k, v = (x.to(dtype) if x.is_cpu and x.is_floating_point() and x.dtype != torch.float64 else x for x in (q, k, v))
+    return q, k, v
+
+
 def draw_seed(dropout: float) -> Tensor | None:
     """From PyTorch's generator, so that torch.manual_seed decides."""
     return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64) if dropout > 0 else None
@@ -186,10 +195,12 @@ def attention(
 ) -> Attended:
     """heed.attention with gradients, for tensors [B, H, L, D] (or [H, L, D], [L, D]); options and results as there.
 
-    Gradients are those by q, k, v, bias and sinks, through output, lse and weights.
+    Gradients are those by q, k, v, bias and sinks, through output, lse and weights. Under torch.autocast q, k and v are
+    cast, as for torch.nn.functional.scaled_dot_product_attention.
     """
     if isinstance(alibi, Tensor) and alibi.requires_grad:
         raise ValueError("attention: alibi requires a gradient, which heed does not compute; alibi.detach() is expected")
+    q, k, v = autocast(q, k, v)
     names = [name for name in need if name != "lse"]
     found = torch.ops.heed.attention(
         q, k, v, mask, bias, sinks, _numbers(alibi, torch.float64), _numbers(kv_lengths, torch.int64),

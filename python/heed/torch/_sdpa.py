@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import _heed
-from ._ops import attention, draw_seed, is_plain, seed_number, untracked
+from ._ops import attention, autocast, draw_seed, is_plain, seed_number, untracked
 
 SUMMARY = ("lse", "max_score", "entropy")
 
@@ -97,6 +97,7 @@ def scaled_dot_product_attention(
     which has gradients through lse alone.
     """
     _check(query, key, value, attn_mask, is_causal, enable_gqa)
+    query, key, value = autocast(query, key, value)
     if enable_gqa:
         if key.shape[-3] != value.shape[-3]:
             key = _repeat_heads(key, query.shape[-3], "key")
