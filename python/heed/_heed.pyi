@@ -13,6 +13,7 @@ __version__: str
 Align = Literal["top-left", "bottom-right"]
 NeedName = Literal["lse", "max_score", "entropy", "distance", "received", "weights", "scores"]
 Need = NeedName | Sequence[NeedName] | None
+GradientName = Literal["dq", "dk", "dv", "dbias", "dsinks"]
 KernelName = Literal["automatic", "reference", "fused"]
 ScoresStage = Literal["raw", "softcap", "bias"]
 
@@ -146,7 +147,62 @@ def attention(
     threads: int | None = None,
 ) -> AttentionResult[Array]: ...
 
+class AttentionGradients(Generic[Array]):
+    """What a backward call computed; None for what was not asked for."""
+
+    @property
+    def dq(self) -> Array: ...
+    @property
+    def dk(self) -> Array: ...
+    @property
+    def dv(self) -> Array: ...
+    @property
+    def dbias(self) -> Array: ...
+    @property
+    def dsinks(self) -> Array: ...
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+
 def attention_backward(
+    q: Array,
+    k: Any,
+    v: Any,
+    output: Any,
+    lse: Any,
+    grad_output: Any,
+    *,
+    grad_lse: Any = None,
+    grad_weights: Any = None,
+    gradients: GradientName | Sequence[GradientName] | None = None,
+    causal: bool | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi: Any = None,
+    sinks: Any = None,
+    kv_lengths: Any = None,
+    cu_seqlens: Any = None,
+    align: Align | None = None,
+    query_offset: int | None = None,
+    dropout: float | None = None,
+    seed: int | None = None,
+    dropout_offset: int | None = None,
+    need: Need = None,
+    top_k: int | None = None,
+    received_last: int | None = None,
+    map: tuple[int, int] | None = None,
+    scores_stage: ScoresStage | None = None,
+    output_dtype: Any = None,
+    kernel: KernelName | None = None,
+    threads: int | None = None,
+) -> AttentionGradients[Array]: ...
+def attention_backward_into(
     q: Any,
     k: Any,
     v: Any,

@@ -8,8 +8,6 @@
 namespace heed::python {
 namespace {
 
-std::string_view name_of_kernel(Kernel kernel) { return kernel == Kernel::fused ? "fused" : "reference"; }
-
 // Results beside an output in the caller's memory. Of shapes that do not fit the library says so itself,
 // before it looks at these.
 AttentionResult call_into(const TensorView& query, const TensorView& key, const TensorView& value,
@@ -128,6 +126,8 @@ std::string describe(const Result& result) {
 }
 
 }  // namespace
+
+std::string_view name_of_kernel(Kernel kernel) { return kernel == Kernel::fused ? "fused" : "reference"; }
 
 Result to_result(AttentionResult&& from, const AttentionOptions& options, Kind kind) {
   Result result;

@@ -28,6 +28,8 @@ struct Result {
   int threads = 1;
 };
 
+std::string_view name_of_kernel(Kernel kernel);
+
 /// All but the output.
 Result to_result(AttentionResult&& result, const AttentionOptions& options, Kind kind);
 
