@@ -223,7 +223,7 @@ class _Layer:
     def save(self, path: str) -> None:
         """Writes a safetensors file."""
     def load(self, path: str) -> None:
-        """Reads one back; files of torch.nn.MultiheadAttention are understood too."""
+        """Reads one back into the same memory; files of torch.nn.MultiheadAttention are understood too."""
 
 class Embedding(_Layer):
     """torch.nn.Embedding: ids [...] to vectors [..., dim]."""
