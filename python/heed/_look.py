@@ -182,7 +182,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         page = html.escape(self.html(), quote=True)
-        return (f'<iframe srcdoc="{page}" sandbox="allow-scripts" title="heed" '
+        return (f'<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" title="heed" '
                 'style="width: 100%; height: 720px; border: 0"></iframe>')
 
 

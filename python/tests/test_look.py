@@ -50,9 +50,9 @@ def test_its_arrays_live_on_without_it(call):
     assert np.array_equal(entropy, heed.attention(*call, need="entropy").entropy)
 
 
-def test_in_a_notebook_it_is_the_page_in_a_frame_that_may_do_nothing(report):
+def test_in_a_notebook_it_is_the_page_in_a_frame_that_may_only_run_and_save(report):
     shown = report._repr_html_()
-    frame = re.fullmatch(r'<iframe srcdoc="([^"]*)" sandbox="allow-scripts" title="heed" style="[^"]*"></iframe>', shown)
+    frame = re.fullmatch(r'<iframe srcdoc="([^"]*)" sandbox="allow-scripts allow-downloads" title="heed" style="[^"]*"></iframe>', shown)
     assert frame
     page = html.unescape(frame[1])
     assert page == report.html()
