@@ -24,6 +24,8 @@ Integers = npt.NDArray[np.int64]
 
 MOST_HEADS = 64  # lines of a printed table
 MOST_PLOTS = 16  # heads of a picture
+PAGES = (".html", ".htm")
+PICTURES = (".png", ".svg", ".pdf")
 
 
 class HeadSummary(TypedDict):
@@ -169,11 +171,33 @@ class Report:
         if tokens and count <= 40:
             set_ticks(range(count), [token.replace("$", r"\$") for token in tokens], fontsize=7, **style)
 
-    def save(self, path: str | pathlib.Path, title: str = "heed") -> None:
-        """Writes the page for a browser: one file that needs nothing else."""
-        self._data.write_html(str(path), title, self.about)
+    def save(self, path: str | pathlib.Path, title: str | None = None) -> None:
+        """Writes the page for a browser (.html, .htm: one file that needs nothing else) or plot() as a picture (.png, .svg,
+        .pdf), with this title."""
+        path = pathlib.Path(path)
+        ending = path.suffix.lower()
+        if ending in PAGES:
+            self._data.write_html(str(path), "heed" if title is None else title, self.about)
+        elif ending in PICTURES:
+            self._save_picture(path, ending[1:], title)
+        else:
+            raise ValueError(f"path is '{path}'; one that ends in .html or .htm (the page), or in .png, .svg or .pdf "
+                             "(the maps) is expected")
 
-    def html(self, title: str = "heed") -> str:
+    def _save_picture(self, path: pathlib.Path, format: str, title: str | None) -> None:
+        pyplot = need("matplotlib.pyplot", "heed.Report.save", "plot")
+        figure = self.plot()
+        begun = path.with_name(path.name + ".part")  # an older picture stays until this one is whole
+        try:
+            if title is not None:
+                figure.suptitle(title.replace("$", r"\$"))
+            figure.savefig(begun, format=format)
+            begun.replace(path)
+        finally:
+            pyplot.close(figure)
+            begun.unlink(missing_ok=True)
+
+    def html(self, title: str | None = None) -> str:
         """The page as text."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "look.html")

@@ -66,6 +66,27 @@ def test_the_page_can_be_saved(report, tmp_path):
         report.save(tmp_path / "nowhere" / "page.html")
 
 
+@pytest.mark.parametrize("name, begin", [("maps.png", b"\x89PNG\r\n"), ("MAPS.PNG", b"\x89PNG\r\n"),
+                                         ("maps.svg", b"<?xml"), ("maps.pdf", b"%PDF"), ("page.htm", b"<!DOCTYPE html>")])
+def test_the_ending_says_what_is_saved(report, tmp_path, name, begin):
+    if not name.endswith("htm"):
+        pytest.importorskip("matplotlib").use("Agg")
+    report.save(tmp_path / name, title="words and more")
+    assert (tmp_path / name).read_bytes().startswith(begin)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with pytest.raises(OSError, match="nowhere"):
+        report.save(tmp_path / "nowhere" / name)
+
+
+@pytest.mark.parametrize("name", ["maps.jpg", "maps", "maps.png.bak", ".png", "maps.safetensors"])
+def test_other_endings_are_refused(report, tmp_path, name):
+    with pytest.raises(ValueError) as refused:
+        report.save(tmp_path / name)
+    assert str(refused.value) == (f"path is '{tmp_path / name}'; one that ends in .html or .htm (the page), or in .png, .svg "
+                                  "or .pdf (the maps) is expected")
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_it_costs_is_told_where_asked(call, report):
     assert heed.look(*call, price=True).price[0]["what"] == "plain forward"
     assert all(line["what"] != "plain forward" for line in report.price)
