@@ -24,6 +24,7 @@ Integers = npt.NDArray[np.int64]
 
 MOST_HEADS = 64  # lines of a printed table
 MOST_PLOTS = 16  # heads of a picture
+MOST_CELL_BYTES = 4_000_000  # of the page in a notebook's cell, which is saved with the notebook
 PAGES = (".html", ".htm")
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -177,7 +178,7 @@ class Report:
         path = pathlib.Path(path)
         ending = path.suffix.lower()
         if ending in PAGES:
-            self._data.write_html(str(path), "heed" if title is None else title, self.about)
+            self._data.write_html(str(path), "heed" if title is None else title, self.about, 0)
         elif ending in PICTURES:
             self._save_picture(path, ending[1:], title)
         else:
@@ -199,15 +200,29 @@ class Report:
 
     def html(self, title: str | None = None) -> str:
         """The page as text."""
+        return self._page("heed" if title is None else title, 0)[0]
+
+    def _page(self, title: str, most_bytes: int) -> tuple[str, str]:
+        """The page as text, of at most so many bytes (0: any), and what it leaves out for that."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "look.html")
-            self.save(path, title)
-            return path.read_text(encoding="utf-8")
+            left_out = self._data.write_html(str(path), title, self.about, most_bytes)
+            return path.read_text(encoding="utf-8"), left_out
 
     def _repr_html_(self) -> str:
-        page = html.escape(self.html(), quote=True)
-        return (f'<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" title="heed" '
-                'style="width: 100%; height: 720px; border: 0"></iframe>')
+        whole = '<code>report.save("look.html")</code> writes a page with all of it.'
+        try:
+            page, left_out = self._page("heed", MOST_CELL_BYTES)
+        except ValueError:  # the page takes more without any number
+            return (f"<pre>{html.escape(str(self))}</pre><p>A cell holds at most {MOST_CELL_BYTES // 10**6} MB, which the page "
+                    f"of so many heads and tokens exceeds: {whole}</p>")
+        # In single quotes: the page has few of them, and many double ones.
+        source = page.replace("&", "&amp;").replace("'", "&#39;")
+        frame = (f"<iframe srcdoc='{source}' sandbox=\"allow-scripts allow-downloads\" title=\"heed\" "
+                 'style="width: 100%; height: 720px; border: 0"></iframe>')
+        if not left_out:
+            return frame
+        return f"{frame}<p>A cell holds at most {MOST_CELL_BYTES // 10**6} MB. This one leaves out {left_out}: {whole}</p>"
 
 
 def look(

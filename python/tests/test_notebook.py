@@ -85,3 +85,24 @@ def test_what_is_chosen_is_shown(cell, weights):
     assert "row 5, head 2" in cell.text(".panel")
     shown = cell.run("return [...document.querySelectorAll('[data-top]')].map((one) => Number(one.dataset.top))")
     assert shown == np.argsort(-weights[2][5, :6], kind="stable").tolist()
+
+
+@pytest.mark.parametrize("most, left_out", [(4_000_000, ""), (140_000, "single weights"),
+                                            (115_000, "the keys attended to most, the figures of each row")])
+def test_whatever_a_cell_leaves_out_its_page_works(browser, tmp_path, monkeypatch, most, left_out):
+    monkeypatch.setattr("heed._look.MOST_CELL_BYTES", most)
+    draw = np.random.default_rng(4)
+    x = draw.standard_normal((2, 120, 8), dtype=np.float32)
+    shown = heed.look(x, x, x, tokens=["word"] * 120, causal=True)._repr_html_()
+    assert len(shown) <= most * 1.05
+    assert left_out in shown.rpartition("</iframe>")[2]
+    page = tmp_path / "notebook.html"
+    page.write_text("<!DOCTYPE html><title>notebook</title>" + shown, encoding="utf-8")
+    browser.open(page.as_uri())
+    browser.enter("iframe")
+    for view in ("text", "map"):
+        browser.click(f'[aria-label="View"] button[data-value="{view}"]')
+        assert "row 0, head 0" in browser.text(".panel")
+    browser.click('button[data-head="1"]')
+    assert "row 0, head 1" in browser.text(".panel")
+    assert browser.run("return document.querySelectorAll('.curve').length") == (0 if most == 115_000 else 4)
