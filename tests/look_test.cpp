@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -246,6 +247,49 @@ TEST_F(Look, EachRowOfTheMapSumsToItsRows) {
     for (std::size_t c = 0; c < 3; ++c)
       EXPECT_NEAR(again["map"][1][3][r][c].get<double>(), object["map"][1][3][r][c].get<double>(),
                   kTolerance);
+}
+
+// 301 and 299 have no divisors in common with any map, so bins differ in size.
+TEST_F(Look, TheFileIsFarSmallerThanTheMatrixAndItsMapIsRight) {
+  write("q.npy", random_tensor({6, 301, 8}, 1));
+  write("k.npy", random_tensor({6, 299, 8}, 2));
+  write("v.npy", random_tensor({6, 299, 8}, 3));
+  (void)printed(with(kInputs, {"--causal", "--save", "doc.safetensors"}));
+  EXPECT_LE(read_file(folder / "doc.safetensors").size(), 6u * 301 * 299 * sizeof(float) / 4);
+  const heed::io::SafetensorsReader file(folder / "doc.safetensors");
+  const Tensor map = file.read("map");
+  EXPECT_EQ(map.dtype(), DType::f32);
+  const Tensor q = file.read("query");
+  const Tensor k = file.read("key");
+  const Tensor weights = heed::attention(q, k, k, {.causal = true, .need = Need::weights}).weights;
+  Tensor sums(map.shape(), DType::f64);
+  for (std::int64_t h = 0; h < 6; ++h)
+    for (std::int64_t i = 0; i < 301; ++i)
+      for (std::int64_t j = 0; j < 299; ++j)
+        sums.at<double>(0, h, i * map.size(2) / 301, j * map.size(3) / 299) += weights.at<float>(0, h, i, j);
+  for (std::size_t bin = 0; bin < sums.values<double>().size(); ++bin)
+    ASSERT_NEAR(map.values<float>()[bin], sums.values<double>()[bin], kTolerance) << bin;
+}
+
+// The page of so many cells draws the map: it is kept as it is.
+TEST_F(Look, TheFileOfALongCallKeepsTheMapOfItsPage) {
+  for (const char* name : {"q.npy", "k.npy", "v.npy"}) write(name, random_tensor({2100, 4}, 9));
+  (void)printed(with(kInputs, {"--save", "doc.safetensors"}));
+  const heed::io::SafetensorsReader file(folder / "doc.safetensors");
+  EXPECT_EQ(file.dtype("map"), DType::f32);
+  EXPECT_EQ(file.shape("map"), (heed::Dims{1, 1, 1024, 1024}));
+}
+
+TEST_F(Look, FilesOfEarlierVersionsAreRead) {
+  const std::filesystem::path corpus =
+      std::filesystem::path(HEED_SOURCE_DIR) / "fuzz/corpus/fuzz_look_document";
+  int read = 0;
+  for (const auto& file : std::filesystem::directory_iterator(corpus)) {
+    EXPECT_EQ(heed::io::SafetensorsReader(file.path()).dtype("map"), DType::f64) << file;
+    EXPECT_EQ(printed({file.path(), "--check", "--map", "2x2"}).find("MISMATCH"), std::string::npos) << file;
+    ++read;
+  }
+  EXPECT_EQ(read, 4);
 }
 
 TEST_F(Look, HeadsAreSortedByWhatIsAsked) {

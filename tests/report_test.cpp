@@ -446,6 +446,10 @@ TEST(Report, RefusesWhatDoesNotFit) {
   EXPECT_EQ(
       message_of([&] { (void)heed::pool_map(x); }),
       "finest has dtype f64 and shape [2, 4, 3]; floats [B, H, R, C] with at least one bin are expected");
+  EXPECT_EQ(message_of([&] {
+              (void)heed::map_in_bins(Tensor({1, 1, 4, 3}), {5, 3});
+            }),
+            "size is 5 x 3; 1 x 1 to 4 x 3 is expected");
 }
 
 }  // namespace

@@ -167,4 +167,9 @@ struct AttentionReport {
 /// becomes the first level, as f64) down to 1 x 1.
 [[nodiscard]] HEED_API std::vector<Tensor> pool_map(const TensorView& finest);
 
+/// The exact sums (in f64) of `finest` [B, H, R, C] in fewer bins, those of AttentionResult::map of that
+/// size, where R is the number of queries or a multiple of size.rows, and C alike. Throws Error
+/// (invalid_argument) for a size of less than one bin or more than R x C.
+[[nodiscard]] HEED_API Tensor map_in_bins(const TensorView& finest, const MapSize& size);
+
 }  // namespace heed

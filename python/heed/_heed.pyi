@@ -84,6 +84,7 @@ class AttentionResult(Generic[Array]):
     def threads(self) -> int: ...
 
 def info() -> Info: ...
+def set_leak_warnings(value: bool, /) -> None: ...
 @overload
 def attention(
     q: Array,
@@ -253,7 +254,7 @@ class ReportData:
     def summaries(self) -> list[Any]: ...
     @property
     def price(self) -> list[Any]: ...
-    def write_html(self, path: str, title: str, about: str, /) -> None: ...
+    def write_html(self, path: str, title: str, about: str, most_bytes: int, /) -> str: ...
 
 def make_report(
     q: Any, k: Any, v: Any, tokens: list[str], key_tokens: list[str], top_k: int, price: bool, options: object, /
@@ -279,7 +280,7 @@ class _Layer:
     def save(self, path: str) -> None:
         """Writes a safetensors file."""
     def load(self, path: str) -> None:
-        """Reads one back; files of torch.nn.MultiheadAttention are understood too."""
+        """Reads one back into the same memory; files of torch.nn.MultiheadAttention are understood too."""
 
 class Embedding(_Layer):
     """torch.nn.Embedding: ids [...] to vectors [..., dim]."""
