@@ -8,9 +8,10 @@
 heed.nn has layers for NumPy; heed.torch, heed.transformers and heed.onnx are for those packages, and import them.
 """
 
-from ._heed import AttentionGradients, AttentionResult, __version__, attention, attention_backward, info
+from ._heed import (AttentionGradients, AttentionResult, __version__, attention, attention_backward, info, set_target,
+                    targets)
 from ._look import Report, look
 from ._tile import attention_tile
 
 __all__ = ["AttentionGradients", "AttentionResult", "Report", "__version__", "attention", "attention_backward",
-           "attention_tile", "info", "look"]
+           "attention_tile", "info", "look", "set_target", "targets"]

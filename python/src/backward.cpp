@@ -59,6 +59,7 @@ struct Gradients {
   std::string kernel;
   std::string isa;
   int threads = 1;
+  std::int64_t recomputed_rows = 0;
 };
 
 Gradients to_gradients(AttentionGradients&& from, const GradientRequest& request, Kind kind) {
@@ -74,6 +75,7 @@ Gradients to_gradients(AttentionGradients&& from, const GradientRequest& request
   gradients.kernel = name_of_kernel(from.kernel);
   gradients.isa = from.isa;
   gradients.threads = from.threads;
+  gradients.recomputed_rows = from.recomputed_rows;
   return gradients;
 }
 
@@ -165,6 +167,8 @@ void define_backward(nb::module_& module) {
   gradients.def_ro("kernel", &Gradients::kernel, "'fused' or 'reference'")
       .def_ro("isa", &Gradients::isa, "its instruction set")
       .def_ro("threads", &Gradients::threads, "how many it used")
+      .def_ro("recomputed_rows", &Gradients::recomputed_rows,
+              "rows that f32 could not hold (NaN, huge scores), computed in f64")
       .def("__repr__", describe);
   module.def("attention_backward", backward_of_python, nb::arg("q"), nb::arg("k"), nb::arg("v"),
              nb::arg("output"), nb::arg("lse"), nb::arg("grad_output"), nb::kw_only(),

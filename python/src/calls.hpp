@@ -26,6 +26,7 @@ struct Result {
   std::string kernel;
   std::string isa;
   int threads = 1;
+  std::int64_t recomputed_rows = 0;
 };
 
 std::string_view name_of_kernel(Kernel kernel);
