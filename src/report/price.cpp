@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attention/plan.hpp"
-#include "report/weigher.hpp"
+#include "report/part.hpp"
 
 namespace heed::detail {
 namespace {
@@ -14,38 +14,8 @@ namespace {
 // A call with fewer multiply-adds than this is timed whole: some tens of milliseconds.
 constexpr double kWorthSampling = 1e9;
 constexpr double kWorthSamplingReference = 1e7;
-constexpr std::int64_t kBlockRows = 128;
-constexpr std::size_t kShare = 200;  // one block in so many is timed
-constexpr std::size_t kLeastBlocks = 4;
 constexpr int kMostTurns = 20;
 constexpr double kWorthRepeating = 0.2;  // seconds, of all turns together
-
-double cells_of(const Problem& p) {
-  double cells = 0;
-  for (const Segment& segment : p.segments)
-    for (std::int64_t i = segment.query_begin; i < segment.query_end; ++i) {
-      const KeyRange keys = keys_of(p, segment, i - segment.query_begin + segment.offset);
-      cells += static_cast<double>(keys.end - keys.begin);
-    }
-  return cells;
-}
-
-// Blocks of rows spread evenly over all rows, as segments of their own: rows keep their positions.
-std::vector<Segment> sample_of(const std::vector<Segment>& segments) {
-  std::vector<Segment> blocks;
-  for (const Segment& whole : segments)
-    for (std::int64_t begin = whole.query_begin; begin < whole.query_end; begin += kBlockRows) {
-      Segment block = whole;
-      block.query_begin = begin;
-      block.query_end = std::min(whole.query_end, begin + kBlockRows);
-      block.offset = whole.offset + begin - whole.query_begin;
-      blocks.push_back(block);
-    }
-  const std::size_t count = std::min(blocks.size(), std::max(kLeastBlocks, blocks.size() / kShare));
-  std::vector<Segment> sample;
-  for (std::size_t i = 0; i < count; ++i) sample.push_back(blocks[(2 * i + 1) * blocks.size() / (2 * count)]);
-  return sample;
-}
 
 double seconds_of(const Problem& p, const Plan& plan) {
   const auto begin = std::chrono::steady_clock::now();
@@ -84,7 +54,7 @@ ForwardSeconds time_forward(const Problem& problem, Kernel kernel) {
   const double cells = cells_of(p);
   const double work = cells * static_cast<double>(p.heads * (p.head_dim + p.value_dim));
   const bool estimated = work > (plan.name == Kernel::fused ? kWorthSampling : kWorthSamplingReference);
-  if (estimated) p.segments = sample_of(problem.segments);
+  if (estimated) p = sample_of(p, p.threads, 384);
   const double factor = estimated ? cells / std::max(1.0, cells_of(p)) : 1;
 
   const Problem with_map = p;

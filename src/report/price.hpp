@@ -13,7 +13,7 @@ struct ForwardSeconds {
   double rows = 0;
   double top_k = 0;
   double map = 0;
-  bool estimated = false;  ///< from some blocks of rows: good for comparing them with each other
+  bool estimated = false;  ///< from some of the rows: good for comparing them with each other
 
   /// The same as shares of what the whole pass took.
   [[nodiscard]] ForwardSeconds shares_of(double pass) const;

@@ -13,6 +13,7 @@
 #include "attention/results.hpp"
 #include "report/describe.hpp"
 #include "report/heads.hpp"
+#include "report/part.hpp"
 #include "report/price.hpp"
 #include "report/rows.hpp"
 #include "report/tile.hpp"
@@ -141,15 +142,29 @@ class Maker {
   }
 
   void compute() {
-    result_ = allocate_results(problem_, options_, 4);
-    bind_outputs(views_of(result_), options_, 4, problem_);
-    if (!ask_.rows.empty()) restrict_to_rows();
+    if (ask_.rows.empty()) {
+      result_ = allocate_results(problem_, options_, 4);
+      bind_outputs(views_of(result_), options_, 4, problem_);
+      take_results(run(problem_));
+      return;
+    }
+    // Dropout draws by a row's number, so that its output needs the rows in their places.
+    const bool alone = options_.dropout.probability == 0;
+    CallOfRows call = alone ? call_of_rows(problem_, ask_.rows) : CallOfRows{{}, {}, {}, problem_};
+    result_ = allocate_results(call.problem, options_, 4);
+    bind_outputs(views_of(result_), options_, 4, call.problem);
+    const Plan plan = run(call.problem);
+    put_in_place(alone);
+    take_results(plan);
+  }
+
+  Plan run(Problem& problem) {
     ForwardSeconds forward;
-    if (ask_.price) forward = time_forward(problem_, options_.kernel);
-    const Plan plan = make_plan(problem_, options_.kernel);
-    problem_.progress = [this](std::string_view what, double share) { progress_(what, share); };
+    if (ask_.price) forward = time_forward(problem, options_.kernel);
+    const Plan plan = make_plan(problem, options_.kernel);
+    problem.progress = [this](std::string_view what, double share) { progress_(what, share); };
     const Clock::time_point begin = Clock::now();
-    plan.kernel(problem_);
+    plan.kernel(problem);
     const Clock::time_point end = Clock::now();
     const bool split = progress_.forward_end() > begin;
     const std::chrono::duration<double> first = (split ? progress_.forward_end() : end) - begin;
@@ -157,35 +172,26 @@ class Maker {
     // The reference has one pass for everything, which a sample of the forward pass cannot share out.
     if (forward.estimated && plan.name == Kernel::fused) forward = forward.shares_of(first.count());
     if (ask_.price) price_forward(forward.rising_to(first.count()), second.count(), plan.name);
-    take_results(plan);
+    return plan;
   }
 
-  // Runs of the rows become segments of their own, in which they keep their positions.
-  void restrict_to_rows() {
-    const auto fill = [](Tensor& tensor, double number) {
-      const Tensor one = Tensor::from<double>({number}, {1});
-      if (tensor.count() > 0) copy(one.view().expand(tensor.shape()), tensor);
-    };
+  // Results of the rows, which hold them side by side or (where not alone) in their places, become those of
+  // the call: NaN in all other rows, and -1 where they are keys.
+  void put_in_place(bool alone) {
     for (Tensor* tensor : {&result_.output, &result_.lse, &result_.max_score, &result_.entropy,
-                           &result_.distance, &result_.top_k_weight})
-      fill(*tensor, std::nan(""));
-    fill(result_.top_k_index, -1);
-    std::vector<Segment> runs;
-    for (const Segment& whole : problem_.segments)
-      for (auto row = std::lower_bound(ask_.rows.begin(), ask_.rows.end(), whole.query_begin);
-           row != ask_.rows.end() && *row < whole.query_end; ++row) {
-        if (!runs.empty() && runs.back().batch == whole.batch && runs.back().query_end == *row &&
-            *row > whole.query_begin) {
-          ++runs.back().query_end;
-          continue;
-        }
-        Segment run = whole;
-        run.query_begin = *row;
-        run.query_end = *row + 1;
-        run.offset = whole.offset + *row - whole.query_begin;
-        runs.push_back(run);
+                           &result_.distance, &result_.top_k_index, &result_.top_k_weight}) {
+      if (tensor->rank() < 3) continue;  // not asked for
+      Dims shape = tensor->shape();
+      shape[2] = problem_.query_length;
+      Tensor whole(shape, tensor->dtype());
+      const Tensor none = Tensor::from<double>({tensor->dtype() == DType::i64 ? -1 : std::nan("")}, {1});
+      if (whole.count() > 0) copy(none.view().expand(shape), whole);
+      for (std::size_t k = 0; k < ask_.rows.size(); ++k) {
+        const std::int64_t from = alone ? static_cast<std::int64_t>(k) : ask_.rows[k];
+        copy(tensor->view().narrow(2, from, 1), whole.mutable_view().narrow(2, ask_.rows[k], 1));
       }
-    problem_.segments = std::move(runs);
+      *tensor = std::move(whole);
+    }
   }
 
   void take_results(const Plan& plan) {
