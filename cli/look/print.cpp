@@ -132,24 +132,31 @@ void print_price(const Sheet& sheet, const std::vector<PriceLine>& price) {
   bool estimated = false;
   double seconds = 0;
   double bytes = 0;
+  const auto print_line = [&](const std::string& what, const std::string& time, double times,
+                              const std::string& sign, double memory) {
+    sheet.out << left_aligned(what, kPriceName) << right_aligned(time, 12)
+              << right_aligned(std::isnan(times) ? "" : sign + fixed(times, 2) + "x", 11)
+              << right_aligned(memory > 0 ? size_text(memory) : "", 12) << '\n';
+  };
   for (const PriceLine& line : price) {
-    const bool first = &line == &price.front();
-    const std::string sign = first ? "" : "+";
+    const std::string sign = &line == &price.front() ? "" : "+";
+    const bool told = line.made && !std::isnan(line.seconds);
     estimated = estimated || (line.estimated && line.made);
-    seconds += line.made ? line.seconds : 0;
+    seconds += told ? line.seconds : 0;
     bytes += line.made ? line.bytes : 0;
-    sheet.out << left_aligned(line.what + (line.estimated && line.made ? " ~" : ""), kPriceName)
-              << right_aligned(line.made ? sign + seconds_text(line.seconds) : "", 12)
-              << right_aligned(line.made ? sign + fixed(line.times, 2) + "x" : "", 11)
-              << right_aligned(line.bytes > 0 ? size_text(line.bytes) : "", 12) << '\n';
+    print_line(line.what + (line.estimated && line.made ? " ~" : ""),
+               told        ? sign + seconds_text(line.seconds)
+               : line.made ? "too small"
+                           : "",
+               line.made ? line.times : std::nan(""), sign, line.bytes);
   }
-  const double plain = price.front().seconds;
-  sheet.out << left_aligned("all of it", kPriceName) << right_aligned(seconds_text(seconds), 12)
-            << right_aligned(plain > 0 ? fixed(seconds / plain, 2) + "x" : "", 11)
-            << right_aligned(size_text(bytes), 12) << '\n';
-  if (estimated)
-    sheet.out << faint("~ shares of the pass by a sample of its rows; their sum is what it took", sheet.color)
-              << '\n';
+  const PriceLine& plain = price.front();
+  print_line("all of it", seconds_text(seconds), seconds * plain.times / plain.seconds, "", bytes);
+  const auto note = [&](const char* text) { sheet.out << faint(text, sheet.color) << '\n'; };
+  if (estimated) note("~ shares of the pass by a sample of its rows; their sum is what it took");
+  if (std::isnan(plain.times)) note("the plain forward takes less than 1 ms: too short to be compared with");
+  if (std::any_of(price.begin(), price.end(), [](const PriceLine& l) { return std::isnan(l.seconds); }))
+    note("too small: less than the times of such runs vary by");
 }
 
 void print_rows(const Sheet& sheet, const Subject& subject, const std::vector<RowOfHead>& rows) {

@@ -25,6 +25,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Seconds of a plain forward from which on others are told as multiples of it.
+constexpr double kComparable = 1e-3;
+
 double bytes_of(const Tensor& tensor) {
   return static_cast<double>(tensor.count()) * static_cast<double>(size_of(tensor.dtype()));
 }
@@ -169,9 +172,8 @@ class Maker {
     const bool split = progress_.forward_end() > begin;
     const std::chrono::duration<double> first = (split ? progress_.forward_end() : end) - begin;
     const std::chrono::duration<double> second = split ? end - progress_.forward_end() : end - end;
-    // The reference has one pass for everything, which a sample of the forward pass cannot share out.
-    if (forward.estimated && plan.name == Kernel::fused) forward = forward.shares_of(first.count());
-    if (ask_.price) price_forward(forward.rising_to(first.count()), second.count(), plan.name);
+    if (forward.estimated) forward = forward.shares_of(first.count());
+    if (ask_.price) price_forward(forward, second.count(), plan.name);
     return plan;
   }
 
@@ -258,24 +260,19 @@ class Maker {
 
   void add_line(std::string what, double seconds, double bytes, bool estimated) {
     const double plain = report_.price.empty() ? seconds : report_.price.front().seconds;
-    report_.price.push_back({std::move(what), seconds, plain > 0 ? seconds / plain : 0, bytes, estimated});
+    const double times = plain >= kComparable ? seconds / plain : std::nan("");
+    report_.price.push_back({std::move(what), seconds, times, bytes, estimated});
   }
 
-  // What each adds to the one before: the differences add up to what the pass took, and none is below zero.
   void price_forward(const ForwardSeconds& forward, double second, Kernel kernel) {
-    const bool map = options_.map.rows > 0;
-    const bool top = ask_.top_k > 0;
-    const double with_top = map ? forward.top_k : forward.map;
-    const double with_rows = top ? forward.rows : with_top;
     add_line("plain forward", forward.plain, bytes_of(result_.output), forward.estimated);
-    add_line("lse, max, entropy, distance", with_rows - forward.plain, 4 * bytes_of(result_.lse),
-             forward.estimated);
-    if (top)
-      add_line("top-" + std::to_string(ask_.top_k), with_top - with_rows,
+    add_line("lse, max, entropy, distance", forward.rows, 4 * bytes_of(result_.lse), forward.estimated);
+    if (ask_.top_k > 0)
+      add_line("top-" + std::to_string(ask_.top_k), forward.top_k,
                bytes_of(result_.top_k_index) + bytes_of(result_.top_k_weight), forward.estimated);
-    if (map)
+    if (options_.map.rows > 0)
       add_line("map " + std::to_string(options_.map.rows) + " x " + std::to_string(options_.map.columns),
-               forward.map - with_top, bytes_of(result_.map), forward.estimated);
+               forward.map, bytes_of(result_.map), forward.estimated);
     std::string what = ask_.received ? "received" : "";
     if (has(options_.need, Need::weights)) what += what.empty() ? "weights" : ", weights";
     if (what.empty()) return;
