@@ -46,11 +46,6 @@ std::string key_text(const std::vector<std::string>& tokens, std::int64_t index)
   return shortened(printable(tokens[static_cast<std::size_t>(index)]), kWord) + " (" + number + ")";
 }
 
-std::string plane_text(const Subject& subject, std::int64_t batch, std::int64_t head) {
-  const std::string text = "head " + std::to_string(head);
-  return subject.report.batch > 1 ? "batch " + std::to_string(batch) + ", " + text : text;
-}
-
 void print_line(const Sheet& sheet, const std::string& line) {
   sheet.out << wrap(line, sheet.width, 4) << '\n';
 }
@@ -83,6 +78,11 @@ void print_head_keys(const Sheet& sheet, const Subject& subject, const HeadSumma
 }
 
 }  // namespace
+
+std::string plane_text(const Subject& subject, std::int64_t batch, std::int64_t head) {
+  const std::string text = "head " + std::to_string(head);
+  return subject.report.batch > 1 ? "batch " + std::to_string(batch) + ", " + text : text;
+}
 
 std::string subject_line(const Subject& subject) {
   const AttentionReport& report = subject.report;
