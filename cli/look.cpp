@@ -244,12 +244,19 @@ void answer_with_summary(const Sheet& sheet, const Subject& subject, const LookA
   if (check) require_that_it_holds(*check);
 }
 
-void answer(const CLI::App& app, const LookArguments& arguments, Subject& subject) {
+void answer(const CLI::App& app, LookArguments arguments, Subject& subject) {
+  const bool was_longer = cut_tile(subject, arguments);
   check_question(subject, arguments);
   look_at(subject, arguments);
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   const Sheet sheet{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
-  if (arguments.tile) return answer_with_tile(sheet, subject, arguments);
+  if (arguments.tile) {
+    answer_with_tile(sheet, subject, arguments);
+    if (was_longer && !arguments.json)
+      sheet.out << "\n--tile is cut at the end: there are " << subject.report.queries << " queries and "
+                << subject.report.keys << " keys\n";
+    return;
+  }
   if (arguments.row || arguments.word) return answer_with_rows(sheet, subject, arguments);
   if (!arguments.html.empty()) write_look_page(subject, arguments, question_command(app, arguments));
   answer_with_summary(sheet, subject, arguments);

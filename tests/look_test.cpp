@@ -189,6 +189,18 @@ TEST_F(Look, ATileIsThatPieceOfTheWeights) {
   EXPECT_TRUE(line.starts_with("0,0,1,2,1,0.")) << line;
 }
 
+TEST_F(Look, ATileThatReachesPastTheEndIsCutThere) {
+  for (const Words& source : {kInputs, Words{"doc.safetensors"}}) {
+    if (source.size() == 1) save();
+    EXPECT_EQ(json(with(source, {"--tile", "3:100,5:1000000000000"})),
+              json(with(source, {"--tile", "3:5,5:7"})));
+    const std::string text = printed(with(source, {"--tile", "3:100,5:9", "--head", "0", "--batch", "0"}));
+    EXPECT_NE(text.find("head 0, rows 3 to 4, keys 5 to 6\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("\n--tile is cut at the end: there are 5 queries and 7 keys\n"), std::string::npos)
+        << text;
+  }
+}
+
 TEST_F(Look, ARowIsTheSameInEveryForm) {
   const Words row = with(kInputs, {"--row", "2", "--head", "1", "--batch", "0", "--tokens", "rows.txt",
                                    "--key-tokens", "keys.txt", "--npy", "row.npy", "--csv", "row.csv"});
