@@ -315,6 +315,21 @@ TEST_F(Look, ForeignWordsCannotDriveTheTerminal) {
   EXPECT_NE(text.find("\\x1B[31mred (6)"), std::string::npos) << text;
 }
 
+TEST_F(Look, TokensOfWhiteSpaceAreSeen) {
+  write_file(folder / "rows.txt", " \n the\n\n\t\nx\n");
+  write_file(folder / "keys.txt", " \na\n\nb\n\t\nc\nd\n");
+  const Words call = with(kInputs, {"--tokens", "rows.txt", "--key-tokens", "keys.txt", "--head", "0",
+                                    "--batch", "0", "--top-k", "7"});
+  const std::string row = printed(with(call, {"--token", " "}));
+  EXPECT_NE(row.find("row \"␣\" (0)\n"), std::string::npos) << row;
+  for (const char* shown : {"\"␣\" (0) ", "\"\" (2) ", "\"⇥\" (4) ", " a (1) "})
+    EXPECT_NE(row.find(shown), std::string::npos) << shown << row;
+  // The rows of the picture begin in one column.
+  const std::string tile = printed(with(call, {"--tile", "0:5,0:3"}));
+  for (const char* line : {"\n  \"␣\"  ", "\n  ␣the ", "\n  \"\"   ", "\n  \"⇥\"  ", "\n  x    "})
+    EXPECT_NE(tile.find(line), std::string::npos) << line << tile;
+}
+
 TEST_F(Look, ReadsWhatExplainSaved) {
   CommandInput input;
   input.directory = folder.path();

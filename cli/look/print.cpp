@@ -43,7 +43,7 @@ std::string seconds_text(double seconds) {
 std::string key_text(const std::vector<std::string>& tokens, std::int64_t index) {
   const std::string number = std::to_string(index);
   if (tokens.empty()) return number;
-  return shortened(printable(tokens[static_cast<std::size_t>(index)]), kWord) + " (" + number + ")";
+  return shortened(token_text(tokens[static_cast<std::size_t>(index)]), kWord) + " (" + number + ")";
 }
 
 void print_line(const Sheet& sheet, const std::string& line) {
