@@ -31,10 +31,10 @@ void check_tile(const Subject& subject, const LookArguments& arguments) {
   const TileRange& tile = *arguments.tile;
   const std::int64_t rows = subject.call.query.size(-2);
   const std::int64_t keys = subject.call.key.size(-2);
-  if (tile.row_end > rows || tile.key_end > keys)
-    throw UsageError("--tile ends at row " + std::to_string(tile.row_end) + ", key " +
-                     std::to_string(tile.key_end) + "; there are " + std::to_string(rows) + " queries and " +
-                     std::to_string(keys) + " keys");
+  if (tile.row_begin >= rows || tile.key_begin >= keys)
+    throw UsageError("--tile begins at row " + std::to_string(tile.row_begin) + ", key " +
+                     std::to_string(tile.key_begin) + "; there are " + std::to_string(rows) +
+                     " queries and " + std::to_string(keys) + " keys, counted from 0");
   const double cells =
       static_cast<double>(tile.row_end - tile.row_begin) * static_cast<double>(tile.key_end - tile.key_begin);
   const double bytes = cells * static_cast<double>(planes(subject, arguments)) * kBytesOfCell;
@@ -179,6 +179,17 @@ Tensor answer_map(const Subject& subject, const LookArguments& arguments) {
   // The map needs no values: one column of the keys stands in.
   const TensorView value = subject.call.key.narrow(3, 0, 1);
   return Tensor::copy_of(attention(subject.call.query, subject.call.key, value, options).map, DType::f64);
+}
+
+bool cut_tile(const Subject& subject, LookArguments& arguments) {
+  if (!arguments.tile) return false;
+  TileRange& tile = *arguments.tile;
+  const std::int64_t rows = subject.call.query.size(-2);
+  const std::int64_t keys = subject.call.key.size(-2);
+  const bool longer = tile.row_end > rows || tile.key_end > keys;
+  tile.row_end = std::min(tile.row_end, rows);
+  tile.key_end = std::min(tile.key_end, keys);
+  return longer;
 }
 
 void check_question(const Subject& subject, const LookArguments& arguments) {
