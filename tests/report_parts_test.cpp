@@ -145,7 +145,7 @@ class Sample : public testing::Test {
     bind_outputs(heed::detail::views_of(result_), options, 4, problem);
     return problem;
   }
-  static int threads_of(const Problem& p) { return make_plan(p, heed::Kernel::automatic).kernel(p); }
+  static int threads_of(const Problem& p) { return make_plan(p, heed::Kernel::automatic).kernel(p).threads; }
 
   Tensor query_;
   heed::AttentionResult result_;
