@@ -174,6 +174,7 @@ void print_json(const AttendInputs& inputs, const Run& run) {
     to["kernel"] = name_of(result.kernel);
     to["isa"] = result.isa;
     to["threads"] = result.threads;
+    to["recomputed_rows"] = result.recomputed_rows;
     to["seconds"] = seconds;
     to["gflops"] = flops / seconds / 1e9;
   };

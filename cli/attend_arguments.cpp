@@ -241,10 +241,10 @@ void add_kernel(CLI::App& app, Arguments& arguments) {
 
 void add_timing(CLI::App& app, Arguments& arguments) {
   const char* group = kComputing;
-  app.add_flag(
-         "--json", arguments.json,
-         "print one object: query, key, value (shapes), dtype, kernel, isa, threads, seconds, gflops; and "
-         "the last five of the backward pass")
+  app.add_flag("--json", arguments.json,
+               "print one object: query, key, value (shapes), dtype, kernel, isa, threads, recomputed_rows, "
+               "seconds, gflops; and the last six of the backward pass. recomputed_rows: rows that f32 "
+               "cannot hold (NaN, infinities, scores beyond 2^19), which are computed in f64")
       ->group(group);
   add_integer(
       app, "--repeat", {1}, [&](std::int64_t n) { arguments.repeat = n; },

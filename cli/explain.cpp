@@ -159,6 +159,9 @@ void check_files(const Arguments& arguments) {
   std::vector<NamedFile> inputs;
   std::vector<NamedFile> outputs;
   if (!arguments.params.empty()) inputs.push_back({"--params", arguments.params});
+  if (!arguments.params.empty() && !arguments.params.ends_with(".safetensors"))
+    throw UsageError("--params is '" + arguments.params +
+                     "'; a file whose name ends in .safetensors is expected");
   if (!arguments.save.empty()) outputs.push_back({"--save", arguments.save});
   if (!arguments.html.empty()) outputs.push_back({"--html", arguments.html});
   check_outputs(inputs, outputs);
@@ -217,7 +220,8 @@ void run_explain(const CLI::App& app, const Arguments& arguments) {
 
 void add_sentence_options(CLI::App& app, Arguments& arguments) {
   const char* group = "Sentence";
-  app.add_option("SENTENCE", arguments.sentence, "words to explain; commas are dropped; - is standard input");
+  app.add_option("SENTENCE", arguments.sentence,
+                 "words to explain, with white space or commas between; - is standard input");
   app.add_option("WORDS", arguments.words, "with --model: more of them, so that no quotes are needed");
   add_text(app, "--against", "OTHER_SENTENCE", arguments.against,
            "attend to the words of this one instead (cross-attention)")

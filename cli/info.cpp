@@ -7,6 +7,7 @@
 #include <string>
 
 #include "command.hpp"
+#include "heed/targets.hpp"
 #include "help.hpp"
 #include "text.hpp"
 
@@ -25,13 +26,21 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 void print_json(const Info& info) {
+  auto all = nlohmann::ordered_json::array();
+  for (const Target& target : targets())
+    all.push_back({{"name", target.name},
+                   {"description", target.description},
+                   {"required", target.required},
+                   {"available", target.available},
+                   {"chosen", target.chosen}});
   const nlohmann::ordered_json object = {
       {"version", info.version},
       {"build", {{"compiler", info.compiler}, {"type", info.build_type}, {"flags", info.flags}}},
       {"processor", {{"model", info.processor}, {"features", info.features}}},
       {"kernel", info.kernel},
       {"isa", info.isa},
-      {"threads", info.threads}};
+      {"threads", info.threads},
+      {"targets", all}};
   std::cout << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
@@ -44,6 +53,12 @@ void print(const Info& info) {
             << "features   " << features << '\n'
             << "kernel     " << info.kernel << " (" << info.isa << ")\n"
             << "threads    " << info.threads << '\n';
+  for (const Target& target : targets()) {
+    const char* state = target.chosen ? "taken" : target.available ? "available" : "not on this processor";
+    std::cout << "target     " << target.name << ": " << target.description;
+    if (!target.required.empty()) std::cout << "; needs " << joined(target.required);
+    std::cout << " (" << state << ")\n";
+  }
 }
 
 }  // namespace

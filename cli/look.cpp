@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -137,23 +138,52 @@ void look_at(Subject& subject, const LookArguments& arguments) {
   if (!arguments.save.empty()) save_document(arguments.save, subject);
 }
 
-void print_checks(std::ostream& out, const std::vector<CheckLine>& checks) {
-  out << '\n';
-  for (const CheckLine& line : checks) {
+std::string count_text(std::int64_t count, const char* one) {
+  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+}
+
+void print_check(const Sheet& sheet, const Subject& subject, const Check& check) {
+  std::string counts = "checked in f64: " + count_text(check.rows, "row");
+  if (check.keys > 0) counts += ", " + count_text(check.keys, "key");
+  if (check.bins > 0) counts += ", " + count_text(check.bins, "bin") + " of the map";
+  sheet.out << '\n' << counts << '\n';
+  if (check.nan_rows > 0) sheet.out << count_text(check.nan_rows, "row") << " of NaN, not compared\n";
+  if (check.lost_rows > 0)
+    sheet.out << count_text(check.lost_rows, "row")
+              << " not compared: rounding leaves nothing of such scores\n";
+  for (const auto& [batch, head] : check.bare_heads)
+    sheet.out << plane_text(subject, batch, head) << ": no row could be compared\n";
+  if (!check.output && !subject.has_value)
+    sheet.out << "the output was not rebuilt: the document holds no values\n";
+  else if (!check.output)
+    sheet.out << "the output was not rebuilt: dropout drops some of its weights\n";
+  for (const CheckLine& line : check.lines) {
     char text[64];
     std::snprintf(text, sizeof text, "%9.2e  (at most %.2e)", line.deviation, line.allowed);
-    out << left_aligned(line.what, 42) << text << (line.holds() ? "" : "  MISMATCH") << '\n';
+    sheet.out << left_aligned(line.what, 42) << text << (line.holds() ? "" : "  MISMATCH") << '\n';
   }
 }
 
-Json checks_json(const std::vector<CheckLine>& checks) {
+Json checks_json(const Check& check) {
   Json list = Json::array();
-  for (const CheckLine& line : checks)
+  for (const CheckLine& line : check.lines)
     list.push_back({{"what", line.what},
                     {"deviation", line.deviation},
                     {"allowed", line.allowed},
                     {"holds", line.holds()}});
   return list;
+}
+
+void require_that_it_holds(const Check& check) {
+  if (!check.holds())
+    throw Error(ErrorCode::internal, "--check found a mismatch: what is shown is not what was computed");
+  if (check.rows > 0) return;
+  const bool nan = check.nan_rows > 0 && check.lost_rows == 0;
+  throw Error(ErrorCode::internal,
+              std::string("--check could compare no row: ") +
+                  (nan                   ? "all that it took are NaN"
+                   : check.lost_rows > 0 ? "rounding leaves nothing of scores as large as these"
+                                         : "there is none"));
 }
 
 void answer_with_rows(const Sheet& sheet, const Subject& subject, const LookArguments& arguments) {
@@ -186,14 +216,21 @@ void answer_with_tile(const Sheet& sheet, const Subject& subject, const LookArgu
 void answer_with_summary(const Sheet& sheet, const Subject& subject, const LookArguments& arguments) {
   const std::vector<HeadSummary> heads = heads_of(subject, arguments);
   const Tensor map = arguments.map.rows > 0 ? answer_map(subject, arguments) : Tensor();
-  std::vector<CheckLine> checks;
-  if (arguments.check) checks = check_report(subject, arguments);
+  std::optional<Check> check;
+  if (arguments.check) check = check_report(subject, arguments);
   if (!arguments.csv.empty()) io::write_text(arguments.csv, heads_csv(heads));
   if (arguments.json) {
     Json object = subject_json(subject);
     object["summary"] = heads_json(subject, heads);
     if (map.rank() == 4) object["map"] = values_json(map);
-    if (arguments.check) object["checks"] = checks_json(checks);
+    if (check) {
+      object["checks"] = checks_json(*check);
+      object["checked"] = {{"rows", check->rows},
+                           {"nan_rows", check->nan_rows},
+                           {"lost_rows", check->lost_rows},
+                           {"keys", check->keys},
+                           {"bins", check->bins}};
+    }
     if (arguments.model.empty() && !subject.report.price.empty())
       object["price"] = price_json(subject.report.price);
     sheet.out << object.dump() << '\n';
@@ -201,22 +238,25 @@ void answer_with_summary(const Sheet& sheet, const Subject& subject, const LookA
     print_subject(sheet, subject);
     print_heads(sheet, subject, heads);
     if (map.rank() == 4) print_map(sheet, subject, map, heads);
-    if (arguments.check) print_checks(sheet.out, checks);
-    if (arguments.check && !subject.has_value)
-      sheet.out << "(the document holds no values: the output was not rebuilt)\n";
+    if (check) print_check(sheet, subject, *check);
     if (arguments.model.empty()) print_price(sheet, subject.report.price);
   }
-  const bool holds = std::all_of(checks.begin(), checks.end(), [](const CheckLine& c) { return c.holds(); });
-  if (!holds)
-    throw Error(ErrorCode::internal, "--check found a mismatch: what is shown is not what was computed");
+  if (check) require_that_it_holds(*check);
 }
 
-void answer(const CLI::App& app, const LookArguments& arguments, Subject& subject) {
+void answer(const CLI::App& app, LookArguments arguments, Subject& subject) {
+  const bool was_longer = cut_tile(subject, arguments);
   check_question(subject, arguments);
   look_at(subject, arguments);
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   const Sheet sheet{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
-  if (arguments.tile) return answer_with_tile(sheet, subject, arguments);
+  if (arguments.tile) {
+    answer_with_tile(sheet, subject, arguments);
+    if (was_longer && !arguments.json)
+      sheet.out << "\n--tile is cut at the end: there are " << subject.report.queries << " queries and "
+                << subject.report.keys << " keys\n";
+    return;
+  }
   if (arguments.row || arguments.word) return answer_with_rows(sheet, subject, arguments);
   if (!arguments.html.empty()) write_look_page(subject, arguments, question_command(app, arguments));
   answer_with_summary(sheet, subject, arguments);

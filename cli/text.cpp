@@ -71,6 +71,17 @@ constexpr std::array<Range, 9> kWide = {{{0x1100, 0x115F},
 constexpr std::array<Range, 4> kReordering = {
     {{0x200E, 0x200F}, {0x2028, 0x202E}, {0x2066, 0x2069}, {0xFEFF, 0xFEFF}}};
 
+// Spaces, and what takes no room: not seen at the ends of a text.
+constexpr std::array<Range, 9> kUnseen = {{{'\t', '\n'},
+                                           {'\r', '\r'},
+                                           {' ', ' '},
+                                           {0x00A0, 0x00A0},
+                                           {0x1680, 0x1680},
+                                           {0x2000, 0x200D},
+                                           {0x202F, 0x202F},
+                                           {0x205F, 0x2060},
+                                           {0x3000, 0x3000}}};
+
 std::string hexadecimal(const char* pattern, std::uint32_t value) {
   std::array<char, 16> buffer{};
   const int length = std::snprintf(buffer.data(), buffer.size(), pattern, static_cast<unsigned>(value));
@@ -82,6 +93,19 @@ std::string escaped(const CodePoint& point) {
   if (point.value == '\r') return "\\r";
   if (point.value == '\t') return "\\t";
   return point.value > 0xFF ? hexadecimal("\\u{%04X}", point.value) : hexadecimal("\\x%02X", point.value);
+}
+
+bool is_printable(const CodePoint& point) {
+  const bool control = point.value < 0x20 || (point.value >= 0x7F && point.value < 0xA0);
+  return point.valid && !control && !within(kReordering, point.value);
+}
+
+std::string sign_of(const CodePoint& point) {
+  if (point.value == ' ') return "␣";
+  if (point.value == '\t') return "⇥";
+  if (point.value == '\n') return "⏎";
+  if (point.value == '\r') return "␍";
+  return escaped(point);
 }
 
 // Levenshtein's distance, in which two neighbours that change places count once ("optimal string alignment").
@@ -132,15 +156,32 @@ std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
     const CodePoint point = decode(text);
-    const bool control = point.value < 0x20 || (point.value >= 0x7F && point.value < 0xA0);
-    if (point.valid && !control && !within(kReordering, point.value)) {
-      result += text.substr(0, point.length);
-    } else {
-      result += escaped(point);
-    }
+    result += is_printable(point) ? std::string(text.substr(0, point.length)) : escaped(point);
     text.remove_prefix(point.length);
   }
   return result;
+}
+
+std::string token_text(std::string_view token) {
+  std::string result;
+  std::string unseen;  // what was not seen since the last that was, as it is and as signs
+  std::string signs;
+  bool any = false;
+  while (!token.empty()) {
+    const CodePoint point = decode(token);
+    const std::string as_is(token.substr(0, point.length));
+    token.remove_prefix(point.length);
+    if (point.valid && within(kUnseen, point.value)) {
+      unseen += is_printable(point) ? as_is : sign_of(point);
+      signs += sign_of(point);
+      continue;
+    }
+    result += (any ? unseen : signs) + (is_printable(point) ? as_is : sign_of(point));
+    any = true;
+    unseen.clear();
+    signs.clear();
+  }
+  return any ? result + signs : '"' + signs + '"';
 }
 
 int display_width(std::string_view text) {

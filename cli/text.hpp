@@ -16,6 +16,11 @@ namespace heed::cli {
 /// \xHH (\n, \r and \t by name), marks that turn the writing direction as \u{HHHH}.
 [[nodiscard]] std::string printable(std::string_view text);
 
+/// A token as it is shown, printable and seen: tabs, line ends, and spaces at its ends as the signs ⇥ ⏎ ␍ ␣,
+/// other white space there as \u{HHHH}; in quotes where it is nothing else, or empty. The page's tokenText()
+/// (report/data.js) does the same.
+[[nodiscard]] std::string token_text(std::string_view token);
+
 /// Columns that printable text takes on a terminal: 0 for a combining mark, 2 for East Asian wide characters
 /// and emoji, 1 for all others.
 [[nodiscard]] int display_width(std::string_view text);

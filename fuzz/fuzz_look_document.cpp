@@ -79,10 +79,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     ask_for_summary(subject, out);
     ask_for_rows(subject, out);
     if (subject.report.queries > 0 && subject.report.keys > 0)
-      (void)heed::detail::page_report(subject.report);
+      (void)heed::detail::page_report(subject.report, {});
     ask_for_tile(subject, out);
     if (subject.report.queries > 0 && subject.report.keys > 0)
-      (void)heed::detail::page_report(subject.report);
+      (void)heed::detail::page_report(subject.report, {});
   } catch (const heed::Error& error) {
     if (error.code() == heed::ErrorCode::io)
       require(std::string(error.what()).find(file.path()) != std::string::npos);

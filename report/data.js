@@ -108,17 +108,32 @@ function tiny(value) {
 // A factor in a product.
 const factor = (value) => (value < 0 ? `(${exact(value)})` : exact(value));
 
-// Words told apart: of one that occurs more than once, the₁, the₂, … Line ends and the like are made visible.
+// A token as it is shown, as the command's token_text() does it: tabs, line ends, and spaces at its ends as signs, other
+// white space there and what drives or turns the writing spelled out; in quotes where it is nothing else, or empty.
+const SIGNS = { ' ': '␣', '\t': '⇥', '\n': '⏎', '\r': '␍' };
+const UNSEEN = '[\\t\\n\\r \\u00a0\\u1680\\u2000-\\u200d\\u202f\\u205f\\u2060\\u3000]';
+const EDGES = new RegExp(`^${UNSEEN}+|${UNSEEN}+$`, 'g');
+const ALL_UNSEEN = new RegExp(`^${UNSEEN}*$`);
+function signOf(letter) {
+  const code = letter.charCodeAt(0).toString(16).toUpperCase();
+  return SIGNS[letter] || (code.length > 2 ? `\\u{${code.padStart(4, '0')}}` : `\\x${code.padStart(2, '0')}`);
+}
+function tokenText(token) {
+  const text = token.replace(EDGES, (run) => [...run].map(signOf).join(''))
+    .replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, signOf);
+  return ALL_UNSEEN.test(token) ? `"${text}"` : text;
+}
+
+// Words told apart: of one that occurs more than once, the₁, the₂, …
 function labelsOf(words) {
   const count = new Map();
   for (const word of words) count.set(word, (count.get(word) || 0) + 1);
   const seen = new Map();
   const digits = '₀₁₂₃₄₅₆₇₈₉';
   return words.map((word) => {
-    const text = word.replaceAll('\n', '⏎').replaceAll('\t', '⇥').replace(/[\u0000-\u001f\u007f-\u009f]/g, '�') || '∅';
-    if (count.get(word) === 1) return text;
+    if (count.get(word) === 1) return tokenText(word);
     seen.set(word, (seen.get(word) || 0) + 1);
-    return text + [...String(seen.get(word))].map((digit) => digits[digit]).join('');
+    return tokenText(word) + [...String(seen.get(word))].map((digit) => digits[digit]).join('');
   });
 }
 const queryWords = labelsOf(page.query_tokens);

@@ -27,6 +27,7 @@ function readFragment() {
 }
 
 function writeFragment() {
+  if (location.protocol === 'about:') return;  // in a notebook's frame the page has no address of its own
   const parts = [];
   for (const name of Object.keys(DEFAULTS)) {
     if (state[name] === DEFAULTS[name]) continue;

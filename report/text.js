@@ -1,7 +1,7 @@
 // Text: the words themselves, shaded by what the chosen word attends to, by who attends to it, or by what all received.
 const SHADES = {
   to: 'what it attends to',
-  received: 'what words received',
+  ...(page.tensors['received-0'] && { received: 'what words received' }),
 };
 const MOST_WORDS = 3000;
 

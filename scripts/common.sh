@@ -22,23 +22,39 @@ fail() {
 # Whether stderr is a terminal on which one line can be written over and over.
 on_terminal() { [[ -t 2 && ${TERM:-dumb} != dumb ]]; }
 
-# hold NAME: waits until no other ./run or ./test works on the same thing. `release` lets go of it.
+# hold NAME: waits until no other ./run or ./test works on the same thing. `release` lets go of it. Says so where the
+# other one has something to build, which it notes in the file that it holds, and where it takes long.
+held=
 hold() {
+  local waited=0 told=0
   mkdir -p "$root/build"
-  exec 9>"$root/build/.lock-$1"
+  held=$root/build/.lock-$1
+  exec 9>>"$held"
   command -v flock >/dev/null || return 0
-  flock -n 9 && return
-  say "waiting for another build in build/$1 to end"
-  flock 9
+  until flock -w 1 9; do
+    if ((!told)) && [[ -s $held || $((++waited)) -ge 5 ]]; then
+      say "waiting for another build in build/$1 to end"
+      told=1
+    fi
+  done
+  : >"$held"
 }
-release() { exec 9>&-; }
+note_work() { if [[ -n $held ]]; then echo "working" >"$held"; fi; }
+release() {
+  if [[ -n $held ]]; then : >"$held"; fi
+  held=
+  exec 9>&-
+}
 
 # show_progress WHAT: reads a tool's output; shows how far it is, one line that changes on a terminal and a line
-# now and then elsewhere. Everything but Ninja's and Make's progress lines goes on to stdout.
+# now and then elsewhere. Everything but Ninja's and Make's progress lines goes on to stdout. (Of 0 done Ninja speaks
+# when it looks whether there is anything to do.)
 show_progress() {
   local what=$1 line shown=0 next=$((SECONDS + 1)) width=${COLUMNS:-80}
   while IFS= read -r line; do
+    if [[ $line =~ ^\[\ *0/ || $line == "ninja: no work to do." ]]; then continue; fi
     if [[ $line =~ ^\[\ *([0-9]+)(/[0-9]+|%)\] ]]; then
+      note_work
       line="$what, ${BASH_REMATCH[1]}${BASH_REMATCH[2]/\// of }"
     else
       printf '%s\n' "$line"

@@ -7,13 +7,16 @@
 #include <new>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "attention/message.hpp"
 #include "heed/attention.hpp"
 #include "heed/backward.hpp"
 #include "heed/error.hpp"
 #include "heed/heed.h"
+#include "heed/targets.hpp"
 #include "heed/version.hpp"
 
 namespace {
@@ -253,12 +256,17 @@ AttentionOptions options_or_defaults(const heed_attention_options* options) {
   return options_of(options == nullptr ? defaults : as_known("options", options, defaults));
 }
 
+// As much of the text as there is room for, and zeros.
+template <std::size_t kSize>
+void copy_text(std::string_view from, char (&to)[kSize]) {
+  std::memset(to, 0, kSize);
+  std::memcpy(to, from.data(), std::min(from.size(), kSize - 1));
+}
+
 void write_run(const heed::AttentionRun& run, heed_attention_run& to) {
   to.kernel = static_cast<std::int32_t>(run.kernel);
   to.threads = run.threads;
-  const std::size_t length = std::min(run.isa.size(), sizeof to.isa - 1);
-  std::memset(to.isa, 0, sizeof to.isa);
-  std::memcpy(to.isa, run.isa.data(), length);
+  copy_text(run.isa, to.isa);
 }
 
 }  // namespace
@@ -303,6 +311,7 @@ heed_status heed_attention(const heed_tensor* query, const heed_tensor* key, con
     if (known.output != nullptr && where.output.dtype() == DType::f32) how.output_dtype = DType::f32;
     const heed::AttentionRun run = heed::attention_into(q, k, v, how, where);
     if (known.run != nullptr) write_run(run, *known.run);
+    if (known.recomputed_rows != nullptr) *known.recomputed_rows = run.recomputed_rows;
   });
 }
 
@@ -331,6 +340,39 @@ heed_status heed_attention_backward(const heed_attention_backward_inputs* inputs
     const heed::AttentionRun run =
         heed::attention_backward_into(from, options_or_defaults(options), gradients_of(known));
     if (known.run != nullptr) write_run(run, *known.run);
+    if (known.recomputed_rows != nullptr) *known.recomputed_rows = run.recomputed_rows;
+  });
+}
+
+heed_status heed_target_count(std::size_t* count) {
+  return guarded([&] {
+    require("count", count);
+    *count = heed::targets().size();
+  });
+}
+
+heed_status heed_get_target(std::size_t index, heed_target* target) {
+  return guarded([&] {
+    require("target", target);
+    const std::vector<heed::Target> all = heed::targets();
+    if (index >= all.size())
+      heed::detail::refuse("index is ", index, "; 0 to ", all.size() - 1, " is expected");
+    const heed::Target& from = all[index];
+    *target = {};
+    std::string required;
+    for (const std::string& feature : from.required) required += (required.empty() ? "" : " ") + feature;
+    copy_text(from.name, target->name);
+    copy_text(from.description, target->description);
+    copy_text(required, target->required);
+    target->available = from.available ? 1 : 0;
+    target->chosen = from.chosen ? 1 : 0;
+  });
+}
+
+heed_status heed_set_target(const char* name) {
+  return guarded([&] {
+    require("name", name);
+    heed::set_target(name);
   });
 }
 

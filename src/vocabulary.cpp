@@ -8,8 +8,8 @@
 namespace heed {
 namespace {
 
-// The white space of ASCII, whatever the locale: bytes of UTF-8 above 127 are never part of it.
-constexpr bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+// A comma, or the white space of ASCII, whatever the locale: bytes of UTF-8 above 127 are never part of it.
+constexpr bool is_between_words(char c) { return c == ',' || c == ' ' || (c >= '\t' && c <= '\r'); }
 
 }  // namespace
 
@@ -20,9 +20,9 @@ std::vector<std::string> split_words(std::string_view sentence) {
     if (!word.empty()) words.push_back(std::exchange(word, {}));
   };
   for (const char c : sentence) {
-    if (is_space(c))
+    if (is_between_words(c))
       finish();
-    else if (c != ',')
+    else
       word += c;
   }
   finish();

@@ -492,6 +492,41 @@ static void what_is_wrong_with_a_backward_call_is_said(void) {
       "expected");
 }
 
+static void targets_are_listed_and_chosen(void) {
+  size_t count = 0;
+  EXPECT(heed_target_count(&count) == HEED_OK && count >= 1);
+  heed_target target;
+  int chosen = 0;
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT(heed_get_target(i, &target) == HEED_OK);
+    chosen += target.chosen;
+  }
+  EXPECT(chosen == 1);
+  EXPECT(strcmp(target.name, "plain") == 0 && target.available == 1 && target.required[0] == 0);
+  EXPECT(heed_get_target(count, &target) == HEED_INVALID_ARGUMENT);
+  EXPECT(heed_set_target("abacus") == HEED_INVALID_ARGUMENT);
+  EXPECT(strstr(heed_last_error(), "target is 'abacus'") != NULL);
+  EXPECT(heed_set_target("plain") == HEED_OK);
+}
+
+static void rows_that_f32_cannot_hold_are_counted(void) {
+  float numbers[8] = {1, 2, 3, 4, 5, 6, 7, 8}, result[8];
+  numbers[2] = NAN;
+  heed_tensor q, k, out;
+  const int64_t shape[2] = {4, 2};
+  heed_tensor_init(&q, numbers, HEED_F32, 2, shape);
+  float keys[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  heed_tensor_init(&k, keys, HEED_F32, 2, shape);
+  heed_tensor_init(&out, result, HEED_F32, 2, shape);
+  heed_attention_outputs outputs;
+  heed_attention_outputs_init(&outputs);
+  int64_t rows = -1;
+  outputs.output = &out;
+  outputs.recomputed_rows = &rows;
+  EXPECT(heed_attention(&q, &k, &k, NULL, &outputs) == HEED_OK);
+  EXPECT(rows == 1);
+}
+
 int main(void) {
   gradients_are_the_slopes_of_the_output();
   gradients_of_bias_and_sinks_are_given_on_request();
@@ -501,6 +536,8 @@ int main(void) {
   every_option_is_passed_on();
   an_output_of_narrow_inputs_may_be_f32();
   structs_of_other_sizes_are_understood();
+  targets_are_listed_and_chosen();
+  rows_that_f32_cannot_hold_are_counted();
   what_is_wrong_with_a_tensor_is_said();
   what_is_wrong_with_an_option_is_said();
   if (failures > 0) fprintf(stderr, "%d failures\n", failures);

@@ -87,12 +87,22 @@ TEST(Info, PrintsOneObjectForMachines) {
   EXPECT_TRUE(info.at("kernel") == "reference" || info.at("kernel") == "fused");
   EXPECT_NE(info.at("isa"), "");
   EXPECT_GE(info.at("threads"), 1);
+  int chosen = 0;
+  for (const auto& target : info.at("targets")) {
+    EXPECT_TRUE(target.at("required").is_array());
+    if (target.at("chosen")) {
+      ++chosen;
+      EXPECT_EQ(target.at("name"), info.at("isa"));
+      EXPECT_EQ(target.at("available"), true);
+    }
+  }
+  EXPECT_EQ(chosen, 1);
 }
 
 TEST(Info, PrintsALineForEachThingToPeople) {
   const std::string output = run_heed({"info"}).output;
   for (const char* line :
-       {"version ", "build ", "flags ", "processor ", "features ", "kernel ", "threads "}) {
+       {"version ", "build ", "flags ", "processor ", "features ", "kernel ", "threads ", "target "}) {
     EXPECT_NE(output.find(line), std::string::npos) << line << "in\n" << output;
   }
 }

@@ -48,6 +48,30 @@ TEST(Lettering, TellsRepeatedWordsApart) {
   EXPECT_EQ(heed::cli::labels_of(Lines(12, "x")).back(), "x₁₂");
 }
 
+// The page shows the same (tests/python/test_look_page.py).
+TEST(Lettering, ShowsTheWhiteSpaceOfTokens) {
+  using heed::cli::token_text;
+  EXPECT_EQ(token_text("the"), "the");
+  EXPECT_EQ(token_text("to be"), "to be") << "a space between letters is seen";
+  EXPECT_EQ(token_text(" the"), "␣the");
+  EXPECT_EQ(token_text("the  "), "the␣␣");
+  EXPECT_EQ(token_text("a\tb\r\nc"), "a⇥b␍⏎c");
+  EXPECT_EQ(token_text(" "), "\"␣\"");
+  EXPECT_EQ(token_text("\t"), "\"⇥\"");
+  EXPECT_EQ(token_text("\n\n "), "\"⏎⏎␣\"");
+  EXPECT_EQ(token_text(""), "\"\"");
+  EXPECT_EQ(token_text("\u3000"), "\"\\u{3000}\"");
+  EXPECT_EQ(token_text("a\u00a0"), "a\\xA0");
+  EXPECT_EQ(token_text("\u200b"), "\"\\u{200B}\"") << "which has no width";
+  EXPECT_EQ(token_text("a\u200db"), "a\u200db") << "where it joins letters";
+  EXPECT_EQ(token_text("\x1b[0m"), "\\x1B[0m");
+  EXPECT_EQ(token_text("\u202egnp"), "\\u{202E}gnp");
+  EXPECT_EQ(token_text("\xff "), "\\xFF␣");
+  for (const char* sign : {"␣", "⇥", "⏎", "␍"}) EXPECT_EQ(heed::cli::display_width(sign), 1) << sign;
+  EXPECT_EQ(heed::cli::labels_of({" ", "a", " "}), (Lines{"\"␣\"₁", "a", "\"␣\"₂"}));
+  EXPECT_EQ(heed::cli::left_aligned(token_text(" "), 5), "\"␣\"  ");
+}
+
 TEST(Palette, IsTextAsItIsWithoutColour) {
   EXPECT_EQ(heed::cli::on_viridis("x", 0.5, Color::none), "x");
   EXPECT_EQ(heed::cli::bold("x", Color::none), "x");

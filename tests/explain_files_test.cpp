@@ -147,9 +147,14 @@ TEST_F(ExplainParams, ThatContradictTheCommandLineAreRefused) {
                  "--init says how weights are drawn, but --params reads them; give one of the two");
 }
 
+TEST_F(ExplainParams, OfAnotherFormatAreRefusedByTheirName) {
+  expect_refusal(2, {"to be", "--params", "x.npy"},
+                 "--params is 'x.npy'; a file whose name ends in .safetensors is expected");
+}
+
 TEST_F(ExplainParams, ThatDoNotFitTogetherAreRefused) {
-  expect_refusal(1, {"to be", "--params", folder / "none"},
-                 "cannot open '" + folder / "none" + "': No such file or directory");
+  expect_refusal(1, {"to be", "--params", folder / "none.safetensors"},
+                 "cannot open '" + folder / "none.safetensors" + "': No such file or directory");
   write({});
   expect_broken(
       "has neither query.weight nor in_proj_weight nor qkv_layer.weight, so it holds no attention layer");

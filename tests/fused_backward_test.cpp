@@ -94,12 +94,14 @@ void run_calls(const Kind& kind, Outcome& outcome) {
         heed::attention_backward(made.inputs, made.call.options, made.request);
     ASSERT_EQ(gradients.kernel, Kernel::fused);
     outcome.isa = gradients.isa;
+    ASSERT_EQ(outcome.paths.taken_now(Path::backward_fallback), gradients.recomputed_rows)
+        << describe(made.call);
     const std::string failure = heed::test::compare_gradients(
         made, gradients, rounding_of(made), outcome.tally,
         [&](auto b, auto h, auto i) { return outcome.paths.gradients_fell_back(b, h, i); });
     ASSERT_EQ(failure, "") << describe(made.call);
     const auto both = [&](Path a, Path b) {
-      return outcome.paths.has_taken(a) && outcome.paths.has_taken(b) ? 1U : 0U;
+      return outcome.paths.taken_now(a) > 0 && outcome.paths.taken_now(b) > 0 ? 1U : 0U;
     };
     outcome.plain_beside_renormalised +=
         both(Path::backward_sequence_plain, Path::backward_sequence_renormalised);
@@ -125,7 +127,7 @@ TEST(FusedBackward, RandomCallsAgreeWithTheDefinitionsAndTakeEveryPath) {
             << ", in parts beside undivided: " << outcome.in_parts_beside_undivided << "\n";
   EXPECT_GE(outcome.plain_beside_renormalised, least);
   EXPECT_GE(outcome.in_parts_beside_undivided, least);
-  heed::test::expect_tight(outcome.tally, 0.6);
+  heed::test::expect_tight(outcome.tally, 0.98);
 }
 
 // Beside the same gradients unfused in f32, in units of what rounding may do to a row (gradient_errors.hpp).
@@ -158,10 +160,12 @@ TEST(FusedBackward, ErrsLittleMoreThanUnfusedGradientsInF32) {
     const std::string what = heed::test::kGradientNames[g];
     RecordProperty(what + "_mean_ratio", std::to_string(e.mean_ratio()));
     RecordProperty(what + "_largest_ratio", std::to_string(e.largest_ratio()));
-    // Measured: dQ 0.98, dK 1.45, dV 1.52. A weight errs by an exponential (1.6 ulp at most), a factor and
-    // the product of the two, where an unfused one errs by an exponential (0.5 ulp) and a division.
-    EXPECT_TRUE(e.mean_ratio() <= 1.6) << what << ": " << e.mean_ratio();
-    EXPECT_TRUE(e.largest_ratio() <= 2) << what << ": " << e.largest_ratio();
+    // Measured: dQ 1.00, dK 1.85 (largest 2.95), dV 1.75. A weight errs by an exponential (1.6 ulp at most),
+    // a factor and the product of the two, where an unfused one errs by an exponential (0.5 ulp) and a
+    // division; and keys carry scale log2(e), one more rounding each. (Half of these calls have NaN where
+    // nobody looks: they went to the reference once, and the means were 1.45 and 1.52.)
+    EXPECT_TRUE(e.mean_ratio() <= 1.95) << what << ": " << e.mean_ratio();
+    EXPECT_TRUE(e.largest_ratio() <= 3.1) << what << ": " << e.largest_ratio();
   }
 }
 

@@ -155,10 +155,10 @@ TEST_F(FusedNumbers, DenormalInputsAreNotZero) {
 TEST_F(FusedNumbers, AnInfiniteScoreMakesItsRowNaNAndNoOther) {
   Inputs in;
   in.k(5, 0) = kInfinity;
-  expect_definitions(30, in.query, in.key, in.value, {.causal = true});
+  expect_definitions(35, in.query, in.key, in.value, {.causal = true});
   Tensor bias({30, 50}, DType::f32);
   bias.values<float>()[4 * 50 + 11] = kInfinity;
-  expect_definitions(0, normal_tensor({2, 30, 8}, 1, DType::f32), normal_tensor({2, 50, 8}, 2, DType::f32),
+  expect_definitions(58, normal_tensor({2, 30, 8}, 1, DType::f32), normal_tensor({2, 50, 8}, 2, DType::f32),
                      in.value, {.bias = bias});
 }
 
@@ -167,10 +167,10 @@ TEST_F(FusedNumbers, NaNStaysWithTheRowsThatMayReadIt) {
   in.k(12, 3) = kNaN;
   in.v(20, 5) = kNaN;
   in.q(25, 1) = kNaN;
-  expect_definitions(30, in.query, in.key, in.value, {.causal = true});
-  expect_definitions(30, in.query, in.key, in.value, {.causal = true, .window = {3, -1}});
+  expect_definitions(42, in.query, in.key, in.value, {.causal = true});
+  expect_definitions(46, in.query, in.key, in.value, {.causal = true, .window = {3, -1}});
   const Tensor lengths = Tensor::from<std::int64_t>({12}, {1});
-  expect_definitions(30, in.query, in.key, in.value, {.kv_lengths = lengths});
+  expect_definitions(59, in.query, in.key, in.value, {.kv_lengths = lengths});
 }
 
 TEST_F(FusedNumbers, ScoresFarApartLeaveOneKey) {

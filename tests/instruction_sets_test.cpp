@@ -222,7 +222,7 @@ TEST(InstructionSets, GiveTheSameResultsWithinTheirRounding) {
         EXPECT_EQ(failure, "") << sets[a]->isa() << " against " << sets[b]->isa() << ": " << describe(call);
       }
   });
-  heed::test::expect_tight(tally, 0.7);
+  heed::test::expect_tight(tally, 0.95);
 }
 
 // What a process runs that forces nothing.

@@ -62,6 +62,19 @@ TEST_F(Parameters, ComeBackAsTheyWereSaved) {
     EXPECT_TRUE(same_bits(*after[i].value, *before[i].value)) << before[i].name;
 }
 
+TEST_F(Parameters, StayInTheirMemoryWhenTheyAreLoaded) {
+  Linear saved(3, 2, true, generator);
+  save_parameters(path, saved.parameters());
+  Linear layer(3, 2, true, generator);
+  const TensorView weight = layer.weight;
+  const TensorView bias = *layer.bias;
+  load_parameters(path, layer.parameters());
+  EXPECT_EQ(layer.weight.view().data(), weight.data());
+  EXPECT_EQ(layer.bias->view().data(), bias.data());
+  EXPECT_TRUE(same_bits(Tensor::copy_of(weight), saved.weight));
+  EXPECT_TRUE(same_bits(Tensor::copy_of(bias), *saved.bias));
+}
+
 TEST_F(Parameters, OfSeveralLayersShareAFileUnderPrefixes) {
   Embedding table(5, 4, generator);
   SelfAttention layer(4, 3, 2, generator);

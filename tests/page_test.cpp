@@ -14,7 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "heed/attention.hpp"
 #include "heed/error.hpp"
+#include "heed/random.hpp"
+#include "heed/report.hpp"
 #include "io_support.hpp"
 #include "page/block.hpp"
 
@@ -173,6 +176,90 @@ TEST_F(PageFile, RefusesMoreValuesThanABrowserLoadsWell) {
                         {"Lq", "Lk"},
                         heed::TensorView(one.view().data(), heed::DType::f32, {4'000, 1'001}, {0, 0})});
   EXPECT_THROW(heed::write_html(path, page), heed::Error);
+}
+
+// Six heads of 203 tokens: 200 kB a head where the page holds every weight.
+class BoundedPage : public PageFile {
+ protected:
+  BoundedPage() {
+    page.query_tokens = page.key_tokens = std::vector<std::string>(203, "a word");
+    page.heads = 6;
+    page.report = &report;
+  }
+  nlohmann::json about(const std::string& file) const {
+    return nlohmann::json::parse(script_of(file, "page"));
+  }
+  // The sum of the weights in each bin, whatever size the map has.
+  Tensor sums(std::int64_t head, std::int64_t bins) const {
+    Tensor map({bins, bins}, heed::DType::f64);
+    for (std::int64_t i = 0; i < 203; ++i)
+      for (std::int64_t j = 0; j < 203; ++j)
+        map.at<double>(i * bins / 203, j * bins / 203) += weights.at<float>(0, head, i, j);
+    return map;
+  }
+  heed::Generator draw{3};
+  const Tensor q = heed::randn(draw, {6, 203, 8});
+  const Tensor k = heed::randn(draw, {6, 203, 8});
+  const heed::AttentionReport report =
+      heed::make_report(q, k, k, {.causal = true}, {.full_weights_cells = heed::kFullWeightsCells});
+  const Tensor weights = heed::attention(q.view().unsqueeze(0), k.view().unsqueeze(0), k.view().unsqueeze(0),
+                                         {.causal = true, .need = heed::Need::weights})
+                             .weights;
+  HtmlPage page;
+};
+
+TEST_F(BoundedPage, IsNeverLargerThanItMayBe) {
+  const std::string whole = written(page);
+  EXPECT_EQ(heed::write_html(path, page), "");
+  std::size_t least = 0;
+  std::size_t last = 0;
+  for (std::int64_t most = 20'000; most <= 1'700'000; most += 40'000) {
+    page.most_bytes = most;
+    try {
+      const std::string file = written(page);
+      EXPECT_LE(file.size(), static_cast<std::size_t>(most));
+      last = file.size();
+      if (least == 0) least = file.size();
+    } catch (const heed::Error& error) {
+      EXPECT_EQ(error.code(), heed::ErrorCode::invalid_argument);
+      EXPECT_EQ(least, 0U) << most << ": " << error.what();
+    }
+  }
+  EXPECT_GT(least, 0U);
+  EXPECT_LE(least, 180'000U);
+  EXPECT_EQ(last, whole.size());
+}
+
+TEST_F(BoundedPage, SaysWhatItLeavesOut) {
+  const auto left_out = [&](std::int64_t most) {
+    page.most_bytes = most;
+    return heed::write_html(path, page);
+  };
+  EXPECT_EQ(left_out(2'000'000), "");
+  EXPECT_EQ(left_out(600'000), "all but three digits of each weight");
+  EXPECT_EQ(left_out(400'000), "single weights (its maps have 128 x 128 bins)");
+  EXPECT_NE(left_out(150'000).find("the figures of each row and key"), std::string::npos);
+}
+
+TEST_F(BoundedPage, HasMapsWhoseBinsAreSumsOfWeights) {
+  page.most_bytes = 400'000;
+  const std::string file = written(page);
+  const auto held = about(file);
+  EXPECT_EQ(held["report"]["map_rows"], 128);
+  EXPECT_EQ(held["report"]["tiles"].size(), 0U);
+  for (std::int64_t head = 0; head < 6; ++head) {
+    const std::string name = "map-" + std::to_string(head);
+    const auto& tensor = held["tensors"][name];
+    ASSERT_EQ(tensor["shape"], (std::vector<int>{128, 128}));
+    const PageBlock block{name, "log16", {}, script_of(file, "data-" + name), tensor["low"], tensor["step"]};
+    const std::vector<double> bins = read_log16(block);
+    const Tensor expected = sums(head, 128);
+    ASSERT_EQ(bins.size(), expected.values<double>().size());
+    for (std::size_t bin = 0; bin < bins.size(); ++bin) {
+      const double sum = expected.values<double>()[bin];
+      ASSERT_NEAR(std::isinf(bins[bin]) ? 0 : bins[bin], sum, 2e-4 * sum + 1e-6) << head << " " << bin;
+    }
+  }
 }
 
 }  // namespace

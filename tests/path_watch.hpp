@@ -99,7 +99,9 @@ class PathWatch {
   }
 
   /// Of this call alone.
-  [[nodiscard]] bool has_taken(Path path) const { return record_.taken[static_cast<std::size_t>(path)] > 0; }
+  [[nodiscard]] std::int64_t taken_now(Path path) const {
+    return record_.taken[static_cast<std::size_t>(path)];
+  }
   /// Of all calls.
   [[nodiscard]] std::int64_t taken(Path path) const { return taken_[static_cast<std::size_t>(path)]; }
 

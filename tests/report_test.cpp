@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
@@ -349,35 +350,73 @@ TEST(Report, RowsOfNaNAreCountedAndLeftOutOfTheMeans) {
   EXPECT_TRUE(std::isnan(report.self.at<float>(0, 0, 4)));
 }
 
-TEST(Report, PricesAddUpToTheWholeAndNameWhatTheMatrixWouldTake) {
+TEST(Report, PricesNameWhatTheMatrixWouldTake) {
   const Tensor x = normal_tensor({2, 64, 8}, 1, DType::f32);
   const AttentionReport report = heed::make_report(x, x, x, {}, {.price = true});
   ASSERT_GE(report.price.size(), 6u);
   EXPECT_EQ(report.price.front().what, "plain forward");
-  EXPECT_EQ(report.price.front().times, 1);
   EXPECT_EQ(report.price.back().what, "full matrix (not made)");
   EXPECT_EQ(report.price.back().bytes, 2 * 64 * 64 * 4);
   EXPECT_FALSE(report.price.back().made);
   for (const heed::PriceLine& line : report.price) {
     EXPECT_EQ(line.made, &line != &report.price.back()) << line.what;
-    EXPECT_TRUE(line.seconds >= 0) << line.what << ' ' << line.seconds;
+    EXPECT_FALSE(line.seconds < 0) << line.what << ' ' << line.seconds;
   }
 }
 
+// Whatever the machine was busy with meanwhile: what a plain forward is too short for is not told.
+TEST(Report, PricesAreMultiplesOfAPlainForwardOfAMillisecondOrMore) {
+  const Tensor x = normal_tensor({2, 64, 8}, 1, DType::f32);
+  const AttentionReport report = heed::make_report(x, x, x, {}, {.price = true});
+  const double plain = report.price.front().seconds;
+  for (const heed::PriceLine& line : report.price) {
+    EXPECT_EQ(std::isnan(line.times), plain < 1e-3 || std::isnan(line.seconds)) << line.what;
+    if (!std::isnan(line.times)) {
+      EXPECT_EQ(line.times, line.seconds / plain) << line.what;
+    }
+  }
+}
+
+// A call that is timed by a sample: f64 takes the reference, which samples calls of a few milliseconds.
+TEST(Report, PricesOfALongCallAddUpToWhatItsPassTook) {
+  const Tensor x = normal_tensor({1, 1000, 16}, 1);
+  const auto begin = std::chrono::steady_clock::now();
+  const AttentionReport report =
+      heed::make_report(x, x, x, {}, {.received = false, .map = {}, .price = true});
+  const std::chrono::duration<double> all = std::chrono::steady_clock::now() - begin;
+  double sum = 0;
+  for (const heed::PriceLine& line : report.price)
+    if (line.estimated && line.made && !std::isnan(line.seconds)) sum += line.seconds;
+  EXPECT_TRUE(report.price.front().estimated);
+  EXPECT_GT(sum, 0);
+  EXPECT_LT(sum, all.count());
+}
+
 // Times of a machine that was busy now and then: what does more is at times the quicker.
-TEST(Report, NothingThatIsAskedForGivesTimeBack) {
-  const auto lines = [](const ForwardSeconds& t) {
-    return std::vector<double>{t.plain, t.rows, t.top_k, t.map};
-  };
-  using Seconds = std::vector<double>;
-  const ForwardSeconds busy{.plain = 4, .rows = 3, .top_k = 9, .map = 8, .estimated = true};
-  EXPECT_EQ(lines(busy.rising_to(10)), (Seconds{3, 3, 9, 10}));
-  EXPECT_EQ(lines(busy.rising_to(2)), (Seconds{2, 2, 2, 2}));
-  EXPECT_EQ(lines(busy.shares_of(16)), (Seconds{8, 6, 18, 16}));
-  EXPECT_EQ(lines(busy.shares_of(16).rising_to(16)), (Seconds{6, 6, 16, 16}));
-  const ForwardSeconds quiet{.plain = 1, .rows = 2, .top_k = 3, .map = 4};
-  EXPECT_EQ(lines(quiet.rising_to(4)), (Seconds{1, 2, 3, 4}));
-  EXPECT_EQ(lines(ForwardSeconds{}.shares_of(1).rising_to(1)), (Seconds{0, 0, 0, 1}));
+TEST(Report, WhatTimesCannotTellIsNotPriced) {
+  using heed::detail::compare_turns;
+  using heed::detail::Turn;
+  const std::vector<Turn> quiet(4, Turn{1, 1.5, 2.25, 4});
+  const ForwardSeconds all = compare_turns(quiet);
+  EXPECT_EQ(all.plain, 1);
+  EXPECT_EQ(all.rows, 0.5);
+  EXPECT_EQ(all.top_k, 0.75);
+  EXPECT_EQ(all.map, 1.75);
+  // A turn that was held up counts as little as any other; top-k is the quicker in two of nine.
+  std::vector<Turn> busy(6, Turn{1, 1.5, 1.625, 2});
+  busy.push_back({50, 50.5, 50.625, 51});
+  busy.push_back({1, 1.5, 1.25, 2});
+  busy.push_back({1, 1.5, 1.375, 2});
+  const ForwardSeconds some = compare_turns(busy);
+  EXPECT_EQ(some.plain, 1);
+  EXPECT_EQ(some.rows, 0.5);
+  EXPECT_TRUE(std::isnan(some.top_k));
+  EXPECT_EQ(some.map, 0.375);
+  const ForwardSeconds shares = some.shares_of(15);
+  EXPECT_EQ(shares.plain, 8);
+  EXPECT_EQ(shares.rows, 4);
+  EXPECT_TRUE(std::isnan(shares.top_k));
+  EXPECT_EQ(shares.map, 3);
 }
 
 TEST(Report, ProgressRisesToOneInEveryPass) {
@@ -446,6 +485,10 @@ TEST(Report, RefusesWhatDoesNotFit) {
   EXPECT_EQ(
       message_of([&] { (void)heed::pool_map(x); }),
       "finest has dtype f64 and shape [2, 4, 3]; floats [B, H, R, C] with at least one bin are expected");
+  EXPECT_EQ(message_of([&] {
+              (void)heed::map_in_bins(Tensor({1, 1, 4, 3}), {5, 3});
+            }),
+            "size is 5 x 3; 1 x 1 to 4 x 3 is expected");
 }
 
 }  // namespace

@@ -179,6 +179,14 @@ TEST_F(SafetensorsRead, AFaultOfTheLengthIsNamed) {
             "has a header of 18446744073709551615 bytes; at most 100000000 are expected");
 }
 
+TEST_F(SafetensorsRead, AFileOfAnotherKindIsCalledByItsName) {
+  EXPECT_EQ(fault(std::string("\x93NUMPY\x01\0", 8) + std::string(120, ' ')),
+            "is a .npy file; a safetensors file is expected");
+  EXPECT_EQ(fault("PK\x03\x04" + std::string(60, '\x14')),
+            "is a zip file, as .npz and .pt are; a safetensors file is expected");
+  EXPECT_EQ(fault("GGUF" + std::string(60, '\x03')), "is a GGUF file; a safetensors file is expected");
+}
+
 TEST_F(SafetensorsRead, AHeaderThatIsNotJsonIsRefusedAtItsByte) {
   const std::string start = "has a header that does not begin with '{'";
   EXPECT_EQ(header_fault(" {}"), start);

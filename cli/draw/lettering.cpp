@@ -69,7 +69,7 @@ std::vector<std::string> labels_of(const std::vector<std::string>& words) {
   std::map<std::string, int> seen;
   std::vector<std::string> labels;
   for (const std::string& word : words)
-    labels.push_back(printable(word) + (count[word] > 1 ? subscript(++seen[word]) : ""));
+    labels.push_back(token_text(word) + (count[word] > 1 ? subscript(++seen[word]) : ""));
   return labels;
 }
 

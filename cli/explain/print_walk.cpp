@@ -71,7 +71,7 @@ class Walkthrough {
     page_.out << '\n';
     print_heading(page_, 1,
                   {"tokens", "sentence → words", "[" + std::to_string(query_words_.size()) + "]",
-                   "the sentence cut at white space, its commas dropped"});
+                   "the sentence cut at white space and commas"});
     print_items(query_words_);
     if (!cross) return;
     page_.out << spaces(kIndent) << faint("attending to", page_.color) << '\n';

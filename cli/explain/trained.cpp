@@ -61,7 +61,7 @@ std::string listed(const std::vector<Expectation>& expected) {
   std::string text;
   for (const Expectation& one : expected)
     if (text.empty() || one.probability >= kLikely)
-      text += (text.empty() ? "" : ", ") + printable(one.token) + " " + percent(one.probability);
+      text += (text.empty() ? "" : ", ") + token_text(one.token) + " " + percent(one.probability);
   return text;
 }
 

@@ -31,10 +31,10 @@ void check_tile(const Subject& subject, const LookArguments& arguments) {
   const TileRange& tile = *arguments.tile;
   const std::int64_t rows = subject.call.query.size(-2);
   const std::int64_t keys = subject.call.key.size(-2);
-  if (tile.row_end > rows || tile.key_end > keys)
-    throw UsageError("--tile ends at row " + std::to_string(tile.row_end) + ", key " +
-                     std::to_string(tile.key_end) + "; there are " + std::to_string(rows) + " queries and " +
-                     std::to_string(keys) + " keys");
+  if (tile.row_begin >= rows || tile.key_begin >= keys)
+    throw UsageError("--tile begins at row " + std::to_string(tile.row_begin) + ", key " +
+                     std::to_string(tile.key_begin) + "; there are " + std::to_string(rows) +
+                     " queries and " + std::to_string(keys) + " keys, counted from 0");
   const double cells =
       static_cast<double>(tile.row_end - tile.row_begin) * static_cast<double>(tile.key_end - tile.key_begin);
   const double bytes = cells * static_cast<double>(planes(subject, arguments)) * kBytesOfCell;
@@ -120,21 +120,6 @@ double order_of(const HeadSummary& head, HeadOrder order) {
   return std::isnan(value) ? -std::numeric_limits<double>::infinity() : value;
 }
 
-// Sums of fine bins: floor(floor(i R0 / L) R / R0) = floor(i R / L) where R divides R0.
-Tensor pooled(const Tensor& fine, const MapSize& size) {
-  Tensor map({fine.size(0), fine.size(1), size.rows, size.columns}, DType::f64);
-  const std::int64_t rows = fine.size(2);
-  const std::int64_t columns = fine.size(3);
-  const double* from = fine.values<double>().data();
-  double* to = map.values<double>().data();
-  for (std::int64_t plane = 0; plane < fine.size(0) * fine.size(1); ++plane)
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t c = 0; c < columns; ++c)
-        to[(plane * size.rows + r * size.rows / rows) * size.columns + c * size.columns / columns] +=
-            from[(plane * rows + r) * columns + c];
-  return map;
-}
-
 }  // namespace
 
 double number_at(const Tensor& tensor, std::initializer_list<std::int64_t> index) {
@@ -188,12 +173,23 @@ Tensor answer_map(const Subject& subject, const LookArguments& arguments) {
                         std::min(arguments.map.columns, report.keys)};
   if (!report.map.empty() && report.map[0].size(2) % size.rows == 0 &&
       report.map[0].size(3) % size.columns == 0)
-    return pooled(report.map[0], size);
+    return map_in_bins(report.map[0], size);
   AttentionOptions options = subject.call.options;
   options.map = size;
   // The map needs no values: one column of the keys stands in.
   const TensorView value = subject.call.key.narrow(3, 0, 1);
   return Tensor::copy_of(attention(subject.call.query, subject.call.key, value, options).map, DType::f64);
+}
+
+bool cut_tile(const Subject& subject, LookArguments& arguments) {
+  if (!arguments.tile) return false;
+  TileRange& tile = *arguments.tile;
+  const std::int64_t rows = subject.call.query.size(-2);
+  const std::int64_t keys = subject.call.key.size(-2);
+  const bool longer = tile.row_end > rows || tile.key_end > keys;
+  tile.row_end = std::min(tile.row_end, rows);
+  tile.key_end = std::min(tile.key_end, keys);
+  return longer;
 }
 
 void check_question(const Subject& subject, const LookArguments& arguments) {

@@ -41,6 +41,9 @@ struct RowOfHead {
 /// computed.
 [[nodiscard]] Tensor answer_map(const Subject& subject, const LookArguments& arguments);
 
+/// Lets --tile end where the rows and the keys do. Returns whether it was longer.
+bool cut_tile(const Subject& subject, LookArguments& arguments);
+
 /// Throws UsageError, before any work, where a question lies outside the matrix or its answer would not fit.
 void check_question(const Subject& subject, const LookArguments& arguments);
 

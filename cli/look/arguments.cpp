@@ -126,7 +126,9 @@ void add_results(CLI::App& app, LookArguments& arguments) {
              throw UsageError("--check is '" + text + "'; a whole number of at least 1 is expected");
            arguments.check = rows;
          },
-         "recompute N rows (16) of every head plainly, print the largest deviations; exit 1 on a mismatch")
+         "recompute N rows (16) of every head plainly, print the largest deviations; exit 1 on a mismatch, "
+         "or "
+         "where nothing could be compared")
       ->expected(0, 1)
       ->type_name("[N]")
       ->group(group);

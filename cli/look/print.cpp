@@ -43,12 +43,7 @@ std::string seconds_text(double seconds) {
 std::string key_text(const std::vector<std::string>& tokens, std::int64_t index) {
   const std::string number = std::to_string(index);
   if (tokens.empty()) return number;
-  return shortened(printable(tokens[static_cast<std::size_t>(index)]), kWord) + " (" + number + ")";
-}
-
-std::string plane_text(const Subject& subject, std::int64_t batch, std::int64_t head) {
-  const std::string text = "head " + std::to_string(head);
-  return subject.report.batch > 1 ? "batch " + std::to_string(batch) + ", " + text : text;
+  return shortened(token_text(tokens[static_cast<std::size_t>(index)]), kWord) + " (" + number + ")";
 }
 
 void print_line(const Sheet& sheet, const std::string& line) {
@@ -83,6 +78,11 @@ void print_head_keys(const Sheet& sheet, const Subject& subject, const HeadSumma
 }
 
 }  // namespace
+
+std::string plane_text(const Subject& subject, std::int64_t batch, std::int64_t head) {
+  const std::string text = "head " + std::to_string(head);
+  return subject.report.batch > 1 ? "batch " + std::to_string(batch) + ", " + text : text;
+}
 
 std::string subject_line(const Subject& subject) {
   const AttentionReport& report = subject.report;
@@ -132,24 +132,31 @@ void print_price(const Sheet& sheet, const std::vector<PriceLine>& price) {
   bool estimated = false;
   double seconds = 0;
   double bytes = 0;
+  const auto print_line = [&](const std::string& what, const std::string& time, double times,
+                              const std::string& sign, double memory) {
+    sheet.out << left_aligned(what, kPriceName) << right_aligned(time, 12)
+              << right_aligned(std::isnan(times) ? "" : sign + fixed(times, 2) + "x", 11)
+              << right_aligned(memory > 0 ? size_text(memory) : "", 12) << '\n';
+  };
   for (const PriceLine& line : price) {
-    const bool first = &line == &price.front();
-    const std::string sign = first ? "" : "+";
+    const std::string sign = &line == &price.front() ? "" : "+";
+    const bool told = line.made && !std::isnan(line.seconds);
     estimated = estimated || (line.estimated && line.made);
-    seconds += line.made ? line.seconds : 0;
+    seconds += told ? line.seconds : 0;
     bytes += line.made ? line.bytes : 0;
-    sheet.out << left_aligned(line.what + (line.estimated && line.made ? " ~" : ""), kPriceName)
-              << right_aligned(line.made ? sign + seconds_text(line.seconds) : "", 12)
-              << right_aligned(line.made ? sign + fixed(line.times, 2) + "x" : "", 11)
-              << right_aligned(line.bytes > 0 ? size_text(line.bytes) : "", 12) << '\n';
+    print_line(line.what + (line.estimated && line.made ? " ~" : ""),
+               told        ? sign + seconds_text(line.seconds)
+               : line.made ? "too small"
+                           : "",
+               line.made ? line.times : std::nan(""), sign, line.bytes);
   }
-  const double plain = price.front().seconds;
-  sheet.out << left_aligned("all of it", kPriceName) << right_aligned(seconds_text(seconds), 12)
-            << right_aligned(plain > 0 ? fixed(seconds / plain, 2) + "x" : "", 11)
-            << right_aligned(size_text(bytes), 12) << '\n';
-  if (estimated)
-    sheet.out << faint("~ shares of the pass by a sample of its rows; their sum is what it took", sheet.color)
-              << '\n';
+  const PriceLine& plain = price.front();
+  print_line("all of it", seconds_text(seconds), seconds * plain.times / plain.seconds, "", bytes);
+  const auto note = [&](const char* text) { sheet.out << faint(text, sheet.color) << '\n'; };
+  if (estimated) note("~ shares of the pass by a sample of its rows; their sum is what it took");
+  if (std::isnan(plain.times)) note("the plain forward takes less than 1 ms: too short to be compared with");
+  if (std::any_of(price.begin(), price.end(), [](const PriceLine& l) { return std::isnan(l.seconds); }))
+    note("too small: less than the times of such runs vary by");
 }
 
 void print_rows(const Sheet& sheet, const Subject& subject, const std::vector<RowOfHead>& rows) {

@@ -19,6 +19,8 @@ struct Sheet {
 
 /// "4 heads, 9 queries, 9 keys, D 24, f32, fused (avx512), causal".
 [[nodiscard]] std::string subject_line(const Subject& subject);
+/// "head 3", or "batch 1, head 3" where there are several.
+[[nodiscard]] std::string plane_text(const Subject& subject, std::int64_t batch, std::int64_t head);
 /// What was looked at, in a line or two.
 void print_subject(const Sheet& sheet, const Subject& subject);
 /// A table of the heads, and below each the keys that it attends to most.

@@ -55,7 +55,7 @@ std::vector<std::string> labels(const std::vector<std::int64_t>& at, const std::
   std::vector<std::string> texts;
   for (std::size_t i = 0; i + 1 < at.size(); ++i) {
     const bool single = at[i + 1] - at[i] == 1 && !tokens.empty();
-    texts.push_back(single ? shortened(printable(tokens[static_cast<std::size_t>(at[i])]), kWord)
+    texts.push_back(single ? shortened(token_text(tokens[static_cast<std::size_t>(at[i])]), kWord)
                            : std::to_string(at[i]));
   }
   return texts;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -56,6 +57,19 @@ Json summary_json(const HeadSummary& summary) {
   return json;
 }
 
+// The page of a longer call draws the map. Of all others it has every weight, and the map only spares --map a
+// pass: 16 weights a bin at least leave it far smaller than the matrix.
+Tensor saved_map(const AttentionReport& report) {
+  constexpr std::int64_t kLeastWeights = 16;
+  const Tensor& map = report.map.front();
+  MapSize size{map.size(2), map.size(3)};
+  if (report.queries <= kFullWeightsCells / report.keys)
+    for (std::int64_t bins = 1024;
+         bins > 1 && size.rows * size.columns > report.queries * report.keys / kLeastWeights; bins /= 2)
+      size = {std::min(size.rows, bins / 2), std::min(size.columns, bins / 2)};
+  return Tensor::copy_of(map_in_bins(map, size), report.lse.dtype());
+}
+
 }  // namespace
 
 void save_document(const std::string& path, const Subject& subject) {
@@ -68,7 +82,8 @@ void save_document(const std::string& path, const Subject& subject) {
     if ((report.*figure.tensor).rank() > 1) tensors.emplace_back(figure.name, report.*figure.tensor);
   tensors.emplace_back("top_k_index", report.top_k_index);
   tensors.emplace_back("top_k_weight", report.top_k_weight);
-  if (!report.map.empty()) tensors.emplace_back("map", report.map.front());
+  Tensor map;
+  if (!report.map.empty()) tensors.emplace_back("map", map = saved_map(report));
 
   Json summaries = Json::array();
   for (const HeadSummary& summary : report.summaries) summaries.push_back(summary_json(summary));

@@ -137,6 +137,9 @@ struct AttentionResult {
   Kernel kernel = Kernel::reference;  ///< which implementation computed
   std::string_view isa;               ///< its instruction set: "f64 reference", "avx512", …
   int threads = 1;                    ///< how many threads it used
+  /// Rows whose numbers f32 cannot hold (NaN, infinities, scores beyond 2^19, sums that overflow): the fused
+  /// kernel left them out, and they were computed in f64.
+  std::int64_t recomputed_rows = 0;
 };
 
 /// Where results go: as AttentionResult, in memory of the caller, any strides. A default view is not written;
@@ -162,6 +165,7 @@ struct AttentionRun {
   Kernel kernel = Kernel::reference;
   std::string_view isa;
   int threads = 1;
+  std::int64_t recomputed_rows = 0;  ///< as AttentionResult::recomputed_rows
 };
 
 /// query [B, H, Lq, D], key [B, Hkv, Lk, D], value [B, Hkv, Lk, Dv]; all of one floating dtype and of one

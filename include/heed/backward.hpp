@@ -69,6 +69,7 @@ struct AttentionGradients {
   Kernel kernel = Kernel::reference;  ///< which implementation computed
   std::string_view isa;               ///< its instruction set: "f64 reference", "avx512", …
   int threads = 1;                    ///< how many threads it used
+  std::int64_t recomputed_rows = 0;   ///< query rows that f32 could not hold, computed in f64
 };
 
 /// Where gradients go: as AttentionGradients, in memory of the caller, any strides. A default view is not

@@ -134,6 +134,7 @@ typedef struct heed_attention_outputs {
   const heed_tensor* received_last;  ///< [B, H, Lk]
   const heed_tensor* map;            ///< [B, H, R, C]
   heed_attention_run* run;
+  int64_t* recomputed_rows;  ///< how many rows f32 could not hold (NaN, scores beyond 2^19): computed in f64
 } heed_attention_outputs;
 
 /// What the backward pass is computed from (heed/backward.hpp): the forward call's tensors, what it returned,
@@ -159,7 +160,17 @@ typedef struct heed_attention_gradients {
   const heed_tensor* bias;   ///< as options.bias; any shape that broadcasts to [B, H, Lq, Lk]: summed to it
   const heed_tensor* sinks;  ///< as options.sinks; any shape that broadcasts to [H]: summed to it
   heed_attention_run* run;
+  int64_t* recomputed_rows;  ///< as in heed_attention_outputs
 } heed_attention_gradients;
+
+/// A target of the fused kernel: what it is compiled for.
+typedef struct heed_target {
+  char name[32];          ///< "avx512bf16", as the environment variable HEED_ISA takes it
+  char description[128];  ///< one line
+  char required[128];     ///< features of a processor that it needs, with spaces between them
+  int32_t available;      ///< 1 where this processor has all of them
+  int32_t chosen;         ///< 1 where calls take it
+} heed_target;
 
 /// Write the defaults into a struct of `struct_size` bytes: the sizeof that the caller was compiled with.
 HEED_C_API heed_status heed_attention_options_init_sized(heed_attention_options* options, size_t struct_size);
@@ -193,6 +204,13 @@ HEED_C_API heed_status heed_attention(const heed_tensor* query, const heed_tenso
 HEED_C_API heed_status heed_attention_backward(const heed_attention_backward_inputs* inputs,
                                                const heed_attention_options* options,
                                                const heed_attention_gradients* gradients);
+
+/// How many targets this build has; *count gets the number.
+HEED_C_API heed_status heed_target_count(size_t* count);
+/// Target `index`, the best first.
+HEED_C_API heed_status heed_get_target(size_t index, heed_target* target);
+/// Calls take this target from now on; not while calls are under way.
+HEED_C_API heed_status heed_set_target(const char* name);
 
 /// One sentence on the last failure in this thread, "" where the last call succeeded. Valid until the
 /// thread's next call.

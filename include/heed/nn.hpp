@@ -194,9 +194,10 @@ HEED_API void set_blas_threads(int threads);
 
 /// Writes the parameters to a safetensors file under their names.
 HEED_API void save_parameters(const std::string& path, const std::vector<NamedParameter>& parameters);
-/// Reads them back, converting from any floating dtype. Throws Error (io), with no parameter changed, that
-/// names the first one that is not there or has another shape, and where the file has a bias for a weight
-/// that is asked for without one. Other tensors of the file are left alone.
+/// Reads them back into the parameters' own memory, so that views of them stay valid, converting from any
+/// floating dtype. Throws Error (io), with no parameter changed, that names the first one that is not there
+/// or has another shape, and where the file has a bias for a weight that is asked for without one. Other
+/// tensors of the file are left alone.
 ///
 /// Files of torch.nn.MultiheadAttention are understood too: where NAME"query.weight" is not in the file,
 /// NAME"in_proj_weight" (the rows of query, key and value) or NAME"q_proj_weight" stands for it, and

@@ -37,6 +37,9 @@ struct HtmlPage {
   /// The command that answers what the page does not hold, to which it adds --head, --row and --tile: "heed
   /// look doc.safetensors". Empty: none.
   std::string look;
+  /// The size of the file at most; 0: any. To stay within it the page of a report has coarser maps, then
+  /// fewer of the keys attended to most, and last no figures of rows and keys.
+  std::int64_t most_bytes = 0;
   std::vector<PageStep> steps;                              ///< in the order of the computation
   std::vector<std::pair<std::string, TensorView>> weights;  ///< that the steps are computed with, by name
 };
@@ -44,8 +47,10 @@ struct HtmlPage {
 /// Values that the steps of a page may have together. More would make a file that browsers load slowly.
 inline constexpr std::int64_t kMostPageValues = 4'000'000;
 
-/// Writes the page, whole or not at all. Throws Error: invalid_argument where a step's axes do not fit its
-/// value, or the steps have more than kMostPageValues values; io where the file cannot be written.
-HEED_API void write_html(const std::string& path, const HtmlPage& page);
+/// Writes the page, whole or not at all, and says what it left out to stay within most_bytes ("" for
+/// nothing). Throws Error: invalid_argument where a step's axes do not fit its value, the steps have more
+/// than kMostPageValues values, or the least page takes more than most_bytes; io where the file cannot be
+/// written.
+HEED_API std::string write_html(const std::string& path, const HtmlPage& page);
 
 }  // namespace heed

@@ -85,8 +85,8 @@ struct HeadSummary {
 /// One thing that was asked for and what it cost.
 struct PriceLine {
   std::string what;        ///< "plain forward", "lse, entropy, distance, top-5", "received", …
-  double seconds = 0;      ///< that it took or added: at least 0
-  double times = 0;        ///< the same in plain forwards
+  double seconds = 0;      ///< that it took or added; NaN where that is too little to measure
+  double times = 0;        ///< the same in plain forwards; NaN where one takes less than a millisecond
   double bytes = 0;        ///< memory that it took or added, results included
   bool estimated = false;  ///< from a sample of the rows (plain forward), or from sizes alone (full matrix)
   bool made = true;        ///< false: only told what it would take (full matrix), and 0 seconds
@@ -166,5 +166,10 @@ struct AttentionReport {
 /// Each level the exact sums (in f64) of 2 x 2 bins of the one before it, from `finest` [B, H, R, C] (which
 /// becomes the first level, as f64) down to 1 x 1.
 [[nodiscard]] HEED_API std::vector<Tensor> pool_map(const TensorView& finest);
+
+/// The exact sums (in f64) of `finest` [B, H, R, C] in fewer bins, those of AttentionResult::map of that
+/// size, where R is the number of queries or a multiple of size.rows, and C alike. Throws Error
+/// (invalid_argument) for a size of less than one bin or more than R x C.
+[[nodiscard]] HEED_API Tensor map_in_bins(const TensorView& finest, const MapSize& size);
 
 }  // namespace heed

@@ -12,7 +12,7 @@
 
 namespace heed {
 
-/// The words of a sentence: commas dropped, split at white space.
+/// The words of a sentence: what stands between white space and commas.
 [[nodiscard]] HEED_API std::vector<std::string> split_words(std::string_view sentence);
 
 /// The distinct words of a sentence, sorted by their bytes and numbered from 0 without gaps.

@@ -2,13 +2,16 @@
 
     output = heed.attention(q, k, v, causal=True)
     result = heed.attention(q, k, v, need=("lse", "entropy"), top_k=8)
+    gradients = heed.attention_backward(q, k, v, result.output, result.lse, grad_output)
     print(heed.look(q, k, v, causal=True))
 
 heed.nn has layers for NumPy; heed.torch, heed.transformers and heed.onnx are for those packages, and import them.
 """
 
-from ._heed import AttentionResult, __version__, attention, info
+from ._heed import (AttentionGradients, AttentionResult, __version__, attention, attention_backward, info, set_target,
+                    targets)
 from ._look import Report, look
 from ._tile import attention_tile
 
-__all__ = ["AttentionResult", "Report", "__version__", "attention", "attention_tile", "info", "look"]
+__all__ = ["AttentionGradients", "AttentionResult", "Report", "__version__", "attention", "attention_backward",
+           "attention_tile", "info", "look", "set_target", "targets"]

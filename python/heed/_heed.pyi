@@ -13,6 +13,7 @@ __version__: str
 Align = Literal["top-left", "bottom-right"]
 NeedName = Literal["lse", "max_score", "entropy", "distance", "received", "weights", "scores"]
 Need = NeedName | Sequence[NeedName] | None
+GradientName = Literal["dq", "dk", "dv", "dbias", "dsinks"]
 KernelName = Literal["automatic", "reference", "fused"]
 ScoresStage = Literal["raw", "softcap", "bias"]
 
@@ -81,8 +82,20 @@ class AttentionResult(Generic[Array]):
     def isa(self) -> str: ...
     @property
     def threads(self) -> int: ...
+    @property
+    def recomputed_rows(self) -> int: ...
+
+class Target(TypedDict):
+    name: str
+    description: str
+    required: list[str]
+    available: bool
+    chosen: bool
 
 def info() -> Info: ...
+def targets() -> list[Target]: ...
+def set_target(name: str) -> None: ...
+def set_leak_warnings(value: bool, /) -> None: ...
 @overload
 def attention(
     q: Array,
@@ -146,7 +159,64 @@ def attention(
     threads: int | None = None,
 ) -> AttentionResult[Array]: ...
 
+class AttentionGradients(Generic[Array]):
+    """What a backward call computed; None for what was not asked for."""
+
+    @property
+    def dq(self) -> Array: ...
+    @property
+    def dk(self) -> Array: ...
+    @property
+    def dv(self) -> Array: ...
+    @property
+    def dbias(self) -> Array: ...
+    @property
+    def dsinks(self) -> Array: ...
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def recomputed_rows(self) -> int: ...
+
 def attention_backward(
+    q: Array,
+    k: Any,
+    v: Any,
+    output: Any,
+    lse: Any,
+    grad_output: Any,
+    *,
+    grad_lse: Any = None,
+    grad_weights: Any = None,
+    gradients: GradientName | Sequence[GradientName] | None = None,
+    causal: bool | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi: Any = None,
+    sinks: Any = None,
+    kv_lengths: Any = None,
+    cu_seqlens: Any = None,
+    align: Align | None = None,
+    query_offset: int | None = None,
+    dropout: float | None = None,
+    seed: int | None = None,
+    dropout_offset: int | None = None,
+    need: Need = None,
+    top_k: int | None = None,
+    received_last: int | None = None,
+    map: tuple[int, int] | None = None,
+    scores_stage: ScoresStage | None = None,
+    output_dtype: Any = None,
+    kernel: KernelName | None = None,
+    threads: int | None = None,
+) -> AttentionGradients[Array]: ...
+def attention_backward_into(
     q: Any,
     k: Any,
     v: Any,
@@ -197,7 +267,7 @@ class ReportData:
     def summaries(self) -> list[Any]: ...
     @property
     def price(self) -> list[Any]: ...
-    def write_html(self, path: str, title: str, about: str, /) -> None: ...
+    def write_html(self, path: str, title: str, about: str, most_bytes: int, /) -> str: ...
 
 def make_report(
     q: Any, k: Any, v: Any, tokens: list[str], key_tokens: list[str], top_k: int, price: bool, options: object, /
@@ -223,7 +293,7 @@ class _Layer:
     def save(self, path: str) -> None:
         """Writes a safetensors file."""
     def load(self, path: str) -> None:
-        """Reads one back; files of torch.nn.MultiheadAttention are understood too."""
+        """Reads one back into the same memory; files of torch.nn.MultiheadAttention are understood too."""
 
 class Embedding(_Layer):
     """torch.nn.Embedding: ids [...] to vectors [..., dim]."""

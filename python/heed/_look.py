@@ -24,6 +24,9 @@ Integers = npt.NDArray[np.int64]
 
 MOST_HEADS = 64  # lines of a printed table
 MOST_PLOTS = 16  # heads of a picture
+MOST_CELL_BYTES = 4_000_000  # of the page in a notebook's cell, which is saved with the notebook
+PAGES = (".html", ".htm")
+PICTURES = (".png", ".svg", ".pdf")
 
 
 class HeadSummary(TypedDict):
@@ -169,21 +172,57 @@ class Report:
         if tokens and count <= 40:
             set_ticks(range(count), [token.replace("$", r"\$") for token in tokens], fontsize=7, **style)
 
-    def save(self, path: str | pathlib.Path, title: str = "heed") -> None:
-        """Writes the page for a browser: one file that needs nothing else."""
-        self._data.write_html(str(path), title, self.about)
+    def save(self, path: str | pathlib.Path, title: str | None = None) -> None:
+        """Writes the page for a browser (.html, .htm: one file that needs nothing else) or plot() as a picture (.png, .svg,
+        .pdf), with this title."""
+        path = pathlib.Path(path)
+        ending = path.suffix.lower()
+        if ending in PAGES:
+            self._data.write_html(str(path), "heed" if title is None else title, self.about, 0)
+        elif ending in PICTURES:
+            self._save_picture(path, ending[1:], title)
+        else:
+            raise ValueError(f"path is '{path}'; one that ends in .html or .htm (the page), or in .png, .svg or .pdf "
+                             "(the maps) is expected")
 
-    def html(self, title: str = "heed") -> str:
+    def _save_picture(self, path: pathlib.Path, format: str, title: str | None) -> None:
+        pyplot = need("matplotlib.pyplot", "heed.Report.save", "plot")
+        figure = self.plot()
+        begun = path.with_name(path.name + ".part")  # an older picture stays until this one is whole
+        try:
+            if title is not None:
+                figure.suptitle(title.replace("$", r"\$"))
+            figure.savefig(begun, format=format)
+            begun.replace(path)
+        finally:
+            pyplot.close(figure)
+            begun.unlink(missing_ok=True)
+
+    def html(self, title: str | None = None) -> str:
         """The page as text."""
+        return self._page("heed" if title is None else title, 0)[0]
+
+    def _page(self, title: str, most_bytes: int) -> tuple[str, str]:
+        """The page as text, of at most so many bytes (0: any), and what it leaves out for that."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "look.html")
-            self.save(path, title)
-            return path.read_text(encoding="utf-8")
+            left_out = self._data.write_html(str(path), title, self.about, most_bytes)
+            return path.read_text(encoding="utf-8"), left_out
 
     def _repr_html_(self) -> str:
-        page = html.escape(self.html(), quote=True)
-        return (f'<iframe srcdoc="{page}" sandbox="allow-scripts" title="heed" '
-                'style="width: 100%; height: 720px; border: 0"></iframe>')
+        whole = '<code>report.save("look.html")</code> writes a page with all of it.'
+        try:
+            page, left_out = self._page("heed", MOST_CELL_BYTES)
+        except ValueError:  # the page takes more without any number
+            return (f"<pre>{html.escape(str(self))}</pre><p>A cell holds at most {MOST_CELL_BYTES // 10**6} MB, which the page "
+                    f"of so many heads and tokens exceeds: {whole}</p>")
+        # In single quotes: the page has few of them, and many double ones.
+        source = page.replace("&", "&amp;").replace("'", "&#39;")
+        frame = (f"<iframe srcdoc='{source}' sandbox=\"allow-scripts allow-downloads\" title=\"heed\" "
+                 'style="width: 100%; height: 720px; border: 0"></iframe>')
+        if not left_out:
+            return frame
+        return f"{frame}<p>A cell holds at most {MOST_CELL_BYTES // 10**6} MB. This one leaves out {left_out}: {whole}</p>"
 
 
 def look(

@@ -8,8 +8,6 @@
 namespace heed::python {
 namespace {
 
-std::string_view name_of_kernel(Kernel kernel) { return kernel == Kernel::fused ? "fused" : "reference"; }
-
 // Results beside an output in the caller's memory. Of shapes that do not fit the library says so itself,
 // before it looks at these.
 AttentionResult call_into(const TensorView& query, const TensorView& key, const TensorView& value,
@@ -53,6 +51,7 @@ AttentionResult call_into(const TensorView& query, const TensorView& key, const 
   result.kernel = run.kernel;
   result.isa = run.isa;
   result.threads = run.threads;
+  result.recomputed_rows = run.recomputed_rows;
   return result;
 }
 
@@ -129,6 +128,8 @@ std::string describe(const Result& result) {
 
 }  // namespace
 
+std::string_view name_of_kernel(Kernel kernel) { return kernel == Kernel::fused ? "fused" : "reference"; }
+
 Result to_result(AttentionResult&& from, const AttentionOptions& options, Kind kind) {
   Result result;
   const auto give = [&](bool asked, Tensor& tensor, nb::object& place) {
@@ -148,6 +149,7 @@ Result to_result(AttentionResult&& from, const AttentionOptions& options, Kind k
   result.kernel = name_of_kernel(from.kernel);
   result.isa = from.isa;
   result.threads = from.threads;
+  result.recomputed_rows = from.recomputed_rows;
   return result;
 }
 
@@ -160,6 +162,8 @@ void define_attention(nb::module_& module) {
   result.def_ro("kernel", &Result::kernel, "'fused' or 'reference'")
       .def_ro("isa", &Result::isa, "its instruction set")
       .def_ro("threads", &Result::threads, "how many it used")
+      .def_ro("recomputed_rows", &Result::recomputed_rows,
+              "rows that f32 could not hold (NaN, huge scores), computed in f64")
       .def("__repr__", describe);
   module.def("attention", attention_of_python, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("options"),
              nb::sig("def attention(q, k, v, **options)"), kMeaning);

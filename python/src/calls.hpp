@@ -26,7 +26,10 @@ struct Result {
   std::string kernel;
   std::string isa;
   int threads = 1;
+  std::int64_t recomputed_rows = 0;
 };
+
+std::string_view name_of_kernel(Kernel kernel);
 
 /// All but the output.
 Result to_result(AttentionResult&& result, const AttentionOptions& options, Kind kind);

@@ -6,6 +6,7 @@
 #include "calls.hpp"
 #include "heed/error.hpp"
 #include "heed/info.hpp"
+#include "heed/targets.hpp"
 #include "heed/version.hpp"
 
 namespace {
@@ -47,12 +48,35 @@ nanobind::dict info() {
   return all;
 }
 
+nanobind::list targets() {
+  nanobind::list all;
+  for (const heed::Target& target : heed::targets()) {
+    nanobind::dict one;
+    one["name"] = target.name;
+    one["description"] = target.description;
+    one["required"] = target.required;
+    one["available"] = target.available;
+    one["chosen"] = target.chosen;
+    all.append(one);
+  }
+  return all;
+}
+
 }  // namespace
 
 NB_MODULE(_heed, module) {
   nanobind::register_exception_translator(translate);
+  // Objects that a thread or a registry of the user's keeps to the end are no fault of anybody's, and
+  // nanobind would print forty lines of them as leaks. tests/test_exit.py turns its warnings on, to find our
+  // own.
+  nanobind::set_leak_warnings(false);
+  module.def("set_leak_warnings", nanobind::set_leak_warnings);
   module.attr("__version__") = std::string(heed::version());
   module.def("info", info);
+  module.def("targets", targets, "The targets of the fused kernel, the best first: a dict each.");
+  module.def(
+      "set_target", [](const std::string& name) { heed::set_target(name); }, nanobind::arg("name"),
+      "Calls take this target from now on; not while calls are under way.");
   heed::python::define_memory(module);
   heed::python::define_attention(module);
   heed::python::define_backward(module);

@@ -1,11 +1,14 @@
-// heed.nn: the layers of the library. Parameters are NumPy arrays that show the layer's own memory; forward
-// passes hold the layer still by Python's lock being let go only while the library works.
+// heed.nn: the layers of the library. Parameters are NumPy arrays that show the layer's own memory, for as
+// long as the arrays live.
 #include "heed/nn.hpp"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <utility>
 
 #include "calls.hpp"
@@ -22,6 +25,47 @@ struct Layer {
   nb::object key = nb::none();
   nb::object value = nb::none();
   nb::object attention = nb::none();
+};
+
+// Many may read, or one may write; a writer waits for those who read now, not for those who come after it.
+class Access {
+ public:
+  [[nodiscard]] std::shared_lock<std::shared_mutex> to_read() {
+    const std::scoped_lock turn(turn_);
+    return std::shared_lock(used_);
+  }
+  [[nodiscard]] std::unique_lock<std::shared_mutex> to_write() {
+    const std::scoped_lock turn(turn_);
+    return std::unique_lock(used_);
+  }
+
+ private:
+  std::mutex turn_;
+  std::shared_mutex used_;
+};
+
+// A layer as Python holds it. The library works without Python's lock, so that another thread may load
+// meanwhile: `access` keeps the two apart. It is taken after Python's lock is let go, and let go before that
+// is taken again, so that nobody waits for one of them while holding the other.
+template <class Module>
+struct Held {
+  explicit Held(Module layer) : module(std::move(layer)) {}
+
+  template <class Work>
+  auto read(Work work) const {
+    const nb::gil_scoped_release released;
+    const auto reading = access->to_read();
+    return work(module);
+  }
+  template <class Work>
+  void write(Work work) {
+    const nb::gil_scoped_release released;
+    const auto writing = access->to_write();
+    work(module);
+  }
+
+  Module module;
+  std::unique_ptr<Access> access = std::make_unique<Access>();
 };
 
 // A Generator of the caller's, or one of its own for a seed.
@@ -45,38 +89,35 @@ Dims dims(const std::vector<std::int64_t>& sizes) { return Dims(std::span(sizes)
 template <class Module>
 nb::dict parameters(nb::handle self) {
   nb::dict all;
-  for (const nn::NamedParameter& parameter : nb::cast<Module&>(self).parameters())
+  for (const nn::NamedParameter& parameter : nb::cast<Held<Module>&>(self).module.parameters())
     all[parameter.name.c_str()] = numpy_view(parameter.value->mutable_view(), self);
   return all;
 }
 
 template <class Module>
-void save(Module& module, const std::string& path) {
-  nn::save_parameters(path, module.parameters());
+void save(Held<Module>& layer, const std::string& path) {
+  const std::vector<nn::NamedParameter> parameters = layer.module.parameters();
+  layer.read([&](const Module&) { nn::save_parameters(path, parameters); });
 }
 
 template <class Module>
-void load(Module& module, const std::string& path) {
-  nn::load_parameters(path, module.parameters());
+void load(Held<Module>& layer, const std::string& path) {
+  layer.write([&](Module& module) { nn::load_parameters(path, module.parameters()); });
 }
 
 template <class Module>
-nb::class_<Module> define(nb::module_& in, const char* name, const char* meaning) {
-  return nb::class_<Module>(in, name, meaning)
+nb::class_<Held<Module>> define(nb::module_& in, const char* name, const char* meaning) {
+  return nb::class_<Held<Module>>(in, name, meaning)
       .def("parameters", parameters<Module>, "the arrays by name, in the layer's own memory")
       .def("save", save<Module>, nb::arg("path"), "writes a safetensors file")
       .def("load", load<Module>, nb::arg("path"),
-           "reads one back; files of torch.nn.MultiheadAttention are understood too");
+           "reads one back into the same memory; files of torch.nn.MultiheadAttention are understood too");
 }
 
 template <class Module>
-nb::object forward_plain(const Module& module, nb::handle x) {
+nb::object forward_plain(const Held<Module>& layer, nb::handle x) {
   const Borrowed input("x", x);
-  Tensor output;
-  {
-    const nb::gil_scoped_release released;
-    output = module.forward(input.view());
-  }
+  Tensor output = layer.read([&](const Module& module) { return module.forward(input.view()); });
   return to_python(std::move(output), array_type(x).kind);
 }
 
@@ -101,29 +142,24 @@ Arguments layer_arguments(const nb::kwargs& keywords) {
   return arguments;
 }
 
-nb::object forward_self(const nn::SelfAttention& module, nb::handle x, const nb::kwargs& keywords) {
+nb::object forward_self(const Held<nn::SelfAttention>& layer, nb::handle x, const nb::kwargs& keywords) {
   const Borrowed input("x", x);
   const Arguments arguments = layer_arguments(keywords);
-  nn::LayerResult result;
-  {
-    const nb::gil_scoped_release released;
-    result = module.forward(input.view(), arguments.options);
-  }
+  nn::LayerResult result = layer.read(
+      [&](const nn::SelfAttention& module) { return module.forward(input.view(), arguments.options); });
   return give(std::move(result), arguments, array_type(x).kind);
 }
 
-nb::object forward_heads(const nn::MultiHeadAttention& module, nb::handle x, nb::handle context,
+nb::object forward_heads(const Held<nn::MultiHeadAttention>& layer, nb::handle x, nb::handle context,
                          const nb::kwargs& keywords) {
   const Borrowed input("x", x);
   std::optional<Borrowed> other;
   if (!context.is_none()) other.emplace("context", context);
   const Arguments arguments = layer_arguments(keywords);
-  nn::LayerResult result;
-  {
-    const nb::gil_scoped_release released;
-    result = other ? module.forward(input.view(), other->view(), arguments.options)
-                   : module.forward(input.view(), arguments.options);
-  }
+  nn::LayerResult result = layer.read([&](const nn::MultiHeadAttention& module) {
+    return other ? module.forward(input.view(), other->view(), arguments.options)
+                 : module.forward(input.view(), arguments.options);
+  });
   return give(std::move(result), arguments, array_type(x).kind);
 }
 
@@ -159,7 +195,7 @@ void define_plain_layers(nb::module_& module) {
   define<nn::Embedding>(module, "Embedding", "torch.nn.Embedding")
       .def(nb::new_([](std::int64_t count, std::int64_t dim, nb::handle generator, nb::handle type) {
              Source source(generator);
-             return nn::Embedding(count, dim, source.get(), dtype("dtype", type));
+             return Held(nn::Embedding(count, dim, source.get(), dtype("dtype", type)));
            }),
            nb::arg("count"), nb::arg("dim"), nb::arg("generator").none() = nb::none(),
            nb::arg("dtype") = "float32")
@@ -168,7 +204,7 @@ void define_plain_layers(nb::module_& module) {
   define<nn::Linear>(module, "Linear", "torch.nn.Linear")
       .def(nb::new_([](std::int64_t in, std::int64_t out, bool bias, nb::handle generator, nb::handle type) {
              Source source(generator);
-             return nn::Linear(in, out, bias, source.get(), dtype("dtype", type));
+             return Held(nn::Linear(in, out, bias, source.get(), dtype("dtype", type)));
            }),
            nb::arg("in_features"), nb::arg("out_features"), nb::arg("bias") = true,
            nb::arg("generator").none() = nb::none(), nb::arg("dtype") = "float32")
@@ -188,7 +224,7 @@ void define_attention_layers(nb::module_& module) {
       .def(nb::new_([](std::int64_t dim, std::int64_t key_dim, std::int64_t value_dim, nb::handle generator,
                        nb::handle type) {
              Source source(generator);
-             return nn::SelfAttention(dim, key_dim, value_dim, source.get(), dtype("dtype", type));
+             return Held(nn::SelfAttention(dim, key_dim, value_dim, source.get(), dtype("dtype", type)));
            }),
            nb::arg("dim"), nb::arg("key_dim"), nb::arg("value_dim"), nb::arg("generator").none() = nb::none(),
            nb::arg("dtype") = "float32")
@@ -201,7 +237,7 @@ void define_attention_layers(nb::module_& module) {
              Source source(generator);
              const nn::MultiHeadOptions options{dim,       heads,       kv_heads, head_dim,
                                                 value_dim, context_dim, bias,     output_projection};
-             return nn::MultiHeadAttention(options, source.get(), dtype("dtype", type));
+             return Held(nn::MultiHeadAttention(options, source.get(), dtype("dtype", type)));
            }),
            nb::arg("dim"), nb::arg("heads"), nb::arg("kv_heads") = 0, nb::arg("head_dim") = 0,
            nb::arg("value_dim") = 0, nb::arg("context_dim") = 0, nb::arg("bias") = true,
@@ -210,8 +246,9 @@ void define_attention_layers(nb::module_& module) {
       .def("forward", forward_heads, nb::arg("x"), nb::arg("context").none() = nb::none(), nb::arg("options"))
       .def("__call__", forward_heads, nb::arg("x"), nb::arg("context").none() = nb::none(),
            nb::arg("options"))
-      .def_prop_ro("heads", &nn::MultiHeadAttention::heads)
-      .def_prop_ro("kv_heads", &nn::MultiHeadAttention::kv_heads);
+      .def_prop_ro("heads", [](const Held<nn::MultiHeadAttention>& layer) { return layer.module.heads(); })
+      .def_prop_ro("kv_heads",
+                   [](const Held<nn::MultiHeadAttention>& layer) { return layer.module.kv_heads(); });
 }
 
 }  // namespace

@@ -87,13 +87,16 @@ Need need_named(nb::handle value) {
                  Word{"weights", Need::weights}, Word{"scores", Need::scores}});
 }
 
+// One name or several.
+template <class Use>
+void each_name(std::string_view option, nb::handle value, const Use& use) {
+  if (nb::isinstance<nb::str>(value)) return use(value);
+  if (!nb::hasattr(value, "__iter__")) fail_kind(option, value, "a name or several");
+  for (const nb::handle name : value) use(name);
+}
+
 void set_need(Arguments& arguments, nb::handle value) {
-  if (nb::isinstance<nb::str>(value)) {
-    arguments.options.need |= need_named(value);
-  } else {
-    if (!nb::hasattr(value, "__iter__")) fail_kind("need", value, "a name or several");
-    for (const nb::handle name : value) arguments.options.need |= need_named(name);
-  }
+  each_name("need", value, [&](nb::handle name) { arguments.options.need |= need_named(name); });
   arguments.asked = arguments.asked || arguments.options.need != Need::none;
 }
 
@@ -239,6 +242,18 @@ DType dtype(std::string_view name, nb::handle value) {
   const std::optional<DType> found = dtype_named(text);
   if (!found) fail_value(name, value, "a dtype such as 'float32'");
   return *found;
+}
+
+GradientRequest gradients_named(nb::handle value) {
+  using Word = std::pair<std::string_view, bool GradientRequest::*>;
+  GradientRequest request{.query = false, .key = false, .value = false};
+  each_name("gradients", value, [&](nb::handle name) {
+    request.*word("gradients", name,
+                  std::array{Word{"dq", &GradientRequest::query}, Word{"dk", &GradientRequest::key},
+                             Word{"dv", &GradientRequest::value}, Word{"dbias", &GradientRequest::bias},
+                             Word{"dsinks", &GradientRequest::sinks}}) = true;
+  });
+  return request;
 }
 
 void set_argument(std::string_view function, Arguments& arguments, std::string_view name, nb::handle value) {

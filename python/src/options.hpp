@@ -10,6 +10,7 @@
 
 #include "arrays.hpp"
 #include "heed/attention.hpp"
+#include "heed/backward.hpp"
 
 namespace heed::python {
 
@@ -26,6 +27,9 @@ struct Arguments {
 /// ValueError for a wrong value. None leaves an option at its default.
 Arguments read_arguments(std::string_view function, const nb::kwargs& keywords);
 void set_argument(std::string_view function, Arguments& arguments, std::string_view name, nb::handle value);
+
+/// Names, one or several, of dq, dk, dv, dbias, dsinks.
+GradientRequest gradients_named(nb::handle value);
 
 /// Values of Python, with `name` in the message where they are of another type.
 std::int64_t integer(std::string_view name, nb::handle value);

@@ -110,8 +110,8 @@ nb::list price(const AttentionReport& report) {
   return all;
 }
 
-void write_page(const AttentionReport& report, const std::string& path, const std::string& title,
-                const std::string& about) {
+std::string write_page(const AttentionReport& report, const std::string& path, const std::string& title,
+                       const std::string& about, std::int64_t most_bytes) {
   HtmlPage page;
   page.title = title;
   page.about = about;
@@ -120,8 +120,9 @@ void write_page(const AttentionReport& report, const std::string& path, const st
   page.cross = page.query_tokens != page.key_tokens;
   page.heads = report.batch * report.heads;
   page.report = &report;
+  page.most_bytes = most_bytes;
   const nb::gil_scoped_release released;
-  write_html(path, page);
+  return write_html(path, page);
 }
 
 nb::object tile_of_python(nb::handle q, nb::handle k, nb::handle lse,

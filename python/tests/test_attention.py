@@ -236,6 +236,114 @@ def test_none_is_the_default_of_every_option(rng):
     assert (heed.attention(q, k, v, **dict.fromkeys(names.split())) == heed.attention(q=q, k=k, v=v)).all()
 
 
+def loss_of_numpy(tensors, gradients, call):
+    """The sum of the oracle's results times the gradients that come in: f64, and nothing of heed's."""
+    found = attention_oracle.attention(tensors["q"], tensors["k"], tensors["v"], bias=tensors["bias"],
+                                       sinks=tensors["sinks"], **call)
+    return sum((found[name] * gradient).sum() for name, gradient in gradients.items())
+
+
+def differences(tensors, gradients, call, name, step=1e-5):
+    """The loss's derivative by each number of one tensor: central differences."""
+    found = np.empty_like(tensors[name])
+    for place in np.ndindex(found.shape):
+        sides = []
+        for sign in (1, -1):
+            moved = tensors[name].copy()
+            moved[place] += sign * step
+            sides.append(loss_of_numpy({**tensors, name: moved}, gradients, call))
+        found[place] = (sides[0] - sides[1]) / (2 * step)
+    return found
+
+
+BACKWARD_CALLS = {
+    "plain": {},
+    "causal": {"causal": True, "align": "bottom-right"},
+    "window and softcap": {"window": (2, 1), "softcap": 2.0, "scale": 0.7},
+    "alibi": {"alibi": np.array([0.5, 0.25])},
+    "packed": {"causal": True, "cu_seqlens": ([0, 2, 2, 5], [0, 3, 4, 6])},
+}
+
+
+@pytest.mark.parametrize("name", BACKWARD_CALLS)
+@pytest.mark.parametrize("dtype,fields,kernel", [
+    (np.float32, ("output", "lse"), "fused"), (np.float32, ("output", "lse", "weights"), "reference"),
+    (np.float64, ("output", "lse", "weights"), "reference")], ids=["fused", "of weights too", "f64"])
+def test_gradients_equal_differences_of_numpys(rng, name, dtype, fields, kernel):
+    q, k, v = inputs(rng, batch=1, heads=2, kv_heads=1, queries=5, keys=6, dim=4, value_dim=3, dtype=dtype)
+    bias, sinks = rng.standard_normal((2, 1, 6)).astype(dtype), rng.standard_normal(2).astype(dtype)
+    call = BACKWARD_CALLS[name]
+    forward = heed.attention(q, k, v, bias=bias, sinks=sinks, need=("lse", "weights"), **call)
+    incoming = {field: rng.standard_normal(getattr(forward, field).shape).astype(dtype)
+                for field in fields}
+    got = heed.attention_backward(
+        q, k, v, forward.output, forward.lse, incoming["output"], grad_lse=incoming["lse"],
+        grad_weights=incoming.get("weights"), gradients=("dq", "dk", "dv", "dbias", "dsinks"), bias=bias, sinks=sinks,
+        **call)
+    assert isinstance(got, heed.AttentionGradients)
+    assert got.kernel == kernel and got.isa and got.threads >= 1
+    theirs = dict(call)
+    if "cu_seqlens" in call:
+        theirs["segments_q"], theirs["segments_k"] = (np.array(offsets) for offsets in theirs.pop("cu_seqlens"))
+    tensors = {name: x.astype(np.float64) for name, x in (("q", q), ("k", k), ("v", v), ("bias", bias), ("sinks", sinks))}
+    losses = {{"output": "out"}.get(field, field): gradient for field, gradient in incoming.items()}
+    for name in tensors:
+        gradient = getattr(got, "d" + name)
+        assert gradient.dtype == dtype
+        # Differences: the third derivative times 1e-10, and rounding, 1e-16 / 1e-5. f32: some 30 roundings of 2^-24.
+        assert_close(gradient, differences(tensors, losses, theirs, name), 1e-8 if dtype == np.float64 else 4e-6)
+
+
+def test_only_the_gradients_that_were_asked_for(rng):
+    q, k, v = inputs(rng)
+    forward = heed.attention(q, k, v, need="lse")
+    call = (q, k, v, forward.output, forward.lse, np.ones_like(forward.output))
+    every = heed.attention_backward(*call)
+    assert every.dq.shape == q.shape and every.dk.shape == k.shape and every.dv.shape == v.shape
+    assert every.dbias is None and every.dsinks is None
+    one = heed.attention_backward(*call, gradients="dk")
+    assert one.dq is None and one.dv is None and (one.dk == every.dk).all()
+    assert repr(one).startswith("AttentionGradients(dk (2, 2, 13, 16), fused kernel")
+    # The options of the forward call may be given whole.
+    same = heed.attention_backward(*call, need=("lse", "weights"), top_k=3, map=(2, 2), received_last=1)
+    assert (same.dq == every.dq).all()
+
+
+def test_gradients_of_what_a_bias_repeats_are_summed(rng):
+    q, k, v = inputs(rng)
+    row = rng.standard_normal((1, 1, 1, 13)).astype(np.float32)
+    forward = heed.attention(q, k, v, bias=row, need="lse")
+    grad = rng.standard_normal(forward.output.shape).astype(np.float32)
+    gradient = lambda bias: heed.attention_backward(q, k, v, forward.output, forward.lse, grad, bias=bias,
+                                                    gradients="dbias").dbias
+    whole = gradient(np.repeat(np.repeat(np.repeat(row, 2, 0), 4, 1), 9, 2))
+    assert whole.shape == (2, 4, 9, 13)
+    for bias in (row, np.broadcast_to(row, (2, 4, 9, 13))):
+        assert_close(gradient(bias), whole.astype(np.float64).sum((0, 1, 2), keepdims=True), 2e-5)
+
+
+BACKWARD_MISTAKES = {
+    "gradients has 'dbias'; a bias to differentiate by": (ValueError, {"gradients": ("dq", "dbias")}),
+    "gradients has 'dsinks'; sinks to differentiate by": (ValueError, {"gradients": "dsinks"}),
+    "gradients is 'q'; 'dq' or 'dk'": (ValueError, {"gradients": "q"}),
+    "gradients is 3; a name or several": (TypeError, {"gradients": 3}),
+    "attention_backward() got an unexpected keyword argument 'masks'": (TypeError, {"masks": None}),
+    "grad_lse has shape": (ValueError, {"grad_lse": np.zeros((2, 4, 8), np.float32)}),
+    "grad_weights is a list; an array": (TypeError, {"grad_weights": [1.0]}),
+    "window is 3; (left, right)": (TypeError, {"window": 3}),
+}
+
+
+@pytest.mark.parametrize("message", BACKWARD_MISTAKES)
+def test_what_is_wrong_with_a_backward_call_is_said(rng, message):
+    kind, options = BACKWARD_MISTAKES[message]
+    q, k, v = inputs(rng)
+    forward = heed.attention(q, k, v, need="lse")
+    with pytest.raises(kind) as caught:
+        heed.attention_backward(q, k, v, forward.output, forward.lse, np.ones_like(forward.output), **options)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
 def test_other_threads_of_python_go_on_meanwhile():
     x = np.ones((1, 8, 1024, 64), np.float64)  # for the reference kernel: some tenths of a second
     counted, done = [0], threading.Event()
@@ -261,6 +369,8 @@ def test_help_tells_of_every_option():
     for name in ("causal window mask bias scale softcap alibi sinks kv_lengths cu_seqlens align query_offset dropout "
                  "seed dropout_offset need top_k received_last map scores_stage out output_dtype kernel threads").split():
         assert name + "=" in heed.attention.__doc__, name
+    for name in "grad_lse grad_weights gradients".split():
+        assert name + "=" in heed.attention_backward.__doc__, name
 
 
 def test_the_build_tells_of_itself():

@@ -50,13 +50,33 @@ def test_its_arrays_live_on_without_it(call):
     assert np.array_equal(entropy, heed.attention(*call, need="entropy").entropy)
 
 
-def test_in_a_notebook_it_is_the_page_in_a_frame_that_may_do_nothing(report):
+def test_in_a_notebook_it_is_the_page_in_a_frame_that_may_only_run_and_save(report):
     shown = report._repr_html_()
-    frame = re.fullmatch(r'<iframe srcdoc="([^"]*)" sandbox="allow-scripts" title="heed" style="[^"]*"></iframe>', shown)
+    frame = re.fullmatch(r"<iframe srcdoc='([^']*)'" r' sandbox="allow-scripts allow-downloads" title="heed" style="[^"]*"></iframe>', shown)
     assert frame
     page = html.unescape(frame[1])
     assert page == report.html()
     assert page.startswith("<!DOCTYPE html>") and "dessert" in page
+
+
+def test_a_cell_of_a_notebook_is_bounded_and_says_what_it_lacks(tmp_path):
+    heads, length = 24, 300  # 5.8 MB of weights in 16 bits, as base64
+    draw = np.random.default_rng(3)
+    report = heed.look(*(draw.standard_normal((heads, length, 8), dtype=np.float32) for _ in range(3)))
+    shown = report._repr_html_()
+    assert 1_500_000 < len(shown) < 4_100_000
+    assert shown.endswith("<p>A cell holds at most 4 MB. This one leaves out single weights (its maps have 128 x 128 bins): "
+                          '<code>report.save("look.html")</code> writes a page with all of it.</p>')
+    report.save(tmp_path / "look.html")
+    assert (tmp_path / "look.html").stat().st_size > 5_800_000
+    assert len(report.html()) > 5_800_000
+
+
+def test_a_cell_of_very_many_heads_is_a_table():
+    x = np.ones((9000, 2, 1), np.float32)
+    shown = heed.look(x, x, x)._repr_html_()
+    assert len(shown) < 100_000 and shown.startswith("<pre>9000 heads, 2 queries")
+    assert 'report.save("look.html")' in shown
 
 
 def test_the_page_can_be_saved(report, tmp_path):
@@ -64,6 +84,27 @@ def test_the_page_can_be_saved(report, tmp_path):
     assert "words and more" in (tmp_path / "page.html").read_text(encoding="utf-8")
     with pytest.raises(OSError, match="nowhere"):
         report.save(tmp_path / "nowhere" / "page.html")
+
+
+@pytest.mark.parametrize("name, begin", [("maps.png", b"\x89PNG\r\n"), ("MAPS.PNG", b"\x89PNG\r\n"),
+                                         ("maps.svg", b"<?xml"), ("maps.pdf", b"%PDF"), ("page.htm", b"<!DOCTYPE html>")])
+def test_the_ending_says_what_is_saved(report, tmp_path, name, begin):
+    if not name.endswith("htm"):
+        pytest.importorskip("matplotlib").use("Agg")
+    report.save(tmp_path / name, title="words and more")
+    assert (tmp_path / name).read_bytes().startswith(begin)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with pytest.raises(OSError, match="nowhere"):
+        report.save(tmp_path / "nowhere" / name)
+
+
+@pytest.mark.parametrize("name", ["maps.jpg", "maps", "maps.png.bak", ".png", "maps.safetensors"])
+def test_other_endings_are_refused(report, tmp_path, name):
+    with pytest.raises(ValueError) as refused:
+        report.save(tmp_path / name)
+    assert str(refused.value) == (f"path is '{tmp_path / name}'; one that ends in .html or .htm (the page), or in .png, .svg "
+                                  "or .pdf (the maps) is expected")
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_it_costs_is_told_where_asked(call, report):

@@ -1,5 +1,8 @@
 """heed.nn: layers against NumPy, their parameters and files."""
 
+import gc
+import threading
+
 import numpy as np
 import pytest
 
@@ -87,3 +90,65 @@ def test_parameters_are_saved_and_loaded(tmp_path):
         assert np.array_equal(other.parameters()[name], value), name
     with pytest.raises(OSError, match="nowhere"):
         other.load(str(tmp_path / "nowhere"))
+
+
+def saved(path, layer, **values):
+    """The layer with its parameters set to these values, written to a file."""
+    for name, value in values.items():
+        layer.parameters()[name][:] = value
+    layer.save(str(path))
+    return str(path)
+
+
+def test_arrays_of_parameters_are_the_layers_memory_after_it_was_loaded_too(tmp_path):
+    path = saved(tmp_path / "threes.safetensors", nn.Linear(64, 32), weight=3, bias=1)
+    layer = nn.Linear(64, 32, generator=4)
+    held = layer.parameters()
+    layer.load(path)
+    others = [np.full((32, 64), 7, np.float32) for _ in range(64)]  # would lie where the parameters were
+    assert np.all(held["weight"] == 3) and np.all(held["bias"] == 1)
+    held["weight"][:] = 2
+    assert np.all(layer(np.ones((1, 64), np.float32)) == 2 * 64 + 1)
+    weight = held["weight"]
+    del layer, held, others
+    gc.collect()
+    assert np.all(weight == 2)
+
+
+def test_a_file_that_does_not_fit_changes_no_parameter(tmp_path):
+    path = saved(tmp_path / "no_bias.safetensors", nn.Linear(3, 2, bias=False), weight=3)
+    layer = nn.Linear(3, 2, generator=4)
+    held = layer.parameters()
+    before = {name: value.copy() for name, value in held.items()}
+    with pytest.raises(OSError, match="has no tensor bias"):
+        layer.load(path)
+    for name, value in held.items():
+        assert np.array_equal(value, before[name]), name
+
+
+def test_threads_that_load_and_compute_see_one_file_or_the_other(tmp_path):
+    size = 700
+    layer = nn.Linear(size, size, bias=False)
+    files = [saved(tmp_path / f"{value}.safetensors", layer, weight=value) for value in (1, 2)]
+    copy = str(tmp_path / "copy.safetensors")
+    over = threading.Event()
+
+    def load():
+        while not over.is_set():
+            for file in files:
+                layer.load(file)
+
+    loading = threading.Thread(target=load)
+    loading.start()
+    try:
+        x = np.ones((8, size), np.float32)
+        for _ in range(30):
+            sums = np.unique(layer(x))
+            assert sums.tolist() in ([size], [2 * size]), sums  # whole numbers: exact in any order
+            layer.save(copy)
+            other = nn.Linear(size, size, bias=False)
+            other.load(copy)
+            assert np.unique(other.parameters()["weight"]).size == 1
+    finally:
+        over.set()
+        loading.join()

@@ -1,7 +1,9 @@
 """heed.torch.MultiheadAttention beside torch.nn's, and heed beside PyTorch's threads and processes."""
 
+import copy
 import itertools
 import os
+import pickle
 import subprocess
 import sys
 
@@ -97,6 +99,22 @@ def test_the_causal_hint(padding):
         pair()[1](x, x, x, is_causal=True)
 
 
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_under_autocast(settings):
+    settings = SETTINGS[settings]
+    theirs, ours = (module.float() for module in pair(**settings))
+    query, key, value = (torch.randn(5, 2, settings.get(width, 12)) for width in ("dim", "kdim", "vdim"))
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, got = theirs(query, key, value), ours(query, key, value)
+    assert got[0].dtype == expected[0].dtype == torch.bfloat16
+    for a, b in zip(expected, got):  # some roundings of 2^-9, of numbers of some 10
+        assert bool(((a.double() - b.double()).abs() <= 2**-6 * (1 + a.double().abs().max())).all())
+    for result in (expected, got):
+        result[0].float().sum().backward()
+    for a, b in zip(theirs.parameters(), ours.parameters(), strict=True):
+        assert bool(((a.grad - b.grad).abs() <= 2**-5 * (1 + a.grad.abs().max())).all())
+
+
 def test_without_a_batch():
     x = torch.randn(5, 12, dtype=torch.float64)
     check({}, x, x, x, key_padding_mask=torch.tensor([False] * 4 + [True]))
@@ -112,6 +130,114 @@ def test_it_stands_in_for_pytorchs_in_a_layer():
     ours.load_state_dict(layer.self_attn.state_dict())
     layer.self_attn = ours
     assert_same([expected], [layer(x)])
+
+
+class Counted(MultiheadAttention):
+    """Counts its calls."""
+
+    calls = 0
+
+    def forward(self, *inputs, **options):
+        Counted.calls += 1
+        return super().forward(*inputs, **options)
+
+
+def swap_in(layer):
+    """Ours, with the parameters of a layer's own, in its place."""
+    ours = Counted(12, 4, batch_first=True, dtype=torch.float64)
+    ours.load_state_dict(layer.self_attn.state_dict())
+    layer.self_attn = ours.train(layer.training)
+
+
+def encoder_layer():
+    torch.manual_seed(3)
+    return torch.nn.TransformerEncoderLayer(12, 4, 24, dropout=0.1, batch_first=True, dtype=torch.float64)
+
+
+PADDING = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+AFTER = torch.ones(5, 5).triu(1).bool()
+LAYER_CALLS = {"plain": {}, "padded": {"src_key_padding_mask": PADDING}, "masked": {"src_mask": AFTER},
+               "causal": {"src_mask": AFTER, "is_causal": True},
+               "both": {"src_mask": AFTER, "src_key_padding_mask": PADDING}}
+
+
+@pytest.mark.parametrize("call", LAYER_CALLS)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_a_layer_of_pytorchs_calls_it_in_eval_too(mode, call):
+    theirs, ours = encoder_layer().eval(), encoder_layer()
+    swap_in(ours)
+    ours.eval()
+    x, before = torch.randn(2, 5, 12, dtype=torch.float64), Counted.calls
+    with mode():
+        expected, got = theirs(x, **LAYER_CALLS[call]), ours(x, **LAYER_CALLS[call])
+    assert Counted.calls == before + 1
+    kept = ~PADDING if "padding" in str(LAYER_CALLS[call]) else torch.ones(2, 5).bool()
+    assert_same([expected[kept]], [got[kept]])
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("swapped", ["before", "after"])
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_stack_of_pytorchs_calls_it_in_every_layer(swapped, padded):
+    theirs, layer = torch.nn.TransformerEncoder(encoder_layer(), 3).eval(), encoder_layer()
+    if swapped == "before":
+        swap_in(layer)
+    ours = torch.nn.TransformerEncoder(layer, 3).eval()
+    if swapped == "after":  # the stack hands nested tensors to its layers then
+        for layer in ours.layers:
+            swap_in(layer)
+    x, padding, before = torch.randn(2, 5, 12, dtype=torch.float64), PADDING if padded else None, Counted.calls
+    with torch.no_grad():
+        expected, got = theirs(x, src_key_padding_mask=padding), ours(x, src_key_padding_mask=padding)
+    assert Counted.calls == before + 3
+    kept = ~PADDING if padded else torch.ones(2, 5).bool()
+    assert_same([expected[kept]], [got[kept]])
+
+
+def nested(*lengths, **options):
+    return torch.nested.nested_tensor([torch.randn(length, 12, dtype=torch.float64) for length in lengths], **options)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_batches_without_padding():
+    theirs, ours = pair(batch_first=True)
+    x = nested(4, 1, 6)
+    output, weights = ours(x, x, x)
+    for row, found, matrix in zip(x.unbind(), output.unbind(), weights, strict=True):
+        expected = theirs(row, row, row)
+        assert_same(expected, (found, matrix[:len(row), :len(row)]))
+        assert (matrix[:, len(row):] == 0).all()
+    output.to_padded_tensor(0.0).square().sum().backward()
+    sum(theirs(row, row, row)[0].square().sum() for row in x.unbind()).backward()
+    for a, b in zip(theirs.parameters(), ours.parameters(), strict=True):
+        assert bool(((a.grad - b.grad).abs() <= 100 * TOLERANCE * (1 + a.grad.abs())).all())
+    mistakes = {"value is a plain one": (x, x, torch.randn(3, 6, 12, dtype=torch.float64)),
+                "query is a nested tensor of layout torch.jagged": (nested(4, 1, 6, layout=torch.jagged),) * 3}
+    for message, inputs in mistakes.items():
+        with pytest.raises(ValueError, match=message):
+            ours(*inputs)
+    with pytest.raises(ValueError, match="with a nested tensor no mask is expected"):
+        ours(x, x, x, attn_mask=torch.zeros(6, 6).bool())
+    with pytest.raises(ValueError, match="with a nested tensor batch_first=True is expected"):
+        pair()[1](x, x, x)
+
+
+@pytest.mark.parametrize("settings", [{}, {"kdim": 8, "vdim": 10}], ids=["one width", "other widths"])
+def test_it_is_copied_kept_and_drawn_anew(settings):
+    module = MultiheadAttention(12, 3, batch_first=True, **settings).eval()
+    x = torch.randn(2, 5, 12), torch.randn(2, 7, settings.get("kdim", 12)), torch.randn(2, 7, settings.get("vdim", 12))
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other(*x)[0], module(*x)[0])
+    torch.manual_seed(5)
+    module._reset_parameters()
+    torch.manual_seed(5)
+    theirs = torch.nn.MultiheadAttention(12, 3, batch_first=True, **settings)
+    torch.manual_seed(5)
+    theirs._reset_parameters()
+    for name, parameter in theirs.named_parameters():
+        if "out_proj.weight" not in name:  # which PyTorch does not draw anew
+            assert torch.equal(parameter, module.get_parameter(name)), name
 
 
 def test_dropout_only_while_training():

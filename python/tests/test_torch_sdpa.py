@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
 
 from heed.torch import attention, scaled_dot_product_attention as sdpa  # noqa: E402
 
@@ -121,8 +122,91 @@ def test_any_number_of_axes(shape, masked):
     same_values_and_gradients(query, key, value, attn_mask=mask)
 
 
-def test_axes_in_front_broadcast():
-    same_values_and_gradients(torch.randn(2, 1, 5, 8), torch.randn(1, 3, 7, 8), torch.randn(2, 3, 7, 8))
+BROADCAST = {
+    "axes of size 1": ((2, 1, 5, 8), (1, 3, 7, 8), (2, 3, 7, 8)),
+    "fewer axes of queries": ((3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8)),
+    "fewer axes of keys": ((2, 3, 5, 8), (3, 7, 8), (7, 8)),
+    "fewer axes of values": ((5, 8), (2, 1, 7, 8), (3, 7, 8)),
+    "five axes and two": ((2, 1, 3, 5, 8), (7, 8), (4, 1, 7, 8)),
+}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("shapes", BROADCAST)
+def test_axes_in_front_broadcast(shapes, masked):
+    query, key, value = (torch.randn(shape) for shape in BROADCAST[shapes])
+    same_values_and_gradients(query, key, value, attn_mask=torch.randn(5, 7) if masked else None)
+
+
+@pytest.mark.parametrize("shapes", [((4, 5, 8), (3, 2, 7, 8)), ((3, 4, 5, 8), (2, 7, 8)), ((2, 1, 4, 5, 8), (3, 2, 7, 8))],
+                         ids=str)
+def test_axes_in_front_of_grouped_heads_broadcast(shapes):
+    query, key = (torch.randn(shape) for shape in shapes)
+    same_values_and_gradients(query, key, torch.randn_like(key), enable_gqa=True)
+
+
+def kept_by_dropout(query, key, probability, **arguments):
+    """Which weights the coming call with the same seed keeps, [..., L, S]: its output for values that are unit vectors."""
+    state = torch.get_rng_state()
+    units = torch.eye(key.shape[-2], dtype=query.dtype).expand(*key.shape[:-2], -1, -1)
+    kept = sdpa(query.detach(), key.detach(), units, dropout_p=probability, **arguments) != 0
+    torch.set_rng_state(state)
+    return kept
+
+
+def samples():
+    torch.manual_seed(17)
+    (info,) = (info for info in op_db if info.name == "nn.functional.scaled_dot_product_attention")
+    for dtype in TOLERANCE:
+        assert info.supports_dtype(dtype, "cpu")
+        yield from (pytest.param(sample, id=f"{dtype}-{number}")
+                    for number, sample in enumerate(info.sample_inputs("cpu", dtype)))
+
+
+def with_dropout(query, key, value, kept, probability, is_causal):
+    """The formula in f64, with the weights dropped that heed drops."""
+    scores = query @ key.transpose(-1, -2) / query.shape[-1]**0.5
+    if is_causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), float("-inf"))
+    return (scores.softmax(-1) * kept / (1 - probability)) @ value
+
+
+def bounds_of_sample(query, key, direction, expected, dtype):
+    """Of output and gradients. PyTorch's samples have scores of size A = 100 and nearly all weight on one key."""
+    scale = query.shape[-1]**-0.5
+    if dtype in (torch.float32, torch.float64):  # scores are off by 2 (D + 3) A u, which is A / 2 of the tolerance
+        largest = 1 + scale * (query.double().abs() @ key.double().abs().transpose(-1, -2)).max()
+        return [TOLERANCE[dtype] * largest] * 4, [0] * 4
+    # dS = p (dP - <dO, O>) has an O that was rounded; the difference is near 0 where the weights are on one key. So do
+    # PyTorch's kernels for these types.
+    rounded = torch.finfo(dtype).eps / 2 * scale * (direction.double().abs() * expected.abs()).sum(-1).max()
+    repeats = [expected[..., 0].numel() / tensor[..., 0].numel() for tensor in (query, key)]
+    return [TOLERANCE[dtype]] * 4, [0, rounded * key.abs().max() * max(1, repeats[0]),
+                                    rounded * query.abs().max() * max(1, repeats[1]) * query.shape[-2], 0]
+
+
+# Each with its gradients. None is refused.
+@pytest.mark.parametrize("sample", samples())
+def test_pytorchs_own_samples(sample):
+    inputs, call = [sample.input, *sample.args], dict(sample.kwargs)
+    mask, probability, dtype = call.pop("attn_mask", None), call.pop("dropout_p", 0.0), inputs[0].dtype
+    ours = [x.detach().requires_grad_() for x in inputs]
+    theirs = [x.detach().double().requires_grad_() for x in inputs]
+    if probability == 0:
+        expected = math(*theirs, mask, **call)
+    else:
+        assert mask is None
+        kept = kept_by_dropout(*ours[:2], probability, **call)
+        expected = with_dropout(*theirs, kept, probability, **call)
+    output = sdpa(*ours, mask, dropout_p=probability, **call)
+    assert output.dtype == dtype and output.shape == expected.shape
+    direction = torch.randn(expected.shape).to(dtype)
+    got = [output, *torch.autograd.grad(output, ours, direction)]
+    references = [expected, *torch.autograd.grad(expected, theirs, direction.double())]
+    for one, reference, relative, more in zip(got, references, *bounds_of_sample(*inputs[:2], direction, expected, dtype)):
+        assert one.dtype == dtype and one.shape == reference.shape
+        difference = (one.double() - reference).abs().max().item()
+        assert difference <= relative * (1 + reference.abs().max()) + more, f"off by {difference}"
 
 
 LAYOUTS = {
@@ -185,6 +269,116 @@ def test_gradcheck_through_output_weights_and_lse(name):
         return found.output, found.weights, found.lse
 
     assert torch.autograd.gradcheck(call, (query, key, value, bias, sinks))
+
+
+EVERY = ("weights", "max_score", "entropy", "distance", "received", "scores")
+
+
+@pytest.mark.parametrize("name", [*EVERY, "output", "lse", "top_k_index", "top_k_weight"])
+def test_a_result_has_its_gradient_or_pytorch_says_that_it_has_none(name):
+    query, key, value = doubles((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8))
+    result = getattr(attention(query, key, value, need=EVERY, top_k=2), name)
+    if name in ("output", "lse", "weights"):
+        scores = query @ key.transpose(-1, -2) / 8**0.5
+        expected = {"weights": scores.softmax(-1), "output": scores.softmax(-1) @ value, "lse": scores.logsumexp(-1)}[name]
+        direction = torch.randn_like(expected)
+        ours, theirs = (torch.autograd.grad(x, (query, key, value), direction, materialize_grads=True)
+                        for x in (result, expected))
+        for gradient, reference in zip(ours, theirs):
+            assert_close(gradient, reference, torch.float64)
+    else:
+        assert not result.requires_grad
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            result.double().sum().backward()
+
+
+def test_a_summary_has_gradients_through_lse_alone():
+    query, key, value = doubles((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8))
+    output, summary = sdpa(query, key, value, return_summary=True)
+    assert output.requires_grad
+    assert {name for name, x in summary._asdict().items() if x.requires_grad} == {"lse"}
+    compiled = torch.compile(lambda *x: tuple(attention(*x, need=EVERY, top_k=2)), fullgraph=True, backend="aot_eager")
+    found = compiled(query, key, value)
+    fields = attention(query, key, value)._fields
+    assert {name for name, x in zip(fields, found) if x.requires_grad} == {"output", "lse", "weights"}
+
+
+def test_slopes_of_alibi_have_no_gradient_and_that_is_said():
+    query, key, value = doubles((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8))
+    with pytest.raises(ValueError, match=r"alibi requires a gradient.*alibi.detach\(\) is expected"):
+        attention(query, key, value, alibi=torch.ones(3, requires_grad=True))
+
+
+def by_formula(query, key, value, *, causal=False, align="top-left", alibi=None, kv_lengths=None):
+    """(output, lse) for [B, H, L, D], in f64: PyTorch's products and softmax, and its autograd."""
+    query, key, value = query.double(), key.double(), value.double()
+    batch, (queries, keys) = query.shape[0], (query.shape[2], key.shape[2])
+    valid = torch.full((batch,), keys) if kv_lengths is None else kv_lengths
+    first = valid - queries if align == "bottom-right" else torch.zeros(batch, dtype=torch.int64)
+    away = (torch.arange(queries)[:, None] + first[:, None, None] - torch.arange(keys))[:, None]  # [B, 1, L, S]
+    scores = query @ key.repeat_interleave(query.shape[1] // key.shape[1], 1).transpose(-1, -2) / query.shape[-1]**0.5
+    if alibi is not None:
+        scores = scores - alibi.double()[:, None, None] * away.abs()
+    forbidden = (torch.arange(keys) >= valid[:, None, None, None]) | ((away < 0) if causal else False)
+    scores = scores.masked_fill(forbidden, float("-inf"))
+    return scores.softmax(-1) @ value.repeat_interleave(query.shape[1] // value.shape[1], 1), scores.logsumexp(-1)
+
+
+# On both sides of the 192 keys from which the fused backward pass works otherwise.
+DOCUMENTS = {"short": ([3, 0, 64, 150, 192], [5, 2, 64, 191, 192]), "long": ([193, 300, 200], [193, 300, 421])}
+PACKED_CALLS = {"plain": {}, "causal": {"causal": True}, "bottom right": {"causal": True, "align": "bottom-right"},
+                "alibi": {"alibi": torch.tensor([0.5, 0.25, 0.125, 0.0625])}}
+
+
+def offsets(lengths, dtype=torch.int32):
+    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("call", PACKED_CALLS)
+@pytest.mark.parametrize("documents", DOCUMENTS)
+def test_packed_documents_are_computed_one_by_one(documents, call, dtype):
+    query_lengths, key_lengths = DOCUMENTS[documents]
+    call = PACKED_CALLS[call]
+    shape = (4, sum(query_lengths), 16), (2, sum(key_lengths), 16), (2, sum(key_lengths), 24)
+    inputs = [torch.randn(1, *one, dtype=dtype, requires_grad=True) for one in shape]
+    found = attention(*inputs, cu_seqlens=(offsets(query_lengths), offsets(key_lengths)), **call)
+    assert found.output.dtype == dtype
+    directions = torch.randn(found.output.shape, dtype=dtype), torch.randn(found.lse.shape, dtype=dtype)
+    gradients = torch.autograd.grad((found.output, found.lse), inputs, directions)
+
+    parts = zip(inputs[0].split(query_lengths, 2), *(x.split(key_lengths, 2) for x in inputs[1:]))
+    outputs, sums = zip(*(by_formula(*part, **call) for part in parts))
+    expected = torch.cat(outputs, 2), torch.cat(sums, 2)
+    references = torch.autograd.grad(expected, inputs, [direction.double() for direction in directions])
+    assert_close(found.output, expected[0], dtype)
+    assert_close(found.lse, expected[1], dtype)
+    for gradient, reference in zip(gradients, references):
+        for ours, theirs in zip(gradient.split(query_lengths if gradient is gradients[0] else key_lengths, 2),
+                                reference.split(query_lengths if gradient is gradients[0] else key_lengths, 2)):
+            assert_close(ours, theirs, dtype)
+
+
+def test_packed_documents_of_one_length_for_queries_and_keys():
+    inputs = [torch.randn(1, 2, 9, 8) for _ in range(3)]
+    expected = attention(*inputs, causal=True, cu_seqlens=(offsets([4, 0, 5]), offsets([4, 0, 5])))
+    for one in (offsets([4, 0, 5]), offsets([4, 0, 5], torch.int64), [0, 4, 4, 9]):
+        assert torch.equal(attention(*inputs, causal=True, cu_seqlens=one).output, expected.output)
+    with pytest.raises(ValueError, match="segments"):
+        attention(*inputs, cu_seqlens=[0, 4, 8])
+
+
+@pytest.mark.parametrize("align", ["top-left", "bottom-right"])
+def test_lengths_of_keys_and_alignment(align):
+    inputs = tensors((2,), 4, 5, 7, 16, kv_heads=2, dtype=torch.float64)
+    inputs = [x.requires_grad_() for x in inputs]
+    call = {"causal": True, "align": align, "kv_lengths": torch.tensor([7, 5])}
+    found, (expected, lse) = attention(*inputs, **call), by_formula(*inputs, **call)
+    assert_close(found.output, expected, torch.float64)
+    assert_close(found.lse, lse, torch.float64)
+    direction = torch.randn_like(expected)
+    for ours, theirs in zip(*(torch.autograd.grad(x, inputs, direction) for x in (found.output, expected))):
+        assert_close(ours, theirs, torch.float64)
 
 
 def test_gradcheck_with_dropout():
@@ -251,19 +445,107 @@ def test_compiled_without_a_break_it_gives_the_same(backend):
         assert_close(ours, theirs, torch.float32)
 
 
+AUTOCAST = {
+    "one type": (torch.float32,) * 3,
+    "a query from a linear layer": (torch.bfloat16, torch.float32, torch.float32),
+    "three types": (torch.float32, torch.bfloat16, torch.float16),
+    "f64, which autocast leaves": (torch.float64,) * 3,
+}
+
+
+def gradients_under_autocast(function, inputs, direction, autocast, outside):
+    """(output, gradients by the inputs), with the backward pass outside of the region, as PyTorch wants it, or inside."""
+    leaves = [x.detach().requires_grad_(x.is_floating_point()) for x in inputs]
+    tracked = [x for x in leaves if x.requires_grad]
+    with autocast:
+        output = function(*leaves)
+        if not outside:
+            return output, torch.autograd.grad(output, tracked, direction.to(output.dtype))
+    return output, torch.autograd.grad(output, tracked, direction.to(output.dtype))
+
+
+@pytest.mark.parametrize("outside", [True, False], ids=["backward outside", "backward inside"])
+@pytest.mark.parametrize("types,mask", [
+    (types, mask) for types in AUTOCAST for mask in (None, torch.bool, torch.float32, torch.bfloat16)
+    if not types.startswith("f64") or mask in (None, torch.bool)], ids=str)  # the others PyTorch refuses
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_under_autocast_it_gives_what_pytorchs_gives(dtype, types, mask, outside):
+    types = AUTOCAST[types]
+    inputs = [x.to(one) for x, one in zip(tensors((2,), 3, 5, 7, 16), types)]
+    if mask is not None:
+        inputs.append(torch.rand(5, 7) < 0.7 if mask == torch.bool else torch.randn(5, 7).to(mask))
+    direction = torch.randn(2, 3, 5, 16)
+    results = [gradients_under_autocast(function, inputs, direction, torch.autocast("cpu", dtype), outside)
+               for function in (sdpa, torch.nn.functional.scaled_dot_product_attention)]
+    (output, gradients), (expected, references) = results
+    wanted = torch.float64 if types[0] == torch.float64 else dtype
+    assert output.dtype == expected.dtype == wanted
+    assert_close(output, expected, wanted)
+    for one, gradient, reference in zip([x for x in inputs if x.is_floating_point()], gradients, references, strict=True):
+        assert gradient.dtype == reference.dtype == one.dtype
+        assert_close(gradient, reference, max(wanted, one.dtype, key=TOLERANCE.__getitem__))  # the coarser type
+    with torch.no_grad(), torch.autocast("cpu", dtype):  # past the operator
+        plain = sdpa(*inputs)
+    assert plain.dtype == wanted
+    assert_close(plain, output, wanted)
+
+
+def test_without_autocast_types_stay_as_they_are():
+    query, key, value = tensors((2,), 3, 5, 7, 16)
+    with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", enabled=False):
+        assert sdpa(query, key, value).dtype == torch.float32
+        with pytest.raises(ValueError, match="key has dtype f32"):
+            sdpa(query.bfloat16(), key, value)
+    with pytest.raises(ValueError, match="key has dtype f32"):
+        attention(query.bfloat16(), key, value)
+
+
+def test_every_result_under_autocast():
+    query, key, value = (x.requires_grad_() for x in tensors((2,), 3, 5, 7, 16))
+    halves = [x.detach().bfloat16().requires_grad_() for x in (query, key, value)]
+    options = {"need": EVERY, "top_k": 2, "sinks": torch.randn(3), "bias": torch.randn(5, 7)}
+    with torch.autocast("cpu", torch.bfloat16):
+        found = attention(query, key, value, **options)
+        output, weights = sdpa(query, key.bfloat16(), value, return_weights=True)
+    expected = attention(*halves, **options)
+    for name, result in found._asdict().items():
+        assert torch.equal(result, getattr(expected, name)) and result.dtype == getattr(expected, name).dtype, name
+    assert output.dtype == torch.bfloat16 and weights.dtype == torch.float32
+    direction = torch.randn_like(found.lse)
+    gradients = torch.autograd.grad(found.lse, (query, key), direction)
+    for gradient, reference in zip(gradients, torch.autograd.grad(expected.lse, halves[:2], direction)):
+        assert gradient.dtype == torch.float32 and torch.equal(gradient, reference.float())
+
+
+def test_compiled_under_autocast_it_gives_the_same():
+    inputs = [x.requires_grad_() for x in tensors((2,), 3, 5, 7, 16)]
+    compiled = torch.compile(lambda q, k, v: sdpa(q.bfloat16(), k, v), fullgraph=True, backend="aot_eager")
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype):
+            got, expected = compiled(*inputs), sdpa(inputs[0].bfloat16(), *inputs[1:])
+        assert got.dtype == dtype and torch.equal(got, expected)
+        for ours, theirs in zip(*(torch.autograd.grad(x.float().square().sum(), inputs) for x in (got, expected))):
+            assert_close(ours, theirs, dtype)
+
+
 def test_the_operator_keeps_pytorchs_rules():
     query, key, value, bias = doubles((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8), (3, 4, 5))
-    arguments = (query, key, value, None, bias, None, True, [-1, -1], 0.0, None, None, 0.0, None, "weights,entropy", 2)
-    torch.library.opcheck(torch.ops.heed.attention, arguments)
+    rest = (True, [-1, -1], 0.0, None, "top-left", None, 0.0, "weights,entropy", 2)
+    torch.library.opcheck(torch.ops.heed.attention, (query, key, value, None, bias, *(None,) * 6, *rest))
+    query, key, value = doubles((1, 3, 6, 8), (1, 3, 6, 8), (1, 3, 6, 8))
+    segments = (torch.tensor([0, 2, 6]),) * 2
+    torch.library.opcheck(torch.ops.heed.attention, (query, key, value, *(None,) * 5, *segments, None, *rest))
 
 
 MISTAKES = {
     "attn_mask is given and is_causal is True": lambda q, k, v: sdpa(q, k, v, torch.ones(5, 7).bool(), is_causal=True),
     "attn_mask has dtype torch.int64": lambda q, k, v: sdpa(q, k, v, torch.ones(5, 7).long()),
     "query has shape [8]": lambda q, k, v: sdpa(torch.ones(8), k, v),
-    "4, 3 and 4 axes": lambda q, k, v: sdpa(q, k[0], v),
     "axes that broadcast": lambda q, k, v: sdpa(q, k[:, :2], v[:, :2]),
     "with enable_gqa a divisor": lambda q, k, v: sdpa(q, k[:, :2], v, enable_gqa=True),
+    "[2, 2, 5, 8], [3, 7, 8] and [3, 7, 8]; axes that broadcast": lambda q, k, v: sdpa(q[:, :2], k[0], v[0]),
+    "key has shape [8]": lambda q, k, v: sdpa(q, torch.ones(8), v),
+    "key has 2 axes; with enable_gqa at least 3": lambda q, k, v: sdpa(q, k[0, 0], v, enable_gqa=True),
     "key has dtype f64": lambda q, k, v: sdpa(q, k.double(), v),
     "key has head dimension 4": lambda q, k, v: sdpa(q, k[..., :4], v),
     "a multiple of key's 2 is expected": lambda q, k, v: sdpa(q, k[:, :2], v[:, :2], enable_gqa=True),

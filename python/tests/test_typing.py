@@ -15,6 +15,10 @@ result: heed.AttentionResult[npt.NDArray[np.float32]] = heed.attention(x, x, x, 
 heed.attention(x, x, x, align="left")  # type: ignore
 heed.attention(x, x, x, need="weight")  # type: ignore
 heed.attention(x, x, x, threads="all")  # type: ignore
+gradients = heed.attention_backward(x, x, x, result.output, result.lse, x, gradients=("dq", "dv"), causal=True)
+dq: npt.NDArray[np.float32] = gradients.dq
+heed.attention_backward(x, x, x, result.output, result.lse, x, gradients="q")  # type: ignore
+heed.attention_backward(x, x, x, result.output, result.lse, x, caused=True)  # type: ignore
 """
 
 

@@ -16,7 +16,9 @@ AttentionResult attention(const TensorView& query, const TensorView& key, const 
     AttentionResult result = detail::allocate_results(problem, options, query.rank());
     detail::bind_outputs(detail::views_of(result), options, query.rank(), problem);
     const detail::Plan plan = detail::make_plan(problem, options.kernel);
-    result.threads = plan.kernel(problem);
+    const detail::KernelRun run = plan.kernel(problem);
+    result.threads = run.threads;
+    result.recomputed_rows = run.recomputed_rows;
     result.kernel = plan.name;
     result.isa = plan.isa;
     detail::recycle(problem);
@@ -31,9 +33,9 @@ AttentionRun attention_into(const TensorView& query, const TensorView& key, cons
     detail::bind_outputs(outputs, options, query.rank(), problem);
     detail::check_overlaps(problem);
     const detail::Plan plan = detail::make_plan(problem, options.kernel);
-    const int threads = plan.kernel(problem);
+    const detail::KernelRun run = plan.kernel(problem);
     detail::recycle(problem);
-    return AttentionRun{plan.name, plan.isa, threads};
+    return AttentionRun{plan.name, plan.isa, run.threads, run.recomputed_rows};
   });
 }
 

@@ -17,7 +17,9 @@ AttentionGradients attention_backward(const AttentionBackwardInputs& inputs, con
     AttentionGradients gradients = detail::allocate_gradients(inputs, options, request);
     detail::bind_gradients({gradients.query, gradients.key, gradients.value, gradients.bias, gradients.sinks},
                            inputs, options, problem);
-    gradients.threads = plan.kernel(problem);
+    const detail::KernelRun run = plan.kernel(problem);
+    gradients.threads = run.threads;
+    gradients.recomputed_rows = run.recomputed_rows;
     gradients.kernel = plan.name;
     gradients.isa = plan.isa;
     detail::recycle(problem.forward);
@@ -32,9 +34,9 @@ AttentionRun attention_backward_into(const AttentionBackwardInputs& inputs, cons
     detail::bind_gradients(gradients, inputs, options, problem);
     detail::check_overlaps(problem);
     const detail::BackwardPlan plan = detail::make_backward_plan(problem, options.kernel);
-    const int threads = plan.kernel(problem);
+    const detail::KernelRun run = plan.kernel(problem);
     detail::recycle(problem.forward);
-    return AttentionRun{plan.name, plan.isa, threads};
+    return AttentionRun{plan.name, plan.isa, run.threads, run.recomputed_rows};
   });
 }
 

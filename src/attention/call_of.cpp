@@ -27,6 +27,7 @@ cpu::Output output_of_rows(const Problem& p, float* data) {
 
 cpu::Call call_of(const Problem& p) {
   cpu::Call call{};
+  call.heads = p.heads;
   call.group = p.kv_heads > 0 ? p.heads / p.kv_heads : 1;
   call.query_length = p.query_length;
   call.key_length = p.key_length;

@@ -4,7 +4,8 @@
 //
 //   forward   a task is some rows of one head (or, where there are few rows, of all heads of a key head)
 //   sweep     what needs the final sums (weights, received, scores): a task is some chunks of keys of one
-//   head again     heads whose numbers f32 cannot hold are computed by the reference
+//   head
+//   recompute rows whose numbers f32 cannot hold are computed in f64 (recompute.cpp)
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -17,7 +18,6 @@
 #include "attention/call_of.hpp"
 #include "attention/cpu/dispatch.hpp"
 #include "attention/kernels.hpp"
-#include "attention/path_record.hpp"
 #include "attention/workspace.hpp"
 #include "heed/parallel.hpp"
 
@@ -26,7 +26,7 @@ namespace {
 
 using cpu::Call;
 using cpu::Kernels;
-using cpu::Outcome;
+using cpu::RowStatus;
 using cpu::SweepTask;
 using cpu::Task;
 using cpu::Tiling;
@@ -52,7 +52,7 @@ ThreadMemory& thread_memory() {
 struct Pieces {
   std::vector<Task> tasks;
   std::vector<std::size_t> jobs;  // first task of each job
-  std::vector<char> failed;       // heads that the reference computes again
+  std::vector<RowStatus> status;  // [B, H, Lq]
 };
 
 Pieces& kept_pieces() {
@@ -78,9 +78,10 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  int run() {
-    if (p_.batch * p_.heads == 0) return 1;
-    failed_.assign(static_cast<std::size_t>(p_.batch * p_.heads), 0);
+  KernelRun run() {
+    if (p_.batch * p_.heads == 0) return {};
+    status_.assign(rows(), RowStatus::done);
+    call_.row_status = status_.data();
     const bool sweeps = p_.weights || p_.received || p_.received_last;
     fill(p_.received, p_.key_length, 1, 0.0f);
     fill(p_.received_last, p_.key_length, 1, 0.0f);
@@ -91,20 +92,17 @@ class Driver {
       fill_outside(p_.weights, 0.0f);
       sweep(p_.segments, sweep_call(), kernels_.sweep_weights);
     }
-    if (p_.scores) scores();
-    for (std::int64_t b = 0; b < p_.batch; ++b)
-      for (std::int64_t h = 0; h < p_.heads; ++h)
-        if (failed_[index(b, h)] != 0) {
-          record_fallback(cpu::Path::fallback, {b, h, 0, p_.query_length});
-          run_reference_head(p_, b, h);
-        }
-    return threads_used_;
+    std::vector<RowStatus> score_status;
+    if (p_.scores) {
+      score_status.assign(rows(), RowStatus::done);
+      scores(score_status.data());
+    }
+    const KernelRun again = recompute_rows(p_, status_, score_status);
+    return {std::max(threads_used_, again.threads), again.recomputed_rows};
   }
 
  private:
-  std::size_t index(std::int64_t batch, std::int64_t head) const {
-    return static_cast<std::size_t>(batch * p_.heads + head);
-  }
+  std::size_t rows() const { return static_cast<std::size_t>(p_.batch * p_.heads * p_.query_length); }
 
   // Room for what the second pass needs of every row.
   void keep_rows() {
@@ -208,14 +206,6 @@ class Driver {
     parallel_for(count, threads, std::cref(body));  // a reference fits a std::function without an allocation
   }
 
-  void note(Outcome outcome, const Task& task) {
-    if (outcome == Outcome::done) return;
-    for (std::int64_t h = 0; h < task.head_count; ++h) {
-      std::atomic_ref<char> failed(failed_[index(task.batch, task.head_begin + h)]);
-      failed.store(1, std::memory_order_relaxed);
-    }
-  }
-
   void forward() {
     plan_jobs();
     jobs_.push_back(tasks_.size());
@@ -223,7 +213,7 @@ class Driver {
                 [&](std::int64_t job, void* memory) {
                   const auto at = static_cast<std::size_t>(job);
                   for (std::size_t t = jobs_[at]; t < jobs_[at + 1]; ++t)
-                    note(kernels_.forward(call_, tiling_, tasks_[t], memory), tasks_[t]);
+                    kernels_.forward(call_, tiling_, tasks_[t], memory);
                 });
   }
 
@@ -251,7 +241,7 @@ class Driver {
   }
 
   void sweep(const std::vector<Segment>& segments, const Call& call,
-             Outcome (*kernel)(const Call&, const Tiling&, const SweepTask&, void*)) {
+             void (*kernel)(const Call&, const Tiling&, const SweepTask&, void*)) {
     constexpr std::size_t kTasksPerThread = 4;  // at least, so that threads end at about the same time
     const Tiling tiling = kernels_.plan_sweep(call);
     std::int64_t keys = tiling.cached_keys;
@@ -263,19 +253,19 @@ class Driver {
     }
     in_parallel("second pass", static_cast<std::int64_t>(tasks.size()), call, tiling,
                 [&](std::int64_t i, void* memory) {
-                  const SweepTask& task = tasks[static_cast<std::size_t>(i)];
-                  note(kernel(call, tiling, task, memory), task.rows);
+                  kernel(call, tiling, tasks[static_cast<std::size_t>(i)], memory);
                 });
   }
 
   // Before the bias scores know of no masks: every key of the tensor has one for every row.
-  void scores() {
+  void scores(RowStatus* status) {
+    Call call = sweep_call();
+    call.row_status = status;
     if (p_.scores_stage == ScoresStage::bias) {
       fill_outside(p_.scores, -INFINITY);
-      sweep(p_.segments, sweep_call(), kernels_.sweep_scores);
+      sweep(p_.segments, call, kernels_.sweep_scores);
       return;
     }
-    Call call = sweep_call();
     call.mask.data = call.bias.data = call.alibi_slopes.data = nullptr;
     call.causal = false;
     call.window_left = call.window_right = cpu::kOpen;
@@ -316,7 +306,7 @@ class Driver {
   Pieces pieces_;
   std::vector<Task>& tasks_ = pieces_.tasks;
   std::vector<std::size_t>& jobs_ = pieces_.jobs;
-  std::vector<char>& failed_ = pieces_.failed;
+  std::vector<RowStatus>& status_ = pieces_.status;
   std::vector<float> row_memory_;
   int threads_used_ = 1;
 };
@@ -336,6 +326,6 @@ bool fused_supports(const Problem& p) {
 
 const char* fused_isa() { return cpu::kernels().name; }
 
-int run_fused(const Problem& problem) { return Driver(problem).run(); }
+KernelRun run_fused(const Problem& problem) { return Driver(problem).run(); }
 
 }  // namespace heed::detail

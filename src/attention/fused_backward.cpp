@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "attention/call_of.hpp"
@@ -15,6 +16,7 @@
 #include "attention/elements.hpp"
 #include "attention/kernels.hpp"
 #include "attention/path_record.hpp"
+#include "attention/row_range.hpp"
 #include "attention/workspace.hpp"
 #include "heed/parallel.hpp"
 
@@ -26,6 +28,7 @@ using cpu::BackwardTask;
 using cpu::BackwardTiling;
 using cpu::Kernels;
 using cpu::Outcome;
+using cpu::RowStatus;
 
 // Tasks that a call should have, so that many threads share it, and the keys that make a part worth its
 // share of the query's gradient.
@@ -59,22 +62,32 @@ class BackwardDriver {
   explicit BackwardDriver(const BackwardProblem& problem)
       : p_(problem), f_(problem.forward), kernels_(cpu::kernels()) {}
 
-  int run() {
+  // First with all rows. Where f32 does not hold some, they are left out of a second try, and the reference
+  // adds their share. Should that fail too, whole heads are left out.
+  KernelRun run() {
     clear_keys_of_no_segment();
     prepare_bias();
-    if (f_.batch * f_.heads > 0) {
-      prepare();
-      normalise();
-      run_tasks();
-      add_parts();
-    }
-    if (has_failed()) {
-      compute_failed_again();
-    } else {
+    if (f_.batch * f_.heads == 0) {
       add_sinks();
       write_bias_sums();
+      return {};
     }
-    return threads_used_;
+    prepare();
+    renormalise();
+    run_tasks();
+    for (const bool whole_heads : {false, true}) {
+      if (!has_failed()) break;
+      leave_out_rows(whole_heads);
+      std::fill(failed_.begin(), failed_.end(), char{0});
+      std::fill(bias_sums_.begin(), bias_sums_.end(), 0.0);
+      run_tasks();
+    }
+    add_parts();
+    add_sinks();
+    write_bias_sums();
+    if (call_.forward.row_status == nullptr) return {threads_used_, 0};
+    record_left_out();
+    return add_reference_rows(p_, std::span(status_).first(row_index(f_.batch, 0, 0)));
   }
 
  private:
@@ -83,18 +96,31 @@ class BackwardDriver {
   }
   bool has_failed() const { return std::find(failed_.begin(), failed_.end(), 1) != failed_.end(); }
 
-  // The heads that failed, and of all heads what may be summed over some of those.
-  void compute_failed_again() const {
-    BackwardProblem shared = p_;
-    shared.grad_query = shared.grad_key = shared.grad_value = {};
-    if (shared.grad_bias || shared.grad_sinks) (void)run_reference_backward(shared);
+  std::size_t row_index(std::int64_t batch, std::int64_t head, std::int64_t i) const {
+    return static_cast<std::size_t>((batch * f_.heads + head) * f_.query_length + i);
+  }
+
+  // Finds the rows of the heads that failed which f32 cannot hold (row_range.hpp), or takes all of them.
+  void leave_out_rows(bool whole_heads) {
+    call_.forward.row_status = status_.data();
+    for (const Segment& s : f_.segments)
+      for (std::int64_t kv = 0; kv < f_.kv_heads; ++kv) {
+        if (failed_[index(s.batch, kv)] == 0) continue;
+        const KeyHeadRange range(p_, s, kv);
+        const std::int64_t group = call_.forward.group;
+        for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h)
+          for (std::int64_t i = s.query_begin; i < s.query_end; ++i)
+            if (whole_heads || !range.holds(h, i))
+              status_[row_index(s.batch, h, i)] = RowStatus::out_of_range;
+      }
+  }
+
+  void record_left_out() const {
     for (std::int64_t b = 0; b < f_.batch; ++b)
-      for (std::int64_t kv = 0; kv < f_.kv_heads; ++kv)
-        if (failed_[index(b, kv)] != 0) {
-          for (std::int64_t h = kv * call_.forward.group; h < (kv + 1) * call_.forward.group; ++h)
-            record_fallback(cpu::Path::backward_fallback, {b, h, 0, f_.query_length});
-          run_reference_backward_head(p_, b, kv);
-        }
+      for (std::int64_t h = 0; h < f_.heads; ++h)
+        for (std::int64_t i = 0; i < f_.query_length; ++i)
+          if (status_[row_index(b, h, i)] != RowStatus::done)
+            record_fallback(cpu::Path::backward_fallback, {b, h, i, i + 1});
   }
 
   // No task writes them.
@@ -119,6 +145,8 @@ class BackwardDriver {
 
   void prepare() {
     failed_.assign(static_cast<std::size_t>(f_.batch * f_.kv_heads), 0);
+    // One more than there are rows: the memory exists also where there are none.
+    status_.assign(row_index(f_.batch, 0, 1), RowStatus::done);
     call_.forward = call_of(f_);
     call_.scale = static_cast<float>(f_.scale);
     call_.output = input_of(p_.output);
@@ -253,7 +281,7 @@ class BackwardDriver {
   }
 
   // The forward pass without its second product, for the heads of a segment that need it.
-  void normalise() {
+  void renormalise() {
     normalised_.assign(f_.segments.size() * static_cast<std::size_t>(f_.heads), 0);
     call_.normalised = normalised_.data();
     std::vector<cpu::Task> tasks;
@@ -274,12 +302,17 @@ class BackwardDriver {
     call_.forward.row_shift = output_of_rows(f_, row_memory_.data());
     call_.forward.row_inverse = output_of_rows(f_, row_memory_.data() + rows);
     if (p_.grad_sinks) call_.forward.row_sink = output_of_rows(f_, row_memory_.data() + 2 * rows);
+    cpu::Call forward = call_.forward;
+    forward.row_status = status_.data();
     in_parallel(static_cast<std::int64_t>(tasks.size()), tiling.bytes, [&](std::int64_t i, void* memory) {
       const cpu::Task& task = tasks[static_cast<std::size_t>(i)];
-      kernels_.reset(call_.forward, tiling, memory);
-      if (kernels_.forward(call_.forward, tiling, task, memory) != Outcome::done)
-        fail(task.batch, task.head_begin);
+      kernels_.reset(forward, tiling, memory);
+      kernels_.forward(forward, tiling, task, memory);
     });
+    for (const cpu::Task& task : tasks)
+      for (std::int64_t i = task.row_begin; i < task.row_end; ++i)
+        if (status_[row_index(task.batch, task.head_begin, i)] != RowStatus::done)
+          fail(task.batch, task.head_begin);
   }
 
   void fail(std::int64_t batch, std::int64_t head) {
@@ -375,7 +408,8 @@ class BackwardDriver {
   std::vector<float> row_memory_;
   std::vector<float> delta_;
   std::vector<double> bias_sums_;
-  std::vector<char> failed_;
+  std::vector<char> failed_;       // [B, Hkv]
+  std::vector<RowStatus> status_;  // [B, H, Lq]
   std::mutex failing_;
   int threads_used_ = 1;
 };
@@ -386,6 +420,6 @@ bool fused_backward_supports(const BackwardProblem& problem) {
   return fused_supports(problem.forward) && !problem.grad_weights;
 }
 
-int run_fused_backward(const BackwardProblem& problem) { return BackwardDriver(problem).run(); }
+KernelRun run_fused_backward(const BackwardProblem& problem) { return BackwardDriver(problem).run(); }
 
 }  // namespace heed::detail

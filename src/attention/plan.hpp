@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/backward_problem.hpp"
+#include "attention/kernels.hpp"
 #include "attention/problem.hpp"
 
 namespace heed::detail {
@@ -10,7 +11,7 @@ template <class Call>
 struct PlanFor {
   Kernel name = Kernel::reference;
   std::string_view isa;
-  int (*kernel)(const Call&) = nullptr;  ///< what is called; returns how many threads it used
+  KernelRun (*kernel)(const Call&) = nullptr;  ///< what is called
 };
 using Plan = PlanFor<Problem>;
 using BackwardPlan = PlanFor<BackwardProblem>;

@@ -22,6 +22,7 @@
 #include "attention/elements.hpp"
 #include "attention/kernels.hpp"
 #include "attention/normalise.hpp"
+#include "attention/reference.hpp"
 #include "attention/score.hpp"
 
 namespace heed::detail {
@@ -31,28 +32,8 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
-// What one head works with. Sums over rows stay in f64 until the head is done.
-struct Scratch {
-  explicit Scratch(const Problem& p)
-      : query(index(p.head_dim)),
-        key(index(p.head_dim)),
-        value(index(p.value_dim)),
-        output(index(p.value_dim)),
-        scores(index(p.key_length)),
-        weights(index(p.key_length)),
-        received(p.received ? index(p.key_length) : 0),
-        received_last(p.received_last ? index(p.key_length) : 0),
-        map(p.map ? index(p.map_size.rows * p.map_size.columns) : 0) {}
-
-  std::vector<double> query, key;               // D
-  std::vector<double> value, output;            // Dv
-  std::vector<double> scores, weights;          // Lk; those of the row's segment are used
-  std::vector<double> received, received_last;  // Lk
-  std::vector<double> map;                      // R x C
-};
-
 // s_ij = scale * <q_i, k_j>
-double raw_score(const Problem& p, const Row& row, std::int64_t j, Scratch& scratch) {
+double raw_score(const Problem& p, const Row& row, std::int64_t j, ReferenceScratch& scratch) {
   read_row(p.key, row.batch, row.kv_head, j, scratch.key);
   double dot = 0;
   for (std::size_t d = 0; d < scratch.key.size(); ++d) dot += scratch.query[d] * scratch.key[d];
@@ -61,7 +42,7 @@ double raw_score(const Problem& p, const Row& row, std::int64_t j, Scratch& scra
 
 // Pass 1: the scores of the keys of the row's segment, less the row's alibi_offset; -inf where a key may not
 // be attended.
-void score_row(const Problem& p, const Segment& segment, const Row& row, Scratch& scratch) {
+void score_row(const Problem& p, const Segment& segment, const Row& row, ReferenceScratch& scratch) {
   read_row(p.query, row.batch, row.head, row.i, scratch.query);
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
     scratch.scores[index(j)] =
@@ -71,7 +52,8 @@ void score_row(const Problem& p, const Segment& segment, const Row& row, Scratch
 }
 
 // Pass 2: the weights of the keys of the row's segment.
-Normaliser normalise_row(const Problem& p, const Segment& segment, const Row& row, Scratch& scratch) {
+Normaliser normalise_row(const Problem& p, const Segment& segment, const Row& row,
+                         ReferenceScratch& scratch) {
   const double offset = alibi_offset(p, segment, row);
   const double sink = p.sinks ? read(p.sinks, 0, row.head) : -kInfinity;
   const auto keys = [&](std::vector<double>& all) {
@@ -85,7 +67,7 @@ Normaliser normalise_row(const Problem& p, const Segment& segment, const Row& ro
 
 // Pass 3: out_i = sum_j dropout(p_ij) * v_j over the keys that are attended and not dropped.
 void write_output(const Problem& p, const Segment& segment, const Row& row, const HeadDropout& dropout,
-                  Scratch& scratch) {
+                  ReferenceScratch& scratch) {
   std::fill(scratch.output.begin(), scratch.output.end(), 0.0);
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
     if (scratch.scores[index(j)] == -kInfinity || dropout.drops(row.i, j)) continue;
@@ -98,7 +80,8 @@ void write_output(const Problem& p, const Segment& segment, const Row& row, cons
 }
 
 // The whole row of the weights: 0 for keys outside the segment.
-void write_weights(const Problem& p, const Segment& segment, const Row& row, const Scratch& scratch) {
+void write_weights(const Problem& p, const Segment& segment, const Row& row,
+                   const ReferenceScratch& scratch) {
   for (std::int64_t j = 0; j < p.key_length; ++j) {
     const bool inside = j >= segment.key_begin && j < segment.key_end;
     write(p.weights, inside ? scratch.weights[index(j)] : 0.0, row.batch, row.head, row.i, j);
@@ -107,7 +90,7 @@ void write_weights(const Problem& p, const Segment& segment, const Row& row, con
 
 // The whole row of the scores. Before the bias they know of no masks: every key of the tensor has one, also
 // those outside the segment. After it, what may not be attended has -inf.
-void write_scores(const Problem& p, const Segment& segment, const Row& row, Scratch& scratch) {
+void write_scores(const Problem& p, const Segment& segment, const Row& row, ReferenceScratch& scratch) {
   for (std::int64_t j = 0; j < p.key_length; ++j) {
     const bool inside = j >= segment.key_begin && j < segment.key_end;
     double score = -kInfinity;
@@ -122,7 +105,7 @@ void write_scores(const Problem& p, const Segment& segment, const Row& row, Scra
 }
 
 // -sum_j p_ij log p_ij, where 0 log 0 is 0.
-double entropy_of(const Segment& segment, const Scratch& scratch) {
+double entropy_of(const Segment& segment, const ReferenceScratch& scratch) {
   double entropy = 0;
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
     const double weight = scratch.weights[index(j)];
@@ -132,7 +115,7 @@ double entropy_of(const Segment& segment, const Scratch& scratch) {
 }
 
 // sum_j p_ij |p_i - j|
-double mean_distance(const Segment& segment, const Row& row, const Scratch& scratch) {
+double mean_distance(const Segment& segment, const Row& row, const ReferenceScratch& scratch) {
   double distance = 0;
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
     distance += scratch.weights[index(j)] * distance_between(segment, row, j);
@@ -142,7 +125,7 @@ double mean_distance(const Segment& segment, const Row& row, const Scratch& scra
 // The K largest weights of allowed keys, equal ones by the lower index; -1 and 0 beyond them. Where the
 // weights are NaN nothing can be ranked: -1 and NaN.
 void write_top_k(const Problem& p, const Segment& segment, const Row& row, double lse,
-                 const Scratch& scratch) {
+                 const ReferenceScratch& scratch) {
   std::vector<std::int64_t> ranked;
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
     if (scratch.scores[index(j)] != -kInfinity && !std::isnan(lse)) ranked.push_back(j);
@@ -161,7 +144,7 @@ void write_top_k(const Problem& p, const Segment& segment, const Row& row, doubl
 }
 
 // received_j += p_ij;  map[floor(i * R / Lq), floor(j * C / Lk)] += p_ij
-void add_to_sums(const Problem& p, const Segment& segment, const Row& row, Scratch& scratch) {
+void add_to_sums(const Problem& p, const Segment& segment, const Row& row, ReferenceScratch& scratch) {
   const bool is_last = row.i >= segment.query_end - p.received_last_rows;
   const std::int64_t map_row = p.map ? row.i * p.map_size.rows / p.query_length : 0;
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
@@ -174,22 +157,7 @@ void add_to_sums(const Problem& p, const Segment& segment, const Row& row, Scrat
   }
 }
 
-void attend_row(const Problem& p, const Segment& segment, const Row& row, const HeadDropout& dropout,
-                Scratch& scratch) {
-  score_row(p, segment, row, scratch);
-  const Normaliser normaliser = normalise_row(p, segment, row, scratch);
-  if (p.output) write_output(p, segment, row, dropout, scratch);
-  if (p.weights) write_weights(p, segment, row, scratch);
-  if (p.scores) write_scores(p, segment, row, scratch);
-  write(p.lse, normaliser.lse, row.batch, row.head, row.i);
-  write(p.max_score, normaliser.max_score, row.batch, row.head, row.i);
-  if (p.entropy) write(p.entropy, entropy_of(segment, scratch), row.batch, row.head, row.i);
-  if (p.distance) write(p.distance, mean_distance(segment, row, scratch), row.batch, row.head, row.i);
-  if (p.top_k_index || p.top_k_weight) write_top_k(p, segment, row, normaliser.lse, scratch);
-  add_to_sums(p, segment, row, scratch);
-}
-
-void attend_head(const Problem& p, std::int64_t batch, std::int64_t head, Scratch& scratch) {
+void attend_head(const Problem& p, std::int64_t batch, std::int64_t head, ReferenceScratch& scratch) {
   const HeadDropout dropout(p.dropout, batch, head);
   for (auto* sums : {&scratch.received, &scratch.received_last, &scratch.map})
     std::fill(sums->begin(), sums->end(), 0.0);
@@ -214,8 +182,56 @@ void attend_head(const Problem& p, std::int64_t batch, std::int64_t head, Scratc
 
 }  // namespace
 
-int run_reference(const Problem& problem) {
-  Scratch scratch(problem);
+ReferenceScratch::ReferenceScratch(const Problem& p)
+    : query(index(p.head_dim)),
+      key(index(p.head_dim)),
+      value(index(p.value_dim)),
+      output(index(p.value_dim)),
+      scores(index(p.key_length)),
+      weights(index(p.key_length)),
+      received(p.received ? index(p.key_length) : 0),
+      received_last(p.received_last ? index(p.key_length) : 0),
+      map(p.map ? index(p.map_size.rows * p.map_size.columns) : 0) {}
+
+void attend_row(const Problem& p, const Segment& segment, const Row& row, const HeadDropout& dropout,
+                ReferenceScratch& scratch) {
+  score_row(p, segment, row, scratch);
+  const Normaliser normaliser = normalise_row(p, segment, row, scratch);
+  if (p.output) write_output(p, segment, row, dropout, scratch);
+  if (p.weights) write_weights(p, segment, row, scratch);
+  if (p.scores) write_scores(p, segment, row, scratch);
+  write(p.lse, normaliser.lse, row.batch, row.head, row.i);
+  write(p.max_score, normaliser.max_score, row.batch, row.head, row.i);
+  if (p.entropy) write(p.entropy, entropy_of(segment, scratch), row.batch, row.head, row.i);
+  if (p.distance) write(p.distance, mean_distance(segment, row, scratch), row.batch, row.head, row.i);
+  if (p.top_k_index || p.top_k_weight) write_top_k(p, segment, row, normaliser.lse, scratch);
+  add_to_sums(p, segment, row, scratch);
+}
+
+void attend_scores(const Problem& p, const Segment& segment, const Row& row, ReferenceScratch& scratch) {
+  score_row(p, segment, row, scratch);
+  write_scores(p, segment, row, scratch);
+}
+
+void attend_nan_row(const Problem& p, const Segment& segment, const Row& row, ReferenceScratch& scratch) {
+  if (p.weights || p.received || p.received_last || p.map) {
+    for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
+      scratch.weights[index(j)] = is_allowed(p, segment, row, j) ? kNaN : 0;
+    if (p.weights) write_weights(p, segment, row, scratch);
+    add_to_sums(p, segment, row, scratch);
+  }
+  for (std::int64_t c = 0; p.output && c < p.value_dim; ++c)
+    write(p.output, kNaN, row.batch, row.head, row.i, c);
+  for (const Target* to : {&p.lse, &p.max_score, &p.entropy, &p.distance})
+    write(*to, kNaN, row.batch, row.head, row.i);
+  for (std::int64_t k = 0; k < p.top_k; ++k) {
+    write(p.top_k_index, std::int64_t{-1}, row.batch, row.head, row.i, k);
+    write(p.top_k_weight, kNaN, row.batch, row.head, row.i, k);
+  }
+}
+
+KernelRun run_reference(const Problem& problem) {
+  ReferenceScratch scratch(problem);
   for (std::int64_t batch = 0; batch < problem.batch; ++batch)
     for (std::int64_t head = 0; head < problem.heads; ++head) {
       attend_head(problem, batch, head, scratch);
@@ -223,12 +239,7 @@ int run_reference(const Problem& problem) {
         problem.progress("forward", static_cast<double>(batch * problem.heads + head + 1) /
                                         static_cast<double>(problem.batch * problem.heads));
     }
-  return 1;
-}
-
-void run_reference_head(const Problem& problem, std::int64_t batch, std::int64_t head) {
-  Scratch scratch(problem);
-  attend_head(problem, batch, head, scratch);
+  return {};
 }
 
 }  // namespace heed::detail

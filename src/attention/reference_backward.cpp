@@ -21,6 +21,7 @@
 // gradients are never read, so that a NaN or an infinity there cannot leak (0 * inf is NaN).
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -72,7 +73,9 @@ struct Place {
 
 class Reference {
  public:
-  explicit Reference(const BackwardProblem& problem) : problem_(problem), p_(problem.forward) {
+  /// `only`, where given ([B, H, Lq]): rows that are not done are differentiated, and add to what is there.
+  explicit Reference(const BackwardProblem& problem, std::span<const cpu::RowStatus> only = {})
+      : problem_(problem), p_(problem.forward), only_(only) {
     if (p_.heads == 0) return;  // no rows, however long
     segment_of_.resize(index(p_.batch * p_.query_length));
     for (const Segment& segment : p_.segments)
@@ -80,7 +83,7 @@ class Reference {
         segment_of_[index(segment.batch * p_.query_length + i)] = &segment;
   }
 
-  int run() {
+  KernelRun run() {
     const bool sinks = static_cast<bool>(problem_.grad_sinks);
     if (sinks) sink_parts_.resize(index(p_.batch * p_.heads));
     if (problem_.grad_query || problem_.grad_key || problem_.grad_value || sinks)
@@ -93,15 +96,24 @@ class Reference {
       in_parallel(size[0] * size[1] * size[2], [&](std::int64_t row, Scratch& scratch) {
         differentiate_bias_row(row / (size[1] * size[2]), row / size[2] % size[1], row % size[2], scratch);
       });
-    return threads_used_;
-  }
-
-  void run_head(std::int64_t batch, std::int64_t kv_head) {
-    Scratch scratch(p_);
-    differentiate_kv_head(batch, kv_head, scratch);
+    const auto is_done = [](cpu::RowStatus status) { return status == cpu::RowStatus::done; };
+    return {threads_used_, std::count_if(only_.begin(), only_.end(), std::not_fn(is_done))};
   }
 
  private:
+  bool takes_part(std::int64_t batch, std::int64_t head, std::int64_t i) const {
+    return only_.empty() ||
+           only_[index((batch * p_.heads + head) * p_.query_length + i)] != cpu::RowStatus::done;
+  }
+
+  // Writes a sum, or adds it to the other rows' share.
+  void put(const Target& to, double sum, std::int64_t a, std::int64_t b, std::int64_t c,
+           std::int64_t d = 0) const {
+    if (!to) return;
+    const Operand there{to.data, to.dtype, {to.stride[0], to.stride[1], to.stride[2], to.stride[3]}};
+    write(to, only_.empty() ? sum : sum + read(there, a, b, c, d), a, b, c, d);
+  }
+
   template <class Piece>
   void in_parallel(std::int64_t count, Piece piece) {
     if (count == 0) return;
@@ -226,6 +238,7 @@ class Reference {
       const HeadDropout dropout(p_.dropout, batch, head);
       double grad_sink = 0;
       for (std::int64_t i = 0; i < p_.query_length; ++i) {
+        if (!takes_part(batch, head, i)) continue;
         const Place at = place_of(batch, head, i);
         differentiate_row(at, dropout, scratch);
         add_grad_value(at, scratch);
@@ -242,7 +255,7 @@ class Reference {
   void write_rows(const Target& to, const std::vector<double>& from, std::int64_t width, std::int64_t batch,
                   std::int64_t kv_head) const {
     for (std::int64_t j = 0; j < p_.key_length; ++j)
-      for (std::int64_t d = 0; d < width; ++d) write(to, from[index(j * width + d)], batch, kv_head, j, d);
+      for (std::int64_t d = 0; d < width; ++d) put(to, from[index(j * width + d)], batch, kv_head, j, d);
   }
 
   // dSink_h: the sum over the batch, and over the heads where one sink serves them all.
@@ -253,9 +266,9 @@ class Reference {
       if (!one_for_all) sum = 0;
       for (std::int64_t batch = 0; batch < p_.batch; ++batch)
         sum += sink_parts_[index(batch * p_.heads + head)];
-      if (!one_for_all) write(problem_.grad_sinks, sum, 0, head, 0);
+      if (!one_for_all) put(problem_.grad_sinks, sum, 0, head, 0);
     }
-    if (one_for_all) write(problem_.grad_sinks, sum, 0, 0, 0);
+    if (one_for_all) put(problem_.grad_sinks, sum, 0, 0, 0);
   }
 
   // What index `at` of an axis of dBias sums over: that index alone, or the whole axis.
@@ -277,6 +290,7 @@ class Reference {
       for (std::int64_t head = heads.begin; head < heads.end; ++head) {
         const HeadDropout dropout(p_.dropout, batch, head);
         for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+          if (!takes_part(batch, head, row)) continue;
           const Place at = place_of(batch, head, row);
           differentiate_row(at, dropout, scratch);
           for_each_attended(at, scratch, [&](std::int64_t j) {
@@ -286,16 +300,17 @@ class Reference {
       }
     if (size[3] == p_.key_length) {
       for (std::int64_t j = 0; j < p_.key_length; ++j)
-        write(problem_.grad_bias, scratch.grad_bias[index(j)], b, h, i, j);
+        put(problem_.grad_bias, scratch.grad_bias[index(j)], b, h, i, j);
     } else {
       double sum = 0;
       for (double part : scratch.grad_bias) sum += part;
-      write(problem_.grad_bias, sum, b, h, i, 0);
+      put(problem_.grad_bias, sum, b, h, i, 0);
     }
   }
 
   const BackwardProblem& problem_;
   const Problem& p_;
+  std::span<const cpu::RowStatus> only_;
   std::vector<const Segment*> segment_of_;  // [B, Lq]
   std::vector<double> sink_parts_;          // [B, H], where dSink is wanted
   int threads_used_ = 1;
@@ -303,10 +318,10 @@ class Reference {
 
 }  // namespace
 
-int run_reference_backward(const BackwardProblem& problem) { return Reference(problem).run(); }
+KernelRun run_reference_backward(const BackwardProblem& problem) { return Reference(problem).run(); }
 
-void run_reference_backward_head(const BackwardProblem& problem, std::int64_t batch, std::int64_t kv_head) {
-  Reference(problem).run_head(batch, kv_head);
+KernelRun add_reference_rows(const BackwardProblem& problem, std::span<const cpu::RowStatus> status) {
+  return Reference(problem, status).run();
 }
 
 }  // namespace heed::detail

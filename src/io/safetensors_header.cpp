@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <streambuf>
+#include <string_view>
 #include <tuple>
 
 #include "io/fault.hpp"
@@ -291,6 +292,16 @@ void index_names(const std::string& subject, SafetensorsHeader& header) {
     fail(subject, "has two tensors named " + printable(tensors[*twice].name));
 }
 
+// What a file is that begins with these bytes, which are no length of a header; nullptr where that is not
+// known.
+const char* other_kind(const std::array<std::byte, kHeaderLengthBytes>& first) {
+  const std::string_view bytes(reinterpret_cast<const char*>(first.data()), first.size());
+  if (bytes.starts_with("\x93NUMPY")) return ".npy file";
+  if (bytes.starts_with("PK\x03\x04")) return "zip file, as .npz and .pt are";
+  if (bytes.starts_with("GGUF")) return "GGUF file";
+  return nullptr;
+}
+
 }  // namespace
 
 const StoredType* stored_type_named(std::string_view name) {
@@ -312,9 +323,12 @@ SafetensorsHeader read_safetensors_header(const RandomAccessFile& file) {
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < length_bytes.size(); ++i)
     length |= std::to_integer<std::uint64_t>(length_bytes[i]) << (8 * i);
-  if (length > kMaxHeaderBytes)
+  if (length > kMaxHeaderBytes) {
+    if (const char* kind = other_kind(length_bytes); kind != nullptr)
+      fail(subject, std::string("is a ") + kind + "; a safetensors file is expected");
     fail(subject, "has a header of " + std::to_string(length) + " bytes; at most " +
                       std::to_string(kMaxHeaderBytes) + " are expected");
+  }
   if (length > file.size() - kHeaderLengthBytes)
     fail(subject, "has a header of " + std::to_string(length) + " bytes, of which " +
                       std::to_string(file.size() - kHeaderLengthBytes) + " are there");

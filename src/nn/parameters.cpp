@@ -144,7 +144,8 @@ void load_parameters(const std::string& path, const std::vector<NamedParameter>&
   for (const NamedParameter& parameter : parameters)
     values.push_back(read(path, file, find(path, file, parameter, parameters), parameter));
   for (const NamedParameter& parameter : parameters) refuse_unread_bias(path, file, parameter, parameters);
-  for (std::size_t i = 0; i < parameters.size(); ++i) *parameters[i].value = std::move(values[i]);
+  // Into the memory that is there: views of it stay what they were.
+  for (std::size_t i = 0; i < parameters.size(); ++i) copy(values[i], *parameters[i].value);
 }
 
 }  // namespace heed::nn

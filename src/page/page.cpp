@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "heed/error.hpp"
@@ -66,14 +67,86 @@ std::int64_t count_of(const std::vector<std::string>& words) {
   return static_cast<std::int64_t>(words.size());
 }
 
+// From the most that a page can have of a report to the least.
+std::vector<detail::PageDetail> details_of(const AttentionReport& report) {
+  constexpr std::int64_t kLeastBins = 64;  // a side, while something else can be left out
+  std::vector<detail::PageDetail> details = {{}};
+  if (report.map.empty()) return details;
+  const std::int64_t most = std::max(report.map.front().size(2), report.map.front().size(3));
+  for (const bool curves : {true, false}) {
+    details.push_back({.weights = false, .curves = curves});
+    for (std::int64_t bins = 1024; bins >= (curves ? kLeastBins : 1); bins /= 2)
+      if (bins < most) details.push_back({.weights = false, .bins = bins, .curves = curves});
+  }
+  return details;
+}
+
 class Writer {
  public:
   explicit Writer(const HtmlPage& page) : page_(page) {}
 
-  void write(const std::string& path) {
+  std::string write(const std::string& path) {
     add_tensors();
+    const std::string left_out = add_report();
     io::detail::AtomicFile file(path);
-    const auto put = [&](std::string_view text) { file.write(std::as_bytes(std::span(text))); };
+    render([&](std::string_view text) { file.write(std::as_bytes(std::span(text))); });
+    file.commit();
+    return left_out;
+  }
+
+ private:
+  void add_tensors() {
+    for (const PageStep& step : page_.steps)
+      blocks_.push_back(detail::page_block("step-" + step.name, step.value));
+    for (const auto& [name, weight] : page_.weights)
+      blocks_.push_back(detail::page_block("weight-" + name, weight));
+  }
+
+  void take(detail::PageReport held) {
+    report_ = std::move(held.about);
+    std::move(held.overview.begin(), held.overview.end(), std::back_inserter(blocks_));
+    late_ = std::move(held.in_detail);
+  }
+
+  // The report as far as there is room for it; says what was left out.
+  std::string add_report() {
+    const std::int64_t room = room_for_numbers();
+    if (page_.report == nullptr) return "";
+    for (detail::PageDetail detail : details_of(*page_.report)) {
+      detail.most = room;
+      if (std::optional<detail::PageReport> held = detail::page_report(*page_.report, detail)) {
+        std::string left_out = std::move(held->left_out);
+        take(std::move(*held));
+        return left_out;
+      }
+    }
+    refuse_bound(page_.most_bytes - room);
+  }
+
+  // Bytes that the report's numbers may take; -1: any.
+  std::int64_t room_for_numbers() {
+    if (page_.most_bytes == 0) return -1;
+    if (page_.report != nullptr) {
+      AttentionReport heads;  // its summaries alone
+      heads.batch = page_.report->batch;
+      heads.heads = page_.report->heads;
+      heads.options = page_.report->options;
+      heads.summaries = page_.report->summaries;
+      report_ = detail::page_report(heads, {})->about;
+    }
+    std::int64_t bytes = 200;  // digits of sizes that are not known yet
+    render([&](std::string_view text) { bytes += static_cast<std::int64_t>(text.size()); });
+    if (bytes > page_.most_bytes) refuse_bound(bytes);
+    return page_.most_bytes - bytes;
+  }
+
+  [[noreturn]] void refuse_bound(std::int64_t least) const {
+    throw Error(ErrorCode::invalid_argument, "most_bytes is " + std::to_string(page_.most_bytes) +
+                                                 "; this page takes more than " + std::to_string(least));
+  }
+
+  template <class Put>
+  void render(const Put& put) const {
     std::string_view rest = file_named("page.html");
     while (!rest.empty()) {
       const std::size_t open = std::min(rest.find("@"), rest.size());
@@ -84,20 +157,6 @@ class Writer {
       fill(rest.substr(1, close - 1), put);
       rest.remove_prefix(close + 1);
     }
-    file.commit();
-  }
-
- private:
-  void add_tensors() {
-    for (const PageStep& step : page_.steps)
-      blocks_.push_back(detail::page_block("step-" + step.name, step.value));
-    for (const auto& [name, weight] : page_.weights)
-      blocks_.push_back(detail::page_block("weight-" + name, weight));
-    if (page_.report == nullptr) return;
-    detail::PageReport held = detail::page_report(*page_.report);
-    report_ = std::move(held.about);
-    std::move(held.overview.begin(), held.overview.end(), std::back_inserter(blocks_));
-    late_ = std::move(held.in_detail);
   }
 
   // What stands for @NAME@ in page.html.
@@ -153,9 +212,9 @@ class Writer {
 
 }  // namespace
 
-void write_html(const std::string& path, const HtmlPage& page) {
+std::string write_html(const std::string& path, const HtmlPage& page) {
   check(page);
-  Writer(page).write(path);
+  return Writer(page).write(path);
 }
 
 }  // namespace heed

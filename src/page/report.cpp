@@ -14,6 +14,7 @@ constexpr std::int64_t kThumbnail = 64;         // bins of a side
 constexpr double kMostBytes = 19e6;             // that the most attended keys may fill the page up to,
 constexpr double kBytesForKeys = 2e6;           // or take in any case,
 constexpr double kLeastKeys = 3;                // or so many of each row
+constexpr double kBytesOfBlock = 400;           // beside its numbers
 
 // JSON has no NaN.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
@@ -38,13 +39,17 @@ Json summary_json(const HeadSummary& head) {
 
 class Holder {
  public:
-  explicit Holder(const AttentionReport& report) : report_(report), heads_(report.batch * report.heads) {}
+  Holder(const AttentionReport& report, const PageDetail& detail)
+      : report_(report), detail_(detail), heads_(report.batch * report.heads) {
+    if (!report.map.empty()) size_ = {report.map.front().size(2), report.map.front().size(3)};
+    if (detail.bins > 0) size_ = {bins_of(size_.rows, report.queries), bins_of(size_.columns, report.keys)};
+  }
 
-  PageReport hold() {
+  std::optional<PageReport> hold() {
     hold_maps();
     hold_tiles();
-    hold_curves();
-    hold_top_k();
+    if (detail_.curves) hold_curves();
+    if (!fits() || !hold_top_k()) return std::nullopt;
     Json summaries = Json::array();
     for (const HeadSummary& head : report_.summaries) summaries.push_back(summary_json(head));
     result_.about = {{"batch", report_.batch},
@@ -53,13 +58,24 @@ class Holder {
                      {"summaries", summaries},
                      {"tiles", tiles_},
                      {"thumb", thumb_},
-                     {"map_rows", report_.map.empty() ? 0 : report_.map.front().size(2)},
-                     {"map_columns", report_.map.empty() ? 0 : report_.map.front().size(3)},
+                     {"map_rows", size_.rows},
+                     {"map_columns", size_.columns},
                      {"top_k", top_k_}};
+    result_.left_out = left_out();
     return std::move(result_);
   }
 
  private:
+  [[nodiscard]] bool fits() const { return detail_.most < 0 || bytes_ <= static_cast<double>(detail_.most); }
+  [[nodiscard]] bool has_weights() const { return report_.weights.weights.count() > 0; }
+  // Bins along an axis of `count` places, of a map that has `bins`: see map_in_bins().
+  [[nodiscard]] std::int64_t bins_of(std::int64_t bins, std::int64_t count) const {
+    return bins == count || bins % detail_.bins == 0 ? std::min(bins, detail_.bins) : bins;
+  }
+  [[nodiscard]] bool bins_are_cells() const {
+    return size_.rows == report_.queries && size_.columns == report_.keys;
+  }
+
   // Of tensor [B, H, …], what head n (of all entries') has; a batch or head axis of 1 serves all.
   TensorView of_head(const Tensor& tensor, std::int64_t n) const {
     const std::int64_t batch = tensor.size(0) == 1 ? 0 : n / report_.heads;
@@ -67,9 +83,10 @@ class Holder {
     return tensor.view().select(0, batch).select(0, head);
   }
 
-  void keep(PageBlock block) {
-    bytes_ += static_cast<double>(block.data.size());
-    result_.in_detail.push_back(std::move(block));
+  void keep(PageBlock block) { keep(std::move(block), result_.in_detail); }
+  void keep(PageBlock block, std::vector<PageBlock>& among) {
+    bytes_ += static_cast<double>(block.data.size()) + kBytesOfBlock;
+    among.push_back(std::move(block));
   }
 
   static PageBlock compact(const std::string& name, const TensorView& tensor) {
@@ -115,23 +132,26 @@ class Holder {
   }
 
   void hold_maps() {
-    if (report_.map.empty() || report_.weights.weights.count() > 0) return;
-    const Tensor& fine = report_.map.front();
+    if (report_.map.empty() || (has_weights() && detail_.weights)) return;
+    const bool coarser = detail_.bins > 0;
+    const std::vector<Tensor> pooled =
+        coarser ? pool_map(map_in_bins(report_.map.front(), size_)) : std::vector<Tensor>();
+    const std::vector<Tensor>& levels = coarser ? pooled : report_.map;
     std::vector<Tensor> finest;
-    for (std::int64_t n = 0; n < heads_; ++n) {
-      finest.push_back(masked_map(fine, n));
+    for (std::int64_t n = 0; n < heads_ && fits(); ++n) {
+      finest.push_back(masked_map(levels.front(), n));
       keep(page_block_log16(numbered("map", n), finest.back()));
     }
     // A coarser level shows all heads at once before the fine ones are read.
-    const auto small = std::find_if(report_.map.begin(), report_.map.end(), [](const Tensor& level) {
+    const auto small = std::find_if(levels.begin(), levels.end(), [](const Tensor& level) {
       return level.size(2) <= kThumbnail && level.size(3) <= kThumbnail;
     });
-    if (small == report_.map.begin() || small == report_.map.end()) return;
-    thumb_ = std::int64_t{1} << (small - report_.map.begin());
-    for (std::int64_t n = 0; n < heads_; ++n) {
+    if (small == levels.begin() || small == levels.end()) return;
+    thumb_ = std::int64_t{1} << (small - levels.begin());
+    for (std::int64_t n = 0; n < heads_ && fits(); ++n) {
       Tensor thumb = Tensor::copy_of(of_head(*small, n));
       mask_thumb(finest[static_cast<std::size_t>(n)], thumb);
-      result_.overview.push_back(page_block_log16(numbered("thumb", n), thumb));
+      keep(page_block_log16(numbered("thumb", n), thumb), result_.overview);
     }
   }
 
@@ -150,7 +170,7 @@ class Holder {
   void hold_tile(const WeightTile& tile) {
     const Tensor& weights = tile.weights;
     if (weights.count() == 0) return;
-    for (std::int64_t n = 0; n < heads_; ++n) {
+    for (std::int64_t n = 0; n < heads_ && fits(); ++n) {
       if (tile.range.batch >= 0 && tile.range.batch != n / report_.heads) continue;
       if (tile.range.head >= 0 && tile.range.head != n % report_.heads) continue;
       Tensor held = Tensor::copy_of(of_head(weights, n), DType::f64);
@@ -171,7 +191,7 @@ class Holder {
   }
 
   void hold_tiles() {
-    hold_tile(report_.weights);
+    if (detail_.weights) hold_tile(report_.weights);
     for (const WeightTile& window : report_.windows) hold_tile(window);
   }
 
@@ -180,7 +200,7 @@ class Holder {
                                                                        {"max_weight", &report_.max_weight},
                                                                        {"distance", &report_.distance},
                                                                        {"received", &report_.received}};
-    for (std::int64_t n = 0; n < heads_; ++n)
+    for (std::int64_t n = 0; n < heads_ && fits(); ++n)
       for (const auto& [name, tensor] : curves) {
         if (tensor->count() == 0) continue;
         const TensorView curve = of_head(*tensor, n);
@@ -188,23 +208,59 @@ class Holder {
       }
   }
 
-  // As many of the most attended keys as keep the page below its size.
-  void hold_top_k() {
-    if (report_.top_k_index.count() == 0) return;
+  // As many of the most attended keys as keep the page below its size; false where they are too few.
+  bool hold_top_k() {
+    if (report_.top_k_index.count() == 0) return true;
     const auto rows = static_cast<double>(heads_ * report_.queries);
     constexpr double kBytesOfOne = (3 + 2) * 4.0 / 3.0;
-    const double room = std::max(kBytesForKeys, kMostBytes - bytes_);
-    const double fit = std::max(kLeastKeys, std::floor(room / (rows * kBytesOfOne)));
+    const bool bounded = detail_.most >= 0;
+    const double room =
+        bounded ? static_cast<double>(detail_.most) - bytes_ - 2 * kBytesOfBlock * static_cast<double>(heads_)
+                : std::max(kBytesForKeys, kMostBytes - bytes_);
+    const double fit = std::max(bounded ? 0 : kLeastKeys, std::floor(room / (rows * kBytesOfOne)));
     top_k_ = static_cast<std::int64_t>(std::min(static_cast<double>(report_.top_k_index.size(3)), fit));
+    // Where the page has every weight, it finds them itself.
+    if (top_k_ == 0) return !detail_.curves || has_every_weight();
     for (std::int64_t n = 0; n < heads_; ++n) {
       keep(page_block_u24(numbered("top_index", n), of_head(report_.top_k_index, n).narrow(1, 0, top_k_)));
       keep(
           page_block_log16(numbered("top_weight", n), of_head(report_.top_k_weight, n).narrow(1, 0, top_k_)));
     }
+    return true;
+  }
+
+  [[nodiscard]] bool has_every_weight() const {
+    return bins_are_cells() || (has_weights() && detail_.weights);
+  }
+
+  std::string left_out() const {
+    std::vector<std::string> missing;
+    const auto bins = [](std::int64_t rows, std::int64_t columns) {
+      return std::to_string(rows) + " x " + std::to_string(columns);
+    };
+    const std::string held = bins(size_.rows, size_.columns);
+    if (has_weights() && !has_every_weight())
+      missing.push_back("single weights (its maps have " + held + " bins)");
+    else if (has_weights() && !detail_.weights && report_.queries * report_.keys <= kExactNumbers)
+      missing.push_back("all but three digits of each weight");
+    else if (!has_weights() && !report_.map.empty())
+      if (const std::string all = bins(report_.map.front().size(2), report_.map.front().size(3)); all != held)
+        missing.push_back("maps of " + all + " bins (its own have " + held + ")");
+    const std::int64_t keys = report_.top_k_index.count() == 0 ? 0 : report_.top_k_index.size(3);
+    if (top_k_ < keys && !has_every_weight())
+      missing.push_back(top_k_ == 0 ? "the keys attended to most"
+                                    : "all but " + std::to_string(top_k_) + " of the " +
+                                          std::to_string(keys) + " keys attended to most");
+    if (!detail_.curves) missing.push_back("the figures of each row and key");
+    std::string text;
+    for (const std::string& one : missing) text += (text.empty() ? "" : ", ") + one;
+    return text;
   }
 
   const AttentionReport& report_;
+  const PageDetail& detail_;
   std::int64_t heads_;
+  MapSize size_{};
   PageReport result_;
   Json tiles_ = Json::array();
   std::int64_t thumb_ = 0;  // bins of the finest map in one of its, a side; 0: none
@@ -214,6 +270,8 @@ class Holder {
 
 }  // namespace
 
-PageReport page_report(const AttentionReport& report) { return Holder(report).hold(); }
+std::optional<PageReport> page_report(const AttentionReport& report, const PageDetail& detail) {
+  return Holder(report, detail).hold();
+}
 
 }  // namespace heed::detail

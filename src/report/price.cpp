@@ -1,51 +1,29 @@
 #include "report/price.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <vector>
+#include <cmath>
+#include <limits>
 
 #include "attention/plan.hpp"
-#include "report/weigher.hpp"
+#include "report/part.hpp"
 
 namespace heed::detail {
 namespace {
 
-// A call with fewer multiply-adds than this is timed whole: some tens of milliseconds.
-constexpr double kWorthSampling = 1e9;
-constexpr double kWorthSamplingReference = 1e7;
-constexpr std::int64_t kBlockRows = 128;
-constexpr std::size_t kShare = 200;  // one block in so many is timed
-constexpr std::size_t kLeastBlocks = 4;
-constexpr int kMostTurns = 20;
+// A call with more multiply-adds than `worth` is timed by a sample: of that many over kSampleShare, and of a
+// block of rows a thread.
+struct Sampling {
+  double worth;
+  std::int64_t least_rows, most_rows;  ///< of a block
+};
+constexpr Sampling kFused = {1e9, 128,
+                             768};  // some tens of milliseconds; 768: rows that the kernel takes at once
+constexpr Sampling kReference = {1e7, 1, 16};
+constexpr double kSampleShare = 5;
+constexpr int kLeastTurns = 4;
+constexpr int kMostTurns = 24;
 constexpr double kWorthRepeating = 0.2;  // seconds, of all turns together
-
-double cells_of(const Problem& p) {
-  double cells = 0;
-  for (const Segment& segment : p.segments)
-    for (std::int64_t i = segment.query_begin; i < segment.query_end; ++i) {
-      const KeyRange keys = keys_of(p, segment, i - segment.query_begin + segment.offset);
-      cells += static_cast<double>(keys.end - keys.begin);
-    }
-  return cells;
-}
-
-// Blocks of rows spread evenly over all rows, as segments of their own: rows keep their positions.
-std::vector<Segment> sample_of(const std::vector<Segment>& segments) {
-  std::vector<Segment> blocks;
-  for (const Segment& whole : segments)
-    for (std::int64_t begin = whole.query_begin; begin < whole.query_end; begin += kBlockRows) {
-      Segment block = whole;
-      block.query_begin = begin;
-      block.query_end = std::min(whole.query_end, begin + kBlockRows);
-      block.offset = whole.offset + begin - whole.query_begin;
-      blocks.push_back(block);
-    }
-  const std::size_t count = std::min(blocks.size(), std::max(kLeastBlocks, blocks.size() / kShare));
-  std::vector<Segment> sample;
-  for (std::size_t i = 0; i < count; ++i) sample.push_back(blocks[(2 * i + 1) * blocks.size() / (2 * count)]);
-  return sample;
-}
 
 double seconds_of(const Problem& p, const Plan& plan) {
   const auto begin = std::chrono::steady_clock::now();
@@ -53,25 +31,32 @@ double seconds_of(const Problem& p, const Plan& plan) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// What each problem takes, in their order: the median of its runs. Short ones run several times, by turns, so
-// that a moment in which the machine was busy with something else meets all of them. (The quickest would be
-// the one that had all cores to itself, which on such a machine may be any of them.)
-template <std::size_t count>
-std::array<double, count> seconds_by_turns(const std::array<Problem, count>& problems, const Plan& plan) {
-  std::array<std::vector<double>, count> runs;
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The sample holds every thread's work for a block of rows, but no more than about an eighth of the call.
+Problem sample_for(const Problem& p, const Plan& plan, double work) {
+  const Sampling& sampling = plan.name == Kernel::fused ? kFused : kReference;
+  const std::int64_t threads = plan.name == Kernel::fused ? p.threads : 1;
+  const std::int64_t all_rows = p.batch * p.kv_heads * p.query_length;
+  const std::int64_t rows = std::clamp(all_rows / (8 * threads), sampling.least_rows, sampling.most_rows);
+  const double share = sampling.worth / kSampleShare / work;
+  const auto blocks = static_cast<std::int64_t>(share * static_cast<double>(all_rows / rows));
+  return sample_of(p, std::max(threads, blocks), rows);
+}
+
+std::vector<Turn> time_turns(const std::array<Problem, 4>& problems, const Plan& plan) {
+  std::vector<Turn> turns;
   double spent = 0;
-  for (int turn = 0; turn < kMostTurns && spent < kWorthRepeating; ++turn)
-    for (std::size_t i = 0; i < count; ++i) {
-      runs[i].push_back(seconds_of(problems[i], plan));
-      spent += runs[i].back();
-    }
-  std::array<double, count> medians{};
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto middle = runs[i].begin() + static_cast<std::ptrdiff_t>((runs[i].size() - 1) / 2);
-    std::nth_element(runs[i].begin(), middle, runs[i].end());
-    medians[i] = *middle;
+  for (int turn = 0; turn < kMostTurns && (turn < kLeastTurns || spent < kWorthRepeating); ++turn) {
+    turns.emplace_back();
+    for (std::size_t i = 0; i < problems.size(); ++i)
+      spent += turns.back()[i] = seconds_of(problems[i], plan);
   }
-  return medians;
+  return turns;
 }
 
 }  // namespace
@@ -81,11 +66,9 @@ ForwardSeconds time_forward(const Problem& problem, Kernel kernel) {
   p.progress = nullptr;
   p.received = p.received_last = p.weights = p.scores = {};
   const Plan plan = make_plan(p, kernel);
-  const double cells = cells_of(p);
-  const double work = cells * static_cast<double>(p.heads * (p.head_dim + p.value_dim));
-  const bool estimated = work > (plan.name == Kernel::fused ? kWorthSampling : kWorthSamplingReference);
-  if (estimated) p.segments = sample_of(problem.segments);
-  const double factor = estimated ? cells / std::max(1.0, cells_of(p)) : 1;
+  const double work = cells_of(p) * static_cast<double>(p.heads * (p.head_dim + p.value_dim));
+  const bool estimated = work > (plan.name == Kernel::fused ? kFused : kReference).worth;
+  if (estimated) p = sample_for(p, plan, work);
 
   const Problem with_map = p;
   p.map = {};
@@ -93,23 +76,32 @@ ForwardSeconds time_forward(const Problem& problem, Kernel kernel) {
   p.top_k_index = p.top_k_weight = {};
   const Problem with_rows = p;
   p.lse = p.max_score = p.entropy = p.distance = {};
-  const auto [map, top_k, rows, plain] =
-      seconds_by_turns(std::array{with_map, with_top_k, with_rows, p}, plan);
-  return {factor * plain, factor * rows, factor * top_k, factor * map, estimated};
+  ForwardSeconds seconds = compare_turns(time_turns({p, with_rows, with_top_k, with_map}, plan));
+  if (!problem.top_k_index) seconds.top_k = 0;
+  if (!problem.map) seconds.map = 0;
+  seconds.estimated = estimated;
+  return seconds;
+}
+
+ForwardSeconds compare_turns(const std::vector<Turn>& turns) {
+  ForwardSeconds seconds;
+  std::array<double, 4> added{};
+  for (std::size_t i = 0; i < added.size(); ++i) {
+    std::vector<double> times;
+    for (const Turn& turn : turns) times.push_back(i == 0 ? turn[0] : turn[i] - turn[i - 1]);
+    const auto more = std::count_if(times.begin(), times.end(), [](double time) { return time > 0; });
+    const bool counts = 8 * static_cast<std::size_t>(more) >= 7 * times.size();
+    added[i] = counts ? median(std::move(times)) : std::numeric_limits<double>::quiet_NaN();
+  }
+  return {added[0], added[1], added[2], added[3]};
 }
 
 ForwardSeconds ForwardSeconds::shares_of(double pass) const {
-  const double factor = map > 0 ? pass / map : 1;
-  return {factor * plain, factor * rows, factor * top_k, pass, estimated};
-}
-
-ForwardSeconds ForwardSeconds::rising_to(double pass) const {
-  ForwardSeconds rising = *this;
-  rising.map = pass;
-  rising.top_k = std::min(top_k, rising.map);
-  rising.rows = std::min(rows, rising.top_k);
-  rising.plain = std::min(plain, rising.rows);
-  return rising;
+  double all = plain;
+  for (const double added : {rows, top_k, map})
+    if (!std::isnan(added)) all += added;
+  const double factor = all > 0 ? pass / all : 1;
+  return {factor * plain, factor * rows, factor * top_k, factor * map, estimated};
 }
 
 }  // namespace heed::detail

@@ -13,6 +13,7 @@
 #include "attention/results.hpp"
 #include "report/describe.hpp"
 #include "report/heads.hpp"
+#include "report/part.hpp"
 #include "report/price.hpp"
 #include "report/rows.hpp"
 #include "report/tile.hpp"
@@ -23,6 +24,9 @@ namespace detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Seconds of a plain forward from which on others are told as multiples of it.
+constexpr double kComparable = 1e-3;
 
 double bytes_of(const Tensor& tensor) {
   return static_cast<double>(tensor.count()) * static_cast<double>(size_of(tensor.dtype()));
@@ -141,51 +145,55 @@ class Maker {
   }
 
   void compute() {
-    result_ = allocate_results(problem_, options_, 4);
-    bind_outputs(views_of(result_), options_, 4, problem_);
-    if (!ask_.rows.empty()) restrict_to_rows();
+    if (ask_.rows.empty()) {
+      result_ = allocate_results(problem_, options_, 4);
+      bind_outputs(views_of(result_), options_, 4, problem_);
+      take_results(run(problem_));
+      return;
+    }
+    // Dropout draws by a row's number, so that its output needs the rows in their places.
+    const bool alone = options_.dropout.probability == 0;
+    CallOfRows call = alone ? call_of_rows(problem_, ask_.rows) : CallOfRows{{}, {}, {}, problem_};
+    result_ = allocate_results(call.problem, options_, 4);
+    bind_outputs(views_of(result_), options_, 4, call.problem);
+    const Plan plan = run(call.problem);
+    put_in_place(alone);
+    take_results(plan);
+  }
+
+  Plan run(Problem& problem) {
     ForwardSeconds forward;
-    if (ask_.price) forward = time_forward(problem_, options_.kernel);
-    const Plan plan = make_plan(problem_, options_.kernel);
-    problem_.progress = [this](std::string_view what, double share) { progress_(what, share); };
+    if (ask_.price) forward = time_forward(problem, options_.kernel);
+    const Plan plan = make_plan(problem, options_.kernel);
+    problem.progress = [this](std::string_view what, double share) { progress_(what, share); };
     const Clock::time_point begin = Clock::now();
-    plan.kernel(problem_);
+    plan.kernel(problem);
     const Clock::time_point end = Clock::now();
     const bool split = progress_.forward_end() > begin;
     const std::chrono::duration<double> first = (split ? progress_.forward_end() : end) - begin;
     const std::chrono::duration<double> second = split ? end - progress_.forward_end() : end - end;
-    // The reference has one pass for everything, which a sample of the forward pass cannot share out.
-    if (forward.estimated && plan.name == Kernel::fused) forward = forward.shares_of(first.count());
-    if (ask_.price) price_forward(forward.rising_to(first.count()), second.count(), plan.name);
-    take_results(plan);
+    if (forward.estimated) forward = forward.shares_of(first.count());
+    if (ask_.price) price_forward(forward, second.count(), plan.name);
+    return plan;
   }
 
-  // Runs of the rows become segments of their own, in which they keep their positions.
-  void restrict_to_rows() {
-    const auto fill = [](Tensor& tensor, double number) {
-      const Tensor one = Tensor::from<double>({number}, {1});
-      if (tensor.count() > 0) copy(one.view().expand(tensor.shape()), tensor);
-    };
+  // Results of the rows, which hold them side by side or (where not alone) in their places, become those of
+  // the call: NaN in all other rows, and -1 where they are keys.
+  void put_in_place(bool alone) {
     for (Tensor* tensor : {&result_.output, &result_.lse, &result_.max_score, &result_.entropy,
-                           &result_.distance, &result_.top_k_weight})
-      fill(*tensor, std::nan(""));
-    fill(result_.top_k_index, -1);
-    std::vector<Segment> runs;
-    for (const Segment& whole : problem_.segments)
-      for (auto row = std::lower_bound(ask_.rows.begin(), ask_.rows.end(), whole.query_begin);
-           row != ask_.rows.end() && *row < whole.query_end; ++row) {
-        if (!runs.empty() && runs.back().batch == whole.batch && runs.back().query_end == *row &&
-            *row > whole.query_begin) {
-          ++runs.back().query_end;
-          continue;
-        }
-        Segment run = whole;
-        run.query_begin = *row;
-        run.query_end = *row + 1;
-        run.offset = whole.offset + *row - whole.query_begin;
-        runs.push_back(run);
+                           &result_.distance, &result_.top_k_index, &result_.top_k_weight}) {
+      if (tensor->rank() < 3) continue;  // not asked for
+      Dims shape = tensor->shape();
+      shape[2] = problem_.query_length;
+      Tensor whole(shape, tensor->dtype());
+      const Tensor none = Tensor::from<double>({tensor->dtype() == DType::i64 ? -1 : std::nan("")}, {1});
+      if (whole.count() > 0) copy(none.view().expand(shape), whole);
+      for (std::size_t k = 0; k < ask_.rows.size(); ++k) {
+        const std::int64_t from = alone ? static_cast<std::int64_t>(k) : ask_.rows[k];
+        copy(tensor->view().narrow(2, from, 1), whole.mutable_view().narrow(2, ask_.rows[k], 1));
       }
-    problem_.segments = std::move(runs);
+      *tensor = std::move(whole);
+    }
   }
 
   void take_results(const Plan& plan) {
@@ -252,24 +260,19 @@ class Maker {
 
   void add_line(std::string what, double seconds, double bytes, bool estimated) {
     const double plain = report_.price.empty() ? seconds : report_.price.front().seconds;
-    report_.price.push_back({std::move(what), seconds, plain > 0 ? seconds / plain : 0, bytes, estimated});
+    const double times = plain >= kComparable ? seconds / plain : std::nan("");
+    report_.price.push_back({std::move(what), seconds, times, bytes, estimated});
   }
 
-  // What each adds to the one before: the differences add up to what the pass took, and none is below zero.
   void price_forward(const ForwardSeconds& forward, double second, Kernel kernel) {
-    const bool map = options_.map.rows > 0;
-    const bool top = ask_.top_k > 0;
-    const double with_top = map ? forward.top_k : forward.map;
-    const double with_rows = top ? forward.rows : with_top;
     add_line("plain forward", forward.plain, bytes_of(result_.output), forward.estimated);
-    add_line("lse, max, entropy, distance", with_rows - forward.plain, 4 * bytes_of(result_.lse),
-             forward.estimated);
-    if (top)
-      add_line("top-" + std::to_string(ask_.top_k), with_top - with_rows,
+    add_line("lse, max, entropy, distance", forward.rows, 4 * bytes_of(result_.lse), forward.estimated);
+    if (ask_.top_k > 0)
+      add_line("top-" + std::to_string(ask_.top_k), forward.top_k,
                bytes_of(result_.top_k_index) + bytes_of(result_.top_k_weight), forward.estimated);
-    if (map)
+    if (options_.map.rows > 0)
       add_line("map " + std::to_string(options_.map.rows) + " x " + std::to_string(options_.map.columns),
-               forward.map - with_top, bytes_of(result_.map), forward.estimated);
+               forward.map, bytes_of(result_.map), forward.estimated);
     std::string what = ask_.received ? "received" : "";
     if (has(options_.need, Need::weights)) what += what.empty() ? "weights" : ", weights";
     if (what.empty()) return;

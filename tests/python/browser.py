@@ -77,6 +77,14 @@ class Browser:
     def find(self, css):
         return self.post("/element", {"using": "css selector", "value": css})[ELEMENT]
 
+    def enter(self, css):
+        """From now on all of this is about the document in that frame."""
+        self.post("/frame", {"id": {ELEMENT: self.find(css)}})
+
+    def keep_downloads(self, folder):
+        self.post("/chromium/send_command", {"cmd": "Browser.setDownloadBehavior",
+                                             "params": {"behavior": "allow", "downloadPath": str(folder)}})
+
     def text(self, css):
         return self.run("return document.querySelector(arguments[0]).innerText", css)
 

@@ -59,6 +59,23 @@ def move_to(browser, row, key):
     browser.wait("await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
+def test_tokens_are_shown_as_on_the_terminal(heed, browser, tmp_path):
+    tokens = [" ", " the", "to be", "the ", "", "\t", "a\tb", "\u3000", "a\u00a0", "\u200b", "a\u200db", "\x1b[0m", "\u202egnp"]
+    draw = np.random.default_rng(5)
+    for name in "qkv":
+        np.save(tmp_path / f"{name}.npy", draw.standard_normal((1, len(tokens), 8), dtype=np.float32))
+    (tmp_path / "words.txt").write_text("".join(token + "\n" for token in tokens))
+    call = ("look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--tokens", "words.txt")
+    heed(*call, "--html", "page.html")
+    browser.open((tmp_path / "page.html").as_uri() + "#view=text")
+    shown = browser.run("return [...document.querySelectorAll('.text .w')].map((word) => word.textContent)")
+    told = heed(*call, "--row", "0", "--top-k", len(tokens)).stdout
+    assert shown == ['"␣"', "␣the", "to be", "the␣", '""', '"⇥"', "a⇥b", r'"\u{3000}"', r"a\xA0", r'"\u{200B}"', "a\u200db",
+                     r"\x1B[0m", r"\u{202E}gnp"]
+    for place, word in enumerate(shown):
+        assert f" {word} ({place}) " in told
+
+
 def test_a_short_call_shows_every_weight(look, browser):
     weights = look(300, fragment="#view=map&head=1")
     for row, key in [(0, 0), (17, 3), (299, 250), (120, 119)]:
@@ -135,7 +152,8 @@ def test_a_document_has_the_same_page(look, heed, browser, tmp_path):
 def test_tokens_are_shown_as_text(look, browser):
     look(12, fragment="#view=text")
     shown = browser.run("return [...document.querySelectorAll('.w')].map((word) => word.textContent)")
-    assert [word.rstrip("₁₂") for word in shown] == [WORDS[i % len(WORDS)] for i in range(12)]
+    words = [WORDS[i % len(WORDS)].replace("\u202e", r"\u{202E}") for i in range(12)]
+    assert [word.rstrip("₁₂") for word in shown] == words
     assert browser.run("return document.querySelectorAll('.text b').length") == 0
 
 

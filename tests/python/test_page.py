@@ -201,7 +201,8 @@ def test_text_from_users_is_shown_as_text(page, browser, sentence):
     page(sentence, "--against", sentence)
     words = sentence.split(" ")
     shown = browser.run("return [...document.querySelectorAll('.word[data-kind=row]')].map((word) => word.textContent)")
-    assert shown == words
+    # What turns the writing, and line ends, are spelled out as on the terminal.
+    assert shown == [word.replace("\u2028", r"\u{2028}").replace("\u202e", r"\u{202E}") for word in words]
     assert browser.run("return [document.scripts.length, document.images.length]") == [1 + len_scripts(browser), 0]
     assert browser.run("return document.title") == f"{' '.join(words)} → {' '.join(words)} · heed"
 

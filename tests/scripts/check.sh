@@ -103,6 +103,31 @@ ln -s "$project/run" "$work/my heed"
 (cd / && PATH="$work/bin:$PATH" "${as[@]}" "$work/my heed" info <<<"from stdin") >"$work/stdout"
 expect_command info
 
+# two: runs ./run twice at the same time; what they say lies in stderr.1 and stderr.2.
+two() {
+  local pids=() pid
+  for n in 1 2; do
+    (cd / && PATH="$work/bin:$PATH" "${as[@]}" "$project/run" info </dev/null >"$work/stdout.$n" 2>"$work/stderr.$n") &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || wrong "one of two at once failed"; done
+  cat "$work"/stdout.? >"$work/stdout"
+  cat "$work"/stderr.? >"$work/stderr"
+}
+
+step "two at once with nothing to build: no word of a build"
+stand_in ninja <<<'sleep 1.2; echo "[0/2] Re-checking globbed directories..."; sleep 0.3; echo "ninja: no work to do."'
+two
+[[ ! -s $work/stderr ]] || wrong "it spoke of the build"
+
+step "two at once with something to build: one says that it waits"
+stand_in ninja <<<'echo "[1/2] Building x"; sleep 2.5; echo "[2/2] Building y"'
+two
+grep -qx 'heed: waiting for another build in build/release to end' "$work/stderr" || wrong "it waited in silence"
+grep -qx 'heed: building, 2 of 2' "$work/stderr" || wrong "it did not say how far it is"
+run info
+[[ $(grep -c waiting "$work/stderr") == 0 ]] || wrong "what had been built is still waited for"
+
 step "the build fails: says what the compiler said, and looks for packages again next time"
 stand_in ninja <<<'echo "[1/2] Building x"; echo "x.cpp:1: error: no"; exit 1'
 run info

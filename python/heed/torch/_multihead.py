@@ -21,7 +21,15 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
 
     need_weights=True costs no more than writing the weights: they come from the same fused pass. Beyond PyTorch: they
     are those before dropout, and a query that may attend to nothing has weights and output 0 in place of NaN.
+    Nested tensors [N, L*, E] are taken with gradients, and without masks; their weights are padded.
     """
+
+    def _reset_parameters(self) -> None:
+        self._qkv_same_embed_dim = self.in_proj_weight is not None
+        super()._reset_parameters()
+        # In eval, torch.nn.TransformerEncoderLayer computes from the parameters and calls no forward(), unless this is
+        # False. Nothing else here reads it.
+        self._qkv_same_embed_dim = False
 
     def forward(
         self,
@@ -36,6 +44,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         if is_causal and attn_mask is None:
             raise ValueError("MultiheadAttention: is_causal is a hint on attn_mask, which is None; a mask is expected")
+        if query.is_nested:
+            return self._nested(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights)
         batched = query.dim() == 3
         if not batched:
             if query.dim() != 2:
@@ -63,9 +73,27 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             return output.squeeze(0), None if weights is None else weights.squeeze(0)
         return output if self.batch_first else output.transpose(0, 1), weights
 
+    def _nested(self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, need_weights: bool,
+                attn_mask: Tensor | None, average: bool) -> tuple[Tensor, Tensor | None]:
+        """By way of padding, as torch.nn.TransformerEncoder hands its layers what it took the padding from."""
+        if attn_mask is not None or key_padding_mask is not None:
+            raise ValueError("MultiheadAttention: with a nested tensor no mask is expected")
+        if not self.batch_first:
+            raise ValueError("MultiheadAttention: with a nested tensor batch_first=True is expected")
+        for name, tensor in (("query", query), ("key", key), ("value", value)):
+            if not tensor.is_nested or tensor.layout != torch.strided:
+                found = f"a nested tensor of layout {tensor.layout}" if tensor.is_nested else "a plain one"
+                raise ValueError(f"MultiheadAttention: {name} is {found}; a nested one of layout torch.strided is expected")
+        lengths = torch.tensor([len(row) for row in key.unbind()])
+        q, k, v = (tensor.to_padded_tensor(0.0) for tensor in (query, key, value))
+        padding = torch.arange(k.shape[1]) >= lengths[:, None]
+        output, weights = MultiheadAttention.forward(self, q, k, v, padding, need_weights, average_attn_weights=average)
+        rows = [row[:len(own)] for row, own in zip(output, query.unbind())]
+        return torch.nested.as_nested_tensor(rows), weights
+
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[N, L, E] each, with bias_k and bias_v and a key of zeros at the end where the module has them."""
-        if self._qkv_same_embed_dim:
+        if self.in_proj_weight is not None:
             weights = self.in_proj_weight.chunk(3)
         else:
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)

@@ -3,172 +3,116 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import _heed
 
+if TYPE_CHECKING:
+    from .._heed import Align
+
 ROWS = ("lse", "max_score", "entropy", "distance")  # of heed.attention's results those [..., Lq]
+DIFFERENTIABLE = ("output", "lse", "weights")  # of its results those by whose gradients the backward pass goes
+
+INPUTS = "Tensor q, Tensor k, Tensor v"
+# A call's options as the operators take them: tensors, then the rest.
+TENSORS = ("Tensor? mask, Tensor? bias, Tensor? sinks, Tensor? alibi, Tensor? kv_lengths, Tensor? query_segments, "
+           "Tensor? key_segments, Tensor? seed")
+SETTINGS = "bool causal, SymInt[] window, float softcap, float? scale, str align, SymInt? query_offset, float dropout"
 
 
-def _options(
-    mask: Tensor | None,
-    bias: Tensor | None,
-    sinks: Tensor | None,
-    causal: bool,
-    window: Sequence[int],
-    softcap: float,
-    scale: float | None,
-    query_offset: int | None,
-    dropout: float,
-    seed: Tensor | None,
-) -> dict[str, Any]:
-    """As heed.attention takes them."""
-    return {
-        "mask": mask,
-        "bias": untracked(bias),
-        "sinks": untracked(sinks),
-        "causal": causal,
-        "window": tuple(window),
-        "softcap": softcap,
-        "scale": scale,
-        "query_offset": query_offset,
-        "dropout": dropout,
-        "seed": seed_number(seed),
-        "threads": torch.get_num_threads(),
-    }
+def _names(schema: str) -> list[str]:
+    return [argument.split()[-1] for argument in schema.split(",")]
 
 
-@torch.library.custom_op("heed::attention", mutates_args=())
-def _attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Optional[Tensor],
-    bias: Optional[Tensor],
-    sinks: Optional[Tensor],
-    causal: bool,
-    window: Sequence[int],
-    softcap: float,
-    scale: Optional[float],
-    query_offset: Optional[int],
-    dropout: float,
-    seed: Optional[Tensor],
-    need: str,
-    top_k: int,
-) -> list[Tensor]:
+def _options(values: Sequence[Any]) -> dict[str, Any]:
+    """As heed.attention takes them, from the arguments of TENSORS and SETTINGS."""
+    options = dict(zip(_names(TENSORS) + _names(SETTINGS), values, strict=True))
+    segments = options.pop("query_segments"), options.pop("key_segments")
+    options["cu_seqlens"] = None if segments[0] is None else segments
+    options["bias"], options["sinks"] = untracked(options["bias"]), untracked(options["sinks"])
+    options["window"] = tuple(options["window"])
+    options["seed"] = seed_number(options["seed"])
+    options["threads"] = torch.get_num_threads()
+    return options
+
+
+@torch.library.custom_op("heed::attention", mutates_args=(),
+                         schema=f"({INPUTS}, {TENSORS}, {SETTINGS}, str need, SymInt top_k) -> Tensor[]")
+def _attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor]:
     """[output, lse, then what `need` names (with commas between), then the indices and weights of the top k]."""
+    *options, need, top_k = rest
     names = need.split(",") if need else []
-    options = _options(mask, bias, sinks, causal, window, softcap, scale, query_offset, dropout, seed)
-    result = _heed.attention(q.detach(), k.detach(), v.detach(), need=["lse", *names], top_k=top_k,  # type: ignore
-                             **options)
-    found = [result.output, result.lse, *(getattr(result, name) for name in names)]
-    return [*found, result.top_k_index, result.top_k_weight] if top_k else found
+    result = _heed.attention(q.detach(), k.detach(), v.detach(), need=["lse", *names], top_k=top_k, **_options(options))
+    return [getattr(result, name) for name in _results(need, top_k)]
+
+
+def _results(need: str, top_k: int) -> list[str]:
+    """The names of what the operator gives."""
+    names = ["output", "lse", *(need.split(",") if need else [])]
+    return [*names, "top_k_index", "top_k_weight"] if top_k else names
 
 
 @_attention.register_fake
-def _(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Optional[Tensor],
-    bias: Optional[Tensor],
-    sinks: Optional[Tensor],
-    causal: bool,
-    window: Sequence[int],
-    softcap: float,
-    scale: Optional[float],
-    query_offset: Optional[int],
-    dropout: float,
-    seed: Optional[Tensor],
-    need: str,
-    top_k: int,
-) -> list[Tensor]:
+def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor]:
+    *_, need, top_k = rest
     rows, keys = q.shape[:-1], k.shape[-2]
     dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
 
     def one(name: str) -> Tensor:
+        if name == "output":
+            return q.new_empty((*rows, v.shape[-1]))
+        if name == "top_k_index":
+            return q.new_empty((*rows, top_k), dtype=torch.int64)
+        if name == "top_k_weight":
+            return q.new_empty((*rows, top_k), dtype=dtype)
         if name in ROWS:
             return q.new_empty(rows, dtype=dtype)
         return q.new_empty((*rows[:-1], keys) if name == "received" else (*rows, keys), dtype=dtype)
 
-    found = [q.new_empty((*rows, v.shape[-1])), one("lse"), *(one(name) for name in need.split(",") if name)]
-    if top_k:
-        found += [q.new_empty((*rows, top_k), dtype=torch.int64), q.new_empty((*rows, top_k), dtype=dtype)]
-    return found
+    return [one(name) for name in _results(need, top_k)]
 
 
-@torch.library.custom_op("heed::attention_backward", mutates_args=())
-def _attention_backward(
-    grad: Tensor,
-    grad_lse: Optional[Tensor],
-    grad_weights: Optional[Tensor],
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    output: Tensor,
-    lse: Tensor,
-    mask: Optional[Tensor],
-    bias: Optional[Tensor],
-    sinks: Optional[Tensor],
-    causal: bool,
-    window: Sequence[int],
-    softcap: float,
-    scale: Optional[float],
-    query_offset: Optional[int],
-    dropout: float,
-    seed: Optional[Tensor],
-    needed: Sequence[bool],
-) -> list[Tensor]:
+@torch.library.custom_op("heed::attention_backward", mutates_args=(), schema=(
+    f"(Tensor grad, Tensor? grad_lse, Tensor? grad_weights, {INPUTS}, Tensor output, Tensor lse, {TENSORS}, {SETTINGS}, "
+    "bool[] needed) -> Tensor[]"))
+def _attention_backward(grad: Tensor, grad_lse: Tensor | None, grad_weights: Tensor | None, q: Tensor, k: Tensor,
+                        v: Tensor, output: Tensor, lse: Tensor, *rest: Any) -> list[Tensor]:
     """The gradients of those of (q, k, v, bias, sinks) that are `needed`, in this order."""
-    options = _options(mask, bias, sinks, causal, window, softcap, scale, query_offset, dropout, seed)
-    inputs = (q, k, v, bias, sinks)
+    *values, needed = rest
+    options = _options(values)
+    inputs = (q, k, v, options["bias"], options["sinks"])
     into = [torch.empty(x.shape, dtype=x.dtype) if x is not None and wanted else None
             for x, wanted in zip(inputs, needed)]
-    _heed.attention_backward(q.detach(), k.detach(), v.detach(), output.detach(), lse.detach(), grad.detach(),
-                             None if grad_lse is None else grad_lse.detach(),
-                             None if grad_weights is None else grad_weights.detach(),
-                             into[0], into[1], into[2], into[3], into[4], options)
+    _heed.attention_backward_into(q.detach(), k.detach(), v.detach(), output.detach(), lse.detach(), grad.detach(),
+                                  None if grad_lse is None else grad_lse.detach(),
+                                  None if grad_weights is None else grad_weights.detach(),
+                                  into[0], into[1], into[2], into[3], into[4], options)
     return [gradient for gradient in into if gradient is not None]
 
 
 @_attention_backward.register_fake
-def _(
-    grad: Tensor,
-    grad_lse: Optional[Tensor],
-    grad_weights: Optional[Tensor],
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    output: Tensor,
-    lse: Tensor,
-    mask: Optional[Tensor],
-    bias: Optional[Tensor],
-    sinks: Optional[Tensor],
-    causal: bool,
-    window: Sequence[int],
-    softcap: float,
-    scale: Optional[float],
-    query_offset: Optional[int],
-    dropout: float,
-    seed: Optional[Tensor],
-    needed: Sequence[bool],
-) -> list[Tensor]:
-    return [x.new_empty(x.shape) for x, wanted in zip((q, k, v, bias, sinks), needed) if x is not None and wanted]
+def _(grad: Tensor, grad_lse: Tensor | None, grad_weights: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
+      output: Tensor, lse: Tensor, mask: Tensor | None, bias: Tensor | None, sinks: Tensor | None,
+      *rest: Any) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x, wanted in zip((q, k, v, bias, sinks), rest[-1]) if x is not None and wanted]
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    q, k, v, mask, bias, sinks, *shape, seed, need, _ = inputs
-    ctx.save_for_backward(q, k, v, output[0], output[1], mask, bias, sinks, seed)
+    *options, need, top_k = inputs
+    count = 3 + len(_names(TENSORS))
+    names = _results(need, top_k)
+    ctx.save_for_backward(output[0], output[1], *options[:count])
     ctx.set_materialize_grads(False)
-    ctx.options = shape  # causal, window, softcap, scale, query_offset, dropout
-    ctx.weights = need.split(",").index("weights") + 2 if "weights" in need.split(",") else None
+    ctx.mark_non_differentiable(*(x for name, x in zip(names, output) if name not in DIFFERENTIABLE))
+    ctx.settings = options[count:]
+    ctx.weights = names.index("weights") if "weights" in names else None
 
 
 def _backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, ...]:
-    q, k, v, output, lse, mask, bias, sinks, seed = ctx.saved_tensors
+    output, lse, q, k, v, *tensors = ctx.saved_tensors
     wanted = [ctx.needs_input_grad[place] for place in (0, 1, 2, 4, 5)]  # q, k, v, bias, sinks
     found: list[Tensor | None] = [None] * 5
     grad, grad_lse = gradients[0], gradients[1]
@@ -177,9 +121,9 @@ def _backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, 
         if grad is None:
             grad = output.new_zeros(()).expand(output.shape)
         computed = iter(torch.ops.heed.attention_backward(
-            grad, grad_lse, grad_weights, q, k, v, output, lse, mask, bias, sinks, *ctx.options, seed, wanted))
+            grad, grad_lse, grad_weights, q, k, v, output, lse, *tensors, *ctx.settings, wanted))
         found = [next(computed) if one else None for one in wanted]
-    return (*found[:3], None, *found[3:], *(None,) * 9)
+    return (*found[:3], None, *found[3:], *(None,) * (len(ctx.needs_input_grad) - 6))
 
 
 _attention.register_autograd(_backward, setup_context=_setup_context)
@@ -187,7 +131,7 @@ _attention.register_autograd(_backward, setup_context=_setup_context)
 
 class Attended(NamedTuple):
     """What heed.torch.attention computed; None for what was not asked for. Gradients flow through output, lse and
-    weights."""
+    weights. The others have none: their requires_grad is False."""
 
     output: Tensor
     lse: Tensor
@@ -201,9 +145,31 @@ class Attended(NamedTuple):
     top_k_weight: Tensor | None = None
 
 
+def autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """As torch.autocast casts the inputs of scaled_dot_product_attention where it is at work: all but f64."""
+    if not torch.is_autocast_enabled("cpu"):
+        return q, k, v
+    dtype = torch.get_autocast_dtype("cpu")
+    q, k, v = (x.to(dtype) if x.is_cpu and x.is_floating_point() and x.dtype != torch.float64 else x for x in (q, k, v))
+    return q, k, v
+
+
 def draw_seed(dropout: float) -> Tensor | None:
     """From PyTorch's generator, so that torch.manual_seed decides."""
     return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64) if dropout > 0 else None
+
+
+def _segments(given: Any) -> tuple[Tensor | None, Tensor | None]:
+    """cu_seqlens of queries and keys: one for both, or a pair."""
+    if given is None:
+        return None, None
+    pair = isinstance(given, (tuple, list)) and len(given) == 2 and not isinstance(given[0], int)
+    query, key = given if pair else (given, given)
+    return _numbers(query, torch.int64), _numbers(key, torch.int64)
+
+
+def _numbers(given: Any, dtype: torch.dtype) -> Tensor | None:
+    return given if given is None or isinstance(given, Tensor) else torch.tensor(given, dtype=dtype)
 
 
 def attention(
@@ -214,21 +180,33 @@ def attention(
     mask: Tensor | None = None,
     bias: Tensor | None = None,
     sinks: Tensor | None = None,
+    alibi: Tensor | Sequence[float] | None = None,
+    kv_lengths: Tensor | Sequence[int] | None = None,
+    cu_seqlens: Tensor | Sequence[int] | tuple[Tensor, Tensor] | None = None,
     causal: bool = False,
     window: tuple[int, int] = (-1, -1),
     softcap: float = 0.0,
     scale: float | None = None,
+    align: Align = "top-left",
     query_offset: int | None = None,
     dropout: float = 0.0,
     need: Sequence[str] = (),
     top_k: int = 0,
 ) -> Attended:
-    """heed.attention with gradients, for tensors [B, H, L, D] (or [H, L, D], [L, D]); options and results as there."""
+    """heed.attention with gradients, for tensors [B, H, L, D] (or [H, L, D], [L, D]); options and results as there.
+
+    Gradients are those by q, k, v, bias and sinks, through output, lse and weights. Under torch.autocast q, k and v are
+    cast, as for torch.nn.functional.scaled_dot_product_attention.
+    """
+    if isinstance(alibi, Tensor) and alibi.requires_grad:
+        raise ValueError("attention: alibi requires a gradient, which heed does not compute; alibi.detach() is expected")
+    q, k, v = autocast(q, k, v)
     names = [name for name in need if name != "lse"]
-    found = torch.ops.heed.attention(q, k, v, mask, bias, sinks, causal, window, softcap, scale, query_offset, dropout,
-                                     draw_seed(dropout), ",".join(names), top_k)
-    fields = dict(zip(["output", "lse", *names, "top_k_index", "top_k_weight"], found))
-    return Attended(**fields)
+    found = torch.ops.heed.attention(
+        q, k, v, mask, bias, sinks, _numbers(alibi, torch.float64), _numbers(kv_lengths, torch.int64),
+        *_segments(cu_seqlens), draw_seed(dropout), causal, window, softcap, scale, align, query_offset, dropout,
+        ",".join(names), top_k)
+    return Attended(**dict(zip(_results(",".join(names), top_k), found)))
 
 
 def untracked(tensor: Tensor | None) -> Tensor | None:

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from .. import _heed
-from ._ops import attention, draw_seed, is_plain, seed_number, untracked
+from ._ops import attention, autocast, draw_seed, is_plain, seed_number, untracked
 
 SUMMARY = ("lse", "max_score", "entropy")
 
 
 class Summary(NamedTuple):
-    """What the weights look like, row by row, at any length; K is top_k."""
+    """What the weights look like, row by row, at any length; K is top_k. Gradients flow through lse; the others have
+    none (requires_grad is False)."""
 
     lse: Tensor  #: [..., H, L]: log of the softmax denominator
     max_score: Tensor  #: [..., H, L]: the largest score
@@ -27,16 +28,16 @@ def _refuse(message: str) -> None:
     raise ValueError("scaled_dot_product_attention: " + message)
 
 
-def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> None:
+def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool, grouped: bool) -> None:
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() < 2:
             _refuse(f"{name} has shape {list(tensor.shape)}; at least 2 axes, (..., L, E), are expected")
+        if grouped and tensor.dim() < 3:
+            _refuse(f"{name} has {tensor.dim()} axes; with enable_gqa at least 3, (..., H, L, E), are expected")
         if tensor.is_nested:
             _refuse(f"{name} is a nested tensor; a plain one is expected")
         if tensor.device.type not in ("cpu", "meta"):
             _refuse(f"{name} is on {tensor.device}; the CPU is expected")
-    if not query.dim() == key.dim() == value.dim():
-        _refuse(f"query, key and value have {query.dim()}, {key.dim()} and {value.dim()} axes; as many are expected")
     if attn_mask is None:
         return
     if is_causal:
@@ -88,14 +89,16 @@ def scaled_dot_product_attention(
 ) -> Any:
     """torch.nn.functional.scaled_dot_product_attention, on the CPU, that can show its weights.
 
-    query (..., Hq, L, E), key (..., H, S, E), value (..., H, S, Ev); the same values and gradients, but for which
-    weights dropout drops. A query whose mask allows no key has output 0 and gradient 0.
+    query (..., Hq, L, E), key (..., H, S, E), value (..., H, S, Ev), axes in front broadcast; the same values and gradients, but
+    for which weights dropout drops. A query whose mask allows no key has output 0 and gradient 0.
 
     Gives the output (..., Hq, L, Ev); with return_weights a tuple of it and the weights (..., Hq, L, S) before dropout,
-    through which gradients flow too; with return_summary followed by a Summary, whose size does not grow with S.
+    through which gradients flow too; with return_summary followed by a Summary, whose size does not grow with S, and
+    which has gradients through lse alone.
     """
-    _check(query, key, value, attn_mask, is_causal)
-    if enable_gqa and query.dim() >= 3:
+    _check(query, key, value, attn_mask, is_causal, enable_gqa)
+    query, key, value = autocast(query, key, value)
+    if enable_gqa:
         if key.shape[-3] != value.shape[-3]:
             key = _repeat_heads(key, query.shape[-3], "key")
             value = _repeat_heads(value, query.shape[-3], "value")

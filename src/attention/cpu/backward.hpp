@@ -59,6 +59,15 @@ inline bool general_row(const BackwardRun& run, const Block& block, std::int64_t
   const Site& site = run.w.site[row];
   alignas(64) float slope[kPanel];
   alignas(64) float keep[kPanel];
+  if (run.w.factor[block.row + row] == 0) {  // it takes no part, whatever its scores are
+    for (std::int64_t v = 0; v < kPanel; v += kLanes) {
+      store(weights + v, zero());
+      store(score_grads + v, zero());
+      store(scores + v, zero());
+    }
+    if (wants_bias(run.call) && block.row + row < run.rows) add_bias_grads(run, site, key, scores);
+    return true;
+  }
   if (!transform_row(call, task.batch, site, task.key_begin, task.key_end - task.key_begin, key, scores,
                      slope))
     return false;

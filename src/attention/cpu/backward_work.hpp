@@ -112,8 +112,14 @@ inline float dot_rows(const Input& a, std::int64_t a_at, const Input& b, std::in
   return reduce_add(sum);
 }
 
-/// Shift, factor and delta of all rows of the segment for one head. False where a number is not finite: then
-/// f64 computes the head. A row without keys (lse -inf) has factor 0, so that it adds nothing anywhere.
+/// Whether the driver found that f32 does not hold the row's numbers.
+HEED_INLINE bool is_left_out(const Call& call, std::int64_t batch, std::int64_t head, std::int64_t index) {
+  return call.row_status != nullptr &&
+         call.row_status[(batch * call.heads + head) * call.query_length + index] != cpu::RowStatus::done;
+}
+
+/// Shift, factor and delta of all rows of the segment for one head. False where a number is not finite. A row
+/// without keys (lse -inf) and one that is left out have factor 0, so that they add nothing anywhere.
 inline bool start_head(const BackwardRun& run, std::int64_t head) {
   const BackwardCall& call = run.call;
   const BackwardWork& w = run.w;
@@ -124,6 +130,7 @@ inline bool start_head(const BackwardRun& run, std::int64_t head) {
     if (r >= run.rows) continue;
     const std::int64_t index = run.task.rows.row_begin + r;
     const std::int64_t batch = run.task.rows.batch;
+    if (is_left_out(call.forward, batch, head, index)) continue;
     const float lse =
         read_float(call.lse.data, call.lse.type, offset_of(call.lse.stride, batch, head, index));
     double shift = 0;
@@ -132,6 +139,7 @@ inline bool start_head(const BackwardRun& run, std::int64_t head) {
       const std::int64_t at = offset_of(call.forward.row_shift.stride, batch, head, index);
       shift = static_cast<double>(static_cast<const float*>(call.forward.row_shift.data)[at]);
       factor = static_cast<double>(static_cast<const float*>(call.forward.row_inverse.data)[at]);
+      if (factor == 0 && lse == -__builtin_inff()) continue;
     } else {
       if (lse == -__builtin_inff()) continue;
       const Task& rows = run.task.rows;
@@ -190,6 +198,32 @@ inline float start_rows(const BackwardRun& run, std::int64_t head, std::int64_t 
   return total < kLargestGradientSquare ? largest : -1.0f;
 }
 
+/// Puts zeros in place of keys whose numbers, or whose value's, are beyond what f32 sums hold: every row that
+/// sees one is left out, and no other row's zero weight may meet a NaN. Returns the largest square of the
+/// others.
+inline float clear_large_keys(const BackwardRun& run, std::int64_t key_at, std::int64_t value_at,
+                              std::int64_t count) {
+  const Call& call = run.call.forward;
+  const BackwardWork& w = run.w;
+  float largest = 0;
+  for (std::int64_t k = 0; k < count; ++k) {
+    const float key_square =
+        pack_query(call.key, key_at + k * call.key.stride[2], w.depth, call.scale, w.scratch, w.columns);
+    const float value_square = pack_query(call.value, value_at + k * call.value.stride[2], w.value_depth,
+                                          1.0f, w.scratch, w.value_columns);
+    if (key_square < kLargestGradientSquare && value_square < kLargestGradientSquare) {
+      largest = key_square > largest ? key_square : largest;
+      continue;
+    }
+    float* key = w.keys + k / kPanel * (w.depth * kPanel) + k % kPanel;
+    for (std::int64_t d = 0; d < w.depth; ++d) key[d * kPanel] = 0;
+    float* value = w.values + k / kPanel * (w.value_depth * kPanel) + k % kPanel;
+    for (std::int64_t c = 0; c < w.value_depth; ++c) value[c * kPanel] = 0;
+    clear_floats(w.key_rows + k * w.columns, w.columns);
+  }
+  return largest;
+}
+
 /// Packs keys [key, key + count) of the segment three ways; those of the scores carry the scale, as in the
 /// forward pass, so that scores round as those in the lse did. Returns the largest square of a key's norm, or
 /// a negative number.
@@ -211,7 +245,8 @@ inline float pack_chunk(const BackwardRun& run, std::int64_t key, std::int64_t c
                w.columns);
   const bool in_range = keys.in_range && values.in_range && keys.largest_square < kLargestGradientSquare &&
                         values.largest_square < kLargestGradientSquare;
-  return in_range ? keys.largest_square : -1.0f;
+  if (in_range) return keys.largest_square;
+  return call.row_status == nullptr ? -1.0f : clear_large_keys(run, key_at, value_at, count);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -31,8 +31,16 @@ struct Drop {
   std::uint64_t seed, offset;
 };
 
+/// What became of a row.
+enum class RowStatus : std::uint8_t {
+  done,
+  out_of_range,  ///< its scores are beyond what f32 holds: nothing of it was written
+  output_only,   ///< its output has a NaN or an infinity: values, or their sum, are beyond what f32 holds
+};
+
 /// The part of a problem that is the same for all tasks.
 struct Call {
+  std::int64_t heads;
   std::int64_t group;  ///< query heads a key head
   std::int64_t query_length, key_length;
   std::int64_t head_dim, value_dim;
@@ -57,6 +65,9 @@ struct Call {
   /// Of each query row, [B, H, Lq]: what turns exp2(score - shift) into a weight, and exp(sink - lse).
   /// Written by forward where they have memory, read by the second pass and by the backward pass.
   Output row_shift, row_inverse, row_sink;
+  /// [B * H * Lq], zeroed by the driver: what became of each row. Not null but for the backward pass, where
+  /// null says that every row takes part.
+  RowStatus* row_status;
 
   std::int64_t* paths;  ///< [kPaths], counted by tests; else nullptr
 };
@@ -80,8 +91,8 @@ struct SweepTask {
   std::int64_t block_begin, block_end;
 };
 
-/// Why a task gave up: the numbers are beyond what f32 holds (NaN, infinities, scores over 2^20). The driver
-/// computes the whole head again in f64.
+/// Why a task of the backward pass gave up: numbers are beyond what f32 holds (NaN, infinities, scores over
+/// 2^20). The driver finds the rows concerned, leaves them out, and starts again.
 enum class Outcome : std::uint8_t { done, out_of_range };
 
 /// The sizes that a unit works with; the driver plans tasks by them.
@@ -103,9 +114,10 @@ struct Kernels {
   Tiling (*plan_sweep)(const Call&);  ///< of a call without what forward has written
   /// `workspace` is 64-byte aligned, of Tiling::bytes; reset() before its first use in a call.
   void (*reset)(const Call&, const Tiling&, void* workspace);
-  Outcome (*forward)(const Call&, const Tiling&, const Task&, void* workspace);
-  Outcome (*sweep_weights)(const Call&, const Tiling&, const SweepTask&, void* workspace);
-  Outcome (*sweep_scores)(const Call&, const Tiling&, const SweepTask&, void* workspace);
+  /// These three note in Call::row_status which rows they left out.
+  void (*forward)(const Call&, const Tiling&, const Task&, void* workspace);
+  void (*sweep_weights)(const Call&, const Tiling&, const SweepTask&, void* workspace);
+  void (*sweep_scores)(const Call&, const Tiling&, const SweepTask&, void* workspace);
 
   /// Working memory for a task of so many rows and keys; it need not be prepared.
   std::size_t (*backward_bytes)(const BackwardCall&, std::int64_t rows, std::int64_t keys);

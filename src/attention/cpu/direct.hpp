@@ -176,20 +176,18 @@ inline KeyRange direct_chunk(const Run& run, const DirectBlock& block, std::int6
 
 /// The weights of all rows for a panel of `count` keys that begins at key `at` of the block.
 template <Type kType, bool kPairs>
-bool score_direct(Run& run, const DirectBlock& block, std::int64_t at, std::int64_t count) {
+void score_direct(Run& run, const DirectBlock& block, std::int64_t at, std::int64_t count) {
   const Work& w = run.w;
   const std::int64_t done = at % kChunk;
   for (std::int64_t row = 0; row < run.padded_rows; row += kTileRows) {
     alignas(64) float scores[kTileRows][kPanel];
     const float* query = run.queries.data + row * run.queries.stride;
-    if (!direct_scores<kType, kPairs>(run.call.key, block.key_at + at * run.call.key.stride[2], count,
-                                      w.depth, run.call.scale, query, run.queries.stride, scores, block.keys,
-                                      at) ||
-        !weigh_scores(run, row, block.key + at, scores, w.weights + row * kChunk + done, done))
-      return false;
+    const bool in_range =
+        direct_scores<kType, kPairs>(run.call.key, block.key_at + at * run.call.key.stride[2], count, w.depth,
+                                     run.call.scale, query, run.queries.stride, scores, block.keys, at);
+    weigh_scores(run, row, block.key + at, scores, w.weights + row * kChunk + done, done, !in_range);
   }
   observe_panel(run, 0, run.padded_rows, block.key + at, done, count);
-  return true;
 }
 
 /// The weights of such a panel times its values.
@@ -239,7 +237,7 @@ inline void follow_shifts(const Run& run, const KeyRange& chunk, const float* sh
 /// A block of keys from `key` on, for all rows of the task, of which there are at most kGroupRows: first the
 /// weights of its chunks, one below the other in run.w.weights, and then their values.
 template <Type kType, bool kPairs = false>
-bool attend_direct(Run& run, std::int64_t key) {
+void attend_direct(Run& run, std::int64_t key) {
   const DirectBlock block = direct_block(run, key);
   const std::int64_t chunks = (block.count + kChunk - 1) / kChunk;
   float shifts[kDirectChunks][kGroupRows];
@@ -248,7 +246,7 @@ bool attend_direct(Run& run, std::int64_t key) {
     run.w.weights = weights + c * kGroupRows * kChunk;
     const KeyRange chunk = direct_chunk(run, block, c);
     for (std::int64_t at = chunk.begin; at < chunk.end; at += kPanel)
-      if (!score_direct<kType, kPairs>(run, block, at, smaller(kPanel, chunk.end - at))) return false;
+      score_direct<kType, kPairs>(run, block, at, smaller(kPanel, chunk.end - at));
     offer_block(run, 0, run.padded_rows, key + c * kChunk);
     for (std::int64_t r = 0; r < run.rows; ++r) shifts[c][r] = run.w.rows.shift[r];
   }
@@ -261,7 +259,6 @@ bool attend_direct(Run& run, std::int64_t key) {
     add_partial(run);
   }
   run.w.weights = weights;
-  return true;
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -1,12 +1,30 @@
-// Which kernel unit this machine runs.
+// Which target's kernels this process runs.
 #pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
 
 #include "attention/cpu/call.hpp"
 
 namespace heed::detail::cpu {
 
-/// The best unit that the processor has, or the one named by the environment variable HEED_ISA. Chosen once.
-/// Throws heed::Error where HEED_ISA names a unit that this build or this processor does not have.
+/// A target of this build.
+struct TargetEntry {
+  std::string_view name;
+  std::string_view description;
+  std::vector<std::string_view> required;  ///< features of a processor
+  Kernels (*kernels)();
+};
+
+/// All of them, the best first; the last one needs nothing.
+const std::vector<TargetEntry>& target_entries();
+
+/// The best one that a processor with these features can run.
+const TargetEntry& best_target(const std::function<bool(std::string_view)>& processor_has);
+
+/// The kernels that calls take: of the best target, or of the one that HEED_ISA or set_target names. Throws
+/// heed::Error where HEED_ISA names what this machine does not have.
 const Kernels& kernels();
 
 }  // namespace heed::detail::cpu

@@ -127,9 +127,28 @@ inline void write_top(const Run& run, std::int64_t row, float inverse) {
     write_float(weights, at + i * weights.stride[3], list.weight[i * ld] * inverse);
 }
 
+/// Notes what became of a row. Tasks of the second pass share rows, and note the same of them.
+inline void note_status(const Run& run, const Site& site, cpu::RowStatus status) {
+  const Call& call = run.call;
+  if (call.row_status == nullptr) return;
+  const std::int64_t heads = call.heads;
+  auto* to = reinterpret_cast<std::uint8_t*>(call.row_status) +
+             (run.task.batch * heads + site.head) * call.query_length + site.index;
+  __atomic_store_n(to, static_cast<std::uint8_t>(status), __ATOMIC_RELAXED);
+}
+
+/// A row that f32 cannot hold weighs nothing in what is summed over rows.
+inline void finish_left_out(const Run& run, std::int64_t row) {
+  const Site& site = run.w.site[row];
+  write_at(run.call.row_shift, run.task.batch, site, 0.0f);
+  write_at(run.call.row_inverse, run.task.batch, site, 0.0f);
+  write_at(run.call.row_sink, run.task.batch, site, 0.0f);
+  run.w.inverse[row] = 0;
+  note_status(run, site, cpu::RowStatus::out_of_range);
+}
+
 /// Results of one row. Returns false where its scores were so low that f32 could not tell them apart.
-/// `wrong`: see write_output.
-inline bool finish_row(const Run& run, std::int64_t row, Vf& wrong) {
+inline bool finish_row(const Run& run, std::int64_t row) {
   const Call& call = run.call;
   const Work& w = run.w;
   const Site& site = w.site[row];
@@ -160,9 +179,10 @@ inline bool finish_row(const Run& run, std::int64_t row, Vf& wrong) {
         run.pairs
             ? static_cast<float>(static_cast<double>(reduce_add(load(w.rows.rounded + row * kLanes))) + extra)
             : static_cast<float>(total);
-    wrong = add(wrong, write_output(call.output, offset_of(call.output.stride, batch, site.head, site.index),
-                                    w.output + row * w.value_columns, call.value_dim,
-                                    sum > 0 ? 1.0f / divisor : 0.0f));
+    const Vf wrong =
+        write_output(call.output, offset_of(call.output.stride, batch, site.head, site.index),
+                     w.output + row * w.value_columns, call.value_dim, sum > 0 ? 1.0f / divisor : 0.0f);
+    if (!(reduce_add(wrong) == 0.0f)) note_status(run, site, cpu::RowStatus::output_only);
   }
   write_at(call.row_shift, batch, site, shift);
   write_at(call.row_inverse, batch, site, inverse);
@@ -171,8 +191,8 @@ inline bool finish_row(const Run& run, std::int64_t row, Vf& wrong) {
   // Without a key only the sink is left; beside one that exceeds all else by far, too.
   const bool is_sink = !(sum > 0) || !(total < 0x1p100);
   if (call.row_sink.data) {
-    const double share = is_sink ? 1.0 : sink_part / total;
-    write_at(call.row_sink, batch, site, call.sinks.data ? static_cast<float>(share) : 0.0f);
+    const double share = !call.sinks.data ? 0.0 : is_sink ? 1.0 : sink_part / total;
+    write_at(call.row_sink, batch, site, static_cast<float>(share));
   }
   if (call.lse.data || call.entropy.data) {
     const double above = is_sink ? sink - origin : __builtin_log2(total) - kLog2Gain;  // lse - origin
@@ -197,13 +217,10 @@ inline bool finish_row(const Run& run, std::int64_t row, Vf& wrong) {
   return true;
 }
 
-inline bool finish_rows(const Run& run) {
-  Vf wrong = zero();
+inline void finish_rows(const Run& run) {
   for (std::int64_t row = 0; row < run.rows; ++row)
-    if (!finish_row(run, row, wrong)) return false;
-  if (!(reduce_add(wrong) == 0.0f)) return false;
+    if (run.w.left_out[row] != 0 || !finish_row(run, row)) finish_left_out(run, row);
   if (run.call.map_columns > 0) add_to_map(run);
-  return true;
 }
 
 }  // namespace heed::detail::HEED_ISA

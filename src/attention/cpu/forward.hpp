@@ -19,22 +19,59 @@
 
 namespace heed::detail::HEED_ISA {
 
-using cpu::Outcome;
+/// How large a score can be. The packed keys carry scale * log2(e); 1.001 covers the rounding of the sums of
+/// squares.
+inline float score_bound(float query_square, float key_square) {
+  return 1.001f * __builtin_sqrtf(query_square) * __builtin_sqrtf(key_square);
+}
+
+/// The sums of squares of a chunk's keys, one by one, as packing takes them together.
+template <bool kPairs>
+void measure_keys(const Run& run, std::int64_t chunk_key, std::int64_t count, float* squares) {
+  const Call& call = run.call;
+  const Work& w = run.w;
+  const std::int64_t at = offset_of(call.key.stride, run.task.batch, run.task.head_begin / call.group,
+                                    run.task.key_begin + chunk_key);
+  for (std::int64_t k = 0; k < count; ++k)
+    squares[k] = pack_query(call.key, at + k * call.key.stride[2], w.depth, kPairs ? 1.0f : call.scale,
+                            w.scratch, w.padded_depth);
+}
+
+/// Leaves out rows that see a key of this chunk which f32 cannot hold, or whose scores it may not hold.
+/// Returns the largest sum of squares of the other keys.
+template <bool kPairs>
+float leave_out_rows(Run& run, std::int64_t chunk_key, std::int64_t count) {
+  float squares[kChunk];
+  measure_keys<kPairs>(run, chunk_key, count, squares);
+  float largest = 0;
+  for (std::int64_t k = 0; k < count; ++k)
+    if (squares[k] < kLargestSquare && squares[k] > largest) largest = squares[k];
+  for (std::int64_t r = 0; r < run.rows; ++r) {
+    const Site site = run.w.site[r];
+    const std::int64_t begin = larger(0, site.low - chunk_key);
+    const std::int64_t end = smaller(count, site.high - chunk_key);
+    bool fits = begin >= end || score_bound(run.w.query_square[r], largest) <= kLargestScore / 2;
+    for (std::int64_t k = begin; k < end && fits; ++k)
+      fits = squares[k] < kLargestSquare || is_forbidden(run, site, chunk_key + k);
+    if (!fits) leave_out(run, r);
+  }
+  return largest;
+}
 
 /// One step (a chunk of keys, or a panel) for all rows of the task.
 template <bool kPairs>
-bool attend_step(Run& run, std::int64_t chunk_key) {
+void attend_step(Run& run, std::int64_t chunk_key) {
   const Chunk chunk = packed_chunk<kPairs>(run.call, run.task, run.w, chunk_key);
-  if (!chunk.measured.keys.in_range) return false;
-  // The packed keys carry scale * log2(e); 1.001 covers the rounding of the sums of squares.
-  const float bound = 1.001f * __builtin_sqrtf(run.largest_query_square) *
-                      __builtin_sqrtf(chunk.measured.keys.largest_square);
-  if (!(bound <= kLargestScore / 2)) return false;
+  float bound = score_bound(run.largest_query_square, chunk.measured.keys.largest_square);
+  if (!chunk.measured.keys.in_range || !(bound <= kLargestScore / 2)) {
+    bound = score_bound(run.largest_query_square, leave_out_rows<kPairs>(run, chunk_key, chunk.count));
+    if (run.left_out == run.rows) return;
+  }
   if (!run.tracked && bound > kBoundedScore) start_tracking(run);
 
   for (std::int64_t row = 0; row < run.padded_rows; row += kBlockRows) {
     const std::int64_t rows = smaller(kBlockRows, run.padded_rows - row);
-    if (!score_block(run, row, rows, chunk_key, chunk)) return false;
+    score_block(run, row, rows, chunk_key, chunk);
     offer_block(run, row, rows, chunk_key);
     if (!run.call.output.data) continue;
     drop_block(run, row, rows, chunk_key, chunk.count);
@@ -43,7 +80,6 @@ bool attend_step(Run& run, std::int64_t chunk_key) {
     else
       value_block(run, row, rows, chunk_key, chunk);
   }
-  return true;
 }
 
 /// Whether rows are few, and keys and values are whole vectors that can be read where they lie.
@@ -53,7 +89,7 @@ inline bool reads_in_place(const Run& run) {
          is_direct(call.value, call.value_dim);
 }
 
-inline auto direct_step_for(const Run& run) -> bool (*)(Run&, std::int64_t) {
+inline auto direct_step_for(const Run& run) -> void (*)(Run&, std::int64_t) {
   const Type type = run.call.key.type;
   if (pair_direct_queries<kHasPairs>(run)) {
     count_path(run.call.paths, Path::decode_pairs);
@@ -64,7 +100,7 @@ inline auto direct_step_for(const Run& run) -> bool (*)(Run&, std::int64_t) {
                               : attend_direct<Type::f16>;
 }
 
-inline Outcome forward(const Call& call, const Tiling& tiling, const Task& task, void* workspace) {
+inline void forward(const Call& call, const Tiling& tiling, const Task& task, void* workspace) {
   Run run = {call, task, lay_out(call, tiling, workspace), 0, 0, false, false, false, false, {}, 0};
   run.rows = task.head_count * (task.row_end - task.row_begin);
   run.padded_rows = round_up(run.rows, kTileRows);
@@ -79,7 +115,6 @@ inline Outcome forward(const Call& call, const Tiling& tiling, const Task& task,
                                               : Path::packed_panels);
   start_rows(run);
   run.largest_query_square = find_queries(run);
-  if (run.largest_query_square < 0) return Outcome::out_of_range;
 
   const auto attend = direct ? direct_step_for(run) : run.pairs ? attend_step<kHasPairs> : attend_step<false>;
 
@@ -92,11 +127,12 @@ inline Outcome forward(const Call& call, const Tiling& tiling, const Task& task,
   }
   const std::int64_t unit = direct ? kChunk : run.w.step;
   const std::int64_t step = direct ? kDirectChunks * kChunk : unit;
-  for (std::int64_t key = low == INT64_MAX ? high : low / unit * unit; key < high; key += step) {
-    if (!attend(run, key)) return Outcome::out_of_range;
+  for (std::int64_t key = low == INT64_MAX ? high : low / unit * unit; key < high && run.left_out < run.rows;
+       key += step) {
+    attend(run, key);
     if (step < kChunk && ((key + step) % kChunk == 0 || key + step >= high)) add_partial(run);
   }
-  return finish_rows(run) ? Outcome::done : Outcome::out_of_range;
+  finish_rows(run);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -105,7 +105,8 @@ HEED_INLINE void fetch_row(const Ahead& ahead, std::int64_t row) {
   for (std::int64_t byte = 0; byte < ahead.width * size; byte += 64) __builtin_prefetch(from + byte, 0, 2);
 }
 
-/// What packing found: the largest sum of squares of a key, and whether all sums of squares are finite.
+/// What packing found: the largest sum of squares of a key, and whether all sums of squares are finite. The
+/// first means nothing where the second is false.
 struct Measure {
   float largest_square;
   bool in_range;

@@ -2,16 +2,12 @@
 #pragma once
 
 #include "attention/cpu/observers.hpp"
+#include "attention/cpu/start.hpp"
 #include "attention/cpu/tiles.hpp"
 #include "attention/cpu/transform.hpp"
 #include "attention/cpu/work.hpp"
 
 namespace heed::detail::HEED_ISA {
-
-inline constexpr float kBoundedScore = 40.0f;
-inline constexpr float kHeadroom = 8.0f;              // a shift moves when a score exceeds it by more
-inline constexpr float kUnstarted = -1.5f * 0x1p20f;  // threshold of a row without keys: above kForbidden
-inline constexpr float kNoThreshold = 0x1p30f;        // above every score
 
 /// 2^step, step <= 0, by which sums are multiplied whose shift moves.
 inline float power_of(float step) {
@@ -47,19 +43,22 @@ inline void raise(Run& run, std::int64_t row, float score, float* weights, std::
 
 /// Raw scores of a tile, in memory, become weights: masks and the like are applied, shifts moved where they
 /// must. `key`: the panel's first key. `weights` points at the tile's weights of this panel, `done` weights
-/// to their left belong to the same chunk. False where scores are beyond what f32 holds.
+/// to their left belong to the same chunk. Rows with scores beyond what f32 holds are left out; `checked`:
+/// those of whole panels are looked at too.
 template <std::size_t kRows>
-bool weigh_scores(Run& run, std::int64_t row, std::int64_t key, float (&scores)[kRows][kPanel],
-                  float* weights, std::int64_t done) {
+void weigh_scores(Run& run, std::int64_t row, std::int64_t key, float (&scores)[kRows][kPanel],
+                  float* weights, std::int64_t done, bool checked = false) {
   Work& w = run.w;
   note_from(run, done);
   const std::int64_t keys = run.task.key_end - run.task.key_begin;
   for (int r = 0; r < static_cast<int>(kRows); ++r) {
     const std::int64_t at = row + r;
     const Site& site = w.site[at];
-    if (run.transforms || site.low > key || site.high < key + kPanel) {
-      if (!transform_row(run.call, run.task.batch, site, run.task.key_begin, keys, key, scores[r]))
-        return false;
+    if (checked || run.transforms || site.low > key || site.high < key + kPanel) {
+      if (!transform_row(run.call, run.task.batch, site, run.task.key_begin, keys, key, scores[r])) {
+        leave_out(run, at);
+        for (int v = 0; v < kPanelVectors; ++v) store(scores[r] + v * kLanes, splat(kForbidden));
+      }
     }
     Vf score[kPanelVectors];
 #pragma GCC unroll 3
@@ -78,7 +77,6 @@ bool weigh_scores(Run& run, std::int64_t row, std::int64_t key, float (&scores)[
       weigh_row<Column{true, false, false, false}>(score, w.rows, at, row_weights);
     }
   }
-  return true;
 }
 
 /// The products of a score tile, scaled.
@@ -98,7 +96,7 @@ HEED_INLINE void accumulate_for(const Run& run, Tile<kRows, kPanelVectors>& tile
 /// One score tile by way of memory: for tiles that a mask cuts, that need transform_row, or whose scores
 /// outgrow their shift.
 template <std::size_t kRows>
-bool score_general(Run& run, std::int64_t row, std::int64_t key, const float* panel, float* weights,
+void score_general(Run& run, std::int64_t row, std::int64_t key, const float* panel, float* weights,
                    std::int64_t done) {
   alignas(64) float scores[kRows][kPanel];
   Tile<kRows, kPanelVectors> tile;
@@ -108,7 +106,7 @@ bool score_general(Run& run, std::int64_t row, std::int64_t key, const float* pa
   for (int r = 0; r < static_cast<int>(kRows); ++r)
 #pragma GCC unroll 3
     for (int v = 0; v < kPanelVectors; ++v) store(scores[r] + v * kLanes, tile[r][v]);
-  return weigh_scores(run, row, key, scores, weights, done);
+  weigh_scores(run, row, key, scores, weights, done);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -61,7 +61,7 @@ struct PanelKeys {
 
 /// Weights of `rows` rows from `row` on (`at` in their block) for a panel that is allowed for all of them.
 template <bool kPairs, bool kTall>
-bool score_plain(Run& run, std::int64_t row, std::int64_t at, std::int64_t rows, const PanelKeys& panel,
+void score_plain(Run& run, std::int64_t row, std::int64_t at, std::int64_t rows, const PanelKeys& panel,
                  const Upcoming& upcoming) {
   const Work& w = run.w;
   const std::int64_t ldq = run.queries.stride;
@@ -79,25 +79,24 @@ bool score_plain(Run& run, std::int64_t row, std::int64_t at, std::int64_t rows,
     if (r == rows) break;
     count_path(run.call.paths, Path::outgrown);
     const auto general = column.height == kTileRows ? score_general<kTileRows> : score_general<kPairRows>;
-    if (!general(run, row + r, panel.key, panel.data, weights + r * kChunk, panel.done)) return false;
+    general(run, row + r, panel.key, panel.data, weights + r * kChunk, panel.done);
   }
-  return true;
 }
 
 /// The same for whole groups, and then for what is left.
 template <bool kPairs = kHasPairs>
-bool score_plain_rows(Run& run, std::int64_t row, std::int64_t at, std::int64_t rows, const PanelKeys& panel,
+void score_plain_rows(Run& run, std::int64_t row, std::int64_t at, std::int64_t rows, const PanelKeys& panel,
                       const Upcoming& upcoming) {
   const std::int64_t tall = rows / kGroupRows * kGroupRows;
   if constexpr (kPairs) {
     if (!run.pairs) return score_plain_rows<false>(run, row, at, rows, panel, upcoming);
   }
-  return score_plain<kPairs, true>(run, row, at, tall, panel, upcoming) &&
-         score_plain<kPairs, false>(run, row + tall, at + tall, rows - tall, panel, upcoming);
+  score_plain<kPairs, true>(run, row, at, tall, panel, upcoming);
+  score_plain<kPairs, false>(run, row + tall, at + tall, rows - tall, panel, upcoming);
 }
 
 /// Weights of a block of `rows` rows from `row` on for one panel.
-inline bool score_panel(Run& run, std::int64_t row, std::int64_t rows, const PanelKeys& panel,
+inline void score_panel(Run& run, std::int64_t row, std::int64_t rows, const PanelKeys& panel,
                         const Upcoming& upcoming) {
   Group* groups = run.w.group + row / kGroupRows;
   note_from(run, panel.done);
@@ -113,31 +112,27 @@ inline bool score_panel(Run& run, std::int64_t row, std::int64_t rows, const Pan
     const std::int64_t at = g * kGroupRows;
     if (is_plain(groups[g])) {
       while (g < count && is_plain(groups[g])) ++g;
-      if (!score_plain_rows(run, row + at, at, smaller(g * kGroupRows, rows) - at, panel, upcoming))
-        return false;
+      score_plain_rows(run, row + at, at, smaller(g * kGroupRows, rows) - at, panel, upcoming);
       continue;
     }
     count_path(run.call.paths, Path::masked);
     for (std::int64_t r = at; r < smaller(at + kGroupRows, rows); r += kTileRows)
-      if (!score_general<kTileRows>(run, row + r, panel.key, panel.data,
-                                    run.w.weights + r * kChunk + panel.done, panel.done))
-        return false;
+      score_general<kTileRows>(run, row + r, panel.key, panel.data, run.w.weights + r * kChunk + panel.done,
+                               panel.done);
     groups[g++].started = true;
   }
-  return true;
 }
 
 /// Weights of a block of `rows` rows from `row` on for one chunk.
-inline bool score_block(Run& run, std::int64_t row, std::int64_t rows, std::int64_t chunk_key,
+inline void score_block(Run& run, std::int64_t row, std::int64_t rows, std::int64_t chunk_key,
                         const Chunk& chunk) {
   const std::int64_t depth = run.pairs ? (run.w.depth + 1) / 2 : run.w.depth;
   for (std::int64_t p = 0; p * kPanel < chunk.count; ++p) {
     const PanelKeys panel = {chunk.keys + p * kPanel * depth, chunk_key + p * kPanel,
                              smaller(kPanel, chunk.count - p * kPanel), p * kPanel};
-    if (!score_panel(run, row, rows, panel, chunk.next_keys.from(p * run.padded_rows))) return false;
+    score_panel(run, row, rows, panel, chunk.next_keys.from(p * run.padded_rows));
     observe_panel(run, row, rows, panel.key, panel.done, panel.keys);
   }
-  return true;
 }
 
 }  // namespace heed::detail::HEED_ISA

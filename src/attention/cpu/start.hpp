@@ -6,6 +6,12 @@
 
 namespace heed::detail::HEED_ISA {
 
+inline constexpr float kBoundedScore = 40.0f;
+inline constexpr float kHeadroom = 8.0f;              // a shift moves when a score exceeds it by more
+inline constexpr float kUnstarted = -1.5f * 0x1p20f;  // threshold of a row without keys: above kForbidden
+inline constexpr float kNoThreshold = 0x1p30f;        // above every score
+inline constexpr float kLargestSquare = 0x1p120f;     // sums of squares from here on are as good as infinite
+
 /// Rows beyond the last, up to a whole tile, repeat its site and have queries of 0.
 inline void pad_rows(Run& run) {
   Work& w = run.w;
@@ -42,8 +48,21 @@ inline float square_of(const Run& run, std::int64_t at) {
   return reduce_add(squares);
 }
 
-/// Points run.queries at the caller's memory where tiles can read it, and otherwise packs the rows.
-/// Returns the largest sum of squares of a query, or a negative number where one is not finite.
+/// Leaves a row out of the task: it sees no key from here on, and its group goes by way of memory.
+inline void leave_out(Run& run, std::int64_t row) {
+  Work& w = run.w;
+  if (row >= run.rows || w.left_out[row] != 0) return;
+  w.left_out[row] = 1;
+  ++run.left_out;
+  w.site[row].low = w.site[row].high = 0;
+  w.rows.threshold[row] = kNoThreshold;
+  Group& group = w.group[row / kGroupRows];
+  group.inner_low = INT64_MAX;
+  group.inner_high = 0;
+}
+
+/// Points run.queries at the caller's memory where tiles can read it, and otherwise packs the rows. Leaves
+/// out rows whose query is not finite. Returns the largest sum of squares of the others.
 inline float find_queries(Run& run) {
   const Call& call = run.call;
   const Task& task = run.task;
@@ -51,19 +70,22 @@ inline float find_queries(Run& run) {
   const bool direct = !run.pairs && task.head_count == 1 && run.rows == run.padded_rows &&
                       in_place(call.query, call.head_dim);
   float largest = 0;
-  float total = 0;
   for (std::int64_t r = 0; r < run.rows; ++r) {
+    w.left_out[r] = 0;
     const std::int64_t at = offset_of(call.query.stride, task.batch, w.site[r].head, w.site[r].index);
     const float squares = direct ? square_of(run, at) : pack_row(run, at, r);
-    largest = squares > largest ? squares : largest;
-    total += squares;
+    w.query_square[r] = squares;
+    if (!(squares < kLargestSquare))
+      leave_out(run, r);
+    else
+      largest = squares > largest ? squares : largest;
   }
   run.queries = {w.query, w.padded_depth};
   if (direct)
     run.queries = {static_cast<const float*>(call.query.data) +
                        offset_of(call.query.stride, task.batch, task.head_begin, task.row_begin),
                    call.query.stride[2]};
-  return total < 0x1p120f ? largest : -1.0f;
+  return largest;
 }
 
 /// Sets up sites and states of the task's rows.

@@ -67,6 +67,7 @@ inline void start_sweep_rows(Run& run, float* inverse) {
   for (std::int64_t r = 0; r < run.rows; ++r)
     w.site[r] = site_of(call, task, task.head_begin, task.row_begin + r);
   pad_rows(run);
+  find_groups(run, true);
   find_queries(run);
   const auto kept = [&](const Output& rows, std::int64_t r) {
     return static_cast<const float*>(
@@ -79,7 +80,10 @@ inline void start_sweep_rows(Run& run, float* inverse) {
     w.rows.threshold[r] = kNoThreshold;
     store(w.rows.sum + r * kLanes, zero());
   }
-  find_groups(run, true);
+  const cpu::RowStatus* status =
+      call.row_status + (task.batch * call.heads + task.head_begin) * call.query_length + task.row_begin;
+  for (std::int64_t r = 0; inverse != nullptr && r < run.rows; ++r)
+    if (status[r] == cpu::RowStatus::out_of_range) leave_out(run, r);
 }
 
 /// sums [kWide vectors] += the same vectors of `weights` (rows kChunk apart), times each row's factor.
@@ -180,8 +184,7 @@ inline KeyRange keys_of_block(const Run& run) {
 
 /// The weights of a task's chunks, row block by row block. Chunks that none of a block's rows may see cost
 /// nothing but the zeros of the matrix.
-inline Outcome sweep_weights(const Call& call, const Tiling& tiling, const SweepTask& sweep,
-                             void* workspace) {
+inline void sweep_weights(const Call& call, const Tiling& tiling, const SweepTask& sweep, void* workspace) {
   const Work w = lay_out(call, tiling, workspace);
   const bool transforms = transforms_scores(call);
   const bool pairs = kHasPairs && call.query.type == Type::bf16;
@@ -210,7 +213,7 @@ inline Outcome sweep_weights(const Call& call, const Tiling& tiling, const Sweep
       started = true;
       count_path(call.paths, Path::weights_pass);
       const Chunk chunk = find_chunk(call, task, run.w, key);
-      if (!score_block(run, 0, run.padded_rows, key, chunk)) return Outcome::out_of_range;
+      score_block(run, 0, run.padded_rows, key, chunk);
       if (call.weights.data) write_weights(run, inverse, key, count);
       const auto receive = [&](KeySums& to, std::int64_t first) {
         sum_rows(run, first, run.rows, inverse, key, count, sums);
@@ -223,11 +226,11 @@ inline Outcome sweep_weights(const Call& call, const Tiling& tiling, const Sweep
   }
   write_sums(call.received, sweep, received);
   write_sums(call.received_last, sweep, received_last);
-  return Outcome::done;
 }
 
 /// Scores of a block for one chunk at the stage asked for, in natural units; -inf where a key is forbidden.
-inline bool score_chunk(const Run& run, std::int64_t chunk_key, const Chunk& chunk) {
+/// Rows with scores that this kernel cannot hold are left out.
+inline void score_chunk(Run& run, std::int64_t chunk_key, const Chunk& chunk) {
   const Call& call = run.call;
   const Task& task = run.task;
   const std::int64_t keys = task.key_end - task.key_begin;
@@ -247,7 +250,11 @@ inline bool score_chunk(const Run& run, std::int64_t chunk_key, const Chunk& chu
       const std::int64_t here = smaller(kPanel, chunk.count - p * kPanel);
       for (std::int64_t i = 0; i < kTileRows && r + i < run.rows; ++i) {
         const Site& site = run.w.site[r + i];
-        if (!transform_row(call, task.batch, site, task.key_begin, keys, key, scores[i])) return false;
+        if (run.w.left_out[r + i] != 0) continue;
+        if (!transform_row(call, task.batch, site, task.key_begin, keys, key, scores[i])) {
+          leave_out(run, r + i);
+          continue;
+        }
         const Vf offset =
             splat(static_cast<float>(kLn2 * alibi_offset(call, task.batch, site.head, site.position, keys)));
         float* to = static_cast<float*>(call.scores.data) +
@@ -258,7 +265,7 @@ inline bool score_chunk(const Run& run, std::int64_t chunk_key, const Chunk& chu
           const Vf score = load(scores[i] + v * kLanes);
           const Mask allowed = greater(score, splat(kForbidden));
           // transform_row raises what is too low to weigh anything: such a score is beyond this kernel.
-          if (any(both(allowed, greater_equal(splat(-kLargestScore), score)))) return false;
+          if (any(both(allowed, greater_equal(splat(-kLargestScore), score)))) leave_out(run, r + i);
           store(scores[i] + v * kLanes,
                 select(allowed, mul_add(score, splat(static_cast<float>(kLn2)), offset),
                        splat(-__builtin_inff())));
@@ -267,11 +274,10 @@ inline bool score_chunk(const Run& run, std::int64_t chunk_key, const Chunk& chu
       }
     }
   }
-  return true;
 }
 
 /// The scores of a task's chunks, row block by row block.
-inline Outcome sweep_scores(const Call& call, const Tiling& tiling, const SweepTask& sweep, void* workspace) {
+inline void sweep_scores(const Call& call, const Tiling& tiling, const SweepTask& sweep, void* workspace) {
   const Work w = lay_out(call, tiling, workspace);
   for (std::int64_t begin = sweep.rows.row_begin; begin < sweep.rows.row_end; begin += tiling.rows) {
     Task task = sweep.rows;
@@ -282,12 +288,12 @@ inline Outcome sweep_scores(const Call& call, const Tiling& tiling, const SweepT
     start_sweep_rows(run, nullptr);
     for (std::int64_t key = sweep.block_begin; key < sweep.block_end; key += kChunk) {
       count_path(call.paths, Path::scores_pass);
-      const bool in_range = score_chunk(run, key, packed_chunk<false>(call, task, run.w, key));
+      score_chunk(run, key, packed_chunk<false>(call, task, run.w, key));
       if (outgrows_caches(call)) end_stores_past_caches();
-      if (!in_range) return Outcome::out_of_range;
     }
+    for (std::int64_t r = 0; r < run.rows; ++r)
+      if (run.w.left_out[r] != 0) note_status(run, run.w.site[r], cpu::RowStatus::out_of_range);
   }
-  return Outcome::done;
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -64,6 +64,8 @@ struct Work {
   float* output;        // [rows][value_columns]
   float* partial;       // the same, of one chunk, where a step is less than a chunk
   Rows rows;
+  float* query_square;    // [rows]: sums of squares; with the keys' they bound the scores
+  char* left_out;         // [rows]: those that f32 cannot hold
   float* distance;        // [rows][kLanes]
   std::int64_t levels;    // entries of a list of the most attended keys: top_k, up to whole steps
   Columns lists;          // [rows / kLanes][levels][kLanes]
@@ -97,6 +99,7 @@ struct Run {
   bool pairs;                // products are of pairs of bf16; where Work says floats it holds pairs then
   QueryRows queries;         // what the tiles multiply with the packed keys
   float largest_query_square;
+  std::int64_t left_out = 0;  // rows
   KeyRange columns = {0, 0};  // of the map, that keys so far fell into
 };
 
@@ -132,6 +135,8 @@ inline Work lay_out(const Call& call, const Tiling& tiling, void* base) {
   w.rows.entropy = floats(rows * kLanes);
   w.rows.max = floats(rows * kLanes);
   w.rows.rounded = floats(kHasPairs ? rows * kLanes : 0);
+  w.query_square = floats(rows);
+  w.left_out = static_cast<char*>(take(rows, 1));
   w.distance = floats(call.distance.data ? rows * kLanes : 0);
   const auto columns = [&](std::int64_t count) {
     return Columns{floats(count), static_cast<std::int32_t*>(take(count, sizeof(std::int32_t)))};

@@ -1,0 +1,17 @@
+// What the processor can do, by the names that Linux gives it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heed::detail::cpu {
+
+/// Whether the processor has a feature and the system saves its registers. False for a name that heed does
+/// not know.
+bool processor_has(std::string_view feature);
+
+/// Those that matter here: "avx2", "fma", …
+std::vector<std::string> processor_features();
+
+}  // namespace heed::detail::cpu

@@ -1,0 +1,280 @@
+// Rows that f32 cannot hold: they alone are computed again, the result says how many there were, and every
+// other row keeps its bits. Expected values come from the naive computation or from the definition of NaN.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "attention_support.hpp"
+#include "naive_attention.hpp"
+#include "naive_backward.hpp"
+
+namespace {
+
+using heed::AttentionOptions;
+using heed::AttentionResult;
+using heed::DType;
+using heed::Kernel;
+using heed::Need;
+using heed::Tensor;
+using heed::test::normal_tensor;
+using heed::test::why_not_fused;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr Need kAllButScores =
+    Need::lse | Need::max_score | Need::entropy | Need::distance | Need::received | Need::weights;
+constexpr Need kEverything = kAllButScores | Need::scores;
+
+struct Inputs {
+  Tensor query, key, value;
+};
+Inputs inputs(std::int64_t heads, std::int64_t rows, std::int64_t keys, std::int64_t dim) {
+  return {normal_tensor({heads, rows, dim}, 1, DType::f32), normal_tensor({heads, keys, dim}, 2, DType::f32),
+          normal_tensor({heads, keys, dim}, 3, DType::f32)};
+}
+float& at(Tensor& tensor, std::int64_t head, std::int64_t row, std::int64_t column) {
+  return tensor
+      .values<float>()[static_cast<std::size_t>((head * tensor.size(1) + row) * tensor.size(2) + column)];
+}
+AttentionResult run(const Inputs& in, AttentionOptions options) {
+  options.kernel = Kernel::fused;
+  return heed::attention(in.query, in.key, in.value, options);
+}
+
+// Every row result of head 0, row i.
+std::vector<float> row_of(const AttentionResult& result, std::int64_t i) {
+  std::vector<float> row;
+  for (const Tensor* tensor : {&result.output, &result.lse, &result.entropy, &result.max_score,
+                               &result.distance, &result.weights, &result.top_k_weight}) {
+    const std::int64_t width = tensor->rank() == 3 ? tensor->size(2) : 1;
+    const auto values = tensor->values<float>();
+    for (std::int64_t c = 0; c < width && tensor->count() > 1; ++c)
+      row.push_back(values[static_cast<std::size_t>(i * width + c)]);
+  }
+  return row;
+}
+
+TEST(RecomputedRows, ANaNInAQueryConcernsItsRowAlone) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  for (const std::int64_t rows : {3, 40, 500}) {
+    Inputs in = inputs(2, rows, 300, 16);
+    const AttentionOptions options{.need = kEverything, .top_k = 3};
+    const AttentionResult clean = run(in, options);
+    EXPECT_EQ(clean.recomputed_rows, 0);
+    at(in.query, 0, 1, 5) = kNaN;
+    const AttentionResult result = run(in, options);
+    EXPECT_EQ(result.recomputed_rows, 1);
+    for (std::int64_t i = 0; i < 2 * rows; ++i) {
+      const std::vector<float> got = row_of(result, i), expected = row_of(clean, i);
+      for (std::size_t n = 0; n < got.size(); ++n)
+        if (i == 1)
+          ASSERT_TRUE(std::isnan(got[n])) << n;
+        else
+          ASSERT_EQ(got[n], expected[n]) << "row " << i;
+    }
+    EXPECT_EQ(result.top_k_index.values<std::int64_t>()[3], -1);
+    EXPECT_TRUE(std::isnan(result.received.values<float>()[7]));
+    EXPECT_EQ(result.received.values<float>()[300], clean.received.values<float>()[300]);
+  }
+}
+
+TEST(RecomputedRows, ANaNInAKeyConcernsTheRowsThatSeeIt) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  for (const std::int64_t rows : {3, 40, 500}) {
+    Inputs in = inputs(1, rows, rows, 16);
+    const std::int64_t bad = rows / 3;
+    const AttentionOptions options{.causal = true, .need = kAllButScores, .top_k = 2, .map = {4, 4}};
+    const AttentionResult clean = run(in, options);
+    at(in.key, 0, bad, 0) = kNaN;
+    const AttentionResult result = run(in, options);
+    EXPECT_EQ(result.recomputed_rows, rows - bad);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      EXPECT_EQ(std::isnan(result.lse.values<float>()[static_cast<std::size_t>(i)]), i >= bad);
+      if (i < bad) {
+        ASSERT_EQ(row_of(result, i), row_of(clean, i)) << i;
+      }
+      // Of a NaN row too, a forbidden key weighs 0.
+      if (i + 1 < rows) {
+        EXPECT_EQ(result.weights.values<float>()[static_cast<std::size_t>(i * rows + i + 1)], 0);
+      }
+    }
+    EXPECT_TRUE(std::isnan(result.received.values<float>()[0]));
+  }
+}
+
+TEST(RecomputedRows, ANaNInAValueIsInItsColumnOfTheRowsThatSeeIt) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  for (const std::int64_t rows : {3, 40, 500}) {
+    Inputs in = inputs(1, rows, rows, 16);
+    const std::int64_t bad = rows / 3;
+    const AttentionOptions options{.causal = true, .need = Need::lse | Need::weights};
+    const AttentionResult clean = run(in, options);
+    at(in.value, 0, bad, 6) = kNaN;
+    const AttentionResult result = run(in, options);
+    // Rows that see it are right as they are; some others share a tile with them.
+    EXPECT_LT(result.recomputed_rows, 200);
+    EXPECT_TRUE(heed::test::same_bits(result.weights, clean.weights));
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t c = 0; c < 16; ++c) {
+        const auto n = static_cast<std::size_t>(i * 16 + c);
+        if (i >= bad && c == 6)
+          ASSERT_TRUE(std::isnan(result.output.values<float>()[n]));
+        else
+          ASSERT_NEAR(result.output.values<float>()[n], clean.output.values<float>()[n], 2e-6) << i;
+      }
+  }
+}
+
+// Infinite values, and values whose sum exceeds f32 though their mean does not.
+TEST(RecomputedRows, LargeValuesGiveTheirWeightedMean) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  Inputs in = inputs(1, 30, 40, 8);
+  for (std::int64_t j = 0; j < 40; ++j) at(in.value, 0, j, 2) = 3e38F;
+  at(in.value, 0, 20, 4) = kInfinity;
+  const AttentionResult result = run(in, {});
+  for (std::int64_t i = 0; i < 30; ++i) {
+    EXPECT_NEAR(result.output.values<float>()[static_cast<std::size_t>(i * 8 + 2)] / 3e38F, 1, 1e-6);
+    EXPECT_EQ(result.output.values<float>()[static_cast<std::size_t>(i * 8 + 4)], kInfinity);
+  }
+}
+
+// Scores near 1e30: the largest key of a row has all its weight.
+TEST(RecomputedRows, RowsOfHugeScoresAreOneHot) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  for (const std::int64_t rows : {2, 60}) {
+    Inputs in = inputs(1, rows, 250, 8);
+    for (std::int64_t d = 0; d < 8; ++d) at(in.query, 0, 1, d) *= 1e30F;
+    const AttentionOptions options{.need = kEverything, .top_k = 1, .map = {2, 3}};
+    const AttentionResult result = run(in, options);
+    EXPECT_EQ(result.recomputed_rows, 1);
+    const heed::test::Naive naive = heed::test::naive_attention(in.query, in.key, in.value, options);
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < 250; ++j) {
+        ASSERT_NEAR(result.weights.values<float>()[static_cast<std::size_t>(i * 250 + j)],
+                    static_cast<double>(naive.weights(0, 0, i, j)), 2e-6);
+        const double score = static_cast<double>(naive.scores(0, 0, i, j));
+        ASSERT_NEAR(result.scores.values<float>()[static_cast<std::size_t>(i * 250 + j)], score,
+                    2e-6 * (1 + std::abs(score)));
+      }
+    for (std::int64_t j = 0; j < 250; ++j)
+      EXPECT_NEAR(result.received.values<float>()[static_cast<std::size_t>(j)],
+                  static_cast<double>(naive.received(0, 0, j)), 1e-4);
+    for (std::int64_t bin = 0; bin < 6; ++bin)
+      EXPECT_NEAR(result.map.values<float>()[static_cast<std::size_t>(bin)],
+                  static_cast<double>(naive.map(0, 0, bin / 3, bin % 3)), 1e-4);
+  }
+}
+
+// A forbidden NaN is nobody's business: nothing is computed again for it.
+TEST(RecomputedRows, AForbiddenNaNCostsNothing) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  for (const std::int64_t rows : {3, 60}) {
+    Inputs in = inputs(1, rows, 250, 16);
+    Tensor mask({rows, 250}, DType::boolean);
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < 250; ++j) mask.at<bool>(i, j) = j != 100;
+    const AttentionResult clean = run(in, {.mask = mask, .need = Need::lse | Need::weights});
+    for (std::int64_t d = 0; d < 16; ++d) at(in.key, 0, 100, d) = kNaN;
+    const AttentionResult result = run(in, {.mask = mask, .need = Need::lse | Need::weights});
+    EXPECT_EQ(result.recomputed_rows, 0);
+    EXPECT_TRUE(heed::test::same_bits(result, clean));
+  }
+}
+
+TEST(RecomputedRows, BitsDoNotDependOnTheThreads) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  Inputs in = inputs(2, 100, 250, 8);
+  for (std::int64_t i = 0; i < 100; i += 2)
+    for (std::int64_t d = 0; d < 8; ++d) at(in.query, i % 4 / 2, i, d) *= 1e20F;
+  AttentionOptions options{.need = kEverything, .top_k = 2, .received_last = 30, .map = {5, 5}, .threads = 1};
+  const AttentionResult one = run(in, options);
+  EXPECT_EQ(one.recomputed_rows, 50);
+  for (const int threads : {2, 3, 7}) {
+    options.threads = threads;
+    EXPECT_TRUE(heed::test::same_bits(run(in, options), one));
+  }
+}
+
+TEST(RecomputedRows, GradientsOfTheOtherRowsDoNotSufferFromOne) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  for (const std::int64_t rows : {20, 300}) {
+    Inputs in = inputs(2, rows, rows, 16);
+    const Tensor grad = normal_tensor({2, rows, 16}, 4, DType::f32);
+    Tensor bias({2, rows, rows}, DType::f32), sinks({2}, DType::f32);
+    for (std::int64_t d = 0; d < 16; ++d) at(in.query, 0, 7, d) *= 1e15F;
+    AttentionOptions options{
+        .causal = true, .bias = bias, .sinks = sinks, .need = Need::lse, .kernel = Kernel::fused};
+    const AttentionResult forward = heed::attention(in.query, in.key, in.value, options);
+    EXPECT_EQ(forward.recomputed_rows, 1);
+    const heed::AttentionBackwardInputs inputs{in.query, in.key, in.value, forward.output, forward.lse, grad};
+    const auto gradients = heed::attention_backward(inputs, options, {.bias = true, .sinks = true});
+    ASSERT_EQ(gradients.kernel, Kernel::fused);
+    EXPECT_EQ(gradients.recomputed_rows, 1);
+    const heed::test::Naive naive = heed::test::naive_attention(in.query, in.key, in.value, options);
+    const auto expected = heed::test::naive_backward(inputs, options, naive);
+    const auto compare = [&](const Tensor& got, const heed::test::Cube& want,
+                             const heed::test::Cube& magnitude, const char* name) {
+      for (std::size_t n = 0; n < want.values.size(); ++n)
+        ASSERT_NEAR(got.values<float>()[n], static_cast<double>(want.values[n]),
+                    1e-6 + 5e-5 * static_cast<double>(magnitude.values[n]))
+            << name << " " << n;
+    };
+    compare(gradients.query, expected.query, expected.query_magnitude, "dQ");
+    compare(gradients.key, expected.key, expected.key_magnitude, "dK");
+    compare(gradients.value, expected.value, expected.value_magnitude, "dV");
+    compare(gradients.bias, expected.scores, expected.scores_magnitude, "dBias");
+    for (std::size_t h = 0; h < 2; ++h) {
+      double sum = 0, magnitude = 0;
+      for (std::int64_t i = 0; i < rows; ++i) {
+        sum += static_cast<double>(expected.sinks(0, static_cast<std::int64_t>(h), i));
+        magnitude += static_cast<double>(expected.sinks_magnitude(0, static_cast<std::int64_t>(h), i));
+      }
+      EXPECT_NEAR(gradients.sinks.values<float>()[h], sum, 5e-5 * magnitude);
+    }
+  }
+}
+
+// Rows that see a NaN have NaN for dQ; rows that do not, and the keys that only they see, have their
+// gradients.
+TEST(RecomputedRows, GradientsBesideANaNAreThoseWithoutIt) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  constexpr std::int64_t kRows = 300, kBad = 200;
+  for (const int which : {0, 1, 2}) {
+    Inputs in = inputs(1, kRows, kRows, 16);
+    Tensor grad = normal_tensor({1, kRows, 16}, 4, DType::f32);
+    AttentionOptions options{.causal = true, .need = Need::lse, .kernel = Kernel::fused};
+    const auto backward = [&] {
+      const AttentionResult forward = heed::attention(in.query, in.key, in.value, options);
+      return heed::attention_backward({in.query, in.key, in.value, forward.output, forward.lse, grad},
+                                      options);
+    };
+    at(which == 0 ? in.query : which == 1 ? in.key : in.value, 0, kBad, 3) = kNaN;
+    const auto gradients = backward();
+    at(which == 0 ? in.query : which == 1 ? in.key : in.value, 0, kBad, 3) = 0.5F;
+    // Without the rows that see it: their output gradient is 0.
+    for (std::int64_t i = kBad; i < (which == 0 ? kBad + 1 : kRows); ++i)
+      for (std::int64_t c = 0; c < 16; ++c) at(grad, 0, i, c) = 0;
+    const auto clean = backward();
+    for (std::int64_t i = 0; i < kRows; ++i)
+      for (std::int64_t d = 0; d < 16; ++d) {
+        const auto n = static_cast<std::size_t>(i * 16 + d);
+        const bool sees = which == 0 ? i == kBad : i >= kBad;
+        if (sees)
+          ASSERT_TRUE(std::isnan(gradients.query.values<float>()[n])) << which << " " << i;
+        else
+          ASSERT_NEAR(gradients.query.values<float>()[n], clean.query.values<float>()[n], 1e-5)
+              << which << " " << i;
+        if (i <= kBad) {
+          ASSERT_TRUE(std::isnan(gradients.key.values<float>()[n])) << which << " " << i;
+        } else if (which == 0) {
+          ASSERT_NEAR(gradients.key.values<float>()[n], clean.key.values<float>()[n], 1e-5)
+              << which << " " << i;
+        }
+      }
+  }
+}
+
+}  // namespace

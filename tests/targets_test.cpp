@@ -1,0 +1,95 @@
+// Which target calls take: by what the processor has, and by what the user says.
+#include "heed/targets.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "attention/cpu/dispatch.hpp"
+#include "heed/attention.hpp"
+#include "heed/error.hpp"
+
+namespace {
+
+using heed::Target;
+using heed::Tensor;
+
+// What the kernel itself says of the processor: "flags : … avx2 …" or "Features : … asimd …".
+std::set<std::string> system_flags() {
+  std::ifstream file("/proc/cpuinfo");
+  std::set<std::string> flags;
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("flags") || line.starts_with("Features")) {
+      std::istringstream words(line.substr(line.find(':') + 1));
+      for (std::string word; words >> word;) flags.insert(word);
+      break;
+    }
+  return flags;
+}
+
+std::string target_taken() {
+  const Tensor one({1, 1});
+  return std::string(heed::attention(one, one, one, {.kernel = heed::Kernel::fused}).isa);
+}
+
+TEST(Targets, AreAvailableWhereTheSystemListsAllThatTheyNeed) {
+  const std::set<std::string> flags = system_flags();
+  if (flags.empty()) GTEST_SKIP() << "/proc/cpuinfo lists no flags here";
+  for (const Target& target : heed::targets()) {
+    const bool all = std::all_of(
+        target.required.begin(), target.required.end(),
+        [&](const std::string& feature) { return flags.contains(feature == "neon" ? "asimd" : feature); });
+    EXPECT_EQ(target.available, all) << target.name;
+  }
+}
+
+// Nothing in the environment: the best target that the processor has.
+TEST(Targets, CallsTakeTheFirstAvailableOne) {
+  if (const char* isa = std::getenv("HEED_ISA"); isa != nullptr && *isa != '\0')
+    GTEST_SKIP() << "HEED_ISA is set to " << isa;
+  const auto all = heed::targets();
+  const auto best =
+      std::find_if(all.begin(), all.end(), [](const Target& target) { return target.available; });
+  ASSERT_NE(best, all.end());
+  EXPECT_TRUE(best->chosen);
+  EXPECT_EQ(target_taken(), best->name);
+}
+
+// AVX2's unit is compiled with F16C: a processor without it must not run it.
+TEST(Targets, AProcessorThatLacksOneFeatureTakesATargetThatDoesNotNeedIt) {
+  for (const Target& target : heed::targets())
+    for (const std::string& lacking : target.required) {
+      const auto& taken =
+          heed::detail::cpu::best_target([&](std::string_view feature) { return feature != lacking; });
+      EXPECT_EQ(std::count(taken.required.begin(), taken.required.end(), lacking), 0) << taken.name;
+    }
+#if defined(__x86_64__)
+  EXPECT_EQ(heed::detail::cpu::best_target([](std::string_view feature) { return feature != "f16c"; }).name,
+            "plain");
+#endif
+}
+
+TEST(Targets, AreChosenInCode) {
+  const std::string before = target_taken();
+  for (const Target& target : heed::targets()) {
+    if (!target.available) continue;
+    heed::set_target(target.name);
+    EXPECT_EQ(target_taken(), target.name);
+  }
+  heed::set_target(before);
+}
+
+TEST(Targets, ThatThisMachineLacksAreRefused) {
+  try {
+    heed::set_target("abacus");
+    FAIL() << "no error";
+  } catch (const heed::Error& error) {
+    EXPECT_EQ(std::string(error.what()).find("target is 'abacus'; this machine has "), 0u) << error.what();
+  }
+}
+
+}  // namespace
