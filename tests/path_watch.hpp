@@ -58,6 +58,7 @@ inline constexpr std::array<const char*, kPaths> kPathNames{"decode",
                                                             "backward, flushed tiles",
                                                             "backward, masked tiles",
                                                             "backward, fallback, rows"};
+static_assert(kPathNames.back() != nullptr);
 
 inline bool holds(const std::vector<detail::FallbackRows>& fallbacks, std::int64_t b, std::int64_t h,
                   std::int64_t i) {

@@ -283,11 +283,17 @@ class CallMaker {
         // At most 300, beyond which scores are too large for f32 to tell them apart.
         return std::min(0.75, 300 / static_cast<double>(keys_)) * static_cast<double>(row);
       case Family::cancelling:
-        return column % 2 == 0 ? 100 + draw_.normal() : -100;
+        return column % 2 == 0 ? cancelled() + draw_.normal() : -cancelled();
       default:
         return draw_.normal();
     }
   }
+  // Of wide heads less, so that first-order bounds of f32 still say something: they grow with the square of
+  // the width.
+  double narrowed(double number, double width) const {
+    return number * std::min(1.0, width / static_cast<double>(head_dim_));
+  }
+  double cancelled() const { return narrowed(100, 24); }
   double value_number(std::int64_t row) {
     switch (call_.family) {
       case Family::negative:
@@ -382,7 +388,7 @@ class CallMaker {
 
   void make_operands() {
     AttentionOptions& options = call_.options;
-    if (draw_.chance(0.3)) options.scale = draw_.pick<double>({0.0, 0.125, 1.0, -0.5});
+    if (draw_.chance(0.3)) options.scale = narrowed(draw_.pick<double>({0.0, 0.125, 1.0, -0.5}), 8);
     if (draw_.chance(0.2)) options.softcap = draw_.pick<double>({0.5, 5, 30});
     if (draw_.chance(0.25)) options.bias = floats(scores_shape(), 2, draw_.chance(0.5) ? 0.2 : 0);
     if (draw_.chance(0.2))

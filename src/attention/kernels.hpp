@@ -1,5 +1,5 @@
-// The kernels. Each takes a checked Problem and writes every result that it has a Target for; none decides,
-// checks or allocates results. A new one is a new file, a line here and a line in plan.cpp.
+// The kernels. Each takes a checked Problem and writes every result that it has a Target for. None checks
+// arguments or allocates results. A new one is a new file, a line here and a line in plan.cpp.
 #pragma once
 
 #include <span>

@@ -91,8 +91,9 @@ struct SweepTask {
   std::int64_t block_begin, block_end;
 };
 
-/// Why a task of the backward pass gave up: numbers are beyond what f32 holds (NaN, infinities, scores over
-/// 2^20). The driver finds the rows concerned, leaves them out, and starts again.
+/// Why a task of the backward pass gave up: numbers are beyond what f32 holds (NaN, infinities, products of
+/// norms over 2^19, scores over 2^20 with bias and ALiBi). The driver finds the rows concerned, leaves them
+/// out, and starts again.
 enum class Outcome : std::uint8_t { done, out_of_range };
 
 /// The sizes that a unit works with; the driver plans tasks by them.
