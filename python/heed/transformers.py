@@ -46,6 +46,10 @@ class CallMap(NamedTuple):
     received: Tensor | None  #: [B, H, Lk]: what each key received
     weights: Tensor | None  #: [B, H, Lq, Lk]
 
+    def __repr__(self) -> str:
+        shapes = (f"{name} {list(x.shape)}" for name, x in zip(self._fields[2:], self[2:]) if x is not None)
+        return f"<layer {self.layer}, {type(self.module).__name__}: {', '.join(shapes)}>"
+
 
 class Maps(list[CallMap]):
     """The calls in their order: one of each layer for a forward pass, and so on for each step of generate()."""
@@ -55,6 +59,10 @@ class Maps(list[CallMap]):
         self.names = names
         self.top_k = top_k
         self._order: dict[Any, int] = {}
+
+    def __repr__(self) -> str:
+        held = ["lse", *self.names, *([f"top_k={self.top_k}"] if self.top_k else [])]
+        return f"<Maps: calls {len(self)}, layers {len(self._order)}, each with {', '.join(held)}>"
 
     def of_layer(self, layer: int) -> list[CallMap]:
         """The calls of one layer, in their order."""
@@ -76,14 +84,19 @@ _capturing: contextvars.ContextVar[Maps | None] = contextvars.ContextVar("heed_c
 def capture(*, top_k: int = 0, entropy: bool = False, received: bool = False, weights: bool = False) -> Iterator[Maps]:
     """Collects, from every layer that runs within, what is asked for: summaries whose size grows with the length, not
     with its square, and with weights=True the whole matrices. Works for models that run with attn_implementation
-    "heed", without any flag of theirs; not in what torch.compile has compiled."""
+    "heed", without any flag of theirs. What torch.compile has compiled runs uncompiled meanwhile. RuntimeError at the
+    end where nothing was collected."""
     asked = {"entropy": entropy, "received": received, "weights": weights}
     maps = Maps(tuple(name for name, wanted in asked.items() if wanted), top_k)
     token = _capturing.set(maps)
     try:
-        yield maps
+        with torch.compiler.set_stance("force_eager"):
+            yield maps
     finally:
         _capturing.reset(token)
+    if not maps:
+        raise RuntimeError('capture() collected nothing: expected a model with attn_implementation="heed" to run '
+                           "within it, in the same thread")
 
 
 def _wants_weights(kwargs: dict[str, Any]) -> bool:

@@ -167,6 +167,42 @@ def test_a_model_in_half_precision(name):
     assert bool(error <= 1.5 * yardstick), (error, yardstick)
 
 
+def test_a_capture_of_nothing_says_so():
+    eager, ours = pair("Llama")
+    given = inputs("Llama")
+    for run in (lambda: eager(**given), lambda: None):
+        with pytest.raises(RuntimeError) as error, heed.transformers.capture():
+            run()
+        assert str(error.value) == ('capture() collected nothing: expected a model with attn_implementation="heed" to '
+                                    'run within it, in the same thread')
+    with pytest.raises(KeyError), heed.transformers.capture():  # what went wrong within is not hidden
+        raise KeyError
+
+
+def test_what_is_compiled_is_captured_too():
+    _, ours = pair("Llama")
+    given = inputs("Llama", padded=False)
+    compiled = torch.compile(ours, backend="aot_eager")
+    with torch.no_grad():
+        compiled(**given, use_cache=False)
+        with heed.transformers.capture(entropy=True) as expected:
+            ours(**given, use_cache=False)
+        with heed.transformers.capture(entropy=True) as maps:
+            compiled(**given, use_cache=False)
+    assert len(maps) == len(expected) == 2
+    assert all(torch.equal(one.entropy, other.entropy) for one, other in zip(maps, expected, strict=True))
+
+
+def test_maps_print_in_short():
+    _, ours = pair("Llama")
+    with torch.no_grad(), heed.transformers.capture(top_k=2, entropy=True) as maps:
+        ours(**inputs("Llama"))
+        ours(**inputs("Llama"))
+    assert str(maps) == "<Maps: calls 4, layers 2, each with lse, entropy, top_k=2>"
+    assert str(maps[1]) == ("<layer 1, LlamaAttention: lse [2, 4, 9], entropy [2, 4, 9], top_k_index [2, 4, 9, 2], "
+                            "top_k_weight [2, 4, 9, 2]>")
+
+
 def test_it_compiles_without_a_break():
     _, ours = pair("Llama")
     given = inputs("Llama", padded=False)
