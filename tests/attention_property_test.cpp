@@ -6,6 +6,7 @@
 #include <string>
 
 #include "checked_call.hpp"
+#include "expect_tight.hpp"
 #include "support.hpp"
 
 namespace {
@@ -17,14 +18,16 @@ constexpr std::uint64_t kSeed = 20240607;
 constexpr std::uint64_t kCalls = 4000;
 
 TEST(AttentionProperty, RandomCallsAgreeWithTheDefinitions) {
+  heed::test::RowTally tally;
   for (std::uint64_t index = 0; index < heed::test::share_of(kCalls); ++index) {
     auto [call, naive] = heed::test::checked_call(kSeed, index);
     call.options.kernel = Kernel::reference;
     const auto result = heed::attention(call.query, call.key, call.value, call.options);
     ASSERT_EQ(result.kernel, Kernel::reference);
-    const std::string failure = heed::test::compare_results(result, call.options, naive);
+    const std::string failure = heed::test::compare_results(result, call.options, naive, {}, tally);
     ASSERT_EQ(failure, "") << describe(call);
   }
+  heed::test::expect_tight(tally);
 }
 
 // The generator must reach what it is there for: each of these in at least one call of a hundred.

@@ -86,7 +86,6 @@ class BackwardCallMaker {
   BackwardCall made_;
 };
 
-/// In every other call, what nobody may see holds NaN and infinity.
 inline BackwardCall backward_call(std::uint64_t seed, std::uint64_t index, const CallLimits& limits = {}) {
   return BackwardCallMaker(checked_call(seed, index, limits)).make();
 }

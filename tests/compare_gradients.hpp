@@ -34,9 +34,6 @@ inline std::array<std::int64_t, 4> four_axes(const Dims& shape) {
   return four;
 }
 
-/// The largest magnitudes of the calls that the bounds below are made for are far below this.
-inline constexpr Real kNoBound = std::numeric_limits<Real>::infinity();
-
 /// Compares gradients with the naive ones. Gives "" or the first element that is out of bounds.
 ///
 /// To first order: a row's weights have the relative error r = 2 e + u (Lk + 8), e = u (D + 3) A as in
@@ -46,30 +43,28 @@ inline constexpr Real kNoBound = std::numeric_limits<Real>::infinity();
 /// length. Rounding::weight_unit is what D errs by besides.
 class GradientComparison {
  public:
-  GradientComparison(const BackwardCall& made, const Rounding& rounding)
+  GradientComparison(const BackwardCall& made, const Rounding& rounding, RowTally& tally, FellBack fell_back)
       : made_(made),
         naive_(made.naive),
         rounding_(rounding),
-        expected_(naive_backward(made.inputs, made.call.options, made.naive)) {
-    for (const Real magnitude : naive_.row_magnitude.values) worst_ = std::max(worst_, magnitude);
-  }
-
-  const NaiveGradients& expected() const { return expected_; }
+        tally_(tally),
+        fell_back_(std::move(fell_back)),
+        expected_(naive_backward(made.inputs, made.call.options, made.naive, row_errors())) {}
 
   std::string operator()(const AttentionGradients& gradients) {
-    const Real r = relative_error();
-    check("dQ", gradients.query, expected_.query, expected_.query_magnitude, r);
-    check("dK", gradients.key, expected_.key, expected_.key_magnitude, r);
-    check("dV", gradients.value, expected_.value, expected_.value_magnitude, r);
+    count_rows();
+    check("dQ", gradients.query, expected_.query, expected_.query_magnitude);
+    check("dK", gradients.key, expected_.key, expected_.key_magnitude);
+    check("dV", gradients.value, expected_.value, expected_.value_magnitude);
     if (made_.request.bias) {
       const auto size = four_axes(gradients.bias.shape());
       check("dBias", gradients.bias, summed_to(expected_.scores, size),
-            summed_to(expected_.scores_magnitude, size), r);
+            summed_to(expected_.scores_magnitude, size));
     }
     if (made_.request.sinks) {
       const std::array<std::int64_t, 4> size{1, gradients.sinks.count(), 1, 1};
       check("dSinks", gradients.sinks, summed_to(expected_.sinks, size),
-            summed_to(expected_.sinks_magnitude, size), r);
+            summed_to(expected_.sinks_magnitude, size));
     }
     return failure_;
   }
@@ -77,23 +72,52 @@ class GradientComparison {
  private:
   using Index = std::int64_t;
 
-  // Of every term, taken from the worst row.
-  Real relative_error() const {
+  // Of every term of a row.
+  Real relative_error(Index b, Index h, Index i) const {
     const auto u = static_cast<Real>(rounding_.slack * rounding_.unit);
-    const Real score = u * static_cast<Real>(2 * (naive_.head_dim + 3)) * worst_;
+    const Real score = u * static_cast<Real>(2 * (naive_.head_dim + 3)) * naive_.row_magnitude(b, h, i);
     const auto keys = static_cast<Real>(naive_.keys),
                queries = static_cast<Real>(naive_.queries * naive_.heads);
     const Real weight = 2 * score + u * (keys + 8);
     const auto softcap = static_cast<Real>(made_.call.options.softcap);
     const Real slope = softcap > 0 ? 2 * score / softcap + 4 * u : 0;
-    const Real error =
-        3 * weight + slope +
-        u * (static_cast<Real>(2 * naive_.value_dim + naive_.head_dim) + 2 * keys + queries + 8) +
-        static_cast<Real>(rounding_.weight_unit);
-    return error < 0.5 ? error : kNoBound;
+    return 3 * weight + slope +
+           u * (static_cast<Real>(2 * naive_.value_dim + naive_.head_dim) + 2 * keys + queries + 8) +
+           static_cast<Real>(rounding_.weight_unit);
+  }
+  bool is_loose(Index b, Index h, Index i) const { return !(relative_error(b, h, i) < kFirstOrder); }
+  bool fell_back(Index b, Index h, Index i) const { return fell_back_ && fell_back_(b, h, i); }
+
+  Cube row_errors() const {
+    Cube errors(naive_.batch, naive_.heads, naive_.queries, 1);
+    for_each_row(
+        [&](Index b, Index h, Index i) { errors(b, h, i) = beyond_first_order(relative_error(b, h, i)); });
+    return errors;
+  }
+  template <class Visit>
+  void for_each_row(Visit visit) const {
+    for (Index b = 0; b < naive_.batch; ++b)
+      for (Index h = 0; h < naive_.heads; ++h)
+        for (Index i = 0; i < naive_.queries; ++i) visit(b, h, i);
   }
 
-  void check(const char* name, const Tensor& got, const Cube& expected, const Cube& magnitude, Real error) {
+  // Rows of queries, and of keys for each query head, which are sums over the rows that see them.
+  void count_rows() {
+    for_each_row([&](Index b, Index h, Index i) { tally_.add(is_loose(b, h, i), fell_back(b, h, i)); });
+    for (Index b = 0; b < naive_.batch; ++b)
+      for (Index h = 0; h < naive_.heads; ++h)
+        for (Index j = 0; j < naive_.keys; ++j) {
+          bool any_loose = false, any_fell_back = false;
+          for (Index i = 0; i < naive_.queries; ++i) {
+            if (naive_.final_scores(b, h, i, j) == kMinusInfinity) continue;
+            any_loose = any_loose || is_loose(b, h, i);
+            any_fell_back = any_fell_back || fell_back(b, h, i);
+          }
+          tally_.add(any_loose, any_fell_back);
+        }
+  }
+
+  void check(const char* name, const Tensor& got, const Cube& expected, const Cube& allowed_error) {
     if (!failure_.empty()) return;
     if (got.count() != static_cast<Index>(expected.values.size())) {
       failure_ = std::string(name) + " has shape " + to_string(got.shape());
@@ -102,11 +126,12 @@ class GradientComparison {
     const Tensor wide = Tensor::copy_of(got, DType::f64);
     for (std::size_t n = 0; n < expected.values.size() && failure_.empty(); ++n) {
       const Real value = expected.values[n];
-      const Real bound = magnitude.values[n] == 0 ? 0 : error * magnitude.values[n];
-      const Real allowed = bound + storing_error(got.dtype(), value) + static_cast<Real>(rounding_.floor);
+      const Real allowed =
+          allowed_error.values[n] + storing_error(got.dtype(), value) + static_cast<Real>(rounding_.floor);
       const auto element = static_cast<Real>(wide.values<double>()[n]);
-      if (std::abs(element - value) <= allowed) continue;
-      if (got.dtype() == DType::f16 && std::abs(value) > 65504 && std::isinf(element)) continue;
+      if (std::isfinite(element) && std::abs(element - value) <= allowed) continue;
+      const bool may_overflow = std::abs(value) + allowed >= overflow_of(got.dtype());
+      if (may_overflow && std::isinf(element) && std::signbit(element) == std::signbit(value)) continue;
       std::ostringstream text;
       text.precision(17);
       text << name << " of shape " << to_string(got.shape()) << " is " << element << " at element " << n
@@ -118,14 +143,15 @@ class GradientComparison {
   const BackwardCall& made_;
   const Naive& naive_;
   Rounding rounding_;
-  NaiveGradients expected_;
-  Real worst_ = 0;  // the largest row magnitude
+  RowTally& tally_;
+  FellBack fell_back_;
+  NaiveGradients expected_;  // with what each may err by as its magnitude
   std::string failure_;
 };
 
 inline std::string compare_gradients(const BackwardCall& made, const AttentionGradients& gradients,
-                                     const Rounding& rounding = {}) {
-  return GradientComparison(made, rounding)(gradients);
+                                     const Rounding& rounding, RowTally& tally, FellBack fell_back = {}) {
+  return GradientComparison(made, rounding, tally, std::move(fell_back))(gradients);
 }
 
 }  // namespace heed::test

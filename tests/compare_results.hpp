@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -35,6 +37,44 @@ inline Real storing_error(DType dtype, Real value) {
   }
 }
 
+/// What a dtype rounds to infinity, and everything beyond it.
+inline Real overflow_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return std::numeric_limits<Real>::infinity();
+    case DType::f32:
+      return 0x1.ffffffp127;
+    case DType::f16:
+      return 65520;
+    default:
+      return 0x1.ffp127;
+  }
+}
+
+/// Rows that were held to a bound. A sum over rows (what a key received, a cell of the map) is a row too.
+struct RowTally {
+  std::int64_t rows = 0;         ///< all
+  std::int64_t loose = 0;        ///< whose bound is beyond first order: it may say nothing
+  std::int64_t fallen_back = 0;  ///< that the fused kernel left to the reference
+
+  void add(bool is_loose, bool fell_back) {
+    ++rows;
+    loose += is_loose ? 1 : 0;
+    fallen_back += fell_back ? 1 : 0;
+  }
+};
+
+/// What the reference computed in the fused kernel's place: (batch, head, row).
+using FellBack = std::function<bool(std::int64_t, std::int64_t, std::int64_t)>;
+
+/// Relative errors from here on are no longer first order.
+inline constexpr Real kFirstOrder = 0.5;
+/// How far off a number may be that is exact but for `error` in its logarithm.
+inline Real beyond_first_order(Real error) {
+  constexpr Real kMost = 1e100;  // finite, so that nothing times it is NaN
+  return error < kFirstOrder ? error : std::min(std::expm1(error), kMost);
+}
+
 /// Compares what `result` holds with `naive`. Gives "" or the first element that is out of bounds.
 ///
 /// The bounds follow from first-order error analysis. A score is a sum of D products: its error is at most
@@ -44,14 +84,20 @@ inline Real storing_error(DType dtype, Real value) {
 /// |v_j| and the roundings of that sum. Storing adds half an ulp of the result's dtype.
 class ResultComparison {
  public:
-  ResultComparison(const AttentionOptions& options, const Naive& naive, const Rounding& rounding)
-      : options_(options), naive_(naive), rounding_(rounding) {}
+  ResultComparison(const AttentionOptions& options, const Naive& naive, const Rounding& rounding,
+                   RowTally& tally, FellBack fell_back)
+      : options_(options),
+        naive_(naive),
+        rounding_(rounding),
+        tally_(tally),
+        fell_back_(std::move(fell_back)) {}
 
   std::string operator()(const AttentionResult& result) {
     compare_scores(result);
     compare_rows(result);
     compare_sums(result);
     compare_top_k(result);
+    count_rows();
     return failure_;
   }
 
@@ -61,11 +107,40 @@ class ResultComparison {
   Real score_error(Real magnitude) const {
     return rounding_.slack * rounding_.unit * static_cast<Real>(2 * (naive_.head_dim + 3)) * magnitude;
   }
-  // Relative error of the weights of a row; inf where it is too large to be first order.
-  Real weight_error(Index b, Index h, Index i) const {
-    const Real error = 2 * score_error(naive_.row_magnitude(b, h, i)) +
-                       rounding_.slack * rounding_.unit * static_cast<Real>(naive_.keys + 8);
-    return error < 0.5 ? error : std::numeric_limits<Real>::infinity();
+  // Of the logarithm of a row's weights.
+  Real exponent_error(Index b, Index h, Index i) const {
+    return 2 * score_error(naive_.row_magnitude(b, h, i)) +
+           rounding_.slack * rounding_.unit * static_cast<Real>(naive_.keys + 8);
+  }
+  Real weight_error(Index b, Index h, Index i) const { return beyond_first_order(exponent_error(b, h, i)); }
+  bool is_loose(Index b, Index h, Index i) const { return !(exponent_error(b, h, i) < kFirstOrder); }
+  bool fell_back(Index b, Index h, Index i) const { return fell_back_ && fell_back_(b, h, i); }
+
+  bool is_seen(Index b, Index h, Index i, Index j) const {
+    return naive_.final_scores(b, h, i, j) != kMinusInfinity;
+  }
+
+  // Rows, and what is summed over some of them.
+  void count_rows() {
+    const int received = (has(options_.need, Need::received) ? 1 : 0) + (options_.received_last > 0 ? 1 : 0);
+    for (Index b = 0; b < naive_.batch; ++b)
+      for (Index h = 0; h < naive_.heads; ++h) {
+        for (Index i = 0; i < naive_.queries; ++i) tally_.add(is_loose(b, h, i), fell_back(b, h, i));
+        for (Index j = 0; received > 0 && j < naive_.keys; ++j)
+          for (int n = 0; n < received; ++n) count_sum(b, h, [&](Index i) { return is_seen(b, h, i, j); });
+        for (Index bin = 0; bin < options_.map.rows * options_.map.columns; ++bin)
+          count_sum(b, h, [](Index) { return true; });
+      }
+  }
+  template <class Member>
+  void count_sum(Index b, Index h, Member is_member) {
+    bool any_loose = false, any_fell_back = false;
+    for (Index i = 0; i < naive_.queries; ++i) {
+      if (!is_member(i)) continue;
+      any_loose = any_loose || is_loose(b, h, i);
+      any_fell_back = any_fell_back || fell_back(b, h, i);
+    }
+    tally_.add(any_loose, any_fell_back);
   }
   static Real product(Real error, Real magnitude) { return magnitude == 0 ? 0 : error * magnitude; }
 
@@ -75,7 +150,9 @@ class ResultComparison {
     if (std::isnan(expected) ? std::isnan(got) : got == expected) return;
     const Real allowed =
         bound + rounding_.storing * storing_error(tensor.dtype(), expected) + rounding_.floor;
-    if (std::isfinite(expected) && std::abs(got - expected) <= allowed) return;
+    if (std::isfinite(expected) && std::isfinite(got) && std::abs(got - expected) <= allowed) return;
+    const bool may_overflow = std::abs(expected) + allowed >= overflow_of(tensor.dtype());
+    if (may_overflow && std::isinf(got) && std::signbit(got) == std::signbit(expected)) return;
     std::ostringstream text;
     text.precision(17);
     text << name << "[" << at[0] << ", " << at[1] << ", " << at[2] << ", " << at[3] << "] is " << got << "; "
@@ -121,7 +198,8 @@ class ResultComparison {
       return weight_error(b, h, i) + rounding_.slack * rounding_.unit * 2 * size;
     };
     const auto of_score = [&](Index b, Index h, Index i, Index) {
-      return score_error(naive_.row_magnitude(b, h, i));
+      const Real size = std::isinf(naive_.max_score(b, h, i)) ? 0 : std::abs(naive_.max_score(b, h, i));
+      return score_error(naive_.row_magnitude(b, h, i)) + rounding_.slack * rounding_.unit * 2 * size;
     };
     // A relative error r of the weights moves -p log p by at most r p (|log p| + 1).
     const auto of_entropy = [&](Index b, Index h, Index i, Index) {
@@ -139,26 +217,33 @@ class ResultComparison {
       check_all("distance", result.distance, naive_.distance, false, of_distance);
   }
 
-  // Sums over rows: no worse than the worst row, and a sum of Lq terms.
-  Real sum_error(Index b, Index h) const {
-    Real worst = 0;
-    for (Index i = 0; i < naive_.queries; ++i) worst = std::max(worst, weight_error(b, h, i));
-    return worst + rounding_.slack * rounding_.unit * static_cast<Real>(naive_.queries + naive_.keys);
-  }
+  // What each row errs by, and the roundings of a sum of Lq terms. A cell of the map: no worse than the worst
+  // row.
   void compare_sums(const AttentionResult& result) {
-    const auto relative = [&](const Cube& cube) {
-      return [&](Index b, Index h, Index c, Index d) { return product(sum_error(b, h), cube(b, h, c, d)); };
+    const Real roundings = rounding_.slack * rounding_.unit * static_cast<Real>(naive_.queries + naive_.keys);
+    const auto of_key = [&](const Cube& sums) {
+      return [&](Index b, Index h, Index j, Index) {
+        Real bound = product(roundings, sums(b, h, j));
+        for (Index i = 0; i < naive_.queries; ++i)
+          bound += product(weight_error(b, h, i), naive_.weights(b, h, i, j));
+        return bound;
+      };
+    };
+    const auto of_cell = [&](Index b, Index h, Index row, Index column) {
+      Real worst = 0;
+      for (Index i = 0; i < naive_.queries; ++i) worst = std::max(worst, weight_error(b, h, i));
+      return product(worst + roundings, naive_.map(b, h, row, column));
     };
     if (has(options_.need, Need::received))
-      check_all("received", result.received, naive_.received, false, relative(naive_.received));
+      check_all("received", result.received, naive_.received, false, of_key(naive_.received));
     if (options_.received_last > 0)
       check_all("received_last", result.received_last, naive_.received_last, false,
-                relative(naive_.received_last));
-    if (options_.map.rows > 0) check_all("map", result.map, naive_.map, true, relative(naive_.map));
+                of_key(naive_.received_last));
+    if (options_.map.rows > 0) check_all("map", result.map, naive_.map, true, of_cell);
   }
 
   // The k-th weight is the k-th largest, and it is that of the index beside it; indices are allowed and
-  // distinct.
+  // distinct. Where weights are NaN nothing is ranked.
   void compare_top_k(const AttentionResult& result) {
     if (options_.top_k == 0) return;
     for (Index b = 0; b < naive_.batch; ++b)
@@ -168,13 +253,15 @@ class ResultComparison {
   void compare_top_k_row(const AttentionResult& result, Index b, Index h, Index i) {
     std::vector<Real> sorted;
     for (Index j = 0; j < naive_.keys; ++j)
-      if (naive_.final_scores(b, h, i, j) != kMinusInfinity) sorted.push_back(naive_.weights(b, h, i, j));
+      if (naive_.final_scores(b, h, i, j) != kMinusInfinity && !std::isnan(naive_.lse(b, h, i)))
+        sorted.push_back(naive_.weights(b, h, i, j));
+    const Real beyond = std::isnan(naive_.lse(b, h, i)) ? naive_.lse(b, h, i) : 0;
     std::sort(sorted.rbegin(), sorted.rend());
     std::vector<bool> seen(static_cast<std::size_t>(naive_.keys), false);
     for (Index k = 0; k < options_.top_k && failure_.empty(); ++k) {
       const auto j = static_cast<Index>(naive_element(result.top_k_index, {b, h, i, k}));
       const bool filled = k < static_cast<Index>(sorted.size());
-      const Real expected = filled ? sorted[static_cast<std::size_t>(k)] : 0;
+      const Real expected = filled ? sorted[static_cast<std::size_t>(k)] : beyond;
       check("top_k_weight", result.top_k_weight, {b, h, i, k}, expected,
             product(weight_error(b, h, i), expected));
       const bool fits = filled ? j >= 0 && j < naive_.keys && !seen[static_cast<std::size_t>(j)] &&
@@ -193,12 +280,15 @@ class ResultComparison {
   const AttentionOptions& options_;
   const Naive& naive_;
   Rounding rounding_;
+  RowTally& tally_;
+  FellBack fell_back_;
   std::string failure_;
 };
 
 inline std::string compare_results(const AttentionResult& result, const AttentionOptions& options,
-                                   const Naive& naive, const Rounding& rounding = {}) {
-  return ResultComparison(options, naive, rounding)(result);
+                                   const Naive& naive, const Rounding& rounding, RowTally& tally,
+                                   FellBack fell_back = {}) {
+  return ResultComparison(options, naive, rounding, tally, std::move(fell_back))(result);
 }
 
 }  // namespace heed::test

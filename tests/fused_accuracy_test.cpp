@@ -16,6 +16,7 @@
 
 #include "attention_support.hpp"
 #include "checked_call.hpp"
+#include "path_watch.hpp"
 #include "support.hpp"
 #include "unfused_f32.hpp"
 
@@ -44,10 +45,11 @@ struct Errors {
   }
 };
 
-// Errors of rows of one dtype, fused and unfused.
+// Errors of rows of one dtype, fused and unfused. What the reference computed in the kernel's place is held
+// to its rounding, and is no part of the comparison.
 struct Comparison {
   Errors fused, unfused;
-  std::int64_t rows = 0,
+  std::int64_t rows = 0, fallen_back = 0,
                above = 0;  // rows with more than 1.5 times the unfused error, or one ulp if that is more
   bool rounds_weights = false;
 
@@ -66,10 +68,11 @@ struct Comparison {
     EXPECT_TRUE(largest <= 2) << what << ": " << largest;
     EXPECT_TRUE(fused.largest <= most_of_bound) << what << ": " << fused.largest << " of the bound";
     const std::string share = std::to_string(static_cast<double>(above) / static_cast<double>(rows));
-    ::testing::Test::RecordProperty(what, "rms " + std::to_string(mean) + ", largest " +
-                                              std::to_string(largest) + " times unfused; " +
-                                              std::to_string(fused.largest) + " of the bound; " + share +
-                                              " of " + std::to_string(rows) + " rows above 1.5 times");
+    EXPECT_GT(rows, fallen_back) << what;
+    ::testing::Test::RecordProperty(
+        what, "rms " + std::to_string(mean) + ", largest " + std::to_string(largest) + " times unfused; " +
+                  std::to_string(fused.largest) + " of the bound; " + share + " of " + std::to_string(rows) +
+                  " rows above 1.5 times; " + std::to_string(fallen_back) + " rows by the reference");
   }
 };
 
@@ -101,7 +104,7 @@ bool rounds_weights(const heed::AttentionResult& result, const heed::test::Rando
 }
 
 void compare_rows(const heed::test::RandomCall& call, const Naive& naive, const heed::AttentionResult& result,
-                  Comparison& errors) {
+                  const heed::test::PathWatch& paths, Comparison& errors) {
   const Tensor& output = result.output;
   const bool rounded_weights = rounds_weights(result, call);
   errors.rounds_weights |= rounded_weights;
@@ -122,6 +125,11 @@ void compare_rows(const heed::test::RandomCall& call, const Naive& naive, const 
           magnitude = std::max(magnitude, static_cast<double>(naive.output_magnitude(b, h, i, c)));
         }
         if (size < kNegligible) continue;
+        if (paths.fell_back(b, h, i)) {
+          EXPECT_TRUE(fused_error <= rounding_of(dtype, size) + 0x1p-23 * size) << describe(call);
+          ++errors.fallen_back;
+          continue;
+        }
         const auto scores = static_cast<double>(naive.row_magnitude(b, h, i));
         const double rounding = rounding_of(dtype, size);
         const double bound = bound_of(naive.head_dim, naive.keys, scores, magnitude) + rounding;
@@ -130,6 +138,12 @@ void compare_rows(const heed::test::RandomCall& call, const Naive& naive, const 
         else
           errors.add(fused_error, unfused_error, bound, std::max(ulp_of(size, 23), 2 * rounding));
       }
+}
+
+void compare_call(const heed::test::RandomCall& call, const Naive& naive, Comparison& errors) {
+  heed::test::PathWatch paths;
+  const auto result = heed::attention(call.query, call.key, call.value, call.options);
+  compare_rows(call, naive, result, paths, errors);
 }
 
 constexpr std::array<DType, 3> kDTypes{DType::f32, DType::bf16, DType::f16};
@@ -149,11 +163,9 @@ void compare_calls(const heed::test::CallLimits& limits, std::uint64_t count, Co
     const auto dtype = static_cast<std::size_t>(
         std::find(kDTypes.begin(), kDTypes.end(), call.query.dtype()) - kDTypes.begin());
     call.options.output_dtype = DType::f32;
-    compare_rows(call, naive, heed::attention(call.query, call.key, call.value, call.options),
-                 errors.in_f32[dtype]);
+    compare_call(call, naive, errors.in_f32[dtype]);
     call.options.output_dtype.reset();
-    compare_rows(call, naive, heed::attention(call.query, call.key, call.value, call.options),
-                 errors.in_own[dtype]);
+    compare_call(call, naive, errors.in_own[dtype]);
   }
 }
 
@@ -167,7 +179,7 @@ TEST(FusedAccuracy, RandomCallsAreAsExactAsUnfusedAttentionInF32) {
   limits.dims = {16, 28, 64, 111};
   limits.batches = limits.kv_heads = limits.groups = {1};
   compare_calls(limits, 30, errors);
-  if (heed::test::share_of(100) != 100) return;  // too few calls for a comparison of means
+  if (heed::test::share_of(100) != 100) GTEST_SKIP() << "a share of the calls is too few to compare means";
   for (std::size_t t = 0; t < kDTypes.size(); ++t) {
     const DType dtype = kDTypes[t];
     const std::string name(heed::name_of(dtype));
@@ -237,8 +249,7 @@ TEST(FusedAccuracy, LongSequencesAreAsExactAsUnfusedAttentionInF32) {
       call.value = call.memory[2].mutable_view();
       call.options = {
           .causal = true, .query_offset = first, .output_dtype = DType::f32, .kernel = Kernel::fused};
-      compare_rows(call, reference_of(query, key, value, call.options),
-                   heed::attention(query, key, value, call.options), errors);
+      compare_call(call, reference_of(query, key, value, call.options), errors);
     }
     // Measured: 1.15 on the plain set, 0.91 on others; 1e-4 of the bound, which grows with the keys.
     errors.expect(std::string(heed::name_of(dtype)) + "_in_f32", 1.3, 1e-3);

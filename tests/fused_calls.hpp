@@ -1,6 +1,8 @@
 // Sizes of random calls that reach every path of the fused kernels.
 #pragma once
 
+#include <vector>
+
 #include "random_call.hpp"
 
 namespace heed::test {
@@ -11,6 +13,18 @@ inline CallLimits small_calls() {
   return limits;
 }
 
+inline std::vector<Family> mostly_normal() {
+  return {Family::normal,   Family::normal, Family::normal,    Family::one_hot,
+          Family::negative, Family::spread, Family::ascending, Family::cancelling};
+}
+
+/// Numbers at the ends of what holds them.
+inline CallLimits extreme_calls() {
+  CallLimits limits = small_calls();
+  limits.extremes = true;
+  return limits;
+}
+
 /// Sizes around those of the tiles: 4 and 12 rows, panels of 12, 24 and 48 keys, chunks of 192.
 inline CallLimits tile_calls() {
   CallLimits limits = small_calls();
@@ -18,17 +32,81 @@ inline CallLimits tile_calls() {
   limits.kv_heads = {1, 1, 2};
   limits.lengths = {1, 3, 11, 12, 13, 24, 25, 47, 48, 49, 95, 97, 128, 191, 192, 193, 200};
   limits.dims = {1, 3, 15, 16, 17, 24, 28, 31, 48, 59, 64, 80, 111};
+  limits.families = mostly_normal();
   return limits;
 }
 
-/// Few rows against many keys, whole vectors wide: the kernel then reads keys and values in place.
+/// Several chunks of keys, and tasks of more than one block of rows.
+inline CallLimits long_calls() {
+  CallLimits limits = small_calls();
+  limits.batches = {1};
+  limits.kv_heads = {1};
+  limits.groups = {1, 2};
+  limits.lengths = {384, 385, 500, 777};
+  limits.dims = {16, 28, 64};
+  return limits;
+}
+
+/// Packed sequences on both sides of what decides a path: 12 rows (a group, or few), 192 keys (a chunk, and
+/// where a backward pass normalises rows anew) and 768 (where it splits keys into parts).
+inline CallLimits document_calls() {
+  CallLimits limits = small_calls();
+  limits.kv_heads = {1, 1, 2};
+  limits.groups = {1, 1, 2};
+  limits.dims = {5, 16};
+  limits.poison = false;  // the kernel is to compute them itself
+  limits.document_queries = {1, 3, 12, 13, 40, 97};
+  limits.document_keys = {1, 49, 150, 192, 193, 300, 700, 801};
+  limits.families = mostly_normal();  // so that most have an lse that is small enough to normalise rows by
+  return limits;
+}
+
+/// Packed sequences with as many rows as a task, and more.
+inline CallLimits long_document_calls() {
+  CallLimits limits = document_calls();
+  limits.most_documents = 2;
+  limits.document_queries = {384, 385, 400};
+  limits.document_keys = {12, 49};
+  return limits;
+}
+
+inline CallLimits wide_calls() {
+  CallLimits limits = small_calls();
+  limits.batches = {1};
+  limits.kv_heads = {1};
+  limits.lengths = {1, 13, 49};
+  limits.dims = {128, 192, 255, 256, 512};
+  return limits;
+}
+
+/// Keys and values that are too large to stay packed.
+inline CallLimits uncached_calls() {
+  CallLimits limits = small_calls();
+  limits.batches = {1};
+  limits.kv_heads = {1};
+  limits.groups = {1};
+  limits.query_lengths = {13, 20};
+  limits.lengths = {700, 769};
+  limits.dims = {900, 1024};
+  limits.families = {Family::normal, Family::one_hot, Family::negative};
+  limits.poison = false;
+  return limits;
+}
+
+/// Few rows against many keys, whole vectors wide: the kernel then reads keys and values in place, some 1500
+/// keys before their values.
 inline CallLimits decoding_calls() {
   CallLimits limits = small_calls();
+  limits.dtypes = {DType::f32, DType::f16, DType::bf16, DType::bf16};
   limits.groups = {1, 2, 4};
   limits.batches = {1, 1, 2};
   limits.kv_heads = {1, 1, 2};
-  limits.lengths = {1, 1, 2, 3, 5, 49, 100};
-  limits.dims = {16, 32, 64, 80};
+  limits.query_lengths = {1, 1, 2, 3, 5};
+  limits.lengths = {1, 5, 49, 100, 191, 192, 193, 400, 1600};
+  limits.dims = {16, 32, 32, 64, 80};
+  limits.contiguous = 0.8;
+  limits.families = mostly_normal();
+  limits.poison = false;
   return limits;
 }
 

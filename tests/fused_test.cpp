@@ -8,8 +8,10 @@
 
 #include "attention_support.hpp"
 #include "checked_call.hpp"
+#include "expect_tight.hpp"
 #include "fused_calls.hpp"
 #include "fused_rounding.hpp"
+#include "path_watch.hpp"
 #include "support.hpp"
 
 namespace {
@@ -18,52 +20,62 @@ using heed::DType;
 using heed::Kernel;
 using heed::Tensor;
 using heed::test::decoding_calls;
+using heed::test::document_calls;
+using heed::test::extreme_calls;
+using heed::test::long_calls;
+using heed::test::long_document_calls;
+using heed::test::Path;
 using heed::test::small_calls;
 using heed::test::tile_calls;
+using heed::test::uncached_calls;
 using heed::test::why_not_fused;
+using heed::test::wide_calls;
 
 constexpr std::uint64_t kSeed = 20240611;
 
-// Several chunks of keys, and tasks of more than one block of rows.
-heed::test::CallLimits long_calls() {
-  heed::test::CallLimits limits = small_calls();
-  limits.batches = {1};
-  limits.kv_heads = {1};
-  limits.groups = {1, 2};
-  limits.lengths = {384, 385, 500, 777};
-  limits.dims = {16, 28, 64};
-  return limits;
-}
+struct Kind {
+  heed::test::CallLimits limits;
+  std::uint64_t count;
+};
 
-heed::test::CallLimits wide_calls() {
-  heed::test::CallLimits limits = small_calls();
-  limits.batches = {1};
-  limits.kv_heads = {1};
-  limits.lengths = {1, 13, 49};
-  limits.dims = {128, 192, 255, 256, 512};
-  return limits;
-}
+// What random calls came to.
+struct Outcome {
+  heed::test::PathWatch paths;
+  heed::test::RowTally tally;
+  std::string isa;
+};
 
-void run_calls(const heed::test::CallLimits& limits, std::uint64_t count) {
-  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
-  for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
-    auto [call, naive] = heed::test::checked_call(kSeed, index, limits);
+void run_calls(const Kind& kind, Outcome& outcome) {
+  for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
+    auto [call, naive] = heed::test::checked_call(kSeed, index, kind.limits);
     call.options.kernel = Kernel::fused;
+    outcome.paths.start_call();
     const auto result = heed::attention(call.query, call.key, call.value, call.options);
     ASSERT_EQ(result.kernel, Kernel::fused);
-    const std::string failure =
-        heed::test::compare_results(result, call.options, naive,
-                                    heed::test::fused_rounding(call.query.dtype(), call.options, result.isa));
+    outcome.isa = result.isa;
+    ASSERT_EQ(outcome.paths.taken_now(Path::fallback), result.recomputed_rows) << describe(call);
+    const std::string failure = heed::test::compare_results(
+        result, call.options, naive, heed::test::fused_rounding(call.query.dtype(), call.options, result.isa),
+        outcome.tally, [&](auto b, auto h, auto i) { return outcome.paths.fell_back(b, h, i); });
     ASSERT_EQ(failure, "") << describe(call);
+    outcome.paths.end_call();
   }
 }
 
-TEST(Fused, SmallRandomCallsAgreeWithTheDefinitions) { run_calls(small_calls(), 2000); }
-TEST(Fused, RandomCallsOfTileSizesAgreeWithTheDefinitions) { run_calls(tile_calls(), 60); }
-TEST(Fused, LongRandomCallsAgreeWithTheDefinitions) { run_calls(long_calls(), 4); }
-TEST(Fused, RandomCallsWithWideHeadsAgreeWithTheDefinitions) { run_calls(wide_calls(), 40); }
-
-TEST(Fused, RandomDecodingCallsAgreeWithTheDefinitions) { run_calls(decoding_calls(), 100); }
+// In one test, so that what they reach together can be counted.
+TEST(Fused, RandomCallsAgreeWithTheDefinitionsAndTakeEveryPath) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  Outcome outcome;
+  for (const Kind& kind :
+       {Kind{small_calls(), 2000}, Kind{extreme_calls(), 1000}, Kind{tile_calls(), 100},
+        Kind{long_calls(), 8}, Kind{wide_calls(), 40}, Kind{decoding_calls(), 300},
+        Kind{document_calls(), 60}, Kind{long_document_calls(), 60}, Kind{uncached_calls(), 20}}) {
+    run_calls(kind, outcome);
+    if (HasFatalFailure()) return;
+  }
+  outcome.paths.expect_each_taken(Path::decode, Path::fallback, outcome.isa);
+  heed::test::expect_tight(outcome.tally, 0.95);
+}
 
 TEST(Fused, WithoutBatchesHeadsQueriesOrKeysLeavesNothingUndone) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attention_support.hpp"
+#include "path_watch.hpp"
 
 namespace {
 
@@ -119,8 +120,10 @@ class FusedTopK : public ::testing::Test {
                                               << static_cast<int>(masks) << ", top " << k);
             const std::vector<float> queries = queries_of(rows);
             const Tensor key = column_of(keys.values);
+            heed::test::PathWatch paths;
             const AttentionResult result =
                 heed::attention(column_of(queries), key, key, options_of(masks, k, lengths_));
+            ASSERT_FALSE(paths.fell_back_at_all());
             expect_sorted(result, queries, keys.values, masks, k);
             if (HasFatalFailure()) return;
           }

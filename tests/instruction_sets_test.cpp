@@ -15,13 +15,17 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "attention_support.hpp"
 #include "checked_call.hpp"
+#include "expect_tight.hpp"
 #include "fused_calls.hpp"
 #include "fused_rounding.hpp"
+#include "path_watch.hpp"
+#include "processor.hpp"
 #include "support.hpp"
 
 namespace {
@@ -40,7 +44,7 @@ constexpr std::uint64_t kSeed = 20241121;
 template <class Visit>
 void for_each_call(Visit visit) {
   const std::pair<heed::test::CallLimits, std::uint64_t> kinds[] = {
-      {heed::test::small_calls(), 500}, {heed::test::tile_calls(), 25}, {heed::test::decoding_calls(), 50}};
+      {heed::test::small_calls(), 1000}, {heed::test::tile_calls(), 25}, {heed::test::decoding_calls(), 50}};
   for (const auto& [limits, count] : kinds)
     for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
       RandomCall call = heed::test::random_call(kSeed, index, limits);
@@ -83,8 +87,14 @@ void send_results(int file) {
   const bool available = heed::test::why_not_fused().empty();
   send(file, &available, sizeof available);
   if (!available) return;
+  heed::test::PathWatch paths;
   for_each_call([&](const RandomCall& call) {
+    paths.start_call();
     const AttentionResult result = heed::attention(call.query, call.key, call.value, call.options);
+    const std::vector<heed::detail::FallbackRows>& fallbacks = paths.fallbacks();
+    const std::size_t count = fallbacks.size();
+    send(file, &count, sizeof count);
+    send(file, fallbacks.data(), count * sizeof fallbacks[0]);
     for (const Field field : kResultTensors) {
       const Tensor& tensor = result.*field;
       const Header header{tensor.shape(), tensor.dtype()};
@@ -126,9 +136,17 @@ class Child {
 
   [[nodiscard]] const std::string& isa() const { return isa_; }
   [[nodiscard]] bool is_available() const { return available_; }
+  /// In the last call.
+  [[nodiscard]] bool fell_back(std::int64_t b, std::int64_t h, std::int64_t i) const {
+    return heed::test::holds(fallbacks_, b, h, i);
+  }
 
-  /// Of the next call.
-  [[nodiscard]] AttentionResult next() const {
+  /// What the next call gave.
+  AttentionResult next() {
+    std::size_t count = 0;
+    receive(results_, &count, sizeof count);
+    fallbacks_.resize(count);
+    receive(results_, fallbacks_.data(), count * sizeof fallbacks_[0]);
     AttentionResult result;
     for (const Field field : kResultTensors) {
       Header header;
@@ -144,6 +162,7 @@ class Child {
   pid_t process_ = -1;
   int results_ = -1;
   bool available_ = false;
+  std::vector<heed::detail::FallbackRows> fallbacks_;
 };
 
 /// What one set gave, as what another is to give; magnitudes stay those of the definitions.
@@ -176,11 +195,14 @@ Rounding sum_of(const Rounding& a, const Rounding& b) {
 
 TEST(InstructionSets, GiveTheSameResultsWithinTheirRounding) {
   std::vector<std::unique_ptr<Child>> sets;
-  for (const char* isa : {"plain", "avx2", "avx512", "avx512bf16", "neon"}) {
-    auto child = std::make_unique<Child>(isa);
+  for (const std::string_view isa : heed::test::kInstructionSets) {
+    auto child = std::make_unique<Child>(std::string(isa));
+    EXPECT_EQ(child->is_available(), heed::test::processor_has(isa)) << isa;
     if (child->is_available()) sets.push_back(std::move(child));
   }
-  if (sets.size() < 2) GTEST_SKIP() << "this machine has one instruction set";
+  ASSERT_FALSE(HasFailure());
+  if (sets.size() < 2) GTEST_SKIP() << "this processor has no instruction set but the plain one";
+  heed::test::RowTally tally;
   for_each_call([&](const RandomCall& call) {
     const Naive naive = heed::test::naive_attention(call.query, call.key, call.value, call.options);
     std::vector<AttentionResult> results;
@@ -190,11 +212,39 @@ TEST(InstructionSets, GiveTheSameResultsWithinTheirRounding) {
         const auto rounding = [&](std::size_t set) {
           return heed::test::fused_rounding(call.query.dtype(), call.options, sets[set]->isa());
         };
-        const std::string failure = heed::test::compare_results(
-            results[a], call.options, expectation(naive, results[b]), sum_of(rounding(a), rounding(b)));
+        // What the reference computed for both is no comparison of two sets.
+        const auto fell_back = [&](auto batch, auto head, auto row) {
+          return sets[a]->fell_back(batch, head, row) && sets[b]->fell_back(batch, head, row);
+        };
+        const std::string failure =
+            heed::test::compare_results(results[a], call.options, expectation(naive, results[b]),
+                                        sum_of(rounding(a), rounding(b)), tally, fell_back);
         EXPECT_EQ(failure, "") << sets[a]->isa() << " against " << sets[b]->isa() << ": " << describe(call);
       }
   });
+  heed::test::expect_tight(tally, 0.95);
+}
+
+// What a process runs that forces nothing.
+TEST(InstructionSets, TheBestOfTheProcessorIsChosen) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    unsetenv("HEED_ISA");
+    try {
+      const Tensor one({1, 1});
+      const auto result = heed::attention(one, one, one, {.kernel = heed::Kernel::fused});
+      if (result.isa == heed::test::best_instruction_set()) _exit(0);
+      std::cerr << "the kernel runs on " << result.isa << ", the processor has "
+                << heed::test::best_instruction_set() << std::endl;
+    } catch (const std::exception& error) {
+      std::cerr << error.what() << std::endl;
+    }
+    _exit(1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 }  // namespace

@@ -67,6 +67,10 @@ inline constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_fea
 inline constexpr bool kSanitized = false;
 #endif
 
+/// Why the function below gives nothing.
+inline constexpr const char* kUnmeasured = kSanitized ? "a sanitizer's own memory hides what a call takes"
+                                                      : "/proc/self does not tell what a call takes at most";
+
 /// The most memory that `call` took at any time, in bytes over what the process had before; nothing where
 /// that cannot be measured: under a sanitizer, whose own memory hides it, or without Linux's /proc.
 inline std::optional<std::int64_t> peak_memory_of(const std::function<void()>& call) {

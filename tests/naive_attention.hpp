@@ -36,6 +36,13 @@ struct Cube {
   Real operator()(std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d = 0) const {
     return values[static_cast<std::size_t>(((a * shape[1] + b) * shape[2] + c) * shape[3] + d)];
   }
+  /// Elements (a, b, c, 0) to (a, b, c, shape[3] - 1).
+  Real* row(std::int64_t a, std::int64_t b, std::int64_t c) {
+    return values.data() + ((a * shape[1] + b) * shape[2] + c) * shape[3];
+  }
+  const Real* row(std::int64_t a, std::int64_t b, std::int64_t c) const {
+    return values.data() + ((a * shape[1] + b) * shape[2] + c) * shape[3];
+  }
 };
 
 struct Naive {
@@ -48,12 +55,14 @@ struct Naive {
   Cube received, received_last;  ///< [B, H, Lk, 1]
   Cube map;                      ///< [B, H, R, C]
   Cube gap;                      ///< [B, 1, Lq, Lk]: |p_i - j|
-  Cube kept;                     ///< [B, H, Lq, Lk]: what dropout multiplies a weight by
+  Cube kept;                     ///< [B, H, Lq, Lk]: what dropout multiplies a weight by; of allowed keys
   Cube slope;                    ///< [B, H, Lq, Lk]: derivative of the score by scale <q, k>: the softcap's
   Cube sink_weight;              ///< [B, H, Lq, 1]: exp(sink - lse)
   Cube score_magnitude;          ///< [B, H, Lq, Lk]: |scale| sum_d |q_d k_d| + |bias| + |ALiBi| + softcap
-  Cube row_magnitude;            ///< [B, H, Lq, 1]: the largest of the allowed ones
-  Cube output_magnitude;         ///< [B, H, Lq, Dv]: sum_j dropout(p_ij) |v_j|
+  /// [B, H, Lq, 1]: the largest of those with a weight, where ALiBi counts from the key of the segment that
+  /// is nearest to the row: what all scores of a row share changes no weight.
+  Cube row_magnitude;
+  Cube output_magnitude;  ///< [B, H, Lq, Dv]: sum_j dropout(p_ij) |v_j|
 };
 
 inline Real naive_half(std::uint16_t bits, int exponent_bits) {
@@ -96,6 +105,22 @@ inline Real naive_element(const TensorView& view, std::array<std::int64_t, 4> in
   }
 }
 
+/// All of a tensor as [B, H, L, C]; axes that it lacks have size 1.
+inline Cube naive_elements(const TensorView& view) {
+  std::array<std::int64_t, 4> size{1, 1, 1, 1};
+  for (int axis = 0; axis < view.rank(); ++axis)
+    size[static_cast<std::size_t>(4 - view.rank() + axis)] = view.shape()[axis];
+  Cube cube(size[0], size[1], size[2], size[3]);
+  for (std::int64_t a = 0; a < size[0]; ++a)
+    for (std::int64_t b = 0; b < size[1]; ++b)
+      for (std::int64_t c = 0; c < size[2]; ++c)
+        for (std::int64_t d = 0; d < size[3]; ++d) cube(a, b, c, d) = naive_element(view, {a, b, c, d});
+  return cube;
+}
+
+/// NaN where either is.
+inline Real naive_larger(Real a, Real b) { return a >= b || std::isnan(a) ? a : b; }
+
 /// Philox4x32-10, with 64-bit arithmetic spelled out in another way than src/ does.
 inline std::array<std::uint64_t, 4> naive_philox(std::uint64_t c0, std::uint64_t c1, std::uint64_t c2,
                                                  std::uint64_t c3, std::uint64_t k0, std::uint64_t k1) {
@@ -117,7 +142,10 @@ class NaiveAttention {
  public:
   NaiveAttention(const TensorView& query, const TensorView& key, const TensorView& value,
                  const AttentionOptions& options)
-      : query_(query), key_(key), value_(value), options_(options) {
+      : query_(naive_elements(query)),
+        key_(naive_elements(key)),
+        value_(naive_elements(value)),
+        options_(options) {
     n_.batch = query.rank() == 4 ? query.shape()[0] : 1;
     n_.heads = query.rank() >= 3 ? query.size(-3) : 1;
     kv_heads_ = query.rank() >= 3 ? key.size(-3) : 1;
@@ -129,6 +157,7 @@ class NaiveAttention {
 
   Naive compute() {
     find_segments();
+    find_ends();
     fill_scores();
     fill_weights();
     fill_output();
@@ -192,6 +221,15 @@ class NaiveAttention {
       }
     }
   }
+  // Of each key: the first and the last key of its segment.
+  void find_ends() {
+    segment_first_ = segment_last_ = std::vector<Index>(static_cast<std::size_t>(n_.keys));
+    const auto same = [&](Index j, Index k) { return key_segment_[at(k)] == key_segment_[at(j)]; };
+    for (Index j = 0; j < n_.keys; ++j)
+      segment_first_[at(j)] = j > 0 && same(j, j - 1) ? segment_first_[at(j - 1)] : j;
+    for (Index j = n_.keys - 1; j >= 0; --j)
+      segment_last_[at(j)] = j + 1 < n_.keys && same(j, j + 1) ? segment_last_[at(j + 1)] : j;
+  }
   void set_row(Index b, Index i, Index segment, Index place, Index after, Index bottom_right) {
     const std::size_t row = at(b * n_.queries + i);
     Index offset = 0;
@@ -221,19 +259,37 @@ class NaiveAttention {
     return std::abs(static_cast<Real>(row_place_[at(b * n_.queries + i)] - key_place_[at(j)]));
   }
 
+  // The distance from a row to the nearest key of the segment of key j, whether it may be attended or not.
+  Real nearest_gap(Index b, Index i, Index j) const {
+    const Index first = segment_first_[at(j)];
+    const Index last = std::min(segment_last_[at(j)], valid_keys_[at(b)] - 1);
+    const Index p = row_place_[at(b * n_.queries + i)];
+    if (p < key_place_[at(first)]) return gap(b, i, first);
+    return p > key_place_[at(last)] ? gap(b, i, last) : 0;
+  }
+
   void fill_scores() {
     const Real scale =
         options_.scale ? static_cast<Real>(*options_.scale) : 1 / std::sqrt(static_cast<Real>(n_.head_dim));
     n_.scores = n_.final_scores = n_.score_magnitude = n_.slope =
         Cube(n_.batch, n_.heads, n_.queries, n_.keys);
-    n_.row_magnitude = Cube(n_.batch, n_.heads, n_.queries, 1);
+    relative_magnitude_ = n_.scores;
     n_.gap = Cube(n_.batch, 1, n_.queries, n_.keys);
     for_each_score([&](Index b, Index, Index i, Index j) { n_.gap(b, 0, i, j) = gap(b, i, j); });
+    // Before the bias every key has a score.
+    const bool wants_all = has(options_.need, Need::scores) && options_.scores_stage != ScoresStage::bias;
     for_each_score([&](Index b, Index h, Index i, Index j) {
+      const bool may = allowed(b, h, i, j);
+      if (!may && !wants_all) {
+        n_.scores(b, h, i, j) = n_.final_scores(b, h, i, j) = kMinusInfinity;
+        return;
+      }
       Real dot = 0;
       Real magnitude = 0;
+      const Real* query = query_.row(b, h, i);
+      const Real* key = key_.row(b, kv_head(h), j);
       for (Index d = 0; d < n_.head_dim; ++d) {
-        const Real product = naive_element(query_, {b, h, i, d}) * naive_element(key_, {b, kv_head(h), j, d});
+        const Real product = query[d] * key[d];
         dot += product;
         magnitude += std::abs(scale * product);
       }
@@ -248,12 +304,13 @@ class NaiveAttention {
         biased += naive_element(*options_.bias, {b, h, i, j});
         magnitude += std::abs(naive_element(*options_.bias, {b, h, i, j}));
       }
+      relative_magnitude_(b, h, i, j) = magnitude;
       if (options_.alibi_slopes) {
-        const Real penalty = naive_element(*options_.alibi_slopes, {0, 0, b, h}) * gap(b, i, j);
-        biased -= penalty;
-        magnitude += std::abs(penalty);
+        const Real slope = naive_element(*options_.alibi_slopes, {0, 0, b, h});
+        biased -= slope * gap(b, i, j);
+        magnitude += std::abs(slope) * gap(b, i, j);
+        relative_magnitude_(b, h, i, j) += std::abs(slope) * (gap(b, i, j) - nearest_gap(b, i, j));
       }
-      const bool may = allowed(b, h, i, j);
       const Real last = may ? biased : kMinusInfinity;
       n_.final_scores(b, h, i, j) = last;
       n_.scores(b, h, i, j) = options_.scores_stage == ScoresStage::raw       ? raw
@@ -261,27 +318,36 @@ class NaiveAttention {
                                                                               : last;
       if (!may && options_.scores_stage == ScoresStage::bias) magnitude = 0;
       n_.score_magnitude(b, h, i, j) = magnitude;
-      if (may) n_.row_magnitude(b, h, i) = std::max(n_.row_magnitude(b, h, i), magnitude);
     });
+  }
+
+  bool seen(Index b, Index h, Index i, Index j) const {
+    return n_.final_scores(b, h, i, j) != kMinusInfinity;
   }
 
   void fill_weights() {
     n_.weights = Cube(n_.batch, n_.heads, n_.queries, n_.keys);
+    n_.row_magnitude = Cube(n_.batch, n_.heads, n_.queries, 1);
     n_.lse = n_.max_score = Cube(n_.batch, n_.heads, n_.queries, 1, kMinusInfinity);
     n_.sink_weight = Cube(n_.batch, n_.heads, n_.queries, 1);
     for_each_row([&](Index b, Index h, Index i) {
       Real largest = kMinusInfinity;
-      for (Index j = 0; j < n_.keys; ++j) largest = std::max(largest, n_.final_scores(b, h, i, j));
+      for (Index j = 0; j < n_.keys; ++j) largest = naive_larger(largest, n_.final_scores(b, h, i, j));
       n_.max_score(b, h, i) = largest;
       const Real sink = options_.sinks ? naive_element(*options_.sinks, {0, 0, 0, h}) : kMinusInfinity;
-      largest = std::max(largest, sink);
+      largest = naive_larger(largest, sink);
       if (largest == kMinusInfinity) return;
       Real total = std::exp(sink - largest);
-      for (Index j = 0; j < n_.keys; ++j) total += std::exp(n_.final_scores(b, h, i, j) - largest);
+      for (Index j = 0; j < n_.keys; ++j)
+        if (seen(b, h, i, j)) total += std::exp(n_.final_scores(b, h, i, j) - largest);
       n_.lse(b, h, i) = largest + std::log(total);
       n_.sink_weight(b, h, i) = std::exp(sink - largest) / total;
       for (Index j = 0; j < n_.keys; ++j)
-        n_.weights(b, h, i, j) = std::exp(n_.final_scores(b, h, i, j) - largest) / total;
+        if (seen(b, h, i, j)) {
+          n_.weights(b, h, i, j) = std::exp(n_.final_scores(b, h, i, j) - largest) / total;
+          if (n_.weights(b, h, i, j) != 0)
+            n_.row_magnitude(b, h, i) = std::max(n_.row_magnitude(b, h, i), relative_magnitude_(b, h, i, j));
+        }
     });
   }
 
@@ -303,12 +369,17 @@ class NaiveAttention {
     n_.output = n_.output_magnitude = Cube(n_.batch, n_.heads, n_.queries, n_.value_dim);
     n_.kept = Cube(n_.batch, n_.heads, n_.queries, n_.keys);
     for_each_score([&](Index b, Index h, Index i, Index j) {
+      if (!seen(b, h, i, j)) return;
       const Real factor = n_.kept(b, h, i, j) = dropout_factor(b, h, i, j);
-      if (n_.final_scores(b, h, i, j) == kMinusInfinity || factor == 0) return;
+      if (factor == 0) return;
+      const Real weight = n_.weights(b, h, i, j) * factor;
+      const Real* value = value_.row(b, kv_head(h), j);
+      Real* output = n_.output.row(b, h, i);
+      Real* magnitude = n_.output_magnitude.row(b, h, i);
       for (Index c = 0; c < n_.value_dim; ++c) {
-        const Real term = n_.weights(b, h, i, j) * factor * naive_element(value_, {b, kv_head(h), j, c});
-        n_.output(b, h, i, c) += term;
-        n_.output_magnitude(b, h, i, c) += std::abs(term);
+        const Real term = weight * value[c];
+        output[c] += term;
+        magnitude[c] += std::abs(term);
       }
     });
   }
@@ -319,7 +390,8 @@ class NaiveAttention {
     n_.map = Cube(n_.batch, n_.heads, options_.map.rows, options_.map.columns);
     for_each_score([&](Index b, Index h, Index i, Index j) {
       const Real p = n_.weights(b, h, i, j);
-      n_.entropy(b, h, i) += p > 0 ? -p * std::log(p) : 0;
+      if (p == 0) return;
+      n_.entropy(b, h, i) -= p * std::log(p);
       n_.distance(b, h, i) += p * gap(b, i, j);
       n_.received(b, h, j) += p;
       if (rows_after_[at(b * n_.queries + i)] < options_.received_last) n_.received_last(b, h, j) += p;
@@ -331,12 +403,14 @@ class NaiveAttention {
   static std::size_t at(Index index) { return static_cast<std::size_t>(index); }
   Index kv_head(Index h) const { return h / (n_.heads / kv_heads_); }
 
-  TensorView query_, key_, value_;
+  Cube query_, key_, value_;
+  Cube relative_magnitude_;  // [B, H, Lq, Lk]: as row_magnitude
   AttentionOptions options_;
   Naive n_;
   Index kv_heads_ = 1;
   std::vector<Index> row_segment_, row_place_, rows_after_;  // [B * Lq]
   std::vector<Index> key_segment_, key_place_;               // [Lk]
+  std::vector<Index> segment_first_, segment_last_;          // [Lk]
   std::vector<Index> valid_keys_;                            // [B]
 };
 

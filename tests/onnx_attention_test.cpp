@@ -25,8 +25,10 @@
 #include <utility>
 #include <vector>
 
+#include "attention_support.hpp"
 #include "heed/attention.hpp"
 #include "heed/io.hpp"
+#include "path_watch.hpp"
 
 namespace {
 
@@ -42,13 +44,17 @@ const std::filesystem::path kFolder = std::filesystem::path(HEED_SOURCE_DIR) / "
 
 class OnnxCase {
  public:
-  explicit OnnxCase(std::filesystem::path folder) : folder_(std::move(folder)) {
+  OnnxCase(std::filesystem::path folder, heed::Kernel kernel) : folder_(std::move(folder)) {
+    options_.kernel = kernel;
     case_ = nlohmann::json::parse(std::ifstream(folder_ / "case.json"));
     for (const auto& [attribute, value] : case_["attributes"].items())
       EXPECT_EQ(kAttributes.count(attribute), 1u) << attribute << " is not known to this test";
     for (const auto& [input, value] : case_["inputs"].items())
       EXPECT_EQ(kInputs.count(input), 1u) << input << " is not known to this test";
   }
+
+  /// Whether the reference computed what the fused kernel was asked for.
+  [[nodiscard]] bool fell_back() const { return fell_back_; }
 
   void run() {
     const Tensor q = heed::io::read_npy(folder_ / "Q.npy");
@@ -58,8 +64,10 @@ class OnnxCase {
     const Tensor key = after_past("past_key", split_heads(k, "kv_num_heads"));
     const Tensor value = after_past("past_value", split_heads(v, "kv_num_heads"));
     read_options(key.size(2) - k.size(-2), key.size(2));
+    heed::test::PathWatch paths;
     const auto result = heed::attention(query, key, value, options_);
-    ASSERT_EQ(result.kernel, heed::Kernel::reference);
+    ASSERT_EQ(result.kernel, options_.kernel);
+    fell_back_ = paths.fell_back_at_all();
     const TensorView output = q.rank() == 4 ? result.output.view() : result.output.view().transpose(1, 2);
     expect_close("Y", Tensor::copy_of(output));
     expect_close("present_key", key);
@@ -163,24 +171,39 @@ class OnnxCase {
 
   std::filesystem::path folder_;
   nlohmann::json case_;
-  AttentionOptions options_{.kernel = heed::Kernel::reference};
+  AttentionOptions options_;
+  bool fell_back_ = false;
   Tensor lengths_, mask_;
   std::set<std::string> compared_;
 };
 
-TEST(OnnxAttention, AllCasesPassThroughTheReference) {
-  if (!std::filesystem::is_directory(kFolder))
-    GTEST_SKIP() << "the ONNX cases are not beside the project: there is no folder " << kFolder;
+void expect_all_cases(heed::Kernel kernel) {
   std::size_t cases = 0;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
     if (!std::filesystem::exists(entry.path() / "case.json")) continue;
     SCOPED_TRACE(entry.path().filename().string());
-    OnnxCase onnx_case(entry.path());
+    OnnxCase onnx_case(entry.path(), kernel);
     onnx_case.run();
-    if (HasFatalFailure()) return;
+    if (::testing::Test::HasFatalFailure()) return;
+    EXPECT_FALSE(onnx_case.fell_back());
     ++cases;
   }
   EXPECT_EQ(cases, kCases);
+}
+
+class OnnxAttention : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::is_directory(kFolder))
+      GTEST_SKIP() << "the ONNX cases are not beside the project: there is no folder " << kFolder;
+  }
+};
+
+TEST_F(OnnxAttention, AllCasesPassThroughTheReference) { expect_all_cases(heed::Kernel::reference); }
+
+TEST_F(OnnxAttention, AllCasesPassThroughTheFusedKernel) {
+  if (const std::string reason = heed::test::why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  expect_all_cases(heed::Kernel::fused);
 }
 
 }  // namespace

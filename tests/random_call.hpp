@@ -21,20 +21,31 @@
 
 namespace heed::test {
 
+/// Six families of numbers. Uniform ones alone never make the running maximum of a softmax move.
+enum class Family { normal, spread, one_hot, negative, ascending, cancelling };
+inline constexpr std::array<const char*, 6> kFamilyNames{"normal",   "spread",    "one-hot",
+                                                         "negative", "ascending", "cancelling"};
+
 /// What the sizes of a call are drawn from.
 struct CallLimits {
   std::vector<std::int64_t> batches{1, 1, 1, 2, 3, 0};
   std::vector<std::int64_t> kv_heads{1, 1, 2, 3};
   std::vector<std::int64_t> groups{1, 1, 2, 4};  ///< H / Hkv
   std::vector<std::int64_t> lengths{0, 1, 2, 3, 4, 5, 7, 8, 13, 17, 33};
+  std::vector<std::int64_t> query_lengths{};  ///< of queries, where they have their own
   std::vector<std::int64_t> dims{1, 2, 3, 5, 8, 16, 24, 28};
   std::vector<DType> dtypes{DType::f64, DType::f32, DType::f16, DType::bf16};
+  std::vector<Family> families{Family::normal,   Family::spread,    Family::one_hot,
+                               Family::negative, Family::ascending, Family::cancelling};
+  /// Where given, calls are packed sequences of two documents and more, whose numbers of queries and of keys
+  /// are drawn from these; `lengths` and `batches` play no part.
+  std::vector<std::int64_t> document_queries{}, document_keys{};
+  std::int64_t most_documents = 5;
+  /// Finite biases as low as their dtype goes, sinks far below the scores, rows far beyond their keys.
+  bool extremes = false;
+  bool poison = true;       ///< in every other call, what nobody may see holds NaN and infinity
+  double contiguous = 0.3;  ///< how many query, key and value tensors are row-major without gaps
 };
-
-/// Six families of numbers. Uniform ones alone never make the running maximum of a softmax move.
-enum class Family { normal, spread, one_hot, negative, ascending, cancelling };
-inline constexpr std::array<const char*, 6> kFamilyNames{"normal",   "spread",    "one-hot",
-                                                         "negative", "ascending", "cancelling"};
 
 struct RandomCall {
   std::uint64_t seed = 0;
@@ -121,8 +132,8 @@ inline Tensor& poisoned(const Dims& shape, DType dtype, std::vector<Tensor>& mem
 
 /// A view in memory of its own whose axes lie in any order, with gaps, backwards, or repeated (stride 0).
 inline MutableTensorView strided_view(const Dims& shape, DType dtype, Draw& draw, std::vector<Tensor>& memory,
-                                      bool may_repeat = true) {
-  const bool plain = draw.chance(0.3);
+                                      bool may_repeat = true, double contiguous = 0.3) {
+  const bool plain = draw.chance(contiguous);
   std::vector<int> order;
   for (int axis = shape.size() - 1; axis >= 0; --axis) order.push_back(axis);
   if (!plain)
@@ -174,11 +185,30 @@ class CallMaker {
     batch_ = rank_ == 4 ? draw_.pick(limits_.batches) : 1;
     kv_heads_ = rank_ >= 3 ? draw_.pick(limits_.kv_heads) : 1;
     heads_ = kv_heads_ * (rank_ >= 3 ? draw_.pick(limits_.groups) : 1);
-    queries_ = draw_.pick(limits_.lengths);
-    keys_ = draw_.chance(0.3) ? queries_ : draw_.pick(limits_.lengths);
+    if (limits_.document_keys.empty()) {
+      const bool own = !limits_.query_lengths.empty();
+      queries_ = draw_.pick(own ? limits_.query_lengths : limits_.lengths);
+      keys_ = !own && draw_.chance(0.3) ? queries_ : draw_.pick(limits_.lengths);
+    } else {
+      draw_documents();
+    }
     head_dim_ = draw_.pick(limits_.dims);
     value_dim_ = draw_.chance(0.3) ? head_dim_ : draw_.pick(limits_.dims);
     dtype_ = draw_.pick(limits_.dtypes);
+  }
+
+  // The cuts between documents, the same for queries and keys in one call of five.
+  void draw_documents() {
+    batch_ = 1;
+    const bool same = draw_.chance(0.2);
+    query_cuts_ = key_cuts_ = {0};
+    for (std::int64_t count = draw_.between(2, limits_.most_documents); count > 0; --count) {
+      const std::int64_t queries = draw_.pick(limits_.document_queries);
+      query_cuts_.push_back(query_cuts_.back() + queries);
+      key_cuts_.push_back(key_cuts_.back() + (same ? queries : draw_.pick(limits_.document_keys)));
+    }
+    queries_ = query_cuts_.back();
+    keys_ = key_cuts_.back();
   }
 
   Dims shape_of(std::int64_t heads, std::int64_t length, std::int64_t width) const {
@@ -192,6 +222,10 @@ class CallMaker {
 
   MutableTensorView strided(const Dims& shape, DType dtype) {
     return strided_view(shape, dtype, draw_, call_.memory);
+  }
+  MutableTensorView input(std::int64_t heads, std::int64_t length, std::int64_t width) {
+    return strided_view(shape_of(heads, length, width), dtype_, draw_, call_.memory, /*may_repeat=*/true,
+                        limits_.contiguous);
   }
 
   // Queries, keys and values of a token side by side, as a fused projection leaves them: [B, L, H + 2 Hkv,
@@ -208,13 +242,13 @@ class CallMaker {
   void make_inputs() {
     if (rank_ == 4 && queries_ == keys_ && head_dim_ == value_dim_ && draw_.chance(0.5))
       return make_packed_inputs();
-    call_.query = strided(shape_of(heads_, queries_, head_dim_), dtype_);
-    call_.key = strided(shape_of(kv_heads_, keys_, head_dim_), dtype_);
-    call_.value = strided(shape_of(kv_heads_, keys_, value_dim_), dtype_);
+    call_.query = input(heads_, queries_, head_dim_);
+    call_.key = input(kv_heads_, keys_, head_dim_);
+    call_.value = input(kv_heads_, keys_, value_dim_);
   }
 
   void fill_inputs() {
-    call_.family = static_cast<Family>(draw_.between(0, 5));
+    call_.family = draw_.pick(limits_.families);
     const int row = rank_ - 2;
     const int column = rank_ - 1;
     for_each_index(call_.query.shape(),
@@ -246,7 +280,8 @@ class CallMaker {
       case Family::negative:
         return -std::abs(draw_.normal());
       case Family::ascending:
-        return 0.75 * static_cast<double>(row);
+        // At most 300, beyond which scores are too large for f32 to tell them apart.
+        return std::min(0.75, 300 / static_cast<double>(keys_)) * static_cast<double>(row);
       case Family::cancelling:
         return column % 2 == 0 ? 100 + draw_.normal() : -100;
       default:
@@ -269,6 +304,7 @@ class CallMaker {
     options.causal = draw_.chance(0.35);
     if (draw_.chance(0.4)) options.align = Align::bottom_right;
     if (draw_.chance(0.2)) options.query_offset = draw_.between(-5, keys_ + 3);
+    if (limits_.extremes && draw_.chance(0.3)) options.query_offset = 500000;
     if (draw_.chance(0.3)) options.window = {draw_.between(-1, 6), draw_.between(-1, 6)};
     if (draw_.chance(0.25)) {
       const double density = draw_.pick<double>({0.1, 0.5, 0.9});
@@ -278,7 +314,10 @@ class CallMaker {
       });
       options.mask = mask;
     }
-    if (batch_ == 1 && draw_.chance(0.25))
+    if (!key_cuts_.empty()) {
+      options.query_segments = integers(query_cuts_);
+      options.key_segments = integers(key_cuts_);
+    } else if (batch_ == 1 && draw_.chance(0.25))
       make_segments();
     else if (draw_.chance(0.25))
       make_lengths();
@@ -322,12 +361,21 @@ class CallMaker {
     call_.options.key_segments = integers(offsets(keys_));
   }
 
-  TensorView floats(const Dims& shape, double spread, double minus_infinity = 0) {
+  static double lowest_of(DType dtype) {
+    return dtype == DType::f64    ? std::numeric_limits<double>::lowest()
+           : dtype == DType::f16  ? -65504
+           : dtype == DType::bf16 ? -0x1.fep127
+                                  : static_cast<double>(std::numeric_limits<float>::lowest());
+  }
+
+  // About `mean`; `special` is how many are minus infinity, or the lowest number where that is asked for.
+  TensorView floats(const Dims& shape, double spread, double special = 0, bool is_lowest = false,
+                    double mean = 0) {
     const DType dtype = draw_.pick<DType>({DType::f64, DType::f32, DType::f16, DType::bf16});
     const MutableTensorView view = strided(shape, dtype);
+    const double low = is_lowest ? lowest_of(dtype) : -std::numeric_limits<double>::infinity();
     for_each_index(shape, [&](const Dims& at) {
-      const bool forbid = draw_.chance(minus_infinity);
-      put(view, at, forbid ? -std::numeric_limits<double>::infinity() : spread * draw_.normal());
+      put(view, at, draw_.chance(special) ? low : mean + spread * draw_.normal());
     });
     return view;
   }
@@ -340,6 +388,10 @@ class CallMaker {
     if (draw_.chance(0.2))
       options.alibi_slopes = draw_.chance(0.5) ? floats({heads_}, 0.3) : floats({batch_, heads_}, 0.3);
     if (draw_.chance(0.2)) options.sinks = floats({heads_}, 2);
+    if (limits_.extremes) {
+      if (draw_.chance(0.3)) options.bias = floats(scores_shape(), 2, 0.2, /*is_lowest=*/true);
+      if (draw_.chance(0.3)) options.sinks = floats({heads_}, 2, 0, false, /*mean=*/-750);
+    }
     if (draw_.chance(0.2)) {
       options.dropout.probability = draw_.pick<double>({0.1, 0.5, 0.9});
       options.dropout.seed = draw_.word();
@@ -352,7 +404,7 @@ class CallMaker {
     for (std::uint32_t bit = 0; bit < 7; ++bit)
       if (draw_.chance(0.5)) options.need |= static_cast<Need>(1u << bit);
     options.scores_stage = static_cast<ScoresStage>(draw_.between(0, 2));
-    if (draw_.chance(0.5)) options.top_k = draw_.between(1, keys_ + 2);
+    if (draw_.chance(0.5)) options.top_k = std::min<std::int64_t>(draw_.between(1, keys_ + 2), 1024);
     if (draw_.chance(0.3)) options.received_last = draw_.between(1, queries_ + 2);
     if (draw_.chance(0.4)) options.map = {draw_.between(1, 6), draw_.between(1, 6)};
     if (draw_.chance(0.2)) options.output_dtype = DType::f32;
@@ -365,6 +417,7 @@ class CallMaker {
   int rank_ = 4;
   std::int64_t batch_ = 0, heads_ = 0, kv_heads_ = 0, queries_ = 0, keys_ = 0, head_dim_ = 0, value_dim_ = 0;
   DType dtype_ = DType::f32;
+  std::vector<std::int64_t> query_cuts_, key_cuts_;  // between documents; empty without them
 };
 
 inline RandomCall random_call(std::uint64_t seed, std::uint64_t index, const CallLimits& limits = {}) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/dropout.hpp"
+#include "attention/path_record.hpp"
 
 namespace heed::detail {
 namespace {
@@ -68,6 +69,7 @@ cpu::Call call_of(const Problem& p) {
   call.received_last = output_of(p.received_last);
   call.received_last_rows = p.received_last_rows;
   call.scores_stage = static_cast<int>(p.scores_stage);
+  call.paths = path_counts();
   return call;
 }
 

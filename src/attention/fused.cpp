@@ -121,11 +121,19 @@ class Driver {
     return std::clamp<std::int64_t>(tiling_.rows / rows_per_head(s), 1, call_.group);
   }
 
+  void count_sequence(const Segment& s, std::int64_t blocks) const {
+    using cpu::Path;
+    cpu::count_path(call_.paths, blocks > 1 ? Path::sequence_in_several_tasks : Path::sequence_in_one_task);
+    cpu::count_path(call_.paths, s.key_end - s.key_begin > tiling_.step ? Path::sequence_in_several_steps
+                                                                        : Path::sequence_in_one_step);
+  }
+
   // The last rows first: under a causal mask they are the longest.
   void add_tasks(const Segment& s, std::int64_t head, std::int64_t head_count, std::int64_t row_begin,
                  std::int64_t row_end) {
     const std::int64_t rows = rows_per_head(s);
     const std::int64_t blocks = (row_end - row_begin + rows - 1) / rows;
+    if (static_cast<std::int64_t>(p_.segments.size()) > p_.batch) count_sequence(s, blocks);
     for (std::int64_t block = blocks - 1; block >= 0; --block) {
       const std::int64_t begin = row_begin + block * rows;
       tasks_.push_back({s.batch, head, head_count, begin, std::min(row_end, begin + rows), s.key_begin,

@@ -15,6 +15,7 @@
 #include "attention/cpu/dispatch.hpp"
 #include "attention/elements.hpp"
 #include "attention/kernels.hpp"
+#include "attention/path_record.hpp"
 #include "attention/row_range.hpp"
 #include "attention/workspace.hpp"
 #include "heed/parallel.hpp"
@@ -85,6 +86,7 @@ class BackwardDriver {
     add_sinks();
     write_bias_sums();
     if (call_.forward.row_status == nullptr) return {threads_used_, 0};
+    record_left_out();
     return add_reference_rows(p_, std::span(status_).first(row_index(f_.batch, 0, 0)));
   }
 
@@ -111,6 +113,14 @@ class BackwardDriver {
             if (whole_heads || !range.holds(h, i))
               status_[row_index(s.batch, h, i)] = RowStatus::out_of_range;
       }
+  }
+
+  void record_left_out() const {
+    for (std::int64_t b = 0; b < f_.batch; ++b)
+      for (std::int64_t h = 0; h < f_.heads; ++h)
+        for (std::int64_t i = 0; i < f_.query_length; ++i)
+          if (status_[row_index(b, h, i)] != RowStatus::done)
+            record_fallback(cpu::Path::backward_fallback, {b, h, i, i + 1});
   }
 
   // No task writes them.
@@ -228,9 +238,21 @@ class BackwardDriver {
                         std::min(keys, key + each),
                         part,
                         &s - f_.segments.data()});
+    count_parts(s, part);
     parts_ = std::max(parts_, part);
     tiling_.rows = std::max(tiling_.rows, s.query_end - s.query_begin);
     tiling_.keys = std::max(tiling_.keys, std::min(keys, each));
+  }
+
+  void count_parts(const Segment& s, std::int64_t parts) const {
+    using cpu::Path;
+    std::int64_t* paths = call_.forward.paths;
+    if (parts > 1) count_path(paths, Path::backward_in_parts, parts);
+    if (call_.bias_sums != nullptr) count_path(paths, Path::backward_bias_sums, parts);
+    if (call_.grad_bias.data != nullptr) count_path(paths, Path::backward_own_bias, parts);
+    if (s.query_end - s.query_begin < f_.query_length)
+      count_path(paths, parts > 1 ? Path::backward_sequence_in_parts : Path::backward_sequence_undivided,
+                 parts);
   }
 
   template <class Piece>

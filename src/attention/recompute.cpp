@@ -14,6 +14,7 @@
 
 #include "attention/elements.hpp"
 #include "attention/kernels.hpp"
+#include "attention/path_record.hpp"
 #include "attention/reference.hpp"
 #include "heed/parallel.hpp"
 
@@ -159,7 +160,9 @@ class Recomputation {
       else if (again)
         attend_again(segment, row, what, dropout, scratch);
       if (wants_scores(block.batch, block.head, i)) attend_scores(p_, segment, row, scratch);
-      computed_[which] += again || wants_scores(block.batch, block.head, i) ? 1 : 0;
+      if (!again && !wants_scores(block.batch, block.head, i)) continue;
+      record_fallback(cpu::Path::fallback, {block.batch, block.head, i, i + 1});
+      ++computed_[which];
     }
   }
 

@@ -72,7 +72,9 @@ inline bool general_row(const BackwardRun& run, const Block& block, std::int64_t
                      slope))
     return false;
   if (call.dropout.threshold != 0) kept_weights(call.dropout, bits, site.index, task.key_begin + key, keep);
-  const float shift = run.w.shift[block.row + row];
+  // Rows that fill a tile up weigh nothing: zeros beside them do not survive an infinite weight.
+  const bool is_real = block.row + row < run.rows;
+  const float shift = is_real ? run.w.shift[block.row + row] : kLargestScore;
   const Vf delta = splat(run.w.delta[block.row + row]);
   for (std::int64_t v = 0; v < kPanel; v += kLanes) {
     const Vf p = exp2_flushed(load(scores + v), splat(kRound - shift), splat(shift + kSmallestExponent));
@@ -83,7 +85,7 @@ inline bool general_row(const BackwardRun& run, const Block& block, std::int64_t
     store(weights + v, mul(p, m));
     store(score_grads + v, grad);
   }
-  if (wants_bias(run.call) && block.row + row < run.rows) add_bias_grads(run, site, key, scores);
+  if (wants_bias(run.call) && is_real) add_bias_grads(run, site, key, scores);
   return true;
 }
 
@@ -143,9 +145,11 @@ inline bool weigh_block(const BackwardRun& run, const Block& block, const HeadBi
       if (touches(w.group[g], key)) {
         if (is_plain(w.group[g])) {
           while (end < groups && is_plain(w.group[end])) ++end;
+          count_path(run.call.forward.paths, block.flushed ? Path::backward_flushed : Path::backward_tiles);
           const auto tiles = block.flushed ? gradient_tiles<true> : gradient_tiles<false>;
           tiles(tile, rows, g * kGroupRows, last_row());
         } else {
+          count_path(run.call.forward.paths, Path::backward_masked);
           for (std::int64_t row = g * kGroupRows; row < last_row(); row += kTileRows)
             if (!general_tile(run, block, tile, row, key, bits)) return false;
         }
@@ -259,6 +263,14 @@ inline void write_key_grads(const BackwardRun& run) {
   }
 }
 
+inline void count_head(const BackwardRun& run, std::int64_t head) {
+  const bool anew = run.call.normalised[run.task.segment * run.call.heads + head] != 0;
+  std::int64_t* paths = run.call.forward.paths;
+  count_path(paths, anew ? Path::backward_renormalised : Path::backward_plain);
+  if (run.rows == run.call.forward.query_length) return;
+  count_path(paths, anew ? Path::backward_sequence_renormalised : Path::backward_sequence_plain);
+}
+
 inline Outcome backward(const BackwardCall& call, const BackwardTiling& tiling, const BackwardTask& task,
                         void* workspace) {
   const Task& rows = task.rows;
@@ -270,6 +282,7 @@ inline Outcome backward(const BackwardCall& call, const BackwardTiling& tiling, 
   clear_floats(run.w.value_grad, padded_keys * run.w.value_columns);
   for (std::int64_t head = rows.head_begin; head < rows.head_begin + rows.head_count; ++head) {
     if (!start_head(run, head)) return Outcome::out_of_range;
+    count_head(run, head);
     const HeadBits bits = bits_of_head(call.forward.dropout, rows.batch, head);
     for (std::int64_t key = task.key_begin; key < task.key_end; key += kGradientKeys) {
       const std::int64_t keys = smaller(kGradientKeys, task.key_end - key);

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "attention/cpu/paths.hpp"
+
 namespace heed::detail::cpu {
 
 /// Element types, with the values of heed::DType.
@@ -66,6 +68,8 @@ struct Call {
   /// [B * H * Lq], zeroed by the driver: what became of each row. Not null but for the backward pass, where
   /// null says that every row takes part.
   RowStatus* row_status;
+
+  std::int64_t* paths;  ///< [kPaths], counted by tests; else nullptr
 };
 
 inline constexpr std::int64_t kOpen = INT64_MAX;

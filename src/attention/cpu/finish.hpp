@@ -108,6 +108,7 @@ inline void write_top(const Run& run, std::int64_t row, float inverse) {
   list = {list.weight + row % kLanes, list.key + row % kLanes};
   std::int64_t ld = kLanes;
   if (!(list.weight[(call.top_k - 1) * ld] > 0)) {
+    count_path(call.paths, Path::top_k_completed);
     complete_top(run, site, list);
     list = run.w.list;
     ld = 1;

@@ -91,7 +91,10 @@ inline bool reads_in_place(const Run& run) {
 
 inline auto direct_step_for(const Run& run) -> void (*)(Run&, std::int64_t) {
   const Type type = run.call.key.type;
-  if (pair_direct_queries<kHasPairs>(run)) return attend_direct<Type::bf16, kHasPairs>;
+  if (pair_direct_queries<kHasPairs>(run)) {
+    count_path(run.call.paths, Path::decode_pairs);
+    return attend_direct<Type::bf16, kHasPairs>;
+  }
   return type == Type::f32    ? attend_direct<Type::f32>
          : type == Type::bf16 ? attend_direct<Type::bf16>
                               : attend_direct<Type::f16>;
@@ -107,6 +110,9 @@ inline void forward(const Call& call, const Tiling& tiling, const Task& task, vo
   const bool direct = reads_in_place(run);
   run.tracked = run.transforms || direct;
   run.observed = call.entropy.data || call.max_score.data || call.top_k > 0;
+  count_path(call.paths, run.w.step == kChunk ? (run.pairs ? Path::packed_pairs : Path::packed_chunks)
+                         : direct             ? Path::decode
+                                              : Path::packed_panels);
   start_rows(run);
   run.largest_query_square = find_queries(run);
 

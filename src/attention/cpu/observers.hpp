@@ -87,6 +87,7 @@ inline void observe_panel(Run& run, std::int64_t row, std::int64_t rows, std::in
   PanelColumns columns;
   columns.wide = false;
   if (call.map_columns > 0) columns = start_columns(run, key);
+  if (call.map_columns > 0) count_path(call.paths, columns.wide ? Path::map_wide : Path::map_narrow);
   const auto add_to_bins = columns.wide ? add_to_wide_bins : add_to_narrow_bins;
   for (std::int64_t first = 0; first < rows; first += kLanes) {
     const std::int64_t here = smaller(kLanes, rows - first);

@@ -23,6 +23,7 @@ inline void raise(Run& run, std::int64_t row, float score, float* weights, std::
   w.rows.shift[row] = shift;
   w.rows.threshold[row] = shift + kHeadroom;
   if (!started) return;
+  count_path(run.call.paths, Path::rescaled);
   const float step = old - shift;
   const float factor = power_of(step);
   float* sum = w.rows.sum + row * kLanes;

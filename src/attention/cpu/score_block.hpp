@@ -69,6 +69,7 @@ void score_plain(Run& run, std::int64_t row, std::int64_t at, std::int64_t rows,
   const std::int64_t last_keys = panel.keys - (vectors - 1) * kLanes;
   const TileColumn column =
       panel.keys == kPanel ? column_for<kPairs, kTall>(run) : tail_column_for<kPairs, kTall>(run, vectors);
+  if (panel.keys != kPanel && rows > 0) count_path(run.call.paths, Path::tail);
   for (std::int64_t r = 0; r < rows; r += column.height) {
     float* weights = w.weights + at * kChunk + panel.done;
     r += column.height * column.score(run.queries.data + (row + r) * ldq, ldq, panel.data,
@@ -76,6 +77,7 @@ void score_plain(Run& run, std::int64_t row, std::int64_t at, std::int64_t rows,
                                       (rows - r) / column.height, weights + r * kChunk, kChunk, last_keys,
                                       kPairs ? run.call.scale : 1.0f, upcoming.from(row + r));
     if (r == rows) break;
+    count_path(run.call.paths, Path::outgrown);
     const auto general = column.height == kTileRows ? score_general<kTileRows> : score_general<kPairRows>;
     general(run, row + r, panel.key, panel.data, weights + r * kChunk, panel.done);
   }
@@ -113,6 +115,7 @@ inline void score_panel(Run& run, std::int64_t row, std::int64_t rows, const Pan
       score_plain_rows(run, row + at, at, smaller(g * kGroupRows, rows) - at, panel, upcoming);
       continue;
     }
+    count_path(run.call.paths, Path::masked);
     for (std::int64_t r = at; r < smaller(at + kGroupRows, rows); r += kTileRows)
       score_general<kTileRows>(run, row + r, panel.key, panel.data, run.w.weights + r * kChunk + panel.done,
                                panel.done);

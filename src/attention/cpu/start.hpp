@@ -120,6 +120,7 @@ inline void start_rows(Run& run) {
 /// a key.
 inline void start_tracking(Run& run) {
   run.tracked = true;
+  count_path(run.call.paths, Path::tracked_late);
   for (std::int64_t r = 0; r < run.padded_rows; ++r) {
     const bool started = reduce_add(load(run.w.rows.sum + r * kLanes)) > 0;
     run.w.rows.threshold[r] = started ? kHeadroom : kUnstarted;

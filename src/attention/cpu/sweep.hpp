@@ -205,11 +205,13 @@ inline void sweep_weights(const Call& call, const Tiling& tiling, const SweepTas
     for (std::int64_t key = sweep.block_begin; key < sweep.block_end; key += kChunk) {
       const std::int64_t count = smaller(kChunk, sweep.block_end - key);
       if (seen.begin >= key + count || seen.end <= key) {
+        count_path(call.paths, Path::weights_pass_unseen);
         if (call.weights.data) forbid_weights(run, key, count);
         continue;
       }
       if (!started) start_sweep_rows(run, inverse);
       started = true;
+      count_path(call.paths, Path::weights_pass);
       const Chunk chunk = find_chunk(call, task, run.w, key);
       score_block(run, 0, run.padded_rows, key, chunk);
       if (call.weights.data) write_weights(run, inverse, key, count);
@@ -285,6 +287,7 @@ inline void sweep_scores(const Call& call, const Tiling& tiling, const SweepTask
     run.padded_rows = round_up(run.rows, kTileRows);
     start_sweep_rows(run, nullptr);
     for (std::int64_t key = sweep.block_begin; key < sweep.block_end; key += kChunk) {
+      count_path(call.paths, Path::scores_pass);
       score_chunk(run, key, packed_chunk<false>(call, task, run.w, key));
       if (outgrows_caches(call)) end_stores_past_caches();
     }

@@ -226,6 +226,7 @@ inline void offer_rows(const Run& run, std::int64_t row, std::int64_t real, cons
   if (some == 0) return;
   float* entry = w.rows.entry + row;
   if (any(greater_equal(splat(kAnyWeight), load(entry))) && run.call.top_k <= kPanel) {
+    count_path(run.call.paths, Path::top_k_tightened);
     tighten(run, hits, weights);
     some = words_with_hits(hits);
   }
@@ -237,6 +238,7 @@ inline void offer_rows(const Run& run, std::int64_t row, std::int64_t real, cons
     store(w.noted.weight + i * kLanes, select(greater(x, splat(kAnyWeight)), x, splat(kNoWeight)));
   }
   const Columns lists = lists_of(w, row);
+  count_path(run.call.paths, Path::top_k_insertion);
   insert(lists, w.levels, w.noted, w.moved, count);
   clear(w.noted, count);
   store_first(entry, real, maximum(load(lists.weight + (run.call.top_k - 1) * kLanes), splat(kAnyWeight)));

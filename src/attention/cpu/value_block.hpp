@@ -104,6 +104,7 @@ inline void drop_block(Run& run, std::int64_t row, std::int64_t rows, std::int64
                        std::int64_t keys) {
   const Call& call = run.call;
   if (call.dropout.threshold == 0) return;
+  count_path(call.paths, Path::dropped);
   alignas(64) float keep[kPanel];
   std::int64_t head = -1;
   HeadBits bits{};

@@ -8,10 +8,12 @@
 
 namespace heed::detail::HEED_ISA {
 
+using cpu::count_path;
+using cpu::Path;
 using cpu::Task;
 using cpu::Tiling;
 
-// Tuning, in one place. Sweeps on Zen 5 moved full attention by less than 2 % between 96 and 384 keys a
+// Tuning of the forward pass. Sweeps on Zen 5 moved full attention by less than 2 % between 96 and 384 keys a
 // chunk.
 inline constexpr std::int64_t kChunk = 192;      // keys a chunk: packed together, weights of a block kept
 inline constexpr std::int64_t kBlockRows = 192;  // rows whose weights of a chunk are kept: 144 KiB
@@ -258,6 +260,7 @@ Chunk packed_chunk(const Call& call, const Task& task, const Work& w, std::int64
     slot.batch = task.batch;
     slot.kv_head = kv_head;
     slot.key = absolute_key;
+    if (w.slots == 1 && w.step == kChunk && call.key_length > kChunk) count_path(call.paths, Path::repacked);
     const std::int64_t key_at = offset_of(call.key.stride, task.batch, kv_head, absolute_key);
     if constexpr (kPairs) {
       slot.keys = pack_key_pairs<kPairs>(call.key, key_at, count, w.depth, keys, w.scratch, w.padded_depth);

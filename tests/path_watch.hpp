@@ -1,0 +1,131 @@
+// Which paths the fused kernels take in a test, and which rows they leave to the reference.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <string_view>
+#include <vector>
+
+#include "attention/path_record.hpp"
+#include "compare_results.hpp"
+#include "support.hpp"
+
+namespace heed::test {
+
+using detail::cpu::kPaths;
+using detail::cpu::Path;
+
+/// In the order of Path.
+inline constexpr std::array<const char*, kPaths> kPathNames{"decode",
+                                                            "decode, pairs of bf16",
+                                                            "packed panels",
+                                                            "packed chunks",
+                                                            "packed chunks, pairs of bf16",
+                                                            "keys packed again",
+                                                            "tail",
+                                                            "masked tiles",
+                                                            "outgrown tiles",
+                                                            "shifts that move late",
+                                                            "rescaled rows",
+                                                            "dropout",
+                                                            "top-k, tightened",
+                                                            "top-k, insertion",
+                                                            "top-k, completed",
+                                                            "map, wide columns",
+                                                            "map, narrow columns",
+                                                            "packed sequence in one task",
+                                                            "packed sequence in several tasks",
+                                                            "packed sequence in one step",
+                                                            "packed sequence in several steps",
+                                                            "second pass, weights",
+                                                            "second pass, unseen chunk",
+                                                            "second pass, scores",
+                                                            "fallback, rows",
+                                                            "backward, plain",
+                                                            "backward, renormalised",
+                                                            "backward, plain packed sequence",
+                                                            "backward, renormalised packed sequence",
+                                                            "backward, keys in parts",
+                                                            "backward, packed sequence in parts",
+                                                            "backward, packed sequence undivided",
+                                                            "backward, shared bias",
+                                                            "backward, own bias",
+                                                            "backward, tiles",
+                                                            "backward, flushed tiles",
+                                                            "backward, masked tiles",
+                                                            "backward, fallback, rows"};
+
+inline bool holds(const std::vector<detail::FallbackRows>& fallbacks, std::int64_t b, std::int64_t h,
+                  std::int64_t i) {
+  for (const detail::FallbackRows& rows : fallbacks)
+    if (rows.batch == b && rows.head == h && rows.begin <= i && i < rows.end) return true;
+  return false;
+}
+
+/// Counts while it lives. One at a time.
+class PathWatch {
+ public:
+  PathWatch() { detail::path_record = &record_; }
+  ~PathWatch() { detail::path_record = nullptr; }
+  PathWatch(const PathWatch&) = delete;
+  PathWatch& operator=(const PathWatch&) = delete;
+
+  void start_call() {
+    record_.taken.fill(0);
+    record_.forward_fallbacks.clear();
+    record_.backward_fallbacks.clear();
+  }
+  /// Of this call. Whether the reference computed a row again:
+  [[nodiscard]] bool fell_back(std::int64_t b, std::int64_t h, std::int64_t i) const {
+    return holds(record_.forward_fallbacks, b, h, i);
+  }
+  [[nodiscard]] bool gradients_fell_back(std::int64_t b, std::int64_t h, std::int64_t i) const {
+    return holds(record_.backward_fallbacks, b, h, i);
+  }
+  [[nodiscard]] const std::vector<detail::FallbackRows>& fallbacks() const {
+    return record_.forward_fallbacks;
+  }
+  [[nodiscard]] bool fell_back_at_all() const {
+    return !record_.forward_fallbacks.empty() || !record_.backward_fallbacks.empty();
+  }
+  /// Paths of a call that fell back may have led to nothing that was kept: of those the fallbacks count.
+  void end_call() {
+    for (std::size_t p = 0; p < taken_.size(); ++p)
+      if (!fell_back_at_all() || is_fallback(static_cast<Path>(p))) taken_[p] += record_.taken[p];
+  }
+
+  /// Of this call alone.
+  [[nodiscard]] std::int64_t taken_now(Path path) const {
+    return record_.taken[static_cast<std::size_t>(path)];
+  }
+  /// Of all calls.
+  [[nodiscard]] std::int64_t taken(Path path) const { return taken_[static_cast<std::size_t>(path)]; }
+
+  /// Prints how often each path from `first` to `last` was taken, and fails where one that the instruction
+  /// set `isa` has was taken fewer than a hundred times (of all random calls: see share_of).
+  void expect_each_taken(Path first, Path last, std::string_view isa) const {
+    const auto least = static_cast<std::int64_t>(share_of(100));
+    std::cout << "paths taken on " << isa << ":\n";
+    for (auto p = static_cast<std::size_t>(first); p <= static_cast<std::size_t>(last); ++p) {
+      const auto path = static_cast<Path>(p);
+      const bool has_pairs = isa == "avx512bf16";
+      if ((path == Path::decode_pairs || path == Path::packed_pairs) && !has_pairs) {
+        EXPECT_EQ(taken(path), 0) << kPathNames[p];
+        continue;
+      }
+      std::cout << "  " << kPathNames[p] << ": " << taken(path) << "\n";
+      EXPECT_GE(taken(path), least) << kPathNames[p];
+    }
+  }
+
+ private:
+  static bool is_fallback(Path path) { return path == Path::fallback || path == Path::backward_fallback; }
+  detail::PathRecord record_;
+  std::array<std::int64_t, kPaths> taken_{};
+};
+
+}  // namespace heed::test

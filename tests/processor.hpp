@@ -1,0 +1,59 @@
+// What the processor has, as the system tells it: independent of how the library asks.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heed::test {
+
+/// The kernel's instruction sets, from the best on.
+inline constexpr std::array<std::string_view, 5> kInstructionSets{"avx512bf16", "avx512", "avx2", "neon",
+                                                                  "plain"};
+inline bool is_known_isa(std::string_view isa) {
+  return std::find(kInstructionSets.begin(), kInstructionSets.end(), isa) != kInstructionSets.end();
+}
+
+/// The flags of the first processor in /proc/cpuinfo.
+inline std::vector<std::string> processor_flags() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("flags")) continue;
+    std::istringstream words(line.substr(line.find(':') + 1));
+    std::vector<std::string> flags;
+    for (std::string flag; words >> flag;) flags.push_back(flag);
+    return flags;
+  }
+  throw std::runtime_error("/proc/cpuinfo has no line of flags");
+}
+
+/// Whether this processor has an instruction set of the kernel's.
+inline bool processor_has(std::string_view isa) {
+  if (isa == "plain") return true;
+#if defined(__aarch64__)
+  return isa == "neon";  // every AArch64 processor
+#elif defined(__x86_64__)
+  std::vector<std::string_view> needed{"avx2", "fma", "f16c"};
+  if (isa == "avx512" || isa == "avx512bf16")
+    needed.insert(needed.end(), {"avx512f", "avx512bw", "avx512dq", "avx512vl"});
+  if (isa == "avx512bf16") needed.push_back("avx512_bf16");
+  const std::vector<std::string> flags = processor_flags();
+  return isa != "neon" && std::all_of(needed.begin(), needed.end(), [&](std::string_view flag) {
+           return std::find(flags.begin(), flags.end(), flag) != flags.end();
+         });
+#else
+  return false;
+#endif
+}
+
+/// The best that it has.
+inline std::string_view best_instruction_set() {
+  return *std::find_if(kInstructionSets.begin(), kInstructionSets.end(), processor_has);
+}
+
+}  // namespace heed::test
