@@ -183,8 +183,9 @@ TEST(FusedAccuracy, RandomCallsAreAsExactAsUnfusedAttentionInF32) {
   for (std::size_t t = 0; t < kDTypes.size(); ++t) {
     const DType dtype = kDTypes[t];
     const std::string name(heed::name_of(dtype));
-    // Measured: f32 1.33, bf16 1.36, f16 1.63, and 0.28 of the bound.
-    errors.in_f32[t].expect(name + "_in_f32", dtype == DType::f16 ? 1.75 : 1.5, 0.5);
+    // Measured on rows that the kernel computed itself: f32 1.33, bf16 1.37, f16 1.75 (the plain set; 1.69 on
+    // others), and 0.28 of the bound.
+    errors.in_f32[t].expect(name + "_in_f32", dtype == DType::f16 ? 1.85 : 1.5, 0.5);
     // Of narrow outputs their own rounding is all that shows, but where weights are rounded too: 1.06 and
     // 1.35.
     const bool rounds = errors.in_own[t].rounds_weights;

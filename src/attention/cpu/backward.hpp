@@ -72,9 +72,7 @@ inline bool general_row(const BackwardRun& run, const Block& block, std::int64_t
                      slope))
     return false;
   if (call.dropout.threshold != 0) kept_weights(call.dropout, bits, site.index, task.key_begin + key, keep);
-  // Rows that fill a tile up weigh nothing: zeros beside them do not survive an infinite weight.
-  const bool is_real = block.row + row < run.rows;
-  const float shift = is_real ? run.w.shift[block.row + row] : kLargestScore;
+  const float shift = run.w.shift[block.row + row];
   const Vf delta = splat(run.w.delta[block.row + row]);
   for (std::int64_t v = 0; v < kPanel; v += kLanes) {
     const Vf p = exp2_flushed(load(scores + v), splat(kRound - shift), splat(shift + kSmallestExponent));
@@ -85,7 +83,7 @@ inline bool general_row(const BackwardRun& run, const Block& block, std::int64_t
     store(weights + v, mul(p, m));
     store(score_grads + v, grad);
   }
-  if (wants_bias(run.call) && is_real) add_bias_grads(run, site, key, scores);
+  if (wants_bias(run.call) && block.row + row < run.rows) add_bias_grads(run, site, key, scores);
   return true;
 }
 
