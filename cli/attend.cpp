@@ -17,6 +17,7 @@
 #include "heed/io.hpp"
 #include "help.hpp"
 #include "machine.hpp"
+#include "options.hpp"
 #include "output_files.hpp"
 #include "standard_streams.hpp"
 
@@ -201,7 +202,7 @@ void attend(const CLI::App& app, AttendArguments& arguments) {
 }  // namespace
 
 Command add_attend(CLI::App& heed) {
-  CLI::App* app = heed.add_subcommand("attend", kDescription);
+  CLI::App* app = add_command(heed, "attend", kDescription);
   const auto arguments = std::make_shared<AttendArguments>();
   add_attend_options(*app, *arguments);
   finish_help(*app, {"--query TENSOR --key TENSOR --value TENSOR [options]"}, kExamples);

@@ -107,7 +107,7 @@ void add_scores(CLI::App& app, Arguments& arguments) {
 void add_masks(CLI::App& app, Arguments& arguments) {
   const char* group = "Masks (a key must be allowed by all of them; query i stands at position p)";
   AttentionOptions& options = arguments.options;
-  app.add_flag("--causal", options.causal, "allow keys j <= p")->group(group);
+  add_flag(app, "--causal", options.causal, "allow keys j <= p")->group(group);
   add_choice(
       app, "--align", {"top-left", "bottom-right"},
       [&](std::size_t i) { options.align = i == 0 ? Align::top_left : Align::bottom_right; },
@@ -241,10 +241,10 @@ void add_kernel(CLI::App& app, Arguments& arguments) {
 
 void add_timing(CLI::App& app, Arguments& arguments) {
   const char* group = kComputing;
-  app.add_flag("--json", arguments.json,
-               "print one object: query, key, value (shapes), dtype, kernel, isa, threads, recomputed_rows, "
-               "seconds, gflops; and the last six of the backward pass. recomputed_rows: rows that f32 "
-               "cannot hold (NaN, infinities, scores beyond 2^19), which are computed in f64")
+  add_flag(app, "--json", arguments.json,
+           "print one object: query, key, value (shapes), dtype, kernel, isa, threads, recomputed_rows, "
+           "seconds, gflops; and the last six of the backward pass. recomputed_rows: rows that f32 "
+           "cannot hold (NaN, infinities, scores beyond 2^19), which are computed in f64")
       ->group(group);
   add_integer(
       app, "--repeat", {1}, [&](std::int64_t n) { arguments.repeat = n; },
@@ -254,7 +254,7 @@ void add_timing(CLI::App& app, Arguments& arguments) {
 
 void require_beside(const CLI::App& app, const std::string& option, const std::string& other,
                     const std::string& value) {
-  if (app.count(option) > 0 && app.count(other) == 0) {
+  if (given(app, option) && !given(app, other)) {
     throw UsageError(option + " is given without " + other + " " + value);
   }
 }
@@ -273,11 +273,11 @@ void check_gradients(const CLI::App& app) {
   for (const GradientFile& file : gradient_files()) {
     require_beside(app, file.option, file.of, kTensor);
     require_beside(app, file.option, "--grad-out", kTensor);
-    any |= app.count(file.option) > 0;
+    any |= given(app, file.option);
   }
   require_beside(app, "--grad-lse", "--grad-out", kTensor);
   require_beside(app, "--grad-weights", "--grad-out", kTensor);
-  if (app.count("--grad-out") > 0 && !any)
+  if (given(app, "--grad-out") && !any)
     throw UsageError(
         "--grad-out is given without a gradient to compute from it: --grad-query FILE.npy, or that of key, "
         "value, bias or sinks");
@@ -321,13 +321,13 @@ void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) 
   require_beside(app, "--map", "--map-out", "FILE.npy");
   require_beside(app, "--map-out", "--map", "RxC");
   require_beside(app, "--received-last-out", "--received-last", "W");
-  if (app.count("--received-last-out") == 0) {
+  if (!given(app, "--received-last-out")) {
     require_beside(app, "--received-last", "--received", "FILE.npy");
-    if (app.count("--received-last") > 0) arguments.received_last.swap(arguments.received);
+    if (given(app, "--received-last")) arguments.received_last.swap(arguments.received);
   }
   check_gradients(app);
   check_file_names(arguments);
-  const bool any_file = app.count("--grad-out") > 0 ||
+  const bool any_file = given(app, "--grad-out") ||
                         std::any_of(kResultFiles.begin(), kResultFiles.end(),
                                     [&](const ResultFile& file) { return !(arguments.*file.path).empty(); });
   if (!any_file && !arguments.json) {

@@ -1,7 +1,6 @@
 // What `heed attend` is told on its command line.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -9,6 +8,10 @@
 
 #include "heed/attention.hpp"
 #include "heed/backward.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace heed::cli {
 

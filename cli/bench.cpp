@@ -198,21 +198,18 @@ void bench(const BenchArguments& arguments) {
 
 void add_calls(CLI::App& app, BenchChoice& choice) {
   const char* group = "Calls (those of docs/performance.md without --shape)";
-  app.add_option_function<std::vector<std::string>>(
-         "--shape",
-         [&choice](const std::vector<std::string>& texts) {
-           for (const std::string& text : texts) choice.shapes.push_back(parse_bench_shape(text));
-         },
-         "H,Lq,Lk,D or B,H,Hkv,Lq,Lk,D; may be given more than once")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("SHAPE")
+  add_texts_option(
+      app, "--shape", "SHAPE",
+      [&choice](const std::vector<std::string>& texts) {
+        for (const std::string& text : texts) choice.shapes.push_back(parse_bench_shape(text));
+      },
+      "H,Lq,Lk,D or B,H,Hkv,Lq,Lk,D; may be given more than once")
       ->group(group);
   add_choice(
       app, "--dtype", {"f32", "bf16", "f16"}, [&choice](std::size_t i) { choice.dtype = kDTypes[i]; },
       "of query, key, value and output; f32 with --shape")
       ->group(group);
-  app.add_flag("--causal", choice.causal, "allow keys up to the query's position")->group(group);
+  add_flag(app, "--causal", choice.causal, "allow keys up to the query's position")->group(group);
   add_text_option(
       app, "--need", "NAMES", [&choice](const std::string& text) { choice.needs = parse_bench_needs(text); },
       "also ask for lse, max-score, entropy, distance, topK (such as top8), received, map (64 x 64), weights "
@@ -239,13 +236,13 @@ void add_computing(CLI::App& app, BenchArguments& arguments) {
       app, "--repeat", {1}, [&arguments](std::int64_t n) { arguments.repeat = n; },
       "compute N times; by default what half a second holds, and at least 3 times")
       ->group(group);
-  app.add_flag("--json", arguments.json, "print a list of objects instead, one a row")->group(group);
+  add_flag(app, "--json", arguments.json, "print a list of objects instead, one a row")->group(group);
 }
 
 }  // namespace
 
 Command add_bench(CLI::App& heed) {
-  CLI::App* app = heed.add_subcommand("bench", kDescription);
+  CLI::App* app = add_command(heed, "bench", kDescription);
   const auto arguments = std::make_shared<BenchArguments>();
   add_calls(*app, arguments->choice);
   add_computing(*app, *arguments);

@@ -1,9 +1,12 @@
 // What the subcommands of `heed` have in common: how they join it, and how they fail.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <stdexcept>
+
+namespace CLI {
+class App;
+}
 
 namespace heed::cli {
 

@@ -93,7 +93,7 @@ std::vector<std::string> words_of(const std::string& argument, const std::string
 
 Question question_of(const CLI::App& app, const Arguments& arguments) {
   require_option(app, "SENTENCE", "the words to explain, in quotes, or - for standard input");
-  const bool cross = app.count("--against") > 0;
+  const bool cross = given(app, "--against");
   if (cross && arguments.sentence == "-" && arguments.against == "-")
     throw UsageError("SENTENCE and --against are both '-'; only one can be standard input");
   Question question;
@@ -169,11 +169,8 @@ void check_files(const Arguments& arguments) {
 
 // Options that speak of the untrained layer.
 void refuse_beside_model(const CLI::App& app) {
-  for (const CLI::Option* option : app.get_options()) {
-    const std::string name = option->get_name();
-    const bool common = option->get_positional() || option->get_group() == "Trained model" ||
-                        name == "--json" || option->get_group() == "Help";
-    if (option->count() == 0 || common) continue;
+  for (const auto& [name, group, positional, values] : given_options(app)) {
+    if (positional || group == "Trained model" || name == "--json" || group == "Help") continue;
     const bool for_look = name == "--html" || name == "--save";
     throw UsageError(name + " is given beside --model, whose layers are trained" +
                      (for_look ? "; heed look --model has " + name + " for one layer" : ""));
@@ -200,10 +197,10 @@ void run_explain(const CLI::App& app, const Arguments& arguments) {
   if (!arguments.words.empty())
     throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed explain --help)");
   for (const char* option : {"--layer", "--head"})
-    if (app.count(option) > 0) throw UsageError(std::string(option) + " is given without --model");
+    if (given(app, option)) throw UsageError(std::string(option) + " is given without --model");
   const Question question = question_of(app, arguments);
   std::optional<std::int64_t> query_word;
-  if (app.count("--word") > 0) query_word = place_of(arguments.word, question.tokens);
+  if (given(app, "--word")) query_word = place_of(arguments.word, question.tokens);
   check_files(arguments);
   if (arguments.json) require_standard_output();
   const Model model = model_of(arguments, question);
@@ -220,13 +217,13 @@ void run_explain(const CLI::App& app, const Arguments& arguments) {
 
 void add_sentence_options(CLI::App& app, Arguments& arguments) {
   const char* group = "Sentence";
-  app.add_option("SENTENCE", arguments.sentence,
-                 "words to explain, with white space or commas between; - is standard input");
-  app.add_option("WORDS", arguments.words, "with --model: more of them, so that no quotes are needed");
+  add_argument(app, "SENTENCE", arguments.sentence,
+               "words to explain, with white space or commas between; - is standard input");
+  add_argument(app, "WORDS", arguments.words, "with --model: more of them, so that no quotes are needed");
   add_text(app, "--against", "OTHER_SENTENCE", arguments.against,
            "attend to the words of this one instead (cross-attention)")
       ->group(group);
-  app.add_flag("--causal", arguments.causal, "no word attends to a later one")->group(group);
+  add_flag(app, "--causal", arguments.causal, "no word attends to a later one")->group(group);
   add_text(app, "--word", "W", arguments.word,
            "follow this one query word only, through every step; W:2 is its second occurrence")
       ->group(group);
@@ -285,14 +282,14 @@ void add_result_options(CLI::App& app, Arguments& arguments) {
   add_text(app, "--html", "FILE.html", arguments.html,
            "draw every step on a page for a browser, where words and numbers can be followed")
       ->group(group);
-  app.add_flag("--json", arguments.json, "print one JSON object instead (masked scores are null)")
+  add_flag(app, "--json", arguments.json, "print one JSON object instead (masked scores are null)")
       ->group(group);
 }
 
 }  // namespace
 
 Command add_explain(CLI::App& heed) {
-  CLI::App* app = heed.add_subcommand("explain", kDescription);
+  CLI::App* app = add_command(heed, "explain", kDescription);
   const auto arguments = std::make_shared<Arguments>();
   add_sentence_options(*app, *arguments);
   add_layer_options(*app, *arguments);

@@ -80,11 +80,12 @@ void run_generate(const CLI::App& app, const Arguments& arguments) {
 }  // namespace
 
 Command add_generate(CLI::App& heed) {
-  CLI::App* app = heed.add_subcommand("generate", kDescription);
+  CLI::App* app = add_command(heed, "generate", kDescription);
   const auto arguments = std::make_shared<Arguments>();
-  app->add_option("DIR", arguments->folder,
-                  "the folder of a model; induction is the one that comes with heed");
-  app->add_option("--prompt", arguments->prompt, "what to go on from (nothing: the model's first character)")
+  add_argument(*app, "DIR", arguments->folder,
+               "the folder of a model; induction is the one that comes with heed");
+  add_argument(*app, "--prompt", arguments->prompt,
+               "what to go on from (nothing: the model's first character)")
       ->type_name("TEXT");
   add_integer(
       *app, "--tokens", {1, kMostTokens}, [arguments](std::int64_t n) { arguments->tokens = n; },
@@ -105,7 +106,7 @@ Command add_generate(CLI::App& heed) {
   add_integer(
       *app, "--seed", {0, 0xffffffff}, [arguments](std::int64_t n) { arguments->seed = n; },
       "of the random numbers (1)");
-  app->add_flag("--json", arguments->json, "print one JSON object instead");
+  add_flag(*app, "--json", arguments->json, "print one JSON object instead");
   finish_help(*app, {"DIR [options]"}, kExamples);
   return {app, [app, arguments] { run_generate(*app, *arguments); }};
 }

@@ -1,9 +1,12 @@
 // How `--help` looks: grouped, wrapped to 80 columns, with examples at the end.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace heed::cli {
 

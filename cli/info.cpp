@@ -9,6 +9,7 @@
 #include "command.hpp"
 #include "heed/targets.hpp"
 #include "help.hpp"
+#include "options.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
@@ -65,9 +66,9 @@ void print(const Info& info) {
 
 Command add_info(CLI::App& heed) {
   CLI::App* app =
-      heed.add_subcommand("info", "version, build, processor features, and the kernel that heed would take");
+      add_command(heed, "info", "version, build, processor features, and the kernel that heed would take");
   const auto json = std::make_shared<bool>(false);
-  app->add_flag("--json", *json, "print one JSON object instead")->group("Results");
+  add_flag(*app, "--json", *json, "print one JSON object instead")->group("Results");
   finish_help(*app, {"[options]"}, kExamples);
   return {app, [json] { *json ? print_json(info()) : print(info()); }};
 }

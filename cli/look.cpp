@@ -24,6 +24,7 @@
 #include "look/tokens.hpp"
 #include "model/folder.hpp"
 #include "model/reading.hpp"
+#include "options.hpp"
 #include "output_files.hpp"
 #include "progress.hpp"
 #include "standard_streams.hpp"
@@ -306,7 +307,7 @@ void run_look(const CLI::App& app, LookArguments& arguments) {
 }  // namespace
 
 Command add_look(CLI::App& heed) {
-  CLI::App* app = heed.add_subcommand("look", kDescription);
+  CLI::App* app = add_command(heed, "look", kDescription);
   const auto arguments = std::make_shared<LookArguments>();
   add_look_options(*app, *arguments);
   finish_help(*app,

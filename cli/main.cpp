@@ -1,15 +1,11 @@
-// The command `heed`: parses the command line, runs the subcommand, and turns what fails into one line and an
-// exit code.
+// The command `heed`: does what the command line asks, and turns what fails into one line and an exit code.
 #include <exception>
 #include <iostream>
 #include <new>
 #include <string>
-#include <vector>
 
-#include "command.hpp"
+#include "command_line.hpp"
 #include "heed/error.hpp"
-#include "heed/version.hpp"
-#include "help.hpp"
 #include "standard_streams.hpp"
 #include "text.hpp"
 
@@ -19,84 +15,6 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kBadUse = 2;
 constexpr int kInterrupted = 130;
-
-std::vector<std::string> long_names_of(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  return names;
-}
-
-std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
-  const std::optional<std::string> meant = nearest(word, known);
-  return meant ? "; did you mean " + *meant + "?" : "";
-}
-
-void refuse_unknown_option(const CLI::App& app, const std::string& called) {
-  const std::vector<std::string> unknown = app.remaining();
-  if (unknown.empty()) return;
-  const std::string word = unknown[0].substr(0, unknown[0].find('='));
-  if (!word.starts_with('-')) {
-    throw UsageError("'" + unknown[0] + "' is one argument too many (see " + called + " --help)");
-  }
-  const std::string hint = suggestion(word, long_names_of(app));
-  throw UsageError(word + " is not an option of " + called +
-                   (hint.empty() ? " (see " + called + " --help)" : hint));
-}
-
-void refuse_unknown(const CLI::App& app, const std::vector<Command>& commands) {
-  const std::vector<std::string> unknown = app.remaining();
-  if (unknown.empty() || unknown[0].starts_with('-')) return refuse_unknown_option(app, "heed");
-  std::vector<std::string> names;
-  for (const Command& command : commands) names.push_back(command.app->get_name());
-  const std::string hint = suggestion(unknown[0], names);
-  throw UsageError("'" + unknown[0] + "' is not a command of heed" +
-                   (hint.empty() ? " (see heed --help)" : hint));
-}
-
-void run_chosen(const CLI::App& app, const std::vector<Command>& commands) {
-  refuse_unknown(app, commands);
-  for (const Command& command : commands) {
-    if (!command.app->parsed()) continue;
-    refuse_unknown_option(*command.app, "heed " + command.app->get_name());
-    return command.run();
-  }
-  std::cout << app.help();
-}
-
-// "--out: 1 required FILE missing" and "--out: At Most 1 required but received 2" in plain words.
-std::string reworded(const CLI::ArgumentMismatch& error) {
-  const std::string text = error.what();
-  const std::string name = text.substr(0, text.find(':'));
-  return text.ends_with("missing") ? name + " needs a value" : name + " is given more than once";
-}
-
-void run(int argc, const char* const* argv) {
-  CLI::App app("Attention that shows its weights.", "heed");
-  const std::vector<Command> commands = {add_attend(app), add_bench(app),    add_explain(app), add_look(app),
-                                         add_train(app),  add_generate(app), add_info(app)};
-  app.add_flag_callback(
-         "--version", [] { throw CLI::CallForVersion(); }, "print the version and exit")
-      ->group("Help");
-  finish_help(app, {"COMMAND [options]"}, "Each command has its own --help, with examples.\n");
-  app.require_subcommand(0, 1);
-  app.allow_extras();
-  for (const Command& command : commands) command.app->allow_extras();
-  try {
-    app.parse(argc, argv);
-    run_chosen(app, commands);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-  } catch (const CLI::CallForVersion&) {
-    std::cout << "heed " << version() << '\n';
-  } catch (const CLI::ArgumentMismatch& error) {
-    throw UsageError(reworded(error));
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(error.what());
-  }
-  flush_standard_output();
-}
 
 int fail(int exit_code, const std::string& message) {
   std::cerr << "heed: " << printable(message) << std::endl;
@@ -114,7 +32,8 @@ int main(int argc, char** argv) {
   using namespace heed::cli;
   try {
     hold_standard_streams();
-    run(argc, argv);
+    run_command_line(argc, argv,
+                     {add_attend, add_bench, add_explain, add_look, add_train, add_generate, add_info});
     return 0;
   } catch (const UsageError& error) {
     return fail(kBadUse, error.what());

@@ -1,5 +1,6 @@
 #include "options.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -36,6 +37,20 @@ std::optional<Number> number_in(std::string_view text) {
 
 }  // namespace
 
+CLI::App* add_command(CLI::App& heed, const std::string& name, const std::string& description) {
+  return heed.add_subcommand(name, description);
+}
+
+const AddedOption& AddedOption::group(const std::string& name) const {
+  option_->group(name);
+  return *this;
+}
+
+const AddedOption& AddedOption::type_name(const std::string& name) const {
+  option_->type_name(name);
+  return *this;
+}
+
 std::optional<std::int64_t> whole_number(std::string_view text) { return number_in<std::int64_t>(text); }
 
 std::pair<std::int64_t, std::int64_t> integer_pair(const std::string& option, const std::string& text,
@@ -49,28 +64,28 @@ std::pair<std::int64_t, std::int64_t> integer_pair(const std::string& option, co
   return {*first, *second};
 }
 
-CLI::Option* add_integer(CLI::App& app, const std::string& name, IntegerRange range,
-                         std::function<void(std::int64_t)> store, const std::string& help) {
+AddedOption add_integer(CLI::App& app, const std::string& name, IntegerRange range,
+                        std::function<void(std::int64_t)> store, const std::string& help) {
   const auto parse = [name, range, store = std::move(store)](const std::string& text) {
     const std::optional<std::int64_t> number = whole_number(text);
     if (!number || *number < range.least || *number > range.most) refuse(name, text, expectation(range));
     store(*number);
   };
-  return app.add_option_function<std::string>(name, parse, help)->type_name("N");
+  return add_text_option(app, name, "N", parse, help);
 }
 
-CLI::Option* add_real(CLI::App& app, const std::string& name, std::function<void(double)> store,
-                      const std::string& help) {
+AddedOption add_real(CLI::App& app, const std::string& name, std::function<void(double)> store,
+                     const std::string& help) {
   const auto parse = [name, store = std::move(store)](const std::string& text) {
     const std::optional<double> number = number_in<double>(text);
     if (!number || !std::isfinite(*number)) refuse(name, text, "a finite number");
     store(*number);
   };
-  return app.add_option_function<std::string>(name, parse, help)->type_name("X");
+  return add_text_option(app, name, "X", parse, help);
 }
 
-CLI::Option* add_choice(CLI::App& app, const std::string& name, std::vector<std::string> words,
-                        std::function<void(std::size_t)> store, const std::string& help) {
+AddedOption add_choice(CLI::App& app, const std::string& name, std::vector<std::string> words,
+                       std::function<void(std::size_t)> store, const std::string& help) {
   std::string list;
   for (const std::string& word : words) list += (list.empty() ? "" : "|") + word;
   const auto parse = [name, words = std::move(words), store = std::move(store)](const std::string& text) {
@@ -84,11 +99,11 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, std::vector<std:
     }
     store(static_cast<std::size_t>(found - words.begin()));
   };
-  return app.add_option_function<std::string>(name, parse, help)->type_name(list);
+  return add_text_option(app, name, list, parse, help);
 }
 
-CLI::Option* add_text(CLI::App& app, const std::string& name, const std::string& value, std::string& target,
-                      const std::string& help) {
+AddedOption add_text(CLI::App& app, const std::string& name, const std::string& value, std::string& target,
+                     const std::string& help) {
   const auto store = [name, value, &target](const std::string& text) {
     // Most often a shell variable that is not set.
     if (text.empty()) refuse(name, text, value);
@@ -97,13 +112,60 @@ CLI::Option* add_text(CLI::App& app, const std::string& name, const std::string&
   return add_text_option(app, name, value, store, help);
 }
 
-CLI::Option* add_text_option(CLI::App& app, const std::string& name, const std::string& value,
-                             std::function<void(const std::string&)> parse, const std::string& help) {
-  return app.add_option_function<std::string>(name, std::move(parse), help)->type_name(value);
+AddedOption add_text_option(CLI::App& app, const std::string& name, const std::string& value,
+                            std::function<void(const std::string&)> parse, const std::string& help) {
+  return AddedOption(app.add_option_function<std::string>(name, std::move(parse), help)->type_name(value));
+}
+
+AddedOption add_texts_option(CLI::App& app, const std::string& name, const std::string& value,
+                             std::function<void(const std::vector<std::string>&)> parse,
+                             const std::string& help) {
+  return AddedOption(app.add_option_function<std::vector<std::string>>(name, std::move(parse), help)
+                         ->expected(1)
+                         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+                         ->type_name(value));
+}
+
+AddedOption add_optional_text(CLI::App& app, const std::string& name, const std::string& value,
+                              std::function<void(const std::string&)> parse, const std::string& help) {
+  return AddedOption(
+      app.add_option_function<std::string>(name, std::move(parse), help)->expected(0, 1)->type_name(value));
+}
+
+AddedOption add_flag(CLI::App& app, const std::string& name, bool& target, const std::string& help) {
+  return AddedOption(app.add_flag(name, target, help));
+}
+
+AddedOption add_flag(CLI::App& app, const std::string& name, std::function<void()> given,
+                     const std::string& help) {
+  return AddedOption(app.add_flag_callback(name, std::move(given), help));
+}
+
+AddedOption add_argument(CLI::App& app, const std::string& name, std::string& target,
+                         const std::string& help) {
+  return AddedOption(app.add_option(name, target, help));
+}
+
+AddedOption add_argument(CLI::App& app, const std::string& name, std::vector<std::string>& target,
+                         const std::string& help) {
+  return AddedOption(app.add_option(name, target, help));
+}
+
+bool given(const CLI::App& app, const std::string& name) { return app.count(name) > 0; }
+
+std::vector<GivenOption> given_options(const CLI::App& app) {
+  std::vector<GivenOption> options;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0) continue;
+    const bool flag = option->get_expected_max() == 0;
+    options.push_back({option->get_name(), option->get_group(), option->get_positional(),
+                       flag ? std::vector<std::string>() : option->results()});
+  }
+  return options;
 }
 
 void require_option(const CLI::App& app, const std::string& name, const std::string& meaning) {
-  if (app.count(name) == 0)
+  if (!given(app, name))
     throw UsageError(name + " is missing: " + meaning + " (see heed " + app.get_name() + " --help)");
 }
 

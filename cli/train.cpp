@@ -76,11 +76,11 @@ void refuse_other_settings(const CLI::App& app, const Arguments& arguments, cons
   const auto number = [](const auto& value) { return nlohmann::json(value).dump(); };
   for (const IntegerSetting& one : integer_settings())
     if (const std::string option = option_of(one.name);
-        app.count(option) > 0 && arguments.settings.*one.value != kept.*one.value)
+        given(app, option) && arguments.settings.*one.value != kept.*one.value)
       refuse(option, number(arguments.settings.*one.value), number(kept.*one.value));
   for (const RealSetting& one : real_settings())
     if (const std::string option = option_of(one.name);
-        app.count(option) > 0 && arguments.settings.*one.value != kept.*one.value)
+        given(app, option) && arguments.settings.*one.value != kept.*one.value)
       refuse(option, number(arguments.settings.*one.value), number(kept.*one.value));
   if (arguments.settings.task != kept.task)
     refuse("--task", name_of(arguments.settings.task), name_of(kept.task));
@@ -95,7 +95,7 @@ void check_arguments(const CLI::App& app, Arguments& arguments) {
     throw UsageError("'" + arguments.text + "' is a text, but --task induction makes its own sequences");
   if (!induction && arguments.text.empty())
     throw UsageError("there is nothing to learn from: TEXT.txt, or --task induction, is expected");
-  if (!induction && app.count("--symbols") > 0)
+  if (!induction && given(app, "--symbols"))
     throw UsageError("--symbols is given without --task induction; a text has its own characters");
   const TrainSettings& settings = arguments.settings;
   if (settings.model_dim % settings.heads != 0)
@@ -268,7 +268,7 @@ void add_settings(CLI::App& app, TrainSettings& settings) {
         app, option_of(one.name), one.range,
         [&settings, value = one.value](std::int64_t n) { settings.*value = n; }, one.help)
         ->group(group_of(one.name));
-  app.add_flag("--attention-only", settings.attention_only, "blocks of attention alone, without an MLP")
+  add_flag(app, "--attention-only", settings.attention_only, "blocks of attention alone, without an MLP")
       ->group("Model");
   for (const RealSetting& one : real_settings()) {
     const std::string option = option_of(one.name);
@@ -285,12 +285,12 @@ void add_settings(CLI::App& app, TrainSettings& settings) {
 }  // namespace
 
 Command add_train(CLI::App& heed) {
-  CLI::App* app = heed.add_subcommand("train", kDescription);
+  CLI::App* app = add_command(heed, "train", kDescription);
   const auto arguments = std::make_shared<Arguments>();
-  app->add_option("TEXT.txt", arguments->text, "UTF-8 text whose characters to learn");
+  add_argument(*app, "TEXT.txt", arguments->text, "UTF-8 text whose characters to learn");
   add_text(*app, "--out", "DIR", arguments->out, "the folder for the model and its checkpoint")
       ->group("Training");
-  app->add_flag("--resume", arguments->resume, "go on from the checkpoint in DIR, with its settings")
+  add_flag(*app, "--resume", arguments->resume, "go on from the checkpoint in DIR, with its settings")
       ->group("Training");
   add_integer(
       *app, "--checkpoint-every", {1}, [arguments](std::int64_t n) { arguments->checkpoint_every = n; },
@@ -305,7 +305,7 @@ Command add_train(CLI::App& heed) {
       *app, "--threads", {1, 4096}, [arguments](std::int64_t n) { arguments->threads = static_cast<int>(n); },
       "at most this many, up to 8 are of use (what the machine has); the result is the same for any number")
       ->group("Running");
-  app->add_flag("--json", arguments->json, "print one JSON object in the end")->group("Running");
+  add_flag(*app, "--json", arguments->json, "print one JSON object in the end")->group("Running");
   finish_help(
       *app,
       {"TEXT.txt --out DIR [options]", "--task induction --out DIR [options]", "TEXT.txt --out DIR --resume"},

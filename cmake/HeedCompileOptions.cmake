@@ -2,8 +2,8 @@
 add_library(heed_compile_options INTERFACE)
 target_compile_options(heed_compile_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion)
 # GCC 12 sees overlapping copies in `"text" + std::to_string(n)` where there are none (GCC bug 105651, fixed in 13).
-target_compile_options(heed_compile_options INTERFACE
-  $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
+set(gcc_before_13 $<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>)
+target_compile_options(heed_compile_options INTERFACE $<${gcc_before_13}:-Wno-restrict>)
 if(HEED_WERROR)
   target_compile_options(heed_compile_options INTERFACE -Werror)
 endif()
@@ -37,3 +37,27 @@ if(HEED_COVERAGE)
   target_link_options(heed_compile_options INTERFACE --coverage)
   target_compile_options(heed_measured INTERFACE --coverage)
 endif()
+
+# Compiling in less time: the headers that most sources include are parsed once, sources that take long for the same
+# templates are compiled together, and what computes nothing of weight (not the library) is optimised less. OFF, each
+# source is compiled alone, as its includes have it.
+option(HEED_QUICK_BUILD "Precompile headers, compile some sources together, and the command and the tests with -O1" ON)
+add_library(heed_quick_build INTERFACE)
+if(HEED_QUICK_BUILD)
+  # With -O1, GCC 12 sees such copies in `std::string("text") + name`, too.
+  target_compile_options(heed_quick_build INTERFACE $<$<CONFIG:Release>:-O1>
+    $<${gcc_before_13}:-Wno-array-bounds> $<${gcc_before_13}:-Wno-stringop-overflow> $<${gcc_before_13}:-Wno-stringop-overread>)
+endif()
+
+# heed_precompile(TARGET HEADER): for all its sources but those with SKIP_PRECOMPILE_HEADERS.
+function(heed_precompile target header)
+  if(HEED_QUICK_BUILD)
+    target_precompile_headers(${target} PRIVATE ${header})
+  endif()
+endfunction()
+
+# heed_compile_together(TARGET GROUP SOURCE…)
+function(heed_compile_together target group)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${HEED_QUICK_BUILD} UNITY_BUILD_MODE GROUP)
+  set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${group})
+endfunction()

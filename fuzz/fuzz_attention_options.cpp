@@ -2,8 +2,6 @@
 // document, the former, where its numbers are ordinary ones, within the bounds of rounding of what the
 // definitions give. Every view lies in memory of just its own extent, so that the sanitizer sees a read or a
 // write beside it.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -17,12 +15,13 @@
 #include <optional>
 #include <vector>
 
-#include "fused_rounding.hpp"
+#include "../tests/fused_rounding.hpp"
+#include "../tests/naive_attention.hpp"
+#include "choices.hpp"
 #include "fuzz_support.hpp"
 #include "heed/attention.hpp"
 #include "heed/backward.hpp"
 #include "heed/error.hpp"
-#include "naive_attention.hpp"
 
 // A result that is too large is an Error, not the sanitizer's end of the program.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
@@ -37,10 +36,10 @@ class CallMaker {
  public:
   CallMaker(const std::uint8_t* data, std::size_t size) : bytes_(data, size) {
     for (std::int64_t* size_of_axis : {&batch_, &kv_heads_, &query_length_, &key_length_, &dim_, &value_dim_})
-      *size_of_axis = bytes_.ConsumeIntegralInRange<std::int64_t>(0, 5);
-    heads_ = kv_heads_ * bytes_.ConsumeIntegralInRange<std::int64_t>(0, 3);
-    rank_ = bytes_.ConsumeIntegralInRange<int>(2, 4);
-    dtype_ = bytes_.PickValueInArray({DType::f64, DType::f32, DType::f16, DType::bf16});
+      *size_of_axis = bytes_.integer<std::int64_t>(0, 5);
+    heads_ = kv_heads_ * bytes_.integer<std::int64_t>(0, 3);
+    rank_ = bytes_.integer<int>(2, 4);
+    dtype_ = bytes_.one_of({DType::f64, DType::f32, DType::f16, DType::bf16});
   }
 
   heed::MutableTensorView query() { return view({batch_, heads_, query_length_, dim_}, rank_, dtype_); }
@@ -53,8 +52,8 @@ class CallMaker {
     const Dims scores{batch_, heads_, query_length_, key_length_};
     heed::AttentionOptions options;
     options.scale = maybe_number();
-    options.causal = bytes_.ConsumeBool();
-    options.align = bytes_.PickValueInArray({heed::Align::top_left, heed::Align::bottom_right});
+    options.causal = bytes_.boolean();
+    options.align = bytes_.one_of({heed::Align::top_left, heed::Align::bottom_right});
     if (rarely()) options.query_offset = integer();
     if (rarely()) options.window = {integer(), integer()};
     if (rarely()) options.mask = view(scores, 4, DType::boolean);
@@ -64,23 +63,22 @@ class CallMaker {
     if (rarely()) options.sinks = view({heads_}, 1, dtype_);
     if (rarely()) options.kv_lengths = offsets(batch_, key_length_);
     if (rarely()) {
-      const auto segments = bytes_.ConsumeIntegralInRange<std::int64_t>(0, 4);
+      const auto segments = bytes_.integer<std::int64_t>(0, 4);
       if (!rarely()) options.query_segments = offsets(segments, query_length_);
       if (!rarely()) options.key_segments = offsets(segments, key_length_);
     }
     if (rarely())
-      options.dropout = {maybe_number().value_or(0.5), bytes_.ConsumeIntegral<std::uint64_t>(),
-                         bytes_.ConsumeIntegral<std::uint64_t>()};
-    options.need = static_cast<heed::Need>(bytes_.ConsumeIntegral<std::uint32_t>());
-    options.scores_stage = bytes_.PickValueInArray(
-        {heed::ScoresStage::raw, heed::ScoresStage::softcap, heed::ScoresStage::bias});
+      options.dropout = {maybe_number().value_or(0.5), bytes_.integer<std::uint64_t>(),
+                         bytes_.integer<std::uint64_t>()};
+    options.need = static_cast<heed::Need>(bytes_.integer<std::uint32_t>());
+    options.scores_stage =
+        bytes_.one_of({heed::ScoresStage::raw, heed::ScoresStage::softcap, heed::ScoresStage::bias});
     if (rarely()) options.top_k = result_size();
     if (rarely()) options.received_last = integer();
     if (rarely()) options.map = {result_size(), result_size()};
     if (rarely()) options.output_dtype = any_dtype();
-    options.kernel =
-        bytes_.PickValueInArray({heed::Kernel::automatic, heed::Kernel::reference, heed::Kernel::fused});
-    options.threads = rarely() ? bytes_.ConsumeIntegral<int>() : bytes_.ConsumeIntegralInRange(0, 3);
+    options.kernel = bytes_.one_of({heed::Kernel::automatic, heed::Kernel::reference, heed::Kernel::fused});
+    options.threads = rarely() ? bytes_.integer<int>() : bytes_.integer(0, 3);
     return options;
   }
 
@@ -90,7 +88,7 @@ class CallMaker {
     const Dims row{batch_, heads_, query_length_};
     const Dims column{batch_, heads_, key_length_};
     const Dims pair{batch_, heads_, query_length_, key_length_};
-    const auto bins = bytes_.ConsumeIntegralInRange<std::int64_t>(0, 5);
+    const auto bins = bytes_.integer<std::int64_t>(0, 5);
     heed::AttentionOutputs outputs;
     if (!rarely()) outputs.output = view({batch_, heads_, query_length_, value_dim_}, rank_, dtype_);
     if (rarely()) outputs.weights = view(pair, rank_, small);
@@ -107,8 +105,8 @@ class CallMaker {
     return outputs;
   }
 
-  bool into_memory_of_the_caller() { return bytes_.ConsumeBool(); }
-  bool wants_gradients() { return bytes_.ConsumeBool(); }
+  bool into_memory_of_the_caller() { return bytes_.boolean(); }
+  bool wants_gradients() { return bytes_.boolean(); }
 
   heed::AttentionBackwardInputs backward_inputs(const heed::TensorView& query, const heed::TensorView& key,
                                                 const heed::TensorView& value) {
@@ -136,25 +134,24 @@ class CallMaker {
 
  private:
   // One in eight; never once the bytes are used up.
-  bool rarely() { return bytes_.ConsumeIntegralInRange(0, 7) == 7; }
-  DType any_dtype() { return static_cast<DType>(bytes_.ConsumeIntegralInRange(0, 7)); }
+  bool rarely() { return bytes_.integer(0, 7) == 7; }
+  DType any_dtype() { return static_cast<DType>(bytes_.integer(0, 7)); }
 
   std::int64_t integer() {
-    return bytes_.ConsumeBool() ? bytes_.ConsumeIntegralInRange<std::int64_t>(-8, 8)
-                                : bytes_.ConsumeIntegral<std::int64_t>();
+    return bytes_.boolean() ? bytes_.integer<std::int64_t>(-8, 8) : bytes_.integer<std::int64_t>();
   }
 
   // The size of a result: small, or more than there is memory for. In between, the fuzzer's own limit of
   // memory would take a request that is granted for a fault.
   std::int64_t result_size() {
-    return bytes_.ConsumeBool() ? bytes_.ConsumeIntegralInRange<std::int64_t>(-1, 8)
-                                : bytes_.ConsumeIntegralInRange<std::int64_t>(
-                                      std::int64_t{1} << 48, std::numeric_limits<std::int64_t>::max());
+    return bytes_.boolean() ? bytes_.integer<std::int64_t>(-1, 8)
+                            : bytes_.integer<std::int64_t>(std::int64_t{1} << 48,
+                                                           std::numeric_limits<std::int64_t>::max());
   }
 
   std::optional<double> maybe_number() {
     if (!rarely()) return std::nullopt;
-    const auto bits = bytes_.ConsumeIntegral<std::uint64_t>();
+    const auto bits = bytes_.integer<std::uint64_t>();
     return std::bit_cast<double>(bits);
   }
 
@@ -162,7 +159,7 @@ class CallMaker {
   heed::MutableTensorView view(const Dims& shape, int rank, DType dtype) {
     Dims actual;
     for (int axis = std::max(0, shape.size() - rank); axis < shape.size(); ++axis)
-      actual.push_back(rarely() ? bytes_.ConsumeIntegralInRange<std::int64_t>(0, 5) : shape[axis]);
+      actual.push_back(rarely() ? bytes_.integer<std::int64_t>(0, 5) : shape[axis]);
     if (rarely() && actual.size() < heed::kMaxRank) actual.push_back(1);
     return in_memory(actual, rarely() ? any_dtype() : dtype);
   }
@@ -173,7 +170,7 @@ class CallMaker {
     std::int64_t lowest = 0;
     std::int64_t highest = 0;
     for (int axis = 0; axis < shape.size(); ++axis) {
-      if (rarely()) strides[axis] = bytes_.ConsumeIntegralInRange<std::int64_t>(-12, 12);
+      if (rarely()) strides[axis] = bytes_.integer<std::int64_t>(-12, 12);
       const std::int64_t reach = (shape[axis] - 1) * strides[axis];
       (reach < 0 ? lowest : highest) += reach;
     }
@@ -183,7 +180,7 @@ class CallMaker {
     const std::size_t shift = rarely() ? 1 : 0;
     std::vector<std::uint8_t>& memory =
         memory_.emplace_back(static_cast<std::size_t>((highest - lowest + 1) * width) + shift);
-    const std::uint8_t fill = bytes_.ConsumeIntegral<std::uint8_t>();
+    const std::uint8_t fill = bytes_.integer<std::uint8_t>();
     const std::int64_t count = highest - lowest + 1;
     if (heed::is_floating(dtype) && fill % 4 == 3) {
       const heed::Tensor numbers = ordinary_numbers(count, dtype);
@@ -191,7 +188,7 @@ class CallMaker {
       return {memory.data() + shift + -lowest * width, dtype, shape, strides};
     }
     for (std::uint8_t& byte : memory)
-      byte = bytes_.remaining_bytes() > 64 && fill % 2 == 1 ? bytes_.ConsumeIntegral<std::uint8_t>() : fill;
+      byte = bytes_.remaining_bytes() > 64 && fill % 2 == 1 ? bytes_.integer<std::uint8_t>() : fill;
     return {memory.data() + shift + -lowest * width, dtype, shape, strides};
   }
 
@@ -199,27 +196,26 @@ class CallMaker {
   heed::Tensor ordinary_numbers(std::int64_t count, DType dtype) {
     heed::Tensor numbers({count}, DType::f64);
     for (double& number : numbers.values<double>())
-      number = bytes_.remaining_bytes() > 64 ? bytes_.ConsumeIntegral<std::int8_t>() / 8.0 : 0.5;
+      number = bytes_.remaining_bytes() > 64 ? bytes_.integer<std::int8_t>() / 8.0 : 0.5;
     return heed::Tensor::copy_of(numbers, dtype);
   }
 
   // [count + 1] or [count] integers that mostly climb to `last`.
   heed::MutableTensorView offsets(std::int64_t count, std::int64_t last) {
-    const heed::MutableTensorView numbers = view({count + bytes_.ConsumeIntegralInRange(0, 1)}, 1,
-                                                 bytes_.PickValueInArray({DType::i64, DType::i32}));
+    const heed::MutableTensorView numbers =
+        view({count + bytes_.integer(0, 1)}, 1, bytes_.one_of({DType::i64, DType::i32}));
     if (numbers.rank() != 1 || numbers.strides()[0] <= 0) return numbers;
     // By memcpy: the view may be misaligned.
     const auto width = static_cast<std::int64_t>(heed::size_of(numbers.dtype()));
     for (std::int64_t i = 0; i < numbers.size(0); ++i) {
-      const std::int64_t number =
-          i + 1 == numbers.size(0) ? last : bytes_.ConsumeIntegralInRange<std::int64_t>(-1, last);
+      const std::int64_t number = i + 1 == numbers.size(0) ? last : bytes_.integer<std::int64_t>(-1, last);
       auto* place = static_cast<std::uint8_t*>(numbers.data()) + i * numbers.strides()[0] * width;
       std::memcpy(place, &number, static_cast<std::size_t>(width));  // little endian: i32 is its lower half
     }
     return numbers;
   }
 
-  FuzzedDataProvider bytes_;
+  heed::fuzz::Choices bytes_;
   std::int64_t batch_, heads_, kv_heads_, query_length_, key_length_, dim_, value_dim_;
   int rank_;
   DType dtype_;

@@ -6,7 +6,9 @@
 packages_run=(g++ cmake ninja-build libopenblas-dev libcli11-dev nlohmann-json3-dev)
 # And their tests. pkg-config: one of them builds against heed.pc. Python: its package, and the tests of that.
 packages_test=("${packages_run[@]}" libgtest-dev pkg-config python3-dev python3-venv ca-certificates)
-# And what ./test --full adds: tests in a browser, fuzzing, which is clang's, and AArch64 on other machines.
+# The library and its fuzz targets, which are clang's.
+packages_fuzz=("${packages_run[@]}" clang libclang-rt-dev)
+# And what ./test --full adds to the tests: fuzzing, tests in a browser, and AArch64 on other machines.
 packages_full=("${packages_test[@]}" clang libclang-rt-dev chromium chromium-driver)
 if [[ $(uname -m) == x86_64 ]]; then packages_full+=(g++-aarch64-linux-gnu googletest qemu-user); fi
 # And what .ci/run adds: formatting (this version of it, for others format differently), coverage, and the benchmarks,

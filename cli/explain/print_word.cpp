@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kMostKeys = 40;      // all of them are listed up to here
 constexpr std::int64_t kHeaviestKeys = 20;  // of more, only these
 constexpr std::size_t kMostValues = 6;      // in the weighted sum
-constexpr int kLongestLabel = 14;
+constexpr int kLongestKey = 14;
 constexpr int kValueLabel = 8;
 constexpr int kLongestBar = 24;
 
@@ -37,7 +37,7 @@ class Follower {
         word_(word),
         label_(labels_of(explanation.question.tokens)[static_cast<std::size_t>(word)]),
         key_words_(labels_of(explanation.question.context_tokens)),
-        label_width_(std::min(widest(key_words_), kLongestLabel)) {}
+        label_width_(std::min(widest(key_words_), kLongestKey)) {}
 
   void print() {
     print_head(page_, model_, explanation_);
@@ -164,7 +164,7 @@ class Follower {
     const TensorView query = row_of("query");
     const TensorView key = read_by_head("key", j);
     constexpr std::int64_t kTerms = 2;
-    std::string text = "q · k of " + shortened(key_label(j), kLongestLabel) + " = ";
+    std::string text = "q · k of " + shortened(key_label(j), kLongestKey) + " = ";
     for (std::int64_t c = 0; c < std::min(kTerms, query.count()); ++c)
       text += (c == 0 ? "" : " + ") + factor(query.at<float>(c)) + " × " + factor(key.at<float>(c));
     text += (query.count() > kTerms ? " + … = " : " = ") + four_decimals(entry("scores", j));

@@ -46,7 +46,7 @@ std::string two_decimals(double value) {
   return text.data();
 }
 
-std::string percent(double share) {
+std::string precise_percent(double share) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.1f %%", 100 * share);
   return text.data();
@@ -61,7 +61,7 @@ std::string listed(const std::vector<Expectation>& expected) {
   std::string text;
   for (const Expectation& one : expected)
     if (text.empty() || one.probability >= kLikely)
-      text += (text.empty() ? "" : ", ") + token_text(one.token) + " " + percent(one.probability);
+      text += (text.empty() ? "" : ", ") + token_text(one.token) + " " + precise_percent(one.probability);
   return text;
 }
 

@@ -33,10 +33,9 @@ TileRange tile_in(const std::string& text) {
 }
 
 void add_sources(CLI::App& app, LookArguments& arguments) {
-  app.add_option(
-      "DOC", arguments.document,
-      "a file that heed look --save or heed explain --save wrote, in place of query, key and value");
-  app.add_option("WORDS", arguments.words, "with --model: the words to read, DOC being the first of them");
+  add_argument(app, "DOC", arguments.document,
+               "a file that heed look --save or heed explain --save wrote, in place of query, key and value");
+  add_argument(app, "WORDS", arguments.words, "with --model: the words to read, DOC being the first of them");
   add_text(
       app, "--model", "DIR", arguments.model,
       "look at a model that heed train made, or at induction, which comes with heed, while it reads WORDS")
@@ -88,15 +87,15 @@ void add_questions(CLI::App& app, LookArguments& arguments) {
       },
       "also draw the weights of each head, summed into R x C bins")
       ->group(group);
-  app.add_flag_callback(
-         "--no-received", [&] { arguments.received = false; },
-         "leave out which keys are attended to most: it takes a second pass")
+  add_flag(
+      app, "--no-received", [&] { arguments.received = false; },
+      "leave out which keys are attended to most: it takes a second pass")
       ->group(group);
 }
 
 void add_results(CLI::App& app, LookArguments& arguments) {
   const char* group = "Results";
-  app.add_flag("--json", arguments.json, "print one JSON object instead")->group(group);
+  add_flag(app, "--json", arguments.json, "print one JSON object instead")->group(group);
   add_text(app, "--csv", "FILE", arguments.csv, "write the answer as a table, too")->group(group);
   add_text(app, "--npy", "FILE.npy", arguments.npy, "write the weights of --tile or --row, too")
       ->group(group);
@@ -106,41 +105,35 @@ void add_results(CLI::App& app, LookArguments& arguments) {
   add_text(app, "--html", "FILE.html", arguments.html,
            "draw the heads on a page for a browser: maps, curves, the words")
       ->group(group);
-  app.add_option_function<std::vector<std::string>>(
-         "--window-at",
-         [&](const std::vector<std::string>& places) {
-           for (const std::string& place : places) {
-             const auto [row, key] = integer_pair("--window-at", place, ',', 0, "ROW,KEY, counted from 0,");
-             arguments.windows.push_back({row, key});
-           }
-         },
-         "the page holds single weights around here (256 x 256), too; may be given several times")
-      ->allow_extra_args(false)
-      ->type_name("ROW,KEY")
+  add_texts_option(
+      app, "--window-at", "ROW,KEY",
+      [&](const std::vector<std::string>& places) {
+        for (const std::string& place : places) {
+          const auto [row, key] = integer_pair("--window-at", place, ',', 0, "ROW,KEY, counted from 0,");
+          arguments.windows.push_back({row, key});
+        }
+      },
+      "the page holds single weights around here (256 x 256), too; may be given several times")
       ->group(group);
-  app.add_option_function<std::string>(
-         "--check",
-         [&](const std::string& text) {
-           const auto rows = text.empty() ? kRowsToCheck : whole_number(text).value_or(0);
-           if (rows < 1)
-             throw UsageError("--check is '" + text + "'; a whole number of at least 1 is expected");
-           arguments.check = rows;
-         },
-         "recompute N rows (16) of every head plainly, print the largest deviations; exit 1 on a mismatch, "
-         "or "
-         "where nothing could be compared")
-      ->expected(0, 1)
-      ->type_name("[N]")
+  add_optional_text(
+      app, "--check", "[N]",
+      [&](const std::string& text) {
+        const auto rows = text.empty() ? kRowsToCheck : whole_number(text).value_or(0);
+        if (rows < 1) throw UsageError("--check is '" + text + "'; a whole number of at least 1 is expected");
+        arguments.check = rows;
+      },
+      "recompute N rows (16) of every head plainly, print the largest deviations; exit 1 on a mismatch, "
+      "or where nothing could be compared")
       ->group(group);
 }
 
 void refuse_beside(const CLI::App& app, const char* option, const char* other) {
-  if (app.count(option) > 0 && app.count(other) > 0)
+  if (given(app, option) && given(app, other))
     throw UsageError(std::string(option) + " and " + other +
                      " are both given; one question at a time is expected");
 }
 
-void check_questions(const CLI::App& app) {
+void check_questions(const CLI::App& app, const LookArguments& arguments) {
   constexpr std::array kQuestions = {"--row", "--tile", "--token"};
   for (std::size_t i = 0; i < kQuestions.size(); ++i) {
     for (std::size_t j = i + 1; j < kQuestions.size(); ++j) refuse_beside(app, kQuestions[i], kQuestions[j]);
@@ -150,33 +143,25 @@ void check_questions(const CLI::App& app) {
     refuse_beside(app, kQuestions[i], "--html");
   }
   for (const char* option : {"--head", "--batch"})
-    if (app.count(option) > 0 && app.count("--html") > 0)
+    if (given(app, option) && given(app, "--html"))
       throw UsageError(std::string(option) + " is given beside --html, whose page holds all heads");
-  if (app.count("--window-at") > 0 && app.count("--html") == 0)
+  if (given(app, "--window-at") && !given(app, "--html"))
     throw UsageError("--window-at is given without --html FILE.html, whose page would show it");
-  if (app.count("--npy") > 0 && app.count("--tile") == 0 && app.count("--row") == 0)
+  if (given(app, "--npy") && !given(app, "--tile") && !given(app, "--row"))
     throw UsageError("--npy is given without --tile R0:R1,C0:C1 or --row N");
-  if (app.count("--sort") > 0 && app.count("--no-received") > 0 &&
-      app["--sort"]->as<std::string>() == "received")
+  if (given(app, "--sort") && given(app, "--no-received") && arguments.order == HeadOrder::received)
     throw UsageError("--sort is 'received' while --no-received leaves that out; one of the two is expected");
-}
-
-bool belongs_to_call(const CLI::Option& option) {
-  const std::string group = option.get_group();
-  return group.starts_with("Inputs") || group == "Scores" || group.starts_with("Masks") || group == "Words";
 }
 
 // The words are all that a model is given; without --layer there is no single call to ask about.
 void complete_model_arguments(const CLI::App& app, LookArguments& arguments) {
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->count() == 0) continue;
-    if (belongs_to_call(*option))
-      throw UsageError(option->get_name() + " is given beside --model, which holds the call already");
-    const std::string name = option->get_name();
+  for (const auto& [name, group, positional, values] : given_options(app)) {
+    if (belongs_to_call(group))
+      throw UsageError(name + " is given beside --model, which holds the call already");
     const bool for_all_layers = name == "--sort" || name == "--map" || name == "--top-k" ||
-                                name == "--no-received" || option->get_group() == "Trained model" ||
-                                !option->get_group().starts_with("Questions");
-    if (!arguments.layer && (!for_all_layers || option->get_group() == "Results"))
+                                name == "--no-received" || group == "Trained model" ||
+                                !group.starts_with("Questions");
+    if (!arguments.layer && (!for_all_layers || group == "Results"))
       throw UsageError(name + " is about one layer; --layer N is expected beside it");
   }
   if (arguments.document.empty())
@@ -190,14 +175,14 @@ void complete_source(const CLI::App& app, const LookArguments& arguments) {
     throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed look --help)");
   if (arguments.layer) throw UsageError("--layer is given without --model");
   if (arguments.document.empty()) {
-    if (app.count("--query") + app.count("--key") + app.count("--value") == 0)
+    if (!given(app, "--query") && !given(app, "--key") && !given(app, "--value"))
       throw UsageError(
           "there is nothing to look at: DOC.safetensors, or --query, --key and --value, is expected");
     require_call_options(app);
   } else {
-    for (const CLI::Option* option : app.get_options())
-      if (option->count() > 0 && belongs_to_call(*option))
-        throw UsageError(option->get_name() + " is given beside DOC, which holds the call already");
+    for (const GivenOption& option : given_options(app))
+      if (belongs_to_call(option.group))
+        throw UsageError(option.name + " is given beside DOC, which holds the call already");
     if (!arguments.document.ends_with(".safetensors"))
       throw UsageError("DOC is '" + arguments.document +
                        "'; a file whose name ends in .safetensors is expected");
@@ -205,6 +190,10 @@ void complete_source(const CLI::App& app, const LookArguments& arguments) {
 }
 
 }  // namespace
+
+bool belongs_to_call(const std::string& group) {
+  return group.starts_with("Inputs") || group == "Scores" || group.starts_with("Masks") || group == "Words";
+}
 
 void add_look_options(CLI::App& app, LookArguments& arguments) {
   add_sources(app, arguments);
@@ -218,7 +207,7 @@ void complete_look_arguments(const CLI::App& app, LookArguments& arguments) {
     complete_source(app, arguments);
   else
     complete_model_arguments(app, arguments);
-  check_questions(app);
+  check_questions(app, arguments);
   if (!arguments.npy.empty() && !arguments.npy.ends_with(".npy"))
     throw UsageError("--npy is '" + arguments.npy + "'; a file whose name ends in .npy is expected");
   if (!arguments.save.empty() && !arguments.save.ends_with(".safetensors"))

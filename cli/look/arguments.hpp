@@ -1,7 +1,6 @@
 // What `heed look` is told on its command line.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +8,10 @@
 
 #include "attend_arguments.hpp"
 #include "heed/report.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace heed::cli {
 
@@ -46,6 +49,9 @@ struct LookArguments {
   std::string csv, npy, save, html;  ///< files to write; empty where not asked for
   std::vector<Place> windows;        ///< whose surroundings the page holds in full
 };
+
+/// Whether options under this heading of the help say what is computed, not what is asked or written.
+[[nodiscard]] bool belongs_to_call(const std::string& group);
 
 void add_look_options(CLI::App& app, LookArguments& arguments);
 

@@ -5,18 +5,13 @@
 
 #include "heed/page.hpp"
 #include "look/print.hpp"
+#include "options.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
 namespace {
 
 constexpr std::int64_t kWindow = 256;  // rows and keys of a piece
-
-// Whether an option says what is computed, not what is asked or written.
-bool belongs_to_call(const CLI::Option& option) {
-  const std::string& group = option.get_group();
-  return group.starts_with("Inputs") || group == "Scores" || group.starts_with("Masks") || group == "Words";
-}
 
 TileRange window_around(const Place& place, const AttentionReport& report) {
   const auto begin = [](std::int64_t at, std::int64_t count) {
@@ -48,11 +43,11 @@ std::string question_command(const CLI::App& app, const LookArguments& arguments
     return "heed look --model " + shell_quoted(arguments.model) + " --layer " +
            std::to_string(arguments.layer.value_or(1)) + " " + shell_quoted(arguments.text);
   std::string command = "heed look";
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->count() == 0 || !belongs_to_call(*option)) continue;
-    command += " " + option->get_name();
-    if (option->get_expected_max() == 0) continue;  // a flag
-    for (const std::string& value : option->results()) command += " " + shell_quoted(value);
+  for (const GivenOption& option : given_options(app)) {
+    if (!belongs_to_call(option.group)) continue;
+    command += ' ';
+    command += option.name;
+    for (const std::string& value : option.values) command += " " + shell_quoted(value);
   }
   return command;
 }

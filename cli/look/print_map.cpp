@@ -12,10 +12,10 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kMostRows = 48;
+constexpr std::int64_t kMostMapRows = 48;
 constexpr int kLabel = 16;  // columns left for the rows' words
 constexpr int kIndent = 2;
-constexpr int kWord = 12;
+constexpr int kMapWord = 12;
 
 // Where bin `bin` of `bins` begins among `size` things: the least i with floor(i * bins / size) = bin.
 std::int64_t begin_of(std::int64_t bin, std::int64_t bins, std::int64_t size) {
@@ -55,14 +55,14 @@ std::vector<std::string> labels(const std::vector<std::int64_t>& at, const std::
   std::vector<std::string> texts;
   for (std::size_t i = 0; i + 1 < at.size(); ++i) {
     const bool single = at[i + 1] - at[i] == 1 && !tokens.empty();
-    texts.push_back(single ? shortened(token_text(tokens[static_cast<std::size_t>(at[i])]), kWord)
+    texts.push_back(single ? shortened(token_text(tokens[static_cast<std::size_t>(at[i])]), kMapWord)
                            : std::to_string(at[i]));
   }
   return texts;
 }
 
 void draw(const Sheet& sheet, const Subject& subject, const Sums& fine) {
-  const Sums sums = fitted(fine, kMostRows, sheet.width - kIndent - kLabel);
+  const Sums sums = fitted(fine, kMostMapRows, sheet.width - kIndent - kLabel);
   Tensor means({sums.rows, sums.columns}, DType::f64);
   Tensor allowed({sums.rows, sums.columns}, DType::boolean);
   for (std::int64_t r = 0; r < sums.rows; ++r) {

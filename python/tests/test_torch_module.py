@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import heed  # noqa: E402
+import heed.torch  # noqa: E402
 from heed.torch import MultiheadAttention, scaled_dot_product_attention  # noqa: E402
 
 TOLERANCE = 1e-12  # f64: some hundred roundings of 2^-53 of numbers around 1
@@ -55,6 +56,10 @@ SETTINGS = {
     "other widths": {"kdim": 8, "vdim": 10},
     "a bias key and a zero key": {"add_bias_kv": True, "add_zero_attn": True},
 }
+
+
+def test_the_module_has_no_names_but_those_that_it_exports():
+    assert {name for name in vars(heed.torch) if not name.startswith("_")} == set(heed.torch.__all__)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)

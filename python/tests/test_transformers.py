@@ -167,6 +167,125 @@ def test_a_model_in_half_precision(name):
     assert bool(error <= 1.5 * yardstick), (error, yardstick)
 
 
+# Attention written by hand, or by a table of names: with "heed" among those, wrong numbers, or none, or KeyError.
+BY_HAND = {
+    "CodeGenForCausalLM": ("CodeGenConfig", {"vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4,
+                                             "n_positions": 64}),
+    "MPNetForMaskedLM": ("MPNetConfig", SMALL),
+    "BloomForCausalLM": ("BloomConfig", {"vocab_size": 50, "hidden_size": 32, "n_layer": 2, "n_head": 4}),
+    "GPTJForCausalLM": ("GPTJConfig", {"vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4}),
+    "GPTNeoForCausalLM": ("GPTNeoConfig", {"vocab_size": 50, "hidden_size": 32, "num_layers": 2, "num_heads": 4,
+                                           "attention_types": [[["global", "local"], 1]]}),
+    "FalconForCausalLM": ("FalconConfig", {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2,
+                                           "num_attention_heads": 4}),
+    "MptForCausalLM": ("MptConfig", {"vocab_size": 50, "d_model": 32, "n_layers": 2, "n_heads": 4}),
+    "DebertaV2ForMaskedLM": ("DebertaV2Config", SMALL),
+    "XLNetLMHeadModel": ("XLNetConfig", {"vocab_size": 50, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_a_model_with_attention_of_its_own_is_refused_however_heed_is_asked_for(name, tmp_path):
+    kind, settings = BY_HAND[name]
+    model_class = getattr(transformers, name)
+    model = model_class(config(kind, **settings)).eval()
+    model.save_pretrained(tmp_path)
+    loaded = model.config._attn_implementation
+    refused = (f'attn_implementation is "heed", but {name} does not take its attention from transformers\' '
+               'AttentionInterface: expected "eager"')
+    for ask in (
+        lambda: model_class._from_config(config(kind, **settings), attn_implementation="heed"),
+        lambda: model_class(config(kind, **settings, attn_implementation="heed")),
+        lambda: model_class.from_pretrained(tmp_path, attn_implementation="heed"),
+        lambda: model.set_attn_implementation("heed"),
+        lambda: model.set_attn_implementation({"": "heed"}),
+    ):
+        with pytest.raises(ValueError) as error:
+            ask()
+        assert str(error.value) == refused
+    assert model.config._attn_implementation == loaded
+    with pytest.raises(RuntimeError, match="collected nothing"), heed.transformers.capture():
+        model(torch.tensor([[3, 4, 5]]))
+
+
+def test_a_part_of_a_model_can_have_heed():
+    vision = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+              "image_size": 16, "patch_size": 8}
+    model = transformers.LlavaForConditionalGeneration(transformers.LlavaConfig(
+        text_config=config("LlamaConfig", **GROUPED).to_dict(),
+        vision_config=transformers.CLIPVisionConfig(**vision).to_dict(), image_token_index=4))
+    model.set_attn_implementation({"text_config": "heed"})
+    assert model.config.text_config._attn_implementation == "heed"
+    assert model.config.vision_config._attn_implementation != "heed"
+    model.set_attn_implementation("heed")
+    assert model.config.vision_config._attn_implementation == "heed"
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+def test_later_layers_may_keep_the_last_queries_only(capturing):
+    """As those of Gemma 4 do that share keys and values; causal then means that the last query sees all keys."""
+    torch.manual_seed(1)
+    model = transformers.Gemma4ForCausalLM._from_config(
+        config("Gemma4TextConfig", **(GROUPED | {"num_hidden_layers": 4}), global_head_dim=8, num_kv_shared_layers=2,
+               hidden_size_per_layer_input=8, vocab_size_per_layer_input=50,
+               layer_types=["sliding_attention", "full_attention"] * 2, sliding_window=16),
+        attn_implementation="heed").eval()
+    ids = inputs("Llama")["input_ids"]
+    with torch.no_grad():
+        expected = model(ids).logits[:, -3:]
+        if capturing:
+            with heed.transformers.capture():
+                got = model(ids, logits_to_keep=3).logits
+        else:
+            got = model(ids, logits_to_keep=3).logits
+    assert_close(got, expected)
+
+
+@pytest.mark.parametrize("name", ["indices", "block_indices", "sinks", "cache"])
+def test_what_heed_does_not_know_is_refused(name):
+    q = torch.zeros(1, 1, 2, 4)
+    with pytest.raises(ValueError) as error:
+        heed.transformers.heed_attention_forward(torch.nn.Identity(), q, q, q, None, **{name: torch.zeros(1)})
+    assert str(error.value) == (f'attn_implementation is "heed", which does not know what Identity passes as {name}: '
+                                'expected "eager"')
+
+
+def test_a_capture_of_nothing_says_so():
+    eager, ours = pair("Llama")
+    given = inputs("Llama")
+    for run in (lambda: eager(**given), lambda: None):
+        with pytest.raises(RuntimeError) as error, heed.transformers.capture():
+            run()
+        assert str(error.value) == ('capture() collected nothing: expected a model with attn_implementation="heed" to '
+                                    'run within it, in the same thread')
+    with pytest.raises(KeyError), heed.transformers.capture():  # what went wrong within is not hidden
+        raise KeyError
+
+
+def test_what_is_compiled_is_captured_too():
+    _, ours = pair("Llama")
+    given = inputs("Llama", padded=False)
+    compiled = torch.compile(ours, backend="aot_eager")
+    with torch.no_grad():
+        compiled(**given, use_cache=False)
+        with heed.transformers.capture(entropy=True) as expected:
+            ours(**given, use_cache=False)
+        with heed.transformers.capture(entropy=True) as maps:
+            compiled(**given, use_cache=False)
+    assert len(maps) == len(expected) == 2
+    assert all(torch.equal(one.entropy, other.entropy) for one, other in zip(maps, expected, strict=True))
+
+
+def test_maps_print_in_short():
+    _, ours = pair("Llama")
+    with torch.no_grad(), heed.transformers.capture(top_k=2, entropy=True) as maps:
+        ours(**inputs("Llama"))
+        ours(**inputs("Llama"))
+    assert str(maps) == "<Maps: calls 4, layers 2, each with lse, entropy, top_k=2>"
+    assert str(maps[1]) == ("<layer 1, LlamaAttention: lse [2, 4, 9], entropy [2, 4, 9], top_k_index [2, 4, 9, 2], "
+                            "top_k_weight [2, 4, 9, 2]>")
+
+
 def test_it_compiles_without_a_break():
     _, ours = pair("Llama")
     given = inputs("Llama", padded=False)

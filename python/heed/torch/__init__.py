@@ -5,9 +5,9 @@
     heed.torch.MultiheadAttention             drop-in for torch.nn.MultiheadAttention
 """
 
-from .._missing import need
+from .. import _missing
 
-need("torch", "heed.torch", "torch")
+_missing.need("torch", "heed.torch", "torch")
 
 from ._multihead import MultiheadAttention  # noqa: E402
 from ._ops import Attended, attention  # noqa: E402

@@ -1,0 +1,16 @@
+// The command line of `heed`.
+#pragma once
+
+#include <vector>
+
+#include "command.hpp"
+
+namespace heed::cli {
+
+using AddCommand = Command (*)(CLI::App& heed);
+
+/// Parses it and runs the subcommand. Throws what that throws, and UsageError where the command line is
+/// wrong.
+void run_command_line(int argc, const char* const* argv, const std::vector<AddCommand>& subcommands);
+
+}  // namespace heed::cli

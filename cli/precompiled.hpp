@@ -1,0 +1,25 @@
+// What most of the command's sources include, parsed once (HEED_QUICK_BUILD=OFF does without).
+// Each source still includes what it uses.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "heed/attention.hpp"
+#include "heed/error.hpp"
+#include "heed/report.hpp"
+#include "heed/tensor.hpp"

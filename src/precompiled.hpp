@@ -1,0 +1,27 @@
+// What most sources include, parsed once (HEED_QUICK_BUILD=OFF does without). Each source still
+// includes what it uses.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "heed/attention.hpp"
+#include "heed/backward.hpp"
+#include "heed/error.hpp"
+#include "heed/io.hpp"
+#include "heed/nn.hpp"
+#include "heed/parallel.hpp"
+#include "heed/report.hpp"
+#include "heed/tensor.hpp"

@@ -1,0 +1,35 @@
+// What most tests include, parsed once (HEED_QUICK_BUILD=OFF does without). Each test still includes what it
+// uses.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "heed/attention.hpp"
+#include "heed/backward.hpp"
+#include "heed/error.hpp"
+#include "heed/io.hpp"
+#include "heed/nn.hpp"
+#include "heed/parallel.hpp"
+#include "heed/random.hpp"
+#include "heed/report.hpp"
+#include "heed/tensor.hpp"
