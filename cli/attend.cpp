@@ -24,7 +24,7 @@
 namespace heed::cli {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kAttendDescription =
     "run attention on tensors from files\n"
     "\n"
     "A tensor is FILE.npy, FILE.safetensors:NAME, or - for a .npy file on standard input. Inputs of rank 3, "
@@ -33,7 +33,7 @@ constexpr const char* kDescription =
     "by query, key, value, bias and sinks. Inputs are never overwritten, and when anything fails, nothing is "
     "written.";
 
-constexpr const char* kExamples =
+constexpr const char* kAttendExamples =
     "Examples:\n"
     "  heed attend --query q.npy --key k.npy --value v.npy --causal --out o.npy\n"
     "  heed attend --query x.safetensors:q --key x.safetensors:k \\\n"
@@ -202,10 +202,10 @@ void attend(const CLI::App& app, AttendArguments& arguments) {
 }  // namespace
 
 Command add_attend(CLI::App& heed) {
-  CLI::App* app = add_command(heed, "attend", kDescription);
+  CLI::App* app = add_command(heed, "attend", kAttendDescription);
   const auto arguments = std::make_shared<AttendArguments>();
   add_attend_options(*app, *arguments);
-  finish_help(*app, {"--query TENSOR --key TENSOR --value TENSOR [options]"}, kExamples);
+  finish_help(*app, {"--query TENSOR --key TENSOR --value TENSOR [options]"}, kAttendExamples);
   return {app, [app, arguments] { attend(*app, *arguments); }};
 }
 

@@ -25,7 +25,7 @@ namespace {
 
 using ceiling::Limit;
 
-constexpr const char* kDescription =
+constexpr const char* kBenchDescription =
     "measure how fast attention is here, and what share of the machine that is\n"
     "\n"
     "Each row is a call: the median time, its effective flops (4 B H Lq Lk D, half of that where causal), "
@@ -36,7 +36,7 @@ constexpr const char* kDescription =
     "the "
     "weights to it (write).";
 
-constexpr const char* kExamples =
+constexpr const char* kBenchExamples =
     "Examples:\n"
     "  heed bench\n"
     "  heed bench --shape 16,2048,2048,64 --causal --threads 1,2\n"
@@ -242,11 +242,11 @@ void add_computing(CLI::App& app, BenchArguments& arguments) {
 }  // namespace
 
 Command add_bench(CLI::App& heed) {
-  CLI::App* app = add_command(heed, "bench", kDescription);
+  CLI::App* app = add_command(heed, "bench", kBenchDescription);
   const auto arguments = std::make_shared<BenchArguments>();
   add_calls(*app, arguments->choice);
   add_computing(*app, *arguments);
-  finish_help(*app, {"[options]"}, kExamples);
+  finish_help(*app, {"[options]"}, kBenchExamples);
   return {app, [arguments] { bench(*arguments); }};
 }
 

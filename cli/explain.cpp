@@ -32,7 +32,7 @@ namespace {
 constexpr std::uint64_t kSeed = 123;  // the notebook's
 constexpr int kLeastWidth = 60;
 
-constexpr const char* kDescription =
+constexpr const char* kExplainDescription =
     "walk through attention on a sentence, step by step\n"
     "\n"
     "Words become numbers, vectors, queries, keys and values; their scores become weights, drawn as a heat "
@@ -41,7 +41,7 @@ constexpr const char* kDescription =
     "on "
     "an input sentence.";
 
-constexpr const char* kExamples =
+constexpr const char* kExplainExamples =
     "Layouts of the weights, in files that --params reads and --save writes:\n"
     "  per-head   query.weight [H, d_k, D], key.weight, value.weight [H, d_v, D];\n"
     "             out_proj.weight [D, H d_v]\n"
@@ -59,7 +59,7 @@ constexpr const char* kExamples =
     "  heed explain 'the quick brown fox' --heads 4 --html fox.html\n"
     "  heed explain --model induction to be or not to be or\n";
 
-struct Arguments {
+struct ExplainArguments {
   std::string sentence;
   std::string against;
   std::string word;
@@ -91,7 +91,7 @@ std::vector<std::string> words_of(const std::string& argument, const std::string
   return words;
 }
 
-Question question_of(const CLI::App& app, const Arguments& arguments) {
+Question question_of(const CLI::App& app, const ExplainArguments& arguments) {
   require_option(app, "SENTENCE", "the words to explain, in quotes, or - for standard input");
   const bool cross = given(app, "--against");
   if (cross && arguments.sentence == "-" && arguments.against == "-")
@@ -104,7 +104,7 @@ Question question_of(const CLI::App& app, const Arguments& arguments) {
   return question;
 }
 
-Model model_of(const Arguments& arguments, const Question& question) {
+Model model_of(const ExplainArguments& arguments, const Question& question) {
   std::vector<std::string> words = question.tokens;
   words.insert(words.end(), question.context_tokens.begin(), question.context_tokens.end());
   const Vocabulary vocabulary(std::move(words));
@@ -155,7 +155,7 @@ void print_for_people(const Model& model, const Explanation& explanation,
     print_walk(page, model, explanation);
 }
 
-void check_files(const Arguments& arguments) {
+void check_files(const ExplainArguments& arguments) {
   std::vector<NamedFile> inputs;
   std::vector<NamedFile> outputs;
   if (!arguments.params.empty()) inputs.push_back({"--params", arguments.params});
@@ -177,7 +177,7 @@ void refuse_beside_model(const CLI::App& app) {
   }
 }
 
-void run_trained(const CLI::App& app, const Arguments& arguments) {
+void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   refuse_beside_model(app);
   require_option(app, "SENTENCE", "the words to read, or - for standard input");
   std::string text = arguments.sentence == "-" ? all_of_standard_input() : arguments.sentence;
@@ -192,7 +192,7 @@ void run_trained(const CLI::App& app, const Arguments& arguments) {
                   arguments.model, reading, arguments.choice);
 }
 
-void run_explain(const CLI::App& app, const Arguments& arguments) {
+void run_explain(const CLI::App& app, const ExplainArguments& arguments) {
   if (!arguments.model.empty()) return run_trained(app, arguments);
   if (!arguments.words.empty())
     throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed explain --help)");
@@ -215,7 +215,7 @@ void run_explain(const CLI::App& app, const Arguments& arguments) {
     std::cout << "\nDrew every step on a page, " << printable(arguments.html) << ": open it in a browser.\n";
 }
 
-void add_sentence_options(CLI::App& app, Arguments& arguments) {
+void add_sentence_options(CLI::App& app, ExplainArguments& arguments) {
   const char* group = "Sentence";
   add_argument(app, "SENTENCE", arguments.sentence,
                "words to explain, with white space or commas between; - is standard input");
@@ -229,7 +229,7 @@ void add_sentence_options(CLI::App& app, Arguments& arguments) {
       ->group(group);
 }
 
-void add_layer_options(CLI::App& app, Arguments& arguments) {
+void add_layer_options(CLI::App& app, ExplainArguments& arguments) {
   const char* group = "Layer";
   ModelSizes& sizes = arguments.sizes;
   const auto add_size = [&](const char* name, std::optional<std::int64_t>& size, const char* help) {
@@ -259,7 +259,7 @@ void add_layer_options(CLI::App& app, Arguments& arguments) {
       ->group(group);
 }
 
-void add_model_options(CLI::App& app, Arguments& arguments) {
+void add_model_options(CLI::App& app, ExplainArguments& arguments) {
   const char* group = "Trained model";
   add_text(app, "--model", "DIR", arguments.model,
            "read the words with a model that heed train made, or with induction, which comes with heed")
@@ -274,7 +274,7 @@ void add_model_options(CLI::App& app, Arguments& arguments) {
       ->group(group);
 }
 
-void add_result_options(CLI::App& app, Arguments& arguments) {
+void add_result_options(CLI::App& app, ExplainArguments& arguments) {
   const char* group = "Results";
   add_text(app, "--save", "FILE.safetensors", arguments.save,
            "write every step as a named tensor (query, key, …, weights, context, output) and the parameters")
@@ -289,13 +289,13 @@ void add_result_options(CLI::App& app, Arguments& arguments) {
 }  // namespace
 
 Command add_explain(CLI::App& heed) {
-  CLI::App* app = add_command(heed, "explain", kDescription);
-  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* app = add_command(heed, "explain", kExplainDescription);
+  const auto arguments = std::make_shared<ExplainArguments>();
   add_sentence_options(*app, *arguments);
   add_layer_options(*app, *arguments);
   add_model_options(*app, *arguments);
   add_result_options(*app, *arguments);
-  finish_help(*app, {"SENTENCE [options]", "--model DIR WORDS [options]"}, kExamples);
+  finish_help(*app, {"SENTENCE [options]", "--model DIR WORDS [options]"}, kExplainExamples);
   return {app, [app, arguments] { run_explain(*app, *arguments); }};
 }
 

@@ -25,21 +25,21 @@ namespace {
 constexpr std::int64_t kTokens = 200;
 constexpr std::int64_t kMostTokens = 1'000'000;
 
-constexpr const char* kDescription =
+constexpr const char* kGenerateDescription =
     "let a trained model write\n"
     "\n"
     "Continues the prompt token by token; each is drawn from what the model expects next. The same seed "
     "gives "
     "the same text.";
 
-constexpr const char* kExamples =
+constexpr const char* kGenerateExamples =
     "Examples:\n"
     "  heed generate book --prompt 'The ' --tokens 500\n"
     "  heed generate book --temperature 0.7 --top-k 10 --seed 3\n"
     "  heed generate induction --prompt 'to be or not to be or' --tokens 3 \\\n"
     "      --temperature 0\n";
 
-struct Arguments {
+struct GenerateArguments {
   std::string folder;
   std::string prompt;
   std::int64_t tokens = kTokens;
@@ -48,7 +48,7 @@ struct Arguments {
   bool json = false;
 };
 
-void run_generate(const CLI::App& app, const Arguments& arguments) {
+void run_generate(const CLI::App& app, const GenerateArguments& arguments) {
   require_option(app, "DIR", "the folder of a model that heed train made, or induction");
   if (arguments.json) require_standard_output();
   nn::set_blas_threads(1);
@@ -80,8 +80,8 @@ void run_generate(const CLI::App& app, const Arguments& arguments) {
 }  // namespace
 
 Command add_generate(CLI::App& heed) {
-  CLI::App* app = add_command(heed, "generate", kDescription);
-  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* app = add_command(heed, "generate", kGenerateDescription);
+  const auto arguments = std::make_shared<GenerateArguments>();
   add_argument(*app, "DIR", arguments->folder,
                "the folder of a model; induction is the one that comes with heed");
   add_argument(*app, "--prompt", arguments->prompt,
@@ -107,7 +107,7 @@ Command add_generate(CLI::App& heed) {
       *app, "--seed", {0, 0xffffffff}, [arguments](std::int64_t n) { arguments->seed = n; },
       "of the random numbers (1)");
   add_flag(*app, "--json", arguments->json, "print one JSON object instead");
-  finish_help(*app, {"DIR [options]"}, kExamples);
+  finish_help(*app, {"DIR [options]"}, kGenerateExamples);
   return {app, [app, arguments] { run_generate(*app, *arguments); }};
 }
 

@@ -15,7 +15,7 @@
 namespace heed::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kInfoExamples =
     "Examples:\n"
     "  heed info\n"
     "  heed info --json\n";
@@ -69,7 +69,7 @@ Command add_info(CLI::App& heed) {
       add_command(heed, "info", "version, build, processor features, and the kernel that heed would take");
   const auto json = std::make_shared<bool>(false);
   add_flag(*app, "--json", *json, "print one JSON object instead")->group("Results");
-  finish_help(*app, {"[options]"}, kExamples);
+  finish_help(*app, {"[options]"}, kInfoExamples);
   return {app, [json] { *json ? print_json(info()) : print(info()); }};
 }
 

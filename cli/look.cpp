@@ -36,17 +36,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kLeastWidth = 60;
+constexpr int kLeastLookWidth = 60;
 constexpr MapSize kSavedMap{1024, 1024};
 
-constexpr const char* kDescription =
+constexpr const char* kLookDescription =
     "show what attended to what, at any length\n"
     "\n"
     "Looks at a call of attention (tensors as for heed attend) and prints what its heads look like: exact "
     "summaries of every row, without the matrix of weights. --save keeps them in one file that answers any "
     "later question at once.";
 
-constexpr const char* kExamples =
+constexpr const char* kLookExamples =
     "Examples:\n"
     "  heed look --query q.npy --key k.npy --value v.npy --causal \\\n"
     "      --tokens words.txt --save doc.safetensors\n"
@@ -250,7 +250,7 @@ void answer(const CLI::App& app, LookArguments arguments, Subject& subject) {
   check_question(subject, arguments);
   look_at(subject, arguments);
   const Terminal terminal = terminal_at(STDOUT_FILENO);
-  const Sheet sheet{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
+  const Sheet sheet{std::cout, terminal.color, std::max(kLeastLookWidth, terminal.width)};
   if (arguments.tile) {
     answer_with_tile(sheet, subject, arguments);
     if (was_longer && !arguments.json)
@@ -307,13 +307,13 @@ void run_look(const CLI::App& app, LookArguments& arguments) {
 }  // namespace
 
 Command add_look(CLI::App& heed) {
-  CLI::App* app = add_command(heed, "look", kDescription);
+  CLI::App* app = add_command(heed, "look", kLookDescription);
   const auto arguments = std::make_shared<LookArguments>();
   add_look_options(*app, *arguments);
   finish_help(*app,
               {"--query TENSOR --key TENSOR --value TENSOR [options]", "DOC [options]",
                "--model DIR WORDS [options]"},
-              kExamples);
+              kLookExamples);
   return {app, [app, arguments] { run_look(*app, *arguments); }};
 }
 

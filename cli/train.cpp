@@ -30,9 +30,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kCheckpointEvery = 100;
-constexpr int kLeastWidth = 40;
+constexpr int kLeastTrainWidth = 40;
 
-constexpr const char* kDescription =
+constexpr const char* kTrainDescription =
     "train a small language model\n"
     "\n"
     "A Transformer learns to say the next character of TEXT.txt; or, with --task induction, what followed "
@@ -41,14 +41,14 @@ constexpr const char* kDescription =
     "(model.safetensors, config.json, vocabulary.json) and a checkpoint, from which --resume goes on bit for "
     "bit as if it had never stopped. Ctrl-C saves and stops.";
 
-constexpr const char* kExamples =
+constexpr const char* kTrainExamples =
     "Examples:\n"
     "  heed train book.txt --out book\n"
     "  heed train book.txt --out book --resume\n"
     "  heed train --task induction --attention-only --out repeats --steps 2000\n"
     "  heed generate book --prompt 'The '\n";
 
-struct Arguments {
+struct TrainArguments {
   std::string text;
   std::string out;
   TrainSettings settings;
@@ -62,13 +62,13 @@ struct Arguments {
 };
 
 // The command that goes on with this training.
-std::string resume_command(const Arguments& arguments, Task task) {
+std::string resume_command(const TrainArguments& arguments, Task task) {
   const std::string source = task == Task::text ? shell_quoted(arguments.text) : "--task induction";
   return "heed train " + source + " --out " + shell_quoted(arguments.out) + " --resume";
 }
 
 // What the settings of a checkpoint say must not be asked for differently.
-void refuse_other_settings(const CLI::App& app, const Arguments& arguments, const TrainSettings& kept) {
+void refuse_other_settings(const CLI::App& app, const TrainArguments& arguments, const TrainSettings& kept) {
   const auto refuse = [&](const std::string& option, const std::string& given, const std::string& was) {
     throw UsageError(option + " is " + given + "; the training in " + arguments.out + " was begun with " +
                      was + ", and goes on with that");
@@ -88,7 +88,7 @@ void refuse_other_settings(const CLI::App& app, const Arguments& arguments, cons
     throw UsageError("--attention-only is given; the training in " + arguments.out + " was begun without it");
 }
 
-void check_arguments(const CLI::App& app, Arguments& arguments) {
+void check_arguments(const CLI::App& app, TrainArguments& arguments) {
   require_option(app, "--out", "the folder for the model");
   const bool induction = arguments.settings.task == Task::induction;
   if (induction && !arguments.text.empty())
@@ -112,7 +112,7 @@ void remove_leftovers(const std::string& folder) {
   }
 }
 
-void check_folder(const Arguments& arguments) {
+void check_folder(const TrainArguments& arguments) {
   std::error_code error;
   const bool trained = fs::exists(arguments.checkpoint(), error);
   if (arguments.resume && !trained)
@@ -125,7 +125,7 @@ void check_folder(const Arguments& arguments) {
 }
 
 // Once it is known that there is something to train.
-void make_folder(const Arguments& arguments) {
+void make_folder(const TrainArguments& arguments) {
   std::error_code error;
   fs::create_directories(arguments.out, error);
   if (error) throw Error(ErrorCode::io, "cannot make the folder " + arguments.out + ": " + error.message());
@@ -134,13 +134,13 @@ void make_folder(const Arguments& arguments) {
   remove_leftovers(arguments.out);
 }
 
-TrainData data_of(const Arguments& arguments, const TrainSettings& settings) {
+TrainData data_of(const TrainArguments& arguments, const TrainSettings& settings) {
   return settings.task == Task::text ? read_text_data(arguments.text, settings) : induction_data(settings);
 }
 
 class Training {
  public:
-  Training(const Arguments& arguments, const TrainData& data, TrainState state)
+  Training(const TrainArguments& arguments, const TrainData& data, TrainState state)
       : arguments_(arguments),
         data_(data),
         state_(std::move(state)),
@@ -181,7 +181,7 @@ class Training {
 
  private:
   static int width() {
-    return isatty(STDERR_FILENO) == 1 ? std::max(kLeastWidth, terminal_at(STDERR_FILENO).width) : 0;
+    return isatty(STDERR_FILENO) == 1 ? std::max(kLeastTrainWidth, terminal_at(STDERR_FILENO).width) : 0;
   }
 
   void step() {
@@ -223,7 +223,7 @@ class Training {
     return json;
   }
 
-  const Arguments& arguments_;
+  const TrainArguments& arguments_;
   const TrainData& data_;
   TrainState state_;
   nn::LanguageModel grads_;
@@ -231,7 +231,7 @@ class Training {
   std::int64_t kept_ = 0;  // step of the checkpoint
 };
 
-void run_train(const CLI::App& app, Arguments& arguments) {
+void run_train(const CLI::App& app, TrainArguments& arguments) {
   check_arguments(app, arguments);
   check_folder(arguments);
   if (arguments.json) require_standard_output();
@@ -285,8 +285,8 @@ void add_settings(CLI::App& app, TrainSettings& settings) {
 }  // namespace
 
 Command add_train(CLI::App& heed) {
-  CLI::App* app = add_command(heed, "train", kDescription);
-  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* app = add_command(heed, "train", kTrainDescription);
+  const auto arguments = std::make_shared<TrainArguments>();
   add_argument(*app, "TEXT.txt", arguments->text, "UTF-8 text whose characters to learn");
   add_text(*app, "--out", "DIR", arguments->out, "the folder for the model and its checkpoint")
       ->group("Training");
@@ -309,7 +309,7 @@ Command add_train(CLI::App& heed) {
   finish_help(
       *app,
       {"TEXT.txt --out DIR [options]", "--task induction --out DIR [options]", "TEXT.txt --out DIR --resume"},
-      kExamples);
+      kTrainExamples);
   return {app, [app, arguments] { run_train(*app, *arguments); }};
 }
 

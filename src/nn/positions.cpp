@@ -5,7 +5,7 @@
 namespace heed::nn {
 namespace {
 
-constexpr double kDeviation = 0.02;
+constexpr double kPositionDeviation = 0.02;
 
 void check_places(const TensorView& x, const char* name, const Tensor& weight) {
   detail::require_dtype(x, name, weight.dtype(), "weight");
@@ -23,7 +23,7 @@ LearnedPositions::LearnedPositions(std::int64_t context, std::int64_t dim, Gener
   detail::require_size(context, "context");
   detail::require_size(dim, "dim");
   weight = Tensor({context, dim}, dtype);
-  normal_(generator, weight, 0, kDeviation);
+  normal_(generator, weight, 0, kPositionDeviation);
 }
 
 Tensor LearnedPositions::forward(const TensorView& x) const {

@@ -11,7 +11,7 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::int64_t kRowsAtOnce = 16;
+constexpr std::int64_t kTileRowsAtOnce = 16;
 
 Dims lse_shape(const Problem& p, int rank) {
   if (rank == 2) return {p.query_length};
@@ -65,7 +65,7 @@ WeightTile make_tile(const Problem& p, const Operand& lse, const TileRange& rang
       weights.data(), weights.dtype(), {weights.strides()[0], weights.strides()[1], weights.strides()[2], 1}};
   auto* allowed = tile.allowed.mutable_view().data_as<bool>();
 
-  const auto blocks = row_blocks(p, range.row_begin, range.row_end, head, head_end, kRowsAtOnce);
+  const auto blocks = row_blocks(p, range.row_begin, range.row_end, head, head_end, kTileRowsAtOnce);
   parallel_for(static_cast<std::int64_t>(blocks.size()), p.threads, [&](std::int64_t index, int) {
     const RowBlock& block = blocks[static_cast<std::size_t>(index)];
     const Segment& segment = p.segments[block.segment];
@@ -92,7 +92,7 @@ WeightTile make_tile(const Problem& p, const Operand& lse, const TileRange& rang
 Tensor allowed_of(const Problem& p) {
   Tensor allowed({p.batch, p.heads, p.query_length, p.key_length}, DType::boolean);
   const MutableTensorView view = allowed.mutable_view();
-  const auto blocks = row_blocks(p, 0, p.query_length, 0, p.heads, kRowsAtOnce);
+  const auto blocks = row_blocks(p, 0, p.query_length, 0, p.heads, kTileRowsAtOnce);
   parallel_for(static_cast<std::int64_t>(blocks.size()), p.threads, [&](std::int64_t index, int) {
     const RowBlock& block = blocks[static_cast<std::size_t>(index)];
     const Segment& segment = p.segments[block.segment];
