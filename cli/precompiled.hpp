@@ -21,5 +21,5 @@
 
 #include "heed/attention.hpp"
 #include "heed/error.hpp"
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 #include "heed/tensor.hpp"

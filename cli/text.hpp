@@ -18,7 +18,7 @@ namespace heed::cli {
 
 /// A token as it is shown, printable and seen: tabs, line ends, and spaces at its ends as the signs ⇥ ⏎ ␍ ␣,
 /// other white space there as \u{HHHH}; in quotes where it is nothing else, or empty. The page's tokenText()
-/// (report/data.js) does the same.
+/// (src/page/web/data.js) does the same.
 [[nodiscard]] std::string token_text(std::string_view token);
 
 /// Columns that printable text takes on a terminal: 0 for a combining mark, 2 for East Asian wide characters

@@ -23,5 +23,5 @@
 #include "heed/io.hpp"
 #include "heed/nn.hpp"
 #include "heed/parallel.hpp"
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 #include "heed/tensor.hpp"

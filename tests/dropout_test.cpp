@@ -1,11 +1,11 @@
-#include "attention/dropout.hpp"
+#include "attention/rules/dropout.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
 
-#include "attention/philox.hpp"
+#include "attention/rules/philox.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "attention_support.hpp"
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include "heed/attention.hpp"
 #include "heed/error.hpp"
 #include "heed/random.hpp"
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 #include "io_support.hpp"
 #include "page/block.hpp"
 

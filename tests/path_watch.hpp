@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attention/path_record.hpp"
+#include "attention/cpu/driver/path_record.hpp"
 #include "compare_results.hpp"
 #include "support.hpp"
 

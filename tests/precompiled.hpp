@@ -31,5 +31,5 @@
 #include "heed/nn.hpp"
 #include "heed/parallel.hpp"
 #include "heed/random.hpp"
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 #include "heed/tensor.hpp"

@@ -40,8 +40,8 @@ inline bool processor_has(std::string_view isa) {
 #elif defined(__x86_64__)
   std::vector<std::string_view> needed{"avx2", "fma", "f16c"};
   if (isa == "avx512" || isa == "avx512bf16")
-    needed.insert(needed.end(), {"avx512f", "avx512bw", "avx512dq", "avx512vl"});
-  if (isa == "avx512bf16") needed.push_back("avx512_bf16");
+    for (const char* flag : {"avx512f", "avx512bw", "avx512dq", "avx512vl"}) needed.emplace_back(flag);
+  if (isa == "avx512bf16") needed.emplace_back("avx512_bf16");
   const std::vector<std::string> flags = processor_flags();
   return isa != "neon" && std::all_of(needed.begin(), needed.end(), [&](std::string_view flag) {
            return std::find(flags.begin(), flags.end(), flag) != flags.end();

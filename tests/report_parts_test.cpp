@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "attention/checks.hpp"
-#include "attention/plan.hpp"
-#include "attention/results.hpp"
+#include "attention/call/checks.hpp"
+#include "attention/call/plan.hpp"
+#include "attention/call/results.hpp"
 #include "attention_support.hpp"
 #include "describe_call.hpp"
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 #include "naive_attention.hpp"
-#include "report/part.hpp"
+#include "inspect/part.hpp"
 #include "support.hpp"
 
 namespace {

@@ -1,5 +1,5 @@
 // Reports against the full matrix, computed independently, over random calls.
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include "attention_support.hpp"
 #include "describe_call.hpp"
 #include "naive_attention.hpp"
-#include "report/price.hpp"
+#include "inspect/cost.hpp"
 #include "support.hpp"
 
 namespace {

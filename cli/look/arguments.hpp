@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attend_arguments.hpp"
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 
 namespace CLI {
 class App;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attend_inputs.hpp"
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 
 namespace heed::cli {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 
 namespace heed::cli {
 

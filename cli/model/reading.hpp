@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 #include "model/folder.hpp"
 
 namespace heed::cli {

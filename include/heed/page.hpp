@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "heed/export.hpp"
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {

@@ -7,7 +7,7 @@
 #include "calls.hpp"
 #include "fail.hpp"
 #include "heed/page.hpp"
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 
 namespace heed::python {
 namespace {

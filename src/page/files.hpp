@@ -11,7 +11,7 @@ struct PageFile {
   std::string_view text;
 };
 
-/// In the order of report/CMakeLists.txt, which is that in which scripts run.
+/// In the order of src/page/web/CMakeLists.txt, which is that in which scripts run.
 [[nodiscard]] std::span<const PageFile> page_files() noexcept;
 
 }  // namespace heed::detail

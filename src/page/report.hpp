@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/report.hpp"
+#include "heed/inspect.hpp"
 #include "page/block.hpp"
 
 namespace heed::detail {

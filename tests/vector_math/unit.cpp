@@ -3,7 +3,7 @@
 // types.
 #include HEED_SIMD
 //
-#include "attention/cpu/transform.hpp"
+#include "attention/cpu/kernel/score_modifiers.hpp"
 #include "vector_math/units.hpp"
 
 namespace heed::test {

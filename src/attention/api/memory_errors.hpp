@@ -1,0 +1,19 @@
+// Working memory of the checks and kernels is small beside the results, but it too can be refused.
+#pragma once
+
+#include <new>
+
+#include "attention/call/message.hpp"
+
+namespace heed::detail {
+
+template <class Work>
+auto with_memory_errors(Work work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::out_of_memory, "no memory for the working space of attention");
+  }
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,30 @@
+// A checked call of the backward pass, as its kernels see it: the forward's Problem, the operands that come
+// with it, and where the gradients go.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/call/problem.hpp"
+#include "heed/backward.hpp"
+
+namespace heed::detail {
+
+struct BackwardProblem {
+  Problem forward;  ///< of its Targets none is set
+
+  Operand output;        ///< [B, H, Lq, Dv]
+  Operand lse;           ///< [B, H, Lq]
+  Operand grad_output;   ///< [B, H, Lq, Dv]
+  Operand grad_lse;      ///< [B, H, Lq]; may be missing
+  Operand grad_weights;  ///< [B, H, Lq, Lk]; may be missing
+
+  /// What is not wanted is missing.
+  Target grad_query;                              ///< [B, H, Lq, D]
+  Target grad_key;                                ///< [B, Hkv, Lk, D]
+  Target grad_value;                              ///< [B, Hkv, Lk, Dv]
+  Target grad_bias;                               ///< [B, H, Lq, Lk], of these sizes:
+  std::int64_t grad_bias_size[4] = {1, 1, 1, 1};  ///< 1 (and stride 0) where the gradient is summed over it
+  Target grad_sinks;                              ///< [1, H]; stride 0 where it is summed over H
+};
+
+}  // namespace heed::detail

@@ -1,0 +1,15 @@
+// What a caller passed, turned into a Problem in which nothing can be wrong; or an Error that says what is.
+#pragma once
+
+#include "attention/call/problem.hpp"
+
+namespace heed::detail {
+
+/// Everything but the outputs. Reads kv_lengths and the segments, computes nothing.
+Problem check_call(const TensorView& query, const TensorView& key, const TensorView& value,
+                   const AttentionOptions& options);
+
+/// Keeps what the Problem allocated for the next one on this thread, so that calls in a row allocate nothing.
+void recycle(Problem& problem);
+
+}  // namespace heed::detail

@@ -1,0 +1,48 @@
+// Reading an Operand and writing a Target one element or one row at a time, whatever its dtype.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "attention/call/problem.hpp"
+#include "core/tensor/element.hpp"
+
+namespace heed::detail {
+
+template <class Place>
+std::int64_t offset_in(const Place& place, std::int64_t a, std::int64_t b, std::int64_t c = 0,
+                       std::int64_t d = 0) {
+  return a * place.stride[0] + b * place.stride[1] + c * place.stride[2] + d * place.stride[3];
+}
+
+/// Element [a, b, c, d] as a double. The indices of axes that the operand lacks are left out.
+inline double read(const Operand& from, std::int64_t a, std::int64_t b, std::int64_t c = 0,
+                   std::int64_t d = 0) {
+  const std::int64_t at = offset_in(from, a, b, c, d);
+  return with_element_type(
+      from.dtype, [&](auto element) { return static_cast<double>(load<decltype(element)>(from.data, at)); });
+}
+
+/// Elements [a, b, c, 0 …] as doubles.
+inline void read_row(const Operand& from, std::int64_t a, std::int64_t b, std::int64_t c,
+                     std::span<double> row) {
+  const std::int64_t start = offset_in(from, a, b, c);
+  with_element_type(from.dtype, [&](auto element) {
+    std::int64_t at = start;
+    for (double& value : row) {
+      value = static_cast<double>(load<decltype(element)>(from.data, at));
+      at += from.stride[3];
+    }
+  });
+}
+
+/// Rounds a number to the target's dtype and writes it, where there is a target.
+template <class Number>
+void write(const Target& to, Number value, std::int64_t a, std::int64_t b, std::int64_t c,
+           std::int64_t d = 0) {
+  if (!to) return;
+  const std::int64_t at = offset_in(to, a, b, c, d);
+  with_element_type(to.dtype, [&](auto element) { store<decltype(element)>(to.data, at, value); });
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,45 @@
+// The kernels. Each takes a checked Problem and writes every result that it has a Target for. None checks
+// arguments or allocates results. A new one is a new file, a line here and a line in plan.cpp.
+#pragma once
+
+#include <span>
+
+#include "attention/call/backward_problem.hpp"
+#include "attention/call/problem.hpp"
+#include "attention/cpu/kernel/arguments.hpp"
+
+namespace heed::detail {
+
+/// What a kernel says of a call that it has done.
+struct KernelRun {
+  int threads = 1;
+  std::int64_t recomputed_rows = 0;  ///< rows that f32 could not hold
+};
+
+/// In f64, one row at a time, on one thread: the oracle that the others are tested against.
+KernelRun run_reference(const Problem& problem);
+/// Computes the rows of `status` again that run_fused left out (cpu::RowStatus; [B, H, Lq]), and the scores
+/// of those of `score_status` (empty: none), in f64. Sums over rows have the other rows' shares already.
+/// Returns how many rows it computed.
+KernelRun recompute_rows(const Problem& problem, std::span<const cpu::RowStatus> status,
+                         std::span<const cpu::RowStatus> score_status);
+
+/// Tiled, vectorised, on many threads, for f32, bf16 and f16; memory O(L).
+KernelRun run_fused(const Problem& problem);
+/// Whether run_fused does this call: not for f64, and sizes that its working memory does not hold.
+bool fused_supports(const Problem& problem);
+/// The instruction set that run_fused takes on this machine: "avx512", "avx2", "neon" or "plain".
+const char* fused_isa();
+
+/// The backward pass in f64, one row at a time; the key heads are shared out among threads.
+KernelRun run_reference_backward(const BackwardProblem& problem);
+/// Adds the gradients of the rows of `status` that are not done to those of the others; dQ of these rows is
+/// written.
+KernelRun add_reference_rows(const BackwardProblem& problem, std::span<const cpu::RowStatus> status);
+
+/// Tiled, vectorised, on many threads, for f32, bf16 and f16; memory O(L).
+KernelRun run_fused_backward(const BackwardProblem& problem);
+/// Whether run_fused_backward does this call: what run_fused does, without the weights' gradient.
+bool fused_backward_supports(const BackwardProblem& problem);
+
+}  // namespace heed::detail

@@ -1,0 +1,155 @@
+#include "attention/call/overlap.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <span>
+
+#include "attention/call/message.hpp"
+
+namespace heed::detail {
+namespace {
+
+// The bytes from a view's lowest element to its highest; `dense` if it has an element at each place in
+// between.
+struct Extent {
+  const char* name;
+  std::uintptr_t begin;
+  std::uintptr_t end;
+  bool dense;
+};
+
+using Sizes = std::array<std::int64_t, 4>;
+
+// Axes of stride 0 repeat what is there already. Dense is what some order of the axes lays out side by side:
+// each steps over just what those before it cover.
+Extent extent_of(const char* name, const void* data, DType dtype, const std::int64_t* stride,
+                 const Sizes& sizes) {
+  const auto width = static_cast<std::int64_t>(size_of(dtype));
+  std::int64_t low = 0;
+  std::int64_t high = 0;
+  std::int64_t covered = 1;
+  for (std::size_t pass = 0; pass < sizes.size(); ++pass)
+    for (std::size_t axis = 0; axis < sizes.size(); ++axis) {
+      if (sizes[axis] <= 1 || stride[axis] == 0) continue;
+      if (std::abs(stride[axis]) == covered) covered *= sizes[axis];
+      if (pass > 0) continue;
+      const std::int64_t reach = stride[axis] * (sizes[axis] - 1);
+      (reach < 0 ? low : high) += reach;
+    }
+  const auto at = reinterpret_cast<std::uintptr_t>(data);
+  return {name, at + static_cast<std::uintptr_t>(low * width),
+          at + static_cast<std::uintptr_t>((high + 1) * width), covered == high - low + 1};
+}
+
+// At both ends of a view there is an element; a dense one has every byte in between.
+bool surely_overlap(const Extent& a, const Extent& b) {
+  if (a.begin >= b.end || b.begin >= a.end) return false;
+  if (a.begin == b.begin || a.end == b.end) return true;
+  const auto holds_an_end = [](const Extent& dense, const Extent& other) {
+    const bool first = other.begin >= dense.begin && other.begin < dense.end;
+    const bool last = other.end > dense.begin && other.end <= dense.end;
+    return dense.dense && (first || last);
+  };
+  return holds_an_end(a, b) || holds_an_end(b, a);
+}
+
+// No memory of its own: a call of attention_into() allocates nothing.
+class Extents {
+ public:
+  void add(const char* name, const void* data, DType dtype, const std::int64_t* stride, const Sizes& sizes) {
+    if (data == nullptr || *std::min_element(sizes.begin(), sizes.end()) == 0) return;
+    extents_[count_++] = extent_of(name, data, dtype, stride, sizes);
+  }
+  template <class View>
+  void add(const char* name, const View& view, const Sizes& sizes) {
+    add(name, view.data, view.dtype, view.stride, sizes);
+  }
+  [[nodiscard]] std::span<const Extent> list() const { return std::span(extents_).first(count_); }
+
+ private:
+  static constexpr std::size_t kMost = 12;  // a forward call's outputs, a backward call's inputs
+  std::array<Extent, kMost> extents_{};
+  std::size_t count_ = 0;
+};
+
+Extents inputs_of(const Problem& p) {
+  Extents inputs;
+  const Sizes scores{p.batch, p.heads, p.query_length, p.key_length};
+  inputs.add("query", p.query, {p.batch, p.heads, p.query_length, p.head_dim});
+  inputs.add("key", p.key, {p.batch, p.kv_heads, p.key_length, p.head_dim});
+  inputs.add("value", p.value, {p.batch, p.kv_heads, p.key_length, p.value_dim});
+  inputs.add("mask", p.mask, scores);
+  inputs.add("bias", p.bias, scores);
+  inputs.add("alibi_slopes", p.alibi_slopes, {p.batch, p.heads, 1, 1});
+  inputs.add("sinks", p.sinks, {1, p.heads, 1, 1});
+  return inputs;
+}
+
+Extents outputs_of(const Problem& p) {
+  Extents outputs;
+  const Sizes scores{p.batch, p.heads, p.query_length, p.key_length};
+  const Sizes rows{p.batch, p.heads, p.query_length, 1};
+  const Sizes keys{p.batch, p.heads, p.key_length, 1};
+  const Sizes top{p.batch, p.heads, p.query_length, p.top_k};
+  outputs.add("outputs.output", p.output, {p.batch, p.heads, p.query_length, p.value_dim});
+  outputs.add("outputs.weights", p.weights, scores);
+  outputs.add("outputs.scores", p.scores, scores);
+  outputs.add("outputs.lse", p.lse, rows);
+  outputs.add("outputs.max_score", p.max_score, rows);
+  outputs.add("outputs.entropy", p.entropy, rows);
+  outputs.add("outputs.distance", p.distance, rows);
+  outputs.add("outputs.top_k_index", p.top_k_index, top);
+  outputs.add("outputs.top_k_weight", p.top_k_weight, top);
+  outputs.add("outputs.received", p.received, keys);
+  outputs.add("outputs.received_last", p.received_last, keys);
+  outputs.add("outputs.map", p.map, {p.batch, p.heads, p.map_size.rows, p.map_size.columns});
+  return outputs;
+}
+
+Extents inputs_of(const BackwardProblem& problem) {
+  const Problem& p = problem.forward;
+  Extents inputs = inputs_of(p);
+  const Sizes rows{p.batch, p.heads, p.query_length, 1};
+  const Sizes output{p.batch, p.heads, p.query_length, p.value_dim};
+  inputs.add("output", problem.output, output);
+  inputs.add("lse", problem.lse, rows);
+  inputs.add("grad_output", problem.grad_output, output);
+  inputs.add("grad_lse", problem.grad_lse, rows);
+  inputs.add("grad_weights", problem.grad_weights, {p.batch, p.heads, p.query_length, p.key_length});
+  return inputs;
+}
+
+Extents outputs_of(const BackwardProblem& problem) {
+  const Problem& p = problem.forward;
+  const auto& bias = problem.grad_bias_size;
+  Extents outputs;
+  outputs.add("gradients.query", problem.grad_query, {p.batch, p.heads, p.query_length, p.head_dim});
+  outputs.add("gradients.key", problem.grad_key, {p.batch, p.kv_heads, p.key_length, p.head_dim});
+  outputs.add("gradients.value", problem.grad_value, {p.batch, p.kv_heads, p.key_length, p.value_dim});
+  outputs.add("gradients.bias", problem.grad_bias, {bias[0], bias[1], bias[2], bias[3]});
+  outputs.add("gradients.sinks", problem.grad_sinks, {1, p.heads, 1, 1});
+  return outputs;
+}
+
+void refuse_overlaps(const Extents& inputs, const Extents& outputs) {
+  const std::span<const Extent> all = outputs.list();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto refuse_overlap_with = [&](const Extent& other) {
+      if (surely_overlap(all[i], other))
+        refuse(all[i].name, " overlaps ", other.name, " in memory; a place of its own is expected");
+    };
+    std::for_each(inputs.list().begin(), inputs.list().end(), refuse_overlap_with);
+    std::for_each(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i), refuse_overlap_with);
+  }
+}
+
+}  // namespace
+
+void check_overlaps(const Problem& problem) { refuse_overlaps(inputs_of(problem), outputs_of(problem)); }
+
+void check_overlaps(const BackwardProblem& problem) {
+  refuse_overlaps(inputs_of(problem), outputs_of(problem));
+}
+
+}  // namespace heed::detail

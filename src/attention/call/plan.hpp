@@ -1,0 +1,23 @@
+// Which kernel a call takes.
+#pragma once
+
+#include "attention/call/backward_problem.hpp"
+#include "attention/call/kernels.hpp"
+#include "attention/call/problem.hpp"
+
+namespace heed::detail {
+
+template <class Call>
+struct PlanFor {
+  Kernel name = Kernel::reference;
+  std::string_view isa;
+  KernelRun (*kernel)(const Call&) = nullptr;  ///< what is called
+};
+using Plan = PlanFor<Problem>;
+using BackwardPlan = PlanFor<BackwardProblem>;
+
+/// Throw where the kernel asked for cannot do this call.
+Plan make_plan(const Problem& problem, Kernel wanted);
+BackwardPlan make_backward_plan(const BackwardProblem& problem, Kernel wanted);
+
+}  // namespace heed::detail

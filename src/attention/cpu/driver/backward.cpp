@@ -1,0 +1,425 @@
+// The fused backward pass's driver: a BackwardProblem becomes tasks for the target. A task is some keys
+// of one key head, and owns their gradients. Where heads are few, keys are split into parts by the shape
+// alone; a row's gradient is then the sum of its parts, in their order. Where rows share a bias, what adds to
+// the same sum runs one after the other. So bits do not depend on the threads, and nothing is atomic.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "attention/call/elements.hpp"
+#include "attention/call/kernels.hpp"
+#include "attention/cpu/driver/lower.hpp"
+#include "attention/cpu/driver/memory.hpp"
+#include "attention/cpu/driver/path_record.hpp"
+#include "attention/cpu/driver/row_range.hpp"
+#include "attention/cpu/kernel/backward_arguments.hpp"
+#include "attention/cpu/targets/dispatch.hpp"
+#include "heed/parallel.hpp"
+
+namespace heed::detail {
+namespace {
+
+using cpu::BackwardArguments;
+using cpu::BackwardTask;
+using cpu::BackwardTiling;
+using cpu::Kernels;
+using cpu::RowStatus;
+using cpu::Status;
+
+// Tasks that a call should have, so that many threads share it, and the keys that make a part worth its
+// share of the query's gradient.
+constexpr std::int64_t kEnoughTasks = 16;
+constexpr std::int64_t kPartKeys = 768;
+// Parts begin at whole KV blocks of every target; rows of query_parts are whole vectors of every target.
+constexpr std::int64_t kPartStep = 192;
+constexpr std::int64_t kLanesAtMost = 16;
+constexpr std::int64_t kRowsAtOnce = 256;
+// An lse that was rounded to f32 is off by up to 2^-24 of itself, and by as much each weight of its row is.
+// Beyond this the rows of the segment are normalised anew: one more product. So are short rows, whose few
+// weights would show it most.
+constexpr double kLargeLse = 16;
+constexpr std::int64_t kShortRow = 192;
+// Work below this many multiply-adds of a forward pass is not worth a second thread: half of the forward's
+// own, for a backward pass has 2.5 times as many.
+constexpr double kSmallWork = 1e6;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+void clear_rows(const Target& to, std::int64_t batch, std::int64_t heads, std::int64_t begin,
+                std::int64_t end, std::int64_t columns) {
+  if (!to) return;
+  for (std::int64_t h = 0; h < heads; ++h)
+    for (std::int64_t i = begin; i < end; ++i)
+      for (std::int64_t c = 0; c < columns; ++c) write(to, 0.0, batch, h, i, c);
+}
+
+class BackwardDriver {
+ public:
+  explicit BackwardDriver(const BackwardProblem& problem)
+      : p_(problem), f_(problem.forward), kernels_(cpu::kernels()) {}
+
+  // First with all rows. Where f32 does not hold some, they are left out of a second try, and the reference
+  // adds their share. Should that fail too, whole heads are left out.
+  KernelRun run() {
+    clear_keys_of_no_segment();
+    prepare_bias();
+    if (f_.batch * f_.heads == 0) {
+      add_sinks();
+      write_bias_sums();
+      return {};
+    }
+    prepare();
+    renormalise();
+    run_tasks();
+    for (const bool whole_heads : {false, true}) {
+      if (!has_failed()) break;
+      leave_out_rows(whole_heads);
+      std::fill(failed_.begin(), failed_.end(), char{0});
+      std::fill(bias_sums_.begin(), bias_sums_.end(), 0.0);
+      run_tasks();
+    }
+    add_parts();
+    add_sinks();
+    write_bias_sums();
+    if (call_.forward.row_status == nullptr) return {threads_used_, 0};
+    record_left_out();
+    return add_reference_rows(p_, std::span(status_).first(row_index(f_.batch, 0, 0)));
+  }
+
+ private:
+  std::size_t index(std::int64_t batch, std::int64_t kv) const {
+    return static_cast<std::size_t>(batch * f_.kv_heads + kv);
+  }
+  bool has_failed() const { return std::find(failed_.begin(), failed_.end(), 1) != failed_.end(); }
+
+  std::size_t row_index(std::int64_t batch, std::int64_t head, std::int64_t i) const {
+    return static_cast<std::size_t>((batch * f_.heads + head) * f_.query_length + i);
+  }
+
+  // Finds the rows of the heads that failed which f32 cannot hold (row_range.hpp), or takes all of them.
+  void leave_out_rows(bool whole_heads) {
+    call_.forward.row_status = status_.data();
+    for (const Segment& s : f_.segments)
+      for (std::int64_t kv = 0; kv < f_.kv_heads; ++kv) {
+        if (failed_[index(s.batch, kv)] == 0) continue;
+        const KeyHeadRange range(p_, s, kv);
+        const std::int64_t group = call_.forward.group;
+        for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h)
+          for (std::int64_t i = s.query_begin; i < s.query_end; ++i)
+            if (whole_heads || !range.holds(h, i))
+              status_[row_index(s.batch, h, i)] = RowStatus::out_of_range;
+      }
+  }
+
+  void record_left_out() const {
+    for (std::int64_t b = 0; b < f_.batch; ++b)
+      for (std::int64_t h = 0; h < f_.heads; ++h)
+        for (std::int64_t i = 0; i < f_.query_length; ++i)
+          if (status_[row_index(b, h, i)] != RowStatus::done)
+            record_fallback(cpu::Path::backward_fallback, {b, h, i, i + 1});
+  }
+
+  // No task writes them.
+  void clear_keys_of_no_segment() const {
+    std::vector<std::int64_t> done(static_cast<std::size_t>(f_.batch), 0);  // keys of each batch entry
+    const auto clear_keys = [&](std::int64_t batch, std::int64_t begin, std::int64_t end) {
+      clear_rows(p_.grad_key, batch, f_.kv_heads, begin, end, f_.head_dim);
+      clear_rows(p_.grad_value, batch, f_.kv_heads, begin, end, f_.value_dim);
+    };
+    for (const Segment& s : f_.segments) {
+      std::int64_t& at = done[static_cast<std::size_t>(s.batch)];
+      clear_keys(s.batch, at, s.key_begin);
+      at = s.key_end;
+    }
+    for (std::int64_t b = 0; b < f_.batch; ++b)
+      clear_keys(b, f_.heads == 0 ? 0 : done[static_cast<std::size_t>(b)], f_.key_length);
+  }
+
+  bool shares_bias(int axis, std::int64_t size) const {
+    return p_.grad_bias && p_.grad_bias_size[axis] < size;
+  }
+
+  void prepare() {
+    failed_.assign(static_cast<std::size_t>(f_.batch * f_.kv_heads), 0);
+    // One more than there are rows: the memory exists also where there are none.
+    status_.assign(row_index(f_.batch, 0, 1), RowStatus::done);
+    call_.forward = lower(f_);
+    call_.scale = static_cast<float>(f_.scale);
+    call_.output = input_of(p_.output);
+    call_.lse = input_of(p_.lse);
+    call_.grad_output = input_of(p_.grad_output);
+    call_.grad_lse = input_of(p_.grad_lse);
+    call_.grad_query = output_of(p_.grad_query);
+    call_.grad_key = output_of(p_.grad_key);
+    call_.grad_value = output_of(p_.grad_value);
+    call_.heads = f_.heads;
+    call_.batch_heads = f_.batch * f_.heads;
+    if (p_.grad_sinks) {
+      delta_.assign(static_cast<std::size_t>(f_.batch * f_.heads * f_.query_length), 0.0f);
+      call_.delta = output_of_rows(f_, delta_.data());
+    }
+    plan_tasks();
+    if (parts_ > 1) {
+      columns_ = ceil_div(f_.head_dim, kLanesAtMost) * kLanesAtMost;
+      part_memory_.reserve(static_cast<std::size_t>(parts_ * call_.batch_heads * f_.query_length * columns_) *
+                           sizeof(float));
+      call_.query_parts = static_cast<float*>(part_memory_.data());
+    }
+    tiling_.bytes = kernels_.backward_bytes(call_, tiling_.rows, tiling_.keys);
+  }
+
+  // Where each score has a bias of its own, tasks write the gradients of those that are seen. Biases that are
+  // shared are summed in f64, whatever their number.
+  void prepare_bias() {
+    if (!p_.grad_bias) return;
+    const std::int64_t whole[4] = {f_.batch, f_.heads, f_.query_length, f_.key_length};
+    const auto& size = p_.grad_bias_size;
+    if (std::equal(whole, whole + 4, size)) {
+      call_.grad_bias = output_of(p_.grad_bias);
+      for (std::int64_t b = 0; b < f_.batch; ++b)
+        clear_rows(p_.grad_bias, b, f_.heads, 0, f_.query_length, f_.key_length);
+      return;
+    }
+    bias_sums_.assign(static_cast<std::size_t>(size[0] * size[1] * size[2] * size[3]), 0.0);
+    call_.bias_sums = bias_sums_.data();
+    std::int64_t stride = 1;
+    for (int axis = 3; axis >= 0; --axis) {
+      call_.bias_stride[axis] = size[axis] == 1 ? 0 : stride;
+      stride *= size[axis];
+    }
+  }
+
+  std::int64_t parts_of(std::int64_t keys, std::int64_t heads) const {
+    // By the bias, not by whether its gradient is wanted: no gradient depends on which others are.
+    if (f_.bias && f_.bias.stride[3] == 0) return 1;
+    if (shares_bias(3, f_.key_length)) return 1;
+    return std::clamp<std::int64_t>(std::min(ceil_div(kEnoughTasks, heads), ceil_div(keys, kPartKeys)), 1,
+                                    kEnoughTasks);
+  }
+
+  // Tasks in order of batch entry and head, in rounds that run one after the other. A round is everything,
+  // or what no shared bias belongs to.
+  void plan_tasks() {
+    const bool by_batch = shares_bias(0, f_.batch);
+    const bool by_head = shares_bias(1, f_.heads);
+    const std::int64_t heads = f_.kv_heads * static_cast<std::int64_t>(f_.segments.size());
+    const auto end_round = [&] {
+      if (rounds_.empty() || rounds_.back() != tasks_.size()) rounds_.push_back(tasks_.size());
+    };
+    rounds_.push_back(0);
+    std::int64_t batch = 0;
+    for (const Segment& s : f_.segments) {
+      // Rows of different segments of one batch entry share a bias only where all rows, or all keys, do.
+      const bool by_segment = shares_bias(2, f_.query_length) && shares_bias(3, f_.key_length);
+      if ((by_batch && s.batch != batch) || by_segment) end_round();
+      batch = s.batch;
+      for (std::int64_t kv = 0; kv < f_.kv_heads; ++kv) {
+        add_tasks(s, kv, heads);
+        if (by_head) end_round();
+      }
+    }
+    end_round();
+  }
+
+  void add_tasks(const Segment& s, std::int64_t kv, std::int64_t heads) {
+    const std::int64_t keys = s.key_end - s.key_begin;
+    const std::int64_t each = ceil_div(ceil_div(keys, parts_of(keys, heads)), kPartStep) * kPartStep;
+    const std::int64_t group = call_.forward.group;
+    std::int64_t part = 0;
+    for (std::int64_t key = 0; key < keys || part == 0;
+         key += each, ++part)  // rows without keys have a task too
+      tasks_.push_back({{s.batch, kv * group, group, s.query_begin, s.query_end, s.key_begin, s.key_end,
+                         s.offset - s.query_begin, s.query_end},
+                        key,
+                        std::min(keys, key + each),
+                        part,
+                        &s - f_.segments.data()});
+    count_parts(s, part);
+    parts_ = std::max(parts_, part);
+    tiling_.rows = std::max(tiling_.rows, s.query_end - s.query_begin);
+    tiling_.keys = std::max(tiling_.keys, std::min(keys, each));
+  }
+
+  void count_parts(const Segment& s, std::int64_t parts) const {
+    using cpu::Path;
+    std::int64_t* paths = call_.forward.paths;
+    if (parts > 1) count_path(paths, Path::backward_in_parts, parts);
+    if (call_.bias_sums != nullptr) count_path(paths, Path::backward_bias_sums, parts);
+    if (call_.grad_bias.data != nullptr) count_path(paths, Path::backward_own_bias, parts);
+    if (s.query_end - s.query_begin < f_.query_length)
+      count_path(paths, parts > 1 ? Path::backward_sequence_in_parts : Path::backward_sequence_undivided,
+                 parts);
+  }
+
+  template <class Piece>
+  void in_parallel(std::int64_t count, std::size_t bytes, Piece piece) {
+    const int threads = threads_for(f_, count, kSmallWork);
+    threads_used_ = std::max(threads_used_, threads);
+    if (memory_.size() < static_cast<std::size_t>(threads)) memory_.resize(static_cast<std::size_t>(threads));
+    const auto body = [&](std::int64_t i, int worker) {
+      Workspace& mine = memory_[static_cast<std::size_t>(worker)];
+      mine.reserve(bytes);
+      piece(i, mine.data());
+    };
+    parallel_for(count, threads, std::cref(body));
+  }
+
+  // Whether an lse of the segment's rows is too large for f32 to hold well. -inf is exact for a row without
+  // keys, but may be all that f32 could hold where scores have a bias in f64.
+  bool has_large_lse(const Segment& s, std::int64_t head) const {
+    const bool rounded_to_infinity = f_.bias && f_.bias.dtype == DType::f64;
+    for (std::int64_t i = s.query_begin; i < s.query_end; ++i) {
+      const double lse = std::abs(read(p_.lse, s.batch, head, i));
+      if (lse > kLargeLse && (rounded_to_infinity || lse < std::numeric_limits<double>::infinity()))
+        return true;
+    }
+    return false;
+  }
+
+  // The forward pass without its second product, for the heads of a segment that need it.
+  void renormalise() {
+    normalised_.assign(f_.segments.size() * static_cast<std::size_t>(f_.heads), 0);
+    call_.normalised = normalised_.data();
+    std::vector<cpu::Task> tasks;
+    const cpu::Tiling tiling = kernels_.plan(call_.forward);
+    std::size_t at = 0;
+    for (const Segment& s : f_.segments)
+      for (std::int64_t h = 0; h < f_.heads; ++h) {
+        char& flag = normalised_[at++];
+        if (s.key_end - s.key_begin > kShortRow && !has_large_lse(s, h)) continue;
+        flag = 1;
+        for (std::int64_t row = s.query_begin; row < s.query_end; row += tiling.rows)
+          tasks.push_back({s.batch, h, 1, row, std::min(s.query_end, row + tiling.rows), s.key_begin,
+                           s.key_end, s.offset - s.query_begin, s.query_end});
+      }
+    if (tasks.empty()) return;
+    const std::int64_t rows = call_.batch_heads * f_.query_length;
+    row_memory_.resize(static_cast<std::size_t>((p_.grad_sinks ? 3 : 2) * rows));
+    call_.forward.row_shift = output_of_rows(f_, row_memory_.data());
+    call_.forward.row_inverse = output_of_rows(f_, row_memory_.data() + rows);
+    if (p_.grad_sinks) call_.forward.row_sink = output_of_rows(f_, row_memory_.data() + 2 * rows);
+    cpu::Arguments forward = call_.forward;
+    forward.row_status = status_.data();
+    in_parallel(static_cast<std::int64_t>(tasks.size()), tiling.bytes, [&](std::int64_t i, void* memory) {
+      const cpu::Task& task = tasks[static_cast<std::size_t>(i)];
+      kernels_.reset(forward, tiling, memory);
+      kernels_.forward(forward, tiling, task, memory);
+    });
+    for (const cpu::Task& task : tasks)
+      for (std::int64_t i = task.row_begin; i < task.row_end; ++i)
+        if (status_[row_index(task.batch, task.head_begin, i)] != RowStatus::done)
+          fail(task.batch, task.head_begin);
+  }
+
+  void fail(std::int64_t batch, std::int64_t head) {
+    const std::lock_guard guard(failing_);
+    failed_[index(batch, head / call_.forward.group)] = 1;
+  }
+
+  void run_tasks() {
+    for (std::size_t round = 0; round + 1 < rounds_.size(); ++round)
+      in_parallel(static_cast<std::int64_t>(rounds_[round + 1] - rounds_[round]), tiling_.bytes,
+                  [&](std::int64_t i, void* memory) {
+                    const BackwardTask& task = tasks_[rounds_[round] + static_cast<std::size_t>(i)];
+                    if (kernels_.backward(call_, tiling_, task, memory) != Status::done)
+                      fail(task.rows.batch, task.rows.head_begin);
+                  });
+  }
+
+  // A row's gradient is the sum over the parts that its segment has.
+  void add_parts() {
+    if (parts_ == 1 || !p_.grad_query) return;
+    struct Rows {
+      std::int64_t batch, head, begin, end, parts;
+    };
+    std::vector<Rows> pieces;
+    for (std::size_t t = 0; t < tasks_.size(); ++t) {
+      const BackwardTask& task = tasks_[t];
+      const bool last = t + 1 == tasks_.size() || tasks_[t + 1].part == 0;
+      if (!last) continue;
+      for (std::int64_t h = 0; h < task.rows.head_count; ++h)
+        for (std::int64_t row = task.rows.row_begin; row < task.rows.row_end; row += kRowsAtOnce)
+          pieces.push_back({task.rows.batch, task.rows.head_begin + h, row,
+                            std::min(task.rows.row_end, row + kRowsAtOnce), task.part + 1});
+    }
+    in_parallel(static_cast<std::int64_t>(pieces.size()), static_cast<std::size_t>(columns_) * sizeof(float),
+                [&](std::int64_t i, void* memory) {
+                  const Rows& r = pieces[static_cast<std::size_t>(i)];
+                  kernels_.add_query_parts(call_, r.parts, r.batch, r.head, r.begin, r.end, memory);
+                });
+  }
+
+  // exp(sink - lse) of row i: from the rows' own sums where those were taken anew, for a large lse is too
+  // coarse.
+  double sink_weight(std::size_t segment, std::int64_t head, double sink, std::int64_t i) const {
+    const std::int64_t batch = f_.segments[segment].batch;
+    if (normalised_[segment * static_cast<std::size_t>(f_.heads) + static_cast<std::size_t>(head)] == 0)
+      return std::exp(sink - read(p_.lse, batch, head, i));
+    const cpu::Output& kept = call_.forward.row_sink;
+    return static_cast<double>(
+        static_cast<const float*>(kept.data)[batch * kept.stride[0] + head * kept.stride[1] + i]);
+  }
+
+  // dSink_h = -sum_bi exp(sink_h - lse_i) delta_i
+  void add_sinks() const {
+    if (!p_.grad_sinks) return;
+    const bool one_for_all = p_.grad_sinks.stride[1] == 0;
+    double sum = 0;
+    for (std::int64_t h = 0; h < f_.heads; ++h) {
+      if (!one_for_all) sum = 0;
+      const double sink = read(f_.sinks, 0, h);
+      for (std::size_t s = 0; s < f_.segments.size(); ++s)
+        for (std::int64_t i = f_.segments[s].query_begin; i < f_.segments[s].query_end; ++i) {
+          const std::int64_t row = (f_.segments[s].batch * f_.heads + h) * f_.query_length + i;
+          const double delta = delta_[static_cast<std::size_t>(row)];
+          if (delta != 0) sum -= sink_weight(s, h, sink, i) * delta;
+        }
+      if (!one_for_all) write(p_.grad_sinks, sum, 0, h, 0);
+    }
+    if (one_for_all) write(p_.grad_sinks, sum, 0, 0, 0);
+  }
+
+  void write_bias_sums() const {
+    if (bias_sums_.empty()) return;
+    const auto& size = p_.grad_bias_size;
+    std::size_t at = 0;
+    for (std::int64_t b = 0; b < size[0]; ++b)
+      for (std::int64_t h = 0; h < size[1]; ++h)
+        for (std::int64_t i = 0; i < size[2]; ++i)
+          for (std::int64_t j = 0; j < size[3]; ++j) write(p_.grad_bias, bias_sums_[at++], b, h, i, j);
+  }
+
+  const BackwardProblem& p_;
+  const Problem& f_;
+  const Kernels& kernels_;
+  BackwardArguments call_{};
+  BackwardTiling tiling_{};
+  std::vector<BackwardTask> tasks_;
+  std::vector<std::size_t> rounds_;  // where each round of tasks begins, and the end
+  std::int64_t parts_ = 1;
+  std::int64_t columns_ = 0;
+  std::vector<Workspace> memory_;  // of each worker
+  Workspace part_memory_;
+  std::vector<char> normalised_;
+  std::vector<float> row_memory_;
+  std::vector<float> delta_;
+  std::vector<double> bias_sums_;
+  std::vector<char> failed_;       // [B, Hkv]
+  std::vector<RowStatus> status_;  // [B, H, Lq]
+  std::mutex failing_;
+  int threads_used_ = 1;
+};
+
+}  // namespace
+
+bool fused_backward_supports(const BackwardProblem& problem) {
+  return fused_supports(problem.forward) && !problem.grad_weights;
+}
+
+KernelRun run_fused_backward(const BackwardProblem& problem) { return BackwardDriver(problem).run(); }
+
+}  // namespace heed::detail

@@ -1,0 +1,132 @@
+// What the driver (fused.cpp) hands to a target: plain data, so that a target compiled for one instruction
+// set shares no inline function with code that must run anywhere.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/cpu/kernel/paths.hpp"
+
+namespace heed::detail::cpu {
+
+/// Element types, with the values of heed::DType.
+enum class Type : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean };
+
+/// A tensor seen as [B, H, L, C]; strides count elements. data == nullptr: not given.
+struct Input {
+  const void* data;
+  Type type;
+  std::int64_t stride[4];
+};
+struct Output {
+  void* data;
+  Type type;
+  std::int64_t stride[4];
+};
+
+/// Dropout: a weight is 0 where its random word is below `threshold`, and times keep_scale elsewhere.
+struct Drop {
+  std::uint32_t threshold;  ///< 0: off
+  float keep_scale;
+  std::uint64_t seed, offset;
+};
+
+/// What became of a row.
+enum class RowStatus : std::uint8_t {
+  done,
+  out_of_range,  ///< its scores are beyond what f32 holds: nothing of it was written
+  output_only,   ///< its output has a NaN or an infinity: values, or their sum, are beyond what f32 holds
+};
+
+/// The part of a problem that is the same for all tasks.
+struct Arguments {
+  std::int64_t heads;
+  std::int64_t group;  ///< query heads a key head
+  std::int64_t query_length, key_length;
+  std::int64_t head_dim, value_dim;
+
+  Input query, key, value;
+  Input mask, bias, alibi_slopes, sinks;
+  float scale;    ///< of a score, times log2(e): scores are kept in units of log 2
+  float softcap;  ///< times log2(e); 0: off
+  bool causal;
+  std::int64_t window_left, window_right;  ///< kOpen: no bound
+  Drop dropout;
+
+  Output output, lse, max_score, entropy, distance;
+  Output top_k_index, top_k_weight;
+  std::int64_t top_k;
+  Output map;
+  std::int64_t map_rows, map_columns;
+  Output weights, scores, received, received_last;
+  std::int64_t received_last_rows;
+  int scores_stage;  ///< 0 raw, 1 after softcap, 2 after bias and masks
+
+  /// Of each query row, [B, H, Lq]: what turns exp2(score - shift) into a weight, and exp(sink - lse).
+  /// Written by forward where they have memory, read by the weights pass and by the backward pass.
+  Output row_shift, row_inverse, row_sink;
+  /// [B * H * Lq], zeroed by the driver: what became of each row. Not null but for the backward pass, where
+  /// null says that every row takes part.
+  RowStatus* row_status;
+
+  std::int64_t* paths;  ///< [kPaths], counted by tests; else nullptr
+};
+
+inline constexpr std::int64_t kOpen = INT64_MAX;
+
+/// Rows [row_begin, row_end) of `head_count` query heads from `head_begin` on (all of one key head) against
+/// the keys [key_begin, key_end). Row i stands at position i + position_offset, key j at j - key_begin.
+struct Task {
+  std::int64_t batch, head_begin, head_count;
+  std::int64_t row_begin, row_end;
+  std::int64_t key_begin, key_end;
+  std::int64_t position_offset;
+  std::int64_t segment_row_end;  ///< the end of the segment's rows, for "the last W rows"
+};
+
+/// Some KV blocks of keys of one head for the weights pass: keys [block_begin, block_end), counted within the
+/// segment, against all its rows.
+struct WeightsTask {
+  Task rows;
+  std::int64_t block_begin, block_end;
+};
+
+/// Why a task of the backward pass gave up: numbers are beyond what f32 holds (NaN, infinities, products of
+/// norms over 2^19, scores over 2^20 with bias and ALiBi). The driver finds the rows concerned, leaves them
+/// out, and starts again.
+enum class Status : std::uint8_t { done, out_of_range };
+
+/// The sizes that a target works with; the driver plans tasks by them.
+struct Tiling {
+  std::int64_t rows;  ///< query rows a task
+  std::int64_t step;  ///< keys packed at a time
+  std::size_t bytes;  ///< working memory a thread
+  std::int64_t
+      cached_keys;  ///< packed KV blocks that stay in the working memory, in keys; a weights pass task's keys
+};
+
+struct BackwardArguments;
+struct BackwardTask;
+struct BackwardTiling;
+
+/// One target.
+struct Kernels {
+  const char* name;
+  Tiling (*plan)(const Arguments&);
+  Tiling (*plan_weights_pass)(const Arguments&);  ///< of a call without what forward has written
+  /// `workspace` is 64-byte aligned, of Tiling::bytes; reset() before its first use in a call.
+  void (*reset)(const Arguments&, const Tiling&, void* workspace);
+  /// These three note in Call::row_status which rows they left out.
+  void (*forward)(const Arguments&, const Tiling&, const Task&, void* workspace);
+  void (*weights_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace);
+  void (*scores_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace);
+
+  /// Working memory for a task of so many rows and keys; it need not be prepared.
+  std::size_t (*backward_bytes)(const BackwardArguments&, std::int64_t rows, std::int64_t keys);
+  Status (*backward)(const BackwardArguments&, const BackwardTiling&, const BackwardTask&, void* workspace);
+  /// Adds up parts of the query's gradient for some rows of a head. `workspace` holds a row.
+  void (*add_query_parts)(const BackwardArguments&, std::int64_t parts, std::int64_t batch, std::int64_t head,
+                          std::int64_t row_begin, std::int64_t row_end, void* workspace);
+};
+
+}  // namespace heed::detail::cpu

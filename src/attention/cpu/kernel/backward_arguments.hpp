@@ -1,0 +1,43 @@
+// What the driver (fused_backward.cpp) hands to a target, beside the forward's call.hpp: plain data.
+#pragma once
+
+#include "attention/cpu/kernel/arguments.hpp"
+
+namespace heed::detail::cpu {
+
+/// The gradients of a call. `forward` has the inputs and all that shapes the weights; of its results only
+/// lse, which is read.
+struct BackwardArguments {
+  Arguments forward;
+  float scale;  ///< of a score, in natural units
+  /// [segments, H]: whether rows are normalised by forward.row_shift and row_inverse, and not by lse.
+  const char* normalised;
+  Input output, lse;
+  Input grad_output, grad_lse;
+  Output grad_query, grad_key, grad_value;
+  Output grad_bias;  ///< where each score has a bias of its own
+  /// Where several share one: sums for grad_bias, strides as in an Output.
+  double* bias_sums;
+  std::int64_t bias_stride[4];
+  Output delta;  ///< [B, H, Lq]: <g, out> - gradient of lse, written by tasks of part 0
+  /// Where keys are split into parts, each part's share of the query's gradient: [part][B, H, Lq][padded D].
+  float* query_parts;
+  std::int64_t batch_heads;  ///< B * H
+  std::int64_t heads;        ///< H
+};
+
+/// Keys [key_begin, key_end) of a segment, for one key head: against all rows of the segment of all query
+/// heads that read it. rows.head_begin and rows.head_count name those heads.
+struct BackwardTask {
+  Task rows;
+  std::int64_t key_begin, key_end;  ///< within the segment
+  std::int64_t part;
+  std::int64_t segment;
+};
+
+struct BackwardTiling {
+  std::int64_t rows, keys;  ///< of the longest task
+  std::size_t bytes;        ///< working memory a thread
+};
+
+}  // namespace heed::detail::cpu

@@ -1,0 +1,49 @@
+// 2^x on vectors, for softmax.
+//
+// x is split into n + r, n the nearest integer and |r| <= 1/2. 2^r is a polynomial of degree 5, fitted by
+// weighted least squares to the smallest largest error in ulp and then searched for the best rounded
+// coefficients. It is monic:
+//
+//   ((((r + a4) r + a3) r + a2) r + a1) r + a0 = kGain * 2^r (1 + e),   |e| <= 1.7e-7
+//
+// one multiplication less than with a leading coefficient. The factor kGain cancels when weights are divided
+// by their sum; who needs the sum itself subtracts kLog2Gain. Largest error 1.56 ulp of the result, and
+// 1.83 in the plain target, whose mul_add rounds twice (tests/vector_math_test.cpp walks every float).
+//
+// n is found by adding 1.5 * 2^23: the sum's low bits are then n as an integer, and adding them to the
+// exponent of the polynomial scales it by 2^n. `shift` (an integer) is subtracted on the way for nothing:
+// with c = 1.5 * 2^23 - shift, t = x + c holds n - shift, and x - (t - c) is r still. So a change of shift
+// scales results by an exact power of two.
+#pragma once
+
+namespace heed::detail::HEED_ISA {
+
+inline constexpr float kRound = 12582912.0f;  // 1.5 * 2^23
+inline constexpr float kGain = 748.85535f;
+inline constexpr double kLog2Gain = 9.548543272480776;
+inline constexpr double kGainExact = 748.8553553;
+inline constexpr double kLn2 = 0.693147180559945309417;
+/// Below this, shift_exponent would run out of exponents: 2^-125 stands for 0.
+inline constexpr float kSmallestExponent = -125.0f;
+
+HEED_INLINE Vf exp2_polynomial(Vf r) {
+  Vf p = add(r, splat(7.244856834411621f));
+  p = mul_add(p, r, splat(41.564754486083984f));
+  p = mul_add(p, r, splat(179.8910369873047f));
+  p = mul_add(p, r, splat(519.0669555664062f));
+  return mul_add(p, r, splat(748.8554077148438f));
+}
+
+/// kGain * 2^(x - shift), for |x| < 2^22 and -125 <= x - shift <= 100; c = kRound - shift.
+HEED_INLINE Vf exp2_bounded(Vf x, Vf c) {
+  const Vf t = add(x, c);
+  return shift_exponent(exp2_polynomial(sub(x, sub(t, c))), t);
+}
+
+/// The same with 0 for x - shift < -125.
+HEED_INLINE Vf exp2_flushed(Vf x, Vf c, Vf smallest) {
+  const Vf t = add(x, c);
+  return shift_exponent_where(greater_equal(x, smallest), exp2_polynomial(sub(x, sub(t, c))), t);
+}
+
+}  // namespace heed::detail::HEED_ISA

@@ -1,0 +1,108 @@
+// What a call asks for of the weights of a KV block while they lie in the cache: the distance, the map.
+// Weights are before the division by their sum (kGain * 2^(score - shift)) and are divided by their sum at
+// the end; when a row's shift grows, what has been gathered is scaled with it (rescale_statistics in row
+// statistics.hpp).
+#pragma once
+
+#include "attention/cpu/kernel/pack.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+/// sums[kLanes] += weight * |position - key| over a panel of keys from `key` on.
+HEED_INLINE void add_distance(float* sums, const Vf (&weights)[kPanelVectors], std::int64_t position,
+                              std::int64_t key) {
+  const Vf distance = sub(splat(static_cast<float>(position - key)), lane_numbers());
+  Vf sum = load(sums);
+#pragma GCC unroll 3
+  for (int v = 0; v < kPanelVectors; ++v)
+    sum = mul_add(weights[v], absolute(sub(distance, splat(static_cast<float>(v * kLanes)))), sum);
+  store(sums, sum);
+}
+
+/// The columns of a map that the keys of a panel fall into: the first `end[0]` keys into `column[0]`, those
+/// from there to `end[1]` into `column[1]`, … Key j of the tensor falls into column floor(j * columns /
+/// keys).
+struct PanelColumns {
+  std::int64_t count;
+  std::int64_t column[kPanel], end[kPanel];
+  bool wide;  // every column holds a vector of keys or more
+
+  std::int64_t last() const { return column[count - 1]; }
+};
+
+/// For the panel from `key` (of the tensor) on.
+inline PanelColumns columns_of(std::int64_t columns, std::int64_t keys, std::int64_t key) {
+  PanelColumns panel;
+  panel.count = 0;
+  panel.wide = keys >= columns * kLanes;
+  std::int64_t end = 0;
+  do {
+    const std::int64_t column = (key + end) * columns / keys;
+    // The next column's first key is the smallest j with floor(j * columns / keys) = column + 1.
+    end = ((column + 1) * keys + columns - 1) / columns - key;
+    if (key + end >= keys) end = kPanel;
+    panel.column[panel.count] = column;
+    panel.end[panel.count++] = smaller(end, kPanel);
+  } while (end < kPanel);
+  return panel;
+}
+
+/// The sum of the lanes of each vector.
+HEED_INLINE Vf sums_of_lanes(Vf (&rows)[kLanes]) {
+  transpose(rows);
+  Vf sum = rows[0];
+#pragma GCC unroll 16
+  for (int i = 1; i < kLanes; ++i) sum = add(sum, rows[i]);
+  return sum;
+}
+
+HEED_INLINE void add_to(float* bins, Vf x) { store(bins, add(load(bins), x)); }
+
+/// bins [columns][stride] += weights [kLanes][ld] of kLanes rows for a panel of keys. Bins of a column lie
+/// beside each other, one a row. Columns are wide: no vector meets more than two of them.
+inline void add_to_wide_bins(float* bins, std::int64_t stride, const PanelColumns& columns,
+                             const float* weights, std::int64_t ld) {
+  std::int64_t i = 0;
+  Vf sum[kLanes];
+#pragma GCC unroll 16
+  for (int r = 0; r < kLanes; ++r) sum[r] = zero();
+  for (std::int64_t k = 0; k < kPanel; k += kLanes) {
+    if (columns.end[i] >= k + kLanes) {
+#pragma GCC unroll 16
+      for (int r = 0; r < kLanes; ++r) sum[r] = add(sum[r], load(weights + r * ld + k));
+      continue;
+    }
+    const Vf lane = lane_numbers();
+    const Vf end = splat(static_cast<float>(columns.end[i] - k));
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes; ++r)
+      sum[r] = add(sum[r], keep(greater(end, lane), load(weights + r * ld + k)));
+    add_to(bins + columns.column[i++] * stride, sums_of_lanes(sum));
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes; ++r) sum[r] = keep(greater_equal(lane, end), load(weights + r * ld + k));
+  }
+  add_to(bins + columns.column[i] * stride, sums_of_lanes(sum));
+}
+
+/// The same for columns of fewer keys: a vector of each row at a time is transposed to one of rows for each
+/// key.
+inline void add_to_narrow_bins(float* bins, std::int64_t stride, const PanelColumns& columns,
+                               const float* weights, std::int64_t ld) {
+  alignas(64) float of_key[kPanel * kLanes];
+  for (std::int64_t k = 0; k < kPanel; k += kLanes) {
+    Vf block[kLanes];
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes; ++r) block[r] = load(weights + r * ld + k);
+    transpose(block);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) store(of_key + (k + i) * kLanes, block[i]);
+  }
+  std::int64_t key = 0;
+  for (std::int64_t i = 0; i < columns.count; ++i) {
+    Vf sum = zero();
+    for (; key < columns.end[i]; ++key) sum = add(sum, load(of_key + key * kLanes));
+    add_to(bins + columns.column[i] * stride, sum);
+  }
+}
+
+}  // namespace heed::detail::HEED_ISA

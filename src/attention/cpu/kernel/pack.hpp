@@ -1,0 +1,196 @@
+// Tensors of any strides and of f32, bf16 or f16 become packed f32: queries as scaled rows, keys as
+// transposed panels, values as column panels. Packing also measures what it packs (norms, magnitudes), so
+// that the tiles know beforehand how large a score can be.
+#pragma once
+
+#include "attention/cpu/kernel/arguments.hpp"
+#include "attention/cpu/kernel/halves.hpp"
+#include "attention/cpu/kernel/tiles.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+using cpu::Input;
+using cpu::Output;
+using cpu::Type;
+
+HEED_INLINE std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
+HEED_INLINE std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+HEED_INLINE std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
+
+/// The nearest finite float of a finite number: one that f32 cannot hold must not become an infinity, which
+/// forbids keys. Infinities and NaN stay what they are.
+HEED_INLINE float narrowed(double x) {
+  constexpr double kLargest = 0x1.fffffep127;
+  if (__builtin_isinf(x)) return x < 0 ? -__builtin_inff() : __builtin_inff();
+  return static_cast<float>(x > kLargest ? kLargest : x < -kLargest ? -kLargest : x);
+}
+
+inline float read_float(const void* data, Type type, std::int64_t at) {
+  switch (type) {
+    case Type::f64:
+      return narrowed(static_cast<const double*>(data)[at]);
+    case Type::f32:
+      return static_cast<const float*>(data)[at];
+    case Type::bf16:
+      return float_of_bits(std::uint32_t{static_cast<const std::uint16_t*>(data)[at]} << 16);
+    default:
+      return half_to_float(static_cast<const std::uint16_t*>(data)[at]);
+  }
+}
+
+HEED_INLINE std::int64_t offset_of(const std::int64_t (&stride)[4], std::int64_t b, std::int64_t h,
+                                   std::int64_t l) {
+  return b * stride[0] + h * stride[1] + l * stride[2];
+}
+
+/// Copies `n` elements from `at`, `stride` apart, as floats.
+inline void read_row(const Input& in, std::int64_t at, std::int64_t stride, std::int64_t n, float* to) {
+  std::int64_t i = 0;
+  if (stride == 1) {
+    if (in.type == Type::f32) {
+      const float* from = static_cast<const float*>(in.data) + at;
+      for (; i + kLanes <= n; i += kLanes) store(to + i, load(from + i));
+      if (i < n) store_first(to + i, n - i, load_first(from + i, n - i));
+      return;
+    }
+    if (in.type == Type::bf16 || in.type == Type::f16) {
+      const std::uint16_t* from = static_cast<const std::uint16_t*>(in.data) + at;
+      for (; i + kLanes <= n; i += kLanes)
+        store(to + i, in.type == Type::bf16 ? load_bf16(from + i) : load_f16(from + i));
+    }
+  }
+  for (; i < n; ++i) to[i] = read_float(in.data, in.type, at + i * stride);
+}
+
+/// Packs one query row: times `scale`, padded with zeros to `padded`. Returns the sum of its squares.
+inline float pack_query(const Input& query, std::int64_t at, std::int64_t depth, float scale, float* to,
+                        std::int64_t padded) {
+  Vf squares = zero();
+  std::int64_t d = 0;
+  if (query.type == Type::f32 && query.stride[3] == 1) {
+    const float* from = static_cast<const float*>(query.data) + at;
+    for (; d + kLanes <= depth; d += kLanes) {
+      const Vf x = mul(load(from + d), splat(scale));
+      store(to + d, x);
+      squares = mul_add(x, x, squares);
+    }
+    if (d < padded) {
+      const Vf x = mul(load_first(from + d, depth - d), splat(scale));
+      store(to + d, x);
+      squares = mul_add(x, x, squares);
+    }
+    return reduce_add(squares);
+  }
+  read_row(query, at, query.stride[3], depth, to);
+  for (std::int64_t i = depth; i < padded; ++i) to[i] = 0;
+  for (; d < padded; d += kLanes) {
+    const Vf x = mul(load(to + d), splat(scale));
+    store(to + d, x);
+    squares = mul_add(x, x, squares);
+  }
+  return reduce_add(squares);
+}
+
+/// Rows of another tensor to bring into the second-level cache meanwhile; nullptr: none.
+struct RowPrefetch {
+  const Input* tensor;
+  std::int64_t at, width;
+};
+
+HEED_INLINE void fetch_row(const RowPrefetch& ahead, std::int64_t row) {
+  if (ahead.tensor == nullptr) return;
+  const std::int64_t size = ahead.tensor->type == Type::f32 ? 4 : 2;
+  const char* from =
+      static_cast<const char*>(ahead.tensor->data) + (ahead.at + row * ahead.tensor->stride[2]) * size;
+  for (std::int64_t byte = 0; byte < ahead.width * size; byte += 64) __builtin_prefetch(from + byte, 0, 2);
+}
+
+/// What packing found: the largest sum of squares of a key, and whether all sums of squares are finite. The
+/// first means nothing where the second is false.
+struct Measure {
+  float largest_square;
+  bool in_range;
+};
+
+/// Keys [at, at + count) of one head, times `scale`, to panels [panel][depth][kPanel], keys beyond `count` as
+/// zeros. `scratch` holds kLanes rows of `padded` floats.
+inline Measure pack_keys(const Input& key, std::int64_t at, std::int64_t count, std::int64_t depth,
+                         float scale, float* to, float* scratch, std::int64_t padded,
+                         const RowPrefetch& ahead) {
+  const bool direct = key.type == Type::f32 && key.stride[3] == 1;
+  Vf largest = zero();
+  Vf total = zero();
+  const std::int64_t rounded = round_up(count, kPanel);
+  for (std::int64_t k = 0; k < rounded; k += kLanes) {
+    float* column = to + k / kPanel * (depth * kPanel) + k % kPanel;
+    const std::int64_t valid = smaller(kLanes, count - k);
+    for (std::int64_t r = 0; r < valid; ++r) fetch_row(ahead, k + r);
+    if (valid <= 0) {
+      for (std::int64_t d = 0; d < depth; ++d) store(column + d * kPanel, zero());
+      continue;
+    }
+    const float* rows = static_cast<const float*>(key.data) + at + k * key.stride[2];
+    std::int64_t ld = key.stride[2];
+    if (!direct || valid < kLanes) {
+      for (std::int64_t r = 0; r < kLanes; ++r) {
+        float* row = scratch + r * padded;
+        if (r < valid) read_row(key, at + (k + r) * key.stride[2], key.stride[3], depth, row);
+        for (std::int64_t d = r < valid ? depth : 0; d < padded; ++d) row[d] = 0;
+      }
+      rows = scratch;
+      ld = padded;
+    }
+    Vf squares = zero();
+    for (std::int64_t d = 0; d < depth; d += kLanes) {
+      Vf block[kLanes];
+      const std::int64_t width = smaller(kLanes, depth - d);
+      if (width == kLanes) {
+#pragma GCC unroll 16
+        for (int r = 0; r < kLanes; ++r) block[r] = mul(load(rows + r * ld + d), splat(scale));
+      } else {
+#pragma GCC unroll 16
+        for (int r = 0; r < kLanes; ++r) block[r] = mul(load_first(rows + r * ld + d, width), splat(scale));
+      }
+      transpose(block);
+      if (width == kLanes) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) {
+          store(column + (d + i) * kPanel, block[i]);
+          squares = mul_add(block[i], block[i], squares);
+        }
+      } else {
+        alignas(64) float rest[kLanes * kLanes];
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) store(rest + i * kLanes, block[i]);
+        for (std::int64_t i = 0; i < width; ++i) {
+          const Vf x = load(rest + i * kLanes);
+          store(column + (d + i) * kPanel, x);
+          squares = mul_add(x, x, squares);
+        }
+      }
+    }
+    largest = maximum(largest, squares);
+    total = add(total, squares);  // NaN and infinity survive a sum, not a maximum
+  }
+  return {reduce_max(largest), reduce_add(total) < 0x1p120f};
+}
+
+/// Values [at, at + count) of one head to column panels [panel][count][vectors * kLanes]; all panels have
+/// kValueVectors vectors but the last, which has what is left. Columns beyond `width` are zeros.
+inline void pack_values(const Input& value, std::int64_t at, std::int64_t count, std::int64_t width,
+                        float* to, const RowPrefetch& ahead) {
+  const std::int64_t vectors = (width + kLanes - 1) / kLanes;
+  for (std::int64_t first = 0; first < vectors; first += kValueVectors) {
+    const std::int64_t here = smaller(kValueVectors, vectors - first);
+    const std::int64_t columns = smaller(here * kLanes, width - first * kLanes);
+    for (std::int64_t k = 0; k < count; ++k) {
+      if (first == 0) fetch_row(ahead, k);
+      float* row = to + (first * count + k * here) * kLanes;
+      read_row(value, at + k * value.stride[2] + first * kLanes * value.stride[3], value.stride[3], columns,
+               row);
+      for (std::int64_t c = columns; c < here * kLanes; ++c) row[c] = 0;
+    }
+  }
+}
+
+}  // namespace heed::detail::HEED_ISA

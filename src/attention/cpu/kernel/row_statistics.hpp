@@ -1,0 +1,155 @@
+// What is asked of the rows of a task besides the output, from the first KV block of keys to the map:
+// observe.hpp for blocks of weights.
+#pragma once
+
+#include "attention/cpu/kernel/map_bins.hpp"
+#include "attention/cpu/kernel/top_k.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+HEED_INLINE void scale_row(float* x, std::int64_t count, float factor) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(x + i, mul(load(x + i), splat(factor)));
+  for (; i < count; ++i) x[i] *= factor;
+}
+
+HEED_INLINE bool has_panel_statistics(const Arguments& call) {
+  return call.distance.data || call.map_columns > 0;
+}
+
+inline void clear_statistics(const TaskState& state) {
+  const Arguments& call = state.call;
+  const Workspace& w = state.w;
+  if (call.top_k > 0) start_lists(state);
+  for (std::int64_t r = 0; call.distance.data && r < state.rows; ++r) store(w.distance + r * kLanes, zero());
+  for (std::int64_t i = 0; i < call.map_columns * w.bin_rows; i += kLanes) store(w.bins + i, zero());
+}
+
+/// Multiplies what has been gathered for a row by a power of two.
+inline void rescale_statistics(const TaskState& state, std::int64_t row, float factor) {
+  const Arguments& call = state.call;
+  const Workspace& w = state.w;
+  if (call.distance.data) scale_row(w.distance + row * kLanes, kLanes, factor);
+  if (call.map_columns > 0)
+    for (std::int64_t c = state.columns.begin; c < state.columns.end; ++c)
+      w.bins[c * w.bin_rows + row] *= factor;
+  if (call.top_k > 0) scale_list(state, row, factor);
+}
+
+/// Makes the weights of a panel of `count` keys whole for up to kLanes rows of a block that begins at row
+/// `block`: tiles that no row of their group may see were not computed, and their weights are 0, as are those
+/// beyond its keys. False where that is all of them.
+inline bool complete_panel(const TaskState& state, std::int64_t block, std::int64_t row, std::int64_t rows,
+                           std::int64_t key, std::int64_t count, float* weights) {
+  const RowGroup* groups = state.w.group + block / kGroupRows;
+  std::int64_t least = kPanel;
+  std::int64_t most = 0;
+  for (std::int64_t g = row / kGroupRows; g * kGroupRows < row + rows; ++g) {
+    const std::int64_t written = written_keys(groups[g], key, count).end;
+    least = smaller(least, written);
+    most = larger(most, written);
+  }
+  if (most == 0) return false;
+  if (least == kPanel) return true;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t k = written_keys(groups[(row + r) / kGroupRows], key, count).end; k < kPanel;
+         k += kLanes)
+      store(weights + r * kKvBlock + k, zero());
+  return true;
+}
+
+inline PanelColumns start_columns(TaskState& state, std::int64_t panel_key) {
+  const PanelColumns columns =
+      columns_of(state.call.map_columns, state.call.key_length, state.task.key_begin + panel_key);
+  if (state.columns.end == 0) state.columns.begin = columns.column[0];
+  state.columns = {smaller(state.columns.begin, columns.column[0]),
+                   larger(state.columns.end, columns.last() + 1)};
+  return columns;
+}
+
+/// The distance of a few rows for one panel, whose `weights` are rows kKvBlock apart.
+inline void add_distances(const TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
+                          const float* weights_at) {
+  // Stores of vectors may alias anything: what the loop needs is read before.
+  float* distances = state.w.distance + row * kLanes;
+  const QueryRow* query_rows = state.w.query_row + row;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    Vf weights[kPanelVectors];
+#pragma GCC unroll 3
+    for (int v = 0; v < kPanelVectors; ++v) weights[v] = load(weights_at + r * kKvBlock + v * kLanes);
+    add_distance(distances + r * kLanes, weights, query_rows[r].position, key);
+  }
+}
+
+/// Looks at the weights of a block for one panel while they lie in the first cache. `offset`: where in a row
+/// of state.w.weights the panel begins.
+inline void add_panel_statistics(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
+                                 std::int64_t offset, std::int64_t count) {
+  const Arguments& call = state.call;
+  const Workspace& w = state.w;
+  if (!has_panel_statistics(call)) return;
+  PanelColumns columns;
+  columns.wide = false;
+  if (call.map_columns > 0) columns = start_columns(state, key);
+  if (call.map_columns > 0) count_path(call.paths, columns.wide ? Path::map_wide : Path::map_narrow);
+  const auto add_to_bins = columns.wide ? add_to_wide_bins : add_to_narrow_bins;
+  for (std::int64_t first = 0; first < rows; first += kLanes) {
+    const std::int64_t here = smaller(kLanes, rows - first);
+    const std::int64_t real = smaller(here, state.rows - row - first);
+    float* weights = w.weights + first * kKvBlock + offset;
+    if (!complete_panel(state, row, first, here, key, count, weights)) continue;
+    if (call.map_columns > 0) add_to_bins(w.bins + row + first, w.bin_rows, columns, weights, kKvBlock);
+    if (call.distance.data) add_distances(state, row + first, real, key, weights);
+  }
+}
+
+/// map [kLanes columns] += sum, of which the first `count` exist.
+HEED_INLINE void add_to_map_row(float* map, std::int64_t stride, Vf sum, std::int64_t count) {
+  if (stride == 1 && count >= kLanes) return add_to(map, sum);
+  alignas(64) float column[kLanes];
+  store(column, sum);
+  for (std::int64_t i = 0; i < count && i < kLanes; ++i) map[i * stride] += column[i];
+}
+
+/// Adds the bins of kLanes rows from `row` on, divided by their sums, to the map: turned from columns to
+/// rows, of which those of one row of the map are summed first. `map` [rows]: where in the map each row goes.
+inline void add_rows_to_map(const TaskState& state, std::int64_t row, std::int64_t rows,
+                            float* const (&map)[kLanes]) {
+  const Workspace& w = state.w;
+  const std::int64_t stride = state.call.map.stride[3];
+  const Vf inverse = load(w.inverse + row);
+  for (std::int64_t c = state.columns.begin; c < state.columns.end; c += kLanes) {
+    Vf block[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i)
+      block[i] = mul(load(w.bins + smaller(c + i, state.columns.end - 1) * w.bin_rows + row), inverse);
+    transpose(block);
+    alignas(64) float of_row[kLanes * kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) store(of_row + i * kLanes, block[i]);
+    for (std::int64_t r = 0; r < rows;) {
+      float* to = map[r];
+      Vf sum = load(of_row + r * kLanes);
+      for (++r; r < rows && map[r] == to; ++r) sum = add(sum, load(of_row + r * kLanes));
+      add_to_map_row(to + c * stride, stride, sum, state.columns.end - c);
+    }
+  }
+}
+
+/// Adds the bins of all rows to the map. Tasks that share a row of the map run one after the other.
+inline void add_to_map(const TaskState& state) {
+  const Arguments& call = state.call;
+  for (std::int64_t row = 0; row < state.rows; row += kLanes) {
+    const std::int64_t rows = smaller(kLanes, state.rows - row);
+    float* map[kLanes];
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const QueryRow& query_row = state.w.query_row[row + r];
+      map[r] =
+          static_cast<float*>(call.map.data) + offset_of(call.map.stride, state.task.batch, query_row.head,
+                                                         query_row.index * call.map_rows / call.query_length);
+    }
+    add_rows_to_map(state, row, rows, map);
+  }
+}
+
+}  // namespace heed::detail::HEED_ISA

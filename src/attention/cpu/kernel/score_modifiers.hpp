@@ -1,0 +1,137 @@
+// What happens to scores between the first product and the softmax when a call asks for more than scale:
+// softcap, bias, ALiBi, masks. Scores are in units of log 2 (times log2(e)), and so are softcap, bias and
+// slopes.
+#pragma once
+
+#include "attention/cpu/kernel/exp2.hpp"
+#include "attention/cpu/kernel/visible_keys.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+using cpu::Arguments;
+
+inline constexpr float kLog2e = 1.44269504088896340736f;
+
+/// tanh: for |x| < 5/8 an odd polynomial (least squares in x^2, 0.76 ulp), beyond it 1 - 2 / (e^2|x| + 1);
+/// 2 ulp.
+HEED_INLINE Vf tanh_of(Vf x) {
+  const Vf a = absolute(x);
+  const Vf square = mul(x, x);
+  Vf small = splat(0x1.7561f0p-8f);
+  small = mul_add(small, square, splat(-0x1.520b1cp-6f));
+  small = mul_add(small, square, splat(0x1.b83852p-5f));
+  small = mul_add(small, square, splat(-0x1.11070ap-3f));
+  small = mul_add(small, square, splat(0x1.555532p-2f));
+  small = sub(x, mul(mul(small, square), x));
+  // 2 |x| log2(e), at most 60: tanh is 1 in f32 long before
+  const Vf power = mul(a, splat(2 * kLog2e));
+  const Vf limited = select(greater(power, splat(60.0f)), splat(60.0f), power);
+  const Vf e = mul(exp2_bounded(limited, splat(kRound)), splat(static_cast<float>(1 / kGainExact)));
+  const Vf magnitude = sub(splat(1.0f), div(splat(2.0f), add(e, splat(1.0f))));
+  const Vf large = select(greater(zero(), x), sub(zero(), magnitude), magnitude);
+  return select(greater(splat(0.625f), a), small, large);
+}
+
+/// Where bias, slopes and masks of one row start, for keys from `key` on (of the tensor).
+struct RowModifiers {
+  std::int64_t bias_at, mask_at;
+  float slope;
+};
+
+inline RowModifiers row_modifiers_of(const Arguments& call, std::int64_t batch, const QueryRow& query_row,
+                                     std::int64_t key) {
+  RowModifiers modifiers = {0, 0, 0.0f};
+  if (call.bias.data)
+    modifiers.bias_at =
+        offset_of(call.bias.stride, batch, query_row.head, query_row.index) + key * call.bias.stride[3];
+  if (call.mask.data)
+    modifiers.mask_at =
+        offset_of(call.mask.stride, batch, query_row.head, query_row.index) + key * call.mask.stride[3];
+  if (call.alibi_slopes.data)
+    modifiers.slope = kLog2e * read_float(call.alibi_slopes.data, call.alibi_slopes.type,
+                                          batch * call.alibi_slopes.stride[0] +
+                                              query_row.head * call.alibi_slopes.stride[1]);
+  return modifiers;
+}
+
+/// ALiBi's distances |p - j| are taken from the position of the segment that is nearest to p: a row far
+/// beyond its keys then has small distances, which floats hold exactly. What all its scores lack for it,
+/// slope times the distance left out, is added to lse and scores afterwards (alibi_offset); weights do not
+/// change.
+HEED_INLINE std::int64_t nearest_position(std::int64_t position, std::int64_t segment_keys) {
+  return larger(0, smaller(position, segment_keys - 1));
+}
+
+/// -slope |p - nearest_position(p)|, in units of log 2; 0 without ALiBi and for rows among their keys.
+inline double alibi_offset(const Arguments& call, std::int64_t batch, std::int64_t head,
+                           std::int64_t position, std::int64_t segment_keys) {
+  if (!call.alibi_slopes.data) return 0;
+  const std::int64_t gap = position - nearest_position(position, segment_keys);
+  if (gap == 0) return 0;
+  const float slope = read_float(call.alibi_slopes.data, call.alibi_slopes.type,
+                                 batch * call.alibi_slopes.stride[0] + head * call.alibi_slopes.stride[1]);
+  return -static_cast<double>(slope) * 1.44269504088896340736 * __builtin_fabs(static_cast<double>(gap));
+}
+
+/// Copies up to kPanel biases into a buffer, whatever their type and stride.
+inline void read_bias(const Arguments& call, std::int64_t at, std::int64_t count, float* to) {
+  read_row(call.bias, at, call.bias.stride[3], count, to);
+  for (std::int64_t k = count; k < kPanel; ++k) to[k] = 0;
+}
+
+inline void read_mask(const Arguments& call, std::int64_t at, std::int64_t count, std::uint8_t* to) {
+  const std::uint8_t* from = static_cast<const std::uint8_t*>(call.mask.data) + at;
+  for (std::int64_t k = 0; k < count; ++k) to[k] = from[k * call.mask.stride[3]];
+  for (std::int64_t k = count; k < kPanel; ++k) to[k] = 0;
+}
+
+/// Scores of one row against keys [key, key + kPanel) of its segment, in place in `scores` [kPanel];
+/// `segment_key` is the segment's first key. `slope` [kPanel], where given, gets the derivative of the
+/// softcap. Returns false where an allowed score is NaN or beyond what f32 sums hold.
+inline bool modify_scores(const Arguments& call, std::int64_t batch, const QueryRow& query_row,
+                          std::int64_t segment_key, std::int64_t segment_keys, std::int64_t key,
+                          float* scores, float* slope = nullptr) {
+  const RowModifiers modifiers = row_modifiers_of(call, batch, query_row, segment_key + key);
+  const std::int64_t count = smaller(kPanel, segment_keys - key);
+  alignas(64) float bias[kPanel];
+  alignas(64) std::uint8_t mask[kPanel];
+  if (call.bias.data) read_bias(call, modifiers.bias_at, count, bias);
+  if (call.mask.data) read_mask(call, modifiers.mask_at, count, mask);
+  // Bounds and position relative to the panel are small enough for floats to hold exactly.
+  const float low = static_cast<float>(larger(0, smaller(kPanel, query_row.key_begin - key)));
+  const float high = static_cast<float>(larger(0, smaller(kPanel, query_row.key_end - key)));
+  bool in_range = true;
+  for (int v = 0; v < kPanelVectors; ++v) {
+    const Vf lane = add(lane_numbers(), splat(static_cast<float>(v * kLanes)));
+    Mask allowed = both(greater_equal(lane, splat(low)), greater(splat(high), lane));
+    Vf s = load(scores + v * kLanes);
+    if (call.softcap > 0) {
+      const Vf t = tanh_of(div(s, splat(call.softcap)));
+      s = mul(t, splat(call.softcap));
+      if (slope != nullptr) store(slope + v * kLanes, sub(splat(1.0f), mul(t, t)));
+    }
+    if (call.bias.data) {
+      const Vf b = load(bias + v * kLanes);
+      allowed = without(allowed, greater_equal(splat(-__builtin_inff()), b));
+      s = mul_add(b, splat(kLog2e), s);
+    }
+    if (call.alibi_slopes.data) {
+      const std::int64_t position = nearest_position(query_row.position, segment_keys);
+      const Vf distance = absolute(sub(splat(static_cast<float>(position - key)), lane));
+      s = sub(s, mul(splat(modifiers.slope), distance));
+    }
+    if (call.mask.data) allowed = both(allowed, load_bytes(mask + v * kLanes));
+    const Vf bounded = maximum(s, splat(-kLargestScore));
+    // "Not <=" is true for NaN.
+    if (any(without(allowed, greater_equal(splat(kLargestScore), s)))) in_range = false;
+    store(scores + v * kLanes, select(allowed, bounded, splat(kForbidden)));
+  }
+  return in_range;
+}
+
+/// True where scores are more than scale times a product: every tile then goes through modify_scores.
+HEED_INLINE bool has_score_modifiers(const Arguments& call) {
+  return call.softcap > 0 || call.bias.data || call.alibi_slopes.data || call.mask.data;
+}
+
+}  // namespace heed::detail::HEED_ISA

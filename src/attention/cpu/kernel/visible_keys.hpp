@@ -1,0 +1,74 @@
+// Where rows stand, and which keys their position leaves to them.
+#pragma once
+
+#include "attention/cpu/kernel/arguments.hpp"
+#include "attention/cpu/kernel/pack.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+using cpu::Arguments;
+using cpu::kOpen;
+using cpu::Task;
+
+/// One query row of a task: which it is, where it stands, and the keys [key_begin, key_end) of its segment
+/// that causality, window and lengths allow.
+struct QueryRow {
+  std::int64_t head, index, position, key_begin, key_end;
+};
+
+/// The keys that the masks by position leave to row i: causal, window, and the segment's length.
+inline QueryRow query_row_of(const Arguments& call, const Task& task, std::int64_t head, std::int64_t index) {
+  QueryRow query_row;
+  query_row.head = head;
+  query_row.index = index;
+  query_row.position = index + task.position_offset;
+  const std::int64_t keys = task.key_end - task.key_begin;
+  query_row.key_begin = 0;
+  query_row.key_end = keys;
+  if (call.causal) query_row.key_end = smaller(query_row.key_end, query_row.position + 1);
+  if (call.window_right != kOpen)
+    query_row.key_end = smaller(query_row.key_end, query_row.position + call.window_right + 1);
+  if (call.window_left != kOpen) query_row.key_begin = larger(0, query_row.position - call.window_left);
+  query_row.key_end = larger(0, query_row.key_end);
+  query_row.key_begin = smaller(query_row.key_begin, keys);
+  return query_row;
+}
+
+/// kGroupRows rows of a task (the last group may have fewer): the keys that any of them, and that all of
+/// them, may see.
+struct RowGroup {
+  std::int64_t begin, end;            // of any
+  std::int64_t full_begin, full_end;  // of all
+  bool started;                       // no row waits for its first shift
+};
+
+inline RowGroup group_of(const QueryRow* query_rows, std::int64_t rows, bool started) {
+  RowGroup g = {INT64_MAX, 0, 0, INT64_MAX, started};
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const QueryRow& query_row = query_rows[r];
+    if (query_row.key_begin < query_row.key_end) {
+      g.begin = smaller(g.begin, query_row.key_begin);
+      g.end = larger(g.end, query_row.key_end);
+    }
+    g.full_begin = larger(g.full_begin, query_row.key_begin);
+    g.full_end = smaller(g.full_end, query_row.key_end);
+  }
+  return g;
+}
+
+/// Keys [begin, end).
+struct KeyRange {
+  std::int64_t begin, end;
+};
+
+/// The keys of a KV block, counted from its first, whose weights are computed for a group: from the panel of
+/// the first key that any of its rows may see to the vector of the last. Among them a key that a row may not
+/// see weighs 0; weights of the others are whatever lay there before.
+inline KeyRange written_keys(const RowGroup& group, std::int64_t kv_block_key, std::int64_t count) {
+  const std::int64_t low = larger(0, group.begin - kv_block_key);
+  const std::int64_t high = smaller(count, group.end - kv_block_key);
+  if (low >= high) return {0, 0};
+  return {low / kPanel * kPanel, round_up(high, kLanes)};
+}
+
+}  // namespace heed::detail::HEED_ISA

@@ -1,4 +1,0 @@
-// AVX-512 with bf16 dot products: the compiler's flag for them turns them on in simd_avx512.hpp.
-#pragma once
-
-#include "attention/cpu/simd_avx512.hpp"

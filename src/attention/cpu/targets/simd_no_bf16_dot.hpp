@@ -1,0 +1,18 @@
+// For units without a bf16 dot product: kHasBf16Dot turns it off, and these stand in for its names.
+#pragma once
+
+#include <cstdint>
+
+namespace heed::detail::HEED_ISA {
+
+inline constexpr bool kHasBf16Dot = false;
+
+Vf dot_bf16(Vf a, Vf b, Vf c);
+Vf low_halves(Vf pairs);
+Vf high_halves(Vf pairs);
+Vf interleave_bf16(const std::uint16_t* low, const std::uint16_t* high);
+Vf store_bf16(std::uint16_t* p, Vf a);
+Vf store_bf16(std::uint16_t* p, Vf a, Vf b);
+Vf pairs_of_one();
+
+}  // namespace heed::detail::HEED_ISA

@@ -1,0 +1,14 @@
+// The target of this build, one an instruction set.
+#pragma once
+
+#include "attention/cpu/kernel/arguments.hpp"
+
+namespace heed::detail::cpu {
+
+Kernels avx512_kernels();
+Kernels avx512bf16_kernels();
+Kernels avx2_kernels();
+Kernels neon_kernels();
+Kernels plain_kernels();
+
+}  // namespace heed::detail::cpu

@@ -1,0 +1,327 @@
+// The backward reference: every formula of heed/backward.hpp, one row at a time, in f64. It is read beside
+// docs/backward.md and used as the oracle of faster kernels.
+//
+//   run_reference_backward
+//     differentiate_kv_head     for each key head of each batch entry, alone on its thread:
+//       differentiate_row         for each row of each query head that reads it
+//                                   score_row        s_ij, and its slope by scale <q_i, k_j>
+//                                   weigh_row        p_ij, m_ij
+//                                   grad_score_row   dP_ij, D_i, dS_ij, and the row's part of dSink
+//       add_grad_value            dV_j += m_ij p_ij dO_i
+//       add_grad_query_and_key    dQ_i = scale sum_j dT_ij k_j,  dK_j += scale dT_ij q_i
+//     differentiate_bias_row    for each row of dBias, alone on its thread:
+//       differentiate_row         for each row of dS that is summed into it
+//
+// Every sum belongs to one thread and is added in the order of the rows: its bits do not depend on how many
+// threads there are. Rows are normalised anew instead of by the lse that was given: that is f32 for f32
+// inputs, where scores near 1000 would put an error of 3e-5 on each weight, and scores of 1e38 would leave
+// none. D_i is summed from the same weights, so that the row's dS sum to 0 as exactly as f64 can.
+//
+// A key that may not be attended has the score -inf, and every later pass selects by it: its key, value and
+// gradients are never read, so that a NaN or an infinity there cannot leak (0 * inf is NaN).
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "attention/call/backward_problem.hpp"
+#include "attention/call/elements.hpp"
+#include "attention/call/kernels.hpp"
+#include "attention/reference/softmax.hpp"
+#include "attention/rules/dropout.hpp"
+#include "attention/rules/score_rules.hpp"
+#include "heed/parallel.hpp"
+
+namespace heed::detail {
+namespace {
+
+std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+// What one thread works with.
+struct Scratch {
+  explicit Scratch(const Problem& p)
+      : query(index(p.head_dim)),
+        key(index(p.head_dim)),
+        grad_query(index(p.head_dim)),
+        value(index(p.value_dim)),
+        grad_output(index(p.value_dim)),
+        scores(index(p.key_length)),
+        slopes(index(p.key_length)),
+        weights(index(p.key_length)),
+        kept(index(p.key_length)),
+        grad_scores(index(p.key_length)) {}
+
+  std::vector<double> query, key, grad_query;  // D
+  std::vector<double> value, grad_output;      // Dv
+  // Of the row at hand, Lk; those of its segment are used.
+  std::vector<double> scores;       // s_ij
+  std::vector<double> slopes;       // ds_ij / d(scale <q_i, k_j>) = 1 - tanh^2, or 1
+  std::vector<double> weights;      // p_ij
+  std::vector<double> kept;         // m_ij
+  std::vector<double> grad_scores;  // dP_ij, then dS_ij
+  double grad_sink = 0;             // p_i,sink (dLse_i - D_i)
+  // Sums over rows: Lk x D and Lk x Dv for a key head, Lk for a row of dBias.
+  std::vector<double> grad_key, grad_value, grad_bias;
+};
+
+// A row, and the keys that its segment lets it see.
+struct Place {
+  Row row;
+  const Segment* segment;
+};
+
+class Reference {
+ public:
+  /// `only`, where given ([B, H, Lq]): rows that are not done are differentiated, and add to what is there.
+  explicit Reference(const BackwardProblem& problem, std::span<const cpu::RowStatus> only = {})
+      : problem_(problem), p_(problem.forward), only_(only) {
+    if (p_.heads == 0) return;  // no rows, however long
+    segment_of_.resize(index(p_.batch * p_.query_length));
+    for (const Segment& segment : p_.segments)
+      for (std::int64_t i = segment.query_begin; i < segment.query_end; ++i)
+        segment_of_[index(segment.batch * p_.query_length + i)] = &segment;
+  }
+
+  KernelRun run() {
+    const bool sinks = static_cast<bool>(problem_.grad_sinks);
+    if (sinks) sink_parts_.resize(index(p_.batch * p_.heads));
+    if (problem_.grad_query || problem_.grad_key || problem_.grad_value || sinks)
+      in_parallel(p_.batch * p_.kv_heads, [&](std::int64_t piece, Scratch& scratch) {
+        differentiate_kv_head(piece / p_.kv_heads, piece % p_.kv_heads, scratch);
+      });
+    if (sinks) write_grad_sinks();
+    const std::int64_t* size = problem_.grad_bias_size;
+    if (problem_.grad_bias)
+      in_parallel(size[0] * size[1] * size[2], [&](std::int64_t row, Scratch& scratch) {
+        differentiate_bias_row(row / (size[1] * size[2]), row / size[2] % size[1], row % size[2], scratch);
+      });
+    const auto is_done = [](cpu::RowStatus status) { return status == cpu::RowStatus::done; };
+    return {threads_used_, std::count_if(only_.begin(), only_.end(), std::not_fn(is_done))};
+  }
+
+ private:
+  bool takes_part(std::int64_t batch, std::int64_t head, std::int64_t i) const {
+    return only_.empty() ||
+           only_[index((batch * p_.heads + head) * p_.query_length + i)] != cpu::RowStatus::done;
+  }
+
+  // Writes a sum, or adds it to the other rows' share.
+  void put(const Target& to, double sum, std::int64_t a, std::int64_t b, std::int64_t c,
+           std::int64_t d = 0) const {
+    if (!to) return;
+    const Operand there{to.data, to.dtype, {to.stride[0], to.stride[1], to.stride[2], to.stride[3]}};
+    write(to, only_.empty() ? sum : sum + read(there, a, b, c, d), a, b, c, d);
+  }
+
+  template <class Piece>
+  void in_parallel(std::int64_t count, Piece piece) {
+    if (count == 0) return;
+    const int threads = static_cast<int>(std::min<std::int64_t>(count, p_.threads));
+    threads_used_ = std::max(threads_used_, threads);
+    std::vector<Scratch> scratch(index(threads), Scratch(p_));
+    parallel_for(count, threads, [&](std::int64_t i, int worker) { piece(i, scratch[index(worker)]); });
+  }
+
+  Place place_of(std::int64_t batch, std::int64_t head, std::int64_t i) const {
+    const Segment& segment = *segment_of_[index(batch * p_.query_length + i)];
+    const std::int64_t kv_head = head / (p_.heads / p_.kv_heads);
+    return {{batch, head, kv_head, i, i - segment.query_begin + segment.offset}, &segment};
+  }
+
+  // Calls visit(j) for every key that the row attends.
+  template <class Visit>
+  static void for_each_attended(const Place& at, const Scratch& scratch, Visit visit) {
+    for (std::int64_t j = at.segment->key_begin; j < at.segment->key_end; ++j)
+      if (scratch.scores[index(j)] != -kInfinity) visit(j);
+  }
+
+  // Pass 1: s_ij, less the row's alibi_offset, and its derivative by scale <q_i, k_j>.
+  void score_row(const Place& at, Scratch& scratch) const {
+    const auto& [row, segment] = at;
+    read_row(p_.query, row.batch, row.head, row.i, scratch.query);
+    for (std::int64_t j = segment->key_begin; j < segment->key_end; ++j) {
+      scratch.scores[index(j)] = -kInfinity;
+      if (!is_allowed(p_, *segment, row, j)) continue;
+      read_row(p_.key, row.batch, row.kv_head, j, scratch.key);
+      double dot = 0;
+      for (std::size_t d = 0; d < scratch.key.size(); ++d) dot += scratch.query[d] * scratch.key[d];
+      const double score = capped(p_, p_.scale * dot);
+      const double tanh = p_.softcap > 0 ? score / p_.softcap : 0;
+      scratch.slopes[index(j)] = 1 - tanh * tanh;
+      scratch.scores[index(j)] = relative_score(p_, *segment, row, j, score);
+    }
+  }
+
+  // Pass 2: p_ij and m_ij. Returns p_i,sink.
+  double weigh_row(const Place& at, const HeadDropout& dropout, Scratch& scratch) const {
+    const Row& row = at.row;
+    const Segment& segment = *at.segment;
+    const double sink = p_.sinks ? read(p_.sinks, 0, row.head) : -kInfinity;
+    const auto keys = [&](std::vector<double>& all) {
+      return std::span(all).subspan(index(segment.key_begin), index(segment.key_end - segment.key_begin));
+    };
+    const Normaliser normaliser =
+        normalise(keys(scratch.scores), keys(scratch.weights), sink - alibi_offset(p_, segment, row));
+    for_each_attended(at, scratch, [&](std::int64_t j) {
+      scratch.kept[index(j)] = dropout.drops(row.i, j) ? 0 : dropout.keep_scale();
+    });
+    return normaliser.sink_weight;
+  }
+
+  // Pass 3: dP_ij = m_ij <dO_i, v_j> + dWeights_ij,  D_i = sum_j p_ij dP_ij,
+  //         dS_ij = p_ij (dP_ij - D_i + dLse_i),     and p_i,sink (dLse_i - D_i).
+  // The value of a key that is dropped is not read, as in the forward pass.
+  void grad_score_row(const Place& at, double sink_weight, Scratch& scratch) const {
+    const Row& row = at.row;
+    read_row(problem_.grad_output, row.batch, row.head, row.i, scratch.grad_output);
+    double d_i = 0;
+    for_each_attended(at, scratch, [&](std::int64_t j) {
+      double grad = 0;
+      if (scratch.kept[index(j)] != 0) {
+        read_row(p_.value, row.batch, row.kv_head, j, scratch.value);
+        for (std::size_t c = 0; c < scratch.value.size(); ++c)
+          grad += scratch.grad_output[c] * scratch.value[c];
+        grad *= scratch.kept[index(j)];
+      }
+      if (problem_.grad_weights) grad += read(problem_.grad_weights, row.batch, row.head, row.i, j);
+      scratch.grad_scores[index(j)] = grad;
+      d_i += scratch.weights[index(j)] * grad;
+    });
+    const double grad_lse = problem_.grad_lse ? read(problem_.grad_lse, row.batch, row.head, row.i) : 0;
+    for_each_attended(at, scratch, [&](std::int64_t j) {
+      scratch.grad_scores[index(j)] =
+          scratch.weights[index(j)] * (scratch.grad_scores[index(j)] - d_i + grad_lse);
+    });
+    scratch.grad_sink = sink_weight == 0 ? 0 : sink_weight * (grad_lse - d_i);
+  }
+
+  void differentiate_row(const Place& at, const HeadDropout& dropout, Scratch& scratch) const {
+    score_row(at, scratch);
+    const double sink_weight = weigh_row(at, dropout, scratch);
+    grad_score_row(at, sink_weight, scratch);
+  }
+
+  // dV_j += m_ij p_ij dO_i
+  void add_grad_value(const Place& at, Scratch& scratch) const {
+    for_each_attended(at, scratch, [&](std::int64_t j) {
+      if (scratch.kept[index(j)] == 0) return;
+      const double weight = scratch.kept[index(j)] * scratch.weights[index(j)];
+      double* grad = scratch.grad_value.data() + j * p_.value_dim;
+      for (double g : scratch.grad_output) *grad++ += weight * g;
+    });
+  }
+
+  // With dT_ij = dS_ij slope_ij:  dQ_i = scale sum_j dT_ij k_j,  dK_j += scale dT_ij q_i
+  void add_grad_query_and_key(const Place& at, Scratch& scratch) const {
+    const Row& row = at.row;
+    std::fill(scratch.grad_query.begin(), scratch.grad_query.end(), 0.0);
+    for_each_attended(at, scratch, [&](std::int64_t j) {
+      const double grad = p_.scale * scratch.grad_scores[index(j)] * scratch.slopes[index(j)];
+      read_row(p_.key, row.batch, row.kv_head, j, scratch.key);
+      double* grad_key = scratch.grad_key.data() + j * p_.head_dim;
+      for (std::size_t d = 0; d < scratch.key.size(); ++d) {
+        scratch.grad_query[d] += grad * scratch.key[d];
+        grad_key[d] += grad * scratch.query[d];
+      }
+    });
+    for (std::size_t d = 0; d < scratch.grad_query.size(); ++d)
+      write(problem_.grad_query, scratch.grad_query[d], row.batch, row.head, row.i,
+            static_cast<std::int64_t>(d));
+  }
+
+  void differentiate_kv_head(std::int64_t batch, std::int64_t kv_head, Scratch& scratch) {
+    scratch.grad_key.assign(index(p_.key_length * p_.head_dim), 0.0);
+    scratch.grad_value.assign(index(p_.key_length * p_.value_dim), 0.0);
+    const std::int64_t group = p_.heads / p_.kv_heads;
+    for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+      const HeadDropout dropout(p_.dropout, batch, head);
+      double grad_sink = 0;
+      for (std::int64_t i = 0; i < p_.query_length; ++i) {
+        if (!takes_part(batch, head, i)) continue;
+        const Place at = place_of(batch, head, i);
+        differentiate_row(at, dropout, scratch);
+        add_grad_value(at, scratch);
+        add_grad_query_and_key(at, scratch);
+        grad_sink += scratch.grad_sink;
+      }
+      if (!sink_parts_.empty()) sink_parts_[index(batch * p_.heads + head)] = grad_sink;
+    }
+    write_rows(problem_.grad_key, scratch.grad_key, p_.head_dim, batch, kv_head);
+    write_rows(problem_.grad_value, scratch.grad_value, p_.value_dim, batch, kv_head);
+  }
+
+  // [Lk, width] of one key head.
+  void write_rows(const Target& to, const std::vector<double>& from, std::int64_t width, std::int64_t batch,
+                  std::int64_t kv_head) const {
+    for (std::int64_t j = 0; j < p_.key_length; ++j)
+      for (std::int64_t d = 0; d < width; ++d) put(to, from[index(j * width + d)], batch, kv_head, j, d);
+  }
+
+  // dSink_h: the sum over the batch, and over the heads where one sink serves them all.
+  void write_grad_sinks() const {
+    const bool one_for_all = problem_.grad_sinks.stride[1] == 0;
+    double sum = 0;
+    for (std::int64_t head = 0; head < p_.heads; ++head) {
+      if (!one_for_all) sum = 0;
+      for (std::int64_t batch = 0; batch < p_.batch; ++batch)
+        sum += sink_parts_[index(batch * p_.heads + head)];
+      if (!one_for_all) put(problem_.grad_sinks, sum, 0, head, 0);
+    }
+    if (one_for_all) put(problem_.grad_sinks, sum, 0, 0, 0);
+  }
+
+  // What index `at` of an axis of dBias sums over: that index alone, or the whole axis.
+  struct Range {
+    std::int64_t begin, end;
+  };
+  static Range summed(std::int64_t at, std::int64_t size, std::int64_t whole) {
+    return size == whole ? Range{at, at + 1} : Range{0, whole};
+  }
+
+  // dBias[b, h, i, :] = sum of dS over what this row of the bias serves
+  void differentiate_bias_row(std::int64_t b, std::int64_t h, std::int64_t i, Scratch& scratch) const {
+    const std::int64_t* size = problem_.grad_bias_size;
+    const Range batches = summed(b, size[0], p_.batch);
+    const Range heads = summed(h, size[1], p_.heads);
+    const Range rows = summed(i, size[2], p_.query_length);
+    scratch.grad_bias.assign(index(p_.key_length), 0.0);
+    for (std::int64_t batch = batches.begin; batch < batches.end; ++batch)
+      for (std::int64_t head = heads.begin; head < heads.end; ++head) {
+        const HeadDropout dropout(p_.dropout, batch, head);
+        for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+          if (!takes_part(batch, head, row)) continue;
+          const Place at = place_of(batch, head, row);
+          differentiate_row(at, dropout, scratch);
+          for_each_attended(at, scratch, [&](std::int64_t j) {
+            scratch.grad_bias[index(j)] += scratch.grad_scores[index(j)];
+          });
+        }
+      }
+    if (size[3] == p_.key_length) {
+      for (std::int64_t j = 0; j < p_.key_length; ++j)
+        put(problem_.grad_bias, scratch.grad_bias[index(j)], b, h, i, j);
+    } else {
+      double sum = 0;
+      for (double part : scratch.grad_bias) sum += part;
+      put(problem_.grad_bias, sum, b, h, i, 0);
+    }
+  }
+
+  const BackwardProblem& problem_;
+  const Problem& p_;
+  std::span<const cpu::RowStatus> only_;
+  std::vector<const Segment*> segment_of_;  // [B, Lq]
+  std::vector<double> sink_parts_;          // [B, H], where dSink is wanted
+  int threads_used_ = 1;
+};
+
+}  // namespace
+
+KernelRun run_reference_backward(const BackwardProblem& problem) { return Reference(problem).run(); }
+
+KernelRun add_reference_rows(const BackwardProblem& problem, std::span<const cpu::RowStatus> status) {
+  return Reference(problem, status).run();
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,52 @@
+// Which weights dropout drops: a function of (seed, offset, batch, head, i, j) alone, the same for every
+// kernel, tiling and number of threads.
+//
+//   head key    k = first two words of philox(counter = (offset, batch, head), key = seed)
+//   four keys   x = philox(counter = (floor(j / 4), i), key = k)      64 bits each of j / 4 and i
+//   weight ij   dropped where x[j mod 4] < round(probability * 2^32)
+//
+// so that one block serves four neighbouring keys. i and j count within the tensors (not within a packed
+// segment). Words are stored low half first.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/rules/philox.hpp"
+#include "heed/attention.hpp"
+
+namespace heed::detail {
+
+class HeadDropout {
+ public:
+  HeadDropout(const Dropout& dropout, std::int64_t batch, std::int64_t head)
+      : threshold_(threshold(dropout.probability)), keep_scale_(1 / (1 - dropout.probability)) {
+    const PhiloxBlock block = philox({low_word(dropout.offset), high_word(dropout.offset),
+                                      static_cast<std::uint32_t>(batch), static_cast<std::uint32_t>(head)},
+                                     {low_word(dropout.seed), high_word(dropout.seed)});
+    key_ = {block[0], block[1]};
+  }
+
+  [[nodiscard]] bool drops(std::int64_t i, std::int64_t j) const {
+    if (threshold_ == 0) return false;
+    const auto row = static_cast<std::uint64_t>(i);
+    const auto four = static_cast<std::uint64_t>(j) / 4;
+    const PhiloxBlock block = philox({low_word(four), high_word(four), low_word(row), high_word(row)}, key_);
+    return block[static_cast<std::size_t>(j % 4)] < threshold_;
+  }
+
+  /// What a kept weight is multiplied by: 1 / (1 - probability).
+  [[nodiscard]] double keep_scale() const { return keep_scale_; }
+
+  /// round(probability * 2^32), at most 2^32 - 1.
+  [[nodiscard]] static std::uint32_t threshold(double probability) {
+    const double scaled = probability * 0x1p32 + 0.5;
+    return scaled >= 0x1p32 ? 0xffffffffu : static_cast<std::uint32_t>(scaled);
+  }
+
+ private:
+  PhiloxKey key_{};
+  std::uint32_t threshold_;
+  double keep_scale_;
+};
+
+}  // namespace heed::detail

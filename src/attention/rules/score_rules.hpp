@@ -1,0 +1,73 @@
+// The score of one query row and one key, formula by formula, in f64: what the reference computes rows with,
+// and reports pick single weights out of the matrix with.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "attention/call/elements.hpp"
+#include "attention/call/problem.hpp"
+
+namespace heed::detail {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// One query row: where it is, and where it stands.
+struct Row {
+  std::int64_t batch, head, kv_head;
+  std::int64_t i;         ///< index in the query tensor
+  std::int64_t position;  ///< p_i, among the keys of its segment
+};
+
+/// |p_i - j|, j counted within the segment.
+inline double distance_between(const Segment& segment, const Row& row, std::int64_t j) {
+  return std::abs(static_cast<double>(row.position - (j - segment.key_begin)));
+}
+
+/// Whether the masks let row i see key j: causal, window, boolean mask, and a bias of -inf.
+inline bool is_allowed(const Problem& p, const Segment& segment, const Row& row, std::int64_t j) {
+  const std::int64_t key_position = j - segment.key_begin;
+  if (p.causal && key_position > row.position) return false;
+  if (p.window_left >= 0 && key_position < row.position - p.window_left) return false;
+  if (p.window_right >= 0 && key_position > row.position + p.window_right) return false;
+  if (p.mask && read(p.mask, row.batch, row.head, row.i, j) == 0) return false;
+  return !(p.bias && read(p.bias, row.batch, row.head, row.i, j) == -kInfinity);
+}
+
+/// s_ij = softcap * tanh(s_ij / softcap)
+inline double capped(const Problem& p, double score) {
+  return p.softcap > 0 ? p.softcap * std::tanh(score / p.softcap) : score;
+}
+
+/// The position among the segment's keys that is nearest to p_i.
+inline std::int64_t nearest_position(const Segment& segment, const Row& row) {
+  return std::clamp<std::int64_t>(row.position, 0,
+                                  std::max<std::int64_t>(0, segment.key_end - segment.key_begin - 1));
+}
+
+/// -slope_h * |p_i - nearest_position|: what `relative_score` leaves out of every score of the row. Far
+/// beyond the keys it would swallow their differences, of which alone the softmax is made.
+inline double alibi_offset(const Problem& p, const Segment& segment, const Row& row) {
+  const std::int64_t gap = row.position - nearest_position(segment, row);
+  if (!p.alibi_slopes || gap == 0) return 0;
+  return -read(p.alibi_slopes, row.batch, row.head) * std::abs(static_cast<double>(gap));
+}
+
+/// s_ij + bias_ij - slope_h * |p_i - j|, less the row's alibi_offset
+inline double relative_score(const Problem& p, const Segment& segment, const Row& row, std::int64_t j,
+                             double score) {
+  if (p.bias) score += read(p.bias, row.batch, row.head, row.i, j);
+  if (p.alibi_slopes)
+    score -= read(p.alibi_slopes, row.batch, row.head) *
+             std::abs(static_cast<double>(nearest_position(segment, row) - (j - segment.key_begin)));
+  return score;
+}
+
+/// s_ij + bias_ij - slope_h * |p_i - j|
+inline double biased(const Problem& p, const Segment& segment, const Row& row, std::int64_t j, double score) {
+  return relative_score(p, segment, row, j, score) + alibi_offset(p, segment, row);
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,107 @@
+#include "inspect/cost.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "attention/call/plan.hpp"
+#include "inspect/part.hpp"
+
+namespace heed::detail {
+namespace {
+
+// A call with more multiply-adds than `worth` is timed by a sample: of that many over kSampleShare, and of a
+// block of rows a thread.
+struct Sampling {
+  double worth;
+  std::int64_t least_rows, most_rows;  ///< of a block
+};
+constexpr Sampling kFused = {1e9, 128,
+                             768};  // some tens of milliseconds; 768: rows that the kernel takes at once
+constexpr Sampling kReference = {1e7, 1, 16};
+constexpr double kSampleShare = 5;
+constexpr int kLeastTurns = 4;
+constexpr int kMostTurns = 24;
+constexpr double kWorthRepeating = 0.2;  // seconds, of all turns together
+
+double seconds_of(const Problem& p, const Plan& plan) {
+  const auto begin = std::chrono::steady_clock::now();
+  plan.kernel(p);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The sample holds every thread's work for a block of rows, but no more than about an eighth of the call.
+Problem sample_for(const Problem& p, const Plan& plan, double work) {
+  const Sampling& sampling = plan.name == Kernel::fused ? kFused : kReference;
+  const std::int64_t threads = plan.name == Kernel::fused ? p.threads : 1;
+  const std::int64_t all_rows = p.batch * p.kv_heads * p.query_length;
+  const std::int64_t rows = std::clamp(all_rows / (8 * threads), sampling.least_rows, sampling.most_rows);
+  const double share = sampling.worth / kSampleShare / work;
+  const auto blocks = static_cast<std::int64_t>(share * static_cast<double>(all_rows / rows));
+  return sample_of(p, std::max(threads, blocks), rows);
+}
+
+std::vector<Turn> time_turns(const std::array<Problem, 4>& problems, const Plan& plan) {
+  std::vector<Turn> turns;
+  double spent = 0;
+  for (int turn = 0; turn < kMostTurns && (turn < kLeastTurns || spent < kWorthRepeating); ++turn) {
+    turns.emplace_back();
+    for (std::size_t i = 0; i < problems.size(); ++i)
+      spent += turns.back()[i] = seconds_of(problems[i], plan);
+  }
+  return turns;
+}
+
+}  // namespace
+
+ForwardSeconds time_forward(const Problem& problem, Kernel kernel) {
+  Problem p = problem;
+  p.progress = nullptr;
+  p.received = p.received_last = p.weights = p.scores = {};
+  const Plan plan = make_plan(p, kernel);
+  const double work = cells_of(p) * static_cast<double>(p.heads * (p.head_dim + p.value_dim));
+  const bool estimated = work > (plan.name == Kernel::fused ? kFused : kReference).worth;
+  if (estimated) p = sample_for(p, plan, work);
+
+  const Problem with_map = p;
+  p.map = {};
+  const Problem with_top_k = p;
+  p.top_k_index = p.top_k_weight = {};
+  const Problem with_rows = p;
+  p.lse = p.max_score = p.entropy = p.distance = {};
+  ForwardSeconds seconds = compare_turns(time_turns({p, with_rows, with_top_k, with_map}, plan));
+  if (!problem.top_k_index) seconds.top_k = 0;
+  if (!problem.map) seconds.map = 0;
+  seconds.estimated = estimated;
+  return seconds;
+}
+
+ForwardSeconds compare_turns(const std::vector<Turn>& turns) {
+  ForwardSeconds seconds;
+  std::array<double, 4> added{};
+  for (std::size_t i = 0; i < added.size(); ++i) {
+    std::vector<double> times;
+    for (const Turn& turn : turns) times.push_back(i == 0 ? turn[0] : turn[i] - turn[i - 1]);
+    const auto more = std::count_if(times.begin(), times.end(), [](double time) { return time > 0; });
+    const bool counts = 8 * static_cast<std::size_t>(more) >= 7 * times.size();
+    added[i] = counts ? median(std::move(times)) : std::numeric_limits<double>::quiet_NaN();
+  }
+  return {added[0], added[1], added[2], added[3]};
+}
+
+ForwardSeconds ForwardSeconds::shares_of(double pass) const {
+  double all = plain;
+  for (const double added : {rows, top_k, map})
+    if (!std::isnan(added)) all += added;
+  const double factor = all > 0 ? pass / all : 1;
+  return {factor * plain, factor * rows, factor * top_k, factor * map, estimated};
+}
+
+}  // namespace heed::detail

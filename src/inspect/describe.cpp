@@ -1,0 +1,33 @@
+#include "inspect/describe.hpp"
+
+#include "attention/call/message.hpp"
+
+namespace heed::detail {
+
+std::vector<std::pair<std::string, std::string>> describe_options(const AttentionOptions& options) {
+  std::vector<std::pair<std::string, std::string>> words;
+  const auto tensor = [&](const char* name, const std::optional<TensorView>& view) {
+    if (view) words.emplace_back(name, text_of(view->dtype()) + " " + text_of(view->shape()));
+  };
+  if (options.scale) words.emplace_back("scale", text_of(*options.scale));
+  if (options.causal) words.emplace_back("causal", "true");
+  if (options.align == Align::bottom_right) words.emplace_back("align", "bottom-right");
+  if (options.query_offset) words.emplace_back("query-offset", text_of(*options.query_offset));
+  if (options.window.left >= 0 || options.window.right >= 0)
+    words.emplace_back("window", text_of(options.window.left) + "," + text_of(options.window.right));
+  tensor("mask", options.mask);
+  tensor("bias", options.bias);
+  if (options.softcap > 0) words.emplace_back("softcap", text_of(options.softcap));
+  tensor("alibi", options.alibi_slopes);
+  tensor("sinks", options.sinks);
+  tensor("kv-lengths", options.kv_lengths);
+  tensor("segments-q", options.query_segments);
+  tensor("segments-k", options.key_segments);
+  if (options.dropout.probability > 0) {
+    words.emplace_back("dropout", text_of(options.dropout.probability));
+    words.emplace_back("dropout-seed", text_of(options.dropout.seed));
+  }
+  return words;
+}
+
+}  // namespace heed::detail

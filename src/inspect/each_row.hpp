@@ -1,0 +1,46 @@
+// Work on single weights of every row.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "heed/parallel.hpp"
+#include "heed/tensor.hpp"
+#include "inspect/single_weights.hpp"
+#include "inspect/tile.hpp"
+
+namespace heed::detail {
+
+inline constexpr std::int64_t kRowsAtOnce = 256;
+
+/// [B, H, Lq] to write to.
+inline Target target_rows(Tensor& tensor) {
+  const MutableTensorView view = tensor.mutable_view();
+  return {view.data(), view.dtype(), {view.strides()[0], view.strides()[1], view.strides()[2], 0}};
+}
+
+inline Tensor row_tensor(const Problem& p) {
+  return Tensor({p.batch, p.heads, p.query_length}, p.dtype == DType::f64 ? DType::f64 : DType::f32);
+}
+
+/// visit(segment, row, weigher) for every row of every head that `wanted(batch, i)`, the weigher set to it.
+template <class Wanted, class Visit>
+void for_each_row(const Problem& p, const char* what, const TensorView& lse, Wanted wanted, Visit visit) {
+  std::atomic<std::int64_t> done{0};
+  const Operand normaliser = lse_operand(p, lse, 4);
+  const auto blocks = row_blocks(p, 0, p.query_length, 0, p.heads, kRowsAtOnce);
+  parallel_for(static_cast<std::int64_t>(blocks.size()), p.threads, [&](std::int64_t index, int) {
+    const RowBlock& block = blocks[static_cast<std::size_t>(index)];
+    const Segment& segment = p.segments[block.segment];
+    Weigher weigher(p);
+    for (std::int64_t i = block.begin; i < block.end; ++i) {
+      if (!wanted(segment.batch, i)) continue;
+      const Row row = row_at(p, block, i);
+      weigher.set_row(segment, row, read(normaliser, row.batch, row.head, i));
+      visit(segment, row, weigher);
+    }
+    if (p.progress) p.progress(what, static_cast<double>(++done) / static_cast<double>(blocks.size()));
+  });
+}
+
+}  // namespace heed::detail

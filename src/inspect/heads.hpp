@@ -1,0 +1,14 @@
+// What is said of a head as a whole.
+#pragma once
+
+#include <vector>
+
+#include "attention/call/problem.hpp"
+#include "heed/inspect.hpp"
+
+namespace heed::detail {
+
+/// report.summaries from its row figures. `most_received` keys are named where report.received is there.
+void fill_summaries(const Problem& problem, std::int64_t most_received, AttentionReport& report);
+
+}  // namespace heed::detail

@@ -1,0 +1,312 @@
+// make_report: one call of attention with all that is asked for, then what single weights add to it.
+#include "heed/inspect.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <mutex>
+#include <new>
+
+#include "attention/call/checks.hpp"
+#include "attention/call/message.hpp"
+#include "attention/call/plan.hpp"
+#include "attention/call/results.hpp"
+#include "inspect/cost.hpp"
+#include "inspect/describe.hpp"
+#include "inspect/heads.hpp"
+#include "inspect/part.hpp"
+#include "inspect/rows.hpp"
+#include "inspect/single_weights.hpp"
+#include "inspect/tile.hpp"
+
+namespace heed {
+namespace detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Seconds of a plain forward from which on others are told as multiples of it.
+constexpr double kComparable = 1e-3;
+
+double bytes_of(const Tensor& tensor) {
+  return static_cast<double>(tensor.count()) * static_cast<double>(size_of(tensor.dtype()));
+}
+
+TensorView lifted(TensorView view) {
+  while (view.rank() < 4) view = view.unsqueeze(0);
+  return view;
+}
+
+// Hands on what kernels say of their progress, in steps of a thousandth and one at a time.
+class Progress {
+ public:
+  explicit Progress(const ReportAsk& ask) : tell_(ask.progress) {}
+
+  void operator()(std::string_view what, double share) {
+    const std::lock_guard lock(mutex_);
+    if (what == "forward" && share >= 1) forward_end_ = Clock::now();
+    const bool same = what == last_what_;
+    if (!tell_ || (same && share < 1 && share < last_share_ + 0.001)) return;
+    last_what_ = what;
+    last_share_ = same ? std::max(share, last_share_) : share;  // threads may tell in another order
+    tell_(what, last_share_);
+  }
+
+  /// When the forward pass came to its end.
+  [[nodiscard]] Clock::time_point forward_end() const { return forward_end_; }
+
+ private:
+  std::function<void(std::string_view, double)> tell_;
+  std::mutex mutex_;
+  std::string last_what_;
+  double last_share_ = 0;
+  Clock::time_point forward_end_;
+};
+
+class Maker {
+ public:
+  Maker(const TensorView& query, const TensorView& key, const TensorView& value,
+        const AttentionOptions& options, const ReportAsk& ask)
+      : ask_(ask), options_(options), progress_(ask) {
+    options_.need = Need::none;
+    options_.top_k = options_.received_last = 0;
+    options_.map = {};
+    (void)check_call(query, key, value, options_);  // messages speak of the shapes that were given
+    query_ = lifted(query);
+    key_ = lifted(key);
+    value_ = lifted(value);
+    ask_for_results();
+    problem_ = check_call(query_, key_, value_, options_);
+    check_ask();
+  }
+
+  AttentionReport make() {
+    describe();
+    compute();
+    if (!ask_.rows.empty()) return std::move(report_);
+    add_tiles();
+    add_shares();
+    timed("names of heads", 0, [&] { fill_summaries(problem_, ask_.most_received, report_); });
+    report_.map =
+        result_.map.rank() == 4 && result_.map.count() > 0 ? pool_map(result_.map) : std::vector<Tensor>{};
+    if (ask_.price) add_full_matrix();
+    return std::move(report_);
+  }
+
+ private:
+  void ask_for_results() {
+    const std::int64_t rows = query_.size(2);
+    const std::int64_t keys = key_.size(2);
+    options_.need = Need::lse | Need::max_score | Need::entropy | Need::distance;
+    options_.top_k = ask_.top_k;
+    if (!ask_.rows.empty()) return;
+    if (ask_.received) options_.need |= Need::received;
+    if (rows > 0 && keys > 0 && rows <= ask_.full_weights_cells / keys) options_.need |= Need::weights;
+    options_.map = {std::min(ask_.map.rows, rows), std::min(ask_.map.columns, keys)};
+    if (options_.map.rows <= 0 || options_.map.columns <= 0) options_.map = {};
+  }
+
+  void check_tokens(const char* name, const std::vector<std::string>& tokens, std::int64_t expected,
+                    const char* of) const {
+    if (!tokens.empty() && static_cast<std::int64_t>(tokens.size()) != expected)
+      refuse(name, " has ", tokens.size(), " of them; ", expected, ", the length of ", of, ", is expected");
+  }
+
+  void check_ask() {
+    check_tokens("query_tokens", ask_.query_tokens, problem_.query_length, "query");
+    check_tokens("key_tokens", ask_.key_tokens, problem_.key_length, "key");
+    if (ask_.map.rows < 0 || ask_.map.columns < 0)
+      refuse("map is ", ask_.map.rows, " x ", ask_.map.columns, "; sizes of 0 (off) or more are expected");
+    for (const TileRange& range : ask_.windows) check_tile(problem_, range);
+    std::int64_t least = 0;
+    for (const std::int64_t row : ask_.rows) {
+      if (row < least || row >= problem_.query_length)
+        refuse("rows holds ", row, "; ascending rows of ", least, " to ", problem_.query_length - 1,
+               " are expected there");
+      least = row + 1;
+    }
+  }
+
+  void describe() {
+    report_.batch = problem_.batch;
+    report_.heads = problem_.heads;
+    report_.kv_heads = problem_.kv_heads;
+    report_.queries = problem_.query_length;
+    report_.keys = problem_.key_length;
+    report_.head_dim = problem_.head_dim;
+    report_.value_dim = problem_.value_dim;
+    report_.dtype = problem_.dtype;
+    report_.query_tokens = ask_.query_tokens;
+    report_.key_tokens = ask_.key_tokens;
+    if (report_.key_tokens.empty() && report_.queries == report_.keys)
+      report_.key_tokens = report_.query_tokens;
+    report_.options = describe_options(options_);
+    fill_places(problem_, report_);
+  }
+
+  void compute() {
+    if (ask_.rows.empty()) {
+      result_ = allocate_results(problem_, options_, 4);
+      bind_outputs(views_of(result_), options_, 4, problem_);
+      take_results(run(problem_));
+      return;
+    }
+    // Dropout draws by a row's number, so that its output needs the rows in their places.
+    const bool alone = options_.dropout.probability == 0;
+    CallOfRows call = alone ? call_of_rows(problem_, ask_.rows) : CallOfRows{{}, {}, {}, problem_};
+    result_ = allocate_results(call.problem, options_, 4);
+    bind_outputs(views_of(result_), options_, 4, call.problem);
+    const Plan plan = run(call.problem);
+    put_in_place(alone);
+    take_results(plan);
+  }
+
+  Plan run(Problem& problem) {
+    ForwardSeconds forward;
+    if (ask_.price) forward = time_forward(problem, options_.kernel);
+    const Plan plan = make_plan(problem, options_.kernel);
+    problem.progress = [this](std::string_view what, double share) { progress_(what, share); };
+    const Clock::time_point begin = Clock::now();
+    plan.kernel(problem);
+    const Clock::time_point end = Clock::now();
+    const bool split = progress_.forward_end() > begin;
+    const std::chrono::duration<double> first = (split ? progress_.forward_end() : end) - begin;
+    const std::chrono::duration<double> second = split ? end - progress_.forward_end() : end - end;
+    if (forward.estimated) forward = forward.shares_of(first.count());
+    if (ask_.price) price_forward(forward, second.count(), plan.name);
+    return plan;
+  }
+
+  // Results of the rows, which hold them side by side or (where not alone) in their places, become those of
+  // the call: NaN in all other rows, and -1 where they are keys.
+  void put_in_place(bool alone) {
+    for (Tensor* tensor : {&result_.output, &result_.lse, &result_.max_score, &result_.entropy,
+                           &result_.distance, &result_.top_k_index, &result_.top_k_weight}) {
+      if (tensor->rank() < 3) continue;  // not asked for
+      Dims shape = tensor->shape();
+      shape[2] = problem_.query_length;
+      Tensor whole(shape, tensor->dtype());
+      const Tensor none = Tensor::from<double>({tensor->dtype() == DType::i64 ? -1 : std::nan("")}, {1});
+      if (whole.count() > 0) copy(none.view().expand(shape), whole);
+      for (std::size_t k = 0; k < ask_.rows.size(); ++k) {
+        const std::int64_t from = alone ? static_cast<std::int64_t>(k) : ask_.rows[k];
+        copy(tensor->view().narrow(2, from, 1), whole.mutable_view().narrow(2, ask_.rows[k], 1));
+      }
+      *tensor = std::move(whole);
+    }
+  }
+
+  void take_results(const Plan& plan) {
+    report_.kernel = plan.name == Kernel::fused ? "fused" : "reference";
+    report_.isa = plan.isa;
+    report_.output = std::move(result_.output);
+    report_.lse = std::move(result_.lse);
+    report_.max_score = std::move(result_.max_score);
+    report_.entropy = std::move(result_.entropy);
+    report_.distance = std::move(result_.distance);
+    report_.top_k_index = std::move(result_.top_k_index);
+    report_.top_k_weight = std::move(result_.top_k_weight);
+    report_.received = std::move(result_.received);
+    report_.weights.weights = std::move(result_.weights);
+    fill_max_weight();
+  }
+
+  // The first of the top k where there are some: it was not rounded by way of two logarithms.
+  void fill_max_weight() {
+    report_.max_weight = Tensor::copy_of(report_.max_score, DType::f64);
+    const Tensor lse = Tensor::copy_of(report_.lse, DType::f64);
+    const auto weights = report_.max_weight.values<double>();
+    if (ask_.top_k > 0) {
+      const Tensor top = Tensor::copy_of(report_.top_k_weight.view().select(3, 0), DType::f64);
+      std::copy(top.values<double>().begin(), top.values<double>().end(), weights.begin());
+    } else {
+      for (std::size_t i = 0; i < weights.size(); ++i)
+        weights[i] = weights[i] == -kInfinity ? 0 : std::exp(weights[i] - lse.values<double>()[i]);
+    }
+    if (report_.lse.dtype() != DType::f64)
+      report_.max_weight = Tensor::copy_of(report_.max_weight, report_.lse.dtype());
+  }
+
+  void add_tiles() {
+    const Operand lse = lse_operand(problem_, report_.lse, 4);
+    if (has(options_.need, Need::weights)) {
+      report_.weights.range = {0, report_.queries, 0, report_.keys};
+      report_.weights.allowed = allowed_of(problem_);
+    }
+    if (ask_.windows.empty()) return;
+    double bytes = 0;
+    timed("windows", 0, [&] {
+      for (const TileRange& range : ask_.windows) {
+        report_.windows.push_back(make_tile(problem_, lse, range));
+        bytes += bytes_of(report_.windows.back().weights);
+      }
+    });
+    if (ask_.price) report_.price.back().bytes = bytes;
+  }
+
+  void add_shares() {
+    timed("first, self, previous, next", 4 * bytes_of(report_.lse), [&] { fill_shares(problem_, report_); });
+    if (report_.query_tokens.empty() || report_.key_tokens.empty()) return;
+    timed("induction", bytes_of(report_.lse), [&] { fill_induction(problem_, report_); });
+  }
+
+  template <class Work>
+  void timed(const char* what, double bytes, Work work) {
+    const Clock::time_point begin = Clock::now();
+    work();
+    const std::chrono::duration<double> taken = Clock::now() - begin;
+    if (ask_.price) add_line(what, taken.count(), bytes, false);
+  }
+
+  void add_line(std::string what, double seconds, double bytes, bool estimated) {
+    const double plain = report_.price.empty() ? seconds : report_.price.front().seconds;
+    const double times = plain >= kComparable ? seconds / plain : std::nan("");
+    report_.price.push_back({std::move(what), seconds, times, bytes, estimated});
+  }
+
+  void price_forward(const ForwardSeconds& forward, double second, Kernel kernel) {
+    add_line("plain forward", forward.plain, bytes_of(result_.output), forward.estimated);
+    add_line("lse, max, entropy, distance", forward.rows, 4 * bytes_of(result_.lse), forward.estimated);
+    if (ask_.top_k > 0)
+      add_line("top-" + std::to_string(ask_.top_k), forward.top_k,
+               bytes_of(result_.top_k_index) + bytes_of(result_.top_k_weight), forward.estimated);
+    if (options_.map.rows > 0)
+      add_line("map " + std::to_string(options_.map.rows) + " x " + std::to_string(options_.map.columns),
+               forward.map, bytes_of(result_.map), forward.estimated);
+    std::string what = ask_.received ? "received" : "";
+    if (has(options_.need, Need::weights)) what += what.empty() ? "weights" : ", weights";
+    if (what.empty()) return;
+    if (kernel == Kernel::reference) what += " (within the one pass)";
+    add_line(what, second, bytes_of(result_.received) + bytes_of(result_.weights), false);
+  }
+
+  void add_full_matrix() {
+    const double cells = static_cast<double>(report_.batch * report_.heads) *
+                         static_cast<double>(report_.queries) * static_cast<double>(report_.keys);
+    add_line("full matrix (not made)", 0, cells * static_cast<double>(size_of(report_.lse.dtype())), true);
+    report_.price.back().made = false;
+    if (has(options_.need, Need::weights)) report_.price.pop_back();
+  }
+
+  const ReportAsk& ask_;
+  AttentionOptions options_;
+  TensorView query_, key_, value_;
+  Problem problem_;
+  AttentionResult result_;
+  AttentionReport report_;
+  Progress progress_;
+};
+
+}  // namespace
+}  // namespace detail
+
+AttentionReport make_report(const TensorView& query, const TensorView& key, const TensorView& value,
+                            const AttentionOptions& options, const ReportAsk& ask) {
+  try {
+    return detail::Maker(query, key, value, options, ask).make();
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::out_of_memory, "no memory for the working space of a report");
+  }
+}
+
+}  // namespace heed

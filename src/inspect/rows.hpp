@@ -1,0 +1,30 @@
+// What single weights and the masks alone say of each row.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "attention/call/problem.hpp"
+#include "heed/inspect.hpp"
+
+namespace heed::detail {
+
+/// position, key_begin and key_end of every row.
+void fill_places(const Problem& problem, AttentionReport& report);
+
+/// first, self, previous and next from report.lse.
+void fill_shares(const Problem& problem, AttentionReport& report);
+
+/// induction: of each row the weight on the keys that follow an earlier copy of its token; NaN where its
+/// token has none. A key that follows a copy counts where it stands before the row's own position.
+void fill_induction(const Problem& problem, AttentionReport& report);
+
+/// How many keys a row may attend to, and the mean of |p_i - j| over them.
+struct Reach {
+  double keys = 0;
+  double distance = 0;
+};
+/// Of every row of a head. Only a boolean mask or a bias makes it look at single keys.
+std::vector<Reach> reach_of(const Problem& problem, std::int64_t batch, std::int64_t head);
+
+}  // namespace heed::detail

@@ -1,0 +1,135 @@
+// Single weights of the matrix: p_ij = exp(s_ij - lse_i), one dot product each.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "attention/rules/score_rules.hpp"
+
+namespace heed::detail {
+
+/// Keys [begin, end) of the tensor.
+struct KeyRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// The keys that the row's segment, causal and window let it see; mask and bias may forbid some of them.
+inline KeyRange keys_of(const Problem& p, const Segment& segment, std::int64_t position) {
+  const std::int64_t length = segment.key_end - segment.key_begin;
+  std::int64_t begin = 0;
+  std::int64_t end = length;
+  if (p.causal) end = std::min(end, position + 1);
+  if (p.window_left >= 0) begin = std::max(begin, position - p.window_left);
+  if (p.window_right >= 0) end = std::min(end, position + p.window_right + 1);
+  begin = std::min(begin, length);
+  return {segment.key_begin + begin, segment.key_begin + std::max(begin, end)};
+}
+
+/// Weighs keys of one row at a time.
+class Weigher {
+ public:
+  explicit Weigher(const Problem& problem)
+      : p_(problem),
+        query_(static_cast<std::size_t>(problem.head_dim)),
+        query_f32_(static_cast<std::size_t>(problem.head_dim)),
+        key_(static_cast<std::size_t>(problem.head_dim)) {}
+
+  void set_row(const Segment& segment, const Row& row, double lse) {
+    segment_ = &segment;
+    row_ = row;
+    lse_ = lse;
+    read_row(p_.query, row.batch, row.head, row.i, query_);
+    for (std::size_t d = 0; d < query_.size(); ++d) query_f32_[d] = static_cast<float>(query_[d]);
+  }
+
+  /// Any key of the tensor: those outside the segment are forbidden.
+  [[nodiscard]] bool allows(std::int64_t j) const {
+    return j >= segment_->key_begin && j < segment_->key_end && is_allowed(p_, *segment_, row_, j);
+  }
+
+  /// 0 for a forbidden key, whatever it holds.
+  double weight(std::int64_t j) { return allows(j) ? weight_of_allowed(j) : 0; }
+
+  /// A score of -inf weighs 0 also where the row's lse is -inf.
+  double weight_of_allowed(std::int64_t j) {
+    const double score = score_of_allowed(j);
+    return score == -kInfinity ? 0 : std::exp(score - lse_);
+  }
+
+  double score_of_allowed(std::int64_t j) {
+    read_row(p_.key, row_.batch, row_.kv_head, j, key_);
+    double dot = 0;
+    for (std::size_t d = 0; d < key_.size(); ++d) dot += query_[d] * key_[d];
+    return score_of_dot(j, dot);
+  }
+
+  /// weight(), several times as fast where keys are f32 side by side: their products are summed in f32, as
+  /// the kernel does it. For sums over many keys.
+  double quick_weight(std::int64_t j) {
+    if (p_.key.dtype != DType::f32 || p_.key.stride[3] != 1) return weight(j);
+    if (!allows(j)) return 0;
+    const float* key =
+        static_cast<const float*>(p_.key.data) + offset_in(p_.key, row_.batch, row_.kv_head, j);
+    const double score = score_of_dot(j, static_cast<double>(dot_f32(query_f32_.data(), key)));
+    return score == -kInfinity ? 0 : std::exp(score - lse_);
+  }
+
+ private:
+  [[nodiscard]] double score_of_dot(std::int64_t j, double dot) const {
+    return biased(p_, *segment_, row_, j, capped(p_, p_.scale * dot));
+  }
+
+  // Sixteen sums side by side, which any vector unit can add to at once.
+  [[nodiscard]] float dot_f32(const float* a, const float* b) const {
+    constexpr std::int64_t kLanes = 16;
+    float sums[kLanes] = {};
+    std::int64_t d = 0;
+    for (; d + kLanes <= p_.head_dim; d += kLanes)
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += a[d + lane] * b[d + lane];
+    for (; d < p_.head_dim; ++d) sums[0] += a[d] * b[d];
+    for (std::int64_t width = kLanes / 2; width > 0; width /= 2)
+      for (std::int64_t lane = 0; lane < width; ++lane) sums[lane] += sums[lane + width];
+    return sums[0];
+  }
+
+  const Problem& p_;
+  const Segment* segment_ = nullptr;
+  Row row_{};
+  double lse_ = 0;
+  std::vector<double> query_;
+  std::vector<float> query_f32_;
+  std::vector<double> key_;
+};
+
+/// Some rows of one head that lie in one segment.
+struct RowBlock {
+  std::size_t segment;
+  std::int64_t head;
+  std::int64_t begin, end;  ///< rows of the query tensor
+};
+
+/// All rows in [row_begin, row_end) of the heads [head_begin, head_end), in blocks for parallel_for.
+inline std::vector<RowBlock> row_blocks(const Problem& p, std::int64_t row_begin, std::int64_t row_end,
+                                        std::int64_t head_begin, std::int64_t head_end, std::int64_t rows) {
+  std::vector<RowBlock> blocks;
+  for (std::size_t s = 0; s < p.segments.size(); ++s) {
+    const std::int64_t begin = std::max(row_begin, p.segments[s].query_begin);
+    const std::int64_t end = std::min(row_end, p.segments[s].query_end);
+    for (std::int64_t head = head_begin; head < head_end; ++head)
+      for (std::int64_t i = begin; i < end; i += rows)
+        blocks.push_back({s, head, i, std::min(end, i + rows)});
+  }
+  return blocks;
+}
+
+/// Row i of the block's head.
+inline Row row_at(const Problem& p, const RowBlock& block, std::int64_t i) {
+  const Segment& segment = p.segments[block.segment];
+  return {segment.batch, block.head, block.head / (p.heads / p.kv_heads), i,
+          i - segment.query_begin + segment.offset};
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,19 @@
+// A piece of the weights of a checked call.
+#pragma once
+
+#include "attention/call/problem.hpp"
+#include "heed/inspect.hpp"
+
+namespace heed::detail {
+
+/// lse [B, H, Lq], without the axes that inputs of this rank lack. Throws for another shape or dtype.
+Operand lse_operand(const Problem& problem, const TensorView& lse, int rank);
+/// Throws where the range does not lie within the matrix.
+void check_tile(const Problem& problem, const TileRange& range);
+/// The piece itself, from the rows' lse.
+WeightTile make_tile(const Problem& problem, const Operand& lse, const TileRange& range);
+
+/// Which cells of the whole matrix [B, H, Lq, Lk] the masks allow, as bool.
+Tensor allowed_of(const Problem& problem);
+
+}  // namespace heed::detail
