@@ -16,7 +16,12 @@
 #include "page/report.hpp"
 
 // A result that is too large is an Error, not the sanitizer's end of the program.
-extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" [[gnu::visibility("default")]] const char* __asan_default_options() {
+  return "allocator_may_return_null=1";
+}
+extern "C" [[gnu::visibility("default")]] const char* __tsan_default_options() {
+  return "allocator_may_return_null=1";
+}
 
 namespace {
 
