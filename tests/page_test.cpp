@@ -16,8 +16,8 @@
 
 #include "heed/attention.hpp"
 #include "heed/error.hpp"
-#include "heed/random.hpp"
 #include "heed/inspect.hpp"
+#include "heed/random.hpp"
 #include "io_support.hpp"
 #include "page/block.hpp"
 

@@ -13,8 +13,8 @@
 #include "attention_support.hpp"
 #include "describe_call.hpp"
 #include "heed/inspect.hpp"
-#include "naive_attention.hpp"
 #include "inspect/part.hpp"
+#include "naive_attention.hpp"
 #include "support.hpp"
 
 namespace {

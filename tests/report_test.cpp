@@ -13,8 +13,8 @@
 
 #include "attention_support.hpp"
 #include "describe_call.hpp"
-#include "naive_attention.hpp"
 #include "inspect/cost.hpp"
+#include "naive_attention.hpp"
 #include "support.hpp"
 
 namespace {

@@ -6,8 +6,8 @@
 
 #include "calls.hpp"
 #include "fail.hpp"
-#include "heed/page.hpp"
 #include "heed/inspect.hpp"
+#include "heed/page.hpp"
 
 namespace heed::python {
 namespace {
