@@ -84,7 +84,6 @@ ForwardSeconds time_forward(const Problem& problem, Kernel kernel) {
 }
 
 ForwardSeconds compare_turns(const std::vector<Turn>& turns) {
-  ForwardSeconds seconds;
   std::array<double, 4> added{};
   for (std::size_t i = 0; i < added.size(); ++i) {
     std::vector<double> times;
