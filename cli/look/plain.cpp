@@ -47,7 +47,7 @@ double longest_row(const Tensor& rows) {
 }  // namespace
 
 PlainHead::PlainHead(const AttendInputs& call, std::int64_t batch, std::int64_t head)
-    : options_(call.options), batch_(batch), sink_(-kInfinity) {
+    : options_(call.options), sink_(-kInfinity) {
   const std::int64_t kv_head = head / (call.query.size(1) / call.key.size(1));
   query_ = Tensor::copy_of(call.query.select(0, batch).select(0, head), DType::f64);
   key_ = Tensor::copy_of(call.key.select(0, batch).select(0, kv_head), DType::f64);

@@ -50,7 +50,6 @@ class PlainHead {
   [[nodiscard]] double score(const PlainPlace& place, std::int64_t i, std::int64_t j) const;
 
   const AttentionOptions& options_;
-  std::int64_t batch_;
   Tensor query_, key_;              // [L, D], f64
   TensorView value_view_;           // [Lk, Dv]
   std::optional<Tensor> value_;     // f64, once it is needed
