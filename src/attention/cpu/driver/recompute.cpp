@@ -106,10 +106,6 @@ class Recomputation {
   }
 
   void collect() {
-    const auto is_done = [](RowStatus s) { return s == RowStatus::done; };
-    if (std::all_of(status_.begin(), status_.end(), is_done) &&
-        std::all_of(score_status_.begin(), score_status_.end(), is_done))
-      return;
     for (std::int64_t b = 0; b < p_.batch; ++b)
       for (std::int64_t h = 0; h < p_.heads; ++h) {
         bool open = false;
@@ -232,6 +228,10 @@ class Recomputation {
 
 KernelRun recompute_rows(const Problem& problem, std::span<const RowStatus> status,
                          std::span<const RowStatus> score_status) {
+  const auto is_done = [](RowStatus s) { return s == RowStatus::done; };
+  if (std::all_of(status.begin(), status.end(), is_done) &&
+      std::all_of(score_status.begin(), score_status.end(), is_done))
+    return {};
   return Recomputation(problem, status, score_status).run();
 }
 
