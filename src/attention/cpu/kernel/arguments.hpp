@@ -84,7 +84,7 @@ struct Task {
   std::int64_t segment_row_end;  ///< the end of the segment's rows, for "the last W rows"
 };
 
-/// Some KV blocks of keys of one head for the weights pass: keys [block_begin, block_end), counted within the
+/// Some KV blocks of one head for the weights pass: keys [block_begin, block_end), counted within the
 /// segment, against all its rows.
 struct WeightsTask {
   Task rows;
@@ -98,11 +98,11 @@ enum class Status : std::uint8_t { done, out_of_range };
 
 /// The sizes that a target works with; the driver plans tasks by them.
 struct Tiling {
-  std::int64_t rows;  ///< query rows a task
-  std::int64_t step;  ///< keys packed at a time
-  std::size_t bytes;  ///< working memory a thread
-  std::int64_t
-      cached_keys;  ///< packed KV blocks that stay in the working memory, in keys; a weights pass task's keys
+  std::int64_t rows;         ///< query rows a task
+  std::int64_t step;         ///< keys packed at a time
+  std::size_t bytes;         ///< working memory a thread
+  std::int64_t cached_keys;  ///< packed KV blocks that stay in the working memory, in keys; the keys of a
+                             ///< task of the weights pass
 };
 
 struct BackwardArguments;

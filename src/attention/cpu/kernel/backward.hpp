@@ -9,7 +9,7 @@
 //   ds_ij = p_ij * (m_ij <g_i, v_j> - delta_i)          m: what dropout multiplies the weight by
 //   dv_j = sum_i p_ij m_ij g_i     dq_i = scale * sum_j ds_ij k_j     dk_j = scale * sum_i ds_ij q_i
 //
-// Weights before the division by their sum are f_i^-1 p_ij with a factor f_i near 1 / kGain
+// Unnormalised weights are f_i^-1 p_ij with a factor f_i near 1 / kGain
 // (backward_work.hpp). It is multiplied into g_i and delta_i beforehand, where it costs nothing: products
 // then come out right.
 #pragma once
@@ -22,7 +22,7 @@ namespace heed::detail::HEED_ISA {
 
 using cpu::Status;
 
-/// A block of rows against a KV block of keys.
+/// A block of rows against a KV block.
 struct Block {
   std::int64_t row, rows;  // of the segment; rows as padded to whole tiles
   std::int64_t key, keys;  // of the segment
@@ -200,7 +200,7 @@ inline void add_key_grads(const BackwardTaskState& state, const Block& block) {
   }
 }
 
-/// The rows of one head against one KV block of keys, packed.
+/// The rows of one head against one KV block, packed.
 inline bool backward_kv_block(const BackwardTaskState& state, std::int64_t head, std::int64_t key,
                               std::int64_t keys, float largest_key, const HeadBits& bits) {
   const Arguments& call = state.call.forward;

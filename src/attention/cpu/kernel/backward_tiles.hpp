@@ -1,5 +1,5 @@
 // The five products of the gradients, as tiles. With weights p, g = the output's gradient and delta (see
-// backward.hpp), all for a block of rows i against a KV block of keys j:
+// backward.hpp), all for a block of rows i against a KV block j:
 //
 //   s = q k^T                        p = exp2(s - lse)      score tiles, as in the forward pass
 //   d = g v^T - delta                ds = p * d             the same tile shape; its sums start at -delta

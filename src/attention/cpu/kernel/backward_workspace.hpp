@@ -24,14 +24,14 @@ struct BackwardWorkspace {
   std::int64_t depth, value_depth;      // head and value dimensions
   std::int64_t columns, value_columns;  // the same, as whole vectors
   // Of all rows of the segment, one head:
-  float* shift;   // an integer near lse, in units of log 2
-  float* factor;  // 2^(shift - lse) / kGain: what makes a weight before the division by their sum a weight
-  float* delta;   // (<g, out> - gradient of lse) * factor
+  float* shift;       // an integer near lse, in units of log 2
+  float* factor;      // 2^(shift - lse) / kGain: what makes an unnormalised weight a weight
+  float* delta;       // (<g, out> - gradient of lse) * factor
   float* query_grad;  // [rows][columns]
   // Of the task's keys:
   float* key_grad;    // [keys][columns]
   float* value_grad;  // [keys][value_columns]
-  // Of a KV block of keys:
+  // Of a KV block:
   float* keys;      // panels
   float* values;    // panels
   float* key_rows;  // [kGradientKeys][columns]
@@ -41,7 +41,7 @@ struct BackwardWorkspace {
   RowGroup* group;
   float* query;        // [kGradientRows][columns]
   float* grad;         // [kGradientRows][value_columns]: g * factor
-  float* weights;      // [kGradientRows][kGradientKeys]: before the division by their sum
+  float* weights;      // [kGradientRows][kGradientKeys]: unnormalised
   float* score_grads;  // the same
   std::size_t bytes;
 };

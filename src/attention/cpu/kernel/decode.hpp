@@ -1,5 +1,5 @@
 // Few query rows, as in decoding: every key is read once for a handful of products, so the speed is that of
-// memory. Keys and values are read in place and never packed: some KV blocks of keys and then their values,
+// memory. Keys and values are read in place and never packed: some KV blocks and then their values,
 // for memory is faster the longer it is read in order.
 #pragma once
 

@@ -1,7 +1,7 @@
-// The forward pass of one task: online softmax over KV blocks of keys (Milakov and Gimelshein 2018; Dao
+// The forward pass of one task: online softmax over KV blocks (Milakov and Gimelshein 2018; Dao
 // 2022).
 //
-// For a row, with weights before the division by their sum w_j = 2^(s_j - shift) and an integer shift near
+// For a row, with unnormalised weights w_j = 2^(s_j - shift) and an integer shift near
 // the largest score so far:
 //   sum = sum_j w_j,   output = sum_j w_j v_j,   and at the end   out = output / sum,  lse = shift +
 //   log2(sum).
@@ -60,7 +60,7 @@ float leave_out_rows(TaskState& state, std::int64_t kv_block_key, std::int64_t c
   return largest;
 }
 
-/// One step (a KV block of keys, or a panel) for all rows of the task.
+/// One step (a KV block, or a panel) for all rows of the task.
 template <bool kBf16Dot>
 void attend_kv_block(TaskState& state, std::int64_t kv_block_key) {
   const KvBlock kv_block = packed_kv_block<kBf16Dot>(state.call, state.task, state.w, kv_block_key);

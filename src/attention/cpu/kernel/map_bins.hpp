@@ -1,5 +1,5 @@
 // What a call asks for of the weights of a KV block while they lie in the cache: the distance, the map.
-// Weights are before the division by their sum (kGain * 2^(score - shift)) and are divided by their sum at
+// Weights are unnormalised (kGain * 2^(score - shift)) and are divided by their sum at
 // the end; when a row's shift grows, what has been gathered is scaled with it (rescale_statistics in row
 // statistics.hpp).
 #pragma once

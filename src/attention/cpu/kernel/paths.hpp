@@ -13,11 +13,11 @@ enum class Path : std::uint8_t {
   packed_chunks,  // many rows: keys are packed a KV block at a time
   packed_pairs,   // the same with products of pairs of bf16
   // Within a task, once a block of rows, a panel of keys or a row:
-  repacked,         // a KV block of keys that are too many to stay packed
+  repacked,         // a KV block that are too many to stay packed
   tail,             // the last panel of a sequence, fewer keys than a panel
   masked,           // tiles by way of memory: a mask cuts them, or scores are more than scale times a product
   outgrown,         // tiles whose scores outgrow their shift
-  tracked_late,     // shifts begin to move after the first KV block of keys
+  tracked_late,     // shifts begin to move after the first KV block
   rescaled,         // what a row has summed is multiplied because its shift moves
   dropped,          // dropout
   top_k_tightened,  // keys noted for a list are taken away before they are gathered
@@ -30,7 +30,7 @@ enum class Path : std::uint8_t {
   sequence_in_several_tasks,
   sequence_in_one_step,  // as many keys as are packed at a time, or fewer
   sequence_in_several_steps,
-  // The weights pass, once a KV block of keys and a block of rows:
+  // The weights pass, once a KV block and a block of rows:
   weights_pass,
   weights_pass_unseen,  // no row of the block sees the KV block
   scores_pass,

@@ -1,4 +1,4 @@
-// What is asked of the rows of a task besides the output, from the first KV block of keys to the map:
+// What is asked of the rows of a task besides the output, from the first KV block to the map:
 // observe.hpp for blocks of weights.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The weights of a block of rows for a KV block of keys, by the variant of score_microkernel that suits each
+// The weights of a block of rows for a KV block, by the variant of score_microkernel that suits each
 // panel, or by way of memory.
 #pragma once
 

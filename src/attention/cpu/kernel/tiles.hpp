@@ -46,7 +46,7 @@ struct CandidateBitsOf<16> {
 };
 using CandidateBits = CandidateBitsOf<kLanes>::Type;
 
-/// State of query rows, arrays over the rows of a task. Weights before the division by their sum are kGain *
+/// State of query rows, arrays over the rows of a task. Unnormalised weights are kGain *
 /// 2^(score - shift).
 struct Rows {
   float* shift;      // an integer: near the largest score so far
@@ -61,7 +61,7 @@ struct Rows {
   std::int64_t candidate_ld;
 };
 
-/// Memory that the next KV block of keys will read: work on a row of queries asks for `share` bytes of it, so
+/// Memory that the next KV block will read: work on a row of queries asks for `share` bytes of it, so
 /// that the second-level cache has it in time and no row waits for a burst of requests.
 struct BlockPrefetch {
   const char* data = nullptr;

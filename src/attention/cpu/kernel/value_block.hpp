@@ -1,4 +1,4 @@
-// Weights times values: a block of rows and a KV block of keys into the output.
+// Weights times values: a block of rows and a KV block into the output.
 #pragma once
 
 #include "attention/cpu/kernel/dropout.hpp"

@@ -1,5 +1,5 @@
 // The weights pass, for what needs the final sums: full weights, what each key received, and scores. A task
-// is some KV blocks of keys of one head against all rows of its segment, so that every key's sum belongs to
+// is some KV blocks of one head against all rows of its segment, so that every key's sum belongs to
 // one task and is added up in the order of the rows.
 #pragma once
 
