@@ -198,6 +198,19 @@ TEST(RecomputedRows, BitsDoNotDependOnTheThreads) {
   }
 }
 
+// The option alone asks for nothing where the caller gives no memory for it.
+TEST(RecomputedRows, TakeNoLongerForTopKThatNobodyTakes) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  Inputs in = inputs(1, 3, 5, 4);
+  at(in.key, 0, 2, 1) = kNaN;
+  for (const Kernel kernel : {Kernel::fused, Kernel::reference}) {
+    Tensor output({1, 3, 4}, DType::f32);
+    const AttentionOptions options{.top_k = std::int64_t{1} << 60, .kernel = kernel};
+    heed::attention_into(in.query, in.key, in.value, options, {.output = output});
+    for (const float number : output.values<float>()) EXPECT_TRUE(std::isnan(number));
+  }
+}
+
 TEST(RecomputedRows, GradientsOfTheOtherRowsDoNotSufferFromOne) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   for (const std::int64_t rows : {20, 300}) {

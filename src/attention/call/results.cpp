@@ -131,6 +131,9 @@ void bind_outputs(const AttentionOutputs& outputs, const AttentionOptions& optio
   bind("outputs.received", outputs.received, {keys}, dtype, problem.received);
   bind("outputs.received_last", outputs.received_last, {keys}, dtype, problem.received_last);
   bind("outputs.map", outputs.map, {problem.map_size.rows, problem.map_size.columns}, dtype, problem.map);
+  // A size of what nobody takes may be any number: no loop is to run so long.
+  if (!problem.top_k_index && !problem.top_k_weight) problem.top_k = 0;
+  if (!problem.map) problem.map_size = {};
 }
 
 }  // namespace heed::detail

@@ -191,7 +191,7 @@ ReferenceScratch::ReferenceScratch(const Problem& p)
       weights(index(p.key_length)),
       received(p.received ? index(p.key_length) : 0),
       received_last(p.received_last ? index(p.key_length) : 0),
-      map(p.map ? index(p.map_size.rows * p.map_size.columns) : 0) {}
+      map(index(p.map_size.rows * p.map_size.columns)) {}
 
 void attend_row(const Problem& p, const Segment& segment, const Row& row, const HeadDropout& dropout,
                 ReferenceScratch& scratch) {
@@ -204,7 +204,7 @@ void attend_row(const Problem& p, const Segment& segment, const Row& row, const 
   write(p.max_score, normaliser.max_score, row.batch, row.head, row.i);
   if (p.entropy) write(p.entropy, entropy_of(segment, scratch), row.batch, row.head, row.i);
   if (p.distance) write(p.distance, mean_distance(segment, row, scratch), row.batch, row.head, row.i);
-  if (p.top_k_index || p.top_k_weight) write_top_k(p, segment, row, normaliser.lse, scratch);
+  if (p.top_k > 0) write_top_k(p, segment, row, normaliser.lse, scratch);
   add_to_sums(p, segment, row, scratch);
 }
 

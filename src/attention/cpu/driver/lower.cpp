@@ -59,10 +59,10 @@ cpu::Arguments lower(const Problem& p) {
   call.distance = output_of(p.distance);
   call.top_k_index = output_of(p.top_k_index);
   call.top_k_weight = output_of(p.top_k_weight);
-  call.top_k = p.top_k_index || p.top_k_weight ? p.top_k : 0;
+  call.top_k = p.top_k;
   call.map = output_of(p.map);
-  call.map_rows = p.map ? p.map_size.rows : 0;
-  call.map_columns = p.map ? p.map_size.columns : 0;
+  call.map_rows = p.map_size.rows;
+  call.map_columns = p.map_size.columns;
   call.weights = output_of(p.weights);
   call.scores = output_of(p.scores);
   call.received = output_of(p.received);
