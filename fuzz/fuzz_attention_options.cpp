@@ -84,10 +84,6 @@ class CallMaker {
     if (rarely()) options.output_dtype = any_dtype();
     options.kernel = bytes_.one_of({heed::Kernel::automatic, heed::Kernel::reference, heed::Kernel::fused});
     options.threads = rarely() ? bytes_.integer<int>() : bytes_.integer(0, 3);
-    // How threads meet differs from run to run, and so does what libFuzzer takes for new: where the same inputs are
-    // to come each time, one thread does the work.
-    static const bool one_thread = std::getenv("HEED_FUZZ_ONE_THREAD") != nullptr;
-    if (one_thread && options.threads >= 0) options.threads = 1;
     return options;
   }
 

@@ -1,4 +1,4 @@
-// What fuzz targets share: a check, and a file for readers that want a path.
+// What fuzz targets share: a check, a file for readers that want a path, and runs that can be repeated.
 #pragma once
 
 #include <sys/mman.h>
@@ -8,6 +8,18 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+
+#include "heed/parallel.hpp"
+
+// How threads meet differs from run to run, and so does what libFuzzer takes for new. Where the same inputs
+// are to come each time, one thread does all the work.
+extern "C" [[gnu::visibility("default")]] int LLVMFuzzerInitialize(int*, char***) {
+  if (std::getenv("HEED_FUZZ_ONE_THREAD") != nullptr)
+    heed::set_parallel_for([](std::int64_t count, int, const heed::ParallelBody& body) {
+      for (std::int64_t i = 0; i < count; ++i) body(i, 0);
+    });
+  return 0;
+}
 
 namespace heed::fuzz {
 
