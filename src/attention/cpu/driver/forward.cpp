@@ -267,7 +267,7 @@ class Driver {
     }
     call.mask.data = call.bias.data = call.alibi_slopes.data = nullptr;
     call.causal = false;
-    call.window_left = call.window_right = cpu::kOpen;
+    call.window_left = call.window_right = -1;
     if (p_.scores_stage == ScoresStage::raw) call.softcap = 0;
     std::vector<Segment> all;
     for (std::int64_t b = 0; b < p_.batch; ++b) all.push_back({b, 0, p_.query_length, 0, p_.key_length, 0});
