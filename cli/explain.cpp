@@ -18,13 +18,12 @@
 #include "explain/trained.hpp"
 #include "heed/error.hpp"
 #include "help.hpp"
-#include "model/folder.hpp"
-#include "model/reading.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
 #include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
+#include "trained_model.hpp"
 
 namespace heed::cli {
 namespace {
@@ -183,8 +182,8 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   std::string text = arguments.sentence == "-" ? all_of_standard_input() : arguments.sentence;
   for (const std::string& word : arguments.words) text += " " + word;
   if (arguments.json) require_standard_output();
-  const TrainedModel trained = read_model_folder(arguments.model);
-  const Reading reading = read_words(trained, text, "SENTENCE");
+  const TrainedModel trained = read_trained_model(arguments.model);
+  const Reading reading = trained.read(text, "SENTENCE");
   if (arguments.json)
     return explain_trained_json(std::cout, trained, arguments.model, reading, arguments.choice);
   const Terminal terminal = terminal_at(STDOUT_FILENO);

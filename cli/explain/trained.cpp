@@ -65,13 +65,24 @@ std::string listed(const std::vector<Expectation>& expected) {
   return text;
 }
 
+// "induction: 2 layers of 4 heads, attention only, 45952 parameters".
+std::string description_of(const TrainedModel& trained, const std::string& name) {
+  const nn::LanguageModelConfig& config = trained.model.config;
+  const auto counted = [](std::int64_t count, const std::string& thing) {
+    return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+  };
+  return name + ": " + counted(config.layers, "layer") + " of " + counted(config.heads, "head") +
+         (config.attention_only ? ", attention only, " : ", ") +
+         counted(nn::parameter_count(config), "parameter");
+}
+
 class Teller {
  public:
   Teller(const TrainedModel& trained, const Reading& reading, const HeadChoice& choice)
       : trained_(trained), reading_(reading), choice_(choice) {
     check();
-    for (std::int64_t layer = 0; layer < trained.settings.layers; ++layer)
-      reports_.push_back(report_of_layer(reading, layer));
+    for (std::int64_t layer = 0; layer < trained.model.config.layers; ++layer)
+      reports_.push_back(report_of(layer));
   }
 
   void print(const Page& page, const std::string& name) const {
@@ -82,7 +93,7 @@ class Teller {
     const std::int64_t last = static_cast<std::int64_t>(reading_.tokens.size()) - 1;
     page.out << '\n'
              << wrap("After all this it expects " +
-                         listed(expected_after(trained_, reading_, last, kExpectations)) + ".",
+                         listed(trained_.expected_after(reading_, last, kExpectations)) + ".",
                      page.width, 2)
              << '\n';
   }
@@ -90,20 +101,26 @@ class Teller {
   [[nodiscard]] nlohmann::ordered_json json(const std::string& name) const {
     nlohmann::ordered_json json = {{"model", name}, {"tokens", reading_.tokens}};
     json["heads"] = nlohmann::ordered_json::array();
-    for (std::int64_t layer = 0; layer < trained_.settings.layers; ++layer)
-      for (std::int64_t head = 0; head < trained_.settings.heads; ++head)
+    for (std::int64_t layer = 0; layer < trained_.model.config.layers; ++layer)
+      for (std::int64_t head = 0; head < trained_.model.config.heads; ++head)
         if (is_chosen({layer, head})) json["heads"].push_back(head_json({layer, head}));
     json["next"] = nlohmann::ordered_json::array();
     for (std::size_t i = 0; i < reading_.tokens.size(); ++i) {
-      const Expectation best = expected_after(trained_, reading_, static_cast<std::int64_t>(i), 1).front();
+      const Expectation best = trained_.expected_after(reading_, static_cast<std::int64_t>(i), 1).front();
       json["next"].push_back({{"token", best.token}, {"probability", best.probability}});
     }
     return json;
   }
 
  private:
+  [[nodiscard]] AttentionReport report_of(std::int64_t layer) const {
+    Document document = document_of_layer(reading_, layer);
+    fill_report(document, {.received = false, .map = {}, .full_weights_cells = kFullWeightsCells});
+    return std::move(document.report);
+  }
+
   void check() const {
-    const TrainSettings& settings = trained_.settings;
+    const nn::LanguageModelConfig& settings = trained_.model.config;
     if (choice_.layer && *choice_.layer > settings.layers)
       throw UsageError("--layer is " + std::to_string(*choice_.layer) + "; the model has the layers 1 to " +
                        std::to_string(settings.layers));
@@ -119,7 +136,7 @@ class Teller {
   [[nodiscard]] std::string words() const {
     std::string text;
     for (const std::string& token : reading_.tokens)
-      text += (trained_.vocabulary.is_symbols() && !text.empty() ? " " : "") + printable(token);
+      text += (trained_.tokenizer.is_symbols() && !text.empty() ? " " : "") + printable(token);
     return text;
   }
 
@@ -133,7 +150,7 @@ class Teller {
     std::vector<HeadPlace> found;
     double most = threshold_of(pattern);
     for (std::int64_t layer = first; layer < end; ++layer)
-      for (std::int64_t head = 0; head < trained_.settings.heads; ++head)
+      for (std::int64_t head = 0; head < trained_.model.config.heads; ++head)
         if (const double score = score_of(summary({layer, head}), pattern); score >= most) {
           found = {{layer, head}};
           most = score;
@@ -149,11 +166,11 @@ class Teller {
   }
 
   [[nodiscard]] std::vector<HeadPlace> chosen() const {
-    const std::int64_t layers = trained_.settings.layers;
+    const std::int64_t layers = trained_.model.config.layers;
     std::vector<HeadPlace> places;
     if (choice_.layer || choice_.head) {
       for (std::int64_t layer = 0; layer < layers; ++layer)
-        for (std::int64_t head = 0; head < trained_.settings.heads; ++head)
+        for (std::int64_t head = 0; head < trained_.model.config.heads; ++head)
           if (is_chosen({layer, head})) places.push_back({layer, head});
       return places;
     }
@@ -170,8 +187,8 @@ class Teller {
     for (const char* column : {"previous", "induction", "first", "local", "uniform"})
       heading += right_aligned(column, kNumber);
     page.out << bold(heading, page.color) << '\n';
-    for (std::int64_t layer = 0; layer < trained_.settings.layers; ++layer)
-      for (std::int64_t head = 0; head < trained_.settings.heads; ++head) {
+    for (std::int64_t layer = 0; layer < trained_.model.config.layers; ++layer)
+      for (std::int64_t head = 0; head < trained_.model.config.heads; ++head) {
         const HeadSummary& one = summary({layer, head});
         std::string line = left_aligned(std::to_string(layer + 1), 7) +
                            left_aligned(std::to_string(head), 6) +

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "explain/print.hpp"
-#include "model/reading.hpp"
+#include "heed/model.hpp"
 
 namespace heed::cli {
 

@@ -64,12 +64,12 @@ void print_items(const Sheet& sheet, const std::vector<std::string>& items, int 
   sheet.out << line << '\n';
 }
 
-void print_head_keys(const Sheet& sheet, const Subject& subject, const HeadSummary& head) {
+void print_head_keys(const Sheet& sheet, const Document& document, const HeadSummary& head) {
   if (head.most_received.empty()) return;
   std::string line = "    attended to most:";
   for (std::size_t k = 0; k < head.most_received.size(); ++k) {
     const std::string more = std::string(k == 0 ? " " : " · ") +
-                             key_text(subject.key_tokens, head.most_received[k]) + " " +
+                             key_text(document.report.key_tokens, head.most_received[k]) + " " +
                              figure(head.most_received_weight[k]);
     if (display_width(line + more) > sheet.width) break;
     line += more;
@@ -79,13 +79,13 @@ void print_head_keys(const Sheet& sheet, const Subject& subject, const HeadSumma
 
 }  // namespace
 
-std::string plane_text(const Subject& subject, std::int64_t batch, std::int64_t head) {
+std::string plane_text(const Document& document, std::int64_t batch, std::int64_t head) {
   const std::string text = "head " + std::to_string(head);
-  return subject.report.batch > 1 ? "batch " + std::to_string(batch) + ", " + text : text;
+  return document.report.batch > 1 ? "batch " + std::to_string(batch) + ", " + text : text;
 }
 
-std::string subject_line(const Subject& subject) {
-  const AttentionReport& report = subject.report;
+std::string call_line(const Document& document) {
+  const AttentionReport& report = document.report;
   std::string line = std::to_string(report.heads) + (report.heads == 1 ? " head" : " heads");
   if (report.batch != 1) line += ", " + std::to_string(report.batch) + " batch entries";
   line += ", " + std::to_string(report.queries) + " queries, " + std::to_string(report.keys) + " keys, D " +
@@ -95,12 +95,12 @@ std::string subject_line(const Subject& subject) {
   return line;
 }
 
-void print_subject(const Sheet& sheet, const Subject& subject) {
-  print_line(sheet, printable(subject_line(subject)));
+void print_call(const Sheet& sheet, const Document& document) {
+  print_line(sheet, printable(call_line(document)));
 }
 
-void print_heads(const Sheet& sheet, const Subject& subject, const std::vector<HeadSummary>& heads) {
-  const bool batches = subject.report.batch > 1;
+void print_heads(const Sheet& sheet, const Document& document, const std::vector<HeadSummary>& heads) {
+  const bool batches = document.report.batch > 1;
   std::string heading = left_aligned("head", batches ? 9 : 6) + left_aligned("looks like", kName);
   for (const char* column : {"score", "entropy", "sink", "distance", "self", "prev", "next"})
     heading += right_aligned(column, kNumber - (std::string(column).size() > 5 ? 0 : 2));
@@ -118,7 +118,7 @@ void print_heads(const Sheet& sheet, const Subject& subject, const std::vector<H
     sheet.out << line << '\n';
     if (head.nan_rows > 0)
       sheet.out << "    " << head.nan_rows << (head.nan_rows == 1 ? " row" : " rows") << " of NaN left out\n";
-    print_head_keys(sheet, subject, head);
+    print_head_keys(sheet, document, head);
   }
 }
 
@@ -159,22 +159,23 @@ void print_price(const Sheet& sheet, const std::vector<PriceLine>& price) {
     note("too small: less than the times of such runs vary by");
 }
 
-void print_rows(const Sheet& sheet, const Subject& subject, const std::vector<RowOfHead>& rows) {
+void print_rows(const Sheet& sheet, const Document& document, const std::vector<AttendedRow>& rows) {
   std::int64_t last = -1;
   std::size_t printed = 0;
-  for (const RowOfHead& row : rows) {
+  for (const AttendedRow& row : rows) {
     if (printed++ == kMostRows) {
       sheet.out << "… and " << rows.size() - kMostRows << " more; --csv FILE or --json has all\n";
       return;
     }
     if (row.row != last)
-      sheet.out << '\n' << bold("row " + key_text(subject.query_tokens, row.row), sheet.color) << '\n';
+      sheet.out << '\n'
+                << bold("row " + key_text(document.report.query_tokens, row.row), sheet.color) << '\n';
     last = row.row;
-    print_line(sheet, "  " + plane_text(subject, row.batch, row.head) + ": entropy " + figure(row.entropy) +
+    print_line(sheet, "  " + plane_text(document, row.batch, row.head) + ": entropy " + figure(row.entropy) +
                           ", distance " + figure(row.distance));
     std::vector<std::string> items;
-    for (const KeyWeight& key : row.top)
-      items.push_back(key_text(subject.key_tokens, key.key) + " " + fixed(key.weight, 4));
+    for (const AttendedRow::Key& key : row.top)
+      items.push_back(key_text(document.report.key_tokens, key.key) + " " + fixed(key.weight, 4));
     if (items.empty()) items.emplace_back(std::isnan(row.entropy) ? "NaN" : "no key is allowed");
     print_items(sheet, items, 4);
   }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -154,6 +155,16 @@ struct AttentionReport {
   /// what the full matrix would take.
   std::vector<PriceLine> price;
 };
+
+/// Element [indices…] of an f32 or f64 tensor, as those of a report are. Indices are not checked.
+[[nodiscard]] inline double number_at(const Tensor& tensor, std::initializer_list<std::int64_t> index) {
+  std::int64_t at = 0;
+  int axis = 0;
+  for (const std::int64_t i : index) at = at * tensor.size(axis++) + i;
+  return tensor.dtype() == DType::f64
+             ? tensor.values<double>()[static_cast<std::size_t>(at)]
+             : static_cast<double>(tensor.values<float>()[static_cast<std::size_t>(at)]);
+}
 
 /// Runs attention(query, key, value, options) and gathers a report. Of the options those that ask for results
 /// (need, top_k, received_last, map) are not read. Throws as attention() and attention_tile() do, and

@@ -32,11 +32,6 @@ double bytes_of(const Tensor& tensor) {
   return static_cast<double>(tensor.count()) * static_cast<double>(size_of(tensor.dtype()));
 }
 
-TensorView lifted(TensorView view) {
-  while (view.rank() < 4) view = view.unsqueeze(0);
-  return view;
-}
-
 // Hands on what kernels say of their progress, in steps of a thousandth and one at a time.
 class Progress {
  public:

@@ -1,14 +1,14 @@
-// Attention from its definition, in f64 and one score at a time, for --check. It shares nothing with the
-// kernels or the report but the readers of tensors.
+// Attention from its definition, in f64 and one score at a time, for check_document(). It shares nothing with
+// the kernels or the report but the readers of tensors.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
-#include "attend_inputs.hpp"
+#include "heed/document.hpp"
 
-namespace heed::cli {
+namespace heed::detail {
 
 /// Rows or keys [begin, end).
 struct Range {
@@ -33,7 +33,7 @@ struct PlainRow {
 /// One head of one batch entry. Views of the call are [B, H, L, D].
 class PlainHead {
  public:
-  PlainHead(const AttendInputs& call, std::int64_t batch, std::int64_t head);
+  PlainHead(const Document& document, std::int64_t batch, std::int64_t head);
 
   [[nodiscard]] PlainPlace place(std::int64_t row) const;
   [[nodiscard]] PlainRow row(std::int64_t i) const;
@@ -63,4 +63,4 @@ class PlainHead {
   double longest_query_ = 0, longest_key_ = 0;
 };
 
-}  // namespace heed::cli
+}  // namespace heed::detail

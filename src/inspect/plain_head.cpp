@@ -1,11 +1,11 @@
-#include "look/plain.hpp"
+#include "inspect/plain_head.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
-namespace heed::cli {
+namespace heed::detail {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -46,21 +46,22 @@ double longest_row(const Tensor& rows) {
 
 }  // namespace
 
-PlainHead::PlainHead(const AttendInputs& call, std::int64_t batch, std::int64_t head)
-    : options_(call.options), sink_(-kInfinity) {
-  const std::int64_t kv_head = head / (call.query.size(1) / call.key.size(1));
-  query_ = Tensor::copy_of(call.query.select(0, batch).select(0, head), DType::f64);
-  key_ = Tensor::copy_of(call.key.select(0, batch).select(0, kv_head), DType::f64);
-  value_view_ = call.value.select(0, batch).select(0, kv_head);
-  const Dims scores{call.query.size(0), call.query.size(1), query_.size(0), key_.size(0)};
+PlainHead::PlainHead(const Document& document, std::int64_t batch, std::int64_t head)
+    : options_(document.options), sink_(-kInfinity) {
+  const std::int64_t kv_head = head / (document.query.size(1) / document.key.size(1));
+  query_ = Tensor::copy_of(document.query.select(0, batch).select(0, head), DType::f64);
+  key_ = Tensor::copy_of(document.key.select(0, batch).select(0, kv_head), DType::f64);
+  value_view_ = document.value.select(0, batch).select(0, kv_head);
+  const Dims scores{document.query.size(0), document.query.size(1), query_.size(0), key_.size(0)};
   const auto plane = [&](const TensorView& view) {
     return view.expand(scores).select(0, batch).select(0, head);
   };
   if (options_.mask) mask_ = plane(*options_.mask);
   if (options_.bias) bias_ = plane(*options_.bias);
   if (options_.alibi_slopes)
-    slope_ = number(options_.alibi_slopes->expand({call.query.size(0), call.query.size(1)}), batch, head);
-  if (options_.sinks) sink_ = number(options_.sinks->expand({1, call.query.size(1)}), 0, head);
+    slope_ =
+        number(options_.alibi_slopes->expand({document.query.size(0), document.query.size(1)}), batch, head);
+  if (options_.sinks) sink_ = number(options_.sinks->expand({1, document.query.size(1)}), 0, head);
   query_segments_ = whole_numbers(options_.query_segments);
   key_segments_ = whole_numbers(options_.key_segments);
   const std::vector<std::int64_t> lengths = whole_numbers(options_.kv_lengths);
@@ -160,4 +161,4 @@ double PlainHead::sink_share(double lse) const { return sink_ == -kInfinity ? 0 
 
 double PlainHead::size() const { return std::abs(scale_) * longest_query_ * longest_key_; }
 
-}  // namespace heed::cli
+}  // namespace heed::detail

@@ -1,14 +1,15 @@
-#include "look/check.hpp"
-
+// check_document: rows, keys and bins of the map computed again, plainly (inspect/plain_head.hpp).
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <utility>
 
-#include "look/plain.hpp"
+#include "heed/document.hpp"
+#include "inspect/plain_head.hpp"
 
-namespace heed::cli {
+namespace heed {
+namespace detail {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -25,15 +26,16 @@ std::vector<std::int64_t> spread(std::int64_t count, std::int64_t all) {
 
 class HeadCheck {
  public:
-  HeadCheck(const Subject& subject, std::int64_t batch, std::int64_t head, std::int64_t count, Check& check)
-      : subject_(subject),
-        report_(subject.report),
+  HeadCheck(const Document& document, std::int64_t batch, std::int64_t head, std::int64_t count,
+            DocumentCheck& check)
+      : document_(document),
+        report_(document.report),
         b_(batch),
         h_(head),
         count_(count),
         check_(check),
-        plain_(subject.call, batch, head),
-        lse_(figures(report_.lse)) {}
+        plain_(document, batch, head),
+        lse_(numbers_of(report_.lse)) {}
 
   void run() {
     const std::int64_t before = check_.rows;
@@ -47,7 +49,7 @@ class HeadCheck {
  private:
   double unit() const { return report_.dtype == DType::f64 ? 0x1p-53 : 0x1p-24; }
 
-  std::vector<double> figures(const Tensor& tensor) const {
+  std::vector<double> numbers_of(const Tensor& tensor) const {
     std::vector<double> all;
     if (tensor.rank() != 3) return all;
     const Tensor copy = Tensor::copy_of(tensor.view().select(0, b_).select(0, h_), DType::f64);
@@ -84,8 +86,8 @@ class HeadCheck {
     check_place(i, row.place);
     if (std::isnan(row.lse)) {
       ++check_.nan_rows;
-      for (const Tensor* figure : {&report_.lse, &report_.entropy, &report_.distance, &report_.max_weight})
-        note("rows of NaN", std::isnan(number_at(*figure, {b_, h_, i})) ? 0 : kInfinity, 0);
+      for (const Tensor* tensor : {&report_.lse, &report_.entropy, &report_.distance, &report_.max_weight})
+        note("rows of NaN", std::isnan(number_at(*tensor, {b_, h_, i})) ? 0 : kInfinity, 0);
       return;
     }
     const double allowed = tolerance(row.size);
@@ -101,9 +103,9 @@ class HeadCheck {
     compare("lse", number_at(report_.lse, {b_, h_, i}), row.lse, allowed, 1);
     compare("max score", number_at(report_.max_score, {b_, h_, i}), row.max_score, allowed, 1);
     check_weights(i, row, allowed, least);
-    check_figures(i, row, largest, allowed, least);
+    check_numbers(i, row, largest, allowed, least);
     check_top_k(i, row, allowed, least);
-    const bool output = subject_.has_value && subject_.call.options.dropout.probability == 0;
+    const bool output = document_.has_value && document_.options.dropout.probability == 0;
     if (output) check_output(i, row, allowed);
     check_.output = check_.output && output;
   }
@@ -119,8 +121,7 @@ class HeadCheck {
 
   // Single weights, as --row and --tile show them.
   void check_weights(std::int64_t i, const PlainRow& row, double allowed, double least) {
-    const WeightTile tile = attention_tile(subject_.call.query, subject_.call.key, subject_.call.options,
-                                           report_.lse, {i, i + 1, 0, report_.keys, b_, h_});
+    const WeightTile tile = attention_tile(document_, {i, i + 1, 0, report_.keys, b_, h_});
     for (std::int64_t j = 0; j < report_.keys; ++j)
       compare("weights", number_at(tile.weights, {0, 0, 0, j}), weight(row, j), allowed, least);
   }
@@ -131,7 +132,7 @@ class HeadCheck {
                : 0;
   }
 
-  void check_figures(std::int64_t i, const PlainRow& row, double largest, double allowed, double least) {
+  void check_numbers(std::int64_t i, const PlainRow& row, double largest, double allowed, double least) {
     const PlainPlace& place = row.place;
     double entropy = 0, distance = 0;
     for (std::int64_t j = place.seen.begin; j < place.seen.end; ++j) {
@@ -160,8 +161,8 @@ class HeadCheck {
     bool any = false;
     for (std::int64_t j = keys.begin; j + 1 < keys.end; ++j) {
       if (j + 1 - keys.begin >= row.place.position) break;
-      if (subject_.key_tokens[static_cast<std::size_t>(j)] !=
-          subject_.query_tokens[static_cast<std::size_t>(i)])
+      if (report_.key_tokens[static_cast<std::size_t>(j)] !=
+          report_.query_tokens[static_cast<std::size_t>(i)])
         continue;
       sum += weight(row, j + 1);
       any = true;
@@ -213,7 +214,7 @@ class HeadCheck {
     const auto summary = std::find_if(report_.summaries.begin(), report_.summaries.end(),
                                       [&](const HeadSummary& s) { return s.batch == b_ && s.head == h_; });
     if (summary == report_.summaries.end()) return;
-    const std::vector<double> scores = figures(report_.max_score);
+    const std::vector<double> scores = numbers_of(report_.max_score);
     std::vector<std::size_t> rows;
     std::int64_t nan_rows = 0;
     for (std::size_t i = 0; i < lse_.size(); ++i) {
@@ -226,7 +227,7 @@ class HeadCheck {
     note("rows that hold numbers",
          static_cast<std::int64_t>(rows.size()) == summary->rows && nan_rows == summary->nan_rows ? 0 : 1, 0);
     const auto check = [&](const Tensor& tensor, double got) {
-      const std::vector<double> all = figures(tensor);
+      const std::vector<double> all = numbers_of(tensor);
       double sum = 0, count = 0;
       for (std::size_t k = 0; k < rows.size() && !all.empty(); ++k)
         if (!std::isnan(all[rows[k]])) sum += all[rows[k]], ++count;
@@ -244,7 +245,7 @@ class HeadCheck {
   }
 
   void check_most_received(const HeadSummary& summary) {
-    const std::vector<double> received = figures(report_.received);
+    const std::vector<double> received = numbers_of(report_.received);
     std::vector<double> heaviest;
     for (const double sum : received)
       if (!std::isnan(sum)) heaviest.push_back(sum);
@@ -275,13 +276,13 @@ class HeadCheck {
               plain_.sum({0, report_.queries}, {j, j + 1}, lse_), allowed, least);
     }
     double sum = 0;
-    for (const double received : figures(report_.received)) sum += received;
+    for (const double received : numbers_of(report_.received)) sum += received;
     compare("received sums to the rows", sum, rows_given(), allowed, 1);
   }
 
   // What all rows of the head give to keys: 1 for each row with a key, but for the sink's share.
   double rows_given() {
-    const std::vector<double> scores = figures(report_.max_score);
+    const std::vector<double> scores = numbers_of(report_.max_score);
     double rows = 0;
     for (std::size_t i = 0; i < lse_.size(); ++i)
       if (!(scores[i] == -kInfinity)) rows += std::isnan(lse_[i]) ? lse_[i] : 1 - plain_.sink_share(lse_[i]);
@@ -324,27 +325,29 @@ class HeadCheck {
             1);
   }
 
-  const Subject& subject_;
+  const Document& document_;
   const AttentionReport& report_;
   std::int64_t b_, h_, count_;
-  Check& check_;
+  DocumentCheck& check_;
   PlainHead plain_;
   std::vector<double> lse_;
 };
 
 }  // namespace
+}  // namespace detail
 
-bool Check::holds() const {
+bool DocumentCheck::holds() const {
   return std::all_of(lines.begin(), lines.end(), [](const CheckLine& line) { return line.holds(); });
 }
 
-Check check_report(const Subject& subject, const LookArguments& arguments) {
-  Check check;
-  for (std::int64_t b = 0; b < subject.report.batch; ++b)
-    for (std::int64_t h = 0; h < subject.report.heads; ++h)
-      if (b == arguments.batch.value_or(b) && h == arguments.head.value_or(h))
-        HeadCheck(subject, b, h, *arguments.check, check).run();
+DocumentCheck check_document(const Document& document, std::int64_t rows, std::int64_t batch,
+                             std::int64_t head) {
+  const auto wanted = [](std::int64_t index, std::int64_t asked) { return asked < 0 || index == asked; };
+  DocumentCheck check;
+  for (std::int64_t b = 0; b < document.report.batch; ++b)
+    for (std::int64_t h = 0; h < document.report.heads; ++h)
+      if (wanted(b, batch) && wanted(h, head)) detail::HeadCheck(document, b, h, rows, check).run();
   return check;
 }
 
-}  // namespace heed::cli
+}  // namespace heed

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-namespace heed::cli {
+namespace heed::detail {
 
 /// What a text may hold.
 struct JsonLimits {
@@ -30,4 +30,4 @@ enum class JsonFault { none, malformed, deep, wide, many, long_word };
 [[nodiscard]] std::optional<nlohmann::ordered_json> json_of(std::string_view text,
                                                             const JsonLimits& limits = {});
 
-}  // namespace heed::cli
+}  // namespace heed::detail

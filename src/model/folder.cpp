@@ -8,15 +8,18 @@
 #include <nlohmann/json.hpp>
 
 #include "heed/error.hpp"
-#include "json_text.hpp"
+#include "heed/io.hpp"
+#include "io/json_text.hpp"
+#include "model/settings.hpp"
 
-namespace heed::cli {
+namespace heed {
+namespace detail {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFormat = "heed model 1";
+constexpr const char* kModelFormat = "heed model 1";
 // MiB of a configuration, whose list of losses grows with the logarithm of the steps, and of a vocabulary: a
 // million characters, escaped in up to 15 bytes. And what a configuration holds; the vocabulary's own reader
 // counts.
@@ -99,45 +102,40 @@ nn::LanguageModel read_parameters(const std::string& path, const nn::LanguageMod
   return model;
 }
 
-TrainedModel read_model_folder(const std::string& name) {
-  const std::string folder = name == "induction" ? bundled_model(name) : name;
+}  // namespace detail
+
+TrainedModel load_model(const std::string& folder) {
+  using namespace detail;
   std::error_code error;
   if (!fs::is_directory(folder, error))
     throw Error(ErrorCode::io, folder + " is no folder; that of a model trained by heed train is expected");
   const std::string config_path = folder + "/config.json";
   const Json config = Json::parse(json_in(config_path, kMostConfig, kConfig));
-  if (!config.is_object() || !config.contains("format") || config["format"] != kFormat ||
+  if (!config.is_object() || !config.contains("format") || config["format"] != kModelFormat ||
       !config.contains("settings"))
     throw Error(ErrorCode::io, config_path + " is no configuration of a model: its format is not '" +
-                                   std::string(kFormat) + "'");
+                                   std::string(kModelFormat) + "'");
   const TrainSettings settings = settings_from(config["settings"], config_path);
   const std::string words_path = folder + "/vocabulary.json";
-  ModelVocabulary vocabulary =
-      ModelVocabulary::from_json(json_in(words_path, kMostVocabulary, kVocabulary), words_path);
-  if (settings.model_dim % settings.heads != 0)
-    throw Error(ErrorCode::io, config_path + " has a model_dim that is no multiple of its heads");
+  Tokenizer tokenizer = tokenizer_from_json(json_in(words_path, kMostVocabulary, kVocabulary), words_path);
   nn::LanguageModel model =
-      read_parameters(folder + "/model.safetensors", model_config(settings, vocabulary.size()));
-  return {settings, std::move(vocabulary), std::move(model)};
+      read_parameters(folder + "/model.safetensors", model_config(settings, tokenizer.size()));
+  return {settings, std::move(tokenizer), std::move(model)};
 }
 
-void write_model_folder(const std::string& folder, const TrainSettings& settings,
-                        const ModelVocabulary& vocabulary, nn::LanguageModel& model,
-                        const LossMarks& losses) {
-  Json config = {{"format", kFormat},
-                 {"parameters", nn::parameter_count(model.config)},
-                 {"settings", settings_json(settings)},
+void save_model(const std::string& folder, TrainedModel& trained, const LossMarks& losses) {
+  using namespace detail;
+  Json config = {{"format", kModelFormat},
+                 {"parameters", nn::parameter_count(trained.model.config)},
+                 {"settings", settings_json(trained.settings)},
                  {"losses", Json::array()}};
   for (const auto& [step, loss] : losses) config["losses"].push_back({{"step", step}, {"loss", loss}});
-  io::write_text(folder + "/vocabulary.json", vocabulary.to_json().dump() + "\n");
-  nn::save_parameters(folder + "/model.safetensors", model.parameters());
+  const Tokenizer& tokenizer = trained.tokenizer;
+  const Json vocabulary = tokenizer.is_symbols() ? Json{{"symbols", tokenizer.size()}}
+                                                 : Json{{"characters", tokenizer.characters().words()}};
+  io::write_text(folder + "/vocabulary.json", vocabulary.dump() + "\n");
+  nn::save_parameters(folder + "/model.safetensors", trained.model.parameters());
   io::write_text(folder + "/config.json", config.dump(2) + "\n");
 }
 
-std::string bundled_model(const std::string& name) {
-  std::error_code error;
-  const fs::path command = fs::read_symlink("/proc/self/exe", error);
-  return (command.parent_path() / HEED_MODELS_FROM_COMMAND / name).lexically_normal().string();
-}
-
-}  // namespace heed::cli
+}  // namespace heed

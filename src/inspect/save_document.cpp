@@ -5,11 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "heed/document.hpp"
 #include "heed/io.hpp"
-#include "look/document.hpp"
-#include "look/document_format.hpp"
+#include "inspect/document_format.hpp"
 
-namespace heed::cli {
+namespace heed {
+namespace detail {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -71,15 +72,17 @@ Tensor saved_map(const AttentionReport& report) {
 }
 
 }  // namespace
+}  // namespace detail
 
-void save_document(const std::string& path, const Subject& subject) {
-  const AttentionReport& report = subject.report;
-  std::vector<std::pair<std::string, TensorView>> tensors = {{"query", subject.call.query},
-                                                             {"key", subject.call.key}};
+void save_document(const std::string& path, const Document& document) {
+  using namespace detail;
+  const AttentionReport& report = document.report;
+  std::vector<std::pair<std::string, TensorView>> tensors = {{"query", document.query},
+                                                             {"key", document.key}};
   for (const OptionTensor& option : kOptionTensors)
-    if (const auto& view = subject.call.options.*option.view) tensors.emplace_back(option.name, *view);
-  for (const Figure& figure : kFigures)
-    if ((report.*figure.tensor).rank() > 1) tensors.emplace_back(figure.name, report.*figure.tensor);
+    if (const auto& view = document.options.*option.view) tensors.emplace_back(option.name, *view);
+  for (const SavedTensor& saved : kSavedTensors)
+    if ((report.*saved.tensor).rank() > 1) tensors.emplace_back(saved.name, report.*saved.tensor);
   tensors.emplace_back("top_k_index", report.top_k_index);
   tensors.emplace_back("top_k_weight", report.top_k_weight);
   Tensor map;
@@ -88,11 +91,11 @@ void save_document(const std::string& path, const Subject& subject) {
   Json summaries = Json::array();
   for (const HeadSummary& summary : report.summaries) summaries.push_back(summary_json(summary));
   std::map<std::string, std::string> metadata = {
-      {"format", kLookFormat}, {"call", call_json(subject.call.options, report).dump(-1, ' ', true)}};
+      {"format", kLookFormat}, {"call", call_json(document.options, report).dump(-1, ' ', true)}};
   put_list(metadata, "tokens", report.query_tokens);
   put_list(metadata, "key_tokens", report.key_tokens);
   put_list(metadata, "summaries", summaries);
   io::write_safetensors(path, tensors, metadata);
 }
 
-}  // namespace heed::cli
+}  // namespace heed

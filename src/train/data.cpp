@@ -8,11 +8,12 @@
 #include <fstream>
 #include <iterator>
 
-#include "command.hpp"
+#include "attention/call/message.hpp"
+#include "core/utf8.hpp"
 #include "heed/error.hpp"
-#include "heed/transformer.hpp"
 
-namespace heed::cli {
+namespace heed {
+namespace detail {
 namespace {
 
 // FNV-1a (Fowler, Noll, Vo), 64 bits: to notice another text, not to withstand a forger.
@@ -30,6 +31,7 @@ std::string text_in(const std::string& path) {
   if (!file) throw Error(ErrorCode::io, path + " could not be opened: " + std::strerror(errno));
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (file.bad() || (text.empty() && !file.eof())) throw Error(ErrorCode::io, path + " could not be read");
+  if (!is_utf8(text)) throw Error(ErrorCode::io, path + " is not UTF-8 text");
   return text;
 }
 
@@ -58,21 +60,10 @@ void draw_repeats(std::int64_t symbols, Generator& generator, std::span<std::int
 
 }  // namespace
 
-TrainData read_text_data(const std::string& path, const TrainSettings& settings) {
-  const std::string text = text_in(path);
-  TrainData data;
-  data.vocabulary = ModelVocabulary::characters_of(text, path);
-  const std::vector<std::string> characters = characters_in(text, path);
-  if (static_cast<std::int64_t>(characters.size()) <= settings.context)
-    throw UsageError(path + " has " + std::to_string(characters.size()) + " characters; more than the " +
-                     std::to_string(settings.context) + " of --context are expected");
-  data.tokens = data.vocabulary.encode(characters, path);
-  data.fingerprint = fingerprint_of(text);
-  return data;
-}
-
-TrainData induction_data(const TrainSettings& settings) {
-  return {ModelVocabulary::symbols(settings.symbols), {}, ""};
+void require_enough(const TrainData& data, const TrainSettings& settings) {
+  if (settings.task == Task::text && data.tokens.count() <= settings.context)
+    refuse("the text has ", data.tokens.count(), " characters; more than the ", settings.context,
+           " of context are expected");
 }
 
 Batch draw_batch(const TrainData& data, const TrainSettings& settings, Generator& generator) {
@@ -90,4 +81,17 @@ Batch draw_batch(const TrainData& data, const TrainSettings& settings, Generator
   return batch;
 }
 
-}  // namespace heed::cli
+}  // namespace detail
+
+TrainData read_train_text(const std::string& path) {
+  const std::string text = detail::text_in(path);
+  TrainData data{Tokenizer::of_characters(text, path), {}, detail::fingerprint_of(text)};
+  data.tokens = data.tokenizer.encode(data.tokenizer.tokens_of(text, path), path);
+  return data;
+}
+
+TrainData induction_data(const TrainSettings& settings) {
+  return {Tokenizer::of_symbols(settings.symbols), {}, ""};
+}
+
+}  // namespace heed

@@ -1,11 +1,11 @@
-#include "json_text.hpp"
+#include "io/json_text.hpp"
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-namespace heed::cli {
+namespace heed::detail {
 namespace {
 
 // Counts what the reader finds and stops it at the first thing too many.
@@ -96,4 +96,4 @@ std::optional<nlohmann::ordered_json> json_of(std::string_view text, const JsonL
   return fault == JsonFault::none ? nlohmann::ordered_json::parse(text) : nlohmann::ordered_json();
 }
 
-}  // namespace heed::cli
+}  // namespace heed::detail

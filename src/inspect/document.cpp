@@ -1,4 +1,4 @@
-#include "look/document.hpp"
+#include "heed/document.hpp"
 
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -7,21 +7,23 @@
 
 #include "heed/error.hpp"
 #include "heed/io.hpp"
-#include "json_text.hpp"
-#include "look/document_format.hpp"
+#include "inspect/document_format.hpp"
+#include "inspect/tile.hpp"
+#include "io/json_text.hpp"
 
-namespace heed::cli {
+namespace heed {
+namespace detail {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kFarthest = std::int64_t{1} << 61;  // an offset of 2^60 and a tensor's length
 
-class Reader {
+class DocumentReader {
  public:
-  explicit Reader(const std::string& path) : path_(path), file_(path) {}
+  explicit DocumentReader(const std::string& path) : path_(path), file_(path) {}
 
-  Subject read() {
+  Document read() {
     const auto format = file_.metadata().find("format");
     const std::string text = format == file_.metadata().end() ? "" : format->second;
     if (text == kExplainFormat) return read_explanation();
@@ -70,53 +72,49 @@ class Reader {
   }
 
   // A tensor of the file as [B, H, L, D].
-  TensorView main_tensor(const char* name, AttendInputs& call) const {
+  TensorView main_tensor(const char* name, Document& document) const {
     Tensor tensor = file_.read(name);
     if (tensor.rank() < 2 || tensor.rank() > 4 || !is_floating(tensor.dtype()))
       fail("has " + std::string(name) + " of dtype " + std::string(name_of(tensor.dtype())) + " and shape " +
            to_string(tensor.shape()) + "; floats with 2 to 4 axes are expected");
-    return lifted(call.tensors.emplace_back(std::move(tensor)));
+    return lifted(document.tensors.emplace_back(std::move(tensor)));
   }
 
-  Subject read_explanation() const {
-    Subject subject;
-    AttendInputs& call = subject.call;
-    call.tensors.reserve(3);
-    call.query = main_tensor("query", call);
-    call.key = main_tensor("key", call);
-    call.value = main_tensor("value", call);
+  Document read_explanation() const {
+    Document document;
+    document.tensors.reserve(3);
+    document.query = main_tensor("query", document);
+    document.key = main_tensor("key", document);
+    document.value = main_tensor("value", document);
     const Json causal = metadata("causal");
     const Json scale = metadata("scale");
     if (!causal.is_boolean() || !scale.is_number()) fail("has no causal (true or false) or scale (a number)");
-    call.options.causal = causal.get<bool>();
-    call.options.scale = scale.get<double>();
-    subject.query_tokens = tokens("tokens", call.query.size(2), false);
-    subject.key_tokens = tokens("context_tokens", call.key.size(2), false);
-    return subject;
+    document.options.causal = causal.get<bool>();
+    document.options.scale = scale.get<double>();
+    document.report.query_tokens = tokens("tokens", document.query.size(2), false);
+    document.report.key_tokens = tokens("context_tokens", document.key.size(2), false);
+    return document;
   }
 
-  Subject read_look() {
-    Subject subject;
-    AttendInputs& call = subject.call;
-    call.tensors.reserve(2 + kOptionTensors.size());
-    call.query = main_tensor("query", call);
-    call.key = main_tensor("key", call);
-    call.value = call.key;
-    subject.has_value = false;
-    subject.has_report = true;
-    read_options(call);
-    read_figures(subject);
+  Document read_look() {
+    Document document;
+    document.tensors.reserve(2 + kOptionTensors.size());
+    document.query = main_tensor("query", document);
+    document.key = main_tensor("key", document);
+    document.value = document.key;
+    document.has_value = false;
+    document.has_report = true;
+    read_options(document);
+    read_tensors(document);
     try {
-      (void)attention_tile(call.query, call.key, call.options, subject.report.lse, {});
+      (void)attention_tile(document, {});
     } catch (const Error& error) {
       fail("holds no call of attention: " + std::string(error.what()));
     }
-    subject.query_tokens = tokens("tokens", call.query.size(2), true);
-    subject.key_tokens = tokens("key_tokens", call.key.size(2), true);
-    subject.report.query_tokens = subject.query_tokens;
-    subject.report.key_tokens = subject.key_tokens;
-    read_summaries(subject.report);
-    return subject;
+    document.report.query_tokens = tokens("tokens", document.query.size(2), true);
+    document.report.key_tokens = tokens("key_tokens", document.key.size(2), true);
+    read_summaries(document.report);
+    return document;
   }
 
   // Where a value has another type than work takes it for, nlohmann throws.
@@ -129,10 +127,10 @@ class Reader {
     }
   }
 
-  void read_options(AttendInputs& call) const {
+  void read_options(Document& document) const {
     expecting("call", [&] {
       const Json json = metadata("call");
-      AttentionOptions& options = call.options;
+      AttentionOptions& options = document.options;
       options.causal = json.at("causal").get<bool>();
       options.align =
           json.at("align").get<std::string>() == "bottom-right" ? Align::bottom_right : Align::top_left;
@@ -143,7 +141,7 @@ class Reader {
     });
     for (const OptionTensor& option : kOptionTensors)
       if (file_.contains(option.name))
-        call.options.*option.view = call.tensors.emplace_back(file_.read(option.name)).view();
+        document.options.*option.view = document.tensors.emplace_back(file_.read(option.name)).view();
   }
 
   // nlohmann would turn 1.5 or 2^63 into some whole number.
@@ -153,7 +151,7 @@ class Reader {
     return json.get<std::int64_t>();
   }
 
-  Tensor figure(const char* name, const Dims& shape, bool whole_numbers) const {
+  Tensor saved_tensor(const char* name, const Dims& shape, bool whole_numbers) const {
     Tensor tensor = file_.read(name);
     const bool fits = whole_numbers ? tensor.dtype() == DType::i64
                                     : tensor.dtype() == DType::f32 || tensor.dtype() == DType::f64;
@@ -164,10 +162,10 @@ class Reader {
     return tensor;
   }
 
-  void read_figures(Subject& subject) const {
-    const TensorView& query = subject.call.query;
-    const TensorView& key = subject.call.key;
-    AttentionReport& report = subject.report;
+  void read_tensors(Document& document) const {
+    const TensorView& query = document.query;
+    const TensorView& key = document.key;
+    AttentionReport& report = document.report;
     report.batch = query.size(0);
     report.heads = query.size(1);
     report.kv_heads = key.size(1);
@@ -175,19 +173,19 @@ class Reader {
     report.keys = key.size(2);
     report.head_dim = query.size(3);
     report.dtype = query.dtype();
-    for (const Figure& each : kFigures) {
+    for (const SavedTensor& each : kSavedTensors) {
       if (!each.needed && !file_.contains(each.name)) continue;
       const bool place = each.axis == Axis::place;
       const std::int64_t length = each.axis == Axis::key ? report.keys : report.queries;
       const Dims shape = place ? Dims{report.batch, length} : Dims{report.batch, report.heads, length};
-      report.*each.tensor = figure(each.name, shape, place);
+      report.*each.tensor = saved_tensor(each.name, shape, place);
     }
     check_places(report);
     read_top_k(report);
     if (!file_.contains("map")) return;
     const Dims map = file_.shape("map");
     if (map.size() != 4 || map[2] == 0 || map[3] == 0) fail("has a map of shape " + to_string(map));
-    report.map = pool_map(figure("map", {report.batch, report.heads, map[2], map[3]}, false));
+    report.map = pool_map(saved_tensor("map", {report.batch, report.heads, map[2], map[3]}, false));
   }
 
   // What says where rows and keys are, is used as an index, and counted from.
@@ -207,8 +205,8 @@ class Reader {
   void read_top_k(AttentionReport& report) const {
     const Dims found = file_.shape("top_k_index");
     const Dims shape{report.batch, report.heads, report.queries, found.size() == 4 ? found[3] : 0};
-    report.top_k_index = figure("top_k_index", shape, true);
-    report.top_k_weight = figure("top_k_weight", shape, false);
+    report.top_k_index = saved_tensor("top_k_index", shape, true);
+    report.top_k_weight = saved_tensor("top_k_weight", shape, false);
     for (const std::int64_t j : report.top_k_index.values<std::int64_t>())
       if (j < -1 || j >= report.keys)
         fail("has " + std::to_string(j) + " in top_k_index, with " + std::to_string(report.keys) + " keys");
@@ -268,12 +266,20 @@ class Reader {
 };
 
 }  // namespace
+}  // namespace detail
 
-TensorView lifted(TensorView view) {
-  while (view.rank() < 4) view = view.unsqueeze(0);
-  return view;
+void fill_report(Document& document, ReportAsk ask) {
+  ask.query_tokens = document.report.query_tokens;
+  ask.key_tokens = document.report.key_tokens;
+  document.report = make_report(document.query, document.key, document.value, document.options, ask);
+  document.has_report = true;
+  for (TensorView* view : {&document.query, &document.key, &document.value}) *view = detail::lifted(*view);
 }
 
-Subject read_document(const std::string& path) { return Reader(path).read(); }
+Document open_document(const std::string& path) { return detail::DocumentReader(path).read(); }
 
-}  // namespace heed::cli
+WeightTile attention_tile(const Document& document, const TileRange& range) {
+  return attention_tile(document.query, document.key, document.options, document.report.lse, range);
+}
+
+}  // namespace heed

@@ -8,21 +8,21 @@
 
 #include "heed/inspect.hpp"
 
-namespace heed::cli {
+namespace heed::detail {
 
 inline constexpr const char* kLookFormat = "heed look 1";
 inline constexpr const char* kExplainFormat = "heed explain 1";
 
 enum class Axis { row, key, place };
 
-struct Figure {
+struct SavedTensor {
   const char* name;
   Tensor AttentionReport::*tensor;
   Axis axis;  // [B, H, Lq], [B, H, Lk], or [B, Lq] of i64
   bool needed;
 };
 
-inline constexpr std::array<Figure, 14> kFigures = {{
+inline constexpr std::array<SavedTensor, 14> kSavedTensors = {{
     {"lse", &AttentionReport::lse, Axis::row, true},
     {"max_score", &AttentionReport::max_score, Axis::row, true},
     {"entropy", &AttentionReport::entropy, Axis::row, true},
@@ -75,4 +75,4 @@ inline std::string piece_name(const std::string& name, std::size_t piece) {
   return piece == 1 ? name : name + " " + std::to_string(piece);
 }
 
-}  // namespace heed::cli
+}  // namespace heed::detail

@@ -7,15 +7,16 @@
 #include <utility>
 #include <vector>
 
+#include "core/utf8.hpp"
 #include "heed/error.hpp"
-#include "model/vocabulary.hpp"
+#include "model/folder.hpp"
 
-namespace heed::cli {
+namespace heed::detail {
 namespace {
 
-class Handler : public nlohmann::json_sax<nlohmann::json> {
+class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit Handler(const std::string& path) : path_(path) {}
+  explicit TokenizerReader(const std::string& path) : path_(path) {}
 
   std::int64_t symbols = 0;
   std::vector<std::string> characters;
@@ -27,15 +28,15 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   bool binary(nlohmann::json::binary_t& /*value*/) override { misplaced(); }
 
   bool number_unsigned(std::uint64_t value) override {
-    if (place_ != Place::symbols || value < 1 || value > ModelVocabulary::kMost) misplaced();
+    if (place_ != Place::symbols || value < 1 || value > Tokenizer::kMost) misplaced();
     symbols = static_cast<std::int64_t>(value);
     return true;
   }
 
   bool string(std::string& text) override {
     if (place_ != Place::list) misplaced();
-    if (characters.size() == ModelVocabulary::kMost) fail_list();
-    if (text.empty() || text.size() != bytes_of_character(text[0])) misplaced();
+    if (characters.size() == Tokenizer::kMost) fail_list();
+    if (text.empty() || text.size() != decode_utf8(text).length) misplaced();
     if (!characters.empty() && text <= characters.back()) fail("has characters that are not in order");
     characters.push_back(std::move(text));
     return true;
@@ -83,12 +84,12 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
     fail("is no vocabulary: an object with 'characters' or 'symbols' is expected");
   }
   [[noreturn]] void fail_list() const {
-    fail("has characters that are no list of 1 to " + std::to_string(ModelVocabulary::kMost));
+    fail("has characters that are no list of 1 to " + std::to_string(Tokenizer::kMost));
   }
 
   [[noreturn]] void misplaced() const {
     if (place_ == Place::symbols)
-      fail("has symbols that are no number from 1 to " + std::to_string(ModelVocabulary::kMost));
+      fail("has symbols that are no number from 1 to " + std::to_string(Tokenizer::kMost));
     if (place_ == Place::characters) fail_list();
     if (place_ == Place::list) fail("has a character that is not one code point");
     fail_form();
@@ -100,15 +101,11 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-ModelVocabulary ModelVocabulary::from_json(std::string_view text, const std::string& path) {
-  Handler handler(path);
-  (void)nlohmann::json::sax_parse(text, &handler);  // what is wrong is thrown
-  ModelVocabulary vocabulary = symbols(handler.symbols);
-  if (!handler.characters.empty()) {
-    vocabulary.size_ = static_cast<std::int64_t>(handler.characters.size());
-    vocabulary.characters_ = std::move(handler.characters);
-  }
-  return vocabulary;
+Tokenizer tokenizer_from_json(std::string_view text, const std::string& path) {
+  TokenizerReader reader(path);
+  (void)nlohmann::json::sax_parse(text, &reader);  // what is wrong is thrown
+  if (reader.characters.empty()) return Tokenizer::of_symbols(reader.symbols);
+  return Tokenizer::of_characters(Vocabulary(std::move(reader.characters)));
 }
 
-}  // namespace heed::cli
+}  // namespace heed::detail

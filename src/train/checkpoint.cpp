@@ -6,24 +6,27 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "command.hpp"
 #include "heed/error.hpp"
 #include "heed/io.hpp"
-#include "json_text.hpp"
-#include "train/trainer.hpp"
+#include "heed/train.hpp"
+#include "io/json_text.hpp"
+#include "model/folder.hpp"
+#include "model/settings.hpp"
+#include "train/data.hpp"
 
-namespace heed::cli {
+namespace heed {
+namespace detail {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFormat = "heed checkpoint 1";
+constexpr const char* kCheckpointFormat = "heed checkpoint 1";
 
-class Reader {
+class CheckpointReader {
  public:
-  explicit Reader(const std::string& path) : path_(path), file_(path) {
-    if (text("format") != kFormat)
-      fail("is no checkpoint: its metadata do not say format '" + std::string(kFormat) + "'");
+  explicit CheckpointReader(const std::string& path) : path_(path), file_(path) {
+    if (text("format") != kCheckpointFormat)
+      fail("is no checkpoint: its metadata do not say format '" + std::string(kCheckpointFormat) + "'");
   }
 
   [[nodiscard]] TrainSettings settings() const { return settings_from(json("settings"), path_); }
@@ -34,10 +37,12 @@ class Reader {
     if (!state.is_object() || !state.contains("text") || !state["text"].is_string())
       fail("has a state that does not say which text it is of");
     if (state["text"].get<std::string>() != data.fingerprint)
-      throw UsageError("the text (" + data.fingerprint + ") is not the one that " + path_ +
-                       " was made with (" + state["text"].get<std::string>() + ")");
+      throw Error(ErrorCode::invalid_argument, "the text (" + data.fingerprint + ") is not the one that " +
+                                                   path_ + " was made with (" +
+                                                   state["text"].get<std::string>() + ")");
+    require_enough(data, settings);
     // The sizes are checked against the file before anything of that size is made.
-    nn::LanguageModel model = read_parameters(path_, model_config(settings, data.vocabulary.size()));
+    nn::LanguageModel model = read_parameters(path_, model_config(settings, data.tokenizer.size()));
     nn::AdamW optimizer(model.parameters(), {.weight_decay = settings.weight_decay});
     for (const nn::NamedParameter& moment : optimizer.state()) {
       Tensor value = tensor("adamw." + moment.name, DType::f32);
@@ -45,8 +50,12 @@ class Reader {
         fail("has a tensor adamw." + moment.name + " of another shape");
       *moment.value = std::move(value);
     }
-    TrainState result{
-        settings, data.fingerprint, generator(), std::move(model), std::move(optimizer), 0, 0, {}, 0};
+    nn::LanguageModel gradients = zeros_like(model);
+    TrainState result{{settings, data.tokenizer, std::move(model)},
+                      data.fingerprint,
+                      generator(),
+                      std::move(optimizer),
+                      std::move(gradients)};
     read_progress(state, result);
     return result;
   }
@@ -89,7 +98,8 @@ class Reader {
         losses.rank() != 2 || losses.size(1) != 2)
       fail("has a state that does not fit together");
     const double step = state["step"].get<double>();
-    if (step < 0 || step > static_cast<double>(to.settings.steps)) fail("has a step that is out of range");
+    if (step < 0 || step > static_cast<double>(to.trained.settings.steps))
+      fail("has a step that is out of range");
     to.step = to.optimizer.steps = state["step"].get<std::int64_t>();
     to.smooth_loss = numbers.at<double>(0);
     to.sum_since_mark = numbers.at<double>(1);
@@ -113,10 +123,12 @@ bool all_finite(const Tensor& tensor) {
 }
 
 }  // namespace
+}  // namespace detail
 
 void save_checkpoint(const std::string& path, TrainState& state) {
+  using namespace detail;
   std::vector<std::pair<std::string, TensorView>> tensors;
-  for (const nn::NamedParameter& parameter : state.model.parameters()) {
+  for (const nn::NamedParameter& parameter : state.trained.model.parameters()) {
     if (!all_finite(*parameter.value))
       throw Error(ErrorCode::internal,
                   "the parameters are not numbers after step " + std::to_string(state.step));
@@ -135,13 +147,17 @@ void save_checkpoint(const std::string& path, TrainState& state) {
   tensors.emplace_back("progress", progress);
   tensors.emplace_back("losses", losses);
   io::write_safetensors(path, tensors,
-                        {{"format", kFormat},
-                         {"settings", settings_json(state.settings).dump()},
+                        {{"format", kCheckpointFormat},
+                         {"settings", settings_json(state.trained.settings).dump()},
                          {"state", Json{{"step", state.step}, {"text", state.fingerprint}}.dump()}});
 }
 
-TrainSettings read_checkpoint_settings(const std::string& path) { return Reader(path).settings(); }
+TrainSettings read_checkpoint_settings(const std::string& path) {
+  return detail::CheckpointReader(path).settings();
+}
 
-TrainState read_checkpoint(const std::string& path, const TrainData& data) { return Reader(path).read(data); }
+TrainState read_checkpoint(const std::string& path, const TrainData& data) {
+  return detail::CheckpointReader(path).read(data);
+}
 
-}  // namespace heed::cli
+}  // namespace heed
