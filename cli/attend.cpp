@@ -77,7 +77,7 @@ Run run_attention(const AttendInputs& inputs, std::int64_t repeat) {
       repeat,
       [&] {
         run.result = attention(inputs.query, inputs.key, inputs.value, inputs.options);
-        for (const ResultFile& file : result_files()) outputs.*file.view = run.result.*file.tensor;
+        for (std::size_t i = 0; i < kResultCount; ++i) result(outputs, i) = result<Tensor>(run.result, i);
       },
       [&] { attention_into(inputs.query, inputs.key, inputs.value, inputs.options, outputs); });
   return run;
@@ -100,18 +100,16 @@ void run_backward(const AttendArguments& arguments, const AttendInputs& inputs, 
 
 Need needs_of(const AttendArguments& arguments) {
   Need need = Need::none;
-  for (const ResultFile& file : result_files()) {
-    if (!(arguments.*file.path).empty()) need |= file.need;
-  }
+  for (const auto& [entry, path] : kResults<std::string>)
+    if (!(arguments.results.*path).empty()) need |= entry.need;
   if (!arguments.by_output.empty()) need |= Need::lse;
   return need;
 }
 
 std::vector<NamedFile> output_files(const AttendArguments& arguments) {
   std::vector<NamedFile> files;
-  for (const ResultFile& file : result_files()) {
-    if (!(arguments.*file.path).empty()) files.push_back({file.option, arguments.*file.path});
-  }
+  for (const auto& [entry, path] : kResults<std::string>)
+    if (!(arguments.results.*path).empty()) files.push_back({result_option(entry), arguments.results.*path});
   for (const GradientFile& file : gradient_files()) {
     if (!(arguments.*file.path).empty()) files.push_back({file.option, arguments.*file.path});
   }
@@ -123,9 +121,9 @@ void write_results(const AttendArguments& arguments, const Run& run) {
   const auto add = [&](const std::string& path, const TensorView& view, bool has_layout) {
     files.emplace_back(path, arguments.length_first && has_layout ? swap_layout(view) : view);
   };
-  for (const ResultFile& file : result_files())
-    if (!(arguments.*file.path).empty())
-      add(arguments.*file.path, run.result.*file.tensor, file.tensor == &AttentionResult::output);
+  for (std::size_t i = 0; i < kResultCount; ++i)
+    if (const std::string& path = result(arguments.results, i); !path.empty())
+      add(path, result<Tensor>(run.result, i), result_entry(i).shape == ResultShape::output);
   for (const GradientFile& file : gradient_files())
     if (!(arguments.*file.path).empty())
       add(arguments.*file.path, *run.gradients.*file.tensor, file.has_layout);

@@ -12,24 +12,6 @@ namespace heed::cli {
 namespace {
 
 using Arguments = AttendArguments;
-using Result = AttentionResult;
-using Outputs = AttentionOutputs;
-
-constexpr std::array<ResultFile, 12> kResultFiles = {{
-    {"--out", &Arguments::output, &Result::output, &Outputs::output, Need::none},
-    {"--weights", &Arguments::weights, &Result::weights, &Outputs::weights, Need::weights},
-    {"--scores", &Arguments::scores, &Result::scores, &Outputs::scores, Need::scores},
-    {"--lse", &Arguments::lse, &Result::lse, &Outputs::lse, Need::lse},
-    {"--max-score", &Arguments::max_score, &Result::max_score, &Outputs::max_score, Need::max_score},
-    {"--entropy", &Arguments::entropy, &Result::entropy, &Outputs::entropy, Need::entropy},
-    {"--distance", &Arguments::distance, &Result::distance, &Outputs::distance, Need::distance},
-    {"--received", &Arguments::received, &Result::received, &Outputs::received, Need::received},
-    {"--received-last-out", &Arguments::received_last, &Result::received_last, &Outputs::received_last,
-     Need::none},
-    {"--top-k-out", &Arguments::top_k_index, &Result::top_k_index, &Outputs::top_k_index, Need::none},
-    {"--top-k-out", &Arguments::top_k_weight, &Result::top_k_weight, &Outputs::top_k_weight, Need::none},
-    {"--map-out", &Arguments::map, &Result::map, &Outputs::map, Need::none},
-}};
 
 using Gradients = AttentionGradients;
 using Views = AttentionGradientViews;
@@ -48,7 +30,7 @@ constexpr std::array<GradientFile, 5> kGradientFiles = {{
 
 constexpr const char* kTensor = "TENSOR";
 constexpr const char* kFile = "FILE";
-constexpr const char* kResults = "Results, each to a .npy file";
+constexpr const char* kResultsGroup = "Results, each to a .npy file";
 
 [[noreturn]] void refuse(const std::string& option, const std::string& text, const std::string& expected) {
   throw UsageError(option + " is '" + text + "'; " + expected + " is expected");
@@ -140,14 +122,14 @@ void add_masks(CLI::App& app, Arguments& arguments) {
 }
 
 void add_row_results(CLI::App& app, Arguments& arguments) {
-  const char* group = kResults;
+  const char* group = kResultsGroup;
   AttentionOptions& options = arguments.options;
   const auto add = [&](const char* name, std::string& path, const char* help) {
     add_text(app, name, kFile, path, help)->group(group);
   };
-  add("--out", arguments.output, "the output [B, H, Lq, Dv]");
-  add("--weights", arguments.weights, "the attention weights [B, H, Lq, Lk]");
-  add("--scores", arguments.scores, "the scores before the softmax [B, H, Lq, Lk]");
+  add("--out", arguments.results.output, "the output [B, H, Lq, Dv]");
+  add("--weights", arguments.results.weights, "the attention weights [B, H, Lq, Lk]");
+  add("--scores", arguments.results.scores, "the scores before the softmax [B, H, Lq, Lk]");
   add_choice(
       app, "--scores-stage", {"raw", "softcap", "bias"},
       [&](std::size_t i) {
@@ -155,14 +137,14 @@ void add_row_results(CLI::App& app, Arguments& arguments) {
       },
       "which of them: scaled, after --softcap, or after bias, ALiBi and masks (the default)")
       ->group(group);
-  add("--lse", arguments.lse, "log of the softmax denominator [B, H, Lq]");
-  add("--max-score", arguments.max_score, "the largest allowed score of each row [B, H, Lq]");
-  add("--entropy", arguments.entropy, "of the weights of each row, in nats [B, H, Lq]");
-  add("--distance", arguments.distance, "the mean of |p - j| under the weights [B, H, Lq]");
+  add("--lse", arguments.results.lse, "log of the softmax denominator [B, H, Lq]");
+  add("--max-score", arguments.results.max_score, "the largest allowed score of each row [B, H, Lq]");
+  add("--entropy", arguments.results.entropy, "of the weights of each row, in nats [B, H, Lq]");
+  add("--distance", arguments.results.distance, "the mean of |p - j| under the weights [B, H, Lq]");
 }
 
 void add_summaries(CLI::App& app, Arguments& arguments) {
-  const char* group = kResults;
+  const char* group = kResultsGroup;
   AttentionOptions& options = arguments.options;
   add_integer(
       app, "--top-k", {1}, [&](std::int64_t n) { options.top_k = n; },
@@ -175,12 +157,12 @@ void add_summaries(CLI::App& app, Arguments& arguments) {
         const std::vector<std::string> files = split(text, ',');
         if (files.size() != 2 || files[0].empty() || files[1].empty())
           refuse("--top-k-out", text, "INDEX.npy,WEIGHT.npy");
-        arguments.top_k_index = files[0];
-        arguments.top_k_weight = files[1];
+        arguments.results.top_k_index = files[0];
+        arguments.results.top_k_weight = files[1];
       },
       "where their indices (i64) and weights go: two files with a comma between")
       ->group(group);
-  add_text(app, "--received", kFile, arguments.received,
+  add_text(app, "--received", kFile, arguments.results.received,
            "the sum of the weights that each key received [B, H, Lk]")
       ->group(group);
   add_integer(
@@ -188,7 +170,7 @@ void add_summaries(CLI::App& app, Arguments& arguments) {
       "have --received sum over the last W queries (of each sequence) only")
       ->group(group)
       ->type_name("W");
-  add_text(app, "--received-last-out", kFile, arguments.received_last,
+  add_text(app, "--received-last-out", kFile, arguments.results.received_last,
            "where the sum of --received-last goes if --received is to hold the whole one")
       ->group(group);
   add_text_option(
@@ -199,7 +181,7 @@ void add_summaries(CLI::App& app, Arguments& arguments) {
       },
       "the weights summed into R x C bins of queries and keys [B, H, R, C]")
       ->group(group);
-  add_text(app, "--map-out", kFile, arguments.map, "where the map goes")->group(group);
+  add_text(app, "--map-out", kFile, arguments.results.map, "where the map goes")->group(group);
 }
 
 void add_gradients(CLI::App& app, Arguments& arguments) {
@@ -260,12 +242,12 @@ void require_beside(const CLI::App& app, const std::string& option, const std::s
 }
 
 void check_file_names(const Arguments& arguments) {
-  const auto check = [&](const auto& file) {
-    const std::string& path = arguments.*file.path;
-    if (!path.empty() && !path.ends_with(".npy")) refuse(file.option, path, "a file whose name ends in .npy");
+  const auto check = [](const std::string& option, const std::string& path) {
+    if (!path.empty() && !path.ends_with(".npy")) refuse(option, path, "a file whose name ends in .npy");
   };
-  for (const ResultFile& file : result_files()) check(file);
-  for (const GradientFile& file : gradient_files()) check(file);
+  for (const auto& [entry, path] : kResults<std::string>)
+    check(result_option(entry), arguments.results.*path);
+  for (const GradientFile& file : gradient_files()) check(file.option, arguments.*file.path);
 }
 
 void check_gradients(const CLI::App& app) {
@@ -285,7 +267,20 @@ void check_gradients(const CLI::App& app) {
 
 }  // namespace
 
-std::span<const ResultFile> result_files() { return kResultFiles; }
+std::string result_option(const ResultEntry& entry) {
+  switch (entry.shape) {
+    case ResultShape::output:
+      return "--out";
+    case ResultShape::top_k:
+      return "--top-k-out";
+    case ResultShape::key_last:
+      return "--received-last-out";
+    case ResultShape::map:
+      return "--map-out";
+    default:
+      return "--" + with_dashes(entry.name());
+  }
+}
 std::span<const GradientFile> gradient_files() { return kGradientFiles; }
 
 void add_call_options(CLI::App& app, AttendArguments& arguments) {
@@ -323,13 +318,14 @@ void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) 
   require_beside(app, "--received-last-out", "--received-last", "W");
   if (!given(app, "--received-last-out")) {
     require_beside(app, "--received-last", "--received", "FILE.npy");
-    if (given(app, "--received-last")) arguments.received_last.swap(arguments.received);
+    if (given(app, "--received-last")) arguments.results.received_last.swap(arguments.results.received);
   }
   check_gradients(app);
   check_file_names(arguments);
-  const bool any_file = given(app, "--grad-out") ||
-                        std::any_of(kResultFiles.begin(), kResultFiles.end(),
-                                    [&](const ResultFile& file) { return !(arguments.*file.path).empty(); });
+  const bool any_file =
+      given(app, "--grad-out") ||
+      std::any_of(std::begin(kResults<std::string>), std::end(kResults<std::string>),
+                  [&](const auto& line) { return !(arguments.results.*line.member).empty(); });
   if (!any_file && !arguments.json) {
     throw UsageError("nothing was asked for: --out FILE.npy, another result, or --json is expected");
   }

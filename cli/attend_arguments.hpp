@@ -26,25 +26,18 @@ struct AttendArguments {
   AttentionOptions options;    ///< all but its tensors and what it needs
 
   // Files to write; empty where not asked for.
-  std::string output, weights, scores, lse, max_score, entropy, distance, received, received_last;
-  std::string top_k_index, top_k_weight, map;
+  ResultSet<std::string> results;
   std::string grad_query, grad_key, grad_value, grad_bias, grad_sinks;
 
   bool json = false;
   std::int64_t repeat = 1;
 };
 
-/// One thing that can be asked for: where the command line has its file, and where a call has its values.
-struct ResultFile {
-  const char* option;
-  std::string AttendArguments::*path;
-  Tensor AttentionResult::*tensor;
-  MutableTensorView AttentionOutputs::*view;
-  Need need;
-};
-[[nodiscard]] std::span<const ResultFile> result_files();
+/// The option with the file of a result.
+[[nodiscard]] std::string result_option(const ResultEntry& entry);
 
-/// The same for a gradient, and the option whose tensor it is the gradient by.
+/// A gradient: the option with its file, that whose tensor it is the gradient by, and where a call has its
+/// values.
 struct GradientFile {
   const char* option;
   const char* of;

@@ -165,6 +165,12 @@ int display_width(std::string_view text) {
   return width;
 }
 
+std::string with_dashes(std::string_view name) {
+  std::string dashed(name);
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  return dashed;
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   for (;;) {

@@ -25,6 +25,9 @@ namespace heed::cli {
 /// and emoji, 1 for all others.
 [[nodiscard]] int display_width(std::string_view text);
 
+/// A name with - where it has _, as options are written.
+[[nodiscard]] std::string with_dashes(std::string_view name);
+
 /// The parts between separators; one more than there are separators.
 [[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
 

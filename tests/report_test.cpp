@@ -432,7 +432,7 @@ TEST(Report, ProgressRisesToOneInEveryPass) {
       EXPECT_GE(told[i].second, told[i - 1].second);
     }
     forward |= told[i] == std::pair<std::string, double>("forward", 1);
-    second |= told[i] == std::pair<std::string, double>("second pass", 1);
+    second |= told[i] == std::pair<std::string, double>("weights pass", 1);
   }
   EXPECT_TRUE(forward && second);
 }

@@ -18,8 +18,8 @@ namespace {
 using heed::Target;
 using heed::Tensor;
 
-// What the kernel itself says of the processor: "flags : … avx2 …" or "Features : … asimd …". Nothing where an emulator
-// shows another processor's list.
+// What the kernel itself says of the processor: "flags : … avx2 …" or "Features : … asimd …". Nothing where
+// an emulator shows another processor's list.
 std::set<std::string> system_flags() {
 #if defined(__aarch64__)
   const std::string key = "Features";

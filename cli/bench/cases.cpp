@@ -15,21 +15,13 @@ namespace {
 
 constexpr std::int64_t kMapBins = 64;
 
-constexpr std::array<std::pair<std::string_view, Need>, 7> kNeeds = {{{"lse", Need::lse},
-                                                                      {"max-score", Need::max_score},
-                                                                      {"entropy", Need::entropy},
-                                                                      {"distance", Need::distance},
-                                                                      {"received", Need::received},
-                                                                      {"weights", Need::weights},
-                                                                      {"scores", Need::scores}}};
-
 constexpr std::string_view kTop = "top";
 constexpr std::string_view kMap = "map";
 
 std::optional<Need> need_of(std::string_view name) {
-  const auto found =
-      std::find_if(kNeeds.begin(), kNeeds.end(), [&](const auto& need) { return need.first == name; });
-  return found == kNeeds.end() ? std::nullopt : std::optional(found->second);
+  for (const auto& [entry, member] : kResults<int>)
+    if (entry.need != Need::none && with_dashes(entry.name()) == name) return entry.need;
+  return std::nullopt;
 }
 
 std::optional<std::int64_t> top_k_of(std::string_view name) {

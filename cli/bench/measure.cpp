@@ -84,22 +84,10 @@ AttentionOptions options_of(const BenchCase& what) {
   return options;
 }
 
-AttentionOutputs views_of(AttentionResult& result) {
+AttentionOutputs views_of(AttentionResult& all) {
   AttentionOutputs views;
-  const auto show = [](MutableTensorView& view, Tensor& tensor) {
-    if (tensor.count() > 0) view = tensor;
-  };
-  show(views.output, result.output);
-  show(views.weights, result.weights);
-  show(views.scores, result.scores);
-  show(views.lse, result.lse);
-  show(views.max_score, result.max_score);
-  show(views.entropy, result.entropy);
-  show(views.distance, result.distance);
-  show(views.top_k_index, result.top_k_index);
-  show(views.top_k_weight, result.top_k_weight);
-  show(views.received, result.received);
-  show(views.map, result.map);
+  for (std::size_t i = 0; i < kResultCount; ++i)
+    if (Tensor& tensor = result<Tensor>(all, i); tensor.count() > 0) result(views, i) = tensor;
   return views;
 }
 

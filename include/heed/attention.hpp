@@ -20,6 +20,7 @@
 #include <string_view>
 
 #include "heed/export.hpp"
+#include "heed/results.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {
@@ -40,26 +41,6 @@ enum class ScoresStage {
 
 /// Which implementation computes.
 enum class Kernel { automatic, reference, fused };
-
-/// What a call can return besides its output; combine with |. All speak of p_ij as defined above: before
-/// dropout, and with a sink they sum to less than 1.
-enum class Need : std::uint32_t {
-  none = 0,
-  lse = 1u << 0,        ///< [B, H, Lq]: log of the softmax denominator, natural logarithm
-  max_score = 1u << 1,  ///< [B, H, Lq]: largest allowed score, -inf for a row with no key
-  entropy = 1u << 2,    ///< [B, H, Lq]: -sum_j p_ij log p_ij, in nats
-  distance = 1u << 3,   ///< [B, H, Lq]: sum_j p_ij |p_i - j|
-  received = 1u << 4,   ///< [B, H, Lk]: sum_i p_ij
-  weights = 1u << 5,    ///< [B, H, Lq, Lk]: p_ij before dropout
-  scores = 1u << 6,     ///< [B, H, Lq, Lk]: s_ij at AttentionOptions::scores_stage
-};
-constexpr Need operator|(Need a, Need b) {
-  return static_cast<Need>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
-}
-constexpr Need& operator|=(Need& a, Need b) { return a = a | b; }
-constexpr bool has(Need set, Need one) {
-  return (static_cast<std::uint32_t>(set) & static_cast<std::uint32_t>(one)) != 0;
-}
 
 /// Keys p_i - left <= j <= p_i + right are allowed; -1 leaves a side open.
 struct Window {
@@ -114,26 +95,26 @@ struct AttentionOptions {
   int threads = 0;  ///< at most this many; 0 takes what the machine has
 };
 
+/// Whether a call with these options returns that result.
+[[nodiscard]] inline bool is_asked_for(const ResultEntry& entry, const AttentionOptions& options) {
+  switch (entry.shape) {
+    case ResultShape::output:
+      return true;
+    case ResultShape::top_k:
+      return options.top_k > 0;
+    case ResultShape::key_last:
+      return options.received_last > 0;
+    case ResultShape::map:
+      return options.map.rows > 0;
+    default:
+      return has(options.need, entry.need);
+  }
+}
+
 /// Output and what was asked for; the rest stays empty (shape [0]). An input of rank 2 ([L, D]) or 3 ([H, L,
 /// D]) gives results without the axes that it lacked. All but `output` are f64 for f64 inputs and f32 for all
 /// others.
-struct AttentionResult {
-  Tensor output;     ///< [B, H, Lq, Dv]
-  Tensor weights;    ///< [B, H, Lq, Lk]
-  Tensor scores;     ///< [B, H, Lq, Lk]
-  Tensor lse;        ///< [B, H, Lq]
-  Tensor max_score;  ///< [B, H, Lq]
-  Tensor entropy;    ///< [B, H, Lq]
-  Tensor distance;   ///< [B, H, Lq]
-  /// [B, H, Lq, K], i64, the largest weight first, equal weights by the lower index. Beyond the allowed keys:
-  /// index -1, weight 0. In a row whose weights are NaN: index -1, weight NaN.
-  Tensor top_k_index;
-  Tensor top_k_weight;   ///< [B, H, Lq, K]
-  Tensor received;       ///< [B, H, Lk]
-  Tensor received_last;  ///< [B, H, Lk]
-  /// [B, H, R, C]: bin (r, c) sums p_ij over rows i with floor(i * R / Lq) = r and keys j with floor(j * C /
-  /// Lk) = c.
-  Tensor map;
+struct AttentionResult : ResultSet<Tensor> {
   Kernel kernel = Kernel::reference;  ///< which implementation computed
   std::string_view isa;               ///< its instruction set: "f64 reference", "avx512", …
   int threads = 1;                    ///< how many threads it used
@@ -145,20 +126,7 @@ struct AttentionResult {
 /// Where results go: as AttentionResult, in memory of the caller, any strides. A default view is not written;
 /// a view that is given must have the shape and dtype that AttentionResult documents. It must not overlap
 /// itself, nor another of them or an input. (Checked; of the last two what interleaves with gaps is not.)
-struct AttentionOutputs {
-  MutableTensorView output{};
-  MutableTensorView weights{};
-  MutableTensorView scores{};
-  MutableTensorView lse{};
-  MutableTensorView max_score{};
-  MutableTensorView entropy{};
-  MutableTensorView distance{};
-  MutableTensorView top_k_index{};
-  MutableTensorView top_k_weight{};
-  MutableTensorView received{};
-  MutableTensorView received_last{};
-  MutableTensorView map{};
-};
+using AttentionOutputs = ResultSet<MutableTensorView>;
 
 /// Which implementation a call took.
 struct AttentionRun {

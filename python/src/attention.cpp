@@ -1,6 +1,7 @@
 // heed.attention: from Python objects to a call of the library, and its results back.
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "calls.hpp"
 #include "fail.hpp"
@@ -8,51 +9,49 @@
 namespace heed::python {
 namespace {
 
+// Sizes of a result's axes after the heads; none for the output.
+std::vector<std::int64_t> axes_of(const ResultEntry& entry, const AttentionOptions& options,
+                                  std::int64_t rows, std::int64_t keys) {
+  switch (entry.shape) {
+    case ResultShape::pair:
+      return {rows, keys};
+    case ResultShape::row:
+      return {rows};
+    case ResultShape::top_k:
+      return {rows, options.top_k};
+    case ResultShape::map:
+      return {options.map.rows, options.map.columns};
+    default:
+      return {keys};
+  }
+}
+
 // Results beside an output in the caller's memory. Of shapes that do not fit the library says so itself,
 // before it looks at these.
 AttentionResult call_into(const TensorView& query, const TensorView& key, const TensorView& value,
                           const Arguments& arguments) {
   const AttentionOptions& options = arguments.options;
-  AttentionResult result;
+  AttentionResult all;
   AttentionOutputs outputs;
   outputs.output = arguments.out->mutable_view();
-  if (arguments.asked && query.rank() >= 2 && key.rank() == query.rank()) {
-    const DType dtype = query.dtype() == DType::f64 ? DType::f64 : DType::f32;
-    Dims heads;  // the axes before the queries
-    for (int axis = 0; axis + 2 < query.rank(); ++axis) heads.push_back(query.shape()[axis]);
-    const auto make = [&](std::initializer_list<std::int64_t> last, Tensor& place, MutableTensorView& output,
-                          DType type) {
-      Dims shape = heads;
-      for (const std::int64_t size : last) shape.push_back(size);
-      place = Tensor::uninitialized(shape, type);
-      output = place;
-    };
-    const std::int64_t rows = query.size(-2);
-    const std::int64_t keys = key.size(-2);
-    const auto row = [&](Need need, Tensor& place, MutableTensorView& output) {
-      if (has(options.need, need)) make({rows}, place, output, dtype);
-    };
-    row(Need::lse, result.lse, outputs.lse);
-    row(Need::max_score, result.max_score, outputs.max_score);
-    row(Need::entropy, result.entropy, outputs.entropy);
-    row(Need::distance, result.distance, outputs.distance);
-    if (has(options.need, Need::received)) make({keys}, result.received, outputs.received, dtype);
-    if (has(options.need, Need::weights)) make({rows, keys}, result.weights, outputs.weights, dtype);
-    if (has(options.need, Need::scores)) make({rows, keys}, result.scores, outputs.scores, dtype);
-    if (options.received_last > 0) make({keys}, result.received_last, outputs.received_last, dtype);
-    if (options.top_k > 0) {
-      make({rows, options.top_k}, result.top_k_index, outputs.top_k_index, DType::i64);
-      make({rows, options.top_k}, result.top_k_weight, outputs.top_k_weight, dtype);
-    }
-    if (options.map.rows > 0 && options.map.columns > 0)
-      make({options.map.rows, options.map.columns}, result.map, outputs.map, dtype);
+  for (std::size_t i = 0; i < kResultCount && query.rank() >= 2 && key.rank() == query.rank(); ++i) {
+    const ResultEntry& entry = result_entry(i);
+    if (entry.shape == ResultShape::output || !is_asked_for(entry, options)) continue;
+    Dims shape;
+    for (int axis = 0; axis + 2 < query.rank(); ++axis) shape.push_back(query.shape()[axis]);
+    for (const std::int64_t size : axes_of(entry, options, query.size(-2), key.size(-2)))
+      shape.push_back(size);
+    const DType summary = query.dtype() == DType::f64 ? DType::f64 : DType::f32;
+    Tensor& place = result<Tensor>(all, i);
+    place = Tensor::uninitialized(shape, entry.type == ResultType::index ? DType::i64 : summary);
+    result(outputs, i) = place;
   }
   const AttentionRun run = attention_into(query, key, value, options, outputs);
-  result.kernel = run.kernel;
-  result.isa = run.isa;
-  result.threads = run.threads;
-  result.recomputed_rows = run.recomputed_rows;
-  return result;
+  all.kernel = run.kernel;
+  all.isa = run.isa;
+  all.threads = run.threads;
+  all.recomputed_rows = run.recomputed_rows;
+  return all;
 }
 
 nb::object attention_of_python(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
@@ -73,28 +72,6 @@ nb::object attention_of_python(nb::handle q, nb::handle k, nb::handle v, const n
   given.output = std::move(output);
   return nb::cast(std::move(given));
 }
-
-struct Field {
-  const char* name;
-  nb::object Result::*member;
-  const char* meaning;
-};
-
-constexpr Field kFields[] = {
-    {"output", &Result::output, "[B, H, Lq, Dv]"},
-    {"weights", &Result::weights, "[B, H, Lq, Lk]: p_ij before dropout"},
-    {"scores", &Result::scores, "[B, H, Lq, Lk]: before the softmax, at scores_stage"},
-    {"lse", &Result::lse, "[B, H, Lq]: log of the softmax denominator"},
-    {"max_score", &Result::max_score, "[B, H, Lq]: the largest allowed score"},
-    {"entropy", &Result::entropy, "[B, H, Lq]: of the weights, in nats"},
-    {"distance", &Result::distance, "[B, H, Lq]: mean |p_i - j| under the weights"},
-    {"top_k_index", &Result::top_k_index,
-     "[B, H, Lq, K]: the most attended keys, -1 beyond the allowed ones"},
-    {"top_k_weight", &Result::top_k_weight, "[B, H, Lq, K]: their weights"},
-    {"received", &Result::received, "[B, H, Lk]: what each key received"},
-    {"received_last", &Result::received_last, "[B, H, Lk]: the same over the last rows only"},
-    {"map", &Result::map, "[B, H, R, C]: the weights summed into bins"},
-};
 
 constexpr const char* kMeaning =
     R"(Scaled dot-product attention that can show its weights.
@@ -117,11 +94,11 @@ Raises ValueError and TypeError with one sentence that names the argument.)";
 
 std::string describe(const Result& result) {
   std::string text = "AttentionResult(";
-  for (const Field& field : kFields) {
-    const nb::object& value = result.*field.member;
-    if (value.is_none()) continue;
-    text += std::string(field.name) + " " + nb::cast<std::string>(nb::repr(nb::tuple(value.attr("shape")))) +
-            ", ";
+  for (const auto& [entry, member] : kResults<nb::object>) {
+    const nb::object& value = result.*member;
+    if (!value.is_valid()) continue;
+    text += std::string(entry.name()) + " " +
+            nb::cast<std::string>(nb::repr(nb::tuple(value.attr("shape")))) + ", ";
   }
   return text + result.kernel + " kernel, " + result.isa + ")";
 }
@@ -132,20 +109,11 @@ std::string_view name_of_kernel(Kernel kernel) { return kernel == Kernel::fused 
 
 Result to_result(AttentionResult&& from, const AttentionOptions& options, Kind kind) {
   Result result;
-  const auto give = [&](bool asked, Tensor& tensor, nb::object& place) {
-    if (asked) place = to_python(std::move(tensor), kind);
-  };
-  give(has(options.need, Need::weights), from.weights, result.weights);
-  give(has(options.need, Need::scores), from.scores, result.scores);
-  give(has(options.need, Need::lse), from.lse, result.lse);
-  give(has(options.need, Need::max_score), from.max_score, result.max_score);
-  give(has(options.need, Need::entropy), from.entropy, result.entropy);
-  give(has(options.need, Need::distance), from.distance, result.distance);
-  give(has(options.need, Need::received), from.received, result.received);
-  give(options.top_k > 0, from.top_k_index, result.top_k_index);
-  give(options.top_k > 0, from.top_k_weight, result.top_k_weight);
-  give(options.received_last > 0, from.received_last, result.received_last);
-  give(options.map.rows > 0 && options.map.columns > 0, from.map, result.map);
+  for (std::size_t i = 0; i < kResultCount; ++i) {
+    const ResultEntry& entry = result_entry(i);
+    if (entry.shape != ResultShape::output && is_asked_for(entry, options))
+      heed::result<nb::object>(result, i) = to_python(std::move(heed::result<Tensor>(from, i)), kind);
+  }
   result.kernel = name_of_kernel(from.kernel);
   result.isa = from.isa;
   result.threads = from.threads;
@@ -156,9 +124,13 @@ Result to_result(AttentionResult&& from, const AttentionOptions& options, Kind k
 void define_attention(nb::module_& module) {
   auto result = nb::class_<Result>(module, "AttentionResult", nb::is_generic(),
                                    "What a call computed; None for what was not asked for.");
-  for (const Field& field : kFields)
+  for (const auto& [entry, member] : kResults<nb::object>)
     result.def_prop_ro(
-        field.name, [member = field.member](const Result& self) { return self.*member; }, field.meaning);
+        entry.name().data(),
+        [member = member](const Result& self) {
+          return (self.*member).is_valid() ? self.*member : nb::none();
+        },
+        entry.meaning);
   result.def_ro("kernel", &Result::kernel, "'fused' or 'reference'")
       .def_ro("isa", &Result::isa, "its instruction set")
       .def_ro("threads", &Result::threads, "how many it used")

@@ -9,20 +9,8 @@
 
 namespace heed::python {
 
-/// What a call computed, as arrays; what was not asked for is None.
-struct Result {
-  nb::object output = nb::none();
-  nb::object weights = nb::none();
-  nb::object scores = nb::none();
-  nb::object lse = nb::none();
-  nb::object max_score = nb::none();
-  nb::object entropy = nb::none();
-  nb::object distance = nb::none();
-  nb::object top_k_index = nb::none();
-  nb::object top_k_weight = nb::none();
-  nb::object received = nb::none();
-  nb::object received_last = nb::none();
-  nb::object map = nb::none();
+/// What a call computed, as arrays; what was not asked for is no object.
+struct Result : ResultSet<nb::object> {
   std::string kernel;
   std::string isa;
   int threads = 1;

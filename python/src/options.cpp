@@ -21,9 +21,8 @@ std::string shown(nb::handle value) { return nb::cast<std::string>(nb::repr(valu
 }
 
 // One of a few words.
-template <class Value, std::size_t N>
-Value word(std::string_view name, nb::handle value,
-           const std::array<std::pair<std::string_view, Value>, N>& words) {
+template <class Words>
+typename Words::value_type::second_type word(std::string_view name, nb::handle value, const Words& words) {
   std::string expected;
   for (const auto& [key, meaning] : words)
     expected += (expected.empty() ? "'" : " or '") + std::string(key) + "'";
@@ -79,12 +78,10 @@ void set_map(Arguments& arguments, nb::handle value) {
 }
 
 Need need_named(nb::handle value) {
-  using Word = std::pair<std::string_view, Need>;
-  return word(
-      "need", value,
-      std::array{Word{"lse", Need::lse}, Word{"max_score", Need::max_score}, Word{"entropy", Need::entropy},
-                 Word{"distance", Need::distance}, Word{"received", Need::received},
-                 Word{"weights", Need::weights}, Word{"scores", Need::scores}});
+  std::vector<std::pair<std::string_view, Need>> words;
+  for (const auto& [entry, member] : kResults<int>)
+    if (entry.need != Need::none) words.emplace_back(entry.name(), entry.need);
+  return word("need", value, words);
 }
 
 // One name or several.

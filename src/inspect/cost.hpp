@@ -31,7 +31,7 @@ using Turn = std::array<double, 4>;
 /// eight have it.
 ForwardSeconds compare_turns(const std::vector<Turn>& turns);
 
-/// Times the problem without what needs a second pass. Its results are written over.
+/// Times the problem without what needs the weights pass. Its results are written over.
 ForwardSeconds time_forward(const Problem& problem, Kernel kernel);
 
 }  // namespace heed::detail

@@ -175,9 +175,9 @@ class Maker {
   // Results of the rows, which hold them side by side or (where not alone) in their places, become those of
   // the call: NaN in all other rows, and -1 where they are keys.
   void put_in_place(bool alone) {
-    for (Tensor* tensor : {&result_.output, &result_.lse, &result_.max_score, &result_.entropy,
-                           &result_.distance, &result_.top_k_index, &result_.top_k_weight}) {
-      if (tensor->rank() < 3) continue;  // not asked for
+    for (std::size_t i = 0; i < kResultCount; ++i) {
+      Tensor* tensor = &heed::result<Tensor>(result_, i);
+      if (!has_rows(result_entry(i).shape) || tensor->rank() < 3) continue;  // not asked for
       Dims shape = tensor->shape();
       shape[2] = problem_.query_length;
       Tensor whole(shape, tensor->dtype());

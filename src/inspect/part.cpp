@@ -88,12 +88,11 @@ Problem part_of(const Problem& whole, Span batch, std::int64_t kv_heads, Span ro
   for (Operand* each : {&p.query, &p.key, &p.value, &p.mask, &p.bias, &p.alibi_slopes})
     move_to(*each, 0, batch.begin);
   for (Operand* each : {&p.query, &p.mask, &p.bias}) move_to(*each, 2, rows.begin);
-  for (Target* each : {&p.output, &p.weights, &p.scores, &p.lse, &p.max_score, &p.entropy, &p.distance,
-                       &p.top_k_index, &p.top_k_weight}) {
-    move_to(*each, 0, batch.begin);
-    move_to(*each, 2, rows.begin);
+  for (std::size_t i = 0; i < kResultCount; ++i) {
+    Target& each = result<Target>(p, i);
+    move_to(each, 0, batch.begin);
+    if (has_rows(result_entry(i).shape)) move_to(each, 2, rows.begin);
   }
-  for (Target* each : {&p.received, &p.received_last, &p.map}) move_to(*each, 0, batch.begin);
   p.segments.clear();
   for (const Segment& s : whole.segments) {
     const std::int64_t begin = std::max(s.query_begin, rows.begin);

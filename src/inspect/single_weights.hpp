@@ -10,22 +10,11 @@
 
 namespace heed::detail {
 
-/// Keys [begin, end) of the tensor.
-struct KeyRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-};
-
-/// The keys that the row's segment, causal and window let it see; mask and bias may forbid some of them.
+/// The keys of the tensor that the row's segment, causal and window let it see; mask and bias may forbid some
+/// of them.
 inline KeyRange keys_of(const Problem& p, const Segment& segment, std::int64_t position) {
-  const std::int64_t length = segment.key_end - segment.key_begin;
-  std::int64_t begin = 0;
-  std::int64_t end = length;
-  if (p.causal) end = std::min(end, position + 1);
-  if (p.window_left >= 0) begin = std::max(begin, position - p.window_left);
-  if (p.window_right >= 0) end = std::min(end, position + p.window_right + 1);
-  begin = std::min(begin, length);
-  return {segment.key_begin + begin, segment.key_begin + std::max(begin, end)};
+  const KeyRange visible = visible_keys(p, position, segment.key_end - segment.key_begin);
+  return {segment.key_begin + visible.begin, segment.key_begin + visible.end};
 }
 
 /// Weighs keys of one row at a time.

@@ -210,20 +210,19 @@ void set(MutableTensorView& to, std::string_view name, const heed_tensor* tensor
   if (tensor != nullptr) to = view_of(name, tensor);
 }
 
+// The members of heed_attention_outputs, in the order of the table of results.
+constexpr const heed_tensor* heed_attention_outputs::*kOutputs[] = {
+    &heed_attention_outputs::output,        &heed_attention_outputs::weights,
+    &heed_attention_outputs::scores,        &heed_attention_outputs::lse,
+    &heed_attention_outputs::max_score,     &heed_attention_outputs::entropy,
+    &heed_attention_outputs::distance,      &heed_attention_outputs::top_k_index,
+    &heed_attention_outputs::top_k_weight,  &heed_attention_outputs::received,
+    &heed_attention_outputs::received_last, &heed_attention_outputs::map};
+
 AttentionOutputs outputs_of(const heed_attention_outputs& from) {
   AttentionOutputs outputs;
-  set(outputs.output, "outputs.output", from.output);
-  set(outputs.weights, "outputs.weights", from.weights);
-  set(outputs.scores, "outputs.scores", from.scores);
-  set(outputs.lse, "outputs.lse", from.lse);
-  set(outputs.max_score, "outputs.max_score", from.max_score);
-  set(outputs.entropy, "outputs.entropy", from.entropy);
-  set(outputs.distance, "outputs.distance", from.distance);
-  set(outputs.top_k_index, "outputs.top_k_index", from.top_k_index);
-  set(outputs.top_k_weight, "outputs.top_k_weight", from.top_k_weight);
-  set(outputs.received, "outputs.received", from.received);
-  set(outputs.received_last, "outputs.received_last", from.received_last);
-  set(outputs.map, "outputs.map", from.map);
+  for (std::size_t i = 0; i < std::size(kOutputs); ++i)
+    set(heed::result(outputs, i), heed::result_entry(i).path, from.*kOutputs[i]);
   return outputs;
 }
 

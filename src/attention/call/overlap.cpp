@@ -6,6 +6,7 @@
 #include <span>
 
 #include "attention/call/message.hpp"
+#include "attention/call/results.hpp"
 
 namespace heed::detail {
 namespace {
@@ -68,7 +69,8 @@ class Extents {
   [[nodiscard]] std::span<const Extent> list() const { return std::span(extents_).first(count_); }
 
  private:
-  static constexpr std::size_t kMost = 12;  // a forward call's outputs, a backward call's inputs
+  static constexpr std::size_t kBackwardInputs = 12;
+  static constexpr std::size_t kMost = std::max(kResultCount, kBackwardInputs);
   std::array<Extent, kMost> extents_{};
   std::size_t count_ = 0;
 };
@@ -88,22 +90,11 @@ Extents inputs_of(const Problem& p) {
 
 Extents outputs_of(const Problem& p) {
   Extents outputs;
-  const Sizes scores{p.batch, p.heads, p.query_length, p.key_length};
-  const Sizes rows{p.batch, p.heads, p.query_length, 1};
-  const Sizes keys{p.batch, p.heads, p.key_length, 1};
-  const Sizes top{p.batch, p.heads, p.query_length, p.top_k};
-  outputs.add("outputs.output", p.output, {p.batch, p.heads, p.query_length, p.value_dim});
-  outputs.add("outputs.weights", p.weights, scores);
-  outputs.add("outputs.scores", p.scores, scores);
-  outputs.add("outputs.lse", p.lse, rows);
-  outputs.add("outputs.max_score", p.max_score, rows);
-  outputs.add("outputs.entropy", p.entropy, rows);
-  outputs.add("outputs.distance", p.distance, rows);
-  outputs.add("outputs.top_k_index", p.top_k_index, top);
-  outputs.add("outputs.top_k_weight", p.top_k_weight, top);
-  outputs.add("outputs.received", p.received, keys);
-  outputs.add("outputs.received_last", p.received_last, keys);
-  outputs.add("outputs.map", p.map, {p.batch, p.heads, p.map_size.rows, p.map_size.columns});
+  for (std::size_t i = 0; i < kResultCount; ++i) {
+    const ResultEntry& entry = result_entry(i);
+    const Dims axes = axes_of(p, entry.shape);
+    outputs.add(entry.path, result<Target>(p, i), {p.batch, p.heads, axes[0], axes.size() > 1 ? axes[1] : 1});
+  }
   return outputs;
 }
 

@@ -39,7 +39,7 @@ struct Segment {
   std::int64_t offset = 0;
 };
 
-struct Problem {
+struct ProblemShape {
   std::int64_t batch = 0;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
@@ -48,32 +48,33 @@ struct Problem {
   std::int64_t head_dim = 0;
   std::int64_t value_dim = 0;
   DType dtype = DType::f32;  ///< of query, key and value
+};
 
-  Operand query, key, value;
-  Operand mask;          ///< bool as bytes, [B, H, Lq, Lk]
+/// What becomes of a score, and which scores there are (rules/score_rules.hpp).
+struct ScoreRules {
+  double scale = 1;
+  double softcap = 0;    ///< 0: off
   Operand bias;          ///< [B, H, Lq, Lk]
   Operand alibi_slopes;  ///< [B, H]
   Operand sinks;         ///< [1, H]
-
-  double scale = 1;
-  double softcap = 0;  ///< 0: off
+  Operand mask;          ///< bool as bytes, [B, H, Lq, Lk]
   bool causal = false;
   std::int64_t window_left = -1;   ///< -1: open
   std::int64_t window_right = -1;  ///< -1: open
-  Dropout dropout;
-  std::vector<Segment> segments;  ///< in order of batch and query_begin; they cover every query row once
+};
 
-  Target output;   ///< [B, H, Lq, Dv]
-  Target weights;  ///< [B, H, Lq, Lk]
-  Target scores;   ///< [B, H, Lq, Lk]
+/// Where results go, of the shapes that the table of results says, and what is to be known beside them.
+struct ResultTargets : ResultSet<Target> {
   ScoresStage scores_stage = ScoresStage::bias;
-  Target lse, max_score, entropy, distance;  ///< [B, H, Lq]
-  Target top_k_index, top_k_weight;          ///< [B, H, Lq, K]
-  std::int64_t top_k = 0;
-  Target received, received_last;  ///< [B, H, Lk]
+  std::int64_t top_k = 0;  ///< 0 where nobody takes them; of the map, too
   std::int64_t received_last_rows = 0;
-  Target map;  ///< [B, H, R, C]
   MapSize map_size;
+};
+
+struct Problem : ProblemShape, ScoreRules, ResultTargets {
+  Operand query, key, value;
+  std::vector<Segment> segments;  ///< in order of batch and query_begin; they cover every query row once
+  Dropout dropout;
 
   int threads = 1;  ///< at most; 1 or more
   /// Told after pieces of the work: which pass, and how much of it is done (0 to 1). From any thread.

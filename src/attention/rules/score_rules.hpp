@@ -2,13 +2,13 @@
 // and reports pick single weights out of the matrix with.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
 #include "attention/call/elements.hpp"
 #include "attention/call/problem.hpp"
+#include "attention/rules/visible_keys.hpp"
 
 namespace heed::detail {
 
@@ -28,10 +28,8 @@ inline double distance_between(const Segment& segment, const Row& row, std::int6
 
 /// Whether the masks let row i see key j: causal, window, boolean mask, and a bias of -inf.
 inline bool is_allowed(const Problem& p, const Segment& segment, const Row& row, std::int64_t j) {
-  const std::int64_t key_position = j - segment.key_begin;
-  if (p.causal && key_position > row.position) return false;
-  if (p.window_left >= 0 && key_position < row.position - p.window_left) return false;
-  if (p.window_right >= 0 && key_position > row.position + p.window_right) return false;
+  const KeyRange visible = visible_keys(p, row.position, segment.key_end - segment.key_begin);
+  if (j - segment.key_begin < visible.begin || j - segment.key_begin >= visible.end) return false;
   if (p.mask && read(p.mask, row.batch, row.head, row.i, j) == 0) return false;
   return !(p.bias && read(p.bias, row.batch, row.head, row.i, j) == -kInfinity);
 }
@@ -43,8 +41,7 @@ inline double capped(const Problem& p, double score) {
 
 /// The position among the segment's keys that is nearest to p_i.
 inline std::int64_t nearest_position(const Segment& segment, const Row& row) {
-  return std::clamp<std::int64_t>(row.position, 0,
-                                  std::max<std::int64_t>(0, segment.key_end - segment.key_begin - 1));
+  return nearest_position(row.position, segment.key_end - segment.key_begin);
 }
 
 /// -slope_h * |p_i - nearest_position|: what `relative_score` leaves out of every score of the row. Far

@@ -1,10 +1,10 @@
-// The arithmetic of what is followed, written out with its numbers: from a word's vector to its query, the dot
-// product with a key, the scale, the softmax, and the sum of the values.
+// The arithmetic of the selected query and key, written out with its numbers: the query from the word's vector, the dot
+// product with the key, the scale, the softmax, the weighted sum of the values.
 const SHOWN_TERMS = 4;
 const MOST_TERMS = 400;
-const open = new Set();  // the lists of terms that were opened
+const open = new Set();  // lists of terms that the reader opened
 
-// "a × b + c × d + … = result", and behind it all terms. A term is [label, factor, factor].
+// "a × b + c × d + … = result", followed by the list of all terms. A term is [label, factor, factor].
 function sumOfProducts(id, left, terms, result, marked = -1) {
   const first = terms.slice(0, SHOWN_TERMS);
   if (marked >= SHOWN_TERMS) first[SHOWN_TERMS - 1] = terms[marked];
@@ -89,7 +89,7 @@ function showMask(now) {
     ': its score becomes −∞ and its weight 0.'))];
 }
 
-// Keys by falling weight, the one that is followed always among them.
+// The heaviest keys in descending order; the selected key is always among them.
 const SHOWN_KEYS = 8;
 function heaviest(row, now) {
   const order = Array.from(row.keys()).sort((a, b) => row[b] - row[a] || a - b);
@@ -106,7 +106,7 @@ function bar(share) {
 function showSoftmax(now) {
   const scores = rowOf(stepMatrix(steps.masked ? 'masked' : 'scaled'), now.row);
   const weights = rowOf(stepMatrix('weights'), now.row);
-  // Large scores would overflow; taking the largest off all of them changes no weight.
+  // Large scores would overflow. Subtracting the largest from all of them changes no weight.
   const largest = extent(scores)[1];
   const shift = Math.abs(largest) > 50 ? largest : 0;
   const shown = (score) => (shift ? `${exact(score)} − ${factor(shift)}` : exact(score));

@@ -1,4 +1,4 @@
-// A card: a step's title, formula and shape, its pictures, its legend, and ways to take it along.
+// A card: a step's title, formula, shape, pictures, legend and downloads.
 
 function actions(name, canvases, table, heads = []) {
   const slot = element('div', { class: 'numbers', hidden: true });
@@ -29,7 +29,7 @@ function tableOf({ corner, rows, columns, matrix }) {
   return element('div', {}, made, element('p', {}, `The first ${shown} of ${rows.length} rows; CSV and JSON hold all.`));
 }
 
-// Spreadsheets take cells that begin with these for formulas.
+// Spreadsheets read cells that begin with these characters as formulas.
 function csvText(text) {
   const safe = /^[=+\-@\t\r]/.test(text) ? "'" + text : text;
   return '"' + safe.replaceAll('"', '""') + '"';
@@ -47,7 +47,7 @@ function downloadJson(name, { rows, columns, matrix }) {
   download(name + '.json', 'application/json', JSON.stringify({ name, title: page.title, rows, columns, values }));
 }
 
-// What the card shows, one picture below another, with the title above.
+// Saves the card's pictures, one below another, under its title.
 function downloadPng(name, canvases, captions) {
   const dots = Math.min(window.devicePixelRatio || 1, 3);
   const margin = 16 * dots;

@@ -1,7 +1,7 @@
-// Colours: numbers to pixels. Both maps are perceptually uniform and keep their order for colour-blind eyes.
+// Maps numbers to colours. Both colour maps are perceptually uniform and keep their order for colour-blind readers.
 //
-// Control points, every eighth of 256 colours, straight lines between them: viridis (Smith & van der Walt, 2015,
-// matplotlib) and cividis (Nuñez, Anderton & Renslow, 2018, doi:10.1371/journal.pone.0199239).
+// Control points are every eighth of 256 colours, with linear interpolation between: viridis (Smith & van der Walt,
+// 2015, matplotlib) and cividis (Nuñez, Anderton & Renslow, 2018, doi:10.1371/journal.pone.0199239).
 const PALETTES = {
   viridis: '440154 470d60 48186a 482374 472d7b 453681 424086 3f4989 3b528b 375a8d 33638d 2f6a8e 2c728e 297a8e ' +
     '26818e 23898e 21908c 1f988b 1f9f88 21a685 28ae80 31b57b 3ebc74 4cc26c 5dc963 6ece58 82d34c 96d83f abdc32 ' +
@@ -29,7 +29,7 @@ function colours() {
   return (palettes[name] ??= paletteOf(name));
 }
 
-// A scale takes a value to a colour's number. Logarithmic: what lies under `low` has the lowest colour.
+// A scale maps a value to a colour index. On a logarithmic scale values under `low` get the lowest colour.
 const DECADES = 5;
 function makeScale(low, high, log) {
   if (!(high > low)) high = low + (low === 0 ? 1 : Math.abs(low));
@@ -45,10 +45,10 @@ function colourNumber(scale, value) {
 }
 
 const css = ([red, green, blue]) => `rgb(${red} ${green} ${blue})`;
-// Dark letters on light colours, light ones on dark.
+// Dark text on light colours, light text on dark ones.
 const inkOn = ([red, green, blue]) => (0.299 * red + 0.587 * green + 0.114 * blue > 140 ? '#10131a' : '#ffffff');
 
-// A theme's colour by its name in page.css, looked up once a theme.
+// A theme's colour by its name in page.css, looked up once for each theme.
 const themeColours = new Map();
 function themeColour(name) {
   if (!themeColours.has(name))
@@ -56,7 +56,7 @@ function themeColour(name) {
   return themeColours.get(name);
 }
 
-// Diagonal lines: what a mask forbids is not a zero.
+// The hatching of masked cells, which are not zeros.
 function hatch(context) {
   const size = 6;
   const tile = document.createElement('canvas');
@@ -75,7 +75,7 @@ function hatch(context) {
   return context.createPattern(tile, 'repeat');
 }
 
-// The legend of a scale: its colours, its ends, its unit, and what hatching means where there is some.
+// The legend of a scale: colours, ends, unit, and the hatching where cells are masked.
 function legend(scale, unit, masked) {
   const bar = element('canvas', { class: 'legend-bar', width: COLOURS, height: 1, 'aria-hidden': 'true' });
   const pen = bar.getContext('2d');

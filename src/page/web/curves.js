@@ -1,5 +1,5 @@
-// Curves along the sequence. A pixel stands for many places of a long one: it is filled from the least to the largest
-// of their numbers, so that no peak is lost.
+// Curves along the sequence. A pixel of a long curve covers many positions and is filled from their least to their
+// largest number, so that no peak is lost.
 const CURVES = [
   ['received', 'received', 'key', (value) => `${short(value)} rows' worth of weight`],
   ['entropy', 'entropy', 'row', (value) => `${short(value)} nats`],

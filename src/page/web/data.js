@@ -1,4 +1,4 @@
-// The numbers of the page, and how they are written for people.
+// The numbers of the page, and their formatting as text.
 const page = JSON.parse(document.getElementById('page').textContent);
 
 function bytesOf(text) {
@@ -9,7 +9,7 @@ function bytesOf(text) {
   return bytes;
 }
 
-// Typed arrays by name, decoded when they are first asked for.
+// Typed arrays by name, decoded on first use.
 const decoded = {};
 function tensor(name) {
   if (decoded[name]) return decoded[name];
@@ -29,7 +29,7 @@ const READERS = {
   log16: unpackLog16,
 };
 
-// Three bytes a number; all ones are -1.
+// Three bytes a number; all bits set mean -1.
 function unpackU24(bytes) {
   const values = new Int32Array(bytes.length / 3);
   for (let i = 0; i < values.length; i++) {
@@ -39,8 +39,8 @@ function unpackU24(bytes) {
   return values;
 }
 
-// 16 bits a number, evenly spaced in its logarithm: 0 is zero, 65534 no number, 65535 what a
-// mask forbids, and behind it how many times.
+// 16 bits a number, evenly spaced in its logarithm. 0 is zero, 65534 is NaN, 65535 is a masked cell and is followed by
+// its repeat count.
 const LOG16_MASKED = 65535;
 const LOG16_NAN = 65534;
 function unpackLog16(bytes, { low, step, shape }) {
@@ -78,7 +78,7 @@ function extent(values) {
 
 const minus = (text) => text.replace('-', '−');
 
-// Four decimals, as the command prints them.
+// Four decimals, as the command prints.
 function exact(value) {
   if (Number.isNaN(value)) return 'NaN';
   if (!Number.isFinite(value)) return value < 0 ? '−∞' : '∞';
@@ -87,7 +87,7 @@ function exact(value) {
   return minus(value.toFixed(4));
 }
 
-// As many digits as the page holds: numbers in 16 bits are right to three.
+// As many digits as the page holds: numbers of 16 bits are exact to three.
 const written = (value, rounded) => (rounded ? short(value) : exact(value));
 
 // Three digits, for labels.
@@ -98,7 +98,7 @@ function short(value) {
   return minus(String(Number(value.toPrecision(3))));
 }
 
-// What fits a cell: 0.60, 12.3.
+// Short enough for a cell: 0.60, 12.3.
 function tiny(value) {
   if (!Number.isFinite(value)) return exact(value);
   const size = Math.abs(value);
@@ -108,8 +108,9 @@ function tiny(value) {
 // A factor in a product.
 const factor = (value) => (value < 0 ? `(${exact(value)})` : exact(value));
 
-// A token as it is shown, as the command's token_text() does it: tabs, line ends, and spaces at its ends as signs, other
-// white space there and what drives or turns the writing spelled out; in quotes where it is nothing else, or empty.
+// A token as text, by the rules of the command's token_text(). Tabs, line ends, and spaces at the token's ends become
+// signs. Other white space at the ends, and control and direction characters, are spelled out. A token of white space
+// alone, or an empty one, stands in quotes.
 const SIGNS = { ' ': '␣', '\t': '⇥', '\n': '⏎', '\r': '␍' };
 const UNSEEN = '[\\t\\n\\r \\u00a0\\u1680\\u2000-\\u200d\\u202f\\u205f\\u2060\\u3000]';
 const EDGES = new RegExp(`^${UNSEEN}+|${UNSEEN}+$`, 'g');
@@ -124,7 +125,7 @@ function tokenText(token) {
   return ALL_UNSEEN.test(token) ? `"${text}"` : text;
 }
 
-// Words told apart: of one that occurs more than once, the₁, the₂, …
+// Labels that tell repeated words apart: the₁, the₂, …
 function labelsOf(words) {
   const count = new Map();
   for (const word of words) count.set(word, (count.get(word) || 0) + 1);

@@ -1,4 +1,4 @@
-// Building the document. Text goes in as text, never as markup: what users typed may look like some.
+// Builds the document. Text is inserted as text, never as markup: users' words may look like markup.
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -27,7 +27,7 @@ function formula(text) {
 const queryWord = (i) => element('b', { class: 'query' }, queryWords[i]);
 const keyWord = (j) => element('b', { class: 'key' }, keyWords[j]);
 
-// A row of buttons of which one is on.
+// A row of buttons, one of them pressed.
 function choice(label, options, chosen, choose) {
   return element('div', { class: 'choice', role: 'group', 'aria-label': label },
     element('span', { class: 'choice-label', 'aria-hidden': 'true' }, label),
@@ -41,7 +41,7 @@ function pressed(group, value) {
     button.setAttribute('aria-pressed', String(button.dataset.value === String(value)));
 }
 
-// Said to screen readers.
+// Announced by screen readers.
 let told = 0;
 function tell(text) {
   clearTimeout(told);

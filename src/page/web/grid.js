@@ -1,10 +1,10 @@
-// A matrix as a picture on a canvas: a cell is a rectangle of one colour, never blended with its neighbours. The
-// picture is painted once; what follows the pointer lies on a second canvas above it.
+// A matrix as a picture on a canvas. A cell is a rectangle of one colour, never blended with its neighbours. The
+// picture is painted once; the outlines that follow the pointer are on a second canvas above it.
 const FONT = '12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
 const CELL_FONT = '11px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
 const LABEL_GAP = 7;
 const LEAST_LABEL_STEP = 12;
-const LEAST_NUMBERED = 34;  // pixels of a cell that has its number written in it
+const LEAST_NUMBERED = 34;  // smallest cell, in pixels, that shows its number
 const LARGEST_CELL = 46;
 const LONGEST_LABEL = 92;
 
@@ -16,7 +16,7 @@ function fitted(text, room, font = FONT) {
   while (letters.length > 1 && ruler.measureText(letters.join('') + '…').width > room) letters.pop();
   return letters.join('') + '…';
 }
-// (In bold, as the one that is followed is written.)
+// (In bold, as the selected label is drawn.)
 function widest(labels, font = '600 ' + FONT) {
   ruler.font = font;
   let width = 0;
@@ -25,7 +25,7 @@ function widest(labels, font = '600 ' + FONT) {
   return Math.min(LONGEST_LABEL, Math.ceil(width));
 }
 
-// The cells of a matrix as an image of a pixel a cell; masked ones stay clear.
+// A matrix as an image with one pixel a cell; masked cells stay transparent.
 function pixelsOf(matrix, scale) {
   const image = new ImageData(matrix.columns, matrix.rows);
   const pixels = new Uint32Array(image.data.buffer);
@@ -43,12 +43,12 @@ function pixelsOf(matrix, scale) {
 }
 
 const isMasked = (value) => value === -Infinity;
-const NOT_A_NUMBER = 0xff3c14dc;  // crimson, which is in no palette
+const NOT_A_NUMBER = 0xff3c14dc;  // crimson, which no palette has
 
 // spec: matrix, scale, rowLabels, columnLabels (or none), square, label (for screen readers), and
 //   marks(followed)      -> {rows: [[index, kind]], columns: [[index, kind]], cell: [row, column] or none}
-//   place(row, column)   -> what pointing there points at
-//   describe(row, column)-> what is said of it
+//   place(row, column)   -> the place that the pointer selects there
+//   describe(row, column)-> its description
 class Grid {
   constructor(spec) {
     this.spec = spec;
@@ -63,7 +63,7 @@ class Grid {
     this.marks.addEventListener('focus', () => this.spec.onfocus?.());
   }
 
-  // Sizes for a width of so many pixels; then paints.
+  // Computes sizes for a width in pixels, then paints.
   layOut(width) {
     const { matrix, rowLabels, columnLabels, square } = this.spec;
     this.left = rowLabels ? widest(rowLabels) + LABEL_GAP : 0;
@@ -88,7 +88,7 @@ class Grid {
     }
     this.node.style.width = this.width + 'px';
     this.node.style.height = this.height + 'px';
-    // Where cells lie, for whoever reads the page by script.
+    // The position of the cells, for scripts that read the page.
     this.marks.dataset.cells = [this.left, this.top, this.cellWidth, this.cellHeight].join(' ');
     this.paint();
   }
@@ -160,7 +160,7 @@ class Grid {
     }
   }
 
-  // Outlines: solid for the query, dashed for the key, and the cell where they meet.
+  // Draws the outlines: solid for the query, dashed for the key, and the cell where they meet.
   mark(followedNow) {
     const pen = this.marks.getContext('2d');
     pen.clearRect(0, 0, this.width, this.height);
@@ -225,7 +225,7 @@ class Grid {
     return [row < 0 ? now[0] : row, column < 0 ? now[1] : column];
   }
 
-  // Where the keyboard's cell is.
+  // The cell of the keyboard.
   cursor() { return this.spec.marks(followed()).cursor || [0, 0]; }
 
   onPointer(event) {

@@ -1,4 +1,4 @@
-// The page itself: its head, its views, what can be set, and the keys that set it.
+// The page itself: heading, views, settings and keyboard shortcuts.
 const stage = document.getElementById('view');
 let shownView = null;
 
@@ -44,7 +44,7 @@ function setTheme() {
 
 function refresh() { shownView?.refresh(); }
 
-// Paints the chosen view anew; the keyboard stays on the picture it was on.
+// Redraws the chosen view; the keyboard focus stays on its picture.
 function redraw() {
   setTheme();
   for (const [name, group] of Object.entries(controls)) {
@@ -92,6 +92,6 @@ width = stage.clientWidth;
 document.addEventListener('keydown', onKey);
 window.addEventListener('resize', onResize);
 window.addEventListener('hashchange', () => { readFragment(); redraw(); });
-// Numbers behind this script are there once the file is.
+// The numbers that follow this script are available once the file is loaded.
 if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', redraw);
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);

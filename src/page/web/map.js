@@ -1,4 +1,4 @@
-// Maps: what attends to what in each head, at any length. All heads small, one of them large, to be zoomed into.
+// Maps of the weights of each head, at any length. All heads are small; one is large and can be zoomed.
 const SORTS = {
   head: ['number', (head) => 0],
   entropy: ['entropy', (head) => head.entropy],
@@ -13,7 +13,7 @@ function sortedHeads() {
   return heads.map((head, n) => n).sort((a, b) => rank(heads[a]) - rank(heads[b]) || a - b);
 }
 
-// One head as a small picture.
+// A head as a small picture.
 function thumbnail(n) {
   const side = 128;
   const level = thumbOf(n) || (pyramidOf(n) && levelFor(n, page.query_count / side, page.key_count / side));
@@ -22,7 +22,7 @@ function thumbnail(n) {
   return canvas;
 }
 
-// The part of a level that lies in rows and keys `seen` = [r0, r1, k0, k1], into a box of the canvas.
+// Draws the rows and keys `seen` = [r0, r1, k0, k1] of a level into a box of the canvas.
 function drawLevel(pen, level, seen, [x, y, width, height], origin = [0, 0], scale = shareScale(level)) {
   const image = imageOf(level, scale);
   const [r0, r1, k0, k1] = seen;
@@ -54,7 +54,7 @@ function gallery() {
   }));
 }
 
-// Round numbers between from and to, `most` of them at most.
+// At most `most` round numbers between from and to.
 function ticksOf(from, to, most) {
   let step = 1;
   for (let n = 0; (to - from) / step > most; n++) step *= n % 3 === 1 ? 2.5 : 2;
@@ -105,7 +105,7 @@ class MapPicture {
     this.paint();
   }
 
-  // Pixels a row and a key.
+  // Pixels for each row and each key.
   get scale() {
     const [r0, r1, k0, k1] = this.seen;
     return [this.high / (r1 - r0), this.wide / (k1 - k0)];
@@ -121,7 +121,7 @@ class MapPicture {
       this.level = levelFor(state.head, 1 / (down * this.dots), 1 / (across * this.dots));
       drawLevel(pen, this.level, this.seen, box);
       for (const tile of windowsOf(state.head)) {
-        // In the colours of the map around it.
+        // In the colour scale of the surrounding map.
         drawLevel(pen, tile.level, this.seen, box, [tile.row_begin, tile.key_begin], shareScale(this.level));
         pen.strokeStyle = themeColour('accent');
         pen.strokeRect(this.left + (tile.key_begin - this.seen[2]) * across, this.top + (tile.row_begin - this.seen[0]) * down,
@@ -229,7 +229,7 @@ class MapPicture {
     this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.placeAt(event));
   }
 
-  // Shows `factor` times as many rows and keys; the place stays where it is.
+  // Shows `factor` times as many rows and keys around a fixed place.
   zoom(factor, { row, key } = followed()) {
     const [r0, r1, k0, k1] = this.seen;
     const inside = row >= r0 && row < r1 && key >= k0 && key < k1;
@@ -271,7 +271,7 @@ class MapPicture {
 }
 
 const wholeMap = () => [0, page.query_count, 0, page.key_count];
-// Edges that lie in the matrix, at least four rows and keys apart.
+// Clamps edges to the matrix, at least four rows and keys apart.
 function within([r0, r1, k0, k1]) {
   const side = (from, to, count) => {
     const size = Math.min(count, Math.max(Math.min(4, count), to - from));
@@ -285,14 +285,14 @@ function seenOf(text) {
   return edges.length === 4 && edges.every(Number.isFinite) && edges[0] < edges[1] && edges[2] < edges[3] ? within(edges) : wholeMap();
 }
 
-// "the → cat: 0.3012", or of a bin the rows and keys it stands for and the share that they give, on average.
+// "the → cat: 0.3012"; for a bin its rows and keys, and the average share that the rows give.
 function describePlace(level, { row, key }) {
   const weight = weightText(state.head, row, key);
   if (weight !== null) return `${nameOf(queryWords, row)} → ${nameOf(keyWords, key)}: ${weight}`;
   if (!level) return '';
   const [r, c] = [Math.floor(row / level.rowStep), Math.floor(key / level.keyStep)];
   const value = at(level, Math.min(r, level.rows - 1), Math.min(c, level.columns - 1));
-  // (Of places that are not whole because of how numbers are held, the nearest.)
+  // (The 1e-6 absorbs rounding errors of edges that should be whole.)
   const range = (bin, step, count) => {
     const [from, to] = [bin * step, Math.min(count, (bin + 1) * step)].map((edge) => Math.ceil(edge - 1e-6));
     return from >= to - 1 ? spelled(from) : `${spelled(from)}–${spelled(to - 1)}`;

@@ -1,9 +1,9 @@
-// The weights of a head at every size: the finest matrix that the page holds, and sums of 2 x 2 of its bins, of those,
-// and so on. A bin is painted by the share that a row gives to its keys, on average over its rows.
+// The weights of a head at every size: the finest matrix that the page holds, and levels that each sum 2 x 2 bins of
+// the level before. A bin's colour is the share that a row gives to the bin's keys, on average over its rows.
 const report = page.report;
 const heads = report ? report.summaries : [];
 
-// The finest matrix of a head: its weights where the page has all of them, else the map. None while it is on its way.
+// The finest matrix of a head: all weights where the page has them, else the map. None until it is loaded.
 function finestOf(head) {
   if (steps.weights) return drawnMatrix('weights', head);
   const whole = report.tiles.find((tile) => tile.head === head && tile.row_begin === 0 && tile.key_begin === 0 &&
@@ -12,8 +12,9 @@ function finestOf(head) {
   return found && matrixOf(found);
 }
 
-// A level: its bins' sums, and `values`, the share that a row gives to the bin's keys, on average over the bin's rows.
-// A bin is `factor` x `factor` bins of the finest level, whose bin r of R holds the rows i with floor(i R / Lq) = r.
+// A level has its bins' sums, and in `values` the share that a row gives to a bin's keys, on average over the bin's
+// rows. A bin covers `factor` x `factor` bins of the finest level, whose bin r of R holds the rows i with
+// floor(i R / Lq) = r.
 function makeLevel(sums, rows, columns, factor, [fineRows, fineColumns]) {
   const first = (bin) => Math.ceil(Math.min(bin * factor, fineRows) * page.query_count / fineRows);
   const level = { rows, columns, factor, sums, values: sums, first, rowStep: factor * page.query_count / fineRows,
@@ -27,7 +28,7 @@ function makeLevel(sums, rows, columns, factor, [fineRows, fineColumns]) {
   return level;
 }
 
-// Masked bins hold nothing; four of them make one.
+// Masked bins add nothing; four of them make a masked bin.
 function pooled(fine) {
   const rows = Math.ceil(fine.rows / 2);
   const columns = Math.ceil(fine.columns / 2);
@@ -63,7 +64,7 @@ function levelOf(head, n) {
   return levels[Math.min(n, levels.length - 1)];
 }
 
-// The coarse map of a head, which is there before the fine one is.
+// The coarse map of a head, available before the fine one.
 const thumbs = {};
 function thumbOf(head) {
   const held = report.thumb && tensor('thumb-' + head);
@@ -72,7 +73,7 @@ function thumbOf(head) {
   return (thumbs[head] ??= makeLevel(values, rows, columns, report.thumb, [report.map_rows, report.map_columns]));
 }
 
-// The finest level whose bins are at least a pixel wide and high.
+// The finest level whose bins are at least one pixel wide and high.
 function levelFor(head, rowsAPixel, keysAPixel) {
   let n = 0;
   for (let level = levelOf(head, 0); level.rowStep < rowsAPixel * 0.999 || level.keyStep < keysAPixel * 0.999;) {
@@ -83,7 +84,7 @@ function levelFor(head, rowsAPixel, keysAPixel) {
   return levelOf(head, n);
 }
 
-// What a level's colours run over: from 0 to its largest share, the first key's left out if it is not to count.
+// The colour scale of a level: from 0 to its largest share, without the first key if that is left out.
 function shareScale(level) {
   level.largest ??= {};
   const from = state.first || level.columns === 1 ? 0 : 1;
@@ -96,7 +97,7 @@ function shareScale(level) {
   return makeScale(0, level.largest[from] || 1, state.log);
 }
 
-// A level as an image of a pixel a bin, kept until the colours change.
+// A level as an image with one pixel a bin, cached until the colours change.
 function imageOf(level, scale = shareScale(level)) {
   const key = [state.colours, scale.log, scale.low, scale.high].join();
   if (level.key !== key) {
@@ -106,7 +107,7 @@ function imageOf(level, scale = shareScale(level)) {
   return level.image;
 }
 
-// Pieces of the matrix that the page holds in full, beside the map.
+// Pieces of the matrix that the page holds in full besides the map.
 function windowsOf(head) {
   if (steps.weights) return [];
   return report.tiles.filter((tile) => tile.head === head && !(tile.row_end - tile.row_begin === page.query_count &&
@@ -119,7 +120,7 @@ function windowsOf(head) {
   }).filter(Boolean);
 }
 
-// The weight of one row on one key, where the page holds it: a number, -Infinity for a masked one, or null; and as text.
+// The weight of one row on one key: a number, -Infinity for a masked key, null where the page lacks it.
 function weightAt(head, row, key) {
   const levels = pyramidOf(head);
   if (levels && levels[0].rowStep === 1 && levels[0].keyStep === 1) return at(levels[0], row, key);
@@ -134,13 +135,13 @@ function weightText(head, row, key) {
   return isMasked(weight) ? 'masked' : written(weight, pyramidOf(head)[0].rounded || windowsOf(head).some((tile) => tile.level.rounded));
 }
 
-// A row's weights, where the page holds all of them.
+// A row's weights, if the page holds all of them.
 function weightsOf(head, row) {
   const levels = pyramidOf(head);
   return levels && levels[0].rowStep === 1 && levels[0].keyStep === 1 ? rowOf(levels[0], row) : null;
 }
 
-// The most attended keys of a row, [key, weight] each, the heaviest first; `all` where none is left out.
+// The most attended keys of a row as [key, weight, rounded], heaviest first.
 function topOf(head, row, count) {
   const weights = weightsOf(head, row);
   if (weights) {
@@ -159,7 +160,7 @@ function topOf(head, row, count) {
   return found;
 }
 
-// A number of a row (or, of `received`, of a key).
+// A curve's number for a row (for `received`, a key).
 function curveValue(name, head, place) {
   const curve = tensor(`${name}-${head}`);
   return curve ? curve.values[place] : NaN;
@@ -167,7 +168,7 @@ function curveValue(name, head, place) {
 
 const spelled = (number) => number.toLocaleString('en');
 const nameOf = (words, place) => (words.length ? words[place] : spelled(place));
-// Heads are counted as the command does that made the page: from 1 in an explanation, else from 0.
+// Heads are counted as by the command that made the page: from 1 in an explanation, else from 0.
 const headNumber = (n) => n + (page.steps.length ? 1 : 0);
 function headName(n) {
   if (!report || report.batch === 1) return `head ${headNumber(n)}`;

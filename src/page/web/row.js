@@ -1,4 +1,4 @@
-// The panel beside maps and text: what there is to know of the row that is followed, and how to get what is not here.
+// The panel beside maps and text: the numbers of the selected row, and the command for those that the page lacks.
 const SHOWN_TOP = 10;
 
 function facts(now) {
@@ -22,7 +22,7 @@ function topTable(now) {
     rest && element('p', { class: 'soft' }, `The ${top.length === 1 ? 'key' : top.length + ' keys'} attended to most${rest}.`)];
 }
 
-// What the page does not hold, and the command that answers it.
+// What the page lacks, and the command that computes it.
 function elsewhere(now) {
   if (!page.look) return null;
   const of = (report.batch > 1 ? ` --batch ${Math.floor(state.head / report.heads)}` : '') + ` --head ${state.head % report.heads}`;
@@ -68,7 +68,7 @@ function showRow(panel, now) {
     elsewhere(now) || '');
 }
 
-// Maps, large.
+// The view with the large map.
 const mapView = {
   name: 'Map',
   build(host) {
@@ -120,7 +120,7 @@ const mapView = {
   },
 };
 
-// The level that is drawn, as a table.
+// The drawn level as a table.
 function tableOfMap() {
   const { level } = mapView.picture;
   const names = (count, step, words) => Array.from({ length: count }, (_, n) =>

@@ -1,4 +1,4 @@
-// What is chosen. It stands in the URL's fragment, so that a link shows the same; what the pointer is over does not.
+// The selection. The URL's fragment holds it, so a link restores it. The place under the pointer is not in the URL.
 const DEFAULTS = {
   view: page.steps.length ? 'steps' : 'map', head: 0, row: 0, key: 0, at: 0, step: '',
   colours: 'viridis', log: page.key_count > 256, first: true, theme: 'auto', shade: 'to', sort: 'head', zoom: '',
@@ -27,7 +27,7 @@ function readFragment() {
 }
 
 function writeFragment() {
-  if (location.protocol === 'about:') return;  // in a notebook's frame the page has no address of its own
+  if (location.protocol === 'about:') return;  // the page has no address in a notebook's frame
   const parts = [];
   for (const name of Object.keys(DEFAULTS)) {
     if (state[name] === DEFAULTS[name]) continue;
@@ -37,7 +37,7 @@ function writeFragment() {
   history.replaceState(null, '', '#' + parts.join('&'));
 }
 
-// Chooses, and shows it. What only moves the selection redraws less than what changes a picture.
+// Changes the state and redraws. Moving the selection redraws less than changing a picture.
 const SELECTION = new Set(['row', 'key', 'at', 'step']);
 function choose(changes) {
   const names = Object.keys(changes).filter((name) => state[name] !== changes[name]);
@@ -58,5 +58,5 @@ function point(place) {
   });
 }
 
-// What the views follow: what is pointed at, else what was chosen.
+// What the views highlight: the place under the pointer, else the selection.
 const followed = () => ({ row: state.row, key: state.key, at: state.at, step: state.step, ...pointed });

@@ -1,10 +1,10 @@
-// Steps: the computation of a sentence from its words to what the layer makes of them, in the order in which it
-// happens. Whatever is pointed at is followed through all of it.
+// The steps of the computation of a sentence, in order, from its words to the layer's output. A place under the pointer
+// is highlighted in every step.
 const FIT = ['scores', 'scaled', 'masked'];
 const sections = () => [
   ['Words become vectors', ['embeddings', 'context_embeddings']],
   ['What each word looks for, is found by, and hands over', ['query', 'key', 'value']],
-  // The weights of several heads take a row of their own, side by side.
+  // Weights of several heads have a row of their own, side by side.
   ...(headCount() > 1 ? [['How well they fit', FIT], ['Who attends to whom', ['weights']]]
     : [['How well they fit, and who attends to whom', [...FIT, 'weights']]]),
   ['What each word becomes', ['context', 'merged', 'output']],
@@ -16,10 +16,10 @@ const stepTensor = (name) => tensor('step-' + name);
 const stepMatrix = (name, head = state.head) => {
   const whole = stepTensor(name);
   const heads = whole.shape.length > 2 ? whole.shape[0] : 1;
-  // Where fewer key heads are shared by the query heads, each serves as many.
+  // With fewer key heads than query heads, each key head serves equally many.
   return matrixOf(whole, Math.floor((head * heads) / headCount()));
 };
-// The same to be drawn: what the mask forbids has a weight of 0, and is told from other zeros.
+// The same for drawing: masked weights are 0, and are told from other zeros.
 function drawnMatrix(name, head) {
   const matrix = stepMatrix(name, head);
   if (name !== 'weights' || !steps.masked) return matrix;
@@ -28,13 +28,13 @@ function drawnMatrix(name, head) {
 }
 const headCount = () => page.heads;
 
-// What stands for a row and a column of a step: a word that asks, a word attended to, or a part of a vector.
+// What a row and a column of a step stand for: a query word, a key word, or a component of a vector.
 const rowAxis = (step) => step.axes.at(-2);
 const columnAxis = (step) => step.axes.at(-1);
 const partsOf = (name) => (steps[name] ? columnAxis(steps[name]) : '');
 const partLabels = (count) => Array.from({ length: count }, (_, c) => String(c));
 
-// The part of a step's vectors that is followed, or none.
+// The selected component of a step's vectors, or none.
 function followedPart(step, { at: part, step: from, }) {
   const axis = columnAxis(step);
   if (axis === 'Lk') return null;
@@ -91,7 +91,7 @@ function tableOfStep(step) {
   return { corner: step.title, rows: rowAxis(step) === 'Lk' ? keyWords : queryWords, columns, matrix };
 }
 
-// One step as a card; the weights show all heads side by side.
+// A step as a card; weights show all heads side by side.
 function stepCard(step, grids) {
   const shape = stepTensor(step.name).shape;
   const all = step.name === 'weights' && headCount() > 1;
@@ -121,7 +121,7 @@ function stepCard(step, grids) {
         heads.map((head) => (shape.length > 2 && headCount() > 1 ? 'head ' + (head + 1) : '')))));
 }
 
-// The sentence: its words choose what is followed, shaded by what they get.
+// The sentence as buttons that select words, shaded by the weight they get.
 function wordStrip() {
   const strip = (name, words, kind) => element('div', { class: 'strip', role: 'group', 'aria-label': name },
     element('span', { class: 'strip-name' }, name),
@@ -151,7 +151,7 @@ const stepsView = {
     this.strip = wordStrip();
     this.panel = element('aside', { class: 'panel', 'aria-label': 'The arithmetic' });
     const flow = sections().map(([title, names]) => {
-      // With one head, its context as it is needs no second picture.
+      // With one head, the merged context is the context: one picture is enough.
       const shown = names.filter((name) => steps[name] && !(name === 'merged' && headCount() === 1));
       if (!shown.length) return null;
       return element('section', { class: 'stage' }, element('h2', {}, title),

@@ -1,4 +1,4 @@
-// Text: the words themselves, shaded by what the chosen word attends to, by who attends to it, or by what all received.
+// The words, shaded by the weights of the chosen word, by the weights on it, or by what each word received.
 const SHADES = {
   to: 'what it attends to',
   ...(page.tensors['received-0'] && { received: 'what words received' }),
@@ -17,7 +17,7 @@ const textView = {
       element('div', { class: 'map-tools' }, shade), this.queries, this.keys, element('footer', {}, this.legend))), this.panel));
     this.layOut();
   },
-  // A long text is shown around the chosen word.
+  // Shows a long text around the chosen word.
   paragraph(name, words, kind) {
     const from = words.length <= MOST_WORDS ? 0 : Math.max(0, Math.min(words.length - MOST_WORDS, state[kind] - MOST_WORDS / 2));
     const shown = words.slice(from, from + MOST_WORDS);
@@ -41,7 +41,7 @@ const textView = {
       from + shown.length < words.length && more(from + shown.length, `${spelled(words.length - from - shown.length)} words after …`));
   },
   layOut() { this.refresh(); },
-  // What shades the keys: one number a key, NaN where the page does not say.
+  // The shade of each key: one number a key, NaN where the page has none.
   shares(now) {
     if (state.shade === 'received') return tensor('received-' + state.head)?.values ?? new Float32Array(page.key_count);
     const weights = weightsOf(state.head, now.row);

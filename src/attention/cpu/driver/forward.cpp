@@ -1,10 +1,10 @@
-// The fused kernel's driver: a Problem becomes a plain Call for the target, and its rows become tasks
-// that any thread can do in any order. Every result belongs to one task, so that it does not depend on the
+// The fused kernel's driver: a Problem becomes plain Arguments for the target, and its rows become tasks that
+// any thread can do in any order. Every result belongs to one task, so that it does not depend on the
 // threads.
 //
-//   forward   a task is some rows of one head (or, where there are few rows, of all heads of a key head)
-//   weights pass     what needs the final sums (weights, received, scores): a task is some KV blocks of keys
-//   of one head recompute rows whose numbers f32 cannot hold are computed in f64 (recompute.cpp)
+//   forward        a task is some rows of one head (or, where there are few rows, of all heads of a key head)
+//   weights pass   what needs the final sums (weights, received, scores): a task is some KV blocks of one
+//   head recompute      rows whose numbers f32 cannot hold are computed in f64 (recompute.cpp)
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -250,7 +250,7 @@ class Driver {
       keys -= tiling.step;
       tasks = pass_tasks(segments, keys);
     }
-    in_parallel("second pass", static_cast<std::int64_t>(tasks.size()), call, tiling,
+    in_parallel("weights pass", static_cast<std::int64_t>(tasks.size()), call, tiling,
                 [&](std::int64_t i, void* memory) {
                   kernel(call, tiling, tasks[static_cast<std::size_t>(i)], memory);
                 });
@@ -267,7 +267,7 @@ class Driver {
     }
     call.mask.data = call.bias.data = call.alibi_slopes.data = nullptr;
     call.causal = false;
-    call.window_left = call.window_right = cpu::kOpen;
+    call.window_left = call.window_right = -1;
     if (p_.scores_stage == ScoresStage::raw) call.softcap = 0;
     std::vector<Segment> all;
     for (std::int64_t b = 0; b < p_.batch; ++b) all.push_back({b, 0, p_.query_length, 0, p_.key_length, 0});

@@ -44,29 +44,19 @@ cpu::Arguments lower(const Problem& p) {
   call.softcap = static_cast<float>(p.softcap * kLog2e);
   call.causal = p.causal;
   // A window wider than any position is no window, and adding it to one must not overflow.
-  const auto window = [](std::int64_t width) {
-    return width < 0 || width > INT64_MAX / 4 ? cpu::kOpen : width;
+  const auto window = [](std::int64_t width) -> std::int64_t {
+    return width < 0 || width > INT64_MAX / 4 ? -1 : width;
   };
   call.window_left = window(p.window_left);
   call.window_right = window(p.window_right);
   if (p.dropout.probability > 0)
     call.dropout = {HeadDropout::threshold(p.dropout.probability),
                     static_cast<float>(1 / (1 - p.dropout.probability)), p.dropout.seed, p.dropout.offset};
-  call.output = output_of(p.output);
-  call.lse = output_of(p.lse);
-  call.max_score = output_of(p.max_score);
-  call.entropy = output_of(p.entropy);
-  call.distance = output_of(p.distance);
-  call.top_k_index = output_of(p.top_k_index);
-  call.top_k_weight = output_of(p.top_k_weight);
+  for (std::size_t i = 0; i < kResultCount; ++i)
+    result<cpu::Output>(call, i) = output_of(result<Target>(p, i));
   call.top_k = p.top_k;
-  call.map = output_of(p.map);
   call.map_rows = p.map_size.rows;
   call.map_columns = p.map_size.columns;
-  call.weights = output_of(p.weights);
-  call.scores = output_of(p.scores);
-  call.received = output_of(p.received);
-  call.received_last = output_of(p.received_last);
   call.received_last_rows = p.received_last_rows;
   call.scores_stage = static_cast<int>(p.scores_stage);
   call.paths = path_counts();

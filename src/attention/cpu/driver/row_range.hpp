@@ -12,7 +12,7 @@
 namespace heed::detail {
 
 /// The keys and values of one key head and segment, measured; bounds stay a little below those of the kernel
-/// (cpu/backward_work.hpp), so that what passes here passes there.
+/// (kernel/backward_workspace.hpp), so that what passes here passes there.
 class KeyHeadRange {
  public:
   KeyHeadRange(const BackwardProblem& problem, const Segment& segment, std::int64_t kv_head)

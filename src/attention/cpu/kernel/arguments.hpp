@@ -1,4 +1,4 @@
-// What the driver (fused.cpp) hands to a target: plain data, so that a target compiled for one instruction
+// What the driver hands to a target: plain data, so that a target compiled for one instruction
 // set shares no inline function with code that must run anywhere.
 #pragma once
 
@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "attention/cpu/kernel/paths.hpp"
+#include "heed/result_set.hpp"
 
 namespace heed::detail::cpu {
 
@@ -38,41 +39,46 @@ enum class RowStatus : std::uint8_t {
   output_only,   ///< its output has a NaN or an infinity: values, or their sum, are beyond what f32 holds
 };
 
-/// The part of a problem that is the same for all tasks.
-struct Arguments {
+struct Shape {
   std::int64_t heads;
   std::int64_t group;  ///< query heads a key head
   std::int64_t query_length, key_length;
   std::int64_t head_dim, value_dim;
-
-  Input query, key, value;
-  Input mask, bias, alibi_slopes, sinks;
-  float scale;    ///< of a score, times log2(e): scores are kept in units of log 2
-  float softcap;  ///< times log2(e); 0: off
-  bool causal;
-  std::int64_t window_left, window_right;  ///< kOpen: no bound
-  Drop dropout;
-
-  Output output, lse, max_score, entropy, distance;
-  Output top_k_index, top_k_weight;
-  std::int64_t top_k;
-  Output map;
-  std::int64_t map_rows, map_columns;
-  Output weights, scores, received, received_last;
-  std::int64_t received_last_rows;
-  int scores_stage;  ///< 0 raw, 1 after softcap, 2 after bias and masks
-
-  /// Of each query row, [B, H, Lq]: what turns exp2(score - shift) into a weight, and exp(sink - lse).
-  /// Written by forward where they have memory, read by the weights pass and by the backward pass.
-  Output row_shift, row_inverse, row_sink;
-  /// [B * H * Lq], zeroed by the driver: what became of each row. Not null but for the backward pass, where
-  /// null says that every row takes part.
-  RowStatus* row_status;
-
-  std::int64_t* paths;  ///< [kPaths], counted by tests; else nullptr
 };
 
-inline constexpr std::int64_t kOpen = INT64_MAX;
+/// What becomes of a score, and which scores there are (rules/score_rules.hpp).
+struct ScoreRules {
+  float scale;    ///< times log2(e): scores are kept in units of log 2
+  float softcap;  ///< times log2(e); 0: off
+  Input bias, alibi_slopes, sinks, mask;
+  bool causal;
+  std::int64_t window_left, window_right;  ///< -1: open
+};
+
+/// Where results go.
+struct ResultTargets : ResultSet<Output> {
+  int scores_stage;    ///< 0 raw, 1 after softcap, 2 after bias and masks
+  std::int64_t top_k;  ///< 0 where nobody takes them; of the map, too
+  std::int64_t received_last_rows;
+  std::int64_t map_rows, map_columns;
+};
+
+/// What one pass writes of each query row for the next: [B, H, Lq].
+struct RowNotes {
+  /// What turns exp2(score - shift) into a weight, and exp(sink - lse). Written by forward where they have
+  /// memory, read by the weights pass and by the backward pass.
+  Output row_shift, row_inverse, row_sink;
+  /// Zeroed by the driver: what became of each row. Not null but for the backward pass, where null says that
+  /// every row takes part.
+  RowStatus* row_status;
+};
+
+/// The part of a problem that is the same for all tasks.
+struct Arguments : Shape, ScoreRules, ResultTargets, RowNotes {
+  Input query, key, value;
+  Drop dropout;
+  std::int64_t* paths;  ///< [kPaths], counted by tests; else nullptr
+};
 
 /// Rows [row_begin, row_end) of `head_count` query heads from `head_begin` on (all of one key head) against
 /// the keys [key_begin, key_end). Row i stands at position i + position_offset, key j at j - key_begin.
@@ -116,7 +122,7 @@ struct Kernels {
   Tiling (*plan_weights_pass)(const Arguments&);  ///< of a call without what forward has written
   /// `workspace` is 64-byte aligned, of Tiling::bytes; reset() before its first use in a call.
   void (*reset)(const Arguments&, const Tiling&, void* workspace);
-  /// These three note in Call::row_status which rows they left out.
+  /// These three note in Arguments::row_status which rows they left out.
   void (*forward)(const Arguments&, const Tiling&, const Task&, void* workspace);
   void (*weights_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace);
   void (*scores_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace);

@@ -1,4 +1,4 @@
-// Gradients without the Lq x Lk matrix, in one weights pass with five products (FlashAttention-2, Dao 2023,
+// Gradients without the Lq x Lk matrix, in one pass with five products (FlashAttention-2, Dao 2023,
 // algorithm 2, keys outermost). A task is some keys of one key head against all rows of all query heads that
 // read it; it alone adds to the gradients of its keys, in the order of heads and rows, and to its share of
 // the query's gradient. So no atomics, and bits that do not depend on the threads.
@@ -9,9 +9,8 @@
 //   ds_ij = p_ij * (m_ij <g_i, v_j> - delta_i)          m: what dropout multiplies the weight by
 //   dv_j = sum_i p_ij m_ij g_i     dq_i = scale * sum_j ds_ij k_j     dk_j = scale * sum_i ds_ij q_i
 //
-// Unnormalised weights are f_i^-1 p_ij with a factor f_i near 1 / kGain
-// (backward_work.hpp). It is multiplied into g_i and delta_i beforehand, where it costs nothing: products
-// then come out right.
+// Unnormalised weights are f_i^-1 p_ij with a factor f_i near 1 / kGain (backward_workspace.hpp). It is
+// multiplied into g_i and delta_i beforehand, where it costs nothing: products then come out right.
 #pragma once
 
 #include "attention/cpu/kernel/backward_workspace.hpp"

@@ -1,7 +1,7 @@
 // Which weights dropout keeps, for a panel of keys at a time: the numbers of attention/rules/dropout.hpp,
 // sixteen blocks beside each other. Philox is written again here, for a target shares no inline function with
-// code that must run on any processor (kernel.hpp), and so that a compiler makes vectors of it. The tests
-// hold both to a third one (naive_attention.hpp).
+// code that must run on any processor (kernel/arguments.hpp), and so that a compiler makes vectors of it. The
+// tests hold both to a third one (naive_attention.hpp).
 #pragma once
 
 #include "attention/cpu/kernel/pack.hpp"

@@ -7,8 +7,8 @@
 //   ((((r + a4) r + a3) r + a2) r + a1) r + a0 = kGain * 2^r (1 + e),   |e| <= 1.7e-7
 //
 // one multiplication less than with a leading coefficient. The factor kGain cancels when weights are divided
-// by their sum; who needs the sum itself subtracts kLog2Gain. Largest error 1.56 ulp of the result, and
-// 1.83 in the plain target, whose mul_add rounds twice (tests/vector_math_test.cpp walks every float).
+// by their sum; who needs the sum itself subtracts kLog2Gain. Largest error 1.55 ulp of the result, and
+// 1.82 in the plain target, whose mul_add rounds twice (tests/vector_math_test.cpp walks every float).
 //
 // n is found by adding 1.5 * 2^23: the sum's low bits are then n as an integer, and adding them to the
 // exponent of the polynomial scales it by 2^n. `shift` (an integer) is subtracted on the way for nothing:

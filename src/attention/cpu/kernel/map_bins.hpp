@@ -1,7 +1,6 @@
-// What a call asks for of the weights of a KV block while they lie in the cache: the distance, the map.
-// Weights are unnormalised (kGain * 2^(score - shift)) and are divided by their sum at
-// the end; when a row's shift grows, what has been gathered is scaled with it (rescale_statistics in row
-// statistics.hpp).
+// The distance and the map take the weights of a KV block while they lie in the cache. Weights are
+// unnormalised (kGain * 2^(score - shift)); they are divided by their sum at the end. When a row's shift
+// grows, what has been gathered is scaled with it (rescale_statistics in row_statistics.hpp).
 #pragma once
 
 #include "attention/cpu/kernel/pack.hpp"

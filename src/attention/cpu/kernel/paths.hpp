@@ -13,15 +13,15 @@ enum class Path : std::uint8_t {
   packed_chunks,  // many rows: keys are packed a KV block at a time
   packed_pairs,   // the same with products of pairs of bf16
   // Within a task, once a block of rows, a panel of keys or a row:
-  repacked,         // a KV block that are too many to stay packed
+  repacked,         // a KV block is packed again: they are too many to stay packed
   tail,             // the last panel of a sequence, fewer keys than a panel
   masked,           // tiles by way of memory: a mask cuts them, or scores are more than scale times a product
   outgrown,         // tiles whose scores outgrow their shift
   tracked_late,     // shifts begin to move after the first KV block
   rescaled,         // what a row has summed is multiplied because its shift moves
   dropped,          // dropout
-  top_k_tightened,  // keys noted for a list are taken away before they are gathered
-  top_k_insertion,  // noted keys go into lists
+  top_k_tightened,  // candidates are taken away before they are gathered
+  top_k_insertion,  // candidates go into lists
   top_k_completed,  // a list goes on with keys of weight 0
   map_wide,         // columns of the map as wide as vectors
   map_narrow,
@@ -56,7 +56,7 @@ enum class Path : std::uint8_t {
 };
 inline constexpr int kPaths = static_cast<int>(Path::count);
 
-/// `paths` [kPaths], or nullptr where nobody counts. Always inlined, so that target do not share it.
+/// `paths` [kPaths], or nullptr where nobody counts. Always inlined, so that targets do not share it.
 [[gnu::always_inline]] inline void count_path(std::int64_t* paths, Path path, std::int64_t times = 1) {
   if (paths != nullptr) __atomic_fetch_add(paths + static_cast<int>(path), times, __ATOMIC_RELAXED);
 }

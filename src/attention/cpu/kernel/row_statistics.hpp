@@ -1,5 +1,5 @@
-// What is asked of the rows of a task besides the output, from the first KV block to the map:
-// observe.hpp for blocks of weights.
+// Statistics of the rows of a task besides the output: distance, map and top-k, from the first KV block to
+// the end (map_bins.hpp and top_k.hpp have the loops over weights).
 #pragma once
 
 #include "attention/cpu/kernel/map_bins.hpp"

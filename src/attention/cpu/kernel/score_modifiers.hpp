@@ -54,14 +54,6 @@ inline RowModifiers row_modifiers_of(const Arguments& call, std::int64_t batch, 
   return modifiers;
 }
 
-/// ALiBi's distances |p - j| are taken from the position of the segment that is nearest to p: a row far
-/// beyond its keys then has small distances, which floats hold exactly. What all its scores lack for it,
-/// slope times the distance left out, is added to lse and scores afterwards (alibi_offset); weights do not
-/// change.
-HEED_INLINE std::int64_t nearest_position(std::int64_t position, std::int64_t segment_keys) {
-  return larger(0, smaller(position, segment_keys - 1));
-}
-
 /// -slope |p - nearest_position(p)|, in units of log 2; 0 without ALiBi and for rows among their keys.
 inline double alibi_offset(const Arguments& call, std::int64_t batch, std::int64_t head,
                            std::int64_t position, std::int64_t segment_keys) {

@@ -109,14 +109,14 @@ HEED_INLINE void clear(Tile<kRows, kVectors>& acc) {
     for (std::size_t v = 0; v < kVectors; ++v) acc[r][v] = zero();
 }
 
-/// What a score column does besides its weights; a template argument, so that none of it costs where it is
-/// off.
+/// What a score microkernel does besides its weights; a template argument, so that none of it costs where it
+/// is off.
 struct ScoreTraits {
   bool tracks_maxima;       ///< shifts are not 0, and a tile may outgrow them
   bool keeps_statistics;    ///< entropy and maxima are kept
   bool tail;                ///< the last vector has keys in its first `valid` lanes only
   bool pairs;               ///< queries and keys are pairs of bf16, unscaled
-  bool candidates = false;  ///< rows have lists, and hits are noted; observed too
+  bool candidates = false;  ///< rows have top-k lists, and candidates are marked
 };
 
 /// Notes which weights of a row of a tile exceed what its list asks for.

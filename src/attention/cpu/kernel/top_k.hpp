@@ -1,8 +1,8 @@
 // The most attended keys of each row. While a KV block is scored, keys whose weight may enter their row's
-// list are noted as bits (Rows::hits). After it the noted ones of kLanes rows are gathered by rising key, a
-// column a row, and the columns' first, second, … entries are inserted into the lists of all these rows at
-// once: a minimum and a maximum a level, whatever each row's weight is, with no guess for the processor to
-// get wrong.
+// list are marked as bits (Rows::candidate_bits). After it the marked ones of kLanes rows are gathered by
+// rising key, a column a row, and the columns' first, second, … entries are inserted into the lists of all
+// these rows at once: a minimum and a maximum a level, whatever each row's weight is, with no guess for the
+// processor to get wrong.
 #pragma once
 
 #include "attention/cpu/kernel/workspace.hpp"
@@ -16,7 +16,7 @@ inline constexpr float kLeastWeight = 0x1p-126f;
 inline constexpr float kAnyWeight = kLeastWeight - 0x1p-149f;
 inline constexpr float kNoWeight = -1.0f;  // of entries that are not there
 
-// The hits of kLanes rows and a KV block are read as words, some a row.
+// The candidate bits of kLanes rows and a KV block are read as words, some a row.
 inline constexpr int kVectors = kKvBlock / kLanes;
 inline constexpr int kCandidateBits = 8 * sizeof(CandidateBits);
 inline constexpr int kRowWords = kVectors * kCandidateBits / 64;
@@ -121,21 +121,22 @@ inline void insert_weights(float* lists, std::int64_t levels, float* weights, st
   }
 }
 
-/// largest [kPanelVectors]: of the noted weights of a row, those of all panels that share a lane.
+/// largest [kPanelVectors]: of the candidates of a row, those of all panels that share a lane.
 HEED_INLINE void largest_candidates(const CandidateBits* candidate_bits, const float* weights,
                                     Vf (&largest)[kPanelVectors]) {
 #pragma GCC unroll 3
   for (int v = 0; v < kPanelVectors; ++v) largest[v] = zero();
   for (int first = 0; first < kVectors; first += kPanelVectors) {
 #pragma GCC unroll 3
-    for (int v = 0; v < kPanelVectors; ++v)  // a vector without hits may never have been written
+    for (int v = 0; v < kPanelVectors; ++v)  // a vector without candidates may never have been written
       if (candidate_bits[first + v] != 0)
         largest[v] = maximum(largest[v], load(weights + (first + v) * kLanes));
   }
 }
 
-/// Takes away hits that cannot enter the lists of kLanes rows, for lists that have room and take all. The
-/// k-th largest of kPanel maxima of some weights each is a lower bound of the k-th largest of all of them.
+/// Takes away candidates that cannot enter the lists of kLanes rows, for lists that have room and take all.
+/// The k-th largest of kPanel maxima of some weights each is a lower bound of the k-th largest of all of
+/// them.
 inline void tighten(const TaskState& state, CandidateBits* candidate_bits, const float* weights) {
   const Workspace& w = state.w;
   Vf largest[kPanelVectors][kLanes];
@@ -163,7 +164,7 @@ inline void tighten(const TaskState& state, CandidateBits* candidate_bits, const
     }
 }
 
-/// Bit i: word i of the hits of kLanes rows is not 0.
+/// Bit i: word i of the candidates of kLanes rows is not 0.
 inline std::uint64_t words_with_candidates(const CandidateBits* candidate_bits) {
   std::uint64_t some = 0;
   for (int i = 0; i < kCandidateWords; i += 8)
@@ -188,7 +189,7 @@ constexpr RowsOfWords rows_of_words() {
 }
 inline constexpr RowsOfWords kRowsOfWords = rows_of_words();
 
-/// Gathers the noted weights of kLanes rows into columns. Returns how many entries the longest column has.
+/// Gathers the candidates of kLanes rows into columns. Returns how many entries the longest column has.
 /// `some`: words_with_candidates, `key`: the KV block's first.
 inline std::int64_t gather(const Workspace& w, const CandidateBits* candidate_bits, std::uint64_t some,
                            const float* weights, std::int64_t key) {
@@ -206,7 +207,7 @@ inline std::int64_t gather(const Workspace& w, const CandidateBits* candidate_bi
     w.candidates.weight[to] = weights[from];
     w.candidates.key[to] = static_cast<std::int32_t>(key + from - row * kKvBlock);
     most = larger(most, to);
-    // On to the next word where this was the last of its hits: by masks, for a branch would be a guess.
+    // On to the next word where this was the last of its candidates: by masks, for a branch would be a guess.
     const std::uint64_t rest = word & (word - 1);
     const std::uint64_t more = 0 - static_cast<std::uint64_t>(rest != 0);
     const std::int64_t next = __builtin_ctzll(some);
@@ -221,7 +222,7 @@ inline std::int64_t gather(const Workspace& w, const CandidateBits* candidate_bi
   return most / kLanes + 1;
 }
 
-/// After a KV block: what was noted of kLanes rows, of which the first `real` have lists, goes into them.
+/// After a KV block: what was marked of kLanes rows, of which the first `real` have lists, goes into them.
 inline void insert_candidates_of_rows(const TaskState& state, std::int64_t row, std::int64_t real,
                                       const float* weights, std::int64_t kv_block_key) {
   const Workspace& w = state.w;

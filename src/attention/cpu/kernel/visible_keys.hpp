@@ -1,13 +1,13 @@
-// Where rows stand, and which keys their position leaves to them.
+// The rows of a task: where they stand, and which keys their position leaves to each and to groups of them.
 #pragma once
 
 #include "attention/cpu/kernel/arguments.hpp"
 #include "attention/cpu/kernel/pack.hpp"
+#include "attention/rules/visible_keys.hpp"
 
 namespace heed::detail::HEED_ISA {
 
 using cpu::Arguments;
-using cpu::kOpen;
 using cpu::Task;
 
 /// One query row of a task: which it is, where it stands, and the keys [key_begin, key_end) of its segment
@@ -23,14 +23,9 @@ inline QueryRow query_row_of(const Arguments& call, const Task& task, std::int64
   query_row.index = index;
   query_row.position = index + task.position_offset;
   const std::int64_t keys = task.key_end - task.key_begin;
-  query_row.key_begin = 0;
-  query_row.key_end = keys;
-  if (call.causal) query_row.key_end = smaller(query_row.key_end, query_row.position + 1);
-  if (call.window_right != kOpen)
-    query_row.key_end = smaller(query_row.key_end, query_row.position + call.window_right + 1);
-  if (call.window_left != kOpen) query_row.key_begin = larger(0, query_row.position - call.window_left);
-  query_row.key_end = larger(0, query_row.key_end);
-  query_row.key_begin = smaller(query_row.key_begin, keys);
+  const KeyRange visible = visible_keys(call, query_row.position, keys);
+  query_row.key_begin = visible.begin;
+  query_row.key_end = visible.end;
   return query_row;
 }
 
@@ -55,11 +50,6 @@ inline RowGroup group_of(const QueryRow* query_rows, std::int64_t rows, bool sta
   }
   return g;
 }
-
-/// Keys [begin, end).
-struct KeyRange {
-  std::int64_t begin, end;
-};
 
 /// The keys of a KV block, counted from its first, whose weights are computed for a group: from the panel of
 /// the first key that any of its rows may see to the vector of the last. Among them a key that a row may not

@@ -54,7 +54,7 @@ struct Workspace {
   std::int64_t step;
   std::int64_t packed_blocks;
   PackedKvBlock* packed_block;
-  float* packed;           // [slots][kKvBlock * (depth + value_columns)]
+  float* packed;           // [packed_blocks][kKvBlock * (depth + value_columns)]
   float* scratch;          // [kLanes][padded_depth]
   float* rounded_weights;  // [kGroupRows][kKvBlock / 2]
   float* weights;          // [kQueryBlock][kKvBlock]
@@ -96,7 +96,7 @@ struct TaskState {
   bool modifies_scores;      // every tile goes through modify_scores
   bool tracks_maxima;        // shifts move; off while scores are bounded
   bool keeps_statistics;     // entropy or the largest score is wanted
-  bool bf16_dot;             // products are of pairs of bf16; where Work says floats it holds pairs then
+  bool bf16_dot;             // products are of pairs of bf16; where Workspace says floats it then holds pairs
   QueryRows queries;         // what the tiles multiply with the packed keys
   float largest_query_square;
   std::int64_t left_out = 0;  // rows
@@ -223,7 +223,7 @@ inline std::int64_t share_of(std::int64_t bytes, std::int64_t rows) {
   return smaller(kMost, round_up(bytes / rows, kUnit));
 }
 
-/// The KV block after `KV block`, as far as it is packed already or read in place.
+/// The next KV block, as far as it is packed already or read in place.
 inline void find_prefetch(KvBlock& kv_block, const Task& task, const Workspace& w) {
   const std::int64_t rows = round_up(task.head_count * (task.row_end - task.row_begin), kTileRows);
   const std::int64_t panels = (w.value_columns / kLanes + kValueVectors - 1) / kValueVectors;
