@@ -147,11 +147,11 @@ std::int64_t place_of(const std::string& asked, const std::vector<std::string>& 
 void print_for_people(const Model& model, const Explanation& explanation,
                       std::optional<std::int64_t> query_word) {
   const Terminal terminal = terminal_at(STDOUT_FILENO);
-  const Page page{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
+  const TextOutput output{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
   if (query_word)
-    print_word(page, model, explanation, *query_word);
+    print_word(output, model, explanation, *query_word);
   else
-    print_walk(page, model, explanation);
+    print_walk(output, model, explanation);
 }
 
 void check_files(const ExplainArguments& arguments) {

@@ -115,23 +115,23 @@ std::vector<std::int64_t> rows_asked_for(const LookArguments& arguments, const D
 }
 
 // A question about rows alone needs neither what keys received nor a map; a file keeps both.
-ReportAsk ask_of(const LookArguments& arguments, const Document& document) {
-  ReportAsk ask;
+ReportOptions report_options(const LookArguments& arguments, const Document& document) {
+  ReportOptions wanted;
   const bool whole = is_summary(arguments) || !arguments.save.empty();
-  ask.top_k = arguments.top_k;
-  ask.received = arguments.received && whole;
-  ask.map = !arguments.save.empty() || !arguments.html.empty() ? kSavedMap : arguments.map;
-  ask.price = is_summary(arguments) && arguments.model.empty();
-  if (!whole) ask.rows = rows_asked_for(arguments, document);
-  return ask;
+  wanted.top_k = arguments.top_k;
+  wanted.received = arguments.received && whole;
+  wanted.map = !arguments.save.empty() || !arguments.html.empty() ? kSavedMap : arguments.map;
+  wanted.price = is_summary(arguments) && arguments.model.empty();
+  if (!whole) wanted.rows = rows_asked_for(arguments, document);
+  return wanted;
 }
 
 void look_at(Document& document, const LookArguments& arguments) {
   if (!document.has_report) {
     ProgressBar bar;
-    ReportAsk ask = ask_of(arguments, document);
-    ask.progress = [&](std::string_view what, double share) { bar.show(what, share); };
-    fill_report(document, std::move(ask));
+    ReportOptions wanted = report_options(arguments, document);
+    wanted.progress = [&](std::string_view what, double share) { bar.show(what, share); };
+    fill_report(document, std::move(wanted));
   }
   if (!arguments.save.empty()) save_document(arguments.save, document);
 }
@@ -140,25 +140,25 @@ std::string count_text(std::int64_t count, const char* one) {
   return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
 }
 
-void print_check(const Sheet& sheet, const Document& document, const DocumentCheck& check) {
+void print_check(const TextOutput& output, const Document& document, const DocumentCheck& check) {
   std::string counts = "checked in f64: " + count_text(check.rows, "row");
   if (check.keys > 0) counts += ", " + count_text(check.keys, "key");
   if (check.bins > 0) counts += ", " + count_text(check.bins, "bin") + " of the map";
-  sheet.out << '\n' << counts << '\n';
-  if (check.nan_rows > 0) sheet.out << count_text(check.nan_rows, "row") << " of NaN, not compared\n";
+  output.stream << '\n' << counts << '\n';
+  if (check.nan_rows > 0) output.stream << count_text(check.nan_rows, "row") << " of NaN, not compared\n";
   if (check.lost_rows > 0)
-    sheet.out << count_text(check.lost_rows, "row")
-              << " not compared: rounding leaves nothing of such scores\n";
+    output.stream << count_text(check.lost_rows, "row")
+                  << " not compared: rounding leaves nothing of such scores\n";
   for (const auto& [batch, head] : check.bare_heads)
-    sheet.out << plane_text(document, batch, head) << ": no row could be compared\n";
+    output.stream << plane_text(document, batch, head) << ": no row could be compared\n";
   if (!check.output && !document.has_value)
-    sheet.out << "the output was not rebuilt: the document holds no values\n";
+    output.stream << "the output was not rebuilt: the document holds no values\n";
   else if (!check.output)
-    sheet.out << "the output was not rebuilt: dropout drops some of its weights\n";
+    output.stream << "the output was not rebuilt: dropout drops some of its weights\n";
   for (const CheckLine& line : check.lines) {
     char text[64];
     std::snprintf(text, sizeof text, "%9.2e  (at most %.2e)", line.deviation, line.allowed);
-    sheet.out << left_aligned(line.what, 42) << text << (line.holds() ? "" : "  MISMATCH") << '\n';
+    output.stream << left_aligned(line.what, 42) << text << (line.holds() ? "" : "  MISMATCH") << '\n';
   }
 }
 
@@ -184,7 +184,7 @@ void require_that_it_holds(const DocumentCheck& check) {
                                          : "there is none"));
 }
 
-void answer_with_rows(const Sheet& sheet, const Document& document, const LookArguments& arguments) {
+void answer_with_rows(const TextOutput& output, const Document& document, const LookArguments& arguments) {
   const auto rows = arguments.row ? answer_row(document, arguments) : answer_token(document, arguments);
   if (!arguments.csv.empty()) io::write_text(arguments.csv, rows_csv(document, rows));
   if (!arguments.npy.empty()) {
@@ -192,26 +192,26 @@ void answer_with_rows(const Sheet& sheet, const Document& document, const LookAr
     tile.tile = TileRange{*arguments.row, *arguments.row + 1, 0, document.report.keys};
     io::write_npy(arguments.npy, answer_tile(document, tile).weights);
   }
-  if (!arguments.json) return print_rows(sheet, document, rows);
+  if (!arguments.json) return print_rows(output, document, rows);
   Json object = call_json(document);
   object["rows"] = rows_json(document, rows);
-  sheet.out << object.dump() << '\n';
+  output.stream << object.dump() << '\n';
 }
 
-void answer_with_tile(const Sheet& sheet, const Document& document, const LookArguments& arguments) {
+void answer_with_tile(const TextOutput& output, const Document& document, const LookArguments& arguments) {
   const WeightTile tile = answer_tile(document, arguments);
   if (!arguments.csv.empty()) io::write_text(arguments.csv, tile_csv(tile));
   if (!arguments.npy.empty()) io::write_npy(arguments.npy, tile.weights);
-  if (!arguments.json) return print_tile(sheet, document, tile);
+  if (!arguments.json) return print_tile(output, document, tile);
   Json object = call_json(document);
   object["rows"] = {tile.range.row_begin, tile.range.row_end};
   object["keys"] = {tile.range.key_begin, tile.range.key_end};
   object["weights"] = values_json(tile.weights);
   object["allowed"] = values_json(tile.allowed);
-  sheet.out << object.dump() << '\n';
+  output.stream << object.dump() << '\n';
 }
 
-void answer_with_summary(const Sheet& sheet, const Document& document, const LookArguments& arguments) {
+void answer_with_summary(const TextOutput& output, const Document& document, const LookArguments& arguments) {
   const std::vector<HeadSummary> heads = heads_of(document, arguments);
   const Tensor map = arguments.map.rows > 0 ? attention_map(document, arguments.map) : Tensor();
   std::optional<DocumentCheck> check;
@@ -233,13 +233,13 @@ void answer_with_summary(const Sheet& sheet, const Document& document, const Loo
     }
     if (arguments.model.empty() && !document.report.price.empty())
       object["price"] = price_json(document.report.price);
-    sheet.out << object.dump() << '\n';
+    output.stream << object.dump() << '\n';
   } else {
-    print_call(sheet, document);
-    print_heads(sheet, document, heads);
-    if (map.rank() == 4) print_map(sheet, document, map, heads);
-    if (check) print_check(sheet, document, *check);
-    if (arguments.model.empty()) print_price(sheet, document.report.price);
+    print_call(output, document);
+    print_heads(output, document, heads);
+    if (map.rank() == 4) print_map(output, document, map, heads);
+    if (check) print_check(output, document, *check);
+    if (arguments.model.empty()) print_price(output, document.report.price);
   }
   if (check) require_that_it_holds(*check);
 }
@@ -249,17 +249,17 @@ void answer(const CLI::App& app, LookArguments arguments, Document& document) {
   check_question(document, arguments);
   look_at(document, arguments);
   const Terminal terminal = terminal_at(STDOUT_FILENO);
-  const Sheet sheet{std::cout, terminal.color, std::max(kLeastLookWidth, terminal.width)};
+  const TextOutput output{std::cout, terminal.color, std::max(kLeastLookWidth, terminal.width)};
   if (arguments.tile) {
-    answer_with_tile(sheet, document, arguments);
+    answer_with_tile(output, document, arguments);
     if (was_longer && !arguments.json)
-      sheet.out << "\n--tile is cut at the end: there are " << document.report.queries << " queries and "
-                << document.report.keys << " keys\n";
+      output.stream << "\n--tile is cut at the end: there are " << document.report.queries << " queries and "
+                    << document.report.keys << " keys\n";
     return;
   }
-  if (arguments.row || arguments.word) return answer_with_rows(sheet, document, arguments);
+  if (arguments.row || arguments.word) return answer_with_rows(output, document, arguments);
   if (!arguments.html.empty()) write_look_page(document, arguments, question_command(app, arguments));
-  answer_with_summary(sheet, document, arguments);
+  answer_with_summary(output, document, arguments);
   if (!arguments.html.empty() && !arguments.json)
     std::cout << "\nDrew the heads on a page, " << printable(arguments.html) << ": open it in a browser.\n";
 }

@@ -76,26 +76,26 @@ std::string description_of(const TrainedModel& trained, const std::string& name)
          counted(nn::parameter_count(config), "parameter");
 }
 
-class Teller {
+class TrainedModelPrinter {
  public:
-  Teller(const TrainedModel& trained, const Reading& reading, const HeadChoice& choice)
+  TrainedModelPrinter(const TrainedModel& trained, const Reading& reading, const HeadChoice& choice)
       : trained_(trained), reading_(reading), choice_(choice) {
     check();
     for (std::int64_t layer = 0; layer < trained.model.config.layers; ++layer)
       reports_.push_back(report_of(layer));
   }
 
-  void print(const Page& page, const std::string& name) const {
-    page.out << wrap(printable(description_of(trained_, name)), page.width, 2) << '\n'
-             << wrap("It reads: " + words(), page.width, 2) << "\n\n";
-    print_table(page);
-    for (const HeadPlace& place : chosen()) print_head_map(page, place);
+  void print(const TextOutput& output, const std::string& name) const {
+    output.stream << wrap(printable(description_of(trained_, name)), output.width, 2) << '\n'
+                  << wrap("It reads: " + words(), output.width, 2) << "\n\n";
+    print_table(output);
+    for (const HeadPlace& place : chosen()) print_head_map(output, place);
     const std::int64_t last = static_cast<std::int64_t>(reading_.tokens.size()) - 1;
-    page.out << '\n'
-             << wrap("After all this it expects " +
-                         listed(trained_.expected_after(reading_, last, kExpectations)) + ".",
-                     page.width, 2)
-             << '\n';
+    output.stream << '\n'
+                  << wrap("After all this it expects " +
+                              listed(trained_.expected_after(reading_, last, kExpectations)) + ".",
+                          output.width, 2)
+                  << '\n';
   }
 
   [[nodiscard]] nlohmann::ordered_json json(const std::string& name) const {
@@ -181,12 +181,12 @@ class Teller {
     return places;
   }
 
-  void print_table(const Page& page) const {
+  void print_table(const TextOutput& output) const {
     std::string heading =
         left_aligned("layer", 7) + left_aligned("head", 6) + left_aligned("looks like", kName);
     for (const char* column : {"previous", "induction", "first", "local", "uniform"})
       heading += right_aligned(column, kNumber);
-    page.out << bold(heading, page.color) << '\n';
+    output.stream << bold(heading, output.color) << '\n';
     for (std::int64_t layer = 0; layer < trained_.model.config.layers; ++layer)
       for (std::int64_t head = 0; head < trained_.model.config.heads; ++head) {
         const HeadSummary& one = summary({layer, head});
@@ -195,25 +195,25 @@ class Teller {
                            left_aligned(std::string(one.name()), kName);
         for (const PatternScore& score : one.patterns)
           line += right_aligned(two_decimals(score.score), kNumber);
-        page.out << line << '\n';
+        output.stream << line << '\n';
       }
   }
 
-  void print_head_map(const Page& page, const HeadPlace& place) const {
+  void print_head_map(const TextOutput& output, const HeadPlace& place) const {
     const HeadSummary& one = summary(place);
     const std::string title = "Layer " + std::to_string(place.layer + 1) + ", head " +
                               std::to_string(place.head) + ", " + std::string(one.name());
-    page.out << '\n' << bold(title, page.color) << ": " << meaning_of(one.name()) << '\n';
+    output.stream << '\n' << bold(title, output.color) << ": " << meaning_of(one.name()) << '\n';
     const WeightTile& tile = reports_[static_cast<std::size_t>(place.layer)].weights;
     const std::vector<std::string> labels = labels_of(reading_.tokens);
     const auto lines = draw_heatmap({labels, labels, tile.weights.view().select(0, 0).select(0, place.head),
                                      tile.allowed.view().select(0, 0).select(0, place.head)},
-                                    2, page.width, page.color);
+                                    2, output.width, output.color);
     if (!lines) {
-      page.out << "  (too many words to draw here; heed look --model draws them on a page)\n";
+      output.stream << "  (too many words to draw here; heed look --model draws them on a page)\n";
       return;
     }
-    print_lines(page, *lines);
+    print_lines(output, *lines);
   }
 
   [[nodiscard]] nlohmann::ordered_json head_json(const HeadPlace& place) const {
@@ -237,14 +237,14 @@ class Teller {
 
 }  // namespace
 
-void explain_trained(const Page& page, const TrainedModel& trained, const std::string& name,
+void explain_trained(const TextOutput& output, const TrainedModel& trained, const std::string& name,
                      const Reading& reading, const HeadChoice& choice) {
-  Teller(trained, reading, choice).print(page, name);
+  TrainedModelPrinter(trained, reading, choice).print(output, name);
 }
 
 void explain_trained_json(std::ostream& out, const TrainedModel& trained, const std::string& name,
                           const Reading& reading, const HeadChoice& choice) {
-  out << Teller(trained, reading, choice).json(name).dump() << '\n';
+  out << TrainedModelPrinter(trained, reading, choice).json(name).dump() << '\n';
 }
 
 }  // namespace heed::cli

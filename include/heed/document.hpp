@@ -31,7 +31,7 @@ struct HEED_API Document {
 };
 
 /// Runs the call and fills the report, as make_report() does, with the document's tokens.
-HEED_API void fill_report(Document& document, ReportAsk ask = {});
+HEED_API void fill_report(Document& document, ReportOptions wanted = {});
 
 /// Reads what save_document() or `heed explain --save` wrote; of the latter there is no report yet. Throws
 /// Error (io), naming the file, for anything else and for what does not fit together.

@@ -94,7 +94,7 @@ struct PriceLine {
 };
 
 /// What a report is to hold beyond the row summaries, which are always there.
-struct ReportAsk {
+struct ReportOptions {
   std::int64_t top_k = 5;  ///< keys a row; 0 is off
   bool received = true;
   /// Levels of the map down to 1024 x 1024 bins at most (min with Lq x Lk); 0 x 0 leaves the map out.
@@ -151,7 +151,7 @@ struct AttentionReport {
   std::vector<WeightTile> windows;  ///< as asked for
 
   std::vector<HeadSummary> summaries;  ///< B * H of them, by batch entry, then head
-  /// The plain forward first (only with ReportAsk::price), then what each thing asked for added, and last
+  /// The plain forward first (only with ReportOptions::price), then what each thing asked for added, and last
   /// what the full matrix would take.
   std::vector<PriceLine> price;
 };
@@ -172,7 +172,7 @@ struct AttentionReport {
 [[nodiscard]] HEED_API AttentionReport make_report(const TensorView& query, const TensorView& key,
                                                    const TensorView& value,
                                                    const AttentionOptions& options = {},
-                                                   const ReportAsk& ask = {});
+                                                   const ReportOptions& wanted = {});
 
 /// Each level the exact sums (in f64) of 2 x 2 bins of the one before it, from `finest` [B, H, R, C] (which
 /// becomes the first level, as f64) down to 1 x 1.

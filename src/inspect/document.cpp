@@ -268,10 +268,10 @@ class DocumentReader {
 }  // namespace
 }  // namespace detail
 
-void fill_report(Document& document, ReportAsk ask) {
-  ask.query_tokens = document.report.query_tokens;
-  ask.key_tokens = document.report.key_tokens;
-  document.report = make_report(document.query, document.key, document.value, document.options, ask);
+void fill_report(Document& document, ReportOptions wanted) {
+  wanted.query_tokens = document.report.query_tokens;
+  wanted.key_tokens = document.report.key_tokens;
+  document.report = make_report(document.query, document.key, document.value, document.options, wanted);
   document.has_report = true;
   for (TensorView* view : {&document.query, &document.key, &document.value}) *view = detail::lifted(*view);
 }
