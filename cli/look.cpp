@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "attend_inputs.hpp"
 #include "command.hpp"
 #include "draw/lettering.hpp"
 #include "heed/document.hpp"

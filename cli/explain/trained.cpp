@@ -120,13 +120,13 @@ class TrainedModelPrinter {
   }
 
   void check() const {
-    const nn::LanguageModelConfig& settings = trained_.model.config;
-    if (choice_.layer && *choice_.layer > settings.layers)
+    const nn::LanguageModelConfig& config = trained_.model.config;
+    if (choice_.layer && *choice_.layer > config.layers)
       throw UsageError("--layer is " + std::to_string(*choice_.layer) + "; the model has the layers 1 to " +
-                       std::to_string(settings.layers));
-    if (choice_.head && *choice_.head >= settings.heads)
+                       std::to_string(config.layers));
+    if (choice_.head && *choice_.head >= config.heads)
       throw UsageError("--head is " + std::to_string(*choice_.head) + "; a layer has the heads 0 to " +
-                       std::to_string(settings.heads - 1));
+                       std::to_string(config.heads - 1));
   }
 
   [[nodiscard]] const HeadSummary& summary(const HeadPlace& place) const {

@@ -27,8 +27,8 @@ std::string fixed(double value, int decimals) {
   return text.data();
 }
 
-// Four digits or so, whatever the size.
-std::string figure(double value) {
+// About four digits, whatever the size.
+std::string four_digits(double value) {
   const double size = std::abs(value);
   return fixed(value, size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0);
 }
@@ -70,7 +70,7 @@ void print_head_keys(const TextOutput& output, const Document& document, const H
   for (std::size_t k = 0; k < head.most_received.size(); ++k) {
     const std::string more = std::string(k == 0 ? " " : " · ") +
                              key_text(document.report.key_tokens, head.most_received[k]) + " " +
-                             figure(head.most_received_weight[k]);
+                             four_digits(head.most_received_weight[k]);
     if (display_width(line + more) > output.width) break;
     line += more;
   }
@@ -111,8 +111,9 @@ void print_heads(const TextOutput& output, const Document& document, const std::
     const auto named = std::find_if(head.patterns.begin(), head.patterns.end(),
                                     [](const PatternScore& score) { return score.named; });
     line += right_aligned(named == head.patterns.end() ? "" : fixed(named->score, 2), kNumber - 2);
-    line += right_aligned(figure(head.entropy), kNumber) + right_aligned(fixed(head.first, 3), kNumber - 2) +
-            right_aligned(figure(head.distance), kNumber);
+    line += right_aligned(four_digits(head.entropy), kNumber) +
+            right_aligned(fixed(head.first, 3), kNumber - 2) +
+            right_aligned(four_digits(head.distance), kNumber);
     for (const double share : {head.self, head.previous, head.next})
       line += right_aligned(fixed(share, 3), kNumber - 2);
     output.stream << line << '\n';
@@ -172,8 +173,8 @@ void print_rows(const TextOutput& output, const Document& document, const std::v
       output.stream << '\n'
                     << bold("row " + key_text(document.report.query_tokens, row.row), output.color) << '\n';
     last = row.row;
-    print_line(output, "  " + plane_text(document, row.batch, row.head) + ": entropy " + figure(row.entropy) +
-                           ", distance " + figure(row.distance));
+    print_line(output, "  " + plane_text(document, row.batch, row.head) + ": entropy " +
+                           four_digits(row.entropy) + ", distance " + four_digits(row.distance));
     std::vector<std::string> items;
     for (const AttendedRow::Key& key : row.top)
       items.push_back(key_text(document.report.key_tokens, key.key) + " " + fixed(key.weight, 4));

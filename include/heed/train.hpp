@@ -19,8 +19,8 @@ namespace heed {
 struct TrainData {
   Tokenizer tokenizer;
   Tensor tokens;  ///< i64 [N]; of the induction task none
-  std::string
-      fingerprint;  ///< tells one text from another: "1234 bytes, 89abcdef01234567"; "" without a text
+  /// Tells one text from another: "1234 bytes, 89abcdef01234567"; "" without a text.
+  std::string fingerprint;
 };
 
 /// The characters of a file. Throws Error (io) where it cannot be read or is not UTF-8.
