@@ -1,12 +1,9 @@
 // heed generate: text from a model that heed trained.
-#include <algorithm>
-#include <cmath>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "command.hpp"
 #include "heed/nn.hpp"

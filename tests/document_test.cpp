@@ -177,6 +177,14 @@ TEST(Document, RefusesInOneSentence) {
               (void)attention_map(call.document, {0, 2});
             }),
             "size is 0 x 2, of 9 queries and 11 keys; a bin at least is expected");
+  EXPECT_EQ(message_of([&] { (void)check_document(call.document, 0); }), "rows is 0; 1 or more is expected");
+  Document other;
+  for (const auto& use :
+       {+[](Document& d) { save_document("none", d); }, +[](Document& d) { (void)check_document(d); }})
+    EXPECT_EQ(message_of([&] { use(other); }), "the document has no report yet; fill_report() makes it");
+  other.has_value = false;
+  EXPECT_EQ(message_of([&] { fill_report(other); }),
+            "the document holds no values; its report is all that there is");
   heed::io::write_safetensors(call.path, {{"query", call.document.query}});
   EXPECT_EQ(
       message_of([&] { (void)heed::open_document(call.path); }),

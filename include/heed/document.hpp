@@ -30,7 +30,8 @@ struct HEED_API Document {
   AttentionReport report;
 };
 
-/// Runs the call and fills the report, as make_report() does, with the document's tokens.
+/// Runs the call and fills the report, as make_report() does, with the document's tokens. Throws as that
+/// does, and Error (invalid_argument) for a document without values.
 HEED_API void fill_report(Document& document, ReportOptions wanted = {});
 
 /// Reads what save_document() or `heed explain --save` wrote; of the latter there is no report yet. Throws
@@ -38,7 +39,7 @@ HEED_API void fill_report(Document& document, ReportOptions wanted = {});
 [[nodiscard]] HEED_API Document open_document(const std::string& path);
 
 /// Keeps query, key, the options, and all that the report has a row, a key or a bin, but neither value nor
-/// output. The document has a report. Throws as write_safetensors() does.
+/// output. Throws as write_safetensors() does, and Error (invalid_argument) where there is no report.
 HEED_API void save_document(const std::string& path, const Document& document);
 
 /// A piece of its weights, from the report's lse.
@@ -91,7 +92,8 @@ struct DocumentCheck {
 /// last among them, evenly. For each the scores are computed in f64 from query and key, one by one, and from
 /// them all that the report says of the row. As many keys and bins of the map are summed again, with the
 /// report's lse of each row, and the means of the summary are taken again from the numbers of the rows. It
-/// shares nothing with the kernels or the report but the readers of tensors.
+/// shares nothing with the kernels or the report but the readers of tensors. Throws Error (invalid_argument)
+/// for less than a row, and where there is no report.
 [[nodiscard]] HEED_API DocumentCheck check_document(const Document& document, std::int64_t rows = 16,
                                                     std::int64_t batch = -1, std::int64_t head = -1);
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "heed/document.hpp"
+#include "inspect/document_format.hpp"
 #include "inspect/plain_head.hpp"
 
 namespace heed {
@@ -342,6 +342,8 @@ bool DocumentCheck::holds() const {
 
 DocumentCheck check_document(const Document& document, std::int64_t rows, std::int64_t batch,
                              std::int64_t head) {
+  detail::require_report(document);
+  if (rows < 1) detail::refuse("rows is ", rows, "; 1 or more is expected");
   const auto wanted = [](std::int64_t index, std::int64_t asked) { return asked < 0 || index == asked; };
   DocumentCheck check;
   for (std::int64_t b = 0; b < document.report.batch; ++b)

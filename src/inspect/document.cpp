@@ -269,6 +269,7 @@ class DocumentReader {
 }  // namespace detail
 
 void fill_report(Document& document, ReportOptions wanted) {
+  if (!document.has_value) detail::refuse("the document holds no values; its report is all that there is");
   wanted.query_tokens = document.report.query_tokens;
   wanted.key_tokens = document.report.key_tokens;
   document.report = make_report(document.query, document.key, document.value, document.options, wanted);

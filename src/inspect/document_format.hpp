@@ -6,7 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "heed/inspect.hpp"
+#include "attention/call/message.hpp"
+#include "heed/document.hpp"
 
 namespace heed::detail {
 
@@ -73,6 +74,10 @@ inline constexpr std::array<SummaryField, 8> kSummaryFields = {{
 /// A long list lies in pieces: "tokens", "tokens 2", "tokens 3" …
 inline std::string piece_name(const std::string& name, std::size_t piece) {
   return piece == 1 ? name : name + " " + std::to_string(piece);
+}
+
+inline void require_report(const Document& document) {
+  if (!document.has_report) refuse("the document has no report yet; fill_report() makes it");
 }
 
 }  // namespace heed::detail

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "heed/document.hpp"
 #include "heed/io.hpp"
 #include "inspect/document_format.hpp"
 
@@ -76,6 +75,7 @@ Tensor saved_map(const AttentionReport& report) {
 
 void save_document(const std::string& path, const Document& document) {
   using namespace detail;
+  require_report(document);
   const AttentionReport& report = document.report;
   std::vector<std::pair<std::string, TensorView>> tensors = {{"query", document.query},
                                                              {"key", document.key}};
