@@ -46,29 +46,39 @@ release() {
   exec 9>&-
 }
 
-# show_progress WHAT: reads a tool's output; shows how far it is, one line that changes on a terminal and a line
-# now and then elsewhere. Everything but Ninja's and Make's progress lines goes on to stdout. (Of 0 done Ninja speaks
-# when it looks whether there is anything to do.)
+# show_progress WHAT: reads a tool's output and shows how far it is all the while, with the seconds so far: one line that
+# changes every second on a terminal, a line every ten seconds elsewhere. Everything but Ninja's and Make's progress
+# lines goes on to stdout. (Of 0 done Ninja speaks when it looks whether there is anything to do.)
 show_progress() {
-  local what=$1 line shown=0 next=$((SECONDS + 1)) width=${COLUMNS:-80}
-  while IFS= read -r line; do
-    if [[ $line =~ ^\[\ *0/ || $line == "ninja: no work to do." ]]; then continue; fi
-    if [[ $line =~ ^\[\ *([0-9]+)(/[0-9]+|%)\] ]]; then
-      note_work
-      line="$what, ${BASH_REMATCH[1]}${BASH_REMATCH[2]/\// of }"
-    else
-      printf '%s\n' "$line"
-      line="$what: $line"
+  local what=$1 line part='' at='' status heard=0 shown=0 begun=$SECONDS next=$((SECONDS + 2)) width=${COLUMNS:-80}
+  while :; do
+    status=0
+    IFS= read -r -t 1 line || status=$?
+    part+=$line
+    if ((status > 0 && status <= 128)); then break; fi
+    if ((status == 0)); then
+      line=$part part=''
+      if [[ $line =~ ^\[\ *0/ || $line == "ninja: no work to do." ]]; then continue; fi
+      heard=1
+      if [[ $line =~ ^\[\ *([0-9]+)(/[0-9]+|%)\] ]]; then
+        note_work
+        at=", ${BASH_REMATCH[1]}${BASH_REMATCH[2]/\// of }"
+      else
+        printf '%s\n' "$line"
+        if on_terminal; then at=": $line"; fi
+      fi
     fi
+    if ((!heard && SECONDS - begun < 5)); then continue; fi # too short to speak of
     if on_terminal; then
-      line="heed: $line"
+      line="heed: $what, $((SECONDS - begun)) s$at"
       printf '\r\033[K%s' "${line:0:width-1}" >&2
       shown=1
     elif ((SECONDS >= next)); then
-      [[ $line == "$what, "* ]] && say "$line"
-      next=$((SECONDS + 20))
+      say "$what, $((SECONDS - begun)) s$at"
+      next=$((SECONDS + 10))
     fi
   done
+  if [[ -n $part ]]; then printf '%s\n' "$part"; fi
   if ((shown)); then printf '\r\033[K' >&2; fi
 }
 

@@ -325,7 +325,8 @@ def by_formula(query, key, value, *, causal=False, align="top-left", alibi=None,
 
 
 # On both sides of the 192 keys from which the fused backward pass works otherwise.
-DOCUMENTS = {"short": ([3, 0, 64, 150, 192], [5, 2, 64, 191, 192]), "long": ([193, 300, 200], [193, 300, 421])}
+DOCUMENTS = {"short": ([3, 0, 64, 150, 192], [5, 2, 64, 191, 192]), "long": ([193, 300, 200], [193, 300, 421]),
+             "mixed": ([64, 200, 192], [300, 64, 193])}
 PACKED_CALLS = {"plain": {}, "causal": {"causal": True}, "bottom right": {"causal": True, "align": "bottom-right"},
                 "alibi": {"alibi": torch.tensor([0.5, 0.25, 0.125, 0.0625])}}
 

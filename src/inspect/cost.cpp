@@ -72,10 +72,8 @@ ForwardSeconds time_forward(const Problem& problem, Kernel kernel) {
 
   const Problem with_map = p;
   p.map = {};
-  p.map_size = {};
   const Problem with_top_k = p;
   p.top_k_index = p.top_k_weight = {};
-  p.top_k = 0;
   const Problem with_rows = p;
   p.lse = p.max_score = p.entropy = p.distance = {};
   ForwardSeconds seconds = compare_turns(time_turns({p, with_rows, with_top_k, with_map}, plan));

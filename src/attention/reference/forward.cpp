@@ -191,7 +191,7 @@ ReferenceScratch::ReferenceScratch(const Problem& p)
       weights(index(p.key_length)),
       received(p.received ? index(p.key_length) : 0),
       received_last(p.received_last ? index(p.key_length) : 0),
-      map(index(p.map_size.rows * p.map_size.columns)) {}
+      map(p.map ? index(p.map_size.rows * p.map_size.columns) : 0) {}
 
 void attend_row(const Problem& p, const Segment& segment, const Row& row, const HeadDropout& dropout,
                 ReferenceScratch& scratch) {

@@ -317,7 +317,7 @@ bool fused_supports(const Problem& p) {
   if (p.head_dim < 1 || p.value_dim < 1 || p.head_dim > kLargestDim || p.value_dim > kLargestDim)
     return false;
   if (p.top_k > kMostTopK || (p.top_k > 0 && p.key_length > INT32_MAX)) return false;
-  if (p.map_size.columns > kMostMapColumns) return false;
+  if (p.map && p.map_size.columns > kMostMapColumns) return false;
   // Beyond it the scale times log2(e) is no normal float.
   return std::abs(p.scale) < 1e30 && (p.scale == 0 || std::abs(p.scale) > 1e-30) && p.softcap < 1e30 &&
          (p.softcap == 0 || p.softcap > 1e-30);

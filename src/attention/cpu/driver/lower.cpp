@@ -54,9 +54,9 @@ cpu::Arguments lower(const Problem& p) {
                     static_cast<float>(1 / (1 - p.dropout.probability)), p.dropout.seed, p.dropout.offset};
   for (std::size_t i = 0; i < kResultCount; ++i)
     result<cpu::Output>(call, i) = output_of(result<Target>(p, i));
-  call.top_k = p.top_k;
-  call.map_rows = p.map_size.rows;
-  call.map_columns = p.map_size.columns;
+  call.top_k = p.top_k_index || p.top_k_weight ? p.top_k : 0;
+  call.map_rows = p.map ? p.map_size.rows : 0;
+  call.map_columns = p.map ? p.map_size.columns : 0;
   call.received_last_rows = p.received_last_rows;
   call.scores_stage = static_cast<int>(p.scores_stage);
   call.paths = path_counts();
