@@ -185,6 +185,14 @@ TEST(Document, RefusesInOneSentence) {
   other.has_value = false;
   EXPECT_EQ(message_of([&] { fill_report(other); }),
             "the document holds no values; its report is all that there is");
+  save_document(call.path, call.document);
+  heed::io::TensorFile file = heed::io::read_safetensors(call.path);
+  const std::vector<std::pair<std::string, heed::TensorView>> tensors(file.tensors.begin(),
+                                                                      file.tensors.end());
+  file.metadata.erase("tokens");
+  heed::io::write_safetensors(call.path, tensors, file.metadata);
+  EXPECT_EQ(message_of([&] { (void)heed::open_document(call.path); }),
+            call.path + " has induction without the tokens that it is about");
   heed::io::write_safetensors(call.path, {{"query", call.document.query}});
   EXPECT_EQ(
       message_of([&] { (void)heed::open_document(call.path); }),

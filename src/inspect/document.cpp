@@ -113,6 +113,9 @@ class DocumentReader {
     }
     document.report.query_tokens = tokens("tokens", document.query.size(2), true);
     document.report.key_tokens = tokens("key_tokens", document.key.size(2), true);
+    const AttentionReport& report = document.report;
+    if (report.induction.rank() == 3 && (report.query_tokens.empty() || report.key_tokens.empty()))
+      fail("has induction without the tokens that it is about");
     read_summaries(document.report);
     return document;
   }
