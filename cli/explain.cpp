@@ -18,13 +18,12 @@
 #include "explain/trained.hpp"
 #include "heed/error.hpp"
 #include "help.hpp"
-#include "model/folder.hpp"
-#include "model/reading.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
 #include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
+#include "trained_model.hpp"
 
 namespace heed::cli {
 namespace {
@@ -148,11 +147,11 @@ std::int64_t place_of(const std::string& asked, const std::vector<std::string>& 
 void print_for_people(const Model& model, const Explanation& explanation,
                       std::optional<std::int64_t> query_word) {
   const Terminal terminal = terminal_at(STDOUT_FILENO);
-  const Page page{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
+  const TextOutput output{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
   if (query_word)
-    print_word(page, model, explanation, *query_word);
+    print_word(output, model, explanation, *query_word);
   else
-    print_walk(page, model, explanation);
+    print_walk(output, model, explanation);
 }
 
 void check_files(const ExplainArguments& arguments) {
@@ -183,8 +182,8 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   std::string text = arguments.sentence == "-" ? all_of_standard_input() : arguments.sentence;
   for (const std::string& word : arguments.words) text += " " + word;
   if (arguments.json) require_standard_output();
-  const TrainedModel trained = read_model_folder(arguments.model);
-  const Reading reading = read_words(trained, text, "SENTENCE");
+  const TrainedModel trained = read_trained_model(arguments.model);
+  const Reading reading = trained.read(text, "SENTENCE");
   if (arguments.json)
     return explain_trained_json(std::cout, trained, arguments.model, reading, arguments.choice);
   const Terminal terminal = terminal_at(STDOUT_FILENO);

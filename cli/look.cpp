@@ -9,27 +9,26 @@
 #include <string>
 #include <vector>
 
+#include "attend_inputs.hpp"
 #include "command.hpp"
 #include "draw/lettering.hpp"
+#include "heed/document.hpp"
 #include "heed/error.hpp"
 #include "heed/io.hpp"
 #include "help.hpp"
 #include "look/answer.hpp"
 #include "look/arguments.hpp"
-#include "look/check.hpp"
-#include "look/document.hpp"
 #include "look/html.hpp"
 #include "look/print.hpp"
 #include "look/tables.hpp"
 #include "look/tokens.hpp"
-#include "model/folder.hpp"
-#include "model/reading.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
 #include "progress.hpp"
 #include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
+#include "trained_model.hpp"
 
 namespace heed::cli {
 namespace {
@@ -75,21 +74,26 @@ std::vector<NamedFile> output_files(const LookArguments& arguments) {
   return files;
 }
 
-Subject read_call(const LookArguments& arguments) {
-  Subject subject;
-  subject.call = read_attend_inputs(arguments.call);
-  AttendInputs& call = subject.call;
+Document read_call(const LookArguments& arguments) {
+  AttendInputs inputs = read_attend_inputs(arguments.call);
+  Document call;
+  call.query = inputs.query;
+  call.key = inputs.key;
+  call.value = inputs.value;
+  call.options = inputs.options;
+  call.tensors = std::move(inputs.tensors);
   // Tokens are counted along axes that must be there; attention() says best what is wrong.
   for (const TensorView& view : {call.query, call.key, call.value})
     if (view.rank() < 2 || view.rank() > 4 || view.rank() != call.query.rank())
       (void)attention(call.query, call.key, call.value, call.options);
+  std::vector<std::string>& query_tokens = call.report.query_tokens;
+  std::vector<std::string>& key_tokens = call.report.key_tokens;
   if (!arguments.tokens.empty())
-    subject.query_tokens = read_tokens("--tokens", arguments.tokens, call.query.size(-2), "queries");
+    query_tokens = read_tokens("--tokens", arguments.tokens, call.query.size(-2), "queries");
   if (!arguments.key_tokens.empty())
-    subject.key_tokens = read_tokens("--key-tokens", arguments.key_tokens, call.key.size(-2), "keys");
-  if (subject.key_tokens.empty() && call.query.size(-2) == call.key.size(-2))
-    subject.key_tokens = subject.query_tokens;
-  return subject;
+    key_tokens = read_tokens("--key-tokens", arguments.key_tokens, call.key.size(-2), "keys");
+  if (key_tokens.empty() && call.query.size(-2) == call.key.size(-2)) key_tokens = query_tokens;
+  return call;
 }
 
 bool is_summary(const LookArguments& arguments) {
@@ -98,74 +102,68 @@ bool is_summary(const LookArguments& arguments) {
 
 // None where they are so many that all rows together take no longer: in blocks, a row costs a fraction of one
 // alone.
-std::vector<std::int64_t> rows_asked_for(const LookArguments& arguments, const Subject& subject) {
+std::vector<std::int64_t> rows_asked_for(const LookArguments& arguments, const Document& document) {
   constexpr std::int64_t kShare = 16;
-  const std::int64_t queries = subject.call.query.size(-2);
+  const std::int64_t queries = document.query.size(-2);
   std::vector<std::int64_t> rows;
   if (arguments.row) rows.push_back(*arguments.row);
   if (arguments.tile)
     for (std::int64_t i = arguments.tile->row_begin; i < arguments.tile->row_end; ++i) rows.push_back(i);
-  for (std::size_t i = 0; arguments.word && i < subject.query_tokens.size(); ++i)
-    if (subject.query_tokens[i] == *arguments.word) rows.push_back(static_cast<std::int64_t>(i));
+  for (std::size_t i = 0; arguments.word && i < document.report.query_tokens.size(); ++i)
+    if (document.report.query_tokens[i] == *arguments.word) rows.push_back(static_cast<std::int64_t>(i));
   if (static_cast<std::int64_t>(rows.size()) > queries / kShare) rows.clear();
   return rows;
 }
 
 // A question about rows alone needs neither what keys received nor a map; a file keeps both.
-ReportAsk ask_of(const LookArguments& arguments, const Subject& subject) {
-  ReportAsk ask;
+ReportOptions report_options(const LookArguments& arguments, const Document& document) {
+  ReportOptions wanted;
   const bool whole = is_summary(arguments) || !arguments.save.empty();
-  ask.top_k = arguments.top_k;
-  ask.received = arguments.received && whole;
-  ask.map = !arguments.save.empty() || !arguments.html.empty() ? kSavedMap : arguments.map;
-  ask.query_tokens = subject.query_tokens;
-  ask.key_tokens = subject.key_tokens;
-  ask.price = is_summary(arguments) && arguments.model.empty();
-  if (!whole) ask.rows = rows_asked_for(arguments, subject);
-  return ask;
+  wanted.top_k = arguments.top_k;
+  wanted.received = arguments.received && whole;
+  wanted.map = !arguments.save.empty() || !arguments.html.empty() ? kSavedMap : arguments.map;
+  wanted.price = is_summary(arguments) && arguments.model.empty();
+  if (!whole) wanted.rows = rows_asked_for(arguments, document);
+  return wanted;
 }
 
-void look_at(Subject& subject, const LookArguments& arguments) {
-  if (!subject.has_report) {
+void look_at(Document& document, const LookArguments& arguments) {
+  if (!document.has_report) {
     ProgressBar bar;
-    ReportAsk ask = ask_of(arguments, subject);
-    ask.progress = [&](std::string_view what, double share) { bar.show(what, share); };
-    subject.report =
-        make_report(subject.call.query, subject.call.key, subject.call.value, subject.call.options, ask);
-    subject.has_report = true;
-    for (TensorView* view : {&subject.call.query, &subject.call.key, &subject.call.value})
-      *view = lifted(*view);
+    ReportOptions wanted = report_options(arguments, document);
+    wanted.progress = [&](std::string_view what, double share) { bar.show(what, share); };
+    fill_report(document, std::move(wanted));
   }
-  if (!arguments.save.empty()) save_document(arguments.save, subject);
+  if (!arguments.save.empty()) save_document(arguments.save, document);
 }
 
 std::string count_text(std::int64_t count, const char* one) {
   return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
 }
 
-void print_check(const Sheet& sheet, const Subject& subject, const Check& check) {
+void print_check(const TextOutput& output, const Document& document, const DocumentCheck& check) {
   std::string counts = "checked in f64: " + count_text(check.rows, "row");
   if (check.keys > 0) counts += ", " + count_text(check.keys, "key");
   if (check.bins > 0) counts += ", " + count_text(check.bins, "bin") + " of the map";
-  sheet.out << '\n' << counts << '\n';
-  if (check.nan_rows > 0) sheet.out << count_text(check.nan_rows, "row") << " of NaN, not compared\n";
+  output.stream << '\n' << counts << '\n';
+  if (check.nan_rows > 0) output.stream << count_text(check.nan_rows, "row") << " of NaN, not compared\n";
   if (check.lost_rows > 0)
-    sheet.out << count_text(check.lost_rows, "row")
-              << " not compared: rounding leaves nothing of such scores\n";
+    output.stream << count_text(check.lost_rows, "row")
+                  << " not compared: rounding leaves nothing of such scores\n";
   for (const auto& [batch, head] : check.bare_heads)
-    sheet.out << plane_text(subject, batch, head) << ": no row could be compared\n";
-  if (!check.output && !subject.has_value)
-    sheet.out << "the output was not rebuilt: the document holds no values\n";
+    output.stream << plane_text(document, batch, head) << ": no row could be compared\n";
+  if (!check.output && !document.has_value)
+    output.stream << "the output was not rebuilt: the document holds no values\n";
   else if (!check.output)
-    sheet.out << "the output was not rebuilt: dropout drops some of its weights\n";
+    output.stream << "the output was not rebuilt: dropout drops some of its weights\n";
   for (const CheckLine& line : check.lines) {
     char text[64];
     std::snprintf(text, sizeof text, "%9.2e  (at most %.2e)", line.deviation, line.allowed);
-    sheet.out << left_aligned(line.what, 42) << text << (line.holds() ? "" : "  MISMATCH") << '\n';
+    output.stream << left_aligned(line.what, 42) << text << (line.holds() ? "" : "  MISMATCH") << '\n';
   }
 }
 
-Json checks_json(const Check& check) {
+Json checks_json(const DocumentCheck& check) {
   Json list = Json::array();
   for (const CheckLine& line : check.lines)
     list.push_back({{"what", line.what},
@@ -175,7 +173,7 @@ Json checks_json(const Check& check) {
   return list;
 }
 
-void require_that_it_holds(const Check& check) {
+void require_that_it_holds(const DocumentCheck& check) {
   if (!check.holds())
     throw Error(ErrorCode::internal, "--check found a mismatch: what is shown is not what was computed");
   if (check.rows > 0) return;
@@ -187,42 +185,44 @@ void require_that_it_holds(const Check& check) {
                                          : "there is none"));
 }
 
-void answer_with_rows(const Sheet& sheet, const Subject& subject, const LookArguments& arguments) {
-  const auto rows = arguments.row ? answer_row(subject, arguments) : answer_token(subject, arguments);
-  if (!arguments.csv.empty()) io::write_text(arguments.csv, rows_csv(subject, rows));
+void answer_with_rows(const TextOutput& output, const Document& document, const LookArguments& arguments) {
+  const auto rows = arguments.row ? answer_row(document, arguments) : answer_token(document, arguments);
+  if (!arguments.csv.empty()) io::write_text(arguments.csv, rows_csv(document, rows));
   if (!arguments.npy.empty()) {
     LookArguments tile = arguments;
-    tile.tile = TileRange{*arguments.row, *arguments.row + 1, 0, subject.report.keys};
-    io::write_npy(arguments.npy, answer_tile(subject, tile).weights);
+    tile.tile = TileRange{*arguments.row, *arguments.row + 1, 0, document.report.keys};
+    io::write_npy(arguments.npy, answer_tile(document, tile).weights);
   }
-  if (!arguments.json) return print_rows(sheet, subject, rows);
-  Json object = subject_json(subject);
-  object["rows"] = rows_json(subject, rows);
-  sheet.out << object.dump() << '\n';
+  if (!arguments.json) return print_rows(output, document, rows);
+  Json object = call_json(document);
+  object["rows"] = rows_json(document, rows);
+  output.stream << object.dump() << '\n';
 }
 
-void answer_with_tile(const Sheet& sheet, const Subject& subject, const LookArguments& arguments) {
-  const WeightTile tile = answer_tile(subject, arguments);
+void answer_with_tile(const TextOutput& output, const Document& document, const LookArguments& arguments) {
+  const WeightTile tile = answer_tile(document, arguments);
   if (!arguments.csv.empty()) io::write_text(arguments.csv, tile_csv(tile));
   if (!arguments.npy.empty()) io::write_npy(arguments.npy, tile.weights);
-  if (!arguments.json) return print_tile(sheet, subject, tile);
-  Json object = subject_json(subject);
+  if (!arguments.json) return print_tile(output, document, tile);
+  Json object = call_json(document);
   object["rows"] = {tile.range.row_begin, tile.range.row_end};
   object["keys"] = {tile.range.key_begin, tile.range.key_end};
   object["weights"] = values_json(tile.weights);
   object["allowed"] = values_json(tile.allowed);
-  sheet.out << object.dump() << '\n';
+  output.stream << object.dump() << '\n';
 }
 
-void answer_with_summary(const Sheet& sheet, const Subject& subject, const LookArguments& arguments) {
-  const std::vector<HeadSummary> heads = heads_of(subject, arguments);
-  const Tensor map = arguments.map.rows > 0 ? answer_map(subject, arguments) : Tensor();
-  std::optional<Check> check;
-  if (arguments.check) check = check_report(subject, arguments);
+void answer_with_summary(const TextOutput& output, const Document& document, const LookArguments& arguments) {
+  const std::vector<HeadSummary> heads = heads_of(document, arguments);
+  const Tensor map = arguments.map.rows > 0 ? attention_map(document, arguments.map) : Tensor();
+  std::optional<DocumentCheck> check;
+  if (arguments.check)
+    check =
+        check_document(document, *arguments.check, arguments.batch.value_or(-1), arguments.head.value_or(-1));
   if (!arguments.csv.empty()) io::write_text(arguments.csv, heads_csv(heads));
   if (arguments.json) {
-    Json object = subject_json(subject);
-    object["summary"] = heads_json(subject, heads);
+    Json object = call_json(document);
+    object["summary"] = heads_json(document, heads);
     if (map.rank() == 4) object["map"] = values_json(map);
     if (check) {
       object["checks"] = checks_json(*check);
@@ -232,66 +232,52 @@ void answer_with_summary(const Sheet& sheet, const Subject& subject, const LookA
                            {"keys", check->keys},
                            {"bins", check->bins}};
     }
-    if (arguments.model.empty() && !subject.report.price.empty())
-      object["price"] = price_json(subject.report.price);
-    sheet.out << object.dump() << '\n';
+    if (arguments.model.empty() && !document.report.price.empty())
+      object["price"] = price_json(document.report.price);
+    output.stream << object.dump() << '\n';
   } else {
-    print_subject(sheet, subject);
-    print_heads(sheet, subject, heads);
-    if (map.rank() == 4) print_map(sheet, subject, map, heads);
-    if (check) print_check(sheet, subject, *check);
-    if (arguments.model.empty()) print_price(sheet, subject.report.price);
+    print_call(output, document);
+    print_heads(output, document, heads);
+    if (map.rank() == 4) print_map(output, document, map, heads);
+    if (check) print_check(output, document, *check);
+    if (arguments.model.empty()) print_price(output, document.report.price);
   }
   if (check) require_that_it_holds(*check);
 }
 
-void answer(const CLI::App& app, LookArguments arguments, Subject& subject) {
-  const bool was_longer = cut_tile(subject, arguments);
-  check_question(subject, arguments);
-  look_at(subject, arguments);
+void answer(const CLI::App& app, LookArguments arguments, Document& document) {
+  const bool was_longer = cut_tile(document, arguments);
+  check_question(document, arguments);
+  look_at(document, arguments);
   const Terminal terminal = terminal_at(STDOUT_FILENO);
-  const Sheet sheet{std::cout, terminal.color, std::max(kLeastLookWidth, terminal.width)};
+  const TextOutput output{std::cout, terminal.color, std::max(kLeastLookWidth, terminal.width)};
   if (arguments.tile) {
-    answer_with_tile(sheet, subject, arguments);
+    answer_with_tile(output, document, arguments);
     if (was_longer && !arguments.json)
-      sheet.out << "\n--tile is cut at the end: there are " << subject.report.queries << " queries and "
-                << subject.report.keys << " keys\n";
+      output.stream << "\n--tile is cut at the end: there are " << document.report.queries << " queries and "
+                    << document.report.keys << " keys\n";
     return;
   }
-  if (arguments.row || arguments.word) return answer_with_rows(sheet, subject, arguments);
-  if (!arguments.html.empty()) write_look_page(subject, arguments, question_command(app, arguments));
-  answer_with_summary(sheet, subject, arguments);
+  if (arguments.row || arguments.word) return answer_with_rows(output, document, arguments);
+  if (!arguments.html.empty()) write_look_page(document, arguments, question_command(app, arguments));
+  answer_with_summary(output, document, arguments);
   if (!arguments.html.empty() && !arguments.json)
     std::cout << "\nDrew the heads on a page, " << printable(arguments.html) << ": open it in a browser.\n";
 }
 
-// The call of one layer of a trained model.
-Subject subject_of(Reading& reading, std::int64_t layer) {
-  const auto at = static_cast<std::size_t>(layer - 1);
-  Subject subject;
-  for (Tensor* tensor : {&reading.query[at], &reading.key[at], &reading.value[at]})
-    subject.call.tensors.push_back(std::move(*tensor));
-  subject.call.query = subject.call.tensors[0];
-  subject.call.key = subject.call.tensors[1];
-  subject.call.value = subject.call.tensors[2];
-  subject.call.options.causal = true;
-  subject.query_tokens = subject.key_tokens = reading.tokens;
-  return subject;
-}
-
 void look_at_model(const CLI::App& app, const LookArguments& arguments) {
-  const TrainedModel trained = read_model_folder(arguments.model);
+  const TrainedModel trained = read_trained_model(arguments.model);
   const std::int64_t layers = trained.settings.layers;
   if (arguments.layer && *arguments.layer > layers)
     throw UsageError("--layer is " + std::to_string(*arguments.layer) + "; the model has the layers 1 to " +
                      std::to_string(layers));
-  Reading reading = read_words(trained, arguments.text, "WORDS");
+  const Reading reading = trained.read(arguments.text, "WORDS");
   for (std::int64_t layer = 1; layer <= layers; ++layer) {
     if (layer != arguments.layer.value_or(layer)) continue;
-    Subject subject = subject_of(reading, layer);
+    Document document = document_of_layer(reading, layer - 1);
     if (!arguments.layer)
       std::cout << (layer > 1 ? "\n" : "") << "Layer " << layer << " of " << layers << '\n';
-    answer(app, arguments, subject);
+    answer(app, arguments, document);
   }
 }
 
@@ -300,8 +286,8 @@ void run_look(const CLI::App& app, LookArguments& arguments) {
   check_outputs(input_files(arguments), output_files(arguments));
   if (arguments.json) require_standard_output();
   if (!arguments.model.empty()) return look_at_model(app, arguments);
-  Subject subject = arguments.document.empty() ? read_call(arguments) : read_document(arguments.document);
-  answer(app, arguments, subject);
+  Document document = arguments.document.empty() ? read_call(arguments) : open_document(arguments.document);
+  answer(app, arguments, document);
 }
 
 }  // namespace

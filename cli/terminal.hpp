@@ -1,6 +1,8 @@
 // What the terminal behind a file descriptor can show.
 #pragma once
 
+#include <iosfwd>
+
 namespace heed::cli {
 
 enum class Color {
@@ -18,5 +20,12 @@ struct Terminal {
 /// Colour follows COLORTERM and TERM, and is off where NO_COLOR is set to anything (no-color.org). The width
 /// is COLUMNS where that is a number, else what the terminal says, else 80.
 [[nodiscard]] Terminal terminal_at(int descriptor);
+
+/// Where text is printed: at most `width` columns (60 or more), with escapes only where color is not none.
+struct TextOutput {
+  std::ostream& stream;
+  Color color = Color::none;
+  int width = 80;
+};
 
 }  // namespace heed::cli

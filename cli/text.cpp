@@ -7,34 +7,12 @@
 #include <numeric>
 #include <utility>
 
+#include "core/utf8.hpp"
+
 namespace heed::cli {
 namespace {
 
-struct CodePoint {
-  std::uint32_t value = 0;
-  std::size_t length = 1;  // in bytes
-  bool valid = false;
-};
-
-bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0u) == 0x80u; }
-
-// The first character of a text that is not empty. Overlong forms, surrogates and values past U+10FFFF are
-// not valid.
-CodePoint decode(std::string_view text) {
-  const std::uint32_t lead = static_cast<unsigned char>(text[0]);
-  if (lead < 0x80) return {lead, 1, true};
-  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return {lead, 1, false};
-  std::uint32_t value = lead & (0x7Fu >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    if (!is_continuation(text[i])) return {lead, 1, false};
-    value = (value << 6) | (static_cast<unsigned char>(text[i]) & 0x3Fu);
-  }
-  constexpr std::array<std::uint32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
-  if (value < kLeast[length] || value > 0x10FFFF || surrogate) return {lead, 1, false};
-  return {value, length, true};
-}
+using heed::detail::CodePoint;
 
 struct Range {
   std::uint32_t first;
@@ -143,19 +121,12 @@ std::vector<std::string> words_of(std::string_view line) {
 
 }  // namespace
 
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const CodePoint point = decode(text);
-    if (!point.valid) return false;
-    text.remove_prefix(point.length);
-  }
-  return true;
-}
+bool is_utf8(std::string_view text) { return heed::detail::is_utf8(text); }
 
 std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
-    const CodePoint point = decode(text);
+    const CodePoint point = heed::detail::decode_utf8(text);
     result += is_printable(point) ? std::string(text.substr(0, point.length)) : escaped(point);
     text.remove_prefix(point.length);
   }
@@ -168,7 +139,7 @@ std::string token_text(std::string_view token) {
   std::string signs;
   bool any = false;
   while (!token.empty()) {
-    const CodePoint point = decode(token);
+    const CodePoint point = heed::detail::decode_utf8(token);
     const std::string as_is(token.substr(0, point.length));
     token.remove_prefix(point.length);
     if (point.valid && within(kUnseen, point.value)) {
@@ -187,7 +158,7 @@ std::string token_text(std::string_view token) {
 int display_width(std::string_view text) {
   int width = 0;
   while (!text.empty()) {
-    const CodePoint point = decode(text);
+    const CodePoint point = heed::detail::decode_utf8(text);
     if (!within(kNoWidth, point.value)) width += within(kWide, point.value) ? 2 : 1;
     text.remove_prefix(point.length);
   }

@@ -7,29 +7,26 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 
 #include "command.hpp"
 #include "heed/error.hpp"
-#include "heed/nn.hpp"
 #include "heed/parallel.hpp"
+#include "heed/train.hpp"
 #include "help.hpp"
-#include "model/folder.hpp"
 #include "options.hpp"
 #include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
-#include "train/data.hpp"
 #include "train/stop_signals.hpp"
 #include "train/train_progress.hpp"
-#include "train/trainer.hpp"
 
 namespace heed::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kCheckpointEvery = 100;
 constexpr int kLeastTrainWidth = 40;
 
 constexpr const char* kTrainDescription =
@@ -53,13 +50,16 @@ struct TrainArguments {
   std::string out;
   TrainSettings settings;
   bool resume = false;
-  std::int64_t checkpoint_every = kCheckpointEvery;
-  std::optional<std::int64_t> stop_at;
-  int threads = 0;
+  TrainOptions options;
   bool json = false;
-
-  [[nodiscard]] std::string checkpoint() const { return out + "/checkpoint.safetensors"; }
 };
+
+// "model_dim" as "--model-dim".
+std::string option_of(const char* name) {
+  std::string option = std::string("--") + name;
+  std::replace(option.begin(), option.end(), '_', '-');
+  return option;
+}
 
 // The command that goes on with this training.
 std::string resume_command(const TrainArguments& arguments, Task task) {
@@ -83,7 +83,7 @@ void refuse_other_settings(const CLI::App& app, const TrainArguments& arguments,
         given(app, option) && arguments.settings.*one.value != kept.*one.value)
       refuse(option, number(arguments.settings.*one.value), number(kept.*one.value));
   if (arguments.settings.task != kept.task)
-    refuse("--task", name_of(arguments.settings.task), name_of(kept.task));
+    refuse("--task", std::string(name_of(arguments.settings.task)), std::string(name_of(kept.task)));
   if (arguments.settings.attention_only && !kept.attention_only)
     throw UsageError("--attention-only is given; the training in " + arguments.out + " was begun without it");
 }
@@ -103,18 +103,9 @@ void check_arguments(const CLI::App& app, TrainArguments& arguments) {
                      std::to_string(settings.heads) + " of --heads is expected");
 }
 
-// What a run that was killed while it wrote has left behind.
-void remove_leftovers(const std::string& folder) {
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(".heed-") && name.ends_with(".tmp")) fs::remove(entry.path(), error);
-  }
-}
-
 void check_folder(const TrainArguments& arguments) {
   std::error_code error;
-  const bool trained = fs::exists(arguments.checkpoint(), error);
+  const bool trained = fs::exists(checkpoint_in(arguments.out), error);
   if (arguments.resume && !trained)
     throw UsageError("--resume is given, but " + arguments.out +
                      " has no checkpoint.safetensors to go on from");
@@ -124,132 +115,92 @@ void check_folder(const TrainArguments& arguments) {
                      "folder");
 }
 
-// Once it is known that there is something to train.
-void make_folder(const TrainArguments& arguments) {
-  std::error_code error;
-  fs::create_directories(arguments.out, error);
-  if (error) throw Error(ErrorCode::io, "cannot make the folder " + arguments.out + ": " + error.message());
-  if (access(arguments.out.c_str(), W_OK | X_OK) != 0)
-    throw Error(ErrorCode::io, "cannot write to the folder " + arguments.out);
-  remove_leftovers(arguments.out);
-}
-
 TrainData data_of(const TrainArguments& arguments, const TrainSettings& settings) {
-  return settings.task == Task::text ? read_text_data(arguments.text, settings) : induction_data(settings);
+  if (settings.task == Task::induction) return induction_data(settings);
+  TrainData data = read_train_text(arguments.text);
+  if (data.tokens.count() <= settings.context)
+    throw UsageError(arguments.text + " has " + std::to_string(data.tokens.count()) +
+                     " characters; more than the " + std::to_string(settings.context) +
+                     " of --context are expected");
+  return data;
 }
 
-class Training {
- public:
-  Training(const TrainArguments& arguments, const TrainData& data, TrainState state)
-      : arguments_(arguments),
-        data_(data),
-        state_(std::move(state)),
-        grads_(zeros_like(state_.model)),
-        progress_(std::cerr, width(), state_.step, state_.settings.steps,
-                  state_.settings.batch * state_.settings.context) {}
+nlohmann::ordered_json summary_json(const TrainArguments& arguments, const TrainState& state,
+                                    const TrainProgress& progress) {
+  nlohmann::ordered_json json = {{"out", arguments.out},
+                                 {"parameters", nn::parameter_count(state.trained.model.config)},
+                                 {"vocabulary", state.trained.tokenizer.size()},
+                                 {"step", state.step},
+                                 {"steps", state.trained.settings.steps},
+                                 {"loss", state.smooth_loss},
+                                 {"losses", nlohmann::ordered_json::array()},
+                                 {"threads", arguments.options.threads},
+                                 {"seconds", progress.seconds()},
+                                 {"tokens_per_second", progress.tokens_per_second(state.step)}};
+  for (const auto& [step, loss] : state.marks) json["losses"].push_back({{"step", step}, {"loss", loss}});
+  return json;
+}
 
-  void run() {
-    const StopSignals signals;
-    const std::int64_t last =
-        std::min(arguments_.stop_at.value_or(state_.settings.steps), state_.settings.steps);
-    if (!arguments_.resume) save_checkpoint(arguments_.checkpoint(), state_);
-    kept_ = state_.step;
-    while (state_.step < last && !StopSignals::asked()) {
-      step();
-      if (state_.step % arguments_.checkpoint_every == 0 && state_.step < last) keep();
-    }
-    keep();
-    progress_.clear();
-    write_model_folder(arguments_.out, state_.settings, data_.vocabulary, state_.model, state_.marks);
-    if (StopSignals::asked() && state_.step < last)
-      throw Interrupted("stopped after step " + std::to_string(state_.step) + " of " +
-                        std::to_string(state_.settings.steps) +
-                        "; all is saved, go on with: " + resume_command(arguments_, state_.settings.task));
+void print_summary(const TrainArguments& arguments, const TrainState& state, const TrainProgress& progress) {
+  if (arguments.json) {
+    std::cout << summary_json(arguments, state, progress).dump() << '\n';
+    return;
   }
+  const TrainSettings& settings = state.trained.settings;
+  std::cout << "Trained " << nn::parameter_count(state.trained.model.config) << " parameters for "
+            << state.step << " of " << settings.steps << " steps; the loss is " << state.smooth_loss
+            << " nats a token.\nThe model is in " << printable(arguments.out) << ".\n";
+  if (state.step < settings.steps)
+    std::cout << "To go on: " << printable(resume_command(arguments, settings.task)) << '\n';
+}
 
-  void print_summary() const {
-    if (arguments_.json) {
-      std::cout << summary_json().dump() << '\n';
-      return;
-    }
-    std::cout << "Trained " << nn::parameter_count(state_.model.config) << " parameters for " << state_.step
-              << " of " << state_.settings.steps << " steps; the loss is " << state_.smooth_loss
-              << " nats a token.\nThe model is in " << printable(arguments_.out) << ".\n";
-    if (state_.step < state_.settings.steps)
-      std::cout << "To go on: " << printable(resume_command(arguments_, state_.settings.task)) << '\n';
+void train_and_print(const TrainArguments& arguments, const TrainSettings& settings, const TrainData& data) {
+  const StopSignals signals;
+  std::optional<TrainProgress> progress;
+  TrainOptions options = arguments.options;
+  options.stop = StopSignals::asked;
+  options.progress = [&](const TrainState& state) {
+    if (progress) return progress->show(state.step, state.smooth_loss);
+    const int columns = std::max(kLeastTrainWidth, terminal_at(STDERR_FILENO).width);
+    progress.emplace(std::cerr, isatty(STDERR_FILENO) == 1 ? columns : 0, state.step, settings.steps,
+                     settings.batch * settings.context);
+  };
+  try {
+    const TrainState state = arguments.resume ? resume_training(arguments.out, data, options)
+                                              : train(arguments.out, settings, data, options);
+    progress->clear();
+    if (StopSignals::asked() && state.step < options.stop_at.value_or(settings.steps))
+      throw Interrupted("stopped after step " + std::to_string(state.step) + " of " +
+                        std::to_string(settings.steps) +
+                        "; all is saved, go on with: " + resume_command(arguments, settings.task));
+    print_summary(arguments, state, *progress);
+  } catch (const Error& error) {
+    if (progress) progress->clear();
+    if (error.code() != ErrorCode::internal) throw;
+    throw Error(ErrorCode::internal,
+                std::string(error.what()) + ", and a lower --learning-rate may help");  // it diverges
   }
-
- private:
-  static int width() {
-    return isatty(STDERR_FILENO) == 1 ? std::max(kLeastTrainWidth, terminal_at(STDERR_FILENO).width) : 0;
-  }
-
-  void step() {
-    guarded([&] { train_step(state_, data_, grads_, arguments_.threads); });
-    progress_.show(state_.step, state_.smooth_loss);
-  }
-
-  void keep() {
-    guarded([&] { save_checkpoint(arguments_.checkpoint(), state_); });
-    kept_ = state_.step;
-  }
-
-  // Says where a training that diverges was last sound.
-  template <class Work>
-  void guarded(Work work) {
-    try {
-      work();
-    } catch (const Error& error) {
-      progress_.clear();
-      if (error.code() != ErrorCode::internal) throw;
-      throw Error(ErrorCode::internal, std::string(error.what()) + ": the training diverges; " +
-                                           arguments_.checkpoint() + " is kept as it was after step " +
-                                           std::to_string(kept_) + ", and a lower --learning-rate may help");
-    }
-  }
-
-  [[nodiscard]] nlohmann::ordered_json summary_json() const {
-    nlohmann::ordered_json json = {{"out", arguments_.out},
-                                   {"parameters", nn::parameter_count(state_.model.config)},
-                                   {"vocabulary", data_.vocabulary.size()},
-                                   {"step", state_.step},
-                                   {"steps", state_.settings.steps},
-                                   {"loss", state_.smooth_loss},
-                                   {"losses", nlohmann::ordered_json::array()},
-                                   {"threads", arguments_.threads},
-                                   {"seconds", progress_.seconds()},
-                                   {"tokens_per_second", progress_.tokens_per_second(state_.step)}};
-    for (const auto& [step, loss] : state_.marks) json["losses"].push_back({{"step", step}, {"loss", loss}});
-    return json;
-  }
-
-  const TrainArguments& arguments_;
-  const TrainData& data_;
-  TrainState state_;
-  nn::LanguageModel grads_;
-  TrainProgress progress_;
-  std::int64_t kept_ = 0;  // step of the checkpoint
-};
+}
 
 void run_train(const CLI::App& app, TrainArguments& arguments) {
   check_arguments(app, arguments);
   check_folder(arguments);
   if (arguments.json) require_standard_output();
-  if (arguments.threads == 0) arguments.threads = default_threads();
-  // A sum that OpenBLAS splits among threads has other bits for each number of them; heed splits the batch.
-  nn::set_blas_threads(1);
+  if (arguments.options.threads == 0) arguments.options.threads = default_threads();
   TrainSettings settings = arguments.settings;
   if (arguments.resume) {
-    settings = read_checkpoint_settings(arguments.checkpoint());
+    settings = read_checkpoint_settings(checkpoint_in(arguments.out));
     refuse_other_settings(app, arguments, settings);
   }
-  const TrainData data = data_of(arguments, settings);
-  make_folder(arguments);
-  Training training(
-      arguments, data,
-      arguments.resume ? read_checkpoint(arguments.checkpoint(), data) : begin_training(settings, data));
-  training.run();
-  training.print_summary();
+  train_and_print(arguments, settings, data_of(arguments, settings));
+}
+
+// "attention heads of each block (4)": its meaning, and what it is by default.
+template <class Setting>
+std::string help_of(const Setting& one, const TrainSettings& defaults) {
+  std::ostringstream text;
+  text << one.meaning << " (" << defaults.*one.value << ")";
+  return text.str();
 }
 
 void add_settings(CLI::App& app, TrainSettings& settings) {
@@ -265,8 +216,8 @@ void add_settings(CLI::App& app, TrainSettings& settings) {
       ->group("Model");
   for (const IntegerSetting& one : integer_settings())
     add_integer(
-        app, option_of(one.name), one.range,
-        [&settings, value = one.value](std::int64_t n) { settings.*value = n; }, one.help)
+        app, option_of(one.name), {one.least, one.most},
+        [&settings, value = one.value](std::int64_t n) { settings.*value = n; }, help_of(one, settings))
         ->group(group_of(one.name));
   add_flag(app, "--attention-only", settings.attention_only, "blocks of attention alone, without an MLP")
       ->group("Model");
@@ -278,7 +229,7 @@ void add_settings(CLI::App& app, TrainSettings& settings) {
                          (one.zero_allowed ? "of at least 0" : "above 0") + " is expected");
       settings.*one.value = x;
     };
-    add_real(app, option, store, one.help)->group(group_of(one.name));
+    add_real(app, option, store, help_of(one, settings))->group(group_of(one.name));
   }
 }
 
@@ -293,16 +244,18 @@ Command add_train(CLI::App& heed) {
   add_flag(*app, "--resume", arguments->resume, "go on from the checkpoint in DIR, with its settings")
       ->group("Training");
   add_integer(
-      *app, "--checkpoint-every", {1}, [arguments](std::int64_t n) { arguments->checkpoint_every = n; },
+      *app, "--checkpoint-every", {1},
+      [arguments](std::int64_t n) { arguments->options.checkpoint_every = n; },
       "save all each N steps, and at the end (100)")
       ->group("Training");
   add_integer(
-      *app, "--stop-at", {1}, [arguments](std::int64_t n) { arguments->stop_at = n; },
+      *app, "--stop-at", {1}, [arguments](std::int64_t n) { arguments->options.stop_at = n; },
       "save and stop after step N of --steps")
       ->group("Training");
   add_settings(*app, arguments->settings);
   add_integer(
-      *app, "--threads", {1, 4096}, [arguments](std::int64_t n) { arguments->threads = static_cast<int>(n); },
+      *app, "--threads", {1, 4096},
+      [arguments](std::int64_t n) { arguments->options.threads = static_cast<int>(n); },
       "at most this many, up to 8 are of use (what the machine has); the result is the same for any number")
       ->group("Running");
   add_flag(*app, "--json", arguments->json, "print one JSON object in the end")->group("Running");

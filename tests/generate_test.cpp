@@ -11,16 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "../cli/model/sample.hpp"
 #include "command.hpp"
 #include "heed/io.hpp"
+#include "model/generate.hpp"
 #include "support.hpp"
 
 namespace {
 
 namespace fs = std::filesystem;
 using heed::Generator;
-using heed::cli::sample;
+using heed::detail::sample;
 using heed::test::CommandResult;
 using heed::test::message_of;
 using heed::test::run_heed;

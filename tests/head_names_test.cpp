@@ -27,9 +27,9 @@ HeadSummary summary_of(Index length, const std::function<double(Index, Index)>& 
   for (Index i = 0; i < length; ++i)
     for (Index j = 0; j < length; ++j) bias.at<float>(i, j) = static_cast<float>(std::log(weight(i, j)));
   options.bias = bias.view();
-  heed::ReportAsk ask;
-  ask.query_tokens = std::move(tokens);
-  return heed::make_report(zero, zero, zero, options, ask).summaries.at(0);
+  heed::ReportOptions wanted;
+  wanted.query_tokens = std::move(tokens);
+  return heed::make_report(zero, zero, zero, options, wanted).summaries.at(0);
 }
 
 double score_of(const HeadSummary& summary, HeadPattern pattern) {

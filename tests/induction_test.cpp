@@ -66,10 +66,11 @@ double expected_of(const InductionCall& call, const Tensor& weights, std::int64_
 }
 
 void expect_agreement(const InductionCall& call) {
-  heed::ReportAsk ask;
-  ask.query_tokens = call.query_words;
-  ask.key_tokens = call.key_words;
-  const heed::AttentionReport report = heed::make_report(call.query, call.key, call.key, call.options, ask);
+  heed::ReportOptions wanted;
+  wanted.query_tokens = call.query_words;
+  wanted.key_tokens = call.key_words;
+  const heed::AttentionReport report =
+      heed::make_report(call.query, call.key, call.key, call.options, wanted);
   AttentionOptions exact = call.options;
   exact.kernel = heed::Kernel::reference;
   exact.need = heed::Need::weights;
@@ -169,9 +170,10 @@ TEST(Induction, KeepsItsDigitsBesideAHeavyWeight) {
 TEST(Induction, OfARowOfNaNIsNaN) {
   InductionCall call = self_call();
   call.query.at<float>(1, 350, 3) = std::nanf("");
-  heed::ReportAsk ask;
-  ask.query_tokens = call.query_words;
-  const heed::AttentionReport report = heed::make_report(call.query, call.key, call.key, call.options, ask);
+  heed::ReportOptions wanted;
+  wanted.query_tokens = call.query_words;
+  const heed::AttentionReport report =
+      heed::make_report(call.query, call.key, call.key, call.options, wanted);
   EXPECT_TRUE(std::isnan(report.induction.at<float>(0, 1, 350)));
   EXPECT_FALSE(std::isnan(report.induction.at<float>(0, 1, 349)));
   EXPECT_FALSE(std::isnan(report.induction.at<float>(0, 0, 350)));

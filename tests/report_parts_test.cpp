@@ -64,10 +64,10 @@ double number(const Tensor& tensor, std::initializer_list<Index> index) {
 // The rows of a random call, against the full matrix of all of it.
 std::string wrong_row(const RandomCall& call, const std::vector<Index>& rows) {
   const Naive n = heed::test::naive_attention(call.query, call.key, call.value, call.options);
-  heed::ReportAsk ask;
-  ask.rows = rows;
-  ask.top_k = 0;
-  const AttentionReport report = heed::make_report(call.query, call.key, call.value, call.options, ask);
+  heed::ReportOptions wanted;
+  wanted.rows = rows;
+  wanted.top_k = 0;
+  const AttentionReport report = heed::make_report(call.query, call.key, call.value, call.options, wanted);
   const Real unit = report.dtype == DType::f64 ? 0x1p-53L : 0x1p-24L;
   const DType output = report.output.dtype();
   const Real stored = output == DType::bf16 ? 0x1p-8L : output == DType::f16 ? 0x1p-11L : 0x1p-24L;

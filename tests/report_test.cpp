@@ -22,7 +22,7 @@ namespace {
 using heed::AttentionOptions;
 using heed::AttentionReport;
 using heed::DType;
-using heed::ReportAsk;
+using heed::ReportOptions;
 using heed::Tensor;
 using heed::TileRange;
 using heed::detail::ForwardSeconds;
@@ -251,7 +251,7 @@ class Comparison {
   }
 
   RandomCall call_;
-  ReportAsk ask_;
+  ReportOptions ask_;
   TileRange range_;
   Naive n_;
   AttentionReport report_;
@@ -305,20 +305,20 @@ TEST(Report, OfSomeRowsIsWhatTheWholeReportSaysOfThem) {
   const Tensor query = normal_tensor({2, 3, 60, 8}, 1, DType::f32);
   const Tensor key = normal_tensor({2, 1, 50, 8}, 2, DType::f32);
   const AttentionOptions options{.causal = true, .align = heed::Align::bottom_right};
-  ReportAsk ask;
-  ask.top_k = 4;
-  const AttentionReport whole = heed::make_report(query, key, key, options, ask);
-  ask.rows = {11, 12, 13, 40, 59};
-  const AttentionReport some = heed::make_report(query, key, key, options, ask);
+  ReportOptions wanted;
+  wanted.top_k = 4;
+  const AttentionReport whole = heed::make_report(query, key, key, options, wanted);
+  wanted.rows = {11, 12, 13, 40, 59};
+  const AttentionReport some = heed::make_report(query, key, key, options, wanted);
   for (const auto member : {&AttentionReport::lse, &AttentionReport::max_score, &AttentionReport::entropy,
                             &AttentionReport::distance, &AttentionReport::max_weight}) {
-    for (const Index i : ask.rows)
+    for (const Index i : wanted.rows)
       EXPECT_TRUE(heed::test::largest_difference((some.*member).view().select(2, i),
                                                  (whole.*member).view().select(2, i)) <= 1e-5)  // roundings
           << i;
     EXPECT_TRUE(std::isnan((some.*member).at<float>(1, 2, 39)));
   }
-  for (const Index i : ask.rows)
+  for (const Index i : wanted.rows)
     EXPECT_TRUE(
         heed::test::same_bits(some.top_k_index.view().select(2, i), whole.top_k_index.view().select(2, i)));
   EXPECT_EQ(some.top_k_index.at<Index>(1, 2, 39, 0), -1);
@@ -422,9 +422,9 @@ TEST(Report, WhatTimesCannotTellIsNotPriced) {
 TEST(Report, ProgressRisesToOneInEveryPass) {
   const Tensor x = normal_tensor({2, 300, 8}, 1, DType::f32);
   std::vector<std::pair<std::string, double>> told;
-  ReportAsk ask;
-  ask.progress = [&](std::string_view what, double share) { told.emplace_back(what, share); };
-  (void)heed::make_report(x, x, x, {}, ask);
+  ReportOptions wanted;
+  wanted.progress = [&](std::string_view what, double share) { told.emplace_back(what, share); };
+  (void)heed::make_report(x, x, x, {}, wanted);
   bool forward = false, second = false;
   for (std::size_t i = 0; i < told.size(); ++i) {
     EXPECT_TRUE(told[i].second >= 0 && told[i].second <= 1);
@@ -450,9 +450,9 @@ TEST(Report, TellsTheOptionsOfTheCall) {
 TEST(Report, RefusesRowsThatAreNotThere) {
   const Tensor x({5, 4});
   const auto message = [&](std::vector<Index> rows) {
-    ReportAsk ask;
-    ask.rows = std::move(rows);
-    return message_of([&] { (void)heed::make_report(x, x, x, {}, ask); });
+    ReportOptions wanted;
+    wanted.rows = std::move(rows);
+    return message_of([&] { (void)heed::make_report(x, x, x, {}, wanted); });
   };
   EXPECT_EQ(message({1, 5}), "rows holds 5; ascending rows of 2 to 4 are expected there");
   EXPECT_EQ(message({1, 1}), "rows holds 1; ascending rows of 2 to 4 are expected there");
@@ -461,8 +461,8 @@ TEST(Report, RefusesRowsThatAreNotThere) {
 
 TEST(Report, RefusesWhatDoesNotFit) {
   const Tensor x = normal_tensor({2, 4, 3}, 1);
-  const auto report = [&](const ReportAsk& ask) {
-    return message_of([&] { (void)heed::make_report(x, x, x, {}, ask); });
+  const auto report = [&](const ReportOptions& wanted) {
+    return message_of([&] { (void)heed::make_report(x, x, x, {}, wanted); });
   };
   EXPECT_EQ(report({.query_tokens = {"a", "b"}}),
             "query_tokens has 2 of them; 4, the length of query, is expected");

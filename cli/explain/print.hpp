@@ -8,24 +8,17 @@
 
 namespace heed::cli {
 
-/// Where it is printed: at most `width` columns (60 or more), with escapes only where color is not none.
-struct Page {
-  std::ostream& out;
-  Color color = Color::none;
-  int width = 80;
-};
-
 /// All steps in order, and the heat map of each head's weights.
-void print_walk(const Page& page, const Model& model, const Explanation& explanation);
+void print_walk(const TextOutput& output, const Model& model, const Explanation& explanation);
 
 /// One query word through every step, down to single products.
-void print_word(const Page& page, const Model& model, const Explanation& explanation,
+void print_word(const TextOutput& output, const Model& model, const Explanation& explanation,
                 std::int64_t query_word);
 
 /// "Self-attention, causal: 6 words, 1 head, D 16, d_k 24, d_v 28".
 [[nodiscard]] std::string subject_of(const Model& model, const Explanation& explanation);
 /// The first lines of both: what is explained, of which sizes, with whose weights.
-void print_head(const Page& page, const Model& model, const Explanation& explanation);
+void print_head(const TextOutput& output, const Model& model, const Explanation& explanation);
 
 struct Heading {
   std::string title;    ///< "scores"
@@ -35,8 +28,8 @@ struct Heading {
 };
 [[nodiscard]] Heading heading_of(const Step& step);
 /// " 7 scores   s_ij = q_i · k_j      [1, 6, 6]", and below it what the step is for.
-void print_heading(const Page& page, int number, const Heading& heading);
+void print_heading(const TextOutput& output, int number, const Heading& heading);
 constexpr int kIndent = 4;  // of what stands under a heading
-void print_lines(const Page& page, const std::vector<std::string>& lines);
+void print_lines(const TextOutput& output, const std::vector<std::string>& lines);
 
 }  // namespace heed::cli

@@ -21,20 +21,20 @@ std::string percent(double share) { return std::to_string(std::lround(100 * shar
 
 class Walkthrough {
  public:
-  Walkthrough(const Page& page, const Model& model, const Explanation& explanation)
-      : page_(page),
+  Walkthrough(const TextOutput& output, const Model& model, const Explanation& explanation)
+      : output_(output),
         model_(model),
         explanation_(explanation),
         query_words_(labels_of(explanation.question.tokens)),
         key_words_(labels_of(explanation.question.context_tokens)) {}
 
   void print() {
-    print_head(page_, model_, explanation_);
+    print_head(output_, model_, explanation_);
     print_tokens();
     int number = 2;
     for (const Step& step : explanation_.steps) {
-      page_.out << '\n';
-      print_heading(page_, number++, heading_of(step));
+      output_.stream << '\n';
+      print_heading(output_, number++, heading_of(step));
       if (step.name == "weights")
         print_weights(step);
       else if (step.name == "ids" || step.name == "context_ids")
@@ -46,7 +46,7 @@ class Walkthrough {
 
  private:
   void print_paragraph(const std::string& text) const {
-    page_.out << spaces(kIndent) << wrap(text, page_.width, kIndent) << '\n';
+    output_.stream << spaces(kIndent) << wrap(text, output_.width, kIndent) << '\n';
   }
 
   // Items side by side, none of them broken; of very many only the first ones.
@@ -54,27 +54,27 @@ class Walkthrough {
     const std::size_t shown = std::min(items.size(), kMostItems);
     std::string line;
     for (std::size_t i = 0; i < shown; ++i) {
-      const std::string item = shortened(items[i], page_.width - kIndent);
-      if (!line.empty() && kIndent + display_width(line) + 2 + display_width(item) > page_.width) {
-        page_.out << spaces(kIndent) << line << '\n';
+      const std::string item = shortened(items[i], output_.width - kIndent);
+      if (!line.empty() && kIndent + display_width(line) + 2 + display_width(item) > output_.width) {
+        output_.stream << spaces(kIndent) << line << '\n';
         line.clear();
       }
       line += (line.empty() ? "" : "  ") + item;
     }
-    page_.out << spaces(kIndent) << line << '\n';
+    output_.stream << spaces(kIndent) << line << '\n';
     if (shown < items.size())
-      page_.out << spaces(kIndent) << "… and " << items.size() - shown << " more words\n";
+      output_.stream << spaces(kIndent) << "… and " << items.size() - shown << " more words\n";
   }
 
   void print_tokens() const {
     const bool cross = explanation_.question.cross;
-    page_.out << '\n';
-    print_heading(page_, 1,
+    output_.stream << '\n';
+    print_heading(output_, 1,
                   {"tokens", "sentence → words", "[" + std::to_string(query_words_.size()) + "]",
                    "the sentence cut at white space and commas"});
     print_items(query_words_);
     if (!cross) return;
-    page_.out << spaces(kIndent) << faint("attending to", page_.color) << '\n';
+    output_.stream << spaces(kIndent) << faint("attending to", output_.color) << '\n';
     print_items(key_words_);
   }
 
@@ -94,21 +94,21 @@ class Walkthrough {
   void print_matrix(const Step& step) const {
     const bool heads = step.value.rank() == 3;
     if (heads && step.value.size(0) > 1)
-      page_.out << spaces(kIndent) << faint("head 1 of " + std::to_string(step.value.size(0)), page_.color)
-                << '\n';
+      output_.stream << spaces(kIndent)
+                     << faint("head 1 of " + std::to_string(step.value.size(0)), output_.color) << '\n';
     const TensorView matrix = heads ? step.value.view().select(0, 0) : step.value.view();
     const std::string& row_axis = step.axes[heads ? 1 : 0];
     Table table{words_of(row_axis), {}, matrix};
     if (step.axes.back() == "Lk") table.columns = key_words_;
-    print_lines(page_, draw_table(table, kIndent, page_.width, page_.color));
+    print_lines(output_, draw_table(table, kIndent, output_.width, output_.color));
   }
 
   void print_weights(const Step& step) const {
-    page_.out << spaces(kIndent) << faint(sums_of_rows(step.value), page_.color) << '\n';
+    output_.stream << spaces(kIndent) << faint(sums_of_rows(step.value), output_.color) << '\n';
     for (std::int64_t head = 0; head < step.value.size(0); ++head) {
-      page_.out << '\n';
+      output_.stream << '\n';
       if (step.value.size(0) > 1)
-        page_.out << spaces(kIndent) << bold("head " + std::to_string(head + 1), page_.color) << '\n';
+        output_.stream << spaces(kIndent) << bold("head " + std::to_string(head + 1), output_.color) << '\n';
       print_map(step.value.view().select(0, head), head);
       print_attended(head);
     }
@@ -135,10 +135,11 @@ class Walkthrough {
       allowed = allowed_in(masked->value.view().select(0, head));
       map.allowed = allowed;
     }
-    const auto lines = draw_heatmap(map, kIndent, page_.width, page_.color);
-    if (lines) return print_lines(page_, *lines);
+    const auto lines = draw_heatmap(map, kIndent, output_.width, output_.color);
+    if (lines) return print_lines(output_, *lines);
     print_paragraph("A map of " + std::to_string(query_words_.size()) + " by " +
-                    std::to_string(key_words_.size()) + " words does not fit " + std::to_string(page_.width) +
+                    std::to_string(key_words_.size()) + " words does not fit " +
+                    std::to_string(output_.width) +
                     " columns. --word W follows one word; --json and --save hold every weight.");
   }
 
@@ -154,10 +155,10 @@ class Walkthrough {
   void print_attended(std::int64_t head) const {
     const auto rows = static_cast<std::int64_t>(query_words_.size());
     const int label = std::min(widest(query_words_), kLongestLabel);
-    page_.out << '\n';
+    output_.stream << '\n';
     for (std::int64_t i = 0; i < std::min(rows, kMostWords); ++i)
-      page_.out << spaces(kIndent) << left_aligned(query_words_[static_cast<std::size_t>(i)], label) << " → "
-                << wrap(attended_by(head, i), page_.width, kIndent + label + 3) << '\n';
+      output_.stream << spaces(kIndent) << left_aligned(query_words_[static_cast<std::size_t>(i)], label)
+                     << " → " << wrap(attended_by(head, i), output_.width, kIndent + label + 3) << '\n';
     if (rows > kMostWords) print_paragraph("… and " + std::to_string(rows - kMostWords) + " more words");
   }
 
@@ -173,7 +174,7 @@ class Walkthrough {
     return list.empty() ? "nothing" : list;
   }
 
-  const Page& page_;
+  const TextOutput& output_;
   const Model& model_;
   const Explanation& explanation_;
   std::vector<std::string> query_words_;
@@ -197,22 +198,23 @@ std::string counted(std::int64_t count, const std::string& one) {
 
 }  // namespace
 
-void print_lines(const Page& page, const std::vector<std::string>& lines) {
-  for (const std::string& line : lines) page.out << line << '\n';
+void print_lines(const TextOutput& output, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) output.stream << line << '\n';
 }
 
-void print_heading(const Page& page, int number, const Heading& heading) {
+void print_heading(const TextOutput& output, int number, const Heading& heading) {
   const std::string left = " " + right_aligned(std::to_string(number), 2) + " " + heading.title;
   const int gap = std::max(2, kFormulaColumn - display_width(left));
   const int formula_end = display_width(left) + gap + display_width(heading.formula);
   // A formula that leaves no room for the shape gets a line of its own.
-  const bool together = formula_end + 2 + display_width(heading.shape) <= page.width;
+  const bool together = formula_end + 2 + display_width(heading.shape) <= output.width;
   const int used = display_width(heading.shape) + (together ? formula_end : display_width(left));
-  page.out << bold(left, page.color);
-  if (together) page.out << spaces(gap) << heading.formula;
-  page.out << spaces(page.width - used) << faint(heading.shape, page.color) << '\n';
-  if (!together) page.out << spaces(kIndent) << heading.formula << '\n';
-  page.out << spaces(kIndent) << faint(wrap(heading.meaning, page.width, kIndent), page.color) << '\n';
+  output.stream << bold(left, output.color);
+  if (together) output.stream << spaces(gap) << heading.formula;
+  output.stream << spaces(output.width - used) << faint(heading.shape, output.color) << '\n';
+  if (!together) output.stream << spaces(kIndent) << heading.formula << '\n';
+  output.stream << spaces(kIndent) << faint(wrap(heading.meaning, output.width, kIndent), output.color)
+                << '\n';
 }
 
 Heading heading_of(const Step& step) {
@@ -228,15 +230,15 @@ std::string subject_of(const Model& model, const Explanation& explanation) {
          std::to_string(model.key_dim()) + ", d_v " + std::to_string(model.value_dim());
 }
 
-void print_head(const Page& page, const Model& model, const Explanation& explanation) {
-  page.out << bold(wrap(subject_of(model, explanation), page.width, 0), page.color) << '\n'
-           << wrap("Weights " + printable(model.origin) + ".", page.width, 0) << '\n';
+void print_head(const TextOutput& output, const Model& model, const Explanation& explanation) {
+  output.stream << bold(wrap(subject_of(model, explanation), output.width, 0), output.color) << '\n'
+                << wrap("Weights " + printable(model.origin) + ".", output.width, 0) << '\n';
   if (const std::string line = layout_line(model); !line.empty())
-    page.out << wrap(line, page.width, 0) << '\n';
+    output.stream << wrap(line, output.width, 0) << '\n';
 }
 
-void print_walk(const Page& page, const Model& model, const Explanation& explanation) {
-  Walkthrough(page, model, explanation).print();
+void print_walk(const TextOutput& output, const Model& model, const Explanation& explanation) {
+  Walkthrough(output, model, explanation).print();
 }
 
 }  // namespace heed::cli

@@ -30,8 +30,8 @@ std::string four_decimals(double value) {
 
 class Follower {
  public:
-  Follower(const Page& page, const Model& model, const Explanation& explanation, std::int64_t word)
-      : page_(page),
+  Follower(const TextOutput& output, const Model& model, const Explanation& explanation, std::int64_t word)
+      : output_(output),
         model_(model),
         explanation_(explanation),
         word_(word),
@@ -40,14 +40,14 @@ class Follower {
         label_width_(std::min(widest(key_words_), kLongestKey)) {}
 
   void print() {
-    print_head(page_, model_, explanation_);
-    page_.out << "Following " << bold(label_, page_.color) << ", word " << word_ + 1 << " of "
-              << explanation_.question.tokens.size() << ".\n";
+    print_head(output_, model_, explanation_);
+    output_.stream << "Following " << bold(label_, output_.color) << ", word " << word_ + 1 << " of "
+                   << explanation_.question.tokens.size() << ".\n";
     print_vector("embeddings", "embedding", "x = E[" + std::to_string(id()) + "]",
                  "the vector that stands for it");
     for (head_ = 0; head_ < model_.heads(); ++head_) {
       if (model_.heads() > 1)
-        page_.out << "\n  " << bold("head " + std::to_string(head_ + 1), page_.color) << '\n';
+        output_.stream << "\n  " << bold("head " + std::to_string(head_ + 1), output_.color) << '\n';
       print_vector("query", "query", explanation_.find("query")->formula, "what it looks for");
       print_keys();
       print_one_product();
@@ -81,15 +81,15 @@ class Follower {
 
   void print_vector(const char* step, const char* title, const std::string& formula, const char* meaning) {
     const TensorView row = row_of(step);
-    page_.out << '\n';
-    print_heading(page_, ++number_, {title, formula, to_string(row.shape()), meaning});
+    output_.stream << '\n';
+    print_heading(output_, ++number_, {title, formula, to_string(row.shape()), meaning});
     const NumberFormat format(row);
-    const int room = std::max(1, (page_.width - kIndent) / NumberFormat::kWidth);
+    const int room = std::max(1, (output_.width - kIndent) / NumberFormat::kWidth);
     for (std::int64_t at = 0; at < row.count(); at += room) {
-      page_.out << spaces(kIndent);
+      output_.stream << spaces(kIndent);
       for (std::int64_t i = at; i < std::min<std::int64_t>(row.count(), at + room); ++i)
-        page_.out << format(static_cast<double>(row.at<float>(i)));
-      page_.out << '\n';
+        output_.stream << format(static_cast<double>(row.at<float>(i)));
+      output_.stream << '\n';
     }
   }
 
@@ -110,31 +110,31 @@ class Follower {
   }
 
   std::string bar(double weight) const {
-    const int room = std::min(kLongestBar, page_.width - kIndent - label_width_ - 3 * kNumber - 2);
+    const int room = std::min(kLongestBar, output_.width - kIndent - label_width_ - 3 * kNumber - 2);
     const int length = static_cast<int>(std::lround(std::max(0.0, weight) * std::max(0, room)));
-    if (page_.color != Color::none) return on_viridis(spaces(length), weight, page_.color);
+    if (output_.color != Color::none) return on_viridis(spaces(length), weight, output_.color);
     std::string text;
     for (int i = 0; i < length; ++i) text += "█";
     return text;
   }
 
   void print_key_row(std::int64_t j) const {
-    page_.out << spaces(kIndent) << left_aligned(key_label(j), label_width_)
-              << right_aligned(four_decimals(entry("scores", j)), kNumber);
+    output_.stream << spaces(kIndent) << left_aligned(key_label(j), label_width_)
+                   << right_aligned(four_decimals(entry("scores", j)), kNumber);
     if (forbidden(j)) {
-      page_.out << right_aligned("-inf", kNumber) << right_aligned("0", kNumber) << "  "
-                << faint("later", page_.color) << '\n';
+      output_.stream << right_aligned("-inf", kNumber) << right_aligned("0", kNumber) << "  "
+                     << faint("later", output_.color) << '\n';
       return;
     }
-    page_.out << right_aligned(four_decimals(entry("scaled", j)), kNumber)
-              << right_aligned(four_decimals(entry("weights", j)), kNumber) << "  "
-              << bar(entry("weights", j)) << '\n';
+    output_.stream << right_aligned(four_decimals(entry("scaled", j)), kNumber)
+                   << right_aligned(four_decimals(entry("weights", j)), kNumber) << "  "
+                   << bar(entry("weights", j)) << '\n';
   }
 
   void print_keys() {
     const std::string root = "/ √" + std::to_string(model_.key_dim());
-    page_.out << '\n';
-    print_heading(page_, ++number_,
+    output_.stream << '\n';
+    print_heading(output_, ++number_,
                   {"weights", "softmax of q · k_j " + root, "[" + std::to_string(key_words_.size()) + "]",
                    "how well each word fits what it looks for, as shares that sum to 1"});
     std::vector<std::int64_t> keys(key_words_.size());
@@ -144,18 +144,18 @@ class Follower {
       keys = by_weight();
       keys.resize(kHeaviestKeys);
     }
-    page_.out << spaces(kIndent + label_width_)
-              << faint(right_aligned("q · k_j", kNumber) + right_aligned(root, kNumber) +
-                           right_aligned("weight", kNumber),
-                       page_.color)
-              << '\n';
+    output_.stream << spaces(kIndent + label_width_)
+                   << faint(right_aligned("q · k_j", kNumber) + right_aligned(root, kNumber) +
+                                right_aligned("weight", kNumber),
+                            output_.color)
+                   << '\n';
     for (const std::int64_t j : keys) print_key_row(j);
     if (all > kMostKeys)
-      page_.out << spaces(kIndent) << "… and " << all - kHeaviestKeys << " words with less weight\n";
+      output_.stream << spaces(kIndent) << "… and " << all - kHeaviestKeys << " words with less weight\n";
     double sum = 0;
     for (std::int64_t j = 0; j < all; ++j) sum += entry("weights", j);
-    page_.out << spaces(kIndent) << faint(left_aligned("sum", label_width_), page_.color)
-              << right_aligned(four_decimals(sum), 3 * kNumber) << '\n';
+    output_.stream << spaces(kIndent) << faint(left_aligned("sum", label_width_), output_.color)
+                   << right_aligned(four_decimals(sum), 3 * kNumber) << '\n';
   }
 
   // "q · k of dessert = 0.8982 × 1.1230 + 0.1030 × 1.3014 + … = 11.1466"
@@ -168,7 +168,7 @@ class Follower {
     for (std::int64_t c = 0; c < std::min(kTerms, query.count()); ++c)
       text += (c == 0 ? "" : " + ") + factor(query.at<float>(c)) + " × " + factor(key.at<float>(c));
     text += (query.count() > kTerms ? " + … = " : " = ") + four_decimals(entry("scores", j));
-    page_.out << '\n' << spaces(kIndent) << wrap(text, page_.width, kIndent + 2) << '\n';
+    output_.stream << '\n' << spaces(kIndent) << wrap(text, output_.width, kIndent + 2) << '\n';
   }
 
   static std::string factor(float value) {
@@ -191,15 +191,15 @@ class Follower {
     copy(context, rows.mutable_view().select(0, rows.size(0) - 1));
     table.rows.emplace_back(keys.size() < key_words_.size() ? "… z =" : "z =");
     table.values = rows;
-    page_.out << '\n';
-    print_heading(page_, ++number_,
+    output_.stream << '\n';
+    print_heading(output_, ++number_,
                   {"context", explanation_.find("context")->formula, to_string(context.shape()),
                    "their values, mixed by these weights"});
-    print_lines(page_, draw_table(table, kIndent, page_.width, page_.color));
+    print_lines(output_, draw_table(table, kIndent, output_.width, output_.color));
   }
 
   static constexpr int kNumber = 11;
-  const Page& page_;
+  const TextOutput& output_;
   const Model& model_;
   const Explanation& explanation_;
   std::int64_t word_;
@@ -212,9 +212,9 @@ class Follower {
 
 }  // namespace
 
-void print_word(const Page& page, const Model& model, const Explanation& explanation,
+void print_word(const TextOutput& output, const Model& model, const Explanation& explanation,
                 std::int64_t query_word) {
-  Follower(page, model, explanation, query_word).print();
+  Follower(output, model, explanation, query_word).print();
 }
 
 }  // namespace heed::cli

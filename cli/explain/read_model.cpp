@@ -8,7 +8,7 @@
 #include "explain/model.hpp"
 #include "heed/error.hpp"
 #include "heed/io.hpp"
-#include "json_text.hpp"
+#include "options.hpp"
 
 namespace heed::cli {
 namespace {
@@ -21,6 +21,19 @@ struct Names {
 constexpr std::array<Names, 3> kNames = {{{WeightLayout::per_head, "query.weight", "out_proj"},
                                           {WeightLayout::in_proj, "in_proj_weight", "out_proj"},
                                           {WeightLayout::fused_qkv, "qkv_layer.weight", "linear_layer"}}};
+
+// The texts of a JSON list, or none. What lies deeper in it is not made into values.
+std::vector<std::string> words_in(const std::string& text) {
+  const auto shallow = [](int depth, auto /*event*/, const auto& /*value*/) { return depth <= 1; };
+  const nlohmann::json list = nlohmann::json::parse(text, shallow, false);
+  std::vector<std::string> words;
+  if (!list.is_array()) return {};
+  for (const auto& word : list) {
+    if (!word.is_string()) return {};
+    words.push_back(word.get<std::string>());
+  }
+  return words;
+}
 
 class ModelReader {
  public:
@@ -98,8 +111,8 @@ class ModelReader {
     if (sizes_.heads) return *sizes_.heads;
     const auto noted = file_.metadata().find("heads");
     if (noted != file_.metadata().end()) {
-      const auto number = json_of(noted->second, {.depth = 0});
-      if (number && number->is_number_integer() && *number > 0) return number->get<std::int64_t>();
+      const auto number = whole_number(noted->second);
+      if (number && *number > 0) return *number;
     }
     throw UsageError("--heads is missing: " + path_ + " does not say how many heads are in " + name);
   }
@@ -161,16 +174,12 @@ class ModelReader {
   Vocabulary vocabulary_or(const Vocabulary& sentence) const {
     const auto noted = file_.metadata().find("vocabulary");
     if (noted == file_.metadata().end()) return sentence;
-    const auto list = json_of(noted->second, {.depth = 1});
-    std::vector<std::string> words;
-    if (list && list->is_array())
-      for (const auto& word : *list)
-        if (word.is_string()) words.push_back(word.get<std::string>());
+    const std::vector<std::string> words = words_in(noted->second);
     Vocabulary vocabulary(words);
-    if (words.empty() || words.size() != list->size() || vocabulary.words() != words)
+    if (words.empty() || vocabulary.words() != words)
       fail("its vocabulary is not a sorted list of distinct words");
     for (const std::string& word : sentence.words())
-      if (!std::binary_search(words.begin(), words.end(), word))
+      if (!vocabulary.contains(word))
         throw UsageError("the word '" + word + "' is not in the vocabulary of " + path_ + ", which has " +
                          std::to_string(words.size()) + " words");
     return vocabulary;

@@ -65,51 +65,68 @@ std::string listed(const std::vector<Expectation>& expected) {
   return text;
 }
 
-class Teller {
+// "induction: 2 layers of 4 heads, attention only, 45952 parameters".
+std::string description_of(const TrainedModel& trained, const std::string& name) {
+  const nn::LanguageModelConfig& config = trained.model.config;
+  const auto counted = [](std::int64_t count, const std::string& thing) {
+    return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+  };
+  return name + ": " + counted(config.layers, "layer") + " of " + counted(config.heads, "head") +
+         (config.attention_only ? ", attention only, " : ", ") +
+         counted(nn::parameter_count(config), "parameter");
+}
+
+class TrainedModelPrinter {
  public:
-  Teller(const TrainedModel& trained, const Reading& reading, const HeadChoice& choice)
+  TrainedModelPrinter(const TrainedModel& trained, const Reading& reading, const HeadChoice& choice)
       : trained_(trained), reading_(reading), choice_(choice) {
     check();
-    for (std::int64_t layer = 0; layer < trained.settings.layers; ++layer)
-      reports_.push_back(report_of_layer(reading, layer));
+    for (std::int64_t layer = 0; layer < trained.model.config.layers; ++layer)
+      reports_.push_back(report_of(layer));
   }
 
-  void print(const Page& page, const std::string& name) const {
-    page.out << wrap(printable(description_of(trained_, name)), page.width, 2) << '\n'
-             << wrap("It reads: " + words(), page.width, 2) << "\n\n";
-    print_table(page);
-    for (const HeadPlace& place : chosen()) print_head_map(page, place);
+  void print(const TextOutput& output, const std::string& name) const {
+    output.stream << wrap(printable(description_of(trained_, name)), output.width, 2) << '\n'
+                  << wrap("It reads: " + words(), output.width, 2) << "\n\n";
+    print_table(output);
+    for (const HeadPlace& place : chosen()) print_head_map(output, place);
     const std::int64_t last = static_cast<std::int64_t>(reading_.tokens.size()) - 1;
-    page.out << '\n'
-             << wrap("After all this it expects " +
-                         listed(expected_after(trained_, reading_, last, kExpectations)) + ".",
-                     page.width, 2)
-             << '\n';
+    output.stream << '\n'
+                  << wrap("After all this it expects " +
+                              listed(trained_.expected_after(reading_, last, kExpectations)) + ".",
+                          output.width, 2)
+                  << '\n';
   }
 
   [[nodiscard]] nlohmann::ordered_json json(const std::string& name) const {
     nlohmann::ordered_json json = {{"model", name}, {"tokens", reading_.tokens}};
     json["heads"] = nlohmann::ordered_json::array();
-    for (std::int64_t layer = 0; layer < trained_.settings.layers; ++layer)
-      for (std::int64_t head = 0; head < trained_.settings.heads; ++head)
+    for (std::int64_t layer = 0; layer < trained_.model.config.layers; ++layer)
+      for (std::int64_t head = 0; head < trained_.model.config.heads; ++head)
         if (is_chosen({layer, head})) json["heads"].push_back(head_json({layer, head}));
     json["next"] = nlohmann::ordered_json::array();
     for (std::size_t i = 0; i < reading_.tokens.size(); ++i) {
-      const Expectation best = expected_after(trained_, reading_, static_cast<std::int64_t>(i), 1).front();
+      const Expectation best = trained_.expected_after(reading_, static_cast<std::int64_t>(i), 1).front();
       json["next"].push_back({{"token", best.token}, {"probability", best.probability}});
     }
     return json;
   }
 
  private:
+  [[nodiscard]] AttentionReport report_of(std::int64_t layer) const {
+    Document document = document_of_layer(reading_, layer);
+    fill_report(document, {.received = false, .map = {}, .full_weights_cells = kFullWeightsCells});
+    return std::move(document.report);
+  }
+
   void check() const {
-    const TrainSettings& settings = trained_.settings;
-    if (choice_.layer && *choice_.layer > settings.layers)
+    const nn::LanguageModelConfig& config = trained_.model.config;
+    if (choice_.layer && *choice_.layer > config.layers)
       throw UsageError("--layer is " + std::to_string(*choice_.layer) + "; the model has the layers 1 to " +
-                       std::to_string(settings.layers));
-    if (choice_.head && *choice_.head >= settings.heads)
+                       std::to_string(config.layers));
+    if (choice_.head && *choice_.head >= config.heads)
       throw UsageError("--head is " + std::to_string(*choice_.head) + "; a layer has the heads 0 to " +
-                       std::to_string(settings.heads - 1));
+                       std::to_string(config.heads - 1));
   }
 
   [[nodiscard]] const HeadSummary& summary(const HeadPlace& place) const {
@@ -119,7 +136,7 @@ class Teller {
   [[nodiscard]] std::string words() const {
     std::string text;
     for (const std::string& token : reading_.tokens)
-      text += (trained_.vocabulary.is_symbols() && !text.empty() ? " " : "") + printable(token);
+      text += (trained_.tokenizer.is_symbols() && !text.empty() ? " " : "") + printable(token);
     return text;
   }
 
@@ -133,7 +150,7 @@ class Teller {
     std::vector<HeadPlace> found;
     double most = threshold_of(pattern);
     for (std::int64_t layer = first; layer < end; ++layer)
-      for (std::int64_t head = 0; head < trained_.settings.heads; ++head)
+      for (std::int64_t head = 0; head < trained_.model.config.heads; ++head)
         if (const double score = score_of(summary({layer, head}), pattern); score >= most) {
           found = {{layer, head}};
           most = score;
@@ -149,11 +166,11 @@ class Teller {
   }
 
   [[nodiscard]] std::vector<HeadPlace> chosen() const {
-    const std::int64_t layers = trained_.settings.layers;
+    const std::int64_t layers = trained_.model.config.layers;
     std::vector<HeadPlace> places;
     if (choice_.layer || choice_.head) {
       for (std::int64_t layer = 0; layer < layers; ++layer)
-        for (std::int64_t head = 0; head < trained_.settings.heads; ++head)
+        for (std::int64_t head = 0; head < trained_.model.config.heads; ++head)
           if (is_chosen({layer, head})) places.push_back({layer, head});
       return places;
     }
@@ -164,39 +181,39 @@ class Teller {
     return places;
   }
 
-  void print_table(const Page& page) const {
+  void print_table(const TextOutput& output) const {
     std::string heading =
         left_aligned("layer", 7) + left_aligned("head", 6) + left_aligned("looks like", kName);
     for (const char* column : {"previous", "induction", "first", "local", "uniform"})
       heading += right_aligned(column, kNumber);
-    page.out << bold(heading, page.color) << '\n';
-    for (std::int64_t layer = 0; layer < trained_.settings.layers; ++layer)
-      for (std::int64_t head = 0; head < trained_.settings.heads; ++head) {
+    output.stream << bold(heading, output.color) << '\n';
+    for (std::int64_t layer = 0; layer < trained_.model.config.layers; ++layer)
+      for (std::int64_t head = 0; head < trained_.model.config.heads; ++head) {
         const HeadSummary& one = summary({layer, head});
         std::string line = left_aligned(std::to_string(layer + 1), 7) +
                            left_aligned(std::to_string(head), 6) +
                            left_aligned(std::string(one.name()), kName);
         for (const PatternScore& score : one.patterns)
           line += right_aligned(two_decimals(score.score), kNumber);
-        page.out << line << '\n';
+        output.stream << line << '\n';
       }
   }
 
-  void print_head_map(const Page& page, const HeadPlace& place) const {
+  void print_head_map(const TextOutput& output, const HeadPlace& place) const {
     const HeadSummary& one = summary(place);
     const std::string title = "Layer " + std::to_string(place.layer + 1) + ", head " +
                               std::to_string(place.head) + ", " + std::string(one.name());
-    page.out << '\n' << bold(title, page.color) << ": " << meaning_of(one.name()) << '\n';
+    output.stream << '\n' << bold(title, output.color) << ": " << meaning_of(one.name()) << '\n';
     const WeightTile& tile = reports_[static_cast<std::size_t>(place.layer)].weights;
     const std::vector<std::string> labels = labels_of(reading_.tokens);
     const auto lines = draw_heatmap({labels, labels, tile.weights.view().select(0, 0).select(0, place.head),
                                      tile.allowed.view().select(0, 0).select(0, place.head)},
-                                    2, page.width, page.color);
+                                    2, output.width, output.color);
     if (!lines) {
-      page.out << "  (too many words to draw here; heed look --model draws them on a page)\n";
+      output.stream << "  (too many words to draw here; heed look --model draws them on a page)\n";
       return;
     }
-    print_lines(page, *lines);
+    print_lines(output, *lines);
   }
 
   [[nodiscard]] nlohmann::ordered_json head_json(const HeadPlace& place) const {
@@ -220,14 +237,14 @@ class Teller {
 
 }  // namespace
 
-void explain_trained(const Page& page, const TrainedModel& trained, const std::string& name,
+void explain_trained(const TextOutput& output, const TrainedModel& trained, const std::string& name,
                      const Reading& reading, const HeadChoice& choice) {
-  Teller(trained, reading, choice).print(page, name);
+  TrainedModelPrinter(trained, reading, choice).print(output, name);
 }
 
 void explain_trained_json(std::ostream& out, const TrainedModel& trained, const std::string& name,
                           const Reading& reading, const HeadChoice& choice) {
-  out << Teller(trained, reading, choice).json(name).dump() << '\n';
+  out << TrainedModelPrinter(trained, reading, choice).json(name).dump() << '\n';
 }
 
 }  // namespace heed::cli

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "explain/print.hpp"
-#include "model/reading.hpp"
+#include "heed/model.hpp"
 
 namespace heed::cli {
 
@@ -19,7 +19,7 @@ struct HeadChoice {
 };
 
 /// Throws UsageError for a layer or head that the model does not have.
-void explain_trained(const Page& page, const TrainedModel& trained, const std::string& name,
+void explain_trained(const TextOutput& output, const TrainedModel& trained, const std::string& name,
                      const Reading& reading, const HeadChoice& choice);
 /// The same as one JSON object with all heads chosen (all of them where none is).
 void explain_trained_json(std::ostream& out, const TrainedModel& trained, const std::string& name,

@@ -22,11 +22,9 @@ TileRange window_around(const Place& place, const AttentionReport& report) {
   return {row, std::min(row + kWindow, report.queries), key, std::min(key + kWindow, report.keys)};
 }
 
-void add_weights(Subject& subject, const LookArguments& arguments) {
-  AttentionReport& report = subject.report;
-  const auto piece = [&](const TileRange& range) {
-    return attention_tile(subject.call.query, subject.call.key, subject.call.options, report.lse, range);
-  };
+void add_weights(Document& document, const LookArguments& arguments) {
+  AttentionReport& report = document.report;
+  const auto piece = [&](const TileRange& range) { return attention_tile(document, range); };
   if (report.queries <= kFullWeightsCells / report.keys) {
     report.weights = piece({0, report.queries, 0, report.keys});
     return;
@@ -52,15 +50,15 @@ std::string question_command(const CLI::App& app, const LookArguments& arguments
   return command;
 }
 
-void write_look_page(Subject& subject, const LookArguments& arguments, const std::string& command) {
-  add_weights(subject, arguments);
-  AttentionReport& report = subject.report;
+void write_look_page(Document& document, const LookArguments& arguments, const std::string& command) {
+  add_weights(document, arguments);
+  AttentionReport& report = document.report;
   const std::string source = arguments.document.empty() ? arguments.call.query : arguments.document;
   HtmlPage page;
   page.title = arguments.model.empty() ? std::filesystem::path(source).filename().string()
                                        : std::filesystem::path(arguments.model).filename().string() +
                                              ", layer " + std::to_string(arguments.layer.value_or(1));
-  page.about = subject_line(subject);
+  page.about = call_line(document);
   page.query_tokens = report.query_tokens;
   page.key_tokens = report.key_tokens;
   page.cross = page.query_tokens != page.key_tokens;

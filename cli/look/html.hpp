@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "heed/document.hpp"
 #include "look/arguments.hpp"
-#include "look/document.hpp"
 
 namespace heed::cli {
 
@@ -14,6 +14,6 @@ namespace heed::cli {
 
 /// Writes the page of arguments.html. The report gains what the page shows besides: the whole matrix where a
 /// head has at most kFullWeightsCells cells, else the pieces around --window-at, 256 rows and keys each.
-void write_look_page(Subject& subject, const LookArguments& arguments, const std::string& command);
+void write_look_page(Document& document, const LookArguments& arguments, const std::string& command);
 
 }  // namespace heed::cli

@@ -27,8 +27,8 @@ std::string fixed(double value, int decimals) {
   return text.data();
 }
 
-// Four digits or so, whatever the size.
-std::string figure(double value) {
+// About four digits, whatever the size.
+std::string four_digits(double value) {
   const double size = std::abs(value);
   return fixed(value, size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0);
 }
@@ -46,46 +46,46 @@ std::string key_text(const std::vector<std::string>& tokens, std::int64_t index)
   return shortened(token_text(tokens[static_cast<std::size_t>(index)]), kWord) + " (" + number + ")";
 }
 
-void print_line(const Sheet& sheet, const std::string& line) {
-  sheet.out << wrap(line, sheet.width, 4) << '\n';
+void print_line(const TextOutput& output, const std::string& line) {
+  output.stream << wrap(line, output.width, 4) << '\n';
 }
 
 // Items side by side with a dot between, none of them broken; lines begin with `indent` spaces.
-void print_items(const Sheet& sheet, const std::vector<std::string>& items, int indent) {
+void print_items(const TextOutput& output, const std::vector<std::string>& items, int indent) {
   std::string line = spaces(indent);
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string more = items[i] + (i + 1 < items.size() ? " ·" : "");
-    if (display_width(line) > indent && display_width(line) + 1 + display_width(more) > sheet.width) {
-      sheet.out << line << '\n';
+    if (display_width(line) > indent && display_width(line) + 1 + display_width(more) > output.width) {
+      output.stream << line << '\n';
       line = spaces(indent);
     }
     line += (display_width(line) > indent ? " " : "") + more;
   }
-  sheet.out << line << '\n';
+  output.stream << line << '\n';
 }
 
-void print_head_keys(const Sheet& sheet, const Subject& subject, const HeadSummary& head) {
+void print_head_keys(const TextOutput& output, const Document& document, const HeadSummary& head) {
   if (head.most_received.empty()) return;
   std::string line = "    attended to most:";
   for (std::size_t k = 0; k < head.most_received.size(); ++k) {
     const std::string more = std::string(k == 0 ? " " : " · ") +
-                             key_text(subject.key_tokens, head.most_received[k]) + " " +
-                             figure(head.most_received_weight[k]);
-    if (display_width(line + more) > sheet.width) break;
+                             key_text(document.report.key_tokens, head.most_received[k]) + " " +
+                             four_digits(head.most_received_weight[k]);
+    if (display_width(line + more) > output.width) break;
     line += more;
   }
-  sheet.out << faint(line, sheet.color) << '\n';
+  output.stream << faint(line, output.color) << '\n';
 }
 
 }  // namespace
 
-std::string plane_text(const Subject& subject, std::int64_t batch, std::int64_t head) {
+std::string plane_text(const Document& document, std::int64_t batch, std::int64_t head) {
   const std::string text = "head " + std::to_string(head);
-  return subject.report.batch > 1 ? "batch " + std::to_string(batch) + ", " + text : text;
+  return document.report.batch > 1 ? "batch " + std::to_string(batch) + ", " + text : text;
 }
 
-std::string subject_line(const Subject& subject) {
-  const AttentionReport& report = subject.report;
+std::string call_line(const Document& document) {
+  const AttentionReport& report = document.report;
   std::string line = std::to_string(report.heads) + (report.heads == 1 ? " head" : " heads");
   if (report.batch != 1) line += ", " + std::to_string(report.batch) + " batch entries";
   line += ", " + std::to_string(report.queries) + " queries, " + std::to_string(report.keys) + " keys, D " +
@@ -95,48 +95,50 @@ std::string subject_line(const Subject& subject) {
   return line;
 }
 
-void print_subject(const Sheet& sheet, const Subject& subject) {
-  print_line(sheet, printable(subject_line(subject)));
+void print_call(const TextOutput& output, const Document& document) {
+  print_line(output, printable(call_line(document)));
 }
 
-void print_heads(const Sheet& sheet, const Subject& subject, const std::vector<HeadSummary>& heads) {
-  const bool batches = subject.report.batch > 1;
+void print_heads(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads) {
+  const bool batches = document.report.batch > 1;
   std::string heading = left_aligned("head", batches ? 9 : 6) + left_aligned("looks like", kName);
   for (const char* column : {"score", "entropy", "sink", "distance", "self", "prev", "next"})
     heading += right_aligned(column, kNumber - (std::string(column).size() > 5 ? 0 : 2));
-  sheet.out << '\n' << bold(heading, sheet.color) << '\n';
+  output.stream << '\n' << bold(heading, output.color) << '\n';
   for (const HeadSummary& head : heads) {
     const std::string place = (batches ? std::to_string(head.batch) + "/" : "") + std::to_string(head.head);
     std::string line = left_aligned(place, batches ? 9 : 6) + left_aligned(std::string(head.name()), kName);
     const auto named = std::find_if(head.patterns.begin(), head.patterns.end(),
                                     [](const PatternScore& score) { return score.named; });
     line += right_aligned(named == head.patterns.end() ? "" : fixed(named->score, 2), kNumber - 2);
-    line += right_aligned(figure(head.entropy), kNumber) + right_aligned(fixed(head.first, 3), kNumber - 2) +
-            right_aligned(figure(head.distance), kNumber);
+    line += right_aligned(four_digits(head.entropy), kNumber) +
+            right_aligned(fixed(head.first, 3), kNumber - 2) +
+            right_aligned(four_digits(head.distance), kNumber);
     for (const double share : {head.self, head.previous, head.next})
       line += right_aligned(fixed(share, 3), kNumber - 2);
-    sheet.out << line << '\n';
+    output.stream << line << '\n';
     if (head.nan_rows > 0)
-      sheet.out << "    " << head.nan_rows << (head.nan_rows == 1 ? " row" : " rows") << " of NaN left out\n";
-    print_head_keys(sheet, subject, head);
+      output.stream << "    " << head.nan_rows << (head.nan_rows == 1 ? " row" : " rows")
+                    << " of NaN left out\n";
+    print_head_keys(output, document, head);
   }
 }
 
-void print_price(const Sheet& sheet, const std::vector<PriceLine>& price) {
+void print_price(const TextOutput& output, const std::vector<PriceLine>& price) {
   if (price.empty()) return;
-  sheet.out << '\n'
-            << bold(left_aligned("price", kPriceName) + right_aligned("time", 12) +
-                        right_aligned("plain = 1", 11) + right_aligned("memory", 12),
-                    sheet.color)
-            << '\n';
+  output.stream << '\n'
+                << bold(left_aligned("price", kPriceName) + right_aligned("time", 12) +
+                            right_aligned("plain = 1", 11) + right_aligned("memory", 12),
+                        output.color)
+                << '\n';
   bool estimated = false;
   double seconds = 0;
   double bytes = 0;
   const auto print_line = [&](const std::string& what, const std::string& time, double times,
                               const std::string& sign, double memory) {
-    sheet.out << left_aligned(what, kPriceName) << right_aligned(time, 12)
-              << right_aligned(std::isnan(times) ? "" : sign + fixed(times, 2) + "x", 11)
-              << right_aligned(memory > 0 ? size_text(memory) : "", 12) << '\n';
+    output.stream << left_aligned(what, kPriceName) << right_aligned(time, 12)
+                  << right_aligned(std::isnan(times) ? "" : sign + fixed(times, 2) + "x", 11)
+                  << right_aligned(memory > 0 ? size_text(memory) : "", 12) << '\n';
   };
   for (const PriceLine& line : price) {
     const std::string sign = &line == &price.front() ? "" : "+";
@@ -152,31 +154,32 @@ void print_price(const Sheet& sheet, const std::vector<PriceLine>& price) {
   }
   const PriceLine& plain = price.front();
   print_line("all of it", seconds_text(seconds), seconds * plain.times / plain.seconds, "", bytes);
-  const auto note = [&](const char* text) { sheet.out << faint(text, sheet.color) << '\n'; };
+  const auto note = [&](const char* text) { output.stream << faint(text, output.color) << '\n'; };
   if (estimated) note("~ shares of the pass by a sample of its rows; their sum is what it took");
   if (std::isnan(plain.times)) note("the plain forward takes less than 1 ms: too short to be compared with");
   if (std::any_of(price.begin(), price.end(), [](const PriceLine& l) { return std::isnan(l.seconds); }))
     note("too small: less than the times of such runs vary by");
 }
 
-void print_rows(const Sheet& sheet, const Subject& subject, const std::vector<RowOfHead>& rows) {
+void print_rows(const TextOutput& output, const Document& document, const std::vector<AttendedRow>& rows) {
   std::int64_t last = -1;
   std::size_t printed = 0;
-  for (const RowOfHead& row : rows) {
+  for (const AttendedRow& row : rows) {
     if (printed++ == kMostRows) {
-      sheet.out << "… and " << rows.size() - kMostRows << " more; --csv FILE or --json has all\n";
+      output.stream << "… and " << rows.size() - kMostRows << " more; --csv FILE or --json has all\n";
       return;
     }
     if (row.row != last)
-      sheet.out << '\n' << bold("row " + key_text(subject.query_tokens, row.row), sheet.color) << '\n';
+      output.stream << '\n'
+                    << bold("row " + key_text(document.report.query_tokens, row.row), output.color) << '\n';
     last = row.row;
-    print_line(sheet, "  " + plane_text(subject, row.batch, row.head) + ": entropy " + figure(row.entropy) +
-                          ", distance " + figure(row.distance));
+    print_line(output, "  " + plane_text(document, row.batch, row.head) + ": entropy " +
+                           four_digits(row.entropy) + ", distance " + four_digits(row.distance));
     std::vector<std::string> items;
-    for (const KeyWeight& key : row.top)
-      items.push_back(key_text(subject.key_tokens, key.key) + " " + fixed(key.weight, 4));
+    for (const AttendedRow::Key& key : row.top)
+      items.push_back(key_text(document.report.key_tokens, key.key) + " " + fixed(key.weight, 4));
     if (items.empty()) items.emplace_back(std::isnan(row.entropy) ? "NaN" : "no key is allowed");
-    print_items(sheet, items, 4);
+    print_items(output, items, 4);
   }
 }
 

@@ -1,7 +1,6 @@
 // Answers for people to read.
 #pragma once
 
-#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -10,29 +9,22 @@
 
 namespace heed::cli {
 
-/// Where it is printed: at most `width` columns (60 or more), with escapes only where color is not none.
-struct Sheet {
-  std::ostream& out;
-  Color color = Color::none;
-  int width = 80;
-};
-
 /// "4 heads, 9 queries, 9 keys, D 24, f32, fused (avx512), causal".
-[[nodiscard]] std::string subject_line(const Subject& subject);
+[[nodiscard]] std::string call_line(const Document& document);
 /// "head 3", or "batch 1, head 3" where there are several.
-[[nodiscard]] std::string plane_text(const Subject& subject, std::int64_t batch, std::int64_t head);
+[[nodiscard]] std::string plane_text(const Document& document, std::int64_t batch, std::int64_t head);
 /// What was looked at, in a line or two.
-void print_subject(const Sheet& sheet, const Subject& subject);
+void print_call(const TextOutput& output, const Document& document);
 /// A table of the heads, and below each the keys that it attends to most.
-void print_heads(const Sheet& sheet, const Subject& subject, const std::vector<HeadSummary>& heads);
+void print_heads(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads);
 /// What was asked for and what it cost, beside the plain forward.
-void print_price(const Sheet& sheet, const std::vector<PriceLine>& price);
+void print_price(const TextOutput& output, const std::vector<PriceLine>& price);
 /// Rows with their keys, at most a hundred.
-void print_rows(const Sheet& sheet, const Subject& subject, const std::vector<RowOfHead>& rows);
-/// Each head of the tile as a picture: bins of rows and keys where it is larger than the sheet.
-void print_tile(const Sheet& sheet, const Subject& subject, const WeightTile& tile);
+void print_rows(const TextOutput& output, const Document& document, const std::vector<AttendedRow>& rows);
+/// Each head of the tile as a picture: bins of rows and keys where it is larger than the output.
+void print_tile(const TextOutput& output, const Document& document, const WeightTile& tile);
 /// Each head of a map [B, H, R, C] as a picture, those of `heads` only and in that order.
-void print_map(const Sheet& sheet, const Subject& subject, const Tensor& map,
+void print_map(const TextOutput& output, const Document& document, const Tensor& map,
                const std::vector<HeadSummary>& heads);
 
 }  // namespace heed::cli

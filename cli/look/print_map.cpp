@@ -61,8 +61,8 @@ std::vector<std::string> labels(const std::vector<std::int64_t>& at, const std::
   return texts;
 }
 
-void draw(const Sheet& sheet, const Subject& subject, const Sums& fine) {
-  const Sums sums = fitted(fine, kMostMapRows, sheet.width - kIndent - kLabel);
+void draw(const TextOutput& output, const Document& document, const Sums& fine) {
+  const Sums sums = fitted(fine, kMostMapRows, output.width - kIndent - kLabel);
   Tensor means({sums.rows, sums.columns}, DType::f64);
   Tensor allowed({sums.rows, sums.columns}, DType::boolean);
   for (std::int64_t r = 0; r < sums.rows; ++r) {
@@ -74,32 +74,32 @@ void draw(const Sheet& sheet, const Subject& subject, const Sums& fine) {
       if (!sums.allowed.empty()) allowed.at<bool>(r, c) = sums.allowed[cell] != 0;
     }
   }
-  HeatMap map{labels(sums.row_at, subject.query_tokens), labels(sums.key_at, subject.key_tokens),
-              means.view(), std::nullopt};
+  HeatMap map{labels(sums.row_at, document.report.query_tokens),
+              labels(sums.key_at, document.report.key_tokens), means.view(), std::nullopt};
   if (!sums.allowed.empty()) map.allowed = allowed.view();
-  const auto lines = draw_heatmap(map, kIndent, sheet.width, sheet.color);
+  const auto lines = draw_heatmap(map, kIndent, output.width, output.color);
   if (!lines) return;
-  for (const std::string& line : *lines) sheet.out << line << '\n';
+  for (const std::string& line : *lines) output.stream << line << '\n';
   if (fine.row_at.back() - fine.row_at.front() > sums.rows ||
       fine.key_at.back() - fine.key_at.front() > sums.columns)
-    sheet.out << "  each cell: what the rows of its bin give, on average, to all keys of its bin\n";
+    output.stream << "  each cell: what the rows of its bin give, on average, to all keys of its bin\n";
 }
 
-void print_title(const Sheet& sheet, const Subject& subject, std::int64_t batch, std::int64_t head,
+void print_title(const TextOutput& output, const Document& document, std::int64_t batch, std::int64_t head,
                  const std::string& more) {
-  const std::string place = subject.report.batch > 1 ? "batch " + std::to_string(batch) + ", " : "";
-  sheet.out << '\n' << bold(place + "head " + std::to_string(head), sheet.color) << more << '\n';
+  const std::string place = document.report.batch > 1 ? "batch " + std::to_string(batch) + ", " : "";
+  output.stream << '\n' << bold(place + "head " + std::to_string(head), output.color) << more << '\n';
 }
 
 }  // namespace
 
-void print_tile(const Sheet& sheet, const Subject& subject, const WeightTile& tile) {
+void print_tile(const TextOutput& output, const Document& document, const WeightTile& tile) {
   const TileRange& range = tile.range;
   const std::int64_t rows = range.row_end - range.row_begin;
   const std::int64_t columns = range.key_end - range.key_begin;
   for (std::int64_t b = 0; b < tile.weights.size(0); ++b)
     for (std::int64_t h = 0; h < tile.weights.size(1); ++h) {
-      print_title(sheet, subject, std::max<std::int64_t>(range.batch, 0) + b,
+      print_title(output, document, std::max<std::int64_t>(range.batch, 0) + b,
                   std::max<std::int64_t>(range.head, 0) + h,
                   ", rows " + std::to_string(range.row_begin) + " to " + std::to_string(range.row_end - 1) +
                       ", keys " + std::to_string(range.key_begin) + " to " +
@@ -112,24 +112,25 @@ void print_tile(const Sheet& sheet, const Subject& subject, const WeightTile& ti
           sums.values.push_back(number_at(tile.weights, {b, h, i, j}));
           sums.allowed.push_back(tile.allowed.at<bool>(b, h, i, j) ? 1 : 0);
         }
-      draw(sheet, subject, sums);
+      draw(output, document, sums);
     }
 }
 
-void print_map(const Sheet& sheet, const Subject& subject, const Tensor& map,
+void print_map(const TextOutput& output, const Document& document, const Tensor& map,
                const std::vector<HeadSummary>& heads) {
   const std::int64_t rows = map.size(2);
   const std::int64_t columns = map.size(3);
   for (const HeadSummary& head : heads) {
-    print_title(sheet, subject, head.batch, head.head, ", " + std::string(head.name()));
+    print_title(output, document, head.batch, head.head, ", " + std::string(head.name()));
     Sums sums{rows, columns, {}, {}, {}, {}};
-    for (std::int64_t r = 0; r <= rows; ++r) sums.row_at.push_back(begin_of(r, rows, subject.report.queries));
+    for (std::int64_t r = 0; r <= rows; ++r)
+      sums.row_at.push_back(begin_of(r, rows, document.report.queries));
     for (std::int64_t c = 0; c <= columns; ++c)
-      sums.key_at.push_back(begin_of(c, columns, subject.report.keys));
+      sums.key_at.push_back(begin_of(c, columns, document.report.keys));
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t c = 0; c < columns; ++c)
         sums.values.push_back(number_at(map, {head.batch, head.head, r, c}));
-    draw(sheet, subject, sums);
+    draw(output, document, sums);
   }
 }
 

@@ -39,9 +39,9 @@ std::string word(const std::vector<std::string>& tokens, std::int64_t index) {
   return tokens.empty() ? "" : tokens[static_cast<std::size_t>(index)];
 }
 
-Json key_json(const Subject& subject, std::int64_t key, double weight) {
+Json key_json(const Document& document, std::int64_t key, double weight) {
   Json json = {{"key", key}};
-  if (!subject.key_tokens.empty()) json["token"] = word(subject.key_tokens, key);
+  if (!document.report.key_tokens.empty()) json["token"] = word(document.report.key_tokens, key);
   json["weight"] = weight;
   return json;
 }
@@ -63,8 +63,8 @@ Json nested(const Tensor& tensor, int axis, std::int64_t& at) {
 
 }  // namespace
 
-Json subject_json(const Subject& subject) {
-  const AttentionReport& report = subject.report;
+Json call_json(const Document& document) {
+  const AttentionReport& report = document.report;
   Json options = Json::object();
   for (const auto& [name, value] : report.options) options[name] = value;
   return {{"batch", report.batch},
@@ -79,7 +79,7 @@ Json subject_json(const Subject& subject) {
           {"options", options}};
 }
 
-Json heads_json(const Subject& subject, const std::vector<HeadSummary>& heads) {
+Json heads_json(const Document& document, const std::vector<HeadSummary>& heads) {
   Json list = Json::array();
   for (const HeadSummary& head : heads) {
     Json json = {{"batch", head.batch},
@@ -98,10 +98,10 @@ Json heads_json(const Subject& subject, const std::vector<HeadSummary>& heads) {
     Json scores = Json::object();
     for (const PatternScore& score : head.patterns) scores[std::string(name_of(score.pattern))] = score.score;
     json["scores"] = scores;
-    if (subject.report.received.rank() == 3) {
+    if (document.report.received.rank() == 3) {
       json["received"] = Json::array();
       for (std::size_t k = 0; k < head.most_received.size(); ++k)
-        json["received"].push_back(key_json(subject, head.most_received[k], head.most_received_weight[k]));
+        json["received"].push_back(key_json(document, head.most_received[k], head.most_received_weight[k]));
     }
     list.push_back(std::move(json));
   }
@@ -120,15 +120,16 @@ Json price_json(const std::vector<PriceLine>& price) {
   return list;
 }
 
-Json rows_json(const Subject& subject, const std::vector<RowOfHead>& rows) {
+Json rows_json(const Document& document, const std::vector<AttendedRow>& rows) {
   Json list = Json::array();
-  for (const RowOfHead& row : rows) {
+  for (const AttendedRow& row : rows) {
     Json json = {{"batch", row.batch}, {"head", row.head}, {"row", row.row}};
-    if (!subject.query_tokens.empty()) json["token"] = word(subject.query_tokens, row.row);
+    if (!document.report.query_tokens.empty()) json["token"] = word(document.report.query_tokens, row.row);
     json["entropy"] = row.entropy;
     json["distance"] = row.distance;
     json["keys"] = Json::array();
-    for (const KeyWeight& key : row.top) json["keys"].push_back(key_json(subject, key.key, key.weight));
+    for (const AttendedRow::Key& key : row.top)
+      json["keys"].push_back(key_json(document, key.key, key.weight));
     list.push_back(std::move(json));
   }
   return list;
@@ -155,17 +156,17 @@ std::string heads_csv(const std::vector<HeadSummary>& heads) {
   return text;
 }
 
-std::string rows_csv(const Subject& subject, const std::vector<RowOfHead>& rows) {
+std::string rows_csv(const Document& document, const std::vector<AttendedRow>& rows) {
   std::string text = line_of({"batch", "head", "row", "row_token", "key", "key_token", "weight"});
-  for (const RowOfHead& row : rows) {
+  for (const AttendedRow& row : rows) {
     const auto add = [&](std::int64_t key, double weight) {
       text += line_of({std::to_string(row.batch), std::to_string(row.head), std::to_string(row.row),
-                       csv_field(word(subject.query_tokens, row.row)), std::to_string(key),
-                       csv_field(word(subject.key_tokens, key)), csv_number(weight)});
+                       csv_field(word(document.report.query_tokens, row.row)), std::to_string(key),
+                       csv_field(word(document.report.key_tokens, key)), csv_number(weight)});
     };
     for (std::size_t j = 0; j < row.weights.size(); ++j) add(static_cast<std::int64_t>(j), row.weights[j]);
     if (row.weights.empty())
-      for (const KeyWeight& key : row.top) add(key.key, key.weight);
+      for (const AttendedRow::Key& key : row.top) add(key.key, key.weight);
   }
   return text;
 }

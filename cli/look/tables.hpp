@@ -10,18 +10,19 @@
 namespace heed::cli {
 
 /// What was looked at: sizes, dtype, kernel and options. Each answer adds its own members.
-[[nodiscard]] nlohmann::ordered_json subject_json(const Subject& subject);
-[[nodiscard]] nlohmann::ordered_json heads_json(const Subject& subject,
+[[nodiscard]] nlohmann::ordered_json call_json(const Document& document);
+[[nodiscard]] nlohmann::ordered_json heads_json(const Document& document,
                                                 const std::vector<HeadSummary>& heads);
 [[nodiscard]] nlohmann::ordered_json price_json(const std::vector<PriceLine>& price);
-[[nodiscard]] nlohmann::ordered_json rows_json(const Subject& subject, const std::vector<RowOfHead>& rows);
+[[nodiscard]] nlohmann::ordered_json rows_json(const Document& document,
+                                               const std::vector<AttendedRow>& rows);
 /// A tensor as nested lists; NaN is null.
 [[nodiscard]] nlohmann::ordered_json values_json(const Tensor& tensor);
 
 /// The same as tables with a first line of names (RFC 4180).
 [[nodiscard]] std::string heads_csv(const std::vector<HeadSummary>& heads);
 /// A line a row and key: all keys of a row where it was asked for alone, else its heaviest.
-[[nodiscard]] std::string rows_csv(const Subject& subject, const std::vector<RowOfHead>& rows);
+[[nodiscard]] std::string rows_csv(const Document& document, const std::vector<AttendedRow>& rows);
 /// A line a cell: batch, head, row, key, allowed, weight.
 [[nodiscard]] std::string tile_csv(const WeightTile& tile);
 

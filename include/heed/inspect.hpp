@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -93,7 +94,7 @@ struct PriceLine {
 };
 
 /// What a report is to hold beyond the row summaries, which are always there.
-struct ReportAsk {
+struct ReportOptions {
   std::int64_t top_k = 5;  ///< keys a row; 0 is off
   bool received = true;
   /// Levels of the map down to 1024 x 1024 bins at most (min with Lq x Lk); 0 x 0 leaves the map out.
@@ -150,10 +151,20 @@ struct AttentionReport {
   std::vector<WeightTile> windows;  ///< as asked for
 
   std::vector<HeadSummary> summaries;  ///< B * H of them, by batch entry, then head
-  /// The plain forward first (only with ReportAsk::price), then what each thing asked for added, and last
+  /// The plain forward first (only with ReportOptions::price), then what each thing asked for added, and last
   /// what the full matrix would take.
   std::vector<PriceLine> price;
 };
+
+/// Element [indices…] of an f32 or f64 tensor, as those of a report are. Indices are not checked.
+[[nodiscard]] inline double number_at(const Tensor& tensor, std::initializer_list<std::int64_t> index) {
+  std::int64_t at = 0;
+  int axis = 0;
+  for (const std::int64_t i : index) at = at * tensor.size(axis++) + i;
+  return tensor.dtype() == DType::f64
+             ? tensor.values<double>()[static_cast<std::size_t>(at)]
+             : static_cast<double>(tensor.values<float>()[static_cast<std::size_t>(at)]);
+}
 
 /// Runs attention(query, key, value, options) and gathers a report. Of the options those that ask for results
 /// (need, top_k, received_last, map) are not read. Throws as attention() and attention_tile() do, and
@@ -161,7 +172,7 @@ struct AttentionReport {
 [[nodiscard]] HEED_API AttentionReport make_report(const TensorView& query, const TensorView& key,
                                                    const TensorView& value,
                                                    const AttentionOptions& options = {},
-                                                   const ReportAsk& ask = {});
+                                                   const ReportOptions& wanted = {});
 
 /// Each level the exact sums (in f64) of 2 x 2 bins of the one before it, from `finest` [B, H, R, C] (which
 /// becomes the first level, as f64) down to 1 x 1.

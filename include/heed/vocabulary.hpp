@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "heed/export.hpp"
@@ -26,14 +25,14 @@ class HEED_API Vocabulary {
   [[nodiscard]] const std::vector<std::string>& words() const noexcept { return words_; }
   /// Throws invalid_argument for a number that is not in [0, size()).
   [[nodiscard]] const std::string& word(std::int64_t id) const;
+  [[nodiscard]] bool contains(const std::string& word) const;
   /// Throws invalid_argument for a word that is not in the vocabulary.
   [[nodiscard]] std::int64_t id(const std::string& word) const;
   /// Ids of the words, i64 [L]. Throws as id() does.
   [[nodiscard]] Tensor encode(const std::vector<std::string>& words) const;
 
  private:
-  std::vector<std::string> words_;
-  std::unordered_map<std::string, std::int64_t> ids_;
+  std::vector<std::string> words_;  // sorted
 };
 
 }  // namespace heed

@@ -4,14 +4,17 @@
     result = heed.attention(q, k, v, need=("lse", "entropy"), top_k=8)
     gradients = heed.attention_backward(q, k, v, result.output, result.lse, grad_output)
     print(heed.look(q, k, v, causal=True))
+    print(heed.open("saved-by-heed-look.safetensors"))
+    print(heed.load_model("folder").generate("to be or"))
 
 heed.nn has layers for NumPy; heed.torch, heed.transformers and heed.onnx are for those packages, and import them.
 """
 
 from ._heed import (AttentionGradients, AttentionResult, __version__, attention, attention_backward, info, set_target,
                     targets)
-from ._look import Report, look
+from ._look import Report, look, open
+from ._model import TrainedModel, load_model, train
 from ._tile import attention_tile
 
-__all__ = ["AttentionGradients", "AttentionResult", "Report", "__version__", "attention", "attention_backward",
-           "attention_tile", "info", "look", "set_target", "targets"]
+__all__ = ["AttentionGradients", "AttentionResult", "Report", "TrainedModel", "__version__", "attention",
+           "attention_backward", "attention_tile", "info", "load_model", "look", "open", "set_target", "targets", "train"]

@@ -1,6 +1,6 @@
 """The extension module; heed is where its names are public."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, TypedDict, TypeVar, overload
 
 import numpy as np
@@ -272,6 +272,7 @@ class ReportData:
 def make_report(
     q: Any, k: Any, v: Any, tokens: list[str], key_tokens: list[str], top_k: int, price: bool, options: object, /
 ) -> ReportData: ...
+def open_report(path: str, /) -> ReportData: ...
 def attention_tile(
     q: Any, k: Any, lse: Any, rows: tuple[int, int], keys: tuple[int, int], batch: int, head: int, options: object, /
 ) -> Any: ...
@@ -366,3 +367,39 @@ class MultiHeadAttention(_Layer):
     def heads(self) -> int: ...
     @property
     def kv_heads(self) -> int: ...
+
+class TrainedModelData:
+    @property
+    def settings(self) -> dict[str, Any]: ...
+    @property
+    def symbols(self) -> bool: ...
+    @property
+    def vocabulary(self) -> int: ...
+    def tokens(self, text: str, /) -> list[str]: ...
+    def generate(
+        self,
+        prompt: str,
+        tokens: int,
+        temperature: float,
+        top_k: int,
+        seed: int,
+        add: Callable[[str], object] | None,
+        /,
+    ) -> str: ...
+    def expected_after(self, text: str, count: int, /) -> list[tuple[str, float]]: ...
+    def logits(self, text: str, /) -> Floats: ...
+    def look(self, text: str, layer: int, /) -> ReportData: ...
+    def save(self, folder: str, /) -> None: ...
+
+def load_model(folder: str, /) -> TrainedModelData: ...
+def train(
+    folder: str,
+    text: str | None,
+    resume: bool,
+    checkpoint_every: int,
+    stop_at: int | None,
+    threads: int,
+    progress: Callable[[int, float], object] | None,
+    settings: object,
+    /,
+) -> TrainedModelData: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 import pathlib
 import tempfile
 from collections.abc import Sequence
@@ -65,7 +66,7 @@ class PriceLine(TypedDict):
 class Report:
     """What heed.look found. Arrays are NumPy's, with the axes batch and head always there."""
 
-    output: npt.NDArray[Any]  #: [B, H, Lq, Dv], in the inputs' dtype
+    output: npt.NDArray[Any] | None  #: [B, H, Lq, Dv], in the inputs' dtype; None in a document
     position: Integers  #: [B, Lq]: where each query stands among the keys
     key_begin: Integers  #: [B, Lq]: keys [key_begin, key_end) are those that lengths, segments, causal and window allow
     key_end: Integers
@@ -79,7 +80,7 @@ class Report:
     previous: Floats
     next: Floats
     induction: Floats | None  #: on what followed earlier copies of the token; None without tokens
-    received: Floats  #: [B, H, Lk]
+    received: Floats | None  #: [B, H, Lk]; None in a document saved without
     top_k_index: Integers  #: [B, H, Lq, K]
     top_k_weight: Floats  #: [B, H, Lq, K]
     weights: Floats | None  #: [B, H, Lq, Lk], while a head has at most 4 million of them
@@ -242,3 +243,11 @@ def look(
     price: also how long a plain call takes, and what each part of the report added.
     """
     return Report(_heed.make_report(q, k, v, list(tokens), list(key_tokens), top_k, price, options))
+
+
+def open(path: str | os.PathLike[str]) -> Report:
+    """Reads what heed look --save or heed explain --save wrote, as heed.look would have given it.
+
+    Of heed look the file holds neither values nor output, and the map as it was saved.
+    """
+    return Report(_heed.open_report(os.fspath(path)))

@@ -83,5 +83,6 @@ NB_MODULE(_heed, module) {
   heed::python::define_report(module);
 #ifdef HEED_PYTHON_NN
   heed::python::define_nn(module);
+  heed::python::define_model(module);
 #endif
 }

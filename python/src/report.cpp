@@ -6,7 +6,7 @@
 
 #include "calls.hpp"
 #include "fail.hpp"
-#include "heed/inspect.hpp"
+#include "heed/document.hpp"
 #include "heed/page.hpp"
 
 namespace heed::python {
@@ -20,24 +20,34 @@ AttentionReport report_of_python(nb::handle q, nb::handle k, nb::handle v, Words
   const Borrowed key("k", k);
   const Borrowed value("v", v);
   const Arguments arguments = read_arguments("look", nb::borrow<nb::kwargs>(options));
-  ReportAsk ask;
-  ask.top_k = top_k;
-  ask.query_tokens = std::move(query_tokens);
-  ask.key_tokens = std::move(key_tokens);
-  ask.price = price;
-  ask.full_weights_cells = kFullWeightsCells;
+  ReportOptions wanted;
+  wanted.top_k = top_k;
+  wanted.query_tokens = std::move(query_tokens);
+  wanted.key_tokens = std::move(key_tokens);
+  wanted.price = price;
+  wanted.full_weights_cells = kFullWeightsCells;
   const nb::gil_scoped_release released;
-  return make_report(query.view(), key.view(), value.view(), arguments.options, ask);
+  return make_report(query.view(), key.view(), value.view(), arguments.options, wanted);
 }
 
-// Every array of the report under its name, in the report's own memory.
+AttentionReport report_of_file(const std::string& path) {
+  const nb::gil_scoped_release released;
+  Document document = open_document(path);
+  AttentionReport& report = document.report;
+  if (!document.has_report)
+    fill_report(document, {.full_weights_cells = kFullWeightsCells});
+  else if (report.keys > 0 && report.queries <= kFullWeightsCells / report.keys)
+    report.weights = attention_tile(document, {0, report.queries, 0, report.keys});
+  return std::move(report);
+}
+
+// Every array of the report under its name, in the report's own memory; None for what it does not have.
 nb::dict arrays(nb::handle self) {
   auto& report = nb::cast<AttentionReport&>(self);
   nb::dict all;
   const auto add = [&](const char* name, Tensor& tensor) {
     all[name] = numpy_view(tensor.mutable_view(), self);
   };
-  add("output", report.output);
   add("position", report.position);
   add("key_begin", report.key_begin);
   add("key_end", report.key_end);
@@ -50,7 +60,6 @@ nb::dict arrays(nb::handle self) {
   add("self", report.self);
   add("previous", report.previous);
   add("next", report.next);
-  add("received", report.received);
   add("top_k_index", report.top_k_index);
   add("top_k_weight", report.top_k_weight);
   const auto add_where = [&](const char* name, Tensor& tensor) {
@@ -59,6 +68,8 @@ nb::dict arrays(nb::handle self) {
     else
       all[name] = nb::none();
   };
+  add_where("output", report.output);
+  add_where("received", report.received);
   add_where("induction", report.induction);
   add_where("weights", report.weights.weights);
   nb::list levels;
@@ -164,6 +175,7 @@ void define_report(nb::module_& module) {
       .def_prop_ro("price", price)
       .def("write_html", write_page);
   module.def("make_report", report_of_python);
+  module.def("open_report", report_of_file);
   module.def("attention_tile", tile_of_python);
 }
 

@@ -32,7 +32,6 @@ std::vector<std::string> split_words(std::string_view sentence) {
 Vocabulary::Vocabulary(std::vector<std::string> words) : words_(std::move(words)) {
   std::sort(words_.begin(), words_.end());
   words_.erase(std::unique(words_.begin(), words_.end()), words_.end());
-  for (std::size_t i = 0; i < words_.size(); ++i) ids_.emplace(words_[i], static_cast<std::int64_t>(i));
 }
 
 const std::string& Vocabulary::word(std::int64_t id) const {
@@ -43,12 +42,16 @@ const std::string& Vocabulary::word(std::int64_t id) const {
   return words_[static_cast<std::size_t>(id)];
 }
 
+bool Vocabulary::contains(const std::string& word) const {
+  return std::binary_search(words_.begin(), words_.end(), word);
+}
+
 std::int64_t Vocabulary::id(const std::string& word) const {
-  const auto found = ids_.find(word);
-  if (found == ids_.end())
+  const auto found = std::lower_bound(words_.begin(), words_.end(), word);
+  if (found == words_.end() || *found != word)
     throw Error(ErrorCode::invalid_argument, "the word '" + word + "' is not in the vocabulary, which has " +
                                                  std::to_string(size()) + " words");
-  return found->second;
+  return found - words_.begin();
 }
 
 Tensor Vocabulary::encode(const std::vector<std::string>& words) const {

@@ -23,7 +23,8 @@ inline Tensor row_tensor(const Problem& p) {
   return Tensor({p.batch, p.heads, p.query_length}, p.dtype == DType::f64 ? DType::f64 : DType::f32);
 }
 
-/// visit(segment, row, weigher) for every row of every head that `wanted(batch, i)`, the weigher set to it.
+/// visit(segment, row, row_weights) for every row of every head that `wanted(batch, i)`, the row_weights set
+/// to it.
 template <class Wanted, class Visit>
 void for_each_row(const Problem& p, const char* what, const TensorView& lse, Wanted wanted, Visit visit) {
   std::atomic<std::int64_t> done{0};
@@ -32,12 +33,12 @@ void for_each_row(const Problem& p, const char* what, const TensorView& lse, Wan
   parallel_for(static_cast<std::int64_t>(blocks.size()), p.threads, [&](std::int64_t index, int) {
     const RowBlock& block = blocks[static_cast<std::size_t>(index)];
     const Segment& segment = p.segments[block.segment];
-    Weigher weigher(p);
+    RowWeights row_weights(p);
     for (std::int64_t i = block.begin; i < block.end; ++i) {
       if (!wanted(segment.batch, i)) continue;
       const Row row = row_at(p, block, i);
-      weigher.set_row(segment, row, read(normaliser, row.batch, row.head, i));
-      visit(segment, row, weigher);
+      row_weights.set_row(segment, row, read(normaliser, row.batch, row.head, i));
+      visit(segment, row, row_weights);
     }
     if (p.progress) p.progress(what, static_cast<double>(++done) / static_cast<double>(blocks.size()));
   });

@@ -82,10 +82,10 @@ class Summary {
   }
 
   HeadSummary make() {
-    const std::vector<Reach> reach = reach_of(p_, summary_.batch, summary_.head);
+    const std::vector<AllowedKeys> allowed = allowed_keys_of(p_, summary_.batch, summary_.head);
     const RowReader lse = reader(report_.lse);
     for (std::int64_t i = 0; i < report_.queries; ++i) {
-      const Reach& row = reach[static_cast<std::size_t>(i)];
+      const AllowedKeys& row = allowed[static_cast<std::size_t>(i)];
       if (row.keys == 0) continue;
       if (std::isnan(lse(i))) {
         ++summary_.nan_rows;
@@ -93,7 +93,7 @@ class Summary {
       }
       ++summary_.rows;
       rows_.push_back(i);
-      reach_.push_back(row);
+      allowed_.push_back(row);
     }
     summary_.entropy = mean(report_.entropy);
     summary_.max_weight = mean(report_.max_weight);
@@ -145,14 +145,14 @@ class Summary {
     Mean on_previous, on_first, evenness, distances, even_distances;
     for (std::size_t r = 0; r < rows_.size(); ++r) {
       const std::int64_t i = rows_[r];
-      if (reach_[r].keys < 2) continue;
+      if (allowed_[r].keys < 2) continue;
       on_previous.add(previous(i));
       on_first.add(first(i));
       const double share = mass(lse(i));
       if (!(share > kLeastMass)) continue;
-      evenness.add(std::exp(entropy(i) / share + std::log(share)) / reach_[r].keys);
+      evenness.add(std::exp(entropy(i) / share + std::log(share)) / allowed_[r].keys);
       distances.add(distance(i) / share);
-      even_distances.add(reach_[r].distance);
+      even_distances.add(allowed_[r].distance);
     }
     const double nearness = 1 - distances.value() / even_distances.value();
     add(HeadPattern::previous_token, on_previous.value());
@@ -170,8 +170,8 @@ class Summary {
   const Problem& p_;
   const AttentionReport& report_;
   HeadSummary summary_;
-  std::vector<std::int64_t> rows_;  // that see a key and hold numbers
-  std::vector<Reach> reach_;        // theirs
+  std::vector<std::int64_t> rows_;    // that see a key and hold numbers
+  std::vector<AllowedKeys> allowed_;  // theirs
 };
 
 // Equal sums by the lower index; NaN last.

@@ -90,8 +90,8 @@ class Induction {
     for_each_row(
         p_, "induction", report_.lse,
         [&](std::int64_t batch, std::int64_t i) { return done_[row_index(batch, i)] == 0; },
-        [&](const Segment& segment, const Row& row, Weigher& weigher) {
-          write(target_, sum_one_by_one(segment, row, weigher), row.batch, row.head, row.i);
+        [&](const Segment& segment, const Row& row, RowWeights& row_weights) {
+          write(target_, sum_one_by_one(segment, row, row_weights), row.batch, row.head, row.i);
         });
   }
 
@@ -106,14 +106,14 @@ class Induction {
            p_.window_right < 0;
   }
 
-  double sum_one_by_one(const Segment& segment, const Row& row, Weigher& weigher) const {
+  double sum_one_by_one(const Segment& segment, const Row& row, RowWeights& row_weights) const {
     const std::int64_t token = places_.of_row[static_cast<std::size_t>(row.i)];
     if (token < 0) return kNaN;
     const auto [begin, end] =
         copies_before(places_.keys[static_cast<std::size_t>(token)], segment, row.position);
     if (begin == end) return kNaN;
     double sum = 0;
-    for (const std::int64_t* copy = begin; copy != end; ++copy) sum += weigher.quick_weight(*copy + 1);
+    for (const std::int64_t* copy = begin; copy != end; ++copy) sum += row_weights.quick_weight(*copy + 1);
     return sum;
   }
 
@@ -206,7 +206,7 @@ class Induction {
 
   void attend(const WordRows& word) {
     const Tensor followed = attend_to_followers(word);
-    Weigher weigher(p_);
+    RowWeights row_weights(p_);
     const Segment& segment = *word.segment;
     for (std::size_t a = 0; a < word.rows.size(); ++a) {
       const std::int64_t i = word.rows[a];
@@ -219,9 +219,9 @@ class Induction {
             static_cast<double>(followed.at<float>(0, h, static_cast<std::int64_t>(a))) - lse;
         double sum = std::isnan(lse) ? kNaN : std::isnan(exponent) ? 0 : std::exp(exponent);
         if (count > 0 && word.less_one[a]) {
-          weigher.set_row(segment, row, lse);
-          const double own = weigher.weight(word.followers[static_cast<std::size_t>(count)]);
-          sum = sum - own >= kLeastRest * sum ? sum - own : sum_one_by_one(segment, row, weigher);
+          row_weights.set_row(segment, row, lse);
+          const double own = row_weights.weight(word.followers[static_cast<std::size_t>(count)]);
+          sum = sum - own >= kLeastRest * sum ? sum - own : sum_one_by_one(segment, row, row_weights);
         }
         write(target_, count > 0 ? sum : kNaN, row.batch, h, i);
       }

@@ -32,15 +32,10 @@ double bytes_of(const Tensor& tensor) {
   return static_cast<double>(tensor.count()) * static_cast<double>(size_of(tensor.dtype()));
 }
 
-TensorView lifted(TensorView view) {
-  while (view.rank() < 4) view = view.unsqueeze(0);
-  return view;
-}
-
 // Hands on what kernels say of their progress, in steps of a thousandth and one at a time.
 class Progress {
  public:
-  explicit Progress(const ReportAsk& ask) : tell_(ask.progress) {}
+  explicit Progress(const ReportOptions& wanted) : tell_(wanted.progress) {}
 
   void operator()(std::string_view what, double share) {
     const std::lock_guard lock(mutex_);
@@ -63,11 +58,11 @@ class Progress {
   Clock::time_point forward_end_;
 };
 
-class Maker {
+class ReportBuilder {
  public:
-  Maker(const TensorView& query, const TensorView& key, const TensorView& value,
-        const AttentionOptions& options, const ReportAsk& ask)
-      : ask_(ask), options_(options), progress_(ask) {
+  ReportBuilder(const TensorView& query, const TensorView& key, const TensorView& value,
+                const AttentionOptions& options, const ReportOptions& wanted)
+      : wanted_(wanted), options_(options), progress_(wanted) {
     options_.need = Need::none;
     options_.top_k = options_.received_last = 0;
     options_.map = {};
@@ -75,34 +70,34 @@ class Maker {
     query_ = lifted(query);
     key_ = lifted(key);
     value_ = lifted(value);
-    ask_for_results();
+    request_results();
     problem_ = check_call(query_, key_, value_, options_);
-    check_ask();
+    check_wanted();
   }
 
-  AttentionReport make() {
+  AttentionReport build() {
     describe();
     compute();
-    if (!ask_.rows.empty()) return std::move(report_);
+    if (!wanted_.rows.empty()) return std::move(report_);
     add_tiles();
     add_shares();
-    timed("names of heads", 0, [&] { fill_summaries(problem_, ask_.most_received, report_); });
+    timed("names of heads", 0, [&] { fill_summaries(problem_, wanted_.most_received, report_); });
     report_.map =
         result_.map.rank() == 4 && result_.map.count() > 0 ? pool_map(result_.map) : std::vector<Tensor>{};
-    if (ask_.price) add_full_matrix();
+    if (wanted_.price) add_full_matrix();
     return std::move(report_);
   }
 
  private:
-  void ask_for_results() {
+  void request_results() {
     const std::int64_t rows = query_.size(2);
     const std::int64_t keys = key_.size(2);
     options_.need = Need::lse | Need::max_score | Need::entropy | Need::distance;
-    options_.top_k = ask_.top_k;
-    if (!ask_.rows.empty()) return;
-    if (ask_.received) options_.need |= Need::received;
-    if (rows > 0 && keys > 0 && rows <= ask_.full_weights_cells / keys) options_.need |= Need::weights;
-    options_.map = {std::min(ask_.map.rows, rows), std::min(ask_.map.columns, keys)};
+    options_.top_k = wanted_.top_k;
+    if (!wanted_.rows.empty()) return;
+    if (wanted_.received) options_.need |= Need::received;
+    if (rows > 0 && keys > 0 && rows <= wanted_.full_weights_cells / keys) options_.need |= Need::weights;
+    options_.map = {std::min(wanted_.map.rows, rows), std::min(wanted_.map.columns, keys)};
     if (options_.map.rows <= 0 || options_.map.columns <= 0) options_.map = {};
   }
 
@@ -112,14 +107,15 @@ class Maker {
       refuse(name, " has ", tokens.size(), " of them; ", expected, ", the length of ", of, ", is expected");
   }
 
-  void check_ask() {
-    check_tokens("query_tokens", ask_.query_tokens, problem_.query_length, "query");
-    check_tokens("key_tokens", ask_.key_tokens, problem_.key_length, "key");
-    if (ask_.map.rows < 0 || ask_.map.columns < 0)
-      refuse("map is ", ask_.map.rows, " x ", ask_.map.columns, "; sizes of 0 (off) or more are expected");
-    for (const TileRange& range : ask_.windows) check_tile(problem_, range);
+  void check_wanted() {
+    check_tokens("query_tokens", wanted_.query_tokens, problem_.query_length, "query");
+    check_tokens("key_tokens", wanted_.key_tokens, problem_.key_length, "key");
+    if (wanted_.map.rows < 0 || wanted_.map.columns < 0)
+      refuse("map is ", wanted_.map.rows, " x ", wanted_.map.columns,
+             "; sizes of 0 (off) or more are expected");
+    for (const TileRange& range : wanted_.windows) check_tile(problem_, range);
     std::int64_t least = 0;
-    for (const std::int64_t row : ask_.rows) {
+    for (const std::int64_t row : wanted_.rows) {
       if (row < least || row >= problem_.query_length)
         refuse("rows holds ", row, "; ascending rows of ", least, " to ", problem_.query_length - 1,
                " are expected there");
@@ -136,8 +132,8 @@ class Maker {
     report_.head_dim = problem_.head_dim;
     report_.value_dim = problem_.value_dim;
     report_.dtype = problem_.dtype;
-    report_.query_tokens = ask_.query_tokens;
-    report_.key_tokens = ask_.key_tokens;
+    report_.query_tokens = wanted_.query_tokens;
+    report_.key_tokens = wanted_.key_tokens;
     if (report_.key_tokens.empty() && report_.queries == report_.keys)
       report_.key_tokens = report_.query_tokens;
     report_.options = describe_options(options_);
@@ -145,7 +141,7 @@ class Maker {
   }
 
   void compute() {
-    if (ask_.rows.empty()) {
+    if (wanted_.rows.empty()) {
       result_ = allocate_results(problem_, options_, 4);
       bind_outputs(views_of(result_), options_, 4, problem_);
       take_results(run(problem_));
@@ -153,7 +149,7 @@ class Maker {
     }
     // Dropout draws by a row's number, so that its output needs the rows in their places.
     const bool alone = options_.dropout.probability == 0;
-    CallOfRows call = alone ? call_of_rows(problem_, ask_.rows) : CallOfRows{{}, {}, {}, problem_};
+    CallOfRows call = alone ? call_of_rows(problem_, wanted_.rows) : CallOfRows{{}, {}, {}, problem_};
     result_ = allocate_results(call.problem, options_, 4);
     bind_outputs(views_of(result_), options_, 4, call.problem);
     const Plan plan = run(call.problem);
@@ -163,7 +159,7 @@ class Maker {
 
   Plan run(Problem& problem) {
     ForwardSeconds forward;
-    if (ask_.price) forward = time_forward(problem, options_.kernel);
+    if (wanted_.price) forward = time_forward(problem, options_.kernel);
     const Plan plan = make_plan(problem, options_.kernel);
     problem.progress = [this](std::string_view what, double share) { progress_(what, share); };
     const Clock::time_point begin = Clock::now();
@@ -173,7 +169,7 @@ class Maker {
     const std::chrono::duration<double> first = (split ? progress_.forward_end() : end) - begin;
     const std::chrono::duration<double> second = split ? end - progress_.forward_end() : end - end;
     if (forward.estimated) forward = forward.shares_of(first.count());
-    if (ask_.price) price_forward(forward, second.count(), plan.name);
+    if (wanted_.price) price_forward(forward, second.count(), plan.name);
     return plan;
   }
 
@@ -188,9 +184,9 @@ class Maker {
       Tensor whole(shape, tensor->dtype());
       const Tensor none = Tensor::from<double>({tensor->dtype() == DType::i64 ? -1 : std::nan("")}, {1});
       if (whole.count() > 0) copy(none.view().expand(shape), whole);
-      for (std::size_t k = 0; k < ask_.rows.size(); ++k) {
-        const std::int64_t from = alone ? static_cast<std::int64_t>(k) : ask_.rows[k];
-        copy(tensor->view().narrow(2, from, 1), whole.mutable_view().narrow(2, ask_.rows[k], 1));
+      for (std::size_t k = 0; k < wanted_.rows.size(); ++k) {
+        const std::int64_t from = alone ? static_cast<std::int64_t>(k) : wanted_.rows[k];
+        copy(tensor->view().narrow(2, from, 1), whole.mutable_view().narrow(2, wanted_.rows[k], 1));
       }
       *tensor = std::move(whole);
     }
@@ -216,7 +212,7 @@ class Maker {
     report_.max_weight = Tensor::copy_of(report_.max_score, DType::f64);
     const Tensor lse = Tensor::copy_of(report_.lse, DType::f64);
     const auto weights = report_.max_weight.values<double>();
-    if (ask_.top_k > 0) {
+    if (wanted_.top_k > 0) {
       const Tensor top = Tensor::copy_of(report_.top_k_weight.view().select(3, 0), DType::f64);
       std::copy(top.values<double>().begin(), top.values<double>().end(), weights.begin());
     } else {
@@ -233,15 +229,15 @@ class Maker {
       report_.weights.range = {0, report_.queries, 0, report_.keys};
       report_.weights.allowed = allowed_of(problem_);
     }
-    if (ask_.windows.empty()) return;
+    if (wanted_.windows.empty()) return;
     double bytes = 0;
     timed("windows", 0, [&] {
-      for (const TileRange& range : ask_.windows) {
+      for (const TileRange& range : wanted_.windows) {
         report_.windows.push_back(make_tile(problem_, lse, range));
         bytes += bytes_of(report_.windows.back().weights);
       }
     });
-    if (ask_.price) report_.price.back().bytes = bytes;
+    if (wanted_.price) report_.price.back().bytes = bytes;
   }
 
   void add_shares() {
@@ -255,7 +251,7 @@ class Maker {
     const Clock::time_point begin = Clock::now();
     work();
     const std::chrono::duration<double> taken = Clock::now() - begin;
-    if (ask_.price) add_line(what, taken.count(), bytes, false);
+    if (wanted_.price) add_line(what, taken.count(), bytes, false);
   }
 
   void add_line(std::string what, double seconds, double bytes, bool estimated) {
@@ -267,13 +263,13 @@ class Maker {
   void price_forward(const ForwardSeconds& forward, double second, Kernel kernel) {
     add_line("plain forward", forward.plain, bytes_of(result_.output), forward.estimated);
     add_line("lse, max, entropy, distance", forward.rows, 4 * bytes_of(result_.lse), forward.estimated);
-    if (ask_.top_k > 0)
-      add_line("top-" + std::to_string(ask_.top_k), forward.top_k,
+    if (wanted_.top_k > 0)
+      add_line("top-" + std::to_string(wanted_.top_k), forward.top_k,
                bytes_of(result_.top_k_index) + bytes_of(result_.top_k_weight), forward.estimated);
     if (options_.map.rows > 0)
       add_line("map " + std::to_string(options_.map.rows) + " x " + std::to_string(options_.map.columns),
                forward.map, bytes_of(result_.map), forward.estimated);
-    std::string what = ask_.received ? "received" : "";
+    std::string what = wanted_.received ? "received" : "";
     if (has(options_.need, Need::weights)) what += what.empty() ? "weights" : ", weights";
     if (what.empty()) return;
     if (kernel == Kernel::reference) what += " (within the one pass)";
@@ -288,7 +284,7 @@ class Maker {
     if (has(options_.need, Need::weights)) report_.price.pop_back();
   }
 
-  const ReportAsk& ask_;
+  const ReportOptions& wanted_;
   AttentionOptions options_;
   TensorView query_, key_, value_;
   Problem problem_;
@@ -301,9 +297,9 @@ class Maker {
 }  // namespace detail
 
 AttentionReport make_report(const TensorView& query, const TensorView& key, const TensorView& value,
-                            const AttentionOptions& options, const ReportAsk& ask) {
+                            const AttentionOptions& options, const ReportOptions& wanted) {
   try {
-    return detail::Maker(query, key, value, options, ask).make();
+    return detail::ReportBuilder(query, key, value, options, wanted).build();
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::out_of_memory, "no memory for the working space of a report");
   }

@@ -18,22 +18,22 @@ double sum_of_distances(std::int64_t p, std::int64_t begin, std::int64_t end) {
   return triangle(p - begin) + triangle(end - 1 - p);
 }
 
-Reach reach_of_row(const Problem& p, const Segment& segment, const Row& row) {
+AllowedKeys allowed_keys_of_row(const Problem& p, const Segment& segment, const Row& row) {
   const KeyRange keys = keys_of(p, segment, row.position);
-  Reach reach;
+  AllowedKeys allowed;
   if (p.mask || p.bias) {
     for (std::int64_t j = keys.begin; j < keys.end; ++j) {
       if (!is_allowed(p, segment, row, j)) continue;
-      reach.keys += 1;
-      reach.distance += distance_between(segment, row, j);
+      allowed.keys += 1;
+      allowed.distance += distance_between(segment, row, j);
     }
   } else {
-    reach.keys = static_cast<double>(keys.end - keys.begin);
-    reach.distance =
+    allowed.keys = static_cast<double>(keys.end - keys.begin);
+    allowed.distance =
         sum_of_distances(row.position, keys.begin - segment.key_begin, keys.end - segment.key_begin);
   }
-  if (reach.keys > 0) reach.distance /= reach.keys;
-  return reach;
+  if (allowed.keys > 0) allowed.distance /= allowed.keys;
+  return allowed;
 }
 
 }  // namespace
@@ -60,9 +60,9 @@ void fill_shares(const Problem& p, AttentionReport& report) {
   const Target next = target_rows(report.next);
   const auto every_row = [](std::int64_t, std::int64_t) { return true; };
   for_each_row(p, "shares", report.lse, every_row,
-               [&](const Segment& segment, const Row& row, Weigher& weigher) {
+               [&](const Segment& segment, const Row& row, RowWeights& row_weights) {
                  const auto put = [&](const Target& to, std::int64_t j) {
-                   write(to, weigher.weight(j), row.batch, row.head, row.i);
+                   write(to, row_weights.weight(j), row.batch, row.head, row.i);
                  };
                  const std::int64_t here = segment.key_begin + row.position;
                  put(first, segment.key_begin);
@@ -72,17 +72,17 @@ void fill_shares(const Problem& p, AttentionReport& report) {
                });
 }
 
-std::vector<Reach> reach_of(const Problem& p, std::int64_t batch, std::int64_t head) {
-  std::vector<Reach> reach(static_cast<std::size_t>(p.query_length));
+std::vector<AllowedKeys> allowed_keys_of(const Problem& p, std::int64_t batch, std::int64_t head) {
+  std::vector<AllowedKeys> allowed(static_cast<std::size_t>(p.query_length));
   const auto blocks = row_blocks(p, 0, p.query_length, head, head + 1, kRowsAtOnce);
   parallel_for(static_cast<std::int64_t>(blocks.size()), p.threads, [&](std::int64_t index, int) {
     const RowBlock& block = blocks[static_cast<std::size_t>(index)];
     const Segment& segment = p.segments[block.segment];
     if (segment.batch != batch) return;
     for (std::int64_t i = block.begin; i < block.end; ++i)
-      reach[static_cast<std::size_t>(i)] = reach_of_row(p, segment, row_at(p, block, i));
+      allowed[static_cast<std::size_t>(i)] = allowed_keys_of_row(p, segment, row_at(p, block, i));
   });
-  return reach;
+  return allowed;
 }
 
 }  // namespace heed::detail

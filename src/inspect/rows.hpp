@@ -20,11 +20,11 @@ void fill_shares(const Problem& problem, AttentionReport& report);
 void fill_induction(const Problem& problem, AttentionReport& report);
 
 /// How many keys a row may attend to, and the mean of |p_i - j| over them.
-struct Reach {
+struct AllowedKeys {
   double keys = 0;
   double distance = 0;
 };
 /// Of every row of a head. Only a boolean mask or a bias makes it look at single keys.
-std::vector<Reach> reach_of(const Problem& problem, std::int64_t batch, std::int64_t head);
+std::vector<AllowedKeys> allowed_keys_of(const Problem& problem, std::int64_t batch, std::int64_t head);
 
 }  // namespace heed::detail

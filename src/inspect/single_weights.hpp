@@ -18,9 +18,9 @@ inline KeyRange keys_of(const Problem& p, const Segment& segment, std::int64_t p
 }
 
 /// Weighs keys of one row at a time.
-class Weigher {
+class RowWeights {
  public:
-  explicit Weigher(const Problem& problem)
+  explicit RowWeights(const Problem& problem)
       : p_(problem),
         query_(static_cast<std::size_t>(problem.head_dim)),
         query_f32_(static_cast<std::size_t>(problem.head_dim)),

@@ -70,19 +70,19 @@ WeightTile make_tile(const Problem& p, const Operand& lse, const TileRange& rang
     const RowBlock& block = blocks[static_cast<std::size_t>(index)];
     const Segment& segment = p.segments[block.segment];
     if (range.batch >= 0 && segment.batch != range.batch) return;
-    Weigher weigher(p);
+    RowWeights row_weights(p);
     for (std::int64_t i = block.begin; i < block.end; ++i) {
       const Row row = row_at(p, block, i);
-      weigher.set_row(segment, row, read(lse, row.batch, row.head, i));
+      row_weights.set_row(segment, row, read(lse, row.batch, row.head, i));
       const KeyRange keys = keys_of(p, segment, row.position);
       for (std::int64_t j = std::max(keys.begin, range.key_begin); j < std::min(keys.end, range.key_end);
            ++j) {
-        if (!weigher.allows(j)) continue;
+        if (!row_weights.allows(j)) continue;
         const std::int64_t b = row.batch - batch;
         const std::int64_t h = row.head - head;
         allowed[((b * shape[1] + h) * shape[2] + i - range.row_begin) * shape[3] + j - range.key_begin] =
             true;
-        write(target, weigher.weight_of_allowed(j), b, h, i - range.row_begin, j - range.key_begin);
+        write(target, row_weights.weight_of_allowed(j), b, h, i - range.row_begin, j - range.key_begin);
       }
     }
   });

@@ -6,6 +6,12 @@
 
 namespace heed::detail {
 
+/// The view as [B, H, L, D]: axes that it lacks have size 1.
+inline TensorView lifted(TensorView view) {
+  while (view.rank() < 4) view = view.unsqueeze(0);
+  return view;
+}
+
 /// lse [B, H, Lq], without the axes that inputs of this rank lack. Throws for another shape or dtype.
 Operand lse_operand(const Problem& problem, const TensorView& lse, int rank);
 /// Throws where the range does not lie within the matrix.

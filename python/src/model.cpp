@@ -1,0 +1,173 @@
+// heed.load_model and heed.train: trained models, and training them.
+#include "heed/model.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "calls.hpp"
+#include "fail.hpp"
+#include "heed/train.hpp"
+
+namespace heed::python {
+namespace {
+
+// The settings of heed/model.hpp by their names.
+nb::dict settings_of(const TrainedModel& trained) {
+  nb::dict all;
+  all["task"] = std::string(name_of(trained.settings.task));
+  all["attention_only"] = trained.settings.attention_only;
+  for (const IntegerSetting& one : integer_settings()) all[one.name] = trained.settings.*one.value;
+  for (const RealSetting& one : real_settings()) all[one.name] = trained.settings.*one.value;
+  return all;
+}
+
+void set(TrainSettings& settings, const std::string& name, nb::handle value) {
+  if (name == "attention_only") {
+    settings.attention_only = truth(name, value);
+    return;
+  }
+  for (const IntegerSetting& one : integer_settings())
+    if (name == one.name) {
+      settings.*one.value = integer(name, value);
+      return;
+    }
+  for (const RealSetting& one : real_settings())
+    if (name == one.name) {
+      settings.*one.value = number(name, value);
+      return;
+    }
+  fail_type("train() got an unexpected keyword argument '", name, "'");
+}
+
+// What is given must be what the checkpoint has, where there is one.
+TrainSettings settings_from(const nb::dict& given, const std::optional<TrainSettings>& kept, Task task) {
+  TrainSettings settings = kept.value_or(TrainSettings{.task = task});
+  if (settings.task != task)
+    fail(task == Task::text ? "text is given" : "text is not given",
+         "; the training was begun with the task '", name_of(settings.task), "'");
+  for (const auto& [key, value] : given) {
+    const auto name = nb::cast<std::string>(key);
+    TrainSettings changed = settings;
+    set(changed, name, value);
+    bool same = changed.attention_only == settings.attention_only;
+    for (const IntegerSetting& one : integer_settings()) same &= changed.*one.value == settings.*one.value;
+    for (const RealSetting& one : real_settings()) same &= changed.*one.value == settings.*one.value;
+    if (kept && !same) fail(name, " is not what the training was begun with, and goes on with");
+    settings = changed;
+  }
+  return settings;
+}
+
+// What of Python happens while a training runs. An exception, Ctrl-C's too, stops it where it can go on from.
+class Watch {
+ public:
+  explicit Watch(nb::object progress) : progress_(std::move(progress)) {}
+
+  void tell(const TrainState& state) {
+    const nb::gil_scoped_acquire held;
+    try {
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (!progress_.is_none()) progress_(state.step, state.smooth_loss);
+    } catch (...) {
+      raised_ = std::current_exception();
+    }
+  }
+  [[nodiscard]] bool has_raised() const { return raised_ != nullptr; }
+  void raise_again() const {
+    if (raised_) std::rethrow_exception(raised_);
+  }
+
+ private:
+  nb::object progress_;
+  std::exception_ptr raised_;
+};
+
+TrainedModel train_of_python(const std::string& folder, const std::optional<std::string>& text, bool resume,
+                             std::int64_t checkpoint_every, std::optional<std::int64_t> stop_at, int threads,
+                             nb::object progress, const nb::dict& given) {
+  std::optional<TrainSettings> kept;
+  if (resume) kept = read_checkpoint_settings(checkpoint_in(folder));
+  const TrainSettings settings = settings_from(given, kept, text ? Task::text : Task::induction);
+  check(settings);
+  Watch watch(std::move(progress));
+  const TrainOptions options{checkpoint_every, stop_at, threads,
+                             [&](const TrainState& state) { watch.tell(state); },
+                             [&] { return watch.has_raised(); }};
+  std::optional<TrainState> state;
+  {
+    const nb::gil_scoped_release released;
+    const TrainData data = text ? read_train_text(*text) : induction_data(settings);
+    state = resume ? resume_training(folder, data, options) : train(folder, settings, data, options);
+  }
+  watch.raise_again();
+  return std::move(state->trained);
+}
+
+std::string generate(const TrainedModel& trained, const std::string& prompt, std::int64_t tokens,
+                     double temperature, std::int64_t top_k, std::uint64_t seed, const nb::object& add) {
+  const auto call = [&](const std::string& token) {
+    const nb::gil_scoped_acquire held;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (!add.is_none()) add(token);
+  };
+  const nb::gil_scoped_release released;
+  nn::set_blas_threads(1);  // the same text on every machine, and from the command
+  return trained.generate(prompt, {tokens, temperature, top_k, seed}, call);
+}
+
+std::vector<std::pair<std::string, double>> expected_after(const TrainedModel& trained,
+                                                           const std::string& text, std::int64_t count) {
+  const nb::gil_scoped_release released;
+  const Reading reading = trained.read(text);
+  std::vector<std::pair<std::string, double>> all;
+  for (const Expectation& one :
+       trained.expected_after(reading, static_cast<std::int64_t>(reading.tokens.size()) - 1, count))
+    all.emplace_back(one.token, one.probability);
+  return all;
+}
+
+nb::object logits(const TrainedModel& trained, const std::string& text) {
+  Tensor found;
+  {
+    const nb::gil_scoped_release released;
+    found = trained.read(text).logits;
+  }
+  return to_python(std::move(found), Kind::numpy);
+}
+
+AttentionReport look(const TrainedModel& trained, const std::string& text, std::int64_t layer) {
+  const nb::gil_scoped_release released;
+  const Reading reading = trained.read(text);
+  Document call = document_of_layer(reading, layer);
+  fill_report(call, {.full_weights_cells = kFullWeightsCells});
+  return std::move(call.report);
+}
+
+}  // namespace
+
+void define_model(nb::module_& module) {
+  nb::class_<TrainedModel>(module, "TrainedModelData")
+      .def_prop_ro("settings", settings_of)
+      .def_prop_ro("symbols", [](const TrainedModel& trained) { return trained.tokenizer.is_symbols(); })
+      .def_prop_ro("vocabulary", [](const TrainedModel& trained) { return trained.tokenizer.size(); })
+      .def("tokens", [](const TrainedModel& trained,
+                        const std::string& text) { return trained.tokenizer.tokens_of(text); })
+      .def("generate", generate, nb::arg("prompt"), nb::arg("tokens"), nb::arg("temperature"),
+           nb::arg("top_k"), nb::arg("seed"), nb::arg("add").none())
+      .def("expected_after", expected_after)
+      .def("logits", logits)
+      .def("look", look)
+      .def("save", [](TrainedModel& trained, const std::string& folder) { save_model(folder, trained); });
+  module.def("load_model", load_model, nb::call_guard<nb::gil_scoped_release>());
+  module.def("train", train_of_python, nb::arg("folder"), nb::arg("text").none(), nb::arg("resume"),
+             nb::arg("checkpoint_every"), nb::arg("stop_at").none(), nb::arg("threads"),
+             nb::arg("progress").none(), nb::arg("settings"));
+}
+
+}  // namespace heed::python

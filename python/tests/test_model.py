@@ -1,0 +1,171 @@
+"""heed.load_model, heed.train and heed.open."""
+
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+
+import heed
+
+ROOT = pathlib.Path(__file__).parents[2]
+INDUCTION = ROOT / "models" / "induction"
+WORDS = "one two three four five one two three four five"
+TINY = dict(layers=1, heads=2, model_dim=8, context=8, symbols=6, batch=3, steps=30, warmup=5, threads=1)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return heed.load_model(INDUCTION)
+
+
+def test_it_knows_what_followed_the_last_time(model):
+    assert repr(model) == "<heed.TrainedModel: 2 layers of 4 heads, 64 symbols>"
+    assert model.tokens(WORDS) == WORDS.split()
+    (token, probability), *others = model.expected_after(WORDS)
+    assert token == "one" and probability >= 0.5 and len(others) == 2
+    logits = model.logits(WORDS)
+    assert logits.shape == (10, 64)
+    shares = np.exp(logits[-1].astype(np.float64))
+    assert abs(shares.max() / shares.sum() - probability) < 1e-12  # the same sum in f64, in another order
+
+
+def test_it_writes_on(model):
+    added = []
+    # What heed generate prints.
+    assert model.generate("to be or not to be", 3, temperature=0, add=added.append) == "or not to"
+    assert added == ["or", "not", "to"]
+    assert model.generate("to be", 20, temperature=3, seed=4) == model.generate("to be", 20, temperature=3, seed=4)
+
+
+def test_what_a_callback_raises_comes_through(model):
+    def stop(token):
+        raise KeyError(token)
+
+    with pytest.raises(KeyError, match="or"):
+        model.generate("to be or not to be", 3, temperature=0, add=stop)
+
+
+def test_a_layer_is_looked_at_as_a_call(model):
+    first, second = model.look(WORDS), model.look(WORDS, layer=1)
+    assert "previous-token" in [head["name"] for head in first.heads]
+    assert "induction" in [head["name"] for head in second.heads]
+    assert second.tokens == WORDS.split() and second.weights.shape == (1, 4, 10, 10)
+    assert np.allclose(second.weights.sum(-1), 1, atol=1e-5)
+    assert np.allclose(np.triu(second.weights, 1), 0)
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda m: m.look(WORDS, layer=2), "layer is 2; 0 to 1 is expected"),
+    (lambda m: m.look(""), "the text has 0 words; 1 to 64 are expected, as the model reads them"),
+    (lambda m: m.generate("a", 0), "tokens is 0; 1 or more is expected"),
+    (lambda m: m.generate("a", temperature=-1), "temperature is -1; a number of at least 0 is expected"),
+])
+def test_it_refuses_in_one_sentence(model, call, message):
+    with pytest.raises(ValueError) as refused:
+        call(model)
+    assert str(refused.value) == message
+
+
+def test_a_folder_that_is_none_is_an_os_error(tmp_path):
+    with pytest.raises(OSError, match="is no folder; that of a model trained by heed train is expected"):
+        heed.load_model(tmp_path / "none")
+
+
+def test_training_goes_on_bit_for_bit(tmp_path):
+    seen = []
+    whole = heed.train(tmp_path / "whole", progress=lambda step, loss: seen.append((step, loss)), **TINY)
+    assert [step for step, _ in seen] == list(range(31)) and seen[-1][1] < seen[1][1] + 1
+    assert whole.settings["model_dim"] == 8 and whole.settings["task"] == "induction"
+    heed.train(tmp_path / "parts", stop_at=11, **TINY)
+    heed.train(tmp_path / "parts", resume=True)
+    names = sorted(path.name for path in (tmp_path / "whole").iterdir())
+    assert names == ["checkpoint.safetensors", "config.json", "model.safetensors", "vocabulary.json"]
+    for name in names:
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes(), name
+    assert np.array_equal(heed.load_model(tmp_path / "whole").logits("a b a"), whole.logits("a b a"))
+
+
+def test_what_progress_raises_stops_a_training_that_can_go_on(tmp_path):
+    def stop(step, loss):
+        if step == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        heed.train(tmp_path / "parts", progress=stop, **TINY)
+    steps = []
+    heed.train(tmp_path / "parts", resume=True, progress=lambda step, loss: steps.append(step))
+    assert steps[0] == 7 and steps[-1] == 30
+    heed.train(tmp_path / "whole", **TINY)
+    for name in ("checkpoint.safetensors", "model.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes(), name
+
+
+def test_it_learns_a_text(tmp_path):
+    (tmp_path / "text.txt").write_text("abcdefgh " * 5)
+    learnt = heed.train(tmp_path / "out", tmp_path / "text.txt", **(TINY | dict(steps=300, learning_rate=0.02)))
+    assert learnt.generate("abc", 5, temperature=0) == "defgh"
+    learnt.save(tmp_path)
+    assert heed.load_model(tmp_path).generate("abc", 5, temperature=0) == "defgh"
+
+
+def test_training_refuses_in_one_sentence(tmp_path):
+    def refusal(error=ValueError, **keywords):
+        with pytest.raises(error) as refused:
+            heed.train(tmp_path / "out", **(TINY | keywords))
+        return str(refused.value)
+
+    assert refusal(layers=0) == "layers is 0; a whole number from 1 to 1000 is expected"
+    assert refusal(TypeError, layer=2) == "train() got an unexpected keyword argument 'layer'"
+    assert refusal(heads=3) == "model_dim is 8; a multiple of the 3 heads is expected"
+    assert "could not be opened" in refusal(OSError, text=tmp_path / "none")
+    heed.train(tmp_path / "out", stop_at=1, **TINY)
+    assert refusal() == f"{tmp_path}/out holds a training already; resuming it, or another folder, is expected"
+    assert refusal(resume=True, heads=1) == "heads is not what the training was begun with, and goes on with"
+    assert refusal(resume=True, text=tmp_path / "a") == ("text is given; the training was begun with the task "
+                                                         "'induction'")
+
+
+@pytest.fixture
+def command():
+    found = pathlib.Path(heed.__file__).parents[2] / "cli" / "heed"
+    if not found.exists():
+        pytest.skip(f"there is no {found}")
+    return found
+
+
+def test_a_saved_document_is_what_look_gives(command, tmp_path):
+    rng = np.random.default_rng(5)
+    arrays = {name: rng.standard_normal((1, 2, 6, 8), dtype=np.float32) for name in ("query", "key", "value")}
+    arguments = []
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        arguments += [f"--{name}", tmp_path / f"{name}.npy"]
+    words = ["a", "b", "a", "c", "b", "a"]
+    (tmp_path / "words.txt").write_text("\n".join(words) + "\n")
+    document = tmp_path / "doc.safetensors"
+    subprocess.run([command, "look", *arguments, "--causal", "--tokens", tmp_path / "words.txt", "--save", document],
+                   check=True, stdout=subprocess.DEVNULL)
+    opened, looked = heed.open(document), heed.look(*arrays.values(), causal=True, tokens=words)
+    assert opened.about == looked.about and str(opened) == str(looked)
+    assert opened.tokens == words and opened.output is None and opened.price == []
+    for name in ("lse", "entropy", "induction", "received", "top_k_index", "top_k_weight"):
+        assert np.array_equal(getattr(opened, name), getattr(looked, name), equal_nan=True), name
+    # One from f64, the other as the kernel had it in f32.
+    assert np.abs(opened.weights - looked.weights).max() <= 2e-6
+    assert opened.row(4, head=1) == looked.row(4, head=1)
+    opened.save(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_an_explanation_is_opened_too(command, tmp_path):
+    document = tmp_path / "explained.safetensors"
+    subprocess.run([command, "explain", "the cat sat", "--save", document], check=True, stdout=subprocess.DEVNULL)
+    opened = heed.open(document)
+    assert opened.tokens == ["the", "cat", "sat"] and opened.output.shape == (1, 1, 3, 28)
+    assert np.allclose(opened.weights.sum(-1), 1, atol=1e-5)
+
+
+def test_what_is_no_document_is_an_os_error():
+    with pytest.raises(OSError, match="is no document of heed look or heed explain"):
+        heed.open(INDUCTION / "model.safetensors")

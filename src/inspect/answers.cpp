@@ -1,0 +1,80 @@
+// What a document says of a row, and of the whole matrix in bins.
+#include <algorithm>
+#include <cmath>
+
+#include "attention/call/message.hpp"
+#include "heed/document.hpp"
+
+namespace heed {
+namespace {
+
+void require_index(const char* name, std::int64_t index, std::int64_t count) {
+  if (index < 0 || index >= count) detail::refuse(name, " is ", index, "; 0 to ", count - 1, " is expected");
+}
+
+// The row itself, and its heaviest keys.
+void take_from_tile(const Document& document, std::int64_t top_k, AttendedRow& row) {
+  const AttentionReport& report = document.report;
+  const WeightTile tile =
+      attention_tile(document, {row.row, row.row + 1, 0, report.keys, row.batch, row.head});
+  std::vector<std::int64_t> order;
+  for (std::int64_t j = 0; j < report.keys; ++j) {
+    row.weights.push_back(number_at(tile.weights, {0, 0, 0, j}));
+    if (tile.allowed.at<bool>(0, 0, 0, j) && !std::isnan(row.weights.back())) order.push_back(j);
+  }
+  const auto weight = [&](std::int64_t j) { return row.weights[static_cast<std::size_t>(j)]; };
+  const auto count = std::min(top_k, static_cast<std::int64_t>(order.size()));
+  std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](std::int64_t a, std::int64_t c) {
+    return weight(a) > weight(c) || (weight(a) == weight(c) && a < c);
+  });
+  order.resize(static_cast<std::size_t>(count));
+  for (const std::int64_t j : order) row.top.push_back({j, weight(j)});
+}
+
+}  // namespace
+
+AttendedRow attended_row(const Document& document, std::int64_t batch, std::int64_t head, std::int64_t row,
+                         std::int64_t top_k, bool all_weights) {
+  const AttentionReport& report = document.report;
+  require_index("batch", batch, report.batch);
+  require_index("head", head, report.heads);
+  require_index("row", row, report.queries);
+  if (top_k < 0) detail::refuse("top_k is ", top_k, "; 0 or more is expected");
+  AttendedRow found{batch,
+                    head,
+                    row,
+                    number_at(report.entropy, {batch, head, row}),
+                    number_at(report.distance, {batch, head, row}),
+                    {},
+                    {}};
+  const bool holds =
+      report.top_k_index.rank() == 4 && report.top_k_index.size(3) >= std::min(top_k, report.keys);
+  if (all_weights || !holds) {
+    take_from_tile(document, top_k, found);
+    if (!all_weights) found.weights.clear();
+    return found;
+  }
+  for (std::int64_t k = 0; k < std::min(top_k, report.top_k_index.size(3)); ++k) {
+    const std::int64_t j = report.top_k_index.at<std::int64_t>(batch, head, row, k);
+    if (j >= 0) found.top.push_back({j, number_at(report.top_k_weight, {batch, head, row, k})});
+  }
+  return found;
+}
+
+Tensor attention_map(const Document& document, const MapSize& wanted) {
+  const AttentionReport& report = document.report;
+  const MapSize size = {std::min(wanted.rows, report.queries), std::min(wanted.columns, report.keys)};
+  if (size.rows < 1 || size.columns < 1)
+    detail::refuse("size is ", wanted.rows, " x ", wanted.columns, ", of ", report.queries, " queries and ",
+                   report.keys, " keys; a bin at least is expected");
+  if (!report.map.empty() && report.map[0].size(2) % size.rows == 0 &&
+      report.map[0].size(3) % size.columns == 0)
+    return map_in_bins(report.map[0], size);
+  AttentionOptions options = document.options;
+  options.map = size;
+  // The map needs no values: one column of the keys stands in.
+  const TensorView value = document.key.narrow(3, 0, 1);
+  return Tensor::copy_of(attention(document.query, document.key, value, options).map, DType::f64);
+}
+
+}  // namespace heed

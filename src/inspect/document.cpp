@@ -1,0 +1,289 @@
+#include "heed/document.hpp"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "heed/error.hpp"
+#include "heed/io.hpp"
+#include "inspect/document_format.hpp"
+#include "inspect/tile.hpp"
+#include "io/json_text.hpp"
+
+namespace heed {
+namespace detail {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kFarthest = std::int64_t{1} << 61;  // an offset of 2^60 and a tensor's length
+
+class DocumentReader {
+ public:
+  explicit DocumentReader(const std::string& path) : path_(path), file_(path) {}
+
+  Document read() {
+    const auto format = file_.metadata().find("format");
+    const std::string text = format == file_.metadata().end() ? "" : format->second;
+    if (text == kExplainFormat) return read_explanation();
+    if (text != kLookFormat)
+      fail("is no document of heed look or heed explain: its metadata do not say format '" +
+           std::string(kLookFormat) + "' or '" + kExplainFormat + "'");
+    return read_look();
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::io, path_ + " " + what); }
+
+  // Null, which nothing here may be, where it holds more than the limits.
+  [[nodiscard]] Json metadata(const std::string& name, const JsonLimits& limits = {}) const {
+    const auto found = file_.metadata().find(name);
+    if (found == file_.metadata().end()) fail("has no '" + name + "' in its metadata");
+    std::optional<Json> json = json_of(found->second, limits);
+    if (!json) fail("has metadata '" + name + "' that are not JSON");
+    return std::move(*json);
+  }
+
+  // Calls work for what a list holds, in all of its pieces; false where one is no list, or beyond the limits.
+  template <class Work>
+  bool each_in_list(const std::string& name, const JsonLimits& limits, Work work) const {
+    for (std::size_t piece = 1;; ++piece) {
+      const std::string text = piece_name(name, piece);
+      if (piece > 1 && file_.metadata().count(text) == 0) return true;
+      const Json list = metadata(text, limits);
+      if (!list.is_array()) return false;
+      for (const Json& one : list) work(one);
+    }
+  }
+
+  std::vector<std::string> tokens(const char* name, std::int64_t expected, bool may_lack) const {
+    if (may_lack && file_.metadata().count(name) == 0) return {};
+    const auto count = static_cast<std::size_t>(expected);
+    std::vector<std::string> words;
+    bool fits = true;
+    const bool listed = each_in_list(name, {.depth = 1, .values = count + 1}, [&](const Json& word) {
+      fits = fits && word.is_string() && words.size() < count;
+      if (fits) words.push_back(word.get<std::string>());
+    });
+    if (!listed || !fits || (words.size() != count && !(may_lack && words.empty())))
+      fail("has '" + std::string(name) + "' that are not a list of " + std::to_string(expected) + " texts");
+    return words;
+  }
+
+  // A tensor of the file as [B, H, L, D].
+  TensorView main_tensor(const char* name, Document& document) const {
+    Tensor tensor = file_.read(name);
+    if (tensor.rank() < 2 || tensor.rank() > 4 || !is_floating(tensor.dtype()))
+      fail("has " + std::string(name) + " of dtype " + std::string(name_of(tensor.dtype())) + " and shape " +
+           to_string(tensor.shape()) + "; floats with 2 to 4 axes are expected");
+    return lifted(document.tensors.emplace_back(std::move(tensor)));
+  }
+
+  Document read_explanation() const {
+    Document document;
+    document.tensors.reserve(3);
+    document.query = main_tensor("query", document);
+    document.key = main_tensor("key", document);
+    document.value = main_tensor("value", document);
+    const Json causal = metadata("causal");
+    const Json scale = metadata("scale");
+    if (!causal.is_boolean() || !scale.is_number()) fail("has no causal (true or false) or scale (a number)");
+    document.options.causal = causal.get<bool>();
+    document.options.scale = scale.get<double>();
+    document.report.query_tokens = tokens("tokens", document.query.size(2), false);
+    document.report.key_tokens = tokens("context_tokens", document.key.size(2), false);
+    return document;
+  }
+
+  Document read_look() {
+    Document document;
+    document.tensors.reserve(2 + kOptionTensors.size());
+    document.query = main_tensor("query", document);
+    document.key = main_tensor("key", document);
+    document.value = document.key;
+    document.has_value = false;
+    document.has_report = true;
+    read_options(document);
+    read_tensors(document);
+    try {
+      (void)attention_tile(document, {});
+    } catch (const Error& error) {
+      fail("holds no call of attention: " + std::string(error.what()));
+    }
+    document.report.query_tokens = tokens("tokens", document.query.size(2), true);
+    document.report.key_tokens = tokens("key_tokens", document.key.size(2), true);
+    const AttentionReport& report = document.report;
+    if (report.induction.rank() == 3 && (report.query_tokens.empty() || report.key_tokens.empty()))
+      fail("has induction without the tokens that it is about");
+    read_summaries(document.report);
+    return document;
+  }
+
+  // Where a value has another type than work takes it for, nlohmann throws.
+  template <class Work>
+  void expecting(const char* name, Work work) const {
+    try {
+      work();
+    } catch (const Json::exception&) {
+      fail("has metadata '" + std::string(name) + "' that do not hold what is expected there");
+    }
+  }
+
+  void read_options(Document& document) const {
+    expecting("call", [&] {
+      const Json json = metadata("call");
+      AttentionOptions& options = document.options;
+      options.causal = json.at("causal").get<bool>();
+      options.align =
+          json.at("align").get<std::string>() == "bottom-right" ? Align::bottom_right : Align::top_left;
+      options.window = {whole(json.at("window").at(0)), whole(json.at("window").at(1))};
+      options.softcap = json.at("softcap").get<double>();
+      if (json.contains("scale")) options.scale = json["scale"].get<double>();
+      if (json.contains("query_offset")) options.query_offset = whole(json["query_offset"]);
+    });
+    for (const OptionTensor& option : kOptionTensors)
+      if (file_.contains(option.name))
+        document.options.*option.view = document.tensors.emplace_back(file_.read(option.name)).view();
+  }
+
+  // nlohmann would turn 1.5 or 2^63 into some whole number.
+  [[nodiscard]] std::int64_t whole(const Json& json) const {
+    if (!json.is_number_integer() || (json.is_number_unsigned() && json.get<std::uint64_t>() > INT64_MAX))
+      fail("has a number in its metadata that is no whole one of 64 bits");
+    return json.get<std::int64_t>();
+  }
+
+  Tensor saved_tensor(const char* name, const Dims& shape, bool whole_numbers) const {
+    Tensor tensor = file_.read(name);
+    const bool fits = whole_numbers ? tensor.dtype() == DType::i64
+                                    : tensor.dtype() == DType::f32 || tensor.dtype() == DType::f64;
+    if (!fits || tensor.shape() != shape)
+      fail("has " + std::string(name) + " of dtype " + std::string(name_of(tensor.dtype())) + " and shape " +
+           to_string(tensor.shape()) + "; " + (whole_numbers ? "i64 " : "f32 or f64 ") + to_string(shape) +
+           " is expected");
+    return tensor;
+  }
+
+  void read_tensors(Document& document) const {
+    const TensorView& query = document.query;
+    const TensorView& key = document.key;
+    AttentionReport& report = document.report;
+    report.batch = query.size(0);
+    report.heads = query.size(1);
+    report.kv_heads = key.size(1);
+    report.queries = query.size(2);
+    report.keys = key.size(2);
+    report.head_dim = query.size(3);
+    report.dtype = query.dtype();
+    for (const SavedTensor& each : kSavedTensors) {
+      if (!each.needed && !file_.contains(each.name)) continue;
+      const bool place = each.axis == Axis::place;
+      const std::int64_t length = each.axis == Axis::key ? report.keys : report.queries;
+      const Dims shape = place ? Dims{report.batch, length} : Dims{report.batch, report.heads, length};
+      report.*each.tensor = saved_tensor(each.name, shape, place);
+    }
+    check_places(report);
+    read_top_k(report);
+    if (!file_.contains("map")) return;
+    const Dims map = file_.shape("map");
+    if (map.size() != 4 || map[2] == 0 || map[3] == 0) fail("has a map of shape " + to_string(map));
+    report.map = pool_map(saved_tensor("map", {report.batch, report.heads, map[2], map[3]}, false));
+  }
+
+  // What says where rows and keys are, is used as an index, and counted from.
+  void check_places(const AttentionReport& report) const {
+    const auto position = report.position.values<std::int64_t>();
+    const auto begin = report.key_begin.values<std::int64_t>();
+    const auto end = report.key_end.values<std::int64_t>();
+    for (std::size_t i = 0; i < position.size(); ++i) {
+      if (position[i] < -kFarthest || position[i] > kFarthest)
+        fail("has " + std::to_string(position[i]) + " in position; -2^61 to 2^61 is expected");
+      if (begin[i] < 0 || end[i] < begin[i] || end[i] > report.keys)
+        fail("has a row whose keys are " + std::to_string(begin[i]) + " to " + std::to_string(end[i]) +
+             ", of " + std::to_string(report.keys));
+    }
+  }
+
+  void read_top_k(AttentionReport& report) const {
+    const Dims found = file_.shape("top_k_index");
+    const Dims shape{report.batch, report.heads, report.queries, found.size() == 4 ? found[3] : 0};
+    report.top_k_index = saved_tensor("top_k_index", shape, true);
+    report.top_k_weight = saved_tensor("top_k_weight", shape, false);
+    for (const std::int64_t j : report.top_k_index.values<std::int64_t>())
+      if (j < -1 || j >= report.keys)
+        fail("has " + std::to_string(j) + " in top_k_index, with " + std::to_string(report.keys) + " keys");
+  }
+
+  void read_summaries(AttentionReport& report) const {
+    expecting("call", [&] {
+      const Json json = metadata("call");
+      report.kernel = json.at("kernel").get<std::string>();
+      report.isa = json.at("isa").get<std::string>();
+      report.value_dim = whole(json.at("value_dim"));
+      report.options = json.at("options").get<std::vector<std::pair<std::string, std::string>>>();
+    });
+    const auto heads = static_cast<std::size_t>(report.batch * report.heads);
+    bool fits = true;
+    expecting("summaries", [&] {
+      const bool listed = each_in_list("summaries", {}, [&](const Json& json) {
+        fits = fits && report.summaries.size() < heads;
+        if (fits) report.summaries.push_back(summary(json, report));
+      });
+      fits = fits && listed && report.summaries.size() == heads;
+    });
+    if (!fits) fail("has summaries that are not one for each of its " + std::to_string(heads) + " heads");
+  }
+
+  HeadSummary summary(const Json& json, const AttentionReport& report) const {
+    const auto number = [](const Json& value) {
+      return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+    };
+    HeadSummary head;
+    const auto place = static_cast<std::int64_t>(report.summaries.size());
+    head.batch = place / report.heads;
+    head.head = place % report.heads;
+    head.rows = whole(json.at("rows"));
+    head.nan_rows = whole(json.at("nan_rows"));
+    for (const SummaryField& field : kSummaryFields) head.*field.value = number(json.at(field.name));
+    constexpr std::size_t kPatterns = 5;
+    for (std::size_t i = 0; i < kPatterns; ++i) {
+      const auto pattern = static_cast<HeadPattern>(i);
+      const double score = number(json.at("scores").at(i));
+      head.patterns.push_back({pattern, score, score >= threshold_of(pattern)});
+    }
+    for (const Json& key : json.at("most_received")) {
+      head.most_received.push_back(whole(key));
+      if (head.most_received.back() < 0 || head.most_received.back() >= report.keys)
+        fail("has summaries of a key that it does not hold");
+    }
+    for (const Json& weight : json.at("most_received_weight"))
+      head.most_received_weight.push_back(number(weight));
+    if (head.most_received.size() != head.most_received_weight.size())
+      fail("has summaries whose keys and weights differ in number");
+    return head;
+  }
+
+  std::string path_;
+  io::SafetensorsReader file_;
+};
+
+}  // namespace
+}  // namespace detail
+
+void fill_report(Document& document, ReportOptions wanted) {
+  if (!document.has_value) detail::refuse("the document holds no values; its report is all that there is");
+  wanted.query_tokens = document.report.query_tokens;
+  wanted.key_tokens = document.report.key_tokens;
+  document.report = make_report(document.query, document.key, document.value, document.options, wanted);
+  document.has_report = true;
+  for (TensorView* view : {&document.query, &document.key, &document.value}) *view = detail::lifted(*view);
+}
+
+Document open_document(const std::string& path) { return detail::DocumentReader(path).read(); }
+
+WeightTile attention_tile(const Document& document, const TileRange& range) {
+  return attention_tile(document.query, document.key, document.options, document.report.lse, range);
+}
+
+}  // namespace heed

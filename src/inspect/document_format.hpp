@@ -1,0 +1,83 @@
+// What a document of heed look holds, for its reader and its writer: a safetensors file.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "attention/call/message.hpp"
+#include "heed/document.hpp"
+
+namespace heed::detail {
+
+inline constexpr const char* kLookFormat = "heed look 1";
+inline constexpr const char* kExplainFormat = "heed explain 1";
+
+enum class Axis { row, key, place };
+
+struct SavedTensor {
+  const char* name;
+  Tensor AttentionReport::*tensor;
+  Axis axis;  // [B, H, Lq], [B, H, Lk], or [B, Lq] of i64
+  bool needed;
+};
+
+inline constexpr std::array<SavedTensor, 14> kSavedTensors = {{
+    {"lse", &AttentionReport::lse, Axis::row, true},
+    {"max_score", &AttentionReport::max_score, Axis::row, true},
+    {"entropy", &AttentionReport::entropy, Axis::row, true},
+    {"distance", &AttentionReport::distance, Axis::row, true},
+    {"max_weight", &AttentionReport::max_weight, Axis::row, true},
+    {"first", &AttentionReport::first, Axis::row, true},
+    {"self", &AttentionReport::self, Axis::row, true},
+    {"previous", &AttentionReport::previous, Axis::row, true},
+    {"next", &AttentionReport::next, Axis::row, true},
+    {"induction", &AttentionReport::induction, Axis::row, false},
+    {"received", &AttentionReport::received, Axis::key, false},
+    {"position", &AttentionReport::position, Axis::place, true},
+    {"key_begin", &AttentionReport::key_begin, Axis::place, true},
+    {"key_end", &AttentionReport::key_end, Axis::place, true},
+}};
+
+struct OptionTensor {
+  const char* name;
+  std::optional<TensorView> AttentionOptions::*view;
+};
+
+inline constexpr std::array<OptionTensor, 7> kOptionTensors = {{
+    {"mask", &AttentionOptions::mask},
+    {"bias", &AttentionOptions::bias},
+    {"alibi_slopes", &AttentionOptions::alibi_slopes},
+    {"sinks", &AttentionOptions::sinks},
+    {"kv_lengths", &AttentionOptions::kv_lengths},
+    {"query_segments", &AttentionOptions::query_segments},
+    {"key_segments", &AttentionOptions::key_segments},
+}};
+
+struct SummaryField {
+  const char* name;
+  double HeadSummary::*value;
+};
+
+inline constexpr std::array<SummaryField, 8> kSummaryFields = {{
+    {"entropy", &HeadSummary::entropy},
+    {"max_weight", &HeadSummary::max_weight},
+    {"distance", &HeadSummary::distance},
+    {"first", &HeadSummary::first},
+    {"self", &HeadSummary::self},
+    {"previous", &HeadSummary::previous},
+    {"next", &HeadSummary::next},
+    {"induction", &HeadSummary::induction},
+}};
+
+/// A long list lies in pieces: "tokens", "tokens 2", "tokens 3" …
+inline std::string piece_name(const std::string& name, std::size_t piece) {
+  return piece == 1 ? name : name + " " + std::to_string(piece);
+}
+
+inline void require_report(const Document& document) {
+  if (!document.has_report) refuse("the document has no report yet; fill_report() makes it");
+}
+
+}  // namespace heed::detail

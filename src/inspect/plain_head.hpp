@@ -1,0 +1,66 @@
+// Attention from its definition, in f64 and one score at a time, for check_document(). It shares nothing with
+// the kernels or the report but the readers of tensors.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "heed/document.hpp"
+
+namespace heed::detail {
+
+/// Rows or keys [begin, end).
+struct Range {
+  std::int64_t begin = 0, end = 0;
+};
+
+/// Where a row stands.
+struct PlainPlace {
+  std::int64_t position = 0;  ///< p_i, counted from segment.begin
+  Range segment;              ///< keys of its segment, or within its key length
+  Range seen;                 ///< those of them that causal and window allow; begin = end: none
+};
+
+struct PlainRow {
+  PlainPlace place;
+  std::vector<double> scores;   ///< of every key; -inf where it is forbidden
+  std::vector<double> weights;  ///< of every key; NaN where allowed in a row of NaN
+  double lse = 0, max_score = 0;
+  double size = 0;  ///< |scale| |q| times the length of the longest key, and |lse|: what scores round with
+};
+
+/// One head of one batch entry. Views of the call are [B, H, L, D].
+class PlainHead {
+ public:
+  PlainHead(const Document& document, std::int64_t batch, std::int64_t head);
+
+  [[nodiscard]] PlainPlace place(std::int64_t row) const;
+  [[nodiscard]] PlainRow row(std::int64_t i) const;
+  /// sum_j p_ij v_j, and sum_j p_ij |v_j|. Dropout is none of it.
+  void output(const PlainRow& row, std::vector<double>& sums, std::vector<double>& sizes);
+  /// sum_ij p_ij over a block, p_ij = exp(s_ij - lse_i) with the lse of each row given; NaN where one is.
+  [[nodiscard]] double sum(Range rows, Range keys, const std::vector<double>& lse) const;
+  /// exp(sink - lse), what the sink takes of a row.
+  [[nodiscard]] double sink_share(double lse) const;
+  /// What scores of any of its rows round with, but for their lse.
+  [[nodiscard]] double size() const;
+
+ private:
+  [[nodiscard]] double score(const PlainPlace& place, std::int64_t i, std::int64_t j) const;
+
+  const AttentionOptions& options_;
+  Tensor query_, key_;              // [L, D], f64
+  TensorView value_view_;           // [Lk, Dv]
+  std::optional<Tensor> value_;     // f64, once it is needed
+  std::optional<TensorView> mask_;  // [Lq, Lk]
+  std::optional<TensorView> bias_;
+  std::vector<std::int64_t> query_segments_, key_segments_;
+  std::int64_t keys_;  // of the batch entry
+  double scale_;
+  double slope_ = 0;
+  double sink_;  // -inf: none
+  double longest_query_ = 0, longest_key_ = 0;
+};
+
+}  // namespace heed::detail

@@ -1,0 +1,101 @@
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heed/io.hpp"
+#include "inspect/document_format.hpp"
+
+namespace heed {
+namespace detail {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Bytes of a list in one text of metadata: escaped in the header, it stays below what the header may hold.
+constexpr std::size_t kPiece = std::size_t{1} << 18;
+
+Json call_json(const AttentionOptions& options, const AttentionReport& report) {
+  Json call = {{"causal", options.causal},
+               {"align", options.align == Align::bottom_right ? "bottom-right" : "top-left"},
+               {"window", {options.window.left, options.window.right}},
+               {"softcap", options.softcap},
+               {"kernel", report.kernel},
+               {"isa", report.isa},
+               {"value_dim", report.value_dim},
+               {"options", report.options}};
+  if (options.scale) call["scale"] = *options.scale;
+  if (options.query_offset) call["query_offset"] = *options.query_offset;
+  return call;
+}
+
+void put_list(std::map<std::string, std::string>& metadata, const std::string& name, const Json& list) {
+  std::size_t piece = 1;
+  std::string* text = &(metadata[name] = "[");
+  for (const Json& one : list) {
+    const std::string item = one.dump(-1, ' ', true);  // ASCII, whatever the words are made of
+    if (text->size() > 1 && text->size() + item.size() > kPiece) {
+      *text += ']';
+      text = &(metadata[piece_name(name, ++piece)] = "[");
+    }
+    if (text->size() > 1) *text += ',';
+    *text += item;
+  }
+  *text += ']';
+}
+
+// JSON has no NaN: it is null.
+Json summary_json(const HeadSummary& summary) {
+  Json json = {{"rows", summary.rows}, {"nan_rows", summary.nan_rows}};
+  for (const SummaryField& field : kSummaryFields) json[field.name] = summary.*field.value;
+  json["scores"] = Json::array();
+  for (const PatternScore& score : summary.patterns) json["scores"].push_back(score.score);
+  json["most_received"] = summary.most_received;
+  json["most_received_weight"] = summary.most_received_weight;
+  return json;
+}
+
+// The page of a longer call draws the map. Of all others it has every weight, and the map only spares --map a
+// pass: 16 weights a bin at least leave it far smaller than the matrix.
+Tensor saved_map(const AttentionReport& report) {
+  constexpr std::int64_t kLeastWeights = 16;
+  const Tensor& map = report.map.front();
+  MapSize size{map.size(2), map.size(3)};
+  if (report.queries <= kFullWeightsCells / report.keys)
+    for (std::int64_t bins = 1024;
+         bins > 1 && size.rows * size.columns > report.queries * report.keys / kLeastWeights; bins /= 2)
+      size = {std::min(size.rows, bins / 2), std::min(size.columns, bins / 2)};
+  return Tensor::copy_of(map_in_bins(map, size), report.lse.dtype());
+}
+
+}  // namespace
+}  // namespace detail
+
+void save_document(const std::string& path, const Document& document) {
+  using namespace detail;
+  require_report(document);
+  const AttentionReport& report = document.report;
+  std::vector<std::pair<std::string, TensorView>> tensors = {{"query", document.query},
+                                                             {"key", document.key}};
+  for (const OptionTensor& option : kOptionTensors)
+    if (const auto& view = document.options.*option.view) tensors.emplace_back(option.name, *view);
+  for (const SavedTensor& saved : kSavedTensors)
+    if ((report.*saved.tensor).rank() > 1) tensors.emplace_back(saved.name, report.*saved.tensor);
+  tensors.emplace_back("top_k_index", report.top_k_index);
+  tensors.emplace_back("top_k_weight", report.top_k_weight);
+  Tensor map;
+  if (!report.map.empty()) tensors.emplace_back("map", map = saved_map(report));
+
+  Json summaries = Json::array();
+  for (const HeadSummary& summary : report.summaries) summaries.push_back(summary_json(summary));
+  std::map<std::string, std::string> metadata = {
+      {"format", kLookFormat}, {"call", call_json(document.options, report).dump(-1, ' ', true)}};
+  put_list(metadata, "tokens", report.query_tokens);
+  put_list(metadata, "key_tokens", report.key_tokens);
+  put_list(metadata, "summaries", summaries);
+  io::write_safetensors(path, tensors, metadata);
+}
+
+}  // namespace heed

@@ -1,0 +1,163 @@
+// The state of a training in one safetensors file. Its tensors: the parameters under their names, the
+// optimiser's moments as "adamw.NAME.m" and "adamw.NAME.v", "generator", "losses" [marks, 2] and "progress".
+// Its metadata: format, settings and state (JSON).
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "heed/error.hpp"
+#include "heed/io.hpp"
+#include "heed/train.hpp"
+#include "io/json_text.hpp"
+#include "model/folder.hpp"
+#include "model/settings.hpp"
+#include "train/data.hpp"
+
+namespace heed {
+namespace detail {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kCheckpointFormat = "heed checkpoint 1";
+
+class CheckpointReader {
+ public:
+  explicit CheckpointReader(const std::string& path) : path_(path), file_(path) {
+    if (text("format") != kCheckpointFormat)
+      fail("is no checkpoint: its metadata do not say format '" + std::string(kCheckpointFormat) + "'");
+  }
+
+  [[nodiscard]] TrainSettings settings() const { return settings_from(json("settings"), path_); }
+
+  [[nodiscard]] TrainState read(const TrainData& data) const {
+    const TrainSettings settings = this->settings();
+    const Json state = json("state");
+    if (!state.is_object() || !state.contains("text") || !state["text"].is_string())
+      fail("has a state that does not say which text it is of");
+    if (state["text"].get<std::string>() != data.fingerprint)
+      throw Error(ErrorCode::invalid_argument, "the text (" + data.fingerprint + ") is not the one that " +
+                                                   path_ + " was made with (" +
+                                                   state["text"].get<std::string>() + ")");
+    require_enough(data, settings);
+    // The sizes are checked against the file before anything of that size is made.
+    nn::LanguageModel model = read_parameters(path_, model_config(settings, data.tokenizer.size()));
+    nn::AdamW optimizer(model.parameters(), {.weight_decay = settings.weight_decay});
+    for (const nn::NamedParameter& moment : optimizer.state()) {
+      Tensor value = tensor("adamw." + moment.name, DType::f32);
+      if (value.shape() != moment.value->shape())
+        fail("has a tensor adamw." + moment.name + " of another shape");
+      *moment.value = std::move(value);
+    }
+    nn::LanguageModel gradients = zeros_like(model);
+    TrainState result{{settings, data.tokenizer, std::move(model)},
+                      data.fingerprint,
+                      generator(),
+                      std::move(optimizer),
+                      std::move(gradients)};
+    read_progress(state, result);
+    return result;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::io, path_ + " " + what); }
+
+  [[nodiscard]] std::string text(const std::string& name) const {
+    const auto found = file_.metadata().find(name);
+    return found == file_.metadata().end() ? "" : found->second;
+  }
+
+  [[nodiscard]] Json json(const char* name) const {
+    std::optional<Json> value = json_of(text(name));
+    if (!value) fail("has metadata '" + std::string(name) + "' that are not JSON");
+    return std::move(*value);
+  }
+
+  [[nodiscard]] Tensor tensor(const std::string& name, DType dtype) const {
+    if (!file_.contains(name) || file_.dtype(name) != dtype)
+      fail("has no tensor " + name + " of " + std::string(name_of(dtype)));
+    return file_.read(name);
+  }
+
+  [[nodiscard]] Generator generator() const {
+    Generator generator;
+    const Tensor state = tensor("generator", DType::i64);
+    try {
+      generator.set_state(state);
+    } catch (const Error& error) {
+      fail(std::string("has a generator that cannot go on: ") + error.what());
+    }
+    return generator;
+  }
+
+  void read_progress(const Json& state, TrainState& to) const {
+    const Tensor numbers = tensor("progress", DType::f64);
+    const Tensor losses = tensor("losses", DType::f64);
+    if (!state.contains("step") || !state["step"].is_number_integer() || numbers.shape() != Dims{2} ||
+        losses.rank() != 2 || losses.size(1) != 2)
+      fail("has a state that does not fit together");
+    const double step = state["step"].get<double>();
+    if (step < 0 || step > static_cast<double>(to.trained.settings.steps))
+      fail("has a step that is out of range");
+    to.step = to.optimizer.steps = state["step"].get<std::int64_t>();
+    to.smooth_loss = numbers.at<double>(0);
+    to.sum_since_mark = numbers.at<double>(1);
+    double last = 0;
+    for (std::int64_t i = 0; i < losses.size(0); ++i) {
+      const double marked = losses.at<double>(i, 0);
+      if (!(marked > last && marked <= step) || marked != std::floor(marked))
+        fail("has losses that are not in order");
+      last = marked;
+      to.marks.emplace_back(static_cast<std::int64_t>(marked), losses.at<double>(i, 1));
+    }
+  }
+
+  std::string path_;
+  io::SafetensorsReader file_;
+};
+
+bool all_finite(const Tensor& tensor) {
+  const auto values = tensor.values<float>();
+  return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+}
+
+}  // namespace
+}  // namespace detail
+
+void save_checkpoint(const std::string& path, TrainState& state) {
+  using namespace detail;
+  std::vector<std::pair<std::string, TensorView>> tensors;
+  for (const nn::NamedParameter& parameter : state.trained.model.parameters()) {
+    if (!all_finite(*parameter.value))
+      throw Error(ErrorCode::internal,
+                  "the parameters are not numbers after step " + std::to_string(state.step));
+    tensors.emplace_back(parameter.name, parameter.value->view());
+  }
+  for (const nn::NamedParameter& moment : state.optimizer.state())
+    tensors.emplace_back("adamw." + moment.name, moment.value->view());
+  const Tensor generator = state.generator.state();
+  const Tensor progress = Tensor::from<double>({state.smooth_loss, state.sum_since_mark}, {2});
+  Tensor losses({static_cast<std::int64_t>(state.marks.size()), 2}, DType::f64);
+  for (std::size_t i = 0; i < state.marks.size(); ++i) {
+    losses.values<double>()[2 * i] = static_cast<double>(state.marks[i].first);
+    losses.values<double>()[2 * i + 1] = state.marks[i].second;
+  }
+  tensors.emplace_back("generator", generator);
+  tensors.emplace_back("progress", progress);
+  tensors.emplace_back("losses", losses);
+  io::write_safetensors(path, tensors,
+                        {{"format", kCheckpointFormat},
+                         {"settings", settings_json(state.trained.settings).dump()},
+                         {"state", Json{{"step", state.step}, {"text", state.fingerprint}}.dump()}});
+}
+
+TrainSettings read_checkpoint_settings(const std::string& path) {
+  return detail::CheckpointReader(path).settings();
+}
+
+TrainState read_checkpoint(const std::string& path, const TrainData& data) {
+  return detail::CheckpointReader(path).read(data);
+}
+
+}  // namespace heed

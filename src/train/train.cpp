@@ -1,0 +1,98 @@
+// A training in its folder: from the first step, or the last checkpoint, to the model.
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "attention/call/message.hpp"
+#include "heed/train.hpp"
+
+namespace heed {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a run that was killed while it wrote has left behind.
+void remove_leftovers(const std::string& folder) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(".heed-") && name.ends_with(".tmp")) fs::remove(entry.path(), error);
+  }
+}
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) detail::refuse(ErrorCode::io, "cannot make the folder ", folder, ": ", error.message());
+  if (access(folder.c_str(), W_OK | X_OK) != 0)
+    detail::refuse(ErrorCode::io, "cannot write to the folder ", folder);
+  remove_leftovers(folder);
+}
+
+void check_options(const TrainOptions& options) {
+  if (options.checkpoint_every < 1)
+    detail::refuse("checkpoint_every is ", options.checkpoint_every, "; 1 or more is expected");
+}
+
+// Says where a training that diverges was last sound.
+template <class Work>
+void guarded(const std::string& checkpoint, std::int64_t kept, Work work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::internal) throw;
+    detail::refuse(ErrorCode::internal, error.what(), ": the training diverges; ", checkpoint,
+                   " is kept as it was after step ", kept);
+  }
+}
+
+// `kept` is the step of the checkpoint.
+void run_to_the_end(const std::string& folder, const TrainData& data, const TrainOptions& options,
+                    std::int64_t kept, TrainState& state) {
+  const std::string checkpoint = checkpoint_in(folder);
+  const std::int64_t steps = state.trained.settings.steps;
+  const std::int64_t last = std::min(options.stop_at.value_or(steps), steps);
+  const auto keep = [&] {
+    guarded(checkpoint, kept, [&] { save_checkpoint(checkpoint, state); });
+    kept = state.step;
+  };
+  if (options.progress) options.progress(state);
+  while (state.step < last && !(options.stop && options.stop())) {
+    guarded(checkpoint, kept, [&] { train_step(state, data, options.threads); });
+    if (options.progress) options.progress(state);
+    if (state.step % options.checkpoint_every == 0 && state.step < last) keep();
+  }
+  keep();
+  save_model(folder, state.trained, state.marks);
+}
+
+}  // namespace
+
+std::string checkpoint_in(const std::string& folder) { return folder + "/checkpoint.safetensors"; }
+
+TrainState train(const std::string& folder, const TrainSettings& settings, const TrainData& data,
+                 const TrainOptions& options) {
+  check_options(options);
+  std::error_code error;
+  if (fs::exists(checkpoint_in(folder), error))
+    detail::refuse(folder, " holds a training already; resuming it, or another folder, is expected");
+  // A sum that OpenBLAS splits among threads has other bits for each number of them; heed splits the batch.
+  nn::set_blas_threads(1);
+  TrainState state = begin_training(settings, data);
+  make_folder(folder);
+  save_checkpoint(checkpoint_in(folder), state);
+  run_to_the_end(folder, data, options, state.step, state);
+  return state;
+}
+
+TrainState resume_training(const std::string& folder, const TrainData& data, const TrainOptions& options) {
+  check_options(options);
+  nn::set_blas_threads(1);
+  TrainState state = read_checkpoint(checkpoint_in(folder), data);
+  make_folder(folder);
+  run_to_the_end(folder, data, options, state.step, state);
+  return state;
+}
+
+}  // namespace heed

@@ -1,0 +1,204 @@
+// heed/document.hpp: a report in a file, what can be asked of it, and its check.
+#include "heed/document.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "heed/io.hpp"
+#include "heed/random.hpp"
+#include "io_support.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::AttendedRow;
+using heed::AttentionResult;
+using heed::Document;
+using heed::DocumentCheck;
+using heed::DType;
+using heed::Generator;
+using heed::Need;
+using heed::Tensor;
+using heed::test::message_of;
+using heed::test::TemporaryFolder;
+
+constexpr std::int64_t kBatch = 2, kHeads = 3, kQueries = 9, kKeys = 11;
+
+// A call of f32 with a bias and a window, and what attention() says of it.
+struct Call {
+  Call() {
+    Generator generator(7);
+    document.tensors.reserve(4);
+    const auto drawn = [&](const heed::Dims& shape) -> const Tensor& {
+      return document.tensors.emplace_back(randn(generator, shape));
+    };
+    document.query = drawn({kBatch, kHeads, kQueries, 8});
+    document.key = drawn({kBatch, 1, kKeys, 8});
+    document.value = drawn({kBatch, 1, kKeys, 5});
+    document.options.bias = drawn({kQueries, kKeys});
+    document.options.causal = true;
+    document.options.align = heed::Align::bottom_right;
+    document.options.window = {6, -1};
+    heed::AttentionOptions options = document.options;
+    options.need = Need::weights | Need::entropy | Need::received;
+    result = attention(document.query, document.key, document.value, options);
+    for (std::int64_t i = 0; i < kQueries; ++i) document.report.query_tokens.push_back(std::to_string(i % 4));
+    for (std::int64_t j = 0; j < kKeys; ++j) document.report.key_tokens.push_back(std::to_string(j % 4));
+    fill_report(document);
+  }
+
+  Document document;
+  AttentionResult result;
+  TemporaryFolder folder;
+  std::string path = folder / "doc.safetensors";
+};
+
+// Weights of attention() in f32, those of a document in f64 from the lse in f32: roundings of numbers up
+// to 1.
+constexpr double kRounding = 4e-6;
+
+void expect_same(const Tensor& a, const Tensor& b) {
+  ASSERT_EQ(a.shape(), b.shape());
+  ASSERT_EQ(a.dtype(), b.dtype());
+  EXPECT_TRUE(std::equal(a.values<float>().begin(), a.values<float>().end(), b.values<float>().begin()));
+}
+
+TEST(Document, KeepsWhatTheReportSays) {
+  const Call call;
+  save_document(call.path, call.document);
+  const Document opened = heed::open_document(call.path);
+  EXPECT_TRUE(opened.has_report);
+  EXPECT_FALSE(opened.has_value);
+  expect_same(opened.report.lse, call.document.report.lse);
+  expect_same(opened.report.entropy, call.result.entropy);
+  expect_same(opened.report.received, call.result.received);
+  EXPECT_EQ(opened.report.query_tokens, call.document.report.query_tokens);
+  EXPECT_EQ(opened.report.options, call.document.report.options);
+  ASSERT_EQ(opened.report.summaries.size(), 6u);
+  for (std::size_t i = 0; i < 6; ++i)
+    EXPECT_EQ(opened.report.summaries[i].name(), call.document.report.summaries[i].name());
+}
+
+TEST(Document, AnswersAsTheWholeMatrixDoes) {
+  const Call call;
+  save_document(call.path, call.document);
+  const Document opened = heed::open_document(call.path);
+  const heed::WeightTile tile = attention_tile(opened, {2, 5, 1, 9, 1, 2});
+  for (std::int64_t i = 2; i < 5; ++i)
+    for (std::int64_t j = 1; j < 9; ++j)
+      EXPECT_NEAR(number_at(tile.weights, {0, 0, i - 2, j - 1}), number_at(call.result.weights, {1, 2, i, j}),
+                  kRounding);
+  for (const bool all : {false, true}) {
+    const AttendedRow row = attended_row(opened, 1, 0, 4, 3, all);
+    ASSERT_EQ(row.top.size(), 3u);
+    EXPECT_EQ(row.weights.size(), all ? 11u : 0u);
+    std::vector<double> weights;
+    for (std::int64_t j = 0; j < kKeys; ++j) weights.push_back(number_at(call.result.weights, {1, 0, 4, j}));
+    for (const AttendedRow::Key& key : row.top)
+      EXPECT_NEAR(key.weight, weights[static_cast<std::size_t>(key.key)], kRounding);
+    EXPECT_EQ(row.top[0].key, std::max_element(weights.begin(), weights.end()) - weights.begin());
+    EXPECT_EQ(row.entropy, number_at(call.result.entropy, {1, 0, 4}));
+  }
+  // More keys than it was saved with.
+  EXPECT_EQ(attended_row(opened, 1, 0, 4, 7).top.size(), 7u);
+}
+
+TEST(Document, SumsTheMatrixInBins) {
+  const Call call;
+  save_document(call.path, call.document);
+  const Document opened = heed::open_document(call.path);
+  const Tensor map = attention_map(opened, {4, 3});  // not what the file holds: computed
+  ASSERT_EQ(map.shape(), (heed::Dims{kBatch, kHeads, 4, 3}));
+  std::vector<double> sums(4 * 3);
+  for (std::int64_t i = 0; i < kQueries; ++i)
+    for (std::int64_t j = 0; j < kKeys; ++j)
+      sums[static_cast<std::size_t>(i * 4 / kQueries * 3 + j * 3 / kKeys)] +=
+          number_at(call.result.weights, {0, 1, i, j});
+  for (std::int64_t r = 0; r < 4; ++r)
+    for (std::int64_t c = 0; c < 3; ++c)
+      EXPECT_NEAR(number_at(map, {0, 1, r, c}), sums[static_cast<std::size_t>(r * 3 + c)], 10 * kRounding);
+  EXPECT_NEAR(number_at(attention_map(opened, {1, 1}), {1, 2, 0, 0}), kQueries, 10 * kRounding);
+}
+
+TEST(Document, CheckHoldsAndFindsAWrongNumber) {
+  Call call;
+  const DocumentCheck whole = check_document(call.document, kQueries);
+  EXPECT_TRUE(whole.holds());
+  EXPECT_TRUE(whole.output);
+  EXPECT_EQ(whole.rows, kBatch * kHeads * kQueries);
+  EXPECT_EQ(check_document(call.document, 2, 1).rows, kHeads * 2);
+  EXPECT_EQ(check_document(call.document, 2, 1, 0).rows, 2);
+  call.document.report.entropy.at<float>(1, 2, 8) += 0.01f;
+  const DocumentCheck check = check_document(call.document, 3);
+  EXPECT_FALSE(check.holds());
+  for (const heed::CheckLine& line : check.lines)
+    EXPECT_EQ(line.holds(), line.what != "entropy" && line.what != "means of the rows") << line.what;
+  EXPECT_TRUE(check_document(call.document, 3, 0).holds());  // of another batch entry
+}
+
+TEST(Document, OfAnExplanationHasNoReportYet) {
+  const Call call;
+  heed::io::write_safetensors(
+      call.path,
+      {{"query", call.document.query.select(0, 0)},
+       {"key", call.document.key.select(0, 0)},
+       {"value", call.document.value.select(0, 0)}},
+      {{"format", "heed explain 1"},
+       {"causal", "false"},
+       {"scale", "0.5"},
+       {"tokens", "[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\",\"i\"]"},
+       {"context_tokens", "[\"0\",\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\"]"}});
+  Document opened = heed::open_document(call.path);
+  EXPECT_FALSE(opened.has_report);
+  EXPECT_TRUE(opened.has_value);
+  EXPECT_EQ(opened.report.query_tokens[8], "i");
+  fill_report(opened);
+  EXPECT_TRUE(opened.has_report);
+  const Tensor expected = attention(call.document.query.select(0, 0), call.document.key.select(0, 0),
+                                    call.document.value.select(0, 0), {.scale = 0.5, .need = Need::lse})
+                              .lse;
+  EXPECT_EQ(number_at(opened.report.lse, {0, 2, 3}), number_at(expected, {2, 3}));
+}
+
+TEST(Document, RefusesInOneSentence) {
+  const Call call;
+  EXPECT_EQ(message_of([&] { (void)attended_row(call.document, 0, 3, 0, 1); }),
+            "head is 3; 0 to 2 is expected");
+  EXPECT_EQ(message_of([&] { (void)attended_row(call.document, 0, 0, 9, 1); }),
+            "row is 9; 0 to 8 is expected");
+  EXPECT_EQ(message_of([&] { (void)attended_row(call.document, 0, 0, 0, -1); }),
+            "top_k is -1; 0 or more is expected");
+  EXPECT_EQ(message_of([&] {
+              (void)attention_map(call.document, {0, 2});
+            }),
+            "size is 0 x 2, of 9 queries and 11 keys; a bin at least is expected");
+  EXPECT_EQ(message_of([&] { (void)check_document(call.document, 0); }), "rows is 0; 1 or more is expected");
+  Document other;
+  for (const auto& use :
+       {+[](Document& d) { save_document("none", d); }, +[](Document& d) { (void)check_document(d); }})
+    EXPECT_EQ(message_of([&] { use(other); }), "the document has no report yet; fill_report() makes it");
+  other.has_value = false;
+  EXPECT_EQ(message_of([&] { fill_report(other); }),
+            "the document holds no values; its report is all that there is");
+  save_document(call.path, call.document);
+  heed::io::TensorFile file = heed::io::read_safetensors(call.path);
+  const std::vector<std::pair<std::string, heed::TensorView>> tensors(file.tensors.begin(),
+                                                                      file.tensors.end());
+  file.metadata.erase("tokens");
+  heed::io::write_safetensors(call.path, tensors, file.metadata);
+  EXPECT_EQ(message_of([&] { (void)heed::open_document(call.path); }),
+            call.path + " has induction without the tokens that it is about");
+  heed::io::write_safetensors(call.path, {{"query", call.document.query}});
+  EXPECT_EQ(
+      message_of([&] { (void)heed::open_document(call.path); }),
+      call.path +
+          " is no document of heed look or heed explain: its metadata do not say format 'heed look 1' or "
+          "'heed explain 1'");
+}
+
+}  // namespace

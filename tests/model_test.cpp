@@ -1,0 +1,164 @@
+// heed/model.hpp: what a trained model's folder gives, from C++.
+#include "heed/model.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "io_support.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::Document;
+using heed::GenerateOptions;
+using heed::HeadSummary;
+using heed::Reading;
+using heed::Tokenizer;
+using heed::TrainedModel;
+using heed::Vocabulary;
+using heed::test::message_of;
+using heed::test::TemporaryFolder;
+using Words = std::vector<std::string>;
+
+const std::string kFolder = std::string(HEED_SOURCE_DIR) + "/models/induction";
+constexpr const char* kText = "one two three four five one two three four five";
+
+TEST(Tokenizer, NumbersTheCharactersOfATextByTheirBytes) {
+  const Tokenizer tokenizer = Tokenizer::of_characters("caf\u00e9 face");
+  EXPECT_FALSE(tokenizer.is_symbols());
+  EXPECT_EQ(tokenizer.characters().words(), (Words{" ", "a", "c", "e", "f", "\u00e9"}));
+  EXPECT_EQ(tokenizer.tokens_of("\u00e9 f"), (Words{"\u00e9", " ", "f"}));
+  const heed::Tensor ids = tokenizer.encode({"\u00e9", " ", "f"});
+  EXPECT_EQ(ids.at<std::int64_t>(0), 5);
+  EXPECT_EQ(ids.at<std::int64_t>(1), 0);
+  EXPECT_EQ(ids.at<std::int64_t>(2), 4);
+  EXPECT_EQ(tokenizer.text_of(5, {}), "\u00e9");
+}
+
+TEST(Tokenizer, NumbersWordsOntoSymbolsAsTheyFirstAppear) {
+  const Tokenizer tokenizer = Tokenizer::of_symbols(3);
+  EXPECT_TRUE(tokenizer.is_symbols());
+  const Words words = tokenizer.tokens_of("b, a b");
+  EXPECT_EQ(words, (Words{"b", "a", "b"}));
+  const heed::Tensor ids = tokenizer.encode(words);
+  EXPECT_EQ(ids.at<std::int64_t>(0), 0);
+  EXPECT_EQ(ids.at<std::int64_t>(1), 1);
+  EXPECT_EQ(ids.at<std::int64_t>(2), 0);
+  EXPECT_EQ(tokenizer.text_of(1, words), "a");
+  EXPECT_EQ(tokenizer.text_of(2, words), "#2");
+}
+
+TEST(Tokenizer, SaysWhatItDoesNotKnow) {
+  const Tokenizer letters = Tokenizer::of_characters("ab");
+  const Tokenizer symbols = Tokenizer::of_symbols(2);
+  EXPECT_EQ(message_of([] { (void)Tokenizer::of_characters("\xff", "the file"); }),
+            "the file is not UTF-8 text");
+  EXPECT_EQ(message_of([] { (void)Tokenizer::of_symbols(0); }),
+            "count is 0; 1 to 1000000 symbols are expected");
+  EXPECT_EQ(message_of([&] { (void)letters.tokens_of("\xc3"); }), "the text is not UTF-8 text");
+  EXPECT_EQ(message_of([&] { (void)letters.encode({"c"}, "it"); }),
+            "it has the character 'c', which the model does not know");
+  EXPECT_EQ(message_of([&] {
+              (void)symbols.encode({"x", "y", "z"});
+            }),
+            "the text has 3 different words; the model has symbols for 2");
+  EXPECT_EQ(message_of([&] { (void)letters.text_of(2, {}); }), "id is 2; 0 to 1 is expected");
+}
+
+TEST(TrainedModel, SaysWhatFollowedTheLastTime) {
+  const TrainedModel trained = heed::load_model(kFolder);
+  const Reading reading = trained.read(kText);
+  ASSERT_EQ(reading.tokens.size(), 10u);
+  for (std::int64_t place = 5; place < 10; ++place) {
+    const auto expected = trained.expected_after(reading, place, 3);
+    ASSERT_EQ(expected.size(), 3u);
+    EXPECT_EQ(expected[0].token, reading.tokens[static_cast<std::size_t>((place + 1) % 5)]);
+    EXPECT_TRUE(expected[0].probability >= 0.5);
+    EXPECT_TRUE(expected[0].probability >= expected[1].probability);
+  }
+  double sum = 0;
+  for (const auto& one : trained.expected_after(reading, 9, 1000)) sum += one.probability;
+  EXPECT_NEAR(sum, 1, 1e-12);  // all of them: roundings of a sum of 64 numbers in f64
+}
+
+TEST(TrainedModel, WritesOnTokenByToken) {
+  const TrainedModel trained = heed::load_model(kFolder);
+  Words added;
+  const std::string text = trained.generate("to be or not to be", {.tokens = 3, .temperature = 0},
+                                            [&](const std::string& token) { added.push_back(token); });
+  EXPECT_EQ(text, "or not to");  // as heed generate prints it
+  EXPECT_EQ(added, (Words{"or", "not", "to"}));
+  const GenerateOptions wild{.tokens = 20, .temperature = 3, .seed = 4};
+  EXPECT_EQ(trained.generate("to be", wild), trained.generate("to be", wild));
+}
+
+TEST(TrainedModel, GivesTheCallOfEachLayer) {
+  const TrainedModel trained = heed::load_model(kFolder);
+  const Reading reading = trained.read(kText);
+  std::vector<std::vector<std::string>> names;
+  for (std::int64_t layer = 0; layer < 2; ++layer) {
+    Document call = document_of_layer(reading, layer);
+    EXPECT_FALSE(call.has_report);
+    fill_report(call);
+    EXPECT_TRUE(check_document(call, 4).holds());
+    EXPECT_EQ(call.report.query_tokens, reading.tokens);
+    names.emplace_back();
+    for (const HeadSummary& head : call.report.summaries) names.back().emplace_back(head.name());
+  }
+  const auto has = [](const Words& all, const char* name) {
+    return std::find(all.begin(), all.end(), name) != all.end();
+  };
+  EXPECT_TRUE(has(names[0], "previous-token"));
+  EXPECT_TRUE(has(names[1], "induction"));
+}
+
+TEST(TrainedModel, IsTheSameAfterItWasSaved) {
+  TrainedModel trained = heed::load_model(kFolder);
+  const TemporaryFolder folder;
+  save_model(folder.path(), trained, {{1, 4.5}});
+  EXPECT_EQ(folder.names(), (Words{"config.json", "model.safetensors", "vocabulary.json"}));
+  const TrainedModel again = heed::load_model(folder.path());
+  EXPECT_EQ(again.settings.seed, trained.settings.seed);
+  EXPECT_EQ(again.tokenizer.size(), trained.tokenizer.size());
+  const heed::Tensor before = trained.read(kText).logits, after = again.read(kText).logits;
+  for (std::size_t i = 0; i < before.values<float>().size(); ++i)
+    ASSERT_EQ(before.values<float>()[i], after.values<float>()[i]) << i;
+}
+
+TEST(TrainedModel, RefusesInOneSentence) {
+  const TrainedModel trained = heed::load_model(kFolder);
+  const Reading reading = trained.read(kText);
+  EXPECT_EQ(message_of([] { (void)heed::load_model("nowhere"); }),
+            "nowhere is no folder; that of a model trained by heed train is expected");
+  EXPECT_EQ(message_of([&] { (void)trained.read(" ", "it"); }),
+            "it has 0 words; 1 to 64 are expected, as the model reads them");
+  EXPECT_EQ(message_of([&] { (void)trained.expected_after(reading, 10, 1); }),
+            "place is 10; 0 to 9 is expected");
+  EXPECT_EQ(message_of([&] { (void)document_of_layer(reading, 2); }), "layer is 2; 0 to 1 is expected");
+  const auto refusal = [&](const GenerateOptions& options, const char* prompt = "to") {
+    return message_of([&] { (void)trained.generate(prompt, options); });
+  };
+  EXPECT_EQ(refusal({}, ""), "the prompt has no words; this model goes on with what is repeated in it");
+  EXPECT_EQ(refusal({.tokens = 0}), "tokens is 0; 1 or more is expected");
+  EXPECT_EQ(refusal({.temperature = -1}), "temperature is -1; a number of at least 0 is expected");
+  EXPECT_EQ(refusal({.temperature = std::nan("")}), "temperature is nan; a number of at least 0 is expected");
+  EXPECT_EQ(refusal({.top_k = -1}), "top_k is -1; 0 (all) or more is expected");
+}
+
+TEST(TrainSettings, AreCheckedByName) {
+  const auto refusal = [](const heed::TrainSettings& settings) {
+    return message_of([&] { check(settings); });
+  };
+  EXPECT_EQ(refusal({}), "no error");
+  EXPECT_EQ(refusal({.layers = 0}), "layers is 0; a whole number from 1 to 1000 is expected");
+  EXPECT_EQ(refusal({.heads = 3}), "model_dim is 64; a multiple of the 3 heads is expected");
+  EXPECT_EQ(refusal({.learning_rate = 0}), "learning_rate is 0; a number above 0 is expected");
+  EXPECT_EQ(refusal({.weight_decay = -0.5}), "weight_decay is -0.5; a number of at least 0 is expected");
+}
+
+}  // namespace
