@@ -262,7 +262,7 @@ class NaiveAttention {
   // The distance from a row to the nearest key of the segment of key j, whether it may be attended or not.
   Real nearest_gap(Index b, Index i, Index j) const {
     const Index first = segment_first_[at(j)];
-    const Index last = std::min(segment_last_[at(j)], valid_keys_[at(b)] - 1);
+    const Index last = std::max(first, std::min(segment_last_[at(j)], valid_keys_[at(b)] - 1));
     const Index p = row_place_[at(b * n_.queries + i)];
     if (p < key_place_[at(first)]) return gap(b, i, first);
     return p > key_place_[at(last)] ? gap(b, i, last) : 0;
