@@ -386,6 +386,21 @@ TEST(AttentionErrors, TheFusedKernelRefusesTheSameCallsWhereverResultsGo) {
   }
 }
 
+TEST(AttentionErrors, TheFusedKernelGoesAsFarAsItsMessageSays) {
+  const auto refuses = [](std::int64_t head_dim, std::int64_t value_dim, std::int64_t top_k,
+                          std::int64_t columns) {
+    const Tensor q({1, head_dim}), k({3, head_dim}), v({3, value_dim});
+    const heed::AttentionOptions options{
+        .top_k = top_k, .map = {columns > 0 ? 1 : 0, columns}, .kernel = heed::Kernel::fused};
+    return message_of([&] { (void)heed::attention(q, k, v, options); }) != "no error";
+  };
+  EXPECT_FALSE(refuses(1024, 1024, 1024, 32768));
+  EXPECT_TRUE(refuses(1025, 1, 0, 0));
+  EXPECT_TRUE(refuses(1, 1025, 0, 0));
+  EXPECT_TRUE(refuses(1, 1, 1025, 0));
+  EXPECT_TRUE(refuses(1, 1, 0, 32769));
+}
+
 TEST(AttentionErrors, NothingIsWrittenWhenTheCallIsWrong) {
   const Call call;
   Tensor output({2, 4, 3, 6});
