@@ -32,7 +32,7 @@ using cpu::WeightsTask;
 
 constexpr std::int64_t kLargestDim = 1024;
 constexpr std::int64_t kMostTopK = 1024;
-constexpr std::int64_t kMostMapColumns = 32768;
+constexpr std::int64_t kMostMapColumns = 32768;  // of a row group fill kStatisticsBytes (workspace.hpp)
 // Work below this many multiply-adds is not worth a second thread.
 constexpr double kSmallWork = 2e6;
 

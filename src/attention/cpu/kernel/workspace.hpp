@@ -22,9 +22,7 @@ inline constexpr std::int64_t kLongTaskRows = 768;         // and where each tas
 inline constexpr std::int64_t kCacheBytes = 5 << 20;       // for packed keys and values
 inline constexpr std::int64_t kStatisticsBytes = 3 << 19;  // for top-k lists, and for map bins
 inline constexpr std::int64_t kUncachedBytes = 16 << 20;  // of a head's weights: from here on past the caches
-inline constexpr std::int64_t kMostTopK = 1024;           // longer lists go to the reference
 inline constexpr int kLevelsAtOnce = kRegisters >= 32 ? 8 : 4;  // levels of lists that registers hold
-inline constexpr std::int64_t kMostMapColumns = kStatisticsBytes / 4 / kGroupRows;
 // Few rows, which read keys and values in place. A row of a value tile is as wide as registers allow, so that
 // a row of values is read once from end to end.
 inline constexpr int kDecodeRows = 2;
