@@ -57,6 +57,8 @@ const char* short_name(Limit limit) {
       return "fma";
     case Limit::bf16_dot:
       return "bf16";
+    case Limit::bf16_tiles:
+      return "tiles";
     case Limit::memory_read:
       return "read";
     case Limit::memory_write:

@@ -33,7 +33,8 @@ void print_json(const Info& info) {
                    {"description", target.description},
                    {"required", target.required},
                    {"available", target.available},
-                   {"chosen", target.chosen}});
+                   {"chosen", target.chosen},
+                   {"why", target.why}});
   const nlohmann::ordered_json object = {
       {"version", info.version},
       {"build", {{"compiler", info.compiler}, {"type", info.build_type}, {"flags", info.flags}}},
@@ -55,10 +56,13 @@ void print(const Info& info) {
             << "kernel     " << info.kernel << " (" << info.isa << ")\n"
             << "threads    " << info.threads << '\n';
   for (const Target& target : targets()) {
-    const char* state = target.chosen ? "taken" : target.available ? "available" : "not on this processor";
     std::cout << "target     " << target.name << ": " << target.description;
     if (!target.required.empty()) std::cout << "; needs " << joined(target.required);
-    std::cout << " (" << state << ")\n";
+    std::cout << " ("
+              << (target.chosen      ? "taken: "
+                  : target.available ? "available: "
+                                     : "")
+              << target.why << ")\n";
   }
 }
 

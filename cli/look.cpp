@@ -122,7 +122,7 @@ ReportOptions report_options(const LookArguments& arguments, const Document& doc
   wanted.top_k = arguments.top_k;
   wanted.received = arguments.received && whole;
   wanted.map = !arguments.save.empty() || !arguments.html.empty() ? kSavedMap : arguments.map;
-  wanted.price = is_summary(arguments) && arguments.model.empty();
+  wanted.cost = is_summary(arguments) && arguments.model.empty();
   if (!whole) wanted.rows = rows_asked_for(arguments, document);
   return wanted;
 }
@@ -232,15 +232,15 @@ void answer_with_summary(const TextOutput& output, const Document& document, con
                            {"keys", check->keys},
                            {"bins", check->bins}};
     }
-    if (arguments.model.empty() && !document.report.price.empty())
-      object["price"] = price_json(document.report.price);
+    if (arguments.model.empty() && !document.report.cost.empty())
+      object["cost"] = cost_json(document.report.cost);
     output.stream << object.dump() << '\n';
   } else {
     print_call(output, document);
     print_heads(output, document, heads);
     if (map.rank() == 4) print_map(output, document, map, heads);
     if (check) print_check(output, document, *check);
-    if (arguments.model.empty()) print_price(output, document.report.price);
+    if (arguments.model.empty()) print_cost(output, document.report.cost);
   }
   if (check) require_that_it_holds(*check);
 }

@@ -33,9 +33,13 @@ endif()
 # heed_measured: what the sources whose coverage counts link, too; the tests need no counters of their own.
 add_library(heed_measured INTERFACE)
 if(HEED_COVERAGE)
-  target_compile_options(heed_compile_options INTERFACE -O0 -g1)
-  target_link_options(heed_compile_options INTERFACE --coverage)
-  target_compile_options(heed_measured INTERFACE --coverage)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "HEED_COVERAGE needs clang, whose counters it uses; the compiler is ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  # Each program adds to a profile there, whatever its environment and folder.
+  set(counters "-fprofile-instr-generate=${PROJECT_BINARY_DIR}/profiles/%m.profraw")
+  target_link_options(heed_compile_options INTERFACE ${counters})
+  target_compile_options(heed_measured INTERFACE ${counters} -fcoverage-mapping)
 endif()
 
 # Compiling in less time: the headers that most sources include are parsed once, sources that take long for the same

@@ -13,4 +13,4 @@ packages_full=("${packages_test[@]}" clang libclang-rt-dev chromium chromium-dri
 if [[ $(uname -m) == x86_64 ]]; then packages_full+=(g++-aarch64-linux-gnu googletest qemu-user); fi
 # And what .ci/run adds: formatting (this version of it, for others format differently), coverage, and the benchmarks,
 # which it compiles.
-packages_ci=("${packages_full[@]}" clang-format-14 gcovr libbenchmark-dev)
+packages_ci=("${packages_full[@]}" clang-format-14 llvm libbenchmark-dev)

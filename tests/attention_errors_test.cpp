@@ -297,6 +297,11 @@ TEST(AttentionErrors, OutputsOfTopKAndMapAgreeWithTheOptions) {
   EXPECT_EQ(message_of_outputs({.map = map}, {.map = {6, 6}}),
             "outputs.map has shape [2, 4, 6, 7]; [2, 4, 6, 6] is expected");
   EXPECT_EQ(message_of_outputs({.map = row}), "outputs.map has shape [2, 4, 3]; [2, 4, 4, 3] is expected");
+  // A view that has not even the axes that would say how many.
+  Tensor few({3}), none(heed::Dims{});
+  EXPECT_EQ(message_of_outputs({.map = few}), "outputs.map has shape [3]; [2, 4, 0, 3] is expected");
+  EXPECT_EQ(message_of_outputs({.top_k_weight = none}),
+            "outputs.top_k_weight has shape []; [2, 4, 3, 0] is expected");
   const std::int64_t huge = std::int64_t{1} << 62;
   EXPECT_EQ(
       message_of_outputs({.map = MutableTensorView(map.mutable_view().data(), DType::f32, {2, 4, 6, 7})},

@@ -496,13 +496,14 @@ static void targets_are_listed_and_chosen(void) {
   size_t count = 0;
   EXPECT(heed_target_count(&count) == HEED_OK && count >= 1);
   heed_target target;
-  int chosen = 0;
+  int chosen = 0, anywhere = 0;
   for (size_t i = 0; i < count; ++i) {
     EXPECT(heed_get_target(i, &target) == HEED_OK);
     chosen += target.chosen;
+    anywhere += strcmp(target.name, "plain") == 0 && target.available == 1 && target.required[0] == 0;
+    EXPECT(target.why[0] != 0);
   }
-  EXPECT(chosen == 1);
-  EXPECT(strcmp(target.name, "plain") == 0 && target.available == 1 && target.required[0] == 0);
+  EXPECT(chosen == 1 && anywhere == 1);
   EXPECT(heed_get_target(count, &target) == HEED_INVALID_ARGUMENT);
   EXPECT(heed_set_target("abacus") == HEED_INVALID_ARGUMENT);
   EXPECT(strstr(heed_last_error(), "target is 'abacus'") != NULL);

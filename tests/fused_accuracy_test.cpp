@@ -99,7 +99,7 @@ double rounded(float x, DType dtype) {
 constexpr double kWeightUnit = 0x1p-9, kCancelled = 0.5;
 
 bool rounds_weights(const heed::AttentionResult& result, const heed::test::RandomCall& call) {
-  return result.isa == "avx512bf16" && call.query.dtype() == DType::bf16 &&
+  return heed::test::multiplies_bf16(result.isa) && call.query.dtype() == DType::bf16 &&
          result.output.dtype() == DType::bf16;
 }
 

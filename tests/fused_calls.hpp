@@ -36,6 +36,21 @@ inline CallLimits tile_calls() {
   return limits;
 }
 
+/// Several spans of keys (3072), for few rows; most with enough work for two threads.
+inline CallLimits span_calls() {
+  CallLimits limits = small_calls();
+  limits.batches = {1};
+  limits.kv_heads = {1, 1, 2};
+  limits.groups = {1, 2, 2};
+  limits.query_lengths = {1, 13, 13, 20};
+  limits.lengths = {3072, 3073, 6144, 6145, 6145, 6145};
+  limits.dims = {48, 49};
+  limits.contiguous = 0.6;
+  limits.families = mostly_normal();
+  limits.poison = false;
+  return limits;
+}
+
 /// Several chunks of keys, and tasks of more than one block of rows.
 inline CallLimits long_calls() {
   CallLimits limits = small_calls();
@@ -106,6 +121,29 @@ inline CallLimits decoding_calls() {
   limits.dims = {16, 32, 32, 64, 80};
   limits.contiguous = 0.8;
   limits.families = mostly_normal();
+  limits.poison = false;
+  return limits;
+}
+
+/// For gradients: several KV blocks and blocks of rows; from 769 keys on, keys are split.
+inline CallLimits long_gradient_calls() {
+  CallLimits limits = small_calls();
+  limits.batches = {1};
+  limits.kv_heads = {1};
+  limits.lengths = {97, 193, 801};
+  limits.dims = {5, 16};
+  return limits;
+}
+
+/// For gradients: keys on both sides of 192, where rows begin to be normalised by the lse that was given;
+/// some rows have one that is too large for it.
+inline CallLimits threshold_calls() {
+  CallLimits limits = small_calls();
+  limits.batches = {1, 2};
+  limits.query_lengths = {1, 12, 13, 40, 97};
+  limits.lengths = {150, 191, 192, 193, 300, 777};
+  limits.dims = {5, 16};
+  limits.contiguous = 0.6;
   limits.poison = false;
   return limits;
 }

@@ -5,6 +5,7 @@
 
 #include "compare_results.hpp"
 #include "heed/attention.hpp"
+#include "processor.hpp"
 
 namespace heed::test {
 
@@ -13,7 +14,7 @@ namespace heed::test {
 /// softcap's tanh by 2.5 ulp. Weights below 2^-125 of the largest are 0; values of the calls are far below
 /// 2^15.
 inline Rounding fused_rounding(DType dtype, const AttentionOptions& options, std::string_view isa) {
-  const bool rounds_weights = isa == "avx512bf16" && dtype == DType::bf16 &&
+  const bool rounds_weights = multiplies_bf16(isa) && dtype == DType::bf16 &&
                               options.output_dtype.value_or(DType::bf16) == DType::bf16;
   return {.unit = 0x1p-24, .slack = 3, .weight_unit = rounds_weights ? 0x1p-9 : 0, .floor = 0x1p-110};
 }

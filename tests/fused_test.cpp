@@ -1,4 +1,4 @@
-// The fused kernel against the definitions, on the instruction set that HEED_ISA names (CTest runs this for
+// The fused kernel at the edges of shapes, on the instruction set that HEED_ISA names (CTest runs this for
 // each).
 #include <gtest/gtest.h>
 
@@ -7,75 +7,15 @@
 #include <string>
 
 #include "attention_support.hpp"
-#include "checked_call.hpp"
-#include "expect_tight.hpp"
-#include "fused_calls.hpp"
-#include "fused_rounding.hpp"
 #include "path_watch.hpp"
-#include "support.hpp"
 
 namespace {
 
 using heed::DType;
 using heed::Kernel;
 using heed::Tensor;
-using heed::test::decoding_calls;
-using heed::test::document_calls;
-using heed::test::extreme_calls;
-using heed::test::long_calls;
-using heed::test::long_document_calls;
 using heed::test::Path;
-using heed::test::small_calls;
-using heed::test::tile_calls;
-using heed::test::uncached_calls;
 using heed::test::why_not_fused;
-using heed::test::wide_calls;
-
-constexpr std::uint64_t kSeed = 20240611;
-
-struct Kind {
-  heed::test::CallLimits limits;
-  std::uint64_t count;
-};
-
-// What random calls came to.
-struct Outcome {
-  heed::test::PathWatch paths;
-  heed::test::RowTally tally;
-  std::string isa;
-};
-
-void run_calls(const Kind& kind, Outcome& outcome) {
-  for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
-    auto [call, naive] = heed::test::checked_call(kSeed, index, kind.limits);
-    call.options.kernel = Kernel::fused;
-    outcome.paths.start_call();
-    const auto result = heed::attention(call.query, call.key, call.value, call.options);
-    ASSERT_EQ(result.kernel, Kernel::fused);
-    outcome.isa = result.isa;
-    ASSERT_EQ(outcome.paths.taken_now(Path::fallback), result.recomputed_rows) << describe(call);
-    const std::string failure = heed::test::compare_results(
-        result, call.options, naive, heed::test::fused_rounding(call.query.dtype(), call.options, result.isa),
-        outcome.tally, [&](auto b, auto h, auto i) { return outcome.paths.fell_back(b, h, i); });
-    ASSERT_EQ(failure, "") << describe(call);
-    outcome.paths.end_call();
-  }
-}
-
-// In one test, so that what they reach together can be counted.
-TEST(Fused, RandomCallsAgreeWithTheDefinitionsAndTakeEveryPath) {
-  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
-  Outcome outcome;
-  for (const Kind& kind :
-       {Kind{small_calls(), 2000}, Kind{extreme_calls(), 1000}, Kind{tile_calls(), 100},
-        Kind{long_calls(), 8}, Kind{wide_calls(), 40}, Kind{decoding_calls(), 300},
-        Kind{document_calls(), 60}, Kind{long_document_calls(), 60}, Kind{uncached_calls(), 20}}) {
-    run_calls(kind, outcome);
-    if (HasFatalFailure()) return;
-  }
-  outcome.paths.expect_each_taken(Path::decode, Path::fallback, outcome.isa);
-  heed::test::expect_tight(outcome.tally, 0.95);
-}
 
 TEST(Fused, WithoutBatchesHeadsQueriesOrKeysLeavesNothingUndone) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
@@ -90,6 +30,27 @@ TEST(Fused, WithoutBatchesHeadsQueriesOrKeysLeavesNothingUndone) {
   EXPECT_EQ(output({1, 2, 0, 4}, {1, 2, 5, 4}).shape(), (heed::Dims{1, 2, 0, 4}));
   const Tensor no_keys = output({1, 2, 3, 4}, {1, 2, 0, 4});
   for (float x : no_keys.values<float>()) EXPECT_EQ(x, 0);
+}
+
+// From a vector of keys a column on, a map's bins are summed by vectors, and below that by keys.
+TEST(Fused, TheColumnsOfAMapAreWideFromAVectorOfKeysOn) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  const auto takes = [&](std::int64_t keys, Path path) {
+    const Tensor key({1, 1, keys, 8}), query({1, 1, 20, 8});
+    heed::test::PathWatch paths;
+    paths.start_call();
+    (void)heed::attention(query, key, key, {.map = {3, 5}, .kernel = Kernel::fused});
+    return paths.taken_now(path) > 0;
+  };
+  const Tensor one({1, 1});
+  const std::string_view isa = heed::attention(one, one, one, {.kernel = Kernel::fused}).isa;
+  const std::int64_t lanes = isa.starts_with("avx512") || isa == "amx" || isa.starts_with("amx_f32") ? 16
+                             : isa == "avx2"                                                         ? 8
+                                                                                                     : 4;
+  EXPECT_TRUE(takes(5 * lanes, Path::map_wide));
+  EXPECT_FALSE(takes(5 * lanes, Path::map_narrow));
+  EXPECT_TRUE(takes(5 * lanes - 1, Path::map_narrow));
+  EXPECT_FALSE(takes(5 * lanes - 1, Path::map_wide));
 }
 
 TEST(Fused, RunsOnTheInstructionSetThatIsForced) {

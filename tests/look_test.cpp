@@ -135,7 +135,7 @@ TEST_F(Look, TheFileAnswersWhatTheTensorsDo) {
       EXPECT_EQ(json(with(fresh, question)), json(with({"doc.safetensors"}, question)))
           << ::testing::PrintToString(with(call, question));
     Json now = json(fresh);
-    now.erase("price");
+    now.erase("cost");
     EXPECT_EQ(now, json({"doc.safetensors"})) << ::testing::PrintToString(call);
     EXPECT_EQ(printed({"doc.safetensors", "--check", "5"}).find("MISMATCH"), std::string::npos);
     EXPECT_EQ(printed(with(fresh, {"--check"})).find("MISMATCH"), std::string::npos);
@@ -338,8 +338,8 @@ TEST_F(Look, NamesAHeadAndSaysWhatItCost) {
   EXPECT_NE(text.find("full matrix (not made)"), std::string::npos);
   const Json object = json(with(kInputs, {"--causal"}));
   EXPECT_EQ(object["summary"][0]["name"], "previous-token");
-  EXPECT_EQ(object["price"][0]["what"], "plain forward");
-  EXPECT_EQ(object["price"].back()["bytes"], 12 * 12 * 4);
+  EXPECT_EQ(object["cost"][0]["what"], "plain forward");
+  EXPECT_EQ(object["cost"].back()["bytes"], 12 * 12 * 4);
 }
 
 TEST_F(Look, TheTableOfHeadsHasALineForEach) {
@@ -634,7 +634,7 @@ TEST_F(Look, ThePageOfADocumentAsksTheDocument) {
 // Of 2,100 rows and keys a head has more cells than a page holds.
 TEST_F(Look, ThePageOfALongCallHoldsAMapAndTheWindowsAskedFor) {
   for (const char* name : {"q.npy", "k.npy", "v.npy"}) write(name, random_tensor({1, 2100, 4}, 9));
-  (void)printed(with(kInputs, {"--causal", "--html", "it's.html", "--window-at", "5,2090"}));
+  (void)printed(with(kInputs, {"--causal", "--html", "it's.html", "--tile-at", "5,2090"}));
   const Json page = page_of(read_file(folder / "it's.html"));
   EXPECT_EQ(page["tensors"]["map-0"]["shape"], Json({1024, 1024}));
   EXPECT_EQ(page["tensors"]["thumb-0"]["shape"], Json({64, 64}));

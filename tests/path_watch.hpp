@@ -12,6 +12,7 @@
 
 #include "attention/cpu/driver/path_record.hpp"
 #include "compare_results.hpp"
+#include "processor.hpp"
 #include "support.hpp"
 
 namespace heed::test {
@@ -30,6 +31,8 @@ inline constexpr std::array<const char*, kPaths> kPathNames{"decode",
                                                             "masked tiles",
                                                             "outgrown tiles",
                                                             "shifts that move late",
+                                                            "rows over several spans",
+                                                            "spans shared by threads",
                                                             "rescaled rows",
                                                             "dropout",
                                                             "top-k, tightened",
@@ -46,11 +49,11 @@ inline constexpr std::array<const char*, kPaths> kPathNames{"decode",
                                                             "weights pass, scores",
                                                             "fallback, rows",
                                                             "backward, plain",
-                                                            "backward, renormalised",
+                                                            "backward, recomputed lse",
                                                             "backward, plain packed sequence",
-                                                            "backward, renormalised packed sequence",
-                                                            "backward, keys in parts",
-                                                            "backward, packed sequence in parts",
+                                                            "backward, recomputed lse, packed sequence",
+                                                            "backward, split keys",
+                                                            "backward, packed sequence, split keys",
                                                             "backward, packed sequence undivided",
                                                             "backward, shared bias",
                                                             "backward, own bias",
@@ -67,7 +70,7 @@ inline bool holds(const std::vector<detail::FallbackRows>& fallbacks, std::int64
   return false;
 }
 
-/// Counts while it lives. One at a time.
+/// Counts while it lives; of several, the one that started a call last.
 class PathWatch {
  public:
   PathWatch() { detail::path_record = &record_; }
@@ -76,6 +79,7 @@ class PathWatch {
   PathWatch& operator=(const PathWatch&) = delete;
 
   void start_call() {
+    detail::path_record = &record_;
     record_.taken.fill(0);
     record_.forward_fallbacks.clear();
     record_.backward_fallbacks.clear();
@@ -107,14 +111,14 @@ class PathWatch {
   [[nodiscard]] std::int64_t taken(Path path) const { return taken_[static_cast<std::size_t>(path)]; }
 
   /// Prints how often each path from `first` to `last` was taken, and fails where one that the instruction
-  /// set `isa` has was taken fewer than a hundred times (of all random calls: see share_of).
-  void expect_each_taken(Path first, Path last, std::string_view isa) const {
-    const auto least = static_cast<std::int64_t>(share_of(100));
+  /// set `isa` has was taken fewer than a hundred times, or `times` (of all random calls: see share_of).
+  void expect_each_taken(Path first, Path last, std::string_view isa, std::uint64_t times = 100) const {
+    const auto least = static_cast<std::int64_t>(share_of(times));
     std::cout << "paths taken on " << isa << ":\n";
     for (auto p = static_cast<std::size_t>(first); p <= static_cast<std::size_t>(last); ++p) {
       const auto path = static_cast<Path>(p);
-      const bool has_pairs = isa == "avx512bf16";
-      if ((path == Path::decode_pairs || path == Path::packed_pairs) && !has_pairs) {
+      if ((path == Path::decode_pairs && isa != "avx512bf16") ||
+          (path == Path::packed_pairs && !multiplies_bf16(isa))) {
         EXPECT_EQ(taken(path), 0) << kPathNames[p];
         continue;
       }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -13,8 +14,19 @@
 namespace heed::test {
 
 /// The kernel's instruction sets, from the best on.
-inline constexpr std::array<std::string_view, 5> kInstructionSets{"avx512bf16", "avx512", "avx2", "neon",
-                                                                  "plain"};
+inline constexpr std::array<std::string_view, 9> kInstructionSets{
+    "amx", "amx_f32", "avx512bf16", "avx512", "avx2", "neon", "plain", "amx_emulated", "amx_f32_emulated"};
+/// Whether the processor, or the target that HEED_ISA names, is emulated: some thirty times slower.
+inline bool is_emulated() {
+#if defined(HEED_EMULATED)
+  return true;
+#else
+  const char* isa = std::getenv("HEED_ISA");
+  return isa != nullptr && std::string_view(isa).ends_with("emulated");
+#endif
+}
+/// Whether bf16 calls are multiplied as pairs of bf16, and weights rounded for it.
+inline bool multiplies_bf16(std::string_view isa) { return isa == "avx512bf16" || isa.starts_with("amx"); }
 inline bool is_known_isa(std::string_view isa) {
   return std::find(kInstructionSets.begin(), kInstructionSets.end(), isa) != kInstructionSets.end();
 }
@@ -34,14 +46,16 @@ inline std::vector<std::string> processor_flags() {
 
 /// Whether this processor has an instruction set of the kernel's.
 inline bool processor_has(std::string_view isa) {
-  if (isa == "plain") return true;
+  if (isa == "plain" || isa.ends_with("emulated")) return true;
 #if defined(__aarch64__)
   return isa == "neon";  // every AArch64 processor
 #elif defined(__x86_64__)
   std::vector<std::string_view> needed{"avx2", "fma", "f16c"};
-  if (isa == "avx512" || isa == "avx512bf16")
+  if (isa.starts_with("avx512") || isa.starts_with("amx"))
     for (const char* flag : {"avx512f", "avx512bw", "avx512dq", "avx512vl"}) needed.emplace_back(flag);
-  if (isa == "avx512bf16") needed.emplace_back("avx512_bf16");
+  if (isa == "avx512bf16" || isa.starts_with("amx")) needed.emplace_back("avx512_bf16");
+  if (isa.starts_with("amx"))
+    for (const char* flag : {"amx_tile", "amx_bf16"}) needed.emplace_back(flag);
   const std::vector<std::string> flags = processor_flags();
   return isa != "neon" && std::all_of(needed.begin(), needed.end(), [&](std::string_view flag) {
            return std::find(flags.begin(), flags.end(), flag) != flags.end();

@@ -89,7 +89,7 @@ class Comparison {
     range_.row_end = draw.between(range_.row_begin, call_.query.size(-2));
     range_.key_begin = draw.between(0, call_.key.size(-2));
     range_.key_end = draw.between(range_.key_begin, call_.key.size(-2));
-    ask_.windows = {range_};
+    ask_.tiles = {range_};
     AttentionOptions options = call_.options;
     options.map = {std::min<Index>(5, call_.query.size(-2)), std::min<Index>(7, call_.key.size(-2))};
     if (options.map.rows == 0 || options.map.columns == 0) options.map = {};
@@ -100,7 +100,7 @@ class Comparison {
 
   std::string run() {
     compare_rows();
-    compare_tile(report_.windows.at(0), range_);
+    compare_tile(report_.tiles.at(0), range_);
     if (report_.weights.weights.rank() == 4) compare_tile(report_.weights, {0, n_.queries, 0, n_.keys});
     compare_sums();
     compare_map();
@@ -330,8 +330,8 @@ TEST(Report, HoldsNothingThatWasNotAskedFor) {
   const Tensor x = normal_tensor({6, 4}, 1);
   const AttentionReport report = heed::make_report(x, x, x, {}, {.top_k = 0, .received = false, .map = {}});
   EXPECT_TRUE(report.map.empty());
-  EXPECT_TRUE(report.windows.empty());
-  EXPECT_TRUE(report.price.empty());
+  EXPECT_TRUE(report.tiles.empty());
+  EXPECT_TRUE(report.cost.empty());
   for (const Tensor* tensor : {&report.received, &report.top_k_index, &report.top_k_weight, &report.induction,
                                &report.weights.weights, &report.weights.allowed})
     EXPECT_EQ(tensor->shape(), heed::Dims{0});
@@ -350,26 +350,26 @@ TEST(Report, RowsOfNaNAreCountedAndLeftOutOfTheMeans) {
   EXPECT_TRUE(std::isnan(report.self.at<float>(0, 0, 4)));
 }
 
-TEST(Report, PricesNameWhatTheMatrixWouldTake) {
+TEST(Report, CostsNameWhatTheMatrixWouldTake) {
   const Tensor x = normal_tensor({2, 64, 8}, 1, DType::f32);
-  const AttentionReport report = heed::make_report(x, x, x, {}, {.price = true});
-  ASSERT_GE(report.price.size(), 6u);
-  EXPECT_EQ(report.price.front().what, "plain forward");
-  EXPECT_EQ(report.price.back().what, "full matrix (not made)");
-  EXPECT_EQ(report.price.back().bytes, 2 * 64 * 64 * 4);
-  EXPECT_FALSE(report.price.back().made);
-  for (const heed::PriceLine& line : report.price) {
-    EXPECT_EQ(line.made, &line != &report.price.back()) << line.what;
+  const AttentionReport report = heed::make_report(x, x, x, {}, {.cost = true});
+  ASSERT_GE(report.cost.size(), 6u);
+  EXPECT_EQ(report.cost.front().what, "plain forward");
+  EXPECT_EQ(report.cost.back().what, "full matrix (not made)");
+  EXPECT_EQ(report.cost.back().bytes, 2 * 64 * 64 * 4);
+  EXPECT_FALSE(report.cost.back().made);
+  for (const heed::CostLine& line : report.cost) {
+    EXPECT_EQ(line.made, &line != &report.cost.back()) << line.what;
     EXPECT_FALSE(line.seconds < 0) << line.what << ' ' << line.seconds;
   }
 }
 
 // Whatever the machine was busy with meanwhile: what a plain forward is too short for is not told.
-TEST(Report, PricesAreMultiplesOfAPlainForwardOfAMillisecondOrMore) {
+TEST(Report, CostsAreMultiplesOfAPlainForwardOfAMillisecondOrMore) {
   const Tensor x = normal_tensor({2, 64, 8}, 1, DType::f32);
-  const AttentionReport report = heed::make_report(x, x, x, {}, {.price = true});
-  const double plain = report.price.front().seconds;
-  for (const heed::PriceLine& line : report.price) {
+  const AttentionReport report = heed::make_report(x, x, x, {}, {.cost = true});
+  const double plain = report.cost.front().seconds;
+  for (const heed::CostLine& line : report.cost) {
     EXPECT_EQ(std::isnan(line.times), plain < 1e-3 || std::isnan(line.seconds)) << line.what;
     if (!std::isnan(line.times)) {
       EXPECT_EQ(line.times, line.seconds / plain) << line.what;
@@ -378,22 +378,21 @@ TEST(Report, PricesAreMultiplesOfAPlainForwardOfAMillisecondOrMore) {
 }
 
 // A call that is timed by a sample: f64 takes the reference, which samples calls of a few milliseconds.
-TEST(Report, PricesOfALongCallAddUpToWhatItsPassTook) {
+TEST(Report, CostsOfALongCallAddUpToWhatItsPassTook) {
   const Tensor x = normal_tensor({1, 1000, 16}, 1);
   const auto begin = std::chrono::steady_clock::now();
-  const AttentionReport report =
-      heed::make_report(x, x, x, {}, {.received = false, .map = {}, .price = true});
+  const AttentionReport report = heed::make_report(x, x, x, {}, {.received = false, .map = {}, .cost = true});
   const std::chrono::duration<double> all = std::chrono::steady_clock::now() - begin;
   double sum = 0;
-  for (const heed::PriceLine& line : report.price)
+  for (const heed::CostLine& line : report.cost)
     if (line.estimated && line.made && !std::isnan(line.seconds)) sum += line.seconds;
-  EXPECT_TRUE(report.price.front().estimated);
+  EXPECT_TRUE(report.cost.front().estimated);
   EXPECT_GT(sum, 0);
   EXPECT_LT(sum, all.count());
 }
 
 // Times of a machine that was busy now and then: what does more is at times the quicker.
-TEST(Report, WhatTimesCannotTellIsNotPriced) {
+TEST(Report, WhatTimesCannotTellHasNoCost) {
   using heed::detail::compare_turns;
   using heed::detail::Turn;
   const std::vector<Turn> quiet(4, Turn{1, 1.5, 2.25, 4});
@@ -469,12 +468,12 @@ TEST(Report, RefusesWhatDoesNotFit) {
   EXPECT_EQ(report({.key_tokens = {"a"}}), "key_tokens has 1 of them; 4, the length of key, is expected");
   EXPECT_EQ(report({.top_k = -1}), "top_k is -1; 0 (off) or more is expected");
   EXPECT_EQ(report({.map = {-1, 4}}), "map is -1 x 4; sizes of 0 (off) or more are expected");
-  EXPECT_EQ(report({.windows = {{0, 5, 0, 4}}}),
+  EXPECT_EQ(report({.tiles = {{0, 5, 0, 4}}}),
             "range has rows 0 to 5; a range within 0 to 4, the length of query, is expected");
-  EXPECT_EQ(report({.windows = {{0, 4, 3, 2}}}),
+  EXPECT_EQ(report({.tiles = {{0, 4, 3, 2}}}),
             "range has keys 3 to 2; a range within 0 to 4, the length of key, is expected");
-  EXPECT_EQ(report({.windows = {{0, 4, 0, 4, -1, 2}}}), "range has head 2; -1 (all) or 0 to 1 is expected");
-  EXPECT_EQ(report({.windows = {{0, 4, 0, 4, 1}}}), "range has batch 1; -1 (all) or 0 to 0 is expected");
+  EXPECT_EQ(report({.tiles = {{0, 4, 0, 4, -1, 2}}}), "range has head 2; -1 (all) or 0 to 1 is expected");
+  EXPECT_EQ(report({.tiles = {{0, 4, 0, 4, 1}}}), "range has batch 1; -1 (all) or 0 to 0 is expected");
   const Tensor lse({2, 4}, DType::f32);
   EXPECT_EQ(message_of([&] { (void)heed::attention_tile(x, x, {}, lse.view().select(0, 0), {}); }),
             "lse has shape [4]; [2, 4] is expected");

@@ -58,11 +58,37 @@ TEST(Targets, CallsTakeTheFirstAvailableOne) {
   if (const char* isa = std::getenv("HEED_ISA"); isa != nullptr && *isa != '\0')
     GTEST_SKIP() << "HEED_ISA is set to " << isa;
   const auto all = heed::targets();
-  const auto best =
-      std::find_if(all.begin(), all.end(), [](const Target& target) { return target.available; });
-  ASSERT_NE(best, all.end());
-  EXPECT_TRUE(best->chosen);
-  EXPECT_EQ(target_taken(), best->name);
+  const auto chosen =
+      std::find_if(all.begin(), all.end(), [](const Target& target) { return target.chosen; });
+  ASSERT_NE(chosen, all.end());
+  EXPECT_EQ(target_taken(), chosen->name);
+  EXPECT_EQ(chosen->why, "the best for this processor");
+  for (auto better = all.begin(); better != chosen; ++better)
+    EXPECT_TRUE(!better->available || better->why.find("GFLOP/s") != std::string::npos) << better->name;
+}
+
+#if defined(__x86_64__)
+TEST(Targets, OnIntelPairsOfBf16AreNoTargetToTake) {
+  const auto all = [](std::string_view) { return true; };
+  const auto without_tiles = [](std::string_view feature) { return !feature.starts_with("amx"); };
+  EXPECT_EQ(heed::detail::cpu::best_target(all, "GenuineIntel").name, "amx");
+  EXPECT_EQ(heed::detail::cpu::best_target(without_tiles, "GenuineIntel").name, "avx512");
+  EXPECT_EQ(heed::detail::cpu::best_target(without_tiles, "AuthenticAMD").name, "avx512bf16");
+}
+#endif
+
+// What no call computes with unless it is asked to.
+TEST(Targets, AnEmulationIsNeverTakenByItself) {
+  EXPECT_EQ(heed::detail::cpu::best_target([](std::string_view) { return false; }, "").name, "plain");
+}
+
+TEST(Targets, SayWhyTheyAreNotTaken) {
+  for (const Target& target : heed::targets()) {
+    if (target.available) continue;
+    EXPECT_TRUE(target.why.starts_with("the processor has no ") ||
+                target.why.starts_with("the system refuses "))
+        << target.name << ": " << target.why;
+  }
 }
 
 // AVX2's unit is compiled with F16C: a processor without it must not run it.
@@ -70,12 +96,13 @@ TEST(Targets, AProcessorThatLacksOneFeatureTakesATargetThatDoesNotNeedIt) {
   for (const Target& target : heed::targets())
     for (const std::string& lacking : target.required) {
       const auto& taken =
-          heed::detail::cpu::best_target([&](std::string_view feature) { return feature != lacking; });
+          heed::detail::cpu::best_target([&](std::string_view feature) { return feature != lacking; }, "");
       EXPECT_EQ(std::count(taken.required.begin(), taken.required.end(), lacking), 0) << taken.name;
     }
 #if defined(__x86_64__)
-  EXPECT_EQ(heed::detail::cpu::best_target([](std::string_view feature) { return feature != "f16c"; }).name,
-            "plain");
+  EXPECT_EQ(
+      heed::detail::cpu::best_target([](std::string_view feature) { return feature != "f16c"; }, "").name,
+      "plain");
 #endif
 }
 

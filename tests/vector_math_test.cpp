@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "attention_support.hpp"
+#include "kernel_unit/units.hpp"
 #include "support.hpp"
-#include "vector_math/units.hpp"
 
 namespace {
 
@@ -29,16 +29,8 @@ class VectorMathTest : public ::testing::Test {
   void SetUp() override {
     if (const std::string reason = heed::test::why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
     const Tensor one({1, 1});
-    [[maybe_unused]] const std::string isa(
-        heed::attention(one, one, one, {.kernel = heed::Kernel::fused}).isa);
-#if defined(__x86_64__)
-    math_ = isa == "avx512bf16" ? heed::test::avx512bf16_math()
-            : isa == "avx512"   ? heed::test::avx512_math()
-            : isa == "avx2"     ? heed::test::avx2_math()
-                                : heed::test::plain_math();
-#else
-    math_ = isa == "neon" ? heed::test::neon_math() : heed::test::plain_math();
-#endif
+    const std::string isa(heed::attention(one, one, one, {.kernel = heed::Kernel::fused}).isa);
+    math_ = heed::test::kernel_unit(isa).math;
   }
   VectorMath math_{};
 };

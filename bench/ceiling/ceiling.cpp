@@ -35,6 +35,7 @@ double compute(const ComputeLoop& loop, int threads) {
 }  // namespace
 
 Limit arithmetic_of(DType dtype, std::string_view isa) {
+  if (dtype == DType::bf16 && has_matrix_tiles(isa)) return Limit::bf16_tiles;
   return dtype == DType::bf16 && has_bf16_dot(isa) ? Limit::bf16_dot : Limit::f32_multiply_add;
 }
 
@@ -44,6 +45,8 @@ std::string name_of(Limit limit, std::string_view isa) {
       return "f32 FMA (" + std::string(f32_loop(isa).isa) + ")";
     case Limit::bf16_dot:
       return "bf16 dot product";
+    case Limit::bf16_tiles:
+      return "bf16 matrix tiles";
     case Limit::memory_read:
       return "memory read";
     case Limit::memory_write:
@@ -65,6 +68,8 @@ double Meter::burst(Limit limit, std::string_view isa, int threads) {
       return compute(f32_loop(isa), threads);
     case Limit::bf16_dot:
       return compute(bf16_loop(), threads);
+    case Limit::bf16_tiles:
+      return compute(matrix_tiles_loop(), threads);
     case Limit::memory_read:
       return read(threads);
     case Limit::memory_write:

@@ -14,12 +14,13 @@ namespace heed::ceiling {
 enum class Limit {
   f32_multiply_add,  ///< flop/s
   bf16_dot,          ///< flop/s, f32 accumulation
+  bf16_tiles,        ///< the same by matrix tiles
   memory_read,       ///< byte/s, from beyond the caches
   memory_write,      ///< byte/s, to beyond the caches
 };
 
-/// The arithmetic that bounds a call of this dtype on an instruction set (AttentionResult::isa): bf16_dot for
-/// bf16 where the processor has such an instruction, else f32_multiply_add.
+/// The arithmetic that bounds a call of this dtype on an instruction set (AttentionResult::isa): for bf16
+/// tiles or dot products where the processor has them and they are faster, else f32_multiply_add.
 [[nodiscard]] Limit arithmetic_of(DType dtype, std::string_view isa);
 
 /// "f32 FMA (avx512)", "memory read", …

@@ -91,6 +91,27 @@ __attribute__((target("avx512f"))) void bf16_dot_avx512(std::int64_t steps) {
         : "v"(x));
 }
 
+// Matrix tiles: six results of 16 x 16, as many as leave room for both operands, whose zeros change nothing.
+// A tile product is 16 x 16 sums of 32 products.
+constexpr int kTiles = 6;
+constexpr double kTileFlops = kFlops * 16 * 16 * 32;
+
+void multiply_tiles(std::int64_t steps) {
+  struct alignas(64) Configuration {
+    std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  };
+  static constexpr Configuration kAll = {};
+  asm volatile("ldtilecfg %0" ::"m"(kAll));  // and all tiles are 0
+  for (std::int64_t i = 0; i < steps; ++i)
+    asm volatile(
+        ".irp tile, 0, 1, 2, 3, 4, 5\n\t"
+        "tdpbf16ps %%tmm7, %%tmm6, %%tmm\\tile\n\t"
+        ".endr" ::);
+  asm volatile("tilerelease" ::);
+}
+
 #elif defined(__aarch64__)
 
 void multiply_add_neon(std::int64_t steps) {
@@ -119,7 +140,8 @@ void multiply_add_neon(std::int64_t steps) {
 
 ComputeLoop f32_loop(std::string_view isa) {
 #if defined(__x86_64__)
-  if (isa.starts_with("avx512")) return {multiply_add_avx512, kFlops * 16 * kSums, "avx512"};
+  if (isa.starts_with("avx512") || has_matrix_tiles(isa))
+    return {multiply_add_avx512, kFlops * 16 * kSums, "avx512"};
   if (isa.starts_with("avx2")) return {multiply_add_avx2, kFlops * 8 * kSums, "avx2"};
 #elif defined(__aarch64__)
   if (isa.starts_with("neon")) return {multiply_add_neon, kFlops * 4 * 2 * kSums, "neon"};
@@ -128,9 +150,12 @@ ComputeLoop f32_loop(std::string_view isa) {
   return {multiply_add_baseline, kFlops * 4 * kSums, "plain"};
 }
 
+bool has_matrix_tiles(std::string_view isa) { return isa == "amx" || isa == "amx_f32"; }
+
+// Intel's processors start fewer of these than f32 multiply-adds, which are the limit there.
 bool has_bf16_dot(std::string_view isa) {
 #if defined(__x86_64__)
-  return isa.starts_with("avx512") && __builtin_cpu_supports("avx512bf16");
+  return isa.starts_with("avx512") && __builtin_cpu_supports("avx512bf16") && !__builtin_cpu_is("intel");
 #else
   (void)isa;
   return false;
@@ -140,6 +165,14 @@ bool has_bf16_dot(std::string_view isa) {
 ComputeLoop bf16_loop() {
 #if defined(__x86_64__)
   return {bf16_dot_avx512, kFlops * 32 * kSums, "avx512bf16"};
+#else
+  return f32_loop("");
+#endif
+}
+
+ComputeLoop matrix_tiles_loop() {
+#if defined(__x86_64__)
+  return {multiply_tiles, kTiles * kTileFlops, "amx"};
 #else
   return f32_loop("");
 #endif

@@ -14,9 +14,14 @@ struct ComputeLoop {
   std::string_view isa;
 };
 
-/// f32 multiply-adds in the vectors of a kernel unit whose name begins with "avx512", "avx2" or "neon"; every
-/// other name is the compiler's baseline, a product and a sum ("plain").
+/// f32 multiply-adds in the vectors of a kernel unit whose name begins with "amx", "avx512", "avx2" or
+/// "neon"; every other name is the compiler's baseline, a product and a sum ("plain").
 [[nodiscard]] ComputeLoop f32_loop(std::string_view isa);
+
+/// Whether a target of this name runs on matrix tiles, which the process was given then.
+[[nodiscard]] bool has_matrix_tiles(std::string_view isa);
+/// bf16 by matrix tiles (tdpbf16ps). Only where has_matrix_tiles().
+[[nodiscard]] ComputeLoop matrix_tiles_loop();
 
 [[nodiscard]] bool has_bf16_dot(std::string_view isa);
 /// bf16 dot products with f32 accumulation (vdpbf16ps). Only where has_bf16_dot().

@@ -5,68 +5,25 @@
 #include <utility>
 #include <vector>
 
+#include "bench/bounds.hpp"
 #include "heed/attention.hpp"
 #include "heed/random.hpp"
 
 namespace heed::cli {
 namespace {
 
-using ceiling::Limit;
 using Clock = std::chrono::steady_clock;
 
 constexpr double kBudget = 0.5;  // seconds of calls
 constexpr double kSlice = 0.02;  // seconds of calls between two bursts
 constexpr std::size_t kLeastCalls = 3;
 constexpr int kWarmBursts = 3;
-// Flops a byte from which on no machine waits for its memory.
-constexpr double kArithmeticOnly = 64;
 constexpr std::int64_t kMostCopies = 4096;
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
-// One thing that a call must do, and how fast the machine can.
-struct Bound {
-  Limit limit;
-  double amount;    // flops or bytes
-  double rate = 0;  // of the best burst
-  [[nodiscard]] double seconds() const { return amount / rate; }
-};
-
-double count_of(std::initializer_list<std::int64_t> sizes) {
-  double product = 1;
-  for (const std::int64_t size : sizes) product *= static_cast<double>(size);
-  return product;
-}
-
-double flops_of(const BenchCase& what) {
-  const BenchShape& s = what.shape;
-  return count_of({4, s.batch, s.heads, s.query_length, s.key_length, s.head_dim}) * (what.causal ? 0.5 : 1);
-}
-
-double key_value_bytes(const BenchShape& s, DType dtype) {
-  return count_of({2, s.batch, s.kv_heads, s.key_length, s.head_dim}) * static_cast<double>(size_of(dtype));
-}
-
-std::vector<Bound> bounds_of(const BenchCase& what, std::string_view isa) {
-  const BenchShape& s = what.shape;
-  std::vector<Bound> bounds = {{ceiling::arithmetic_of(what.dtype, isa), flops_of(what)}};
-  const double read = key_value_bytes(s, what.dtype);
-  if (flops_of(what) / read < kArithmeticOnly) bounds.push_back({Limit::memory_read, read});
-  double written = 0;
-  for (const char* name : {"weights", "scores"})
-    if (std::find(what.needs.begin(), what.needs.end(), name) != what.needs.end())
-      written += count_of({s.batch, s.heads, s.query_length, s.key_length}) * sizeof(float);
-  if (written > 0) bounds.push_back({Limit::memory_write, written});
-  return bounds;
-}
-
-Bound& tightest(std::vector<Bound>& bounds) {
-  return *std::max_element(bounds.begin(), bounds.end(),
-                           [](const Bound& a, const Bound& b) { return a.seconds() < b.seconds(); });
 }
 
 Tensor random_tensor(Generator& generator, const Dims& shape, DType dtype) {
@@ -99,9 +56,8 @@ void Bench::prepare(const BenchShape& s, DType dtype) {
   if (query_.count() > 0 && shape_ == s && query_.dtype() == dtype) return;
   query_ = keys_ = values_ = Tensor();
   const double bytes = key_value_bytes(s, dtype);
-  const double flops = flops_of({s, dtype, false, {}, 1});
   std::int64_t copies = 1;
-  if (flops / bytes < kArithmeticOnly)
+  if (may_wait_for_memory({s, dtype, false, {}, 1}))
     copies = std::clamp(static_cast<std::int64_t>(static_cast<double>(ceiling::uncached_bytes()) / bytes) + 1,
                         std::int64_t{1}, kMostCopies);
   Generator generator(0);

@@ -131,9 +131,9 @@ void check_question(const Document& document, const LookArguments& arguments) {
     throw UsageError("--map is given for a call without queries or keys");
   if (!arguments.html.empty() && (queries == 0 || keys == 0))
     throw UsageError("--html is given for a call without queries or keys");
-  for (const Place& place : arguments.windows) {
-    check_index("--window-at", place.row, queries, "queries");
-    check_index("--window-at", place.key, keys, "keys");
+  for (const Place& place : arguments.tiles_around) {
+    check_index("--tile-at", place.row, queries, "queries");
+    check_index("--tile-at", place.key, keys, "keys");
   }
   if (arguments.order == HeadOrder::received && document.has_report && document.report.received.rank() != 3)
     throw UsageError("--sort is 'received', which DOC does not hold: it was saved with --no-received");

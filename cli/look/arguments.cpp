@@ -106,11 +106,11 @@ void add_results(CLI::App& app, LookArguments& arguments) {
            "draw the heads on a page for a browser: maps, curves, the words")
       ->group(group);
   add_texts_option(
-      app, "--window-at", "ROW,KEY",
+      app, "--tile-at", "ROW,KEY",
       [&](const std::vector<std::string>& places) {
         for (const std::string& place : places) {
-          const auto [row, key] = integer_pair("--window-at", place, ',', 0, "ROW,KEY, counted from 0,");
-          arguments.windows.push_back({row, key});
+          const auto [row, key] = integer_pair("--tile-at", place, ',', 0, "ROW,KEY, counted from 0,");
+          arguments.tiles_around.push_back({row, key});
         }
       },
       "the page holds single weights around here (256 x 256), too; may be given several times")
@@ -145,8 +145,8 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
   for (const char* option : {"--head", "--batch"})
     if (given(app, option) && given(app, "--html"))
       throw UsageError(std::string(option) + " is given beside --html, whose page holds all heads");
-  if (given(app, "--window-at") && !given(app, "--html"))
-    throw UsageError("--window-at is given without --html FILE.html, whose page would show it");
+  if (given(app, "--tile-at") && !given(app, "--html"))
+    throw UsageError("--tile-at is given without --html FILE.html, whose page would show it");
   if (given(app, "--npy") && !given(app, "--tile") && !given(app, "--row"))
     throw UsageError("--npy is given without --tile R0:R1,C0:C1 or --row N");
   if (given(app, "--sort") && given(app, "--no-received") && arguments.order == HeadOrder::received)

@@ -47,7 +47,7 @@ struct LookArguments {
 
   bool json = false;
   std::string csv, npy, save, html;  ///< files to write; empty where not asked for
-  std::vector<Place> windows;        ///< whose surroundings the page holds in full
+  std::vector<Place> tiles_around;   ///< whose surroundings the page holds in full
 };
 
 /// Whether options under this heading of the help say what is computed, not what is asked or written.

@@ -11,15 +11,15 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kWindow = 256;  // rows and keys of a piece
+constexpr std::int64_t kTile = 256;  // rows and keys of a piece
 
-TileRange window_around(const Place& place, const AttentionReport& report) {
+TileRange tile_around(const Place& place, const AttentionReport& report) {
   const auto begin = [](std::int64_t at, std::int64_t count) {
-    return std::clamp<std::int64_t>(at - kWindow / 2, 0, std::max<std::int64_t>(0, count - kWindow));
+    return std::clamp<std::int64_t>(at - kTile / 2, 0, std::max<std::int64_t>(0, count - kTile));
   };
   const std::int64_t row = begin(place.row, report.queries);
   const std::int64_t key = begin(place.key, report.keys);
-  return {row, std::min(row + kWindow, report.queries), key, std::min(key + kWindow, report.keys)};
+  return {row, std::min(row + kTile, report.queries), key, std::min(key + kTile, report.keys)};
 }
 
 void add_weights(Document& document, const LookArguments& arguments) {
@@ -29,7 +29,7 @@ void add_weights(Document& document, const LookArguments& arguments) {
     report.weights = piece({0, report.queries, 0, report.keys});
     return;
   }
-  for (const Place& place : arguments.windows) report.windows.push_back(piece(window_around(place, report)));
+  for (const Place& place : arguments.tiles_around) report.tiles.push_back(piece(tile_around(place, report)));
 }
 
 }  // namespace

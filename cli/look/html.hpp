@@ -13,7 +13,7 @@ namespace heed::cli {
 [[nodiscard]] std::string question_command(const CLI::App& app, const LookArguments& arguments);
 
 /// Writes the page of arguments.html. The report gains what the page shows besides: the whole matrix where a
-/// head has at most kFullWeightsCells cells, else the pieces around --window-at, 256 rows and keys each.
+/// head has at most kFullWeightsCells cells, else the pieces around --tile-at, 256 rows and keys each.
 void write_look_page(Document& document, const LookArguments& arguments, const std::string& command);
 
 }  // namespace heed::cli

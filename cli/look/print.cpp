@@ -18,7 +18,7 @@ constexpr int kName = 17;
 constexpr int kNumber = 9;
 constexpr int kWord = 16;  // columns of a token, at most
 constexpr std::size_t kMostRows = 100;
-constexpr int kPriceName = 34;
+constexpr int kCostName = 34;
 
 std::string fixed(double value, int decimals) {
   if (std::isnan(value)) return "-";
@@ -124,10 +124,10 @@ void print_heads(const TextOutput& output, const Document& document, const std::
   }
 }
 
-void print_price(const TextOutput& output, const std::vector<PriceLine>& price) {
-  if (price.empty()) return;
+void print_cost(const TextOutput& output, const std::vector<CostLine>& cost) {
+  if (cost.empty()) return;
   output.stream << '\n'
-                << bold(left_aligned("price", kPriceName) + right_aligned("time", 12) +
+                << bold(left_aligned("cost", kCostName) + right_aligned("time", 12) +
                             right_aligned("plain = 1", 11) + right_aligned("memory", 12),
                         output.color)
                 << '\n';
@@ -136,12 +136,12 @@ void print_price(const TextOutput& output, const std::vector<PriceLine>& price) 
   double bytes = 0;
   const auto print_line = [&](const std::string& what, const std::string& time, double times,
                               const std::string& sign, double memory) {
-    output.stream << left_aligned(what, kPriceName) << right_aligned(time, 12)
+    output.stream << left_aligned(what, kCostName) << right_aligned(time, 12)
                   << right_aligned(std::isnan(times) ? "" : sign + fixed(times, 2) + "x", 11)
                   << right_aligned(memory > 0 ? size_text(memory) : "", 12) << '\n';
   };
-  for (const PriceLine& line : price) {
-    const std::string sign = &line == &price.front() ? "" : "+";
+  for (const CostLine& line : cost) {
+    const std::string sign = &line == &cost.front() ? "" : "+";
     const bool told = line.made && !std::isnan(line.seconds);
     estimated = estimated || (line.estimated && line.made);
     seconds += told ? line.seconds : 0;
@@ -152,12 +152,12 @@ void print_price(const TextOutput& output, const std::vector<PriceLine>& price) 
                            : "",
                line.made ? line.times : std::nan(""), sign, line.bytes);
   }
-  const PriceLine& plain = price.front();
+  const CostLine& plain = cost.front();
   print_line("all of it", seconds_text(seconds), seconds * plain.times / plain.seconds, "", bytes);
   const auto note = [&](const char* text) { output.stream << faint(text, output.color) << '\n'; };
   if (estimated) note("~ shares of the pass by a sample of its rows; their sum is what it took");
   if (std::isnan(plain.times)) note("the plain forward takes less than 1 ms: too short to be compared with");
-  if (std::any_of(price.begin(), price.end(), [](const PriceLine& l) { return std::isnan(l.seconds); }))
+  if (std::any_of(cost.begin(), cost.end(), [](const CostLine& l) { return std::isnan(l.seconds); }))
     note("too small: less than the times of such runs vary by");
 }
 

@@ -18,7 +18,7 @@ void print_call(const TextOutput& output, const Document& document);
 /// A table of the heads, and below each the keys that it attends to most.
 void print_heads(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads);
 /// What was asked for and what it cost, beside the plain forward.
-void print_price(const TextOutput& output, const std::vector<PriceLine>& price);
+void print_cost(const TextOutput& output, const std::vector<CostLine>& cost);
 /// Rows with their keys, at most a hundred.
 void print_rows(const TextOutput& output, const Document& document, const std::vector<AttendedRow>& rows);
 /// Each head of the tile as a picture: bins of rows and keys where it is larger than the output.

@@ -108,9 +108,9 @@ Json heads_json(const Document& document, const std::vector<HeadSummary>& heads)
   return list;
 }
 
-Json price_json(const std::vector<PriceLine>& price) {
+Json cost_json(const std::vector<CostLine>& cost) {
   Json list = Json::array();
-  for (const PriceLine& line : price) {
+  for (const CostLine& line : cost) {
     list.push_back({{"what", line.what},
                     {"seconds", line.made ? Json(line.seconds) : Json()},
                     {"times", line.made ? Json(line.times) : Json()},

@@ -13,7 +13,7 @@ namespace heed::cli {
 [[nodiscard]] nlohmann::ordered_json call_json(const Document& document);
 [[nodiscard]] nlohmann::ordered_json heads_json(const Document& document,
                                                 const std::vector<HeadSummary>& heads);
-[[nodiscard]] nlohmann::ordered_json price_json(const std::vector<PriceLine>& price);
+[[nodiscard]] nlohmann::ordered_json cost_json(const std::vector<CostLine>& cost);
 [[nodiscard]] nlohmann::ordered_json rows_json(const Document& document,
                                                const std::vector<AttendedRow>& rows);
 /// A tensor as nested lists; NaN is null.

@@ -170,6 +170,7 @@ typedef struct heed_target {
   char required[128];     ///< features of a processor that it needs, with spaces between them
   int32_t available;      ///< 1 where this processor has all of them
   int32_t chosen;         ///< 1 where calls take it
+  char why[128];          ///< why it is chosen or not: "the processor has no amx_tile"
 } heed_target;
 
 /// Write the defaults into a struct of `struct_size` bytes: the sizeof that the caller was compiled with.

@@ -84,7 +84,7 @@ struct HeadSummary {
 };
 
 /// One thing that was asked for and what it cost.
-struct PriceLine {
+struct CostLine {
   std::string what;        ///< "plain forward", "lse, entropy, distance, top-5", "received", …
   double seconds = 0;      ///< that it took or added; NaN where that is too little to measure
   double times = 0;        ///< the same in plain forwards; NaN where one takes less than a millisecond
@@ -102,15 +102,15 @@ struct ReportOptions {
   std::int64_t most_received = 8;  ///< keys in HeadSummary::most_received
   /// The whole matrix where Lq * Lk is at most this; 0 never. The page's limit is kFullWeightsCells.
   std::int64_t full_weights_cells = 0;
-  std::vector<TileRange> windows{};  ///< pieces to hold at full resolution
+  std::vector<TileRange> tiles{};  ///< tiles to hold at full resolution
   /// Rows, ascending, for questions about them alone: nothing else is computed. What AttentionResult has of
-  /// other rows is NaN (in top_k_index -1), and received, the map, windows, the full matrix, what a head's
+  /// other rows is NaN (in top_k_index -1), and received, the map, tiles, the full matrix, what a head's
   /// rows share with their neighbours (first, self, previous, next, induction) and the summaries are left
   /// out. None: all rows.
   std::vector<std::int64_t> rows{};
   std::vector<std::string> query_tokens{};  ///< one a row, or none; UTF-8
   std::vector<std::string> key_tokens{};    ///< one a key; none where they are the query's
-  bool price = false;                       ///< time a plain forward (a sample of it where it is long), too
+  bool cost = false;                        ///< time a plain forward (a sample of it where it is long), too
   /// Told now and then how much is done, from 0 to 1, and of what; from any thread, one at a time.
   std::function<void(std::string_view what, double share)> progress{};
 };
@@ -147,13 +147,13 @@ struct AttentionReport {
   /// AttentionResult::map; of each next level (rounded up to) half as many rows and columns, bin (r, c) being
   /// the sum of bins (2r, 2c) to (2r + 1, 2c + 1) of the one before it. The last is 1 x 1.
   std::vector<Tensor> map;
-  WeightTile weights;               ///< the whole matrix, where asked for and small enough
-  std::vector<WeightTile> windows;  ///< as asked for
+  WeightTile weights;             ///< the whole matrix, where asked for and small enough
+  std::vector<WeightTile> tiles;  ///< as asked for
 
   std::vector<HeadSummary> summaries;  ///< B * H of them, by batch entry, then head
-  /// The plain forward first (only with ReportOptions::price), then what each thing asked for added, and last
+  /// The plain forward first (only with ReportOptions::cost), then what each thing asked for added, and last
   /// what the full matrix would take.
-  std::vector<PriceLine> price;
+  std::vector<CostLine> cost;
 };
 
 /// Element [indices…] of an f32 or f64 tensor, as those of a report are. Indices are not checked.

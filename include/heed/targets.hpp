@@ -15,6 +15,7 @@ struct Target {
   std::vector<std::string> required;  ///< features of a processor that it needs: "avx2", "fma", …
   bool available = false;             ///< whether this processor, and the system, has all of them
   bool chosen = false;                ///< whether calls take it
+  std::string why;                    ///< why it is chosen or not: "the processor has no amx_tile"
 };
 
 /// All targets of this build, the best first. The first available one is chosen, unless HEED_ISA names

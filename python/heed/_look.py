@@ -52,7 +52,7 @@ class HeadSummary(TypedDict):
     most_received_weight: list[float]
 
 
-class PriceLine(TypedDict):
+class CostLine(TypedDict):
     """One thing that was asked for, and what it cost."""
 
     what: str
@@ -93,7 +93,7 @@ class Report:
         self.tokens: list[str] = data.query_tokens
         self.key_tokens: list[str] = data.key_tokens
         self.heads: list[HeadSummary] = data.summaries
-        self.price: list[PriceLine] = data.price
+        self.cost: list[CostLine] = data.cost
         self.kernel: str = data.kernel
         self.isa: str = data.isa
 
@@ -234,15 +234,15 @@ def look(
     tokens: Sequence[str] = (),
     key_tokens: Sequence[str] = (),
     top_k: int = 5,
-    price: bool = False,
+    cost: bool = False,
     **options: Unpack[AttentionOptions],
 ) -> Report:
     """Runs attention(q, k, v, **options) and gathers what there is to see, at any length.
 
     tokens: one for each query, or none; key_tokens: one for each key, where they are not the queries'.
-    price: also how long a plain call takes, and what each part of the report added.
+    cost: also how long a plain call takes, and what each part of the report added.
     """
-    return Report(_heed.make_report(q, k, v, list(tokens), list(key_tokens), top_k, price, options))
+    return Report(_heed.make_report(q, k, v, list(tokens), list(key_tokens), top_k, cost, options))
 
 
 def open(path: str | os.PathLike[str]) -> Report:

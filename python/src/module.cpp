@@ -57,6 +57,7 @@ nanobind::list targets() {
     one["required"] = target.required;
     one["available"] = target.available;
     one["chosen"] = target.chosen;
+    one["why"] = target.why;
     all.append(one);
   }
   return all;

@@ -15,7 +15,7 @@ namespace {
 using Words = std::vector<std::string>;
 
 AttentionReport report_of_python(nb::handle q, nb::handle k, nb::handle v, Words query_tokens,
-                                 Words key_tokens, std::int64_t top_k, bool price, const nb::dict& options) {
+                                 Words key_tokens, std::int64_t top_k, bool cost, const nb::dict& options) {
   const Borrowed query("q", q);
   const Borrowed key("k", k);
   const Borrowed value("v", v);
@@ -24,7 +24,7 @@ AttentionReport report_of_python(nb::handle q, nb::handle k, nb::handle v, Words
   wanted.top_k = top_k;
   wanted.query_tokens = std::move(query_tokens);
   wanted.key_tokens = std::move(key_tokens);
-  wanted.price = price;
+  wanted.cost = cost;
   wanted.full_weights_cells = kFullWeightsCells;
   const nb::gil_scoped_release released;
   return make_report(query.view(), key.view(), value.view(), arguments.options, wanted);
@@ -106,9 +106,9 @@ nb::list summaries(const AttentionReport& report) {
   return all;
 }
 
-nb::list price(const AttentionReport& report) {
+nb::list cost(const AttentionReport& report) {
   nb::list all;
-  for (const PriceLine& line : report.price) {
+  for (const CostLine& line : report.cost) {
     nb::dict one;
     one["what"] = line.what;
     one["seconds"] = line.seconds;
@@ -172,7 +172,7 @@ void define_report(nb::module_& module) {
       .def_ro("options", &AttentionReport::options)
       .def_prop_ro("arrays", arrays)
       .def_prop_ro("summaries", summaries)
-      .def_prop_ro("price", price)
+      .def_prop_ro("cost", cost)
       .def("write_html", write_page);
   module.def("make_report", report_of_python);
   module.def("open_report", report_of_file);

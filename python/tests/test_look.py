@@ -108,8 +108,8 @@ def test_other_endings_are_refused(report, tmp_path, name):
 
 
 def test_what_it_costs_is_told_where_asked(call, report):
-    assert heed.look(*call, price=True).price[0]["what"] == "plain forward"
-    assert all(line["what"] != "plain forward" for line in report.price)
+    assert heed.look(*call, cost=True).cost[0]["what"] == "plain forward"
+    assert all(line["what"] != "plain forward" for line in report.cost)
 
 
 def test_tokens_must_be_as_many_as_queries(call):

@@ -148,7 +148,7 @@ def test_a_saved_document_is_what_look_gives(command, tmp_path):
                    check=True, stdout=subprocess.DEVNULL)
     opened, looked = heed.open(document), heed.look(*arrays.values(), causal=True, tokens=words)
     assert opened.about == looked.about and str(opened) == str(looked)
-    assert opened.tokens == words and opened.output is None and opened.price == []
+    assert opened.tokens == words and opened.output is None and opened.cost == []
     for name in ("lse", "entropy", "induction", "received", "top_k_index", "top_k_weight"):
         assert np.array_equal(getattr(opened, name), getattr(looked, name), equal_nan=True), name
     # One from f64, the other as the kernel had it in f32.

@@ -84,7 +84,7 @@ class ReportBuilder {
     timed("names of heads", 0, [&] { fill_summaries(problem_, wanted_.most_received, report_); });
     report_.map =
         result_.map.rank() == 4 && result_.map.count() > 0 ? pool_map(result_.map) : std::vector<Tensor>{};
-    if (wanted_.price) add_full_matrix();
+    if (wanted_.cost) add_full_matrix();
     return std::move(report_);
   }
 
@@ -113,7 +113,7 @@ class ReportBuilder {
     if (wanted_.map.rows < 0 || wanted_.map.columns < 0)
       refuse("map is ", wanted_.map.rows, " x ", wanted_.map.columns,
              "; sizes of 0 (off) or more are expected");
-    for (const TileRange& range : wanted_.windows) check_tile(problem_, range);
+    for (const TileRange& range : wanted_.tiles) check_tile(problem_, range);
     std::int64_t least = 0;
     for (const std::int64_t row : wanted_.rows) {
       if (row < least || row >= problem_.query_length)
@@ -159,7 +159,7 @@ class ReportBuilder {
 
   Plan run(Problem& problem) {
     ForwardSeconds forward;
-    if (wanted_.price) forward = time_forward(problem, options_.kernel);
+    if (wanted_.cost) forward = time_forward(problem, options_.kernel);
     const Plan plan = make_plan(problem, options_.kernel);
     problem.progress = [this](std::string_view what, double share) { progress_(what, share); };
     const Clock::time_point begin = Clock::now();
@@ -169,7 +169,7 @@ class ReportBuilder {
     const std::chrono::duration<double> first = (split ? progress_.forward_end() : end) - begin;
     const std::chrono::duration<double> second = split ? end - progress_.forward_end() : end - end;
     if (forward.estimated) forward = forward.shares_of(first.count());
-    if (wanted_.price) price_forward(forward, second.count(), plan.name);
+    if (wanted_.cost) add_forward_costs(forward, second.count(), plan.name);
     return plan;
   }
 
@@ -229,15 +229,15 @@ class ReportBuilder {
       report_.weights.range = {0, report_.queries, 0, report_.keys};
       report_.weights.allowed = allowed_of(problem_);
     }
-    if (wanted_.windows.empty()) return;
+    if (wanted_.tiles.empty()) return;
     double bytes = 0;
-    timed("windows", 0, [&] {
-      for (const TileRange& range : wanted_.windows) {
-        report_.windows.push_back(make_tile(problem_, lse, range));
-        bytes += bytes_of(report_.windows.back().weights);
+    timed("tiles", 0, [&] {
+      for (const TileRange& range : wanted_.tiles) {
+        report_.tiles.push_back(make_tile(problem_, lse, range));
+        bytes += bytes_of(report_.tiles.back().weights);
       }
     });
-    if (wanted_.price) report_.price.back().bytes = bytes;
+    if (wanted_.cost) report_.cost.back().bytes = bytes;
   }
 
   void add_shares() {
@@ -251,16 +251,16 @@ class ReportBuilder {
     const Clock::time_point begin = Clock::now();
     work();
     const std::chrono::duration<double> taken = Clock::now() - begin;
-    if (wanted_.price) add_line(what, taken.count(), bytes, false);
+    if (wanted_.cost) add_line(what, taken.count(), bytes, false);
   }
 
   void add_line(std::string what, double seconds, double bytes, bool estimated) {
-    const double plain = report_.price.empty() ? seconds : report_.price.front().seconds;
+    const double plain = report_.cost.empty() ? seconds : report_.cost.front().seconds;
     const double times = plain >= kComparable ? seconds / plain : std::nan("");
-    report_.price.push_back({std::move(what), seconds, times, bytes, estimated});
+    report_.cost.push_back({std::move(what), seconds, times, bytes, estimated});
   }
 
-  void price_forward(const ForwardSeconds& forward, double second, Kernel kernel) {
+  void add_forward_costs(const ForwardSeconds& forward, double second, Kernel kernel) {
     add_line("plain forward", forward.plain, bytes_of(result_.output), forward.estimated);
     add_line("lse, max, entropy, distance", forward.rows, 4 * bytes_of(result_.lse), forward.estimated);
     if (wanted_.top_k > 0)
@@ -280,8 +280,8 @@ class ReportBuilder {
     const double cells = static_cast<double>(report_.batch * report_.heads) *
                          static_cast<double>(report_.queries) * static_cast<double>(report_.keys);
     add_line("full matrix (not made)", 0, cells * static_cast<double>(size_of(report_.lse.dtype())), true);
-    report_.price.back().made = false;
-    if (has(options_.need, Need::weights)) report_.price.pop_back();
+    report_.cost.back().made = false;
+    if (has(options_.need, Need::weights)) report_.cost.pop_back();
   }
 
   const ReportOptions& wanted_;

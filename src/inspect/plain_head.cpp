@@ -5,10 +5,10 @@
 #include <limits>
 #include <numeric>
 
+#include "attention/rules/score_rules.hpp"
+
 namespace heed::detail {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Eight sums side by side.
 double dot(const double* a, const double* b, std::int64_t count) {
@@ -84,14 +84,12 @@ PlainPlace PlainHead::place(std::int64_t row) const {
   if (options_.query_offset) offset = *options_.query_offset;
   place.position = row - rows.begin + offset;
   const std::int64_t p = place.position;
-  const auto& [left, right] = options_.window;
-  const std::int64_t first = left < 0 || left > p ? 0 : p - left;
-  std::int64_t end = keys;
-  if (options_.causal) end = std::min(end, p + 1);
-  if (right >= 0 && p < keys - 1 - right) end = std::min(end, p + right + 1);
-  place.seen = {place.segment.begin + std::min(first, keys),
-                place.segment.begin + std::max<std::int64_t>(end, 0)};
-  if (place.seen.end < place.seen.begin) place.seen.end = place.seen.begin;
+  const struct {
+    bool causal;
+    std::int64_t window_left, window_right;
+  } rules = {options_.causal, options_.window.left, options_.window.right};
+  const KeyRange seen = visible_keys(rules, p, keys);
+  place.seen = {place.segment.begin + seen.begin, place.segment.begin + seen.end};
   return place;
 }
 
@@ -103,8 +101,9 @@ double PlainHead::score(const PlainPlace& place, std::int64_t i, std::int64_t j)
   const std::int64_t depth = query_.size(1);
   double score = scale_ * dot(query_.values<double>().data() + i * depth,
                               key_.values<double>().data() + j * depth, depth);
-  if (options_.softcap > 0) score = options_.softcap * std::tanh(score / options_.softcap);
-  return score + bias - slope_ * std::abs(static_cast<double>(place.position - (j - place.segment.begin)));
+  if (options_.softcap > 0) score = softcapped<F64Math>(score, options_.softcap).score;
+  return with_alibi<F64Math>(score + bias, slope_,
+                             static_cast<double>(place.position - (j - place.segment.begin)));
 }
 
 PlainRow PlainHead::row(std::int64_t i) const {

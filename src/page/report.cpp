@@ -192,7 +192,7 @@ class Holder {
 
   void hold_tiles() {
     if (detail_.weights) hold_tile(report_.weights);
-    for (const WeightTile& window : report_.windows) hold_tile(window);
+    for (const WeightTile& tile : report_.tiles) hold_tile(tile);
   }
 
   void hold_curves() {

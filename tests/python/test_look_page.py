@@ -133,7 +133,7 @@ def test_bins_of_a_long_call_are_the_sums_of_their_weights(look, browser):
 
 
 def test_a_window_holds_single_weights(look, browser):
-    weights = look(LONG, "--window-at", "1200,1100", "--window-at", "0,0", fragment="#view=map")
+    weights = look(LONG, "--tile-at", "1200,1100", "--tile-at", "0,0", fragment="#view=map")
     for row, key in [(1200, 1100), (1328 - 1, 1228 - 1), (255, 0)]:
         move_to(browser, row, key)
         assert result(browser, "weight") == pytest.approx(weights[0, row, key], rel=1e-2)

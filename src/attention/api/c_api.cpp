@@ -365,6 +365,7 @@ heed_status heed_get_target(std::size_t index, heed_target* target) {
     copy_text(required, target->required);
     target->available = from.available ? 1 : 0;
     target->chosen = from.chosen ? 1 : 0;
+    copy_text(from.why, target->why);
   });
 }
 

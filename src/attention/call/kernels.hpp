@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "attention/call/backward_problem.hpp"
 #include "attention/call/problem.hpp"
@@ -28,8 +29,8 @@ KernelRun recompute_rows(const Problem& problem, std::span<const cpu::RowStatus>
 KernelRun run_fused(const Problem& problem);
 /// Whether run_fused does this call: not for f64, and sizes that its working memory does not hold.
 bool fused_supports(const Problem& problem);
-/// The instruction set that run_fused takes on this machine: "avx512", "avx2", "neon" or "plain".
-const char* fused_isa();
+/// The target that run_fused takes on this machine: "avx512", "avx2", "neon", "plain", …
+std::string_view fused_isa();
 
 /// The backward pass in f64, one row at a time; the key heads are shared out among threads.
 KernelRun run_reference_backward(const BackwardProblem& problem);

@@ -1,36 +1,26 @@
-// The backward reference: every formula of heed/backward.hpp, one row at a time, in f64. It is read beside
+// The backward reference: every formula of heed/backward.hpp, one row at a time, in f64. The four passes of a
+// row are in passes.hpp, after those of the forward; here is what they are summed over. It is read beside
 // docs/backward.md and used as the oracle of faster kernels.
 //
 //   run_reference_backward
 //     differentiate_kv_head     for each key head of each batch entry, alone on its thread:
 //       differentiate_row         for each row of each query head that reads it
-//                                   score_row        s_ij, and its slope by scale <q_i, k_j>
-//                                   weigh_row        p_ij, m_ij
-//                                   grad_score_row   dP_ij, D_i, dS_ij, and the row's part of dSink
-//       add_grad_value            dV_j += m_ij p_ij dO_i
-//       add_grad_query_and_key    dQ_i = scale sum_j dT_ij k_j,  dK_j += scale dT_ij q_i
 //     differentiate_bias_row    for each row of dBias, alone on its thread:
 //       differentiate_row         for each row of dS that is summed into it
 //
 // Every sum belongs to one thread and is added in the order of the rows: its bits do not depend on how many
-// threads there are. Rows are normalised anew instead of by the lse that was given: that is f32 for f32
-// inputs, where scores near 1000 would put an error of 3e-5 on each weight, and scores of 1e38 would leave
-// none. D_i is summed from the same weights, so that the row's dS sum to 0 as exactly as f64 can.
-//
-// A key that may not be attended has the score -inf, and every later pass selects by it: its key, value and
-// gradients are never read, so that a NaN or an infinity there cannot leak (0 * inf is NaN).
+// threads there are. The forward's passes are computed again instead of using the lse that was given: that is
+// f32 for f32 inputs, where scores near 1000 would put an error of 3e-5 on each weight, and scores of 1e38
+// would leave none. sum_j p_j dP_j comes from the same weights, so that the row's dS sum to 0 as exactly as
+// f64 can.
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <span>
 #include <vector>
 
-#include "attention/call/backward_problem.hpp"
-#include "attention/call/elements.hpp"
 #include "attention/call/kernels.hpp"
-#include "attention/reference/softmax.hpp"
-#include "attention/rules/dropout.hpp"
-#include "attention/rules/score_rules.hpp"
+#include "attention/reference/passes.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::detail {
@@ -39,30 +29,10 @@ namespace {
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 // What one thread works with.
-struct Scratch {
-  explicit Scratch(const Problem& p)
-      : query(index(p.head_dim)),
-        key(index(p.head_dim)),
-        grad_query(index(p.head_dim)),
-        value(index(p.value_dim)),
-        grad_output(index(p.value_dim)),
-        scores(index(p.key_length)),
-        slopes(index(p.key_length)),
-        weights(index(p.key_length)),
-        kept(index(p.key_length)),
-        grad_scores(index(p.key_length)) {}
-
-  std::vector<double> query, key, grad_query;  // D
-  std::vector<double> value, grad_output;      // Dv
-  // Of the row at hand, Lk; those of its segment are used.
-  std::vector<double> scores;       // s_ij
-  std::vector<double> slopes;       // ds_ij / d(scale <q_i, k_j>) = 1 - tanh^2, or 1
-  std::vector<double> weights;      // p_ij
-  std::vector<double> kept;         // m_ij
-  std::vector<double> grad_scores;  // dP_ij, then dS_ij
-  double grad_sink = 0;             // p_i,sink (dLse_i - D_i)
-  // Sums over rows: Lk x D and Lk x Dv for a key head, Lk for a row of dBias.
-  std::vector<double> grad_key, grad_value, grad_bias;
+struct Scratch : GradientScratch {
+  using GradientScratch::GradientScratch;
+  std::vector<double> grad_bias;  // [Lk], of a row of dBias
+  double grad_sink = 0;           // of the row at hand: p_sink (dLse - sum_j p_j dP_j)
 };
 
 // A row, and the keys that its segment lets it see.
@@ -129,105 +99,14 @@ class Reference {
     return {{batch, head, kv_head, i, i - segment.query_begin + segment.offset}, &segment};
   }
 
-  // Calls visit(j) for every key that the row attends.
-  template <class Visit>
-  static void for_each_attended(const Place& at, const Scratch& scratch, Visit visit) {
-    for (std::int64_t j = at.segment->key_begin; j < at.segment->key_end; ++j)
-      if (scratch.scores[index(j)] != -kInfinity) visit(j);
-  }
-
-  // Pass 1: s_ij, less the row's alibi_offset, and its derivative by scale <q_i, k_j>.
-  void score_row(const Place& at, Scratch& scratch) const {
-    const auto& [row, segment] = at;
-    read_row(p_.query, row.batch, row.head, row.i, scratch.query);
-    for (std::int64_t j = segment->key_begin; j < segment->key_end; ++j) {
-      scratch.scores[index(j)] = -kInfinity;
-      if (!is_allowed(p_, *segment, row, j)) continue;
-      read_row(p_.key, row.batch, row.kv_head, j, scratch.key);
-      double dot = 0;
-      for (std::size_t d = 0; d < scratch.key.size(); ++d) dot += scratch.query[d] * scratch.key[d];
-      const double score = capped(p_, p_.scale * dot);
-      const double tanh = p_.softcap > 0 ? score / p_.softcap : 0;
-      scratch.slopes[index(j)] = 1 - tanh * tanh;
-      scratch.scores[index(j)] = relative_score(p_, *segment, row, j, score);
-    }
-  }
-
-  // Pass 2: p_ij and m_ij. Returns p_i,sink.
-  double weigh_row(const Place& at, const HeadDropout& dropout, Scratch& scratch) const {
-    const Row& row = at.row;
-    const Segment& segment = *at.segment;
-    const double sink = p_.sinks ? read(p_.sinks, 0, row.head) : -kInfinity;
-    const auto keys = [&](std::vector<double>& all) {
-      return std::span(all).subspan(index(segment.key_begin), index(segment.key_end - segment.key_begin));
-    };
-    const Normaliser normaliser =
-        normalise(keys(scratch.scores), keys(scratch.weights), sink - alibi_offset(p_, segment, row));
-    for_each_attended(at, scratch, [&](std::int64_t j) {
-      scratch.kept[index(j)] = dropout.drops(row.i, j) ? 0 : dropout.keep_scale();
-    });
-    return normaliser.sink_weight;
-  }
-
-  // Pass 3: dP_ij = m_ij <dO_i, v_j> + dWeights_ij,  D_i = sum_j p_ij dP_ij,
-  //         dS_ij = p_ij (dP_ij - D_i + dLse_i),     and p_i,sink (dLse_i - D_i).
-  // The value of a key that is dropped is not read, as in the forward pass.
-  void grad_score_row(const Place& at, double sink_weight, Scratch& scratch) const {
-    const Row& row = at.row;
-    read_row(problem_.grad_output, row.batch, row.head, row.i, scratch.grad_output);
-    double d_i = 0;
-    for_each_attended(at, scratch, [&](std::int64_t j) {
-      double grad = 0;
-      if (scratch.kept[index(j)] != 0) {
-        read_row(p_.value, row.batch, row.kv_head, j, scratch.value);
-        for (std::size_t c = 0; c < scratch.value.size(); ++c)
-          grad += scratch.grad_output[c] * scratch.value[c];
-        grad *= scratch.kept[index(j)];
-      }
-      if (problem_.grad_weights) grad += read(problem_.grad_weights, row.batch, row.head, row.i, j);
-      scratch.grad_scores[index(j)] = grad;
-      d_i += scratch.weights[index(j)] * grad;
-    });
-    const double grad_lse = problem_.grad_lse ? read(problem_.grad_lse, row.batch, row.head, row.i) : 0;
-    for_each_attended(at, scratch, [&](std::int64_t j) {
-      scratch.grad_scores[index(j)] =
-          scratch.weights[index(j)] * (scratch.grad_scores[index(j)] - d_i + grad_lse);
-    });
-    scratch.grad_sink = sink_weight == 0 ? 0 : sink_weight * (grad_lse - d_i);
-  }
-
   void differentiate_row(const Place& at, const HeadDropout& dropout, Scratch& scratch) const {
-    score_row(at, scratch);
-    const double sink_weight = weigh_row(at, dropout, scratch);
-    grad_score_row(at, sink_weight, scratch);
-  }
-
-  // dV_j += m_ij p_ij dO_i
-  void add_grad_value(const Place& at, Scratch& scratch) const {
-    for_each_attended(at, scratch, [&](std::int64_t j) {
-      if (scratch.kept[index(j)] == 0) return;
-      const double weight = scratch.kept[index(j)] * scratch.weights[index(j)];
-      double* grad = scratch.grad_value.data() + j * p_.value_dim;
-      for (double g : scratch.grad_output) *grad++ += weight * g;
-    });
-  }
-
-  // With dT_ij = dS_ij slope_ij:  dQ_i = scale sum_j dT_ij k_j,  dK_j += scale dT_ij q_i
-  void add_grad_query_and_key(const Place& at, Scratch& scratch) const {
-    const Row& row = at.row;
-    std::fill(scratch.grad_query.begin(), scratch.grad_query.end(), 0.0);
-    for_each_attended(at, scratch, [&](std::int64_t j) {
-      const double grad = p_.scale * scratch.grad_scores[index(j)] * scratch.slopes[index(j)];
-      read_row(p_.key, row.batch, row.kv_head, j, scratch.key);
-      double* grad_key = scratch.grad_key.data() + j * p_.head_dim;
-      for (std::size_t d = 0; d < scratch.key.size(); ++d) {
-        scratch.grad_query[d] += grad * scratch.key[d];
-        grad_key[d] += grad * scratch.query[d];
-      }
-    });
-    for (std::size_t d = 0; d < scratch.grad_query.size(); ++d)
-      write(problem_.grad_query, scratch.grad_query[d], row.batch, row.head, row.i,
-            static_cast<std::int64_t>(d));
+    const auto& [row, segment] = at;
+    score_row(p_, *segment, row, scratch);
+    const double sink_weight = weigh_row(p_, *segment, row, scratch).sink_weight;
+    drop_row(*segment, row, dropout, scratch);
+    differentiate_weights(problem_, *segment, row, scratch);
+    const double grad_sink = differentiate_scores(problem_, *segment, row, scratch);
+    scratch.grad_sink = sink_weight == 0 ? 0 : sink_weight * grad_sink;
   }
 
   void differentiate_kv_head(std::int64_t batch, std::int64_t kv_head, Scratch& scratch) {
@@ -241,8 +120,10 @@ class Reference {
         if (!takes_part(batch, head, i)) continue;
         const Place at = place_of(batch, head, i);
         differentiate_row(at, dropout, scratch);
-        add_grad_value(at, scratch);
-        add_grad_query_and_key(at, scratch);
+        add_value_gradients(p_, *at.segment, scratch);
+        add_query_and_key_gradients(p_, *at.segment, at.row, scratch);
+        for (std::size_t d = 0; d < scratch.grad_query.size(); ++d)
+          write(problem_.grad_query, scratch.grad_query[d], batch, head, i, static_cast<std::int64_t>(d));
         grad_sink += scratch.grad_sink;
       }
       if (!sink_parts_.empty()) sink_parts_[index(batch * p_.heads + head)] = grad_sink;
@@ -293,9 +174,8 @@ class Reference {
           if (!takes_part(batch, head, row)) continue;
           const Place at = place_of(batch, head, row);
           differentiate_row(at, dropout, scratch);
-          for_each_attended(at, scratch, [&](std::int64_t j) {
-            scratch.grad_bias[index(j)] += scratch.grad_scores[index(j)];
-          });
+          for (std::int64_t j = at.segment->key_begin; j < at.segment->key_end; ++j)
+            if (scratch.attends(j)) scratch.grad_bias[index(j)] += scratch.grad_scores[index(j)];
         }
       }
     if (size[3] == p_.key_length) {

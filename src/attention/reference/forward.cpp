@@ -1,17 +1,11 @@
-// The reference: every formula of heed/attention.hpp, one row at a time, in f64. It is read beside the
-// formulas and used as the oracle of the faster kernels; nothing in it is there for speed.
+// The reference: every formula of heed/attention.hpp, one row at a time, in f64. The four passes of a row are
+// in passes.hpp; here is what is written of them. It is read beside the formulas and used as the oracle of
+// the faster kernels; nothing in it is there for speed.
 //
 //   run_reference           for each batch entry and head:
 //     attend_head             for each of its segments, for each row i:
-//       attend_row              score_row      s_ij
-//                               normalise_row  max_i, lse_i, p_ij
-//                               write_output   out_i
-//                               write_...      what else is asked for
+//       attend_row              the four passes, and what is asked for of the row
 //                             then what is summed over rows: received, map
-//
-// A key that may not be attended has the score -inf, and every later pass selects by it: such a key's weight
-// is 0 by definition and its value is never read, so that a NaN or an infinity there cannot leak (0 * inf is
-// NaN).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -21,9 +15,6 @@
 #include "attention/call/elements.hpp"
 #include "attention/call/kernels.hpp"
 #include "attention/reference/forward_row.hpp"
-#include "attention/reference/softmax.hpp"
-#include "attention/rules/dropout.hpp"
-#include "attention/rules/score_rules.hpp"
 
 namespace heed::detail {
 namespace {
@@ -32,49 +23,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
-// s_ij = scale * <q_i, k_j>
-double raw_score(const Problem& p, const Row& row, std::int64_t j, ReferenceScratch& scratch) {
-  read_row(p.key, row.batch, row.kv_head, j, scratch.key);
-  double dot = 0;
-  for (std::size_t d = 0; d < scratch.key.size(); ++d) dot += scratch.query[d] * scratch.key[d];
-  return p.scale * dot;
-}
-
-// Pass 1: the scores of the keys of the row's segment, less the row's alibi_offset; -inf where a key may not
-// be attended.
-void score_row(const Problem& p, const Segment& segment, const Row& row, ReferenceScratch& scratch) {
-  read_row(p.query, row.batch, row.head, row.i, scratch.query);
-  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
-    scratch.scores[index(j)] =
-        is_allowed(p, segment, row, j)
-            ? relative_score(p, segment, row, j, capped(p, raw_score(p, row, j, scratch)))
-            : -kInfinity;
-}
-
-// Pass 2: the weights of the keys of the row's segment.
-Normaliser normalise_row(const Problem& p, const Segment& segment, const Row& row,
-                         ReferenceScratch& scratch) {
-  const double offset = alibi_offset(p, segment, row);
-  const double sink = p.sinks ? read(p.sinks, 0, row.head) : -kInfinity;
-  const auto keys = [&](std::vector<double>& all) {
-    return std::span(all).subspan(index(segment.key_begin), index(segment.key_end - segment.key_begin));
-  };
-  Normaliser row_sums = normalise(keys(scratch.scores), keys(scratch.weights), sink - offset);
-  row_sums.max_score += offset;
-  row_sums.lse += offset;
-  return row_sums;
-}
-
-// Pass 3: out_i = sum_j dropout(p_ij) * v_j over the keys that are attended and not dropped.
-void write_output(const Problem& p, const Segment& segment, const Row& row, const HeadDropout& dropout,
-                  ReferenceScratch& scratch) {
-  std::fill(scratch.output.begin(), scratch.output.end(), 0.0);
-  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
-    if (scratch.scores[index(j)] == -kInfinity || dropout.drops(row.i, j)) continue;
-    const double weight = scratch.weights[index(j)] * dropout.keep_scale();
-    read_row(p.value, row.batch, row.kv_head, j, scratch.value);
-    for (std::size_t c = 0; c < scratch.value.size(); ++c) scratch.output[c] += weight * scratch.value[c];
-  }
+void write_output(const Problem& p, const Row& row, const RowScratch& scratch) {
   for (std::size_t c = 0; c < scratch.output.size(); ++c)
     write(p.output, scratch.output[c], row.batch, row.head, row.i, static_cast<std::int64_t>(c));
 }
@@ -97,7 +46,7 @@ void write_scores(const Problem& p, const Segment& segment, const Row& row, Refe
     if (p.scores_stage == ScoresStage::raw)
       score = raw_score(p, row, j, scratch);
     else if (p.scores_stage == ScoresStage::softcap)
-      score = capped(p, raw_score(p, row, j, scratch));
+      score = capped(p, raw_score(p, row, j, scratch)).score;
     else if (inside)
       score = scratch.scores[index(j)] + alibi_offset(p, segment, row);
     write(p.scores, score, row.batch, row.head, row.i, j);
@@ -183,12 +132,7 @@ void attend_head(const Problem& p, std::int64_t batch, std::int64_t head, Refere
 }  // namespace
 
 ReferenceScratch::ReferenceScratch(const Problem& p)
-    : query(index(p.head_dim)),
-      key(index(p.head_dim)),
-      value(index(p.value_dim)),
-      output(index(p.value_dim)),
-      scores(index(p.key_length)),
-      weights(index(p.key_length)),
+    : RowScratch(p),
       received(p.received ? index(p.key_length) : 0),
       received_last(p.received_last ? index(p.key_length) : 0),
       map(p.map ? index(p.map_size.rows * p.map_size.columns) : 0) {}
@@ -196,12 +140,17 @@ ReferenceScratch::ReferenceScratch(const Problem& p)
 void attend_row(const Problem& p, const Segment& segment, const Row& row, const HeadDropout& dropout,
                 ReferenceScratch& scratch) {
   score_row(p, segment, row, scratch);
-  const Normaliser normaliser = normalise_row(p, segment, row, scratch);
-  if (p.output) write_output(p, segment, row, dropout, scratch);
+  const Normaliser normaliser = weigh_row(p, segment, row, scratch);
+  drop_row(segment, row, dropout, scratch);
+  if (p.output) {
+    sum_values(p, segment, row, scratch);
+    write_output(p, row, scratch);
+  }
   if (p.weights) write_weights(p, segment, row, scratch);
   if (p.scores) write_scores(p, segment, row, scratch);
-  write(p.lse, normaliser.lse, row.batch, row.head, row.i);
-  write(p.max_score, normaliser.max_score, row.batch, row.head, row.i);
+  const double offset = alibi_offset(p, segment, row);
+  write(p.lse, normaliser.lse + offset, row.batch, row.head, row.i);
+  write(p.max_score, normaliser.max_score + offset, row.batch, row.head, row.i);
   if (p.entropy) write(p.entropy, entropy_of(segment, scratch), row.batch, row.head, row.i);
   if (p.distance) write(p.distance, mean_distance(segment, row, scratch), row.batch, row.head, row.i);
   if (p.top_k > 0) write_top_k(p, segment, row, normaliser.lse, scratch);

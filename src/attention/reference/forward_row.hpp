@@ -3,21 +3,16 @@
 
 #include <vector>
 
-#include "attention/call/problem.hpp"
-#include "attention/rules/dropout.hpp"
-#include "attention/rules/score_rules.hpp"
+#include "attention/reference/passes.hpp"
 
 namespace heed::detail {
 
 /// What one thread works with. Sums over rows are in f64, and are the caller's to clear and to write.
-struct ReferenceScratch {
+struct ReferenceScratch : RowScratch {
   explicit ReferenceScratch(const Problem& problem);
 
-  std::vector<double> query, key;               // D
-  std::vector<double> value, output;            // Dv
-  std::vector<double> scores, weights;          // Lk; those of the row's segment are used
-  std::vector<double> received, received_last;  // Lk
-  std::vector<double> map;                      // R x C
+  std::vector<double> received, received_last;  // [Lk]
+  std::vector<double> map;                      // [R][C]
 };
 
 /// Writes every result of a row, and adds its weights to the scratch's sums.

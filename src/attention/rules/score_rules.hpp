@@ -8,11 +8,24 @@
 
 #include "attention/call/elements.hpp"
 #include "attention/call/problem.hpp"
+#include "attention/rules/score_formulas.hpp"
 #include "attention/rules/visible_keys.hpp"
 
 namespace heed::detail {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// The score formulas on doubles.
+struct F64Math {
+  using Number = double;
+  static Number one() { return 1; }
+  static Number sub(Number a, Number b) { return a - b; }
+  static Number mul(Number a, Number b) { return a * b; }
+  static Number div(Number a, Number b) { return a / b; }
+  static Number mul_add(Number a, Number b, Number c) { return a * b + c; }
+  static Number absolute(Number a) { return std::abs(a); }
+  static Number tanh(Number a) { return std::tanh(a); }
+};
 
 /// One query row: where it is, and where it stands.
 struct Row {
@@ -34,9 +47,10 @@ inline bool is_allowed(const Problem& p, const Segment& segment, const Row& row,
   return !(p.bias && read(p.bias, row.batch, row.head, row.i, j) == -kInfinity);
 }
 
-/// s_ij = softcap * tanh(s_ij / softcap)
-inline double capped(const Problem& p, double score) {
-  return p.softcap > 0 ? p.softcap * std::tanh(score / p.softcap) : score;
+/// s_ij = softcap * tanh(s_ij / softcap), and its derivative; without a softcap s_ij and 1.
+inline Softcapped<F64Math> capped(const Problem& p, double score) {
+  if (p.softcap == 0) return {score, 1};
+  return softcapped<F64Math>(score, p.softcap);
 }
 
 /// The position among the segment's keys that is nearest to p_i.
@@ -55,15 +69,17 @@ inline double alibi_offset(const Problem& p, const Segment& segment, const Row& 
 /// s_ij + bias_ij - slope_h * |p_i - j|, less the row's alibi_offset
 inline double relative_score(const Problem& p, const Segment& segment, const Row& row, std::int64_t j,
                              double score) {
-  if (p.bias) score += read(p.bias, row.batch, row.head, row.i, j);
+  if (p.bias) score = biased<F64Math>(score, read(p.bias, row.batch, row.head, row.i, j), 1);
   if (p.alibi_slopes)
-    score -= read(p.alibi_slopes, row.batch, row.head) *
-             std::abs(static_cast<double>(nearest_position(segment, row) - (j - segment.key_begin)));
+    score =
+        with_alibi<F64Math>(score, read(p.alibi_slopes, row.batch, row.head),
+                            static_cast<double>(nearest_position(segment, row) - (j - segment.key_begin)));
   return score;
 }
 
 /// s_ij + bias_ij - slope_h * |p_i - j|
-inline double biased(const Problem& p, const Segment& segment, const Row& row, std::int64_t j, double score) {
+inline double complete_score(const Problem& p, const Segment& segment, const Row& row, std::int64_t j,
+                             double score) {
   return relative_score(p, segment, row, j, score) + alibi_offset(p, segment, row);
 }
 

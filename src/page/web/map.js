@@ -120,7 +120,7 @@ class MapPicture {
     if (pyramidOf(state.head)) {
       this.level = levelFor(state.head, 1 / (down * this.dots), 1 / (across * this.dots));
       drawLevel(pen, this.level, this.seen, box);
-      for (const tile of windowsOf(state.head)) {
+      for (const tile of tilesOf(state.head)) {
         // In the colour scale of the surrounding map.
         drawLevel(pen, tile.level, this.seen, box, [tile.row_begin, tile.key_begin], shareScale(this.level));
         pen.strokeStyle = themeColour('accent');

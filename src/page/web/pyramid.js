@@ -108,7 +108,7 @@ function imageOf(level, scale = shareScale(level)) {
 }
 
 // Pieces of the matrix that the page holds in full besides the map.
-function windowsOf(head) {
+function tilesOf(head) {
   if (steps.weights) return [];
   return report.tiles.filter((tile) => tile.head === head && !(tile.row_end - tile.row_begin === page.query_count &&
     tile.key_end - tile.key_begin === page.key_count)).map((tile) => {
@@ -124,7 +124,7 @@ function windowsOf(head) {
 function weightAt(head, row, key) {
   const levels = pyramidOf(head);
   if (levels && levels[0].rowStep === 1 && levels[0].keyStep === 1) return at(levels[0], row, key);
-  const held = windowsOf(head).find((tile) => row >= tile.row_begin && row < tile.row_end && key >= tile.key_begin &&
+  const held = tilesOf(head).find((tile) => row >= tile.row_begin && row < tile.row_end && key >= tile.key_begin &&
     key < tile.key_end);
   return held ? at(held.level, row - held.row_begin, key - held.key_begin) : null;
 }
@@ -132,7 +132,7 @@ function weightAt(head, row, key) {
 function weightText(head, row, key) {
   const weight = weightAt(head, row, key);
   if (weight === null) return null;
-  return isMasked(weight) ? 'masked' : written(weight, pyramidOf(head)[0].rounded || windowsOf(head).some((tile) => tile.level.rounded));
+  return isMasked(weight) ? 'masked' : written(weight, pyramidOf(head)[0].rounded || tilesOf(head).some((tile) => tile.level.rounded));
 }
 
 // A row's weights, if the page holds all of them.

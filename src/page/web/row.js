@@ -33,7 +33,7 @@ function elsewhere(now) {
       ['The weights around here, one by one',
         `${page.look}${of} --tile ${near(now.row, page.query_count)},${near(now.key, page.key_count)}`],
       ['A page that holds them, 256 × 256 of every head',
-        `${page.look} --html around.html --window-at ${now.row},${now.key}`]]),
+        `${page.look} --html around.html --tile-at ${now.row},${now.key}`]]),
   ];
   if (!asks.length) return null;
   return element('section', { class: 'elsewhere' }, element('h3', {}, 'Not on this page'), asks.map(([what, command]) => [

@@ -1,7 +1,7 @@
 // The fused backward pass's driver: a BackwardProblem becomes tasks for the target. A task is some keys
-// of one key head, and owns their gradients. Where heads are few, keys are split into parts by the shape
-// alone; a row's gradient is then the sum of its parts, in their order. Where rows share a bias, what adds to
-// the same sum runs one after the other. So bits do not depend on the threads, and nothing is atomic.
+// of one key head, and owns their gradients. Where heads are few, keys are split, by the shape alone; a row's
+// gradient is then the sum over the key splits, in their order. Tasks that add to the same sum of a shared
+// bias run in different phases. So bits do not depend on the threads, and nothing is atomic.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -30,16 +30,16 @@ using cpu::Kernels;
 using cpu::RowStatus;
 using cpu::Status;
 
-// Tasks that a call should have, so that many threads share it, and the keys that make a part worth its
-// share of the query's gradient.
+// Tasks that a call should have, so that many threads share it, and the keys that make a split worth its
+// part of the query's gradient.
 constexpr std::int64_t kEnoughTasks = 16;
-constexpr std::int64_t kPartKeys = 768;
-// Parts begin at whole KV blocks of every target; rows of query_parts are whole vectors of every target.
-constexpr std::int64_t kPartStep = 192;
+constexpr std::int64_t kSplitKeys = 768;
+// Splits begin at whole KV blocks of every target; rows of query_splits are whole vectors of every target.
+constexpr std::int64_t kSplitStep = 192;
 constexpr std::int64_t kLanesAtMost = 16;
 constexpr std::int64_t kRowsAtOnce = 256;
 // An lse that was rounded to f32 is off by up to 2^-24 of itself, and by as much each weight of its row is.
-// Beyond this the rows of the segment are normalised anew: one more product. So are short rows, whose few
+// Beyond this the lse of the segment's rows is recomputed: one more product. So are short rows, whose few
 // weights would show it most.
 constexpr double kLargeLse = 16;
 constexpr std::int64_t kShortRow = 192;
@@ -60,7 +60,7 @@ void clear_rows(const Target& to, std::int64_t batch, std::int64_t heads, std::i
 class BackwardDriver {
  public:
   explicit BackwardDriver(const BackwardProblem& problem)
-      : p_(problem), f_(problem.forward), kernels_(cpu::kernels()) {}
+      : p_(problem), f_(problem.forward), kernels_(target_.all()) {}
 
   // First with all rows. Where f32 does not hold some, they are left out of a second try, and the reference
   // adds their share. Should that fail too, whole heads are left out.
@@ -73,7 +73,7 @@ class BackwardDriver {
       return {};
     }
     prepare();
-    renormalise();
+    recompute_lse();
     run_tasks();
     for (const bool whole_heads : {false, true}) {
       if (!has_failed()) break;
@@ -82,7 +82,7 @@ class BackwardDriver {
       std::fill(bias_sums_.begin(), bias_sums_.end(), 0.0);
       run_tasks();
     }
-    add_parts();
+    add_splits();
     add_sinks();
     write_bias_sums();
     if (call_.forward.row_status == nullptr) return {threads_used_, 0};
@@ -163,11 +163,11 @@ class BackwardDriver {
       call_.delta = output_of_rows(f_, delta_.data());
     }
     plan_tasks();
-    if (parts_ > 1) {
+    if (splits_ > 1) {
       columns_ = ceil_div(f_.head_dim, kLanesAtMost) * kLanesAtMost;
-      part_memory_.reserve(static_cast<std::size_t>(parts_ * call_.batch_heads * f_.query_length * columns_) *
-                           sizeof(float));
-      call_.query_parts = static_cast<float*>(part_memory_.data());
+      split_memory_.reserve(
+          static_cast<std::size_t>(splits_ * call_.batch_heads * f_.query_length * columns_) * sizeof(float));
+      call_.query_splits = static_cast<float*>(split_memory_.data());
     }
     tiling_.bytes = kernels_.backward_bytes(call_, tiling_.rows, tiling_.keys);
   }
@@ -193,77 +193,77 @@ class BackwardDriver {
     }
   }
 
-  std::int64_t parts_of(std::int64_t keys, std::int64_t heads) const {
+  std::int64_t splits_of(std::int64_t keys, std::int64_t heads) const {
     // By the bias, not by whether its gradient is wanted: no gradient depends on which others are.
     if (f_.bias && f_.bias.stride[3] == 0) return 1;
     if (shares_bias(3, f_.key_length)) return 1;
-    return std::clamp<std::int64_t>(std::min(ceil_div(kEnoughTasks, heads), ceil_div(keys, kPartKeys)), 1,
+    return std::clamp<std::int64_t>(std::min(ceil_div(kEnoughTasks, heads), ceil_div(keys, kSplitKeys)), 1,
                                     kEnoughTasks);
   }
 
-  // Tasks in order of batch entry and head, in rounds that run one after the other. A round is everything,
+  // Tasks in order of batch entry and head, in phases that run one after the other. A phase is everything,
   // or what no shared bias belongs to.
   void plan_tasks() {
     const bool by_batch = shares_bias(0, f_.batch);
     const bool by_head = shares_bias(1, f_.heads);
     const std::int64_t heads = f_.kv_heads * static_cast<std::int64_t>(f_.segments.size());
-    const auto end_round = [&] {
-      if (rounds_.empty() || rounds_.back() != tasks_.size()) rounds_.push_back(tasks_.size());
+    const auto end_phase = [&] {
+      if (phases_.empty() || phases_.back() != tasks_.size()) phases_.push_back(tasks_.size());
     };
-    rounds_.push_back(0);
+    phases_.push_back(0);
     std::int64_t batch = 0;
     for (const Segment& s : f_.segments) {
       // Rows of different segments of one batch entry share a bias only where all rows, or all keys, do.
       const bool by_segment = shares_bias(2, f_.query_length) && shares_bias(3, f_.key_length);
-      if ((by_batch && s.batch != batch) || by_segment) end_round();
+      if ((by_batch && s.batch != batch) || by_segment) end_phase();
       batch = s.batch;
       for (std::int64_t kv = 0; kv < f_.kv_heads; ++kv) {
         add_tasks(s, kv, heads);
-        if (by_head) end_round();
+        if (by_head) end_phase();
       }
     }
-    end_round();
+    end_phase();
   }
 
   void add_tasks(const Segment& s, std::int64_t kv, std::int64_t heads) {
     const std::int64_t keys = s.key_end - s.key_begin;
-    const std::int64_t each = ceil_div(ceil_div(keys, parts_of(keys, heads)), kPartStep) * kPartStep;
+    const std::int64_t each = ceil_div(ceil_div(keys, splits_of(keys, heads)), kSplitStep) * kSplitStep;
     const std::int64_t group = call_.forward.group;
-    std::int64_t part = 0;
-    for (std::int64_t key = 0; key < keys || part == 0;
-         key += each, ++part)  // rows without keys have a task too
+    std::int64_t split = 0;
+    for (std::int64_t key = 0; key < keys || split == 0;
+         key += each, ++split)  // rows without keys have a task too
       tasks_.push_back({{s.batch, kv * group, group, s.query_begin, s.query_end, s.key_begin, s.key_end,
                          s.offset - s.query_begin, s.query_end},
                         key,
                         std::min(keys, key + each),
-                        part,
+                        split,
                         &s - f_.segments.data()});
-    count_parts(s, part);
-    parts_ = std::max(parts_, part);
+    count_splits(s, split);
+    splits_ = std::max(splits_, split);
     tiling_.rows = std::max(tiling_.rows, s.query_end - s.query_begin);
     tiling_.keys = std::max(tiling_.keys, std::min(keys, each));
   }
 
-  void count_parts(const Segment& s, std::int64_t parts) const {
+  void count_splits(const Segment& s, std::int64_t splits) const {
     using cpu::Path;
     std::int64_t* paths = call_.forward.paths;
-    if (parts > 1) count_path(paths, Path::backward_in_parts, parts);
-    if (call_.bias_sums != nullptr) count_path(paths, Path::backward_bias_sums, parts);
-    if (call_.grad_bias.data != nullptr) count_path(paths, Path::backward_own_bias, parts);
+    if (splits > 1) count_path(paths, Path::backward_split_keys, splits);
+    if (call_.bias_sums != nullptr) count_path(paths, Path::backward_bias_sums, splits);
+    if (call_.grad_bias.data != nullptr) count_path(paths, Path::backward_own_bias, splits);
     if (s.query_end - s.query_begin < f_.query_length)
-      count_path(paths, parts > 1 ? Path::backward_sequence_in_parts : Path::backward_sequence_undivided,
-                 parts);
+      count_path(paths, splits > 1 ? Path::backward_sequence_split_keys : Path::backward_sequence_undivided,
+                 splits);
   }
 
-  template <class Piece>
-  void in_parallel(std::int64_t count, std::size_t bytes, Piece piece) {
+  template <class Item>
+  void in_parallel(std::int64_t count, std::size_t bytes, Item item) {
     const int threads = threads_for(f_, count, kSmallWork);
     threads_used_ = std::max(threads_used_, threads);
     if (memory_.size() < static_cast<std::size_t>(threads)) memory_.resize(static_cast<std::size_t>(threads));
     const auto body = [&](std::int64_t i, int worker) {
       Workspace& mine = memory_[static_cast<std::size_t>(worker)];
       mine.reserve(bytes);
-      piece(i, mine.data());
+      item(i, mine.data());
     };
     parallel_for(count, threads, std::cref(body));
   }
@@ -281,15 +281,16 @@ class BackwardDriver {
   }
 
   // The forward pass without its second product, for the heads of a segment that need it.
-  void renormalise() {
-    normalised_.assign(f_.segments.size() * static_cast<std::size_t>(f_.heads), 0);
-    call_.normalised = normalised_.data();
+  void recompute_lse() {
+    recomputes_lse_.assign(f_.segments.size() * static_cast<std::size_t>(f_.heads), 0);
+    call_.recomputes_lse = recomputes_lse_.data();
     std::vector<cpu::Task> tasks;
-    const cpu::Tiling tiling = kernels_.plan(call_.forward);
+    const Kernels& kernels = target_.forward(call_.forward);
+    const cpu::Tiling tiling = kernels.plan(call_.forward);
     std::size_t at = 0;
     for (const Segment& s : f_.segments)
       for (std::int64_t h = 0; h < f_.heads; ++h) {
-        char& flag = normalised_[at++];
+        char& flag = recomputes_lse_[at++];
         if (s.key_end - s.key_begin > kShortRow && !has_large_lse(s, h)) continue;
         flag = 1;
         for (std::int64_t row = s.query_begin; row < s.query_end; row += tiling.rows)
@@ -306,8 +307,8 @@ class BackwardDriver {
     forward.row_status = status_.data();
     in_parallel(static_cast<std::int64_t>(tasks.size()), tiling.bytes, [&](std::int64_t i, void* memory) {
       const cpu::Task& task = tasks[static_cast<std::size_t>(i)];
-      kernels_.reset(forward, tiling, memory);
-      kernels_.forward(forward, tiling, task, memory);
+      kernels.reset(forward, tiling, memory);
+      kernels.forward(forward, tiling, task, memory);
     });
     for (const cpu::Task& task : tasks)
       for (std::int64_t i = task.row_begin; i < task.row_end; ++i)
@@ -321,35 +322,35 @@ class BackwardDriver {
   }
 
   void run_tasks() {
-    for (std::size_t round = 0; round + 1 < rounds_.size(); ++round)
-      in_parallel(static_cast<std::int64_t>(rounds_[round + 1] - rounds_[round]), tiling_.bytes,
+    for (std::size_t phase = 0; phase + 1 < phases_.size(); ++phase)
+      in_parallel(static_cast<std::int64_t>(phases_[phase + 1] - phases_[phase]), tiling_.bytes,
                   [&](std::int64_t i, void* memory) {
-                    const BackwardTask& task = tasks_[rounds_[round] + static_cast<std::size_t>(i)];
+                    const BackwardTask& task = tasks_[phases_[phase] + static_cast<std::size_t>(i)];
                     if (kernels_.backward(call_, tiling_, task, memory) != Status::done)
                       fail(task.rows.batch, task.rows.head_begin);
                   });
   }
 
-  // A row's gradient is the sum over the parts that its segment has.
-  void add_parts() {
-    if (parts_ == 1 || !p_.grad_query) return;
+  // A row's gradient is the sum over the key splits of its segment.
+  void add_splits() {
+    if (splits_ == 1 || !p_.grad_query) return;
     struct Rows {
-      std::int64_t batch, head, begin, end, parts;
+      std::int64_t batch, head, begin, end, splits;
     };
-    std::vector<Rows> pieces;
+    std::vector<Rows> items;
     for (std::size_t t = 0; t < tasks_.size(); ++t) {
       const BackwardTask& task = tasks_[t];
-      const bool last = t + 1 == tasks_.size() || tasks_[t + 1].part == 0;
+      const bool last = t + 1 == tasks_.size() || tasks_[t + 1].split == 0;
       if (!last) continue;
       for (std::int64_t h = 0; h < task.rows.head_count; ++h)
         for (std::int64_t row = task.rows.row_begin; row < task.rows.row_end; row += kRowsAtOnce)
-          pieces.push_back({task.rows.batch, task.rows.head_begin + h, row,
-                            std::min(task.rows.row_end, row + kRowsAtOnce), task.part + 1});
+          items.push_back({task.rows.batch, task.rows.head_begin + h, row,
+                           std::min(task.rows.row_end, row + kRowsAtOnce), task.split + 1});
     }
-    in_parallel(static_cast<std::int64_t>(pieces.size()), static_cast<std::size_t>(columns_) * sizeof(float),
+    in_parallel(static_cast<std::int64_t>(items.size()), static_cast<std::size_t>(columns_) * sizeof(float),
                 [&](std::int64_t i, void* memory) {
-                  const Rows& r = pieces[static_cast<std::size_t>(i)];
-                  kernels_.add_query_parts(call_, r.parts, r.batch, r.head, r.begin, r.end, memory);
+                  const Rows& r = items[static_cast<std::size_t>(i)];
+                  kernels_.add_query_splits(call_, r.splits, r.batch, r.head, r.begin, r.end, memory);
                 });
   }
 
@@ -357,7 +358,7 @@ class BackwardDriver {
   // coarse.
   double sink_weight(std::size_t segment, std::int64_t head, double sink, std::int64_t i) const {
     const std::int64_t batch = f_.segments[segment].batch;
-    if (normalised_[segment * static_cast<std::size_t>(f_.heads) + static_cast<std::size_t>(head)] == 0)
+    if (recomputes_lse_[segment * static_cast<std::size_t>(f_.heads) + static_cast<std::size_t>(head)] == 0)
       return std::exp(sink - read(p_.lse, batch, head, i));
     const cpu::Output& kept = call_.forward.row_sink;
     return static_cast<double>(
@@ -395,16 +396,17 @@ class BackwardDriver {
 
   const BackwardProblem& p_;
   const Problem& f_;
+  const cpu::TargetKernels& target_ = cpu::kernels();
   const Kernels& kernels_;
   BackwardArguments call_{};
   BackwardTiling tiling_{};
   std::vector<BackwardTask> tasks_;
-  std::vector<std::size_t> rounds_;  // where each round of tasks begins, and the end
-  std::int64_t parts_ = 1;
+  std::vector<std::size_t> phases_;  // where each phase of tasks begins, and the end
+  std::int64_t splits_ = 1;
   std::int64_t columns_ = 0;
   std::vector<Workspace> memory_;  // of each worker
-  Workspace part_memory_;
-  std::vector<char> normalised_;
+  Workspace split_memory_;
+  std::vector<char> recomputes_lse_;
   std::vector<float> row_memory_;
   std::vector<float> delta_;
   std::vector<double> bias_sums_;

@@ -2,7 +2,9 @@
 // any thread can do in any order. Every result belongs to one task, so that it does not depend on the
 // threads.
 //
-//   forward        a task is some rows of one head (or, where there are few rows, of all heads of a key head)
+//   forward        a task is some rows of one head (or, where there are few rows, of all heads of a key
+//   head);
+//                  where tasks are fewer than threads, threads share the spans of their keys
 //   weights pass   what needs the final sums (weights, received, scores): a task is some KV blocks of one
 //   head recompute      rows whose numbers f32 cannot hold are computed in f64 (recompute.cpp)
 #include <algorithm>
@@ -18,6 +20,7 @@
 #include "attention/cpu/driver/lower.hpp"
 #include "attention/cpu/driver/memory.hpp"
 #include "attention/cpu/targets/dispatch.hpp"
+#include "attention/rules/visible_keys.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::detail {
@@ -35,6 +38,10 @@ constexpr std::int64_t kMostTopK = 1024;
 constexpr std::int64_t kMostMapColumns = 32768;  // of a row group fill kStatisticsBytes (workspace.hpp)
 // Work below this many multiply-adds is not worth a second thread.
 constexpr double kSmallWork = 2e6;
+// WorkItems of work a thread, at least, so that threads end at about the same time.
+constexpr std::int64_t kItemsPerThread = 4;
+// For the states of spans that threads share.
+constexpr std::size_t kStateBytes = std::size_t{64} << 20;
 
 // The working memory of a thread, and the run that last prepared it.
 struct ThreadMemory {
@@ -47,15 +54,25 @@ ThreadMemory& thread_memory() {
   return mine;
 }
 
-// What a call is cut into. The memory is kept for the next call on this thread.
-struct Pieces {
-  std::vector<Task> tasks;
-  std::vector<std::size_t> jobs;  // first task of each job
-  std::vector<RowStatus> status;  // [B, H, Lq]
+// A span of a task's keys.
+struct SpanItem {
+  std::size_t task;
+  std::int64_t span;
 };
 
-Pieces& kept_pieces() {
-  thread_local Pieces kept;
+// What a call is cut into. The memory is kept for the next call on this thread.
+struct WorkItems {
+  std::vector<Task> tasks;
+  std::vector<std::size_t> items;  // first task of each item
+  std::vector<RowStatus> status;   // [B, H, Lq]
+  // Where threads share spans:
+  std::vector<SpanItem> spans;          // of all tasks
+  std::vector<std::size_t> first_span;  // of each task
+  Workspace states;                     // of each span
+};
+
+WorkItems& kept_work() {
+  thread_local WorkItems kept;
   return kept;
 }
 
@@ -68,12 +85,12 @@ std::uint64_t next_run() {
 class Driver {
  public:
   explicit Driver(const Problem& problem)
-      : p_(problem), kernels_(cpu::kernels()), call_(lower(problem)), tiling_(kernels_.plan(call_)) {
-    std::swap(pieces_, kept_pieces());
+      : p_(problem), call_(lower(problem)), kernels_(target_.forward(call_)), tiling_(kernels_.plan(call_)) {
+    std::swap(work_, kept_work());
     tasks_.clear();
-    jobs_.clear();
+    items_.clear();
   }
-  ~Driver() { std::swap(pieces_, kept_pieces()); }
+  ~Driver() { std::swap(work_, kept_work()); }
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
@@ -89,7 +106,9 @@ class Driver {
     forward();
     if (needs_weights_pass) {
       fill_outside(p_.weights, 0.0f);
-      pass(p_.segments, pass_arguments(), kernels_.weights_pass);
+      const Arguments call = pass_arguments();
+      const Kernels& kernels = target_.weights_pass(call);
+      pass(p_.segments, call, kernels, kernels.weights_pass);
     }
     std::vector<RowStatus> score_status;
     if (p_.scores) {
@@ -140,8 +159,9 @@ class Driver {
     }
   }
 
-  // Jobs are runs of tasks that one thread does in order. Rows that share a row of the map share a job.
-  void plan_jobs() {
+  // Work items are runs of tasks that one thread does in order. Rows that share a row of the map share an
+  // item.
+  void plan_items() {
     std::int64_t done = 0;
     for (std::size_t first = 0; first < p_.segments.size(); first = static_cast<std::size_t>(done)) {
       std::size_t end = first + 1;
@@ -162,11 +182,11 @@ class Driver {
     if (!p_.map) {
       const std::size_t begin = tasks_.size();
       add_tasks(s, head, heads, s.query_begin, s.query_end);
-      for (std::size_t t = begin; t < tasks_.size(); ++t) jobs_.push_back(t);
+      for (std::size_t t = begin; t < tasks_.size(); ++t) items_.push_back(t);
       return;
     }
     if (end - first > 1) {  // packed sequences may share rows of the map
-      jobs_.push_back(tasks_.size());
+      items_.push_back(tasks_.size());
       for (std::size_t i = first; i < end; ++i)
         add_tasks(p_.segments[i], head, heads, p_.segments[i].query_begin, p_.segments[i].query_end);
       return;
@@ -177,16 +197,16 @@ class Driver {
     for (std::int64_t bin = 0; bin < p_.map_size.rows;) {
       std::int64_t next = bin + 1;
       while (next < p_.map_size.rows && row_of_bin(next + 1) - row_of_bin(bin) <= tiling_.rows) ++next;
-      jobs_.push_back(tasks_.size());
+      items_.push_back(tasks_.size());
       add_tasks(s, head, heads, row_of_bin(bin), row_of_bin(next));
       bin = next;
     }
   }
 
-  // Each thread prepares its memory before its first piece of a state.
-  template <class Piece>
-  void in_parallel(std::string_view pass, std::int64_t count, const Arguments& call, const Tiling& tiling,
-                   Piece piece) {
+  // Each thread prepares its memory before its first work item. A pass without a name tells no progress.
+  template <class Item>
+  void in_parallel(std::string_view pass, std::int64_t count, const Kernels& kernels, const Arguments& call,
+                   const Tiling& tiling, Item item) {
     const std::uint64_t run = next_run();
     std::atomic<std::int64_t> done{0};
     const int threads = threads_for(p_, count, kSmallWork);
@@ -196,23 +216,74 @@ class Driver {
       const bool moved = mine.workspace.reserve(tiling.bytes);
       void* memory = mine.workspace.data();
       if (moved || mine.owner != run) {
-        kernels_.reset(call, tiling, memory);
+        kernels.reset(call, tiling, memory);
         mine.owner = run;
       }
-      piece(i, memory);
-      if (p_.progress) p_.progress(pass, static_cast<double>(++done) / static_cast<double>(count));
+      item(i, memory);
+      if (p_.progress && !pass.empty())
+        p_.progress(pass, static_cast<double>(++done) / static_cast<double>(count));
     };
     parallel_for(count, threads, std::cref(body));  // a reference fits a std::function without an allocation
   }
 
   void forward() {
-    plan_jobs();
-    jobs_.push_back(tasks_.size());
-    in_parallel("forward", static_cast<std::int64_t>(jobs_.size()) - 1, call_, tiling_,
-                [&](std::int64_t job, void* memory) {
-                  const auto at = static_cast<std::size_t>(job);
-                  for (std::size_t t = jobs_[at]; t < jobs_[at + 1]; ++t)
+    plan_items();
+    items_.push_back(tasks_.size());
+    if (shares_spans()) return forward_by_spans();
+    in_parallel("forward", static_cast<std::int64_t>(items_.size()) - 1, kernels_, call_, tiling_,
+                [&](std::int64_t item, void* memory) {
+                  const auto at = static_cast<std::size_t>(item);
+                  for (std::size_t t = items_[at]; t < items_[at + 1]; ++t)
                     kernels_.forward(call_, tiling_, tasks_[t], memory);
+                });
+  }
+
+  // The spans [begin, end) of a task's keys that its rows may see. Both ends of what a row sees rise with the
+  // rows.
+  KeyRange spans_of(const Task& task) const {
+    const std::int64_t keys = task.key_end - task.key_begin;
+    const KeyRange first = visible_keys(p_, task.row_begin + task.position_offset, keys);
+    const KeyRange last = visible_keys(p_, task.row_end - 1 + task.position_offset, keys);
+    const std::int64_t begin = first.begin / cpu::kSpan;
+    return {begin, std::max(begin, (last.end + cpu::kSpan - 1) / cpu::kSpan)};
+  }
+
+  // Whether threads would wait for tasks, and share the spans of their keys instead. The bits are the same.
+  bool shares_spans() const {
+    const auto tasks = static_cast<std::int64_t>(tasks_.size());
+    const int threads = threads_for(p_, INT64_MAX, kSmallWork);
+    if (p_.map || threads == 1 || tasks >= kItemsPerThread * threads) return false;
+    std::int64_t spans = 0;
+    for (const Task& task : tasks_) spans += spans_of(task).end - spans_of(task).begin;
+    return spans > tasks && static_cast<std::size_t>(spans) <= kStateBytes / tiling_.state_bytes;
+  }
+
+  void forward_by_spans() {
+    std::vector<SpanItem>& spans = work_.spans;
+    std::vector<std::size_t>& first = work_.first_span;
+    spans.clear();
+    first.clear();
+    for (std::size_t t = 0; t < tasks_.size(); ++t) {
+      first.push_back(spans.size());
+      const KeyRange seen = spans_of(tasks_[t]);
+      for (std::int64_t span = seen.begin; span < seen.end; ++span) spans.push_back({t, span});
+    }
+    work_.states.reserve(spans.size() * tiling_.state_bytes);
+    const auto state = [&](std::size_t item) {
+      return static_cast<std::byte*>(work_.states.data()) + item * tiling_.state_bytes;
+    };
+    in_parallel("forward", static_cast<std::int64_t>(spans.size()), kernels_, call_, tiling_,
+                [&](std::int64_t i, void* memory) {
+                  const SpanItem& item = spans[static_cast<std::size_t>(i)];
+                  kernels_.attend_span(call_, tiling_, tasks_[item.task], item.span,
+                                       state(static_cast<std::size_t>(i)), memory);
+                });
+    in_parallel({}, static_cast<std::int64_t>(tasks_.size()), kernels_, call_, tiling_,
+                [&](std::int64_t i, void* memory) {
+                  const auto t = static_cast<std::size_t>(i);
+                  const std::size_t end = t + 1 < first.size() ? first[t + 1] : spans.size();
+                  kernels_.fold_spans(call_, tiling_, tasks_[t], static_cast<std::int64_t>(end - first[t]),
+                                      state(first[t]), memory);
                 });
   }
 
@@ -239,18 +310,17 @@ class Driver {
     return tasks;
   }
 
-  void pass(const std::vector<Segment>& segments, const Arguments& call,
+  void pass(const std::vector<Segment>& segments, const Arguments& call, const Kernels& kernels,
             void (*kernel)(const Arguments&, const Tiling&, const WeightsTask&, void*)) {
-    constexpr std::size_t kTasksPerThread = 4;  // at least, so that threads end at about the same time
-    const Tiling tiling = kernels_.plan_weights_pass(call);
+    const Tiling tiling = kernels.plan_weights_pass(call);
     std::int64_t keys = tiling.cached_keys;
     std::vector<WeightsTask> tasks = pass_tasks(segments, keys);
     while (p_.threads > 1 && keys > tiling.step &&
-           tasks.size() < kTasksPerThread * static_cast<std::size_t>(p_.threads)) {
+           static_cast<std::int64_t>(tasks.size()) < kItemsPerThread * p_.threads) {
       keys -= tiling.step;
       tasks = pass_tasks(segments, keys);
     }
-    in_parallel("weights pass", static_cast<std::int64_t>(tasks.size()), call, tiling,
+    in_parallel("weights pass", static_cast<std::int64_t>(tasks.size()), kernels, call, tiling,
                 [&](std::int64_t i, void* memory) {
                   kernel(call, tiling, tasks[static_cast<std::size_t>(i)], memory);
                 });
@@ -262,7 +332,7 @@ class Driver {
     call.row_status = status;
     if (p_.scores_stage == ScoresStage::bias) {
       fill_outside(p_.scores, -INFINITY);
-      pass(p_.segments, call, kernels_.scores_pass);
+      pass(p_.segments, call, target_.all(), target_.all().scores_pass);
       return;
     }
     call.mask.data = call.bias.data = call.alibi_slopes.data = nullptr;
@@ -271,7 +341,7 @@ class Driver {
     if (p_.scores_stage == ScoresStage::raw) call.softcap = 0;
     std::vector<Segment> all;
     for (std::int64_t b = 0; b < p_.batch; ++b) all.push_back({b, 0, p_.query_length, 0, p_.key_length, 0});
-    pass(all, call, kernels_.scores_pass);
+    pass(all, call, target_.all(), target_.all().scores_pass);
   }
 
   static float* row_of(const Target& t, std::int64_t b, std::int64_t h, std::int64_t i) {
@@ -299,13 +369,14 @@ class Driver {
   }
 
   const Problem& p_;
-  const Kernels& kernels_;
+  const cpu::TargetKernels& target_ = cpu::kernels();
   Arguments call_;
+  const Kernels& kernels_;  // of the forward pass
   Tiling tiling_;
-  Pieces pieces_;
-  std::vector<Task>& tasks_ = pieces_.tasks;
-  std::vector<std::size_t>& jobs_ = pieces_.jobs;
-  std::vector<RowStatus>& status_ = pieces_.status;
+  WorkItems work_;
+  std::vector<Task>& tasks_ = work_.tasks;
+  std::vector<std::size_t>& items_ = work_.items;
+  std::vector<RowStatus>& status_ = work_.status;
   std::vector<float> row_memory_;
   int threads_used_ = 1;
 };
@@ -323,7 +394,7 @@ bool fused_supports(const Problem& p) {
          (p.softcap == 0 || p.softcap > 1e-30);
 }
 
-const char* fused_isa() { return cpu::kernels().name; }
+std::string_view fused_isa() { return cpu::kernels().name(); }
 
 KernelRun run_fused(const Problem& problem) { return Driver(problem).run(); }
 

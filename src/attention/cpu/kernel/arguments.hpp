@@ -107,32 +107,51 @@ struct Tiling {
   std::int64_t rows;         ///< query rows a task
   std::int64_t step;         ///< keys packed at a time
   std::size_t bytes;         ///< working memory a thread
+  std::size_t state_bytes;   ///< memory for the softmax states of a task's rows
   std::int64_t cached_keys;  ///< packed KV blocks that stay in the working memory, in keys; the keys of a
                              ///< task of the weights pass
 };
+
+/// Keys a span, counted within their segment: what a row sums of one span does not depend on another, and
+/// spans are folded in their order (softmax_state.hpp). So threads may share a row's spans and its bits stay
+/// the same.
+inline constexpr std::int64_t kSpan = 3072;
 
 struct BackwardArguments;
 struct BackwardTask;
 struct BackwardTiling;
 
-/// One target.
+/// One unit: kernels for one instruction set. A target has one that computes everything, and may have others
+/// before it for the calls that they take.
 struct Kernels {
   const char* name;
+  bool (*takes_forward)(const Arguments&);
+  bool (*takes_weights_pass)(const Arguments&);  ///< of a call without what forward has written
   Tiling (*plan)(const Arguments&);
   Tiling (*plan_weights_pass)(const Arguments&);  ///< of a call without what forward has written
   /// `workspace` is 64-byte aligned, of Tiling::bytes; reset() before its first use in a call.
   void (*reset)(const Arguments&, const Tiling&, void* workspace);
-  /// These three note in Arguments::row_status which rows they left out.
+  /// These note in Arguments::row_status which rows they left out.
   void (*forward)(const Arguments&, const Tiling&, const Task&, void* workspace);
+  /// forward() in parts that several threads can do: the states of a task's rows after span number `span`
+  /// alone, and results from the states of `spans` spans, all that the rows see, one after the other in
+  /// `states`. Of calls without a map.
+  void (*attend_span)(const Arguments&, const Tiling&, const Task&, std::int64_t span, void* state,
+                      void* workspace);
+  void (*fold_spans)(const Arguments&, const Tiling&, const Task&, std::int64_t spans, void* states,
+                     void* workspace);
   void (*weights_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace);
-  void (*scores_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace);
 
+  /// From here on nullptr but in the unit that computes everything.
+  void (*scores_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;
   /// Working memory for a task of so many rows and keys; it need not be prepared.
-  std::size_t (*backward_bytes)(const BackwardArguments&, std::int64_t rows, std::int64_t keys);
-  Status (*backward)(const BackwardArguments&, const BackwardTiling&, const BackwardTask&, void* workspace);
+  std::size_t (*backward_bytes)(const BackwardArguments&, std::int64_t rows, std::int64_t keys) = nullptr;
+  Status (*backward)(const BackwardArguments&, const BackwardTiling&, const BackwardTask&,
+                     void* workspace) = nullptr;
   /// Adds up parts of the query's gradient for some rows of a head. `workspace` holds a row.
-  void (*add_query_parts)(const BackwardArguments&, std::int64_t parts, std::int64_t batch, std::int64_t head,
-                          std::int64_t row_begin, std::int64_t row_end, void* workspace);
+  void (*add_query_splits)(const BackwardArguments&, std::int64_t parts, std::int64_t batch,
+                           std::int64_t head, std::int64_t row_begin, std::int64_t row_end,
+                           void* workspace) = nullptr;
 };
 
 }  // namespace heed::detail::cpu

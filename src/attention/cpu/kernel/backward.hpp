@@ -101,10 +101,10 @@ inline bool general_tile(const BackwardTaskState& state, const Block& block, con
       for (int v = 0; v < kPanelVectors; ++v) store(to[r] + v * kLanes, tile[r][v]);
   };
   clear(tile);
-  accumulate<false>(tile, t.query + row * t.query_ld, t.query_ld, t.keys, t.depth);
+  accumulate<F32Format>(tile, t.query + row * t.query_ld, t.query_ld, t.keys, t.depth);
   spill(scores);
   clear(tile);
-  accumulate<false>(tile, t.grad + row * t.grad_ld, t.grad_ld, t.values, t.value_depth);
+  accumulate<F32Format>(tile, t.grad + row * t.grad_ld, t.grad_ld, t.values, t.value_depth);
   spill(d);
   for (int r = 0; r < kTileRows; ++r)
     if (!general_row(state, block, row + r, key, bits, scores[r], d[r], t.weights + (row + r) * t.ld,
@@ -234,12 +234,12 @@ inline void write_query_grads(const BackwardTaskState& state, std::int64_t head)
   for (std::int64_t r = 0; r < state.rows; ++r) {
     const std::int64_t index = task.row_begin + r;
     float* from = w.query_grad + r * w.columns;
-    if (call.query_parts != nullptr) {
+    if (call.query_splits != nullptr) {
       const std::int64_t row =
-          (state.task.part * call.batch_heads + task.batch * call.heads + head) * call.forward.query_length +
+          (state.task.split * call.batch_heads + task.batch * call.heads + head) * call.forward.query_length +
           index;
       for (std::int64_t c = 0; c < w.columns; c += kLanes)
-        store(call.query_parts + row * w.columns + c, load(from + c));
+        store(call.query_splits + row * w.columns + c, load(from + c));
     } else {
       write_output(call.grad_query, offset_of(call.grad_query.stride, task.batch, head, index), from, w.depth,
                    call.scale);
@@ -264,11 +264,11 @@ inline void write_key_grads(const BackwardTaskState& state) {
 }
 
 inline void count_head(const BackwardTaskState& state, std::int64_t head) {
-  const bool anew = state.call.normalised[state.task.segment * state.call.heads + head] != 0;
+  const bool anew = state.call.recomputes_lse[state.task.segment * state.call.heads + head] != 0;
   std::int64_t* paths = state.call.forward.paths;
-  count_path(paths, anew ? Path::backward_renormalised : Path::backward_plain);
+  count_path(paths, anew ? Path::backward_recomputed_lse : Path::backward_plain);
   if (state.rows == state.call.forward.query_length) return;
-  count_path(paths, anew ? Path::backward_sequence_renormalised : Path::backward_sequence_plain);
+  count_path(paths, anew ? Path::backward_sequence_recomputed_lse : Path::backward_sequence_plain);
 }
 
 inline Status backward(const BackwardArguments& call, const BackwardTiling& tiling, const BackwardTask& task,
@@ -297,19 +297,19 @@ inline Status backward(const BackwardArguments& call, const BackwardTiling& tili
   return Status::done;
 }
 
-/// grad_query row = scale * the sum of its parts, in their order.
-inline void add_query_parts(const BackwardArguments& call, std::int64_t parts, std::int64_t batch,
-                            std::int64_t head, std::int64_t row_begin, std::int64_t row_end,
-                            void* workspace) {
+/// grad_query row = scale * the sum over key splits, in their order.
+inline void add_query_splits(const BackwardArguments& call, std::int64_t splits, std::int64_t batch,
+                             std::int64_t head, std::int64_t row_begin, std::int64_t row_end,
+                             void* workspace) {
   const std::int64_t columns = round_up(call.forward.head_dim, kLanes);
   float* sum = static_cast<float*>(workspace);
   for (std::int64_t index = row_begin; index < row_end; ++index) {
     for (std::int64_t c = 0; c < columns; c += kLanes) {
       Vf total = zero();
-      for (std::int64_t part = 0; part < parts; ++part) {
+      for (std::int64_t split = 0; split < splits; ++split) {
         const std::int64_t row =
-            (part * call.batch_heads + batch * call.heads + head) * call.forward.query_length + index;
-        total = add(total, load(call.query_parts + row * columns + c));
+            (split * call.batch_heads + batch * call.heads + head) * call.forward.query_length + index;
+        total = add(total, load(call.query_splits + row * columns + c));
       }
       store(sum + c, total);
     }

@@ -10,8 +10,8 @@ namespace heed::detail::cpu {
 struct BackwardArguments {
   Arguments forward;
   float scale;  ///< of a score, in natural units
-  /// [segments, H]: whether rows are normalised by forward.row_shift and row_inverse, and not by lse.
-  const char* normalised;
+  /// [segments, H]: whether weights come from forward.row_shift and row_inverse, and not from lse.
+  const char* recomputes_lse;
   Input output, lse;
   Input grad_output, grad_lse;
   Output grad_query, grad_key, grad_value;
@@ -19,9 +19,9 @@ struct BackwardArguments {
   /// Where several share one: sums for grad_bias, strides as in an Output.
   double* bias_sums;
   std::int64_t bias_stride[4];
-  Output delta;  ///< [B, H, Lq]: <g, out> - gradient of lse, written by tasks of part 0
-  /// Where keys are split into parts, each part's share of the query's gradient: [part][B, H, Lq][padded D].
-  float* query_parts;
+  Output delta;  ///< [B, H, Lq]: <g, out> - gradient of lse, written by tasks of split 0
+  /// Where keys are split, each split's part of the query's gradient: [split][B, H, Lq][padded D].
+  float* query_splits;
   std::int64_t batch_heads;  ///< B * H
   std::int64_t heads;        ///< H
 };
@@ -31,7 +31,7 @@ struct BackwardArguments {
 struct BackwardTask {
   Task rows;
   std::int64_t key_begin, key_end;  ///< within the segment
-  std::int64_t part;
+  std::int64_t split;
   std::int64_t segment;
 };
 

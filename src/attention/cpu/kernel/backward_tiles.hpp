@@ -58,15 +58,15 @@ HEED_INLINE void gradient_tile(const GradientTile& t, const GradientRows& rows, 
   const float* query = t.query + row * t.query_ld;
   const float* grad = t.grad + row * t.grad_ld;
   clear(p);
-  accumulate<false>(p, query, t.query_ld, t.keys, t.depth);
+  accumulate<F32Format>(p, query, t.query_ld, t.keys, t.depth);
   if constexpr (kPipelined) {
     start_at(d, rows.delta + row);
     const std::int64_t quarter = t.value_depth / kTileRows;
 #pragma GCC unroll 4
     for (int r = 0; r < kTileRows; ++r) {
       weigh_scores_by_lse<kFlushed>(p[r], rows.shift[row + r], t.weights + (row + r) * t.ld);
-      accumulate<false>(d, grad + r * quarter, t.grad_ld, t.values + r * quarter * kPanel,
-                        r == kTileRows - 1 ? t.value_depth - r * quarter : quarter);
+      accumulate<F32Format>(d, grad + r * quarter, t.grad_ld, t.values + r * quarter * kPanel,
+                            r == kTileRows - 1 ? t.value_depth - r * quarter : quarter);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < kTileRows; ++r)
@@ -78,7 +78,7 @@ HEED_INLINE void gradient_tile(const GradientTile& t, const GradientRows& rows, 
     for (int r = 0; r < kTileRows; ++r)
       weigh_scores_by_lse<kFlushed>(p[r], rows.shift[row + r], t.weights + (row + r) * t.ld);
     start_at(d, rows.delta + row);
-    accumulate<false>(d, grad, t.grad_ld, t.values, t.value_depth);
+    accumulate<F32Format>(d, grad, t.grad_ld, t.values, t.value_depth);
 #pragma GCC unroll 4
     for (int r = 0; r < kTileRows; ++r)
 #pragma GCC unroll 3

@@ -50,13 +50,8 @@ struct BackwardWorkspace {
 inline BackwardWorkspace lay_out_backward(const Arguments& call, std::int64_t rows, std::int64_t keys,
                                           void* base) {
   BackwardWorkspace w;
-  std::size_t used = 0;
-  const auto take = [&](std::int64_t count, std::size_t size) {
-    void* at = base ? static_cast<char*>(base) + used : nullptr;
-    used += (static_cast<std::size_t>(count) * size + 63) / 64 * 64;
-    return at;
-  };
-  const auto floats = [&](std::int64_t count) { return static_cast<float*>(take(count, sizeof(float))); };
+  Memory memory(base);
+  const auto floats = [&](std::int64_t count) { return memory.floats(count); };
   w.depth = call.head_dim;
   w.value_depth = call.value_dim;
   w.columns = round_up(w.depth, kLanes);
@@ -73,13 +68,13 @@ inline BackwardWorkspace lay_out_backward(const Arguments& call, std::int64_t ro
   w.values = floats(kGradientKeys * w.value_depth);
   w.key_rows = floats(kGradientKeys * w.columns);
   w.scratch = floats(kLanes * larger(w.columns, w.value_columns));
-  w.query_row = static_cast<QueryRow*>(take(kGradientRows, sizeof(QueryRow)));
-  w.group = static_cast<RowGroup*>(take(kGradientRows / kGroupRows, sizeof(RowGroup)));
+  w.query_row = memory.take<QueryRow>(kGradientRows);
+  w.group = memory.take<RowGroup>(kGradientRows / kGroupRows);
   w.query = floats(kGradientRows * w.columns);
   w.grad = floats(kGradientRows * w.value_columns);
   w.weights = floats(kGradientRows * kGradientKeys);
   w.score_grads = floats(kGradientRows * kGradientKeys);
-  w.bytes = used;
+  w.bytes = memory.bytes();
   return w;
 }
 
@@ -137,7 +132,7 @@ inline bool start_head(const BackwardTaskState& state, std::int64_t head) {
         read_float(call.lse.data, call.lse.type, offset_of(call.lse.stride, batch, head, index));
     double shift = 0;
     double factor = 0;
-    if (call.normalised[state.task.segment * call.heads + head] != 0) {
+    if (call.recomputes_lse[state.task.segment * call.heads + head] != 0) {
       const std::int64_t at = offset_of(call.forward.row_shift.stride, batch, head, index);
       shift = static_cast<double>(static_cast<const float*>(call.forward.row_shift.data)[at]);
       factor = static_cast<double>(static_cast<const float*>(call.forward.row_inverse.data)[at]);
@@ -158,7 +153,7 @@ inline bool start_head(const BackwardTaskState& state, std::int64_t head) {
     if (call.grad_lse.data)
       delta -= read_float(call.grad_lse.data, call.grad_lse.type,
                           offset_of(call.grad_lse.stride, batch, head, index));
-    if (state.task.part == 0 && call.delta.data)
+    if (state.task.split == 0 && call.delta.data)
       write_float(call.delta, offset_of(call.delta.stride, batch, head, index), delta);
     w.shift[r] = static_cast<float>(shift);
     w.factor[r] = static_cast<float>(factor);
@@ -204,16 +199,15 @@ inline float load_queries(const BackwardTaskState& state, std::int64_t head, std
 /// Puts zeros in place of keys whose numbers, or whose value's, are beyond what f32 sums hold: every row that
 /// sees one is left out, and no other row's zero weight may meet a NaN. Returns the largest square of the
 /// others.
-inline float clear_large_keys(const BackwardTaskState& state, std::int64_t key_at, std::int64_t value_at,
+inline float clear_large_keys(const BackwardTaskState& state, const KvSource& kv, std::int64_t first,
                               std::int64_t count) {
-  const Arguments& call = state.call.forward;
   const BackwardWorkspace& w = state.w;
   float largest = 0;
   for (std::int64_t k = 0; k < count; ++k) {
-    const float key_square =
-        pack_query(call.key, key_at + k * call.key.stride[2], w.depth, call.scale, w.scratch, w.columns);
-    const float value_square = pack_query(call.value, value_at + k * call.value.stride[2], w.value_depth,
-                                          1.0f, w.scratch, w.value_columns);
+    const float key_square = pack_query(kv.keys.tensor, kv.keys.at(first + k), w.depth,
+                                        state.call.forward.scale, w.scratch, w.columns);
+    const float value_square = pack_query(kv.values.tensor, kv.values.at(first + k), w.value_depth, 1.0f,
+                                          w.scratch, w.value_columns);
     if (key_square < kLargestGradientSquare && value_square < kLargestGradientSquare) {
       largest = key_square > largest ? key_square : largest;
       continue;
@@ -233,23 +227,16 @@ inline float clear_large_keys(const BackwardTaskState& state, std::int64_t key_a
 inline float pack_kv_block(const BackwardTaskState& state, std::int64_t key, std::int64_t count) {
   const Arguments& call = state.call.forward;
   const BackwardWorkspace& w = state.w;
-  const Task& task = state.task.rows;
-  const std::int64_t kv_head = task.head_begin / call.group;
-  const std::int64_t first = task.key_begin + key;
-  const std::int64_t key_at = offset_of(call.key.stride, task.batch, kv_head, first);
-  const std::int64_t value_at = offset_of(call.value.stride, task.batch, kv_head, first);
-  const RowPrefetch nothing = {nullptr, 0, 0};
-  const Measure keys =
-      pack_keys(call.key, key_at, count, w.depth, call.scale, w.keys, w.scratch, w.columns, nothing);
-  const Measure values = pack_keys(call.value, value_at, count, w.value_depth, 1.0f, w.values, w.scratch,
-                                   w.value_columns, nothing);
+  const KvSource kv = kv_source_of(call, state.task.rows);
+  const Measure keys = pack_keys(kv.keys, key, count, w.depth, call.scale, w.keys, w.scratch, w.columns);
+  const Measure values =
+      pack_keys(kv.values, key, count, w.value_depth, 1.0f, w.values, w.scratch, w.value_columns);
   for (std::int64_t k = 0; k < count; ++k)
-    pack_query(call.key, key_at + k * call.key.stride[2], w.depth, 1.0f, w.key_rows + k * w.columns,
-               w.columns);
+    pack_query(kv.keys.tensor, kv.keys.at(key + k), w.depth, 1.0f, w.key_rows + k * w.columns, w.columns);
   const bool in_range = keys.in_range && values.in_range && keys.largest_square < kLargestGradientSquare &&
                         values.largest_square < kLargestGradientSquare;
   if (in_range) return keys.largest_square;
-  return call.row_status == nullptr ? -1.0f : clear_large_keys(state, key_at, value_at, count);
+  return call.row_status == nullptr ? -1.0f : clear_large_keys(state, kv, key, count);
 }
 
 }  // namespace heed::detail::HEED_ISA

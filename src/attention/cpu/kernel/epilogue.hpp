@@ -1,4 +1,4 @@
-// The end of a task: sums become results, in the caller's memory, of the caller's type and strides.
+// The end of a task: states become results, in the caller's memory, of the caller's type and strides.
 #pragma once
 
 #include "attention/cpu/kernel/row_statistics.hpp"
@@ -67,7 +67,7 @@ inline Vf write_output(const Output& out, std::int64_t at, float* row, std::int6
 }
 
 /// Keys that a mask or a bias forbids.
-inline bool is_forbidden(const TaskState& state, const QueryRow& query_row, std::int64_t key) {
+inline bool is_forbidden(const TaskContext& state, const QueryRow& query_row, std::int64_t key) {
   const Arguments& call = state.call;
   const std::int64_t absolute_key = state.task.key_begin + key;
   const auto at = [&](const Input& x) {
@@ -81,7 +81,7 @@ inline bool is_forbidden(const TaskState& state, const QueryRow& query_row, std:
 /// Copies a list, whose entries are kLanes apart, to state.w.list, and goes on with allowed keys of weight 0
 /// where fewer than K have a larger one (their weights ran below what f32 holds): by rising key, as equal
 /// weights are ordered. The last keys are -1 where there are not so many.
-inline void complete_top(const TaskState& state, const QueryRow& query_row, const CandidateColumns& from) {
+inline void complete_top(const TaskContext& state, const QueryRow& query_row, const CandidateColumns& from) {
   const CandidateColumns& list = state.w.list;
   const std::int64_t capacity = state.call.top_k;
   std::int64_t heavy = 0;
@@ -102,10 +102,10 @@ inline void complete_top(const TaskState& state, const QueryRow& query_row, cons
 }
 
 /// Writes the list of a row: where it lies, or completed in state.w.list.
-inline void write_top(const TaskState& state, std::int64_t row, float inverse) {
+inline void write_top(const TaskContext& state, const SoftmaxState& s, std::int64_t row, float inverse) {
   const Arguments& call = state.call;
   const QueryRow& query_row = state.w.query_row[row];
-  CandidateColumns list = lists_of(state.w, row);
+  CandidateColumns list = lists_of(s, row);
   list = {list.weight + row % kLanes, list.key + row % kLanes};
   std::int64_t ld = kLanes;
   if (!(list.weight[(call.top_k - 1) * ld] > 0)) {
@@ -129,7 +129,7 @@ inline void write_top(const TaskState& state, std::int64_t row, float inverse) {
 }
 
 /// Notes what became of a row. Tasks of the weights pass share rows, and note the same of them.
-inline void note_status(const TaskState& state, const QueryRow& query_row, cpu::RowStatus status) {
+inline void note_status(const TaskContext& state, const QueryRow& query_row, cpu::RowStatus status) {
   const Arguments& call = state.call;
   if (call.row_status == nullptr) return;
   const std::int64_t heads = call.heads;
@@ -139,7 +139,7 @@ inline void note_status(const TaskState& state, const QueryRow& query_row, cpu::
 }
 
 /// A row that f32 cannot hold weighs nothing in what is summed over rows.
-inline void finish_left_out(const TaskState& state, std::int64_t row) {
+inline void finish_left_out(const TaskContext& state, std::int64_t row) {
   const QueryRow& query_row = state.w.query_row[row];
   write_at(state.call.row_shift, state.task.batch, query_row, 0.0f);
   write_at(state.call.row_inverse, state.task.batch, query_row, 0.0f);
@@ -148,79 +148,105 @@ inline void finish_left_out(const TaskState& state, std::int64_t row) {
   note_status(state, query_row, cpu::RowStatus::out_of_range);
 }
 
-/// Results of one row. Returns false where its scores were so low that f32 could not tell them apart.
-inline bool finish_row(const TaskState& state, std::int64_t row) {
+/// What a row's state comes to, with the sink as one more term 2^sink of the sum, in units of log 2. Scores
+/// of the state are relative to `offset`, and its weights to 2^m: both together are `origin`.
+struct RowTotals {
+  double offset, origin;
+  double weights, total;   // sums of 2^(score - origin) times kGain, without the sink and with it
+  double sink, sink_part;  // -inf and 0: none
+  float inverse;           // what makes an unnormalised weight a weight; 0 without a key
+
+  /// Without a key only the sink is left; beside one that exceeds all else by far, too.
+  [[nodiscard]] bool is_sink() const { return !(weights > 0) || !(total < 0x1p100); }
+  /// lse - origin
+  [[nodiscard]] double above() const { return is_sink() ? sink - origin : __builtin_log2(total) - kLog2Gain; }
+  [[nodiscard]] double lse() const { return is_sink() ? sink : origin + above(); }
+  [[nodiscard]] double sink_weight() const {
+    if (sink == -__builtin_inf()) return 0;
+    return is_sink() ? 1.0 : sink_part / total;
+  }
+};
+
+inline RowTotals totals_of(const TaskContext& state, const SoftmaxState& s, std::int64_t row) {
   const Arguments& call = state.call;
-  const Workspace& w = state.w;
-  const QueryRow& query_row = w.query_row[row];
-  const std::int64_t batch = state.task.batch;
-  const float sum = reduce_add(load(w.rows.sum + row * kLanes));
-  const float shift = w.rows.shift[row];
-  if (sum > 0 && shift < -kLargestScore / 2) return false;
-
-  // What 2^s is counted from: the row's scores are relative to `offset`, and weights to 2^shift.
-  const double offset = alibi_offset(call, batch, query_row.head, query_row.position,
-                                     state.task.key_end - state.task.key_begin);
-  const double origin = offset + static_cast<double>(shift);
-  // A sink is one more term of the sum: 2^(sink - origin).
-  double total = static_cast<double>(sum);
-  double sink = -__builtin_inf();
-  double sink_part = 0;
+  const QueryRow& query_row = state.w.query_row[row];
+  RowTotals totals;
+  totals.offset = alibi_offset(call, state.task.batch, query_row.head, query_row.position,
+                               state.task.key_end - state.task.key_begin);
+  totals.origin = totals.offset + static_cast<double>(s.shift[row]);
+  totals.weights = totals.total = static_cast<double>(reduce_add(load(s.sum + row * kLanes)));
+  totals.sink = -__builtin_inf();
+  totals.sink_part = 0;
   if (call.sinks.data) {
-    sink = 1.44269504088896340736 * static_cast<double>(read_float(call.sinks.data, call.sinks.type,
-                                                                   query_row.head * call.sinks.stride[1]));
-    sink_part = kGainExact * __builtin_exp2(sink - origin);
-    total += sink_part;
+    totals.sink =
+        1.44269504088896340736 * static_cast<double>(read_float(call.sinks.data, call.sinks.type,
+                                                                query_row.head * call.sinks.stride[1]));
+    totals.sink_part = kGainExact * __builtin_exp2(totals.sink - totals.origin);
+    totals.total += totals.sink_part;
   }
-  const float inverse = sum > 0 ? 1.0f / static_cast<float>(total) : 0.0f;
-  if (call.output.data) {
-    // With pairs the output was summed with rounded weights, and is divided by their sum.
-    const double extra = total - static_cast<double>(sum);
-    const float divisor =
-        state.bf16_dot
-            ? static_cast<float>(static_cast<double>(reduce_add(load(w.rows.rounded + row * kLanes))) + extra)
-            : static_cast<float>(total);
-    const Vf wrong =
-        write_output(call.output, offset_of(call.output.stride, batch, query_row.head, query_row.index),
-                     w.output + row * w.value_columns, call.value_dim, sum > 0 ? 1.0f / divisor : 0.0f);
-    if (!(reduce_add(wrong) == 0.0f)) note_status(state, query_row, cpu::RowStatus::output_only);
-  }
-  write_at(call.row_shift, batch, query_row, shift);
-  write_at(call.row_inverse, batch, query_row, inverse);
-  w.inverse[row] = inverse;
+  totals.inverse = totals.weights > 0 ? 1.0f / static_cast<float>(totals.total) : 0.0f;
+  return totals;
+}
 
-  // Without a key only the sink is left; beside one that exceeds all else by far, too.
-  const bool is_sink = !(sum > 0) || !(total < 0x1p100);
-  if (call.row_sink.data) {
-    const double share = !call.sinks.data ? 0.0 : is_sink ? 1.0 : sink_part / total;
-    write_at(call.row_sink, batch, query_row, static_cast<float>(share));
-  }
-  if (call.lse.data || call.entropy.data) {
-    const double above = is_sink ? sink - origin : __builtin_log2(total) - kLog2Gain;  // lse - origin
-    write_at(call.lse, batch, query_row, static_cast<float>((is_sink ? sink : origin + above) * kLn2));
-    if (call.entropy.data) {
-      // -sum p log2 p with log2 p_j = s_j - lse: (lse - origin) sum p - sum p (s - origin)
-      const double share = sum > 0 ? static_cast<double>(sum) / total : 0.0;
-      const double moment = static_cast<double>(reduce_add(load(w.rows.entropy + row * kLanes)));
-      const double bits = sum > 0 ? above * share - moment / total : 0.0;
-      write_at(call.entropy, batch, query_row, static_cast<float>(bits > 0 ? bits * kLn2 : 0.0));
-    }
-  }
+inline void finish_output(const TaskContext& state, const SoftmaxState& s, std::int64_t row,
+                          const RowTotals& totals) {
+  const Arguments& call = state.call;
+  const QueryRow& query_row = state.w.query_row[row];
+  // An output that was summed with rounded weights is divided by their sum.
+  const auto lanes = [&](const float* sums) {
+    return static_cast<double>(reduce_add(load(sums + row * kLanes)));
+  };
+  const double divisor =
+      s.rounded != nullptr ? lanes(s.rounded) + (totals.total - totals.weights) : totals.total;
+  const Vf wrong = write_output(
+      call.output, offset_of(call.output.stride, state.task.batch, query_row.head, query_row.index),
+      s.output + row * s.value_columns, call.value_dim,
+      totals.weights > 0 ? 1.0f / static_cast<float>(divisor) : 0.0f);
+  if (!(reduce_add(wrong) == 0.0f)) note_status(state, query_row, cpu::RowStatus::output_only);
+}
+
+/// -sum p log p, from log2 p_j = s_j - lse: (lse - origin) sum p - sum p (s - origin), in bits.
+inline double entropy_of(const SoftmaxState& s, std::int64_t row, const RowTotals& totals) {
+  if (!(totals.weights > 0)) return 0;
+  const double share = totals.weights / totals.total;
+  const double moment = static_cast<double>(reduce_add(load(s.moment + row * kLanes)));
+  const double bits = totals.above() * share - moment / totals.total;
+  return bits > 0 ? bits * kLn2 : 0.0;
+}
+
+/// Results of one row. Returns false where its scores were so low that f32 could not tell them apart.
+inline bool finish_row(const TaskContext& state, const SoftmaxState& s, std::int64_t row) {
+  const Arguments& call = state.call;
+  const QueryRow& query_row = state.w.query_row[row];
+  const std::int64_t batch = state.task.batch;
+  const auto write = [&](const Output& out, double x) {
+    write_at(out, batch, query_row, static_cast<float>(x));
+  };
+  const RowTotals totals = totals_of(state, s, row);
+  if (totals.weights > 0 && s.shift[row] < -kLargestScore / 2) return false;
+
+  if (call.output.data) finish_output(state, s, row, totals);
+  write_at(call.row_shift, batch, query_row, s.shift[row]);
+  write_at(call.row_inverse, batch, query_row, totals.inverse);
+  state.w.inverse[row] = totals.inverse;
+  if (call.row_sink.data) write(call.row_sink, totals.sink_weight());
+  if (call.lse.data) write(call.lse, totals.lse() * kLn2);
+  if (call.entropy.data) write(call.entropy, entropy_of(s, row, totals));
   if (call.max_score.data) {
-    const float max = reduce_max(load(w.rows.max + row * kLanes));
-    write_at(call.max_score, batch, query_row,
-             max <= kForbidden ? -__builtin_inff()
-                               : static_cast<float>((static_cast<double>(max) + offset) * kLn2));
+    const float max = reduce_max(load(s.max + row * kLanes));
+    write(call.max_score,
+          max <= kForbidden ? -__builtin_inf() : (static_cast<double>(max) + totals.offset) * kLn2);
   }
   if (call.distance.data)
-    write_at(call.distance, batch, query_row, reduce_add(load(w.distance + row * kLanes)) * inverse);
-  if (call.top_k > 0) write_top(state, row, inverse);
+    write_at(call.distance, batch, query_row, reduce_add(load(s.distance + row * kLanes)) * totals.inverse);
+  if (call.top_k > 0) write_top(state, s, row, totals.inverse);
   return true;
 }
 
-inline void finish_rows(const TaskState& state) {
+/// The results of all rows, from the states of all their keys.
+inline void finish_rows(const TaskState& state, const SoftmaxState& s) {
   for (std::int64_t row = 0; row < state.rows; ++row)
-    if (state.w.left_out[row] != 0 || !finish_row(state, row)) finish_left_out(state, row);
+    if (s.left_out[row] != 0 || !finish_row(state, s, row)) finish_left_out(state, row);
   if (state.call.map_columns > 0) add_to_map(state);
 }
 

@@ -1,21 +1,16 @@
 // The forward pass of one task: online softmax over KV blocks (Milakov and Gimelshein 2018; Dao
 // 2022).
 //
-// For a row, with unnormalised weights w_j = 2^(s_j - shift) and an integer shift near
-// the largest score so far:
-//   sum = sum_j w_j,   output = sum_j w_j v_j,   and at the end   out = output / sum,  lse = shift +
-//   log2(sum).
-// When a score exceeds shift + 8, shift moves up to it, and what has been summed is multiplied by 2^(old -
-// new): an exact power of two, so that the result does not depend on when, or whether, shifts move. That is
-// why a row gives the same bits whatever rows it is computed with.
-//
-// By Cauchy and Schwarz |s| <= |q| |k|. While that bound stays under kBoundedScore no shift is needed at all,
-// and tiles skip the search for maxima.
+// A row's state (softmax_state.hpp) holds sum = sum_j w_j and output = sum_j w_j v_j with unnormalised
+// weights w_j = 2^(s_j - m); at the end out = output / sum and lse = m + log2(sum). When a score exceeds m +
+// 8, m moves up to it. By Cauchy and Schwarz |s| <= |q| |k|: while that bound stays under kBoundedScore m is
+// 0 and tiles skip the search for maxima.
 #pragma once
 
 #include "attention/cpu/kernel/decode.hpp"
 #include "attention/cpu/kernel/epilogue.hpp"
 #include "attention/cpu/kernel/load_queries.hpp"
+#include "attention/cpu/kernel/matrix_tiles.hpp"
 #include "attention/cpu/kernel/score_block.hpp"
 #include "attention/cpu/kernel/value_block.hpp"
 
@@ -28,23 +23,21 @@ inline float score_bound(float query_square, float key_square) {
 }
 
 /// The sums of squares of a KV block's keys, one by one, as packing takes them together.
-template <bool kBf16Dot>
+template <class Format>
 void measure_keys(const TaskState& state, std::int64_t kv_block_key, std::int64_t count, float* squares) {
-  const Arguments& call = state.call;
   const Workspace& w = state.w;
-  const std::int64_t at = offset_of(call.key.stride, state.task.batch, state.task.head_begin / call.group,
-                                    state.task.key_begin + kv_block_key);
+  const HeadRows& keys = state.kv.keys;
   for (std::int64_t k = 0; k < count; ++k)
-    squares[k] = pack_query(call.key, at + k * call.key.stride[2], w.depth, kBf16Dot ? 1.0f : call.scale,
-                            w.scratch, w.padded_depth);
+    squares[k] = pack_query(keys.tensor, keys.at(kv_block_key + k), w.depth,
+                            Format::kScalesScores ? 1.0f : state.call.scale, w.scratch, w.padded_depth);
 }
 
 /// Leaves out rows that see a key of this KV block which f32 cannot hold, or whose scores it may not hold.
 /// Returns the largest sum of squares of the other keys.
-template <bool kBf16Dot>
+template <class Format>
 float leave_out_rows(TaskState& state, std::int64_t kv_block_key, std::int64_t count) {
   float squares[kKvBlock];
-  measure_keys<kBf16Dot>(state, kv_block_key, count, squares);
+  measure_keys<Format>(state, kv_block_key, count, squares);
   float largest = 0;
   for (std::int64_t k = 0; k < count; ++k)
     if (squares[k] < kLargestSquare && squares[k] > largest) largest = squares[k];
@@ -60,85 +53,197 @@ float leave_out_rows(TaskState& state, std::int64_t kv_block_key, std::int64_t c
   return largest;
 }
 
+/// Leaves out all rows that may see one of these keys.
+inline void leave_out_all(TaskState& state, const KeyRange& keys) {
+  for (std::int64_t r = 0; r < state.rows; ++r)
+    if (state.w.query_row[r].key_begin < keys.end && state.w.query_row[r].key_end > keys.begin)
+      leave_out(state, r);
+}
+
 /// One step (a KV block, or a panel) for all rows of the task.
-template <bool kBf16Dot>
-void attend_kv_block(TaskState& state, std::int64_t kv_block_key) {
-  const KvBlock kv_block = packed_kv_block<kBf16Dot>(state.call, state.task, state.w, kv_block_key);
+template <class Format>
+void attend_kv_block(TaskState& state, std::int64_t kv_block_key, std::int64_t /*end*/) {
+  const KvBlock kv_block = packed_kv_block<Format>(state, kv_block_key);
   float bound = score_bound(state.largest_query_square, kv_block.measured.keys.largest_square);
   if (!kv_block.measured.keys.in_range || !(bound <= kLargestScore / 2)) {
-    bound = score_bound(state.largest_query_square,
-                        leave_out_rows<kBf16Dot>(state, kv_block_key, kv_block.count));
+    bound =
+        score_bound(state.largest_query_square, leave_out_rows<Format>(state, kv_block_key, kv_block.count));
+    if (state.left_out == state.rows) return;
+  }
+  if (kv_block.measured.value_factor == 0) {
+    leave_out_all(state, {kv_block_key, kv_block_key + kv_block.count});
     if (state.left_out == state.rows) return;
   }
   if (!state.tracks_maxima && bound > kBoundedScore) track_maxima(state);
 
   for (std::int64_t row = 0; row < state.padded_rows; row += kQueryBlock) {
     const std::int64_t rows = smaller(kQueryBlock, state.padded_rows - row);
-    score_block(state, row, rows, kv_block_key, kv_block);
-    insert_candidates(state, row, rows, kv_block_key);
+    score_block<Format>(state, row, rows, kv_block_key, kv_block);
+    insert_candidates(state, row, rows, state.w.weights, kv_block_key);
     if (!state.call.output.data) continue;
     drop_block(state, row, rows, kv_block_key, kv_block.count);
-    if constexpr (kBf16Dot)
-      value_block_bf16_dot<kBf16Dot>(state, row, rows, kv_block_key, kv_block);
+    if constexpr (Format::kMatrixTiles)
+      matrix_value_block<Format>(state, row, rows, kv_block_key, kv_block);
+    else if constexpr (Format::kRoundsWeights)
+      rounded_value_block<Format>(state, row, rows, kv_block_key, kv_block);
     else
-      value_block(state, row, rows, kv_block_key, kv_block);
+      value_block<Format>(state, row, rows, kv_block_key, kv_block);
   }
 }
+
+/// One step of a span: the KV blocks from `key` on, before `end`.
+using AttendStep = void (*)(TaskState&, std::int64_t key, std::int64_t end);
+
+/// How a task goes over its keys.
+struct ForwardPass {
+  AttendStep attend;
+  std::int64_t unit, step;  // keys: what steps begin at, and how far they reach
+  bool tracks_maxima;       // from the first key on
+};
 
 /// Whether rows are few, and keys and values are whole vectors that can be read where they lie.
-inline bool reads_in_place(const TaskState& state) {
-  const Arguments& call = state.call;
-  return state.w.step < kKvBlock && call.dropout.threshold == 0 &&
-         is_whole_vectors(call.key, call.head_dim) && is_whole_vectors(call.value, call.value_dim);
+inline bool reads_in_place(const Arguments& call, const Tiling& tiling) {
+  return tiling.step < kKvBlock && call.dropout.threshold == 0 &&
+         rows_of(call.key, 0, 0, 0).has_whole_vectors(call.head_dim) &&
+         rows_of(call.value, 0, 0, 0).has_whole_vectors(call.value_dim);
 }
 
-inline auto decode_kernel_for(const TaskState& state) -> void (*)(TaskState&, std::int64_t) {
-  const Type type = state.call.key.type;
-  if (pack_decode_queries<kHasBf16Dot>(state)) {
-    count_path(state.call.paths, Path::decode_pairs);
-    return attend_decode<Type::bf16, kHasBf16Dot>;
+/// Whether this unit computes a call.
+inline bool takes_forward(const Arguments& call) {
+  if (kComputesEverything) return true;
+  if (kHasMatrixTiles) return fills_matrix_tiles(call);
+  const Tiling tiling = plan(call);
+  return multiplies_pairs(call, tiling) || (reads_in_place(call, tiling) && call.query.type == Type::bf16 &&
+                                            call.key.type == Type::bf16 && call.head_dim % (2 * kLanes) == 0);
+}
+
+/// The decode kernel for the keys' type. Pairs of bf16 are multiplied as they lie.
+template <LaneFormat Format>
+AttendStep decode_kernel_for(const TaskState& state) {
+  const Arguments& call = state.call;
+  if constexpr (Format::kElements == 2) {
+    pack_decode_pairs(state);
+    count_path(call.paths, Path::decode_pairs);
+    return attend_decode<Type::bf16, Format>;
+  } else {
+    return call.key.type == Type::f32    ? attend_decode<Type::f32, Format>
+           : call.key.type == Type::bf16 ? attend_decode<Type::bf16, Format>
+                                         : attend_decode<Type::f16, Format>;
   }
-  return type == Type::f32    ? attend_decode<Type::f32>
-         : type == Type::bf16 ? attend_decode<Type::bf16>
-                              : attend_decode<Type::f16>;
+}
+
+/// Sets up a task's rows and queries, and chooses the way over its keys.
+template <TileFormat Format>
+ForwardPass start_task(TaskState& state, const Tiling& tiling) {
+  const Arguments& call = state.call;
+  const bool direct = reads_in_place(call, tiling);
+  count_path(call.paths, tiling.step == kKvBlock
+                             ? (UnitFormat::kElements == 1 || kMatrixType == Type::f32 ? Path::packed_chunks
+                                                                                       : Path::packed_pairs)
+                         : direct ? Path::decode
+                                  : Path::packed_panels);
+  find_rows(state);
+  if constexpr (!Format::kMatrixTiles) {
+    if (direct) {
+      find_queries<F32Format>(state);
+      return {decode_kernel_for<Format>(state), kKvBlock, kDecodeKvBlocks * kKvBlock, true};
+    }
+  }
+  find_queries<Format>(state);
+  return {attend_kv_block<Format>, tiling.step, tiling.step, state.modifies_scores};
+}
+
+/// The keys that some row of the task may see.
+inline KeyRange seen_keys(const TaskState& state) {
+  KeyRange seen = {INT64_MAX, 0};
+  for (std::int64_t r = 0; r < state.rows; ++r) {
+    const QueryRow& query_row = state.w.query_row[r];
+    if (query_row.key_begin >= query_row.key_end) continue;
+    seen.begin = smaller(seen.begin, query_row.key_begin);
+    seen.end = larger(seen.end, query_row.key_end);
+  }
+  return seen.begin < seen.end ? seen : KeyRange{0, 0};
+}
+
+/// The states of a task's rows over `keys`, which lie in one span, from empty states on.
+inline void attend_keys(TaskState& state, const ForwardPass& pass, const KeyRange& keys) {
+  start_span(state, pass.tracks_maxima);
+  for (std::int64_t key = keys.begin / pass.unit * pass.unit; key < keys.end && state.left_out < state.rows;
+       key += pass.step) {
+    pass.attend(state, key, keys.end);
+    const bool ends_kv_block = (key + pass.step) % kKvBlock == 0 || key + pass.step >= keys.end;
+    if (pass.step < kKvBlock && ends_kv_block) add_partial(state);
+  }
+}
+
+inline KeyRange keys_of_span(const KeyRange& seen, std::int64_t span) {
+  return {larger(seen.begin, span * cpu::kSpan), smaller(seen.end, (span + 1) * cpu::kSpan)};
+}
+
+/// The states of a span join those of the spans before it, and so do its bins.
+inline void fold_span(TaskState& state, const SoftmaxState& span, KeyRange& folded_columns) {
+  const Workspace& w = state.w;
+  for (std::int64_t row = 0; row < state.rows; ++row) {
+    const MergeFactors factors = merge_row(w.folded, span, row);
+    if (state.call.map_columns > 0) fold_bins(state, row, folded_columns, factors);
+  }
+  merge_lists(w.folded, span, w.moved, kKvBlock);
+  if (folded_columns.end == 0) folded_columns = state.columns;
+  folded_columns.end = larger(folded_columns.end, state.columns.end);
+}
+
+inline void clear_folded(const TaskState& state) {
+  const SoftmaxState& folded = state.w.folded;
+  clear(folded, state.rows, state.padded_rows, false);
+  for (std::int64_t r = 0; r < state.rows; ++r) folded.left_out[r] = 0;
 }
 
 inline void forward(const Arguments& call, const Tiling& tiling, const Task& task, void* workspace) {
-  TaskState state = {call, task, lay_out(call, tiling, workspace), 0, 0, false, false, false, false, {}, 0};
-  state.rows = task.head_count * (task.row_end - task.row_begin);
-  state.padded_rows = round_up(state.rows, kTileRows);
-  state.modifies_scores = has_score_modifiers(call);
-  state.bf16_dot = kHasBf16Dot && call.query.type == Type::bf16 && call.output.data &&
-                   call.output.type == Type::bf16 && state.w.step == kKvBlock && call.dropout.threshold == 0;
-  const bool direct = reads_in_place(state);
-  state.tracks_maxima = state.modifies_scores || direct;
-  state.keeps_statistics = call.entropy.data || call.max_score.data || call.top_k > 0;
-  count_path(call.paths, state.w.step == kKvBlock
-                             ? (state.bf16_dot ? Path::packed_pairs : Path::packed_chunks)
-                         : direct ? Path::decode
-                                  : Path::packed_panels);
-  load_queries(state);
-  state.largest_query_square = find_queries(state);
-
-  const auto attend = direct           ? decode_kernel_for(state)
-                      : state.bf16_dot ? attend_kv_block<kHasBf16Dot>
-                                       : attend_kv_block<false>;
-
-  std::int64_t low = INT64_MAX;
-  std::int64_t high = 0;
-  for (std::int64_t r = 0; r < state.rows; ++r) {
-    if (state.w.query_row[r].key_begin >= state.w.query_row[r].key_end) continue;
-    low = smaller(low, state.w.query_row[r].key_begin);
-    high = larger(high, state.w.query_row[r].key_end);
+  const MatrixTiles tiles;
+  TaskState state = {context_of(call, task, lay_out(call, tiling, workspace))};
+  const ForwardPass pass = start_task<UnitFormat>(state, tiling);
+  const KeyRange seen = seen_keys(state);
+  clear_bins(state);
+  const std::int64_t first = seen.begin / cpu::kSpan;
+  if (seen.end <= (first + 1) * cpu::kSpan) {
+    attend_keys(state, pass, seen);
+    return finish_rows(state, state.w.softmax);
   }
-  const std::int64_t unit = direct ? kKvBlock : state.w.step;
-  const std::int64_t step = direct ? kDecodeKvBlocks * kKvBlock : unit;
-  for (std::int64_t key = low == INT64_MAX ? high : low / unit * unit;
-       key < high && state.left_out < state.rows; key += step) {
-    attend(state, key);
-    if (step < kKvBlock && ((key + step) % kKvBlock == 0 || key + step >= high)) add_partial(state);
+  clear_folded(state);
+  KeyRange columns = {0, 0};
+  for (std::int64_t span = first; span * cpu::kSpan < seen.end && state.left_out < state.rows; ++span) {
+    count_path(call.paths, Path::spans_folded);
+    carry_bins(state, columns);
+    attend_keys(state, pass, keys_of_span(seen, span));
+    fold_span(state, state.w.softmax, columns);
   }
-  finish_rows(state);
+  state.columns = columns;
+  finish_rows(state, state.w.folded);
+}
+
+inline void attend_span(const Arguments& call, const Tiling& tiling, const Task& task, std::int64_t span,
+                        void* memory, void* workspace) {
+  const MatrixTiles tiles;
+  Workspace w = lay_out(call, tiling, workspace);
+  Memory states(memory);
+  w.softmax = lay_out_state(parts_of(call, tiling), states);
+  TaskState state = {context_of(call, task, w)};
+  const ForwardPass pass = start_task<UnitFormat>(state, tiling);
+  count_path(call.paths, Path::spans_shared);
+  attend_keys(state, pass, keys_of_span(seen_keys(state), span));
+}
+
+inline void fold_spans(const Arguments& call, const Tiling& tiling, const Task& task, std::int64_t spans,
+                       void* memory, void* workspace) {
+  TaskState state = {context_of(call, task, lay_out(call, tiling, workspace))};
+  find_rows(state);
+  clear_folded(state);
+  KeyRange no_columns = {0, 0};
+  for (std::int64_t span = 0; span < spans; ++span) {
+    Memory states(static_cast<char*>(memory) + static_cast<std::size_t>(span) * tiling.state_bytes);
+    fold_span(state, lay_out_state(parts_of(call, tiling), states), no_columns);
+  }
+  finish_rows(state, state.w.folded);
 }
 
 }  // namespace heed::detail::HEED_ISA

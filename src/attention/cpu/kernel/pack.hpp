@@ -3,19 +3,13 @@
 // that the tiles know beforehand how large a score can be.
 #pragma once
 
-#include "attention/cpu/kernel/arguments.hpp"
 #include "attention/cpu/kernel/halves.hpp"
-#include "attention/cpu/kernel/tiles.hpp"
+#include "attention/cpu/kv/kv_source.hpp"
 
 namespace heed::detail::HEED_ISA {
 
-using cpu::Input;
 using cpu::Output;
 using cpu::Type;
-
-HEED_INLINE std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
-HEED_INLINE std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-HEED_INLINE std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
 
 /// The nearest finite float of a finite number: one that f32 cannot hold must not become an infinity, which
 /// forbids keys. Infinities and NaN stay what they are.
@@ -36,11 +30,6 @@ inline float read_float(const void* data, Type type, std::int64_t at) {
     default:
       return half_to_float(static_cast<const std::uint16_t*>(data)[at]);
   }
-}
-
-HEED_INLINE std::int64_t offset_of(const std::int64_t (&stride)[4], std::int64_t b, std::int64_t h,
-                                   std::int64_t l) {
-  return b * stride[0] + h * stride[1] + l * stride[2];
 }
 
 /// Copies `n` elements from `at`, `stride` apart, as floats.
@@ -91,18 +80,17 @@ inline float pack_query(const Input& query, std::int64_t at, std::int64_t depth,
   return reduce_add(squares);
 }
 
-/// Rows of another tensor to bring into the second-level cache meanwhile; nullptr: none.
+/// Rows from `first` on to bring into the second-level cache meanwhile; width 0: none.
 struct RowPrefetch {
-  const Input* tensor;
-  std::int64_t at, width;
+  HeadRows rows;
+  std::int64_t first, width;
 };
 
 HEED_INLINE void fetch_row(const RowPrefetch& ahead, std::int64_t row) {
-  if (ahead.tensor == nullptr) return;
-  const std::int64_t size = ahead.tensor->type == Type::f32 ? 4 : 2;
-  const char* from =
-      static_cast<const char*>(ahead.tensor->data) + (ahead.at + row * ahead.tensor->stride[2]) * size;
-  for (std::int64_t byte = 0; byte < ahead.width * size; byte += 64) __builtin_prefetch(from + byte, 0, 2);
+  if (ahead.width == 0) return;
+  const char* from = ahead.rows.address(ahead.first + row);
+  for (std::int64_t byte = 0; byte < ahead.width * ahead.rows.element_bytes(); byte += 64)
+    __builtin_prefetch(from + byte, 0, 2);
 }
 
 /// What packing found: the largest sum of squares of a key, and whether all sums of squares are finite. The
@@ -112,12 +100,12 @@ struct Measure {
   bool in_range;
 };
 
-/// Keys [at, at + count) of one head, times `scale`, to panels [panel][depth][kPanel], keys beyond `count` as
+/// Keys [first, first + count), times `scale`, to panels [panel][depth][kPanel], keys beyond `count` as
 /// zeros. `scratch` holds kLanes rows of `padded` floats.
-inline Measure pack_keys(const Input& key, std::int64_t at, std::int64_t count, std::int64_t depth,
+inline Measure pack_keys(const HeadRows& key, std::int64_t first, std::int64_t count, std::int64_t depth,
                          float scale, float* to, float* scratch, std::int64_t padded,
-                         const RowPrefetch& ahead) {
-  const bool direct = key.type == Type::f32 && key.stride[3] == 1;
+                         const RowPrefetch& ahead = {}) {
+  const bool direct = key.has_floats();
   Vf largest = zero();
   Vf total = zero();
   const std::int64_t rounded = round_up(count, kPanel);
@@ -129,12 +117,12 @@ inline Measure pack_keys(const Input& key, std::int64_t at, std::int64_t count, 
       for (std::int64_t d = 0; d < depth; ++d) store(column + d * kPanel, zero());
       continue;
     }
-    const float* rows = static_cast<const float*>(key.data) + at + k * key.stride[2];
-    std::int64_t ld = key.stride[2];
+    const float* rows = key.floats(first + k);
+    std::int64_t ld = key.row_stride();
     if (!direct || valid < kLanes) {
       for (std::int64_t r = 0; r < kLanes; ++r) {
         float* row = scratch + r * padded;
-        if (r < valid) read_row(key, at + (k + r) * key.stride[2], key.stride[3], depth, row);
+        if (r < valid) read_row(key.tensor, key.at(first + k + r), key.element_stride(), depth, row);
         for (std::int64_t d = r < valid ? depth : 0; d < padded; ++d) row[d] = 0;
       }
       rows = scratch;
@@ -175,19 +163,19 @@ inline Measure pack_keys(const Input& key, std::int64_t at, std::int64_t count, 
   return {reduce_max(largest), reduce_add(total) < 0x1p120f};
 }
 
-/// Values [at, at + count) of one head to column panels [panel][count][vectors * kLanes]; all panels have
+/// Values [first, first + count) to column panels [panel][count][vectors * kLanes]; all panels have
 /// kValueVectors vectors but the last, which has what is left. Columns beyond `width` are zeros.
-inline void pack_values(const Input& value, std::int64_t at, std::int64_t count, std::int64_t width,
+inline void pack_values(const HeadRows& value, std::int64_t first, std::int64_t count, std::int64_t width,
                         float* to, const RowPrefetch& ahead) {
   const std::int64_t vectors = (width + kLanes - 1) / kLanes;
-  for (std::int64_t first = 0; first < vectors; first += kValueVectors) {
-    const std::int64_t here = smaller(kValueVectors, vectors - first);
-    const std::int64_t columns = smaller(here * kLanes, width - first * kLanes);
+  const std::int64_t stride = value.element_stride();
+  for (std::int64_t vector = 0; vector < vectors; vector += kValueVectors) {
+    const std::int64_t here = smaller(kValueVectors, vectors - vector);
+    const std::int64_t columns = smaller(here * kLanes, width - vector * kLanes);
     for (std::int64_t k = 0; k < count; ++k) {
-      if (first == 0) fetch_row(ahead, k);
-      float* row = to + (first * count + k * here) * kLanes;
-      read_row(value, at + k * value.stride[2] + first * kLanes * value.stride[3], value.stride[3], columns,
-               row);
+      if (vector == 0) fetch_row(ahead, k);
+      float* row = to + (vector * count + k * here) * kLanes;
+      read_row(value.tensor, value.at(first + k) + vector * kLanes * stride, stride, columns, row);
       for (std::int64_t c = columns; c < here * kLanes; ++c) row[c] = 0;
     }
   }

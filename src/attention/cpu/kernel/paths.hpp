@@ -18,6 +18,8 @@ enum class Path : std::uint8_t {
   masked,           // tiles by way of memory: a mask cuts them, or scores are more than scale times a product
   outgrown,         // tiles whose scores outgrow their shift
   tracked_late,     // shifts begin to move after the first KV block
+  spans_folded,     // a span of rows that see several
+  spans_shared,     // a span that a thread computes apart from the others of its rows
   rescaled,         // what a row has summed is multiplied because its shift moves
   dropped,          // dropout
   top_k_tightened,  // candidates are taken away before they are gathered
@@ -37,16 +39,16 @@ enum class Path : std::uint8_t {
   // Rows that the reference computes again:
   fallback,
   // The backward pass, each once a head of a task:
-  backward_plain,         // weights by the lse that was given
-  backward_renormalised,  // rows normalised anew
+  backward_plain,           // weights by the lse that was given
+  backward_recomputed_lse,  // by one that is computed again
   backward_sequence_plain,
-  backward_sequence_renormalised,
+  backward_sequence_recomputed_lse,
   // Once a task:
-  backward_in_parts,            // keys split into several parts
-  backward_sequence_in_parts,   // the same of packed sequences
-  backward_sequence_undivided,  // and of those with one part
-  backward_bias_sums,           // scores that share a bias
-  backward_own_bias,            // each score has one
+  backward_split_keys,           // keys split into several parts
+  backward_sequence_split_keys,  // the same of packed sequences
+  backward_sequence_undivided,   // and of those with one part
+  backward_bias_sums,            // scores that share a bias
+  backward_own_bias,             // each score has one
   // Once a panel of keys and some rows:
   backward_tiles,
   backward_flushed,  // tiles whose weights may run out of exponents

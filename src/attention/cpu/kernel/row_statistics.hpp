@@ -1,5 +1,5 @@
-// Statistics of the rows of a task besides the output: distance, map and top-k, from the first KV block to
-// the end (map_bins.hpp and top_k.hpp have the loops over weights).
+// What is taken of the weights of a panel while they lie in the first cache: distance and map (map_bins.hpp
+// has the loops over weights).
 #pragma once
 
 #include "attention/cpu/kernel/map_bins.hpp"
@@ -7,33 +7,40 @@
 
 namespace heed::detail::HEED_ISA {
 
-HEED_INLINE void scale_row(float* x, std::int64_t count, float factor) {
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(x + i, mul(load(x + i), splat(factor)));
-  for (; i < count; ++i) x[i] *= factor;
-}
-
 HEED_INLINE bool has_panel_statistics(const Arguments& call) {
   return call.distance.data || call.map_columns > 0;
 }
 
-inline void clear_statistics(const TaskState& state) {
-  const Arguments& call = state.call;
-  const Workspace& w = state.w;
-  if (call.top_k > 0) start_lists(state);
-  for (std::int64_t r = 0; call.distance.data && r < state.rows; ++r) store(w.distance + r * kLanes, zero());
-  for (std::int64_t i = 0; i < call.map_columns * w.bin_rows; i += kLanes) store(w.bins + i, zero());
+/// Multiplies a row's bins of the span.
+inline void scale_bins(const TaskState& state, std::int64_t row, float factor) {
+  for (std::int64_t c = state.columns.begin; c < state.columns.end; ++c)
+    state.w.bins[c * state.w.bin_rows + row] *= factor;
 }
 
-/// Multiplies what has been gathered for a row by a power of two.
-inline void rescale_statistics(const TaskState& state, std::int64_t row, float factor) {
-  const Arguments& call = state.call;
+inline void clear_bins(const TaskState& state) {
+  for (std::int64_t i = 0; i < state.call.map_columns * state.w.bin_rows; i += kLanes)
+    store(state.w.bins + i, zero());
+}
+
+/// Before a span: takes away what earlier spans have in their last column, for the span may begin in it.
+inline void carry_bins(const TaskState& state, const KeyRange& folded) {
   const Workspace& w = state.w;
-  if (call.distance.data) scale_row(w.distance + row * kLanes, kLanes, factor);
-  if (call.map_columns > 0)
-    for (std::int64_t c = state.columns.begin; c < state.columns.end; ++c)
-      w.bins[c * w.bin_rows + row] *= factor;
-  if (call.top_k > 0) scale_list(state, row, factor);
+  for (std::int64_t r = 0; folded.end > 0 && r < w.bin_rows; r += kLanes) {
+    float* bins = w.bins + (folded.end - 1) * w.bin_rows + r;
+    store(w.carried_bins + r, load(bins));
+    store(bins, zero());
+  }
+}
+
+/// After a span: a row's bins of it join those of the columns `folded` before, as its state joined theirs.
+inline void fold_bins(const TaskState& state, std::int64_t row, const KeyRange& folded,
+                      const MergeFactors& factors) {
+  const Workspace& w = state.w;
+  if (factors.from != 1) scale_bins(state, row, factors.from);
+  if (folded.end == 0) return;
+  if (factors.into != 1)
+    for (std::int64_t c = folded.begin; c < folded.end - 1; ++c) w.bins[c * w.bin_rows + row] *= factors.into;
+  w.bins[(folded.end - 1) * w.bin_rows + row] += w.carried_bins[row] * factors.into;
 }
 
 /// Makes the weights of a panel of `count` keys whole for up to kLanes rows of a block that begins at row
@@ -71,7 +78,7 @@ inline PanelColumns start_columns(TaskState& state, std::int64_t panel_key) {
 inline void add_distances(const TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
                           const float* weights_at) {
   // Stores of vectors may alias anything: what the loop needs is read before.
-  float* distances = state.w.distance + row * kLanes;
+  float* distances = state.w.softmax.distance + row * kLanes;
   const QueryRow* query_rows = state.w.query_row + row;
   for (std::int64_t r = 0; r < rows; ++r) {
     Vf weights[kPanelVectors];
@@ -81,10 +88,10 @@ inline void add_distances(const TaskState& state, std::int64_t row, std::int64_t
   }
 }
 
-/// Looks at the weights of a block for one panel while they lie in the first cache. `offset`: where in a row
-/// of state.w.weights the panel begins.
+/// Looks at the weights of a block for one panel while they lie in the first cache. `panel`: the weights of
+/// the panel's keys, rows kKvBlock apart.
 inline void add_panel_statistics(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
-                                 std::int64_t offset, std::int64_t count) {
+                                 float* panel, std::int64_t count) {
   const Arguments& call = state.call;
   const Workspace& w = state.w;
   if (!has_panel_statistics(call)) return;
@@ -96,7 +103,7 @@ inline void add_panel_statistics(TaskState& state, std::int64_t row, std::int64_
   for (std::int64_t first = 0; first < rows; first += kLanes) {
     const std::int64_t here = smaller(kLanes, rows - first);
     const std::int64_t real = smaller(here, state.rows - row - first);
-    float* weights = w.weights + first * kKvBlock + offset;
+    float* weights = panel + first * kKvBlock;
     if (!complete_panel(state, row, first, here, key, count, weights)) continue;
     if (call.map_columns > 0) add_to_bins(w.bins + row + first, w.bin_rows, columns, weights, kKvBlock);
     if (call.distance.data) add_distances(state, row + first, real, key, weights);

@@ -2,109 +2,99 @@
 // panel, or by way of memory.
 #pragma once
 
+#include "attention/cpu/kernel/matrix_tiles.hpp"
 #include "attention/cpu/kernel/softmax.hpp"
 
 namespace heed::detail::HEED_ISA {
 
 /// A variant of score_microkernel, and how many rows its tiles have.
 struct ScoreMicrokernel {
-  decltype(&score_microkernel<ScoreTraits{}, kTileRows, kPanelVectors>) score;
+  decltype(&score_microkernel<ScoreTraits{}, F32Format, kTileRows, kPanelVectors>) score;
   std::int64_t height;
 };
 
 /// Of whole panels, by whether the run's shifts move.
-template <bool kStatistics, bool kBf16Dot, bool kCandidates, std::int64_t kHeight>
+template <class Format, bool kStatistics, bool kCandidates, std::int64_t kHeight>
 ScoreMicrokernel whole_microkernel_of(const TaskState& state) {
-  return {state.tracks_maxima
-              ? score_microkernel<ScoreTraits{true, kStatistics, false, kBf16Dot, kCandidates}, kHeight,
-                                  kPanelVectors>
-              : score_microkernel<ScoreTraits{false, kStatistics, false, kBf16Dot, kCandidates}, kHeight,
-                                  kPanelVectors>,
+  return {state.tracks_maxima ? score_microkernel<ScoreTraits{true, kStatistics, false, kCandidates}, Format,
+                                                  kHeight, kPanelVectors>
+                              : score_microkernel<ScoreTraits{false, kStatistics, false, kCandidates}, Format,
+                                                  kHeight, kPanelVectors>,
           kHeight};
 }
 
-/// What a run needs of whole panels. Where rows are whole groups (`tall`), pairs take taller tiles.
-template <bool kBf16Dot, bool kTall>
+/// What a run needs of whole panels. Where rows are whole groups (`tall`), tiles may be taller.
+template <class Format, bool kTall>
 ScoreMicrokernel microkernel_for(const TaskState& state) {
-  constexpr std::int64_t kHeight = kBf16Dot && kTall ? kBf16DotRows : kTileRows;
-  if (state.call.top_k > 0) return whole_microkernel_of<true, kBf16Dot, true, kHeight>(state);
-  return state.keeps_statistics ? whole_microkernel_of<true, kBf16Dot, false, kHeight>(state)
-                                : whole_microkernel_of<false, kBf16Dot, false, kHeight>(state);
+  constexpr std::int64_t kHeight = kTall ? Format::kTallRows : kTileRows;
+  if (state.call.top_k > 0) return whole_microkernel_of<Format, true, true, kHeight>(state);
+  return state.keeps_statistics ? whole_microkernel_of<Format, true, false, kHeight>(state)
+                                : whole_microkernel_of<Format, false, false, kHeight>(state);
 }
 
-template <ScoreTraits kTraits>
+template <class Format, ScoreTraits kTraits>
 ScoreMicrokernel tail_microkernel_of(std::int64_t vectors) {
-  return {vectors == 1   ? score_microkernel<kTraits, kTileRows, 1>
-          : vectors == 2 ? score_microkernel<kTraits, kTileRows, 2>
-                         : score_microkernel<kTraits, kTileRows, 3>,
+  return {vectors == 1   ? score_microkernel<kTraits, Format, kTileRows, 1>
+          : vectors == 2 ? score_microkernel<kTraits, Format, kTileRows, 2>
+                         : score_microkernel<kTraits, Format, kTileRows, 3>,
           kTileRows};
 }
 
 /// The same for the last panel of a sequence, of `vectors` vectors. Tall tiles have 12 accumulators for any
 /// number of vectors; they are for runs whose tiles cannot outgrow a shift.
-template <bool kBf16Dot, bool kTall>
+template <class Format, bool kTall>
 ScoreMicrokernel tail_microkernel_for(const TaskState& state, std::int64_t vectors) {
-  if (state.call.top_k > 0)
-    return tail_microkernel_of<ScoreTraits{true, true, true, kBf16Dot, true}>(vectors);
-  if (state.keeps_statistics) return tail_microkernel_of<ScoreTraits{true, true, true, kBf16Dot}>(vectors);
-  if (state.tracks_maxima) return tail_microkernel_of<ScoreTraits{true, false, true, kBf16Dot}>(vectors);
-  constexpr ScoreTraits kPlain = {false, false, true, kBf16Dot};
+  if (state.call.top_k > 0) return tail_microkernel_of<Format, ScoreTraits{true, true, true, true}>(vectors);
+  if (state.keeps_statistics) return tail_microkernel_of<Format, ScoreTraits{true, true, true}>(vectors);
+  if (state.tracks_maxima) return tail_microkernel_of<Format, ScoreTraits{true, false, true}>(vectors);
+  constexpr ScoreTraits kPlain = {false, false, true};
   if constexpr (kTall) {
-    if (vectors == 1) return {score_microkernel<kPlain, 12, 1>, 12};
-    if (vectors == 2) return {score_microkernel<kPlain, 6, 2>, 6};
+    if (vectors == 1) return {score_microkernel<kPlain, Format, 12, 1>, 12};
+    if (vectors == 2) return {score_microkernel<kPlain, Format, 6, 2>, 6};
   }
-  return tail_microkernel_of<kPlain>(vectors);
+  return tail_microkernel_of<Format, kPlain>(vectors);
 }
 
-/// A panel of a KV block: `keys` keys from `key` on.
-struct PanelKeys {
-  const float* data;
-  std::int64_t key, keys;
-  std::int64_t done;  ///< keys of the KV block before it
-};
-
 /// Weights of `rows` rows from `row` on (`at` in their block) for a panel that is allowed for all of them.
-template <bool kBf16Dot, bool kTall>
+template <class Format, bool kTall>
 void score_plain(TaskState& state, std::int64_t row, std::int64_t at, std::int64_t rows,
                  const PanelKeys& panel, const BlockPrefetch& prefetch) {
   const Workspace& w = state.w;
   const std::int64_t ldq = state.queries.stride;
   const std::int64_t vectors = (panel.keys + kLanes - 1) / kLanes;
   const std::int64_t last_keys = panel.keys - (vectors - 1) * kLanes;
-  const ScoreMicrokernel column = panel.keys == kPanel
-                                      ? microkernel_for<kBf16Dot, kTall>(state)
-                                      : tail_microkernel_for<kBf16Dot, kTall>(state, vectors);
+  const ScoreMicrokernel column = panel.keys == kPanel ? microkernel_for<Format, kTall>(state)
+                                                       : tail_microkernel_for<Format, kTall>(state, vectors);
   if (panel.keys != kPanel && rows > 0) count_path(state.call.paths, Path::tail);
+  const TileRows tile = tile_rows(state, panel.done);
   for (std::int64_t r = 0; r < rows; r += column.height) {
     float* weights = w.weights + at * kKvBlock + panel.done;
     r += column.height * column.score(state.queries.data + (row + r) * ldq, ldq, panel.data,
-                                      kBf16Dot ? (w.depth + 1) / 2 : w.depth, w.rows, row + r,
-                                      (rows - r) / column.height, weights + r * kKvBlock, kKvBlock, last_keys,
-                                      kBf16Dot ? state.call.scale : 1.0f, prefetch.from(row + r));
+                                      lanes_of<Format>(w.depth), tile, row + r, (rows - r) / column.height,
+                                      weights + r * kKvBlock, kKvBlock, last_keys, state.call.scale,
+                                      prefetch.from(row + r));
     if (r == rows) break;
     count_path(state.call.paths, Path::outgrown);
-    const auto general = column.height == kTileRows ? score_general<kTileRows> : score_general<kBf16DotRows>;
+    const auto general = column.height == kTileRows ? score_general<Format, kTileRows>
+                                                    : score_general<Format, Format::kTallRows>;
     general(state, row + r, panel.key, panel.data, weights + r * kKvBlock, panel.done);
   }
 }
 
 /// The same for whole groups, and then for what is left.
-template <bool kBf16Dot = kHasBf16Dot>
+template <class Format>
 void score_plain_rows(TaskState& state, std::int64_t row, std::int64_t at, std::int64_t rows,
                       const PanelKeys& panel, const BlockPrefetch& prefetch) {
   const std::int64_t tall = rows / kGroupRows * kGroupRows;
-  if constexpr (kBf16Dot) {
-    if (!state.bf16_dot) return score_plain_rows<false>(state, row, at, rows, panel, prefetch);
-  }
-  score_plain<kBf16Dot, true>(state, row, at, tall, panel, prefetch);
-  score_plain<kBf16Dot, false>(state, row + tall, at + tall, rows - tall, panel, prefetch);
+  score_plain<Format, true>(state, row, at, tall, panel, prefetch);
+  score_plain<Format, false>(state, row + tall, at + tall, rows - tall, panel, prefetch);
 }
 
 /// Weights of a block of `rows` rows from `row` on for one panel.
-inline void score_panel(TaskState& state, std::int64_t row, std::int64_t rows, const PanelKeys& panel,
-                        const BlockPrefetch& prefetch) {
+template <class Format>
+void score_panel(TaskState& state, std::int64_t row, std::int64_t rows, const PanelKeys& panel,
+                 const BlockPrefetch& prefetch) {
   RowGroup* groups = state.w.group + row / kGroupRows;
-  point_at_candidates(state, panel.done);
   const std::int64_t count = (rows + kGroupRows - 1) / kGroupRows;
   const auto is_plain = [&](const RowGroup& g) {
     return !state.modifies_scores && g.started && g.full_begin <= panel.key &&
@@ -118,26 +108,30 @@ inline void score_panel(TaskState& state, std::int64_t row, std::int64_t rows, c
     const std::int64_t at = g * kGroupRows;
     if (is_plain(groups[g])) {
       while (g < count && is_plain(groups[g])) ++g;
-      score_plain_rows(state, row + at, at, smaller(g * kGroupRows, rows) - at, panel, prefetch);
+      score_plain_rows<Format>(state, row + at, at, smaller(g * kGroupRows, rows) - at, panel, prefetch);
       continue;
     }
     count_path(state.call.paths, Path::masked);
     for (std::int64_t r = at; r < smaller(at + kGroupRows, rows); r += kTileRows)
-      score_general<kTileRows>(state, row + r, panel.key, panel.data,
-                               state.w.weights + r * kKvBlock + panel.done, panel.done);
+      score_general<Format, kTileRows>(state, row + r, panel.key, panel.data,
+                                       state.w.weights + r * kKvBlock + panel.done, panel.done);
     groups[g++].started = true;
   }
 }
 
 /// Weights of a block of `rows` rows from `row` on for one KV block.
-inline void score_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t kv_block_key,
-                        const KvBlock& kv_block) {
-  const std::int64_t depth = state.bf16_dot ? (state.w.depth + 1) / 2 : state.w.depth;
+template <class Format>
+void score_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t kv_block_key,
+                 const KvBlock& kv_block) {
+  const std::int64_t depth = Format::kParts * lanes_of<Format>(state.w.depth);
   for (std::int64_t p = 0; p * kPanel < kv_block.count; ++p) {
     const PanelKeys panel = {kv_block.keys + p * kPanel * depth, kv_block_key + p * kPanel,
                              smaller(kPanel, kv_block.count - p * kPanel), p * kPanel};
-    score_panel(state, row, rows, panel, kv_block.next_keys.from(p * state.padded_rows));
-    add_panel_statistics(state, row, rows, panel.key, panel.done, panel.keys);
+    if constexpr (Format::kMatrixTiles)
+      matrix_score_panel<Format>(state, row, rows, panel);
+    else
+      score_panel<Format>(state, row, rows, panel, kv_block.next_keys.from(p * state.padded_rows));
+    add_panel_statistics(state, row, rows, panel.key, state.w.weights + panel.done, panel.keys);
   }
 }
 

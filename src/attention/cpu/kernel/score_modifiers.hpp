@@ -4,7 +4,10 @@
 #pragma once
 
 #include "attention/cpu/kernel/exp2.hpp"
+#include "attention/cpu/kernel/pack.hpp"
+#include "attention/cpu/kernel/softmax_state.hpp"
 #include "attention/cpu/kernel/visible_keys.hpp"
+#include "attention/rules/score_formulas.hpp"
 
 namespace heed::detail::HEED_ISA {
 
@@ -31,6 +34,18 @@ HEED_INLINE Vf tanh_of(Vf x) {
   const Vf large = select(greater(zero(), x), sub(zero(), magnitude), magnitude);
   return select(greater(splat(0.625f), a), small, large);
 }
+
+/// The score formulas on vectors.
+struct VectorMath {
+  using Number = Vf;
+  HEED_INLINE static Vf one() { return splat(1.0f); }
+  HEED_INLINE static Vf sub(Vf a, Vf b) { return HEED_ISA::sub(a, b); }
+  HEED_INLINE static Vf mul(Vf a, Vf b) { return HEED_ISA::mul(a, b); }
+  HEED_INLINE static Vf div(Vf a, Vf b) { return HEED_ISA::div(a, b); }
+  HEED_INLINE static Vf mul_add(Vf a, Vf b, Vf c) { return HEED_ISA::mul_add(a, b, c); }
+  HEED_INLINE static Vf absolute(Vf a) { return HEED_ISA::absolute(a); }
+  HEED_INLINE static Vf tanh(Vf a) { return tanh_of(a); }
+};
 
 /// Where bias, slopes and masks of one row start, for keys from `key` on (of the tensor).
 struct RowModifiers {
@@ -98,19 +113,19 @@ inline bool modify_scores(const Arguments& call, std::int64_t batch, const Query
     Mask allowed = both(greater_equal(lane, splat(low)), greater(splat(high), lane));
     Vf s = load(scores + v * kLanes);
     if (call.softcap > 0) {
-      const Vf t = tanh_of(div(s, splat(call.softcap)));
-      s = mul(t, splat(call.softcap));
-      if (slope != nullptr) store(slope + v * kLanes, sub(splat(1.0f), mul(t, t)));
+      const Softcapped<VectorMath> capped = softcapped<VectorMath>(s, splat(call.softcap));
+      s = capped.score;
+      if (slope != nullptr) store(slope + v * kLanes, capped.slope);
     }
     if (call.bias.data) {
       const Vf b = load(bias + v * kLanes);
       allowed = without(allowed, greater_equal(splat(-__builtin_inff()), b));
-      s = mul_add(b, splat(kLog2e), s);
+      s = biased<VectorMath>(s, b, splat(kLog2e));
     }
     if (call.alibi_slopes.data) {
       const std::int64_t position = nearest_position(query_row.position, segment_keys);
-      const Vf distance = absolute(sub(splat(static_cast<float>(position - key)), lane));
-      s = sub(s, mul(splat(modifiers.slope), distance));
+      s = with_alibi<VectorMath>(s, splat(modifiers.slope),
+                                 sub(splat(static_cast<float>(position - key)), lane));
     }
     if (call.mask.data) allowed = both(allowed, load_bytes(mask + v * kLanes));
     const Vf bounded = maximum(s, splat(-kLargestScore));

@@ -9,37 +9,30 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// 2^step, step <= 0, by which sums are multiplied whose shift moves.
-inline float power_of(float step) {
-  return step < -140.0f ? 0.0f : static_cast<float>(__builtin_ldexp(1.0, static_cast<int>(step)));
-}
+/// A panel of a KV block: `keys` keys from `key` on.
+struct PanelKeys {
+  const float* data;
+  std::int64_t key, keys;
+  std::int64_t done;  ///< keys of the KV block before it
+};
 
-/// Moves a row's shift up to its new largest score. `weights` [done]: the row's weights of this KV block so
-/// far.
-inline void rescale_row(TaskState& state, std::int64_t row, float score, float* weights, std::int64_t done) {
-  Workspace& w = state.w;
-  const bool started = w.rows.threshold[row] > kUnstarted;
-  const float old = w.rows.shift[row];
+/// Moves a row's m up to its new largest score. `weights` [done]: the row's weights of this KV block so far.
+inline void follow_maximum(TaskState& state, std::int64_t row, float score, float* weights,
+                           std::int64_t done) {
+  const Workspace& w = state.w;
+  const bool started = w.softmax.threshold[row] > kUnstarted;
   const float shift = __builtin_rintf(score);
-  w.rows.shift[row] = shift;
-  w.rows.threshold[row] = shift + kHeadroom;
-  if (!started) return;
-  count_path(state.call.paths, Path::rescaled);
-  const float step = old - shift;
-  const float factor = power_of(step);
-  float* sum = w.rows.sum + row * kLanes;
-  if (state.keeps_statistics) {
-    float* entropy = w.rows.entropy + row * kLanes;
-    // sum_j w_j (s_j - shift) moves with both its factors.
-    const Vf moved = mul_add(load(sum), splat(step), load(entropy));
-    store(entropy, factor == 0 ? zero() : mul(moved, splat(factor)));
+  w.softmax.threshold[row] = shift + kHeadroom;
+  if (!started) {
+    w.softmax.shift[row] = shift;
+    return;
   }
-  scale_row(sum, kLanes, factor);
-  if (state.bf16_dot) scale_row(w.rows.rounded + row * kLanes, kLanes, factor);
+  count_path(state.call.paths, Path::rescaled);
+  const float factor = rescale(w.softmax, row, shift);
   scale_row(weights, done, factor);
-  if (state.call.output.data) scale_row(w.output + row * w.value_columns, w.value_columns, factor);
-  if (w.step < kKvBlock) scale_row(w.partial + row * w.value_columns, w.value_columns, factor);
-  rescale_statistics(state, row, factor);
+  if (w.step < kKvBlock)
+    scale_row(w.partial + row * w.softmax.value_columns, w.softmax.value_columns, factor);
+  if (state.call.map_columns > 0) scale_bins(state, row, factor);
 }
 
 /// Raw scores of a tile, in memory, become weights: masks and the like are applied, shifts moved where they
@@ -49,8 +42,8 @@ inline void rescale_row(TaskState& state, std::int64_t row, float score, float* 
 template <std::size_t kRows>
 void softmax_scores(TaskState& state, std::int64_t row, std::int64_t key, float (&scores)[kRows][kPanel],
                     float* weights, std::int64_t done, bool checked = false) {
-  Workspace& w = state.w;
-  point_at_candidates(state, done);
+  const Workspace& w = state.w;
+  const TileRows tile = tile_rows(state, done);
   const std::int64_t keys = state.task.key_end - state.task.key_begin;
   for (int r = 0; r < static_cast<int>(kRows); ++r) {
     const std::int64_t at = row + r;
@@ -67,43 +60,31 @@ void softmax_scores(TaskState& state, std::int64_t row, std::int64_t key, float 
     for (int v = 0; v < kPanelVectors; ++v) score[v] = load(scores[r] + v * kLanes);
     float* row_weights = weights + r * kKvBlock;
     const float largest = reduce_max(row_maximum(score));
-    if (largest > w.rows.threshold[at]) rescale_row(state, at, largest, row_weights - done, done);
+    if (largest > w.softmax.threshold[at]) follow_maximum(state, at, largest, row_weights - done, done);
     if (state.keeps_statistics) {
-      float* max = w.rows.max + at * kLanes;
+      float* max = w.softmax.max + at * kLanes;
       store(max, maximum(load(max), row_maximum(score)));
       if (state.call.top_k > 0)
-        softmax_row<ScoreTraits{true, true, false, false, true}>(score, w.rows, at, row_weights);
+        softmax_row<ScoreTraits{true, true, false, true}>(score, tile, at, row_weights);
       else
-        softmax_row<ScoreTraits{true, true, false, false}>(score, w.rows, at, row_weights);
+        softmax_row<ScoreTraits{true, true, false}>(score, tile, at, row_weights);
     } else {
-      softmax_row<ScoreTraits{true, false, false, false}>(score, w.rows, at, row_weights);
+      softmax_row<ScoreTraits{true, false, false}>(score, tile, at, row_weights);
     }
   }
-}
-
-/// The products of a score tile, scaled.
-template <bool kBf16Dot, std::size_t kRows>
-HEED_INLINE void accumulate_for(const TaskState& state, Tile<kRows, kPanelVectors>& tile, const float* query,
-                                const float* panel) {
-  if constexpr (kBf16Dot) {
-    if (state.bf16_dot) {
-      accumulate<kBf16Dot>(tile, query, state.queries.stride, panel, (state.w.depth + 1) / 2);
-      scale_tile(tile, splat(state.call.scale));
-      return;
-    }
-  }
-  accumulate<false>(tile, query, state.queries.stride, panel, state.w.depth);
 }
 
 /// One score tile by way of memory: for tiles that a mask cuts, that need modify_scores, or whose scores
 /// outgrow their shift.
-template <std::size_t kRows>
+template <class Format, std::size_t kRows>
 void score_general(TaskState& state, std::int64_t row, std::int64_t key, const float* panel, float* weights,
                    std::int64_t done) {
   alignas(64) float scores[kRows][kPanel];
   Tile<kRows, kPanelVectors> tile;
   clear(tile);
-  accumulate_for<kHasBf16Dot>(state, tile, state.queries.data + row * state.queries.stride, panel);
+  accumulate<Format>(tile, state.queries.data + row * state.queries.stride, state.queries.stride, panel,
+                     lanes_of<Format>(state.w.depth));
+  if constexpr (Format::kScalesScores) scale_tile(tile, splat(state.call.scale));
 #pragma GCC unroll 6
   for (int r = 0; r < static_cast<int>(kRows); ++r)
 #pragma GCC unroll 3

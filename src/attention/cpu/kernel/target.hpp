@@ -1,5 +1,5 @@
-// One target: everything for one instruction set. A target (avx512.cpp, avx2.cpp, …) defines HEED_ISA as
-// its namespace, includes its simd_*.hpp (vector types and their operations), and then this file. Nothing
+// One unit: kernels for one instruction set. A unit (avx512.cpp, avx2.cpp, …) defines HEED_ISA as its
+// namespace, includes its simd_*.hpp (vector types and their operations), and then this file. Nothing
 // outside of these headers may be included here but <stdint.h>, <math.h> and intrinsics: an inline function
 // of the standard library, compiled for this instruction set, could be the copy that the linker keeps for
 // all.
@@ -13,8 +13,23 @@
 namespace heed::detail::HEED_ISA {
 
 inline cpu::Kernels make_kernels(const char* name) {
-  return {name,         plan,        plan_weights_pass, reset,    forward,
-          weights_pass, scores_pass, backward_bytes,    backward, add_query_parts};
+  cpu::Kernels kernels = {.name = name,
+                          .takes_forward = takes_forward,
+                          .takes_weights_pass = takes_weights_pass,
+                          .plan = plan,
+                          .plan_weights_pass = plan_weights_pass,
+                          .reset = reset,
+                          .forward = forward,
+                          .attend_span = attend_span,
+                          .fold_spans = fold_spans,
+                          .weights_pass = weights_pass};
+  if constexpr (kComputesEverything) {
+    kernels.scores_pass = scores_pass;
+    kernels.backward_bytes = backward_bytes;
+    kernels.backward = backward;
+    kernels.add_query_splits = add_query_splits;
+  }
+  return kernels;
 }
 
 }  // namespace heed::detail::HEED_ISA

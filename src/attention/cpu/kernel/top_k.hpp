@@ -1,20 +1,12 @@
 // The most attended keys of each row. While a KV block is scored, keys whose weight may enter their row's
-// list are marked as bits (Rows::candidate_bits). After it the marked ones of kLanes rows are gathered by
+// list are marked as bits (TileRows::candidate_bits). After it the marked ones of kLanes rows are gathered by
 // rising key, a column a row, and the columns' first, second, … entries are inserted into the lists of all
-// these rows at once: a minimum and a maximum a level, whatever each row's weight is, with no guess for the
-// processor to get wrong.
+// these rows at once (top_k_lists.hpp).
 #pragma once
 
 #include "attention/cpu/kernel/workspace.hpp"
 
 namespace heed::detail::HEED_ISA {
-
-/// Weights that count: a forbidden key has a weight of 0, and allowed ones that small are told apart in
-/// complete_top.
-inline constexpr float kLeastWeight = 0x1p-126f;
-/// What weights must exceed to enter a list that has room: the largest float below kLeastWeight.
-inline constexpr float kAnyWeight = kLeastWeight - 0x1p-149f;
-inline constexpr float kNoWeight = -1.0f;  // of entries that are not there
 
 // The candidate bits of kLanes rows and a KV block are read as words, some a row.
 inline constexpr int kVectors = kKvBlock / kLanes;
@@ -24,101 +16,10 @@ inline constexpr int kCandidateWords = kLanes * kRowWords;
 static_assert(kVectors * kCandidateBits % 64 == 0 && kCandidateWords % 8 == 0 && kCandidateWords < 64);
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
-inline void clear(const CandidateColumns& columns, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) store(columns.weight + i * kLanes, splat(kNoWeight));
-}
-
-inline CandidateColumns lists_of(const Workspace& w, std::int64_t row) {
-  const std::int64_t at = row / kLanes * w.levels * kLanes;
-  return {w.lists.weight + at, w.lists.key + at};
-}
-
-inline void start_lists(const TaskState& state) {
+inline void start_candidates(const TaskState& state) {
   const Workspace& w = state.w;
-  clear(w.lists, w.list_rows / kLanes * w.levels);
   clear(w.candidates, kKvBlock);
-  for (std::int64_t r = 0; r < w.list_rows; ++r)
-    w.rows.entry_threshold[r] = r < state.rows ? kAnyWeight : __builtin_inff();
   for (std::int64_t i = 0; i < w.list_rows * kVectors; ++i) w.candidate_bits[i] = 0;
-}
-
-/// The next tiles are of a panel that begins at key `done` of its KV block.
-HEED_INLINE void point_at_candidates(TaskState& state, std::int64_t done) {
-  if (state.call.top_k > 0) state.w.rows.candidate_bits = state.w.candidate_bits + done / kLanes;
-}
-
-inline void scale_list(const TaskState& state, std::int64_t row, float factor) {
-  const Workspace& w = state.w;
-  if (row >= state.rows) return;
-  float* weights = lists_of(w, row).weight + row % kLanes;
-  for (std::int64_t i = 0; i < w.levels; ++i)
-    if (weights[i * kLanes] > 0) weights[i * kLanes] *= factor;
-  const float last = weights[(state.call.top_k - 1) * kLanes];
-  w.rows.entry_threshold[row] = last > kAnyWeight ? last : kAnyWeight;
-}
-
-/// Offers `count` entries of each column to the lists beside it, in their order. In a list the largest weight
-/// comes first, and of equal ones the one that came first: an entry's place is where it exceeds what is
-/// there, and from there on each one moves down. `moved` [count][kLanes]: what goes from some levels to the
-/// next.
-inline void insert(const CandidateColumns& lists, std::int64_t levels, const CandidateColumns& columns,
-                   float* moved, std::int64_t count) {
-  auto* list_keys = reinterpret_cast<float*>(lists.key);
-  auto* column_keys = reinterpret_cast<float*>(columns.key);
-  for (std::int64_t level = 0; level < levels; level += kLevelsAtOnce) {
-    Vf weight[kLevelsAtOnce], key[kLevelsAtOnce];
-#pragma GCC unroll 8
-    for (int i = 0; i < kLevelsAtOnce; ++i) {
-      weight[i] = load(lists.weight + (level + i) * kLanes);
-      key[i] = load(list_keys + (level + i) * kLanes);
-    }
-    const bool last = level + kLevelsAtOnce == levels;
-    for (std::int64_t at = 0; at < count * kLanes; at += kLanes) {
-      const Vf entry = load(columns.weight + at);
-      Vf x = level == 0 ? entry : load(moved + at);
-      Vf x_key = load(column_keys + at);
-#pragma GCC unroll 8
-      for (int i = 0; i < kLevelsAtOnce; ++i) {
-        const Vf here = weight[i];
-        const Vf key_here = key[i];
-        const Mask moves = greater(entry, here);
-        weight[i] = maximum(x, here);
-        key[i] = select(moves, x_key, key_here);
-        x = minimum(x, here);
-        x_key = select(moves, key_here, x_key);
-      }
-      if (last) continue;
-      store(moved + at, x);
-      store(column_keys + at, x_key);
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < kLevelsAtOnce; ++i) {
-      store(lists.weight + (level + i) * kLanes, weight[i]);
-      store(list_keys + (level + i) * kLanes, key[i]);
-    }
-  }
-}
-
-/// The same for weights alone, and lists that were empty: lane by lane the largest of `weights`, which are
-/// used up.
-inline void insert_weights(float* lists, std::int64_t levels, float* weights, std::int64_t count) {
-  for (std::int64_t level = 0; level < levels; level += kLevelsAtOnce) {
-    Vf list[kLevelsAtOnce];
-#pragma GCC unroll 8
-    for (int i = 0; i < kLevelsAtOnce; ++i) list[i] = zero();
-    for (std::int64_t at = 0; at < count * kLanes; at += kLanes) {
-      Vf x = load(weights + at);
-#pragma GCC unroll 8
-      for (int i = 0; i < kLevelsAtOnce; ++i) {
-        const Vf here = list[i];
-        list[i] = maximum(x, here);
-        x = minimum(x, here);
-      }
-      store(weights + at, x);
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < kLevelsAtOnce; ++i) store(lists + (level + i) * kLanes, list[i]);
-  }
 }
 
 /// largest [kPanelVectors]: of the candidates of a row, those of all panels that share a lane.
@@ -153,7 +54,7 @@ inline void tighten(const TaskState& state, CandidateBits* candidate_bits, const
     for (int i = 0; i < kLanes; ++i) store(w.moved + (v * kLanes + i) * kLanes, largest[v][i]);
   }
   alignas(64) float best[(kPanel + kLevelsAtOnce) * kLanes];
-  insert_weights(best, w.levels, w.moved, kPanel);
+  insert_weights(best, w.softmax.levels, w.moved, kPanel);
   // For a normal number x, x * (1 - 2^-24) is the float below it.
   alignas(64) float bound[kLanes];
   store(bound, mul(load(best + (state.call.top_k - 1) * kLanes), splat(1 - 0x1p-24f)));
@@ -229,7 +130,7 @@ inline void insert_candidates_of_rows(const TaskState& state, std::int64_t row, 
   CandidateBits* candidate_bits = w.candidate_bits + row * kVectors;
   std::uint64_t some = words_with_candidates(candidate_bits);
   if (some == 0) return;
-  float* entry = w.rows.entry_threshold + row;
+  float* entry = w.softmax.entry_threshold + row;
   if (any(greater_equal(splat(kAnyWeight), load(entry))) && state.call.top_k <= kPanel) {
     count_path(state.call.paths, Path::top_k_tightened);
     tighten(state, candidate_bits, weights);
@@ -237,25 +138,21 @@ inline void insert_candidates_of_rows(const TaskState& state, std::int64_t row, 
   }
   const std::int64_t count = gather(w, candidate_bits, some, weights, kv_block_key);
   __builtin_memset(candidate_bits, 0, kLanes * kVectors * sizeof(CandidateBits));
-  // Shifts that moved since may have left less than counts.
-  for (std::int64_t i = 0; state.tracks_maxima && i < count; ++i) {
-    const Vf x = load(w.candidates.weight + i * kLanes);
-    store(w.candidates.weight + i * kLanes, select(greater(x, splat(kAnyWeight)), x, splat(kNoWeight)));
-  }
-  const CandidateColumns lists = lists_of(w, row);
+  if (state.tracks_maxima) drop_light_entries(w.candidates, count);
+  const CandidateColumns lists = lists_of(w.softmax, row);
   count_path(state.call.paths, Path::top_k_insertion);
-  insert(lists, w.levels, w.candidates, w.moved, count);
+  insert(lists, w.softmax.levels, w.candidates, w.moved, count);
   clear(w.candidates, count);
   store_first(entry, real, maximum(load(lists.weight + (state.call.top_k - 1) * kLanes), splat(kAnyWeight)));
 }
 
-/// The same for a block of rows from `row` on.
+/// The same for a block of rows from `row` on; `weights` are theirs.
 inline void insert_candidates(const TaskState& state, std::int64_t row, std::int64_t rows,
-                              std::int64_t kv_block_key) {
+                              const float* weights, std::int64_t kv_block_key) {
   if (state.call.top_k == 0) return;
   const std::int64_t end = smaller(row + rows, state.rows);
   for (std::int64_t r = row; r < end; r += kLanes)
-    insert_candidates_of_rows(state, r, end - r, state.w.weights + (r - row) * kKvBlock, kv_block_key);
+    insert_candidates_of_rows(state, r, end - r, weights + (r - row) * kKvBlock, kv_block_key);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -7,33 +7,34 @@
 namespace heed::detail::HEED_ISA {
 
 /// One group (or what is left of one: 4 or 8 rows) times one column panel of values.
-template <int kVectors, bool kContinue, bool kBf16Dot>
+template <class Format, int kVectors, bool kContinue>
 void group_values(std::int64_t rows, const float* weights, const float* values, std::int64_t ldv,
                   std::int64_t keys, float* output, std::int64_t ldo) {
   constexpr int kTall = kVectors <= (kRegisters >= 32 ? 2 : 1) ? kGroupRows : kValueRows;
-  constexpr std::int64_t kLd = kBf16Dot ? kKvBlock / 2 : kKvBlock;
+  constexpr std::int64_t kLd = kKvBlock / Format::kElements;
   std::int64_t r = 0;
   if (rows == kGroupRows)
     for (; r < rows; r += kTall)
-      value_tile<kTall, kVectors, kContinue, kBf16Dot>(weights + r * kLd, kLd, values, ldv, keys,
-                                                       output + r * ldo, ldo);
+      value_tile<Format, kTall, kVectors, kContinue>(weights + r * kLd, kLd, values, ldv, keys,
+                                                     output + r * ldo, ldo);
   for (; r < rows; r += kTileRows)
-    value_tile<kTileRows, kVectors, kContinue, kBf16Dot>(weights + r * kLd, kLd, values, ldv, keys,
-                                                         output + r * ldo, ldo);
+    value_tile<Format, kTileRows, kVectors, kContinue>(weights + r * kLd, kLd, values, ldv, keys,
+                                                       output + r * ldo, ldo);
 }
 
-template <bool kContinue, bool kBf16Dot>
+template <class Format, bool kContinue>
 auto group_values_of(std::int64_t vectors) {
-  return vectors == 1   ? group_values<1, kContinue, kBf16Dot>
-         : vectors == 2 ? group_values<2, kContinue, kBf16Dot>
-         : vectors == 3 ? group_values<3, kContinue, kBf16Dot>
-                        : group_values<4, kContinue, kBf16Dot>;
+  return vectors == 1   ? group_values<Format, 1, kContinue>
+         : vectors == 2 ? group_values<Format, 2, kContinue>
+         : vectors == 3 ? group_values<Format, 3, kContinue>
+                        : group_values<Format, 4, kContinue>;
 }
 
-/// The same with pairs of bf16: the weights of a group are rounded to pairs of neighbouring keys first.
-template <bool kBf16Dot>
-void value_block_bf16_dot(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
-                          const KvBlock& kv_block) {
+/// Adds weights x values of a block for one KV block to the output: the weights of a group are rounded to
+/// pairs of neighbouring keys first.
+template <class Format>
+void rounded_value_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
+                         const KvBlock& kv_block) {
   const Workspace& w = state.w;
   const std::int64_t vectors = w.value_columns / kLanes;
   const std::int64_t kv_block_pairs = (kv_block.count + 1) / 2;
@@ -47,7 +48,7 @@ void value_block_bf16_dot(TaskState& state, std::int64_t row, std::int64_t rows,
     // the output: a mean by weights that are a little off, not a sum that is.
     for (std::int64_t i = 0; i < group_rows; ++i) {
       auto* to = reinterpret_cast<std::uint16_t*>(w.rounded_weights + i * (kKvBlock / 2));
-      float* rounded = w.rows.rounded + (row + r + i) * kLanes;
+      float* rounded = w.softmax.rounded + (row + r + i) * kLanes;
       const float* from = w.weights + (r + i) * kKvBlock;
       Vf sum = load(rounded);
       std::int64_t k = begin;
@@ -59,23 +60,24 @@ void value_block_bf16_dot(TaskState& state, std::int64_t row, std::int64_t rows,
     for (std::int64_t first = 0; first < vectors; first += kValueVectors) {
       const std::int64_t here = smaller(kValueVectors, vectors - first);
       const float* values = kv_block.values + (first * kv_block_pairs + begin / 2 * here) * kLanes;
-      group_values_of<false, kBf16Dot>(here)(
+      group_values_of<Format, false>(here)(
           group_rows, w.rounded_weights + begin / 2, values, here * kLanes, (end - begin + 1) / 2,
-          w.output + (row + r) * w.value_columns + first * kLanes, w.value_columns);
+          w.softmax.output + (row + r) * w.value_columns + first * kLanes, w.value_columns);
     }
   }
 }
 
 /// Adds weights x values of a block for one step to the output, or to the sums of the KV block that it is
 /// part of.
-inline void value_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
-                        const KvBlock& kv_block) {
+template <class Format>
+void value_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
+                 const KvBlock& kv_block) {
   const Workspace& w = state.w;
   const bool whole = w.step == kKvBlock;
   const std::int64_t vectors = w.value_columns / kLanes;
   for (std::int64_t first = 0; first < vectors; first += kValueVectors) {
     const std::int64_t here = smaller(kValueVectors, vectors - first);
-    const auto multiply = whole ? group_values_of<false, false>(here) : group_values_of<true, false>(here);
+    const auto multiply = whole ? group_values_of<Format, false>(here) : group_values_of<Format, true>(here);
     const float* values = kv_block.panel(first * kLanes);
     const std::int64_t ldv = kv_block.stride(here);
     for (std::int64_t r = 0; r < rows; r += kGroupRows) {
@@ -86,7 +88,8 @@ inline void value_block(TaskState& state, std::int64_t row, std::int64_t rows, s
       if (begin >= end) continue;
       kv_block.next_values.from(first / kValueVectors * state.padded_rows).fetch(row + r, kGroupRows);
       multiply(smaller(kGroupRows, rows - r), w.weights + r * kKvBlock + begin, values + begin * ldv, ldv,
-               end - begin, (whole ? w.output : w.partial) + (row + r) * w.value_columns + first * kLanes,
+               end - begin,
+               (whole ? w.softmax.output : w.partial) + (row + r) * w.value_columns + first * kLanes,
                w.value_columns);
     }
   }
@@ -94,10 +97,10 @@ inline void value_block(TaskState& state, std::int64_t row, std::int64_t rows, s
 
 /// Closes a KV block that was done in steps: its sums go to the output, in the order of a KV block done at
 /// once.
-inline void add_partial(TaskState& state) {
+inline void add_partial(const TaskState& state) {
   const Workspace& w = state.w;
-  for (std::int64_t i = 0; i < state.padded_rows * w.value_columns; i += kLanes) {
-    store(w.output + i, add(load(w.output + i), load(w.partial + i)));
+  for (std::int64_t i = 0; i < state.padded_rows * w.softmax.value_columns; i += kLanes) {
+    store(w.softmax.output + i, add(load(w.softmax.output + i), load(w.partial + i)));
     store(w.partial + i, zero());
   }
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attention/cpu/kernel/arguments.hpp"
-#include "attention/cpu/kernel/pack.hpp"
+#include "attention/cpu/kernel/tiling.hpp"
 #include "attention/rules/visible_keys.hpp"
 
 namespace heed::detail::HEED_ISA {

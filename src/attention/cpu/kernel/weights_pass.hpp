@@ -60,25 +60,24 @@ inline void write_sums(const Output& out, const WeightsTask& pass, const KeySums
 
 /// Sets up the rows of a block: query rows, queries, the shifts that the forward pass ended with, and what
 /// their weights are multiplied by. Scores have neither (inverse == nullptr).
-inline void load_rows(TaskState& state, float* inverse) {
+template <class Format>
+void load_rows(TaskState& state, float* inverse) {
   const Arguments& call = state.call;
   const Task& task = state.task;
-  Workspace& w = state.w;
-  for (std::int64_t r = 0; r < state.rows; ++r)
-    w.query_row[r] = query_row_of(call, task, task.head_begin, task.row_begin + r);
-  pad_rows(state);
+  const Workspace& w = state.w;
+  find_rows(state);
   find_groups(state, true);
-  find_queries(state);
+  find_queries<Format>(state);
   const auto kept = [&](const Output& rows, std::int64_t r) {
     return static_cast<const float*>(
         rows.data)[offset_of(rows.stride, task.batch, task.head_begin, task.row_begin + r)];
   };
   for (std::int64_t r = 0; r < state.padded_rows; ++r) {
     const bool known = inverse != nullptr && r < state.rows;
-    w.rows.shift[r] = known ? kept(call.row_shift, r) : 0;
+    w.softmax.shift[r] = known ? kept(call.row_shift, r) : 0;
     if (known) inverse[r] = kept(call.row_inverse, r);
-    w.rows.threshold[r] = kNoThreshold;
-    store(w.rows.sum + r * kLanes, zero());
+    w.softmax.threshold[r] = kNoThreshold;
+    store(w.softmax.sum + r * kLanes, zero());
   }
   const cpu::RowStatus* status =
       call.row_status + (task.batch * call.heads + task.head_begin) * call.query_length + task.row_begin;
@@ -187,10 +186,8 @@ inline KeyRange keys_of_block(const TaskState& state) {
 /// cost nothing but the zeros of the matrix.
 inline void weights_pass(const Arguments& call, const Tiling& tiling, const WeightsTask& pass,
                          void* workspace) {
+  const MatrixTiles tiles;
   const Workspace w = lay_out(call, tiling, workspace);
-  const bool modifies_scores = has_score_modifiers(call);
-  const bool pairs = kHasBf16Dot && call.query.type == Type::bf16;
-  const auto find_kv_block = pairs ? packed_kv_block<kHasBf16Dot> : packed_kv_block<false>;
   KeySums received, received_last;
   if (call.received.data) clear(received, pass.block_end - pass.block_begin);
   if (call.received_last.data) clear(received_last, pass.block_end - pass.block_begin);
@@ -200,8 +197,7 @@ inline void weights_pass(const Arguments& call, const Tiling& tiling, const Weig
     Task task = pass.rows;
     task.row_begin = begin;
     task.row_end = smaller(pass.rows.row_end, begin + tiling.rows);
-    TaskState state = {call, task, w, task.row_end - begin, 0, modifies_scores, true, false, pairs, {}, 0};
-    state.padded_rows = round_up(state.rows, kTileRows);
+    TaskState state = {context_of(call, task, w)};
     const KeyRange seen = keys_of_block(state);
     bool started = false;
     for (std::int64_t key = pass.block_begin; key < pass.block_end; key += kKvBlock) {
@@ -211,11 +207,10 @@ inline void weights_pass(const Arguments& call, const Tiling& tiling, const Weig
         if (call.weights.data) forbid_weights(state, key, count);
         continue;
       }
-      if (!started) load_rows(state, inverse);
+      if (!started) load_rows<UnitFormat>(state, inverse);
       started = true;
       count_path(call.paths, Path::weights_pass);
-      const KvBlock kv_block = find_kv_block(call, task, state.w, key);
-      score_block(state, 0, state.padded_rows, key, kv_block);
+      score_block<UnitFormat>(state, 0, state.padded_rows, key, packed_kv_block<UnitFormat>(state, key));
       if (call.weights.data) write_weights(state, inverse, key, count);
       const auto receive = [&](KeySums& to, std::int64_t first) {
         sum_rows(state, first, state.rows, inverse, key, count, sums);
@@ -230,6 +225,11 @@ inline void weights_pass(const Arguments& call, const Tiling& tiling, const Weig
   write_sums(call.received_last, pass, received_last);
 }
 
+/// Whether this unit computes the weights of a call: of bf16 by pairs where the target has their product.
+inline bool takes_weights_pass(const Arguments& call) {
+  return kComputesEverything || call.query.type == (kHasMatrixTiles ? kMatrixType : Type::bf16);
+}
+
 /// Scores of a block for one KV block at the stage asked for, in natural units; -inf where a key is
 /// forbidden. Rows with scores that this kernel cannot hold are left out.
 inline void score_kv_block(TaskState& state, std::int64_t kv_block_key, const KvBlock& kv_block) {
@@ -242,8 +242,8 @@ inline void score_kv_block(TaskState& state, std::int64_t kv_block_key, const Kv
       alignas(64) float scores[kTileRows][kPanel];
       ScoreTile tile;
       clear(tile);
-      accumulate<false>(tile, state.queries.data + r * state.queries.stride, state.queries.stride,
-                        kv_block.keys + p * kPanel * state.w.depth, state.w.depth);
+      accumulate<F32Format>(tile, state.queries.data + r * state.queries.stride, state.queries.stride,
+                            kv_block.keys + p * kPanel * state.w.depth, state.w.depth);
 #pragma GCC unroll 4
       for (int i = 0; i < kTileRows; ++i)
 #pragma GCC unroll 3
@@ -252,7 +252,7 @@ inline void score_kv_block(TaskState& state, std::int64_t kv_block_key, const Kv
       const std::int64_t here = smaller(kPanel, kv_block.count - p * kPanel);
       for (std::int64_t i = 0; i < kTileRows && r + i < state.rows; ++i) {
         const QueryRow& query_row = state.w.query_row[r + i];
-        if (state.w.left_out[r + i] != 0) continue;
+        if (state.w.softmax.left_out[r + i] != 0) continue;
         if (!modify_scores(call, task.batch, query_row, task.key_begin, keys, key, scores[i])) {
           leave_out(state, r + i);
           continue;
@@ -286,16 +286,16 @@ inline void scores_pass(const Arguments& call, const Tiling& tiling, const Weigh
     Task task = pass.rows;
     task.row_begin = begin;
     task.row_end = smaller(pass.rows.row_end, begin + tiling.rows);
-    TaskState state = {call, task, w, task.row_end - begin, 0, true, true, false, false, {}, 0};
-    state.padded_rows = round_up(state.rows, kTileRows);
-    load_rows(state, nullptr);
+    TaskState state = {context_of(call, task, w)};
+    load_rows<F32Format>(state, nullptr);
     for (std::int64_t key = pass.block_begin; key < pass.block_end; key += kKvBlock) {
       count_path(call.paths, Path::scores_pass);
-      score_kv_block(state, key, packed_kv_block<false>(call, task, state.w, key));
+      score_kv_block(state, key, packed_kv_block<F32Format>(state, key));
       if (outgrows_caches(call)) end_stores_past_caches();
     }
     for (std::int64_t r = 0; r < state.rows; ++r)
-      if (state.w.left_out[r] != 0) note_status(state, state.w.query_row[r], cpu::RowStatus::out_of_range);
+      if (state.w.softmax.left_out[r] != 0)
+        note_status(state, state.w.query_row[r], cpu::RowStatus::out_of_range);
   }
 }
 

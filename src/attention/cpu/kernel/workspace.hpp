@@ -1,9 +1,9 @@
 // The working memory of one thread: how a task's rows, packed keys and weights lie in it.
 #pragma once
 
-#include "attention/cpu/formats/bf16_dot.hpp"
 #include "attention/cpu/kernel/arguments.hpp"
-#include "attention/cpu/kernel/pack.hpp"
+#include "attention/cpu/kernel/score_modifiers.hpp"
+#include "attention/cpu/kernel/tiles.hpp"
 #include "attention/cpu/kernel/visible_keys.hpp"
 
 namespace heed::detail::HEED_ISA {
@@ -22,7 +22,6 @@ inline constexpr std::int64_t kLongTaskRows = 768;         // and where each tas
 inline constexpr std::int64_t kCacheBytes = 5 << 20;       // for packed keys and values
 inline constexpr std::int64_t kStatisticsBytes = 3 << 19;  // for top-k lists, and for map bins
 inline constexpr std::int64_t kUncachedBytes = 16 << 20;  // of a head's weights: from here on past the caches
-inline constexpr int kLevelsAtOnce = kRegisters >= 32 ? 8 : 4;  // levels of lists that registers hold
 // Few rows, which read keys and values in place. A row of a value tile is as wide as registers allow, so that
 // a row of values is read once from end to end.
 inline constexpr int kDecodeRows = 2;
@@ -31,50 +30,45 @@ inline constexpr std::int64_t kDecodeKvBlocks = 8;       // whose keys are read 
 inline constexpr std::int64_t kAheadBytes = 6 << 10;     // how far on memory is asked for, in f32
 inline constexpr std::int64_t kAheadBytes16 = 12 << 10;  // and in 16 bits
 
-static_assert(kDecodeKvBlocks * kGroupRows <= kQueryBlock);
+static_assert(kHasMatrixTiles || kDecodeKvBlocks * kGroupRows <= kQueryBlock);
+static_assert(cpu::kSpan % (kDecodeKvBlocks * kKvBlock) == 0);
 static_assert(kKvBlock % kPanel == 0 && kQueryBlock % kGroupRows == 0 && kTaskRows % kQueryBlock == 0);
 
 /// A packed KV block of one key head: whose it is, where, and how large its numbers are.
 struct PackedKvBlock {
   std::int64_t batch, kv_head, key;
   Measure keys;
-};
-
-/// Weights and keys, a column a row: [][kLanes]. Keys are counted within the segment; vectors hold their
-/// bits.
-struct CandidateColumns {
-  float* weight;
-  std::int32_t* key;
+  float value_factor;  // of its values' products
 };
 
 struct Workspace {
   std::int64_t depth, padded_depth, value_columns;
+  std::int64_t query_lanes, key_lanes, value_lanes;  // of a packed query, key, and value
   std::int64_t step;
   std::int64_t packed_blocks;
   PackedKvBlock* packed_block;
-  float* packed;           // [packed_blocks][kKvBlock * (depth + value_columns)]
-  float* scratch;          // [kLanes][padded_depth]
-  float* rounded_weights;  // [kGroupRows][kKvBlock / 2]
+  float* packed;           // [packed_blocks][kKvBlock * (key_lanes + value_lanes)]
+  float* scratch;          // [kLanes][query_lanes]
+  float* rounded_weights;  // [parts][kGroupRows][kKvBlock / 2]
   float* weights;          // [kQueryBlock][kKvBlock]
   QueryRow* query_row;     // [rows]
   RowGroup* group;         // [rows / kGroupRows]
-  float* query;            // [rows][padded_depth]
-  float* output;           // [rows][value_columns]
-  float* partial;          // the same, of one KV block, where a step is less than a KV block
-  Rows rows;
-  float* query_square;            // [rows]: sums of squares; with the keys' they bound the scores
-  char* left_out;                 // [rows]: those that f32 cannot hold
-  float* distance;                // [rows][kLanes]
-  std::int64_t levels;            // entries of a list of the most attended keys: top_k, up to whole steps
-  CandidateColumns lists;         // [rows / kLanes][levels][kLanes]
+  float* query;            // [rows][query_lanes]
+  float* query_square;     // [rows]: sums of squares; with the keys' they bound the scores
+  SoftmaxState softmax;    // of the span under way
+  SoftmaxState folded;     // of the spans before it; where keys are more than a span
+  float* partial;          // as softmax.output, of one KV block, where a step is less than a KV block
+  // Top-k:
+  std::int64_t list_rows;         // rows, up to whole vectors
   CandidateColumns candidates;    // [kKvBlock][kLanes]: of a KV block, for as many rows
   float* moved;                   // the same, between levels
-  std::int64_t list_rows;         // rows, up to whole vectors
   CandidateBits* candidate_bits;  // [list_rows][kKvBlock / kLanes], and a word that is read in vain
   CandidateColumns list;          // [levels]: one row's
-  float* inverse;                 // [rows, up to whole vectors], of the sums, at the end
-  std::int64_t bin_rows;          // rows, up to whole vectors
-  float* bins;                    // [map columns][bin_rows]
+  // The map:
+  float* inverse;         // [rows, up to whole vectors], of the sums, at the end
+  std::int64_t bin_rows;  // rows, up to whole vectors
+  float* bins;            // [map columns][bin_rows]
+  float* carried_bins;    // [bin_rows]: of the spans before, in the column that the next span may share
   std::size_t bytes;
 };
 
@@ -84,77 +78,118 @@ struct QueryRows {
   std::int64_t stride;
 };
 
-/// One task under way.
-struct TaskState {
+/// What is the same all through a task.
+struct TaskContext {
   const Arguments& call;
   const Task& task;
-  Workspace w;
-  std::int64_t rows;         // real rows
-  std::int64_t padded_rows;  // to whole tiles; rows beyond `rows` repeat the last one's query row
-  bool modifies_scores;      // every tile goes through modify_scores
-  bool tracks_maxima;        // shifts move; off while scores are bounded
-  bool keeps_statistics;     // entropy or the largest score is wanted
-  bool bf16_dot;             // products are of pairs of bf16; where Workspace says floats it then holds pairs
-  QueryRows queries;         // what the tiles multiply with the packed keys
-  float largest_query_square;
-  std::int64_t left_out = 0;  // rows
-  KeyRange columns = {0, 0};  // of the map, that keys so far fell into
+  const Workspace w;
+  const KvSource kv;
+  const std::int64_t rows;         // real rows
+  const std::int64_t padded_rows;  // to whole tiles; rows beyond `rows` repeat the last one's query row
+  const bool modifies_scores;      // every tile goes through modify_scores
+  const bool keeps_statistics;     // entropy or the largest score is wanted
 };
+
+/// A task under way.
+struct TaskState : TaskContext {
+  bool tracks_maxima = true;  // m moves; off while scores are bounded
+  QueryRows queries = {};     // what the tiles multiply with the packed keys
+  float largest_query_square = 0;
+  std::int64_t left_out = 0;  // rows
+  KeyRange columns = {0, 0};  // of the map, that keys of the span so far fell into
+};
+
+/// Whether entropy, maxima or lists are kept.
+HEED_INLINE bool keeps_statistics(const Arguments& call) {
+  return call.entropy.data || call.max_score.data || call.top_k > 0;
+}
+
+/// Whether a unit of dot products takes a call: where nothing is asked for that bf16 would round. Dropout
+/// scales weights in f32, and few rows are as fast in f32.
+inline bool multiplies_pairs(const Arguments& call, const Tiling& tiling) {
+  return kHasBf16Dot && call.query.type == Type::bf16 && call.output.data && call.output.type == Type::bf16 &&
+         tiling.step == kKvBlock && call.dropout.threshold == 0;
+}
+
+/// Whether a unit of matrix tiles takes a call: rows enough to fill tiles, and nothing that bf16 would round.
+inline constexpr std::int64_t kMatrixLeastRows = 13;
+inline bool fills_matrix_tiles(const Arguments& call) {
+  return kHasMatrixTiles && call.query_length * call.group >= kMatrixLeastRows &&
+         call.query.type == kMatrixType && (!call.output.data || call.output.type == kMatrixType);
+}
+
+/// Whether a call's weights are rounded to bf16, and their sum as rounded is kept.
+inline bool rounds_weights(const Arguments& call, const Tiling& tiling) {
+  if (kHasMatrixTiles) return UnitFormat::kRoundsWeights && call.output.data && call.dropout.threshold == 0;
+  return multiplies_pairs(call, tiling);
+}
+
+inline StateParts parts_of(const Arguments& call, const Tiling& tiling) {
+  return {tiling.rows,
+          call.output.data ? round_up(call.value_dim, kLanes) : 0,
+          call.top_k,
+          keeps_statistics(call),
+          rounds_weights(call, tiling),
+          call.distance.data != nullptr};
+}
 
 /// Lays out the memory at `base`; with base == nullptr it only counts.
 inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base) {
   Workspace w;
+  Memory memory(base);
   const std::int64_t rows = tiling.rows;
-  std::size_t used = 0;
-  const auto take = [&](std::int64_t count, std::size_t size) {
-    void* at = base ? static_cast<char*>(base) + used : nullptr;
-    used += (static_cast<std::size_t>(count) * size + 63) / 64 * 64;
-    return at;
-  };
-  const auto floats = [&](std::int64_t count) { return static_cast<float*>(take(count, sizeof(float))); };
+  const StateParts parts = parts_of(call, tiling);
   w.depth = call.head_dim;
   w.padded_depth = round_up(call.head_dim, kLanes);
   w.value_columns = round_up(call.value_dim, kLanes);
+  w.key_lanes = UnitFormat::kParts * lanes_of<UnitFormat>(call.head_dim);
+  w.query_lanes = UnitFormat::kMatrixTiles ? larger(w.padded_depth, w.key_lanes) : w.padded_depth;
+  w.value_lanes = (UnitFormat::kParts + 1) / 2 * w.value_columns;
   w.step = tiling.step;
   w.packed_blocks = tiling.cached_keys / w.step;
-  w.packed_block = static_cast<PackedKvBlock*>(take(w.packed_blocks, sizeof(PackedKvBlock)));
-  w.packed = floats(tiling.cached_keys * (w.depth + w.value_columns));
-  w.scratch = floats(kLanes * w.padded_depth);
-  w.rounded_weights = floats(kHasBf16Dot ? kGroupRows * kKvBlock / 2 : 0);
-  w.weights = floats(kQueryBlock * kKvBlock);
-  w.query_row = static_cast<QueryRow*>(take(rows, sizeof(QueryRow)));
-  w.group = static_cast<RowGroup*>(take((rows + kGroupRows - 1) / kGroupRows, sizeof(RowGroup)));
-  w.query = floats(rows * w.padded_depth);
-  w.output = floats(rows * w.value_columns);
-  w.partial = floats(w.step < kKvBlock ? rows * w.value_columns : 0);
-  w.rows.shift = floats(rows);
-  w.rows.threshold = floats(rows);
-  w.rows.sum = floats(rows * kLanes);
-  w.rows.entropy = floats(rows * kLanes);
-  w.rows.max = floats(rows * kLanes);
-  w.rows.rounded = floats(kHasBf16Dot ? rows * kLanes : 0);
-  w.query_square = floats(rows);
-  w.left_out = static_cast<char*>(take(rows, 1));
-  w.distance = floats(call.distance.data ? rows * kLanes : 0);
-  const auto columns = [&](std::int64_t count) {
-    return CandidateColumns{floats(count), static_cast<std::int32_t*>(take(count, sizeof(std::int32_t)))};
-  };
-  w.levels = round_up(call.top_k, kLevelsAtOnce);
+  w.packed_block = memory.take<PackedKvBlock>(w.packed_blocks);
+  w.packed = memory.floats(tiling.cached_keys * (w.key_lanes + w.value_lanes));
+  w.scratch = memory.floats(kLanes * w.query_lanes);
+  w.rounded_weights =
+      memory.floats(UnitFormat::kElements == 2 ? UnitFormat::kParts * kGroupRows * kKvBlock / 2 : 0);
+  w.weights = memory.floats(kQueryBlock * kKvBlock);
+  w.query_row = memory.take<QueryRow>(rows);
+  w.group = memory.take<RowGroup>((rows + kGroupRows - 1) / kGroupRows);
+  w.query = memory.floats(rows * w.query_lanes);
+  w.query_square = memory.floats(rows);
+  w.softmax = lay_out_state(parts, memory);
+  w.folded = call.key_length > cpu::kSpan ? lay_out_state(parts, memory) : SoftmaxState{};
+  w.partial = memory.floats(w.step < kKvBlock ? rows * parts.value_columns : 0);
   w.list_rows = call.top_k > 0 ? round_up(rows, kLanes) : 0;
-  w.lists = columns(w.list_rows * w.levels);
-  w.candidates = columns(call.top_k > 0 ? kKvBlock * kLanes : 0);
-  w.moved = floats(call.top_k > 0 ? kKvBlock * kLanes : 0);
-  w.list = columns(w.levels);
-  w.candidate_bits =
-      static_cast<CandidateBits*>(take(w.list_rows * kKvBlock / kLanes + 8, sizeof(CandidateBits)));
-  w.rows.entry_threshold = floats(w.list_rows);
-  w.rows.candidate_bits = call.top_k > 0 ? w.candidate_bits : nullptr;
-  w.rows.candidate_ld = kKvBlock / kLanes;
-  w.inverse = floats(round_up(rows, kLanes));
+  w.candidates = take_columns(memory, call.top_k > 0 ? kKvBlock * kLanes : 0);
+  w.moved = memory.floats(call.top_k > 0 ? kKvBlock * kLanes : 0);
+  w.list = take_columns(memory, round_up(call.top_k, kLevelsAtOnce));
+  w.candidate_bits = memory.take<CandidateBits>(w.list_rows * kKvBlock / kLanes + 8);
+  w.inverse = memory.floats(round_up(rows, kLanes));
   w.bin_rows = call.map_columns > 0 ? round_up(rows, kLanes) : 0;
-  w.bins = floats(w.bin_rows * call.map_columns);
-  w.bytes = used;
+  w.bins = memory.floats(w.bin_rows * call.map_columns);
+  w.carried_bins = memory.floats(w.bin_rows);
+  w.bytes = memory.bytes();
   return w;
+}
+
+/// The context of a task whose working memory is laid out.
+inline TaskContext context_of(const Arguments& call, const Task& task, const Workspace& w) {
+  const std::int64_t rows = task.head_count * (task.row_end - task.row_begin);
+  return {call,
+          task,
+          w,
+          kv_source_of(call, task),
+          rows,
+          round_up(rows, kRowUnit),
+          has_score_modifiers(call),
+          keeps_statistics(call)};
+}
+
+/// The states as tiles see them whose panel begins at key `done` of its KV block.
+HEED_INLINE TileRows tile_rows(const TaskContext& task, std::int64_t done) {
+  return {task.w.softmax, task.call.top_k > 0 ? task.w.candidate_bits + done / kLanes : nullptr,
+          kKvBlock / kLanes};
 }
 
 inline std::int64_t clamp_rows(std::int64_t rows, std::int64_t bytes_each, std::int64_t budget) {
@@ -175,12 +210,15 @@ inline Tiling plan(const Arguments& call) {
   rows = clamp_rows(rows, 4 * call.map_columns, larger(kStatisticsBytes, spare));
   // Few rows read keys and values about as fast as memory gives them. They are packed a panel at a time,
   // which stays in the first cache, while the next is on its way.
-  const bool narrow = rows <= kGroupRows;
+  const bool narrow = !kHasMatrixTiles && rows <= kGroupRows;
   Tiling tiling;
   tiling.rows = rows;
   tiling.step = narrow ? kPanel : kKvBlock;
   tiling.cached_keys = narrow ? kPanel : cached ? all_keys : kKvBlock;
   tiling.bytes = lay_out(call, tiling, nullptr).bytes;
+  Memory state(nullptr);
+  lay_out_state(parts_of(call, tiling), state);
+  tiling.state_bytes = state.bytes();
   return tiling;
 }
 
@@ -208,12 +246,6 @@ struct KvBlock {
   }
 };
 
-/// Values that tiles can read where they lie: rows of whole vectors, close together.
-inline bool in_place(const Input& tensor, std::int64_t width) {
-  return tensor.type == Type::f32 && tensor.stride[3] == 1 && width % kLanes == 0 &&
-         tensor.stride[2] < 2 * width && tensor.stride[2] > 0;
-}
-
 /// `bytes` in equal shares; few rows do not fetch it all.
 inline std::int64_t share_of(std::int64_t bytes, std::int64_t rows) {
   constexpr std::int64_t kUnit = 16;
@@ -223,69 +255,65 @@ inline std::int64_t share_of(std::int64_t bytes, std::int64_t rows) {
 
 /// The next KV block, as far as it is packed already or read in place.
 inline void find_prefetch(KvBlock& kv_block, const Task& task, const Workspace& w) {
-  const std::int64_t rows = round_up(task.head_count * (task.row_end - task.row_begin), kTileRows);
+  const std::int64_t rows = round_up(task.head_count * (task.row_end - task.row_begin), kRowUnit);
   const std::int64_t panels = (w.value_columns / kLanes + kValueVectors - 1) / kValueVectors;
   const PackedKvBlock& packed_block = kv_block.measured;
   const std::int64_t index = ((packed_block.key - task.key_begin) / w.step + 1) % w.packed_blocks;
   const PackedKvBlock& next = w.packed_block[index];
   const bool packed = next.key == packed_block.key + w.step && next.batch == packed_block.batch &&
                       next.kv_head == packed_block.kv_head;
-  const float* keys = w.packed + index * w.step * (w.depth + w.value_columns);
+  const float* keys = w.packed + index * w.step * (w.key_lanes + w.value_lanes);
   if (packed)
     kv_block.next_keys = {reinterpret_cast<const char*>(keys),
-                          share_of(4 * w.step * w.depth, rows * (kKvBlock / kPanel))};
+                          share_of(4 * w.step * w.key_lanes, rows * (kKvBlock / kPanel))};
   const std::int64_t value_share = share_of(4 * w.step * w.value_columns, rows * panels);
   if (kv_block.value_stride > 0)
     kv_block.next_values = {reinterpret_cast<const char*>(kv_block.values + w.step * kv_block.value_stride),
                             value_share};
   else if (packed)
-    kv_block.next_values = {reinterpret_cast<const char*>(keys + w.step * w.depth), value_share};
+    kv_block.next_values = {reinterpret_cast<const char*>(keys + w.step * w.key_lanes), value_share};
 }
 
-/// The packed keys [key, key + step) of a task's key head, `key` counted within the segment. f32 keys carry
-/// scale * log2(e), which spares the queries a copy; pairs are as they were, and their products are scaled.
-template <bool kBf16Dot>
-KvBlock packed_kv_block(const Arguments& call, const Task& task, const Workspace& w, std::int64_t key) {
+/// The packed keys [key, key + step) of a task's key head, `key` counted within the segment. Dense f32 values
+/// stay where they are.
+template <class Format>
+KvBlock packed_kv_block(const TaskContext& context, std::int64_t key) {
+  const Arguments& call = context.call;
+  const Task& task = context.task;
+  const Workspace& w = context.w;
+  const KvSource& kv = context.kv;
   const std::int64_t absolute_key = task.key_begin + key;
   const std::int64_t kv_head = task.head_begin / call.group;
   const std::int64_t index = w.packed_blocks == 1 ? 0 : key / w.step % w.packed_blocks;
   const std::int64_t count = smaller(w.step, task.key_end - absolute_key);
-  float* keys = w.packed + index * w.step * (w.depth + w.value_columns);
-  float* values = keys + w.step * w.depth;
+  float* keys = w.packed + index * w.step * (w.key_lanes + w.value_lanes);
+  float* values = keys + w.step * w.key_lanes;
   PackedKvBlock& packed_block = w.packed_block[index];
-  const std::int64_t value_at = offset_of(call.value.stride, task.batch, kv_head, absolute_key);
-  const bool decode_values = !kBf16Dot && w.step == kKvBlock && in_place(call.value, call.value_dim);
+  const bool whole = w.step == kKvBlock;
+  const bool in_place = Format::kElements == 1 && whole && kv.values.is_dense(call.value_dim);
   if (packed_block.key != absolute_key || packed_block.batch != task.batch ||
       packed_block.kv_head != kv_head) {
     packed_block.batch = task.batch;
     packed_block.kv_head = kv_head;
     packed_block.key = absolute_key;
-    if (w.packed_blocks == 1 && w.step == kKvBlock && call.key_length > kKvBlock)
-      count_path(call.paths, Path::repacked);
-    const std::int64_t key_at = offset_of(call.key.stride, task.batch, kv_head, absolute_key);
-    if constexpr (kBf16Dot) {
-      packed_block.keys =
-          pack_keys_bf16_dot<kBf16Dot>(call.key, key_at, count, w.depth, keys, w.scratch, w.padded_depth);
-      if (call.output.data)
-        pack_values_bf16_dot<kBf16Dot>(call.value, value_at, count, call.value_dim, values);
-    } else {
-      // In narrow steps the values are fetched while keys are packed, and then the next keys.
-      const bool ahead = w.step < kKvBlock;
-      const bool with_values = call.output.data != nullptr;
-      packed_block.keys =
-          pack_keys(call.key, key_at, count, w.depth, call.scale, keys, w.scratch, w.padded_depth,
-                    RowPrefetch{ahead && with_values ? &call.value : nullptr, value_at, call.value_dim});
-      if (with_values && !decode_values)
-        pack_values(call.value, value_at, count, call.value_dim, values,
-                    RowPrefetch{ahead ? &call.key : nullptr, key_at + w.step * call.key.stride[2], w.depth});
-    }
+    if (w.packed_blocks == 1 && whole && call.key_length > kKvBlock) count_path(call.paths, Path::repacked);
+    // In narrow steps the values are fetched while keys are packed, and then the next keys.
+    const bool with_values = call.output.data != nullptr;
+    packed_block.keys =
+        Format::pack_keys(kv.keys, key, count, w.depth, call.scale, keys, w.scratch, w.query_lanes,
+                          RowPrefetch{kv.values, key, whole || !with_values ? 0 : call.value_dim});
+    packed_block.value_factor = 1;
+    if (with_values && !in_place)
+      packed_block.value_factor =
+          Format::pack_values(kv.values, key, count, call.value_dim, values,
+                              RowPrefetch{kv.keys, key + w.step, whole ? 0 : w.depth});
   }
   KvBlock kv_block = {keys, values, 0, count, packed_block, {}, {}};
-  if (decode_values) {
-    kv_block.values = static_cast<const float*>(call.value.data) + value_at;
-    kv_block.value_stride = call.value.stride[2];
+  if (in_place) {
+    kv_block.values = kv.values.floats(key);
+    kv_block.value_stride = kv.values.row_stride();
   }
-  if (!kBf16Dot && w.step == kKvBlock && absolute_key + w.step < task.key_end)
+  if (Format::kElements == 1 && whole && absolute_key + w.step < task.key_end)
     find_prefetch(kv_block, task, w);
   return kv_block;
 }

@@ -17,13 +17,9 @@ bool can_run(const TargetEntry& target, const std::function<bool(std::string_vie
   return std::all_of(target.required.begin(), target.required.end(), has);
 }
 
-// One Kernels a target, made once.
-const Kernels& kernels_of(const TargetEntry& target) {
-  static const std::vector<Kernels> all = [] {
-    std::vector<Kernels> made;
-    for (const TargetEntry& entry : target_entries()) made.push_back(entry.kernels());
-    return made;
-  }();
+// Made once.
+const TargetKernels& kernels_of(const TargetEntry& target) {
+  static const std::vector<TargetKernels> all(target_entries().begin(), target_entries().end());
   return all[static_cast<std::size_t>(&target - target_entries().data())];
 }
 
@@ -39,15 +35,25 @@ const TargetEntry& named_target(std::string_view name, const std::string& said_b
               said_by + " is '" + std::string(name) + "'; this machine has " + names);
 }
 
-const Kernels* choose() {
+const TargetKernels* choose() {
   const char* wanted = std::getenv("HEED_ISA");
-  if (wanted == nullptr || *wanted == '\0') return &kernels_of(best_target(processor_has));
+  if (wanted == nullptr || *wanted == '\0')
+    return &kernels_of(best_target(processor_has, processor_vendor()));
   return &kernels_of(named_target(wanted, "the environment variable HEED_ISA"));
 }
 
-std::atomic<const Kernels*>& chosen() {
-  static std::atomic<const Kernels*> kernels = choose();
+std::atomic<const TargetKernels*>& chosen() {
+  static std::atomic<const TargetKernels*> kernels = choose();
   return kernels;
+}
+
+// Of a target that is not taken.
+std::string why_not(const TargetEntry& entry) {
+  for (const std::string_view feature : entry.required)
+    if (const std::string why = why_missing(feature); !why.empty()) return why;
+  if (!entry.passed_over_on.empty() && entry.passed_over_on == processor_vendor())
+    return std::string(entry.passed_over_because);
+  return "HEED_ISA or set_target takes it";
 }
 
 }  // namespace
@@ -55,30 +61,68 @@ std::atomic<const Kernels*>& chosen() {
 const std::vector<TargetEntry>& target_entries() {
   static const std::vector<TargetEntry> entries = {
 #if defined(__x86_64__)
+    {"amx",
+     "matrix tiles (AMX) for bf16, vectors of 16 floats for the rest",
+     {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_tile",
+      "amx_bf16"},
+     {amx_kernels, avx512_kernels}},
+    {"amx_f32",
+     "matrix tiles (AMX) for bf16, and for f32 in three parts",
+     {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_tile",
+      "amx_bf16"},
+     {amx_f32_kernels, amx_kernels, avx512_kernels},
+     "GenuineIntel",
+     "f32 by tiles has not been timed yet"},
     {"avx512bf16",
      "vectors of 16 floats, dot products of bf16 pairs",
      {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"},
-     avx512bf16_kernels},
+     {avx512bf16_kernels, avx512_kernels},
+     "GenuineIntel",
+     "dot products of pairs have half the rate of f32 multiply-adds (117 and 234 GFLOP/s on Granite Rapids)"},
     {"avx512",
      "vectors of 16 floats",
      {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
-     avx512_kernels},
-    {"avx2", "vectors of 8 floats", {"avx2", "fma", "f16c"}, avx2_kernels},
+     {avx512_kernels}},
+    {"avx2", "vectors of 8 floats", {"avx2", "fma", "f16c"}, {avx2_kernels}},
 #elif defined(__aarch64__)
-    {"neon", "vectors of 4 floats", {"neon"}, neon_kernels},
+    {"neon", "vectors of 4 floats", {"neon"}, {neon_kernels}},
 #endif
-    {"plain", "plain C++, four floats at a time; runs anywhere", {}, plain_kernels},
+    {"plain", "plain C++, four floats at a time; runs anywhere", {}, {plain_kernels}},
+#if defined(HEED_EMULATED_TARGETS)
+    {"amx_emulated",
+     "the target amx in plain C++, bit for bit and very slow: for tests",
+     {},
+     {amx_emulated_kernels, plain_kernels}},
+    {"amx_f32_emulated",
+     "the target amx_f32 in plain C++, bit for bit and very slow: for tests",
+     {},
+     {amx_f32_emulated_kernels, amx_emulated_kernels, plain_kernels}},
+#endif
   };
   return entries;
 }
 
-const TargetEntry& best_target(const std::function<bool(std::string_view)>& has) {
+const TargetEntry& best_target(const std::function<bool(std::string_view)>& has, std::string_view vendor) {
   const auto& entries = target_entries();
-  return *std::find_if(entries.begin(), entries.end(),
-                       [&](const TargetEntry& target) { return can_run(target, has); });
+  return *std::find_if(entries.begin(), entries.end(), [&](const TargetEntry& target) {
+    return can_run(target, has) && (target.passed_over_on.empty() || target.passed_over_on != vendor);
+  });
 }
 
-const Kernels& kernels() { return *chosen().load(std::memory_order_acquire); }
+TargetKernels::TargetKernels(const TargetEntry& entry) : name_(entry.name) {
+  for (Kernels (*const unit)() : entry.units) units_.push_back(unit());
+}
+
+const Kernels& TargetKernels::forward(const Arguments& call) const {
+  return *std::find_if(units_.begin(), units_.end(), [&](const Kernels& k) { return k.takes_forward(call); });
+}
+
+const Kernels& TargetKernels::weights_pass(const Arguments& call) const {
+  return *std::find_if(units_.begin(), units_.end(),
+                       [&](const Kernels& k) { return k.takes_weights_pass(call); });
+}
+
+const TargetKernels& kernels() { return *chosen().load(std::memory_order_acquire); }
 
 }  // namespace heed::detail::cpu
 
@@ -87,19 +131,24 @@ namespace heed {
 std::vector<Target> targets() {
   using namespace detail::cpu;
   std::vector<Target> all;
-  const std::string_view chosen_name = kernels().name;
-  for (const TargetEntry& entry : target_entries())
+  const std::string_view chosen_name = kernels().name();
+  const bool is_best = chosen_name == best_target(processor_has, processor_vendor()).name;
+  const std::string why_chosen = is_best ? "the best for this processor" : "HEED_ISA or set_target names it";
+  for (const TargetEntry& entry : target_entries()) {
+    const bool is_chosen = entry.name == chosen_name;
     all.push_back({std::string(entry.name),
                    std::string(entry.description),
                    {entry.required.begin(), entry.required.end()},
                    can_run(entry, processor_has),
-                   entry.name == chosen_name});
+                   is_chosen,
+                   is_chosen ? why_chosen : why_not(entry)});
+  }
   return all;
 }
 
 void set_target(std::string_view name) {
   using namespace detail::cpu;
-  const Kernels& wanted = kernels_of(named_target(name, "target"));
+  const TargetKernels& wanted = kernels_of(named_target(name, "target"));
   chosen().store(&wanted, std::memory_order_release);
 }
 

@@ -11,6 +11,12 @@ namespace heed::detail::cpu {
 /// not know.
 bool processor_has(std::string_view feature);
 
+/// "the processor has no amx_tile", or that the system refuses it; empty where it is to be had.
+std::string why_missing(std::string_view feature);
+
+/// "GenuineIntel", "AuthenticAMD", …; empty where the processor does not say.
+std::string_view processor_vendor();
+
 /// Those that matter here: "avx2", "fma", …
 std::vector<std::string> processor_features();
 

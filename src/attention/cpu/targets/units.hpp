@@ -5,6 +5,10 @@
 
 namespace heed::detail::cpu {
 
+Kernels amx_kernels();
+Kernels amx_emulated_kernels();
+Kernels amx_f32_kernels();
+Kernels amx_f32_emulated_kernels();
 Kernels avx512_kernels();
 Kernels avx512bf16_kernels();
 Kernels avx2_kernels();

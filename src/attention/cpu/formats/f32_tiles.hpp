@@ -1,0 +1,158 @@
+// The f32 tiles format: f32 by matrix tiles of bf16. A float is the sum of three bf16 parts of 8 bits, high,
+// middle and low: each is what the ones before leave, rounded. Of the nine products of two such sums six are
+// taken, the small ones first; the others are below what f32 keeps:
+//
+//   low high, middle middle … : 2^-16 of the whole      middle high: 2^-8      high high: 1
+//
+// Elements are paired as in bf16_pairs.hpp, each part by itself.
+//
+// Tiles take subnormal parts for 0. Of scores, which need no more than an absolute error, that takes nothing.
+// Values are multiplied by 2^80 first, unless some of the KV block are so large that sums would overflow;
+// then none may be so small that its parts are subnormal. A number that rounds to infinity makes NaN of its
+// row's output, as NaN and infinity do, and the row is computed again by the reference.
+#pragma once
+
+#include "attention/cpu/formats/bf16_pairs.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+inline constexpr int kF32Parts = 3;
+
+/// Writes the parts of a vector's floats to to[0], to[1], to[2], high to low.
+HEED_INLINE void split_parts(Vf x, std::uint16_t* const (&to)[kF32Parts]) {
+#pragma GCC unroll 3
+  for (int part = 0; part < kF32Parts; ++part) x = sub(x, store_bf16(to[part], x));
+}
+
+struct F32TilesFormat {
+  using Tiles = MatrixTiles;
+  static constexpr bool kMatrixTiles = true;
+  static constexpr int kElements = 2;
+  static constexpr int kLaneStep = 16;
+  static constexpr int kParts = kF32Parts;
+  static constexpr bool kScalesScores = true;
+  static constexpr bool kRoundsWeights = false;
+
+  /// Products of a part of each operand, in their order.
+  static constexpr int kProducts = 6;
+  static constexpr int kPartOfA[kProducts] = {2, 1, 1, 0, 0, 0};
+  static constexpr int kPartOfB[kProducts] = {0, 0, 1, 1, 2, 0};
+
+  /// Splits `count` floats; those up to `padded`, a multiple of kLanes, are 0. Parts are `part` elements
+  /// apart. Returns the sum of squares, lane by lane.
+  static Vf split_row(const float* from, std::int64_t count, std::int64_t padded, std::uint16_t* to,
+                      std::int64_t part) {
+    Vf squares = zero();
+    for (std::int64_t d = 0; d < padded; d += kLanes) {
+      const Vf x = d + kLanes <= count ? load(from + d) : load_first(from + d, larger(0, count - d));
+      split_parts(x, {to + d, to + part + d, to + 2 * part + d});
+      squares = mul_add(x, x, squares);
+    }
+    return squares;
+  }
+
+  /// Packs one query row, unscaled, as [part][pairs]. Returns the sum of the squares that it has when scaled.
+  static float pack_query(const Input& query, std::int64_t at, std::int64_t depth, float scale, float* to,
+                          std::int64_t /*padded*/) {
+    const std::int64_t pairs = round_up((depth + 1) / 2, kLaneStep);
+    const auto* from = static_cast<const float*>(query.data) + at;
+    auto* parts = reinterpret_cast<std::uint16_t*>(to);
+    Vf squares = zero();
+    if (query.stride[3] == 1) {
+      squares = split_row(from, depth, 2 * pairs, parts, 2 * pairs);
+    } else {
+      for (std::int64_t d = 0; d < 2 * pairs; d += kLanes) {
+        alignas(64) float row[kLanes];
+        const std::int64_t count = larger(0, smaller(kLanes, depth - d));
+        for (std::int64_t i = 0; i < count; ++i) row[i] = from[(d + i) * query.stride[3]];
+        squares = add(squares, split_row(row, count, kLanes, parts + d, 2 * pairs));
+      }
+    }
+    return reduce_add(squares) * scale * scale;
+  }
+
+  /// Keys to panels [panel][part][pairs of depth][kPanel]. `scratch` holds kLanes rows of `padded` floats.
+  static Measure pack_keys(const HeadRows& key, std::int64_t first, std::int64_t count, std::int64_t depth,
+                           float /*scale*/, float* to, float* scratch, std::int64_t padded,
+                           const RowPrefetch& /*ahead*/) {
+    const std::int64_t pairs = round_up((depth + 1) / 2, kLaneStep);
+    float largest = 0;
+    float total = 0;  // NaN and infinity survive a sum, not a maximum
+    const std::int64_t rounded = round_up(count, kPanel);
+    for (std::int64_t k = 0; k < rounded; k += kLanes) {
+      for (std::int64_t r = 0; r < kLanes; ++r) {
+        const bool exists = k + r < count;
+        const float squares =
+            exists ? pack_query(key.tensor, key.at(first + k + r), depth, 1.0f, scratch + r * padded, padded)
+                   : 0;
+        if (!exists) __builtin_memset(scratch + r * padded, 0, static_cast<std::size_t>(kParts * pairs) * 4);
+        largest = squares > largest ? squares : largest;
+        total += squares;
+      }
+      float* panel = to + k / kPanel * (kParts * pairs * kPanel) + k % kPanel;
+      for (std::int64_t d = 0; d < kParts * pairs; d += kLanes) {
+        Vf block[kLanes];
+#pragma GCC unroll 16
+        for (int r = 0; r < kLanes; ++r) block[r] = load(scratch + r * padded + d);
+        transpose(block);
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) store(panel + (d + i) * kPanel, block[i]);
+      }
+    }
+    return {largest, total < 0x1p120f};
+  }
+
+  static constexpr float kValueScale = 0x1p80f;
+  static constexpr float kLargestScaled = 0x1p20f;       // values, times weights up to 2^18 and 192 keys
+  static constexpr float kSmallestUnscaled = 0x1p-108f;  // whose low part is no subnormal number
+
+  /// What a KV block's values are multiplied by; 0 where some are large and others too small.
+  static float value_scale(const HeadRows& value, std::int64_t first, std::int64_t count,
+                           std::int64_t width) {
+    Vf largest = zero();
+    Vf smallest = splat(__builtin_inff());
+    alignas(64) float row[kLanes];
+    for (std::int64_t k = 0; k < count; ++k)
+      for (std::int64_t c = 0; c < width; c += kLanes) {
+        const std::int64_t columns = smaller(kLanes, width - c);
+        read_row(value.tensor, value.at(first + k) + c * value.element_stride(), value.element_stride(),
+                 columns, row);
+        const Vf x = absolute(load_first(row, columns));
+        largest = maximum(largest, x);
+        smallest = minimum(smallest, select(greater(x, zero()), x, splat(__builtin_inff())));
+      }
+    if (reduce_max(largest) < kLargestScaled) return kValueScale;
+    return -reduce_max(sub(zero(), smallest)) >= kSmallestUnscaled ? 1.0f : 0.0f;
+  }
+
+  /// Values to [part][column panel][pairs of keys][vectors * kLanes]; keys beyond `count` are zeros.
+  static float pack_values(const HeadRows& value, std::int64_t first, std::int64_t count, std::int64_t width,
+                           float* to, const RowPrefetch& /*ahead*/) {
+    const std::int64_t vectors = (width + kLanes - 1) / kLanes;
+    const std::int64_t pairs = round_up((count + 1) / 2, kLaneStep);
+    const float scale = value_scale(value, first, count, width);
+    const auto parts_of = [&](std::int64_t k, std::int64_t column, std::uint16_t(&parts)[kParts][kLanes]) {
+      const std::int64_t columns = k < count ? smaller(kLanes, width - column) : 0;
+      alignas(64) float row[kLanes];
+      read_row(value.tensor, value.at(first + smaller(k, count - 1)) + column * value.element_stride(),
+               value.element_stride(), columns, row);
+      for (std::int64_t c = 0; c < columns; ++c) row[c] *= scale;
+      split_row(row, columns, kLanes, parts[0], kLanes);
+    };
+    for (std::int64_t vector = 0; vector < vectors; ++vector) {
+      const std::int64_t panel = vector / kValueVectors * kValueVectors;
+      const std::int64_t here = smaller(kValueVectors, vectors - panel);
+      for (std::int64_t p = 0; p < pairs; ++p) {
+        std::uint16_t low[kParts][kLanes], high[kParts][kLanes];
+        parts_of(2 * p, vector * kLanes, low);
+        parts_of(2 * p + 1, vector * kLanes, high);
+        for (int part = 0; part < kParts; ++part)
+          store(to + ((part * vectors + panel) * pairs + p * here + vector - panel) * kLanes,
+                interleave_bf16(low[part], high[part]));
+      }
+    }
+    return scale == 0 ? 0 : 1 / scale;
+  }
+};
+
+}  // namespace heed::detail::HEED_ISA

@@ -1,0 +1,12 @@
+#define HEED_ISA amx_f32
+#define HEED_F32_TILES
+#include "attention/cpu/targets/simd_avx512bf16.hpp"
+//
+#include "attention/cpu/targets/tiles_amx.hpp"
+//
+#include "attention/cpu/kernel/target.hpp"
+#include "attention/cpu/targets/units.hpp"
+
+namespace heed::detail::cpu {
+Kernels amx_f32_kernels() { return amx_f32::make_kernels("amx_f32"); }
+}  // namespace heed::detail::cpu

@@ -1,0 +1,12 @@
+#define HEED_ISA amx_f32_emulated
+#define HEED_F32_TILES
+#include "attention/cpu/targets/simd_emulated.hpp"
+//
+#include "attention/cpu/targets/tiles_emulated.hpp"
+//
+#include "attention/cpu/kernel/target.hpp"
+#include "attention/cpu/targets/units.hpp"
+
+namespace heed::detail::cpu {
+Kernels amx_f32_emulated_kernels() { return amx_f32_emulated::make_kernels("amx_f32_emulated"); }
+}  // namespace heed::detail::cpu

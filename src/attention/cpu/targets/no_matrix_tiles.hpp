@@ -1,0 +1,13 @@
+// For units without matrix tiles: kHasMatrixTiles turns them off.
+#pragma once
+
+namespace heed::detail::HEED_ISA {
+
+inline constexpr bool kHasMatrixTiles = false;
+
+/// Nothing to configure.
+struct MatrixTiles {
+  MatrixTiles() {}
+};
+
+}  // namespace heed::detail::HEED_ISA

@@ -1,0 +1,51 @@
+// Matrix tiles by Intel's Advanced Matrix Extensions (Intel 64 and IA-32 Architectures Software Developer's
+// Manual, volume 1, chapter 18): eight registers of 16 rows of 64 bytes.
+#pragma once
+
+#include <cstdint>
+
+#define HEED_MATRIX_TILES
+
+namespace heed::detail::HEED_ISA {
+
+inline constexpr bool kHasMatrixTiles = true;
+
+/// While it lives, this thread's tiles are all 16 x 64 bytes. Afterwards they are as they were at first, so
+/// that the system need not save them when threads change.
+class MatrixTiles {
+ public:
+  MatrixTiles() {
+    struct alignas(64) Configuration {
+      std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    };
+    static constexpr Configuration kAll = {};
+    asm volatile("ldtilecfg %0" ::"m"(kAll));
+  }
+  ~MatrixTiles() { asm volatile("tilerelease" ::); }
+  MatrixTiles(const MatrixTiles&) = delete;
+  MatrixTiles& operator=(const MatrixTiles&) = delete;
+
+  template <int kTile>
+  HEED_INLINE static void clear() {
+    asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
+  }
+  /// 16 rows of 16 floats, or of 16 pairs of bf16, `stride` floats apart.
+  template <int kTile>
+  HEED_INLINE static void load(const float* from, std::int64_t stride) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(4 * stride), "i"(kTile) : "memory");
+  }
+  template <int kTile>
+  HEED_INLINE static void store(float* to, std::int64_t stride) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(4 * stride), "i"(kTile) : "memory");
+  }
+  /// c [16][16] += a [16][32] x b [32][16], of bf16; b's rows are paired: lane n of row p holds b[2p][n] and
+  /// b[2p + 1][n].
+  template <int kC, int kA, int kB>
+  HEED_INLINE static void multiply_add() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
+  }
+};
+
+}  // namespace heed::detail::HEED_ISA

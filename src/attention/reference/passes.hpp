@@ -1,0 +1,166 @@
+// One row of attention and of its gradient, in f64, as they are derived on paper: four passes each.
+//
+//   q [D]  k [n][D]  v [n][Dv]: query i, and the keys and values of its segment       g [Dv]: gradient of out
+//
+//   forward                                        backward
+//   1  s_j = rules(scale <q, k_j>)       [n]       1  dP_j = m_j <g, v_j> + dWeights_j             [n]
+//   2  p_j = exp(s_j - lse)              [n]       2  dS_j = p_j (dP_j - sum_l p_l dP_l + dLse)    [n]
+//   3  m_j: what dropout multiplies by   [n]       3  dV_j += m_j p_j g                            [n][Dv]
+//   4  out = sum_j m_j p_j v_j           [Dv]      4  dQ = scale sum_j dS_j s'_j k_j               [D]
+//                                                     dK_j += scale dS_j s'_j q                    [n][D]
+//
+// s'_j is the slope of the softcap, 1 without one. A key that may not be attended has the score -inf, and
+// every later pass selects by it: such a key's value is never read, so that a NaN or an infinity there cannot
+// leak (0 * inf is NaN).
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "attention/call/backward_problem.hpp"
+#include "attention/call/elements.hpp"
+#include "attention/reference/softmax.hpp"
+#include "attention/rules/dropout.hpp"
+#include "attention/rules/score_rules.hpp"
+
+namespace heed::detail {
+
+/// A row at hand: of [n] vectors, which hold Lk numbers, those of the row's segment are used.
+struct RowScratch {
+  explicit RowScratch(const Problem& p)
+      : query(at(p.head_dim)),
+        key(at(p.head_dim)),
+        value(at(p.value_dim)),
+        output(at(p.value_dim)),
+        scores(at(p.key_length)),
+        slopes(at(p.key_length)),
+        weights(at(p.key_length)),
+        kept(at(p.key_length)) {}
+
+  static std::size_t at(std::int64_t j) { return static_cast<std::size_t>(j); }
+  [[nodiscard]] bool attends(std::int64_t j) const { return scores[at(j)] != -kInfinity; }
+
+  std::vector<double> query, key;     // [D]
+  std::vector<double> value, output;  // [Dv]
+  std::vector<double> scores;         // s_j, less the row's alibi_offset
+  std::vector<double> slopes;         // s'_j
+  std::vector<double> weights;        // p_j
+  std::vector<double> kept;           // m_j
+};
+
+struct GradientScratch : RowScratch {
+  explicit GradientScratch(const Problem& p)
+      : RowScratch(p),
+        grad_output(at(p.value_dim)),
+        grad_query(at(p.head_dim)),
+        grad_scores(at(p.key_length)) {}
+
+  std::vector<double> grad_output;           // g
+  std::vector<double> grad_query;            // dQ
+  std::vector<double> grad_scores;           // dP_j, then dS_j
+  std::vector<double> grad_key, grad_value;  // dK [Lk][D] and dV [Lk][Dv], sums over rows
+};
+
+/// scale <q, k_j>
+inline double raw_score(const Problem& p, const Row& row, std::int64_t j, RowScratch& x) {
+  read_row(p.key, row.batch, row.kv_head, j, x.key);
+  double dot = 0;
+  for (std::size_t d = 0; d < x.key.size(); ++d) dot += x.query[d] * x.key[d];
+  return p.scale * dot;
+}
+
+// Forward 1.
+inline void score_row(const Problem& p, const Segment& segment, const Row& row, RowScratch& x) {
+  read_row(p.query, row.batch, row.head, row.i, x.query);
+  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
+    x.scores[x.at(j)] = -kInfinity;
+    if (!is_allowed(p, segment, row, j)) continue;
+    const auto [score, slope] = capped(p, raw_score(p, row, j, x));
+    x.scores[x.at(j)] = relative_score(p, segment, row, j, score);
+    x.slopes[x.at(j)] = slope;
+  }
+}
+
+// Forward 2. Returns lse and max less the row's alibi_offset, which cancels in the weights.
+inline Normaliser weigh_row(const Problem& p, const Segment& segment, const Row& row, RowScratch& x) {
+  const double sink = p.sinks ? read(p.sinks, 0, row.head) : -kInfinity;
+  const auto keys = [&](std::vector<double>& all) {
+    return std::span(all).subspan(x.at(segment.key_begin), x.at(segment.key_end - segment.key_begin));
+  };
+  return normalise(keys(x.scores), keys(x.weights), sink - alibi_offset(p, segment, row));
+}
+
+// Forward 3.
+inline void drop_row(const Segment& segment, const Row& row, const HeadDropout& dropout, RowScratch& x) {
+  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
+    x.kept[x.at(j)] = x.attends(j) && !dropout.drops(row.i, j) ? dropout.keep_scale() : 0;
+}
+
+// Forward 4.
+inline void sum_values(const Problem& p, const Segment& segment, const Row& row, RowScratch& x) {
+  std::fill(x.output.begin(), x.output.end(), 0.0);
+  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
+    if (x.kept[x.at(j)] == 0) continue;
+    const double weight = x.weights[x.at(j)] * x.kept[x.at(j)];
+    read_row(p.value, row.batch, row.kv_head, j, x.value);
+    for (std::size_t c = 0; c < x.value.size(); ++c) x.output[c] += weight * x.value[c];
+  }
+}
+
+// Backward 1.
+inline void differentiate_weights(const BackwardProblem& b, const Segment& segment, const Row& row,
+                                  GradientScratch& x) {
+  read_row(b.grad_output, row.batch, row.head, row.i, x.grad_output);
+  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
+    double grad = 0;
+    if (x.kept[x.at(j)] != 0) {
+      read_row(b.forward.value, row.batch, row.kv_head, j, x.value);
+      for (std::size_t c = 0; c < x.value.size(); ++c) grad += x.grad_output[c] * x.value[c];
+      grad *= x.kept[x.at(j)];
+    }
+    if (b.grad_weights && x.attends(j)) grad += read(b.grad_weights, row.batch, row.head, row.i, j);
+    x.grad_scores[x.at(j)] = grad;
+  }
+}
+
+// Backward 2. Returns dLse - sum_j p_j dP_j, the gradient of a sink's score by its weight.
+inline double differentiate_scores(const BackwardProblem& b, const Segment& segment, const Row& row,
+                                   GradientScratch& x) {
+  double mean = 0;
+  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
+    if (x.attends(j)) mean += x.weights[x.at(j)] * x.grad_scores[x.at(j)];
+  const double grad_lse = b.grad_lse ? read(b.grad_lse, row.batch, row.head, row.i) : 0;
+  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
+    if (x.attends(j))
+      x.grad_scores[x.at(j)] = x.weights[x.at(j)] * (x.grad_scores[x.at(j)] - mean + grad_lse);
+  return grad_lse - mean;
+}
+
+// Backward 3.
+inline void add_value_gradients(const Problem& p, const Segment& segment, GradientScratch& x) {
+  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
+    if (x.kept[x.at(j)] == 0) continue;
+    const double weight = x.kept[x.at(j)] * x.weights[x.at(j)];
+    double* grad = x.grad_value.data() + j * p.value_dim;
+    for (double g : x.grad_output) *grad++ += weight * g;
+  }
+}
+
+// Backward 4.
+inline void add_query_and_key_gradients(const Problem& p, const Segment& segment, const Row& row,
+                                        GradientScratch& x) {
+  std::fill(x.grad_query.begin(), x.grad_query.end(), 0.0);
+  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
+    if (!x.attends(j)) continue;
+    const double grad = p.scale * x.grad_scores[x.at(j)] * x.slopes[x.at(j)];
+    read_row(p.key, row.batch, row.kv_head, j, x.key);
+    double* grad_key = x.grad_key.data() + j * p.head_dim;
+    for (std::size_t d = 0; d < x.key.size(); ++d) {
+      x.grad_query[d] += grad * x.key[d];
+      grad_key[d] += grad * x.query[d];
+    }
+  }
+}
+
+}  // namespace heed::detail

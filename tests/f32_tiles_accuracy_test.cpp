@@ -1,0 +1,91 @@
+// How far f32 by matrix tiles is from the definitions, beside the f32 kernel of the best other target: on
+// every family of numbers its errors are no larger, on the mean and at most. An error of a row is taken in
+// units of what rounding may do to it, sum_j p |v_j| (D + Lk) u.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <iostream>
+#include <string>
+
+#include "checked_call.hpp"
+#include "each_target.hpp"
+#include "heed/attention.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::test::EachTarget;
+using heed::test::Family;
+using heed::test::Naive;
+
+struct Errors {
+  double sum_of_squares = 0, largest = 0;
+  std::int64_t rows = 0;
+  [[nodiscard]] double mean() const { return std::sqrt(sum_of_squares / static_cast<double>(rows)); }
+};
+
+void add_rows(const heed::test::RandomCall& call, const Naive& naive, const std::string& target,
+              Errors& errors) {
+  heed::set_target(target);
+  const auto result = heed::attention(call.query, call.key, call.value, call.options);
+  ASSERT_EQ(result.isa, target);
+  if (result.recomputed_rows > 0) return;  // by f64
+  const float* output = result.output.values<float>().data();
+  for (std::int64_t b = 0; b < naive.batch; ++b)
+    for (std::int64_t h = 0; h < naive.heads; ++h)
+      for (std::int64_t i = 0; i < naive.queries; ++i) {
+        double error = 0, magnitude = 0;
+        for (std::int64_t c = 0; c < naive.value_dim; ++c) {
+          const auto exact = static_cast<double>(naive.output(b, h, i, c));
+          error = std::max(error, std::abs(static_cast<double>(*output++) - exact));
+          magnitude = std::max(magnitude, static_cast<double>(naive.output_magnitude(b, h, i, c)));
+        }
+        if (magnitude < 0x1p-90) continue;  // owed to weights near 2^-125, below which they are 0
+        const auto scores = static_cast<double>(naive.row_magnitude(b, h, i));
+        const double relative =
+            error /
+            ((2 * static_cast<double>(naive.head_dim + 3) * scores + static_cast<double>(naive.keys) + 8) *
+             0x1p-24 * magnitude);
+        errors.sum_of_squares += relative * relative;
+        errors.largest = std::max(errors.largest, relative);
+        ++errors.rows;
+      }
+}
+
+TEST(F32Tiles, ErrNoMoreThanTheLanesOnEveryFamilyOfNumbers) {
+  const EachTarget targets;
+  const std::string lanes = targets.has("avx512") ? "avx512"
+                            : targets.has("avx2") ? "avx2"
+                            : targets.has("neon") ? "neon"
+                                                  : "plain";
+  for (const Family family : {Family::normal, Family::spread, Family::one_hot, Family::negative,
+                              Family::ascending, Family::cancelling}) {
+    heed::test::CallLimits limits;
+    limits.dtypes = {heed::DType::f32};
+    limits.families = {family};
+    limits.batches = {1};
+    limits.kv_heads = {1, 2};
+    limits.lengths = {40, 97, 200};
+    limits.dims = {16, 64, 100, 128};
+    limits.poison = false;
+    Errors tiles, plain;
+    for (std::uint64_t index = 0; index < heed::test::share_of(25); ++index) {
+      auto [call, naive] = heed::test::checked_call(20261122, index, limits);
+      call.options.need = {};
+      call.options.kernel = heed::Kernel::fused;
+      add_rows(call, naive, "amx_f32_emulated", tiles);
+      add_rows(call, naive, lanes, plain);
+    }
+    const std::string name = heed::test::kFamilyNames[static_cast<std::size_t>(family)];
+    std::cout << name << ": mean " << tiles.mean() << " beside " << plain.mean() << " (" << lanes
+              << "), largest " << tiles.largest << " beside " << plain.largest << ", " << tiles.rows
+              << " rows\n";
+    ASSERT_GT(tiles.rows, 0);
+    EXPECT_LE(tiles.mean(), plain.mean()) << name;
+    EXPECT_LE(tiles.largest, plain.largest) << name;
+  }
+}
+
+}  // namespace

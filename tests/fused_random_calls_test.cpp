@@ -1,0 +1,124 @@
+// The fused kernel against the definitions, on every target that this machine has: random calls, which
+// together take every path.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "attention_support.hpp"
+#include "checked_call.hpp"
+#include "each_target.hpp"
+#include "expect_tight.hpp"
+#include "fused_calls.hpp"
+#include "fused_rounding.hpp"
+#include "heed/attention.hpp"
+#include "path_watch.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::Kernel;
+using heed::test::decoding_calls;
+using heed::test::document_calls;
+using heed::test::EachTarget;
+using heed::test::extreme_calls;
+using heed::test::long_calls;
+using heed::test::long_document_calls;
+using heed::test::Path;
+using heed::test::small_calls;
+using heed::test::span_calls;
+using heed::test::tile_calls;
+using heed::test::uncached_calls;
+using heed::test::wide_calls;
+
+constexpr std::uint64_t kSeed = 20240611;
+
+struct Kind {
+  heed::test::CallLimits limits;
+  std::uint64_t count;
+};
+
+// What random calls came to on one target.
+struct Outcome {
+  heed::test::PathWatch paths;
+  heed::test::RowTally tally;
+};
+
+void compare(const heed::test::CheckedCall& checked, const std::string& target, Outcome& outcome) {
+  const auto& [call, naive] = checked;
+  heed::set_target(target);
+  outcome.paths.start_call();
+  const auto result = heed::attention(call.query, call.key, call.value, call.options);
+  ASSERT_EQ(result.kernel, Kernel::fused);
+  ASSERT_EQ(result.isa, target);
+  ASSERT_EQ(outcome.paths.taken_now(Path::fallback), result.recomputed_rows) << describe(call);
+  const std::string failure = heed::test::compare_results(
+      result, call.options, naive, heed::test::fused_rounding(call.query.dtype(), call.options, target),
+      outcome.tally, [&](auto b, auto h, auto i) { return outcome.paths.fell_back(b, h, i); });
+  ASSERT_EQ(failure, "") << describe(call);
+  outcome.paths.end_call();
+}
+
+// Emulations are slow: of all calls they make one in so many.
+std::uint64_t emulated_share(const std::string& target) {
+  return target.ends_with("emulated") && heed::test::share_of(100) == 100 ? 6 : 1;
+}
+
+void run_calls(const Kind& kind, const EachTarget& targets, std::map<std::string, Outcome>& outcomes) {
+  for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
+    heed::test::CheckedCall checked = heed::test::checked_call(kSeed, index, kind.limits);
+    checked.call.options.kernel = Kernel::fused;
+    checked.call.options.threads = index % 10 == 0 ? 1 : 2;
+    for (const std::string& target : targets.available()) {
+      if (index % emulated_share(target) != 0) continue;
+      SCOPED_TRACE(target);
+      compare(checked, target, outcomes[target]);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// In one test, so that what they reach together can be counted.
+TEST(FusedRandomCalls, AgreeWithTheDefinitionsAndTakeEveryPathOfEachTarget) {
+  const EachTarget targets;
+  std::map<std::string, Outcome> outcomes;
+  for (const Kind& kind :
+       {Kind{small_calls(), 2000}, Kind{extreme_calls(), 1000}, Kind{tile_calls(), 100},
+        Kind{long_calls(), 8}, Kind{wide_calls(), 40}, Kind{decoding_calls(), 300}, Kind{span_calls(), 500},
+        Kind{document_calls(), 60}, Kind{long_document_calls(), 60}, Kind{uncached_calls(), 20}}) {
+    run_calls(kind, targets, outcomes);
+    if (HasFatalFailure()) return;
+  }
+  for (const auto& [target, outcome] : outcomes) {
+    SCOPED_TRACE(target);
+    outcome.paths.expect_each_taken(Path::decode, Path::fallback, target,
+                                    target.ends_with("emulated") ? 10 : 100);
+    heed::test::expect_tight(outcome.tally, 0.95);
+  }
+}
+
+TEST(FusedRandomCalls, RanOnEveryTargetOfThisBuild) {
+  if (const EachTarget targets; !targets.missing().empty())
+    GTEST_SKIP() << "not on this processor: " << targets.missing();
+}
+
+// The instructions and their emulation, among all that surrounds them.
+TEST(FusedRandomCalls, AmxAndItsEmulationGiveTheSameBits) {
+  const EachTarget targets;
+  if (!targets.has("amx")) GTEST_SKIP() << "not on this processor: amx";
+  for (const heed::test::CallLimits& kind : {small_calls(), tile_calls(), document_calls()})
+    for (std::uint64_t index = 0; index < heed::test::share_of(200); ++index) {
+      const heed::test::RandomCall call = heed::test::random_call(kSeed + 1, index, kind);
+      heed::AttentionOptions options = call.options;
+      options.kernel = Kernel::fused;
+      heed::set_target("amx");
+      const auto tiles = heed::attention(call.query, call.key, call.value, options);
+      heed::set_target("amx_emulated");
+      const auto emulated = heed::attention(call.query, call.key, call.value, options);
+      if (call.query.dtype() != heed::DType::bf16) continue;  // the unit beside the tiles is not the same
+      ASSERT_TRUE(heed::test::same_bits(tiles, emulated)) << describe(call);
+    }
+}
+
+}  // namespace

@@ -1,0 +1,116 @@
+// The fused kernel's gradients against the definitions, on every target that this machine has: random calls,
+// which together take every path.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <iostream>
+#include <map>
+#include <string>
+
+#include "describe_call.hpp"
+#include "each_target.hpp"
+#include "expect_tight.hpp"
+#include "fused_calls.hpp"
+#include "gradient_errors.hpp"
+#include "path_watch.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::AttentionGradients;
+using heed::DType;
+using heed::Kernel;
+using heed::test::BackwardCall;
+using heed::test::document_calls;
+using heed::test::EachTarget;
+using heed::test::extreme_calls;
+using heed::test::long_gradient_calls;
+using heed::test::Path;
+using heed::test::small_calls;
+using heed::test::threshold_calls;
+using heed::test::tile_calls;
+
+constexpr std::uint64_t kSeed = 20240811;
+
+// f32 arithmetic; the slack is that of the forward pass (fused_rounding.hpp), and covers the rounding of lse
+// to f32 besides. Delta is taken from the output as it was rounded: half a unit of its dtype, twice; in f16
+// small outputs err by up to 2^-25 each.
+heed::test::Rounding rounding_of(const BackwardCall& made) {
+  const DType output = made.inputs.output.dtype();
+  const double delta = output == DType::bf16 ? 0x1p-8 : output == DType::f16 ? 0x1p-10 : 0;
+  return {
+      .unit = 0x1p-24, .slack = 3, .weight_unit = delta, .floor = output == DType::f16 ? 0x1p-18 : 0x1p-100};
+}
+
+struct Kind {
+  heed::test::CallLimits limits;
+  std::uint64_t count;
+};
+
+// What random calls came to on one target.
+struct Outcome {
+  heed::test::PathWatch paths;
+  heed::test::RowTally tally;
+  // Calls with packed sequences on both sides of what decides a path:
+  std::uint64_t plain_beside_recomputed = 0, split_beside_undivided = 0;
+};
+
+void compare(const BackwardCall& made, const std::string& target, Outcome& outcome) {
+  heed::set_target(target);
+  outcome.paths.start_call();
+  const AttentionGradients gradients = heed::attention_backward(made.inputs, made.call.options, made.request);
+  ASSERT_EQ(gradients.kernel, Kernel::fused);
+  ASSERT_EQ(gradients.isa, target);
+  ASSERT_EQ(outcome.paths.taken_now(Path::backward_fallback), gradients.recomputed_rows)
+      << describe(made.call);
+  const std::string failure = heed::test::compare_gradients(
+      made, gradients, rounding_of(made), outcome.tally,
+      [&](auto b, auto h, auto i) { return outcome.paths.gradients_fell_back(b, h, i); });
+  ASSERT_EQ(failure, "") << describe(made.call);
+  const auto both = [&](Path a, Path b) {
+    return outcome.paths.taken_now(a) > 0 && outcome.paths.taken_now(b) > 0 ? 1U : 0U;
+  };
+  outcome.plain_beside_recomputed +=
+      both(Path::backward_sequence_plain, Path::backward_sequence_recomputed_lse);
+  outcome.split_beside_undivided +=
+      both(Path::backward_sequence_split_keys, Path::backward_sequence_undivided);
+  outcome.paths.end_call();
+}
+
+void run_calls(const Kind& kind, const EachTarget& targets, std::map<std::string, Outcome>& outcomes) {
+  for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
+    BackwardCall made = heed::test::backward_call(kSeed, index, kind.limits);
+    made.inputs.grad_weights.reset();
+    made.call.options.kernel = Kernel::fused;
+    for (const std::string& target : targets.available()) {
+      if (target.starts_with("amx")) continue;  // gradients are those of another target
+      SCOPED_TRACE(target);
+      compare(made, target, outcomes[target]);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// In one test, so that what they reach together can be counted.
+TEST(FusedRandomGradients, AgreeWithTheDefinitionsAndTakeEveryPathOfEachTarget) {
+  const EachTarget targets;
+  std::map<std::string, Outcome> outcomes;
+  for (const Kind& kind :
+       {Kind{small_calls(), 3000}, Kind{extreme_calls(), 300}, Kind{tile_calls(), 60},
+        Kind{long_gradient_calls(), 8}, Kind{threshold_calls(), 150}, Kind{document_calls(), 450}}) {
+    run_calls(kind, targets, outcomes);
+    if (HasFatalFailure()) return;
+  }
+  for (const auto& [target, outcome] : outcomes) {
+    SCOPED_TRACE(target);
+    outcome.paths.expect_each_taken(Path::backward_plain, Path::backward_fallback, target);
+    const std::uint64_t least = heed::test::share_of(100);
+    std::cout << "calls with sequences plain beside recomputed: " << outcome.plain_beside_recomputed
+              << ", split beside undivided: " << outcome.split_beside_undivided << "\n";
+    EXPECT_GE(outcome.plain_beside_recomputed, least);
+    EXPECT_GE(outcome.split_beside_undivided, least);
+    heed::test::expect_tight(outcome.tally, 0.98);
+  }
+}
+
+}  // namespace
