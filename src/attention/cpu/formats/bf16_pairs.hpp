@@ -24,8 +24,9 @@ HEED_INLINE Vf add_squares(Vf pairs, Vf sum) {
   return mul_add(low, low, mul_add(high, high, sum));
 }
 
-/// What is multiplied by steps of `kStep` pairs; what is packed is filled up with zeros to whole steps.
-template <int kStep>
+/// What is multiplied by steps of `kStep` pairs; what is packed is filled up with zeros to whole steps. Keys
+/// lie in columns of `kKeyVectors` vectors, values in columns of `kValueColumns`.
+template <int kStep, int kKeyVectors, int kValueColumns>
 struct Bf16Pairs {
   static constexpr int kElements = 2;           // in a lane
   static constexpr int kLaneStep = kStep;       // lanes of an operand are a multiple of it
@@ -43,8 +44,8 @@ struct Bf16Pairs {
     return reduce_add(squares) * scale * scale;
   }
 
-  /// Keys to panels [panel][pairs of depth][kPanel]. `scratch` holds kLanes rows of `padded`
-  /// floats.
+  /// Keys to [column][pairs of depth][kKeyVectors * kLanes], whole panels of them. `scratch` holds kLanes
+  /// rows of `padded` floats.
   static Measure pack_keys(const HeadRows& key, std::int64_t first, std::int64_t count, std::int64_t depth,
                            float /*scale*/, float* to, float* scratch, std::int64_t padded,
                            const RowPrefetch& /*ahead*/) {
@@ -52,8 +53,9 @@ struct Bf16Pairs {
     Vf largest = zero();
     Vf total = zero();
     const std::int64_t rounded = round_up(count, kPanel);
+    constexpr std::int64_t kColumn = std::int64_t{kKeyVectors} * kLanes;
     for (std::int64_t k = 0; k < rounded; k += kLanes) {
-      float* column = to + k / kPanel * (pairs * kPanel) + k % kPanel;
+      float* column = to + k / kColumn * (pairs * kColumn) + k % kColumn;
       const std::int64_t valid = larger(0, smaller(kLanes, count - k));
       for (std::int64_t r = 0; r < kLanes; ++r)
         copy_bf16(
@@ -68,7 +70,7 @@ struct Bf16Pairs {
         transpose(block);
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) {
-          if (d + i < pairs) store(column + (d + i) * kPanel, block[i]);
+          if (d + i < pairs) store(column + (d + i) * kColumn, block[i]);
           squares = add_squares(block[i], squares);
         }
       }
@@ -78,15 +80,16 @@ struct Bf16Pairs {
     return {reduce_max(largest), reduce_add(total) < 0x1p120f};
   }
 
-  /// Values to column panels [panel][pairs of keys][vectors * kLanes]; a last odd key is paired with zeros.
+  /// Values to [column][pairs of keys][kValueColumns * kLanes], the last column as wide as what is left; a
+  /// last odd key is paired with zeros.
   static float pack_values(const HeadRows& value, std::int64_t first, std::int64_t count, std::int64_t width,
                            float* to, const RowPrefetch& /*ahead*/) {
     const std::int64_t vectors = (width + kLanes - 1) / kLanes;
     const std::int64_t pairs = round_up((count + 1) / 2, kStep);
     const std::int64_t stride = value.element_stride();
     const std::uint16_t* data = static_cast<const std::uint16_t*>(value.tensor.data);
-    for (std::int64_t vector = 0; vector < vectors; vector += kValueVectors) {
-      const std::int64_t here = smaller(kValueVectors, vectors - vector);
+    for (std::int64_t vector = 0; vector < vectors; vector += kValueColumns) {
+      const std::int64_t here = smaller(kValueColumns, vectors - vector);
       for (std::int64_t p = 0; p < pairs; ++p)
         for (std::int64_t v = 0; v < here; ++v) {
           const std::int64_t column = (vector + v) * kLanes;
@@ -114,7 +117,7 @@ struct Bf16Pairs {
 };
 
 /// For dot products of pairs in the lanes of vectors.
-struct Bf16DotFormat : Bf16Pairs<1> {
+struct Bf16DotFormat : Bf16Pairs<1, kPanelVectors, kValueVectors> {
   static constexpr bool kMatrixTiles = false;
   // Products of pairs take 6 cycles, so that 12 accumulators do not keep two units busy: 18 do. Two such
   // tiles are more than the registers hold, and finished scores wait in memory.
@@ -124,13 +127,20 @@ struct Bf16DotFormat : Bf16Pairs<1> {
   HEED_INLINE static Vf multiply_add(Vf a, Vf b, Vf c) { return dot_bf16(a, b, c); }
 };
 
-/// For matrix tiles, which multiply 16 pairs at a time.
-struct Bf16TilesFormat : Bf16Pairs<16> {
+/// For matrix tiles, which multiply 16 pairs at a time. The tiles of an operand lie one after the other, each
+/// in 1 KiB: from the second cache that is up to twice as fast as rows some hundred bytes apart.
+struct Bf16TilesFormat : Bf16Pairs<16, 1, 1> {
   using Tiles = MatrixTiles;
   static constexpr bool kMatrixTiles = true;
   static constexpr int kProducts = 1;
   static constexpr int kPartOfA[kProducts] = {0};
   static constexpr int kPartOfB[kProducts] = {0};
+
+  /// Weights of 32 keys of a row become an operand. Returns the sum of what was stored.
+  HEED_INLINE static Vf split_weights(Vf a, Vf b, std::uint16_t* to, std::int64_t /*part*/) {
+    const Vf pairs = store_bf16(to, a, b);
+    return add(low_halves(pairs), high_halves(pairs));
+  }
 };
 
 }  // namespace heed::detail::HEED_ISA

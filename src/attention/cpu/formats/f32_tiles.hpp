@@ -38,6 +38,19 @@ struct F32TilesFormat {
   static constexpr int kPartOfA[kProducts] = {2, 1, 1, 0, 0, 0};
   static constexpr int kPartOfB[kProducts] = {0, 0, 1, 1, 2, 0};
 
+  /// Weights of 32 keys of a row become an operand, whose parts are `part` elements apart: key k is paired
+  /// with key k + 16. These parts are cut off, not rounded, which is cheaper: three hold all 24 bits.
+  HEED_INLINE static Vf split_weights(Vf a, Vf b, std::uint16_t* to, std::int64_t part) {
+#pragma GCC unroll 3
+    for (int i = 0; i < kParts; ++i) {
+      const Vf pairs = pair_high_halves(a, b);
+      store(reinterpret_cast<float*>(to + i * part), pairs);
+      a = sub(a, high_halves(a));
+      b = sub(b, high_halves(b));
+    }
+    return zero();
+  }
+
   /// Splits `count` floats; those up to `padded`, a multiple of kLanes, are 0. Parts are `part` elements
   /// apart. Returns the sum of squares, lane by lane.
   static Vf split_row(const float* from, std::int64_t count, std::int64_t padded, std::uint16_t* to,
@@ -71,7 +84,8 @@ struct F32TilesFormat {
     return reduce_add(squares) * scale * scale;
   }
 
-  /// Keys to panels [panel][part][pairs of depth][kPanel]. `scratch` holds kLanes rows of `padded` floats.
+  /// Keys to [key / kLanes][part][pairs of depth][kLanes], whole panels of them. `scratch` holds kLanes rows
+  /// of `padded` floats.
   static Measure pack_keys(const HeadRows& key, std::int64_t first, std::int64_t count, std::int64_t depth,
                            float /*scale*/, float* to, float* scratch, std::int64_t padded,
                            const RowPrefetch& /*ahead*/) {
@@ -89,14 +103,14 @@ struct F32TilesFormat {
         largest = squares > largest ? squares : largest;
         total += squares;
       }
-      float* panel = to + k / kPanel * (kParts * pairs * kPanel) + k % kPanel;
+      float* column = to + k * (kParts * pairs);
       for (std::int64_t d = 0; d < kParts * pairs; d += kLanes) {
         Vf block[kLanes];
 #pragma GCC unroll 16
         for (int r = 0; r < kLanes; ++r) block[r] = load(scratch + r * padded + d);
         transpose(block);
 #pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) store(panel + (d + i) * kPanel, block[i]);
+        for (int i = 0; i < kLanes; ++i) store(column + (d + i) * kLanes, block[i]);
       }
     }
     return {largest, total < 0x1p120f};
@@ -125,7 +139,8 @@ struct F32TilesFormat {
     return -reduce_max(sub(zero(), smallest)) >= kSmallestUnscaled ? 1.0f : 0.0f;
   }
 
-  /// Values to [part][column panel][pairs of keys][vectors * kLanes]; keys beyond `count` are zeros.
+  /// Values to [part][column / kLanes][pairs of keys][kLanes], the keys of a step of 32 paired as weights
+  /// are; keys beyond `count` are zeros.
   static float pack_values(const HeadRows& value, std::int64_t first, std::int64_t count, std::int64_t width,
                            float* to, const RowPrefetch& /*ahead*/) {
     const std::int64_t vectors = (width + kLanes - 1) / kLanes;
@@ -140,14 +155,13 @@ struct F32TilesFormat {
       split_row(row, columns, kLanes, parts[0], kLanes);
     };
     for (std::int64_t vector = 0; vector < vectors; ++vector) {
-      const std::int64_t panel = vector / kValueVectors * kValueVectors;
-      const std::int64_t here = smaller(kValueVectors, vectors - panel);
       for (std::int64_t p = 0; p < pairs; ++p) {
         std::uint16_t low[kParts][kLanes], high[kParts][kLanes];
-        parts_of(2 * p, vector * kLanes, low);
-        parts_of(2 * p + 1, vector * kLanes, high);
+        const std::int64_t key = p / kLaneStep * (2 * kLaneStep) + p % kLaneStep;
+        parts_of(key, vector * kLanes, low);
+        parts_of(key + kLaneStep, vector * kLanes, high);
         for (int part = 0; part < kParts; ++part)
-          store(to + ((part * vectors + panel) * pairs + p * here + vector - panel) * kLanes,
+          store(to + ((part * vectors + vector) * pairs + p) * kLanes,
                 interleave_bf16(low[part], high[part]));
       }
     }

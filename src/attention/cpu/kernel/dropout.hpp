@@ -8,7 +8,7 @@
 
 namespace heed::detail::HEED_ISA {
 
-inline constexpr int kStreams = 16;
+inline constexpr int kStreams = kPanel > 48 ? 32 : 16;
 
 /// The Philox key of one head.
 struct HeadBits {

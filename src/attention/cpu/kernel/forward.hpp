@@ -132,6 +132,11 @@ AttendStep decode_kernel_for(const TaskState& state) {
   }
 }
 
+/// Whether something looks at weights in f32 before they are multiplied by values.
+inline bool reads_weights(const Arguments& call) {
+  return call.top_k > 0 || has_panel_statistics(call) || call.dropout.threshold != 0;
+}
+
 /// Sets up a task's rows and queries, and chooses the way over its keys.
 template <TileFormat Format>
 ForwardPass start_task(TaskState& state, const Tiling& tiling) {
@@ -150,6 +155,7 @@ ForwardPass start_task(TaskState& state, const Tiling& tiling) {
     }
   }
   find_queries<Format>(state);
+  state.splits_weights = Format::kMatrixTiles && call.output.data && !reads_weights(call);
   return {attend_kv_block<Format>, tiling.step, tiling.step, state.modifies_scores};
 }
 

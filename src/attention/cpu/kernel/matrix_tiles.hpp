@@ -20,21 +20,22 @@ HEED_INLINE void for_each_constant(F f) {
   }
 }
 
-/// An operand or result in memory; rows are `stride` floats apart, and an operand's parts `part`.
-struct Matrix {
+/// An operand, or a result: tiles of 16 rows of 16 floats, rows `stride` floats apart. `next`: from a tile to
+/// the one beside it (of a result's columns always 16). Of an operand, `step`: to the next along what is
+/// summed over, and `part`: to that of its next part.
+struct TileMatrix {
   float* data;
-  std::int64_t stride;
-  std::int64_t part = 0;
+  std::int64_t stride, next = 0, step = 0, part = 0;
 };
 
-/// c [16 kRows][16 kColumns] = a x b, or c + a x b; a [16 kRows][steps][16] and b [steps][16][16 kColumns]
-/// are pairs of bf16. Results keep to the first tiles, which leaves at least one for each operand.
+/// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs of bf16.
 template <class Format, int kRows, int kColumns, bool kAdds>
-void multiply_matrix_tiles(const Matrix& a, const Matrix& b, std::int64_t steps, const Matrix& c) {
+HEED_INLINE void multiply_tiles_once(const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
+                                     const TileMatrix& c) {
   using Tiles = typename Format::Tiles;
   constexpr int kA = kRows * kColumns;
-  constexpr int kB = kA + 1;
-  static_assert(kB < 8);
+  constexpr int kB = kA + kRows;
+  static_assert(kB + kColumns <= 8);
   const auto each_result = [&](auto f) __attribute__((always_inline)) {
     for_each_constant<kRows * kColumns>([&](auto tile) __attribute__((always_inline)) {
       constexpr int kTile = decltype(tile)::value;
@@ -49,18 +50,20 @@ void multiply_matrix_tiles(const Matrix& a, const Matrix& b, std::int64_t steps,
   });
   for (std::int64_t step = 0; step < steps; ++step)
     for_each_constant<Format::kProducts>([&](auto product) __attribute__((always_inline)) {
-      const float* of_a = a.data + Format::kPartOfA[decltype(product)::value] * a.part + step * 16;
-      const float* of_b = b.data + Format::kPartOfB[decltype(product)::value] * b.part + step * 16 * b.stride;
-      for_each_constant<kColumns>([&](auto column) __attribute__((always_inline)) {
-        constexpr int kColumn = decltype(column)::value;
-        Tiles::template load<kB>(of_b + kColumn * 16, b.stride);
-        for_each_constant<kRows>([&](auto turn) __attribute__((always_inline)) {
-          // Every other column begins with the rows that the one before ended with, and saves a load.
-          constexpr int kTurn = decltype(turn)::value;
-          constexpr int kRow = kColumn % 2 == 0 ? kTurn : kRows - 1 - kTurn;
-          if constexpr (kTurn > 0 || kColumn == 0)
-            Tiles::template load<kA>(of_a + kRow * 16 * a.stride, a.stride);
-          Tiles::template multiply_add<kRow * kColumns + kColumn, kA, kB>();
+      constexpr int kProduct = decltype(product)::value;
+      // A part that the product before had, too, is there already.
+      constexpr bool kLoadsA = kProduct == 0 || Format::kPartOfA[kProduct] != Format::kPartOfA[kProduct - 1];
+      constexpr bool kLoadsB = kProduct == 0 || Format::kPartOfB[kProduct] != Format::kPartOfB[kProduct - 1];
+      const float* of_a = a.data + Format::kPartOfA[kProduct] * a.part + step * a.step;
+      const float* of_b = b.data + Format::kPartOfB[kProduct] * b.part + step * b.step;
+      for_each_constant<kRows>([&](auto row) __attribute__((always_inline)) {
+        constexpr int kRow = decltype(row)::value;
+        if constexpr (kLoadsA) Tiles::template load<kA + kRow>(of_a + kRow * a.next, a.stride);
+        for_each_constant<kColumns>([&](auto column) __attribute__((always_inline)) {
+          constexpr int kColumn = decltype(column)::value;
+          if constexpr (kLoadsB && kRow == 0)
+            Tiles::template load<kB + kColumn>(of_b + kColumn * b.next, b.stride);
+          Tiles::template multiply_add<kRow * kColumns + kColumn, kA + kRow, kB + kColumn>();
         });
       });
     });
@@ -69,35 +72,110 @@ void multiply_matrix_tiles(const Matrix& a, const Matrix& b, std::int64_t steps,
   });
 }
 
-/// Scores of a group's rows against a panel.
+/// The same for `columns` tiles of columns, two at a time.
+template <class Format, int kRows, bool kAdds>
+void multiply_matrix_tiles(TileMatrix a, TileMatrix b, std::int64_t steps, TileMatrix c,
+                           std::int64_t columns) {
+  std::int64_t column = 0;
+  for (; column + 2 <= columns; column += 2, b.data += 2 * b.next, c.data += 32)
+    multiply_tiles_once<Format, kRows, 2, kAdds>(a, b, steps, c);
+  if (column < columns) multiply_tiles_once<Format, kRows, 1, kAdds>(a, b, steps, c);
+}
+
+template <class Format, bool kAdds>
+void multiply_group(std::int64_t rows, const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
+                    const TileMatrix& c, std::int64_t columns) {
+  (rows > kMatrixRows ? multiply_matrix_tiles<Format, 2, kAdds>
+                      : multiply_matrix_tiles<Format, 1, kAdds>)(a, b, steps, c, columns);
+}
+
+/// Scores of a group's rows against a panel, without the scale.
 using MatrixScores = float[kGroupRows][kPanel];
 
 template <class Format>
 void multiply_panel(const TaskState& state, std::int64_t row, std::int64_t rows, const float* panel,
                     MatrixScores& scores) {
-  static_assert(!kHasMatrixTiles || (kPanelVectors == 3 && kLanes == 16));
+  static_assert(!kHasMatrixTiles || (kPanelVectors % 2 == 0 && kLanes == 16));
   const std::int64_t lanes = lanes_of<Format>(state.w.depth);
-  const Matrix a = {const_cast<float*>(state.queries.data) + row * state.queries.stride, state.queries.stride,
-                    lanes};
-  const Matrix b = {const_cast<float*>(panel), kPanel, lanes * kPanel};
-  const Matrix c = {scores[0], kPanel};
-  (rows > kMatrixRows ? multiply_matrix_tiles<Format, 2, 3, false>
-                      : multiply_matrix_tiles<Format, 1, 3, false>)(a, b, lanes / 16, c);
+  const std::int64_t ldq = state.queries.stride;
+  const TileMatrix a = {const_cast<float*>(state.queries.data) + row * ldq, ldq, kMatrixRows * ldq, 16,
+                        lanes};
+  const TileMatrix b = {const_cast<float*>(panel), 16, Format::kParts * lanes * 16, 16 * 16, lanes * 16};
+  multiply_group<Format, false>(rows, a, b, lanes / 16, {scores[0], kPanel}, kPanelVectors);
 }
 
-/// Scores of kTileRows rows become weights where all of the panel's keys are allowed. False where the scores
-/// outgrow the shift of a row.
+/// Weights of a group as an operand: [part][step of 32 keys][row][kLanes].
+inline constexpr std::int64_t kStepKeys = 32;
+inline constexpr std::int64_t kWeightStep = kGroupRows * kLanes;
+inline constexpr std::int64_t kWeightPart = kGroupRows * kKvBlock / 2;
+
+/// Writes the operand's weights of a row for kStepKeys keys from `key` of the KV block on. Where they are
+/// rounded to one part, their sum as rounded divides the output: a mean by weights that are a little off, not
+/// a sum that is.
+template <class Format>
+HEED_INLINE Vf split_weights(const Workspace& w, std::int64_t row, std::int64_t key, Vf a, Vf b) {
+  float* to = w.weight_parts + key / kStepKeys * kWeightStep + row % kGroupRows * kLanes;
+  return Format::split_weights(a, b, reinterpret_cast<std::uint16_t*>(to), 2 * kWeightPart);
+}
+
+HEED_INLINE void add_rounded(const Workspace& w, std::int64_t row, Vf sum) {
+  if (w.softmax.rounded == nullptr) return;
+  float* rounded = w.softmax.rounded + row * kLanes;
+  store(rounded, add(load(rounded), sum));
+}
+
+/// The weights [kPanel] of a row's panel, `done` keys after the KV block's first, become an operand.
+template <class Format>
+HEED_INLINE void split_panel(const Workspace& w, std::int64_t row, std::int64_t done,
+                             const Vf (&weights)[kPanelVectors]) {
+  Vf sum = zero();
+#pragma GCC unroll 2
+  for (int v = 0; v + 1 < kPanelVectors; v += 2)
+    sum = add(sum, split_weights<Format>(w, row, done + v * kLanes, weights[v], weights[v + 1]));
+  add_rounded(w, row, sum);
+}
+
+template <class Format>
+void scale_split_weights(const Workspace& w, std::int64_t row, std::int64_t done, float factor) {
+  for (int part = 0; part < Format::kParts; ++part)
+    for (std::int64_t step = 0; step < done / kStepKeys; ++step) {
+      auto* at = reinterpret_cast<std::uint16_t*>(w.weight_parts + part * kWeightPart + step * kWeightStep +
+                                                  row % kGroupRows * kLanes);
+      const Vf first = mul(load_bf16(at), splat(factor));
+      store_bf16(at, first, mul(load_bf16(at + kLanes), splat(factor)));
+    }
+}
+
+/// Where a row's weights of a panel lie in f32, `done` keys after the KV block's first.
+HEED_INLINE float* panel_weights(const Workspace& w, std::int64_t row, std::int64_t done) {
+  return w.weights + row % kGroupRows * kKvBlock + done;
+}
+
+/// Scores of a group's rows become weights where all of the panel's keys are allowed: of the rows [from,
+/// rows), counted from `row` on, until the scores of one outgrow its shift. Returns that one, or `rows`.
 template <ScoreTraits kTraits, class Format>
-bool softmax_rows(const ScoreTile& scores, const TileRows& rows, std::int64_t row, float* weights) {
-  ScoreTile tile;
+std::int64_t softmax_rows(const TaskState& state, const MatrixScores& scores, std::int64_t row,
+                          std::int64_t from, std::int64_t rows, std::int64_t done) {
+  const TileRows all = tile_rows(state, done);
+  const Vf scale = splat(state.call.scale);
+  const bool splits = state.splits_weights;
+  for (std::int64_t r = from; r < rows; ++r) {
+    Tile<1, kPanelVectors> score;
+    Vf weights[kPanelVectors];
 #pragma GCC unroll 4
-  for (int r = 0; r < kTileRows; ++r)
-#pragma GCC unroll 3
-    for (int v = 0; v < kPanelVectors; ++v) tile[r][v] = scores[r][v];
-  if (!fits_shift<kTraits, F32Format>(tile, rows, row, Mask{}, splat(1.0f))) return false;
+    for (int v = 0; v < kPanelVectors; ++v) score[0][v] = load(scores[r] + v * kLanes);
+    if (!fits_shift<kTraits, Format>(score, all, row + r, Mask{}, scale)) return r;
+    weigh_row<kTraits>(
+        score[0], all, row + r, [&](std::size_t v, Vf p) __attribute__((always_inline)) { weights[v] = p; });
+    if (splits) {
+      split_panel<Format>(state.w, row + r, done, weights);
+    } else {
+      float* to = panel_weights(state.w, row + r, done);
 #pragma GCC unroll 4
-  for (int r = 0; r < kTileRows; ++r) softmax_row<kTraits>(tile[r], rows, row + r, weights + r * kKvBlock);
-  return true;
+      for (int v = 0; v < kPanelVectors; ++v) store(to + v * kLanes, weights[v]);
+    }
+  }
+  return rows;
 }
 
 template <class Format, bool kTracksMaxima>
@@ -107,115 +185,91 @@ auto softmax_rows_for(const TaskState& state) {
                                 : softmax_rows<ScoreTraits{kTracksMaxima, false, false}, Format>;
 }
 
-/// Weights of a block of `rows` rows from `row` on for one panel.
+/// The same for one row by way of memory: masks and the like are applied, its shift moves where it must.
+template <class Format>
+void softmax_general(TaskState& state, float* scores, std::int64_t row, const PanelKeys& panel) {
+#pragma GCC unroll 4
+  for (int v = 0; v < kPanelVectors; ++v)
+    store(scores + v * kLanes, mul(load(scores + v * kLanes), splat(state.call.scale)));
+  float* weights = panel_weights(state.w, row, panel.done);
+  softmax_scores(state, row, panel.key, reinterpret_cast<float(&)[1][kPanel]>(*scores), weights, panel.done);
+  if (!state.splits_weights) return;
+  Vf of_row[kPanelVectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < kPanelVectors; ++v) of_row[v] = load(weights + v * kLanes);
+  split_panel<Format>(state.w, row, panel.done, of_row);
+}
+
+/// Weights of a group of `rows` rows from `row` on for one panel.
 template <class Format>
 void matrix_score_panel(TaskState& state, std::int64_t row, std::int64_t rows, const PanelKeys& panel) {
+  RowGroup& group = state.w.group[row / kGroupRows];
+  if (group.begin >= panel.key + kPanel || group.end <= panel.key) return;
   alignas(64) MatrixScores scores;
-  const TileRows tile_state = tile_rows(state, panel.done);
+  multiply_panel<Format>(state, row, rows, panel.data, scores);
+  const bool plain = !state.modifies_scores && group.started && group.full_begin <= panel.key &&
+                     group.full_end >= panel.key + kPanel && panel.keys == kPanel;
+  if (panel.keys != kPanel) count_path(state.call.paths, Path::tail);
+  if (!plain) count_path(state.call.paths, Path::masked);
   const auto softmax =
       state.tracks_maxima ? softmax_rows_for<Format, true>(state) : softmax_rows_for<Format, false>(state);
-  if (panel.keys != kPanel) count_path(state.call.paths, Path::tail);
-  for (std::int64_t at = 0; at < rows; at += kGroupRows) {
-    RowGroup& group = state.w.group[(row + at) / kGroupRows];
-    if (group.begin >= panel.key + kPanel || group.end <= panel.key) continue;
-    const std::int64_t group_rows = smaller(kGroupRows, rows - at);
-    multiply_panel<Format>(state, row + at, group_rows, panel.data, scores);
-    const bool plain = !state.modifies_scores && group.started && group.full_begin <= panel.key &&
-                       group.full_end >= panel.key + kPanel && panel.keys == kPanel;
-    if (!plain) count_path(state.call.paths, Path::masked);
-    for (std::int64_t r = 0; r < group_rows; r += kTileRows) {
-      auto& of_rows = reinterpret_cast<float(&)[kTileRows][kPanel]>(scores[r]);
-      ScoreTile tile;
-#pragma GCC unroll 4
-      for (int i = 0; i < kTileRows; ++i)
-#pragma GCC unroll 3
-        for (int v = 0; v < kPanelVectors; ++v) {
-          tile[i][v] = mul(load(of_rows[i] + v * kLanes), splat(state.call.scale));
-          store(of_rows[i] + v * kLanes, tile[i][v]);
-        }
-      float* weights = state.w.weights + (at + r) * kKvBlock + panel.done;
-      if (plain && softmax(tile, tile_state, row + at + r, weights)) continue;
-      if (plain) count_path(state.call.paths, Path::outgrown);
-      softmax_scores(state, row + at + r, panel.key, of_rows, weights, panel.done);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    if (plain) {
+      r = softmax(state, scores, row, r, rows, panel.done);
+      if (r == rows) break;
+      count_path(state.call.paths, Path::outgrown);
     }
-    group.started = true;
+    softmax_general<Format>(state, scores[r], row + r, panel);
   }
+  group.started = true;
 }
 
-/// The weights of a group for keys [begin, end) of a KV block as parts of bf16, zeros before and after them
-/// up to whole steps. Where they are rounded to one part, their sum as rounded divides the output: a mean by
-/// weights that are a little off, not a sum that is.
+/// The weights of a group for keys [begin, end) of a KV block become an operand, with zeros before and after
+/// them up to whole steps.
 template <class Format>
-void pack_weights(const TaskState& state, std::int64_t row, const float* weights, std::int64_t rows,
-                  const KeyRange& keys, const KeyRange& steps) {
+void split_group(const TaskState& state, std::int64_t row, std::int64_t rows, const KeyRange& keys,
+                 const KeyRange& steps) {
   const Workspace& w = state.w;
-  constexpr std::int64_t kPart = kGroupRows * kKvBlock;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    auto* to = reinterpret_cast<std::uint16_t*>(w.rounded_weights) + i * kKvBlock;
-    const float* from = weights + i * kKvBlock;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* from = w.weights + r * kKvBlock;
+    const auto weights = [&](std::int64_t k) {
+      return k >= keys.begin && k < keys.end ? load(from + k) : zero();
+    };
     Vf sum = zero();
-    for (std::int64_t k = steps.begin; k < steps.end; k += kLanes) {
-      Vf x = k >= keys.begin && k < keys.end ? load(from + k) : zero();
-      for (int part = 0; part < Format::kParts; ++part) {
-        const Vf rounded = store_bf16(to + part * kPart + k, x);
-        x = sub(x, rounded);
-        if (Format::kParts == 1) sum = add(sum, rounded);
-      }
-    }
-    if (w.softmax.rounded == nullptr) continue;
-    float* rounded = w.softmax.rounded + (row + i) * kLanes;
-    store(rounded, add(load(rounded), sum));
+    for (std::int64_t k = steps.begin; k < steps.end; k += kStepKeys)
+      sum = add(sum, split_weights<Format>(w, row + r, k, weights(k), weights(k + kLanes)));
+    add_rounded(w, row + r, sum);
   }
 }
 
-/// The product of a group's weights with two vectors of columns, or the last one, joins the output. One of
-/// bf16 goes on from the sum so far. That of f32 is summed by itself first, so that its many small terms do
-/// not meet a large sum one by one, and multiplied by `factor`.
-template <class Format>
-void add_values(const Matrix& weights, const Matrix& values, std::int64_t steps, std::int64_t rows, bool pair,
-                float factor, const Matrix& output) {
-  constexpr bool kAdds = Format::kParts == 1;
-  alignas(64) float sums[kGroupRows * 32];
-  const Matrix to = kAdds ? output : Matrix{sums, 32};
-  const bool tall = rows > kMatrixRows;
-  const auto multiply =
-      pair ? (tall ? multiply_matrix_tiles<Format, 2, 2, kAdds> : multiply_matrix_tiles<Format, 1, 2, kAdds>)
-           : (tall ? multiply_matrix_tiles<Format, 2, 1, kAdds> : multiply_matrix_tiles<Format, 1, 1, kAdds>);
-  multiply(weights, values, steps, to);
-  if (kAdds) return;
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < (pair ? 32 : 16); c += kLanes) {
-      float* at = output.data + r * output.stride + c;
-      store(at, mul_add(load(sums + r * 32 + c), splat(factor), load(at)));
-    }
-}
-
-/// Adds weights x values of a block for one KV block to the output.
+/// Adds weights x values of a group for one KV block to the output.
 template <class Format>
 void matrix_value_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
                         const KvBlock& kv_block) {
   const Workspace& w = state.w;
-  constexpr std::int64_t kStepKeys = 32;
   static_assert(kKvBlock % kStepKeys == 0);
+  const KeyRange keys = written_keys(w.group[row / kGroupRows], key, kv_block.count);
+  if (keys.begin >= keys.end) return;
+  const KeyRange steps = {keys.begin / kStepKeys * kStepKeys, round_up(keys.end, kStepKeys)};
+  if (!state.splits_weights) split_group<Format>(state, row, rows, keys, steps);
   const std::int64_t vectors = w.value_columns / kLanes;
   const std::int64_t pairs = lanes_of<Format>(kv_block.count);
-  for (std::int64_t r = 0; r < rows; r += kGroupRows) {
-    const KeyRange keys = written_keys(w.group[(row + r) / kGroupRows], key, kv_block.count);
-    if (keys.begin >= keys.end) continue;
-    const KeyRange steps = {keys.begin / kStepKeys * kStepKeys, round_up(keys.end, kStepKeys)};
-    const std::int64_t group_rows = smaller(kGroupRows, rows - r);
-    pack_weights<Format>(state, row + r, w.weights + r * kKvBlock, group_rows, keys, steps);
-    const Matrix a = {w.rounded_weights + steps.begin / 2, kKvBlock / 2, kGroupRows * kKvBlock / 2};
-    for (std::int64_t vector = 0; vector < vectors; vector += 2) {
-      const std::int64_t panel = vector / kValueVectors * kValueVectors;
-      const std::int64_t here = smaller(kValueVectors, vectors - panel);
-      const float* values =
-          kv_block.values + (panel * pairs + steps.begin / 2 * here + vector - panel) * kLanes;
-      const Matrix b = {const_cast<float*>(values), here * kLanes, pairs * w.value_columns};
-      const Matrix c = {w.softmax.output + (row + r) * w.value_columns + vector * kLanes, w.value_columns};
-      add_values<Format>(a, b, (steps.end - steps.begin) / kStepKeys, group_rows, vector + 1 < vectors,
-                         kv_block.measured.value_factor, c);
-    }
+  const std::int64_t first = steps.begin / kStepKeys;
+  const TileMatrix a = {w.weight_parts + first * kWeightStep, kLanes, kMatrixRows * kLanes, kWeightStep,
+                        kWeightPart};
+  const TileMatrix b = {const_cast<float*>(kv_block.values) + first * 16 * kLanes, 16, pairs * 16, 16 * 16,
+                        pairs * w.value_columns};
+  const TileMatrix c = {w.softmax.output + row * w.value_columns, w.value_columns};
+  const std::int64_t count = (steps.end - steps.begin) / kStepKeys;
+  // A product of bf16 goes on from the sum so far. One of f32 is summed by itself first, so that its many
+  // small terms do not meet a large sum one by one, and multiplied by the values' factor.
+  if constexpr (Format::kParts == 1) {
+    multiply_group<Format, true>(rows, a, b, count, c, vectors);
+  } else {
+    multiply_group<Format, false>(rows, a, b, count, {w.product, w.value_columns, 0}, vectors);
+    const Vf factor = splat(kv_block.measured.value_factor);
+    for (std::int64_t i = 0; i < rows * w.value_columns; i += kLanes)
+      store(c.data + i, mul_add(load(w.product + i), factor, load(c.data + i)));
   }
 }
 

@@ -16,6 +16,10 @@ struct PanelKeys {
   std::int64_t done;  ///< keys of the KV block before it
 };
 
+/// The weights of a row that are an operand of matrix tiles already move with its m.
+template <class Format>
+void scale_split_weights(const Workspace& w, std::int64_t row, std::int64_t done, float factor);
+
 /// Moves a row's m up to its new largest score. `weights` [done]: the row's weights of this KV block so far.
 inline void follow_maximum(TaskState& state, std::int64_t row, float score, float* weights,
                            std::int64_t done) {
@@ -29,7 +33,10 @@ inline void follow_maximum(TaskState& state, std::int64_t row, float score, floa
   }
   count_path(state.call.paths, Path::rescaled);
   const float factor = rescale(w.softmax, row, shift);
-  scale_row(weights, done, factor);
+  if (kHasMatrixTiles && state.splits_weights)
+    scale_split_weights<UnitFormat>(w, row, done, factor);
+  else
+    scale_row(weights, done, factor);
   if (w.step < kKvBlock)
     scale_row(w.partial + row * w.softmax.value_columns, w.softmax.value_columns, factor);
   if (state.call.map_columns > 0) scale_bins(state, row, factor);

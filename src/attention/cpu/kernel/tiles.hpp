@@ -87,22 +87,22 @@ HEED_INLINE void note_candidates(const Vf (&weight)[kVectors], const TileRows& r
     candidate_bits[v] = static_cast<CandidateBits>(bits_of(greater(weight[v], entry)));
 }
 
-/// Weights of one row of a tile: exp2 of its scores, added to the row's sums, stored to `weights`.
-template <ScoreTraits kTraits, std::size_t kVectors>
-HEED_INLINE void softmax_row(const Vf (&score)[kVectors], const TileRows& rows, std::int64_t row,
-                             float* weights) {
+/// Weights of one row of a tile: exp2 of its scores, added to the row's sums. take(v, weights) gets each
+/// vector.
+template <ScoreTraits kTraits, std::size_t kVectors, class Take>
+HEED_INLINE void weigh_row(const Vf (&score)[kVectors], const TileRows& rows, std::int64_t row, Take take) {
   const Vf shift = splat(kTraits.tracks_maxima ? rows.shift[row] : 0.0f);
   const Vf c = sub(splat(kRound), shift);
   Vf sum = load(rows.sum + row * kLanes);
   Vf moment = kTraits.keeps_statistics ? load(rows.moment + row * kLanes) : zero();
   Vf p[kVectors];
-#pragma GCC unroll 3
+#pragma GCC unroll 4
   for (std::size_t v = 0; v < kVectors; ++v) {
     if constexpr (kTraits.tracks_maxima || kTraits.tail)
       p[v] = exp2_flushed(score[v], c, add(shift, splat(kSmallestExponent)));
     else
       p[v] = exp2_bounded(score[v], c);
-    store(weights + v * kLanes, p[v]);
+    take(v, p[v]);
     sum = add(sum, p[v]);
     if constexpr (kTraits.keeps_statistics)
       moment = mul_add(p[v], kTraits.tracks_maxima ? sub(score[v], shift) : score[v], moment);
@@ -110,6 +110,15 @@ HEED_INLINE void softmax_row(const Vf (&score)[kVectors], const TileRows& rows, 
   store(rows.sum + row * kLanes, sum);
   if constexpr (kTraits.keeps_statistics) store(rows.moment + row * kLanes, moment);
   if constexpr (kTraits.candidates) note_candidates(p, rows, row);
+}
+
+/// The same, stored to `weights`.
+template <ScoreTraits kTraits, std::size_t kVectors>
+HEED_INLINE void softmax_row(const Vf (&score)[kVectors], const TileRows& rows, std::int64_t row,
+                             float* weights) {
+  weigh_row<kTraits>(
+      score, rows,
+      row, [&](std::size_t v, Vf p) __attribute__((always_inline)) { store(weights + v * kLanes, p); });
 }
 
 /// Lane-wise largest score of a row of a tile.

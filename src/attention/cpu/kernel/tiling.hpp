@@ -16,9 +16,9 @@ HEED_INLINE std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ?
 // A score tile is 4 rows x 3 vectors of keys: 12 accumulators, enough to hide the latency of two
 // multiply-adds a cycle (4 cycles * 2 = 8), and so few that with 32 registers a second tile stays in
 // registers while the next accumulates: its exponentials run beside the multiply-adds (see
-// score_microkernel).
+// score_microkernel). Matrix tiles go over panels of two steps of their product with values.
 inline constexpr int kTileRows = 4;
-inline constexpr int kPanelVectors = 3;
+inline constexpr int kPanelVectors = kHasMatrixTiles ? 4 : 3;
 inline constexpr int kPanel = kPanelVectors * kLanes;  // keys a panel
 // Rows are handled in groups: three score tiles (or two of bf16 pairs), two (or one) value tiles; or two
 // matrix tiles, where rows are filled up to one.

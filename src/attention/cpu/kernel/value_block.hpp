@@ -47,7 +47,7 @@ void rounded_value_block(TaskState& state, std::int64_t row, std::int64_t rows, 
     // A panel's weights beyond its keys are 0, so whole vectors can be rounded. Their sum as rounded divides
     // the output: a mean by weights that are a little off, not a sum that is.
     for (std::int64_t i = 0; i < group_rows; ++i) {
-      auto* to = reinterpret_cast<std::uint16_t*>(w.rounded_weights + i * (kKvBlock / 2));
+      auto* to = reinterpret_cast<std::uint16_t*>(w.weight_parts + i * (kKvBlock / 2));
       float* rounded = w.softmax.rounded + (row + r + i) * kLanes;
       const float* from = w.weights + (r + i) * kKvBlock;
       Vf sum = load(rounded);
@@ -61,7 +61,7 @@ void rounded_value_block(TaskState& state, std::int64_t row, std::int64_t rows, 
       const std::int64_t here = smaller(kValueVectors, vectors - first);
       const float* values = kv_block.values + (first * kv_block_pairs + begin / 2 * here) * kLanes;
       group_values_of<Format, false>(here)(
-          group_rows, w.rounded_weights + begin / 2, values, here * kLanes, (end - begin + 1) / 2,
+          group_rows, w.weight_parts + begin / 2, values, here * kLanes, (end - begin + 1) / 2,
           w.softmax.output + (row + r) * w.value_columns + first * kLanes, w.value_columns);
     }
   }

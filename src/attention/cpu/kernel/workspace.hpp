@@ -15,9 +15,11 @@ using cpu::Tiling;
 
 // Tuning of the forward pass. Sweeps on Zen 5 moved full attention by less than 2 % between 96 and 384 keys a
 // KV block.
-inline constexpr std::int64_t kKvBlock = 192;     // keys a KV block: packed together, weights of a block kept
-inline constexpr std::int64_t kQueryBlock = 192;  // rows whose weights of a KV block are kept: 144 KiB
-inline constexpr std::int64_t kTaskRows = 384;    // rows a task where packed keys are kept for the next task
+inline constexpr std::int64_t kKvBlock = 192;  // keys a KV block: packed together, weights of a block kept
+// Rows whose weights of a KV block are kept: 144 KiB. By matrix tiles those of one group stay in the first
+// cache: vectors run at half their rate for some hundred cycles after a tile, so that phases are long.
+inline constexpr std::int64_t kQueryBlock = kHasMatrixTiles ? kGroupRows : 192;
+inline constexpr std::int64_t kTaskRows = 384;  // rows a task where packed keys are kept for the next task
 inline constexpr std::int64_t kLongTaskRows = 768;         // and where each task packs them anew
 inline constexpr std::int64_t kCacheBytes = 5 << 20;       // for packed keys and values
 inline constexpr std::int64_t kStatisticsBytes = 3 << 19;  // for top-k lists, and for map bins
@@ -32,7 +34,8 @@ inline constexpr std::int64_t kAheadBytes16 = 12 << 10;  // and in 16 bits
 
 static_assert(kHasMatrixTiles || kDecodeKvBlocks * kGroupRows <= kQueryBlock);
 static_assert(cpu::kSpan % (kDecodeKvBlocks * kKvBlock) == 0);
-static_assert(kKvBlock % kPanel == 0 && kQueryBlock % kGroupRows == 0 && kTaskRows % kQueryBlock == 0);
+static_assert(kKvBlock % kPanel == 0 && (!kHasMatrixTiles || kPanel % (2 * kLanes) == 0));
+static_assert(kQueryBlock % kGroupRows == 0 && kTaskRows % kQueryBlock == 0);
 
 /// A packed KV block of one key head: whose it is, where, and how large its numbers are.
 struct PackedKvBlock {
@@ -47,17 +50,18 @@ struct Workspace {
   std::int64_t step;
   std::int64_t packed_blocks;
   PackedKvBlock* packed_block;
-  float* packed;           // [packed_blocks][kKvBlock * (key_lanes + value_lanes)]
-  float* scratch;          // [kLanes][query_lanes]
-  float* rounded_weights;  // [parts][kGroupRows][kKvBlock / 2]
-  float* weights;          // [kQueryBlock][kKvBlock]
-  QueryRow* query_row;     // [rows]
-  RowGroup* group;         // [rows / kGroupRows]
-  float* query;            // [rows][query_lanes]
-  float* query_square;     // [rows]: sums of squares; with the keys' they bound the scores
-  SoftmaxState softmax;    // of the span under way
-  SoftmaxState folded;     // of the spans before it; where keys are more than a span
-  float* partial;          // as softmax.output, of one KV block, where a step is less than a KV block
+  float* packed;         // [packed_blocks][kKvBlock * (key_lanes + value_lanes)]
+  float* scratch;        // [kLanes][query_lanes]
+  float* weight_parts;   // [parts][kKvBlock / 32][kGroupRows][kLanes], of pairs of bf16
+  float* product;        // [kGroupRows][value_columns], of matrix tiles where elements have several parts
+  float* weights;        // [kQueryBlock][kKvBlock]
+  QueryRow* query_row;   // [rows]
+  RowGroup* group;       // [rows / kGroupRows]
+  float* query;          // [rows][query_lanes]
+  float* query_square;   // [rows]: sums of squares; with the keys' they bound the scores
+  SoftmaxState softmax;  // of the span under way
+  SoftmaxState folded;   // of the spans before it; where keys are more than a span
+  float* partial;        // as softmax.output, of one KV block, where a step is less than a KV block
   // Top-k:
   std::int64_t list_rows;         // rows, up to whole vectors
   CandidateColumns candidates;    // [kKvBlock][kLanes]: of a KV block, for as many rows
@@ -95,8 +99,10 @@ struct TaskState : TaskContext {
   bool tracks_maxima = true;  // m moves; off while scores are bounded
   QueryRows queries = {};     // what the tiles multiply with the packed keys
   float largest_query_square = 0;
-  std::int64_t left_out = 0;  // rows
-  KeyRange columns = {0, 0};  // of the map, that keys of the span so far fell into
+  std::int64_t left_out = 0;    // rows
+  bool splits_weights = false;  // tiles' weights become operands of matrix tiles at once, for nothing else
+                                // looks at them
+  KeyRange columns = {0, 0};    // of the map, that keys of the span so far fell into
 };
 
 /// Whether entropy, maxima or lists are kept.
@@ -150,8 +156,9 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.packed_block = memory.take<PackedKvBlock>(w.packed_blocks);
   w.packed = memory.floats(tiling.cached_keys * (w.key_lanes + w.value_lanes));
   w.scratch = memory.floats(kLanes * w.query_lanes);
-  w.rounded_weights =
+  w.weight_parts =
       memory.floats(UnitFormat::kElements == 2 ? UnitFormat::kParts * kGroupRows * kKvBlock / 2 : 0);
+  w.product = memory.floats(UnitFormat::kParts > 1 ? kGroupRows * parts.value_columns : 0);
   w.weights = memory.floats(kQueryBlock * kKvBlock);
   w.query_row = memory.take<QueryRow>(rows);
   w.group = memory.take<RowGroup>((rows + kGroupRows - 1) / kGroupRows);

@@ -180,6 +180,11 @@ HEED_INLINE Vf low_halves(Vf pairs) {
 HEED_INLINE Vf high_halves(Vf pairs) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(-65536)));
 }
+/// The high halves of two vectors, as pairs.
+HEED_INLINE Vf pair_high_halves(Vf low, Vf high) {
+  return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(low), 16),
+                                             _mm512_castps_si512(high_halves(high))));
+}
 /// Lane i holds element i of both rows.
 HEED_INLINE Vf interleave_bf16(const std::uint16_t* low, const std::uint16_t* high) {
   const auto widen = [](const std::uint16_t* p) {

@@ -166,6 +166,12 @@ HEED_INLINE Vf store_bf16(std::uint16_t* p, Vf a, Vf b) {
 }
 HEED_INLINE Vf low_halves(Vf pairs) { return from_bits(to_bits(pairs) << 16); }
 HEED_INLINE Vf high_halves(Vf pairs) { return from_bits(to_bits(pairs) & splat_bits(-65536)); }
+HEED_INLINE Vf pair_high_halves(Vf low, Vf high) {
+  Vf pairs;
+  for (int i = 0; i < kLanes; ++i)
+    pairs[i] = float_of_bits(bits_of_float(low[i]) >> 16 | (bits_of_float(high[i]) & 0xffff0000u));
+  return pairs;
+}
 HEED_INLINE Vf interleave_bf16(const std::uint16_t* low, const std::uint16_t* high) {
   Vf pairs;
   for (int i = 0; i < kLanes; ++i) pairs[i] = float_of_bits(low[i] | std::uint32_t{high[i]} << 16);

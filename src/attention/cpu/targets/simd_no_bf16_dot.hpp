@@ -13,6 +13,7 @@ Vf high_halves(Vf pairs);
 Vf interleave_bf16(const std::uint16_t* low, const std::uint16_t* high);
 Vf store_bf16(std::uint16_t* p, Vf a);
 Vf store_bf16(std::uint16_t* p, Vf a, Vf b);
+Vf pair_high_halves(Vf low, Vf high);
 Vf pairs_of_one();
 
 }  // namespace heed::detail::HEED_ISA
