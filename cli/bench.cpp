@@ -58,6 +58,7 @@ const char* short_name(Limit limit) {
     case Limit::bf16_dot:
       return "bf16";
     case Limit::bf16_tiles:
+    case Limit::f32_tiles:
       return "tiles";
     case Limit::memory_read:
       return "read";

@@ -50,7 +50,7 @@ TEST(Bench, PrintsAListWithAnObjectForEachCallToMachines) {
     EXPECT_GT(row.at("gflops"), 0.0);
     EXPECT_GT(row.at("ceiling_gflops"), 0.0);
     EXPECT_GT(row.at("share"), 0.0);
-    EXPECT_EQ(row.at("ceiling").get<std::string>().rfind("f32 FMA (", 0), 0u) << row.at("ceiling");
+    EXPECT_EQ(row.at("ceiling").get<std::string>().rfind("f32 ", 0), 0u) << row.at("ceiling");
   }
 }
 
@@ -88,10 +88,10 @@ TEST(Bench, HoldsACallToWhatTakesItLongest) {
 
 TEST(Bench, MeasuresWhatMayBoundADecodingStepAndWrittenWeights) {
   const std::string step = rows_of({"--shape", "1,4,4,1,60,16", "--threads", "1"}).at(0).at("ceiling");
-  EXPECT_TRUE(step == "memory read" || step.rfind("f32 FMA (", 0) == 0) << step;
+  EXPECT_TRUE(step == "memory read" || step.rfind("f32 ", 0) == 0) << step;
   const std::string weights =
       rows_of({"--shape", "1,300,300,1", "--need", "weights", "--threads", "1"}).at(0).at("ceiling");
-  EXPECT_TRUE(weights == "memory write" || weights.rfind("f32 FMA (", 0) == 0) << weights;
+  EXPECT_TRUE(weights == "memory write" || weights.rfind("f32 ", 0) == 0) << weights;
 }
 
 TEST(Bench, TakesADtypeAndWhatElseACallReturns) {

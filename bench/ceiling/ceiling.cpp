@@ -15,6 +15,7 @@ namespace {
 // A piece of arithmetic takes some 50 us: small enough that no thread waits long for the last one.
 constexpr std::int64_t kSteps = 25'000;
 constexpr std::int64_t kPieces = 64;
+constexpr double kTileProductsOfF32 = 6;                // f32_tiles.hpp
 constexpr std::int64_t kBlock = std::int64_t{1} << 20;  // bytes of a piece of memory
 
 // Seconds for `count` pieces, the threads being awake.
@@ -36,6 +37,7 @@ double compute(const ComputeLoop& loop, int threads) {
 
 Limit arithmetic_of(DType dtype, std::string_view isa) {
   if (dtype == DType::bf16 && has_matrix_tiles(isa)) return Limit::bf16_tiles;
+  if (dtype == DType::f32 && isa == "amx_f32") return Limit::f32_tiles;
   return dtype == DType::bf16 && has_bf16_dot(isa) ? Limit::bf16_dot : Limit::f32_multiply_add;
 }
 
@@ -47,6 +49,8 @@ std::string name_of(Limit limit, std::string_view isa) {
       return "bf16 dot product";
     case Limit::bf16_tiles:
       return "bf16 matrix tiles";
+    case Limit::f32_tiles:
+      return "f32 by matrix tiles";
     case Limit::memory_read:
       return "memory read";
     case Limit::memory_write:
@@ -70,6 +74,8 @@ double Meter::burst(Limit limit, std::string_view isa, int threads) {
       return compute(bf16_loop(), threads);
     case Limit::bf16_tiles:
       return compute(matrix_tiles_loop(), threads);
+    case Limit::f32_tiles:
+      return compute(matrix_tiles_loop(), threads) / kTileProductsOfF32;
     case Limit::memory_read:
       return read(threads);
     case Limit::memory_write:

@@ -15,6 +15,7 @@ enum class Limit {
   f32_multiply_add,  ///< flop/s
   bf16_dot,          ///< flop/s, f32 accumulation
   bf16_tiles,        ///< the same by matrix tiles
+  f32_tiles,         ///< f32 by matrix tiles of bf16: a product takes six
   memory_read,       ///< byte/s, from beyond the caches
   memory_write,      ///< byte/s, to beyond the caches
 };

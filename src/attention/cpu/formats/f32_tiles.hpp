@@ -120,18 +120,26 @@ struct F32TilesFormat {
   static constexpr float kLargestScaled = 0x1p20f;       // values, times weights up to 2^18 and 192 keys
   static constexpr float kSmallestUnscaled = 0x1p-108f;  // whose low part is no subnormal number
 
+  /// Values [column, column + kLanes) of a key; those beyond `width` are 0.
+  HEED_INLINE static Vf load_values(const HeadRows& value, std::int64_t key, std::int64_t column,
+                                    std::int64_t width) {
+    const std::int64_t at = value.at(key) + column * value.element_stride();
+    const std::int64_t columns = smaller(kLanes, width - column);
+    const auto* from = static_cast<const float*>(value.tensor.data) + at;
+    if (value.element_stride() == 1) return columns == kLanes ? load(from) : load_first(from, columns);
+    alignas(64) float row[kLanes];
+    read_row(value.tensor, at, value.element_stride(), columns, row);
+    return load_first(row, columns);
+  }
+
   /// What a KV block's values are multiplied by; 0 where some are large and others too small.
   static float value_scale(const HeadRows& value, std::int64_t first, std::int64_t count,
                            std::int64_t width) {
     Vf largest = zero();
     Vf smallest = splat(__builtin_inff());
-    alignas(64) float row[kLanes];
     for (std::int64_t k = 0; k < count; ++k)
       for (std::int64_t c = 0; c < width; c += kLanes) {
-        const std::int64_t columns = smaller(kLanes, width - c);
-        read_row(value.tensor, value.at(first + k) + c * value.element_stride(), value.element_stride(),
-                 columns, row);
-        const Vf x = absolute(load_first(row, columns));
+        const Vf x = absolute(load_values(value, first + k, c, width));
         largest = maximum(largest, x);
         smallest = minimum(smallest, select(greater(x, zero()), x, splat(__builtin_inff())));
       }
@@ -146,23 +154,22 @@ struct F32TilesFormat {
     const std::int64_t vectors = (width + kLanes - 1) / kLanes;
     const std::int64_t pairs = round_up((count + 1) / 2, kLaneStep);
     const float scale = value_scale(value, first, count, width);
-    const auto parts_of = [&](std::int64_t k, std::int64_t column, std::uint16_t(&parts)[kParts][kLanes]) {
-      const std::int64_t columns = k < count ? smaller(kLanes, width - column) : 0;
-      alignas(64) float row[kLanes];
-      read_row(value.tensor, value.at(first + smaller(k, count - 1)) + column * value.element_stride(),
-               value.element_stride(), columns, row);
-      for (std::int64_t c = 0; c < columns; ++c) row[c] *= scale;
-      split_row(row, columns, kLanes, parts[0], kLanes);
+    const auto values = [&](std::int64_t k, std::int64_t vector) {
+      return k < count ? mul(load_values(value, first + k, vector * kLanes, width), splat(scale)) : zero();
     };
-    for (std::int64_t vector = 0; vector < vectors; ++vector) {
-      for (std::int64_t p = 0; p < pairs; ++p) {
-        std::uint16_t low[kParts][kLanes], high[kParts][kLanes];
-        const std::int64_t key = p / kLaneStep * (2 * kLaneStep) + p % kLaneStep;
-        parts_of(key, vector * kLanes, low);
-        parts_of(key + kLaneStep, vector * kLanes, high);
-        for (int part = 0; part < kParts; ++part)
-          store(to + ((part * vectors + vector) * pairs + p) * kLanes,
-                interleave_bf16(low[part], high[part]));
+    for (std::int64_t p = 0; p < pairs; ++p) {
+      const std::int64_t key = p / kLaneStep * (2 * kLaneStep) + p % kLaneStep;
+      for (std::int64_t vector = 0; vector < vectors; ++vector) {
+        Vf a = values(key, vector);
+        Vf b = values(key + kLaneStep, vector);
+#pragma GCC unroll 3
+        for (int part = 0; part < kParts; ++part) {
+          const Vf of_a = round_bf16(a);
+          const Vf of_b = round_bf16(b);
+          store(to + ((part * vectors + vector) * pairs + p) * kLanes, pair_high_halves(of_a, of_b));
+          a = sub(a, of_a);
+          b = sub(b, of_b);
+        }
       }
     }
     return scale == 0 ? 0 : 1 / scale;

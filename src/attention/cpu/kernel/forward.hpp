@@ -111,7 +111,8 @@ inline bool reads_in_place(const Arguments& call, const Tiling& tiling) {
 /// Whether this unit computes a call.
 inline bool takes_forward(const Arguments& call) {
   if (kComputesEverything) return true;
-  if (kHasMatrixTiles) return fills_matrix_tiles(call);
+  if (kHasMatrixTiles)  // and nothing that bf16 would round
+    return fills_matrix_tiles(call) && (!call.output.data || call.output.type == kMatrixType);
   const Tiling tiling = plan(call);
   return multiplies_pairs(call, tiling) || (reads_in_place(call, tiling) && call.query.type == Type::bf16 &&
                                             call.key.type == Type::bf16 && call.head_dim % (2 * kLanes) == 0);

@@ -9,13 +9,32 @@ namespace heed::detail::HEED_ISA {
 inline constexpr float kBoundedScore = 40.0f;
 inline constexpr float kLargestSquare = 0x1p120f;  // sums of squares from here on are as good as infinite
 
+/// Where vector `lane` / kLanes of a packed query lies: in rows; of matrix tiles, in the row of a tile.
+HEED_INLINE float* query_vector(const Workspace& w, std::int64_t row, std::int64_t lane) {
+  if (!kHasMatrixTiles) return w.query + row * w.query_lanes + lane;
+  return w.query + row / kMatrixRows * (kMatrixRows * w.query_lanes) + lane * kMatrixRows +
+         row % kMatrixRows * kLanes;
+}
+
 /// Rows beyond the last, up to a whole tile, repeat its query row and have queries of 0.
 inline void pad_rows(const TaskState& state) {
   const Workspace& w = state.w;
   for (std::int64_t r = state.rows; r < state.padded_rows; ++r) {
     w.query_row[r] = w.query_row[state.rows - 1];
-    for (std::int64_t d = 0; d < w.query_lanes; d += kLanes) store(w.query + r * w.query_lanes + d, zero());
+    for (std::int64_t d = 0; d < w.query_lanes; d += kLanes) store(query_vector(w, r, d), zero());
   }
+}
+
+/// Packs a row's query. Returns the sum of the squares that it has when scaled.
+template <class Format>
+float load_query(const TaskState& state, std::int64_t row, std::int64_t at) {
+  const Workspace& w = state.w;
+  float* packed = Format::kMatrixTiles ? w.scratch : w.query + row * w.query_lanes;
+  const float squares =
+      Format::pack_query(state.call.query, at, w.depth, state.call.scale, packed, w.query_lanes);
+  if constexpr (Format::kMatrixTiles)
+    for (std::int64_t d = 0; d < w.query_lanes; d += kLanes) store(query_vector(w, row, d), load(packed + d));
+  return squares;
 }
 
 inline void find_groups(const TaskState& state, bool started) {
@@ -63,9 +82,7 @@ void find_queries(TaskState& state) {
     w.softmax.left_out[r] = 0;
     const std::int64_t at =
         offset_of(call.query.stride, task.batch, w.query_row[r].head, w.query_row[r].index);
-    const float squares = direct ? square_of(state, at)
-                                 : Format::pack_query(call.query, at, w.depth, call.scale,
-                                                      w.query + r * w.query_lanes, w.query_lanes);
+    const float squares = direct ? square_of(state, at) : load_query<Format>(state, r, at);
     w.query_square[r] = squares;
     if (!(squares < kLargestSquare))
       leave_out(state, r);

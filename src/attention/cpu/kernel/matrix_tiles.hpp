@@ -97,9 +97,8 @@ void multiply_panel(const TaskState& state, std::int64_t row, std::int64_t rows,
                     MatrixScores& scores) {
   static_assert(!kHasMatrixTiles || (kPanelVectors % 2 == 0 && kLanes == 16));
   const std::int64_t lanes = lanes_of<Format>(state.w.depth);
-  const std::int64_t ldq = state.queries.stride;
-  const TileMatrix a = {const_cast<float*>(state.queries.data) + row * ldq, ldq, kMatrixRows * ldq, 16,
-                        lanes};
+  const TileMatrix a = {query_vector(state.w, row, 0), kLanes, kMatrixRows * state.w.query_lanes,
+                        kMatrixRows * kLanes, kMatrixRows * lanes};
   const TileMatrix b = {const_cast<float*>(panel), 16, Format::kParts * lanes * 16, 16 * 16, lanes * 16};
   multiply_group<Format, false>(rows, a, b, lanes / 16, {scores[0], kPanel}, kPanelVectors);
 }

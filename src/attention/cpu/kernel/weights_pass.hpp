@@ -227,7 +227,8 @@ inline void weights_pass(const Arguments& call, const Tiling& tiling, const Weig
 
 /// Whether this unit computes the weights of a call: of bf16 by pairs where the target has their product.
 inline bool takes_weights_pass(const Arguments& call) {
-  return kComputesEverything || call.query.type == (kHasMatrixTiles ? kMatrixType : Type::bf16);
+  if (kHasMatrixTiles) return fills_matrix_tiles(call);
+  return kComputesEverything || call.query.type == Type::bf16;
 }
 
 /// Scores of a block for one KV block at the stage asked for, in natural units; -inf where a key is

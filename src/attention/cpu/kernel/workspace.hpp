@@ -117,11 +117,12 @@ inline bool multiplies_pairs(const Arguments& call, const Tiling& tiling) {
          tiling.step == kKvBlock && call.dropout.threshold == 0;
 }
 
-/// Whether a unit of matrix tiles takes a call: rows enough to fill tiles, and nothing that bf16 would round.
-inline constexpr std::int64_t kMatrixLeastRows = 13;
+/// Rows of a key head from which on a unit of matrix tiles takes a call: enough to fill tiles; of f32, so
+/// many that splitting keys and values pays (tests hold the emulation to fewer rows, too).
+inline constexpr std::int64_t kMatrixLeastRows = UnitFormat::kParts == 1 || kEmulatesMatrixTiles ? 13 : 128;
 inline bool fills_matrix_tiles(const Arguments& call) {
-  return kHasMatrixTiles && call.query_length * call.group >= kMatrixLeastRows &&
-         call.query.type == kMatrixType && (!call.output.data || call.output.type == kMatrixType);
+  return kHasMatrixTiles && call.query.type == kMatrixType &&
+         call.query_length * call.group >= kMatrixLeastRows;
 }
 
 /// Whether a call's weights are rounded to bf16, and their sum as rounded is kept.
@@ -150,7 +151,7 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.value_columns = round_up(call.value_dim, kLanes);
   w.key_lanes = UnitFormat::kParts * lanes_of<UnitFormat>(call.head_dim);
   w.query_lanes = UnitFormat::kMatrixTiles ? larger(w.padded_depth, w.key_lanes) : w.padded_depth;
-  w.value_lanes = (UnitFormat::kParts + 1) / 2 * w.value_columns;
+  w.value_lanes = UnitFormat::kParts * w.value_columns / UnitFormat::kElements;
   w.step = tiling.step;
   w.packed_blocks = tiling.cached_keys / w.step;
   w.packed_block = memory.take<PackedKvBlock>(w.packed_blocks);

@@ -61,18 +61,16 @@ std::string why_not(const TargetEntry& entry) {
 const std::vector<TargetEntry>& target_entries() {
   static const std::vector<TargetEntry> entries = {
 #if defined(__x86_64__)
+    {"amx_f32",
+     "matrix tiles (AMX) for bf16, and for f32 in three parts of bf16",
+     {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_tile",
+      "amx_bf16"},
+     {amx_f32_kernels, amx_kernels, avx512_kernels}},
     {"amx",
      "matrix tiles (AMX) for bf16, vectors of 16 floats for the rest",
      {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_tile",
       "amx_bf16"},
      {amx_kernels, avx512_kernels}},
-    {"amx_f32",
-     "matrix tiles (AMX) for bf16, and for f32 in three parts",
-     {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_tile",
-      "amx_bf16"},
-     {amx_f32_kernels, amx_kernels, avx512_kernels},
-     "GenuineIntel",
-     "f32 by tiles has not been timed yet"},
     {"avx512bf16",
      "vectors of 16 floats, dot products of bf16 pairs",
      {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"},

@@ -159,7 +159,11 @@ inline constexpr bool kHasBf16Dot = true;
 HEED_INLINE Vf dot_bf16(Vf a, Vf b, Vf c) {
   return _mm512_dpbf16_ps(c, (__m512bh)_mm512_castps_si512(a), (__m512bh)_mm512_castps_si512(b));
 }
-/// Rounds to bf16, to nearest and ties to even; gives what was stored as floats.
+/// Rounds to bf16, to nearest and ties to even, as floats.
+HEED_INLINE Vf round_bf16(Vf a) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(a)), 16));
+}
+/// The same, stored; gives what was stored as floats.
 HEED_INLINE Vf store_bf16(std::uint16_t* p, Vf a) {
   const __m256i bits = (__m256i)_mm512_cvtneps_pbh(a);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bits);

@@ -151,7 +151,12 @@ inline std::uint16_t to_bf16_flushed(float x) {
   const std::uint32_t bits = bits_of_float(x);
   return (bits & 0x7f800000u) == 0 ? static_cast<std::uint16_t>((bits >> 16) & 0x8000u) : to_bf16(x);
 }
-/// Rounds to bf16, to nearest and ties to even; gives what was stored as floats.
+/// Rounds to bf16, to nearest and ties to even, as floats.
+HEED_INLINE Vf round_bf16(Vf a) {
+  for (int i = 0; i < kLanes; ++i) a[i] = float_of_bits(std::uint32_t{to_bf16_flushed(a[i])} << 16);
+  return a;
+}
+/// The same, stored; gives what was stored as floats.
 HEED_INLINE Vf store_bf16(std::uint16_t* p, Vf a) {
   for (int i = 0; i < kLanes; ++i) p[i] = to_bf16_flushed(a[i]);
   return load_bf16(p);

@@ -11,6 +11,7 @@ Vf dot_bf16(Vf a, Vf b, Vf c);
 Vf low_halves(Vf pairs);
 Vf high_halves(Vf pairs);
 Vf interleave_bf16(const std::uint16_t* low, const std::uint16_t* high);
+Vf round_bf16(Vf a);
 Vf store_bf16(std::uint16_t* p, Vf a);
 Vf store_bf16(std::uint16_t* p, Vf a, Vf b);
 Vf pair_high_halves(Vf low, Vf high);

@@ -9,6 +9,7 @@
 namespace heed::detail::HEED_ISA {
 
 inline constexpr bool kHasMatrixTiles = true;
+inline constexpr bool kEmulatesMatrixTiles = false;
 
 /// While it lives, this thread's tiles are all 16 x 64 bytes. Afterwards they are as they were at first, so
 /// that the system need not save them when threads change.

@@ -11,6 +11,7 @@
 namespace heed::detail::HEED_ISA {
 
 inline constexpr bool kHasMatrixTiles = true;
+inline constexpr bool kEmulatesMatrixTiles = true;
 
 HEED_INLINE float flushed(float x) {
   const std::uint32_t bits = bits_of_float(x);
