@@ -14,6 +14,7 @@
 #include "command.hpp"
 #include "draw/lettering.hpp"
 #include "heed/parallel.hpp"
+#include "heed/targets.hpp"
 #include "help.hpp"
 #include "options.hpp"
 #include "progress.hpp"
@@ -31,15 +32,14 @@ constexpr const char* kBenchDescription =
     "Each row is a call: the median time, its effective flops (4 B H Lq Lk D, half of that where causal), "
     "and "
     "its share of the ceiling, which is measured between the calls: arithmetic on registers alone (fma; "
-    "bf16: "
-    "dot products), or, where that takes longer, reading the keys and values from memory (read) or writing "
-    "the "
-    "weights to it (write).";
+    "bf16: dot products; tiles: matrix tiles), or, where that takes longer, reading the keys and values from "
+    "memory (read) or writing the weights to it (write).";
 
 constexpr const char* kBenchExamples =
     "Examples:\n"
     "  heed bench\n"
     "  heed bench --shape 16,2048,2048,64 --causal --threads 1,2\n"
+    "  heed bench --shape 8,4096,4096,128 --dtype bf16 --all\n"
     "  heed bench --shape 1,32,8,1,8192,128 --dtype bf16 --json\n"
     "  heed bench --shape 16,2048,2048,64 --need lse,entropy,top8 --repeat 20\n";
 
@@ -48,6 +48,7 @@ constexpr std::array kDTypes = {DType::f32, DType::bf16, DType::f16};
 struct BenchArguments {
   BenchChoice choice;
   std::optional<std::int64_t> repeat;
+  bool all = false;  // targets
   bool json = false;
 };
 
@@ -96,11 +97,12 @@ class BenchTable {
   }
 
   [[nodiscard]] std::string header() const {
-    return line(kShapeTitle, "dtype", "causal", kNeedTitle, "threads", "time  ", "GFLOP/s", "share of");
+    return line(kShapeTitle, "dtype", "causal", kNeedTitle, "target", "threads", "time  ", "GFLOP/s",
+                "share of");
   }
   [[nodiscard]] std::string row(const BenchCase& what, const Measured& m) const {
     return line(to_string(what.shape), std::string(heed::name_of(what.dtype)), what.causal ? "yes" : "",
-                to_string(what.needs), std::to_string(what.threads), time_text(m.seconds),
+                to_string(what.needs), m.isa, std::to_string(what.threads), time_text(m.seconds),
                 with_decimals(m.gflops(), 1),
                 with_decimals(100 * m.share(), 0) + " % " + short_name(m.limit));
   }
@@ -111,12 +113,13 @@ class BenchTable {
 
   [[nodiscard]] std::string line(const std::string& shape, const std::string& dtype,
                                  const std::string& causal, const std::string& need,
-                                 const std::string& threads, const std::string& time,
-                                 const std::string& gflops, const std::string& share) const {
+                                 const std::string& target, const std::string& threads,
+                                 const std::string& time, const std::string& gflops,
+                                 const std::string& share) const {
     const std::size_t number_end = share.find(' ');
     return left_aligned(shape, shape_width_) + " " + left_aligned(dtype, 5) + " " + left_aligned(causal, 6) +
-           " " + left_aligned(need, need_width_) + " " + right_aligned(threads, 7) + " " +
-           right_aligned(time, 8) + " " + right_aligned(gflops, 8) + " " +
+           " " + left_aligned(need, need_width_) + " " + left_aligned(target, 10) + " " +
+           right_aligned(threads, 7) + " " + right_aligned(time, 8) + " " + right_aligned(gflops, 8) + " " +
            right_aligned(share.substr(0, number_end), 5) + share.substr(number_end);
   }
 
@@ -164,12 +167,23 @@ nlohmann::ordered_json json_of(const BenchCase& what, const Measured& m) {
           {"dtype", heed::name_of(what.dtype)},
           {"causal", what.causal},
           {"need", what.needs},
+          {"isa", m.isa},
           {"threads", what.threads},
           {"seconds", m.seconds},
           {"gflops", m.gflops()},
           {"ceiling", name_of(m.limit, m.isa)},
           {"ceiling_gflops", m.ceiling_gflops()},
           {"share", m.share()}};
+}
+
+// The targets to measure: that which calls take, or all that this machine has but for the emulations that
+// tests are built with.
+std::vector<std::string> targets_to_measure(bool all) {
+  std::vector<std::string> names;
+  for (const Target& target : targets())
+    if (all ? target.available && !target.name.ends_with("_emulated") : target.chosen)
+      names.push_back(target.name);
+  return names;
 }
 
 void bench(const BenchArguments& arguments) {
@@ -181,16 +195,20 @@ void bench(const BenchArguments& arguments) {
   ProgressBar progress(ProgressBar::Milliseconds(0));  // a row takes seconds
   Bench runner;
   if (!arguments.json) std::cout << table.header() << std::endl;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    progress.show(std::to_string(i) + "/" + std::to_string(cases.size()) + "  " + to_string(cases[i].shape),
-                  static_cast<double>(i) / static_cast<double>(cases.size()));
-    const Measured measured = runner.measure(cases[i], arguments.repeat);
+  const std::vector<std::string> names = targets_to_measure(arguments.all);
+  const std::size_t count = cases.size() * names.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const BenchCase& what = cases[i / names.size()];
+    progress.show(std::to_string(i) + "/" + std::to_string(count) + "  " + to_string(what.shape),
+                  static_cast<double>(i) / static_cast<double>(count));
+    set_target(names[i % names.size()]);
+    const Measured measured = runner.measure(what, arguments.repeat);
     progress.clear();
     if (arguments.json) {
-      rows.push_back(json_of(cases[i], measured));
+      rows.push_back(json_of(what, measured));
     } else {
-      ceilings.add(cases[i], measured);
-      std::cout << table.row(cases[i], measured) << std::endl;
+      ceilings.add(what, measured);
+      std::cout << table.row(what, measured) << std::endl;
     }
   }
   if (arguments.json)
@@ -238,6 +256,8 @@ void add_computing(CLI::App& app, BenchArguments& arguments) {
   add_integer(
       app, "--repeat", {1}, [&arguments](std::int64_t n) { arguments.repeat = n; },
       "compute N times; by default what half a second holds, and at least 3 times")
+      ->group(group);
+  add_flag(app, "--all", arguments.all, "each call on every target that this machine has (heed info)")
       ->group(group);
   add_flag(app, "--json", arguments.json, "print a list of objects instead, one a row")->group(group);
 }

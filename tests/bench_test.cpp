@@ -12,6 +12,7 @@
 #include "../cli/text.hpp"
 #include "command.hpp"
 #include "heed/parallel.hpp"
+#include "heed/targets.hpp"
 
 namespace {
 
@@ -101,6 +102,16 @@ TEST(Bench, TakesADtypeAndWhatElseACallReturns) {
   EXPECT_EQ(row.at("dtype"), "bf16");
   EXPECT_EQ(row.at("need"), nlohmann::json({"lse", "max-score", "entropy", "distance", "top3", "received",
                                             "map", "weights", "scores"}));
+}
+
+TEST(Bench, MeasuresEveryTargetOfTheMachineWhereAskedTo) {
+  const auto rows = rows_of({"--shape", "2,20,20,8", "--threads", "1", "--all"});
+  std::vector<std::string> names;
+  for (const auto& row : rows) names.push_back(row.at("isa"));
+  std::vector<std::string> expected;
+  for (const heed::Target& target : heed::targets())
+    if (target.available && !target.name.ends_with("_emulated")) expected.push_back(target.name);
+  EXPECT_EQ(names, expected);
 }
 
 TEST(Bench, PrintsATableToPeople) {

@@ -44,11 +44,27 @@ inline void write_floats(const Output& out, std::int64_t at, const float* row, s
   for (; c < count; ++c) to[c] = to_half(row[c]);
 }
 
+/// to [count] = row * factor in bf16, `count` a multiple of two vectors; returns as write_output.
+inline Vf write_bf16_output(std::uint16_t* to, const float* row, std::int64_t count, Vf factor) {
+  Vf wrong = zero();
+  for (std::int64_t c = 0; c < count; c += 2 * kLanes) {
+    const Vf a = mul(load(row + c), factor);
+    const Vf b = mul(load(row + c + kLanes), factor);
+    store_bf16(to + c, a, b);
+    wrong = mul_add(a, zero(), mul_add(b, zero(), wrong));
+  }
+  return wrong;
+}
+
 /// out row = `row` [whole vectors] * factor, which `row` then holds too where `out` is not of floats. Returns
 /// zeros, or a NaN where a number is not finite: values, or sums of them, were beyond what f32 holds.
 inline Vf write_output(const Output& out, std::int64_t at, float* row, std::int64_t count, float factor) {
   const Vf f = splat(factor);
   const bool direct = out.type == Type::f32 && out.stride[3] == 1;
+  if constexpr (kHasMatrixTiles) {  // which round to bf16 as their operands are rounded
+    if (out.type == Type::bf16 && out.stride[3] == 1 && count % (2 * kLanes) == 0)
+      return write_bf16_output(static_cast<std::uint16_t*>(out.data) + at, row, count, f);
+  }
   float* to = direct ? static_cast<float*>(out.data) + at : row;
   Vf wrong = zero();
   std::int64_t c = 0;

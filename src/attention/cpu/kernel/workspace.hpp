@@ -100,8 +100,7 @@ struct TaskState : TaskContext {
   QueryRows queries = {};     // what the tiles multiply with the packed keys
   float largest_query_square = 0;
   std::int64_t left_out = 0;    // rows
-  bool splits_weights = false;  // tiles' weights become operands of matrix tiles at once, for nothing else
-                                // looks at them
+  bool splits_weights = false;  // at once, into operands of matrix tiles: nothing else looks at them
   KeyRange columns = {0, 0};    // of the map, that keys of the span so far fell into
 };
 
