@@ -15,7 +15,7 @@ namespace heed::test {
 
 /// The kernel's instruction sets, from the best on.
 inline constexpr std::array<std::string_view, 9> kInstructionSets{
-    "amx", "amx_f32", "avx512bf16", "avx512", "avx2", "neon", "plain", "amx_emulated", "amx_f32_emulated"};
+    "amx_f32", "amx", "avx512bf16", "avx512", "avx2", "neon", "plain", "amx_emulated", "amx_f32_emulated"};
 /// Whether the processor, or the target that HEED_ISA names, is emulated: some thirty times slower.
 inline bool is_emulated() {
 #if defined(HEED_EMULATED)

@@ -26,6 +26,10 @@ HEED_INLINE void for_each_constant(F f) {
 struct TileMatrix {
   float* data;
   std::int64_t stride, next = 0, step = 0, part = 0;
+
+  [[nodiscard]] TileMatrix from(std::int64_t steps) const {
+    return {data + steps * step, stride, next, step, part};
+  }
 };
 
 /// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs of bf16.
@@ -107,6 +111,9 @@ void multiply_panel(const TaskState& state, std::int64_t row, std::int64_t rows,
 inline constexpr std::int64_t kStepKeys = 32;
 inline constexpr std::int64_t kWeightStep = kGroupRows * kLanes;
 inline constexpr std::int64_t kWeightPart = kGroupRows * kKvBlock / 2;
+
+/// Steps whose weights, in three parts, stay in the first cache from one column of values to the next.
+inline constexpr std::int64_t kStepsInCache = 3;
 
 /// Writes the operand's weights of a row for kStepKeys keys from `key` of the KV block on. Where they are
 /// rounded to one part, their sum as rounded divides the output: a mean by weights that are a little off, not
@@ -265,7 +272,11 @@ void matrix_value_block(TaskState& state, std::int64_t row, std::int64_t rows, s
   if constexpr (Format::kParts == 1) {
     multiply_group<Format, true>(rows, a, b, count, c, vectors);
   } else {
-    multiply_group<Format, false>(rows, a, b, count, {w.product, w.value_columns, 0}, vectors);
+    const TileMatrix product = {w.product, w.value_columns};
+    multiply_group<Format, false>(rows, a, b, smaller(count, kStepsInCache), product, vectors);
+    for (std::int64_t done = kStepsInCache; done < count; done += kStepsInCache)
+      multiply_group<Format, true>(rows, a.from(done), b.from(done), smaller(count - done, kStepsInCache),
+                                   product, vectors);
     const Vf factor = splat(kv_block.measured.value_factor);
     for (std::int64_t i = 0; i < rows * w.value_columns; i += kLanes)
       store(c.data + i, mul_add(load(w.product + i), factor, load(c.data + i)));
