@@ -39,7 +39,8 @@ concept LaneFormat = TileFormat<Format> && requires(Vf v) {
   {Format::kTallRows + 0};
   {v = Format::multiply_add(v, v, v)};
 };
-static_assert(LaneFormat<F32Format> && LaneFormat<Bf16DotFormat> && TileFormat<Bf16TilesFormat>);
+static_assert(LaneFormat<F32Format> && LaneFormat<Bf16DotFormat> && TileFormat<Bf16TilesFormat> &&
+              TileFormat<F32TilesFormat>);
 
 /// Lanes that one part of an operand of `elements` elements takes.
 template <TileFormat Format>

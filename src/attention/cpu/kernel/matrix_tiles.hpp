@@ -1,6 +1,6 @@
 // Both products by matrix tiles: 16 x 16 results at a time, and 16 pairs of bf16 of what is summed over.
-// Scores go by way of memory, and become weights there; weights are rounded to bf16 for the product with
-// values.
+// Scores go by way of memory and become weights there; weights become an operand of the product with values,
+// rounded to bf16 or in parts of it.
 #pragma once
 
 #include "attention/cpu/kernel/softmax.hpp"
