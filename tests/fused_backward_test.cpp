@@ -72,6 +72,36 @@ TEST(FusedBackward, ErrsLittleMoreThanUnfusedGradientsInF32) {
   }
 }
 
+// By matrix tiles weights and their gradients are rounded to bf16, as unfused products of bf16 have them.
+TEST(FusedBackward, ErrsLittleMoreThanUnfusedGradientsInBf16) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  if (heed::test::share_of(100) != 100) GTEST_SKIP() << "a share of the calls is too few to compare means";
+  heed::test::AllGradientErrors errors;
+  heed::test::PathWatch paths;
+  for (const auto& [limits, count] : {std::pair{small_calls(), 300U}, std::pair{tile_calls(), 40U}})
+    for (std::uint64_t index = 0; index < count; ++index) {
+      heed::test::CallLimits bf16 = limits;
+      bf16.dtypes = {DType::bf16};
+      bf16.poison = false;
+      BackwardCall made = heed::test::backward_call(kSeed + 3, index, bf16);
+      if (made.inputs.grad_output.dtype() != DType::bf16) continue;
+      made.inputs.grad_weights.reset();
+      made.call.options.kernel = Kernel::fused;
+      paths.start_call();
+      const AttentionGradients gradients =
+          heed::attention_backward(made.inputs, made.call.options, made.request);
+      if (!paths.fell_back_at_all()) heed::test::add_errors(made, gradients, errors, true);
+    }
+  for (std::size_t g = 0; g < 3; ++g) {  // those that tiles compute
+    const heed::test::GradientErrors& e = errors[g];
+    const std::string what = heed::test::kGradientNames[g];
+    EXPECT_GT(e.rows, 1000) << what;
+    RecordProperty(what + "_mean_ratio", std::to_string(e.mean_ratio()));
+    RecordProperty(what + "_largest_ratio", std::to_string(e.largest_ratio()));
+    EXPECT_TRUE(e.mean_ratio() <= 1.5) << what << ": " << e.mean_ratio();
+  }
+}
+
 // NaN where NaN is expected, infinite where f32 holds no more; some 20 terms near 1.
 void expect_near(const char* name, const Tensor& got, const heed::test::Cube& expected) {
   ASSERT_EQ(static_cast<std::size_t>(got.count()), expected.values.size());

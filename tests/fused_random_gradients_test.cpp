@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "attention_support.hpp"
 #include "describe_call.hpp"
 #include "each_target.hpp"
 #include "expect_tight.hpp"
@@ -25,6 +26,7 @@ using heed::test::document_calls;
 using heed::test::EachTarget;
 using heed::test::extreme_calls;
 using heed::test::long_gradient_calls;
+using heed::test::matrix_gradient_calls;
 using heed::test::Path;
 using heed::test::small_calls;
 using heed::test::threshold_calls;
@@ -32,15 +34,26 @@ using heed::test::tile_calls;
 
 constexpr std::uint64_t kSeed = 20240811;
 
+bool is_served_by_tiles(const BackwardCall& made, const std::string& target, DType dtype) {
+  return target.starts_with("amx") && made.call.query.dtype() == dtype &&
+         made.inputs.grad_output.dtype() == dtype;
+}
+
 // f32 arithmetic; the slack is that of the forward pass (fused_rounding.hpp), and covers the rounding of lse
 // to f32 besides. Delta is taken from the output as it was rounded: half a unit of its dtype, twice; in f16
-// small outputs err by up to 2^-25 each.
-heed::test::Rounding rounding_of(const BackwardCall& made) {
+// small outputs err by up to 2^-25 each. Matrix tiles round weights and their gradients to bf16.
+heed::test::Rounding rounding_of(const BackwardCall& made, const std::string& target) {
   const DType output = made.inputs.output.dtype();
-  const double delta = output == DType::bf16 ? 0x1p-8 : output == DType::f16 ? 0x1p-10 : 0;
+  const bool rounds = is_served_by_tiles(made, target, DType::bf16);
+  const double delta = (output == DType::bf16  ? 0x1p-8
+                        : output == DType::f16 ? 0x1p-10
+                                               : 0) +
+                       (rounds ? 0x1p-8 : 0);
   return {
       .unit = 0x1p-24, .slack = 3, .weight_unit = delta, .floor = output == DType::f16 ? 0x1p-18 : 0x1p-100};
 }
+
+std::uint64_t emulated_share() { return heed::test::share_of(100) == 100 ? 4 : 1; }
 
 struct Kind {
   heed::test::CallLimits limits;
@@ -64,7 +77,7 @@ void compare(const BackwardCall& made, const std::string& target, Outcome& outco
   ASSERT_EQ(outcome.paths.taken_now(Path::backward_fallback), gradients.recomputed_rows)
       << describe(made.call);
   const std::string failure = heed::test::compare_gradients(
-      made, gradients, rounding_of(made), outcome.tally,
+      made, gradients, rounding_of(made, target), outcome.tally,
       [&](auto b, auto h, auto i) { return outcome.paths.gradients_fell_back(b, h, i); });
   ASSERT_EQ(failure, "") << describe(made.call);
   const auto both = [&](Path a, Path b) {
@@ -83,7 +96,8 @@ void run_calls(const Kind& kind, const EachTarget& targets, std::map<std::string
     made.inputs.grad_weights.reset();
     made.call.options.kernel = Kernel::fused;
     for (const std::string& target : targets.available()) {
-      if (target.starts_with("amx")) continue;  // gradients are those of another target
+      // Emulations are slow: of all calls they make one in so many.
+      if (target.ends_with("emulated") && index % emulated_share() != 0) continue;
       SCOPED_TRACE(target);
       compare(made, target, outcomes[target]);
       if (testing::Test::HasFatalFailure()) return;
@@ -95,16 +109,17 @@ void run_calls(const Kind& kind, const EachTarget& targets, std::map<std::string
 TEST(FusedRandomGradients, AgreeWithTheDefinitionsAndTakeEveryPathOfEachTarget) {
   const EachTarget targets;
   std::map<std::string, Outcome> outcomes;
-  for (const Kind& kind :
-       {Kind{small_calls(), 3000}, Kind{extreme_calls(), 300}, Kind{tile_calls(), 60},
-        Kind{long_gradient_calls(), 8}, Kind{threshold_calls(), 150}, Kind{document_calls(), 450}}) {
+  for (const Kind& kind : {Kind{small_calls(), 3000}, Kind{extreme_calls(), 300}, Kind{tile_calls(), 60},
+                           Kind{long_gradient_calls(), 8}, Kind{matrix_gradient_calls(), 100},
+                           Kind{threshold_calls(), 150}, Kind{document_calls(), 450}}) {
     run_calls(kind, targets, outcomes);
     if (HasFatalFailure()) return;
   }
   for (const auto& [target, outcome] : outcomes) {
     SCOPED_TRACE(target);
-    outcome.paths.expect_each_taken(Path::backward_plain, Path::backward_fallback, target);
-    const std::uint64_t least = heed::test::share_of(100);
+    const std::uint64_t times = target.ends_with("emulated") ? 10 : 100;
+    outcome.paths.expect_each_taken(Path::backward_plain, Path::backward_fallback, target, times);
+    const std::uint64_t least = heed::test::share_of(times);
     std::cout << "calls with sequences plain beside recomputed: " << outcome.plain_beside_recomputed
               << ", split beside undivided: " << outcome.split_beside_undivided << "\n";
     EXPECT_GE(outcome.plain_beside_recomputed, least);
@@ -112,5 +127,38 @@ TEST(FusedRandomGradients, AgreeWithTheDefinitionsAndTakeEveryPathOfEachTarget) 
     heed::test::expect_tight(outcome.tally, 0.98);
   }
 }
+
+// The instructions and their emulation, among all that surrounds them.
+void expect_the_same_bits(const std::string& target, DType dtype) {
+  const EachTarget targets;
+  if (!targets.has(target)) GTEST_SKIP() << "not on this processor: " << target;
+  std::uint64_t compared = 0;
+  heed::test::PathWatch paths;
+  for (const heed::test::CallLimits& kind : {small_calls(), tile_calls(), matrix_gradient_calls()})
+    for (std::uint64_t index = 0; index < heed::test::share_of(100); ++index) {
+      heed::test::CallLimits limits = kind;
+      limits.dtypes = {dtype};
+      limits.poison = false;
+      BackwardCall made = heed::test::backward_call(kSeed + 1, index, limits);
+      made.inputs.grad_weights.reset();
+      made.call.options.kernel = Kernel::fused;
+      if (!is_served_by_tiles(made, target, dtype) || made.call.query.size(-2) < 13) continue;
+      heed::set_target(target);
+      paths.start_call();
+      const AttentionGradients tiles = heed::attention_backward(made.inputs, made.call.options, made.request);
+      if (paths.fell_back_at_all()) continue;
+      heed::set_target(target + "_emulated");
+      const AttentionGradients emulated =
+          heed::attention_backward(made.inputs, made.call.options, made.request);
+      for (const auto member :
+           {&AttentionGradients::query, &AttentionGradients::key, &AttentionGradients::value,
+            &AttentionGradients::bias, &AttentionGradients::sinks})
+        ASSERT_TRUE(heed::test::same_bits(tiles.*member, emulated.*member)) << describe(made.call);
+      ++compared;
+    }
+  EXPECT_GE(compared, heed::test::share_of(40));
+}
+
+TEST(FusedRandomGradients, AmxAndItsEmulationGiveTheSameBits) { expect_the_same_bits("amx", DType::bf16); }
 
 }  // namespace

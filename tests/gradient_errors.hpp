@@ -42,11 +42,11 @@ using AllGradientErrors = std::array<GradientErrors, 5>;
 
 class GradientErrorCounter {
  public:
-  GradientErrorCounter(const BackwardCall& made, const AttentionGradients& gradients)
+  GradientErrorCounter(const BackwardCall& made, const AttentionGradients& gradients, bool in_bf16)
       : made_(made),
         got_(gradients),
         expected_(naive_backward(made.inputs, made.call.options, made.naive)),
-        unfused_(unfused_backward_f32(made)) {}
+        unfused_(unfused_backward_f32(made, in_bf16)) {}
 
   void add_to(AllGradientErrors& errors) const {
     const auto length = [](std::int64_t a, std::int64_t b) { return static_cast<double>(2 * a + b + 8); };
@@ -137,10 +137,10 @@ class GradientErrorCounter {
   UnfusedGradients unfused_;
 };
 
-/// Adds the errors of one call.
+/// Adds the errors of one call; `in_bf16`: beside an unfused computation in bf16.
 inline void add_errors(const BackwardCall& made, const AttentionGradients& gradients,
-                       AllGradientErrors& errors) {
-  GradientErrorCounter(made, gradients).add_to(errors);
+                       AllGradientErrors& errors, bool in_bf16 = false) {
+  GradientErrorCounter(made, gradients, in_bf16).add_to(errors);
 }
 
 }  // namespace heed::test

@@ -60,6 +60,10 @@ inline constexpr std::array<const char*, kPaths> kPathNames{"decode",
                                                             "backward, tiles",
                                                             "backward, flushed tiles",
                                                             "backward, masked tiles",
+                                                            "backward, matrix tiles",
+                                                            "backward, flushed matrix tiles",
+                                                            "backward, matrix tiles that a position cuts",
+                                                            "backward, modified matrix tiles",
                                                             "backward, fallback, rows"};
 static_assert(kPathNames.back() != nullptr);
 
@@ -118,7 +122,9 @@ class PathWatch {
     for (auto p = static_cast<std::size_t>(first); p <= static_cast<std::size_t>(last); ++p) {
       const auto path = static_cast<Path>(p);
       if ((path == Path::decode_pairs && isa != "avx512bf16") ||
-          (path == Path::packed_pairs && !multiplies_bf16(isa))) {
+          (path == Path::packed_pairs && !multiplies_bf16(isa)) ||
+          (path >= Path::backward_matrix_tiles && path <= Path::backward_matrix_modified &&
+           !isa.starts_with("amx"))) {
         EXPECT_EQ(taken(path), 0) << kPathNames[p];
         continue;
       }

@@ -21,8 +21,11 @@ struct UnfusedGradients {
 
 class UnfusedBackward {
  public:
-  explicit UnfusedBackward(const BackwardCall& made)
+  /// With `in_bf16`, weights and their gradients are rounded to bf16 for the products, and the mean of a
+  /// row's gradients is taken from the output as it was rounded.
+  UnfusedBackward(const BackwardCall& made, bool in_bf16)
       : made_(made),
+        in_bf16_(in_bf16),
         n_(made.naive),
         rows_(static_cast<std::size_t>(n_.queries)),
         keys_(static_cast<std::size_t>(n_.keys)),
@@ -52,6 +55,8 @@ class UnfusedBackward {
  private:
   static std::int64_t signed_of(std::size_t n) { return static_cast<std::int64_t>(n); }
 
+  [[nodiscard]] float operand(float x) const { return in_bf16_ ? to_float(to_bfloat16(x)) : x; }
+
   // A row of the weights times dropout, and of dS times the slope.
   void softmax_backward(UnfusedHead& head, std::int64_t b, std::int64_t h, std::int64_t i) {
     head.weigh(i);
@@ -68,7 +73,8 @@ class UnfusedBackward {
       if (made_.inputs.grad_weights)
         grad[j] += UnfusedHead::element(*made_.inputs.grad_weights, b, h, i, signed_of(j));
     }
-    const float mean = dot_f32(head.weight.data(), grad.data(), keys_, Sums::sixteen);
+    const float mean = in_bf16_ ? mean_by_output(b, h, i, grad_output)
+                                : dot_f32(head.weight.data(), grad.data(), keys_, Sums::sixteen);
     const bool empty = n_.lse(b, h, i) == kMinusInfinity;
     const float by_lse =
         made_.inputs.grad_lse && !empty ? UnfusedHead::element(*made_.inputs.grad_lse, 0, b, h, i) : 0;
@@ -77,10 +83,17 @@ class UnfusedBackward {
       const std::size_t at = static_cast<std::size_t>(i) * keys_ + j;
       g_.scores.push_back(score);
       if (!head.allowed(i, j)) continue;
-      grad_scores_[at] = score * head.slope[j];
-      weights_[at] = head.weight[j] * static_cast<float>(n_.kept(b, h, i, signed_of(j)));
+      grad_scores_[at] = operand(score * head.slope[j]);
+      weights_[at] = operand(head.weight[j] * static_cast<float>(n_.kept(b, h, i, signed_of(j))));
     }
     g_.sinks.push_back(head.sink_weight * (by_lse - mean));
+  }
+
+  float mean_by_output(std::int64_t b, std::int64_t h, std::int64_t i, const float* grad_output) const {
+    std::vector<float> output;
+    for (std::int64_t c = 0; c < n_.value_dim; ++c)
+      output.push_back(UnfusedHead::element(made_.inputs.output, b, h, i, c));
+    return dot_f32(grad_output, output.data(), value_width_, Sums::sixteen);
   }
 
   // A product of `left` [rows] and a column of `right` [rows, width], of the rows where `left` has something:
@@ -121,6 +134,7 @@ class UnfusedBackward {
   }
 
   const BackwardCall& made_;
+  bool in_bf16_;
   const Naive& n_;
   std::size_t rows_, keys_, width_, value_width_;
   UnfusedGradients g_;
@@ -129,8 +143,8 @@ class UnfusedBackward {
   std::vector<float> column_;
 };
 
-inline UnfusedGradients unfused_backward_f32(const BackwardCall& made) {
-  return UnfusedBackward(made).compute();
+inline UnfusedGradients unfused_backward_f32(const BackwardCall& made, bool in_bf16 = false) {
+  return UnfusedBackward(made, in_bf16).compute();
 }
 
 }  // namespace heed::test

@@ -59,11 +59,10 @@ void clear_rows(const Target& to, std::int64_t batch, std::int64_t heads, std::i
 
 class BackwardDriver {
  public:
-  explicit BackwardDriver(const BackwardProblem& problem)
-      : p_(problem), f_(problem.forward), kernels_(target_.all()) {}
+  explicit BackwardDriver(const BackwardProblem& problem) : p_(problem), f_(problem.forward) {}
 
-  // First with all rows. Where f32 does not hold some, they are left out of a second try, and the reference
-  // adds their share. Should that fail too, whole heads are left out.
+  // First with all rows. Where f32 does not hold some, they are left out of a second try, by the unit that
+  // computes everything, and the reference adds their share. Should that fail too, whole heads are left out.
   KernelRun run() {
     clear_keys_of_no_segment();
     prepare_bias();
@@ -78,6 +77,7 @@ class BackwardDriver {
     for (const bool whole_heads : {false, true}) {
       if (!has_failed()) break;
       leave_out_rows(whole_heads);
+      take_unit(target_.all());
       std::fill(failed_.begin(), failed_.end(), char{0});
       std::fill(bias_sums_.begin(), bias_sums_.end(), 0.0);
       run_tasks();
@@ -169,7 +169,12 @@ class BackwardDriver {
           static_cast<std::size_t>(splits_ * call_.batch_heads * f_.query_length * columns_) * sizeof(float));
       call_.query_splits = static_cast<float*>(split_memory_.data());
     }
-    tiling_.bytes = kernels_.backward_bytes(call_, tiling_.rows, tiling_.keys);
+    take_unit(target_.backward(call_));
+  }
+
+  void take_unit(const Kernels& kernels) {
+    kernels_ = &kernels;
+    tiling_.bytes = kernels.backward_bytes(call_, tiling_.rows, tiling_.keys);
   }
 
   // Where each score has a bias of its own, tasks write the gradients of those that are seen. Biases that are
@@ -326,7 +331,7 @@ class BackwardDriver {
       in_parallel(static_cast<std::int64_t>(phases_[phase + 1] - phases_[phase]), tiling_.bytes,
                   [&](std::int64_t i, void* memory) {
                     const BackwardTask& task = tasks_[phases_[phase] + static_cast<std::size_t>(i)];
-                    if (kernels_.backward(call_, tiling_, task, memory) != Status::done)
+                    if (kernels_->backward(call_, tiling_, task, memory) != Status::done)
                       fail(task.rows.batch, task.rows.head_begin);
                   });
   }
@@ -350,7 +355,7 @@ class BackwardDriver {
     in_parallel(static_cast<std::int64_t>(items.size()), static_cast<std::size_t>(columns_) * sizeof(float),
                 [&](std::int64_t i, void* memory) {
                   const Rows& r = items[static_cast<std::size_t>(i)];
-                  kernels_.add_query_splits(call_, r.splits, r.batch, r.head, r.begin, r.end, memory);
+                  kernels_->add_query_splits(call_, r.splits, r.batch, r.head, r.begin, r.end, memory);
                 });
   }
 
@@ -397,7 +402,7 @@ class BackwardDriver {
   const BackwardProblem& p_;
   const Problem& f_;
   const cpu::TargetKernels& target_ = cpu::kernels();
-  const Kernels& kernels_;
+  const Kernels* kernels_ = nullptr;  // the unit of the first try, and then the one that computes everything
   BackwardArguments call_{};
   BackwardTiling tiling_{};
   std::vector<BackwardTask> tasks_;

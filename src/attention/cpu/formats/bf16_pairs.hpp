@@ -141,6 +141,8 @@ struct Bf16TilesFormat : Bf16Pairs<16, 1, 1> {
     const Vf pairs = store_bf16(to, a, b);
     return add(low_halves(pairs), high_halves(pairs));
   }
+  /// Lane i of the pairs holds lane i of both vectors, rounded.
+  HEED_INLINE static void pair(Vf low, Vf high, Vf (&parts)[kParts]) { parts[0] = pair_rounded(low, high); }
 };
 
 }  // namespace heed::detail::HEED_ISA

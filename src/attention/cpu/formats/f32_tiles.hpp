@@ -50,6 +50,15 @@ struct F32TilesFormat {
     }
     return zero();
   }
+  /// The same parts of any two vectors; lane i of the pairs holds lane i of both.
+  HEED_INLINE static void pair(Vf low, Vf high, Vf (&parts)[kParts]) {
+#pragma GCC unroll 3
+    for (int i = 0; i < kParts; ++i) {
+      parts[i] = pair_high_halves(low, high);
+      low = sub(low, high_halves(low));
+      high = sub(high, high_halves(high));
+    }
+  }
 
   /// Splits `count` floats; those up to `padded`, a multiple of kLanes, are 0. Parts are `part` elements
   /// apart. Returns the sum of squares, lane by lane.

@@ -127,6 +127,7 @@ struct Kernels {
   const char* name;
   bool (*takes_forward)(const Arguments&);
   bool (*takes_weights_pass)(const Arguments&);  ///< of a call without what forward has written
+  bool (*takes_backward)(const BackwardArguments&);
   Tiling (*plan)(const Arguments&);
   Tiling (*plan_weights_pass)(const Arguments&);  ///< of a call without what forward has written
   /// `workspace` is 64-byte aligned, of Tiling::bytes; reset() before its first use in a call.
@@ -142,9 +143,8 @@ struct Kernels {
                      void* workspace);
   void (*weights_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace);
 
-  /// From here on nullptr but in the unit that computes everything.
-  void (*scores_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;
-  /// Working memory for a task of so many rows and keys; it need not be prepared.
+  /// Working memory for a task of so many rows and keys; it need not be prepared. From here on nullptr in
+  /// units that take no backward pass.
   std::size_t (*backward_bytes)(const BackwardArguments&, std::int64_t rows, std::int64_t keys) = nullptr;
   Status (*backward)(const BackwardArguments&, const BackwardTiling&, const BackwardTask&,
                      void* workspace) = nullptr;
@@ -152,6 +152,8 @@ struct Kernels {
   void (*add_query_splits)(const BackwardArguments&, std::int64_t parts, std::int64_t batch,
                            std::int64_t head, std::int64_t row_begin, std::int64_t row_end,
                            void* workspace) = nullptr;
+  /// nullptr but in the unit that computes everything.
+  void (*scores_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;
 };
 
 }  // namespace heed::detail::cpu

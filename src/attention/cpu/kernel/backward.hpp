@@ -13,197 +13,49 @@
 // multiplied into g_i and delta_i beforehand, where it costs nothing: products then come out right.
 #pragma once
 
-#include "attention/cpu/kernel/backward_workspace.hpp"
-#include "attention/cpu/kernel/dropout.hpp"
 #include "attention/cpu/kernel/epilogue.hpp"
+#include "attention/cpu/kernel/lane_gradients.hpp"
+#include "attention/cpu/kernel/matrix_gradients.hpp"
 
 namespace heed::detail::HEED_ISA {
 
 using cpu::Status;
 
-/// A block of rows against a KV block.
-struct Block {
-  std::int64_t row, rows;  // of the segment; rows as padded to whole tiles
-  std::int64_t key, keys;  // of the segment
-  bool flushed;            // scores may lie so far below lse that weights run out of exponents
-};
-
-HEED_INLINE bool wants_bias(const BackwardArguments& call) {
-  return call.grad_bias.data != nullptr || call.bias_sums != nullptr;
-}
-
-/// The gradients of a row's biases, for keys from `key` (of the segment) on.
-inline void add_bias_grads(const BackwardTaskState& state, const QueryRow& query_row, std::int64_t key,
-                           const float* grads) {
-  const BackwardArguments& call = state.call;
-  const Task& task = state.task.rows;
-  const std::int64_t count = smaller(kPanel, task.key_end - task.key_begin - key);
-  const std::int64_t first = task.key_begin + key;
-  if (call.bias_sums != nullptr) {
-    double* to = call.bias_sums + offset_of(call.bias_stride, task.batch, query_row.head, query_row.index);
-    for (std::int64_t k = 0; k < count; ++k)
-      to[(first + k) * call.bias_stride[3]] += static_cast<double>(grads[k]);
+/// Weights, score gradients and the three products that they enter, of a block of rows and a KV block.
+template <class Format>
+bool backward_block(const BackwardTaskState& state, const Block& block, const HeadBits& bits) {
+  if constexpr (Format::kMatrixTiles) {
+    if (!recompute_matrix_weights<Format>(state, block, bits)) return false;
+    if (state.call.grad_query.data) add_matrix_query_grads<Format>(state, block);
+    add_matrix_key_grads<Format>(state, block);
   } else {
-    const Output& out = call.grad_bias;
-    const std::int64_t at = offset_of(out.stride, task.batch, query_row.head, query_row.index);
-    for (std::int64_t k = 0; k < count; ++k) write_float(out, at + (first + k) * out.stride[3], grads[k]);
-  }
-}
-
-/// One row of a tile by way of memory: scores [kPanel] become weights and score gradients. `d` holds <g, v>.
-/// False where a score is beyond what f32 holds.
-inline bool general_row(const BackwardTaskState& state, const Block& block, std::int64_t row,
-                        std::int64_t key, const HeadBits& bits, float* scores, const float* d, float* weights,
-                        float* score_grads) {
-  const Arguments& call = state.call.forward;
-  const Task& task = state.task.rows;
-  const QueryRow& query_row = state.w.query_row[row];
-  alignas(64) float slope[kPanel];
-  alignas(64) float keep[kPanel];
-  if (state.w.factor[block.row + row] == 0) {  // it takes no part, whatever its scores are
-    for (std::int64_t v = 0; v < kPanel; v += kLanes) {
-      store(weights + v, zero());
-      store(score_grads + v, zero());
-      store(scores + v, zero());
-    }
-    if (wants_bias(state.call) && block.row + row < state.rows) add_bias_grads(state, query_row, key, scores);
-    return true;
-  }
-  if (!modify_scores(call, task.batch, query_row, task.key_begin, task.key_end - task.key_begin, key, scores,
-                     slope))
-    return false;
-  if (call.dropout.threshold != 0)
-    kept_weights(call.dropout, bits, query_row.index, task.key_begin + key, keep);
-  const float shift = state.w.shift[block.row + row];
-  const Vf delta = splat(state.w.delta[block.row + row]);
-  for (std::int64_t v = 0; v < kPanel; v += kLanes) {
-    const Vf p = exp2_flushed(load(scores + v), splat(kRound - shift), splat(shift + kSmallestExponent));
-    const Vf m = call.dropout.threshold != 0 ? load(keep + v) : splat(1.0f);
-    Vf grad = mul(p, sub(mul(m, load(d + v)), delta));
-    store(scores + v, grad);
-    if (call.softcap > 0) grad = mul(grad, load(slope + v));
-    store(weights + v, mul(p, m));
-    store(score_grads + v, grad);
-  }
-  if (wants_bias(state.call) && block.row + row < state.rows) add_bias_grads(state, query_row, key, scores);
-  return true;
-}
-
-inline bool general_tile(const BackwardTaskState& state, const Block& block, const GradientTile& t,
-                         std::int64_t row, std::int64_t key, const HeadBits& bits) {
-  alignas(64) float scores[kTileRows][kPanel];
-  alignas(64) float d[kTileRows][kPanel];
-  ScoreTile tile;
-  const auto spill = [&](float(&to)[kTileRows][kPanel]) {
-#pragma GCC unroll 4
-    for (int r = 0; r < kTileRows; ++r)
-#pragma GCC unroll 3
-      for (int v = 0; v < kPanelVectors; ++v) store(to[r] + v * kLanes, tile[r][v]);
-  };
-  clear(tile);
-  accumulate<F32Format>(tile, t.query + row * t.query_ld, t.query_ld, t.keys, t.depth);
-  spill(scores);
-  clear(tile);
-  accumulate<F32Format>(tile, t.grad + row * t.grad_ld, t.grad_ld, t.values, t.value_depth);
-  spill(d);
-  for (int r = 0; r < kTileRows; ++r)
-    if (!general_row(state, block, row + r, key, bits, scores[r], d[r], t.weights + (row + r) * t.ld,
-                     t.score_grads + (row + r) * t.ld))
-      return false;
-  return true;
-}
-
-HEED_INLINE bool touches(const RowGroup& group, std::int64_t key) {
-  return group.begin < key + kPanel && group.end > key;
-}
-
-/// Weights and score gradients of a block, but for tiles that no row may see.
-inline bool recompute_weights(const BackwardTaskState& state, const Block& block, const HeadBits& bits) {
-  const BackwardWorkspace& w = state.w;
-  const std::int64_t groups = (block.rows + kGroupRows - 1) / kGroupRows;
-  const GradientRows rows = {w.shift + block.row, w.delta + block.row};
-  for (std::int64_t p = 0; p * kPanel < block.keys; ++p) {
-    const std::int64_t key = block.key + p * kPanel;
-    const std::int64_t key_end = smaller(key + kPanel, block.key + block.keys);
-    const GradientTile tile = {w.query,
-                               w.grad,
-                               w.columns,
-                               w.value_columns,
-                               w.keys + p * kPanel * w.depth,
-                               w.values + p * kPanel * w.value_depth,
-                               w.depth,
-                               w.value_depth,
-                               w.weights + p * kPanel,
-                               w.score_grads + p * kPanel,
-                               kGradientKeys};
-    const auto is_plain = [&](const RowGroup& g) {
-      return !state.modifies_scores && g.full_begin <= key && g.full_end >= key_end;
-    };
-    for (std::int64_t g = 0; g < groups;) {
-      std::int64_t end = g + 1;
-      const auto last_row = [&] { return smaller(end * kGroupRows, block.rows); };
-      if (touches(w.group[g], key)) {
-        if (is_plain(w.group[g])) {
-          while (end < groups && is_plain(w.group[end])) ++end;
-          count_path(state.call.forward.paths, block.flushed ? Path::backward_flushed : Path::backward_tiles);
-          const auto tiles = block.flushed ? gradient_tiles<true> : gradient_tiles<false>;
-          tiles(tile, rows, g * kGroupRows, last_row());
-        } else {
-          count_path(state.call.forward.paths, Path::backward_masked);
-          for (std::int64_t row = g * kGroupRows; row < last_row(); row += kTileRows)
-            if (!general_tile(state, block, tile, row, key, bits)) return false;
-        }
-      }
-      g = end;
-    }
+    if (!recompute_weights(state, block, bits)) return false;
+    if (state.call.grad_query.data) add_query_grads(state, block);
+    add_key_grads(state, block);
   }
   return true;
 }
 
-/// dq += ds k, group by group: scores exist from the panel of a group's first key to its last key.
-inline void add_query_grads(const BackwardTaskState& state, const Block& block) {
-  const BackwardWorkspace& w = state.w;
-  for (std::int64_t r = 0; r < block.rows; r += kGroupRows) {
-    const RowGroup& group = w.group[r / kGroupRows];
-    const std::int64_t begin = larger(0, group.begin - block.key) / kPanel * kPanel;
-    const std::int64_t end = smaller(block.keys, group.end - block.key);
-    if (begin >= end) continue;
-    product<false>(w.score_grads + r * kGradientKeys + begin, kGradientKeys, w.key_rows + begin * w.columns,
-                   w.columns, end - begin, smaller(kGroupRows, block.rows - r), w.columns,
-                   w.query_grad + (block.row + r) * w.columns, w.columns);
-  }
+template <class Format>
+float load_rows(const BackwardTaskState& state, std::int64_t head, std::int64_t row, std::int64_t rows) {
+  if constexpr (Format::kMatrixTiles)
+    return load_matrix_queries<Format>(state, head, row, rows);
+  else
+    return load_queries(state, head, row, rows);
 }
 
-/// dv += p^T g and dk += ds^T q, panel by panel, over the groups that see it.
-inline void add_key_grads(const BackwardTaskState& state, const Block& block) {
-  const BackwardWorkspace& w = state.w;
-  const std::int64_t groups = (block.rows + kGroupRows - 1) / kGroupRows;
-  for (std::int64_t p = 0; p * kPanel < block.keys; ++p) {
-    const std::int64_t key = block.key + p * kPanel;
-    const std::int64_t at = key - state.task.key_begin;
-    for (std::int64_t g = 0; g < groups; ++g) {
-      if (!touches(w.group[g], key)) continue;
-      std::int64_t end = g + 1;
-      while (end < groups && touches(w.group[end], key)) ++end;
-      const std::int64_t row = g * kGroupRows;
-      const std::int64_t rows = smaller(end * kGroupRows, block.rows) - row;
-      const std::int64_t from = row * kGradientKeys + p * kPanel;
-      if (state.call.grad_value.data)
-        product<true>(w.weights + from, kGradientKeys, w.grad + row * w.value_columns, w.value_columns, rows,
-                      kPanel, w.value_columns, w.value_grad + at * w.value_columns, w.value_columns);
-      if (state.call.grad_key.data)
-        product<true>(w.score_grads + from, kGradientKeys, w.query + row * w.columns, w.columns, rows, kPanel,
-                      w.columns, w.key_grad + at * w.columns, w.columns);
-      g = end;
-    }
-  }
-}
-
-/// The rows of one head against one KV block, packed.
-inline bool backward_kv_block(const BackwardTaskState& state, std::int64_t head, std::int64_t key,
-                              std::int64_t keys, float largest_key, const HeadBits& bits) {
+/// The rows of one head against keys [key, key + keys).
+template <class Format>
+bool backward_kv_block(const BackwardTaskState& state, std::int64_t head, std::int64_t key, std::int64_t keys,
+                       const HeadBits& bits) {
   const Arguments& call = state.call.forward;
   const BackwardWorkspace& w = state.w;
+  float largest_key = 0;
+  if constexpr (Format::kMatrixTiles)
+    largest_key = pack_matrix_kv_block<Format>(state, key, keys);
+  else
+    largest_key = pack_kv_block(state, key, keys);
+  if (largest_key < 0) return false;
   for (std::int64_t row = 0; row < state.rows; row += kGradientRows) {
     const std::int64_t rows = smaller(kGradientRows, state.rows - row);
     // Query rows rise with the rows, so the first and the last tell whether any row sees the KV block.
@@ -211,16 +63,15 @@ inline bool backward_kv_block(const BackwardTaskState& state, std::int64_t head,
     if (query_row_of(call, state.task.rows, head, first).key_begin >= key + keys ||
         query_row_of(call, state.task.rows, head, first + rows - 1).key_end <= key)
       continue;
-    const float largest_query = load_queries(state, head, row, rows);
+    const float largest_query = load_rows<Format>(state, head, row, rows);
     if (largest_query < 0) return false;
     const float bound = 1.001f * __builtin_sqrtf(largest_query) * __builtin_sqrtf(largest_key);
     if (!(bound <= kLargestScore / 2)) return false;
     float highest = 0;
     for (std::int64_t r = 0; r < rows; ++r) highest = w.shift[row + r] > highest ? w.shift[row + r] : highest;
-    const Block block = {row, round_up(rows, kTileRows), key, keys, bound + highest > 120.0f};
-    if (!recompute_weights(state, block, bits)) return false;
-    if (state.call.grad_query.data) add_query_grads(state, block);
-    add_key_grads(state, block);
+    const std::int64_t padded = round_up(rows, kHasMatrixTiles ? kGroupRows : kTileRows);
+    if (!backward_block<Format>(state, {row, padded, key, keys, bound + highest > 120.0f}, bits))
+      return false;
   }
   return true;
 }
@@ -254,12 +105,18 @@ inline void write_key_grads(const BackwardTaskState& state) {
   const std::int64_t kv_head = task.head_begin / call.forward.group;
   for (std::int64_t k = 0; k < state.task.key_end - state.task.key_begin; ++k) {
     const std::int64_t key = task.key_begin + state.task.key_begin + k;
+    const auto row_of = [&](float* sums, std::int64_t columns, float* rows) {
+      if (!kHasMatrixTiles) return sums + k * columns;
+      if (k % kLanes == 0) transpose_key_grads(sums, k, columns, rows);
+      return rows + k % kLanes * columns;
+    };
     if (call.grad_key.data)
       write_output(call.grad_key, offset_of(call.grad_key.stride, task.batch, kv_head, key),
-                   w.key_grad + k * w.columns, w.depth, call.scale);
+                   row_of(w.key_grad, w.columns, w.scratch), w.depth, call.scale);
     if (call.grad_value.data)
       write_output(call.grad_value, offset_of(call.grad_value.stride, task.batch, kv_head, key),
-                   w.value_grad + k * w.value_columns, w.value_depth, 1.0f);
+                   row_of(w.value_grad, w.value_columns, w.scratch + kLanes * w.columns), w.value_depth,
+                   1.0f);
   }
 }
 
@@ -271,8 +128,18 @@ inline void count_head(const BackwardTaskState& state, std::int64_t head) {
   count_path(paths, anew ? Path::backward_sequence_recomputed_lse : Path::backward_sequence_plain);
 }
 
+/// Whether this unit computes a call's gradients: by matrix tiles nothing that they would round.
+inline bool takes_backward(const BackwardArguments& call) {
+  if (kComputesEverything) return true;
+  const auto is_served = [](const Output& out) { return out.data == nullptr || out.type == kMatrixType; };
+  return kHasMatrixTiles && UnitFormat::kParts == 1 && call.forward.query.type == kMatrixType &&
+         call.grad_output.type == kMatrixType && is_served(call.grad_query) && is_served(call.grad_key) &&
+         is_served(call.grad_value) && call.forward.query_length >= kMatrixLeastRows;
+}
+
 inline Status backward(const BackwardArguments& call, const BackwardTiling& tiling, const BackwardTask& task,
                        void* workspace) {
+  [[maybe_unused]] const MatrixTiles tiles;
   const Task& rows = task.rows;
   const BackwardTaskState state = {call, task,
                                    lay_out_backward(call.forward, tiling.rows, tiling.keys, workspace),
@@ -287,9 +154,7 @@ inline Status backward(const BackwardArguments& call, const BackwardTiling& tili
     const HeadBits bits = bits_of_head(call.forward.dropout, rows.batch, head);
     for (std::int64_t key = task.key_begin; key < task.key_end; key += kGradientKeys) {
       const std::int64_t keys = smaller(kGradientKeys, task.key_end - key);
-      const float largest_key = pack_kv_block(state, key, keys);
-      if (largest_key < 0 || !backward_kv_block(state, head, key, keys, largest_key, bits))
-        return Status::out_of_range;
+      if (!backward_kv_block<UnitFormat>(state, head, key, keys, bits)) return Status::out_of_range;
     }
     write_query_grads(state, head);
   }

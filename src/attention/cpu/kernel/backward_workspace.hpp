@@ -12,10 +12,11 @@ using cpu::BackwardArguments;
 using cpu::BackwardTask;
 using cpu::BackwardTiling;
 
-// Tuning. A block of weights and one of score gradients, 72 KiB each, are read three times.
-inline constexpr std::int64_t kGradientKeys = kKvBlock;
-inline constexpr std::int64_t kGradientRows = 96;
-static_assert(kGradientRows % kGroupRows == 0);
+// Tuning. A block of weights and one of score gradients, 72 KiB each, are read three times. By matrix tiles a
+// KV block is so long that packing the rows anew for each costs little.
+inline constexpr std::int64_t kGradientKeys = kHasMatrixTiles ? 4 * kKvBlock : kKvBlock;
+inline constexpr std::int64_t kGradientRows = kHasMatrixTiles ? 128 : 96;
+static_assert(kGradientRows % kGroupRows == 0 && kGradientKeys % kPanel == 0);
 
 /// Norms squared up to which no sum of products overflows, however long.
 inline constexpr float kLargestGradientSquare = 0x1p60f;
@@ -28,10 +29,10 @@ struct BackwardWorkspace {
   float* factor;      // 2^(shift - lse) / kGain: what makes an unnormalised weight a weight
   float* delta;       // (<g, out> - gradient of lse) * factor
   float* query_grad;  // [rows][columns]
-  // Of the task's keys:
+  // Of the task's keys, as rows, or transposed in panels of kPanel keys (matrix_gradients.hpp):
   float* key_grad;    // [keys][columns]
   float* value_grad;  // [keys][value_columns]
-  // Of a KV block:
+  // Of a KV block; by matrix tiles in the layouts of the format:
   float* keys;      // panels
   float* values;    // panels
   float* key_rows;  // [kGradientKeys][columns]
@@ -39,10 +40,13 @@ struct BackwardWorkspace {
   // Of a block of rows:
   QueryRow* query_row;
   RowGroup* group;
-  float* query;        // [kGradientRows][columns]
-  float* grad;         // [kGradientRows][value_columns]: g * factor
-  float* weights;      // [kGradientRows][kGradientKeys]: unnormalised
-  float* score_grads;  // the same
+  float* query;          // [kGradientRows][columns]
+  float* grad;           // [kGradientRows][value_columns]: g * factor
+  float* query_columns;  // by matrix tiles: both transposed
+  float* grad_columns;
+  float* weights;          // [kGradientRows][kGradientKeys]: unnormalised
+  float* score_grads;      // the same
+  float* score_grad_rows;  // by matrix tiles
   std::size_t bytes;
 };
 
@@ -58,22 +62,38 @@ inline BackwardWorkspace lay_out_backward(const Arguments& call, std::int64_t ro
   w.value_columns = round_up(w.value_depth, kLanes);
   const std::int64_t padded_rows = round_up(rows, kGroupRows);
   const std::int64_t padded_keys = round_up(keys, kPanel);
+  // Floats that an element of an operand takes, times two.
+  constexpr std::int64_t kHalves = 2 * UnitFormat::kParts / UnitFormat::kElements;
+  constexpr std::int64_t kScores = kGradientRows * kGradientKeys * kHalves / 2;
+  const std::int64_t lanes = UnitFormat::kParts * lanes_of<UnitFormat>(w.depth);
+  const std::int64_t value_lanes = UnitFormat::kParts * lanes_of<UnitFormat>(w.value_depth);
+  const std::int64_t widest = larger(w.columns, w.value_columns);
   w.shift = floats(padded_rows);
   w.factor = floats(padded_rows);
   w.delta = floats(padded_rows);
   w.query_grad = floats(padded_rows * w.columns);
   w.key_grad = floats(padded_keys * w.columns);
   w.value_grad = floats(padded_keys * w.value_columns);
-  w.keys = floats(kGradientKeys * w.depth);
-  w.values = floats(kGradientKeys * w.value_depth);
-  w.key_rows = floats(kGradientKeys * w.columns);
-  w.scratch = floats(kLanes * larger(w.columns, w.value_columns));
+  w.keys = floats(kGradientKeys * lanes);
+  w.values = floats(kGradientKeys * value_lanes);
+  w.key_rows = floats(kGradientKeys * w.columns * kHalves / 2);
   w.query_row = memory.take<QueryRow>(kGradientRows);
   w.group = memory.take<RowGroup>(kGradientRows / kGroupRows);
-  w.query = floats(kGradientRows * w.columns);
-  w.grad = floats(kGradientRows * w.value_columns);
-  w.weights = floats(kGradientRows * kGradientKeys);
-  w.score_grads = floats(kGradientRows * kGradientKeys);
+  if (kHasMatrixTiles) {
+    w.scratch = floats(kGroupRows * larger(widest, kPanel) + kLanes * larger(lanes, value_lanes));
+    w.query = floats(kGradientRows * lanes);
+    w.grad = floats(kGradientRows * value_lanes);
+    w.query_columns = floats(kGradientRows * w.columns * kHalves / 2);
+    w.grad_columns = floats(kGradientRows * w.value_columns * kHalves / 2);
+    w.score_grad_rows = floats(kScores);
+  } else {
+    w.scratch = floats(kLanes * widest);
+    w.query = floats(kGradientRows * w.columns);
+    w.grad = floats(kGradientRows * w.value_columns);
+    w.query_columns = w.grad_columns = w.score_grad_rows = nullptr;
+  }
+  w.weights = floats(kScores);
+  w.score_grads = floats(kScores);
   w.bytes = memory.bytes();
   return w;
 }
@@ -162,81 +182,6 @@ inline bool start_head(const BackwardTaskState& state, std::int64_t head) {
   }
   clear_floats(w.query_grad, padded * w.columns);
   return total < 0x1p120f;
-}
-
-/// Query rows, queries and output gradients of the block of rows from `row` (of the segment) on. Returns the
-/// largest square of a query's norm, or a negative number where numbers are too large.
-inline float load_queries(const BackwardTaskState& state, std::int64_t head, std::int64_t row,
-                          std::int64_t rows) {
-  const BackwardArguments& call = state.call;
-  const Arguments& forward = call.forward;
-  const BackwardWorkspace& w = state.w;
-  float largest = 0;
-  float total = 0;
-  const std::int64_t padded = round_up(rows, kTileRows);
-  for (std::int64_t r = 0; r < padded; ++r) {
-    const std::int64_t index = state.task.rows.row_begin + row + smaller(r, rows - 1);
-    const std::int64_t batch = state.task.rows.batch;
-    w.query_row[r] = query_row_of(forward, state.task.rows, head, index);
-    // Rows beyond the last, and those without keys, whatever they hold.
-    if (r >= rows || w.factor[row + r] == 0) {
-      clear_floats(w.query + r * w.columns, w.columns);
-      clear_floats(w.grad + r * w.value_columns, w.value_columns);
-      continue;
-    }
-    const float squares = pack_query(forward.query, offset_of(forward.query.stride, batch, head, index),
-                                     w.depth, 1.0f, w.query + r * w.columns, w.columns);
-    largest = squares > largest ? squares : largest;
-    total += squares;
-    total += pack_query(call.grad_output, offset_of(call.grad_output.stride, batch, head, index),
-                        w.value_depth, w.factor[row + r], w.grad + r * w.value_columns, w.value_columns);
-  }
-  for (std::int64_t r = 0; r < padded; r += kGroupRows)
-    w.group[r / kGroupRows] = group_of(w.query_row + r, smaller(kGroupRows, padded - r), true);
-  return total < kLargestGradientSquare ? largest : -1.0f;
-}
-
-/// Puts zeros in place of keys whose numbers, or whose value's, are beyond what f32 sums hold: every row that
-/// sees one is left out, and no other row's zero weight may meet a NaN. Returns the largest square of the
-/// others.
-inline float clear_large_keys(const BackwardTaskState& state, const KvSource& kv, std::int64_t first,
-                              std::int64_t count) {
-  const BackwardWorkspace& w = state.w;
-  float largest = 0;
-  for (std::int64_t k = 0; k < count; ++k) {
-    const float key_square = pack_query(kv.keys.tensor, kv.keys.at(first + k), w.depth,
-                                        state.call.forward.scale, w.scratch, w.columns);
-    const float value_square = pack_query(kv.values.tensor, kv.values.at(first + k), w.value_depth, 1.0f,
-                                          w.scratch, w.value_columns);
-    if (key_square < kLargestGradientSquare && value_square < kLargestGradientSquare) {
-      largest = key_square > largest ? key_square : largest;
-      continue;
-    }
-    float* key = w.keys + k / kPanel * (w.depth * kPanel) + k % kPanel;
-    for (std::int64_t d = 0; d < w.depth; ++d) key[d * kPanel] = 0;
-    float* value = w.values + k / kPanel * (w.value_depth * kPanel) + k % kPanel;
-    for (std::int64_t c = 0; c < w.value_depth; ++c) value[c * kPanel] = 0;
-    clear_floats(w.key_rows + k * w.columns, w.columns);
-  }
-  return largest;
-}
-
-/// Packs keys [key, key + count) of the segment three ways; those of the scores carry the scale, as in the
-/// forward pass, so that scores round as those in the lse did. Returns the largest square of a key's norm, or
-/// a negative number.
-inline float pack_kv_block(const BackwardTaskState& state, std::int64_t key, std::int64_t count) {
-  const Arguments& call = state.call.forward;
-  const BackwardWorkspace& w = state.w;
-  const KvSource kv = kv_source_of(call, state.task.rows);
-  const Measure keys = pack_keys(kv.keys, key, count, w.depth, call.scale, w.keys, w.scratch, w.columns);
-  const Measure values =
-      pack_keys(kv.values, key, count, w.value_depth, 1.0f, w.values, w.scratch, w.value_columns);
-  for (std::int64_t k = 0; k < count; ++k)
-    pack_query(kv.keys.tensor, kv.keys.at(key + k), w.depth, 1.0f, w.key_rows + k * w.columns, w.columns);
-  const bool in_range = keys.in_range && values.in_range && keys.largest_square < kLargestGradientSquare &&
-                        values.largest_square < kLargestGradientSquare;
-  if (in_range) return keys.largest_square;
-  return call.row_status == nullptr ? -1.0f : clear_large_keys(state, kv, key, count);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -93,6 +93,30 @@ void multiply_group(std::int64_t rows, const TileMatrix& a, const TileMatrix& b,
                       : multiply_matrix_tiles<Format, 1, kAdds>)(a, b, steps, c, columns);
 }
 
+/// Steps of 32 elements of an operand in three parts that stay in the first cache from one column to the
+/// next.
+inline constexpr std::int64_t kStepsInCache = 3;
+
+/// c += a x b * factor. A product of bf16 goes on from the sum so far, and its factor is 1. One of f32 is
+/// summed by itself first, in `scratch` of c's stride, so that its many small terms do not meet a large sum
+/// one by one.
+template <class Format>
+void add_product(std::int64_t rows, const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
+                 const TileMatrix& c, std::int64_t columns, float factor, float* scratch) {
+  if constexpr (Format::kParts == 1) {
+    multiply_group<Format, true>(rows, a, b, steps, c, columns);
+  } else {
+    const TileMatrix product = {scratch, c.stride};
+    multiply_group<Format, false>(rows, a, b, smaller(steps, kStepsInCache), product, columns);
+    for (std::int64_t done = kStepsInCache; done < steps; done += kStepsInCache)
+      multiply_group<Format, true>(rows, a.from(done), b.from(done), smaller(steps - done, kStepsInCache),
+                                   product, columns);
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t i = r * c.stride; i < r * c.stride + columns * kLanes; i += kLanes)
+        store(c.data + i, mul_add(load(scratch + i), splat(factor), load(c.data + i)));
+  }
+}
+
 /// Scores of a group's rows against a panel, without the scale.
 using MatrixScores = float[kGroupRows][kPanel];
 
@@ -111,9 +135,6 @@ void multiply_panel(const TaskState& state, std::int64_t row, std::int64_t rows,
 inline constexpr std::int64_t kStepKeys = 32;
 inline constexpr std::int64_t kWeightStep = kGroupRows * kLanes;
 inline constexpr std::int64_t kWeightPart = kGroupRows * kKvBlock / 2;
-
-/// Steps whose weights, in three parts, stay in the first cache from one column of values to the next.
-inline constexpr std::int64_t kStepsInCache = 3;
 
 /// Writes the operand's weights of a row for kStepKeys keys from `key` of the KV block on. Where they are
 /// rounded to one part, their sum as rounded divides the output: a mean by weights that are a little off, not
@@ -267,20 +288,7 @@ void matrix_value_block(TaskState& state, std::int64_t row, std::int64_t rows, s
                         pairs * w.value_columns};
   const TileMatrix c = {w.softmax.output + row * w.value_columns, w.value_columns};
   const std::int64_t count = (steps.end - steps.begin) / kStepKeys;
-  // A product of bf16 goes on from the sum so far. One of f32 is summed by itself first, so that its many
-  // small terms do not meet a large sum one by one, and multiplied by the values' factor.
-  if constexpr (Format::kParts == 1) {
-    multiply_group<Format, true>(rows, a, b, count, c, vectors);
-  } else {
-    const TileMatrix product = {w.product, w.value_columns};
-    multiply_group<Format, false>(rows, a, b, smaller(count, kStepsInCache), product, vectors);
-    for (std::int64_t done = kStepsInCache; done < count; done += kStepsInCache)
-      multiply_group<Format, true>(rows, a.from(done), b.from(done), smaller(count - done, kStepsInCache),
-                                   product, vectors);
-    const Vf factor = splat(kv_block.measured.value_factor);
-    for (std::int64_t i = 0; i < rows * w.value_columns; i += kLanes)
-      store(c.data + i, mul_add(load(w.product + i), factor, load(c.data + i)));
-  }
+  add_product<Format>(rows, a, b, count, c, vectors, kv_block.measured.value_factor, w.product);
 }
 
 }  // namespace heed::detail::HEED_ISA

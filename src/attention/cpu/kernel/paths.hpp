@@ -51,8 +51,12 @@ enum class Path : std::uint8_t {
   backward_own_bias,             // each score has one
   // Once a panel of keys and some rows:
   backward_tiles,
-  backward_flushed,  // tiles whose weights may run out of exponents
-  backward_masked,   // tiles by way of memory
+  backward_flushed,       // tiles whose weights may run out of exponents
+  backward_masked,        // tiles by way of memory
+  backward_matrix_tiles,  // the same by matrix tiles
+  backward_matrix_flushed,
+  backward_matrix_cut,       // panels that a row's position cuts
+  backward_matrix_modified,  // scores that are more than scale times a product
   backward_fallback,
   count
 };

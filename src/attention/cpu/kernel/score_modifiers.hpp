@@ -104,13 +104,11 @@ inline bool modify_scores(const Arguments& call, std::int64_t batch, const Query
   alignas(64) std::uint8_t mask[kPanel];
   if (call.bias.data) read_bias(call, modifiers.bias_at, count, bias);
   if (call.mask.data) read_mask(call, modifiers.mask_at, count, mask);
-  // Bounds and position relative to the panel are small enough for floats to hold exactly.
-  const float low = static_cast<float>(larger(0, smaller(kPanel, query_row.key_begin - key)));
-  const float high = static_cast<float>(larger(0, smaller(kPanel, query_row.key_end - key)));
+  const PanelRange visible = range_in_panel(query_row, key);
   bool in_range = true;
   for (int v = 0; v < kPanelVectors; ++v) {
     const Vf lane = add(lane_numbers(), splat(static_cast<float>(v * kLanes)));
-    Mask allowed = both(greater_equal(lane, splat(low)), greater(splat(high), lane));
+    Mask allowed = visible.lanes(v);
     Vf s = load(scores + v * kLanes);
     if (call.softcap > 0) {
       const Softcapped<VectorMath> capped = softcapped<VectorMath>(s, splat(call.softcap));

@@ -39,7 +39,7 @@ inline void follow_maximum(TaskState& state, std::int64_t row, float score, floa
     scale_row(weights, done, factor);
   if (w.step < kKvBlock)
     scale_row(w.partial + row * w.softmax.value_columns, w.softmax.value_columns, factor);
-  if (state.call.map_columns > 0) scale_bins(state, row, factor);
+  scale_bins(state, row, factor);
 }
 
 /// Raw scores of a tile, in memory, become weights: masks and the like are applied, shifts moved where they

@@ -16,6 +16,7 @@ inline cpu::Kernels make_kernels(const char* name) {
   cpu::Kernels kernels = {.name = name,
                           .takes_forward = takes_forward,
                           .takes_weights_pass = takes_weights_pass,
+                          .takes_backward = takes_backward,
                           .plan = plan,
                           .plan_weights_pass = plan_weights_pass,
                           .reset = reset,
@@ -23,8 +24,8 @@ inline cpu::Kernels make_kernels(const char* name) {
                           .attend_span = attend_span,
                           .fold_spans = fold_spans,
                           .weights_pass = weights_pass};
-  if constexpr (kComputesEverything) {
-    kernels.scores_pass = scores_pass;
+  if constexpr (kComputesEverything) kernels.scores_pass = scores_pass;
+  if constexpr (kComputesEverything || kHasMatrixTiles) {
     kernels.backward_bytes = backward_bytes;
     kernels.backward = backward;
     kernels.add_query_splits = add_query_splits;

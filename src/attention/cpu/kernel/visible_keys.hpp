@@ -29,6 +29,22 @@ inline QueryRow query_row_of(const Arguments& call, const Task& task, std::int64
   return query_row;
 }
 
+/// The keys of a panel that a row may see, counted from the panel's first: small enough for floats to hold
+/// exactly.
+struct PanelRange {
+  float low, high;
+
+  /// Of vector `v` of the panel.
+  [[nodiscard]] HEED_INLINE Mask lanes(int v) const {
+    const Vf lane = add(lane_numbers(), splat(static_cast<float>(v * kLanes)));
+    return both(greater_equal(lane, splat(low)), greater(splat(high), lane));
+  }
+};
+HEED_INLINE PanelRange range_in_panel(const QueryRow& row, std::int64_t key) {
+  return {static_cast<float>(larger(0, smaller(kPanel, row.key_begin - key))),
+          static_cast<float>(larger(0, smaller(kPanel, row.key_end - key)))};
+}
+
 /// kGroupRows rows of a task (the last group may have fewer): the keys that any of them, and that all of
 /// them, may see.
 struct RowGroup {

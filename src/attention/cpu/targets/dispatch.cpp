@@ -120,6 +120,11 @@ const Kernels& TargetKernels::weights_pass(const Arguments& call) const {
                        [&](const Kernels& k) { return k.takes_weights_pass(call); });
 }
 
+const Kernels& TargetKernels::backward(const BackwardArguments& call) const {
+  return *std::find_if(units_.begin(), units_.end(),
+                       [&](const Kernels& k) { return k.takes_backward(call); });
+}
+
 const TargetKernels& kernels() { return *chosen().load(std::memory_order_acquire); }
 
 }  // namespace heed::detail::cpu

@@ -26,7 +26,8 @@ class TargetKernels {
   [[nodiscard]] std::string_view name() const { return name_; }
   [[nodiscard]] const Kernels& forward(const Arguments& call) const;
   [[nodiscard]] const Kernels& weights_pass(const Arguments& call) const;
-  /// Scores and gradients have one unit.
+  [[nodiscard]] const Kernels& backward(const BackwardArguments& call) const;
+  /// The unit that computes everything, scores among it.
   [[nodiscard]] const Kernels& all() const { return units_.back(); }
 
  private:

@@ -177,6 +177,7 @@ HEED_INLINE Vf pair_high_halves(Vf low, Vf high) {
     pairs[i] = float_of_bits(bits_of_float(low[i]) >> 16 | (bits_of_float(high[i]) & 0xffff0000u));
   return pairs;
 }
+HEED_INLINE Vf pair_rounded(Vf low, Vf high) { return pair_high_halves(round_bf16(low), round_bf16(high)); }
 HEED_INLINE Vf interleave_bf16(const std::uint16_t* low, const std::uint16_t* high) {
   Vf pairs;
   for (int i = 0; i < kLanes; ++i) pairs[i] = float_of_bits(low[i] | std::uint32_t{high[i]} << 16);

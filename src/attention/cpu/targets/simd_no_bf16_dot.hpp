@@ -15,6 +15,7 @@ Vf round_bf16(Vf a);
 Vf store_bf16(std::uint16_t* p, Vf a);
 Vf store_bf16(std::uint16_t* p, Vf a, Vf b);
 Vf pair_high_halves(Vf low, Vf high);
+Vf pair_rounded(Vf low, Vf high);
 Vf pairs_of_one();
 
 }  // namespace heed::detail::HEED_ISA

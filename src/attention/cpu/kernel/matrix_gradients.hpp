@@ -1,0 +1,375 @@
+// The five products of the gradients by matrix tiles, of a block of rows against a KV block. As tiles, in the
+// words of backward.hpp, with 32 rows or keys a step:
+//
+//   s = q k^T    d = g v^T        over the depth: rows and panels, as in the forward pass
+//   dq += ds k                    over keys: ds by rows
+//   dk^T += q^T ds   dv^T += g^T p   over rows: p and ds by pairs of rows, and the keys' gradients lie
+//                                 transposed, [panel][column][kPanel], until they are written
+//
+// Weights and score gradients of a panel lie in the first cache until they are operands. g is an operand as
+// it was given, so a row's factor is multiplied into its weights and into d.
+#pragma once
+
+#include "attention/cpu/kernel/backward_rows.hpp"
+#include "attention/cpu/kernel/matrix_tiles.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+/// Operands of tiles of 16 rows: [row / 16][part][lanes / 16][row % 16][kLanes], with `lanes` lanes a part.
+template <class Format>
+HEED_INLINE TileMatrix by_rows(float* data, std::int64_t lanes) {
+  return {data, kLanes, kMatrixRows * Format::kParts * lanes, kMatrixRows * kLanes, kMatrixRows * lanes};
+}
+/// Operands of tiles of 16 columns: [column / 16][part][lanes][16].
+template <class Format>
+HEED_INLINE TileMatrix by_columns(float* data, std::int64_t lanes) {
+  return {data, kLanes, Format::kParts * lanes * kLanes, kMatrixRows * kLanes, lanes * kLanes};
+}
+/// Where vector `lane` / kLanes of row `row` of an operand by rows lies, with `lanes` lanes in all its parts.
+HEED_INLINE float* row_vector(float* data, std::int64_t lanes, std::int64_t row, std::int64_t lane) {
+  return data + row / kMatrixRows * (kMatrixRows * lanes) + lane * kMatrixRows + row % kMatrixRows * kLanes;
+}
+
+// Pairs of rows, and pairs of keys, of a block.
+inline constexpr std::int64_t kRowPairs = kGradientRows / 2;
+inline constexpr std::int64_t kKeyPairs = kGradientKeys / 2;
+
+/// One operand of a group's rows: of q or g, by rows as the first products read it, and its transpose.
+/// `plain` are the rows as floats [kGroupRows][columns].
+template <class Format>
+void load_transposed(const float* plain, std::int64_t columns, std::int64_t group, float* to) {
+  for (std::int64_t c = 0; c < columns; c += kLanes) {
+    Vf block[Format::kParts][kLanes];
+#pragma GCC unroll 16
+    for (std::int64_t p = 0; p < kLanes; ++p) {
+      Vf parts[Format::kParts];
+      Format::pair(load(plain + p * columns + c), load(plain + (p + kLanes) * columns + c), parts);
+      for (int part = 0; part < Format::kParts; ++part) block[part][p] = parts[part];
+    }
+    for (int part = 0; part < Format::kParts; ++part) {
+      transpose(block[part]);
+#pragma GCC unroll 16
+      for (std::int64_t d = 0; d < kLanes; ++d)
+        store(row_vector(to, Format::kParts * kRowPairs, c + d, part * kRowPairs + group * kLanes),
+              block[part][d]);
+    }
+  }
+}
+
+/// One of q and g of a group's rows: what it is packed from, and where.
+struct GroupOperand {
+  const Input& tensor;
+  std::int64_t depth, columns, lanes;
+  float scale;  // of the sums of squares
+  float* rows;  // by rows
+  float* transposed;
+};
+
+/// Packs rows [row, row + kGroupRows) of a block twice; those that take no part are 0. Returns the sums of
+/// squares: the largest and that of all.
+struct Squares {
+  float largest = 0, total = 0;
+};
+template <class Format>
+Squares load_group(const BackwardTaskState& state, std::int64_t head, std::int64_t block_row,
+                   std::int64_t row, const GroupOperand& operand) {
+  const BackwardWorkspace& w = state.w;
+  const Task& task = state.task.rows;
+  Squares squares;
+  float* plain = w.scratch;
+  float* packed = w.scratch + kGroupRows * operand.columns;
+  const std::int64_t lanes = Format::kParts * operand.lanes;
+  for (std::int64_t r = 0; r < kGroupRows; ++r) {
+    const std::int64_t of_segment = block_row + row + r;
+    if (of_segment >= state.rows || w.factor[of_segment] == 0) {
+      clear_floats(plain + r * operand.columns, operand.columns);
+      for (std::int64_t d = 0; d < lanes; d += kLanes)
+        store(row_vector(operand.rows, lanes, row + r, d), zero());
+      continue;
+    }
+    const std::int64_t at = offset_of(operand.tensor.stride, task.batch, head, task.row_begin + of_segment);
+    const float square = Format::pack_query(operand.tensor, at, operand.depth, operand.scale, packed, lanes);
+    for (std::int64_t d = 0; d < lanes; d += kLanes)
+      store(row_vector(operand.rows, lanes, row + r, d), load(packed + d));
+    pack_query(operand.tensor, at, operand.depth, 1.0f, plain + r * operand.columns, operand.columns);
+    squares.largest = square > squares.largest ? square : squares.largest;
+    squares.total += square;
+  }
+  load_transposed<Format>(plain, operand.columns, row / kGroupRows, operand.transposed);
+  return squares;
+}
+
+/// Query rows, queries and output gradients of the block of rows from `row` (of the segment) on. Returns the
+/// largest square of a scaled query's norm, or a negative number where numbers are too large.
+template <class Format>
+float load_matrix_queries(const BackwardTaskState& state, std::int64_t head, std::int64_t row,
+                          std::int64_t rows) {
+  const BackwardArguments& call = state.call;
+  const BackwardWorkspace& w = state.w;
+  const GroupOperand query = {call.forward.query, w.depth, w.columns,      lanes_of<Format>(w.depth),
+                              call.forward.scale, w.query, w.query_columns};
+  const GroupOperand grad = {
+      call.grad_output, w.value_depth, w.value_columns, lanes_of<Format>(w.value_depth), 1.0f,
+      w.grad,           w.grad_columns};
+  float largest = 0;
+  float total = 0;
+  for (std::int64_t r = 0; r < rows; r += kGroupRows) {
+    for (std::int64_t i = r; i < r + kGroupRows; ++i)
+      w.query_row[i] = query_row_of(call.forward, state.task.rows, head,
+                                    state.task.rows.row_begin + row + smaller(i, rows - 1));
+    w.group[r / kGroupRows] = group_of(w.query_row + r, kGroupRows, true);
+    const Squares of_queries = load_group<Format>(state, head, row, r, query);
+    const Squares of_grads = load_group<Format>(state, head, row, r, grad);
+    largest = of_queries.largest > largest ? of_queries.largest : largest;
+    total += of_queries.total + of_grads.total;
+  }
+  return total < kLargestGradientSquare ? largest : -1.0f;
+}
+
+/// Packs keys [key, key + count) of the segment: keys and values for the scores, and keys once more as the
+/// product with score gradients reads them. Returns the largest square of a key's norm, or a negative number.
+template <class Format>
+float pack_matrix_kv_block(const BackwardTaskState& state, std::int64_t key, std::int64_t count) {
+  const Arguments& call = state.call.forward;
+  const BackwardWorkspace& w = state.w;
+  const KvSource kv = kv_source_of(call, state.task.rows);
+  const auto pack = [&](const HeadRows& rows, std::int64_t depth, float* to) {
+    return Format::pack_keys(rows, key, count, depth, call.scale, to, w.scratch,
+                             Format::kParts * lanes_of<Format>(depth), RowPrefetch{});
+  };
+  const Measure keys = pack(kv.keys, w.depth, w.keys);
+  const Measure values = pack(kv.values, w.value_depth, w.values);
+  Format::pack_values(kv.keys, key, count, w.depth, w.key_rows, RowPrefetch{});
+  const bool in_range = keys.in_range && values.in_range && keys.largest_square < kLargestGradientSquare &&
+                        values.largest_square < kLargestGradientSquare;
+  return in_range ? keys.largest_square : -1.0f;
+}
+
+/// Weights and score gradients of two rows of a group, kMatrixRows rows apart, for a panel.
+struct PairOfRows {
+  Vf weights[2][kPanelVectors], score_grads[2][kPanelVectors];
+};
+
+/// The number of row `i` of such a pair in its group.
+HEED_INLINE std::int64_t row_of_pair(std::int64_t pair, int i) { return pair + i * kMatrixRows; }
+
+/// A panel of keys for a group of rows.
+struct GroupPanel {
+  std::int64_t row;  // the group's first, of the block
+  std::int64_t key;  // the panel's first, of the segment
+};
+
+/// Scores and d of two rows become weights and score gradients where scores are scale times a product.
+/// kFlushed: they may lie far below lse; kCut: the rows' positions do not allow all of the panel's keys.
+template <bool kFlushed, bool kCut>
+HEED_INLINE void weigh_pair(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
+                            std::int64_t pair, const MatrixScores& scores, const MatrixScores& d,
+                            PairOfRows& to) {
+  const Vf scale = splat(state.call.forward.scale);
+  const std::int64_t row = block.row + panel.row;
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t r = row_of_pair(pair, i);
+    const float shift = state.w.shift[row + r];
+    const Vf factor = splat(state.w.factor[row + r]), delta = splat(-state.w.delta[row + r]);
+    const Vf c = splat(kRound - shift);
+    const PanelRange allowed = range_in_panel(state.w.query_row[panel.row + r], panel.key);
+#pragma GCC unroll 4
+    for (int v = 0; v < kPanelVectors; ++v) {
+      const Vf score = mul(load(scores[r] + v * kLanes), scale);
+      Vf p = kFlushed ? exp2_flushed(score, c, splat(shift + kSmallestExponent)) : exp2_bounded(score, c);
+      if constexpr (kCut) p = keep(allowed.lanes(v), p);
+      to.weights[i][v] = mul(p, factor);
+      to.score_grads[i][v] = mul(p, mul_add(load(d[r] + v * kLanes), factor, delta));
+    }
+  }
+}
+
+/// The same whatever becomes of scores. False where one is beyond what f32 holds.
+inline bool weigh_pair_generally(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
+                                 std::int64_t pair, const HeadBits& bits, MatrixScores& scores,
+                                 MatrixScores& d, PairOfRows& to) {
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t r = row_of_pair(pair, i);
+    const Vf scale = splat(state.call.forward.scale),
+             factor = splat(state.w.factor[block.row + panel.row + r]);
+    alignas(64) float weights[kPanel];
+#pragma GCC unroll 4
+    for (int v = 0; v < kPanelVectors; ++v) {
+      store(scores[r] + v * kLanes, mul(load(scores[r] + v * kLanes), scale));
+      store(d[r] + v * kLanes, mul(load(d[r] + v * kLanes), factor));
+    }
+    if (!general_row(state, block, panel.row + r, panel.key, bits, scores[r], d[r], weights, d[r]))
+      return false;
+#pragma GCC unroll 4
+    for (int v = 0; v < kPanelVectors; ++v) {
+      to.weights[i][v] = mul(load(weights + v * kLanes), factor);
+      to.score_grads[i][v] = load(d[r] + v * kLanes);
+    }
+  }
+  return true;
+}
+
+/// Where the operands of a group's weights and score gradients for a panel begin.
+struct GradientOperands {
+  float *weights, *score_grads;  // by columns: pairs of rows
+  float* rows;                   // by rows: pairs of keys
+};
+template <class Format>
+GradientOperands operands_of(const BackwardWorkspace& w, std::int64_t row, std::int64_t panel) {
+  const std::int64_t by_columns = panel * kPanel * Format::kParts * kRowPairs + row / 2 * kLanes;
+  return {w.weights + by_columns, w.score_grads + by_columns,
+          row_vector(w.score_grad_rows, Format::kParts * kKeyPairs, row, panel * kPanel / 2)};
+}
+
+/// Two rows become operands.
+template <class Format>
+HEED_INLINE void split_pair(const PairOfRows& rows, std::int64_t pair, const GradientOperands& to) {
+  constexpr std::int64_t kPart = kRowPairs * kLanes, kColumn = Format::kParts * kPart;
+  const auto store_pairs = [&](Vf low, Vf high, float* at) __attribute__((always_inline)) {
+    Vf parts[Format::kParts];
+    Format::pair(low, high, parts);
+    for (int part = 0; part < Format::kParts; ++part) store(at + part * kPart, parts[part]);
+  };
+#pragma GCC unroll 4
+  for (int v = 0; v < kPanelVectors; ++v) {
+    const std::int64_t at = v * kColumn + pair * kLanes;
+    store_pairs(rows.weights[0][v], rows.weights[1][v], to.weights + at);
+    store_pairs(rows.score_grads[0][v], rows.score_grads[1][v], to.score_grads + at);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i)
+#pragma GCC unroll 2
+    for (int v = 0; v < kPanelVectors; v += 2) {
+      float* at = to.rows + i * kMatrixRows * Format::kParts * kKeyPairs + v / 2 * (kMatrixRows * kLanes) +
+                  pair * kLanes;
+      Format::split_weights(rows.score_grads[i][v], rows.score_grads[i][v + 1],
+                            reinterpret_cast<std::uint16_t*>(at), 2 * kMatrixRows * kKeyPairs);
+    }
+}
+
+template <class Format, bool kFlushed, bool kCut>
+void weigh_plain_panel(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
+                       const MatrixScores& scores, const MatrixScores& d, const GradientOperands& to) {
+  for (std::int64_t pair = 0; pair < kMatrixRows; ++pair) {
+    PairOfRows rows;
+    weigh_pair<kFlushed, kCut>(state, block, panel, pair, scores, d, rows);
+    split_pair<Format>(rows, pair, to);
+  }
+}
+
+/// Scores and d of a group of rows become operands of weights and score gradients.
+template <class Format>
+bool weigh_panel(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
+                 const HeadBits& bits, MatrixScores& scores, MatrixScores& d) {
+  const RowGroup& group = state.w.group[panel.row / kGroupRows];
+  const GradientOperands to = operands_of<Format>(state.w, panel.row, (panel.key - block.key) / kPanel);
+  std::int64_t* paths = state.call.forward.paths;
+  if (state.modifies_scores) {
+    count_path(paths, Path::backward_matrix_modified);
+    for (std::int64_t pair = 0; pair < kMatrixRows; ++pair) {
+      PairOfRows rows;
+      if (!weigh_pair_generally(state, block, panel, pair, bits, scores, d, rows)) return false;
+      split_pair<Format>(rows, pair, to);
+    }
+  } else if (group.full_begin <= panel.key && group.full_end >= panel.key + kPanel) {
+    count_path(paths, block.flushed ? Path::backward_matrix_flushed : Path::backward_matrix_tiles);
+    (block.flushed ? weigh_plain_panel<Format, true, false>
+                   : weigh_plain_panel<Format, false, false>)(state, block, panel, scores, d, to);
+  } else {
+    count_path(paths, Path::backward_matrix_cut);
+    weigh_plain_panel<Format, true, true>(state, block, panel, scores, d, to);
+  }
+  return true;
+}
+
+/// The panels of a block that some row of a group may see.
+inline KeyRange seen_panels(const RowGroup& group, const Block& block) {
+  const std::int64_t begin = larger(0, group.begin - block.key);
+  const std::int64_t end = smaller(block.keys, group.end - block.key);
+  return begin < end ? KeyRange{begin / kPanel, (end + kPanel - 1) / kPanel} : KeyRange{0, 0};
+}
+
+/// Weights and score gradients of a block, but for panels that a group may not see.
+template <class Format>
+bool recompute_matrix_weights(const BackwardTaskState& state, const Block& block, const HeadBits& bits) {
+  const BackwardWorkspace& w = state.w;
+  const std::int64_t lanes = lanes_of<Format>(w.depth), value_lanes = lanes_of<Format>(w.value_depth);
+  alignas(64) MatrixScores scores, d;
+  for (std::int64_t r = 0; r < block.rows; r += kGroupRows) {
+    const KeyRange seen = seen_panels(w.group[r / kGroupRows], block);
+    for (std::int64_t p = seen.begin; p < seen.end; ++p) {
+      const auto multiply = [&](float* rows, float* panels, std::int64_t depth_lanes, MatrixScores& to) {
+        multiply_group<Format, false>(
+            kGroupRows, by_rows<Format>(rows + r * Format::kParts * depth_lanes, depth_lanes),
+            by_columns<Format>(panels + p * kPanel * Format::kParts * depth_lanes, depth_lanes),
+            depth_lanes / kLanes, {to[0], kPanel}, kPanelVectors);
+      };
+      multiply(w.query, w.keys, lanes, scores);
+      multiply(w.grad, w.values, value_lanes, d);
+      if (!weigh_panel<Format>(state, block, {r, block.key + p * kPanel}, bits, scores, d)) return false;
+    }
+  }
+  return true;
+}
+
+/// dq += ds k, group by group: scores exist from the panel of a group's first key to that of its last.
+template <class Format>
+void add_matrix_query_grads(const BackwardTaskState& state, const Block& block) {
+  const BackwardWorkspace& w = state.w;
+  const std::int64_t pairs = lanes_of<Format>(block.keys);
+  for (std::int64_t r = 0; r < block.rows; r += kGroupRows) {
+    const KeyRange seen = seen_panels(w.group[r / kGroupRows], block);
+    if (seen.begin == seen.end) continue;
+    constexpr std::int64_t kSteps = kPanel / kStepKeys;
+    const std::int64_t begin = seen.begin * kSteps, end = smaller(seen.end * kSteps, pairs / kLanes);
+    const TileMatrix a = by_rows<Format>(w.score_grad_rows + r * Format::kParts * kKeyPairs, kKeyPairs);
+    const TileMatrix b = {w.key_rows, kLanes, pairs * kLanes, kMatrixRows * kLanes, pairs * w.columns};
+    add_product<Format>(kGroupRows, a.from(begin), b.from(begin), end - begin,
+                        {w.query_grad + (block.row + r) * w.columns, w.columns}, w.columns / kLanes, 1.0f,
+                        w.scratch);
+  }
+}
+
+/// dv^T += g^T p and dk^T += q^T ds, panel by panel, over the groups that see it.
+template <class Format>
+void add_matrix_key_grads(const BackwardTaskState& state, const Block& block) {
+  const BackwardWorkspace& w = state.w;
+  const std::int64_t groups = block.rows / kGroupRows;
+  for (std::int64_t p = 0; p * kPanel < block.keys; ++p) {
+    const std::int64_t key = block.key + p * kPanel;
+    const std::int64_t at = key - state.task.key_begin;
+    for (std::int64_t g = 0; g < groups; ++g) {
+      if (!touches(w.group[g], key)) continue;
+      std::int64_t end = g + 1;
+      while (end < groups && touches(w.group[end], key)) ++end;
+      const auto add = [&](float* transposed, float* pairs, std::int64_t columns, float* sums) {
+        const TileMatrix b =
+            by_columns<Format>(pairs + p * kPanel * Format::kParts * kRowPairs, kRowPairs).from(g);
+        for (std::int64_t c = 0; c < columns; c += kGroupRows) {
+          const TileMatrix a =
+              by_rows<Format>(transposed + c * Format::kParts * kRowPairs, kRowPairs).from(g);
+          add_product<Format>(smaller(kGroupRows, columns - c), a, b, end - g,
+                              {sums + at * columns + c * kPanel, kPanel}, kPanelVectors, 1.0f, w.scratch);
+        }
+      };
+      if (state.call.grad_value.data) add(w.grad_columns, w.weights, w.value_columns, w.value_grad);
+      if (state.call.grad_key.data) add(w.query_columns, w.score_grads, w.columns, w.key_grad);
+      g = end;
+    }
+  }
+}
+
+/// Gradients of kLanes keys or values from key `key` on, from sums [panel][columns][kPanel] to rows of
+/// `columns`.
+inline void transpose_key_grads(const float* sums, std::int64_t key, std::int64_t columns, float* to) {
+  const float* from = sums + key / kPanel * kPanel * columns + key % kPanel;
+  for (std::int64_t c = 0; c < columns; c += kLanes) {
+    Vf block[kLanes];
+    for (int i = 0; i < kLanes; ++i) block[i] = load(from + (c + i) * kPanel);
+    transpose(block);
+    for (int i = 0; i < kLanes; ++i) store(to + i * columns + c, block[i]);
+  }
+}
+
+}  // namespace heed::detail::HEED_ISA
