@@ -102,6 +102,29 @@ TEST(FusedBackward, ErrsLittleMoreThanUnfusedGradientsInBf16) {
   }
 }
 
+// Gradients are linear in that of the output, however small it is: parts of bf16 would lose what is
+// subnormal.
+TEST(FusedBackward, SmallGradientsAreAsExactAsOthers) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  const Tensor query = heed::test::normal_tensor({150, 24}, 1, DType::f32),
+               key = heed::test::normal_tensor({200, 24}, 2, DType::f32);
+  const Tensor value = heed::test::normal_tensor({200, 24}, 3, DType::f32);
+  const Tensor slope = heed::test::normal_tensor({150, 24}, 4, DType::f32);
+  Tensor small = Tensor::copy_of(slope, DType::f32);
+  for (float& x : small.values<float>()) x *= 0x1p-112F;
+  AttentionOptions options;
+  options.need = heed::Need::lse;
+  const auto forward = heed::attention(query, key, value, options);
+  const auto gradients_of = [&](const Tensor& grad_output) {
+    return heed::attention_backward({query, key, value, forward.output, forward.lse, grad_output}, options);
+  };
+  const AttentionGradients of_slope = gradients_of(slope), of_small = gradients_of(small);
+  for (const auto member : {&AttentionGradients::query, &AttentionGradients::key, &AttentionGradients::value})
+    for (std::size_t i = 0; i < (of_slope.*member).values<float>().size(); ++i)
+      EXPECT_NEAR((of_small.*member).values<float>()[i] * 0x1p112F, (of_slope.*member).values<float>()[i],
+                  2e-6);
+}
+
 // NaN where NaN is expected, infinite where f32 holds no more; some 20 terms near 1.
 void expect_near(const char* name, const Tensor& got, const heed::test::Cube& expected) {
   ASSERT_EQ(static_cast<std::size_t>(got.count()), expected.values.size());

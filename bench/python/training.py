@@ -5,7 +5,8 @@ heed.torch beside PyTorch's own kernels, taking turns in one process, and prints
     .venv-peers/bin/python bench/python/training.py
 
 Times are processor time of all threads, so that what else runs on the machine counts less; the gradients of each are
-checked against PyTorch's math kernel in f64 first.
+checked against PyTorch's math kernel in f64 first. `--dtype bf16` measures bf16, `--without-math` leaves out the math
+kernel, which takes long.
 """
 
 import argparse
@@ -16,17 +17,21 @@ import time
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # a pool that spins would be counted while heed runs
 
 SHAPES = [(8, 2048, 64, False), (8, 2048, 64, True), (4, 4096, 128, False), (4, 4096, 128, True)]
-TOLERANCE = 1e-4  # of a gradient beside f64: f32 sums of a few hundred terms near 1
+# Of a gradient beside f64: sums of a few hundred terms near 1, in f32, and with weights, their gradients and the result
+# rounded to bf16.
+TOLERANCE = {"f32": 1e-4, "bf16": 0.05}
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1, help="1 by default")
+    parser.add_argument("--dtype", choices=list(TOLERANCE), default="f32", help="f32 by default")
+    parser.add_argument("--without-math", action="store_true", help="leave out PyTorch's math kernel")
     parser.add_argument("--rounds", type=int, default=5, help="5 by default")
     return parser.parse_args()
 
 
-def kernels():
+def kernels(with_math):
     import heed.torch
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -38,11 +43,13 @@ def kernels():
 
         return attend
 
-    return {
+    all_kernels = {
         "heed": heed.torch.scaled_dot_product_attention,
         "PyTorch flash": forced(SDPBackend.FLASH_ATTENTION),
-        "PyTorch math": forced(SDPBackend.MATH),
     }
+    if with_math:
+        all_kernels["PyTorch math"] = forced(SDPBackend.MATH)
+    return all_kernels
 
 
 def step(attend, inputs, slope, causal):
@@ -53,17 +60,22 @@ def step(attend, inputs, slope, causal):
     return time.process_time() - begin
 
 
-def check(all_kernels, causal):
+def tensors(dtype, *shape):
     import torch
 
-    inputs = [torch.randn(1, 2, 300, 64, requires_grad=True) for _ in range(3)]
-    slope = torch.randn(1, 2, 300, 64)
+    type_of = {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
+    inputs = [torch.randn(*shape).to(type_of).requires_grad_() for _ in range(3)]
+    return inputs, torch.randn(*shape).to(type_of)
+
+
+def check(all_kernels, causal, dtype):
+    inputs, slope = tensors(dtype, 1, 2, 300, 64)
     exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
-    step(all_kernels["PyTorch math"], exact, slope.double(), causal)
+    step(kernels(True)["PyTorch math"], exact, slope.double(), causal)
     for name, attend in all_kernels.items():
         step(attend, inputs, slope, causal)
-        worst = max((got.grad - want.grad).abs().max().item() for got, want in zip(inputs, exact))
-        if not worst <= TOLERANCE:
+        worst = max((got.grad.double() - want.grad).abs().max().item() for got, want in zip(inputs, exact))
+        if not worst <= TOLERANCE[dtype]:
             raise SystemExit(f"{name}: a gradient is off by {worst:.2g}")
 
 
@@ -72,13 +84,12 @@ def main():
     import torch
 
     torch.set_num_threads(arguments.threads)
-    all_kernels = kernels()
+    all_kernels = kernels(not arguments.without_math)
     print("| H, L, D | " + " | ".join(f"{name}, ms" for name in all_kernels) + " | heed / best peer |")
     print("|" + " --- |" * (len(all_kernels) + 2), flush=True)
     for heads, length, dim, causal in SHAPES:
-        check(all_kernels, causal)
-        inputs = [torch.randn(1, heads, length, dim, requires_grad=True) for _ in range(3)]
-        slope = torch.randn(1, heads, length, dim)
+        check(all_kernels, causal, arguments.dtype)
+        inputs, slope = tensors(arguments.dtype, 1, heads, length, dim)
         rounds = [
             {name: step(attend, inputs, slope, causal) for name, attend in all_kernels.items()}
             for _ in range(arguments.rounds + 1)

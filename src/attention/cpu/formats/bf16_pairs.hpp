@@ -135,6 +135,12 @@ struct Bf16TilesFormat : Bf16Pairs<16, 1, 1> {
   static constexpr int kProducts = 1;
   static constexpr int kPartOfA[kProducts] = {0};
   static constexpr int kPartOfB[kProducts] = {0};
+  static constexpr float kSmallestSquare = 0;  // subnormal numbers count as 0, whatever stands beside them
+
+  static void pair_rows(const HeadRows& rows, std::int64_t first, std::int64_t count, std::int64_t width,
+                        float* to) {
+    pack_values(rows, first, count, width, to, RowPrefetch{});
+  }
 
   /// Weights of 32 keys of a row become an operand. Returns the sum of what was stored.
   HEED_INLINE static Vf split_weights(Vf a, Vf b, std::uint16_t* to, std::int64_t /*part*/) {

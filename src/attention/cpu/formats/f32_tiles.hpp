@@ -125,6 +125,10 @@ struct F32TilesFormat {
     return {largest, total < 0x1p120f};
   }
 
+  /// Norms squared from which on the parts of a row of gradients, or of what they are summed from, are no
+  /// subnormal numbers but for what does not count beside the others.
+  static constexpr float kSmallestSquare = 0x1p-120f;
+
   static constexpr float kValueScale = 0x1p80f;
   static constexpr float kLargestScaled = 0x1p20f;       // values, times weights up to 2^18 and 192 keys
   static constexpr float kSmallestUnscaled = 0x1p-108f;  // whose low part is no subnormal number
@@ -156,15 +160,14 @@ struct F32TilesFormat {
     return -reduce_max(sub(zero(), smallest)) >= kSmallestUnscaled ? 1.0f : 0.0f;
   }
 
-  /// Values to [part][column / kLanes][pairs of keys][kLanes], the keys of a step of 32 paired as weights
-  /// are; keys beyond `count` are zeros.
-  static float pack_values(const HeadRows& value, std::int64_t first, std::int64_t count, std::int64_t width,
-                           float* to, const RowPrefetch& /*ahead*/) {
+  /// Rows times `scale`, a power of two, to [part][column / kLanes][pairs of rows][kLanes], the rows of a
+  /// step of 32 paired as weights are; rows beyond `count` are zeros.
+  static void pair_rows(const HeadRows& rows, std::int64_t first, std::int64_t count, std::int64_t width,
+                        float* to, float scale = 1) {
     const std::int64_t vectors = (width + kLanes - 1) / kLanes;
     const std::int64_t pairs = round_up((count + 1) / 2, kLaneStep);
-    const float scale = value_scale(value, first, count, width);
     const auto values = [&](std::int64_t k, std::int64_t vector) {
-      return k < count ? mul(load_values(value, first + k, vector * kLanes, width), splat(scale)) : zero();
+      return k < count ? mul(load_values(rows, first + k, vector * kLanes, width), splat(scale)) : zero();
     };
     for (std::int64_t p = 0; p < pairs; ++p) {
       const std::int64_t key = p / kLaneStep * (2 * kLaneStep) + p % kLaneStep;
@@ -181,6 +184,12 @@ struct F32TilesFormat {
         }
       }
     }
+  }
+
+  static float pack_values(const HeadRows& value, std::int64_t first, std::int64_t count, std::int64_t width,
+                           float* to, const RowPrefetch& /*ahead*/) {
+    const float scale = value_scale(value, first, count, width);
+    pair_rows(value, first, count, width, to, scale);
     return scale == 0 ? 0 : 1 / scale;
   }
 };

@@ -128,13 +128,13 @@ inline void count_head(const BackwardTaskState& state, std::int64_t head) {
   count_path(paths, anew ? Path::backward_sequence_recomputed_lse : Path::backward_sequence_plain);
 }
 
-/// Whether this unit computes a call's gradients: by matrix tiles nothing that they would round.
+/// Whether this unit computes a call's gradients; by matrix tiles nothing that they would round.
 inline bool takes_backward(const BackwardArguments& call) {
   if (kComputesEverything) return true;
   const auto is_served = [](const Output& out) { return out.data == nullptr || out.type == kMatrixType; };
-  return kHasMatrixTiles && UnitFormat::kParts == 1 && call.forward.query.type == kMatrixType &&
-         call.grad_output.type == kMatrixType && is_served(call.grad_query) && is_served(call.grad_key) &&
-         is_served(call.grad_value) && call.forward.query_length >= kMatrixLeastRows;
+  return kHasMatrixTiles && call.forward.query.type == kMatrixType && call.grad_output.type == kMatrixType &&
+         is_served(call.grad_query) && is_served(call.grad_key) && is_served(call.grad_value) &&
+         call.forward.query_length >= kMatrixLeastRows;
 }
 
 inline Status backward(const BackwardArguments& call, const BackwardTiling& tiling, const BackwardTask& task,

@@ -14,8 +14,11 @@ using cpu::BackwardTiling;
 
 // Tuning. A block of weights and one of score gradients, 72 KiB each, are read three times. By matrix tiles a
 // KV block is so long that packing the rows anew for each costs little.
-inline constexpr std::int64_t kGradientKeys = kHasMatrixTiles ? 4 * kKvBlock : kKvBlock;
-inline constexpr std::int64_t kGradientRows = kHasMatrixTiles ? 128 : 96;
+inline constexpr bool kHasParts = UnitFormat::kParts > 1;
+inline constexpr std::int64_t kGradientKeys = !kHasMatrixTiles ? kKvBlock
+                                              : kHasParts      ? 2 * kKvBlock
+                                                               : 4 * kKvBlock;
+inline constexpr std::int64_t kGradientRows = !kHasMatrixTiles ? 96 : kHasParts ? 96 : 128;
 static_assert(kGradientRows % kGroupRows == 0 && kGradientKeys % kPanel == 0);
 
 /// Norms squared up to which no sum of products overflows, however long.
@@ -29,7 +32,7 @@ struct BackwardWorkspace {
   float* factor;      // 2^(shift - lse) / kGain: what makes an unnormalised weight a weight
   float* delta;       // (<g, out> - gradient of lse) * factor
   float* query_grad;  // [rows][columns]
-  // Of the task's keys, as rows, or transposed in panels of kPanel keys (matrix_gradients.hpp):
+  // Of the task's keys, as rows, or as tiles (matrix_gradients.hpp):
   float* key_grad;    // [keys][columns]
   float* value_grad;  // [keys][value_columns]
   // Of a KV block; by matrix tiles in the layouts of the format:

@@ -4,7 +4,7 @@
 //   s = q k^T    d = g v^T        over the depth: rows and panels, as in the forward pass
 //   dq += ds k                    over keys: ds by rows
 //   dk^T += q^T ds   dv^T += g^T p   over rows: p and ds by pairs of rows, and the keys' gradients lie
-//                                 transposed, [panel][column][kPanel], until they are written
+//                                 transposed, tile after tile, until they are written
 //
 // Weights and score gradients of a panel lie in the first cache until they are operands. g is an operand as
 // it was given, so a row's factor is multiplied into its weights and into d.
@@ -60,16 +60,36 @@ void load_transposed(const float* plain, std::int64_t columns, std::int64_t grou
 struct GroupOperand {
   const Input& tensor;
   std::int64_t depth, columns, lanes;
-  float scale;  // of the sums of squares
   float* rows;  // by rows
   float* transposed;
 };
 
-/// Packs rows [row, row + kGroupRows) of a block twice; those that take no part are 0. Returns the sums of
-/// squares: the largest and that of all.
+/// Squares of rows' norms.
 struct Squares {
   float largest = 0, total = 0;
+  bool any_small = false;  // rows that are not 0, but may be too small for the format
+
+  void add(const Squares& other) {
+    largest = other.largest > largest ? other.largest : largest;
+    total += other.total;
+    any_small = any_small || other.any_small;
+  }
 };
+
+/// Whether the format holds numbers whose largest is so large.
+template <class Format>
+bool holds(const Squares& squares) {
+  return squares.total < kLargestGradientSquare &&
+         (squares.largest >= Format::kSmallestSquare || !squares.any_small);
+}
+
+inline bool has_numbers(const float* row, std::int64_t columns) {
+  Vf largest = zero();
+  for (std::int64_t c = 0; c < columns; c += kLanes) largest = maximum(largest, absolute(load(row + c)));
+  return reduce_max(largest) > 0;
+}
+
+/// Packs rows [row, row + kGroupRows) of a block twice; those that take no part are 0.
 template <class Format>
 Squares load_group(const BackwardTaskState& state, std::int64_t head, std::int64_t block_row,
                    std::int64_t row, const GroupOperand& operand) {
@@ -81,68 +101,77 @@ Squares load_group(const BackwardTaskState& state, std::int64_t head, std::int64
   const std::int64_t lanes = Format::kParts * operand.lanes;
   for (std::int64_t r = 0; r < kGroupRows; ++r) {
     const std::int64_t of_segment = block_row + row + r;
+    float* floats = plain + r * operand.columns;
     if (of_segment >= state.rows || w.factor[of_segment] == 0) {
-      clear_floats(plain + r * operand.columns, operand.columns);
+      clear_floats(floats, operand.columns);
       for (std::int64_t d = 0; d < lanes; d += kLanes)
         store(row_vector(operand.rows, lanes, row + r, d), zero());
       continue;
     }
     const std::int64_t at = offset_of(operand.tensor.stride, task.batch, head, task.row_begin + of_segment);
-    const float square = Format::pack_query(operand.tensor, at, operand.depth, operand.scale, packed, lanes);
+    Format::pack_query(operand.tensor, at, operand.depth, 1.0f, packed, lanes);
     for (std::int64_t d = 0; d < lanes; d += kLanes)
       store(row_vector(operand.rows, lanes, row + r, d), load(packed + d));
-    pack_query(operand.tensor, at, operand.depth, 1.0f, plain + r * operand.columns, operand.columns);
-    squares.largest = square > squares.largest ? square : squares.largest;
-    squares.total += square;
+    const float square = pack_query(operand.tensor, at, operand.depth, 1.0f, floats, operand.columns);
+    squares.add({square, square, square < Format::kSmallestSquare && has_numbers(floats, operand.columns)});
   }
   load_transposed<Format>(plain, operand.columns, row / kGroupRows, operand.transposed);
   return squares;
 }
 
 /// Query rows, queries and output gradients of the block of rows from `row` (of the segment) on. Returns the
-/// largest square of a scaled query's norm, or a negative number where numbers are too large.
+/// largest square of a scaled query's norm, or a negative number where numbers are too large or too small.
 template <class Format>
 float load_matrix_queries(const BackwardTaskState& state, std::int64_t head, std::int64_t row,
                           std::int64_t rows) {
   const BackwardArguments& call = state.call;
   const BackwardWorkspace& w = state.w;
-  const GroupOperand query = {call.forward.query, w.depth, w.columns,      lanes_of<Format>(w.depth),
-                              call.forward.scale, w.query, w.query_columns};
-  const GroupOperand grad = {
-      call.grad_output, w.value_depth, w.value_columns, lanes_of<Format>(w.value_depth), 1.0f,
-      w.grad,           w.grad_columns};
-  float largest = 0;
-  float total = 0;
+  const GroupOperand query = {call.forward.query,        w.depth, w.columns,
+                              lanes_of<Format>(w.depth), w.query, w.query_columns};
+  const GroupOperand grad = {call.grad_output, w.value_depth,
+                             w.value_columns,  lanes_of<Format>(w.value_depth),
+                             w.grad,           w.grad_columns};
+  Squares queries, grads;
   for (std::int64_t r = 0; r < rows; r += kGroupRows) {
     for (std::int64_t i = r; i < r + kGroupRows; ++i)
       w.query_row[i] = query_row_of(call.forward, state.task.rows, head,
                                     state.task.rows.row_begin + row + smaller(i, rows - 1));
     w.group[r / kGroupRows] = group_of(w.query_row + r, kGroupRows, true);
-    const Squares of_queries = load_group<Format>(state, head, row, r, query);
-    const Squares of_grads = load_group<Format>(state, head, row, r, grad);
-    largest = of_queries.largest > largest ? of_queries.largest : largest;
-    total += of_queries.total + of_grads.total;
+    queries.add(load_group<Format>(state, head, row, r, query));
+    grads.add(load_group<Format>(state, head, row, r, grad));
   }
-  return total < kLargestGradientSquare ? largest : -1.0f;
+  if (!holds<Format>(queries) || !holds<Format>(grads)) return -1.0f;
+  return queries.largest * call.forward.scale * call.forward.scale;
+}
+
+/// Whether some of rows [first, first + count) are not 0. `scratch` holds a row.
+inline bool have_numbers(const HeadRows& rows, std::int64_t first, std::int64_t count, std::int64_t depth,
+                         std::int64_t columns, float* scratch) {
+  for (std::int64_t r = first; r < first + count; ++r) {
+    pack_query(rows.tensor, rows.at(r), depth, 1.0f, scratch, columns);
+    if (has_numbers(scratch, columns)) return true;
+  }
+  return false;
 }
 
 /// Packs keys [key, key + count) of the segment: keys and values for the scores, and keys once more as the
 /// product with score gradients reads them. Returns the largest square of a key's norm, or a negative number.
 template <class Format>
 float pack_matrix_kv_block(const BackwardTaskState& state, std::int64_t key, std::int64_t count) {
-  const Arguments& call = state.call.forward;
   const BackwardWorkspace& w = state.w;
-  const KvSource kv = kv_source_of(call, state.task.rows);
-  const auto pack = [&](const HeadRows& rows, std::int64_t depth, float* to) {
-    return Format::pack_keys(rows, key, count, depth, call.scale, to, w.scratch,
-                             Format::kParts * lanes_of<Format>(depth), RowPrefetch{});
+  const KvSource kv = kv_source_of(state.call.forward, state.task.rows);
+  const auto pack = [&](const HeadRows& rows, std::int64_t depth, std::int64_t columns, float* to) {
+    const Measure measure = Format::pack_keys(rows, key, count, depth, 1.0f, to, w.scratch,
+                                              Format::kParts * lanes_of<Format>(depth), RowPrefetch{});
+    const bool is_held = measure.in_range && measure.largest_square < kLargestGradientSquare &&
+                         (measure.largest_square >= Format::kSmallestSquare ||
+                          !have_numbers(rows, key, count, depth, columns, w.scratch));
+    return is_held ? measure.largest_square : -1.0f;
   };
-  const Measure keys = pack(kv.keys, w.depth, w.keys);
-  const Measure values = pack(kv.values, w.value_depth, w.values);
-  Format::pack_values(kv.keys, key, count, w.depth, w.key_rows, RowPrefetch{});
-  const bool in_range = keys.in_range && values.in_range && keys.largest_square < kLargestGradientSquare &&
-                        values.largest_square < kLargestGradientSquare;
-  return in_range ? keys.largest_square : -1.0f;
+  const float largest = pack(kv.keys, w.depth, w.columns, w.keys);
+  if (largest < 0 || pack(kv.values, w.value_depth, w.value_columns, w.values) < 0) return -1.0f;
+  Format::pair_rows(kv.keys, key, count, w.depth, w.key_rows);
+  return largest;
 }
 
 /// Weights and score gradients of two rows of a group, kMatrixRows rows apart, for a panel.
@@ -303,7 +332,7 @@ bool recompute_matrix_weights(const BackwardTaskState& state, const Block& block
         multiply_group<Format, false>(
             kGroupRows, by_rows<Format>(rows + r * Format::kParts * depth_lanes, depth_lanes),
             by_columns<Format>(panels + p * kPanel * Format::kParts * depth_lanes, depth_lanes),
-            depth_lanes / kLanes, {to[0], kPanel}, kPanelVectors);
+            depth_lanes / kLanes, result_rows(to[0], kPanel), kPanelVectors);
       };
       multiply(w.query, w.keys, lanes, scores);
       multiply(w.grad, w.values, value_lanes, d);
@@ -326,9 +355,16 @@ void add_matrix_query_grads(const BackwardTaskState& state, const Block& block) 
     const TileMatrix a = by_rows<Format>(w.score_grad_rows + r * Format::kParts * kKeyPairs, kKeyPairs);
     const TileMatrix b = {w.key_rows, kLanes, pairs * kLanes, kMatrixRows * kLanes, pairs * w.columns};
     add_product<Format>(kGroupRows, a.from(begin), b.from(begin), end - begin,
-                        {w.query_grad + (block.row + r) * w.columns, w.columns}, w.columns / kLanes, 1.0f,
-                        w.scratch);
+                        result_rows(w.query_grad + (block.row + r) * w.columns, w.columns),
+                        w.columns / kLanes, 1.0f, w.scratch);
   }
+}
+
+/// Sums over rows for panel `panel` from column `column` on: [panel][column / 16][key / 16][16][16], tile
+/// after tile.
+inline TileMatrix key_sums_at(float* sums, std::int64_t panel, std::int64_t column, std::int64_t columns) {
+  constexpr std::int64_t kTile = kMatrixRows * kLanes;
+  return {sums + panel * kPanel * columns + column * kPanel, kLanes, kTile, kPanelVectors * kTile};
 }
 
 /// dv^T += g^T p and dk^T += q^T ds, panel by panel, over the groups that see it.
@@ -336,9 +372,9 @@ template <class Format>
 void add_matrix_key_grads(const BackwardTaskState& state, const Block& block) {
   const BackwardWorkspace& w = state.w;
   const std::int64_t groups = block.rows / kGroupRows;
+  const std::int64_t first = (block.key - state.task.key_begin) / kPanel;  // panel of the task
   for (std::int64_t p = 0; p * kPanel < block.keys; ++p) {
     const std::int64_t key = block.key + p * kPanel;
-    const std::int64_t at = key - state.task.key_begin;
     for (std::int64_t g = 0; g < groups; ++g) {
       if (!touches(w.group[g], key)) continue;
       std::int64_t end = g + 1;
@@ -350,7 +386,7 @@ void add_matrix_key_grads(const BackwardTaskState& state, const Block& block) {
           const TileMatrix a =
               by_rows<Format>(transposed + c * Format::kParts * kRowPairs, kRowPairs).from(g);
           add_product<Format>(smaller(kGroupRows, columns - c), a, b, end - g,
-                              {sums + at * columns + c * kPanel, kPanel}, kPanelVectors, 1.0f, w.scratch);
+                              key_sums_at(sums, first + p, c, columns), kPanelVectors, 1.0f, w.scratch);
         }
       };
       if (state.call.grad_value.data) add(w.grad_columns, w.weights, w.value_columns, w.value_grad);
@@ -360,13 +396,13 @@ void add_matrix_key_grads(const BackwardTaskState& state, const Block& block) {
   }
 }
 
-/// Gradients of kLanes keys or values from key `key` on, from sums [panel][columns][kPanel] to rows of
-/// `columns`.
-inline void transpose_key_grads(const float* sums, std::int64_t key, std::int64_t columns, float* to) {
-  const float* from = sums + key / kPanel * kPanel * columns + key % kPanel;
+/// Gradients of kLanes keys or values from key `key` on, from such sums to rows of `columns`.
+inline void transpose_key_grads(float* sums, std::int64_t key, std::int64_t columns, float* to) {
   for (std::int64_t c = 0; c < columns; c += kLanes) {
+    const TileMatrix tiles = key_sums_at(sums, key / kPanel, c, columns);
+    const float* from = tiles.data + key % kPanel / kLanes * tiles.next;
     Vf block[kLanes];
-    for (int i = 0; i < kLanes; ++i) block[i] = load(from + (c + i) * kPanel);
+    for (int i = 0; i < kLanes; ++i) block[i] = load(from + i * kLanes);
     transpose(block);
     for (int i = 0; i < kLanes; ++i) store(to + i * columns + c, block[i]);
   }

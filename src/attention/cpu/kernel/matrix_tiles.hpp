@@ -20,9 +20,9 @@ HEED_INLINE void for_each_constant(F f) {
   }
 }
 
-/// An operand, or a result: tiles of 16 rows of 16 floats, rows `stride` floats apart. `next`: from a tile to
-/// the one beside it (of a result's columns always 16). Of an operand, `step`: to the next along what is
-/// summed over, and `part`: to that of its next part.
+/// Tiles of 16 rows of 16 floats, rows `stride` floats apart. `next`: from a tile to the one beside it. Of an
+/// operand, `step`: to the next along what is summed over, and `part`: to that of its next part. Of a result,
+/// `next` goes along its columns and `step` along its rows.
 struct TileMatrix {
   float* data;
   std::int64_t stride, next = 0, step = 0, part = 0;
@@ -43,7 +43,7 @@ HEED_INLINE void multiply_tiles_once(const TileMatrix& a, const TileMatrix& b, s
   const auto each_result = [&](auto f) __attribute__((always_inline)) {
     for_each_constant<kRows * kColumns>([&](auto tile) __attribute__((always_inline)) {
       constexpr int kTile = decltype(tile)::value;
-      f(tile, c.data + kTile / kColumns * 16 * c.stride + kTile % kColumns * 16);
+      f(tile, c.data + kTile / kColumns * c.step + kTile % kColumns * c.next);
     });
   };
   each_result([&](auto tile, [[maybe_unused]] const float* at) __attribute__((always_inline)) {
@@ -76,12 +76,17 @@ HEED_INLINE void multiply_tiles_once(const TileMatrix& a, const TileMatrix& b, s
   });
 }
 
+/// A result whose rows lie whole in memory.
+HEED_INLINE TileMatrix result_rows(float* data, std::int64_t stride) {
+  return {data, stride, kLanes, kMatrixRows * stride};
+}
+
 /// The same for `columns` tiles of columns, two at a time.
 template <class Format, int kRows, bool kAdds>
 void multiply_matrix_tiles(TileMatrix a, TileMatrix b, std::int64_t steps, TileMatrix c,
                            std::int64_t columns) {
   std::int64_t column = 0;
-  for (; column + 2 <= columns; column += 2, b.data += 2 * b.next, c.data += 32)
+  for (; column + 2 <= columns; column += 2, b.data += 2 * b.next, c.data += 2 * c.next)
     multiply_tiles_once<Format, kRows, 2, kAdds>(a, b, steps, c);
   if (column < columns) multiply_tiles_once<Format, kRows, 1, kAdds>(a, b, steps, c);
 }
@@ -97,23 +102,25 @@ void multiply_group(std::int64_t rows, const TileMatrix& a, const TileMatrix& b,
 /// next.
 inline constexpr std::int64_t kStepsInCache = 3;
 
-/// c += a x b * factor. A product of bf16 goes on from the sum so far, and its factor is 1. One of f32 is
-/// summed by itself first, in `scratch` of c's stride, so that its many small terms do not meet a large sum
-/// one by one.
+/// c += a x b * factor over `steps` steps. A product of bf16 goes on from the sum so far, and its factor
+/// is 1. One of f32 is summed by itself first, in `scratch` that lies as c does, so that its many small terms
+/// do not meet a large sum one by one.
 template <class Format>
 void add_product(std::int64_t rows, const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
                  const TileMatrix& c, std::int64_t columns, float factor, float* scratch) {
   if constexpr (Format::kParts == 1) {
     multiply_group<Format, true>(rows, a, b, steps, c, columns);
   } else {
-    const TileMatrix product = {scratch, c.stride};
+    const TileMatrix product = {scratch, c.stride, c.next, c.step};
     multiply_group<Format, false>(rows, a, b, smaller(steps, kStepsInCache), product, columns);
     for (std::int64_t done = kStepsInCache; done < steps; done += kStepsInCache)
       multiply_group<Format, true>(rows, a.from(done), b.from(done), smaller(steps - done, kStepsInCache),
                                    product, columns);
     for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t i = r * c.stride; i < r * c.stride + columns * kLanes; i += kLanes)
-        store(c.data + i, mul_add(load(scratch + i), splat(factor), load(c.data + i)));
+      for (std::int64_t v = 0; v < columns; ++v) {
+        const std::int64_t at = r / kMatrixRows * c.step + r % kMatrixRows * c.stride + v * c.next;
+        store(c.data + at, mul_add(load(scratch + at), splat(factor), load(c.data + at)));
+      }
   }
 }
 
@@ -128,7 +135,7 @@ void multiply_panel(const TaskState& state, std::int64_t row, std::int64_t rows,
   const TileMatrix a = {query_vector(state.w, row, 0), kLanes, kMatrixRows * state.w.query_lanes,
                         kMatrixRows * kLanes, kMatrixRows * lanes};
   const TileMatrix b = {const_cast<float*>(panel), 16, Format::kParts * lanes * 16, 16 * 16, lanes * 16};
-  multiply_group<Format, false>(rows, a, b, lanes / 16, {scores[0], kPanel}, kPanelVectors);
+  multiply_group<Format, false>(rows, a, b, lanes / 16, result_rows(scores[0], kPanel), kPanelVectors);
 }
 
 /// Weights of a group as an operand: [part][step of 32 keys][row][kLanes].
@@ -286,7 +293,7 @@ void matrix_value_block(TaskState& state, std::int64_t row, std::int64_t rows, s
                         kWeightPart};
   const TileMatrix b = {const_cast<float*>(kv_block.values) + first * 16 * kLanes, 16, pairs * 16, 16 * 16,
                         pairs * w.value_columns};
-  const TileMatrix c = {w.softmax.output + row * w.value_columns, w.value_columns};
+  const TileMatrix c = result_rows(w.softmax.output + row * w.value_columns, w.value_columns);
   const std::int64_t count = (steps.end - steps.begin) / kStepKeys;
   add_product<Format>(rows, a, b, count, c, vectors, kv_block.measured.value_factor, w.product);
 }
