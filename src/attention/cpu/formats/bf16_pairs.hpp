@@ -25,8 +25,9 @@ HEED_INLINE Vf add_squares(Vf pairs, Vf sum) {
 }
 
 /// What is multiplied by steps of `kStep` pairs; what is packed is filled up with zeros to whole steps. Keys
-/// lie in columns of `kKeyVectors` vectors, values in columns of `kValueColumns`.
-template <int kStep, int kKeyVectors, int kValueColumns>
+/// lie in columns of `kKeyVectors` vectors, values in columns of `kValueColumns`. Each row that is packed
+/// asks for the one `kRowsAhead` rows further on; 0: none does.
+template <int kStep, int kKeyVectors, int kValueColumns, int kRowsAhead>
 struct Bf16Pairs {
   static constexpr int kElements = 2;           // in a lane
   static constexpr int kLaneStep = kStep;       // lanes of an operand are a multiple of it
@@ -57,6 +58,8 @@ struct Bf16Pairs {
     for (std::int64_t k = 0; k < rounded; k += kLanes) {
       float* column = to + k / kColumn * (pairs * kColumn) + k % kColumn;
       const std::int64_t valid = larger(0, smaller(kLanes, count - k));
+      if constexpr (kRowsAhead > 0)
+        for (std::int64_t r = k; r < k + kLanes; ++r) fetch_row({key, first + kRowsAhead, depth}, r);
       for (std::int64_t r = 0; r < kLanes; ++r)
         copy_bf16(
             static_cast<const std::uint16_t*>(key.tensor.data) + key.at(first + k + smaller(r, valid - 1)),
@@ -90,7 +93,9 @@ struct Bf16Pairs {
     const std::uint16_t* data = static_cast<const std::uint16_t*>(value.tensor.data);
     for (std::int64_t vector = 0; vector < vectors; vector += kValueColumns) {
       const std::int64_t here = smaller(kValueColumns, vectors - vector);
-      for (std::int64_t p = 0; p < pairs; ++p)
+      for (std::int64_t p = 0; p < pairs; ++p) {
+        if (kRowsAhead > 0 && vector == 0)
+          for (std::int64_t r = 2 * p; r < 2 * p + 2; ++r) fetch_row({value, first + kRowsAhead, width}, r);
         for (std::int64_t v = 0; v < here; ++v) {
           const std::int64_t column = (vector + v) * kLanes;
           const std::int64_t columns = smaller(kLanes, width - column);
@@ -111,13 +116,14 @@ struct Bf16Pairs {
           }
           store(pair, interleave_bf16(low, high));
         }
+      }
     }
     return 1;
   }
 };
 
 /// For dot products of pairs in the lanes of vectors.
-struct Bf16DotFormat : Bf16Pairs<1, kPanelVectors, kValueVectors> {
+struct Bf16DotFormat : Bf16Pairs<1, kPanelVectors, kValueVectors, 0> {
   static constexpr bool kMatrixTiles = false;
   // Products of pairs take 6 cycles, so that 12 accumulators do not keep two units busy: 18 do. Two such
   // tiles are more than the registers hold, and finished scores wait in memory.
@@ -129,7 +135,7 @@ struct Bf16DotFormat : Bf16Pairs<1, kPanelVectors, kValueVectors> {
 
 /// For matrix tiles, which multiply 16 pairs at a time. The tiles of an operand lie one after the other, each
 /// in 1 KiB: from the second cache that is up to twice as fast as rows some hundred bytes apart.
-struct Bf16TilesFormat : Bf16Pairs<16, 1, 1> {
+struct Bf16TilesFormat : Bf16Pairs<16, 1, 1, 32> {
   using Tiles = MatrixTiles;
   static constexpr bool kMatrixTiles = true;
   static constexpr int kProducts = 1;
