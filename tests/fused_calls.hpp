@@ -25,7 +25,7 @@ inline CallLimits extreme_calls() {
   return limits;
 }
 
-/// Sizes around those of the tiles: 4 and 12 rows, panels of 12, 24 and 48 keys, chunks of 192.
+/// Sizes around those of the tiles: 4 and 12 rows, panels of 12, 24 and 48 keys, KV blocks of 192.
 inline CallLimits tile_calls() {
   CallLimits limits = small_calls();
   limits.batches = {1, 1, 2};
@@ -51,7 +51,7 @@ inline CallLimits span_calls() {
   return limits;
 }
 
-/// Several chunks of keys, and tasks of more than one block of rows.
+/// Several KV blocks, and tasks of more than one block of rows.
 inline CallLimits long_calls() {
   CallLimits limits = small_calls();
   limits.batches = {1};
@@ -62,8 +62,8 @@ inline CallLimits long_calls() {
   return limits;
 }
 
-/// Packed sequences on both sides of what decides a path: 12 rows (a group, or few), 192 keys (a chunk, and
-/// where a backward pass normalises rows anew) and 768 (where it splits keys into parts).
+/// Packed sequences on both sides of what decides a path: 12 rows (a group, or few), 192 keys (a KV block,
+/// and where a backward pass normalises rows anew) and 768 (where it splits keys into parts).
 inline CallLimits document_calls() {
   CallLimits limits = small_calls();
   limits.kv_heads = {1, 1, 2};
@@ -147,6 +147,14 @@ inline CallLimits matrix_gradient_calls() {
   limits.lengths = {64, 65, 128, 200, 320, 801};
   limits.dims = {16, 33, 64};
   limits.poison = false;
+  return limits;
+}
+
+/// The same where all keys are allowed and scores are no more than products, many of them large.
+inline CallLimits bare_gradient_calls() {
+  CallLimits limits = matrix_gradient_calls();
+  limits.bare = true;
+  limits.families = {Family::normal, Family::spread, Family::one_hot, Family::ascending};
   return limits;
 }
 

@@ -204,9 +204,9 @@ TEST_F(FusedNumbers, ScoresFarApartLeaveOneKey) {
   expect_definitions(0, normal_tensor({2, 30, 8}, 1, DType::f32), in.key, in.value, {.bias = bias});
 }
 
-// Few queries read keys in blocks of several chunks, whose shifts move on the way: what the first keys weigh
-// must move with them. Keys of a lane grow in steps of 6 every 150, so that scores do, and the weights of
-// each step show beside those of the next.
+// Few queries read the keys of several KV blocks at once, whose shifts move on the way: what the first keys
+// weigh must move with them. Keys of a lane grow in steps of 6 every 150, so that scores do, and the weights
+// of each step show beside those of the next.
 TEST_F(FusedNumbers, FewQueriesSeeScoresThatGrowAlongTheKeys) {
   constexpr std::int64_t kKeys = 1900;
   for (const std::int64_t rows : {1, 3, 5}) {

@@ -22,6 +22,7 @@ using heed::AttentionGradients;
 using heed::DType;
 using heed::Kernel;
 using heed::test::BackwardCall;
+using heed::test::bare_gradient_calls;
 using heed::test::document_calls;
 using heed::test::EachTarget;
 using heed::test::extreme_calls;
@@ -109,9 +110,10 @@ void run_calls(const Kind& kind, const EachTarget& targets, std::map<std::string
 TEST(FusedRandomGradients, AgreeWithTheDefinitionsAndTakeEveryPathOfEachTarget) {
   const EachTarget targets;
   std::map<std::string, Outcome> outcomes;
-  for (const Kind& kind : {Kind{small_calls(), 3000}, Kind{extreme_calls(), 300}, Kind{tile_calls(), 60},
-                           Kind{long_gradient_calls(), 8}, Kind{matrix_gradient_calls(), 100},
-                           Kind{threshold_calls(), 150}, Kind{document_calls(), 450}}) {
+  for (const Kind& kind :
+       {Kind{small_calls(), 3000}, Kind{extreme_calls(), 300}, Kind{tile_calls(), 60},
+        Kind{long_gradient_calls(), 8}, Kind{matrix_gradient_calls(), 100}, Kind{bare_gradient_calls(), 80},
+        Kind{threshold_calls(), 150}, Kind{document_calls(), 450}}) {
     run_calls(kind, targets, outcomes);
     if (HasFatalFailure()) return;
   }

@@ -20,7 +20,7 @@ using heed::AttentionResult;
 using heed::Kernel;
 using heed::Tensor;
 
-constexpr std::int64_t kKeys = 700;  // some chunks
+constexpr std::int64_t kKeys = 700;  // some KV blocks
 constexpr std::int64_t kDim = 16;
 constexpr std::int64_t kOffset = 300;
 

@@ -43,6 +43,7 @@ struct CallLimits {
   std::int64_t most_documents = 5;
   /// Finite biases as low as their dtype goes, sinks far below the scores, rows far beyond their keys.
   bool extremes = false;
+  bool bare = false;        ///< without masks, score modifiers and dropout
   bool poison = true;       ///< in every other call, what nobody may see holds NaN and infinity
   double contiguous = 0.3;  ///< how many query, key and value tensors are row-major without gaps
 };
@@ -173,8 +174,10 @@ class CallMaker {
     draw_sizes();
     make_inputs();
     fill_inputs();
-    make_masks();
-    make_operands();
+    if (!limits_.bare) {
+      make_masks();
+      make_operands();
+    }
     make_requests();
     return std::move(call_);
   }

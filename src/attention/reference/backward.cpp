@@ -102,7 +102,7 @@ class Reference {
   void differentiate_row(const Place& at, const HeadDropout& dropout, Scratch& scratch) const {
     const auto& [row, segment] = at;
     score_row(p_, *segment, row, scratch);
-    const double sink_weight = weigh_row(p_, *segment, row, scratch).sink_weight;
+    const double sink_weight = softmax_row(p_, *segment, row, scratch).sink_weight;
     drop_row(*segment, row, dropout, scratch);
     differentiate_weights(problem_, *segment, row, scratch);
     const double grad_sink = differentiate_scores(problem_, *segment, row, scratch);

@@ -140,7 +140,7 @@ ReferenceScratch::ReferenceScratch(const Problem& p)
 void attend_row(const Problem& p, const Segment& segment, const Row& row, const HeadDropout& dropout,
                 ReferenceScratch& scratch) {
   score_row(p, segment, row, scratch);
-  const Normaliser normaliser = weigh_row(p, segment, row, scratch);
+  const Normaliser normaliser = softmax_row(p, segment, row, scratch);
   drop_row(segment, row, dropout, scratch);
   if (p.output) {
     sum_values(p, segment, row, scratch);

@@ -83,7 +83,7 @@ inline void score_row(const Problem& p, const Segment& segment, const Row& row, 
 }
 
 // Forward 2. Returns lse and max less the row's alibi_offset, which cancels in the weights.
-inline Normaliser weigh_row(const Problem& p, const Segment& segment, const Row& row, RowScratch& x) {
+inline Normaliser softmax_row(const Problem& p, const Segment& segment, const Row& row, RowScratch& x) {
   const double sink = p.sinks ? read(p.sinks, 0, row.head) : -kInfinity;
   const auto keys = [&](std::vector<double>& all) {
     return std::span(all).subspan(x.at(segment.key_begin), x.at(segment.key_end - segment.key_begin));

@@ -31,7 +31,7 @@ struct GradientTile {
 };
 
 template <bool kFlushed>
-HEED_INLINE void weigh_scores_by_lse(Vf (&score)[kPanelVectors], float shift, float* weights) {
+HEED_INLINE void recompute_weights_of_row(Vf (&score)[kPanelVectors], float shift, float* weights) {
   const Vf c = splat(kRound - shift);
 #pragma GCC unroll 3
   for (std::size_t v = 0; v < kPanelVectors; ++v) {
@@ -64,7 +64,7 @@ HEED_INLINE void gradient_tile(const GradientTile& t, const GradientRows& rows, 
     const std::int64_t quarter = t.value_depth / kTileRows;
 #pragma GCC unroll 4
     for (int r = 0; r < kTileRows; ++r) {
-      weigh_scores_by_lse<kFlushed>(p[r], rows.shift[row + r], t.weights + (row + r) * t.ld);
+      recompute_weights_of_row<kFlushed>(p[r], rows.shift[row + r], t.weights + (row + r) * t.ld);
       accumulate<F32Format>(d, grad + r * quarter, t.grad_ld, t.values + r * quarter * kPanel,
                             r == kTileRows - 1 ? t.value_depth - r * quarter : quarter);
     }
@@ -76,7 +76,7 @@ HEED_INLINE void gradient_tile(const GradientTile& t, const GradientRows& rows, 
   } else {
 #pragma GCC unroll 4
     for (int r = 0; r < kTileRows; ++r)
-      weigh_scores_by_lse<kFlushed>(p[r], rows.shift[row + r], t.weights + (row + r) * t.ld);
+      recompute_weights_of_row<kFlushed>(p[r], rows.shift[row + r], t.weights + (row + r) * t.ld);
     start_at(d, rows.delta + row);
     accumulate<F32Format>(d, grad, t.grad_ld, t.values, t.value_depth);
 #pragma GCC unroll 4

@@ -143,11 +143,11 @@ template <TileFormat Format>
 ForwardPass start_task(TaskState& state, const Tiling& tiling) {
   const Arguments& call = state.call;
   const bool direct = reads_in_place(call, tiling);
-  count_path(call.paths, tiling.step == kKvBlock
-                             ? (UnitFormat::kElements == 1 || kMatrixType == Type::f32 ? Path::packed_chunks
-                                                                                       : Path::packed_pairs)
-                         : direct ? Path::decode
-                                  : Path::packed_panels);
+  count_path(call.paths, tiling.step == kKvBlock ? (UnitFormat::kElements == 1 || kMatrixType == Type::f32
+                                                        ? Path::packed_kv_blocks
+                                                        : Path::packed_pairs)
+                         : direct                ? Path::decode
+                                                 : Path::packed_panels);
   find_rows(state);
   if constexpr (!Format::kMatrixTiles) {
     if (direct) {

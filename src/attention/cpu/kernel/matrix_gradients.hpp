@@ -191,9 +191,9 @@ struct GroupPanel {
 /// Scores and d of two rows become weights and score gradients where scores are scale times a product.
 /// kFlushed: they may lie far below lse; kCut: the rows' positions do not allow all of the panel's keys.
 template <bool kFlushed, bool kCut>
-HEED_INLINE void weigh_pair(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
-                            std::int64_t pair, const MatrixScores& scores, const MatrixScores& d,
-                            PairOfRows& to) {
+HEED_INLINE void recompute_pair(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
+                                std::int64_t pair, const MatrixScores& scores, const MatrixScores& d,
+                                PairOfRows& to) {
   const Vf scale = splat(state.call.forward.scale);
   const std::int64_t row = block.row + panel.row;
 #pragma GCC unroll 2
@@ -215,9 +215,9 @@ HEED_INLINE void weigh_pair(const BackwardTaskState& state, const Block& block, 
 }
 
 /// The same whatever becomes of scores. False where one is beyond what f32 holds.
-inline bool weigh_pair_generally(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
-                                 std::int64_t pair, const HeadBits& bits, MatrixScores& scores,
-                                 MatrixScores& d, PairOfRows& to) {
+inline bool recompute_pair_generally(const BackwardTaskState& state, const Block& block,
+                                     const GroupPanel& panel, std::int64_t pair, const HeadBits& bits,
+                                     MatrixScores& scores, MatrixScores& d, PairOfRows& to) {
   for (int i = 0; i < 2; ++i) {
     const std::int64_t r = row_of_pair(pair, i);
     const Vf scale = splat(state.call.forward.scale),
@@ -278,19 +278,19 @@ HEED_INLINE void split_pair(const PairOfRows& rows, std::int64_t pair, const Gra
 }
 
 template <class Format, bool kFlushed, bool kCut>
-void weigh_plain_panel(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
-                       const MatrixScores& scores, const MatrixScores& d, const GradientOperands& to) {
+void recompute_plain_panel(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
+                           const MatrixScores& scores, const MatrixScores& d, const GradientOperands& to) {
   for (std::int64_t pair = 0; pair < kMatrixRows; ++pair) {
     PairOfRows rows;
-    weigh_pair<kFlushed, kCut>(state, block, panel, pair, scores, d, rows);
+    recompute_pair<kFlushed, kCut>(state, block, panel, pair, scores, d, rows);
     split_pair<Format>(rows, pair, to);
   }
 }
 
 /// Scores and d of a group of rows become operands of weights and score gradients.
 template <class Format>
-bool weigh_panel(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
-                 const HeadBits& bits, MatrixScores& scores, MatrixScores& d) {
+bool recompute_panel(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
+                     const HeadBits& bits, MatrixScores& scores, MatrixScores& d) {
   const RowGroup& group = state.w.group[panel.row / kGroupRows];
   const GradientOperands to = operands_of<Format>(state.w, panel.row, (panel.key - block.key) / kPanel);
   std::int64_t* paths = state.call.forward.paths;
@@ -298,16 +298,16 @@ bool weigh_panel(const BackwardTaskState& state, const Block& block, const Group
     count_path(paths, Path::backward_matrix_modified);
     for (std::int64_t pair = 0; pair < kMatrixRows; ++pair) {
       PairOfRows rows;
-      if (!weigh_pair_generally(state, block, panel, pair, bits, scores, d, rows)) return false;
+      if (!recompute_pair_generally(state, block, panel, pair, bits, scores, d, rows)) return false;
       split_pair<Format>(rows, pair, to);
     }
   } else if (group.full_begin <= panel.key && group.full_end >= panel.key + kPanel) {
     count_path(paths, block.flushed ? Path::backward_matrix_flushed : Path::backward_matrix_tiles);
-    (block.flushed ? weigh_plain_panel<Format, true, false>
-                   : weigh_plain_panel<Format, false, false>)(state, block, panel, scores, d, to);
+    (block.flushed ? recompute_plain_panel<Format, true, false>
+                   : recompute_plain_panel<Format, false, false>)(state, block, panel, scores, d, to);
   } else {
     count_path(paths, Path::backward_matrix_cut);
-    weigh_plain_panel<Format, true, true>(state, block, panel, scores, d, to);
+    recompute_plain_panel<Format, true, true>(state, block, panel, scores, d, to);
   }
   return true;
 }
@@ -336,7 +336,7 @@ bool recompute_matrix_weights(const BackwardTaskState& state, const Block& block
       };
       multiply(w.query, w.keys, lanes, scores);
       multiply(w.grad, w.values, value_lanes, d);
-      if (!weigh_panel<Format>(state, block, {r, block.key + p * kPanel}, bits, scores, d)) return false;
+      if (!recompute_panel<Format>(state, block, {r, block.key + p * kPanel}, bits, scores, d)) return false;
     }
   }
   return true;

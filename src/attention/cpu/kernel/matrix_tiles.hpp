@@ -199,7 +199,7 @@ std::int64_t softmax_rows(const TaskState& state, const MatrixScores& scores, st
 #pragma GCC unroll 4
     for (int v = 0; v < kPanelVectors; ++v) score[0][v] = load(scores[r] + v * kLanes);
     if (!fits_shift<kTraits, Format>(score, all, row + r, Mask{}, scale)) return r;
-    weigh_row<kTraits>(
+    exp_row<kTraits>(
         score[0], all, row + r, [&](std::size_t v, Vf p) __attribute__((always_inline)) { weights[v] = p; });
     if (splits) {
       split_panel<Format>(state.w, row + r, done, weights);

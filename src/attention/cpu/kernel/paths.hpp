@@ -7,11 +7,11 @@ namespace heed::detail::cpu {
 
 enum class Path : std::uint8_t {
   // The forward pass, each counted once a task:
-  decode,         // few rows: keys and values are read where they lie
-  decode_pairs,   // the same with products of pairs of bf16
-  packed_panels,  // few rows: keys are packed a panel at a time
-  packed_chunks,  // many rows: keys are packed a KV block at a time
-  packed_pairs,   // the same with products of pairs of bf16
+  decode,            // few rows: keys and values are read where they lie
+  decode_pairs,      // the same with products of pairs of bf16
+  packed_panels,     // few rows: keys are packed a panel at a time
+  packed_kv_blocks,  // many rows: keys are packed a KV block at a time
+  packed_pairs,      // the same with products of pairs of bf16
   // Within a task, once a block of rows, a panel of keys or a row:
   repacked,         // a KV block is packed again: they are too many to stay packed
   tail,             // the last panel of a sequence, fewer keys than a panel

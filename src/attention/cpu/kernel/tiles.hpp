@@ -90,7 +90,7 @@ HEED_INLINE void note_candidates(const Vf (&weight)[kVectors], const TileRows& r
 /// Weights of one row of a tile: exp2 of its scores, added to the row's sums. take(v, weights) gets each
 /// vector.
 template <ScoreTraits kTraits, std::size_t kVectors, class Take>
-HEED_INLINE void weigh_row(const Vf (&score)[kVectors], const TileRows& rows, std::int64_t row, Take take) {
+HEED_INLINE void exp_row(const Vf (&score)[kVectors], const TileRows& rows, std::int64_t row, Take take) {
   const Vf shift = splat(kTraits.tracks_maxima ? rows.shift[row] : 0.0f);
   const Vf c = sub(splat(kRound), shift);
   Vf sum = load(rows.sum + row * kLanes);
@@ -116,7 +116,7 @@ HEED_INLINE void weigh_row(const Vf (&score)[kVectors], const TileRows& rows, st
 template <ScoreTraits kTraits, std::size_t kVectors>
 HEED_INLINE void softmax_row(const Vf (&score)[kVectors], const TileRows& rows, std::int64_t row,
                              float* weights) {
-  weigh_row<kTraits>(
+  exp_row<kTraits>(
       score, rows,
       row, [&](std::size_t v, Vf p) __attribute__((always_inline)) { store(weights + v * kLanes, p); });
 }
