@@ -9,8 +9,9 @@
 //   ds_ij = p_ij * (m_ij <g_i, v_j> - delta_i)          m: what dropout multiplies the weight by
 //   dv_j = sum_i p_ij m_ij g_i     dq_i = scale * sum_j ds_ij k_j     dk_j = scale * sum_i ds_ij q_i
 //
-// Unnormalised weights are f_i^-1 p_ij with a factor f_i near 1 / kGain (backward_workspace.hpp). It is
-// multiplied into g_i and delta_i beforehand, where it costs nothing: products then come out right.
+// Unnormalised weights are f_i^-1 p_ij with a factor f_i near 1 / kGain (backward_workspace.hpp). By lanes it
+// is multiplied into g_i and delta_i beforehand, where it costs nothing: products then come out right. By
+// matrix tiles g_i is as it was given, and weights and products with it are multiplied.
 #pragma once
 
 #include "attention/cpu/kernel/epilogue.hpp"
