@@ -34,7 +34,7 @@ using cpu::Status;
 // part of the query's gradient.
 constexpr std::int64_t kEnoughTasks = 16;
 constexpr std::int64_t kSplitKeys = 768;
-// Splits begin at whole KV blocks of every target; rows of query_splits are whole vectors of every target.
+// Splits begin at whole panels of every target; rows of query_splits are whole vectors of every target.
 constexpr std::int64_t kSplitStep = 192;
 constexpr std::int64_t kLanesAtMost = 16;
 constexpr std::int64_t kRowsAtOnce = 256;
