@@ -18,6 +18,9 @@
 //
 //   Tiles            the tiles (targets/tiles_*.hpp)
 //   kProducts, kPartOfA, kPartOfB   products of parts that make up a product of elements, in their order
+//   split_weights, pair             how vectors become parts of an operand: 32 keys of a row; two rows
+//   pair_rows                       pack_values without a factor, for gradients
+//   kSmallestSquare                 of norms, from which on gradients by these parts are exact
 #pragma once
 
 #include "attention/cpu/formats/bf16_pairs.hpp"
