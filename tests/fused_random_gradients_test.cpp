@@ -36,7 +36,7 @@ using heed::test::tile_calls;
 constexpr std::uint64_t kSeed = 20240811;
 
 bool is_served_by_tiles(const BackwardCall& made, const std::string& target, DType dtype) {
-  return target.starts_with("amx") && made.call.query.dtype() == dtype &&
+  return heed::test::multiplies_bf16(target) && made.call.query.dtype() == dtype &&
          made.inputs.grad_output.dtype() == dtype;
 }
 

@@ -128,23 +128,25 @@ struct Kernels {
   bool (*takes_forward)(const Arguments&);
   bool (*takes_weights_pass)(const Arguments&);  ///< of a call without what forward has written
   bool (*takes_backward)(const BackwardArguments&);
-  Tiling (*plan)(const Arguments&);
-  Tiling (*plan_weights_pass)(const Arguments&);  ///< of a call without what forward has written
+
+  /// nullptr in a unit for gradients alone, as far as weights_pass.
+  Tiling (*plan)(const Arguments&) = nullptr;
+  Tiling (*plan_weights_pass)(const Arguments&) = nullptr;  ///< of a call without what forward has written
   /// `workspace` is 64-byte aligned, of Tiling::bytes; reset() before its first use in a call.
-  void (*reset)(const Arguments&, const Tiling&, void* workspace);
+  void (*reset)(const Arguments&, const Tiling&, void* workspace) = nullptr;
   /// These note in Arguments::row_status which rows they left out.
-  void (*forward)(const Arguments&, const Tiling&, const Task&, void* workspace);
+  void (*forward)(const Arguments&, const Tiling&, const Task&, void* workspace) = nullptr;
   /// forward() in parts that several threads can do: the states of a task's rows after span number `span`
   /// alone, and results from the states of `spans` spans, all that the rows see, one after the other in
   /// `states`. Of calls without a map.
   void (*attend_span)(const Arguments&, const Tiling&, const Task&, std::int64_t span, void* state,
-                      void* workspace);
+                      void* workspace) = nullptr;
   void (*fold_spans)(const Arguments&, const Tiling&, const Task&, std::int64_t spans, void* states,
-                     void* workspace);
-  void (*weights_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace);
+                     void* workspace) = nullptr;
+  void (*weights_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;
 
-  /// Working memory for a task of so many rows and keys; it need not be prepared. From here on nullptr in
-  /// units that take no backward pass.
+  /// Working memory for a task of so many rows and keys; it need not be prepared. nullptr in units
+  /// that take no backward pass, as far as add_query_splits.
   std::size_t (*backward_bytes)(const BackwardArguments&, std::int64_t rows, std::int64_t keys) = nullptr;
   Status (*backward)(const BackwardArguments&, const BackwardTiling&, const BackwardTask&,
                      void* workspace) = nullptr;

@@ -111,6 +111,7 @@ inline bool reads_in_place(const Arguments& call, const Tiling& tiling) {
 /// Whether this unit computes a call.
 inline bool takes_forward(const Arguments& call) {
   if (kComputesEverything) return true;
+  if (!kHasForward) return false;
   if (kHasMatrixTiles)  // and nothing that bf16 would round
     return fills_matrix_tiles(call) && (!call.output.data || call.output.type == kMatrixType);
   const Tiling tiling = plan(call);

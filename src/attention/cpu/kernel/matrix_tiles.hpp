@@ -4,6 +4,7 @@
 #pragma once
 
 #include "attention/cpu/kernel/softmax.hpp"
+#include "attention/cpu/kernel/tile_matrix.hpp"
 
 namespace heed::detail::HEED_ISA {
 
@@ -20,22 +21,11 @@ HEED_INLINE void for_each_constant(F f) {
   }
 }
 
-/// Tiles of 16 rows of 16 floats, rows `stride` floats apart. `next`: from a tile to the one beside it. Of an
-/// operand, `step`: to the next along what is summed over, and `part`: to that of its next part. Of a result,
-/// `next` goes along its columns and `step` along its rows.
-struct TileMatrix {
-  float* data;
-  std::int64_t stride, next = 0, step = 0, part = 0;
-
-  [[nodiscard]] TileMatrix from(std::int64_t steps) const {
-    return {data + steps * step, stride, next, step, part};
-  }
-};
-
-/// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs of bf16.
+/// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs of bf16, in the registers
+/// of the tiles.
 template <class Format, int kRows, int kColumns, bool kAdds>
-HEED_INLINE void multiply_tiles_once(const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
-                                     const TileMatrix& c) {
+HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
+                                       const TileMatrix& c) {
   using Tiles = typename Format::Tiles;
   constexpr int kA = kRows * kColumns;
   constexpr int kB = kA + kRows;
@@ -74,6 +64,18 @@ HEED_INLINE void multiply_tiles_once(const TileMatrix& a, const TileMatrix& b, s
   each_result([&](auto tile, float* at) __attribute__((always_inline)) {
     Tiles::template store<decltype(tile)::value>(at, c.stride);
   });
+}
+
+/// The same by the unit's tiles, whether they have registers or are vectors.
+template <class Format, int kRows, int kColumns, bool kAdds>
+HEED_INLINE void multiply_tiles_once(const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
+                                     const TileMatrix& c) {
+  if constexpr (Format::Tiles::kHasRegisters) {
+    multiply_in_registers<Format, kRows, kColumns, kAdds>(a, b, steps, c);
+  } else {
+    static_assert(Format::kParts == 1);
+    Format::Tiles::template multiply<kRows, kColumns, kAdds>(a, b, steps, c);
+  }
 }
 
 /// A result whose rows lie whole in memory.

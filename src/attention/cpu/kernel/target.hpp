@@ -16,14 +16,16 @@ inline cpu::Kernels make_kernels(const char* name) {
   cpu::Kernels kernels = {.name = name,
                           .takes_forward = takes_forward,
                           .takes_weights_pass = takes_weights_pass,
-                          .takes_backward = takes_backward,
-                          .plan = plan,
-                          .plan_weights_pass = plan_weights_pass,
-                          .reset = reset,
-                          .forward = forward,
-                          .attend_span = attend_span,
-                          .fold_spans = fold_spans,
-                          .weights_pass = weights_pass};
+                          .takes_backward = takes_backward};
+  if constexpr (kHasForward) {
+    kernels.plan = plan;
+    kernels.plan_weights_pass = plan_weights_pass;
+    kernels.reset = reset;
+    kernels.forward = forward;
+    kernels.attend_span = attend_span;
+    kernels.fold_spans = fold_spans;
+    kernels.weights_pass = weights_pass;
+  }
   if constexpr (kComputesEverything) kernels.scores_pass = scores_pass;
   if constexpr (kComputesEverything || kHasMatrixTiles) {
     kernels.backward_bytes = backward_bytes;

@@ -227,6 +227,7 @@ inline void weights_pass(const Arguments& call, const Tiling& tiling, const Weig
 
 /// Whether this unit computes the weights of a call: of bf16 by pairs where the target has their product.
 inline bool takes_weights_pass(const Arguments& call) {
+  if (!kHasForward) return false;
   if (kHasMatrixTiles) return fills_matrix_tiles(call);
   return kComputesEverything || call.query.type == Type::bf16;
 }

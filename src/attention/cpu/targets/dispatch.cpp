@@ -74,7 +74,7 @@ const std::vector<TargetEntry>& target_entries() {
     {"avx512bf16",
      "vectors of 16 floats, dot products of bf16 pairs",
      {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"},
-     {avx512bf16_kernels, avx512_kernels},
+     {avx512bf16_kernels, avx512bf16_tiles_kernels, avx512_kernels},
      "GenuineIntel",
      "dot products of pairs have half the rate of f32 multiply-adds (117 and 234 GFLOP/s on Granite Rapids)"},
     {"avx512",

@@ -4,6 +4,7 @@
 namespace heed::detail::HEED_ISA {
 
 inline constexpr bool kHasMatrixTiles = false;
+inline constexpr bool kHasForward = true;
 inline constexpr bool kEmulatesMatrixTiles = false;
 
 /// Nothing to configure.

@@ -9,12 +9,15 @@
 namespace heed::detail::HEED_ISA {
 
 inline constexpr bool kHasMatrixTiles = true;
+inline constexpr bool kHasForward = true;
 inline constexpr bool kEmulatesMatrixTiles = false;
 
 /// While it lives, this thread's tiles are all 16 x 64 bytes. Afterwards they are as they were at first, so
 /// that the system need not save them when threads change.
 class MatrixTiles {
  public:
+  static constexpr bool kHasRegisters = true;
+
   MatrixTiles() {
     struct alignas(64) Configuration {
       std::uint8_t palette = 1, start_row = 0, reserved[14] = {};

@@ -11,6 +11,7 @@
 namespace heed::detail::HEED_ISA {
 
 inline constexpr bool kHasMatrixTiles = true;
+inline constexpr bool kHasForward = true;
 inline constexpr bool kEmulatesMatrixTiles = true;
 
 HEED_INLINE float flushed(float x) {
@@ -54,6 +55,8 @@ static thread_local TileRegisters tile_registers;
 
 class MatrixTiles {
  public:
+  static constexpr bool kHasRegisters = true;
+
   MatrixTiles() {}
   MatrixTiles(const MatrixTiles&) = delete;
   MatrixTiles& operator=(const MatrixTiles&) = delete;

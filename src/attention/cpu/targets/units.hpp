@@ -11,6 +11,7 @@ Kernels amx_f32_kernels();
 Kernels amx_f32_emulated_kernels();
 Kernels avx512_kernels();
 Kernels avx512bf16_kernels();
+Kernels avx512bf16_tiles_kernels();
 Kernels avx2_kernels();
 Kernels neon_kernels();
 Kernels plain_kernels();
