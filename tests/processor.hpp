@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -14,8 +15,9 @@
 namespace heed::test {
 
 /// The kernel's instruction sets, from the best on.
-inline constexpr std::array<std::string_view, 9> kInstructionSets{
-    "amx_f32", "amx", "avx512bf16", "avx512", "avx2", "neon", "plain", "amx_emulated", "amx_f32_emulated"};
+inline constexpr std::array<std::string_view, 10> kInstructionSets{
+    "amx_f32",  "amx",  "avx512bf16", "avx512",       "avx2",
+    "neonbf16", "neon", "plain",      "amx_emulated", "amx_f32_emulated"};
 /// Whether the processor, or the target that HEED_ISA names, is emulated: some thirty times slower.
 inline bool is_emulated() {
 #if defined(HEED_EMULATED)
@@ -26,7 +28,7 @@ inline bool is_emulated() {
 #endif
 }
 /// Whether bf16 calls are multiplied as pairs of bf16, and weights rounded for it.
-inline bool multiplies_bf16(std::string_view isa) { return isa == "avx512bf16" || isa.starts_with("amx"); }
+inline bool multiplies_bf16(std::string_view isa) { return isa.ends_with("bf16") || isa.starts_with("amx"); }
 inline bool is_known_isa(std::string_view isa) {
   return std::find(kInstructionSets.begin(), kInstructionSets.end(), isa) != kInstructionSets.end();
 }
@@ -48,7 +50,9 @@ inline std::vector<std::string> processor_flags() {
 inline bool processor_has(std::string_view isa) {
   if (isa == "plain" || isa.ends_with("emulated")) return true;
 #if defined(__aarch64__)
-  return isa == "neon";  // every AArch64 processor
+  std::uint64_t features = 0;  // the register that names BF16 in bits 44 to 47
+  asm("mrs %0, id_aa64isar1_el1" : "=r"(features));
+  return isa == "neon" || (isa == "neonbf16" && (features >> 44 & 15) != 0);
 #elif defined(__x86_64__)
   std::vector<std::string_view> needed{"avx2", "fma", "f16c"};
   if (isa.starts_with("avx512") || isa.starts_with("amx"))
@@ -57,9 +61,9 @@ inline bool processor_has(std::string_view isa) {
   if (isa.starts_with("amx"))
     for (const char* flag : {"amx_tile", "amx_bf16"}) needed.emplace_back(flag);
   const std::vector<std::string> flags = processor_flags();
-  return isa != "neon" && std::all_of(needed.begin(), needed.end(), [&](std::string_view flag) {
-           return std::find(flags.begin(), flags.end(), flag) != flags.end();
-         });
+  return !isa.starts_with("neon") && std::all_of(needed.begin(), needed.end(), [&](std::string_view flag) {
+    return std::find(flags.begin(), flags.end(), flag) != flags.end();
+  });
 #else
   return false;
 #endif

@@ -180,18 +180,22 @@ std::vector<float> packed_values(const TensorView& values, std::int64_t first, s
   return rows;
 }
 
-#ifdef HEED_TILES
-void multiply_one_tile(const std::uint16_t* a, const std::uint16_t* b, float* c) {
-  const MatrixTiles tiles;
-  MatrixTiles::load<0>(c, 16);
-  MatrixTiles::load<6>(reinterpret_cast<const float*>(a), 16);
-  MatrixTiles::load<7>(reinterpret_cast<const float*>(b), 16);
-  MatrixTiles::multiply_add<0, 6, 7>();
-  MatrixTiles::store<0>(c, 16);
+// c [16][16] += a x b in the unit's tiles, where they are registers.
+template <class Tiles>
+constexpr decltype(KernelUnit::multiply_tiles) product_of_tiles() {
+  if constexpr (kHasMatrixTiles) {
+    if constexpr (Tiles::kHasRegisters)
+      return [](const std::uint16_t* a, const std::uint16_t* b, float* c) {
+        const Tiles tiles;
+        Tiles::template load<0>(c, 16);
+        Tiles::template load<6>(reinterpret_cast<const float*>(a), 16);
+        Tiles::template load<7>(reinterpret_cast<const float*>(b), 16);
+        Tiles::template multiply_add<0, 6, 7>();
+        Tiles::template store<0>(c, 16);
+      };
+  }
+  return nullptr;
 }
-#else
-constexpr decltype(KernelUnit::multiply_tiles) multiply_one_tile = nullptr;
-#endif
 
 }  // namespace
 
@@ -200,7 +204,7 @@ KernelUnit HEED_UNIT() {
           {empty_states, add_key, leave_out_state, rescale_state, merge_states, read_state},
           packed_keys,
           packed_values,
-          multiply_one_tile};
+          product_of_tiles<MatrixTiles>()};
 }
 
 }  // namespace heed::test

@@ -69,6 +69,7 @@ KernelUnit avx2_unit();
 KernelUnit avx512_unit();
 KernelUnit avx512bf16_unit();
 KernelUnit neon_unit();
+KernelUnit neonbf16_unit();
 KernelUnit amx_unit();
 KernelUnit amx_emulated_unit();
 
@@ -82,7 +83,7 @@ inline KernelUnit kernel_unit(std::string_view isa) {
          : isa == "avx2"     ? avx2_unit()
                              : plain_unit();
 #else
-  return isa == "neon" ? neon_unit() : plain_unit();
+  return isa == "neonbf16" ? neonbf16_unit() : isa == "neon" ? neon_unit() : plain_unit();
 #endif
 }
 

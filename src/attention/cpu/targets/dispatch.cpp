@@ -83,6 +83,10 @@ const std::vector<TargetEntry>& target_entries() {
      {avx512_kernels}},
     {"avx2", "vectors of 8 floats", {"avx2", "fma", "f16c"}, {avx2_kernels}},
 #elif defined(__aarch64__)
+    {"neonbf16",
+     "vectors of 4 floats, matrix products of bf16 (BFMMLA)",
+     {"neon", "bf16"},
+     {neonbf16_kernels, neon_kernels}},
     {"neon", "vectors of 4 floats", {"neon"}, {neon_kernels}},
 #endif
     {"plain", "plain C++, four floats at a time; runs anywhere", {}, {plain_kernels}},

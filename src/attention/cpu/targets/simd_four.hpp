@@ -1,9 +1,14 @@
-// Four floats in the compilers' own vector type: what NEON and the plain target share.
+// Four floats in the compilers' own vector type: what NEON, the plain target and vectors of sixteen
+// (simd_wide.hpp) share. HEED_VECTORS is their namespace.
 #pragma once
 
 #include <cstdint>
 
-namespace heed::detail::HEED_ISA {
+#if !defined(HEED_VECTORS)
+#define HEED_VECTORS HEED_ISA
+#endif
+
+namespace heed::detail::HEED_VECTORS {
 
 typedef float Vf __attribute__((vector_size(16)));
 typedef std::int32_t Mask __attribute__((vector_size(16)));  // all bits of a lane set, or none
@@ -120,4 +125,4 @@ HEED_INLINE Vf sum_each(Vf (&r)[kLanes]) {
   return sum;
 }
 
-}  // namespace heed::detail::HEED_ISA
+}  // namespace heed::detail::HEED_VECTORS

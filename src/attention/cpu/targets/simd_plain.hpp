@@ -1,8 +1,8 @@
-// Four floats on any processor: no more than the compiler's baseline (SSE2 on x86-64).
+// Vectors of four floats on any processor.
 #pragma once
 
-#include "attention/cpu/kernel/halves.hpp"
-#include "attention/cpu/targets/simd_four.hpp"
+#include "attention/cpu/targets/simd_four_plain.hpp"
+#include "attention/cpu/targets/simd_no_bf16_dot.hpp"
 
 namespace heed::detail::HEED_ISA {
 
@@ -11,15 +11,4 @@ inline constexpr int kRegisters = 16;
 /// Rounded twice here, after the product and after the sum.
 HEED_INLINE Vf mul_add(Vf a, Vf b, Vf c) { return a * b + c; }
 
-HEED_INLINE Vf load_f16(const std::uint16_t* p) {
-  Vf x;
-  for (int i = 0; i < kLanes; ++i) x[i] = half_to_float(p[i]);
-  return x;
-}
-HEED_INLINE void store_f16(std::uint16_t* p, Vf a) {
-  for (int i = 0; i < kLanes; ++i) p[i] = to_half(a[i]);
-}
-
 }  // namespace heed::detail::HEED_ISA
-
-#include "attention/cpu/targets/simd_no_bf16_dot.hpp"

@@ -14,6 +14,7 @@ Kernels avx512bf16_kernels();
 Kernels avx512bf16_tiles_kernels();
 Kernels avx2_kernels();
 Kernels neon_kernels();
+Kernels neonbf16_kernels();
 Kernels plain_kernels();
 
 }  // namespace heed::detail::cpu

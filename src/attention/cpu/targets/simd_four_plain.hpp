@@ -1,0 +1,18 @@
+// Four floats on any processor: no more than the compiler's baseline (SSE2 on x86-64).
+#pragma once
+
+#include "attention/cpu/kernel/halves.hpp"
+#include "attention/cpu/targets/simd_four.hpp"
+
+namespace heed::detail::HEED_VECTORS {
+
+HEED_INLINE Vf load_f16(const std::uint16_t* p) {
+  Vf x;
+  for (int i = 0; i < kLanes; ++i) x[i] = half_to_float(p[i]);
+  return x;
+}
+HEED_INLINE void store_f16(std::uint16_t* p, Vf a) {
+  for (int i = 0; i < kLanes; ++i) p[i] = to_half(a[i]);
+}
+
+}  // namespace heed::detail::HEED_VECTORS
