@@ -114,7 +114,7 @@ void expect_the_same_bits(const std::string& target, heed::DType dtype) {
       // Other calls are for units that are not the same beside the tiles; so are raw scores.
       const auto heads = [](const auto& tensor) { return tensor.rank() > 2 ? tensor.size(-3) : 1; };
       const std::int64_t rows = call.query.size(-2) * heads(call.query) / heads(call.key);
-      const int least_rows = dtype == heed::DType::f32 ? 128 : 13;
+      const int least_rows = dtype == heed::DType::bf16 ? 13 : 128;
       if (call.query.dtype() != dtype || call.options.output_dtype.value_or(dtype) != dtype ||
           rows < least_rows)
         continue;
@@ -136,6 +136,10 @@ TEST(FusedRandomCalls, AmxAndItsEmulationGiveTheSameBits) { expect_the_same_bits
 
 TEST(FusedRandomCalls, AmxAndItsEmulationGiveTheSameBitsInF32) {
   expect_the_same_bits("amx_f32", heed::DType::f32);
+}
+
+TEST(FusedRandomCalls, AmxAndItsEmulationGiveTheSameBitsInF16) {
+  expect_the_same_bits("amx_f32", heed::DType::f16);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 // A piece of arithmetic takes some 50 us: small enough that no thread waits long for the last one.
 constexpr std::int64_t kSteps = 25'000;
 constexpr std::int64_t kPieces = 64;
-constexpr double kTileProductsOfF32 = 6;                // f32_tiles.hpp
+constexpr double kTileProductsOfF32 = 6;                // parts_tiles.hpp
 constexpr std::int64_t kBlock = std::int64_t{1} << 20;  // bytes of a piece of memory
 
 // Seconds for `count` pieces, the threads being awake.

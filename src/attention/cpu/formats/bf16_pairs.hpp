@@ -32,6 +32,7 @@ struct Bf16Pairs {
   static constexpr int kElements = 2;           // in a lane
   static constexpr int kLaneStep = kStep;       // lanes of an operand are a multiple of it
   static constexpr int kParts = 1;              // that an element is split into
+  static constexpr int kWeightParts = 1;        // and a weight
   static constexpr bool kScalesScores = true;   // queries and keys are as they were
   static constexpr bool kRoundsWeights = true;  // to bf16, for the product with values
 
@@ -136,11 +137,14 @@ struct Bf16DotFormat : Bf16Pairs<1, kPanelVectors, kValueVectors, 0> {
 /// For matrix tiles, which multiply 16 pairs at a time. The tiles of an operand lie one after the other, each
 /// in 1 KiB: from the second cache that is up to twice as fast as rows some hundred bytes apart.
 struct Bf16TilesFormat : Bf16Pairs<16, 1, 1, 32> {
-  using Tiles = MatrixTiles;
   static constexpr bool kMatrixTiles = true;
-  static constexpr int kProducts = 1;
-  static constexpr int kPartOfA[kProducts] = {0};
-  static constexpr int kPartOfB[kProducts] = {0};
+  struct Elements {
+    static constexpr int kCount = 1;
+    static constexpr int kPartOfA[kCount] = {0};
+    static constexpr int kPartOfB[kCount] = {0};
+  };
+  using WeightsByElements = Elements;
+  using ElementsByWeights = Elements;
   static constexpr float kSmallestSquare = 0;  // subnormal numbers count as 0, whatever stands beside them
 
   static void pair_rows(const HeadRows& rows, std::int64_t first, std::int64_t count, std::int64_t width,
@@ -154,7 +158,7 @@ struct Bf16TilesFormat : Bf16Pairs<16, 1, 1, 32> {
     return add(low_halves(pairs), high_halves(pairs));
   }
   /// Lane i of the pairs holds lane i of both vectors, rounded.
-  HEED_INLINE static void pair(Vf low, Vf high, Vf (&parts)[kParts]) { parts[0] = pair_rounded(low, high); }
+  HEED_INLINE static void pair(Vf low, Vf high, Vf (&parts)[1]) { parts[0] = pair_rounded(low, high); }
 };
 
 }  // namespace heed::detail::HEED_ISA

@@ -11,6 +11,7 @@ struct F32Format {
   static constexpr int kElements = 1;  // of the head dimension in a lane
   static constexpr int kLaneStep = 1;
   static constexpr int kParts = 1;
+  static constexpr int kWeightParts = 1;
   static constexpr std::int64_t kTallRows = kTileRows;  // of a score tile where rows are whole groups
   static constexpr bool kScalesScores = false;          // scores are complete as they are summed
   static constexpr bool kRoundsWeights = false;         // weights are multiplied with values as they are

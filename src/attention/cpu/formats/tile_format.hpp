@@ -3,6 +3,7 @@
 //   kElements        how many elements of the head dimension a lane holds
 //   kLaneStep        operands are filled up with zeros to a multiple of so many lanes
 //   kParts           parts that an element is split into, each an operand of its own
+//   kWeightParts     and those of a weight
 //   kMatrixTiles     whether products are those of matrix tiles (kernel/matrix_tiles.hpp)
 //   kScalesScores    whether score tiles are multiplied by the scale (otherwise packed keys carry it)
 //   kRoundsWeights   whether weights are rounded for the product with values
@@ -16,8 +17,7 @@
 //
 // or, where they are those of matrix tiles,
 //
-//   Tiles            the tiles (targets/tiles_*.hpp)
-//   kProducts, kPartOfA, kPartOfB   products of parts that make up a product of elements, in their order
+//   Elements, WeightsByElements, ElementsByWeights   products of parts that make up a product, in their order
 //   split_weights, pair             how vectors become parts of an operand: 32 keys of a row; two rows
 //   pair_rows                       pack_values without a factor, for gradients
 //   kSmallestSquare                 of norms, from which on gradients by these parts are exact
@@ -25,13 +25,13 @@
 
 #include "attention/cpu/formats/bf16_pairs.hpp"
 #include "attention/cpu/formats/f32.hpp"
-#include "attention/cpu/formats/f32_tiles.hpp"
+#include "attention/cpu/formats/parts_tiles.hpp"
 
 namespace heed::detail::HEED_ISA {
 
 template <class Format>
 concept TileFormat = requires(const Input& in, const HeadRows& rows, float* to, Measure measure) {
-  {Format::kElements + Format::kLaneStep + Format::kParts};
+  {Format::kElements + Format::kLaneStep + Format::kParts + Format::kWeightParts};
   {Format::kScalesScores || Format::kRoundsWeights || Format::kMatrixTiles};
   {to[0] = Format::pack_query(in, 0, 0, 1.0f, to, 0)};
   {measure = Format::pack_keys(rows, 0, 0, 0, 1.0f, to, to, 0, RowPrefetch{})};
@@ -43,7 +43,7 @@ concept LaneFormat = TileFormat<Format> && requires(Vf v) {
   {v = Format::multiply_add(v, v, v)};
 };
 static_assert(LaneFormat<F32Format> && LaneFormat<Bf16DotFormat> && TileFormat<Bf16TilesFormat> &&
-              TileFormat<F32TilesFormat>);
+              TileFormat<PartsTilesFormat<Type::f32>> && TileFormat<PartsTilesFormat<Type::f16>>);
 
 /// Lanes that one part of an operand of `elements` elements takes.
 template <TileFormat Format>
@@ -61,8 +61,8 @@ struct FormatOf<true, false> {
 };
 template <bool kBf16Dot>
 struct FormatOf<kBf16Dot, true> {
-#if defined(HEED_F32_TILES)
-  using Format = F32TilesFormat;
+#if defined(HEED_PARTS_OF)
+  using Format = PartsTilesFormat<Type::HEED_PARTS_OF>;
 #else
   using Format = Bf16TilesFormat;
 #endif
@@ -71,7 +71,11 @@ struct FormatOf<kBf16Dot, true> {
 /// that its target has besides (Kernels).
 using UnitFormat = FormatOf<kHasBf16Dot, kHasMatrixTiles>::Format;
 /// And the type of the tensors that a unit of matrix tiles takes.
-inline constexpr Type kMatrixType = UnitFormat::kParts == kF32Parts ? Type::f32 : Type::bf16;
+#if defined(HEED_PARTS_OF)
+inline constexpr Type kMatrixType = Type::HEED_PARTS_OF;
+#else
+inline constexpr Type kMatrixType = Type::bf16;
+#endif
 inline constexpr bool kComputesEverything = !kHasBf16Dot && !kHasMatrixTiles;
 
 }  // namespace heed::detail::HEED_ISA

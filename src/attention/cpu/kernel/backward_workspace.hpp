@@ -67,7 +67,8 @@ inline BackwardWorkspace lay_out_backward(const Arguments& call, std::int64_t ro
   const std::int64_t padded_keys = round_up(keys, kPanel);
   // Floats that an element of an operand takes, times two.
   constexpr std::int64_t kHalves = 2 * UnitFormat::kParts / UnitFormat::kElements;
-  constexpr std::int64_t kScores = kGradientRows * kGradientKeys * kHalves / 2;
+  constexpr std::int64_t kScores =
+      kGradientRows * kGradientKeys * UnitFormat::kWeightParts / UnitFormat::kElements;
   const std::int64_t lanes = UnitFormat::kParts * lanes_of<UnitFormat>(w.depth);
   const std::int64_t value_lanes = UnitFormat::kParts * lanes_of<UnitFormat>(w.value_depth);
   const std::int64_t widest = larger(w.columns, w.value_columns);

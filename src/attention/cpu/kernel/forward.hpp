@@ -113,7 +113,8 @@ inline bool takes_forward(const Arguments& call) {
   if (kComputesEverything) return true;
   if (!kHasForward) return false;
   if (kHasMatrixTiles)  // and nothing that bf16 would round
-    return fills_matrix_tiles(call) && (!call.output.data || call.output.type == kMatrixType);
+    return fills_matrix_tiles(call) &&
+           (!UnitFormat::kRoundsWeights || !call.output.data || call.output.type == kMatrixType);
   const Tiling tiling = plan(call);
   return multiplies_pairs(call, tiling) || (reads_in_place(call, tiling) && call.query.type == Type::bf16 &&
                                             call.key.type == Type::bf16 && call.head_dim % (2 * kLanes) == 0);
@@ -144,11 +145,11 @@ template <TileFormat Format>
 ForwardPass start_task(TaskState& state, const Tiling& tiling) {
   const Arguments& call = state.call;
   const bool direct = reads_in_place(call, tiling);
-  count_path(call.paths, tiling.step == kKvBlock ? (UnitFormat::kElements == 1 || kMatrixType == Type::f32
-                                                        ? Path::packed_kv_blocks
-                                                        : Path::packed_pairs)
-                         : direct                ? Path::decode
-                                                 : Path::packed_panels);
+  count_path(call.paths, tiling.step == kKvBlock
+                             ? (UnitFormat::kElements == 1 || UnitFormat::kParts > 1 ? Path::packed_kv_blocks
+                                                                                     : Path::packed_pairs)
+                         : direct ? Path::decode
+                                  : Path::packed_panels);
   find_rows(state);
   if constexpr (!Format::kMatrixTiles) {
     if (direct) {

@@ -87,19 +87,19 @@ struct GradientOperands {
 };
 template <class Format>
 GradientOperands operands_of(const BackwardWorkspace& w, std::int64_t row, std::int64_t panel) {
-  const std::int64_t by_columns = panel * kPanel * Format::kParts * kRowPairs + row / 2 * kLanes;
+  const std::int64_t by_columns = panel * kPanel * Format::kWeightParts * kRowPairs + row / 2 * kLanes;
   return {w.weights + by_columns, w.score_grads + by_columns,
-          row_vector(w.score_grad_rows, Format::kParts * kKeyPairs, row, panel * kPanel / 2)};
+          row_vector(w.score_grad_rows, Format::kWeightParts * kKeyPairs, row, panel * kPanel / 2)};
 }
 
 /// Two rows become operands.
 template <class Format>
 HEED_INLINE void split_pair(const PairOfRows& rows, std::int64_t pair, const GradientOperands& to) {
-  constexpr std::int64_t kPart = kRowPairs * kLanes, kColumn = Format::kParts * kPart;
+  constexpr std::int64_t kPart = kRowPairs * kLanes, kColumn = Format::kWeightParts * kPart;
   const auto store_pairs = [&](Vf low, Vf high, float* at) __attribute__((always_inline)) {
-    Vf parts[Format::kParts];
+    Vf parts[Format::kWeightParts];
     Format::pair(low, high, parts);
-    for (int part = 0; part < Format::kParts; ++part) store(at + part * kPart, parts[part]);
+    for (int part = 0; part < Format::kWeightParts; ++part) store(at + part * kPart, parts[part]);
   };
 #pragma GCC unroll 4
   for (int v = 0; v < kPanelVectors; ++v) {
@@ -111,8 +111,8 @@ HEED_INLINE void split_pair(const PairOfRows& rows, std::int64_t pair, const Gra
   for (int i = 0; i < 2; ++i)
 #pragma GCC unroll 2
     for (int v = 0; v < kPanelVectors; v += 2) {
-      float* at = to.rows + i * kMatrixRows * Format::kParts * kKeyPairs + v / 2 * (kMatrixRows * kLanes) +
-                  pair * kLanes;
+      float* at = to.rows + i * kMatrixRows * Format::kWeightParts * kKeyPairs +
+                  v / 2 * (kMatrixRows * kLanes) + pair * kLanes;
       Format::split_weights(rows.score_grads[i][v], rows.score_grads[i][v + 1],
                             reinterpret_cast<std::uint16_t*>(at), 2 * kMatrixRows * kKeyPairs);
     }
@@ -170,9 +170,9 @@ bool recompute_matrix_weights(const BackwardTaskState& state, const Block& block
     const KeyRange seen = seen_panels(w.group[r / kGroupRows], block);
     for (std::int64_t p = seen.begin; p < seen.end; ++p) {
       const auto multiply = [&](float* rows, float* panels, std::int64_t depth_lanes, MatrixScores& to) {
-        multiply_group<Format, false>(
-            kGroupRows, by_rows<Format>(rows + r * Format::kParts * depth_lanes, depth_lanes),
-            by_columns<Format>(panels + p * kPanel * Format::kParts * depth_lanes, depth_lanes),
+        multiply_group<typename Format::Elements, false>(
+            kGroupRows, by_rows<Format::kParts>(rows + r * Format::kParts * depth_lanes, depth_lanes),
+            by_columns<Format::kParts>(panels + p * kPanel * Format::kParts * depth_lanes, depth_lanes),
             depth_lanes / kLanes, result_rows(to[0], kPanel), kPanelVectors);
       };
       multiply(w.query, w.keys, lanes, scores);
@@ -193,11 +193,13 @@ void add_matrix_query_grads(const BackwardTaskState& state, const Block& block) 
     if (seen.begin == seen.end) continue;
     constexpr std::int64_t kSteps = kPanel / kStepKeys;
     const std::int64_t begin = seen.begin * kSteps, end = smaller(seen.end * kSteps, pairs / kLanes);
-    const TileMatrix a = by_rows<Format>(w.score_grad_rows + r * Format::kParts * kKeyPairs, kKeyPairs);
+    const TileMatrix a =
+        by_rows<Format::kWeightParts>(w.score_grad_rows + r * Format::kWeightParts * kKeyPairs, kKeyPairs);
     const TileMatrix b = {w.key_rows, kLanes, pairs * kLanes, kMatrixRows * kLanes, pairs * w.columns};
-    add_product<Format>(kGroupRows, a.from(begin), b.from(begin), end - begin,
-                        result_rows(w.query_grad + (block.row + r) * w.columns, w.columns),
-                        w.columns / kLanes, 1.0f, w.scratch);
+    add_product<typename Format::WeightsByElements>(
+        kGroupRows, a.from(begin), b.from(begin), end - begin,
+        result_rows(w.query_grad + (block.row + r) * w.columns, w.columns), w.columns / kLanes, 1.0f,
+        w.scratch);
   }
 }
 
@@ -222,12 +224,14 @@ void add_matrix_key_grads(const BackwardTaskState& state, const Block& block) {
       while (end < groups && touches(w.group[end], key)) ++end;
       const auto add = [&](float* transposed, float* pairs, std::int64_t columns, float* sums) {
         const TileMatrix b =
-            by_columns<Format>(pairs + p * kPanel * Format::kParts * kRowPairs, kRowPairs).from(g);
+            by_columns<Format::kWeightParts>(pairs + p * kPanel * Format::kWeightParts * kRowPairs, kRowPairs)
+                .from(g);
         for (std::int64_t c = 0; c < columns; c += kGroupRows) {
           const TileMatrix a =
-              by_rows<Format>(transposed + c * Format::kParts * kRowPairs, kRowPairs).from(g);
-          add_product<Format>(smaller(kGroupRows, columns - c), a, b, end - g,
-                              key_sums_at(sums, first + p, c, columns), kPanelVectors, 1.0f, w.scratch);
+              by_rows<Format::kParts>(transposed + c * Format::kParts * kRowPairs, kRowPairs).from(g);
+          add_product<typename Format::ElementsByWeights>(smaller(kGroupRows, columns - c), a, b, end - g,
+                                                          key_sums_at(sums, first + p, c, columns),
+                                                          kPanelVectors, 1.0f, w.scratch);
         }
       };
       if (state.call.grad_value.data) add(w.grad_columns, w.weights, w.value_columns, w.value_grad);

@@ -8,14 +8,14 @@
 namespace heed::detail::HEED_ISA {
 
 /// Operands of tiles of 16 rows: [row / 16][part][lanes / 16][row % 16][kLanes], with `lanes` lanes a part.
-template <class Format>
+template <int kParts>
 HEED_INLINE TileMatrix by_rows(float* data, std::int64_t lanes) {
-  return {data, kLanes, kMatrixRows * Format::kParts * lanes, kMatrixRows * kLanes, kMatrixRows * lanes};
+  return {data, kLanes, kMatrixRows * kParts * lanes, kMatrixRows * kLanes, kMatrixRows * lanes};
 }
 /// Operands of tiles of 16 columns: [column / 16][part][lanes][16].
-template <class Format>
+template <int kParts>
 HEED_INLINE TileMatrix by_columns(float* data, std::int64_t lanes) {
-  return {data, kLanes, Format::kParts * lanes * kLanes, kMatrixRows * kLanes, lanes * kLanes};
+  return {data, kLanes, kParts * lanes * kLanes, kMatrixRows * kLanes, lanes * kLanes};
 }
 /// Where vector `lane` / kLanes of row `row` of an operand by rows lies, with `lanes` lanes in all its parts.
 HEED_INLINE float* row_vector(float* data, std::int64_t lanes, std::int64_t row, std::int64_t lane) {

@@ -22,11 +22,10 @@ HEED_INLINE void for_each_constant(F f) {
 }
 
 /// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs of bf16, in the registers
-/// of the tiles.
-template <class Format, int kRows, int kColumns, bool kAdds>
+/// of the tiles. Products: those of parts that make up a product of elements (formats/).
+template <class Products, class Tiles, int kRows, int kColumns, bool kAdds>
 HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
                                        const TileMatrix& c) {
-  using Tiles = typename Format::Tiles;
   constexpr int kA = kRows * kColumns;
   constexpr int kB = kA + kRows;
   static_assert(kB + kColumns <= 8);
@@ -43,13 +42,15 @@ HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b,
       Tiles::template clear<decltype(tile)::value>();
   });
   for (std::int64_t step = 0; step < steps; ++step)
-    for_each_constant<Format::kProducts>([&](auto product) __attribute__((always_inline)) {
+    for_each_constant<Products::kCount>([&](auto product) __attribute__((always_inline)) {
       constexpr int kProduct = decltype(product)::value;
       // A part that the product before had, too, is there already.
-      constexpr bool kLoadsA = kProduct == 0 || Format::kPartOfA[kProduct] != Format::kPartOfA[kProduct - 1];
-      constexpr bool kLoadsB = kProduct == 0 || Format::kPartOfB[kProduct] != Format::kPartOfB[kProduct - 1];
-      const float* of_a = a.data + Format::kPartOfA[kProduct] * a.part + step * a.step;
-      const float* of_b = b.data + Format::kPartOfB[kProduct] * b.part + step * b.step;
+      constexpr bool kLoadsA =
+          kProduct == 0 || Products::kPartOfA[kProduct] != Products::kPartOfA[kProduct - 1];
+      constexpr bool kLoadsB =
+          kProduct == 0 || Products::kPartOfB[kProduct] != Products::kPartOfB[kProduct - 1];
+      const float* of_a = a.data + Products::kPartOfA[kProduct] * a.part + step * a.step;
+      const float* of_b = b.data + Products::kPartOfB[kProduct] * b.part + step * b.step;
       for_each_constant<kRows>([&](auto row) __attribute__((always_inline)) {
         constexpr int kRow = decltype(row)::value;
         if constexpr (kLoadsA) Tiles::template load<kA + kRow>(of_a + kRow * a.next, a.stride);
@@ -67,14 +68,14 @@ HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b,
 }
 
 /// The same by the unit's tiles, whether they have registers or are vectors.
-template <class Format, int kRows, int kColumns, bool kAdds>
+template <class Products, int kRows, int kColumns, bool kAdds, class Tiles = MatrixTiles>
 HEED_INLINE void multiply_tiles_once(const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
                                      const TileMatrix& c) {
-  if constexpr (Format::Tiles::kHasRegisters) {
-    multiply_in_registers<Format, kRows, kColumns, kAdds>(a, b, steps, c);
+  if constexpr (Tiles::kHasRegisters) {
+    multiply_in_registers<Products, Tiles, kRows, kColumns, kAdds>(a, b, steps, c);
   } else {
-    static_assert(Format::kParts == 1);
-    Format::Tiles::template multiply<kRows, kColumns, kAdds>(a, b, steps, c);
+    static_assert(Products::kCount == 1);
+    Tiles::template multiply<kRows, kColumns, kAdds>(a, b, steps, c);
   }
 }
 
@@ -84,20 +85,20 @@ HEED_INLINE TileMatrix result_rows(float* data, std::int64_t stride) {
 }
 
 /// The same for `columns` tiles of columns, two at a time.
-template <class Format, int kRows, bool kAdds>
+template <class Products, int kRows, bool kAdds>
 void multiply_matrix_tiles(TileMatrix a, TileMatrix b, std::int64_t steps, TileMatrix c,
                            std::int64_t columns) {
   std::int64_t column = 0;
   for (; column + 2 <= columns; column += 2, b.data += 2 * b.next, c.data += 2 * c.next)
-    multiply_tiles_once<Format, kRows, 2, kAdds>(a, b, steps, c);
-  if (column < columns) multiply_tiles_once<Format, kRows, 1, kAdds>(a, b, steps, c);
+    multiply_tiles_once<Products, kRows, 2, kAdds>(a, b, steps, c);
+  if (column < columns) multiply_tiles_once<Products, kRows, 1, kAdds>(a, b, steps, c);
 }
 
-template <class Format, bool kAdds>
+template <class Products, bool kAdds>
 void multiply_group(std::int64_t rows, const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
                     const TileMatrix& c, std::int64_t columns) {
-  (rows > kMatrixRows ? multiply_matrix_tiles<Format, 2, kAdds>
-                      : multiply_matrix_tiles<Format, 1, kAdds>)(a, b, steps, c, columns);
+  (rows > kMatrixRows ? multiply_matrix_tiles<Products, 2, kAdds>
+                      : multiply_matrix_tiles<Products, 1, kAdds>)(a, b, steps, c, columns);
 }
 
 /// Steps of 32 elements of an operand in three parts that stay in the first cache from one column to the
@@ -107,17 +108,17 @@ inline constexpr std::int64_t kStepsInCache = 3;
 /// c += a x b * factor over `steps` steps. A product of bf16 goes on from the sum so far, and its factor
 /// is 1. One of f32 is summed by itself first, in `scratch` that lies as c does, so that its many small terms
 /// do not meet a large sum one by one.
-template <class Format>
+template <class Products>
 void add_product(std::int64_t rows, const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
                  const TileMatrix& c, std::int64_t columns, float factor, float* scratch) {
-  if constexpr (Format::kParts == 1) {
-    multiply_group<Format, true>(rows, a, b, steps, c, columns);
+  if constexpr (Products::kCount == 1) {
+    multiply_group<Products, true>(rows, a, b, steps, c, columns);
   } else {
     const TileMatrix product = {scratch, c.stride, c.next, c.step};
-    multiply_group<Format, false>(rows, a, b, smaller(steps, kStepsInCache), product, columns);
+    multiply_group<Products, false>(rows, a, b, smaller(steps, kStepsInCache), product, columns);
     for (std::int64_t done = kStepsInCache; done < steps; done += kStepsInCache)
-      multiply_group<Format, true>(rows, a.from(done), b.from(done), smaller(steps - done, kStepsInCache),
-                                   product, columns);
+      multiply_group<Products, true>(rows, a.from(done), b.from(done), smaller(steps - done, kStepsInCache),
+                                     product, columns);
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t v = 0; v < columns; ++v) {
         const std::int64_t at = r / kMatrixRows * c.step + r % kMatrixRows * c.stride + v * c.next;
@@ -137,7 +138,8 @@ void multiply_panel(const TaskState& state, std::int64_t row, std::int64_t rows,
   const TileMatrix a = {query_vector(state.w, row, 0), kLanes, kMatrixRows * state.w.query_lanes,
                         kMatrixRows * kLanes, kMatrixRows * lanes};
   const TileMatrix b = {const_cast<float*>(panel), 16, Format::kParts * lanes * 16, 16 * 16, lanes * 16};
-  multiply_group<Format, false>(rows, a, b, lanes / 16, result_rows(scores[0], kPanel), kPanelVectors);
+  multiply_group<typename Format::Elements, false>(rows, a, b, lanes / 16, result_rows(scores[0], kPanel),
+                                                   kPanelVectors);
 }
 
 /// Weights of a group as an operand: [part][step of 32 keys][row][kLanes].
@@ -173,7 +175,7 @@ HEED_INLINE void split_panel(const Workspace& w, std::int64_t row, std::int64_t 
 
 template <class Format>
 void scale_split_weights(const Workspace& w, std::int64_t row, std::int64_t done, float factor) {
-  for (int part = 0; part < Format::kParts; ++part)
+  for (int part = 0; part < Format::kWeightParts; ++part)
     for (std::int64_t step = 0; step < done / kStepKeys; ++step) {
       auto* at = reinterpret_cast<std::uint16_t*>(w.weight_parts + part * kWeightPart + step * kWeightStep +
                                                   row % kGroupRows * kLanes);
@@ -297,7 +299,8 @@ void matrix_value_block(TaskState& state, std::int64_t row, std::int64_t rows, s
                         pairs * w.value_columns};
   const TileMatrix c = result_rows(w.softmax.output + row * w.value_columns, w.value_columns);
   const std::int64_t count = (steps.end - steps.begin) / kStepKeys;
-  add_product<Format>(rows, a, b, count, c, vectors, kv_block.measured.value_factor, w.product);
+  add_product<typename Format::WeightsByElements>(rows, a, b, count, c, vectors,
+                                                  kv_block.measured.value_factor, w.product);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -157,7 +157,7 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.packed = memory.floats(tiling.cached_keys * (w.key_lanes + w.value_lanes));
   w.scratch = memory.floats(kLanes * w.query_lanes);
   w.weight_parts =
-      memory.floats(UnitFormat::kElements == 2 ? UnitFormat::kParts * kGroupRows * kKvBlock / 2 : 0);
+      memory.floats(UnitFormat::kElements == 2 ? UnitFormat::kWeightParts * kGroupRows * kKvBlock / 2 : 0);
   w.product = memory.floats(UnitFormat::kParts > 1 ? kGroupRows * parts.value_columns : 0);
   w.weights = memory.floats(kQueryBlock * kKvBlock);
   w.query_row = memory.take<QueryRow>(rows);

@@ -1,5 +1,5 @@
 #define HEED_ISA amx_f32
-#define HEED_F32_TILES
+#define HEED_PARTS_OF f32
 #include "attention/cpu/targets/simd_avx512bf16.hpp"
 //
 #include "attention/cpu/targets/tiles_amx.hpp"

@@ -1,5 +1,5 @@
 #define HEED_ISA amx_f32_emulated
-#define HEED_F32_TILES
+#define HEED_PARTS_OF f32
 #include "attention/cpu/targets/simd_emulated.hpp"
 //
 #include "attention/cpu/targets/tiles_emulated.hpp"

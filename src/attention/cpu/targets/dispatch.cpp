@@ -62,10 +62,10 @@ const std::vector<TargetEntry>& target_entries() {
   static const std::vector<TargetEntry> entries = {
 #if defined(__x86_64__)
     {"amx_f32",
-     "matrix tiles (AMX) for bf16, and for f32 in three parts of bf16",
+     "matrix tiles (AMX) for bf16, and in parts of bf16 for f32 (three) and f16 (two)",
      {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_tile",
       "amx_bf16"},
-     {amx_f32_kernels, amx_kernels, avx512_kernels}},
+     {amx_f32_kernels, amx_f16_kernels, amx_kernels, avx512_kernels}},
     {"amx",
      "matrix tiles (AMX) for bf16, vectors of 16 floats for the rest",
      {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_tile",
@@ -98,7 +98,7 @@ const std::vector<TargetEntry>& target_entries() {
     {"amx_f32_emulated",
      "the target amx_f32 in plain C++, bit for bit and very slow: for tests",
      {},
-     {amx_f32_emulated_kernels, amx_emulated_kernels, plain_kernels}},
+     {amx_f32_emulated_kernels, amx_f16_emulated_kernels, amx_emulated_kernels, plain_kernels}},
 #endif
   };
   return entries;

@@ -9,6 +9,8 @@ Kernels amx_kernels();
 Kernels amx_emulated_kernels();
 Kernels amx_f32_kernels();
 Kernels amx_f32_emulated_kernels();
+Kernels amx_f16_kernels();
+Kernels amx_f16_emulated_kernels();
 Kernels avx512_kernels();
 Kernels avx512bf16_kernels();
 Kernels avx512bf16_tiles_kernels();

@@ -1,94 +1,109 @@
-// The f32 tiles format: f32 by matrix tiles of bf16. A float is the sum of three bf16 parts of 8 bits, high,
-// middle and low: each is what the ones before leave, rounded. Of the nine products of two such sums six are
-// taken, the small ones first; the others are below what f32 keeps:
+// The parts tiles format: f32 and f16 by matrix tiles of bf16. A float is the sum of three bf16 parts of 8
+// bits, high, middle and low: each is what the ones before leave, rounded. A number of f16 is the sum of two.
+// Of the products of two such sums those are left out that are below what f32 keeps:
 //
 //   low high, middle middle … : 2^-16 of the whole      middle high: 2^-8      high high: 1
 //
-// Elements are paired as in bf16_pairs.hpp, each part by itself.
+// Elements are paired as in bf16_pairs.hpp, each part by itself. Weights, and the gradients of scores, have
+// three parts whatever the elements have.
 //
 // Tiles take subnormal parts for 0. Of scores, which need no more than an absolute error, that takes nothing.
-// Values are multiplied by 2^80 first, unless some of the KV block are so large that sums would overflow;
-// then none may be so small that its parts are subnormal. A number that rounds to infinity makes NaN of its
-// row's output, as NaN and infinity do, and the row is computed again by the reference.
+// Values of f32 are multiplied by 2^80 first, unless some of the KV block are so large that sums would
+// overflow; then none may be so small that its parts are subnormal. (f16 has no such numbers.) A number that
+// rounds to infinity makes NaN of its row's output, as NaN and infinity do, and the row is computed again by
+// the reference.
 #pragma once
 
 #include "attention/cpu/formats/bf16_pairs.hpp"
 
 namespace heed::detail::HEED_ISA {
 
-inline constexpr int kF32Parts = 3;
+/// Products of parts of elements, of weights with elements, and of elements with weights, in their order:
+/// each begins with a part that the one before has ended with.
+template <Type kType>
+struct PartProducts {
+  struct Elements {
+    static constexpr int kCount = 6;
+    static constexpr int kPartOfA[kCount] = {2, 1, 1, 0, 0, 0};
+    static constexpr int kPartOfB[kCount] = {0, 0, 1, 1, 2, 0};
+  };
+  using WeightsByElements = Elements;
+  using ElementsByWeights = Elements;
+};
+template <>
+struct PartProducts<Type::f16> {
+  struct Elements {
+    static constexpr int kCount = 4;
+    static constexpr int kPartOfA[kCount] = {1, 1, 0, 0};
+    static constexpr int kPartOfB[kCount] = {0, 1, 1, 0};
+  };
+  struct WeightsByElements {
+    static constexpr int kCount = 5;
+    static constexpr int kPartOfA[kCount] = {2, 1, 1, 0, 0};
+    static constexpr int kPartOfB[kCount] = {0, 0, 1, 1, 0};
+  };
+  struct ElementsByWeights {
+    static constexpr int kCount = 5;
+    static constexpr int kPartOfA[kCount] = {0, 0, 1, 1, 0};
+    static constexpr int kPartOfB[kCount] = {2, 1, 1, 0, 0};
+  };
+};
 
-/// Writes the parts of a vector's floats to to[0], to[1], to[2], high to low.
-HEED_INLINE void split_parts(Vf x, std::uint16_t* const (&to)[kF32Parts]) {
-#pragma GCC unroll 3
-  for (int part = 0; part < kF32Parts; ++part) x = sub(x, store_bf16(to[part], x));
-}
-
-struct F32TilesFormat {
-  using Tiles = MatrixTiles;
+/// kType: of the tensors, f32 or f16.
+template <Type kType>
+struct PartsTilesFormat : PartProducts<kType> {
   static constexpr bool kMatrixTiles = true;
   static constexpr int kElements = 2;
   static constexpr int kLaneStep = 16;
-  static constexpr int kParts = kF32Parts;
+  static constexpr int kParts = kType == Type::f32 ? 3 : 2;
+  static constexpr int kWeightParts = 3;
   static constexpr bool kScalesScores = true;
   static constexpr bool kRoundsWeights = false;
 
-  /// Products of a part of each operand, in their order.
-  static constexpr int kProducts = 6;
-  static constexpr int kPartOfA[kProducts] = {2, 1, 1, 0, 0, 0};
-  static constexpr int kPartOfB[kProducts] = {0, 0, 1, 1, 2, 0};
-
-  /// Weights of 32 keys of a row become an operand, whose parts are `part` elements apart: key k is paired
-  /// with key k + 16. These parts are cut off, not rounded, which is cheaper: three hold all 24 bits.
-  HEED_INLINE static Vf split_weights(Vf a, Vf b, std::uint16_t* to, std::int64_t part) {
+  /// The first kCount parts of two vectors; lane i of the pairs holds lane i of both. They are cut off, not
+  /// rounded, which is cheaper: three hold all 24 bits of a float, two the 11 of f16.
+  template <std::size_t kCount>
+  HEED_INLINE static void pair(Vf low, Vf high, Vf (&parts)[kCount]) {
 #pragma GCC unroll 3
-    for (int i = 0; i < kParts; ++i) {
-      const Vf pairs = pair_high_halves(a, b);
-      store(reinterpret_cast<float*>(to + i * part), pairs);
-      a = sub(a, high_halves(a));
-      b = sub(b, high_halves(b));
-    }
-    return zero();
-  }
-  /// The same parts of any two vectors; lane i of the pairs holds lane i of both.
-  HEED_INLINE static void pair(Vf low, Vf high, Vf (&parts)[kParts]) {
-#pragma GCC unroll 3
-    for (int i = 0; i < kParts; ++i) {
+    for (std::size_t i = 0; i < kCount; ++i) {
       parts[i] = pair_high_halves(low, high);
       low = sub(low, high_halves(low));
       high = sub(high, high_halves(high));
     }
   }
+  /// Weights of 32 keys of a row become an operand, whose parts are `part` elements apart: key k is paired
+  /// with key k + 16.
+  HEED_INLINE static Vf split_weights(Vf a, Vf b, std::uint16_t* to, std::int64_t part) {
+    Vf parts[kWeightParts];
+    pair(a, b, parts);
+#pragma GCC unroll 3
+    for (int i = 0; i < kWeightParts; ++i) store(reinterpret_cast<float*>(to + i * part), parts[i]);
+    return zero();
+  }
 
-  /// Splits `count` floats; those up to `padded`, a multiple of kLanes, are 0. Parts are `part` elements
-  /// apart. Returns the sum of squares, lane by lane.
-  static Vf split_row(const float* from, std::int64_t count, std::int64_t padded, std::uint16_t* to,
-                      std::int64_t part) {
-    Vf squares = zero();
-    for (std::int64_t d = 0; d < padded; d += kLanes) {
-      const Vf x = d + kLanes <= count ? load(from + d) : load_first(from + d, larger(0, count - d));
-      split_parts(x, {to + d, to + part + d, to + 2 * part + d});
-      squares = mul_add(x, x, squares);
-    }
-    return squares;
+  /// `count` elements, `stride` apart, at most kLanes; the other lanes are 0.
+  HEED_INLINE static Vf load_elements(const Input& from, std::int64_t at, std::int64_t stride,
+                                      std::int64_t count) {
+    if (stride == 1 && kType == Type::f32)
+      return load_first(static_cast<const float*>(from.data) + at, larger(0, count));
+    if (stride == 1 && count >= kLanes) return load_f16(static_cast<const std::uint16_t*>(from.data) + at);
+    alignas(64) float row[kLanes];
+    read_row(from, at, stride, larger(0, count), row);
+    return load_first(row, larger(0, count));
   }
 
   /// Packs one query row, unscaled, as [part][pairs]. Returns the sum of the squares that it has when scaled.
   static float pack_query(const Input& query, std::int64_t at, std::int64_t depth, float scale, float* to,
                           std::int64_t /*padded*/) {
-    const std::int64_t pairs = round_up((depth + 1) / 2, kLaneStep);
-    const auto* from = static_cast<const float*>(query.data) + at;
+    const std::int64_t elements = 2 * round_up((depth + 1) / 2, kLaneStep);
+    const std::int64_t stride = query.stride[3];
     auto* parts = reinterpret_cast<std::uint16_t*>(to);
     Vf squares = zero();
-    if (query.stride[3] == 1) {
-      squares = split_row(from, depth, 2 * pairs, parts, 2 * pairs);
-    } else {
-      for (std::int64_t d = 0; d < 2 * pairs; d += kLanes) {
-        alignas(64) float row[kLanes];
-        const std::int64_t count = larger(0, smaller(kLanes, depth - d));
-        for (std::int64_t i = 0; i < count; ++i) row[i] = from[(d + i) * query.stride[3]];
-        squares = add(squares, split_row(row, count, kLanes, parts + d, 2 * pairs));
-      }
+    for (std::int64_t d = 0; d < elements; d += kLanes) {
+      Vf x = load_elements(query, at + d * stride, stride, smaller(kLanes, depth - d));
+      squares = mul_add(x, x, squares);
+#pragma GCC unroll 3
+      for (int part = 0; part < kParts; ++part) x = sub(x, store_bf16(parts + part * elements + d, x));
     }
     return reduce_add(squares) * scale * scale;
   }
@@ -127,7 +142,7 @@ struct F32TilesFormat {
 
   /// Norms squared from which on the parts of a row of gradients, or of what they are summed from, are no
   /// subnormal numbers but for what does not count beside the others.
-  static constexpr float kSmallestSquare = 0x1p-120f;
+  static constexpr float kSmallestSquare = kType == Type::f32 ? 0x1p-120f : 0;
 
   static constexpr float kValueScale = 0x1p80f;
   static constexpr float kLargestScaled = 0x1p20f;       // values, times weights up to 2^18 and 192 keys
@@ -136,18 +151,14 @@ struct F32TilesFormat {
   /// Values [column, column + kLanes) of a key; those beyond `width` are 0.
   HEED_INLINE static Vf load_values(const HeadRows& value, std::int64_t key, std::int64_t column,
                                     std::int64_t width) {
-    const std::int64_t at = value.at(key) + column * value.element_stride();
-    const std::int64_t columns = smaller(kLanes, width - column);
-    const auto* from = static_cast<const float*>(value.tensor.data) + at;
-    if (value.element_stride() == 1) return columns == kLanes ? load(from) : load_first(from, columns);
-    alignas(64) float row[kLanes];
-    read_row(value.tensor, at, value.element_stride(), columns, row);
-    return load_first(row, columns);
+    return load_elements(value.tensor, value.at(key) + column * value.element_stride(),
+                         value.element_stride(), smaller(kLanes, width - column));
   }
 
   /// What a KV block's values are multiplied by; 0 where some are large and others too small.
   static float value_scale(const HeadRows& value, std::int64_t first, std::int64_t count,
                            std::int64_t width) {
+    if (kType == Type::f16) return 1;
     Vf largest = zero();
     Vf smallest = splat(__builtin_inff());
     for (std::int64_t k = 0; k < count; ++k)
