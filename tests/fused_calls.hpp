@@ -125,6 +125,16 @@ inline CallLimits decoding_calls() {
   return limits;
 }
 
+/// The same with NaN and infinity where nobody may see them, or somebody may.
+inline CallLimits poisoned_decoding_calls() {
+  CallLimits limits = decoding_calls();
+  limits.dtypes = {DType::f32, DType::bf16, DType::bf16};
+  limits.query_lengths = {1, 5, 8, 20};
+  limits.dims = {32, 64};
+  limits.poison = true;
+  return limits;
+}
+
 /// For gradients: several KV blocks and blocks of rows; from 769 keys on, keys are split.
 inline CallLimits long_gradient_calls() {
   CallLimits limits = small_calls();

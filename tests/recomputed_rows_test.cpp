@@ -168,6 +168,26 @@ TEST(RecomputedRows, RowsOfHugeScoresAreOneHot) {
   }
 }
 
+// A sum of products that overflows on its way stays infinite: a score of 0 would count as a forbidden key.
+// Where few rows read keys where they lie, nothing but the score itself tells.
+TEST(RecomputedRows, AScoreWhoseSumOverflowsOnItsWayCounts) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  constexpr std::int64_t kKeys = 250, kDim = 128;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::int64_t rows : {1, 2, 8, 20, 40}) {
+      SCOPED_TRACE(testing::Message() << heed::name_of(dtype) << ", " << rows << " rows");
+      Inputs in = inputs(1, rows, kKeys, kDim);
+      for (float& x : in.query.values<float>()) x = 0x1p50F;
+      for (float& x : in.key.values<float>()) x = 0;
+      // The first two products are summed by one accumulator, and the others are added one by one.
+      for (const std::int64_t d : {0, 16}) at(in.key, 0, 5, d) = -0x1p77F;
+      for (const std::int64_t d : {32, 64}) at(in.key, 0, 5, d) = 0x1p77F;
+      for (Tensor* tensor : {&in.query, &in.key, &in.value}) *tensor = Tensor::copy_of(*tensor, dtype);
+      const AttentionResult result = run(in, {.need = Need::weights});
+      for (const float weight : result.weights.values<float>()) ASSERT_NEAR(weight, 1.0 / kKeys, 1e-6);
+    }
+}
+
 // A forbidden NaN is nobody's business: nothing is computed again for it.
 TEST(RecomputedRows, AForbiddenNaNCostsNothing) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;

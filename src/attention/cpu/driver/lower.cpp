@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "attention/cpu/driver/path_record.hpp"
+#include "attention/cpu/targets/dispatch.hpp"
+#include "attention/cpu/targets/features.hpp"
 #include "attention/rules/dropout.hpp"
 
 namespace heed::detail {
@@ -59,6 +61,7 @@ cpu::Arguments lower(const Problem& p) {
   call.map_columns = p.map ? p.map_size.columns : 0;
   call.received_last_rows = p.received_last_rows;
   call.scores_stage = static_cast<int>(p.scores_stage);
+  call.ahead = cpu::read_ahead(cpu::processor_vendor());
   call.paths = path_counts();
   return call;
 }

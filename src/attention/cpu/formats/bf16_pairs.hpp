@@ -92,11 +92,11 @@ struct Bf16Pairs {
     const std::int64_t pairs = round_up((count + 1) / 2, kStep);
     const std::int64_t stride = value.element_stride();
     const std::uint16_t* data = static_cast<const std::uint16_t*>(value.tensor.data);
-    for (std::int64_t vector = 0; vector < vectors; vector += kValueColumns) {
-      const std::int64_t here = smaller(kValueColumns, vectors - vector);
-      for (std::int64_t p = 0; p < pairs; ++p) {
-        if (kRowsAhead > 0 && vector == 0)
-          for (std::int64_t r = 2 * p; r < 2 * p + 2; ++r) fetch_row({value, first + kRowsAhead, width}, r);
+    for (std::int64_t p = 0; p < pairs; ++p) {
+      if constexpr (kRowsAhead > 0)
+        for (std::int64_t r = 2 * p; r < 2 * p + 2; ++r) fetch_row({value, first + kRowsAhead, width}, r);
+      for (std::int64_t vector = 0; vector < vectors; vector += kValueColumns) {
+        const std::int64_t here = smaller(kValueColumns, vectors - vector);
         for (std::int64_t v = 0; v < here; ++v) {
           const std::int64_t column = (vector + v) * kLanes;
           const std::int64_t columns = smaller(kLanes, width - column);

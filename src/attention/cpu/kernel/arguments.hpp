@@ -73,10 +73,18 @@ struct RowNotes {
   RowStatus* row_status;
 };
 
+/// How far on, and into which cache, few rows ask memory for keys and values: which of it is fast depends on
+/// the processor.
+struct ReadAhead {
+  std::int64_t bytes, bytes16;  ///< of f32, and of 16 bits
+  bool to_first_cache;          ///< else to the second
+};
+
 /// The part of a problem that is the same for all tasks.
 struct Arguments : Shape, ScoreRules, ResultTargets, RowNotes {
   Input query, key, value;
   Drop dropout;
+  ReadAhead ahead;
   std::int64_t* paths;  ///< [kPaths], counted by tests; else nullptr
 };
 
@@ -108,6 +116,7 @@ struct Tiling {
   std::int64_t step;         ///< keys packed at a time
   std::size_t bytes;         ///< working memory a thread
   std::size_t state_bytes;   ///< memory for the softmax states of a task's rows
+  bool keys_in_place;        ///< matrix tiles read keys where they lie
   std::int64_t cached_keys;  ///< packed KV blocks that stay in the working memory, in keys; the keys of a
                              ///< task of the weights pass
 };

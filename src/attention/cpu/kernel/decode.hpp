@@ -29,6 +29,7 @@ struct StreamPrefetch {
   std::int64_t bytes, stride;  // of a row
   std::int64_t count;
   std::int64_t ahead;
+  bool to_first_cache;
   const char* next;  // the other tensor's next row
   std::int64_t next_bytes, next_stride;
 
@@ -64,10 +65,10 @@ class PassPrefetch {
   HEED_INLINE void fetch() {
     if (--wait_ > 0) return;
     wait_ = interval_;
-    if (shares_)
-      stream_.fetch_row<2>(row_++);
-    else
+    if (stream_.to_first_cache && !shares_)
       stream_.fetch_row<3>(row_++);
+    else
+      stream_.fetch_row<2>(row_++);
   }
 
  private:
@@ -76,21 +77,21 @@ class PassPrefetch {
   bool shares_ = false;
 };
 
-inline std::int64_t rows_ahead(Type type, std::int64_t bytes) {
-  const std::int64_t distance = type == Type::f32 ? kAheadBytes : kAheadBytes16;
-  return larger(1, smaller(kPanel, distance / bytes));
+inline std::int64_t rows_ahead(const cpu::ReadAhead& ahead, Type type, std::int64_t bytes) {
+  return larger(1, smaller(kPanel, (type == Type::f32 ? ahead.bytes : ahead.bytes16) / bytes));
 }
 
 /// Of `count` rows from `key` on, and then those of `next` from `next_key` on.
-inline StreamPrefetch stream_prefetch(const HeadRows& rows, std::int64_t key, std::int64_t width,
-                                      std::int64_t count, const HeadRows& next, std::int64_t next_key,
-                                      std::int64_t next_width) {
+inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const HeadRows& rows, std::int64_t key,
+                                      std::int64_t width, std::int64_t count, const HeadRows& next,
+                                      std::int64_t next_key, std::int64_t next_width) {
   const std::int64_t bytes = width * rows.element_bytes();
   return {rows.address(key),
           bytes,
           rows.row_stride() * rows.element_bytes(),
           count,
-          rows_ahead(rows.tensor.type, bytes),
+          rows_ahead(ahead, rows.tensor.type, bytes),
+          ahead.to_first_cache,
           next.address(next_key),
           next_width * next.element_bytes(),
           next.row_stride() * next.element_bytes()};
@@ -190,8 +191,9 @@ inline DecodeBlock decode_block(const TaskContext& context, std::int64_t key, st
   const KvSource& kv = context.kv;
   const std::int64_t depth = context.w.depth;
   const std::int64_t value_dim = context.call.value_dim;
-  return {key, count, stream_prefetch(kv.keys, key, depth, count, kv.values, key, value_dim),
-          stream_prefetch(kv.values, key, value_dim, count, kv.keys, key + count, depth)};
+  return {key, count,
+          stream_prefetch(context.call.ahead, kv.keys, key, depth, count, kv.values, key, value_dim),
+          stream_prefetch(context.call.ahead, kv.values, key, value_dim, count, kv.keys, key + count, depth)};
 }
 
 /// The panels of a KV block of a block: its keys [begin, end), counted from the block's first.

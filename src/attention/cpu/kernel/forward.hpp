@@ -12,45 +12,17 @@
 #include "attention/cpu/kernel/load_queries.hpp"
 #include "attention/cpu/kernel/matrix_tiles.hpp"
 #include "attention/cpu/kernel/score_block.hpp"
+#include "attention/cpu/kernel/score_range.hpp"
 #include "attention/cpu/kernel/value_block.hpp"
 
 namespace heed::detail::HEED_ISA {
-
-/// How large a score can be. The packed keys carry scale * log2(e); 1.001 covers the rounding of the sums of
-/// squares.
-inline float score_bound(float query_square, float key_square) {
-  return 1.001f * __builtin_sqrtf(query_square) * __builtin_sqrtf(key_square);
-}
-
-/// The sums of squares of a KV block's keys, one by one, as packing takes them together.
-template <class Format>
-void measure_keys(const TaskState& state, std::int64_t kv_block_key, std::int64_t count, float* squares) {
-  const Workspace& w = state.w;
-  const HeadRows& keys = state.kv.keys;
-  for (std::int64_t k = 0; k < count; ++k)
-    squares[k] = pack_query(keys.tensor, keys.at(kv_block_key + k), w.depth,
-                            Format::kScalesScores ? 1.0f : state.call.scale, w.scratch, w.padded_depth);
-}
 
 /// Leaves out rows that see a key of this KV block which f32 cannot hold, or whose scores it may not hold.
 /// Returns the largest sum of squares of the other keys.
 template <class Format>
 float leave_out_rows(TaskState& state, std::int64_t kv_block_key, std::int64_t count) {
-  float squares[kKvBlock];
-  measure_keys<Format>(state, kv_block_key, count, squares);
-  float largest = 0;
-  for (std::int64_t k = 0; k < count; ++k)
-    if (squares[k] < kLargestSquare && squares[k] > largest) largest = squares[k];
-  for (std::int64_t r = 0; r < state.rows; ++r) {
-    const QueryRow query_row = state.w.query_row[r];
-    const std::int64_t begin = larger(0, query_row.key_begin - kv_block_key);
-    const std::int64_t end = smaller(count, query_row.key_end - kv_block_key);
-    bool fits = begin >= end || score_bound(state.w.query_square[r], largest) <= kLargestScore / 2;
-    for (std::int64_t k = begin; k < end && fits; ++k)
-      fits = squares[k] < kLargestSquare || is_forbidden(state, query_row, kv_block_key + k);
-    if (!fits) leave_out(state, r);
-  }
-  return largest;
+  return each_row_out_of_range<Format>(state, kv_block_key, count,
+                                       [&](std::int64_t row) { leave_out(state, row); });
 }
 
 /// Leaves out all rows that may see one of these keys.
@@ -65,7 +37,7 @@ template <class Format>
 void attend_kv_block(TaskState& state, std::int64_t kv_block_key, std::int64_t /*end*/) {
   const KvBlock kv_block = packed_kv_block<Format>(state, kv_block_key);
   float bound = score_bound(state.largest_query_square, kv_block.measured.keys.largest_square);
-  if (!kv_block.measured.keys.in_range || !(bound <= kLargestScore / 2)) {
+  if (!holds_scores(state, kv_block.measured.keys)) {
     bound =
         score_bound(state.largest_query_square, leave_out_rows<Format>(state, kv_block_key, kv_block.count));
     if (state.left_out == state.rows) return;
@@ -140,16 +112,19 @@ inline bool reads_weights(const Arguments& call) {
   return call.top_k > 0 || has_panel_statistics(call) || call.dropout.threshold != 0;
 }
 
+inline Path path_of_keys(const TaskState& state, const Tiling& tiling, bool direct) {
+  if (state.keys_in_place) return Path::matrix_keys;
+  if (direct) return Path::decode;
+  if (tiling.step < kKvBlock) return Path::packed_panels;
+  return UnitFormat::kElements == 1 || UnitFormat::kParts > 1 ? Path::packed_kv_blocks : Path::packed_pairs;
+}
+
 /// Sets up a task's rows and queries, and chooses the way over its keys.
 template <TileFormat Format>
 ForwardPass start_task(TaskState& state, const Tiling& tiling) {
   const Arguments& call = state.call;
   const bool direct = reads_in_place(call, tiling);
-  count_path(call.paths, tiling.step == kKvBlock
-                             ? (UnitFormat::kElements == 1 || UnitFormat::kParts > 1 ? Path::packed_kv_blocks
-                                                                                     : Path::packed_pairs)
-                         : direct ? Path::decode
-                                  : Path::packed_panels);
+  count_path(call.paths, path_of_keys(state, tiling, direct));
   find_rows(state);
   if constexpr (!Format::kMatrixTiles) {
     if (direct) {
@@ -158,8 +133,9 @@ ForwardPass start_task(TaskState& state, const Tiling& tiling) {
     }
   }
   find_queries<Format>(state);
+  if (state.keys_in_place) load_query_columns(state);
   state.splits_weights = Format::kMatrixTiles && call.output.data && !reads_weights(call);
-  return {attend_kv_block<Format>, tiling.step, tiling.step, state.modifies_scores};
+  return {attend_kv_block<Format>, tiling.step, tiling.step, state.modifies_scores || state.keys_in_place};
 }
 
 /// The keys that some row of the task may see.

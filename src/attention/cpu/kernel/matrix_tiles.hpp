@@ -225,12 +225,14 @@ auto softmax_rows_for(const TaskState& state) {
 
 /// The same for one row by way of memory: masks and the like are applied, its shift moves where it must.
 template <class Format>
-void softmax_general(TaskState& state, float* scores, std::int64_t row, const PanelKeys& panel) {
+void softmax_general(TaskState& state, float* scores, std::int64_t row, const PanelKeys& panel,
+                     bool checked) {
 #pragma GCC unroll 4
   for (int v = 0; v < kPanelVectors; ++v)
     store(scores + v * kLanes, mul(load(scores + v * kLanes), splat(state.call.scale)));
   float* weights = panel_weights(state.w, row, panel.done);
-  softmax_scores(state, row, panel.key, reinterpret_cast<float(&)[1][kPanel]>(*scores), weights, panel.done);
+  softmax_scores(state, row, panel.key, reinterpret_cast<float(&)[1][kPanel]>(*scores), weights, panel.done,
+                 checked);
   if (!state.splits_weights) return;
   Vf of_row[kPanelVectors];
 #pragma GCC unroll 4
@@ -238,14 +240,13 @@ void softmax_general(TaskState& state, float* scores, std::int64_t row, const Pa
   split_panel<Format>(state.w, row, panel.done, of_row);
 }
 
-/// Weights of a group of `rows` rows from `row` on for one panel.
+/// Weights of a group of `rows` rows from `row` on for one panel, of its scores without the scale.
+/// `in_range`: they are finite, and weights can be taken of them.
 template <class Format>
-void matrix_score_panel(TaskState& state, std::int64_t row, std::int64_t rows, const PanelKeys& panel) {
+void softmax_panel(TaskState& state, std::int64_t row, std::int64_t rows, const PanelKeys& panel,
+                   MatrixScores& scores, bool in_range) {
   RowGroup& group = state.w.group[row / kGroupRows];
-  if (group.begin >= panel.key + kPanel || group.end <= panel.key) return;
-  alignas(64) MatrixScores scores;
-  multiply_panel<Format>(state, row, rows, panel.data, scores);
-  const bool plain = !state.modifies_scores && group.started && group.full_begin <= panel.key &&
+  const bool plain = in_range && !state.modifies_scores && group.started && group.full_begin <= panel.key &&
                      group.full_end >= panel.key + kPanel && panel.keys == kPanel;
   if (panel.keys != kPanel) count_path(state.call.paths, Path::tail);
   if (!plain) count_path(state.call.paths, Path::masked);
@@ -257,7 +258,7 @@ void matrix_score_panel(TaskState& state, std::int64_t row, std::int64_t rows, c
       if (r == rows) break;
       count_path(state.call.paths, Path::outgrown);
     }
-    softmax_general<Format>(state, scores[r], row + r, panel);
+    softmax_general<Format>(state, scores[r], row + r, panel, !in_range);
   }
   group.started = true;
 }

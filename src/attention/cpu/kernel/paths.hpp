@@ -9,6 +9,7 @@ enum class Path : std::uint8_t {
   // The forward pass, each counted once a task:
   decode,            // few rows: keys and values are read where they lie
   decode_pairs,      // the same with products of pairs of bf16
+  matrix_keys,       // the same of keys by matrix tiles; values are packed
   packed_panels,     // few rows: keys are packed a panel at a time
   packed_kv_blocks,  // many rows: keys are packed a KV block at a time
   packed_pairs,      // the same with products of pairs of bf16

@@ -92,9 +92,12 @@ inline void read_mask(const Arguments& call, std::int64_t at, std::int64_t count
   for (std::int64_t k = count; k < kPanel; ++k) to[k] = 0;
 }
 
+inline constexpr float kLargestFloat = 0x1.fffffep127f;
+
 /// Scores of one row against keys [key, key + kPanel) of its segment, in place in `scores` [kPanel];
 /// `segment_key` is the segment's first key. `slope` [kPanel], where given, gets the derivative of the
-/// softcap. Returns false where an allowed score is NaN or beyond what f32 sums hold.
+/// softcap. Returns false where an allowed score is NaN or beyond what f32 sums hold, and where its product
+/// is infinite: a sum that overflows on its way stays so, whatever the score is.
 inline bool modify_scores(const Arguments& call, std::int64_t batch, const QueryRow& query_row,
                           std::int64_t segment_key, std::int64_t segment_keys, std::int64_t key,
                           float* scores, float* slope = nullptr) {
@@ -110,6 +113,7 @@ inline bool modify_scores(const Arguments& call, std::int64_t batch, const Query
     const Vf lane = add(lane_numbers(), splat(static_cast<float>(v * kLanes)));
     Mask allowed = visible.lanes(v);
     Vf s = load(scores + v * kLanes);
+    const Mask finite = greater_equal(splat(kLargestFloat), absolute(s));
     if (call.softcap > 0) {
       const Softcapped<VectorMath> capped = softcapped<VectorMath>(s, splat(call.softcap));
       s = capped.score;
@@ -128,7 +132,7 @@ inline bool modify_scores(const Arguments& call, std::int64_t batch, const Query
     if (call.mask.data) allowed = both(allowed, load_bytes(mask + v * kLanes));
     const Vf bounded = maximum(s, splat(-kLargestScore));
     // "Not <=" is true for NaN.
-    if (any(without(allowed, greater_equal(splat(kLargestScore), s)))) in_range = false;
+    if (any(without(allowed, both(finite, greater_equal(splat(kLargestScore), s))))) in_range = false;
     store(scores + v * kLanes, select(allowed, bounded, splat(kForbidden)));
   }
   return in_range;

@@ -19,6 +19,7 @@ inline Tiling plan_weights_pass(const Arguments& call) {
   Tiling tiling;
   tiling.rows = smaller(kQueryBlock, round_up(larger(1, call.query_length), kGroupRows));
   tiling.step = kKvBlock;
+  tiling.keys_in_place = false;
   tiling.cached_keys = kv_blocks * kKvBlock;
   tiling.bytes = lay_out(call, tiling, nullptr).bytes;
   return tiling;
@@ -83,6 +84,31 @@ void load_rows(TaskState& state, float* inverse) {
       call.row_status + (task.batch * call.heads + task.head_begin) * call.query_length + task.row_begin;
   for (std::int64_t r = 0; inverse != nullptr && r < state.rows; ++r)
     if (status[r] == cpu::RowStatus::out_of_range) leave_out(state, r);
+}
+
+/// Weights of a row for a KV block whose scores f32 may not hold: their products are summed in f64. Where
+/// forward looked at scores and not at norms they were in range, and yet another order of the same sum may
+/// overflow.
+inline void score_row_in_f64(TaskState& state, std::int64_t row, std::int64_t kv_block_key,
+                             std::int64_t count) {
+  const Input& query = state.call.query;
+  const HeadRows& keys = state.kv.keys;
+  const QueryRow& query_row = state.w.query_row[row];
+  const std::int64_t at = offset_of(query.stride, state.task.batch, query_row.head, query_row.index);
+  for (std::int64_t done = 0; done < count; done += kPanel) {
+    alignas(64) float scores[1][kPanel] = {};
+    for (std::int64_t k = 0; k < smaller(kPanel, count - done); ++k) {
+      const std::int64_t key = keys.at(kv_block_key + done + k);
+      double sum = 0;
+      for (std::int64_t d = 0; d < state.w.depth; ++d)
+        sum += static_cast<double>(read_float(query.data, query.type, at + d * query.stride[3])) *
+               static_cast<double>(
+                   read_float(keys.tensor.data, keys.tensor.type, key + d * keys.element_stride()));
+      scores[0][k] = narrowed(sum * static_cast<double>(state.call.scale));
+    }
+    softmax_scores(state, row, kv_block_key + done, scores, state.w.weights + row * kKvBlock + done, done,
+                   true);
+  }
 }
 
 /// sums [kWide vectors] += the same vectors of `weights` (rows kKvBlock apart), times each row's factor.
@@ -210,7 +236,11 @@ inline void weights_pass(const Arguments& call, const Tiling& tiling, const Weig
       if (!started) load_rows<UnitFormat>(state, inverse);
       started = true;
       count_path(call.paths, Path::weights_pass);
-      score_block<UnitFormat>(state, 0, state.padded_rows, key, packed_kv_block<UnitFormat>(state, key));
+      const KvBlock kv_block = packed_kv_block<UnitFormat>(state, key);
+      score_block<UnitFormat>(state, 0, state.padded_rows, key, kv_block);
+      if (!holds_scores(state, kv_block.measured.keys))
+        each_row_out_of_range<UnitFormat>(
+            state, key, count, [&](std::int64_t row) { score_row_in_f64(state, row, key, count); });
       if (call.weights.data) write_weights(state, inverse, key, count);
       const auto receive = [&](KeySums& to, std::int64_t first) {
         sum_rows(state, first, state.rows, inverse, key, count, sums);

@@ -28,9 +28,8 @@ inline constexpr std::int64_t kUncachedBytes = 16 << 20;  // of a head's weights
 // a row of values is read once from end to end.
 inline constexpr int kDecodeRows = 2;
 inline constexpr int kDecodeVectors = kRegisters >= 32 ? 8 : 4;
-inline constexpr std::int64_t kDecodeKvBlocks = 8;       // whose keys are read before their values
-inline constexpr std::int64_t kAheadBytes = 6 << 10;     // how far on memory is asked for, in f32
-inline constexpr std::int64_t kAheadBytes16 = 12 << 10;  // and in 16 bits
+inline constexpr std::int64_t kDecodeKvBlocks = 8;  // whose keys are read before their values
+inline constexpr std::int64_t kKeysAhead = 32;      // how far on memory is asked for by matrix tiles
 
 static_assert(kHasMatrixTiles || kDecodeKvBlocks * kGroupRows <= kQueryBlock);
 static_assert(cpu::kSpan % (kDecodeKvBlocks * kKvBlock) == 0);
@@ -54,6 +53,8 @@ struct Workspace {
   float* scratch;        // [kLanes][query_lanes]
   float* weight_parts;   // [parts][kKvBlock / 32][kGroupRows][kLanes], of pairs of bf16
   float* product;        // [kGroupRows][value_columns], of matrix tiles where elements have several parts
+  float* query_columns;  // [rows][key_lanes], of matrix tiles where keys are read in place
+  float* key_scores;     // [kKvBlock][kGroupRows], of those
   float* weights;        // [kQueryBlock][kKvBlock]
   QueryRow* query_row;   // [rows]
   RowGroup* group;       // [rows / kGroupRows]
@@ -92,6 +93,7 @@ struct TaskContext {
   const std::int64_t padded_rows;  // to whole tiles; rows beyond `rows` repeat the last one's query row
   const bool modifies_scores;      // every tile goes through modify_scores
   const bool keeps_statistics;     // entropy or the largest score is wanted
+  const bool keys_in_place;        // matrix tiles read them (matrix_keys.hpp)
 };
 
 /// A task under way.
@@ -116,12 +118,21 @@ inline bool multiplies_pairs(const Arguments& call, const Tiling& tiling) {
          tiling.step == kKvBlock && call.dropout.threshold == 0;
 }
 
+/// Whether matrix tiles read keys where they lie, as rows of whole steps: for tasks of one group of rows.
+inline bool multiplies_keys_in_place(const Arguments& call, std::int64_t task_rows) {
+  return kHasMatrixTiles && UnitFormat::kParts == 1 && task_rows <= kGroupRows && call.key.stride[3] == 1 &&
+         call.key.stride[2] % 2 == 0 && call.head_dim % (2 * kLanes) == 0;
+}
+
 /// Rows of a key head from which on a unit of matrix tiles takes a call: enough to fill tiles; of f32, so
 /// many that splitting keys and values pays (tests hold the emulation to fewer rows, too).
 inline constexpr std::int64_t kMatrixLeastRows = UnitFormat::kParts == 1 || kEmulatesMatrixTiles ? 13 : 128;
+/// The same where keys need not be packed.
+inline constexpr std::int64_t kMatrixLeastRowsInPlace = 5;
 inline bool fills_matrix_tiles(const Arguments& call) {
+  const std::int64_t rows = call.query_length * call.group;
   return kHasMatrixTiles && call.query.type == kMatrixType &&
-         call.query_length * call.group >= kMatrixLeastRows;
+         rows >= (multiplies_keys_in_place(call, rows) ? kMatrixLeastRowsInPlace : kMatrixLeastRows);
 }
 
 /// Whether a call's weights are rounded to bf16, and their sum as rounded is kept.
@@ -159,6 +170,8 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.weight_parts =
       memory.floats(UnitFormat::kElements == 2 ? UnitFormat::kWeightParts * kGroupRows * kKvBlock / 2 : 0);
   w.product = memory.floats(UnitFormat::kParts > 1 ? kGroupRows * parts.value_columns : 0);
+  w.query_columns = tiling.keys_in_place ? memory.floats(rows * w.key_lanes) : nullptr;
+  w.key_scores = tiling.keys_in_place ? memory.floats(kKvBlock * kGroupRows) : nullptr;
   w.weights = memory.floats(kQueryBlock * kKvBlock);
   w.query_row = memory.take<QueryRow>(rows);
   w.group = memory.take<RowGroup>((rows + kGroupRows - 1) / kGroupRows);
@@ -190,7 +203,8 @@ inline TaskContext context_of(const Arguments& call, const Task& task, const Wor
           rows,
           round_up(rows, kRowUnit),
           has_score_modifiers(call),
-          keeps_statistics(call)};
+          keeps_statistics(call),
+          w.key_scores != nullptr};
 }
 
 /// The states as tiles see them whose panel begins at key `done` of its KV block.
@@ -208,9 +222,11 @@ inline Tiling plan(const Arguments& call) {
   const std::int64_t key_bytes =
       static_cast<std::int64_t>(sizeof(float)) * (call.head_dim + round_up(call.value_dim, kLanes));
   const std::int64_t all_keys = round_up(larger(1, call.key_length), kKvBlock);
-  const bool cached = all_keys <= kCacheBytes / key_bytes;
-  std::int64_t rows = cached ? kTaskRows : kLongTaskRows;
-  rows = smaller(rows, round_up(larger(1, call.query_length * call.group), kGroupRows));
+  const std::int64_t all_rows = round_up(larger(1, call.query_length * call.group), kGroupRows);
+  Tiling tiling;
+  tiling.keys_in_place = multiplies_keys_in_place(call, all_rows);
+  const bool cached = all_keys <= kCacheBytes / key_bytes && !tiling.keys_in_place;
+  std::int64_t rows = smaller(cached ? kTaskRows : kLongTaskRows, all_rows);
   rows = clamp_rows(rows, 8 * round_up(call.top_k, kLevelsAtOnce), kStatisticsBytes);
   // Where no packed keys are kept, bins may have their room.
   const std::int64_t spare = cached ? 0 : kCacheBytes - kLongTaskRows * key_bytes;
@@ -218,7 +234,6 @@ inline Tiling plan(const Arguments& call) {
   // Few rows read keys and values about as fast as memory gives them. They are packed a panel at a time,
   // which stays in the first cache, while the next is on its way.
   const bool narrow = !kHasMatrixTiles && rows <= kGroupRows;
-  Tiling tiling;
   tiling.rows = rows;
   tiling.step = narrow ? kPanel : kKvBlock;
   tiling.cached_keys = narrow ? kPanel : cached ? all_keys : kKvBlock;
@@ -306,9 +321,11 @@ KvBlock packed_kv_block(const TaskContext& context, std::int64_t key) {
     if (w.packed_blocks == 1 && whole && call.key_length > kKvBlock) count_path(call.paths, Path::repacked);
     // In narrow steps the values are fetched while keys are packed, and then the next keys.
     const bool with_values = call.output.data != nullptr;
-    packed_block.keys =
-        Format::pack_keys(kv.keys, key, count, w.depth, call.scale, keys, w.scratch, w.query_lanes,
-                          RowPrefetch{kv.values, key, whole || !with_values ? 0 : call.value_dim});
+    packed_block.keys = {0, true};
+    if (!context.keys_in_place)
+      packed_block.keys =
+          Format::pack_keys(kv.keys, key, count, w.depth, call.scale, keys, w.scratch, w.query_lanes,
+                            RowPrefetch{kv.values, key, whole || !with_values ? 0 : call.value_dim});
     packed_block.value_factor = 1;
     if (with_values && !in_place)
       packed_block.value_factor =

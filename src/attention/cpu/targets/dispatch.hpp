@@ -42,6 +42,9 @@ const std::vector<TargetEntry>& target_entries();
 const TargetEntry& best_target(const std::function<bool(std::string_view)>& processor_has,
                                std::string_view vendor);
 
+/// What serves a vendor's processors.
+ReadAhead read_ahead(std::string_view vendor);
+
 /// The kernels that calls take: of the best target, or of the one that HEED_ISA or set_target names. Throws
 /// heed::Error where HEED_ISA names what this machine does not have.
 const TargetKernels& kernels();

@@ -1,0 +1,51 @@
+// Which rows may have scores that f32 sums do not hold: by norms, which packing measures.
+#pragma once
+
+#include "attention/cpu/kernel/epilogue.hpp"
+#include "attention/cpu/kernel/load_queries.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+/// How large a score can be. The packed keys carry scale * log2(e); 1.001 covers the rounding of the sums of
+/// squares.
+inline float score_bound(float query_square, float key_square) {
+  return 1.001f * __builtin_sqrtf(query_square) * __builtin_sqrtf(key_square);
+}
+
+/// Whether f32 sums hold all scores of a KV block, in whatever order.
+inline bool holds_scores(const TaskState& state, const Measure& keys) {
+  return keys.in_range && score_bound(state.largest_query_square, keys.largest_square) <= kLargestScore / 2;
+}
+
+/// The sums of squares of a KV block's keys, one by one, as packing takes them together.
+template <class Format>
+void measure_keys(const TaskState& state, std::int64_t kv_block_key, std::int64_t count, float* squares) {
+  const Workspace& w = state.w;
+  const HeadRows& keys = state.kv.keys;
+  for (std::int64_t k = 0; k < count; ++k)
+    squares[k] = pack_query(keys.tensor, keys.at(kv_block_key + k), w.depth,
+                            Format::kScalesScores ? 1.0f : state.call.scale, w.scratch, w.padded_depth);
+}
+
+/// Calls refuse(row) for each row that sees a key of this KV block which f32 cannot hold, or whose scores it
+/// may not hold. Returns the largest sum of squares of the other keys.
+template <class Format, class Refuse>
+float each_row_out_of_range(TaskState& state, std::int64_t kv_block_key, std::int64_t count, Refuse refuse) {
+  float squares[kKvBlock];
+  measure_keys<Format>(state, kv_block_key, count, squares);
+  float largest = 0;
+  for (std::int64_t k = 0; k < count; ++k)
+    if (squares[k] < kLargestSquare && squares[k] > largest) largest = squares[k];
+  for (std::int64_t r = 0; r < state.rows; ++r) {
+    const QueryRow query_row = state.w.query_row[r];
+    const std::int64_t begin = larger(0, query_row.key_begin - kv_block_key);
+    const std::int64_t end = smaller(count, query_row.key_end - kv_block_key);
+    bool fits = begin >= end || score_bound(state.w.query_square[r], largest) <= kLargestScore / 2;
+    for (std::int64_t k = begin; k < end && fits; ++k)
+      fits = squares[k] < kLargestSquare || is_forbidden(state, query_row, kv_block_key + k);
+    if (!fits) refuse(r);
+  }
+  return largest;
+}
+
+}  // namespace heed::detail::HEED_ISA
