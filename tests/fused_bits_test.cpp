@@ -185,6 +185,45 @@ TEST_F(FusedBits, OfABatchEntryAloneAreThoseOfTheEntryAmongOthers) {
 
 // A large matrix of weights is written past the caches, its parts are not. 2049 keys: rows begin at any
 // address.
+// Of packed sequences with one query and with many, as in serving: whatever kernel serves a sequence alone
+// serves it among the others.
+TEST_F(FusedBits, OfAPackedSequenceAloneAreThoseOfTheSequenceAmongOthers) {
+  const std::vector<std::int64_t> queries{1, 40, 3, 1, 8, 20, 5}, keys{700, 40, 300, 3100, 8, 250, 193};
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const std::int64_t group : {1, 4}) {
+      Tensor query_segments({8}, DType::i64), key_segments({8}, DType::i64);
+      const auto query_ends = query_segments.values<std::int64_t>(),
+                 key_ends = key_segments.values<std::int64_t>();
+      for (std::size_t s = 0; s < queries.size(); ++s) {
+        query_ends[s + 1] = query_ends[s] + queries[s];
+        key_ends[s + 1] = key_ends[s] + keys[s];
+      }
+      const Tensor query =
+          Tensor::copy_of(normal_tensor({2 * group, query_ends[7], 64}, 1, DType::f32), dtype);
+      const Tensor key = Tensor::copy_of(normal_tensor({2, key_ends[7], 64}, 2, DType::f32), dtype);
+      const AttentionOptions alone{.causal = true,
+                                   .align = heed::Align::bottom_right,
+                                   .need = Need::lse,
+                                   .top_k = 5,
+                                   .kernel = heed::Kernel::fused};
+      AttentionOptions together = alone;
+      together.query_segments = query_segments;
+      together.key_segments = key_segments;
+      const AttentionResult all = attention(query, key, key, together);
+      for (std::size_t s = 0; s < queries.size(); ++s) {
+        SCOPED_TRACE(testing::Message() << heed::name_of(dtype) << ", group " << group << ", sequence " << s);
+        const TensorView own_keys = key.view().narrow(1, key_ends[s], keys[s]);
+        const AttentionResult one =
+            attention(query.view().narrow(1, query_ends[s], queries[s]), own_keys, own_keys, alone);
+        for (const auto member :
+             {&AttentionResult::output, &AttentionResult::lse, &AttentionResult::top_k_weight})
+          EXPECT_TRUE(same_bits(Tensor::copy_of((all.*member).view().narrow(1, query_ends[s], queries[s]),
+                                                (one.*member).dtype()),
+                                one.*member));
+      }
+    }
+}
+
 TEST_F(FusedBits, OfALargeMatrixOfWeightsAreThoseOfItsParts) {
   constexpr std::int64_t kRows = 2100;
   for (const std::int64_t keys : {2048, 2049}) {

@@ -18,6 +18,16 @@ inline std::vector<Family> mostly_normal() {
           Family::negative, Family::spread, Family::ascending, Family::cancelling};
 }
 
+/// The queries of a call, or those of its shortest packed sequence.
+inline std::int64_t least_queries(const RandomCall& call) {
+  if (!call.options.query_segments) return call.query.size(-2);
+  const Tensor offsets = Tensor::copy_of(*call.options.query_segments, DType::i64);
+  const auto ends = offsets.values<std::int64_t>();
+  std::int64_t least = call.query.size(-2);
+  for (std::size_t s = 1; s < ends.size(); ++s) least = std::min(least, ends[s] - ends[s - 1]);
+  return least;
+}
+
 /// Numbers at the ends of what holds them.
 inline CallLimits extreme_calls() {
   CallLimits limits = small_calls();

@@ -86,7 +86,7 @@ TEST(FusedRandomCalls, AgreeWithTheDefinitionsAndTakeEveryPathOfEachTarget) {
   std::map<std::string, Outcome> outcomes;
   for (const Kind& kind :
        {Kind{small_calls(), 2000}, Kind{extreme_calls(), 1000}, Kind{tile_calls(), 100},
-        Kind{long_calls(), 8}, Kind{wide_calls(), 40}, Kind{decoding_calls(), 300},
+        Kind{long_calls(), 8}, Kind{wide_calls(), 40}, Kind{decoding_calls(), 450},
         Kind{poisoned_decoding_calls(), 100}, Kind{span_calls(), 500}, Kind{document_calls(), 60},
         Kind{long_document_calls(), 60}, Kind{uncached_calls(), 20}}) {
     run_calls(kind, targets, outcomes);
@@ -110,12 +110,12 @@ void expect_the_same_bits(const std::string& target, heed::DType dtype) {
   const EachTarget targets;
   if (!targets.has(target)) GTEST_SKIP() << "not on this processor: " << target;
   std::uint64_t compared = 0;
-  for (const heed::test::CallLimits& kind : {small_calls(), tile_calls(), document_calls()})
-    for (std::uint64_t index = 0; index < heed::test::share_of(200); ++index) {
+  for (const heed::test::CallLimits& kind : {small_calls(), tile_calls(), document_calls(), decoding_calls()})
+    for (std::uint64_t index = 0; index < heed::test::share_of(300); ++index) {
       const heed::test::RandomCall call = heed::test::random_call(kSeed + 1, index, kind);
       // Other calls are for units that are not the same beside the tiles; so are raw scores.
       const auto heads = [](const auto& tensor) { return tensor.rank() > 2 ? tensor.size(-3) : 1; };
-      const std::int64_t rows = call.query.size(-2) * heads(call.query) / heads(call.key);
+      const std::int64_t rows = heed::test::least_queries(call) * heads(call.query) / heads(call.key);
       const int least_rows = dtype == heed::DType::bf16 ? 13 : 128;
       if (call.query.dtype() != dtype || call.options.output_dtype.value_or(dtype) != dtype ||
           rows < least_rows)

@@ -2,16 +2,17 @@
 // any thread can do in any order. Every result belongs to one task, so that it does not depend on the
 // threads.
 //
-//   forward        a task is some rows of one head (or, where there are few rows, of all heads of a key
-//   head);
+//   forward        a task is some rows of one head, or, of few rows, those of all heads of a key head;
 //                  where tasks are fewer than threads, threads share the spans of their keys
-//   weights pass   what needs the final sums (weights, received, scores): a task is some KV blocks of one
-//   head recompute      rows whose numbers f32 cannot hold are computed in f64 (recompute.cpp)
+//   weights pass   what needs the final sums (weights, received, scores): some KV blocks of one head
+//   recompute      rows whose numbers f32 cannot hold are computed in f64 (recompute.cpp)
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -36,6 +37,9 @@ using cpu::WeightsTask;
 constexpr std::int64_t kLargestDim = 1024;
 constexpr std::int64_t kMostTopK = 1024;
 constexpr std::int64_t kMostMapColumns = 32768;  // of a row group fill kStatisticsBytes (workspace.hpp)
+// Rows a key head up to which packed sequences are computed together: by lanes from keys where they lie, in
+// one pass or several; by matrix tiles from such keys; too few for parts by matrix tiles; all others.
+constexpr std::array<std::int64_t, 5> kRowClasses{4, 12, 32, 127, INT64_MAX};
 // Work below this many multiply-adds is not worth a second thread.
 constexpr double kSmallWork = 2e6;
 // WorkItems of work a thread, at least, so that threads end at about the same time.
@@ -84,11 +88,8 @@ std::uint64_t next_run() {
 
 class Driver {
  public:
-  explicit Driver(const Problem& problem)
-      : p_(problem), call_(lower(problem)), kernels_(target_.forward(call_)), tiling_(kernels_.plan(call_)) {
+  explicit Driver(const Problem& problem) : p_(problem), call_(lower(problem)) {
     std::swap(work_, kept_work());
-    tasks_.clear();
-    items_.clear();
   }
   ~Driver() { std::swap(work_, kept_work()); }
   Driver(const Driver&) = delete;
@@ -103,7 +104,7 @@ class Driver {
     fill(p_.received_last, p_.key_length, 1, 0.0f);
     fill(p_.map, p_.map_size.rows, p_.map_size.columns, 0.0f);
     if (needs_weights_pass) keep_rows();
-    forward();
+    forward_all();
     if (needs_weights_pass) {
       fill_outside(p_.weights, 0.0f);
       const Arguments call = pass_arguments();
@@ -161,34 +162,36 @@ class Driver {
 
   // Work items are runs of tasks that one thread does in order. Rows that share a row of the map share an
   // item.
-  void plan_items() {
+  void plan_items(std::span<const Segment> segments) {
+    tasks_.clear();
+    items_.clear();
     std::int64_t done = 0;
-    for (std::size_t first = 0; first < p_.segments.size(); first = static_cast<std::size_t>(done)) {
+    for (std::size_t first = 0; first < segments.size(); first = static_cast<std::size_t>(done)) {
       std::size_t end = first + 1;
       if (p_.map)
-        while (end < p_.segments.size() && p_.segments[end].batch == p_.segments[first].batch) ++end;
+        while (end < segments.size() && segments[end].batch == segments[first].batch) ++end;
       for (std::int64_t kv = 0; kv < p_.kv_heads; ++kv)
         for (std::int64_t h = kv * call_.group; h < (kv + 1) * call_.group;) {
-          const std::int64_t heads = std::min(heads_per_task(p_.segments[first]), (kv + 1) * call_.group - h);
-          plan_head(first, end, h, heads);
+          const std::int64_t heads = std::min(heads_per_task(segments[first]), (kv + 1) * call_.group - h);
+          plan_head(segments.subspan(first, end - first), h, heads);
           h += heads;
         }
       done = static_cast<std::int64_t>(end);
     }
+    items_.push_back(tasks_.size());
   }
 
-  void plan_head(std::size_t first, std::size_t end, std::int64_t head, std::int64_t heads) {
-    const Segment& s = p_.segments[first];
+  void plan_head(std::span<const Segment> segments, std::int64_t head, std::int64_t heads) {
+    const Segment& s = segments[0];
     if (!p_.map) {
       const std::size_t begin = tasks_.size();
       add_tasks(s, head, heads, s.query_begin, s.query_end);
       for (std::size_t t = begin; t < tasks_.size(); ++t) items_.push_back(t);
       return;
     }
-    if (end - first > 1) {  // packed sequences may share rows of the map
+    if (segments.size() > 1) {  // packed sequences may share rows of the map
       items_.push_back(tasks_.size());
-      for (std::size_t i = first; i < end; ++i)
-        add_tasks(p_.segments[i], head, heads, p_.segments[i].query_begin, p_.segments[i].query_end);
+      for (const Segment& one : segments) add_tasks(one, head, heads, one.query_begin, one.query_end);
       return;
     }
     const auto row_of_bin = [&](std::int64_t bin) {
@@ -221,20 +224,50 @@ class Driver {
       }
       item(i, memory);
       if (p_.progress && !pass.empty())
-        p_.progress(pass, static_cast<double>(++done) / static_cast<double>(count));
+        p_.progress(pass,
+                    progress_ + progress_share_ * static_cast<double>(++done) / static_cast<double>(count));
     };
     parallel_for(count, threads, std::cref(body));  // a reference fits a std::function without an allocation
   }
 
-  void forward() {
-    plan_items();
-    items_.push_back(tasks_.size());
+  // Packed sequences of few rows have other kernels than long ones: each class of them is a pass of its own.
+  // So a row's bits depend on its own sequence alone.
+  void forward_all() {
+    const std::int64_t most_rows = call_.most_rows;
+    if (p_.map || static_cast<std::int64_t>(p_.segments.size()) == p_.batch) {
+      forward(p_.segments);
+    } else {
+      std::int64_t above = -1;
+      for (const std::int64_t most : kRowClasses) {
+        std::vector<Segment> segments;
+        call_.most_rows = 0;
+        for (const Segment& s : p_.segments) {
+          const std::int64_t rows = s.query_end - s.query_begin;
+          if (rows * call_.group <= above || rows * call_.group > most) continue;
+          segments.push_back(s);
+          call_.most_rows = std::max(call_.most_rows, rows);
+        }
+        progress_share_ = static_cast<double>(segments.size()) / static_cast<double>(p_.segments.size());
+        if (!segments.empty()) forward(segments);
+        progress_ += progress_share_;
+        above = most;
+      }
+      progress_ = 0;
+      progress_share_ = 1;
+    }
+    call_.most_rows = most_rows;
+  }
+
+  void forward(std::span<const Segment> segments) {
+    kernels_ = &target_.forward(call_);
+    tiling_ = kernels_->plan(call_);
+    plan_items(segments);
     if (shares_spans()) return forward_by_spans();
-    in_parallel("forward", static_cast<std::int64_t>(items_.size()) - 1, kernels_, call_, tiling_,
+    in_parallel("forward", static_cast<std::int64_t>(items_.size()) - 1, *kernels_, call_, tiling_,
                 [&](std::int64_t item, void* memory) {
                   const auto at = static_cast<std::size_t>(item);
                   for (std::size_t t = items_[at]; t < items_[at + 1]; ++t)
-                    kernels_.forward(call_, tiling_, tasks_[t], memory);
+                    kernels_->forward(call_, tiling_, tasks_[t], memory);
                 });
   }
 
@@ -272,18 +305,18 @@ class Driver {
     const auto state = [&](std::size_t item) {
       return static_cast<std::byte*>(work_.states.data()) + item * tiling_.state_bytes;
     };
-    in_parallel("forward", static_cast<std::int64_t>(spans.size()), kernels_, call_, tiling_,
+    in_parallel("forward", static_cast<std::int64_t>(spans.size()), *kernels_, call_, tiling_,
                 [&](std::int64_t i, void* memory) {
                   const SpanItem& item = spans[static_cast<std::size_t>(i)];
-                  kernels_.attend_span(call_, tiling_, tasks_[item.task], item.span,
-                                       state(static_cast<std::size_t>(i)), memory);
+                  kernels_->attend_span(call_, tiling_, tasks_[item.task], item.span,
+                                        state(static_cast<std::size_t>(i)), memory);
                 });
-    in_parallel({}, static_cast<std::int64_t>(tasks_.size()), kernels_, call_, tiling_,
+    in_parallel({}, static_cast<std::int64_t>(tasks_.size()), *kernels_, call_, tiling_,
                 [&](std::int64_t i, void* memory) {
                   const auto t = static_cast<std::size_t>(i);
                   const std::size_t end = t + 1 < first.size() ? first[t + 1] : spans.size();
-                  kernels_.fold_spans(call_, tiling_, tasks_[t], static_cast<std::int64_t>(end - first[t]),
-                                      state(first[t]), memory);
+                  kernels_->fold_spans(call_, tiling_, tasks_[t], static_cast<std::int64_t>(end - first[t]),
+                                       state(first[t]), memory);
                 });
   }
 
@@ -371,14 +404,15 @@ class Driver {
   const Problem& p_;
   const cpu::TargetKernels& target_ = cpu::kernels();
   Arguments call_;
-  const Kernels& kernels_;  // of the forward pass
-  Tiling tiling_;
+  const Kernels* kernels_ = nullptr;  // of the forward pass under way
+  Tiling tiling_{};
   WorkItems work_;
   std::vector<Task>& tasks_ = work_.tasks;
   std::vector<std::size_t>& items_ = work_.items;
   std::vector<RowStatus>& status_ = work_.status;
   std::vector<float> row_memory_;
   int threads_used_ = 1;
+  double progress_ = 0, progress_share_ = 1;  // of the pass: done before, and of what runs now
 };
 
 }  // namespace

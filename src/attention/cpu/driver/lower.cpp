@@ -33,6 +33,7 @@ cpu::Arguments lower(const Problem& p) {
   call.group = p.kv_heads > 0 ? p.heads / p.kv_heads : 1;
   call.query_length = p.query_length;
   call.key_length = p.key_length;
+  for (const Segment& s : p.segments) call.most_rows = std::max(call.most_rows, s.query_end - s.query_begin);
   call.head_dim = p.head_dim;
   call.value_dim = p.value_dim;
   call.query = input_of(p.query);

@@ -43,6 +43,7 @@ struct Shape {
   std::int64_t heads;
   std::int64_t group;  ///< query heads a key head
   std::int64_t query_length, key_length;
+  std::int64_t most_rows;  ///< queries of the longest sequence: those of a task at most
   std::int64_t head_dim, value_dim;
 };
 

@@ -130,7 +130,7 @@ inline constexpr std::int64_t kMatrixLeastRows = UnitFormat::kParts == 1 || kEmu
 /// The same where keys need not be packed.
 inline constexpr std::int64_t kMatrixLeastRowsInPlace = 5;
 inline bool fills_matrix_tiles(const Arguments& call) {
-  const std::int64_t rows = call.query_length * call.group;
+  const std::int64_t rows = call.most_rows * call.group;
   return kHasMatrixTiles && call.query.type == kMatrixType &&
          rows >= (multiplies_keys_in_place(call, rows) ? kMatrixLeastRowsInPlace : kMatrixLeastRows);
 }
@@ -222,7 +222,7 @@ inline Tiling plan(const Arguments& call) {
   const std::int64_t key_bytes =
       static_cast<std::int64_t>(sizeof(float)) * (call.head_dim + round_up(call.value_dim, kLanes));
   const std::int64_t all_keys = round_up(larger(1, call.key_length), kKvBlock);
-  const std::int64_t all_rows = round_up(larger(1, call.query_length * call.group), kGroupRows);
+  const std::int64_t all_rows = round_up(larger(1, call.most_rows * call.group), kGroupRows);
   Tiling tiling;
   tiling.keys_in_place = multiplies_keys_in_place(call, all_rows);
   const bool cached = all_keys <= kCacheBytes / key_bytes && !tiling.keys_in_place;
