@@ -159,6 +159,7 @@ def cell(shape, seconds, ceiling):
 def describe(programs):
     information = json.loads(run([programs["heed"], "info", "--json"]))
     import onnxruntime
+    import openvino
     import torch
 
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
@@ -166,7 +167,7 @@ def describe(programs):
         f"{datetime.date.today()}, {information['processor']['model']}, {information['isa']}, "
         f"{information['threads']} processors (load before the run: {load}). "
         f"heed {information['version']} ({information['build']['compiler']}), ONNX Runtime {onnxruntime.__version__}, "
-        f"PyTorch {torch.__version__}. Milliseconds; effective GFLOP/s; share of the ceiling of the last column."
+        f"OpenVINO {openvino.__version__}, PyTorch {torch.__version__}. Milliseconds; effective GFLOP/s; share of the ceiling of the last column."
     )
 
 

@@ -162,7 +162,59 @@ class OnnxRuntime:
         return call, plain
 
 
+class OpenVino:
+    """ScaledDotProductAttention of opset 13, on the CPU."""
+
+    def __init__(self, _argument, threads):
+        self.threads = threads
+
+    def prepare(self, shape):
+        import openvino
+        import torch
+        from openvino import Type, opset13
+
+        if shape.heads != shape.kv_heads:
+            raise Unsupported("as many key heads as heads")
+        dtype = {"f32": Type.f32, "bf16": Type.bf16}[shape.dtype]
+        sizes = [1, shape.heads, None, shape.head_dim]
+        inputs = [opset13.parameter([-1 if n is None else n for n in sizes], dtype, name) for name in "qkv"]
+        output = opset13.scaled_dot_product_attention(*inputs, causal=shape.causal)
+        settings = {
+            "INFERENCE_NUM_THREADS": self.threads,
+            "INFERENCE_PRECISION_HINT": dtype,
+            "PERFORMANCE_HINT": "LATENCY",
+        }
+        model = openvino.compile_model(openvino.Model([output], inputs), "CPU", settings)
+        request = model.create_infer_request()
+
+        def tensor_of(array):
+            tensor = openvino.Tensor(dtype, list(array.shape))
+            if shape.dtype == "f32":
+                tensor.data[:] = array
+            else:
+                bits = torch.from_numpy(array).to(torch.bfloat16).view(torch.int16).numpy()
+                tensor.data.view(bits.dtype)[:] = bits
+            return tensor
+
+        query, pairs = random_inputs(shape)
+        query = tensor_of(query)
+        feeds = [[query, tensor_of(key), tensor_of(value)] for key, value in pairs]
+
+        def call(i):
+            request.infer(feeds[i % len(feeds)], share_inputs=True)
+            return request.get_output_tensor(0)
+
+        def plain(output):
+            if shape.dtype == "f32":
+                return output.data.copy()
+            bits = torch.from_numpy(output.data.view("int16").copy())
+            return bits.view(torch.bfloat16).float().numpy()
+
+        return call, plain
+
+
 PEERS = {
+    "OpenVINO": (OpenVino, None),
     "ONNX Runtime `MultiHeadAttention`": (OnnxRuntime, "MultiHeadAttention"),
     "ONNX Runtime `Attention` 23": (OnnxRuntime, "Attention"),
     "PyTorch flash": (Torch, "flash"),
