@@ -1,6 +1,7 @@
 // heed info: what this heed is, and what it makes of the machine.
 #include "heed/info.hpp"
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -28,13 +29,18 @@ std::string joined(const std::vector<std::string>& words) {
 
 void print_json(const Info& info) {
   auto all = nlohmann::ordered_json::array();
-  for (const Target& target : targets())
+  for (const Target& target : targets()) {
+    auto formats = nlohmann::ordered_json::array();
+    for (const TargetFormat& format : target.formats)
+      formats.push_back({{"dtype", format.dtype}, {"format", format.format}, {"because", format.because}});
     all.push_back({{"name", target.name},
                    {"description", target.description},
                    {"required", target.required},
                    {"available", target.available},
                    {"chosen", target.chosen},
-                   {"why", target.why}});
+                   {"why", target.why},
+                   {"formats", formats}});
+  }
   const nlohmann::ordered_json object = {
       {"version", info.version},
       {"build", {{"compiler", info.compiler}, {"type", info.build_type}, {"flags", info.flags}}},
@@ -47,22 +53,30 @@ void print_json(const Info& info) {
 }
 
 void print(const Info& info) {
-  const std::string features = info.features.empty() ? "none that heed knows" : joined(info.features);
-  std::cout << "version    " << info.version << '\n'
-            << "build      " << info.build_type << ", " << info.compiler << '\n'
-            << "flags      " << printable(info.flags) << '\n'
-            << "processor  " << printable(info.processor) << '\n'
-            << "features   " << features << '\n'
-            << "kernel     " << info.kernel << " (" << info.isa << ")\n"
-            << "threads    " << info.threads << '\n';
-  for (const Target& target : targets()) {
-    std::cout << "target     " << target.name << ": " << target.description;
-    if (!target.required.empty()) std::cout << "; needs " << joined(target.required);
-    std::cout << " ("
-              << (target.chosen      ? "taken: "
-                  : target.available ? "available: "
-                                     : "")
-              << target.why << ")\n";
+  const auto line = [](const std::string& name, const std::string& text) {
+    constexpr std::size_t kIndent = 11;
+    const std::string padded = name + std::string(kIndent - std::min(kIndent, name.size()), ' ');
+    std::cout << wrap(padded + text, 80, static_cast<int>(kIndent)) << '\n';
+  };
+  line("version", info.version);
+  line("build", info.build_type + ", " + info.compiler);
+  line("flags", printable(info.flags));
+  line("processor", printable(info.processor));
+  line("features", info.features.empty() ? "none that heed knows" : joined(info.features));
+  line("kernel", info.kernel + " (" + info.isa + ")");
+  line("threads", std::to_string(info.threads));
+  const std::vector<Target> all = targets();
+  std::cout << "\nwhat tensors are multiplied in\n";
+  for (const Target& target : all)
+    for (const TargetFormat& format : target.formats)
+      if (target.chosen)
+        line("  " + format.dtype, format.format + (format.because.empty() ? "" : ": " + format.because));
+  std::cout << "\ntargets, the best first\n";
+  for (const Target& target : all) {
+    std::cout << "  " << target.name << '\n';
+    line("", (target.chosen ? "taken: " : target.available ? "available: " : "not available: ") + target.why);
+    line("", target.description);
+    if (!target.required.empty()) line("", "needs " + joined(target.required));
   }
 }
 

@@ -53,6 +53,19 @@ TEST(Targets, AreAvailableWhereTheSystemListsAllThatTheyNeed) {
   }
 }
 
+TEST(Targets, SayWhatEachDtypeIsMultipliedIn) {
+  for (const Target& target : heed::targets()) {
+    std::set<std::string> dtypes;
+    for (const heed::TargetFormat& format : target.formats) {
+      dtypes.insert(format.dtype);
+      EXPECT_FALSE(format.format.empty()) << target.name;
+      // Whatever is not plain f32 was decided by a figure.
+      EXPECT_TRUE(format.format == "f32" || !format.because.empty()) << target.name << ", " << format.dtype;
+    }
+    EXPECT_EQ(dtypes, (std::set<std::string>{"f32", "bf16", "f16"})) << target.name;
+  }
+}
+
 // Nothing in the environment: the best target that the processor has.
 TEST(Targets, CallsTakeTheFirstAvailableOne) {
   if (const char* isa = std::getenv("HEED_ISA"); isa != nullptr && *isa != '\0')

@@ -9,6 +9,13 @@
 
 namespace heed {
 
+/// What a target multiplies tensors of a dtype in.
+struct TargetFormat {
+  std::string dtype;    ///< "f32"
+  std::string format;   ///< "three bf16 parts by matrix tiles"
+  std::string because;  ///< the figure that decided it; empty where nothing had to be decided
+};
+
 struct Target {
   std::string name;                   ///< "avx512bf16", as the environment variable HEED_ISA takes it
   std::string description;            ///< one line
@@ -16,6 +23,7 @@ struct Target {
   bool available = false;             ///< whether this processor, and the system, has all of them
   bool chosen = false;                ///< whether calls take it
   std::string why;                    ///< why it is chosen or not: "the processor has no amx_tile"
+  std::vector<TargetFormat> formats;  ///< of f32, bf16 and f16
 };
 
 /// All targets of this build, the best first. The first available one is chosen, unless HEED_ISA names

@@ -58,6 +58,15 @@ nanobind::list targets() {
     one["available"] = target.available;
     one["chosen"] = target.chosen;
     one["why"] = target.why;
+    nanobind::list formats;
+    for (const heed::TargetFormat& format : target.formats) {
+      nanobind::dict entry;
+      entry["dtype"] = format.dtype;
+      entry["format"] = format.format;
+      entry["because"] = format.because;
+      formats.append(entry);
+    }
+    one["formats"] = formats;
     all.append(one);
   }
   return all;

@@ -9,13 +9,19 @@
 
 namespace heed::detail::cpu {
 
+/// What a dtype is multiplied in, and the figure that decided it.
+struct FormatEntry {
+  std::string_view dtype, format, because;
+};
+
 /// A target of this build.
 struct TargetEntry {
   std::string_view name;
   std::string_view description;
   std::vector<std::string_view> required;  ///< features of a processor
   std::vector<Kernels (*)()> units;        ///< the last one computes everything
-  std::string_view passed_over_on = {};    ///< the vendor on whose processors the next one is taken instead
+  std::vector<FormatEntry> formats;
+  std::string_view passed_over_on = {};  ///< the vendor on whose processors the next one is taken instead
   std::string_view passed_over_because = {};  ///< and the figure that decided it
 };
 
