@@ -57,18 +57,20 @@ std::string why_not(const TargetEntry& entry) {
 }
 
 // What decided it: products alone, or whole calls in turns (docs/kernel.md).
-constexpr FormatEntry kTilesOfBf16 = {"bf16", "matrix tiles",
-                                      "3,126 GFLOP/s a core where f32 has 234 (Granite Rapids)"};
-constexpr FormatEntry kPartsOfF32 = {"f32", "three bf16 parts by matrix tiles, from 128 rows a key head on",
-                                     "1.1 to 1.5 times as fast as f32, and more exact (Granite Rapids)"};
-constexpr FormatEntry kPartsOfF16 = {"f16", "two bf16 parts by matrix tiles, from 128 rows a key head on",
-                                     "1.3 to 2.0 times as fast as f32, and more exact (Granite Rapids)"};
-constexpr FormatEntry kPairsOfBf16 = {"bf16", "dot products of pairs",
-                                      "505 GFLOP/s a core where f32 has 261 (Zen 5)"};
-constexpr FormatEntry kBfmmla = {"bf16", "matrix products (BFMMLA)",
-                                 "32 products an instruction where f32 has 8; not timed"};
-constexpr FormatEntry kF32 = {"f32", "f32", ""}, kF16 = {"f16", "f32", ""},
-                      kBf16 = {"bf16", "f32", "no product of bf16"};
+[[maybe_unused]] constexpr FormatEntry kTilesOfBf16 = {
+    "bf16", "matrix tiles", "3,126 GFLOP/s a core where f32 has 234 (Granite Rapids)"};
+[[maybe_unused]] constexpr FormatEntry kPartsOfF32 = {
+    "f32", "three bf16 parts by matrix tiles, from 128 rows a key head on",
+    "1.1 to 1.5 times as fast as f32, and more exact (Granite Rapids)"};
+[[maybe_unused]] constexpr FormatEntry kPartsOfF16 = {
+    "f16", "two bf16 parts by matrix tiles, from 128 rows a key head on",
+    "1.3 to 2.0 times as fast as f32, and more exact (Granite Rapids)"};
+[[maybe_unused]] constexpr FormatEntry kPairsOfBf16 = {"bf16", "dot products of pairs",
+                                                       "505 GFLOP/s a core where f32 has 261 (Zen 5)"};
+[[maybe_unused]] constexpr FormatEntry kBfmmla = {"bf16", "matrix products (BFMMLA)",
+                                                  "32 products an instruction where f32 has 8; not timed"};
+[[maybe_unused]] constexpr FormatEntry kF32 = {"f32", "f32", ""}, kF16 = {"f16", "f32", ""},
+                                       kBf16 = {"bf16", "f32", "no product of bf16"};
 
 }  // namespace
 
