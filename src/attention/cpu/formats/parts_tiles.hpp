@@ -18,8 +18,8 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// Products of parts of elements, of weights with elements, and of elements with weights, in their order:
-/// each begins with a part that the one before has ended with.
+/// Products of parts of elements, of weights with elements, and of elements with weights, in their order: the
+/// largest last, and each with a part that the one before has loaded.
 template <Type kType>
 struct PartProducts {
   struct Elements {
