@@ -20,6 +20,7 @@
 #include <string_view>
 
 #include "heed/export.hpp"
+#include "heed/masks.hpp"
 #include "heed/results.hpp"
 #include "heed/tensor.hpp"
 
@@ -72,6 +73,7 @@ struct AttentionOptions {
   std::optional<std::int64_t> query_offset{};
   Window window{};
   std::optional<TensorView> mask{};          ///< bool, to [B, H, Lq, Lk]; true allows
+  SparseMask sparse_mask{};                  ///< in O(L) memory (heed/masks.hpp); of these lengths
   std::optional<TensorView> bias{};          ///< floating, to [B, H, Lq, Lk]; -inf forbids
   double softcap = 0;                        ///< finite, >= 0; 0 is off
   std::optional<TensorView> alibi_slopes{};  ///< floating, to [B, H]

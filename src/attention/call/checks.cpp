@@ -4,6 +4,7 @@
 
 #include "attention/call/message.hpp"
 #include "attention/call/operands.hpp"
+#include "attention/masks/sources.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::detail {
@@ -108,6 +109,18 @@ Operand floating(const char* name, const TensorView& view, const Dims& shape) {
   return broadcast(name, view, shape);
 }
 
+void read_sparse_mask(const SparseMask& mask, Problem& problem) {
+  if (mask.is_empty()) return;
+  const bool batch = mask.batch() == 1 || mask.batch() == problem.batch;
+  const bool heads = problem.heads % mask.heads() == 0;
+  if (!batch || !heads || mask.query_length() != problem.query_length ||
+      mask.key_length() != problem.key_length)
+    refuse("sparse_mask has size ", Dims{mask.batch(), mask.heads(), mask.query_length(), mask.key_length()},
+           "; ", Dims{problem.batch, problem.heads, problem.query_length, problem.key_length},
+           ", or 1 of the first two, or a divisor of the heads, is expected");
+  problem.sparse_masks = sources_of(mask, problem.heads);
+}
+
 void read_operands(const AttentionOptions& options, Problem& problem) {
   const Dims scores{problem.batch, problem.heads, problem.query_length, problem.key_length};
   if (options.mask) {
@@ -116,6 +129,7 @@ void read_operands(const AttentionOptions& options, Problem& problem) {
              "; bool (true where a key may be attended) is expected");
     problem.mask = broadcast("mask", *options.mask, scores);
   }
+  read_sparse_mask(options.sparse_mask, problem);
   if (options.bias) problem.bias = floating("bias", *options.bias, scores);
   if (options.alibi_slopes)
     problem.alibi_slopes = floating("alibi_slopes", *options.alibi_slopes, {problem.batch, problem.heads});

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/masks/mask_source.hpp"
 #include "heed/attention.hpp"
 
 namespace heed::detail {
@@ -53,11 +54,12 @@ struct ProblemShape {
 /// What becomes of a score, and which scores there are (rules/score_rules.hpp).
 struct ScoreRules {
   double scale = 1;
-  double softcap = 0;    ///< 0: off
-  Operand bias;          ///< [B, H, Lq, Lk]
-  Operand alibi_slopes;  ///< [B, H]
-  Operand sinks;         ///< [1, H]
-  Operand mask;          ///< bool as bytes, [B, H, Lq, Lk]
+  double softcap = 0;                    ///< 0: off
+  Operand bias;                          ///< [B, H, Lq, Lk]
+  Operand alibi_slopes;                  ///< [B, H]
+  Operand sinks;                         ///< [1, H]
+  Operand mask;                          ///< bool as bytes, [B, H, Lq, Lk]
+  std::vector<MaskSource> sparse_masks;  ///< their parts belong to the caller's options
   bool causal = false;
   std::int64_t window_left = -1;   ///< -1: open
   std::int64_t window_right = -1;  ///< -1: open

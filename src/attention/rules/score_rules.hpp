@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "attention/call/elements.hpp"
 #include "attention/call/problem.hpp"
@@ -39,11 +40,22 @@ inline double distance_between(const Segment& segment, const Row& row, std::int6
   return std::abs(static_cast<double>(row.position - (j - segment.key_begin)));
 }
 
-/// Whether the masks let row i see key j: causal, window, boolean mask, and a bias of -inf.
+/// Whether sparse masks let row i see key j.
+inline bool masks_allow(const std::vector<MaskSource>& masks, const Row& row, std::int64_t j) {
+  std::uint8_t visible = 1;
+  for (const MaskSource& mask : masks)
+    mask.restrict_row(mask.part,
+                      {row.batch * mask.batch_step, row.head / mask.heads_each, row.i, row.i + 1, j, j + 1},
+                      &visible);
+  return visible != 0;
+}
+
+/// Whether the masks let row i see key j: causal, window, boolean and sparse masks, and a bias of -inf.
 inline bool is_allowed(const Problem& p, const Segment& segment, const Row& row, std::int64_t j) {
   const KeyRange visible = visible_keys(p, row.position, segment.key_end - segment.key_begin);
   if (j - segment.key_begin < visible.begin || j - segment.key_begin >= visible.end) return false;
   if (p.mask && read(p.mask, row.batch, row.head, row.i, j) == 0) return false;
+  if (!masks_allow(p.sparse_masks, row, j)) return false;
   return !(p.bias && read(p.bias, row.batch, row.head, row.i, j) == -kInfinity);
 }
 

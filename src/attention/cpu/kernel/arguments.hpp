@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "attention/cpu/kernel/paths.hpp"
+#include "attention/masks/mask_source.hpp"
 #include "heed/result_set.hpp"
 
 namespace heed::detail::cpu {
@@ -52,6 +53,8 @@ struct ScoreRules {
   float scale;    ///< times log2(e): scores are kept in units of log 2
   float softcap;  ///< times log2(e); 0: off
   Input bias, alibi_slopes, sinks, mask;
+  const MaskSource* sparse_masks;
+  std::int64_t sparse_mask_count;
   bool causal;
   std::int64_t window_left, window_right;  ///< -1: open
 };

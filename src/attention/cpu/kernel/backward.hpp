@@ -45,32 +45,63 @@ float load_rows(const BackwardTaskState& state, std::int64_t head, std::int64_t 
     return load_queries(state, head, row, rows);
 }
 
+/// Packs a KV block. Returns the largest square of a key's norm, or a negative number where numbers are too
+/// large.
+template <class Format>
+float pack_block(const BackwardTaskState& state, std::int64_t key, std::int64_t keys) {
+  if constexpr (Format::kMatrixTiles)
+    return pack_matrix_kv_block<Format>(state, key, keys);
+  else
+    return pack_kv_block(state, key, keys);
+}
+
+/// Whether rows [row, row + rows) of a head may see some of these keys.
+inline bool may_see(const BackwardTaskState& state, std::int64_t head, std::int64_t row, std::int64_t rows,
+                    const KeySpan& keys) {
+  // Query rows rise with the rows, so the first and the last tell whether any row's position leaves it a key.
+  const Arguments& call = state.call.forward;
+  const Task& task = state.task.rows;
+  const std::int64_t first = task.row_begin + row;
+  return query_row_of(call, task, head, first).key_begin < keys.key + keys.count &&
+         query_row_of(call, task, head, first + rows - 1).key_end > keys.key &&
+         coverage_of_head(call, task, head, first, first + rows, keys) != Coverage::empty;
+}
+
+/// Narrows a block's rows to what masks leave of a KV block; false where that is nothing.
+inline bool sees_block(const BackwardTaskState& state, std::int64_t head, std::int64_t row, std::int64_t rows,
+                       std::int64_t padded, const KeySpan& keys) {
+  if (!has_masks(state.call.forward)) return true;
+  const BackwardWorkspace& w = state.w;
+  Task task = state.task.rows;
+  task.head_begin = head;
+  task.head_count = 1;
+  task.row_begin += row;
+  task.row_end = task.row_begin + rows;
+  return mask_rows(
+      {state.call.forward, task, w.query_row, w.group, rows, padded, nullptr, w.visible, w.visible_ld}, keys);
+}
+
 /// The rows of one head against keys [key, key + keys).
 template <class Format>
 bool backward_kv_block(const BackwardTaskState& state, std::int64_t head, std::int64_t key, std::int64_t keys,
                        const HeadBits& bits) {
-  const Arguments& call = state.call.forward;
   const BackwardWorkspace& w = state.w;
   float largest_key = 0;
-  if constexpr (Format::kMatrixTiles)
-    largest_key = pack_matrix_kv_block<Format>(state, key, keys);
-  else
-    largest_key = pack_kv_block(state, key, keys);
-  if (largest_key < 0) return false;
+  bool packed = false;
   for (std::int64_t row = 0; row < state.rows; row += kGradientRows) {
     const std::int64_t rows = smaller(kGradientRows, state.rows - row);
-    // Query rows rise with the rows, so the first and the last tell whether any row sees the KV block.
-    const std::int64_t first = state.task.rows.row_begin + row;
-    if (query_row_of(call, state.task.rows, head, first).key_begin >= key + keys ||
-        query_row_of(call, state.task.rows, head, first + rows - 1).key_end <= key)
-      continue;
+    const std::int64_t padded = round_up(rows, kHasMatrixTiles ? kGroupRows : kTileRows);
+    if (!may_see(state, head, row, rows, {key, keys})) continue;
+    if (!packed) largest_key = pack_block<Format>(state, key, keys);
+    packed = true;
+    if (largest_key < 0) return false;
     const float largest_query = load_rows<Format>(state, head, row, rows);
     if (largest_query < 0) return false;
+    if (!sees_block(state, head, row, rows, padded, {key, keys})) continue;
     const float bound = 1.001f * __builtin_sqrtf(largest_query) * __builtin_sqrtf(largest_key);
     if (!(bound <= kLargestScore / 2)) return false;
     float highest = 0;
     for (std::int64_t r = 0; r < rows; ++r) highest = w.shift[row + r] > highest ? w.shift[row + r] : highest;
-    const std::int64_t padded = round_up(rows, kHasMatrixTiles ? kGroupRows : kTileRows);
     if (!backward_block<Format>(state, {row, padded, key, keys, bound + highest > 120.0f}, bits))
       return false;
   }

@@ -43,6 +43,8 @@ struct BackwardWorkspace {
   // Of a block of rows:
   QueryRow* query_row;
   RowGroup* group;
+  std::uint8_t* visible;  // [kGradientRows][visible_ld], where there are masks
+  std::int64_t visible_ld;
   float* query;          // [kGradientRows][columns]
   float* grad;           // [kGradientRows][value_columns]: g * factor
   float* query_columns;  // by matrix tiles: both transposed
@@ -83,6 +85,8 @@ inline BackwardWorkspace lay_out_backward(const Arguments& call, std::int64_t ro
   w.key_rows = floats(kGradientKeys * w.columns * kHalves / 2);
   w.query_row = memory.take<QueryRow>(kGradientRows);
   w.group = memory.take<RowGroup>(kGradientRows / kGroupRows);
+  w.visible_ld = has_masks(call) ? visible_bytes(kGradientKeys) : 0;
+  w.visible = memory.take<std::uint8_t>(kGradientRows * w.visible_ld);
   if (kHasMatrixTiles) {
     w.scratch = floats(kGroupRows * larger(widest, kPanel) + kLanes * larger(lanes, value_lanes));
     w.query = floats(kGradientRows * lanes);

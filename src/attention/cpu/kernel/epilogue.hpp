@@ -91,6 +91,15 @@ inline bool is_forbidden(const TaskContext& state, const QueryRow& query_row, st
            absolute_key * x.stride[3];
   };
   if (call.mask.data && static_cast<const std::uint8_t*>(call.mask.data)[at(call.mask)] == 0) return true;
+  for (std::int64_t m = 0; m < call.sparse_mask_count; ++m) {
+    const MaskSource& mask = call.sparse_masks[m];
+    std::uint8_t visible = 1;
+    mask.restrict_row(mask.part,
+                      {state.task.batch * mask.batch_step, query_row.head / mask.heads_each, query_row.index,
+                       query_row.index + 1, absolute_key, absolute_key + 1},
+                      &visible);
+    if (visible == 0) return true;
+  }
   return call.bias.data && read_float(call.bias.data, call.bias.type, at(call.bias)) == -__builtin_inff();
 }
 
@@ -261,6 +270,7 @@ inline bool finish_row(const TaskContext& state, const SoftmaxState& s, std::int
 
 /// The results of all rows, from the states of all their keys.
 inline void finish_rows(const TaskState& state, const SoftmaxState& s) {
+  if (has_masks(state.call)) restore_rows(masked_rows(state));
   for (std::int64_t row = 0; row < state.rows; ++row)
     if (s.left_out[row] != 0 || !finish_row(state, s, row)) finish_left_out(state, row);
   if (state.call.map_columns > 0) add_to_map(state);

@@ -150,12 +150,23 @@ inline KeyRange seen_keys(const TaskState& state) {
   return seen.begin < seen.end ? seen : KeyRange{0, 0};
 }
 
+/// Narrows the rows to what masks leave of a step's keys; false where that is nothing.
+inline bool sees_step(const TaskState& state, const KeySpan& keys) {
+  return !has_masks(state.call) || mask_rows(masked_rows(state), keys);
+}
+
+/// Whether masks may leave something of a span.
+inline bool may_see_span(const TaskState& state, const KeyRange& keys) {
+  return coverage_of_rows(state.call, state.task, 0, state.rows, {keys.begin, keys.end - keys.begin}) !=
+         Coverage::empty;
+}
+
 /// The states of a task's rows over `keys`, which lie in one span, from empty states on.
 inline void attend_keys(TaskState& state, const ForwardPass& pass, const KeyRange& keys) {
   start_span(state, pass.tracks_maxima);
   for (std::int64_t key = keys.begin / pass.unit * pass.unit; key < keys.end && state.left_out < state.rows;
        key += pass.step) {
-    pass.attend(state, key, keys.end);
+    if (sees_step(state, {key, smaller(pass.step, keys.end - key)})) pass.attend(state, key, keys.end);
     const bool ends_kv_block = (key + pass.step) % kKvBlock == 0 || key + pass.step >= keys.end;
     if (pass.step < kKvBlock && ends_kv_block) add_partial(state);
   }
@@ -197,9 +208,11 @@ inline void forward(const Arguments& call, const Tiling& tiling, const Task& tas
   clear_folded(state);
   KeyRange columns = {0, 0};
   for (std::int64_t span = first; span * cpu::kSpan < seen.end && state.left_out < state.rows; ++span) {
+    const KeyRange keys = keys_of_span(seen, span);
+    if (!may_see_span(state, keys)) continue;
     count_path(call.paths, Path::spans_folded);
     carry_bins(state, columns);
-    attend_keys(state, pass, keys_of_span(seen, span));
+    attend_keys(state, pass, keys);
     fold_span(state, state.w.softmax, columns);
   }
   state.columns = columns;

@@ -108,6 +108,7 @@ inline void find_rows(const TaskState& state) {
 /// on.
 inline void start_span(TaskState& state, bool tracks_maxima) {
   const Workspace& w = state.w;
+  if (has_masks(state.call)) restore_rows(masked_rows(state));
   state.tracks_maxima = tracks_maxima;
   clear(w.softmax, state.rows, state.padded_rows, tracks_maxima);
   for (std::int64_t i = 0; w.step < kKvBlock && i < state.padded_rows * w.softmax.value_columns; i += kLanes)

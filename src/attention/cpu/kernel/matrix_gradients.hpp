@@ -135,7 +135,7 @@ bool recompute_panel(const BackwardTaskState& state, const Block& block, const G
   const RowGroup& group = state.w.group[panel.row / kGroupRows];
   const GradientOperands to = operands_of<Format>(state.w, panel.row, (panel.key - block.key) / kPanel);
   std::int64_t* paths = state.call.forward.paths;
-  if (state.modifies_scores) {
+  if (state.modifies_scores || group.scattered) {
     count_path(paths, Path::backward_matrix_modified);
     for (std::int64_t pair = 0; pair < kMatrixRows; ++pair) {
       PairOfRows rows;

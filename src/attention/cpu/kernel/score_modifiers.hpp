@@ -1,5 +1,6 @@
 // What happens to scores between the first product and the softmax when a call asks for more than scale:
-// softcap, bias, ALiBi, masks. Scores are in units of log 2 (times log2(e)), and so are softcap, bias and
+// softcap, bias, ALiBi; and what masks
+// forbid (masked_rows.hpp). Scores are in units of log 2 (times log2(e)), and so are softcap, bias and
 // slopes.
 #pragma once
 
@@ -47,21 +48,18 @@ struct VectorMath {
   HEED_INLINE static Vf tanh(Vf a) { return tanh_of(a); }
 };
 
-/// Where bias, slopes and masks of one row start, for keys from `key` on (of the tensor).
+/// Where bias and slopes of one row start, for keys from `key` on (of the tensor).
 struct RowModifiers {
-  std::int64_t bias_at, mask_at;
+  std::int64_t bias_at;
   float slope;
 };
 
 inline RowModifiers row_modifiers_of(const Arguments& call, std::int64_t batch, const QueryRow& query_row,
                                      std::int64_t key) {
-  RowModifiers modifiers = {0, 0, 0.0f};
+  RowModifiers modifiers = {0, 0.0f};
   if (call.bias.data)
     modifiers.bias_at =
         offset_of(call.bias.stride, batch, query_row.head, query_row.index) + key * call.bias.stride[3];
-  if (call.mask.data)
-    modifiers.mask_at =
-        offset_of(call.mask.stride, batch, query_row.head, query_row.index) + key * call.mask.stride[3];
   if (call.alibi_slopes.data)
     modifiers.slope = kLog2e * read_float(call.alibi_slopes.data, call.alibi_slopes.type,
                                           batch * call.alibi_slopes.stride[0] +
@@ -86,12 +84,6 @@ inline void read_bias(const Arguments& call, std::int64_t at, std::int64_t count
   for (std::int64_t k = count; k < kPanel; ++k) to[k] = 0;
 }
 
-inline void read_mask(const Arguments& call, std::int64_t at, std::int64_t count, std::uint8_t* to) {
-  const std::uint8_t* from = static_cast<const std::uint8_t*>(call.mask.data) + at;
-  for (std::int64_t k = 0; k < count; ++k) to[k] = from[k * call.mask.stride[3]];
-  for (std::int64_t k = count; k < kPanel; ++k) to[k] = 0;
-}
-
 inline constexpr float kLargestFloat = 0x1.fffffep127f;
 
 /// Scores of one row against keys [key, key + kPanel) of its segment, in place in `scores` [kPanel];
@@ -104,9 +96,7 @@ inline bool modify_scores(const Arguments& call, std::int64_t batch, const Query
   const RowModifiers modifiers = row_modifiers_of(call, batch, query_row, segment_key + key);
   const std::int64_t count = smaller(kPanel, segment_keys - key);
   alignas(64) float bias[kPanel];
-  alignas(64) std::uint8_t mask[kPanel];
   if (call.bias.data) read_bias(call, modifiers.bias_at, count, bias);
-  if (call.mask.data) read_mask(call, modifiers.mask_at, count, mask);
   const PanelRange visible = range_in_panel(query_row, key);
   bool in_range = true;
   for (int v = 0; v < kPanelVectors; ++v) {
@@ -129,7 +119,8 @@ inline bool modify_scores(const Arguments& call, std::int64_t batch, const Query
       s = with_alibi<VectorMath>(s, splat(modifiers.slope),
                                  sub(splat(static_cast<float>(position - key)), lane));
     }
-    if (call.mask.data) allowed = both(allowed, load_bytes(mask + v * kLanes));
+    if (query_row.visible != nullptr)
+      allowed = both(allowed, load_bytes(query_row.visible + (key - query_row.visible_key) + v * kLanes));
     const Vf bounded = maximum(s, splat(-kLargestScore));
     // "Not <=" is true for NaN.
     if (any(without(allowed, both(finite, greater_equal(splat(kLargestScore), s))))) in_range = false;
@@ -140,7 +131,7 @@ inline bool modify_scores(const Arguments& call, std::int64_t batch, const Query
 
 /// True where scores are more than scale times a product: every tile then goes through modify_scores.
 HEED_INLINE bool has_score_modifiers(const Arguments& call) {
-  return call.softcap > 0 || call.bias.data || call.alibi_slopes.data || call.mask.data;
+  return call.softcap > 0 || call.bias.data || call.alibi_slopes.data;
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -55,7 +55,8 @@ void softmax_scores(TaskState& state, std::int64_t row, std::int64_t key, float 
   for (int r = 0; r < static_cast<int>(kRows); ++r) {
     const std::int64_t at = row + r;
     const QueryRow& query_row = w.query_row[at];
-    if (checked || state.modifies_scores || query_row.key_begin > key || query_row.key_end < key + kPanel) {
+    if (checked || state.modifies_scores || query_row.visible != nullptr || query_row.key_begin > key ||
+        query_row.key_end < key + kPanel) {
       if (!modify_scores(state.call, state.task.batch, query_row, state.task.key_begin, keys, key,
                          scores[r])) {
         leave_out(state, at);

@@ -11,9 +11,13 @@ using cpu::Arguments;
 using cpu::Task;
 
 /// One query row of a task: which it is, where it stands, and the keys [key_begin, key_end) of its segment
-/// that causality, window and lengths allow.
+/// that causality, window and lengths allow. Where masks narrow it (masked_rows.hpp) it speaks of a KV block
+/// alone; `visible`, where not null, then says of each of these keys, from visible_key on, whether it is
+/// allowed.
 struct QueryRow {
   std::int64_t head, index, position, key_begin, key_end;
+  const std::uint8_t* visible;
+  std::int64_t visible_key;
 };
 
 /// The keys that the masks by position leave to row i: causal, window, and the segment's length.
@@ -26,6 +30,8 @@ inline QueryRow query_row_of(const Arguments& call, const Task& task, std::int64
   const KeyRange visible = visible_keys(call, query_row.position, keys);
   query_row.key_begin = visible.begin;
   query_row.key_end = visible.end;
+  query_row.visible = nullptr;
+  query_row.visible_key = 0;
   return query_row;
 }
 
@@ -51,10 +57,11 @@ struct RowGroup {
   std::int64_t begin, end;            // of any
   std::int64_t full_begin, full_end;  // of all
   bool started;                       // no row waits for its first shift
+  bool scattered;                     // some row's keys are not those of a range
 };
 
 inline RowGroup group_of(const QueryRow* query_rows, std::int64_t rows, bool started) {
-  RowGroup g = {INT64_MAX, 0, 0, INT64_MAX, started};
+  RowGroup g = {INT64_MAX, 0, 0, INT64_MAX, started, false};
   for (std::int64_t r = 0; r < rows; ++r) {
     const QueryRow& query_row = query_rows[r];
     if (query_row.key_begin < query_row.key_end) {
@@ -63,7 +70,9 @@ inline RowGroup group_of(const QueryRow* query_rows, std::int64_t rows, bool sta
     }
     g.full_begin = larger(g.full_begin, query_row.key_begin);
     g.full_end = smaller(g.full_end, query_row.key_end);
+    g.scattered = g.scattered || query_row.visible != nullptr;
   }
+  if (g.scattered) g.full_end = 0;
   return g;
 }
 

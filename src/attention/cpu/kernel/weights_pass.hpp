@@ -228,13 +228,15 @@ inline void weights_pass(const Arguments& call, const Tiling& tiling, const Weig
     bool started = false;
     for (std::int64_t key = pass.block_begin; key < pass.block_end; key += kKvBlock) {
       const std::int64_t count = smaller(kKvBlock, pass.block_end - key);
-      if (seen.begin >= key + count || seen.end <= key) {
+      const bool may_see = seen.begin < key + count && seen.end > key &&
+                           coverage_of_rows(call, task, 0, state.rows, {key, count}) != Coverage::empty;
+      if (may_see && !started) load_rows<UnitFormat>(state, inverse);
+      started = started || may_see;
+      if (!may_see || !sees_step(state, {key, count})) {
         count_path(call.paths, Path::weights_pass_unseen);
         if (call.weights.data) forbid_weights(state, key, count);
         continue;
       }
-      if (!started) load_rows<UnitFormat>(state, inverse);
-      started = true;
       count_path(call.paths, Path::weights_pass);
       const KvBlock kv_block = packed_kv_block<UnitFormat>(state, key);
       score_block<UnitFormat>(state, 0, state.padded_rows, key, kv_block);
@@ -322,6 +324,7 @@ inline void scores_pass(const Arguments& call, const Tiling& tiling, const Weigh
     load_rows<F32Format>(state, nullptr);
     for (std::int64_t key = pass.block_begin; key < pass.block_end; key += kKvBlock) {
       count_path(call.paths, Path::scores_pass);
+      if (!sees_step(state, {key, smaller(kKvBlock, pass.block_end - key)})) forbid_rows(masked_rows(state));
       score_kv_block(state, key, packed_kv_block<F32Format>(state, key));
       if (outgrows_caches(call)) end_stores_past_caches();
     }

@@ -2,14 +2,13 @@
 #pragma once
 
 #include "attention/cpu/kernel/arguments.hpp"
+#include "attention/cpu/kernel/masked_rows.hpp"
 #include "attention/cpu/kernel/score_modifiers.hpp"
 #include "attention/cpu/kernel/tiles.hpp"
 #include "attention/cpu/kernel/visible_keys.hpp"
 
 namespace heed::detail::HEED_ISA {
 
-using cpu::count_path;
-using cpu::Path;
 using cpu::Task;
 using cpu::Tiling;
 
@@ -49,15 +48,17 @@ struct Workspace {
   std::int64_t step;
   std::int64_t packed_blocks;
   PackedKvBlock* packed_block;
-  float* packed;         // [packed_blocks][kKvBlock * (key_lanes + value_lanes)]
-  float* scratch;        // [kLanes][query_lanes]
-  float* weight_parts;   // [parts][kKvBlock / 32][kGroupRows][kLanes], of pairs of bf16
-  float* product;        // [kGroupRows][value_columns], of matrix tiles where elements have several parts
-  float* query_columns;  // [rows][key_lanes], of matrix tiles where keys are read in place
-  float* key_scores;     // [kKvBlock][kGroupRows], of those
-  float* weights;        // [kQueryBlock][kKvBlock]
-  QueryRow* query_row;   // [rows]
-  RowGroup* group;       // [rows / kGroupRows]
+  float* packed;          // [packed_blocks][kKvBlock * (key_lanes + value_lanes)]
+  float* scratch;         // [kLanes][query_lanes]
+  float* weight_parts;    // [parts][kKvBlock / 32][kGroupRows][kLanes], of pairs of bf16
+  float* product;         // [kGroupRows][value_columns], of matrix tiles where elements have several parts
+  float* query_columns;   // [rows][key_lanes], of matrix tiles where keys are read in place
+  float* key_scores;      // [kKvBlock][kGroupRows], of those
+  float* weights;         // [kQueryBlock][kKvBlock]
+  QueryRow* query_row;    // [rows]
+  RowGroup* group;        // [rows / kGroupRows]
+  std::uint8_t* visible;  // [rows][visible_ld]: of a step, where masks leave rows no range of keys
+  std::int64_t visible_ld;
   float* query;          // [rows][query_lanes]
   float* query_square;   // [rows]: sums of squares; with the keys' they bound the scores
   SoftmaxState softmax;  // of the span under way
@@ -175,6 +176,9 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.weights = memory.floats(kQueryBlock * kKvBlock);
   w.query_row = memory.take<QueryRow>(rows);
   w.group = memory.take<RowGroup>((rows + kGroupRows - 1) / kGroupRows);
+  w.visible_ld =
+      has_masks(call) ? visible_bytes(w.step < kKvBlock ? kDecodeKvBlocks * kKvBlock : kKvBlock) : 0;
+  w.visible = memory.take<std::uint8_t>(rows * w.visible_ld);
   w.query = memory.floats(rows * w.query_lanes);
   w.query_square = memory.floats(rows);
   w.softmax = lay_out_state(parts, memory);
@@ -191,6 +195,13 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.carried_bins = memory.floats(w.bin_rows);
   w.bytes = memory.bytes();
   return w;
+}
+
+/// Its rows, for masks to narrow.
+inline MaskedRows masked_rows(const TaskContext& task) {
+  const Workspace& w = task.w;
+  return {task.call,        task.task,          w.query_row, w.group,     task.rows,
+          task.padded_rows, w.softmax.left_out, w.visible,   w.visible_ld};
 }
 
 /// The context of a task whose working memory is laid out.

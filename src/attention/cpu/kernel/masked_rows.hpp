@@ -1,0 +1,195 @@
+// What boolean and sparse masks leave of some rows and a KV block. Rows and groups of rows then speak of the
+// KV block alone, as they speak of a segment where a position masks: whole tiles of it are computed as
+// without a mask, those that no row may see are not. Only rows whose keys are not a range need a byte a key.
+#pragma once
+
+#include "attention/cpu/kernel/pack.hpp"
+#include "attention/cpu/kernel/visible_keys.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+using cpu::count_path;
+using cpu::Path;
+
+/// Whether a mask needs more than a row's position.
+HEED_INLINE bool has_masks(const Arguments& call) {
+  return call.mask.data != nullptr || call.sparse_mask_count > 0;
+}
+
+/// Bytes a row that a block of `keys` keys may need; vectors of its last panel are read whole.
+HEED_INLINE std::int64_t visible_bytes(std::int64_t keys) { return round_up(keys, kPanel) + kPanel; }
+
+/// Rows of a task or of a block of them, in order of head and index.
+struct MaskedRows {
+  const Arguments& call;
+  const Task& task;
+  QueryRow* query_rows;
+  RowGroup* groups;
+  std::int64_t rows, padded_rows;
+  const char* left_out;   ///< [rows], or nullptr: those that see nothing any more
+  std::uint8_t* visible;  ///< [rows][visible_ld]
+  std::int64_t visible_ld;
+};
+
+/// Keys [key, key + count) of a segment.
+struct KeySpan {
+  std::int64_t key, count;
+};
+
+/// What masks leave of rows [begin, end) of a head and some keys.
+inline Coverage coverage_of_head(const Arguments& call, const Task& task, std::int64_t head,
+                                 std::int64_t begin, std::int64_t end, const KeySpan& keys) {
+  Coverage all = call.mask.data != nullptr ? Coverage::cut : Coverage::full;
+  const std::int64_t first = task.key_begin + keys.key;
+  for (std::int64_t m = 0; m < call.sparse_mask_count; ++m) {
+    const MaskSource& mask = call.sparse_masks[m];
+    const Coverage one = mask.coverage(mask.part, {task.batch * mask.batch_step, head / mask.heads_each,
+                                                   begin, end, first, first + keys.count});
+    if (one == Coverage::empty) return one;
+    if (one == Coverage::cut) all = one;
+  }
+  return all;
+}
+
+/// The same of rows [row, row + rows) of a task, which go through its heads.
+inline Coverage coverage_of_rows(const Arguments& call, const Task& task, std::int64_t row, std::int64_t rows,
+                                 const KeySpan& keys) {
+  const std::int64_t each = task.row_end - task.row_begin;
+  bool any = false, full = true;
+  while (rows > 0) {
+    const std::int64_t at = row % each, here = smaller(rows, each - at);
+    const Coverage one = coverage_of_head(call, task, task.head_begin + row / each, task.row_begin + at,
+                                          task.row_begin + at + here, keys);
+    any = any || one != Coverage::empty;
+    full = full && one == Coverage::full;
+    row += here;
+    rows -= here;
+  }
+  return full ? Coverage::full : any ? Coverage::cut : Coverage::empty;
+}
+
+/// Where the ones of visible [count] begin and end, and whether all between are ones.
+struct Run {
+  KeyRange range;
+  bool whole;
+};
+inline Run run_of(const std::uint8_t* visible, std::int64_t count) {
+  constexpr std::uint64_t kOnes = 0x0101010101010101;
+  const auto word_at = [&](std::int64_t k) {
+    std::uint64_t word = 0;
+    __builtin_memcpy(&word, visible + k, sizeof word);
+    return word;
+  };
+  std::int64_t begin = 0;
+  while (begin + 8 <= count && word_at(begin) == 0) begin += 8;
+  while (begin < count && visible[begin] == 0) ++begin;
+  if (begin == count) return {{0, 0}, true};
+  std::int64_t end = count;
+  while (end - 8 >= begin && word_at(end - 8) == 0) end -= 8;
+  while (visible[end - 1] == 0) --end;
+  std::int64_t k = begin;
+  while (k + 8 <= end && word_at(k) == kOnes) k += 8;
+  while (k < end && visible[k] != 0) ++k;
+  return {{begin, end}, k == end};
+}
+
+inline void read_mask(const Arguments& call, std::int64_t at, std::int64_t count, std::uint8_t* to) {
+  const std::uint8_t* from = static_cast<const std::uint8_t*>(call.mask.data) + at;
+  const std::int64_t stride = call.mask.stride[3];
+  if (stride == 1)
+    for (std::int64_t k = 0; k < count; ++k) to[k] = from[k] != 0;
+  else
+    for (std::int64_t k = 0; k < count; ++k) to[k] = from[k * stride] != 0;
+}
+
+/// The row as its position leaves it.
+inline void restore_row(const MaskedRows& m, std::int64_t row) {
+  QueryRow& query_row = m.query_rows[row];
+  query_row = query_row_of(m.call, m.task, query_row.head, query_row.index);
+  if (m.left_out != nullptr && m.left_out[row] != 0) query_row.key_begin = query_row.key_end = 0;
+}
+
+inline void forbid_row(QueryRow& query_row) {
+  query_row.key_begin = query_row.key_end = 0;
+  query_row.visible = nullptr;
+}
+
+/// The row as masks leave it.
+inline void mask_row(const MaskedRows& m, std::int64_t row, const KeySpan& keys) {
+  restore_row(m, row);
+  QueryRow& query_row = m.query_rows[row];
+  const std::int64_t begin = larger(query_row.key_begin, keys.key);
+  const std::int64_t end = smaller(query_row.key_end, keys.key + keys.count);
+  if (begin >= end) return forbid_row(query_row);
+  std::uint8_t* visible = m.visible + row * m.visible_ld + (begin - keys.key);
+  const std::int64_t first = m.task.key_begin + begin;
+  if (m.call.mask.data != nullptr)
+    read_mask(m.call,
+              offset_of(m.call.mask.stride, m.task.batch, query_row.head, query_row.index) +
+                  first * m.call.mask.stride[3],
+              end - begin, visible);
+  else
+    __builtin_memset(visible, 1, static_cast<std::size_t>(end - begin));
+  for (std::int64_t n = 0; n < m.call.sparse_mask_count; ++n) {
+    const MaskSource& mask = m.call.sparse_masks[n];
+    mask.restrict_row(mask.part,
+                      {m.task.batch * mask.batch_step, query_row.head / mask.heads_each, query_row.index,
+                       query_row.index + 1, first, first + end - begin},
+                      visible);
+  }
+  const Run run = run_of(visible, end - begin);
+  query_row.key_begin = begin + run.range.begin;
+  query_row.key_end = begin + run.range.end;
+  query_row.visible = run.whole ? nullptr : m.visible + row * m.visible_ld;
+  query_row.visible_key = keys.key;
+}
+
+/// Groups after their rows; rows beyond the last repeat it.
+inline void find_masked_groups(const MaskedRows& m) {
+  for (std::int64_t r = m.rows; r < m.padded_rows; ++r) m.query_rows[r] = m.query_rows[m.rows - 1];
+  for (std::int64_t r = 0; r < m.padded_rows; r += kGroupRows)
+    m.groups[r / kGroupRows] =
+        group_of(m.query_rows + r, smaller(kGroupRows, m.padded_rows - r), m.groups[r / kGroupRows].started);
+}
+
+inline void restore_rows(const MaskedRows& m) {
+  for (std::int64_t r = 0; r < m.rows; ++r) restore_row(m, r);
+  find_masked_groups(m);
+}
+
+inline void forbid_rows(const MaskedRows& m) {
+  for (std::int64_t r = 0; r < m.rows; ++r) forbid_row(m.query_rows[r]);
+  find_masked_groups(m);
+}
+
+/// Rows and groups speak of these keys from here on. False, and nothing changed, where no row sees any of
+/// them.
+inline bool mask_rows(const MaskedRows& m, const KeySpan& keys) {
+  const Coverage whole = coverage_of_rows(m.call, m.task, 0, m.rows, keys);
+  count_path(m.call.paths, whole == Coverage::empty  ? Path::mask_empty
+                           : whole == Coverage::full ? Path::mask_full
+                                                     : Path::mask_cut);
+  if (whole == Coverage::empty) return false;
+  if (whole == Coverage::full) {
+    restore_rows(m);
+    return true;
+  }
+  bool any = false;
+  for (std::int64_t first = 0; first < m.rows; first += kGroupRows) {
+    const std::int64_t end = smaller(first + kGroupRows, m.rows);
+    const Coverage group = coverage_of_rows(m.call, m.task, first, end - first, keys);
+    for (std::int64_t r = first; r < end; ++r) {
+      if (group == Coverage::empty)
+        forbid_row(m.query_rows[r]);
+      else if (group == Coverage::full)
+        restore_row(m, r);
+      else
+        mask_row(m, r, keys);
+      any = any || m.query_rows[r].key_begin < m.query_rows[r].key_end;
+    }
+  }
+  find_masked_groups(m);
+  return any;
+}
+
+}  // namespace heed::detail::HEED_ISA

@@ -1,0 +1,46 @@
+// An array that an expression reads, and the least and greatest of any stretch of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "attention/masks/expression_value.hpp"
+#include "heed/tensor.hpp"
+
+namespace heed::detail {
+
+class ExpressionArray {
+ public:
+  /// `values` has one axis. Throws Error (invalid_argument) for an integer that double does not hold.
+  ExpressionArray(std::string name, const TensorView& values);
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(values_.size()); }
+  [[nodiscard]] const double* data() const { return values_.data(); }
+  [[nodiscard]] bool is_boolean() const { return is_boolean_; }
+  /// Whether all elements are whole numbers.
+  [[nodiscard]] bool is_whole() const { return is_whole_; }
+  /// What elements [begin, end) lie within; 0 <= begin < end <= size().
+  [[nodiscard]] Interval range(std::int64_t begin, std::int64_t end) const;
+  [[nodiscard]] std::size_t bytes() const;
+
+ private:
+  struct Extremes {
+    double least, greatest;
+    void join(const Extremes& other);
+  };
+  [[nodiscard]] Extremes extremes(std::int64_t begin, std::int64_t end) const;
+  void build_levels();
+
+  std::string name_;
+  std::vector<double> values_;
+  /// levels_[l][n]: of the 2^l blocks from block n on.
+  std::vector<std::vector<Extremes>> levels_;
+  bool is_boolean_ = false;
+  bool is_whole_ = true;
+  bool has_nan_ = false;
+};
+
+}  // namespace heed::detail

@@ -1,0 +1,38 @@
+// Puts the nodes of an expression together: types, what each depends on, and constants worked out.
+#pragma once
+
+#include <cstddef>
+
+#include "attention/masks/expression_tree.hpp"
+
+namespace heed::detail {
+
+/// What an operator makes of numbers; conditions are 1 and 0. Not of numbers, variables and reads themselves.
+[[nodiscard]] double value_of(Op op, double a, double b, double c);
+
+class ExpressionNodes {
+ public:
+  explicit ExpressionNodes(Expression& expression) : expression_(expression) {}
+
+  /// Each gives the new node's index. Types of operands are right already.
+  int number(double value, ValueType type, std::size_t begin, std::size_t end);
+  int variable(Variable variable, std::size_t begin, std::size_t end);
+  int read(int array, int index, std::size_t begin, std::size_t end);
+  int operation(Op op, std::size_t begin, std::size_t end, int a, int b = -1, int c = -1);
+
+  [[nodiscard]] const ExpressionNode& operator[](int node) const {
+    return expression_.nodes[static_cast<std::size_t>(node)];
+  }
+  /// How many were made; those that were worked out count too.
+  [[nodiscard]] std::size_t made() const { return made_; }
+
+ private:
+  int append(ExpressionNode node);
+  [[nodiscard]] bool is_whole(const ExpressionNode& node) const;
+  [[nodiscard]] bool find_affine(ExpressionNode& node) const;
+
+  Expression& expression_;
+  std::size_t made_ = 0;
+};
+
+}  // namespace heed::detail

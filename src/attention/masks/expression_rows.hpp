@@ -1,0 +1,116 @@
+// An expression over the keys of a row, a chunk of them at a time: what depends on neither key nor score is worked
+// out once a row, the rest operator by operator in loops over the chunk.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "attention/masks/expression_tree.hpp"
+
+namespace heed::detail {
+
+/// Doubles that a row's registers take together.
+inline constexpr std::size_t kRegisterMemory = 4096;
+
+class RowProgram {
+ public:
+  explicit RowProgram(Expression expression);
+
+  [[nodiscard]] const Expression& expression() const { return expression_; }
+  /// Keys at once.
+  [[nodiscard]] std::int64_t chunk() const { return chunk_; }
+  [[nodiscard]] std::size_t bytes() const;
+
+ private:
+  friend class RowEvaluation;
+
+  struct Step {
+    int node;
+    int result;  // the register
+    /// Of && and ||: where the left side alone decides the whole chunk, go on at this step; -1 of other steps. The
+    /// result is `node`'s then.
+    int decided;
+  };
+
+  [[nodiscard]] const ExpressionNode& node(int n) const { return expression_.nodes[static_cast<std::size_t>(n)]; }
+  [[nodiscard]] bool varies(int n) const { return n >= 0 && (node(n).needs & kVaries) != 0; }
+  [[nodiscard]] bool reads_on(const ExpressionNode& of) const;
+  void find_used();
+  void order_steps();
+  void assign_registers();
+
+  static constexpr std::uint8_t kVaries =
+      static_cast<std::uint8_t>(bit_of(Variable::j) | bit_of(Variable::s));
+
+  Expression expression_;
+  std::vector<bool> used_;            // nodes that are worked out
+  std::vector<int> row_nodes_;        // once a row
+  std::vector<int> reads_on_;         // reads of elements one after the other, in place
+  std::vector<Step> steps_;           // once a chunk
+  std::vector<int> keys_, scores_;    // the nodes j and s
+  int registers_ = 0;
+  int keys_register_ = -1;
+  std::int64_t chunk_ = 0;
+};
+
+/// `at[k]` for each key k of a chunk, or at[0] for all.
+struct ChunkValues {
+  const double* at;
+  bool uniform;
+};
+
+/// One row. Large: it lies on the stack.
+class RowEvaluation {
+ public:
+  RowEvaluation(const RowProgram& program, std::int64_t batch, std::int64_t head, std::int64_t row);
+  RowEvaluation(const RowEvaluation&) = delete;
+  RowEvaluation& operator=(const RowEvaluation&) = delete;
+
+  /// Of keys [begin, begin + count), at most chunk() of them, until the next call. `scores` has theirs, if s occurs.
+  [[nodiscard]] ChunkValues values(std::int64_t begin, std::int64_t count, const double* scores);
+
+ protected:
+  using Step = RowProgram::Step;
+  void start_chunk(std::int64_t begin, const double* scores);
+  /// Whether the left side decides; then its result is set.
+  bool decide(const Step& step, std::size_t count);
+  void operate(const Step& step, std::size_t count);
+  void gather(const ExpressionNode& node, double* result, std::size_t count) const;
+  [[nodiscard]] ChunkValues operand(int node) const { return operands_[static_cast<std::size_t>(node)]; }
+  [[nodiscard]] double* register_at(int n) {
+    return registers_.data() + static_cast<std::int64_t>(n) * program_.chunk_;
+  }
+
+  const RowProgram& program_;
+
+ private:
+  [[nodiscard]] double value_in_row(const ExpressionNode& node) const;
+  void fill_keys(std::int64_t begin, std::size_t count);
+
+  std::array<double, 4> place_;                               // b, h, i, and j of the chunk's first key
+  std::array<double, kMostExpressionNodes> row_values_;       // by node
+  std::array<ChunkValues, kMostExpressionNodes> operands_;    // by node
+  std::array<double, kRegisterMemory> registers_;
+};
+
+/// And the derivative of each value by its score.
+class RowSlopes : private RowEvaluation {
+ public:
+  using RowEvaluation::RowEvaluation;
+
+  struct Result {
+    ChunkValues values, slopes;
+  };
+  [[nodiscard]] Result values_and_slopes(std::int64_t begin, std::int64_t count, const double* scores);
+
+ private:
+  [[nodiscard]] ChunkValues slope(int node) const { return slopes_[static_cast<std::size_t>(node)]; }
+  void differentiate(const Step& step, std::size_t count);
+
+  std::array<ChunkValues, kMostExpressionNodes> slopes_;
+  std::array<double, kRegisterMemory> slope_registers_;
+};
+
+}  // namespace heed::detail

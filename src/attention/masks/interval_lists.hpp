@@ -1,0 +1,64 @@
+// For each row the keys that it may see, as a list of intervals; rows of a block share one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attention/masks/mask_part.hpp"
+
+namespace heed::detail {
+
+/// Keys [begin, end).
+struct KeyInterval {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  friend bool operator==(const KeyInterval&, const KeyInterval&) = default;
+};
+
+/// Sorts intervals of at least one key, and joins those that touch.
+void normalise(std::vector<KeyInterval>& intervals);
+
+/// Lists one after the other: list l is intervals[first[l]] … intervals[first[l + 1] - 1], ascending, no two
+/// touch.
+class ListOfIntervals {
+ public:
+  struct View {
+    const KeyInterval *begin, *end;
+  };
+  [[nodiscard]] View operator[](std::int64_t list) const {
+    const auto at = static_cast<std::size_t>(list);
+    return {intervals_.data() + first_[at], intervals_.data() + first_[at + 1]};
+  }
+  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(first_.size()) - 1; }
+  /// `list` is normalised.
+  void append(const std::vector<KeyInterval>& list);
+  void shrink();
+  [[nodiscard]] std::size_t bytes() const;
+
+ private:
+  std::vector<std::size_t> first_{0};
+  std::vector<KeyInterval> intervals_;
+};
+
+class IntervalLists final : public MaskPart {
+ public:
+  /// `lists`: of each plane, one for each `rows_each` rows (the last may have fewer).
+  IntervalLists(const MaskShape& shape, std::int64_t rows_each, ListOfIntervals lists);
+
+  [[nodiscard]] Coverage coverage(const MaskTile& tile) const override;
+  void restrict_row(const MaskTile& row, std::uint8_t* visible) const override;
+  [[nodiscard]] std::size_t bytes() const override;
+
+ private:
+  [[nodiscard]] Coverage coverage_of_chunk(std::int64_t chunk, std::int64_t first, std::int64_t last,
+                                           const MaskTile& tile) const;
+  [[nodiscard]] std::int64_t lists_a_plane() const;
+  [[nodiscard]] std::int64_t chunks_a_plane() const;
+
+  std::int64_t rows_each_;
+  std::int64_t lists_each_;  // of a chunk
+  ListOfIntervals lists_;
+  ListOfIntervals any_, all_;  // of each chunk: what some of its lists have, and what all have
+};
+
+}  // namespace heed::detail

@@ -1,0 +1,35 @@
+// One mask of a conjunction, in a form of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/masks/mask_source.hpp"
+
+namespace heed::detail {
+
+/// The sizes of a mask; batch and heads are 1 where all have the same.
+struct MaskShape {
+  std::int64_t batch = 1, heads = 1, query_length = 0, key_length = 0;
+  [[nodiscard]] std::int64_t planes() const { return batch * heads; }
+};
+
+class MaskPart {
+ public:
+  explicit MaskPart(const MaskShape& shape) : shape_(shape) {}
+  virtual ~MaskPart() = default;
+  MaskPart(const MaskPart&) = delete;
+  MaskPart& operator=(const MaskPart&) = delete;
+
+  [[nodiscard]] const MaskShape& shape() const { return shape_; }
+  /// As MaskSource::coverage.
+  [[nodiscard]] virtual Coverage coverage(const MaskTile& tile) const = 0;
+  /// As MaskSource::restrict_row.
+  virtual void restrict_row(const MaskTile& row, std::uint8_t* visible) const = 0;
+  [[nodiscard]] virtual std::size_t bytes() const = 0;
+
+ private:
+  MaskShape shape_;
+};
+
+}  // namespace heed::detail

@@ -1,0 +1,42 @@
+// Blocks of which only some pairs are allowed, bit by bit; all pairs outside of them are.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attention/masks/mask_part.hpp"
+
+namespace heed::detail {
+
+/// Block columns of a row of blocks that are partial, ascending.
+struct PartialBlock {
+  std::int64_t column;
+  std::int64_t bits;  ///< where its words begin
+};
+
+class PartialBlocks final : public MaskPart {
+ public:
+  /// `first` [planes * block rows + 1] into `blocks`; bits of a block: [query_block][ceil(key_block / 64)]
+  /// words.
+  PartialBlocks(const MaskShape& shape, std::int64_t query_block, std::int64_t key_block,
+                std::vector<std::size_t> first, std::vector<PartialBlock> blocks,
+                std::vector<std::uint64_t> bits);
+
+  [[nodiscard]] Coverage coverage(const MaskTile& tile) const override;
+  void restrict_row(const MaskTile& row, std::uint8_t* visible) const override;
+  [[nodiscard]] std::size_t bytes() const override;
+
+ private:
+  // The first partial block of a row of blocks that ends after `key`, and the end of that row.
+  struct Range {
+    const PartialBlock *begin, *end;
+  };
+  [[nodiscard]] Range blocks_from(const MaskTile& tile, std::int64_t block_row) const;
+
+  std::int64_t query_block_, key_block_, words_;
+  std::vector<std::size_t> first_;
+  std::vector<PartialBlock> blocks_;
+  std::vector<std::uint64_t> bits_;
+};
+
+}  // namespace heed::detail

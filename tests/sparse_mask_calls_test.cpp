@@ -1,0 +1,204 @@
+// Random masks in O(L) memory on every target: the forward pass and all its results against the definitions
+// with the same mask as a boolean, and against the fused kernel with it, bit for bit; gradients likewise.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "attention_support.hpp"
+#include "backward_call.hpp"
+#include "each_target.hpp"
+#include "expect_tight.hpp"
+#include "fused_calls.hpp"
+#include "fused_rounding.hpp"
+#include "gradient_errors.hpp"
+#include "path_watch.hpp"
+#include "random_mask.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::AttentionOptions;
+using heed::DType;
+using heed::Kernel;
+using heed::Tensor;
+using heed::test::BackwardCall;
+using heed::test::CheckedCall;
+using heed::test::EachTarget;
+using heed::test::Path;
+using heed::test::RandomCall;
+
+constexpr std::uint64_t kSeed = 20261123;
+
+struct Kind {
+  heed::test::CallLimits limits;
+  std::uint64_t count;
+};
+
+struct Outcome {
+  heed::test::PathWatch paths;
+  heed::test::RowTally tally;
+};
+
+// A call whose mask is a boolean, from the definitions; `sparse`: its options with the mask that is tested.
+struct MaskedCall {
+  CheckedCall checked;
+  AttentionOptions sparse;
+  std::string kind;
+};
+
+MaskedCall masked_call(std::uint64_t index, const heed::test::CallLimits& limits) {
+  RandomCall call = heed::test::random_call(kSeed, index, limits);
+  heed::test::Draw draw(kSeed ^ 0x3a5c, index);
+  const int rank = call.query.rank();
+  const std::int64_t batch = rank > 3 ? call.query.size(0) : 1;
+  const std::int64_t heads = rank > 2 ? call.query.size(-3) : 1, kv_heads = rank > 2 ? call.key.size(-3) : 1;
+  heed::test::RandomMask mask =
+      heed::test::MaskMaker(draw, batch, heads, kv_heads, call.query.size(-2), call.key.size(-2)).make();
+  MaskedCall made;
+  made.kind = mask.kind;
+  made.sparse = call.options;
+  made.sparse.sparse_mask = mask.mask;
+  auto* to = static_cast<std::uint8_t*>(mask.dense.mutable_view().data());
+  if (call.options.mask)
+    heed::test::for_each_index(mask.dense.shape(), [&](const heed::Dims& at) {
+      if (heed::test::naive_element(*call.options.mask, {at[0], at[1], at[2], at[3]}) == 0) *to = 0;
+      ++to;
+    });
+  call.options.mask = call.memory.emplace_back(std::move(mask.dense)).view();
+  heed::test::Naive naive = heed::test::naive_attention(call.query, call.key, call.value, call.options);
+  made.checked = {std::move(call), std::move(naive)};
+  return made;
+}
+
+// Emulations are slow: of all calls they make one in so many.
+std::uint64_t emulated_share(const std::string& target) {
+  return target.ends_with("emulated") && heed::test::share_of(100) == 100 ? 8 : 1;
+}
+
+void compare(const MaskedCall& made, const std::string& target, Outcome& outcome) {
+  const auto& [call, naive] = made.checked;
+  heed::set_target(target);
+  outcome.paths.start_call();
+  const auto result = heed::attention(call.query, call.key, call.value, made.sparse);
+  ASSERT_EQ(result.kernel, Kernel::fused);
+  const std::string failure = heed::test::compare_results(
+      result, call.options, naive, heed::test::fused_rounding(call.query.dtype(), call.options, target),
+      outcome.tally, [&](auto b, auto h, auto i) { return outcome.paths.fell_back(b, h, i); });
+  ASSERT_EQ(failure, "") << describe(call);
+  outcome.paths.end_call();
+  const auto dense = heed::attention(call.query, call.key, call.value, call.options);
+  ASSERT_TRUE(heed::test::same_bits(result, dense)) << describe(call);
+}
+
+TEST(SparseMaskCalls, AgreeWithTheDefinitionsAndWithBooleansBitForBit) {
+  const EachTarget targets;
+  std::map<std::string, Outcome> outcomes;
+  for (const Kind& kind :
+       {Kind{heed::test::small_calls(), 2400}, Kind{heed::test::tile_calls(), 300},
+        Kind{heed::test::decoding_calls(), 250}, Kind{heed::test::poisoned_decoding_calls(), 50},
+        Kind{heed::test::span_calls(), 60}, Kind{heed::test::document_calls(), 60},
+        Kind{heed::test::long_calls(), 8}, Kind{heed::test::uncached_calls(), 10}})
+    for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
+      MaskedCall made = masked_call(index, kind.limits);
+      SCOPED_TRACE(made.kind);
+      made.sparse.kernel = made.checked.call.options.kernel = Kernel::fused;
+      for (const std::string& target : targets.available()) {
+        if (index % emulated_share(target) != 0) continue;
+        SCOPED_TRACE(target);
+        compare(made, target, outcomes[target]);
+        if (HasFatalFailure()) return;
+      }
+    }
+  for (const auto& [target, outcome] : outcomes) {
+    SCOPED_TRACE(target);
+    outcome.paths.expect_each_taken(Path::mask_empty, Path::mask_cut, target,
+                                    target.ends_with("emulated") ? 10 : 100);
+    heed::test::expect_tight(outcome.tally, 0.95);
+  }
+}
+
+heed::test::Rounding rounding_of(const BackwardCall& made, const std::string& target) {
+  const DType output = made.inputs.output.dtype();
+  const bool rounds = heed::test::multiplies_bf16(target) && made.call.query.dtype() == DType::bf16 &&
+                      made.inputs.grad_output.dtype() == DType::bf16;
+  const double delta = (output == DType::bf16  ? 0x1p-8
+                        : output == DType::f16 ? 0x1p-10
+                                               : 0) +
+                       (rounds ? 0x1p-8 : 0);
+  return {
+      .unit = 0x1p-24, .slack = 3, .weight_unit = delta, .floor = output == DType::f16 ? 0x1p-18 : 0x1p-100};
+}
+
+bool same_gradients(const heed::AttentionGradients& a, const heed::AttentionGradients& b) {
+  using heed::test::same_bits;
+  return same_bits(a.query, b.query) && same_bits(a.key, b.key) && same_bits(a.value, b.value) &&
+         same_bits(a.bias, b.bias) && same_bits(a.sinks, b.sinks);
+}
+
+void compare_gradients(const BackwardCall& made, const AttentionOptions& sparse, const std::string& target,
+                       Outcome& outcome) {
+  heed::set_target(target);
+  outcome.paths.start_call();
+  const auto gradients = heed::attention_backward(made.inputs, sparse, made.request);
+  ASSERT_EQ(gradients.kernel, Kernel::fused);
+  const std::string failure = heed::test::compare_gradients(
+      made, gradients, rounding_of(made, target), outcome.tally,
+      [&](auto b, auto h, auto i) { return outcome.paths.gradients_fell_back(b, h, i); });
+  ASSERT_EQ(failure, "") << describe(made.call);
+  outcome.paths.end_call();
+  const auto dense = heed::attention_backward(made.inputs, made.call.options, made.request);
+  ASSERT_TRUE(same_gradients(gradients, dense)) << describe(made.call);
+}
+
+TEST(SparseMaskGradients, AgreeWithTheDefinitionsAndWithBooleansBitForBit) {
+  const EachTarget targets;
+  std::map<std::string, Outcome> outcomes;
+  for (const Kind& kind :
+       {Kind{heed::test::small_calls(), 2500}, Kind{heed::test::tile_calls(), 60},
+        Kind{heed::test::long_gradient_calls(), 8}, Kind{heed::test::matrix_gradient_calls(), 60},
+        Kind{heed::test::bare_gradient_calls(), 60}, Kind{heed::test::threshold_calls(), 100},
+        Kind{heed::test::document_calls(), 250}})
+    for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
+      MaskedCall masked = masked_call(index, kind.limits);
+      SCOPED_TRACE(masked.kind);
+      BackwardCall made = heed::test::BackwardCallMaker(std::move(masked.checked)).make();
+      made.inputs.grad_weights.reset();
+      made.call.options.kernel = masked.sparse.kernel = Kernel::fused;
+      for (const std::string& target : targets.available()) {
+        if (index % emulated_share(target) != 0) continue;
+        SCOPED_TRACE(target);
+        compare_gradients(made, masked.sparse, target, outcomes[target]);
+        if (HasFatalFailure()) return;
+      }
+    }
+  for (const auto& [target, outcome] : outcomes) {
+    SCOPED_TRACE(target);
+    outcome.paths.expect_each_taken(Path::mask_empty, Path::mask_cut, target,
+                                    target.ends_with("emulated") ? 10 : 100);
+    heed::test::expect_tight(outcome.tally, 0.95);
+  }
+}
+
+// The reference reads a sparse mask key by key.
+TEST(SparseMaskCalls, OfTheReferenceAgreeWithTheDefinitions) {
+  heed::test::CallLimits limits;
+  heed::test::RowTally tally;
+  for (std::uint64_t index = 0; index < heed::test::share_of(600); ++index) {
+    MaskedCall made = masked_call(index, limits);
+    SCOPED_TRACE(made.kind);
+    made.sparse.kernel = Kernel::reference;
+    const auto& [call, naive] = made.checked;
+    const auto result = heed::attention(call.query, call.key, call.value, made.sparse);
+    const auto dense_options = [&] {
+      AttentionOptions options = call.options;
+      options.kernel = Kernel::reference;
+      return options;
+    }();
+    const auto dense = heed::attention(call.query, call.key, call.value, dense_options);
+    ASSERT_TRUE(heed::test::same_bits(result, dense)) << describe(call);
+  }
+}
+
+}  // namespace
