@@ -17,12 +17,64 @@ GradientName = Literal["dq", "dk", "dv", "dbias", "dsinks"]
 KernelName = Literal["automatic", "reference", "fused"]
 ScoresStage = Literal["raw", "softcap", "bias"]
 
+SliceKind = Literal["full", "causal", "inverse_causal", "both_causal", 0, 1, 2, 3]
+
+class SparseMask:
+    """Which keys each query may attend, in memory that grows with the length: attention(mask=…). Masks combine
+    with &."""
+
+    def __init__(self) -> None: ...
+    @staticmethod
+    def rows(intervals: Any, keys: int) -> SparseMask: ...
+    @staticmethod
+    def columns(intervals: Any, queries: int) -> SparseMask: ...
+    @staticmethod
+    def flash(startend_row_indices: Any, *, causal: bool, queries: int) -> SparseMask: ...
+    @staticmethod
+    def slices(
+        slices: Sequence[tuple[tuple[int, int], tuple[int, int], SliceKind]], queries: int, keys: int
+    ) -> SparseMask: ...
+    @staticmethod
+    def blocks(offsets: Any, indices: Any, *, block_size: tuple[int, int], queries: int, keys: int) -> SparseMask: ...
+    @staticmethod
+    def block_mask(
+        kv_num_blocks: Any,
+        kv_indices: Any,
+        full_kv_num_blocks: Any = None,
+        full_kv_indices: Any = None,
+        *,
+        partial: Any = None,
+        block_size: tuple[int, int] = (128, 128),
+        queries: int,
+        keys: int,
+    ) -> SparseMask: ...
+    @staticmethod
+    def expression(text: str, queries: int, keys: int, **arrays: Any) -> SparseMask: ...
+    def __and__(self, other: SparseMask, /) -> SparseMask: ...
+    @property
+    def shape(self) -> tuple[int, int, int, int]: ...
+    @property
+    def nbytes(self) -> int: ...
+    def dense(self) -> npt.NDArray[np.bool_]: ...
+    def runs(self, batch: int, head: int, row: int) -> list[tuple[int, int]]: ...
+
+def prefix_lm(prefix: int, queries: int, keys: int) -> SparseMask: ...
+def documents(lengths: Sequence[int], *, causal: bool = True) -> SparseMask: ...
+def sliding_window(left: int, right: int, queries: int, keys: int) -> SparseMask: ...
+def sinks_and_window(sinks: int, window: int, queries: int, keys: int) -> SparseMask: ...
+def dilated(reach: int, step: int, queries: int, keys: int) -> SparseMask: ...
+def shared_question(question: int, answers: Sequence[int]) -> SparseMask: ...
+def bigbird(
+    block: int, global_blocks: int, window: int, random: int, seed: int, queries: int, keys: int
+) -> SparseMask: ...
+
 class AttentionOptions(TypedDict, total=False):
     """The keyword arguments that say what a call computes; None is the default of each."""
 
     causal: bool | None
     window: tuple[int | None, int | None] | None
     mask: Any
+    sparse_mask: SparseMask | None
     bias: Any
     scale: float | None
     softcap: float | None
@@ -106,6 +158,7 @@ def attention(
     causal: bool | None = None,
     window: tuple[int | None, int | None] | None = None,
     mask: Any = None,
+    sparse_mask: SparseMask | None = None,
     bias: Any = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -137,6 +190,7 @@ def attention(
     causal: bool | None = None,
     window: tuple[int | None, int | None] | None = None,
     mask: Any = None,
+    sparse_mask: SparseMask | None = None,
     bias: Any = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -196,6 +250,7 @@ def attention_backward(
     causal: bool | None = None,
     window: tuple[int | None, int | None] | None = None,
     mask: Any = None,
+    sparse_mask: SparseMask | None = None,
     bias: Any = None,
     scale: float | None = None,
     softcap: float | None = None,

@@ -24,6 +24,7 @@ Result to_result(AttentionResult&& result, const AttentionOptions& options, Kind
 
 void define_attention(nb::module_& module);
 void define_backward(nb::module_& module);
+void define_masks(nb::module_& module);
 void define_report(nb::module_& module);
 void define_model(nb::module_& module);  ///< only in a build with heed::nn
 void define_nn(nb::module_& module);     ///< the same

@@ -71,6 +71,17 @@ void set_window(Arguments& arguments, nb::handle value) {
   arguments.options.window = {side("window[0]", left), side("window[1]", right)};
 }
 
+void set_sparse_mask(Arguments& arguments, nb::handle value) {
+  if (!nb::isinstance<SparseMask>(value)) fail_kind("sparse_mask", value, "a heed.SparseMask");
+  arguments.options.sparse_mask = nb::cast<const SparseMask&>(value);
+}
+
+// A boolean array, or a SparseMask.
+void set_mask(Arguments& arguments, nb::handle value) {
+  if (nb::isinstance<SparseMask>(value)) return set_sparse_mask(arguments, value);
+  arguments.options.mask = array(arguments, "mask", value);
+}
+
 void set_map(Arguments& arguments, nb::handle value) {
   const auto [rows, columns] = two("map", value, "(rows, columns), two whole numbers,");
   arguments.options.map = {integer("map[0]", rows), integer("map[1]", columns)};
@@ -155,7 +166,7 @@ constexpr auto kSetters = std::to_array<Setter>({
     {"kernel", set_kernel},
     {"kv_lengths", [](Arguments& a, nb::handle v) { a.options.kv_lengths = numbers(a, "kv_lengths", v, "int64"); }},
     {"map", set_map},
-    {"mask", [](Arguments& a, nb::handle v) { a.options.mask = array(a, "mask", v); }},
+    {"mask", set_mask},
     {"need", set_need},
     {"out", set_out},
     {"output_dtype", [](Arguments& a, nb::handle v) { a.options.output_dtype = dtype("output_dtype", v); }},
@@ -170,6 +181,7 @@ constexpr auto kSetters = std::to_array<Setter>({
     {"seed", [](Arguments& a, nb::handle v) { a.options.dropout.seed = unsigned_integer("seed", v); }},
     {"sinks", [](Arguments& a, nb::handle v) { a.options.sinks = numbers(a, "sinks", v, "float64"); }},
     {"softcap", [](Arguments& a, nb::handle v) { a.options.softcap = number("softcap", v); }},
+    {"sparse_mask", set_sparse_mask},
     {"threads", set_threads},
     {"top_k",
      [](Arguments& a, nb::handle v) {

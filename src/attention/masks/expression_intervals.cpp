@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
-#include "attention/call/message.hpp"
+#include "attention/masks/expression_words.hpp"
 
 namespace heed::detail {
 namespace {
@@ -210,12 +209,12 @@ Interval of_node(const Expression& expression, const ExpressionNode& node, const
 
 [[noreturn]] void fail_index(const Expression& expression, const ExpressionNode& node, const Interval& index) {
   const ExpressionArray& array = expression.arrays[static_cast<std::size_t>(node.array)];
-  const std::string_view read = std::string_view(expression.text).substr(node.begin, node.end - node.begin);
+  const std::string read = shown(std::string_view(expression.text).substr(node.begin, node.end - node.begin));
   const std::string quote = quote_of(expression.kind, expression.text, node.begin);
   const std::string place = "column " + std::to_string(node.begin + 1);
   if (!is_finite(index))
     refuse(quote, "no bounds are known of the index of ", array.name(), "[...] at ", place);
-  refuse(quote, "the index of ", read.substr(0, 100), " at ", place, " goes from ", index.lo, " to ", index.hi,
+  refuse(quote, "the index of ", read, " at ", place, " goes from ", index.lo, " to ", index.hi,
          ", but ", array.name(), " has ", array.size(), " elements");
 }
 

@@ -152,19 +152,17 @@ class Parser {
     const std::size_t begin = words_.now().begin;
     const bool compares = level == kEqualLevel || level == kOrderLevel;
     int left = binary(level + 1);
-    std::string pair;  // of a comparison: its text
-    std::string_view last;
+    std::string_view pair, last;  // of a comparison: its text, and its right side's
     while (const BinaryOperator* found = operator_of(level)) {
       const std::size_t place = words_.now().begin;
-      const std::string_view before = text_from(begin);
       words_.advance();
       const std::size_t right_begin = words_.now().begin;
       const int right = binary(level + 1);
-      const std::string link = " " + std::string(found->symbol) + " " + std::string(text_from(right_begin));
       if (!pair.empty())
-        fail(place, "comparisons do not chain ", Words::at(place), "; write ", pair, " && ", last, link);
+        fail(place, "comparisons do not chain ", Words::at(place), "; write ", shown(pair), " && ", shown(last), " ",
+             found->symbol, " ", shown(text_from(right_begin)));
       check_operands(level, *found, place, left, right);
-      if (compares) pair = std::string(before) + link;
+      if (compares) pair = text_from(begin);
       last = text_from(right_begin);
       left = found->swapped ? operation(found->op, begin, right, left) : operation(found->op, begin, left, right);
     }
@@ -237,7 +235,7 @@ class Parser {
       if (word.text == function.name) return call(word, function);
     for (const auto& [name, values] : arrays_)
       if (word.text == name) return read(word, values);
-    fail(word.begin, "unknown name '", word.text.substr(0, 60), "' ", Words::at(word.begin), "; ", known_names(),
+    fail(word.begin, "unknown name '", shown(word.text), "' ", Words::at(word.begin), "; ", known_names(),
          " is expected");
   }
 
@@ -255,7 +253,7 @@ class Parser {
     std::string names = score ? "b, h, i, j, s or an array (" : "b, h, i, j or an array (";
     constexpr std::size_t kListed = 8;
     for (std::size_t n = 0; n < arrays_.size() && n < kListed; ++n)
-      names += (n > 0 ? ", " : "") + arrays_[n].first.substr(0, 60);
+      names += (n > 0 ? ", " : "") + shown(arrays_[n].first);
     return names + (arrays_.size() > kListed ? ", ...)" : ")");
   }
 

@@ -35,19 +35,22 @@ void each(F f, ChunkValues a, ChunkValues b, double* __restrict result, std::siz
   }
 }
 
-void choose(ChunkValues condition, ChunkValues yes, ChunkValues no, double* __restrict result,
-            std::size_t count) {
-  if (condition.uniform) {
-    each([](double x, double) { return x; }, *condition.at != 0 ? yes : no, condition, result, count);
-    return;
-  }
+void copy_values(ChunkValues from, double* result, std::size_t count) {
+  if (from.uniform)
+    std::fill_n(result, count, *from.at);
+  else
+    std::copy_n(from.at, count, result);
+}
+
+void choose(ChunkValues condition, ChunkValues yes, ChunkValues no, double* __restrict result, std::size_t count) {
+  if (condition.uniform) return copy_values(*condition.at != 0 ? yes : no, result, count);
+  copy_values(no, result, count);
   const double* __restrict chosen = condition.at;
-  each([](double y, double) { return y; }, no, condition, result, count);
+  const double* __restrict y = yes.at;
   if (yes.uniform) {
-    const double one = *yes.at;
+    const double one = *y;
     for (std::size_t k = 0; k < count; ++k) result[k] = chosen[k] != 0 ? one : result[k];
   } else {
-    const double* __restrict y = yes.at;
     for (std::size_t k = 0; k < count; ++k) result[k] = chosen[k] != 0 ? y[k] : result[k];
   }
 }
@@ -106,7 +109,7 @@ void RowProgram::order_steps() {
     if ((of.op == Op::both || of.op == Op::either) && varies(of.b)) decides[static_cast<std::size_t>(of.a)] = index;
   }
   std::vector<Step> ordered;
-  const auto add_decisions = [&, next = std::size_t{0}](std::size_t end) mutable {
+  auto add_decisions = [&, next = std::size_t{0}](std::size_t end) mutable {
     for (; next < end; ++next)
       if (decides[next] >= 0) ordered.push_back({decides[next], -1, 0});
   };
@@ -191,20 +194,7 @@ void RowEvaluation::fill_keys(std::int64_t begin, std::size_t count) {
 }
 
 ChunkValues RowEvaluation::values(std::int64_t begin, std::int64_t count, const double* scores) {
-  start_chunk(begin, scores);
-  const auto keys = static_cast<std::size_t>(count);
-  fill_keys(begin, keys);
-  const auto steps = static_cast<int>(program_.steps_.size());
-  for (int n = 0; n < steps;) {
-    const Step& step = program_.steps_[static_cast<std::size_t>(n)];
-    if (step.decided >= 0 && decide(step, keys)) {
-      n = step.decided;
-      continue;
-    }
-    if (step.decided < 0) operate(step, keys);
-    ++n;
-  }
-  return operands_[program_.expression_.nodes.size() - 1];
+  return values_with(begin, count, scores, [](const Step&) {});
 }
 
 bool RowEvaluation::decide(const Step& step, std::size_t count) {

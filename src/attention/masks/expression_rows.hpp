@@ -25,6 +25,7 @@ class RowProgram {
 
  private:
   friend class RowEvaluation;
+  friend class RowSlopes;
 
   struct Step {
     int node;
@@ -73,6 +74,25 @@ class RowEvaluation {
 
  protected:
   using Step = RowProgram::Step;
+  /// As values(); calls after(step) when a step has its result.
+  template <class After>
+  ChunkValues values_with(std::int64_t begin, std::int64_t count, const double* scores, After after) {
+    const auto keys = static_cast<std::size_t>(count);
+    start_chunk(begin, scores);
+    fill_keys(begin, keys);
+    const auto steps = static_cast<int>(program_.steps_.size());
+    for (int n = 0; n < steps;) {
+      const Step& step = program_.steps_[static_cast<std::size_t>(n)];
+      if (step.decided < 0) {
+        operate(step, keys);
+        after(step);
+        ++n;
+      } else {
+        n = decide(step, keys) ? step.decided : n + 1;
+      }
+    }
+    return operand(static_cast<int>(program_.expression_.nodes.size()) - 1);
+  }
   void start_chunk(std::int64_t begin, const double* scores);
   /// Whether the left side decides; then its result is set.
   bool decide(const Step& step, std::size_t count);

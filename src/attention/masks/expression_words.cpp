@@ -12,14 +12,6 @@ bool starts_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z
 bool continues_name(char c) { return starts_name(c) || is_digit(c); }
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-// Printable ASCII as it is, else '?'.
-std::string shown(std::string_view text) {
-  std::string clean(text);
-  for (char& c : clean)
-    if (c < ' ' || c > '~') c = is_space(c) ? ' ' : '?';
-  return clean;
-}
-
 // Longer symbols before those that they begin with.
 constexpr std::array<std::string_view, 24> kSymbols{"<=", ">=", "==", "!=", "&&", "||", "//", "<", ">", "!", "+", "-",
                                                     "*",  "/",  "%",  "?",  ":",  "(",  ")",  "[", "]", ",", "=", "&"};
@@ -29,6 +21,13 @@ constexpr std::array<std::string_view, 20> kReserved{"b",    "h",     "i",   "j"
                                                      "sqrt", "floor", "exp", "log", "tanh", "where"};
 
 }  // namespace
+
+std::string shown(std::string_view text, std::size_t most) {
+  std::string clean(text.substr(0, most));
+  for (char& c : clean)
+    if (c < ' ' || c > '~') c = is_space(c) ? ' ' : '?';
+  return clean;
+}
 
 std::string_view name_of(ExpressionKind kind) {
   return kind == ExpressionKind::mask ? "mask expression" : "score expression";
@@ -41,7 +40,7 @@ std::string quote_of(ExpressionKind kind, std::string_view text, std::size_t pla
     begin = place < kShown / 2 ? 0 : std::min(place - kShown / 2, text.size() - kShown);
     length = kShown;
   }
-  return std::string(name_of(kind)) + " \"" + (begin > 0 ? "..." : "") + shown(text.substr(begin, length)) +
+  return std::string(name_of(kind)) + " \"" + (begin > 0 ? "..." : "") + shown(text.substr(begin), length) +
          (begin + length < text.size() ? "..." : "") + "\": ";
 }
 
@@ -55,7 +54,7 @@ bool is_reserved(std::string_view name) {
 
 std::string Words::unexpected() const {
   if (now_.kind == WordKind::end) return "unexpected end " + at(now_.begin);
-  return "unexpected '" + shown(now_.text.substr(0, 60)) + "' " + at(now_.begin);
+  return "unexpected '" + shown(now_.text) + "' " + at(now_.begin);
 }
 
 void Words::advance() {
@@ -94,9 +93,9 @@ void Words::read_number() {
   now_.kind = WordKind::number;
   now_.text = text_.substr(place_, static_cast<std::size_t>(last - begin));
   if (last != stop)
-    fail(place_, "'", shown(now_.text.substr(0, 60)), "' ", at(place_), " is not a number; a product needs a *");
+    fail(place_, "'", shown(now_.text), "' ", at(place_), " is not a number; a product needs a *");
   if (error != std::errc())
-    fail(place_, "'", shown(now_.text.substr(0, 60)), "' ", at(place_), " is out of double's range");
+    fail(place_, "'", shown(now_.text), "' ", at(place_), " is out of double's range");
   place_ += now_.text.size();
 }
 

@@ -56,6 +56,8 @@ class Words {
   Word now_;
 };
 
+/// For a message: printable ASCII as it is, else '?', and no more than there is room for.
+[[nodiscard]] std::string shown(std::string_view text, std::size_t most = 60);
 /// Whether it may name an array: letters, digits and _, no digit first.
 [[nodiscard]] bool is_name(std::string_view text);
 /// Whether it has a meaning in the language.

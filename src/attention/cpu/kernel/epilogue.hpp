@@ -270,7 +270,11 @@ inline bool finish_row(const TaskContext& state, const SoftmaxState& s, std::int
 
 /// The results of all rows, from the states of all their keys.
 inline void finish_rows(const TaskState& state, const SoftmaxState& s) {
-  if (has_masks(state.call)) restore_rows(masked_rows(state));
+  if (has_masks(state.call)) {
+    MaskedRows rows = masked_rows(state);
+    rows.left_out = s.left_out;
+    restore_rows(rows);
+  }
   for (std::int64_t row = 0; row < state.rows; ++row)
     if (s.left_out[row] != 0 || !finish_row(state, s, row)) finish_left_out(state, row);
   if (state.call.map_columns > 0) add_to_map(state);

@@ -1,0 +1,6 @@
+"""Masks by what they mean, in memory that grows with the length: heed.attention(…, mask=heed.masks.documents([…]))."""
+
+from ._heed import SparseMask, bigbird, dilated, documents, prefix_lm, shared_question, sinks_and_window, sliding_window
+
+__all__ = ["SparseMask", "bigbird", "dilated", "documents", "prefix_lm", "shared_question", "sinks_and_window",
+           "sliding_window"]

@@ -1,0 +1,186 @@
+// heed.SparseMask and heed.masks: masks in O(L) memory.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "calls.hpp"
+#include "fail.hpp"
+#include "heed/masks.hpp"
+
+namespace heed::python {
+namespace {
+
+using Numbers = std::vector<std::int64_t>;
+
+// An array, or nested sequences of numbers.
+Borrowed whole_numbers(std::string_view name, nb::handle value) {
+  if (is_array(value) || !nb::isinstance<nb::sequence>(value)) return Borrowed(name, value);
+  return Borrowed(name, nb::module_::import_("numpy").attr("asarray")(value, "int64"));
+}
+
+SparseMask rows(nb::handle intervals, std::int64_t keys) {
+  return SparseMask::row_intervals(whole_numbers("intervals", intervals).view(), keys);
+}
+
+SparseMask columns(nb::handle intervals, std::int64_t queries) {
+  return SparseMask::column_intervals(whole_numbers("intervals", intervals).view(), queries);
+}
+
+SparseMask flash(nb::handle indices, bool causal, std::int64_t queries) {
+  return SparseMask::from_flash_mask(whole_numbers("startend_row_indices", indices).view(), causal, queries);
+}
+
+SliceKind slice_kind(nb::handle kind) {
+  if (!nb::isinstance<nb::str>(kind)) return static_cast<SliceKind>(integer("kind", kind));
+  const auto name = nb::cast<std::string>(kind);
+  if (name == "full") return SliceKind::full;
+  if (name == "causal") return SliceKind::causal;
+  if (name == "inverse_causal") return SliceKind::inverse_causal;
+  if (name == "both_causal") return SliceKind::both_causal;
+  fail("kind is '", name, "'; 'full', 'causal', 'inverse_causal' or 'both_causal' is expected");
+}
+
+SparseMask slices(nb::sequence list, std::int64_t queries, std::int64_t keys) {
+  std::vector<MaskSlice> all;
+  for (const nb::handle one : list) {
+    if (!nb::isinstance<nb::sequence>(one) || nb::len(one) != 3)
+      fail_type("slices has ", nb::cast<std::string>(nb::repr(one)),
+                "; ((query_begin, query_end), (key_begin, key_end), kind) is expected");
+    const auto [q0, q1] = two("the queries of a slice", one[0], "(begin, end)");
+    const auto [k0, k1] = two("the keys of a slice", one[1], "(begin, end)");
+    all.push_back({integer("query_begin", q0), integer("query_end", q1), integer("key_begin", k0),
+                   integer("key_end", k1), slice_kind(one[2])});
+  }
+  return SparseMask::slices(all, queries, keys);
+}
+
+SparseMask blocks(nb::handle offsets, nb::handle indices, std::pair<std::int64_t, std::int64_t> block_size,
+                  std::int64_t queries, std::int64_t keys) {
+  return SparseMask::blocks(whole_numbers("offsets", offsets).view(),
+                            whole_numbers("indices", indices).view(), block_size.first, block_size.second,
+                            queries, keys);
+}
+
+SparseMask block_mask(nb::handle kv_num_blocks, nb::handle kv_indices, nb::handle full_kv_num_blocks,
+                      nb::handle full_kv_indices, nb::handle partial,
+                      std::pair<std::int64_t, std::int64_t> block_size, std::int64_t queries,
+                      std::int64_t keys) {
+  std::deque<Borrowed> kept;  // which does not move them
+  const auto view = [&](const char* name, nb::handle value) -> TensorView {
+    return kept.emplace_back(whole_numbers(name, value)).view();
+  };
+  BlockMaskView mask;
+  mask.kv_num_blocks = view("kv_num_blocks", kv_num_blocks);
+  mask.kv_indices = view("kv_indices", kv_indices);
+  if (!full_kv_num_blocks.is_none()) mask.full_kv_num_blocks = view("full_kv_num_blocks", full_kv_num_blocks);
+  if (!full_kv_indices.is_none()) mask.full_kv_indices = view("full_kv_indices", full_kv_indices);
+  if (!partial.is_none()) mask.partial = view("partial", partial);
+  mask.query_block = block_size.first;
+  mask.key_block = block_size.second;
+  return SparseMask::from_block_mask(mask, queries, keys);
+}
+
+SparseMask expression(const std::string& text, std::int64_t queries, std::int64_t keys,
+                      const nb::kwargs& given) {
+  std::deque<Borrowed> kept;
+  std::vector<std::pair<std::string, TensorView>> arrays;
+  for (const auto& [name, value] : given) {
+    const auto key = nb::cast<std::string>(name);
+    nb::object array = nb::borrow(value);
+    if (!is_array(value)) array = nb::module_::import_("numpy").attr("asarray")(value);
+    arrays.emplace_back(key, kept.emplace_back(key, array).view());
+  }
+  return SparseMask::expression(text, queries, keys, arrays);
+}
+
+std::string describe(const SparseMask& mask) {
+  if (mask.is_empty()) return "SparseMask()";
+  return "SparseMask([" + std::to_string(mask.batch()) + ", " + std::to_string(mask.heads()) + ", " +
+         std::to_string(mask.query_length()) + ", " + std::to_string(mask.key_length()) + "], " +
+         std::to_string(mask.bytes()) + " bytes)";
+}
+
+void define_patterns(nb::module_& module) {
+  module.def("prefix_lm", masks::prefix_lm, nb::arg("prefix"), nb::arg("queries"), nb::arg("keys"),
+             "Keys before `prefix` are seen by all, the others causally.");
+  module.def(
+      "documents", [](const Numbers& lengths, bool causal) { return masks::documents(lengths, causal); },
+      nb::arg("lengths"), nb::kw_only(), nb::arg("causal") = true,
+      "Documents of these lengths, one after the other; a token sees those of its own.");
+  module.def("sliding_window", masks::sliding_window, nb::arg("left"), nb::arg("right"), nb::arg("queries"),
+             nb::arg("keys"), "Keys i - left <= j <= i + right; -1 leaves a side open.");
+  module.def("sinks_and_window", masks::sinks_and_window, nb::arg("sinks"), nb::arg("window"),
+             nb::arg("queries"), nb::arg("keys"),
+             "The first `sinks` keys, and keys i - window < j <= i (StreamingLLM).");
+  module.def("dilated", masks::dilated, nb::arg("reach"), nb::arg("step"), nb::arg("queries"),
+             nb::arg("keys"), "Keys j = i + k * step for whole |k| <= reach (Longformer).");
+  module.def(
+      "shared_question",
+      [](std::int64_t question, const Numbers& answers) { return masks::shared_question(question, answers); },
+      nb::arg("question"), nb::arg("answers"),
+      "A question and answers of these lengths after it: all causal, and no answer sees another.");
+  module.def("bigbird", masks::bigbird, nb::arg("block"), nb::arg("global_blocks"), nb::arg("window"),
+             nb::arg("random"), nb::arg("seed"), nb::arg("queries"), nb::arg("keys"),
+             "Blocks: the first and last global_blocks rows and columns, `window` around the diagonal, and "
+             "`random` of "
+             "the others in each row (BigBird).");
+}
+
+}  // namespace
+
+void define_masks(nb::module_& module) {
+  nb::class_<SparseMask>(
+      module, "SparseMask",
+      "Which keys each query may attend, in memory that grows with the length: attention(mask=…). "
+      "Masks combine with &.")
+      .def(nb::init<>(), "Allows everything.")
+      .def_static(
+          "rows", rows, nb::arg("intervals"), nb::arg("keys"),
+          "intervals [Lq, n, 2], or with [B, H] or [H] before: row i may see keys [begin, end) of any.")
+      .def_static("columns", columns, nb::arg("intervals"), nb::arg("queries"),
+                  "intervals [Lk, 1, 2 or 4]: key j is forbidden to rows from the number on, or between two.")
+      .def_static("flash", flash, nb::arg("startend_row_indices"), nb::kw_only(), nb::arg("causal"),
+                  nb::arg("queries"), "FlashMask's startend_row_indices [B, H, Lk, 1, 2 or 4].")
+      .def_static(
+          "slices", slices, nb::arg("slices"), nb::arg("queries"), nb::arg("keys"),
+          "The union of ((query_begin, query_end), (key_begin, key_end), kind), where kind is 'full', "
+          "'causal', 'inverse_causal' or 'both_causal' (MagiAttention: 0 to 3).")
+      .def_static("blocks", blocks, nb::arg("offsets"), nb::arg("indices"), nb::kw_only(),
+                  nb::arg("block_size"), nb::arg("queries"), nb::arg("keys"),
+                  "Block sparse rows: offsets [R + 1], indices [N].")
+      .def_static("block_mask", block_mask, nb::arg("kv_num_blocks"), nb::arg("kv_indices"),
+                  nb::arg("full_kv_num_blocks").none() = nb::none(),
+                  nb::arg("full_kv_indices").none() = nb::none(), nb::kw_only(),
+                  nb::arg("partial").none() = nb::none(), nb::arg("block_size") = std::pair{128, 128},
+                  nb::arg("queries"), nb::arg("keys"),
+                  "FlexAttention's BlockMask by its tensors; `partial` [N, query block, key block] says what "
+                  "is allowed "
+                  "of the listed blocks, all where it is missing.")
+      .def_static("expression", expression, nb::arg("text"), nb::arg("queries"), nb::arg("keys"),
+                  nb::arg("arrays"), nb::sig("def expression(text, queries, keys, **arrays)"),
+                  "A condition on b, h, i and j, as 'j <= i and doc[i] == doc[j]' with doc=…")
+      .def("__and__", [](const SparseMask& a, const SparseMask& b) { return a & b; })
+      .def("__repr__", describe)
+      .def_prop_ro(
+          "shape",
+          [](const SparseMask& mask) {
+            return nb::make_tuple(mask.batch(), mask.heads(), mask.query_length(), mask.key_length());
+          },
+          "(B, H, Lq, Lk); 1 for a batch size or head count that serves all")
+      .def_prop_ro(
+          "nbytes", [](const SparseMask& mask) { return mask.bytes(); }, "memory that it keeps")
+      .def(
+          "dense", [](const SparseMask& mask) { return to_python(mask.dense(), Kind::numpy); },
+          "As an array of bool [B, H, Lq, Lk], for small ones.")
+      .def("runs", &SparseMask::runs, nb::arg("batch"), nb::arg("head"), nb::arg("row"),
+           "The keys that a row may see, as a list of (begin, end).");
+  define_patterns(module);
+}
+
+}  // namespace heed::python

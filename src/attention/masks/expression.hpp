@@ -1,0 +1,23 @@
+// A mask as a condition on b, h, i and j.
+#pragma once
+
+#include "attention/masks/expression_rows.hpp"
+#include "attention/masks/mask_part.hpp"
+
+namespace heed::detail {
+
+class ExpressionMask final : public MaskPart {
+ public:
+  /// Throws Error (invalid_argument) where an index can leave its array, and where the expression does not say how
+  /// many batch entries or heads it is about: arrays whose index is b or h alone do.
+  ExpressionMask(Expression expression, std::int64_t query_length, std::int64_t key_length);
+
+  [[nodiscard]] Coverage coverage(const MaskTile& tile) const override;
+  void restrict_row(const MaskTile& row, std::uint8_t* visible) const override;
+  [[nodiscard]] std::size_t bytes() const override { return program_.bytes(); }
+
+ private:
+  RowProgram program_;
+};
+
+}  // namespace heed::detail

@@ -1,0 +1,86 @@
+#include "heed/score_mod.hpp"
+
+#include <algorithm>
+
+#include "attention/call/message.hpp"
+#include "attention/masks/expression_intervals.hpp"
+#include "attention/masks/expression_rows.hpp"
+
+namespace heed {
+namespace detail {
+
+ScoreModPart::~ScoreModPart() = default;
+void ScoreModPart::check(std::int64_t, std::int64_t, std::int64_t, std::int64_t) const {}
+
+namespace {
+
+constexpr std::int64_t kMostKeys = 256;  // of a chunk
+
+class ExpressionScoreMod final : public ScoreModPart {
+ public:
+  explicit ExpressionScoreMod(Expression expression) : program_(std::move(expression)) {}
+
+  void apply(const ScoreRow& where, float* scores, float* slopes) const override { each(where, scores, slopes); }
+  void apply(const ScoreRow& where, double* scores, double* slopes) const override { each(where, scores, slopes); }
+
+  void check(std::int64_t batch, std::int64_t heads, std::int64_t query_length,
+             std::int64_t key_length) const override {
+    ExpressionBox box;
+    std::size_t axis = 0;
+    for (const std::int64_t size : {batch, heads, query_length, key_length}) {
+      if (size <= 0) return;  // no scores
+      if (size > kLargestExpressionSize)
+        refuse("a score expression is about ", size, " batch entries, heads, queries or keys, but 2^32 are the most");
+      box.last[axis++] = static_cast<double>(size - 1);
+    }
+    check_indices(program_.expression(), box);
+  }
+
+ private:
+  template <class T>
+  void each(const ScoreRow& where, T* scores, T* slopes) const {
+    if (slopes != nullptr) return each_with_slope(where, scores, slopes);
+    RowEvaluation evaluation(program_, where.batch, where.head, where.row);
+    double before[kMostKeys];
+    for (std::int64_t begin = where.key_begin; begin < where.key_end; begin += program_.chunk()) {
+      const std::int64_t count = std::min(program_.chunk(), where.key_end - begin);
+      std::copy_n(scores, count, before);
+      write(evaluation.values(begin, count, before), scores, count);
+      scores += count;
+    }
+  }
+
+  template <class T>
+  void each_with_slope(const ScoreRow& where, T* scores, T* slopes) const {
+    RowSlopes evaluation(program_, where.batch, where.head, where.row);
+    double before[kMostKeys];
+    for (std::int64_t begin = where.key_begin; begin < where.key_end; begin += program_.chunk()) {
+      const std::int64_t count = std::min(program_.chunk(), where.key_end - begin);
+      std::copy_n(scores, count, before);
+      const RowSlopes::Result result = evaluation.values_and_slopes(begin, count, before);
+      write(result.values, scores, count);
+      write(result.slopes, slopes, count);
+      for (std::int64_t k = 0; k < count; ++k)
+        if (scores[k] == -std::numeric_limits<T>::infinity()) slopes[k] = 0;
+      scores += count;
+      slopes += count;
+    }
+  }
+
+  template <class T>
+  static void write(ChunkValues from, T* to, std::int64_t count) {
+    for (std::int64_t k = 0; k < count; ++k) to[k] = static_cast<T>(from.uniform ? *from.at : from.at[k]);
+  }
+
+  RowProgram program_;
+};
+
+}  // namespace
+}  // namespace detail
+
+ScoreMod ScoreMod::expression(std::string_view text, std::span<const std::pair<std::string, TensorView>> arrays) {
+  detail::Expression parsed = detail::parse_expression(detail::ExpressionKind::score, text, arrays);
+  return ScoreMod(std::make_shared<const detail::ExpressionScoreMod>(std::move(parsed)));
+}
+
+}  // namespace heed
