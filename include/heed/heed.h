@@ -135,6 +135,7 @@ typedef struct heed_attention_outputs {
   const heed_tensor* map;            ///< [B, H, R, C]
   heed_attention_run* run;
   int64_t* recomputed_rows;  ///< how many rows f32 could not hold (NaN, scores beyond 2^19): computed in f64
+  const heed_tensor* dropped;  ///< [B, H, Lq]: the weight that masks take away
 } heed_attention_outputs;
 
 /// What the backward pass is computed from (heed/backward.hpp): the forward call's tensors, what it returned,

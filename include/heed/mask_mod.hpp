@@ -18,15 +18,16 @@ using RestrictRow = void (*)(const void* function, std::int64_t b, std::int64_t 
                              std::int64_t key_begin, std::int64_t key_end, std::uint8_t* visible);
 
 /// Throws Error (invalid_argument) for a size that is no size.
-[[nodiscard]] HEED_API SparseMask function_mask(std::shared_ptr<const void> function, RestrictRow restrict_row,
-                                                std::int64_t batch, std::int64_t heads, std::int64_t query_length,
+[[nodiscard]] HEED_API SparseMask function_mask(std::shared_ptr<const void> function,
+                                                RestrictRow restrict_row, std::int64_t batch,
+                                                std::int64_t heads, std::int64_t query_length,
                                                 std::int64_t key_length);
 
 }  // namespace detail
 
-/// What f(b, h, i, j) allows, all four std::int64_t. It is asked about each pair anew in every call, by several threads
-/// at once, and of no tile it is known beforehand that all or nothing is allowed: add what is known so by &, as
-/// SparseMask::expression("j <= i", …). b counts to `batch` and h to `heads`; 1 serves all.
+/// What f(b, h, i, j) allows, all four std::int64_t. It is asked about each pair anew in every call, by
+/// several threads at once, and of no tile it is known beforehand that all or nothing is allowed: add what is
+/// known so by &, as SparseMask::expression("j <= i", …). b counts to `batch` and h to `heads`; 1 serves all.
 template <class F>
 [[nodiscard]] SparseMask mask_mod(F f, std::int64_t batch, std::int64_t heads, std::int64_t query_length,
                                   std::int64_t key_length) {
@@ -38,8 +39,8 @@ template <class F>
     for (std::int64_t j = key_begin; j < key_end; ++j)
       if (!allows(b, h, i, j)) visible[j - key_begin] = 0;
   };
-  return detail::function_mask(std::make_shared<const F>(std::move(f)), restrict_row, batch, heads, query_length,
-                               key_length);
+  return detail::function_mask(std::make_shared<const F>(std::move(f)), restrict_row, batch, heads,
+                               query_length, key_length);
 }
 
 }  // namespace heed

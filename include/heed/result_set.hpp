@@ -12,6 +12,7 @@ struct ResultSet {
   T max_score{};  ///< [B, H, Lq]
   T entropy{};    ///< [B, H, Lq]
   T distance{};   ///< [B, H, Lq]
+  T dropped{};    ///< [B, H, Lq]
   /// [B, H, Lq, K], i64, the largest weight first, equal weights by the lower index. Beyond the allowed keys:
   /// index -1, weight 0. In a row whose weights are NaN: index -1, weight NaN.
   T top_k_index{};

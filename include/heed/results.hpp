@@ -24,6 +24,10 @@ enum class Need : std::uint32_t {
   received = 1u << 4,   ///< [B, H, Lk]: sum_i p_ij
   weights = 1u << 5,    ///< [B, H, Lq, Lk]: p_ij before dropout
   scores = 1u << 6,     ///< [B, H, Lq, Lk]: s_ij at AttentionOptions::scores_stage
+  /// [B, H, Lq]: 1 - exp(lse_i - lse'_i), lse' without window, boolean and sparse masks: the weight of what
+  /// these forbid among all that causality, lengths and segments leave. 0 where nothing is left. One more
+  /// pass over Q and K.
+  dropped = 1u << 7,
 };
 constexpr Need operator|(Need a, Need b) {
   return static_cast<Need>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
@@ -93,6 +97,9 @@ inline constexpr ResultLine<T> kResults[] = {
     {{"outputs.distance", ResultShape::row, ResultType::summary, Need::distance,
       "[B, H, Lq]: mean |p_i - j| under the weights"},
      &ResultSet<T>::distance},
+    {{"outputs.dropped", ResultShape::row, ResultType::summary, Need::dropped,
+      "[B, H, Lq]: the weight that masks take away"},
+     &ResultSet<T>::dropped},
     {{"outputs.top_k_index", ResultShape::top_k, ResultType::index, Need::none,
       "[B, H, Lq, K]: the most attended keys, -1 beyond the allowed ones"},
      &ResultSet<T>::top_k_index},

@@ -1,5 +1,5 @@
-// What becomes of scores, in words or as a function: s' = f(s, b, h, i, j), after scale and softcap and before bias,
-// ALiBi and masks (FlexAttention's score_mod). i and j count in the tensors.
+// What becomes of scores, in words or as a function: s' = f(s, b, h, i, j), after scale and softcap and
+// before bias, ALiBi and masks (FlexAttention's score_mod). i and j count in the tensors.
 #pragma once
 
 #include <cmath>
@@ -34,8 +34,8 @@ class HEED_API ScoreModPart {
   ScoreModPart(const ScoreModPart&) = delete;
   ScoreModPart& operator=(const ScoreModPart&) = delete;
 
-  /// scores[k], of key key_begin + k, becomes f(scores[k], …), and slopes[k] the derivative df/ds there; `slopes` may
-  /// be null. The slope of a key that f forbids is 0. Any number of threads may call it at once.
+  /// scores[k], of key key_begin + k, becomes f(scores[k], …), and slopes[k] the derivative df/ds there;
+  /// `slopes` may be null. The slope of a key that f forbids is 0. Any number of threads may call it at once.
   virtual void apply(const ScoreRow& where, float* scores, float* slopes) const = 0;
   virtual void apply(const ScoreRow& where, double* scores, double* slopes) const = 0;
   /// Throws Error (invalid_argument) where f cannot be applied to scores of these sizes. Once before a call.
@@ -43,8 +43,8 @@ class HEED_API ScoreModPart {
                      std::int64_t key_length) const;
 };
 
-/// A number and its derivative by the score. What is made of both by + - * / and the functions below has the right
-/// derivative; comparisons look at the number. T is float or double.
+/// A number and its derivative by the score. What is made of both by + - * / and the functions below has the
+/// right derivative; comparisons look at the number. T is float or double.
 template <class T>
 struct Dual {
   T value = 0;
@@ -95,8 +95,12 @@ template <class F>
 class FunctionScoreMod final : public ScoreModPart {
  public:
   explicit FunctionScoreMod(F f) : f_(std::move(f)) {}
-  void apply(const ScoreRow& where, float* scores, float* slopes) const override { each(where, scores, slopes); }
-  void apply(const ScoreRow& where, double* scores, double* slopes) const override { each(where, scores, slopes); }
+  void apply(const ScoreRow& where, float* scores, float* slopes) const override {
+    each(where, scores, slopes);
+  }
+  void apply(const ScoreRow& where, double* scores, double* slopes) const override {
+    each(where, scores, slopes);
+  }
 
  private:
   template <class T>
@@ -123,26 +127,27 @@ class HEED_API ScoreMod {
   /// Leaves scores as they are.
   ScoreMod() = default;
 
-  /// A number of s, b, h, i and j, as `s + bias[j - i + 127]` (docs/masks.md has the language). `arrays` are its
-  /// names: [n] numbers or bools of any dtype, copied. Throws Error (invalid_argument) that quotes the place of a
-  /// mistake; that an index can leave its array shows when lengths are known.
+  /// A number of s, b, h, i and j, as `s + bias[j - i + 127]` (docs/masks.md has the language). `arrays` are
+  /// its names: [n] numbers or bools of any dtype, copied. Throws Error (invalid_argument) that quotes the
+  /// place of a mistake; that an index can leave its array shows when lengths are known.
   [[nodiscard]] static ScoreMod expression(std::string_view text,
                                            std::span<const std::pair<std::string, TensorView>> arrays = {});
 
-  /// f(s, b, h, i, j), compiled where this is called, and called by several threads at once. s is a float or double,
-  /// and where a derivative is needed a detail::Dual of it; f is a template, or a lambda of `auto`:
+  /// f(s, b, h, i, j), compiled where this is called, and called by several threads at once. s is a float or
+  /// double, and where a derivative is needed a detail::Dual of it; f is a template, or a lambda of `auto`:
   ///
   ///   ScoreMod::function([](auto s, std::int64_t, std::int64_t, std::int64_t i, std::int64_t j) {
   ///     using std::tanh;
   ///     return i - j < 64 ? s : 20 * tanh(s / 20);
   ///   });
   ///
-  /// Both sides of ?: have one type where each comes from s; else write decltype(s)(…) around a constant. Of functions
-  /// there are abs, min, max, floor, sqrt, exp, log and tanh.
+  /// Both sides of ?: have one type where each comes from s; else write decltype(s)(…) around a constant. Of
+  /// functions there are abs, min, max, floor, sqrt, exp, log and tanh.
   template <class F>
   [[nodiscard]] static ScoreMod function(F f) {
-    static_assert(std::is_invocable_v<const F&, double, std::int64_t, std::int64_t, std::int64_t, std::int64_t>,
-                  "a score function is called as f(s, b, h, i, j)");
+    static_assert(
+        std::is_invocable_v<const F&, double, std::int64_t, std::int64_t, std::int64_t, std::int64_t>,
+        "a score function is called as f(s, b, h, i, j)");
     return ScoreMod(std::make_shared<const detail::FunctionScoreMod<F>>(std::move(f)));
   }
 

@@ -212,12 +212,13 @@ void set(MutableTensorView& to, std::string_view name, const heed_tensor* tensor
 
 // The members of heed_attention_outputs, in the order of the table of results.
 constexpr const heed_tensor* heed_attention_outputs::*kOutputs[] = {
-    &heed_attention_outputs::output,        &heed_attention_outputs::weights,
-    &heed_attention_outputs::scores,        &heed_attention_outputs::lse,
-    &heed_attention_outputs::max_score,     &heed_attention_outputs::entropy,
-    &heed_attention_outputs::distance,      &heed_attention_outputs::top_k_index,
-    &heed_attention_outputs::top_k_weight,  &heed_attention_outputs::received,
-    &heed_attention_outputs::received_last, &heed_attention_outputs::map};
+    &heed_attention_outputs::output,      &heed_attention_outputs::weights,
+    &heed_attention_outputs::scores,      &heed_attention_outputs::lse,
+    &heed_attention_outputs::max_score,   &heed_attention_outputs::entropy,
+    &heed_attention_outputs::distance,    &heed_attention_outputs::dropped,
+    &heed_attention_outputs::top_k_index, &heed_attention_outputs::top_k_weight,
+    &heed_attention_outputs::received,    &heed_attention_outputs::received_last,
+    &heed_attention_outputs::map};
 
 AttentionOutputs outputs_of(const heed_attention_outputs& from) {
   AttentionOutputs outputs;

@@ -29,14 +29,16 @@ std::int64_t size_of(const Expression& expression, const Axis& axis) {
     const ExpressionArray& array = expression.arrays[static_cast<std::size_t>(node.array)];
     if (sized != nullptr && sized->size() != array.size())
       refuse(quote_of(expression.kind, expression.text, node.begin), sized->name(), " and ", array.name(),
-             " are both indexed by ", axis.name, ", but have ", sized->size(), " and ", array.size(), " elements");
+             " are both indexed by ", axis.name, ", but have ", sized->size(), " and ", array.size(),
+             " elements");
     sized = &array;
   }
   if (sized != nullptr) return sized->size();
   for (const ExpressionNode& node : expression.nodes)
     if (node.op == Op::variable && node.variable == axis.variable)
-      refuse(quote_of(expression.kind, expression.text, node.begin), axis.name, " is used at column ", node.begin + 1,
-             ", but no array indexed by ", axis.name, " says how many ", axis.what, " there are");
+      refuse(quote_of(expression.kind, expression.text, node.begin), axis.name, " is used at column ",
+             node.begin + 1, ", but no array indexed by ", axis.name, " says how many ", axis.what,
+             " there are");
   return 1;
 }
 
@@ -85,8 +87,9 @@ void ExpressionMask::restrict_row(const MaskTile& row, std::uint8_t* visible) co
       if (*values.at == 0) std::memset(target, 0, static_cast<std::size_t>(count));
       continue;
     }
+    // Through 32 bits, so that compilers find vectors for it: comparing took four times as long.
     for (std::int64_t k = 0; k < count; ++k)
-      target[k] = static_cast<std::uint8_t>(target[k] & (values.at[k] != 0 ? 0xff : 0));
+      target[k] = static_cast<std::uint8_t>(target[k] & -static_cast<std::int32_t>(values.at[k]));
   }
 }
 

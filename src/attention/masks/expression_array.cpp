@@ -29,12 +29,13 @@ void ExpressionArray::Extremes::join(const Extremes& other) {
 }
 
 ExpressionArray::ExpressionArray(std::string name, const TensorView& values)
-    : name_(std::move(name)), is_boolean_(values.dtype() == DType::boolean) {
+    : name_(std::move(name)),
+      values_(Tensor::copy_of(values, DType::f64)),
+      data_(values_.values<double>().data()),
+      size_(values_.count()),
+      is_boolean_(values.dtype() == DType::boolean) {
   check_exact(name_, values);
-  const Tensor numbers = Tensor::copy_of(values, DType::f64);
-  const std::span<const double> all = numbers.values<double>();
-  values_.assign(all.begin(), all.end());
-  for (const double value : values_) {
+  for (const double value : values_.values<double>()) {
     is_whole_ = is_whole_ && std::isfinite(value) && std::floor(value) == value;
     has_nan_ = has_nan_ || std::isnan(value);
   }
@@ -48,7 +49,8 @@ void ExpressionArray::build_levels() {
     blocks.push_back(extremes(block * kBlock, (block + 1) * kBlock));
   levels_.push_back(std::move(blocks));
   for (std::size_t half = 1; 2 * half <= static_cast<std::size_t>(count); half *= 2) {
-    std::vector<Extremes> next(levels_.back().begin(), levels_.back().end() - static_cast<std::ptrdiff_t>(half));
+    std::vector<Extremes> next(levels_.back().begin(),
+                               levels_.back().end() - static_cast<std::ptrdiff_t>(half));
     for (std::size_t n = 0; n < next.size(); ++n) next[n].join(levels_.back()[n + half]);
     levels_.push_back(std::move(next));
   }
@@ -57,7 +59,7 @@ void ExpressionArray::build_levels() {
 // One by one; NaN is passed over.
 ExpressionArray::Extremes ExpressionArray::extremes(std::int64_t begin, std::int64_t end) const {
   Extremes found{kInfinity, -kInfinity};
-  for (const double* at = values_.data() + begin; at != values_.data() + end; ++at) {
+  for (const double* at = data() + begin; at != data() + end; ++at) {
     found.least = *at < found.least ? *at : found.least;
     found.greatest = *at > found.greatest ? *at : found.greatest;
   }
@@ -82,7 +84,7 @@ Interval ExpressionArray::range(std::int64_t begin, std::int64_t end) const {
 }
 
 std::size_t ExpressionArray::bytes() const {
-  std::size_t bytes = sizeof *this + name_.capacity() + values_.capacity() * sizeof(double);
+  std::size_t bytes = sizeof *this + name_.capacity() + static_cast<std::size_t>(size()) * sizeof(double);
   for (const auto& level : levels_) bytes += level.capacity() * sizeof(Extremes);
   return bytes;
 }

@@ -16,9 +16,12 @@ class ExpressionArray {
   /// `values` has one axis. Throws Error (invalid_argument) for an integer that double does not hold.
   ExpressionArray(std::string name, const TensorView& values);
 
+  ExpressionArray(ExpressionArray&&) = default;
+  ExpressionArray& operator=(ExpressionArray&&) = default;
+
   [[nodiscard]] const std::string& name() const { return name_; }
-  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(values_.size()); }
-  [[nodiscard]] const double* data() const { return values_.data(); }
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  [[nodiscard]] const double* data() const { return data_; }
   [[nodiscard]] bool is_boolean() const { return is_boolean_; }
   /// Whether all elements are whole numbers.
   [[nodiscard]] bool is_whole() const { return is_whole_; }
@@ -35,7 +38,9 @@ class ExpressionArray {
   void build_levels();
 
   std::string name_;
-  std::vector<double> values_;
+  Tensor values_;  // f64
+  const double* data_;
+  std::int64_t size_;
   /// levels_[l][n]: of the 2^l blocks from block n on.
   std::vector<std::vector<Extremes>> levels_;
   bool is_boolean_ = false;

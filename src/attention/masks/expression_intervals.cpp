@@ -114,7 +114,9 @@ Interval equality(const Interval& a, const Interval& b) {
   return truth(a.is_point() && b.is_point() && a.lo == b.lo, a.hi < b.lo || b.hi < a.lo);
 }
 // A comparison with NaN is false.
-Interval less(const Interval& a, const Interval& b) { return truth(a.hi < b.lo && !a.nan && !b.nan, a.lo >= b.hi); }
+Interval less(const Interval& a, const Interval& b) {
+  return truth(a.hi < b.lo && !a.nan && !b.nan, a.lo >= b.hi);
+}
 Interval less_equal(const Interval& a, const Interval& b) {
   return truth(a.hi <= b.lo && !a.nan && !b.nan, a.lo > b.hi);
 }
@@ -181,7 +183,9 @@ Interval of_node(const Expression& expression, const ExpressionNode& node, const
   const auto at = [&](int operand) -> const ExpressionNode& {
     return expression.nodes[static_cast<std::size_t>(operand)];
   };
-  const auto operand = [&](int n) -> const Interval& { return n < 0 ? kAnything : known[static_cast<std::size_t>(n)]; };
+  const auto operand = [&](int n) -> const Interval& {
+    return n < 0 ? kAnything : known[static_cast<std::size_t>(n)];
+  };
   const Interval &a = operand(node.a), &b = operand(node.b);
   switch (node.op) {
     case Op::number:
@@ -207,15 +211,16 @@ Interval of_node(const Expression& expression, const ExpressionNode& node, const
   return comparison(node.op, a, b);
 }
 
-[[noreturn]] void fail_index(const Expression& expression, const ExpressionNode& node, const Interval& index) {
+[[noreturn]] void fail_index(const Expression& expression, const ExpressionNode& node,
+                             const Interval& index) {
   const ExpressionArray& array = expression.arrays[static_cast<std::size_t>(node.array)];
   const std::string read = shown(std::string_view(expression.text).substr(node.begin, node.end - node.begin));
   const std::string quote = quote_of(expression.kind, expression.text, node.begin);
   const std::string place = "column " + std::to_string(node.begin + 1);
   if (!is_finite(index))
     refuse(quote, "no bounds are known of the index of ", array.name(), "[...] at ", place);
-  refuse(quote, "the index of ", read, " at ", place, " goes from ", index.lo, " to ", index.hi,
-         ", but ", array.name(), " has ", array.size(), " elements");
+  refuse(quote, "the index of ", read, " at ", place, " goes from ", index.lo, " to ", index.hi, ", but ",
+         array.name(), " has ", array.size(), " elements");
 }
 
 void check_index(const Expression& expression, const ExpressionNode& node, const Nodes& known) {

@@ -1,8 +1,8 @@
 // What an expression can be over a tile, by interval arithmetic.
 //
-// Each operator gives an interval that holds whatever its operands' intervals allow, in the arithmetic that rows are
-// evaluated in: rounding to nearest is monotone, so ends that are rounded the same way bound what lies between. Sums
-// and whole multiples of b, h, i and j are exact, and so is the comparison of two of them.
+// Each operator gives an interval that holds whatever its operands' intervals allow, in the arithmetic that
+// rows are evaluated in: rounding to nearest is monotone, so ends that are rounded the same way bound what
+// lies between. Sums and whole multiples of b, h, i and j are exact, and so is the comparison of two of them.
 #pragma once
 
 #include <array>

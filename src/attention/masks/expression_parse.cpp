@@ -2,6 +2,7 @@
 #include <array>
 #include <optional>
 
+#include "attention/call/operands.hpp"
 #include "attention/masks/expression_nodes.hpp"
 #include "attention/masks/expression_words.hpp"
 
@@ -22,8 +23,10 @@ struct Level {
 constexpr BinaryOperator kEither[] = {{"||", Op::either, false}};
 constexpr BinaryOperator kBoth[] = {{"&&", Op::both, false}};
 constexpr BinaryOperator kEqual[] = {{"==", Op::equal, false}, {"!=", Op::not_equal, false}};
-constexpr BinaryOperator kOrder[] = {
-    {"<=", Op::less_equal, false}, {"<", Op::less, false}, {">=", Op::less_equal, true}, {">", Op::less, true}};
+constexpr BinaryOperator kOrder[] = {{"<=", Op::less_equal, false},
+                                     {"<", Op::less, false},
+                                     {">=", Op::less_equal, true},
+                                     {">", Op::less, true}};
 constexpr BinaryOperator kSum[] = {{"+", Op::add, false}, {"-", Op::subtract, false}};
 constexpr BinaryOperator kProduct[] = {{"*", Op::multiply, false},
                                        {"//", Op::floor_divide, false},
@@ -65,11 +68,13 @@ void check_arrays(ExpressionKind kind, NamedArrays arrays) {
   for (std::size_t n = 0; n < arrays.size(); ++n) {
     const auto& [name, values] = arrays[n];
     if (!is_name(name))
-      refuse("the name of array ", n, " of a ", name_of(kind), " must be letters, digits and _, no digit first");
+      refuse("the name of array ", n, " of a ", name_of(kind),
+             " must be letters, digits and _, no digit first");
     if (is_reserved(name)) refuse(what, name, of, " has a name that means something else in the language");
     for (std::size_t other = 0; other < n; ++other)
       if (arrays[other].first == name) refuse(what, name, of, " is given twice");
     if (values.rank() != 1) refuse(what, name, of, " has shape ", values.shape(), ", but must have one axis");
+    check_memory(what + name + of, values);
   }
 }
 
@@ -149,6 +154,7 @@ class Parser {
 
   int binary(std::size_t level) {
     if (level == kLevels.size()) return unary();
+    if (level == kEqualLevel && words_.now().is("not")) return prefixed(ValueType::condition, level);
     const std::size_t begin = words_.now().begin;
     const bool compares = level == kEqualLevel || level == kOrderLevel;
     int left = binary(level + 1);
@@ -159,12 +165,13 @@ class Parser {
       const std::size_t right_begin = words_.now().begin;
       const int right = binary(level + 1);
       if (!pair.empty())
-        fail(place, "comparisons do not chain ", Words::at(place), "; write ", shown(pair), " && ", shown(last), " ",
-             found->symbol, " ", shown(text_from(right_begin)));
+        fail(place, "comparisons do not chain ", Words::at(place), "; write ", shown(pair), " && ",
+             shown(last), " ", found->symbol, " ", shown(text_from(right_begin)));
       check_operands(level, *found, place, left, right);
       if (compares) pair = text_from(begin);
       last = text_from(right_begin);
-      left = found->swapped ? operation(found->op, begin, right, left) : operation(found->op, begin, left, right);
+      left = found->swapped ? operation(found->op, begin, right, left)
+                            : operation(found->op, begin, left, right);
     }
     return left;
   }
@@ -180,7 +187,8 @@ class Parser {
     return words_.text().substr(begin, words_.previous_end() - begin);
   }
 
-  void check_operands(std::size_t level, const BinaryOperator& of, std::size_t place, int left, int right) const {
+  void check_operands(std::size_t level, const BinaryOperator& of, std::size_t place, int left,
+                      int right) const {
     const ValueType a = nodes_[left].type, b = nodes_[right].type;
     if (level == kEqualLevel) {
       if (a != b)
@@ -194,17 +202,22 @@ class Parser {
   }
 
   int unary() {
-    const Word word = words_.now();
-    const bool negates = word.is("-");
-    if (!negates && !word.is("!")) return primary();
+    const Word& word = words_.now();
+    if (word.is("-")) return prefixed(ValueType::number, kLevels.size());
+    if (word.is("!") || word.is("not")) return prefixed(ValueType::condition, kLevels.size());
+    return primary();
+  }
+
+  // -, ! and not, before what binds as tightly as `level`; of `not` that is a comparison.
+  int prefixed(ValueType wanted, std::size_t level) {
     const Nest nest(*this);
+    const Word word = words_.now();
     words_.advance();
-    const int operand = unary();
-    const ValueType wanted = negates ? ValueType::number : ValueType::condition;
+    const int operand = binary(level);
     if (nodes_[operand].type != wanted)
       fail(word.begin, "'", word.text, "' ", Words::at(word.begin), " needs ", name_of(wanted), ", but has ",
            name_of(nodes_[operand].type));
-    return operation(negates ? Op::negate : Op::invert, word.begin, operand);
+    return operation(wanted == ValueType::number ? Op::negate : Op::invert, word.begin, operand);
   }
 
   int primary() {
@@ -230,7 +243,8 @@ class Parser {
     if (word.text == "true") return constant(1, ValueType::condition);
     if (word.text == "false") return constant(0, ValueType::condition);
     if (word.text == "inf") return constant(kInfinity, ValueType::number);
-    if (word.text.size() == 1 && kVariables.find(word.text[0]) != std::string_view::npos) return variable(word);
+    if (word.text.size() == 1 && kVariables.find(word.text[0]) != std::string_view::npos)
+      return variable(word);
     for (const Function& function : kFunctions)
       if (word.text == function.name) return call(word, function);
     for (const auto& [name, values] : arrays_)
@@ -283,8 +297,8 @@ class Parser {
                                : n == 0 ? ValueType::condition
                                         : nodes_[operands[1]].type;
       if (type != wanted)
-        fail(word.begin, "value ", n + 1, " of ", function.name, " ", Words::at(word.begin), " is ", name_of(type),
-             ", but must be ", name_of(wanted));
+        fail(word.begin, "value ", n + 1, " of ", function.name, " ", Words::at(word.begin), " is ",
+             name_of(type), ", but must be ", name_of(wanted));
     }
   }
 
@@ -297,14 +311,15 @@ class Parser {
     if (node.type != ValueType::number) fail(word.begin, "the index of ", place(), " is a condition");
     if ((node.needs & bit_of(Variable::s)) != 0)
       fail(word.begin, "the index of ", place(), " uses s, of which no bounds are known");
-    if (!node.whole) fail(word.begin, "the index of ", place(), " may be no whole number; // divides to whole ones");
+    if (!node.whole)
+      fail(word.begin, "the index of ", place(), " may be no whole number; // divides to whole ones");
     return counted(nodes_.read(array_of(word.text, values), index, word.begin, words_.previous_end()));
   }
 
   int array_of(std::string_view name, const TensorView& values) {
     auto& arrays = expression_.arrays;
-    const auto known =
-        std::find_if(arrays.begin(), arrays.end(), [&](const ExpressionArray& array) { return array.name() == name; });
+    const auto known = std::find_if(arrays.begin(), arrays.end(),
+                                    [&](const ExpressionArray& array) { return array.name() == name; });
     const auto place = known - arrays.begin();
     if (known == arrays.end()) arrays.emplace_back(std::string(name), values);
     return static_cast<int>(place);

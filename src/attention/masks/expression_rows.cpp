@@ -42,7 +42,8 @@ void copy_values(ChunkValues from, double* result, std::size_t count) {
     std::copy_n(from.at, count, result);
 }
 
-void choose(ChunkValues condition, ChunkValues yes, ChunkValues no, double* __restrict result, std::size_t count) {
+void choose(ChunkValues condition, ChunkValues yes, ChunkValues no, double* __restrict result,
+            std::size_t count) {
   if (condition.uniform) return copy_values(*condition.at != 0 ? yes : no, result, count);
   copy_values(no, result, count);
   const double* __restrict chosen = condition.at;
@@ -106,7 +107,8 @@ void RowProgram::order_steps() {
       (of.variable == Variable::j ? keys_ : scores_).push_back(index);
     else
       steps_.push_back({index, -1, -1});
-    if ((of.op == Op::both || of.op == Op::either) && varies(of.b)) decides[static_cast<std::size_t>(of.a)] = index;
+    if ((of.op == Op::both || of.op == Op::either) && varies(of.b))
+      decides[static_cast<std::size_t>(of.a)] = index;
   }
   std::vector<Step> ordered;
   auto add_decisions = [&, next = std::size_t{0}](std::size_t end) mutable {
@@ -151,7 +153,8 @@ std::size_t RowProgram::bytes() const {
          (row_nodes_.capacity() + reads_on_.capacity() + keys_.capacity() + scores_.capacity()) * sizeof(int);
 }
 
-RowEvaluation::RowEvaluation(const RowProgram& program, std::int64_t batch, std::int64_t head, std::int64_t row)
+RowEvaluation::RowEvaluation(const RowProgram& program, std::int64_t batch, std::int64_t head,
+                             std::int64_t row)
     : program_(program),
       place_{static_cast<double>(batch), static_cast<double>(head), static_cast<double>(row), 0} {
   for (const int n : program.row_nodes_) {
@@ -159,12 +162,16 @@ RowEvaluation::RowEvaluation(const RowProgram& program, std::int64_t batch, std:
     row_values_[at] = value_in_row(program.node(n));
     operands_[at] = {&row_values_[at], true};
   }
-  for (const int n : program.keys_) operands_[static_cast<std::size_t>(n)] = {register_at(program.keys_register_), false};
-  for (const auto& step : program.steps_) operands_[static_cast<std::size_t>(step.node)] = {register_at(step.result), false};
+  for (const int n : program.keys_)
+    operands_[static_cast<std::size_t>(n)] = {register_at(program.keys_register_), false};
+  for (const auto& step : program.steps_)
+    operands_[static_cast<std::size_t>(step.node)] = {register_at(step.result), false};
 }
 
 double RowEvaluation::value_in_row(const ExpressionNode& node) const {
-  const auto value = [&](int operand) { return operand < 0 ? 0 : row_values_[static_cast<std::size_t>(operand)]; };
+  const auto value = [&](int operand) {
+    return operand < 0 ? 0 : row_values_[static_cast<std::size_t>(operand)];
+  };
   if (node.op == Op::number) return node.value;
   if (node.op == Op::variable) return place_[static_cast<std::size_t>(node.variable)];
   if (node.op == Op::read)

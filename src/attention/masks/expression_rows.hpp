@@ -1,5 +1,5 @@
-// An expression over the keys of a row, a chunk of them at a time: what depends on neither key nor score is worked
-// out once a row, the rest operator by operator in loops over the chunk.
+// An expression over the keys of a row, a chunk of them at a time: what depends on neither key nor score is
+// worked out once a row, the rest operator by operator in loops over the chunk.
 #pragma once
 
 #include <array>
@@ -30,12 +30,14 @@ class RowProgram {
   struct Step {
     int node;
     int result;  // the register
-    /// Of && and ||: where the left side alone decides the whole chunk, go on at this step; -1 of other steps. The
-    /// result is `node`'s then.
+    /// Of && and ||: where the left side alone decides the whole chunk, go on at this step; -1 of other
+    /// steps. The result is `node`'s then.
     int decided;
   };
 
-  [[nodiscard]] const ExpressionNode& node(int n) const { return expression_.nodes[static_cast<std::size_t>(n)]; }
+  [[nodiscard]] const ExpressionNode& node(int n) const {
+    return expression_.nodes[static_cast<std::size_t>(n)];
+  }
   [[nodiscard]] bool varies(int n) const { return n >= 0 && (node(n).needs & kVaries) != 0; }
   [[nodiscard]] bool reads_on(const ExpressionNode& of) const;
   void find_used();
@@ -46,11 +48,11 @@ class RowProgram {
       static_cast<std::uint8_t>(bit_of(Variable::j) | bit_of(Variable::s));
 
   Expression expression_;
-  std::vector<bool> used_;            // nodes that are worked out
-  std::vector<int> row_nodes_;        // once a row
-  std::vector<int> reads_on_;         // reads of elements one after the other, in place
-  std::vector<Step> steps_;           // once a chunk
-  std::vector<int> keys_, scores_;    // the nodes j and s
+  std::vector<bool> used_;          // nodes that are worked out
+  std::vector<int> row_nodes_;      // once a row
+  std::vector<int> reads_on_;       // reads of elements one after the other, in place
+  std::vector<Step> steps_;         // once a chunk
+  std::vector<int> keys_, scores_;  // the nodes j and s
   int registers_ = 0;
   int keys_register_ = -1;
   std::int64_t chunk_ = 0;
@@ -69,7 +71,8 @@ class RowEvaluation {
   RowEvaluation(const RowEvaluation&) = delete;
   RowEvaluation& operator=(const RowEvaluation&) = delete;
 
-  /// Of keys [begin, begin + count), at most chunk() of them, until the next call. `scores` has theirs, if s occurs.
+  /// Of keys [begin, begin + count), at most chunk() of them, until the next call. `scores` has theirs, if s
+  /// occurs.
   [[nodiscard]] ChunkValues values(std::int64_t begin, std::int64_t count, const double* scores);
 
  protected:
@@ -109,9 +112,9 @@ class RowEvaluation {
   [[nodiscard]] double value_in_row(const ExpressionNode& node) const;
   void fill_keys(std::int64_t begin, std::size_t count);
 
-  std::array<double, 4> place_;                               // b, h, i, and j of the chunk's first key
-  std::array<double, kMostExpressionNodes> row_values_;       // by node
-  std::array<ChunkValues, kMostExpressionNodes> operands_;    // by node
+  std::array<double, 4> place_;                             // b, h, i, and j of the chunk's first key
+  std::array<double, kMostExpressionNodes> row_values_;     // by node
+  std::array<ChunkValues, kMostExpressionNodes> operands_;  // by node
   std::array<double, kRegisterMemory> registers_;
 };
 

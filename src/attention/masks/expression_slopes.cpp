@@ -33,8 +33,7 @@ struct Terms {
 // The slope by the rule of the operator, at each key.
 template <class Rule>
 void each(Rule rule, const Terms& t, double* __restrict result, std::size_t count) {
-  for (std::size_t k = 0; k < count; ++k)
-    result[k] = rule(t.a[k], t.b[k], t.da[k], t.db[k], t.value[k]);
+  for (std::size_t k = 0; k < count; ++k) result[k] = rule(t.a[k], t.b[k], t.da[k], t.db[k], t.value[k]);
 }
 
 void slopes_of(Op op, const Terms& t, double* result, std::size_t count) {
@@ -49,29 +48,32 @@ void slopes_of(Op op, const Terms& t, double* result, std::size_t count) {
       return each([](double a, double b, double da, double db, double) { return da * b + a * db; }, t, result,
                   count);
     case Op::divide:
-      return each([](double, double b, double da, double db, double value) { return (da - value * db) / b; }, t,
-                  result, count);
+      return each([](double, double b, double da, double db, double value) { return (da - value * db) / b; },
+                  t, result, count);
     case Op::modulo:
-      return each([](double a, double b, double da, double db, double) { return da - floor_divide(a, b) * db; }, t,
-                  result, count);
+      return each(
+          [](double a, double b, double da, double db, double) { return da - floor_divide(a, b) * db; }, t,
+          result, count);
     case Op::select:
       for (std::size_t k = 0; k < count; ++k) result[k] = t.a[k] != 0 ? t.db[k] : t.dc[k];
       return;
     case Op::minimum:
-      return each([](double a, double b, double da, double db, double) { return b < a || b != b ? db : da; }, t,
-                  result, count);
+      return each([](double a, double b, double da, double db, double) { return b < a || b != b ? db : da; },
+                  t, result, count);
     case Op::maximum:
-      return each([](double a, double b, double da, double db, double) { return b > a || b != b ? db : da; }, t,
-                  result, count);
+      return each([](double a, double b, double da, double db, double) { return b > a || b != b ? db : da; },
+                  t, result, count);
     case Op::absolute:
-      return each(
-          [](double a, double, double da, double, double) { return a > 0 ? da : a < 0 ? -da : 0.0; }, t, result,
-          count);
+      return each([](double a, double, double da, double, double) { return a > 0   ? da
+                                                                           : a < 0 ? -da
+                                                                                   : 0.0; },
+                  t, result, count);
     case Op::square_root:
       return each([](double, double, double da, double, double value) { return da / (2 * value); }, t, result,
                   count);
     case Op::exponential:
-      return each([](double, double, double da, double, double value) { return da * value; }, t, result, count);
+      return each([](double, double, double da, double, double value) { return da * value; }, t, result,
+                  count);
     case Op::logarithm:
       return each([](double a, double, double da, double, double) { return da / a; }, t, result, count);
     case Op::hyperbolic_tangent:

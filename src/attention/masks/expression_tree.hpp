@@ -40,8 +40,8 @@ inline constexpr std::uint8_t bit_of(Variable variable) {
   return static_cast<std::uint8_t>(1u << static_cast<unsigned>(variable));
 }
 
-/// constant + the factors times b, h, i, j. All are whole, and so small that every value is below 2^52 in size: it
-/// and the difference of two are exact in double.
+/// constant + the factors times b, h, i, j. All are whole, and so small that every value is below 2^52 in
+/// size: it and the difference of two are exact in double.
 struct Affine {
   double constant = 0;
   std::array<double, 4> factors{};
@@ -52,12 +52,12 @@ struct ExpressionNode {
   Op op = Op::number;
   ValueType type = ValueType::number;
   Variable variable = Variable::b;
-  std::uint8_t needs = 0;      ///< bits of the variables that it depends on
-  bool whole = false;          ///< a whole number, or infinite or NaN
-  bool is_affine = false;      ///< `affine` holds
-  int a = -1, b = -1, c = -1;  ///< operands; the index of a read is a
-  int array = -1;              ///< of a read
-  double value = 0;            ///< of a number
+  std::uint8_t needs = 0;          ///< bits of the variables that it depends on
+  bool whole = false;              ///< a whole number, or infinite or NaN
+  bool is_affine = false;          ///< `affine` holds
+  int a = -1, b = -1, c = -1;      ///< operands; the index of a read is a
+  int array = -1;                  ///< of a read
+  double value = 0;                ///< of a number
   std::size_t begin = 0, end = 0;  ///< where it stands in the text
   Affine affine;
 };
@@ -65,8 +65,9 @@ struct ExpressionNode {
 struct Expression {
   ExpressionKind kind = ExpressionKind::mask;
   std::string text;
-  /// Each after its operands; the last is the whole. The operands of a node are the roots of the subtrees right before
-  /// it, the first operand's first (of a > b and a >= b, which are stored as b < a and b <= a, the other way round).
+  /// Each after its operands; the last is the whole. The operands of a node are the roots of the subtrees
+  /// right before it, the first operand's first (of a > b and a >= b, which are stored as b < a and b <= a,
+  /// the other way round).
   std::vector<ExpressionNode> nodes;
   std::vector<ExpressionArray> arrays;  ///< those that it reads
 
@@ -76,8 +77,8 @@ struct Expression {
 
 using NamedArrays = std::span<const std::pair<std::string, TensorView>>;
 
-/// Throws Error (invalid_argument) that quotes the place of a mistake. Whether indices stay inside of their arrays
-/// depends on lengths: check_indices() says so.
+/// Throws Error (invalid_argument) that quotes the place of a mistake. Whether indices stay inside of their
+/// arrays depends on lengths: check_indices() says so.
 [[nodiscard]] Expression parse_expression(ExpressionKind kind, std::string_view text, NamedArrays arrays);
 
 /// "mask expression" or "score expression".

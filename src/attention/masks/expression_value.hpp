@@ -1,5 +1,5 @@
-// The values of expressions, and what each operator makes of them: of numbers one by one (conditions are 1 and 0),
-// and of intervals that hold them.
+// The values of expressions, and what each operator makes of them: of numbers one by one (conditions are 1
+// and 0), and of intervals that hold them.
 #pragma once
 
 #include <cmath>
@@ -23,7 +23,7 @@ inline double floor_of(double x) {
   constexpr double kWhole = 0x1.8p52;  // near it doubles are whole numbers
   const double nearest = (x + kWhole) - kWhole;
   const double below = nearest - (nearest > x ? 1.0 : 0.0);
-  return std::fabs(x) < 0x1p51 ? below : x;
+  return std::fabs(x) < 0x1p51 ? std::copysign(below, x) : x;  // of -0 it is -0
 }
 
 /// Of a NaN and a number: NaN.

@@ -13,11 +13,12 @@ bool continues_name(char c) { return starts_name(c) || is_digit(c); }
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 // Longer symbols before those that they begin with.
-constexpr std::array<std::string_view, 24> kSymbols{"<=", ">=", "==", "!=", "&&", "||", "//", "<", ">", "!", "+", "-",
-                                                    "*",  "/",  "%",  "?",  ":",  "(",  ")",  "[", "]", ",", "=", "&"};
+constexpr std::array<std::string_view, 24> kSymbols{"<=", ">=", "==", "!=", "&&", "||", "//", "<",
+                                                    ">",  "!",  "+",  "-",  "*",  "/",  "%",  "?",
+                                                    ":",  "(",  ")",  "[",  "]",  ",",  "=",  "&"};
 
-constexpr std::array<std::string_view, 20> kReserved{"b",    "h",     "i",   "j",   "s",   "true",  "false",
-                                                     "and",  "or",    "not", "inf", "abs", "min",   "max",
+constexpr std::array<std::string_view, 20> kReserved{"b",    "h",     "i",   "j",   "s",    "true", "false",
+                                                     "and",  "or",    "not", "inf", "abs",  "min",  "max",
                                                      "sqrt", "floor", "exp", "log", "tanh", "where"};
 
 }  // namespace
@@ -72,7 +73,7 @@ void Words::advance() {
     now_.text = text_.substr(place_, end - place_);
     const std::string_view symbol = now_.text == "and"   ? "&&"
                                     : now_.text == "or"  ? "||"
-                                    : now_.text == "not" ? "!"
+                                    : now_.text == "not" ? "not"
                                                          : "";
     place_ = end;
     if (!symbol.empty()) {

@@ -22,7 +22,7 @@ struct Word {
   [[nodiscard]] bool is(std::string_view symbol) const { return kind == WordKind::symbol && text == symbol; }
 };
 
-/// Gives one word after the other; `and`, `or` and `not` come as &&, || and !.
+/// Gives one word after the other; `and` and `or` come as && and ||, and `not` is a symbol too.
 class Words {
  public:
   Words(ExpressionKind kind, std::string_view text) : kind_(kind), text_(text) { advance(); }

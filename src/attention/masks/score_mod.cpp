@@ -20,8 +20,12 @@ class ExpressionScoreMod final : public ScoreModPart {
  public:
   explicit ExpressionScoreMod(Expression expression) : program_(std::move(expression)) {}
 
-  void apply(const ScoreRow& where, float* scores, float* slopes) const override { each(where, scores, slopes); }
-  void apply(const ScoreRow& where, double* scores, double* slopes) const override { each(where, scores, slopes); }
+  void apply(const ScoreRow& where, float* scores, float* slopes) const override {
+    each(where, scores, slopes);
+  }
+  void apply(const ScoreRow& where, double* scores, double* slopes) const override {
+    each(where, scores, slopes);
+  }
 
   void check(std::int64_t batch, std::int64_t heads, std::int64_t query_length,
              std::int64_t key_length) const override {
@@ -30,7 +34,8 @@ class ExpressionScoreMod final : public ScoreModPart {
     for (const std::int64_t size : {batch, heads, query_length, key_length}) {
       if (size <= 0) return;  // no scores
       if (size > kLargestExpressionSize)
-        refuse("a score expression is about ", size, " batch entries, heads, queries or keys, but 2^32 are the most");
+        refuse("a score expression is about ", size,
+               " batch entries, heads, queries or keys, but 2^32 are the most");
       box.last[axis++] = static_cast<double>(size - 1);
     }
     check_indices(program_.expression(), box);
@@ -78,7 +83,8 @@ class ExpressionScoreMod final : public ScoreModPart {
 }  // namespace
 }  // namespace detail
 
-ScoreMod ScoreMod::expression(std::string_view text, std::span<const std::pair<std::string, TensorView>> arrays) {
+ScoreMod ScoreMod::expression(std::string_view text,
+                              std::span<const std::pair<std::string, TensorView>> arrays) {
   detail::Expression parsed = detail::parse_expression(detail::ExpressionKind::score, text, arrays);
   return ScoreMod(std::make_shared<const detail::ExpressionScoreMod>(std::move(parsed)));
 }

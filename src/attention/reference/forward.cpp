@@ -92,6 +92,15 @@ void write_top_k(const Problem& p, const Segment& segment, const Row& row, doubl
   }
 }
 
+// 1 - exp(lse - lse'), lse' of the row without masks. Where that has no key, nothing is taken away.
+void write_dropped(const Problem& p, const Segment& segment, const Row& row, double lse,
+                   ReferenceScratch& scratch) {
+  const Problem& unmasked = *scratch.unmasked;
+  score_row(unmasked, segment, row, scratch);
+  const double whole = softmax_row(unmasked, segment, row, scratch).lse;
+  write(p.dropped, whole == -kInfinity ? 0 : -std::expm1(lse - whole), row.batch, row.head, row.i);
+}
+
 // received_j += p_ij;  map[floor(i * R / Lq), floor(j * C / Lk)] += p_ij
 void add_to_sums(const Problem& p, const Segment& segment, const Row& row, ReferenceScratch& scratch) {
   const bool is_last = row.i >= segment.query_end - p.received_last_rows;
@@ -135,7 +144,9 @@ ReferenceScratch::ReferenceScratch(const Problem& p)
     : RowScratch(p),
       received(p.received ? index(p.key_length) : 0),
       received_last(p.received_last ? index(p.key_length) : 0),
-      map(p.map ? index(p.map_size.rows * p.map_size.columns) : 0) {}
+      map(p.map ? index(p.map_size.rows * p.map_size.columns) : 0) {
+  if (p.dropped) unmasked = without_masks(p);
+}
 
 void attend_row(const Problem& p, const Segment& segment, const Row& row, const HeadDropout& dropout,
                 ReferenceScratch& scratch) {
@@ -155,6 +166,7 @@ void attend_row(const Problem& p, const Segment& segment, const Row& row, const 
   if (p.distance) write(p.distance, mean_distance(segment, row, scratch), row.batch, row.head, row.i);
   if (p.top_k > 0) write_top_k(p, segment, row, normaliser.lse, scratch);
   add_to_sums(p, segment, row, scratch);
+  if (p.dropped) write_dropped(p, segment, row, normaliser.lse, scratch);
 }
 
 void attend_scores(const Problem& p, const Segment& segment, const Row& row, ReferenceScratch& scratch) {
@@ -171,7 +183,7 @@ void attend_nan_row(const Problem& p, const Segment& segment, const Row& row, Re
   }
   for (std::int64_t c = 0; p.output && c < p.value_dim; ++c)
     write(p.output, kNaN, row.batch, row.head, row.i, c);
-  for (const Target* to : {&p.lse, &p.max_score, &p.entropy, &p.distance})
+  for (const Target* to : {&p.lse, &p.max_score, &p.entropy, &p.distance, &p.dropped})
     write(*to, kNaN, row.batch, row.head, row.i);
   for (std::int64_t k = 0; k < p.top_k; ++k) {
     write(p.top_k_index, std::int64_t{-1}, row.batch, row.head, row.i, k);

@@ -1,6 +1,7 @@
 // One row of the reference: what run_reference computes all rows with, and recompute_rows some.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "attention/reference/passes.hpp"
@@ -13,6 +14,7 @@ struct ReferenceScratch : RowScratch {
 
   std::vector<double> received, received_last;  // [Lk]
   std::vector<double> map;                      // [R][C]
+  std::optional<Problem> unmasked;              // the call without its masks, where `dropped` is wanted
 };
 
 /// Writes every result of a row, and adds its weights to the scratch's sums.

@@ -40,6 +40,15 @@ inline double distance_between(const Segment& segment, const Row& row, std::int6
   return std::abs(static_cast<double>(row.position - (j - segment.key_begin)));
 }
 
+/// The call with the masks alone that `dropped` takes for granted: causal, lengths and segments.
+inline Problem without_masks(const Problem& p) {
+  Problem unmasked = p;
+  unmasked.mask = {};
+  unmasked.sparse_masks.clear();
+  unmasked.window_left = unmasked.window_right = -1;
+  return unmasked;
+}
+
 /// Whether sparse masks let row i see key j.
 inline bool masks_allow(const std::vector<MaskSource>& masks, const Row& row, std::int64_t j) {
   std::uint8_t visible = 1;

@@ -17,10 +17,12 @@
 #include <utility>
 #include <vector>
 
+#include "attention/call/elements.hpp"
 #include "attention/call/kernels.hpp"
 #include "attention/cpu/driver/lower.hpp"
 #include "attention/cpu/driver/memory.hpp"
 #include "attention/cpu/targets/dispatch.hpp"
+#include "attention/rules/score_rules.hpp"
 #include "attention/rules/visible_keys.hpp"
 #include "heed/parallel.hpp"
 
@@ -44,6 +46,8 @@ constexpr std::array<std::int64_t, 5> kRowClasses{4, 12, 32, 127, INT64_MAX};
 constexpr double kSmallWork = 2e6;
 // WorkItems of work a thread, at least, so that threads end at about the same time.
 constexpr std::int64_t kItemsPerThread = 4;
+// Of a sum that a sink does not exceed by far.
+constexpr double kSmallestInverse = 0x1p-100;
 // For the states of spans that threads share.
 constexpr std::size_t kStateBytes = std::size_t{64} << 20;
 
@@ -100,10 +104,11 @@ class Driver {
     status_.assign(rows(), RowStatus::done);
     call_.row_status = status_.data();
     const bool needs_weights_pass = p_.weights || p_.received || p_.received_last;
+    const bool keeps_rows = needs_weights_pass || p_.dropped;
     fill(p_.received, p_.key_length, 1, 0.0f);
     fill(p_.received_last, p_.key_length, 1, 0.0f);
     fill(p_.map, p_.map_size.rows, p_.map_size.columns, 0.0f);
-    if (needs_weights_pass) keep_rows();
+    if (keeps_rows) keep_rows();
     forward_all();
     if (needs_weights_pass) {
       fill_outside(p_.weights, 0.0f);
@@ -116,6 +121,7 @@ class Driver {
       score_status.assign(rows(), RowStatus::done);
       scores(score_status.data());
     }
+    if (p_.dropped) write_dropped();
     const KernelRun again = recompute_rows(p_, status_, score_status);
     return {std::max(threads_used_, again.threads), again.recomputed_rows};
   }
@@ -129,6 +135,52 @@ class Driver {
     row_memory_.resize(static_cast<std::size_t>(2 * rows));
     call_.row_shift = output_of_rows(p_, row_memory_.data());
     call_.row_inverse = output_of_rows(p_, row_memory_.data() + rows);
+  }
+
+  // Of the rows alone: their shifts and inverse sums.
+  void run_for_rows() {
+    status_.assign(rows(), RowStatus::done);
+    call_.row_status = status_.data();
+    keep_rows();
+    forward_all();
+  }
+
+  // One more pass, without the masks. The ratio of two sums of weights is as exact as they are, which a
+  // difference of lse is not; where a sum is no number that says so, the reference computes the row.
+  void write_dropped() {
+    Problem plain = without_masks(p_);
+    static_cast<ResultTargets&>(plain) = {};
+    plain.threads = p_.threads;
+    Driver unmasked(plain);
+    unmasked.run_for_rows();
+    const auto count = static_cast<std::int64_t>(rows());
+    std::vector<RowStatus> left(rows(), RowStatus::done);
+    bool any_left = false;
+    for (std::int64_t row = 0; row < count; ++row) {
+      const auto at = static_cast<std::size_t>(row);
+      if (status_[at] == RowStatus::out_of_range) continue;  // recomputed with all its results
+      const double masked_inverse = static_cast<double>(row_memory_[static_cast<std::size_t>(count) + at]);
+      const double inverse = static_cast<double>(unmasked.row_memory_[static_cast<std::size_t>(count) + at]);
+      const bool known = unmasked.status_[at] != RowStatus::out_of_range &&
+                         (!p_.sinks || (masked_inverse > kSmallestInverse && inverse > kSmallestInverse));
+      if (!known) {
+        left[at] = RowStatus::out_of_range;
+        any_left = true;
+        continue;
+      }
+      const double shift =
+          static_cast<double>(row_memory_[at]) - static_cast<double>(unmasked.row_memory_[at]);
+      const double kept = masked_inverse == 0 ? 0 : inverse / masked_inverse * std::exp2(shift);
+      const double dropped = inverse == 0 ? 0 : std::max(0.0, 1 - kept);
+      const std::int64_t head = row / p_.query_length;
+      write(p_.dropped, dropped, head / p_.heads, head % p_.heads, row % p_.query_length);
+    }
+    if (!any_left) return;
+    Problem only = p_;
+    static_cast<ResultSet<Target>&>(only) = {};
+    only.top_k = 0;
+    only.dropped = p_.dropped;
+    (void)recompute_rows(only, left, {});
   }
 
   // Rows of a task a head, and heads that it takes together: all of a key head's where rows are few.
@@ -324,7 +376,7 @@ class Driver {
   Arguments pass_arguments() const {
     Arguments call = call_;
     for (cpu::Output* done : {&call.output, &call.lse, &call.max_score, &call.entropy, &call.distance,
-                              &call.top_k_index, &call.top_k_weight, &call.map})
+                              &call.dropped, &call.top_k_index, &call.top_k_weight, &call.map})
       done->data = nullptr;
     call.top_k = call.map_rows = call.map_columns = 0;
     return call;
