@@ -4,6 +4,7 @@
 //
 //   s_ij = scale * <q_i, k_j>
 //   s_ij = softcap * tanh(s_ij / softcap)                where softcap > 0
+//   s_ij = f(s_ij, b, h, i, j)                           where there is a ScoreMod f
 //   s_ij = s_ij + bias_ij - slope_h * |p_i - j|
 //   s_ij = -inf                                          where a mask forbids j
 //   p_ij = exp(s_ij - lse_i),  lse_i = log(sum_j exp(s_ij) [+ exp(sink_h)])
@@ -22,6 +23,7 @@
 #include "heed/export.hpp"
 #include "heed/masks.hpp"
 #include "heed/results.hpp"
+#include "heed/score_mod.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {
@@ -76,6 +78,7 @@ struct AttentionOptions {
   SparseMask sparse_mask{};                  ///< in O(L) memory (heed/masks.hpp); of these lengths
   std::optional<TensorView> bias{};          ///< floating, to [B, H, Lq, Lk]; -inf forbids
   double softcap = 0;                        ///< finite, >= 0; 0 is off
+  ScoreMod score_mod{};                      ///< what else becomes of a score, before the bias
   std::optional<TensorView> alibi_slopes{};  ///< floating, to [B, H]
   std::optional<TensorView> sinks{};  ///< floating, [H]: one more logit a head, in the denominator only
   /// i64 or i32, [B], in [0, Lk]: keys at and beyond it are forbidden.

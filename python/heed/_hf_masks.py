@@ -8,7 +8,6 @@ not know is asked, some rows at a time. Only what has more than MOST_RUNS runs i
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -18,9 +17,7 @@ from transformers import masking_utils
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 from transformers.utils.import_utils import is_tracing
 
-from ._hf_row_mask import RowMask
-
-logger = logging.getLogger("heed.transformers")
+from ._hf_row_mask import RowMask, say_once
 
 MOST_RUNS = 8  # of a row
 CHUNK = 2**22  # pairs of queries and keys that are looked at together where a function is not known
@@ -245,15 +242,6 @@ def is_made_by(maker: str, function: Any) -> bool:
     return code is not None and code is CODES[maker]
 
 
-_said: set[str] = set()
-
-
-def say_once(message: str) -> None:
-    if message not in _said:
-        _said.add(message)
-        logger.warning(message)
-
-
 def evaluated(rows: int, keys: int, batch: int, call: dict[str, Any]) -> Tensor | None:
     """The runs of a mask by evaluating it, some rows at a time; None where they are too many."""
     step = max(1, CHUNK // max(1, keys * batch))
@@ -343,7 +331,7 @@ def heed_mask(
         found, seen = described(call)
     except Undescribed as unknown:
         say_once(f"the mask of {unknown} is kept as a matrix: its rows have more than {MOST_RUNS} runs of keys each")
-        return sdpa_mask(**call)
+        return sdpa_mask(**(call | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}))
     if seen is None and is_skipped(found, call):
         return None
     return RowMask.make(found.clamp(0, kv_length).to(torch.int32), seen,

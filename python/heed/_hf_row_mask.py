@@ -16,7 +16,13 @@ aten = torch.ops.aten
 _said: set[str] = set()
 
 
-class RowMask(Tensor):
+def say_once(message: str) -> None:
+    if message not in _said:
+        _said.add(message)
+        logger.warning(message)
+
+
+class RowMask(Tensor):  # type: ignore[misc]
     """What transformers' models hand from heed's mask function to heed's attention function. To them it is a tensor of
     bool: they may ask its shape, cut it and expand it, which stays as small. Any other operation gets the matrix."""
 
@@ -27,7 +33,7 @@ class RowMask(Tensor):
 
     @staticmethod
     def make(runs: Tensor, seen: Tensor | None, shape: Sequence[int], position: int) -> RowMask:
-        mask: RowMask = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        mask: RowMask = Tensor._make_wrapper_subclass(
             RowMask, tuple(shape), dtype=torch.bool, device=runs.device)
         mask.runs, mask.seen, mask.position, mask._sparse = runs, seen, position, None
         return mask
@@ -91,7 +97,7 @@ class RowMask(Tensor):
             return None
         return (self.entries, lambda *_: self.same(self.shape), self.rows, self.keys)[dim](first, last)
 
-    def __repr__(self) -> str:  # type: ignore[override]
+    def __repr__(self) -> str:
         return f"RowMask({list(self.shape)}, runs {self.runs.shape[-2]})"
 
     @classmethod
@@ -105,10 +111,7 @@ class RowMask(Tensor):
         if func._schema.is_mutable and any(isinstance(x, RowMask) for x in args[:1]):
             raise RuntimeError(f'{func} writes to a mask of attn_implementation="heed", which keeps no matrix: '
                                "expected an operation that makes a new mask")
-        name = str(func)
-        if name not in _said:
-            _said.add(name)
-            logger.warning("a model applies %s to its mask, which becomes a matrix for that", name)
+        say_once(f"a model applies {func} to its mask, which becomes a matrix for that")
         plain = torch.utils._pytree.tree_map_only(RowMask, RowMask.dense, (args, kwargs))
         return func(*plain[0], **plain[1])
 

@@ -11,11 +11,9 @@ collects what each layer attended to.
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import sys
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from ._missing import need
 
@@ -25,80 +23,18 @@ need("transformers", "heed.transformers", "transformers")
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel  # noqa: E402
-from transformers.masking_utils import sdpa_mask  # noqa: E402
 from transformers.models.auto.auto_factory import _BaseAutoModelClass  # noqa: E402
 from transformers.utils import output_capturing  # noqa: E402
 
 from . import _heed  # noqa: E402
-from .torch import Attended, attention  # noqa: E402
-from .torch._ops import draw_seed, is_plain, seed_number, untracked  # noqa: E402
+from ._hf_capture import Call, Maps, capture, current  # noqa: E402
+from ._hf_masks import heed_mask  # noqa: E402
+from ._hf_row_mask import RowMask  # noqa: E402
+from ._run import CallMap, Run  # noqa: E402
+from .torch import attention  # noqa: E402
+from .torch._ops import autocast, draw_seed, is_plain, seed_number, untracked  # noqa: E402
 
-__all__ = ["CallMap", "Maps", "capture", "register"]
-
-
-class CallMap(NamedTuple):
-    """What one attention layer attended to in one call; None for what capture was not asked for."""
-
-    module: Any  #: the layer
-    layer: int  #: its number, counted from 0 in the order in which layers were first called
-    lse: Tensor  #: [B, H, Lq], natural logarithm
-    entropy: Tensor | None  #: [B, H, Lq], in nats
-    top_k_index: Tensor | None  #: [B, H, Lq, K], -1 beyond the allowed keys
-    top_k_weight: Tensor | None  #: [B, H, Lq, K]
-    received: Tensor | None  #: [B, H, Lk]: what each key received
-    weights: Tensor | None  #: [B, H, Lq, Lk]
-
-    def __repr__(self) -> str:
-        shapes = (f"{name} {list(x.shape)}" for name, x in zip(self._fields[2:], self[2:]) if x is not None)
-        return f"<layer {self.layer}, {type(self.module).__name__}: {', '.join(shapes)}>"
-
-
-class Maps(list[CallMap]):
-    """The calls in their order: one of each layer for a forward pass, and so on for each step of generate()."""
-
-    def __init__(self, names: tuple[str, ...], top_k: int) -> None:
-        super().__init__()
-        self.names = names
-        self.top_k = top_k
-        self._order: dict[Any, int] = {}
-
-    def __repr__(self) -> str:
-        held = ["lse", *self.names, *([f"top_k={self.top_k}"] if self.top_k else [])]
-        return f"<Maps: calls {len(self)}, layers {len(self._order)}, each with {', '.join(held)}>"
-
-    def of_layer(self, layer: int) -> list[CallMap]:
-        """The calls of one layer, in their order."""
-        return [call for call in self if call.layer == layer]
-
-    def _add(self, module: Any, found: Attended) -> None:
-        layer = self._order.setdefault(module, len(self._order))
-        kept = {name: getattr(found, name).detach() if name in self.names else None
-                for name in ("entropy", "received", "weights")}
-        index, weight = (found.top_k_index, found.top_k_weight) if self.top_k else (None, None)
-        self.append(CallMap(module, layer, found.lse.detach(), kept["entropy"], index, weight, kept["received"],
-                            kept["weights"]))
-
-
-_capturing: contextvars.ContextVar[Maps | None] = contextvars.ContextVar("heed_capturing", default=None)
-
-
-@contextlib.contextmanager
-def capture(*, top_k: int = 0, entropy: bool = False, received: bool = False, weights: bool = False) -> Iterator[Maps]:
-    """Collects, from every layer that runs within, what is asked for: summaries whose size grows with the length, not
-    with its square, and with weights=True the whole matrices. Works for models that run with attn_implementation
-    "heed", without any flag of theirs. What torch.compile has compiled runs uncompiled meanwhile. RuntimeError at the
-    end where nothing was collected."""
-    asked = {"entropy": entropy, "received": received, "weights": weights}
-    maps = Maps(tuple(name for name, wanted in asked.items() if wanted), top_k)
-    token = _capturing.set(maps)
-    try:
-        with torch.compiler.set_stance("force_eager"):
-            yield maps
-    finally:
-        _capturing.reset(token)
-    if not maps:
-        raise RuntimeError('capture() collected nothing: expected a model with attn_implementation="heed" to run '
-                           "within it, in the same thread")
+__all__ = ["CallMap", "Maps", "Run", "capture", "register"]
 
 
 def _wants_weights(kwargs: dict[str, Any]) -> bool:
@@ -111,13 +47,26 @@ def _wants_weights(kwargs: dict[str, Any]) -> bool:
     return collected is not None and any("attentions" in key for key in collected)
 
 
-def _merge(attention_mask: Tensor | None, position_bias: Tensor | None, keys: int) -> tuple[Tensor | None, Tensor | None]:
-    """(mask, bias) as heed takes them: bool, True for allowed, and floating."""
-    if position_bias is not None:
-        position_bias = position_bias[..., :keys]
-    if attention_mask is None or attention_mask.dtype == torch.bool:
-        return attention_mask, position_bias
-    return None, attention_mask if position_bias is None else attention_mask + position_bias
+def _call(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+          position_bias: Tensor | None, is_causal: bool | None, sinks: Tensor | None, softcap: float | None,
+          scale: float | None) -> Call:
+    """What transformers passes, as heed takes it: masks are bool, True for allowed, and what is added is floating."""
+    queries, keys = query.shape[2], key.shape[2]
+    causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+    causal = bool(causal) and attention_mask is None and queries > 1
+    offset = max(0, keys - queries)  # fewer queries are the last ones: Gemma 4, in layers that share keys
+    mask, bias, row_mask = None, None if position_bias is None else position_bias[..., :keys], None
+    if isinstance(attention_mask, RowMask):
+        row_mask, offset = attention_mask, attention_mask.position
+    elif attention_mask is not None and attention_mask.dtype == torch.bool:
+        mask = attention_mask
+    elif attention_mask is not None:
+        bias = attention_mask if bias is None else attention_mask + bias
+    return Call(query, key, value, mask, row_mask, bias, sinks, causal, offset, softcap or 0.0, scale)
+
+
+def _sparse(call: Call) -> dict[str, Any]:
+    return {} if call.row_mask is None else {"sparse_mask": call.row_mask.sparse()}
 
 
 # What a layer may pass to its attention function, changes the numbers, and is not known here: keys that it selected
@@ -145,29 +94,30 @@ def heed_attention_forward(
         if kwargs.get(name) is not None:
             raise ValueError(f'attn_implementation is "heed", which does not know what {type(module).__name__} passes '
                              f'as {name}: expected "eager"')
-    batch, heads, queries, _ = query.shape
-    keys = key.shape[2]
-    causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
-    causal = bool(causal) and attention_mask is None and queries > 1
-    offset = max(0, keys - queries)  # fewer queries are the last ones: Gemma 4, in layers that share keys
-    mask, bias = _merge(attention_mask, position_bias, keys)
-    maps = None if torch.compiler.is_compiling() else _capturing.get()
+    query, key, value = autocast(query, key, value)
+    call = _call(module, query, key, value, attention_mask, position_bias, is_causal, s_aux, softcap, scaling)
+    collector = None if torch.compiler.is_compiling() else current()
+    layer = None if collector is None else collector.number(module)
     weights = _wants_weights(kwargs)
-    if maps is None and not weights and is_plain(query, key, value, mask, bias, s_aux):
-        output = query.new_empty(batch, queries, heads, value.shape[3])
-        _heed.attention(untracked(query), untracked(key), untracked(value), mask=mask, bias=untracked(bias),
-                        sinks=untracked(s_aux), causal=causal, query_offset=offset, softcap=softcap or 0.0,
-                        scale=scaling, dropout=dropout, seed=seed_number(draw_seed(dropout)),
-                        threads=torch.get_num_threads(), out=output.transpose(1, 2))
-        return output, None
-    names = set(maps.names if maps is not None else ()) | ({"weights"} if weights else set())
-    found = attention(query, key, value, mask=mask, bias=bias, sinks=s_aux, causal=causal, query_offset=offset,
-                      softcap=softcap or 0.0, scale=scaling, dropout=dropout, need=sorted(names),
-                      top_k=maps.top_k if maps is not None else 0)
-    if maps is not None:
-        maps._add(module, found)
-    matrix = found.weights.to(query.dtype) if weights and found.weights is not None else None
-    return found.output.transpose(1, 2).contiguous(), matrix
+    if not weights and is_plain(query, key, value, call.mask, call.bias, s_aux):
+        output = query.new_empty(*query.shape[:1], *query.shape[2:0:-1], value.shape[3])
+        # What is asked of all heads and rows comes with the output.
+        asked = collector.asked if collector is not None and layer is not None else None
+        together = asked is not None and not asked.is_limited()
+        options = asked.options(call) | asked.request() if asked is not None and together else call.options()
+        result = _heed.attention(untracked(query), untracked(key), untracked(value), dropout=dropout,
+                                 seed=seed_number(draw_seed(dropout)), out=output.transpose(1, 2), **options)
+        found = asked.results(result) | asked.cut_tiles(call, result.lse) if asked is not None and together else None
+        matrix = None
+    else:
+        attended = attention(query, key, value, mask=call.mask, bias=call.bias, sinks=s_aux, causal=call.causal,
+                             query_offset=call.offset, softcap=call.softcap, scale=scaling, dropout=dropout,
+                             need=["weights"] if weights else [], **_sparse(call))
+        output, found = attended.output.transpose(1, 2).contiguous(), None
+        matrix = None if attended.weights is None else attended.weights.to(query.dtype)
+    if collector is not None and layer is not None:
+        collector.add(module, layer, collector.asked.gather(call, module) if found is None else found)
+    return output, matrix
 
 
 def _takes_functions(model: type[PreTrainedModel]) -> bool:
@@ -227,6 +177,6 @@ def register() -> None:
     """Makes attn_implementation="heed" known to transformers, and refused, with a ValueError, for models that would not
     compute with it. Again is no harm."""
     AttentionInterface.register("heed", heed_attention_forward)
-    AttentionMaskInterface.register("heed", sdpa_mask)
+    AttentionMaskInterface.register("heed", heed_mask)
     PreTrainedModel.get_correct_attn_implementation = _get_correct_attn_implementation
     PreTrainedModel.set_attn_implementation = _set_attn_implementation

@@ -149,7 +149,7 @@ class ReportBuilder {
     }
     // Dropout draws by a row's number, so that its output needs the rows in their places.
     const bool alone = options_.dropout.probability == 0;
-    CallOfRows call = alone ? call_of_rows(problem_, wanted_.rows) : CallOfRows{{}, {}, {}, problem_};
+    CallOfRows call = alone ? call_of_rows(problem_, wanted_.rows) : CallOfRows{{}, {}, {}, {}, problem_};
     result_ = allocate_results(call.problem, options_, 4);
     bind_outputs(views_of(result_), options_, 4, call.problem);
     const Plan plan = run(call.problem);

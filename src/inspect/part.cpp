@@ -88,6 +88,9 @@ Problem part_of(const Problem& whole, Span batch, std::int64_t kv_heads, Span ro
   for (Operand* each : {&p.query, &p.key, &p.value, &p.mask, &p.bias, &p.alibi_slopes})
     move_to(*each, 0, batch.begin);
   for (Operand* each : {&p.query, &p.mask, &p.bias}) move_to(*each, 2, rows.begin);
+  const PartPlace place{nullptr, rows.begin, batch.begin};
+  for (MaskSource& mask : p.sparse_masks) mask.place = place;
+  p.score_mod.place = place;
   for (std::size_t i = 0; i < kResultCount; ++i) {
     Target& each = result<Target>(p, i);
     move_to(each, 0, batch.begin);
@@ -132,6 +135,9 @@ CallOfRows call_of_rows(const Problem& whole, const std::vector<std::int64_t>& r
   p = whole;
   p.segments = runs_of(whole, rows);
   p.query_length = static_cast<std::int64_t>(rows.size());
+  call.rows = rows;
+  for (MaskSource& mask : p.sparse_masks) mask.place = {call.rows.data(), 0, 0};
+  p.score_mod.place = {call.rows.data(), 0, 0};
   call.query = gathered(p.query, whole, whole.head_dim, rows);
   call.mask = gathered(p.mask, whole, whole.key_length, rows);
   call.bias = gathered(p.bias, whole, whole.key_length, rows);

@@ -11,8 +11,9 @@ namespace heed::detail {
 
 /// Chosen rows of every batch entry, side by side. They keep their positions and their keys.
 struct CallOfRows {
-  Tensor query, mask, bias;  ///< copies of what has the rows: the problem reads them
-  Problem problem;           ///< its targets are not set
+  Tensor query, mask, bias;        ///< copies of what has the rows: the problem reads them
+  std::vector<std::int64_t> rows;  ///< the problem reads these, too
+  Problem problem;                 ///< its targets are not set
 };
 
 /// `rows` ascend. Dropout draws by a row's number in the call: here by its number among the rows.

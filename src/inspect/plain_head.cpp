@@ -47,7 +47,11 @@ double longest_row(const Tensor& rows) {
 }  // namespace
 
 PlainHead::PlainHead(const Document& document, std::int64_t batch, std::int64_t head)
-    : options_(document.options), sink_(-kInfinity) {
+    : options_(document.options),
+      batch_(batch),
+      head_(head),
+      heads_(document.query.size(1)),
+      sink_(-kInfinity) {
   const std::int64_t kv_head = head / (document.query.size(1) / document.key.size(1));
   query_ = Tensor::copy_of(document.query.select(0, batch).select(0, head), DType::f64);
   key_ = Tensor::copy_of(document.key.select(0, batch).select(0, kv_head), DType::f64);
@@ -96,14 +100,23 @@ PlainPlace PlainHead::place(std::int64_t row) const {
 double PlainHead::score(const PlainPlace& place, std::int64_t i, std::int64_t j) const {
   if (j < place.seen.begin || j >= place.seen.end) return -kInfinity;
   if (mask_ && !mask_->at<bool>(i, j)) return -kInfinity;
+  if (!options_.sparse_mask.is_empty() && !sparse_mask_allows(i, j)) return -kInfinity;
   const double bias = bias_ ? number(*bias_, i, j) : 0;
   if (bias == -kInfinity) return -kInfinity;
   const std::int64_t depth = query_.size(1);
   double score = scale_ * dot(query_.values<double>().data() + i * depth,
                               key_.values<double>().data() + j * depth, depth);
   if (options_.softcap > 0) score = softcapped<F64Math>(score, options_.softcap).score;
+  if (!options_.score_mod.is_empty())
+    options_.score_mod.part()->apply({batch_, head_, i, j, j + 1}, &score, nullptr);
+  if (score == -kInfinity) return score;
   return with_alibi<F64Math>(score + bias, slope_,
                              static_cast<double>(place.position - (j - place.segment.begin)));
+}
+
+bool PlainHead::sparse_mask_allows(std::int64_t i, std::int64_t j) const {
+  const SparseMask& mask = options_.sparse_mask;
+  return mask.allows(mask.batch() == 1 ? 0 : batch_, head_ / (heads_ / mask.heads()), i, j);
 }
 
 PlainRow PlainHead::row(std::int64_t i) const {

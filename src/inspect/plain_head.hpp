@@ -48,8 +48,10 @@ class PlainHead {
 
  private:
   [[nodiscard]] double score(const PlainPlace& place, std::int64_t i, std::int64_t j) const;
+  [[nodiscard]] bool sparse_mask_allows(std::int64_t i, std::int64_t j) const;
 
   const AttentionOptions& options_;
+  std::int64_t batch_, head_, heads_;
   Tensor query_, key_;              // [L, D], f64
   TensorView value_view_;           // [Lk, Dv]
   std::optional<Tensor> value_;     // f64, once it is needed

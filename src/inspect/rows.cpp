@@ -21,7 +21,7 @@ double sum_of_distances(std::int64_t p, std::int64_t begin, std::int64_t end) {
 AllowedKeys allowed_keys_of_row(const Problem& p, const Segment& segment, const Row& row) {
   const KeyRange keys = keys_of(p, segment, row.position);
   AllowedKeys allowed;
-  if (p.mask || p.bias) {
+  if (p.mask || p.bias || !p.sparse_masks.empty()) {
     for (std::int64_t j = keys.begin; j < keys.end; ++j) {
       if (!is_allowed(p, segment, row, j)) continue;
       allowed.keys += 1;

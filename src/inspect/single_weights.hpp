@@ -68,7 +68,7 @@ class RowWeights {
 
  private:
   [[nodiscard]] double score_of_dot(std::int64_t j, double dot) const {
-    return complete_score(p_, *segment_, row_, j, capped(p_, p_.scale * dot).score);
+    return complete_score(p_, *segment_, row_, j, modified(p_, row_, j, p_.scale * dot).score);
   }
 
   // Sixteen sums side by side, which any vector unit can add to at once.

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from .. import _heed
+from ._held import as_handle, held, kept
 
 if TYPE_CHECKING:
-    from .._heed import Align
+    from .._heed import Align, SparseMask
 
 ROWS = ("lse", "max_score", "entropy", "distance")  # of heed.attention's results those [..., Lq]
 DIFFERENTIABLE = ("output", "lse", "weights")  # of its results those by whose gradients the backward pass goes
@@ -19,7 +20,7 @@ DIFFERENTIABLE = ("output", "lse", "weights")  # of its results those by whose g
 INPUTS = "Tensor q, Tensor k, Tensor v"
 # A call's options as the operators take them: tensors, then the rest.
 TENSORS = ("Tensor? mask, Tensor? bias, Tensor? sinks, Tensor? alibi, Tensor? kv_lengths, Tensor? query_segments, "
-           "Tensor? key_segments, Tensor? seed")
+           "Tensor? key_segments, Tensor? seed, Tensor? sparse_mask")  # the last stands for one (_held.py)
 SETTINGS = "bool causal, SymInt[] window, float softcap, float? scale, str align, SymInt? query_offset, float dropout"
 
 
@@ -35,6 +36,8 @@ def _options(values: Sequence[Any]) -> dict[str, Any]:
     options["bias"], options["sinks"] = untracked(options["bias"]), untracked(options["sinks"])
     options["window"] = tuple(options["window"])
     options["seed"] = seed_number(options["seed"])
+    if options["sparse_mask"] is not None:
+        options["sparse_mask"] = held("sparse_mask", options["sparse_mask"])
     options["threads"] = torch.get_num_threads()
     return options
 
@@ -108,6 +111,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> N
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*(x for name, x in zip(names, output) if name not in DIFFERENTIABLE))
     ctx.settings = options[count:]
+    ctx.kept = kept(options[count - 1])
     ctx.weights = names.index("weights") if "weights" in names else None
 
 
@@ -177,7 +181,8 @@ def attention(
     k: Tensor,
     v: Tensor,
     *,
-    mask: Tensor | None = None,
+    mask: Tensor | SparseMask | None = None,
+    sparse_mask: SparseMask | Tensor | None = None,
     bias: Tensor | None = None,
     sinks: Tensor | None = None,
     alibi: Tensor | Sequence[float] | None = None,
@@ -195,17 +200,23 @@ def attention(
 ) -> Attended:
     """heed.attention with gradients, for tensors [B, H, L, D] (or [H, L, D], [L, D]); options and results as there.
 
+    sparse_mask is a heed.SparseMask, or a tensor of mask_tensor that stands for one; mask may be a heed.SparseMask too.
     Gradients are those by q, k, v, bias and sinks, through output, lse and weights. Under torch.autocast q, k and v are
     cast, as for torch.nn.functional.scaled_dot_product_attention.
     """
     if isinstance(alibi, Tensor) and alibi.requires_grad:
         raise ValueError("attention: alibi requires a gradient, which heed does not compute; alibi.detach() is expected")
+    if isinstance(mask, _heed.SparseMask):
+        if sparse_mask is not None:
+            raise ValueError("attention: mask is a SparseMask and sparse_mask is given; one of both is expected (masks "
+                             "combine with &)")
+        mask, sparse_mask = None, mask
     q, k, v = autocast(q, k, v)
     names = [name for name in need if name != "lse"]
     found = torch.ops.heed.attention(
         q, k, v, mask, bias, sinks, _numbers(alibi, torch.float64), _numbers(kv_lengths, torch.int64),
-        *_segments(cu_seqlens), draw_seed(dropout), causal, window, softcap, scale, align, query_offset, dropout,
-        ",".join(names), top_k)
+        *_segments(cu_seqlens), draw_seed(dropout), as_handle("attention", sparse_mask), causal, window, softcap, scale,
+        align, query_offset, dropout, ",".join(names), top_k)
     return Attended(**dict(zip(_results(",".join(names), top_k), found)))
 
 

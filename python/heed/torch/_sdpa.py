@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import _heed
 from ._ops import attention, autocast, draw_seed, is_plain, seed_number, untracked
-
-SUMMARY = ("lse", "max_score", "entropy")
-
-
-class Summary(NamedTuple):
-    """What the weights look like, row by row, at any length; K is top_k. Gradients flow through lse; the others have
-    none (requires_grad is False)."""
-
-    lse: Tensor  #: [..., H, L]: log of the softmax denominator
-    max_score: Tensor  #: [..., H, L]: the largest score
-    entropy: Tensor  #: [..., H, L]: of the weights, in nats
-    top_k_index: Tensor  #: [..., H, L, K]: the most attended keys, -1 beyond the allowed ones
-    top_k_weight: Tensor  #: [..., H, L, K]: their weights
+from ._packed import nested_attention
+from ._summary import SUMMARY, Summary
 
 
 def _refuse(message: str) -> None:
@@ -34,8 +23,6 @@ def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, 
             _refuse(f"{name} has shape {list(tensor.shape)}; at least 2 axes, (..., L, E), are expected")
         if grouped and tensor.dim() < 3:
             _refuse(f"{name} has {tensor.dim()} axes; with enable_gqa at least 3, (..., H, L, E), are expected")
-        if tensor.is_nested:
-            _refuse(f"{name} is a nested tensor; a plain one is expected")
         if tensor.device.type not in ("cpu", "meta"):
             _refuse(f"{name} is on {tensor.device}; the CPU is expected")
     if attn_mask is None:
@@ -92,10 +79,15 @@ def scaled_dot_product_attention(
     query (..., Hq, L, E), key (..., H, S, E), value (..., H, S, Ev), axes in front broadcast; the same values and gradients, but
     for which weights dropout drops. A query whose mask allows no key has output 0 and gradient 0.
 
+    Nested tensors of layout torch.jagged, [B, H, j, E], are computed packed, without attn_mask, and give nested ones.
+
     Gives the output (..., Hq, L, Ev); with return_weights a tuple of it and the weights (..., Hq, L, S) before dropout,
     through which gradients flow too; with return_summary followed by a Summary, whose size does not grow with S, and
     which has gradients through lse alone.
     """
+    if query.is_nested or key.is_nested or value.is_nested:
+        return nested_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, return_weights,
+                                return_summary, top_k)
     _check(query, key, value, attn_mask, is_causal, enable_gqa)
     query, key, value = autocast(query, key, value)
     if enable_gqa:

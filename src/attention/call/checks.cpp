@@ -130,6 +130,9 @@ void read_operands(const AttentionOptions& options, Problem& problem) {
     problem.mask = broadcast("mask", *options.mask, scores);
   }
   read_sparse_mask(options.sparse_mask, problem);
+  if (!options.score_mod.is_empty())
+    options.score_mod.part()->check(problem.batch, problem.heads, problem.query_length, problem.key_length);
+  problem.score_mod = source_of(options.score_mod);
   if (options.bias) problem.bias = floating("bias", *options.bias, scores);
   if (options.alibi_slopes)
     problem.alibi_slopes = floating("alibi_slopes", *options.alibi_slopes, {problem.batch, problem.heads});

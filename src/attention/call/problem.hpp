@@ -54,7 +54,8 @@ struct ProblemShape {
 /// What becomes of a score, and which scores there are (rules/score_rules.hpp).
 struct ScoreRules {
   double scale = 1;
-  double softcap = 0;                    ///< 0: off
+  double softcap = 0;  ///< 0: off
+  ScoreModSource score_mod;
   Operand bias;                          ///< [B, H, Lq, Lk]
   Operand alibi_slopes;                  ///< [B, H]
   Operand sinks;                         ///< [1, H]

@@ -81,12 +81,18 @@ bool RowProgram::reads_on(const ExpressionNode& of) const {
   return index.is_affine && index.affine.factors[static_cast<std::size_t>(Variable::j)] == 1;
 }
 
+// Two sums of whole multiples, compared by < or <=: from key to key it turns from one to the other once at
+// most.
+bool RowProgram::turns_once(const ExpressionNode& of) const {
+  return (of.op == Op::less || of.op == Op::less_equal) && node(of.a).is_affine && node(of.b).is_affine;
+}
+
 void RowProgram::find_used() {
   used_.assign(expression_.nodes.size(), false);
   used_.back() = true;
   for (std::size_t n = used_.size(); n-- > 0;) {
     const ExpressionNode& of = expression_.nodes[n];
-    if (!used_[n] || reads_on(of)) continue;
+    if (!used_[n] || reads_on(of) || (varies(static_cast<int>(n)) && turns_once(of))) continue;
     for (const int operand : operands_of(of))
       if (operand >= 0) used_[static_cast<std::size_t>(operand)] = true;
   }
@@ -212,6 +218,25 @@ bool RowEvaluation::decide(const Step& step, std::size_t count) {
   return true;
 }
 
+// a < b is a - b < 0, and a - b is first + step * k at key k of the chunk.
+void RowEvaluation::turn(const ExpressionNode& node, double* result, std::size_t count) const {
+  const Affine &a = program_.node(node.a).affine, &b = program_.node(node.b).affine;
+  double first = a.constant - b.constant;
+  for (std::size_t v = 0; v < place_.size(); ++v) first += (a.factors[v] - b.factors[v]) * place_[v];
+  const std::size_t keys = static_cast<std::size_t>(Variable::j);
+  const double step = a.factors[keys] - b.factors[keys];
+  const double limit = node.op == Op::less ? -1 : 0;  // true where first + step * k is at most this
+  const bool before = step > 0 || (step == 0 && first <= limit);
+  // Rising, the first keys up to the last whole turn are true; falling, those before the first whole turn are
+  // not.
+  double turn = static_cast<double>(count);
+  if (step > 0) turn = floor_divide(limit - first, step) + 1;
+  if (step < 0) turn = -floor_divide(first - limit, step);
+  const auto at = static_cast<std::size_t>(std::clamp(turn, 0.0, static_cast<double>(count)));
+  std::fill_n(result, at, before ? 1.0 : 0.0);
+  std::fill_n(result + at, count - at, before ? 0.0 : 1.0);
+}
+
 void RowEvaluation::gather(const ExpressionNode& node, double* result, std::size_t count) const {
   const double* data = program_.expression_.arrays[static_cast<std::size_t>(node.array)].data();
   const double* index = operand(node.a).at;
@@ -221,6 +246,7 @@ void RowEvaluation::gather(const ExpressionNode& node, double* result, std::size
 void RowEvaluation::operate(const Step& step, std::size_t count) {
   const ExpressionNode& node = program_.node(step.node);
   double* result = register_at(step.result);
+  if (program_.turns_once(node)) return turn(node, result, count);
   const ChunkValues a = operand(node.a);
   const ChunkValues b = node.b < 0 ? a : operand(node.b);
   switch (node.op) {

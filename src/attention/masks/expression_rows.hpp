@@ -40,6 +40,7 @@ class RowProgram {
   }
   [[nodiscard]] bool varies(int n) const { return n >= 0 && (node(n).needs & kVaries) != 0; }
   [[nodiscard]] bool reads_on(const ExpressionNode& of) const;
+  [[nodiscard]] bool turns_once(const ExpressionNode& of) const;
   void find_used();
   void order_steps();
   void assign_registers();
@@ -100,6 +101,7 @@ class RowEvaluation {
   /// Whether the left side decides; then its result is set.
   bool decide(const Step& step, std::size_t count);
   void operate(const Step& step, std::size_t count);
+  void turn(const ExpressionNode& node, double* result, std::size_t count) const;
   void gather(const ExpressionNode& node, double* result, std::size_t count) const;
   [[nodiscard]] ChunkValues operand(int node) const { return operands_[static_cast<std::size_t>(node)]; }
   [[nodiscard]] double* register_at(int n) {
@@ -115,7 +117,7 @@ class RowEvaluation {
   std::array<double, 4> place_;                             // b, h, i, and j of the chunk's first key
   std::array<double, kMostExpressionNodes> row_values_;     // by node
   std::array<ChunkValues, kMostExpressionNodes> operands_;  // by node
-  std::array<double, kRegisterMemory> registers_;
+  alignas(64) std::array<double, kRegisterMemory> registers_;
 };
 
 /// And the derivative of each value by its score.
@@ -133,7 +135,7 @@ class RowSlopes : private RowEvaluation {
   void differentiate(const Step& step, std::size_t count);
 
   std::array<ChunkValues, kMostExpressionNodes> slopes_;
-  std::array<double, kRegisterMemory> slope_registers_;
+  alignas(64) std::array<double, kRegisterMemory> slope_registers_;
 };
 
 }  // namespace heed::detail

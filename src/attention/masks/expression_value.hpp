@@ -20,10 +20,10 @@ inline constexpr Interval kAnything{-kInfinity, kInfinity, true};
 
 /// As std::floor, in operations that every processor has for vectors.
 inline double floor_of(double x) {
-  constexpr double kWhole = 0x1.8p52;  // near it doubles are whole numbers
-  const double nearest = (x + kWhole) - kWhole;
+  constexpr double kWhole = 0x1p52;  // from it on doubles are whole numbers
+  const double nearest = std::copysign((std::fabs(x) + kWhole) - kWhole, x);
   const double below = nearest - (nearest > x ? 1.0 : 0.0);
-  return std::fabs(x) < 0x1p51 ? std::copysign(below, x) : x;  // of -0 it is -0
+  return std::fabs(x) < kWhole ? below : x;
 }
 
 /// Of a NaN and a number: NaN.

@@ -1,5 +1,6 @@
-// A mask as kernels see it: two functions, and what they are called with. Plain data, so that a target
-// compiled for one instruction set shares no inline function with code that must run anywhere.
+// A mask, and what becomes of scores, as kernels see them: functions, and what they are called with. Plain
+// data, so that a target compiled for one instruction set shares no inline function with code that must run
+// anywhere.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,56 @@ struct MaskTile {
   std::int64_t row_begin, row_end, key_begin, key_end;
 };
 
+/// Where rows of a call that is a part of another stand in that one: row i at rows[i], which ascend, or at
+/// row_begin + i; batch entries from batch_begin on.
+struct PartPlace {
+  const std::int64_t* rows = nullptr;
+  std::int64_t row_begin = 0, batch_begin = 0;
+  [[nodiscard, gnu::always_inline]] std::int64_t row(std::int64_t i) const {
+    return rows != nullptr ? rows[i] : row_begin + i;
+  }
+};
+
 struct MaskSource {
   const void* part;
   /// `empty` and `full` are certain; `cut` says nothing.
-  Coverage (*coverage)(const void* part, const MaskTile& tile);
+  Coverage (*coverage_of)(const void* part, const MaskTile& tile);
   /// visible[k] becomes 0 where the tile's one row may not see key_begin + k; else it stays.
-  void (*restrict_row)(const void* part, const MaskTile& row, std::uint8_t* visible);
+  void (*restrict_one)(const void* part, const MaskTile& row, std::uint8_t* visible);
   std::int64_t batch_step;  ///< 0 where all batch entries have the same mask, else 1
   std::int64_t heads_each;  ///< query heads that share a head of the mask
+  PartPlace place{};
+
+  /// For a batch entry, a query head and rows of the call; at least one row.
+  [[nodiscard, gnu::always_inline]] Coverage coverage(const MaskTile& tile) const {
+    return coverage_of(
+        part, {(tile.batch + place.batch_begin) * batch_step, tile.head / heads_each,
+               place.row(tile.row_begin), place.row(tile.row_end - 1) + 1, tile.key_begin, tile.key_end});
+  }
+  [[gnu::always_inline]] void restrict_row(std::int64_t batch, std::int64_t head, std::int64_t row,
+                                           std::int64_t key_begin, std::int64_t key_end,
+                                           std::uint8_t* visible) const {
+    const std::int64_t at = place.row(row);
+    restrict_one(
+        part, {(batch + place.batch_begin) * batch_step, head / heads_each, at, at + 1, key_begin, key_end},
+        visible);
+  }
+};
+
+/// scores[k] of key key_begin + k becomes f(scores[k]), in natural units; slopes[k], where not null,
+/// f'(scores[k]).
+struct ScoreModSource {
+  const void* part = nullptr;  ///< none: scores stay
+  void (*apply_f32)(const void* part, std::int64_t batch, std::int64_t head, std::int64_t row,
+                    std::int64_t key_begin, std::int64_t key_end, float* scores, float* slopes) = nullptr;
+  PartPlace place{};
+
+  explicit operator bool() const { return part != nullptr; }
+  [[gnu::always_inline]] void apply(std::int64_t batch, std::int64_t head, std::int64_t row,
+                                    std::int64_t key_begin, std::int64_t key_end, float* scores,
+                                    float* slopes) const {
+    apply_f32(part, batch + place.batch_begin, head, place.row(row), key_begin, key_end, scores, slopes);
+  }
 };
 
 }  // namespace heed::detail

@@ -1,10 +1,11 @@
-// A SparseMask's parts as kernels see them.
+// A SparseMask's parts and a ScoreMod as kernels see them.
 #pragma once
 
 #include <vector>
 
 #include "attention/masks/mask_part.hpp"
 #include "heed/masks.hpp"
+#include "heed/score_mod.hpp"
 
 namespace heed::detail {
 
@@ -19,8 +20,22 @@ inline std::vector<MaskSource> sources_of(const SparseMask& mask, std::int64_t h
                        [](const void* one, const MaskTile& row, std::uint8_t* visible) {
                          static_cast<const MaskPart*>(one)->restrict_row(row, visible);
                        },
-                       part->shape().batch > 1 ? 1 : 0, heads / part->shape().heads});
+                       part->shape().batch > 1 ? 1 : 0,
+                       heads / part->shape().heads,
+                       {}});
   return sources;
+}
+
+/// The same of a ScoreMod; it must outlive what this gives.
+inline ScoreModSource source_of(const ScoreMod& mod) {
+  if (mod.is_empty()) return {};
+  return {
+      mod.part(),
+      [](const void* part, std::int64_t batch, std::int64_t head, std::int64_t row, std::int64_t key_begin,
+         std::int64_t key_end, float* scores, float* slopes) {
+        static_cast<const ScoreModPart*>(part)->apply({batch, head, row, key_begin, key_end}, scores, slopes);
+      },
+      {}};
 }
 
 }  // namespace heed::detail

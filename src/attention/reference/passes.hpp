@@ -76,7 +76,8 @@ inline void score_row(const Problem& p, const Segment& segment, const Row& row, 
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
     x.scores[x.at(j)] = -kInfinity;
     if (!is_allowed(p, segment, row, j)) continue;
-    const auto [score, slope] = capped(p, raw_score(p, row, j, x));
+    const auto [score, slope] = modified(p, row, j, raw_score(p, row, j, x));
+    if (score == -kInfinity && p.score_mod) continue;  // it forbids the key
     x.scores[x.at(j)] = relative_score(p, segment, row, j, score);
     x.slopes[x.at(j)] = slope;
   }

@@ -11,6 +11,7 @@
 #include "attention/call/problem.hpp"
 #include "attention/rules/score_formulas.hpp"
 #include "attention/rules/visible_keys.hpp"
+#include "heed/score_mod.hpp"
 
 namespace heed::detail {
 
@@ -52,10 +53,7 @@ inline Problem without_masks(const Problem& p) {
 /// Whether sparse masks let row i see key j.
 inline bool masks_allow(const std::vector<MaskSource>& masks, const Row& row, std::int64_t j) {
   std::uint8_t visible = 1;
-  for (const MaskSource& mask : masks)
-    mask.restrict_row(mask.part,
-                      {row.batch * mask.batch_step, row.head / mask.heads_each, row.i, row.i + 1, j, j + 1},
-                      &visible);
+  for (const MaskSource& mask : masks) mask.restrict_row(row.batch, row.head, row.i, j, j + 1, &visible);
   return visible != 0;
 }
 
@@ -72,6 +70,19 @@ inline bool is_allowed(const Problem& p, const Segment& segment, const Row& row,
 inline Softcapped<F64Math> capped(const Problem& p, double score) {
   if (p.softcap == 0) return {score, 1};
   return softcapped<F64Math>(score, p.softcap);
+}
+
+/// The same, and then the ScoreMod: a number, its derivative by the raw score, or -inf where it forbids the
+/// key.
+inline Softcapped<F64Math> modified(const Problem& p, const Row& row, std::int64_t j, double score) {
+  Softcapped<F64Math> at = capped(p, score);
+  if (!p.score_mod) return at;
+  const PartPlace& place = p.score_mod.place;
+  double slope = 0;
+  static_cast<const ScoreModPart*>(p.score_mod.part)
+      ->apply({row.batch + place.batch_begin, row.head, place.row(row.i), j, j + 1}, &at.score, &slope);
+  at.slope *= slope;
+  return at;
 }
 
 /// The position among the segment's keys that is nearest to p_i.

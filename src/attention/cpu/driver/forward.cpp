@@ -422,6 +422,7 @@ class Driver {
     }
     call.mask.data = call.bias.data = call.alibi_slopes.data = nullptr;
     call.sparse_mask_count = 0;
+    call.score_mod = {};
     call.causal = false;
     call.window_left = call.window_right = -1;
     if (p_.scores_stage == ScoresStage::raw) call.softcap = 0;

@@ -40,6 +40,7 @@ cpu::Arguments lower(const Problem& p) {
   call.key = input_of(p.key);
   call.value = input_of(p.value);
   call.mask = input_of(p.mask);
+  call.score_mod = p.score_mod;
   call.sparse_masks = p.sparse_masks.data();
   call.sparse_mask_count = static_cast<std::int64_t>(p.sparse_masks.size());
   call.bias = input_of(p.bias);

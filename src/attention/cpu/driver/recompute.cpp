@@ -176,6 +176,7 @@ class Recomputation {
   }
 
   bool is_nan(const Segment& segment, const Row& row, ReferenceScratch& scratch) {
+    if (p_.score_mod) return false;  // which may forbid the key
     const auto seen = [&](std::int64_t j) { return sees(segment, row, j); };
     const NotFinite& head = head_of(row.batch, row.head);
     if (std::any_of(head.nan_keys.begin(), head.nan_keys.end(), seen)) return true;
@@ -189,6 +190,7 @@ class Recomputation {
 
   // Whether NaN in values that the row sees explain all of its output that is not finite.
   bool is_right(const Segment& segment, const Row& row, const HeadDropout& dropout) {
+    if (p_.score_mod) return false;
     const auto counts = [&](std::int64_t j) { return sees(segment, row, j) && !dropout.drops(row.i, j); };
     const NotFinite& head = head_of(row.batch, row.head);
     if (std::any_of(head.infinite_values.begin(), head.infinite_values.end(), counts)) return false;

@@ -52,6 +52,7 @@ struct Shape {
 struct ScoreRules {
   float scale;    ///< times log2(e): scores are kept in units of log 2
   float softcap;  ///< times log2(e); 0: off
+  ScoreModSource score_mod;
   Input bias, alibi_slopes, sinks, mask;
   const MaskSource* sparse_masks;
   std::int64_t sparse_mask_count;

@@ -82,7 +82,28 @@ inline Vf write_output(const Output& out, std::int64_t at, float* row, std::int6
   return wrong;
 }
 
-/// Keys that a mask or a bias forbids.
+/// The score of one key as a product alone, summed in f64.
+inline float product_of(const TaskContext& state, const QueryRow& query_row, std::int64_t key) {
+  const Input& query = state.call.query;
+  const HeadRows& keys = state.kv.keys;
+  const std::int64_t at = offset_of(query.stride, state.task.batch, query_row.head, query_row.index);
+  const std::int64_t from = keys.at(key);
+  double sum = 0;
+  for (std::int64_t d = 0; d < state.w.depth; ++d)
+    sum +=
+        static_cast<double>(read_float(query.data, query.type, at + d * query.stride[3])) *
+        static_cast<double>(read_float(keys.tensor.data, keys.tensor.type, from + d * keys.element_stride()));
+  return narrowed(sum * static_cast<double>(state.call.scale));
+}
+
+/// Whether the ScoreMod makes a key's score -inf.
+inline bool is_forbidden_by_score(const TaskContext& state, const QueryRow& query_row, std::int64_t key) {
+  alignas(64) float scores[kPanel] = {product_of(state, query_row, key)};
+  apply_score_mod(state.call, state.task.batch, query_row, state.task.key_begin + key, 1, scores, nullptr);
+  return scores[0] == -__builtin_inff();
+}
+
+/// Keys that a mask, a score or a bias forbids.
 inline bool is_forbidden(const TaskContext& state, const QueryRow& query_row, std::int64_t key) {
   const Arguments& call = state.call;
   const std::int64_t absolute_key = state.task.key_begin + key;
@@ -94,12 +115,11 @@ inline bool is_forbidden(const TaskContext& state, const QueryRow& query_row, st
   for (std::int64_t m = 0; m < call.sparse_mask_count; ++m) {
     const MaskSource& mask = call.sparse_masks[m];
     std::uint8_t visible = 1;
-    mask.restrict_row(mask.part,
-                      {state.task.batch * mask.batch_step, query_row.head / mask.heads_each, query_row.index,
-                       query_row.index + 1, absolute_key, absolute_key + 1},
+    mask.restrict_row(state.task.batch, query_row.head, query_row.index, absolute_key, absolute_key + 1,
                       &visible);
     if (visible == 0) return true;
   }
+  if (call.score_mod && is_forbidden_by_score(state, query_row, key)) return true;
   return call.bias.data && read_float(call.bias.data, call.bias.type, at(call.bias)) == -__builtin_inff();
 }
 

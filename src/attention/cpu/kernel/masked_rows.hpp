@@ -43,8 +43,7 @@ inline Coverage coverage_of_head(const Arguments& call, const Task& task, std::i
   const std::int64_t first = task.key_begin + keys.key;
   for (std::int64_t m = 0; m < call.sparse_mask_count; ++m) {
     const MaskSource& mask = call.sparse_masks[m];
-    const Coverage one = mask.coverage(mask.part, {task.batch * mask.batch_step, head / mask.heads_each,
-                                                   begin, end, first, first + keys.count});
+    const Coverage one = mask.coverage({task.batch, head, begin, end, first, first + keys.count});
     if (one == Coverage::empty) return one;
     if (one == Coverage::cut) all = one;
   }
@@ -132,10 +131,7 @@ inline void mask_row(const MaskedRows& m, std::int64_t row, const KeySpan& keys)
     __builtin_memset(visible, 1, static_cast<std::size_t>(end - begin));
   for (std::int64_t n = 0; n < m.call.sparse_mask_count; ++n) {
     const MaskSource& mask = m.call.sparse_masks[n];
-    mask.restrict_row(mask.part,
-                      {m.task.batch * mask.batch_step, query_row.head / mask.heads_each, query_row.index,
-                       query_row.index + 1, first, first + end - begin},
-                      visible);
+    mask.restrict_row(m.task.batch, query_row.head, query_row.index, first, first + end - begin, visible);
   }
   const Run run = run_of(visible, end - begin);
   query_row.key_begin = begin + run.range.begin;

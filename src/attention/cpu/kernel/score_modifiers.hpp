@@ -84,6 +84,30 @@ inline void read_bias(const Arguments& call, std::int64_t at, std::int64_t count
   for (std::int64_t k = count; k < kPanel; ++k) to[k] = 0;
 }
 
+/// Softcap and ScoreMod of the first `count` scores of a row; `slope`, where given, gets the derivative of
+/// both.
+inline void apply_score_mod(const Arguments& call, std::int64_t batch, const QueryRow& query_row,
+                            std::int64_t key, std::int64_t count, float* scores, float* slope) {
+  alignas(64) float mod_slope[kPanel] = {};
+  for (std::int64_t v = 0; v < kPanel; v += kLanes) {
+    Vf s = load(scores + v);
+    if (call.softcap > 0) {
+      const Softcapped<VectorMath> capped = softcapped<VectorMath>(s, splat(call.softcap));
+      s = capped.score;
+      if (slope != nullptr) store(slope + v, capped.slope);
+    } else if (slope != nullptr) {
+      store(slope + v, splat(1.0f));
+    }
+    store(scores + v, mul(s, splat(1 / kLog2e)));
+  }
+  call.score_mod.apply(batch, query_row.head, query_row.index, key, key + count, scores,
+                       slope != nullptr ? mod_slope : nullptr);
+  for (std::int64_t v = 0; v < kPanel; v += kLanes) {
+    store(scores + v, mul(load(scores + v), splat(kLog2e)));
+    if (slope != nullptr) store(slope + v, mul(load(slope + v), load(mod_slope + v)));
+  }
+}
+
 inline constexpr float kLargestFloat = 0x1.fffffep127f;
 
 /// Scores of one row against keys [key, key + kPanel) of its segment, in place in `scores` [kPanel];
@@ -96,15 +120,23 @@ inline bool modify_scores(const Arguments& call, std::int64_t batch, const Query
   const RowModifiers modifiers = row_modifiers_of(call, batch, query_row, segment_key + key);
   const std::int64_t count = smaller(kPanel, segment_keys - key);
   alignas(64) float bias[kPanel];
+  alignas(64) float raw[kPanel];
   if (call.bias.data) read_bias(call, modifiers.bias_at, count, bias);
+  if (call.score_mod) {
+    for (std::int64_t v = 0; v < kPanel; v += kLanes) store(raw + v, load(scores + v));
+    apply_score_mod(call, batch, query_row, segment_key + key, count, scores, slope);
+  }
   const PanelRange visible = range_in_panel(query_row, key);
   bool in_range = true;
   for (int v = 0; v < kPanelVectors; ++v) {
     const Vf lane = add(lane_numbers(), splat(static_cast<float>(v * kLanes)));
     Mask allowed = visible.lanes(v);
     Vf s = load(scores + v * kLanes);
-    const Mask finite = greater_equal(splat(kLargestFloat), absolute(s));
-    if (call.softcap > 0) {
+    const Mask finite =
+        greater_equal(splat(kLargestFloat), absolute(call.score_mod ? load(raw + v * kLanes) : s));
+    if (call.score_mod) {
+      allowed = without(allowed, greater_equal(splat(-__builtin_inff()), s));
+    } else if (call.softcap > 0) {
       const Softcapped<VectorMath> capped = softcapped<VectorMath>(s, splat(call.softcap));
       s = capped.score;
       if (slope != nullptr) store(slope + v * kLanes, capped.slope);
@@ -131,7 +163,7 @@ inline bool modify_scores(const Arguments& call, std::int64_t batch, const Query
 
 /// True where scores are more than scale times a product: every tile then goes through modify_scores.
 HEED_INLINE bool has_score_modifiers(const Arguments& call) {
-  return call.softcap > 0 || call.bias.data || call.alibi_slopes.data;
+  return call.softcap > 0 || call.score_mod || call.bias.data || call.alibi_slopes.data;
 }
 
 }  // namespace heed::detail::HEED_ISA

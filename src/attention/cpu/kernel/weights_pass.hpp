@@ -91,21 +91,11 @@ void load_rows(TaskState& state, float* inverse) {
 /// overflow.
 inline void score_row_in_f64(TaskState& state, std::int64_t row, std::int64_t kv_block_key,
                              std::int64_t count) {
-  const Input& query = state.call.query;
-  const HeadRows& keys = state.kv.keys;
   const QueryRow& query_row = state.w.query_row[row];
-  const std::int64_t at = offset_of(query.stride, state.task.batch, query_row.head, query_row.index);
   for (std::int64_t done = 0; done < count; done += kPanel) {
     alignas(64) float scores[1][kPanel] = {};
-    for (std::int64_t k = 0; k < smaller(kPanel, count - done); ++k) {
-      const std::int64_t key = keys.at(kv_block_key + done + k);
-      double sum = 0;
-      for (std::int64_t d = 0; d < state.w.depth; ++d)
-        sum += static_cast<double>(read_float(query.data, query.type, at + d * query.stride[3])) *
-               static_cast<double>(
-                   read_float(keys.tensor.data, keys.tensor.type, key + d * keys.element_stride()));
-      scores[0][k] = narrowed(sum * static_cast<double>(state.call.scale));
-    }
+    for (std::int64_t k = 0; k < smaller(kPanel, count - done); ++k)
+      scores[0][k] = product_of(state, query_row, kv_block_key + done + k);
     softmax_scores(state, row, kv_block_key + done, scores, state.w.weights + row * kKvBlock + done, done,
                    true);
   }

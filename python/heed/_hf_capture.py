@@ -1,0 +1,292 @@
+"""capture: what is collected of a call, of which layers, heads and rows, and where it goes."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import operator
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import _heed
+from ._hf_row_mask import RowMask
+from ._run import CallMap, Run
+from .torch._ops import untracked
+
+ROWS = ("lse", "max_score", "entropy", "distance", "dropped", "weights", "top_k_index", "top_k_weight")  # [B, H, Lq, …]
+NEEDS = ("entropy", "received", "weights", "max_score", "distance", "dropped")
+
+Rows = int | slice | Iterable[int]
+
+
+class Call(NamedTuple):
+    """One call of attention as heed computes it."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None  #: bool
+    row_mask: RowMask | None
+    bias: Tensor | None
+    sinks: Tensor | None
+    causal: bool
+    offset: int
+    softcap: float
+    scale: float | None
+
+    def options(self) -> dict[str, Any]:
+        """As heed.attention takes them."""
+        return {"mask": self.mask, "sparse_mask": None if self.row_mask is None else self.row_mask.sparse(),
+                "bias": untracked(self.bias), "sinks": untracked(self.sinks), "causal": self.causal,
+                "query_offset": self.offset, "softcap": self.softcap, "scale": self.scale,
+                "threads": torch.get_num_threads()}
+
+    def of_heads(self, heads: Sequence[int]) -> Call:
+        shared = self.query.shape[1] // self.key.shape[1]
+        kv = [head // shared for head in heads]
+        once = sorted(set(kv))
+        if [head for head in once for _ in range(len(kv) // len(once))] == kv:  # heed shares them again
+            kv = once
+        return self._replace(query=_pick(self.query, heads), key=_pick(self.key, kv), value=_pick(self.value, kv),
+                             mask=_pick(self.mask, heads), bias=_pick(self.bias, heads),
+                             sinks=None if self.sinks is None else self.sinks.flatten()[list(heads)])
+
+    def of_rows(self, first: int, last: int) -> Call:
+        def cut(x: Tensor | None) -> Tensor | None:
+            return x if x is None or x.shape[-2] == 1 else x[..., first:last, :]
+
+        return self._replace(query=self.query[:, :, first:last], mask=cut(self.mask), bias=cut(self.bias),
+                             row_mask=None if self.row_mask is None else self.row_mask.rows(first, last),
+                             offset=self.offset + first)
+
+
+def _pick(x: Any, heads: Sequence[int]) -> Any:
+    """Heads, in place where they follow one another; what all heads share stays."""
+    if x is None or x.dim() < 3 or x.shape[-3] == 1:
+        return x
+    first, last = heads[0], heads[-1] + 1
+    if list(heads) == list(range(first, last)):
+        return x[..., first:last, :, :]
+    return x[..., list(heads), :, :]
+
+
+def _whole_numbers(name: str, given: Any) -> list[int]:
+    try:
+        numbers = [operator.index(given)] if not isinstance(given, Iterable) else [operator.index(x) for x in given]
+    except TypeError:
+        raise TypeError(f"{name} is {given!r}; whole numbers are expected") from None
+    return sorted(set(numbers))
+
+
+def _at_least_0(name: str, given: Any) -> list[int] | None:
+    if given is None:
+        return None
+    numbers = _whole_numbers(name, given)
+    if not numbers or numbers[0] < 0:
+        raise ValueError(f"{name} is {given!r}; at least one whole number, none below 0, is expected")
+    return numbers
+
+
+class Asked:
+    """What capture was asked for."""
+
+    def __init__(self, *, layers: Any, heads: Any, rows: Rows | None, tiles: Iterable[Sequence[int]], top_k: int,
+                 received_last: int, map: tuple[int, int] | None, **needs: bool) -> None:
+        self.layers, self.heads = _at_least_0("layers", layers), _at_least_0("heads", heads)
+        self.rows = rows if rows is None or isinstance(rows, slice) else _whole_numbers("rows", rows)
+        self.tiles = [tuple(operator.index(x) for x in tile) for tile in tiles]
+        for tile in self.tiles:
+            if len(tile) != 4 or not (0 <= tile[0] < tile[1] and 0 <= tile[2] < tile[3]):
+                raise ValueError(f"tiles has {tile}; (row_begin, row_end, key_begin, key_end), none empty, is expected")
+        self.names = tuple(name for name in NEEDS if needs[name])
+        self.top_k = top_k
+        self.more: dict[str, Any] = {"top_k": top_k} if top_k else {}
+        self.more |= {"received_last": received_last} if received_last else {}
+        self.more |= {"map": map} if map is not None else {}
+        if (received_last or map is not None) and (self.rows is not None and (
+                not isinstance(self.rows, slice) or self.rows.step not in (None, 1))):
+            raise ValueError(f"rows is {rows!r}; with received_last or map a slice of step 1 is expected")
+        self._check()
+
+    def _check(self) -> None:
+        """Lets the library say what it does not know, or not so, before a model runs."""
+        one = torch.zeros(1, 1, 1, 1)
+        _heed.attention(one, one, one, **self.request())
+
+    def request(self) -> dict[str, Any]:
+        return {"need": ["lse", *self.names], **self.more}
+
+    def settings(self) -> dict[str, Any]:
+        """For an index."""
+        limits = {"layers": self.layers, "heads": self.heads, "tiles": self.tiles,
+                  "rows": repr(self.rows) if isinstance(self.rows, slice) else self.rows}
+        return dict.fromkeys(self.names, True) | self.more | {name: x for name, x in limits.items() if x}
+
+    def is_limited(self) -> bool:
+        return self.heads is not None or self.rows is not None
+
+    def results(self, result: Any) -> dict[str, Any]:
+        names = ["lse", *self.names, *(name for name in ("received_last", "map") if name in self.more)]
+        names += ["top_k_index", "top_k_weight"] if self.top_k else []
+        return {name: getattr(result, name) for name in names}
+
+    def which(self, call: Call, module: Any) -> tuple[Call, list[int] | None, list[int] | None]:
+        """(the call for the heads that are asked for, those, and the rows that are); None for all."""
+        queries, count = call.query.shape[2], call.query.shape[1]
+        heads, rows = self.heads, None
+        if heads is not None:
+            if heads[-1] >= count:
+                raise ValueError(f"heads has {heads[-1]}; numbers below {count}, the heads of {type(module).__name__}, "
+                                 "are expected")
+            call = call.of_heads(heads)
+        if isinstance(self.rows, slice):
+            rows = sorted(range(queries)[self.rows])
+        elif self.rows is not None:
+            rows = sorted({row + queries if row < 0 else row for row in self.rows if -queries <= row < queries})
+        return call, heads, rows
+
+    def gather(self, call: Call, module: Any) -> dict[str, Any]:
+        """The results by name, of a call whose output was computed already: the values count for nothing here, and
+        one column of them is enough."""
+        call, heads, rows = self.which(call._replace(query=call.query.detach(), key=call.key.detach(),
+                                                     value=call.value.detach()[..., :1]), module)
+        parts = [call] if rows is None else [call.of_rows(*run) for run in _consecutive(rows)]
+        found = _joined([self.results(_heed.attention(x.query, x.key, x.value, **self.options(x), **self.request()))
+                         for x in parts])
+        return found | {"heads": heads, "rows": rows} | self.cut_tiles(call, found["lse"] if rows is None else None)
+
+    def options(self, call: Call) -> dict[str, Any]:
+        options = call.options()
+        # `dropped` compares with causal attention, which a row mask says as well as any other.
+        if "dropped" in self.names and call.row_mask is not None and call.row_mask.is_causal():
+            options["causal"] = True
+        return options
+
+    def cut_tiles(self, call: Call, lse: Tensor | None) -> dict[str, Any]:
+        """`tiles`, of a call of some heads."""
+        tiles = []
+        queries, keys = call.query.shape[2], call.key.shape[2]
+        for row_begin, row_end, key_begin, key_end in self.tiles:
+            first, last = min(row_begin, queries), min(row_end, queries)
+            part = call.of_rows(first, last)
+            known = lse[:, :, first:last] if lse is not None else _heed.attention(
+                part.query, part.key, part.value, need="lse", **part.options()).lse
+            tiles.append(_heed.attention_tile(part.query, part.key, known, (0, last - first),
+                                              (min(key_begin, keys), min(key_end, keys)), -1, -1, part.options()))
+        return {"tiles": tiles} if self.tiles else {}
+
+
+def _consecutive(rows: Sequence[int]) -> list[tuple[int, int]]:
+    """Numbers in order as runs [first, last); of none the empty one."""
+    runs: list[tuple[int, int]] = []
+    for row in rows:
+        runs[-1:] = [(runs[-1][0], row + 1)] if runs and runs[-1][1] == row else [*runs[-1:], (row, row + 1)]
+    return runs or [(0, 0)]
+
+
+def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The results of several runs of rows as those of one call."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: torch.cat([part[name] for part in parts], 2) if name in ROWS else sum(part[name] for part in parts)
+            for name in parts[0]}
+
+
+class Maps(list[CallMap]):
+    """The calls in their order: one of each layer for a forward pass, and so on for each step of generate()."""
+
+    def __init__(self, names: tuple[str, ...], top_k: int, more: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.names = names
+        self.top_k = top_k
+        self._more = more
+
+    def __repr__(self) -> str:
+        held = ["lse", *self.names, *([f"top_k={self.top_k}"] if self.top_k else []), *self._more]
+        return f"<Maps: calls {len(self)}, layers {len({call.layer for call in self})}, each with {', '.join(held)}>"
+
+    def of_layer(self, layer: int) -> list[CallMap]:
+        """The calls of one layer, in their order."""
+        return [call for call in self if call.layer == layer]
+
+
+class Collector:
+    """Numbers the layers, and keeps what was found, in memory or in a folder."""
+
+    def __init__(self, asked: Asked, to: str | os.PathLike[str] | None) -> None:
+        self.asked = asked
+        more = [f"{name}={value}" for name, value in asked.more.items() if name != "top_k"]
+        more += [f"tiles={len(asked.tiles)}"] if asked.tiles else []
+        self.calls: Maps | Run = (Maps(asked.names, asked.top_k, more) if to is None else
+                                  Run.begin(to, asked.settings()))
+        self._order: dict[Any, int] = {}
+
+    def number(self, module: Any) -> int | None:
+        """The layer's number; None where it is not asked for."""
+        layer = self._order.setdefault(module, len(self._order))
+        return layer if self.asked.layers is None or layer in self.asked.layers else None
+
+    def add(self, module: Any, layer: int, found: dict[str, Any]) -> None:
+        if isinstance(self.calls, Run):
+            tiles = [x.numpy() for x in found["tiles"]] if "tiles" in found else None
+            arrays = {name: x.numpy() if isinstance(x, Tensor) else x for name, x in found.items()} | {"tiles": tiles}
+            self.calls.write(CallMap(module=type(module).__name__, layer=layer, **arrays))
+        else:
+            self.calls.append(CallMap(module=module, layer=layer, **found))
+
+
+_capturing: contextvars.ContextVar[Collector | None] = contextvars.ContextVar("heed_capturing", default=None)
+
+
+def current() -> Collector | None:
+    return _capturing.get()
+
+
+@contextlib.contextmanager
+def capture(
+    *,
+    top_k: int = 0,
+    entropy: bool = False,
+    received: bool = False,
+    weights: bool = False,
+    max_score: bool = False,
+    distance: bool = False,
+    dropped: bool = False,
+    received_last: int = 0,
+    map: tuple[int, int] | None = None,
+    tiles: Iterable[Sequence[int]] = (),
+    layers: int | Iterable[int] | None = None,
+    heads: int | Iterable[int] | None = None,
+    rows: Rows | None = None,
+    to: str | os.PathLike[str] | None = None,
+) -> Iterator[Any]:
+    """Collects, from every layer that runs within, what is asked for: summaries whose size grows with the length, not
+    with its square, and with weights=True the whole matrices. Works for models that run with attn_implementation
+    "heed", without any flag of theirs. What torch.compile has compiled runs uncompiled meanwhile. RuntimeError at the
+    end where nothing was collected.
+
+    tiles: pieces (row_begin, row_end, key_begin, key_end) of the weights.
+    layers, heads, rows: of these only, all where None; layers are counted in the order in which they are first called,
+    rows within each call, negative ones from its end. The other heads and rows cost what they cost without capture.
+    to: a new folder, which gets each call as a file the moment that it is done; what is yielded reads them from there,
+    as heed.open does.
+    """
+    asked = Asked(layers=layers, heads=heads, rows=rows, tiles=tiles, top_k=top_k, received_last=received_last, map=map,
+                  entropy=entropy, received=received, weights=weights, max_score=max_score, distance=distance,
+                  dropped=dropped)
+    collector = Collector(asked, to)
+    token = _capturing.set(collector)
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield collector.calls
+    finally:
+        _capturing.reset(token)
+        if isinstance(collector.calls, Run):
+            collector.calls.end()
+    if not collector.calls:
+        raise RuntimeError('capture() collected nothing: expected a model with attn_implementation="heed" to run '
+                           "within it, in the same thread")

@@ -1,0 +1,130 @@
+"""flex_attention with the arguments of torch.nn.attention.flex_attention's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import flex_attention as flex
+
+from .. import _heed
+from ._block_mask import convert, serves_any_length, was_sliced
+from ._held import call_while_tracing, hold
+from ._ops import attention, autocast, is_plain, untracked
+from ._summary import SUMMARY, Summary
+
+
+def _refuse(message: str) -> None:
+    raise ValueError("flex_attention: " + message)
+
+
+def _check(query: Tensor, key: Tensor, value: Tensor, grouped: bool) -> None:
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.is_nested:
+            _refuse(f"{name} is a nested tensor; a plain one is expected (scaled_dot_product_attention takes nested "
+                    "ones)")
+        if tensor.dim() != 4:
+            _refuse(f"{name} has shape {list(tensor.shape)}; 4 axes, [B, H, L, E], are expected")
+        if tensor.device.type not in ("cpu", "meta"):
+            _refuse(f"{name} is on {tensor.device}; the CPU is expected")
+    if not grouped and query.shape[1] != key.shape[1]:
+        _refuse(f"query has {query.shape[1]} heads and key {key.shape[1]}; the same number is expected "
+                "(enable_gqa=True lets several query heads share a key head)")
+
+
+def _check_score_mod(score_mod: Any) -> None:
+    if score_mod is not None:
+        _refuse(f"score_mod is of type {type(score_mod).__name__}; None is expected, as heed calls no Python function "
+                "for a score (heed.torch.attention has bias=, alibi= and softcap=, and block_mask says what is masked)")
+
+
+def _check_block_mask(mask: Any, query: Tensor, key: Tensor) -> None:
+    if isinstance(mask, (_heed.SparseMask, Tensor)):
+        return  # the call checks it
+    if not isinstance(mask, flex.BlockMask):
+        _refuse(f"block_mask is of type {type(mask).__name__}; torch.nn.attention.flex_attention.BlockMask is expected")
+    if was_sliced(mask):
+        _refuse("block_mask was sliced, which takes its mask_mod away; one whose mask_mod was set again is expected")
+    lengths = query.shape[2], key.shape[2]
+    if not serves_any_length(mask) and tuple(mask.seq_lengths) != lengths:
+        _refuse(f"block_mask is for {mask.seq_lengths[0]} queries and {mask.seq_lengths[1]} keys; {lengths[0]} and "
+                f"{lengths[1]} are expected (create_block_mask with these, or, where its upper left corner is meant, "
+                "block_mask._adjust)")
+    counts = mask.kv_num_blocks
+    for axis, name, size in ((-3, "batch entries", query.shape[0]), (-2, "heads", query.shape[1])):
+        own = counts.shape[axis] if counts.dim() >= -axis else 1
+        if own not in (1, size):
+            _refuse(f"block_mask is for {own} {name}; 1 or {size} are expected")
+
+
+def _as_sparse(mask: Any, queries: int, keys: int) -> Any:
+    """What heed's calls take."""
+    return convert(mask, queries, keys) if isinstance(mask, flex.BlockMask) else mask
+
+
+@call_while_tracing
+def _hold_while_tracing(mask: Any, queries: int, keys: int) -> Tensor:
+    return hold(convert(mask, queries, keys))
+
+
+def flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: None = None,
+    block_mask: Any = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+    kernel_options: Any = None,
+    *,
+    return_aux: Any = None,
+    return_weights: bool = False,
+    return_summary: bool = False,
+    top_k: int = 8,
+) -> Any:
+    """torch.nn.attention.flex_attention.flex_attention, on the CPU, with gradients, and without a matrix of L x S.
+
+    query [B, Hq, L, E], key [B, H, S, E], value [B, H, S, Ev]. block_mask is PyTorch's BlockMask, a heed.SparseMask, or
+    a tensor of mask_tensor. Of a BlockMask, full blocks are full, and mask_mod is asked about the others alone, once
+    for each BlockMask: what it reads must not change. score_mod must be None. kernel_options have no effect.
+
+    Gives the output [B, Hq, L, Ev]; with return_lse or return_aux (an AuxRequest) a tuple of it and lse [B, Hq, L] or
+    an AuxOutput; with return_weights followed by the weights [B, Hq, L, S]; with return_summary followed by a Summary.
+    A query whose mask allows no key has output 0 and gradient 0.
+    """
+    _check(query, key, value, enable_gqa)
+    _check_score_mod(score_mod)
+    if return_lse and return_aux is not None:
+        _refuse("return_lse is True and return_aux is given; one of both is expected")
+    if block_mask is not None:
+        _check_block_mask(block_mask, query, key)
+        if query.shape[0] != key.shape[0] == 1:  # as PyTorch, with a mask alone
+            key, value = (tensor.expand(query.shape[0], -1, -1, -1) for tensor in (key, value))
+    query, key, value = autocast(query, key, value)
+    asked = return_lse or return_aux is not None or return_weights or return_summary
+    if not asked and not isinstance(block_mask, Tensor) and is_plain(query, key, value):
+        return _heed.attention(
+            untracked(query), untracked(key), untracked(value), scale=scale, threads=torch.get_num_threads(),
+            sparse_mask=_as_sparse(block_mask, query.shape[2], key.shape[2]))
+
+    if torch.compiler.is_compiling() and isinstance(block_mask, flex.BlockMask):
+        mask: Any = _hold_while_tracing(block_mask, query.shape[2], key.shape[2])
+    else:
+        mask = _as_sparse(block_mask, query.shape[2], key.shape[2])
+    need = (("weights",) if return_weights else ()) + (SUMMARY if return_summary else ())
+    if return_aux is not None and return_aux.max_scores and not return_summary:
+        need += ("max_score",)
+    found = attention(query, key, value, sparse_mask=mask, scale=scale, need=need, top_k=top_k if return_summary else 0)
+    results: list[Any] = [found.output]
+    if return_lse:
+        results.append(found.lse)
+    if return_aux is not None:
+        results.append(flex.AuxOutput(lse=found.lse if return_aux.lse else None,
+                                      max_scores=found.max_score if return_aux.max_scores else None))
+    if return_weights:
+        results.append(found.weights)
+    if return_summary:
+        results.append(Summary(*(getattr(found, name) for name in Summary._fields)))
+    return tuple(results) if asked else found.output

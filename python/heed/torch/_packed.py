@@ -1,0 +1,189 @@
+"""Packed sequences: varlen_attention with FlashAttention's arguments, and PyTorch's nested tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _heed
+from ._ops import Attended, attention, autocast, draw_seed, is_plain, seed_number, untracked
+from ._summary import SUMMARY, Summary
+
+
+def _refuse(message: str) -> None:
+    raise ValueError(message)
+
+
+def _heads_first(tensor: Tensor) -> Tensor:
+    """[T, H, D] as [1, H, T, D]."""
+    return tensor.transpose(0, 1).unsqueeze(0)
+
+
+def _tokens_first(tensor: Tensor) -> Tensor:
+    """[1, H, T, …] as [T, H, …], in this order in memory."""
+    return tensor.squeeze(0).transpose(0, 1).contiguous()
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, offsets: tuple[Tensor, Tensor], *, need: Sequence[str] = (),
+           top_k: int = 0, asked: bool = True, alibi: Tensor | None = None, sinks: Tensor | None = None,
+           dropout: float = 0.0, **options: Any) -> Attended:
+    """query [Tq, H, D], key [Tk, Hkv, D], value [Tk, Hkv, Dv]; each result with tokens first, [Tq, H, …]. Unless
+    `asked`, of the results only the output may be looked at."""
+    query, key, value = autocast(query, key, value)
+    q, k, v = (_heads_first(tensor) for tensor in (query, key, value))
+    if not asked and is_plain(query, key, value, sinks, *offsets):
+        output = query.new_empty(len(query), query.shape[1], value.shape[2])
+        _heed.attention(untracked(q), untracked(k), untracked(v), cu_seqlens=offsets, alibi=alibi,
+                        sinks=untracked(sinks), dropout=dropout, seed=seed_number(draw_seed(dropout)),
+                        threads=torch.get_num_threads(), out=_heads_first(output), **options)
+        return Attended(output, output.new_empty(0))
+    found = attention(q, k, v, cu_seqlens=offsets, alibi=alibi, sinks=sinks, dropout=dropout, need=need, top_k=top_k,
+                      **options)
+    return Attended(*(None if tensor is None else _tokens_first(tensor) for tensor in found))
+
+
+def _offsets(what: str, given: Any, tokens: int, most: int | None) -> Tensor:
+    """cu_seqlens_q or cu_seqlens_k as a tensor. While a graph is traced its numbers are unknown; the call checks."""
+    name = f"cu_seqlens_{what}"
+    tensor = given if isinstance(given, Tensor) else torch.tensor(given, dtype=torch.int64)
+    if tensor.dim() != 1 or len(tensor) < 1 or tensor.dtype not in (torch.int32, torch.int64):
+        _refuse(f"varlen_attention: {name} has dtype {tensor.dtype} and shape {list(tensor.shape)}; int32 or int64 and "
+                "[sequences + 1] are expected")
+    if torch.compiler.is_compiling() or type(tensor) is not Tensor or not tensor.is_cpu:
+        return tensor
+    numbers = tensor.tolist()
+    lengths = [end - begin for begin, end in zip(numbers, numbers[1:])]
+    if numbers[0] != 0 or numbers[-1] != tokens or min(lengths, default=0) < 0:
+        _refuse(f"varlen_attention: {name} runs from {numbers[0]} to {numbers[-1]}; numbers that rise from 0 to "
+                f"{tokens}, the tokens of {'query' if what == 'q' else 'key'}, are expected")
+    if most is not None and max(lengths, default=0) > most:
+        _refuse(f"varlen_attention: max_seqlen_{what} is {most}; {max(lengths)}, the length of the longest sequence, "
+                "or more is expected")
+    return tensor
+
+
+def _check(query: Tensor, key: Tensor, value: Tensor) -> None:
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.is_nested:
+            _refuse(f"varlen_attention: {name} is a nested tensor; a packed one, [tokens, H, D], is expected "
+                    "(scaled_dot_product_attention takes nested ones)")
+        if tensor.dim() != 3:
+            _refuse(f"varlen_attention: {name} has shape {list(tensor.shape)}; 3 axes, [tokens, H, D], are expected")
+        if tensor.device.type not in ("cpu", "meta"):
+            _refuse(f"varlen_attention: {name} is on {tensor.device}; the CPU is expected")
+
+
+def varlen_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens_q: Tensor | Sequence[int],
+    cu_seqlens_k: Tensor | Sequence[int] | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    *,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | Sequence[float] | None = None,
+    sinks: Tensor | None = None,
+    dropout_p: float = 0.0,
+    return_lse: bool = False,
+    return_summary: bool = False,
+    top_k: int = 8,
+) -> Any:
+    """Sequences packed one after the other, each attending within itself: FlashAttention's flash_attn_varlen_func and
+    torch.nn.attention.varlen.varlen_attn on the CPU, with gradients.
+
+    query [Tq, H, D], key [Tk, Hkv, D], value [Tk, Hkv, Dv]. Sequence n has the queries cu_seqlens_q[n] …
+    cu_seqlens_q[n + 1] - 1 and the keys of cu_seqlens_k (the same offsets where it is None). As in both, its last query
+    is at its last key: causal, window_size (left, right; -1 is open) and alibi_slopes [H] count from there, so that
+    window_size=(-1, 0) is causal too. The max_seqlen_… are checked and change nothing.
+
+    Gives the output [Tq, H, Dv]; with return_lse a tuple of it and lse [Tq, H]; with return_summary followed by a
+    Summary, [Tq, H] or [Tq, H, top_k] each, whose indices are rows of `key`. Gradients flow through output and lse.
+    """
+    _check(query, key, value)
+    offsets = (_offsets("q", cu_seqlens_q, len(query), max_seqlen_q),
+               _offsets("k", cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k, len(key), max_seqlen_k))
+    if len(offsets[0]) != len(offsets[1]):
+        _refuse(f"varlen_attention: cu_seqlens_k has {len(offsets[1])} numbers; {len(offsets[0])}, as cu_seqlens_q, "
+                "are expected")
+    if len(window_size) != 2 or min(window_size) < -1:
+        _refuse(f"varlen_attention: window_size is {window_size}; (left, right), each -1 (open) or more, is expected")
+    if isinstance(alibi_slopes, Sequence):
+        alibi_slopes = torch.tensor(alibi_slopes, dtype=torch.float64)
+    asked = return_lse or return_summary
+    found = attend(query, key, value, offsets, causal=causal, window=tuple(window_size), scale=scale,
+                   softcap=softcap, alibi=alibi_slopes, sinks=sinks, dropout=dropout_p, align="bottom-right",
+                   need=SUMMARY if return_summary else (), top_k=top_k if return_summary else 0, asked=asked)
+    results: list[Any] = [found.output]
+    if return_lse:
+        results.append(found.lse)
+    if return_summary:
+        results.append(Summary(*(getattr(found, name) for name in Summary._fields)))
+    return tuple(results) if asked else found.output
+
+
+def _packed(name: str, tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """[tokens, H, D] and the offsets of a nested tensor [B, H, j, D] or [B, j, D]."""
+    if not tensor.is_nested or tensor.layout != torch.jagged:
+        found = f"a nested tensor of layout {tensor.layout}" if tensor.is_nested else "a plain one"
+        _refuse(f"scaled_dot_product_attention: {name} is {found}; nested ones of layout torch.jagged are expected of "
+                "all three, or plain ones")
+    ragged = getattr(tensor, "_ragged_idx")
+    if tensor.dim() not in (3, 4) or ragged != tensor.dim() - 2:
+        _refuse(f"scaled_dot_product_attention: {name} is a nested tensor of {tensor.dim()} axes, ragged in axis "
+                f"{ragged}; [B, H, j, E], ragged in axis 2, or [B, j, E] is expected (transpose(1, 2) makes it of "
+                "[B, j, H, E])")
+    if tensor.lengths() is not None:
+        _refuse(f"scaled_dot_product_attention: {name} is a nested tensor with holes between its rows; one without is "
+                "expected (contiguous() makes it)")
+    if tensor.dim() == 3:
+        return tensor.values().unsqueeze(1), tensor.offsets()
+    return tensor.transpose(1, 2).values(), tensor.offsets()
+
+
+def _within(index: Tensor, offsets: tuple[Tensor, Tensor]) -> Tensor:
+    """Of keys [Tq, H, K], as numbers within the sequence of each query."""
+    starts = offsets[1][:-1].repeat_interleave(offsets[0].diff(), output_size=len(index))
+    return torch.where(index < 0, index, index - starts[:, None, None])
+
+
+def nested_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropout: float, causal: bool,
+                     scale: float | None, grouped: bool, weights: bool, summary: bool, top_k: int) -> Any:
+    """scaled_dot_product_attention of nested tensors."""
+    if attn_mask is not None:
+        _refuse("scaled_dot_product_attention: with nested tensors attn_mask is given; is_causal alone is expected")
+    if weights:
+        _refuse("scaled_dot_product_attention: with nested tensors return_weights is True; False is expected, as "
+                "weights ragged in two axes are no nested tensor (return_summary=True has those of the top k keys)")
+    (q, offsets_q), (k, offsets_k), (v, offsets_v) = (
+        _packed(name, tensor) for name, tensor in (("query", query), ("key", key), ("value", value)))
+    one = offsets_v is offsets_k or torch.compiler.is_compiling()  # which sees no numbers
+    if len(offsets_q) != len(offsets_k) or k.shape[0] != v.shape[0] or not (one or torch.equal(offsets_k, offsets_v)):
+        _refuse(f"scaled_dot_product_attention: query, key and value are nested tensors of {len(offsets_q) - 1}, "
+                f"{len(offsets_k) - 1} and {len(offsets_v) - 1} sequences, key and value of {k.shape[0]} and "
+                f"{v.shape[0]} tokens; as many sequences, and of key and value the same lengths, are expected")
+    if not grouped and q.shape[1] != k.shape[1]:
+        _refuse(f"scaled_dot_product_attention: query has {q.shape[1]} heads and key {k.shape[1]}; the same number is "
+                "expected (enable_gqa=True lets several query heads share a key head)")
+    offsets = offsets_q, offsets_k
+    found = attend(q, k, v, offsets, causal=causal, scale=scale, dropout=dropout, need=SUMMARY if summary else (),
+                   top_k=top_k if summary else 0, asked=summary)
+
+    def nested(tensor: Tensor | None) -> Tensor:
+        assert tensor is not None
+        if query.dim() == 3:
+            return torch.nested.nested_tensor_from_jagged(tensor.squeeze(1), offsets_q)
+        return torch.nested.nested_tensor_from_jagged(tensor, offsets_q).transpose(1, 2)
+
+    if not summary:
+        return nested(found.output)
+    assert found.top_k_index is not None
+    found = found._replace(top_k_index=_within(found.top_k_index, offsets))
+    return nested(found.output), Summary(*(nested(getattr(found, name)) for name in Summary._fields))

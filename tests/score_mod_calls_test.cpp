@@ -1,0 +1,186 @@
+// Scores that a function or an expression changes, on every target: what it does is done to the definitions
+// by other options, which mean the same.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+
+#include "attention_support.hpp"
+#include "backward_call.hpp"
+#include "each_target.hpp"
+#include "fused_calls.hpp"
+#include "fused_rounding.hpp"
+#include "gradient_errors.hpp"
+#include "path_watch.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::AttentionOptions;
+using heed::DType;
+using heed::Kernel;
+using heed::ScoreMod;
+using heed::Tensor;
+using heed::test::BackwardCall;
+using heed::test::EachTarget;
+using heed::test::RandomCall;
+
+constexpr std::uint64_t kSeed = 20261125;
+
+// The same three functions, compiled and in words.
+ScoreMod function_of(std::uint64_t which) {
+  using Index = std::int64_t;
+  switch (which % 6) {
+    case 0:
+      return ScoreMod::function([](auto s, Index, Index, Index, Index) {
+        using std::tanh;
+        return 20 * tanh(s / 20);
+      });
+    case 1:
+      return ScoreMod::function([](auto s, Index, Index, Index i, Index j) {
+        return s - static_cast<float>(std::abs(i - j)) * 0.25F;
+      });
+    case 2:
+      return ScoreMod::function([](auto s, Index, Index, Index i, Index j) {
+        return j <= i ? s : decltype(s)(-std::numeric_limits<float>::infinity());
+      });
+    case 3:
+      return ScoreMod::expression("20 * tanh(s / 20)");
+    case 4:
+      return ScoreMod::expression("s - 0.25 * abs(i - j)");
+    default:
+      return ScoreMod::expression("where(j <= i, s, -inf)");
+  }
+}
+
+// A call whose options say to the definitions what the function does.
+struct ModifiedCall {
+  heed::test::CheckedCall checked;
+  AttentionOptions with_function;
+};
+
+ModifiedCall modified_call(std::uint64_t index, heed::test::CallLimits limits) {
+  limits.poison = false;
+  RandomCall call = heed::test::random_call(kSeed, index, limits);
+  ModifiedCall made;
+  AttentionOptions& options = call.options;
+  const std::int64_t queries = call.query.size(-2), keys = call.key.size(-2);
+  if (index % 3 == 0) options.softcap = 0;
+  if (index % 3 == 1) options.bias.reset();
+  if (index % 3 == 2) options.mask.reset();
+  options.need = static_cast<heed::Need>(static_cast<std::uint32_t>(options.need) &
+                                         ~static_cast<std::uint32_t>(heed::Need::scores));
+  made.with_function = options;
+  made.with_function.score_mod = function_of(index);
+  if (index % 3 == 0) options.softcap = 20;
+  if (index % 3 == 1) {
+    Tensor& bias = call.memory.emplace_back(heed::Dims{queries, keys}, DType::f64);
+    for (std::int64_t i = 0; i < queries; ++i)
+      for (std::int64_t j = 0; j < keys; ++j)
+        bias.at<double>(i, j) = -0.25 * static_cast<double>(std::abs(i - j));
+    options.bias = bias.view();
+  }
+  if (index % 3 == 2) {
+    Tensor& mask = call.memory.emplace_back(heed::Dims{queries, keys}, DType::boolean);
+    for (std::int64_t i = 0; i < queries; ++i)
+      for (std::int64_t j = 0; j < keys; ++j) mask.at<bool>(i, j) = j <= i;
+    options.mask = mask.view();
+  }
+  heed::test::Naive naive = heed::test::naive_attention(call.query, call.key, call.value, options);
+  made.checked = {std::move(call), std::move(naive)};
+  return made;
+}
+
+// Two roundings more than a bias: scores go to natural units and back.
+heed::test::Rounding with_slack(heed::test::Rounding rounding) {
+  rounding.slack += 2;
+  return rounding;
+}
+
+std::uint64_t emulated_share(const std::string& target) {
+  return target.ends_with("emulated") && heed::test::share_of(100) == 100 ? 8 : 1;
+}
+
+TEST(ScoreModCalls, AgreeWithOptionsThatMeanTheSame) {
+  const EachTarget targets;
+  std::map<std::string, heed::test::RowTally> tallies;
+  heed::test::PathWatch paths;
+  for (const auto& [limits, count] : {std::pair{heed::test::small_calls(), 900},
+                                      {heed::test::tile_calls(), 60},
+                                      {heed::test::decoding_calls(), 90},
+                                      {heed::test::document_calls(), 12}})
+    for (std::uint64_t index = 0; index < heed::test::share_of(static_cast<std::uint64_t>(count)); ++index) {
+      ModifiedCall made = modified_call(index, limits);
+      made.with_function.kernel = Kernel::fused;
+      const auto& [call, naive] = made.checked;
+      for (const std::string& target : targets.available()) {
+        if (index % emulated_share(target) != 0) continue;
+        heed::set_target(target);
+        paths.start_call();
+        const auto result = heed::attention(call.query, call.key, call.value, made.with_function);
+        ASSERT_EQ(result.kernel, Kernel::fused);
+        const std::string failure = heed::test::compare_results(
+            result, call.options, naive,
+            with_slack(heed::test::fused_rounding(call.query.dtype(), call.options, target)), tallies[target],
+            [&](auto b, auto h, auto i) { return paths.fell_back(b, h, i); });
+        ASSERT_EQ(failure, "") << target << ", function " << index % 6 << ": " << describe(call);
+      }
+    }
+}
+
+heed::test::Rounding rounding_of(const BackwardCall& made, const std::string& target) {
+  const DType output = made.inputs.output.dtype();
+  const bool rounds = heed::test::multiplies_bf16(target) && made.call.query.dtype() == DType::bf16 &&
+                      made.inputs.grad_output.dtype() == DType::bf16;
+  const double delta = (output == DType::bf16  ? 0x1p-8
+                        : output == DType::f16 ? 0x1p-10
+                                               : 0) +
+                       (rounds ? 0x1p-8 : 0);
+  return {
+      .unit = 0x1p-24, .slack = 5, .weight_unit = delta, .floor = output == DType::f16 ? 0x1p-18 : 0x1p-100};
+}
+
+TEST(ScoreModGradients, AgreeWithOptionsThatMeanTheSame) {
+  const EachTarget targets;
+  std::map<std::string, heed::test::RowTally> tallies;
+  heed::test::PathWatch paths;
+  for (const auto& [limits, count] : {std::pair{heed::test::small_calls(), 900},
+                                      {heed::test::tile_calls(), 24},
+                                      {heed::test::matrix_gradient_calls(), 24}})
+    for (std::uint64_t index = 0; index < heed::test::share_of(static_cast<std::uint64_t>(count)); ++index) {
+      ModifiedCall modified = modified_call(index, limits);
+      BackwardCall made = heed::test::BackwardCallMaker(std::move(modified.checked)).make();
+      made.inputs.grad_weights.reset();
+      if (index % 3 == 1) made.request.bias = false;  // the bias stands for the function
+      modified.with_function.kernel = Kernel::fused;
+      for (const std::string& target : targets.available()) {
+        if (index % emulated_share(target) != 0) continue;
+        heed::set_target(target);
+        paths.start_call();
+        const auto gradients = heed::attention_backward(made.inputs, modified.with_function, made.request);
+        const std::string failure = heed::test::compare_gradients(
+            made, gradients, rounding_of(made, target), tallies[target],
+            [&](auto b, auto h, auto i) { return paths.gradients_fell_back(b, h, i); });
+        ASSERT_EQ(failure, "") << target << ", function " << index % 6 << ": " << describe(made.call);
+      }
+    }
+}
+
+// A key that the function forbids does not leak, whatever it holds.
+TEST(ScoreModCalls, ThatForbidAKeyDoNotReadIt) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Tensor query = Tensor::from<float>({1, 1}, {2, 1});
+  Tensor key = Tensor::from<float>({1, 1, 1}, {3, 1}), value = Tensor::from<float>({1, 2, 3}, {3, 1});
+  key.at<float>(2, 0) = value.at<float>(2, 0) = static_cast<float>(nan);
+  for (const Kernel kernel : {Kernel::reference, Kernel::fused}) {
+    const auto result = heed::attention(
+        query, key, value, {.score_mod = ScoreMod::expression("where(j < 2, s, -inf)"), .kernel = kernel});
+    EXPECT_FLOAT_EQ(result.output.at<float>(0, 0), 1.5F);
+    EXPECT_FLOAT_EQ(result.output.at<float>(1, 0), 1.5F);
+  }
+}
+
+}  // namespace
