@@ -65,6 +65,7 @@ void add_scores(CLI::App& app, Arguments& arguments) {
       app, "--softcap", [&](double x) { options.softcap = x; },
       "then score = X * tanh(score / X); 0 is off, and the default")
       ->group(group);
+  add_score_expression(app, arguments.masks, group);
   add_text(app, "--bias", kTensor, arguments.bias,
            "then added to the scores: broadcasts to [B, H, Lq, Lk]; -inf forbids")
       ->group(group);
@@ -119,6 +120,7 @@ void add_masks(CLI::App& app, Arguments& arguments) {
   add_text(app, "--segments-k", kTensor, arguments.key_segments,
            "the same from 0 to Lk; queries of a sequence see its own keys only")
       ->group(group);
+  add_mask_options(app, arguments.masks, "Masks without a matrix (i and j count in the tensors)");
 }
 
 void add_row_results(CLI::App& app, Arguments& arguments) {
@@ -140,6 +142,8 @@ void add_row_results(CLI::App& app, Arguments& arguments) {
   add("--lse", arguments.results.lse, "log of the softmax denominator [B, H, Lq]");
   add("--max-score", arguments.results.max_score, "the largest allowed score of each row [B, H, Lq]");
   add("--entropy", arguments.results.entropy, "of the weights of each row, in nats [B, H, Lq]");
+  add("--dropped", arguments.results.dropped,
+      "the weight that window and masks take away of each row [B, H, Lq]");
   add("--distance", arguments.results.distance, "the mean of |p - j| under the weights [B, H, Lq]");
 }
 
@@ -297,6 +301,7 @@ void require_call_options(const CLI::App& app) {
   }
   require_beside(app, "--segments-q", "--segments-k", "OFFSETS.npy");
   require_beside(app, "--segments-k", "--segments-q", "OFFSETS.npy");
+  check_mask_options(app);
 }
 
 void add_attend_options(CLI::App& app, AttendArguments& arguments) {

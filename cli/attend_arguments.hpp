@@ -8,6 +8,7 @@
 
 #include "heed/attention.hpp"
 #include "heed/backward.hpp"
+#include "mask_arguments.hpp"
 
 namespace CLI {
 class App;
@@ -20,6 +21,8 @@ struct AttendArguments {
   std::string query, key, value;
   std::string mask, bias, alibi_slopes, sinks, kv_lengths, query_segments, key_segments;
   std::string by_output, by_lse, by_weights;  ///< gradients of the loss
+
+  MaskArguments masks;
 
   bool length_first = false;   ///< query, key, value and output lie as [B, L, H, D]
   std::optional<DType> dtype;  ///< to compute in; the query's where not given

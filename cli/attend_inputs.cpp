@@ -97,6 +97,7 @@ std::vector<NamedFile> attend_input_files(const AttendArguments& arguments) {
     }
     from_standard_input = input.option;
   }
+  for (NamedFile& file : mask_input_files(arguments.masks)) files.push_back(std::move(file));
   return files;
 }
 
@@ -115,6 +116,8 @@ AttendInputs read_attend_inputs(const AttendArguments& arguments) {
     if (input.view != nullptr && !text.empty())
       inputs.options.*input.view = reader.read_beside(input.option, text);
   }
+  if (inputs.query.rank() >= 2 && inputs.key.rank() >= 2)  // else attention() says what is wrong
+    read_masks(arguments.masks, inputs.query.size(-2), inputs.key.size(-2), inputs.options);
   return inputs;
 }
 

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "heed/export.hpp"
 #include "heed/tensor.hpp"
@@ -41,6 +42,9 @@ class HEED_API ScoreModPart {
   /// Throws Error (invalid_argument) where f cannot be applied to scores of these sizes. Once before a call.
   virtual void check(std::int64_t batch, std::int64_t heads, std::int64_t query_length,
                      std::int64_t key_length) const;
+  /// The expression and its arrays, for files; a compiled function has none.
+  [[nodiscard]] virtual std::string_view text() const;
+  [[nodiscard]] virtual std::vector<std::pair<std::string, Tensor>> arrays() const;
 };
 
 /// A number and its derivative by the score. What is made of both by + - * / and the functions below has the

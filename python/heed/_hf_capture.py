@@ -14,7 +14,7 @@ from torch import Tensor
 
 from . import _heed
 from ._hf_row_mask import RowMask
-from ._run import CallMap, Run
+from ._run import CallMap, Run, consecutive
 from .torch._ops import untracked
 
 ROWS = ("lse", "max_score", "entropy", "distance", "dropped", "weights", "top_k_index", "top_k_weight")  # [B, H, Lq, …]
@@ -44,6 +44,9 @@ class Call(NamedTuple):
                 "bias": untracked(self.bias), "sinks": untracked(self.sinks), "causal": self.causal,
                 "query_offset": self.offset, "softcap": self.softcap, "scale": self.scale,
                 "threads": torch.get_num_threads()}
+
+    def untracked(self) -> Call:
+        return self._replace(query=self.query.detach(), key=self.key.detach(), value=self.value.detach())
 
     def of_heads(self, heads: Sequence[int]) -> Call:
         shared = self.query.shape[1] // self.key.shape[1]
@@ -152,9 +155,9 @@ class Asked:
     def gather(self, call: Call, module: Any) -> dict[str, Any]:
         """The results by name, of a call whose output was computed already: the values count for nothing here, and
         one column of them is enough."""
-        call, heads, rows = self.which(call._replace(query=call.query.detach(), key=call.key.detach(),
-                                                     value=call.value.detach()[..., :1]), module)
-        parts = [call] if rows is None else [call.of_rows(*run) for run in _consecutive(rows)]
+        call = call.untracked()
+        call, heads, rows = self.which(call._replace(value=call.value[..., :1]), module)
+        parts = [call] if rows is None else [call.of_rows(*run) for run in consecutive(rows) or [(0, 0)]]
         found = _joined([self.results(_heed.attention(x.query, x.key, x.value, **self.options(x), **self.request()))
                          for x in parts])
         return found | {"heads": heads, "rows": rows} | self.cut_tiles(call, found["lse"] if rows is None else None)
@@ -178,14 +181,6 @@ class Asked:
             tiles.append(_heed.attention_tile(part.query, part.key, known, (0, last - first),
                                               (min(key_begin, keys), min(key_end, keys)), -1, -1, part.options()))
         return {"tiles": tiles} if self.tiles else {}
-
-
-def _consecutive(rows: Sequence[int]) -> list[tuple[int, int]]:
-    """Numbers in order as runs [first, last); of none the empty one."""
-    runs: list[tuple[int, int]] = []
-    for row in rows:
-        runs[-1:] = [(runs[-1][0], row + 1)] if runs and runs[-1][1] == row else [*runs[-1:], (row, row + 1)]
-    return runs or [(0, 0)]
 
 
 def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:

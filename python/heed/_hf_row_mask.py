@@ -106,6 +106,8 @@ class RowMask(Tensor):  # type: ignore[misc]
         found = None
         if args and isinstance(args[0], RowMask):
             found = args[0]._small(func, args[1:], kwargs)
+        elif func is aten.cat.default and all(isinstance(x, RowMask) for x in args[0]) and args[1:] in ((-1,), (3,)):
+            found = beside(args[0])
         if found is not None:
             return found
         if func._schema.is_mutable and any(isinstance(x, RowMask) for x in args[:1]):
@@ -114,6 +116,10 @@ class RowMask(Tensor):  # type: ignore[misc]
         say_once(f"a model applies {func} to its mask, which becomes a matrix for that")
         plain = torch.utils._pytree.tree_map_only(RowMask, RowMask.dense, (args, kwargs))
         return func(*plain[0], **plain[1])
+
+    def _all_seen(self) -> Tensor:
+        """`seen`, also where it is None."""
+        return torch.ones(1, self.shape[3], dtype=torch.bool) if self.seen is None else self.seen
 
     def _small(self, func: Any, args: Any, kwargs: dict[str, Any]) -> RowMask | None:
         """What some operations give without a matrix."""
@@ -126,3 +132,18 @@ class RowMask(Tensor):  # type: ignore[misc]
         if func in (aten.expand.default, aten.view.default):
             return self.same(args[0])
         return None
+
+
+def beside(masks: Sequence[RowMask]) -> RowMask | None:
+    """Masks for the same rows, over the keys of one after those of the other; None where their shapes do not fit."""
+    first, *others = masks
+    runs, seen, keys = first.runs, first._all_seen(), first.shape[3]
+    for mask in others:
+        if mask.shape[:3] != first.shape[:3]:
+            return None
+        shape = torch.broadcast_shapes(runs.shape[:2], mask.runs.shape[:2])
+        runs = torch.cat((runs.expand(*shape, -1, -1), (mask.runs + keys).expand(*shape, -1, -1)), -2)
+        batch = max(seen.shape[0], mask._all_seen().shape[0])
+        seen = torch.cat((seen.expand(batch, -1), mask._all_seen().expand(batch, -1)), 1)
+        keys += mask.shape[3]
+    return RowMask.make(runs, None if bool(seen.all()) else seen, (*first.shape[:3], keys), first.position)

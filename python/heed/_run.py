@@ -51,6 +51,17 @@ class CallMap(NamedTuple):
         return f"<layer {self.layer}, {name}: {', '.join(f'{n} {list(x.shape)}' for n, x in self.arrays().items())}>"
 
 
+def consecutive(rows: Sequence[int]) -> list[tuple[int, int]]:
+    """Numbers in order as runs [first, last)."""
+    runs: list[tuple[int, int]] = []
+    for row in rows:
+        if runs and runs[-1][1] == row:
+            runs[-1] = (runs[-1][0], row + 1)
+        else:
+            runs.append((row, row + 1))
+    return runs
+
+
 def replace(path: pathlib.Path, data: Sequence[bytes | memoryview]) -> None:
     """Writes a file that is whole when it has its name."""
     begun = path.with_name(f".{path.name}.part")
@@ -105,8 +116,8 @@ def read_safetensors(path: pathlib.Path) -> dict[str, Any]:
         first, last = entry["data_offsets"]
         kind, count = np.dtype(TYPES[entry["dtype"]]), int(np.prod(entry["shape"], dtype=np.int64))
         if last - first != count * kind.itemsize or os.path.getsize(path) < start + last:
-            raise ValueError(f"{path} holds {name} of {last - first} bytes; {count * kind.itemsize}, all in the file, are "
-                             "expected")
+            raise ValueError(f"{path} holds {name} of {last - first} bytes; {count * kind.itemsize}, all in the file, "
+                             "are expected")
         found[name] = np.fromfile(path, kind, count, offset=start + first).reshape(entry["shape"])
     return found
 
@@ -117,7 +128,7 @@ class Run(Sequence[CallMap]):
     def __init__(self, path: str | os.PathLike[str], settings: dict[str, Any], calls: list[dict[str, Any]]) -> None:
         self.path = pathlib.Path(path)
         self.settings = settings  #: what capture was asked for
-        self.calls = calls  #: of each its file, layer, module, shapes, heads, rows
+        self.calls = calls  #: of each its file, layer, module, shapes, heads, rows [[first, last + 1], …]
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -135,8 +146,9 @@ class Run(Sequence[CallMap]):
         arrays = read_safetensors(self.path / call["file"])
         tiles = [arrays.pop(f"tile.{place}") for place in range(sum(name.startswith("tile.") for name in arrays))]
         known = {name: array for name, array in arrays.items() if name in CallMap._fields}
-        return CallMap(module=call["module"], layer=call["layer"], heads=call["heads"], rows=call["rows"],
-                       tiles=tiles or None, **known)
+        rows = None if call["rows"] is None else [row for first, last in call["rows"] for row in range(first, last)]
+        return CallMap(module=call["module"], layer=call["layer"], heads=call["heads"], rows=rows, tiles=tiles or None,
+                       **known)
 
     @property
     def layers(self) -> list[int]:
@@ -166,7 +178,8 @@ class Run(Sequence[CallMap]):
     def write(self, call: CallMap) -> None:
         """Adds a call, of NumPy arrays, which is in the folder when this returns."""
         name, arrays = f"{len(self.calls):04d}-layer-{call.layer:02d}.safetensors", call.arrays()
-        entry = {"file": name, "layer": call.layer, "module": call.module, "heads": call.heads, "rows": call.rows,
+        rows = None if call.rows is None else consecutive(call.rows)
+        entry = {"file": name, "layer": call.layer, "module": call.module, "heads": call.heads, "rows": rows,
                  "shapes": {key: list(array.shape) for key, array in arrays.items()}}
         metadata = {"format": FORMAT} | {key: json.dumps(entry[key]) for key in ("layer", "module", "heads", "rows")}
         write_safetensors(self.path / name, arrays, metadata)
@@ -182,7 +195,7 @@ class Run(Sequence[CallMap]):
 
     def _write_index(self, complete: bool) -> None:
         index = {"format": FORMAT, "complete": complete, "settings": self.settings, "calls": self.calls}
-        replace(self.path / "index.json", [json.dumps(index, indent=1).encode()])
+        replace(self.path / "index.json", [json.dumps(index).encode()])
 
 
 def _entry(path: pathlib.Path) -> dict[str, Any]:

@@ -6,6 +6,8 @@ collects what each layer attended to.
     with heed.transformers.capture(top_k=8, entropy=True) as maps:
         model(**inputs)
     maps[0].top_k_index          # the first call's, [B, H, L, 8]
+    with heed.transformers.capture(weights=True, layers=[3], heads=[0, 7], to="run.heed"):
+        model(**inputs)
     model(**inputs, output_attentions=True).attentions
 """
 
@@ -65,10 +67,6 @@ def _call(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask
     return Call(query, key, value, mask, row_mask, bias, sinks, causal, offset, softcap or 0.0, scale)
 
 
-def _sparse(call: Call) -> dict[str, Any]:
-    return {} if call.row_mask is None else {"sparse_mask": call.row_mask.sparse()}
-
-
 # What a layer may pass to its attention function, changes the numbers, and is not known here: keys that it selected
 # (of DeepSeek-V3.2 and its kin, of MiniMax-M3), sinks of each query (Inkling 2), the pages of continuous batching.
 _UNKNOWN = ("indices", "block_indices", "sinks", "cache")
@@ -98,25 +96,27 @@ def heed_attention_forward(
     call = _call(module, query, key, value, attention_mask, position_bias, is_causal, s_aux, softcap, scaling)
     collector = None if torch.compiler.is_compiling() else current()
     layer = None if collector is None else collector.number(module)
+    asked = None if collector is None or layer is None else collector.asked
     weights = _wants_weights(kwargs)
+    found = matrix = None
     if not weights and is_plain(query, key, value, call.mask, call.bias, s_aux):
-        output = query.new_empty(*query.shape[:1], *query.shape[2:0:-1], value.shape[3])
-        # What is asked of all heads and rows comes with the output.
-        asked = collector.asked if collector is not None and layer is not None else None
-        together = asked is not None and not asked.is_limited()
-        options = asked.options(call) | asked.request() if asked is not None and together else call.options()
+        batch, heads, queries, _ = query.shape
+        output = query.new_empty(batch, queries, heads, value.shape[3])
+        whole = asked if asked is not None and not asked.is_limited() else None  # comes with the output
+        options = call.options() if whole is None else whole.options(call) | whole.request()
         result = _heed.attention(untracked(query), untracked(key), untracked(value), dropout=dropout,
                                  seed=seed_number(draw_seed(dropout)), out=output.transpose(1, 2), **options)
-        found = asked.results(result) | asked.cut_tiles(call, result.lse) if asked is not None and together else None
-        matrix = None
+        if whole is not None:
+            found = whole.results(result) | whole.cut_tiles(call.untracked(), result.lse)
     else:
-        attended = attention(query, key, value, mask=call.mask, bias=call.bias, sinks=s_aux, causal=call.causal,
-                             query_offset=call.offset, softcap=call.softcap, scale=scaling, dropout=dropout,
-                             need=["weights"] if weights else [], **_sparse(call))
-        output, found = attended.output.transpose(1, 2).contiguous(), None
+        sparse = None if call.row_mask is None else call.row_mask.sparse()
+        attended = attention(query, key, value, mask=call.mask, sparse_mask=sparse, bias=call.bias, sinks=s_aux,
+                             causal=call.causal, query_offset=call.offset, softcap=call.softcap, scale=scaling,
+                             dropout=dropout, need=["weights"] if weights else [])
+        output = attended.output.transpose(1, 2).contiguous()
         matrix = None if attended.weights is None else attended.weights.to(query.dtype)
-    if collector is not None and layer is not None:
-        collector.add(module, layer, collector.asked.gather(call, module) if found is None else found)
+    if collector is not None and asked is not None and layer is not None:
+        collector.add(module, layer, asked.gather(call, module) if found is None else found)
     return output, matrix
 
 

@@ -272,6 +272,40 @@ def test_compiled_with_block_masks_it_gives_the_same(backend, nothing_stays):
         assert_same(compiled(*tensors, mask), loss(*tensors, mask), tensors)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_a_mask_that_was_changed_is_converted_anew(compiled, nothing_stays):
+    def attend(*tensors, mask):
+        return flex_attention(*tensors, block_mask=mask)
+
+    call = torch.compile(attend, fullgraph=True, backend="aot_eager") if compiled else attend
+    tensors = inputs(96, 96)
+    mask, dense = mask_of("causal", 96, 96, 32)
+    assert_close(call(*tensors, mask=mask), by_pytorch(*tensors, dense))
+    mask.mask_mod = lambda b, h, q, k: (q >= k) & (k % 2 > 0)
+    diagonal = torch.arange(96) // 32 == (torch.arange(96) // 32)[:, None]  # whose blocks are cut
+    dense = dense & ~(diagonal & (torch.arange(96) % 2 == 0))
+    assert_close(call(*tensors, mask=mask), by_pytorch(*tensors, dense))
+    mask.kv_num_blocks[0, 0, 0] = 0
+    dense[:, :, :32] = False
+    assert_close(call(*tensors, mask=mask), by_pytorch(*tensors, dense))
+    mask.kv_num_blocks = torch.zeros_like(mask.kv_num_blocks)
+    assert_close(call(*tensors, mask=mask), by_pytorch(*tensors, dense & ~diagonal))
+
+
+@pytest.mark.parametrize("kind", ["block masks", "sparse masks"])
+def test_a_compiled_function_takes_no_mask_for_one_that_is_gone(kind, nothing_stays):
+    compiled = torch.compile(lambda *x: flex_attention(*x[:3], block_mask=x[3]), fullgraph=True, backend="aot_eager")
+    tensors = inputs(20, 20)
+    for reach in range(1, 8):
+        if kind == "block masks":
+            mask = create_block_mask(lambda b, h, q, k: (q - k).abs() < reach, None, None, 20, 20, "cpu", BLOCK_SIZE=8)
+        else:
+            mask = heed.masks.sliding_window(reach - 1, reach - 1, 20, 20)
+        dense = (torch.arange(20)[:, None] - torch.arange(20)).abs() < reach
+        assert_close(compiled(*tensors, mask), by_pytorch(*tensors, dense))
+        del mask  # its place in memory is free
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_mask_that_a_compiled_function_finds_by_itself(backend, nothing_stays):
     mask = mask_of("documents", 300, 300, 128)[0]
@@ -431,6 +465,8 @@ MISTAKES = {
         lambda q, k, v: attention(q, k, v, mask=documents()[0], sparse_mask=documents()[0]),
     "mask_tensor: mask is of type list": lambda q, k, v: mask_tensor([3]),
     "block_mask is of type SparseMask": lambda q, k, v: from_block_mask(documents()[0]),
+    "block_mask is PyTorch's for any lengths":
+        lambda q, k, v: from_block_mask(theirs._create_empty_block_mask(q, k)),
     "has a mask_mod that gives torch.int64; bool": lambda q, k, v: from_block_mask(other_mod(lambda b, h, i, j: i - j)),
 }
 

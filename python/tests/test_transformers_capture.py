@@ -106,7 +106,8 @@ def test_the_output_is_that_of_a_run_without_capture():
         given = inputs(name)
         with torch.no_grad():
             expected = ours(**given).logits
-            for asked in ({}, EVERYTHING, {"heads": [0], "weights": True}, {"rows": [3], "top_k": 2}, {"layers": 1}):
+            for asked in ({}, EVERYTHING, {"dropped": knows_dropped()}, {"heads": [0], "weights": True},
+                          {"rows": [3], "top_k": 2}, {"layers": 1}):
                 with heed.transformers.capture(**asked):
                     assert torch.equal(ours(**given).logits, expected)
 

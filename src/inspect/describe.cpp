@@ -16,6 +16,13 @@ std::vector<std::pair<std::string, std::string>> describe_options(const Attentio
   if (options.window.left >= 0 || options.window.right >= 0)
     words.emplace_back("window", text_of(options.window.left) + "," + text_of(options.window.right));
   tensor("mask", options.mask);
+  if (const SparseMask& mask = options.sparse_mask; !mask.is_empty())
+    words.emplace_back("sparse-mask",
+                       text_of(Dims{mask.batch(), mask.heads(), mask.query_length(), mask.key_length()}));
+  if (!options.score_mod.is_empty()) {
+    const std::string_view text = options.score_mod.part()->text();
+    words.emplace_back("score-expression", text.empty() ? "a compiled function" : std::string(text));
+  }
   tensor("bias", options.bias);
   if (options.softcap > 0) words.emplace_back("softcap", text_of(options.softcap));
   tensor("alibi", options.alibi_slopes);

@@ -8,6 +8,7 @@
 #include "heed/error.hpp"
 #include "heed/io.hpp"
 #include "inspect/document_format.hpp"
+#include "inspect/saved_mask.hpp"
 #include "inspect/tile.hpp"
 #include "io/json_text.hpp"
 
@@ -131,6 +132,15 @@ class DocumentReader {
   }
 
   void read_options(Document& document) const {
+    try {
+      read_checked_options(document);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::io) throw;
+      fail("holds no call of attention: " + std::string(error.what()));
+    }
+  }
+
+  void read_checked_options(Document& document) const {
     expecting("call", [&] {
       const Json json = metadata("call");
       AttentionOptions& options = document.options;
@@ -142,9 +152,27 @@ class DocumentReader {
       if (json.contains("scale")) options.scale = json["scale"].get<double>();
       if (json.contains("query_offset")) options.query_offset = whole(json["query_offset"]);
     });
+    if (file_.contains(kMaskFirst) || file_.contains(kMaskKeys))
+      document.options.sparse_mask =
+          restored_mask(file_.read(kMaskFirst), file_.read(kMaskKeys), document.key.size(2));
+    read_score_mod(document);
     for (const OptionTensor& option : kOptionTensors)
       if (file_.contains(option.name))
         document.options.*option.view = document.tensors.emplace_back(file_.read(option.name)).view();
+  }
+
+  void read_score_mod(Document& document) const {
+    const Json call = metadata("call");
+    if (!call.is_object() || !call.contains("score_mod")) return;
+    std::vector<std::pair<std::string, Tensor>> arrays;
+    std::vector<std::pair<std::string, TensorView>> views;
+    const std::string prefix = kScoreArray;
+    for (const std::string& name : file_.names())
+      if (name.starts_with(prefix)) arrays.emplace_back(name.substr(prefix.size()), file_.read(name));
+    for (const auto& [name, array] : arrays) views.emplace_back(name, array);
+    expecting("call", [&] {
+      document.options.score_mod = ScoreMod::expression(call["score_mod"].get<std::string>(), views);
+    });
   }
 
   // nlohmann would turn 1.5 or 2^63 into some whole number.

@@ -7,6 +7,7 @@
 
 #include "heed/io.hpp"
 #include "inspect/document_format.hpp"
+#include "inspect/saved_mask.hpp"
 
 namespace heed {
 namespace detail {
@@ -26,6 +27,12 @@ Json call_json(const AttentionOptions& options, const AttentionReport& report) {
                {"isa", report.isa},
                {"value_dim", report.value_dim},
                {"options", report.options}};
+  if (!options.score_mod.is_empty()) {
+    const std::string text(options.score_mod.part()->text());
+    if (text.empty())
+      refuse("score_mod is a compiled function, which no file holds; an expression is expected");
+    call["score_mod"] = text;
+  }
   if (options.scale) call["scale"] = *options.scale;
   if (options.query_offset) call["query_offset"] = *options.query_offset;
   return call;
@@ -81,6 +88,15 @@ void save_document(const std::string& path, const Document& document) {
                                                              {"key", document.key}};
   for (const OptionTensor& option : kOptionTensors)
     if (const auto& view = document.options.*option.view) tensors.emplace_back(option.name, *view);
+  SavedMask mask;
+  if (!document.options.sparse_mask.is_empty()) {
+    mask = saved_mask(document.options.sparse_mask);
+    tensors.emplace_back(kMaskFirst, mask.first);
+    tensors.emplace_back(kMaskKeys, mask.keys);
+  }
+  std::vector<std::pair<std::string, Tensor>> arrays;
+  if (!document.options.score_mod.is_empty()) arrays = document.options.score_mod.part()->arrays();
+  for (const auto& [name, array] : arrays) tensors.emplace_back(kScoreArray + name, array);
   for (const SavedTensor& saved : kSavedTensors)
     if ((report.*saved.tensor).rank() > 1) tensors.emplace_back(saved.name, report.*saved.tensor);
   tensors.emplace_back("top_k_index", report.top_k_index);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import weakref
 from typing import Any
@@ -53,15 +54,27 @@ def _made_of(mask: Any) -> tuple[Any, ...]:
             *((None, 0) if tensor is None else (weakref.ref(tensor), _version(tensor)) for tensor in tensors))
 
 
-def convert(mask: Any, queries: int, keys: int) -> _heed.SparseMask:
-    """Kept for as long as the mask, and made anew where its tensors or its mask_mod were replaced."""
+def _kept(mask: Any, queries: int, keys: int) -> _heed.SparseMask | None:
     found = _converted.get(mask)
-    if found is not None and found[0] == (queries, keys) and _same(mask, found[1]):
-        converted: _heed.SparseMask = found[2]
-        return converted
-    converted = _convert(mask, queries, keys)
-    with contextlib.suppress(TypeError):  # a mask_mod that has no weak references
-        _converted[mask] = ((queries, keys), _made_of(mask), converted)
+    return found[2] if found is not None and found[0] == (queries, keys) and _same(mask, found[1]) else None
+
+
+def convert(mask: Any, queries: int, keys: int) -> _heed.SparseMask:
+    """Kept for as long as the mask, and made anew where its tensors or its mask_mod were changed."""
+    converted = _kept(mask, queries, keys)
+    if converted is None:
+        converted = _convert(mask, queries, keys)
+        with contextlib.suppress(TypeError):  # a mask_mod that has no weak references
+            _converted[mask] = ((queries, keys), _made_of(mask), converted)
+    return converted
+
+
+def convert_within_operator(mask: Any, queries: int, keys: int) -> _heed.SparseMask:
+    """Where PyTorch has switched vmap off, for this thread."""
+    converted = _kept(mask, queries, keys)
+    if converted is None:
+        with concurrent.futures.ThreadPoolExecutor(1) as other:
+            converted = other.submit(convert, mask, queries, keys).result()
     return converted
 
 
@@ -130,4 +143,6 @@ def from_block_mask(block_mask: Any) -> _heed.SparseMask:
     """
     if not isinstance(block_mask, flex.BlockMask):
         _refuse(f"is of type {type(block_mask).__name__}; torch.nn.attention.flex_attention.BlockMask is expected")
+    if serves_any_length(block_mask):
+        _refuse("is PyTorch's for any lengths; one that was made for lengths is expected")
     return convert(block_mask, *block_mask.seq_lengths)

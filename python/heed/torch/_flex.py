@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.nn.attention import flex_attention as flex
 
 from .. import _heed
-from ._block_mask import convert, serves_any_length, was_sliced
+from ._block_mask import convert, convert_within_operator, serves_any_length, was_sliced
 from ._held import call_while_tracing, hold
 from ._ops import attention, autocast, is_plain, untracked
 from ._summary import SUMMARY, Summary
@@ -65,7 +66,9 @@ def _as_sparse(mask: Any, queries: int, keys: int) -> Any:
 
 @call_while_tracing
 def _hold_while_tracing(mask: Any, queries: int, keys: int) -> Tensor:
-    return hold(convert(mask, queries, keys))
+    """The mask may be changed before a call of the compiled function, which then converts it anew."""
+    convert(mask, queries, keys)
+    return hold(functools.partial(convert_within_operator, mask, queries, keys))
 
 
 def flex_attention(

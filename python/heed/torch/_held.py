@@ -72,7 +72,7 @@ def mask_tensor(mask: _heed.SparseMask) -> Tensor:
     """A tensor [1] that stands for the mask as sparse_mask= or block_mask= of heed.torch's functions, and keeps it.
 
     For functions that torch.compile compiles, where each other SparseMask compiles the function anew: it takes this
-    tensor, of any mask, as an input. A copy of the tensor does not stand for the mask.
+    tensor, of any mask, as an input. A copy of the tensor does not keep the mask.
     """
     if not isinstance(mask, _heed.SparseMask):
         raise ValueError(f"mask_tensor: mask is of type {type(mask).__name__}; a heed.SparseMask is expected")

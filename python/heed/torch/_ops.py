@@ -37,7 +37,8 @@ def _options(values: Sequence[Any]) -> dict[str, Any]:
     options["window"] = tuple(options["window"])
     options["seed"] = seed_number(options["seed"])
     if options["sparse_mask"] is not None:
-        options["sparse_mask"] = held("sparse_mask", options["sparse_mask"])
+        value = held("sparse_mask", options["sparse_mask"])
+        options["sparse_mask"] = value() if callable(value) else value  # one that is made when it is needed
     options["threads"] = torch.get_num_threads()
     return options
 

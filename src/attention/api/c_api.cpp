@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/api/c_support.hpp"
 #include "attention/call/message.hpp"
 #include "heed/attention.hpp"
 #include "heed/backward.hpp"
@@ -30,6 +31,11 @@ using heed::DType;
 using heed::MutableTensorView;
 using heed::TensorView;
 using heed::detail::refuse;
+using heed::detail::c_api::dtype_of;
+using heed::detail::c_api::guarded;
+using heed::detail::c_api::require;
+using heed::detail::c_api::shape_of;
+using heed::detail::c_api::view_of;
 
 static_assert(static_cast<int>(heed::ErrorCode::internal) == HEED_INTERNAL);
 static_assert(static_cast<int>(heed::ErrorCode::invalid_argument) == HEED_INVALID_ARGUMENT);
@@ -40,37 +46,6 @@ static_assert(static_cast<int>(heed::Kernel::fused) == HEED_KERNEL_FUSED);
 static_assert(static_cast<int>(heed::ScoresStage::bias) == HEED_SCORES_BIAS);
 static_assert(static_cast<int>(heed::Align::bottom_right) == HEED_BOTTOM_RIGHT);
 static_assert(heed::kMaxRank == HEED_MAX_RANK);
-
-// A buffer of fixed size: telling of a failed allocation must not need one.
-thread_local char last_error[1024] = "";
-
-heed_status fail(heed_status status, std::string_view message) noexcept {
-  const std::size_t length = std::min(message.size(), sizeof last_error - 1);
-  std::memcpy(last_error, message.data(), length);
-  last_error[length] = '\0';
-  return status;
-}
-
-template <class Work>
-heed_status guarded(Work work) noexcept {
-  try {
-    work();
-    last_error[0] = '\0';
-    return HEED_OK;
-  } catch (const heed::Error& error) {
-    return fail(static_cast<heed_status>(error.code()), error.what());
-  } catch (const std::bad_alloc&) {
-    return fail(HEED_OUT_OF_MEMORY, "no memory for the working space of the call");
-  } catch (const std::exception& error) {
-    return fail(HEED_INTERNAL, error.what());
-  } catch (...) {
-    return fail(HEED_INTERNAL, "an exception of an unknown kind");
-  }
-}
-
-void require(std::string_view name, const void* pointer) {
-  if (pointer == nullptr) refuse(name, " is NULL");
-}
 
 // ---- Structs that grow ------------------------------------------------------------------------------------
 
@@ -140,30 +115,6 @@ void initialise(std::string_view name, Struct* to, std::size_t size, Struct defa
 
 // ---- From C to C++ ----------------------------------------------------------------------------------------
 
-DType dtype_of(std::string_view name, std::int32_t dtype) {
-  if (dtype < HEED_F64 || dtype > HEED_BOOL)
-    refuse(name, ".dtype is ", dtype, "; a heed_dtype, 0 to 7, is expected");
-  return static_cast<DType>(dtype);
-}
-
-Dims shape_of(std::string_view name, std::int32_t rank, const std::int64_t* shape) {
-  if (rank < 1 || rank > HEED_MAX_RANK) refuse(name, ".rank is ", rank, "; 1 to 5 is expected");
-  const Dims dims(std::span(shape, static_cast<std::size_t>(rank)));
-  for (std::int64_t size : dims)
-    if (size < 0) refuse(name, " has shape ", dims, "; sizes of 0 or more are expected");
-  return dims;
-}
-
-MutableTensorView view_of(std::string_view name, const heed_tensor* tensor) {
-  require(name, tensor);
-  const DType dtype = dtype_of(name, tensor->dtype);
-  const Dims shape = shape_of(name, tensor->rank, tensor->shape);
-  if (tensor->data == nullptr && heed::element_count(shape) > 0)
-    refuse(name, ".data is NULL for shape ", shape);
-  return {tensor->data, dtype, shape,
-          Dims(std::span(tensor->strides, static_cast<std::size_t>(tensor->rank)))};
-}
-
 std::optional<TensorView> optional_view(std::string_view name, const heed_tensor* tensor) {
   if (tensor == nullptr) return std::nullopt;
   return view_of(name, tensor);
@@ -202,6 +153,8 @@ AttentionOptions options_of(const heed_attention_options& from) {
   options.received_last = from.received_last;
   options.kernel = choice("kernel", from.kernel, heed::Kernel::fused);
   options.threads = from.threads;
+  if (from.sparse_mask != nullptr) options.sparse_mask = from.sparse_mask->mask;
+  if (from.score_mod != nullptr) options.score_mod = from.score_mod->mod;
   return options;
 }
 
@@ -376,7 +329,5 @@ heed_status heed_set_target(const char* name) {
     heed::set_target(name);
   });
 }
-
-const char* heed_last_error(void) { return last_error; }
 
 const char* heed_version(void) { return heed::version().data(); }

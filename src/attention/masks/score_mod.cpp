@@ -11,6 +11,8 @@ namespace detail {
 
 ScoreModPart::~ScoreModPart() = default;
 void ScoreModPart::check(std::int64_t, std::int64_t, std::int64_t, std::int64_t) const {}
+std::string_view ScoreModPart::text() const { return {}; }
+std::vector<std::pair<std::string, Tensor>> ScoreModPart::arrays() const { return {}; }
 
 namespace {
 
@@ -39,6 +41,15 @@ class ExpressionScoreMod final : public ScoreModPart {
       box.last[axis++] = static_cast<double>(size - 1);
     }
     check_indices(program_.expression(), box);
+  }
+
+  [[nodiscard]] std::string_view text() const override { return program_.expression().text; }
+  [[nodiscard]] std::vector<std::pair<std::string, Tensor>> arrays() const override {
+    std::vector<std::pair<std::string, Tensor>> all;
+    for (const ExpressionArray& array : program_.expression().arrays)
+      all.emplace_back(array.name(), Tensor::copy_of(TensorView(array.data(), Dims{array.size()}),
+                                                     array.is_boolean() ? DType::boolean : DType::f64));
+    return all;
   }
 
  private:

@@ -19,6 +19,7 @@ inline constexpr std::int64_t kGradientKeys = !kHasMatrixTiles ? kKvBlock
                                               : kHasParts      ? 2 * kKvBlock
                                                                : 4 * kKvBlock;
 inline constexpr std::int64_t kGradientRows = !kHasMatrixTiles ? 96 : kHasParts ? 96 : 128;
+static_assert(kGradientKeys <= kMostStepPanels * kPanel);
 static_assert(kGradientRows % kGroupRows == 0 && kGradientKeys % kPanel == 0);
 
 /// Norms squared up to which no sum of products overflows, however long.

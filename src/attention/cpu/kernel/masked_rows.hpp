@@ -16,6 +16,9 @@ HEED_INLINE bool has_masks(const Arguments& call) {
   return call.mask.data != nullptr || call.sparse_mask_count > 0;
 }
 
+/// Panels of a step, the longest of which is that of few rows (workspace.hpp).
+inline constexpr std::int64_t kMostStepPanels = 8 * 192 / kPanel;
+
 /// Bytes a row that a block of `keys` keys may need; vectors of its last panel are read whole.
 HEED_INLINE std::int64_t visible_bytes(std::int64_t keys) { return round_up(keys, kPanel) + kPanel; }
 
@@ -113,30 +116,59 @@ inline void forbid_row(QueryRow& query_row) {
   query_row.visible = nullptr;
 }
 
+/// What masks leave of a group and each panel of a step: rows are asked only of those that are cut.
+struct PanelCoverage {
+  Coverage of[kMostStepPanels];
+};
+inline PanelCoverage panel_coverage(const MaskedRows& m, std::int64_t row, std::int64_t rows,
+                                    const KeySpan& keys) {
+  PanelCoverage panels;
+  for (std::int64_t p = 0; p * kPanel < keys.count; ++p)
+    panels.of[p] = coverage_of_rows(m.call, m.task, row, rows,
+                                    {keys.key + p * kPanel, smaller(kPanel, keys.count - p * kPanel)});
+  return panels;
+}
+
+/// Whether the row may see keys [key, key + count), one after the other to `visible`.
+inline void find_visible(const MaskedRows& m, const QueryRow& query_row, std::int64_t key, std::int64_t count,
+                         std::uint8_t* visible) {
+  const std::int64_t first = m.task.key_begin + key;
+  const Input& mask = m.call.mask;
+  if (mask.data != nullptr)
+    read_mask(m.call,
+              offset_of(mask.stride, m.task.batch, query_row.head, query_row.index) + first * mask.stride[3],
+              count, visible);
+  else
+    __builtin_memset(visible, 1, static_cast<std::size_t>(count));
+  for (std::int64_t n = 0; n < m.call.sparse_mask_count; ++n)
+    m.call.sparse_masks[n].restrict_row(m.task.batch, query_row.head, query_row.index, first, first + count,
+                                        visible);
+}
+
 /// The row as masks leave it.
-inline void mask_row(const MaskedRows& m, std::int64_t row, const KeySpan& keys) {
+inline void mask_row(const MaskedRows& m, std::int64_t row, const KeySpan& keys,
+                     const PanelCoverage& panels) {
   restore_row(m, row);
   QueryRow& query_row = m.query_rows[row];
-  const std::int64_t begin = larger(query_row.key_begin, keys.key);
-  const std::int64_t end = smaller(query_row.key_end, keys.key + keys.count);
+  const std::int64_t begin = larger(query_row.key_begin, keys.key) - keys.key;
+  const std::int64_t end = smaller(query_row.key_end, keys.key + keys.count) - keys.key;
   if (begin >= end) return forbid_row(query_row);
-  std::uint8_t* visible = m.visible + row * m.visible_ld + (begin - keys.key);
-  const std::int64_t first = m.task.key_begin + begin;
-  if (m.call.mask.data != nullptr)
-    read_mask(m.call,
-              offset_of(m.call.mask.stride, m.task.batch, query_row.head, query_row.index) +
-                  first * m.call.mask.stride[3],
-              end - begin, visible);
-  else
-    __builtin_memset(visible, 1, static_cast<std::size_t>(end - begin));
-  for (std::int64_t n = 0; n < m.call.sparse_mask_count; ++n) {
-    const MaskSource& mask = m.call.sparse_masks[n];
-    mask.restrict_row(m.task.batch, query_row.head, query_row.index, first, first + end - begin, visible);
+  std::uint8_t* visible = m.visible + row * m.visible_ld;
+  for (std::int64_t at = begin; at < end;) {
+    const Coverage coverage = panels.of[at / kPanel];
+    std::int64_t next = at / kPanel + 1;
+    while (next * kPanel < end && panels.of[next] == coverage) ++next;
+    const std::int64_t count = smaller(next * kPanel, end) - at;
+    if (coverage == Coverage::cut)
+      find_visible(m, query_row, keys.key + at, count, visible + at);
+    else
+      __builtin_memset(visible + at, coverage == Coverage::full ? 1 : 0, static_cast<std::size_t>(count));
+    at += count;
   }
-  const Run run = run_of(visible, end - begin);
-  query_row.key_begin = begin + run.range.begin;
-  query_row.key_end = begin + run.range.end;
-  query_row.visible = run.whole ? nullptr : m.visible + row * m.visible_ld;
+  const Run run = run_of(visible + begin, end - begin);
+  query_row.key_begin = keys.key + begin + run.range.begin;
+  query_row.key_end = keys.key + begin + run.range.end;
+  query_row.visible = run.whole ? nullptr : visible;
   query_row.visible_key = keys.key;
 }
 
@@ -174,13 +206,15 @@ inline bool mask_rows(const MaskedRows& m, const KeySpan& keys) {
   for (std::int64_t first = 0; first < m.rows; first += kGroupRows) {
     const std::int64_t end = smaller(first + kGroupRows, m.rows);
     const Coverage group = coverage_of_rows(m.call, m.task, first, end - first, keys);
+    PanelCoverage panels;
+    if (group == Coverage::cut) panels = panel_coverage(m, first, end - first, keys);
     for (std::int64_t r = first; r < end; ++r) {
       if (group == Coverage::empty)
         forbid_row(m.query_rows[r]);
       else if (group == Coverage::full)
         restore_row(m, r);
       else
-        mask_row(m, r, keys);
+        mask_row(m, r, keys, panels);
       any = any || m.query_rows[r].key_begin < m.query_rows[r].key_end;
     }
   }

@@ -31,6 +31,7 @@ inline constexpr std::int64_t kDecodeKvBlocks = 8;  // whose keys are read befor
 inline constexpr std::int64_t kKeysAhead = 32;      // how far on memory is asked for by matrix tiles
 
 static_assert(kHasMatrixTiles || kDecodeKvBlocks * kGroupRows <= kQueryBlock);
+static_assert(kDecodeKvBlocks * kKvBlock <= kMostStepPanels * kPanel);
 static_assert(cpu::kSpan % (kDecodeKvBlocks * kKvBlock) == 0);
 static_assert(kKvBlock % kPanel == 0 && (!kHasMatrixTiles || kPanel % (2 * kLanes) == 0));
 static_assert(kQueryBlock % kGroupRows == 0 && kTaskRows % kQueryBlock == 0);

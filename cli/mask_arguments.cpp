@@ -1,0 +1,232 @@
+#include "mask_arguments.hpp"
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "command.hpp"
+#include "options.hpp"
+#include "tensor_argument.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+using Numbers = std::vector<std::int64_t>;
+
+struct Lengths {
+  std::int64_t queries, keys;
+};
+
+std::span<const std::int64_t> after_first(const Numbers& numbers) { return std::span(numbers).subspan(1); }
+
+struct Pattern {
+  std::string_view name, numbers;
+  std::size_t least, most;  // numbers
+  SparseMask (*make)(const Numbers& n, const Lengths& l);
+};
+
+constexpr std::size_t kAny = 1 << 20;
+constexpr std::array<Pattern, 7> kPatterns = {{
+    {"prefix_lm", "PREFIX", 1, 1,
+     [](const Numbers& n, const Lengths& l) { return masks::prefix_lm(n[0], l.queries, l.keys); }},
+    {"documents", "LENGTH,LENGTH,…", 1, kAny,
+     [](const Numbers& n, const Lengths&) { return masks::documents(n, false); }},
+    {"sliding_window", "LEFT,RIGHT", 2, 2,
+     [](const Numbers& n, const Lengths& l) { return masks::sliding_window(n[0], n[1], l.queries, l.keys); }},
+    {"sinks_and_window", "SINKS,WINDOW", 2, 2,
+     [](const Numbers& n, const Lengths& l) {
+       return masks::sinks_and_window(n[0], n[1], l.queries, l.keys);
+     }},
+    {"dilated", "REACH,STEP", 2, 2,
+     [](const Numbers& n, const Lengths& l) { return masks::dilated(n[0], n[1], l.queries, l.keys); }},
+    {"shared_question", "QUESTION,ANSWER,…", 2, kAny,
+     [](const Numbers& n, const Lengths&) { return masks::shared_question(n[0], after_first(n)); }},
+    {"bigbird", "BLOCK,GLOBAL,WINDOW,RANDOM,SEED", 5, 5,
+     [](const Numbers& n, const Lengths& l) {
+       return masks::bigbird(n[0], n[1], n[2], n[3], static_cast<std::uint64_t>(n[4]), l.queries, l.keys);
+     }},
+}};
+
+std::string all_patterns() {
+  std::string all;
+  for (const Pattern& pattern : kPatterns)
+    all += (all.empty() ? "" : ", ") + std::string(pattern.name) + "=" + std::string(pattern.numbers);
+  return all;
+}
+
+// The pattern and its numbers. Throws UsageError.
+std::pair<const Pattern*, Numbers> parsed_pattern(const std::string& text) {
+  const auto refuse = [&](const std::string& expected) {
+    throw UsageError("--mask-pattern is '" + text + "'; " + expected + " is expected");
+  };
+  const std::size_t equals = text.find('=');
+  for (const Pattern& pattern : kPatterns) {
+    if (text.substr(0, equals) != pattern.name) continue;
+    const std::string form = std::string(pattern.name) + "=" + std::string(pattern.numbers);
+    Numbers numbers;
+    if (equals != std::string::npos)
+      for (const std::string& part : split(text.substr(equals + 1), ',')) {
+        const std::optional<std::int64_t> number = whole_number(part);
+        if (!number) refuse(form + " of whole numbers");
+        numbers.push_back(number.value_or(0));
+      }
+    if (numbers.size() < pattern.least || numbers.size() > pattern.most) refuse(form);
+    return {&pattern, std::move(numbers)};
+  }
+  refuse("one of " + all_patterns());
+  return {};
+}
+
+Tensor read(const char* option, const std::string& text) {
+  return read_tensor(tensor_argument(option, text));
+}
+
+// [n, 5]: the ends of queries and keys, and the kind.
+SparseMask slices_of(const std::string& text, const Lengths& lengths) {
+  const Tensor tensor = read("--mask-slices", text);
+  const bool whole = tensor.dtype() == DType::i64 || tensor.dtype() == DType::i32;
+  if (!whole || tensor.rank() != 2 || tensor.size(1) != 5)
+    throw UsageError("--mask-slices has dtype " + std::string(name_of(tensor.dtype())) + " and shape " +
+                     to_string(tensor.shape()) + "; i64 or i32 [N, 5] is expected");
+  const Tensor numbers = Tensor::copy_of(tensor, DType::i64);
+  std::vector<MaskSlice> slices;
+  for (std::int64_t n = 0; n < numbers.size(0); ++n) {
+    const auto at = [&](std::int64_t column) { return numbers.at<std::int64_t>(n, column); };
+    slices.push_back({at(0), at(1), at(2), at(3), static_cast<SliceKind>(at(4))});
+  }
+  return SparseMask::slices(slices, lengths.queries, lengths.keys);
+}
+
+// [n, 2]: block rows, which do not fall, and block columns.
+SparseMask blocks_of(const MaskArguments& arguments, const Lengths& lengths) {
+  const Tensor tensor = read("--mask-blocks", arguments.blocks);
+  const bool whole = tensor.dtype() == DType::i64 || tensor.dtype() == DType::i32;
+  if (!whole || tensor.rank() != 2 || tensor.size(1) != 2)
+    throw UsageError("--mask-blocks has dtype " + std::string(name_of(tensor.dtype())) + " and shape " +
+                     to_string(tensor.shape()) + "; i64 or i32 [N, 2] is expected");
+  const Tensor numbers = Tensor::copy_of(tensor, DType::i64);
+  const auto [query_block, key_block] = arguments.block_size;
+  const std::int64_t rows = (lengths.queries + query_block - 1) / query_block;
+  Numbers offsets{0}, indices;
+  std::int64_t last = 0;
+  for (std::int64_t n = 0; n < numbers.size(0); ++n) {
+    const std::int64_t row = numbers.at<std::int64_t>(n, 0);
+    if (row < last || row >= rows)
+      throw UsageError("--mask-blocks has block row " + std::to_string(row) + " in line " +
+                       std::to_string(n) + "; rows that do not fall, of 0 to " + std::to_string(rows - 1) +
+                       ", are expected");
+    offsets.resize(static_cast<std::size_t>(row + 1), static_cast<std::int64_t>(indices.size()));
+    indices.push_back(numbers.at<std::int64_t>(n, 1));
+    last = row;
+  }
+  offsets.resize(static_cast<std::size_t>(rows + 1), static_cast<std::int64_t>(indices.size()));
+  const auto tensor_of = [](const Numbers& from) {
+    return Tensor::from<std::int64_t>(std::span<const std::int64_t>(from),
+                                      {static_cast<std::int64_t>(from.size())});
+  };
+  return SparseMask::blocks(tensor_of(offsets), tensor_of(indices), query_block, key_block, lengths.queries,
+                            lengths.keys);
+}
+
+}  // namespace
+
+void add_mask_options(CLI::App& app, MaskArguments& arguments, const std::string& group) {
+  const auto add = [&](const char* name, const char* value, std::string& target, const char* help) {
+    add_text(app, name, value, target, help)->group(group);
+  };
+  add("--mask-rows", "TENSOR", arguments.rows,
+      "[Lq, N, 2], i64 or i32: row i sees keys [begin, end) of any of its intervals; [B, H] may come before");
+  add("--mask-columns", "TENSOR", arguments.columns,
+      "[Lk, 1, 2 or 4]: key j is forbidden to rows from the number on, or between the two; [B, H] may come "
+      "before");
+  add("--mask-slices", "TENSOR", arguments.slices,
+      "[N, 5]: query_begin, query_end, key_begin, key_end and 0 full, 1 causal, 2 inverse causal, 3 both; "
+      "their union");
+  add("--mask-blocks", "TENSOR", arguments.blocks,
+      "[N, 2]: block rows and block columns that are allowed, in order of the rows");
+  add_text_option(
+      app, "--block-size", "QUERIES,KEYS",
+      [&](const std::string& text) {
+        arguments.block_size = integer_pair("--block-size", text, ',', 1, "QUERIES,KEYS (1 or more each)");
+      },
+      "of --mask-blocks; 64,64 by default")
+      ->group(group);
+  add_text_option(
+      app, "--mask-pattern", "NAME=NUMBERS",
+      [&](const std::string& text) {
+        (void)parsed_pattern(text);
+        arguments.pattern = text;
+      },
+      ("one of " + all_patterns()).c_str())
+      ->group(group);
+  add("--mask-expression", "TEXT", arguments.expression,
+      "a condition on b, h, i and j, such as 'j <= i && doc[i] == doc[j]' (docs/masks.md)");
+  add_texts_option(
+      app, "--array", "NAME=TENSOR",
+      [&](const std::vector<std::string>& texts) {
+        for (const std::string& text : texts) {
+          const std::size_t equals = text.find('=');
+          if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+            throw UsageError("--array is '" + text + "'; NAME=TENSOR is expected");
+          arguments.arrays.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+        }
+      },
+      "[N]: what an expression reads as NAME[…]; may be given several times")
+      ->group(group);
+}
+
+void add_score_expression(CLI::App& app, MaskArguments& arguments, const std::string& group) {
+  add_text(app, "--score-expression", "TEXT", arguments.score_expression,
+           "then a number of s (the score), b, h, i and j, such as 's - 0.1 * abs(i - j)' (docs/masks.md)")
+      ->group(group);
+}
+
+void check_mask_options(const CLI::App& app) {
+  if (given(app, "--block-size") && !given(app, "--mask-blocks"))
+    throw UsageError("--block-size is given without --mask-blocks TENSOR");
+  if (given(app, "--array") && !given(app, "--mask-expression") && !given(app, "--score-expression"))
+    throw UsageError("--array is given without --mask-expression or --score-expression TEXT");
+}
+
+std::vector<NamedFile> mask_input_files(const MaskArguments& arguments) {
+  std::vector<NamedFile> files;
+  const auto add = [&](const char* option, const std::string& text) {
+    if (text.empty()) return;
+    if (text == "-")
+      throw UsageError(std::string(option) +
+                       " is '-'; a file is expected: standard input is for other tensors");
+    files.push_back({option, tensor_argument(option, text).file});
+  };
+  add("--mask-rows", arguments.rows);
+  add("--mask-columns", arguments.columns);
+  add("--mask-slices", arguments.slices);
+  add("--mask-blocks", arguments.blocks);
+  for (const auto& [name, text] : arguments.arrays) add("--array", text);
+  return files;
+}
+
+void read_masks(const MaskArguments& arguments, std::int64_t query_length, std::int64_t key_length,
+                AttentionOptions& options) {
+  const Lengths lengths{query_length, key_length};
+  std::vector<std::pair<std::string, Tensor>> arrays;
+  for (const auto& [name, text] : arguments.arrays) arrays.emplace_back(name, read("--array", text));
+  const std::vector<std::pair<std::string, TensorView>> views(arrays.begin(), arrays.end());
+  SparseMask& mask = options.sparse_mask;
+  if (!arguments.rows.empty())
+    mask = mask & SparseMask::row_intervals(read("--mask-rows", arguments.rows), key_length);
+  if (!arguments.columns.empty())
+    mask = mask & SparseMask::column_intervals(read("--mask-columns", arguments.columns), query_length);
+  if (!arguments.slices.empty()) mask = mask & slices_of(arguments.slices, lengths);
+  if (!arguments.blocks.empty()) mask = mask & blocks_of(arguments, lengths);
+  if (!arguments.pattern.empty()) {
+    const auto [pattern, numbers] = parsed_pattern(arguments.pattern);
+    mask = mask & pattern->make(numbers, lengths);
+  }
+  if (!arguments.expression.empty())
+    mask = mask & SparseMask::expression(arguments.expression, query_length, key_length, views);
+  if (!arguments.score_expression.empty())
+    options.score_mod = ScoreMod::expression(arguments.score_expression, views);
+}
+
+}  // namespace heed::cli

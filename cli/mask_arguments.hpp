@@ -1,0 +1,37 @@
+// Masks in O(L) memory and score expressions on the command line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heed/attention.hpp"
+#include "output_files.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace heed::cli {
+
+struct MaskArguments {
+  // Tensors to read; empty where not given.
+  std::string rows, columns, slices, blocks;
+  std::pair<std::int64_t, std::int64_t> block_size{64, 64};
+  std::string pattern, expression, score_expression;
+  std::vector<std::pair<std::string, std::string>> arrays;  ///< names and tensors
+};
+
+void add_mask_options(CLI::App& app, MaskArguments& arguments, const std::string& group);
+void add_score_expression(CLI::App& app, MaskArguments& arguments, const std::string& group);
+void check_mask_options(const CLI::App& app);
+
+/// The files that will be read, and the options that name them.
+[[nodiscard]] std::vector<NamedFile> mask_input_files(const MaskArguments& arguments);
+
+/// Reads what is there and sets the call's sparse_mask and score_mod.
+void read_masks(const MaskArguments& arguments, std::int64_t query_length, std::int64_t key_length,
+                AttentionOptions& options);
+
+}  // namespace heed::cli

@@ -1,0 +1,49 @@
+// What the C functions share: each runs its work inside guarded(), which lets no exception out.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "heed/error.hpp"
+#include "heed/heed.h"
+#include "heed/masks.hpp"
+#include "heed/score_mod.hpp"
+#include "heed/tensor.hpp"
+
+struct heed_mask {
+  heed::SparseMask mask;
+};
+struct heed_score_mod {
+  heed::ScoreMod mod;
+};
+
+namespace heed::detail::c_api {
+
+/// Keeps the message for heed_last_error(), "" for none.
+heed_status fail(heed_status status, std::string_view message) noexcept;
+
+template <class Work>
+heed_status guarded(Work work) noexcept {
+  try {
+    work();
+    return fail(HEED_OK, "");
+  } catch (const Error& error) {
+    return fail(static_cast<heed_status>(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(HEED_OUT_OF_MEMORY, "no memory for the working space of the call");
+  } catch (const std::exception& error) {
+    return fail(HEED_INTERNAL, error.what());
+  } catch (...) {
+    return fail(HEED_INTERNAL, "an exception of an unknown kind");
+  }
+}
+
+/// Throws where a pointer is NULL, a dtype is none, or a shape has a wrong rank or a negative size.
+void require(std::string_view name, const void* pointer);
+[[nodiscard]] DType dtype_of(std::string_view name, std::int32_t dtype);
+[[nodiscard]] Dims shape_of(std::string_view name, std::int32_t rank, const std::int64_t* shape);
+[[nodiscard]] MutableTensorView view_of(std::string_view name, const heed_tensor* tensor);
+
+}  // namespace heed::detail::c_api
