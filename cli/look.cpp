@@ -212,6 +212,23 @@ void answer_with_tile(const TextOutput& output, const Document& document, const 
   output.stream << object.dump() << '\n';
 }
 
+Json masks_json(const Document& document, const std::vector<HeadSummary>& heads) {
+  Json list = Json::array();
+  for (const HeadSummary& head : heads) {
+    if (document.report.queries == 0 || document.report.keys == 0) break;
+    const MapSize bins{std::min<std::int64_t>(64, document.report.queries),
+                       std::min<std::int64_t>(64, document.report.keys)};
+    const MaskPicture picture =
+        mask_picture(document.query, document.key, document.options, head.batch, head.head, bins);
+    list.push_back({{"batch", head.batch},
+                    {"head", head.head},
+                    {"allowed_share", picture.allowed_share},
+                    {"tile_share", picture.tile_share},
+                    {"allowed", values_json(picture.allowed)}});
+  }
+  return list;
+}
+
 void answer_with_summary(const TextOutput& output, const Document& document, const LookArguments& arguments) {
   const std::vector<HeadSummary> heads = heads_of(document, arguments);
   const Tensor map = arguments.map.rows > 0 ? attention_map(document, arguments.map) : Tensor();
@@ -224,6 +241,7 @@ void answer_with_summary(const TextOutput& output, const Document& document, con
     Json object = call_json(document);
     object["summary"] = heads_json(document, heads);
     if (map.rank() == 4) object["map"] = values_json(map);
+    if (arguments.draw_mask) object["masks"] = masks_json(document, heads);
     if (check) {
       object["checks"] = checks_json(*check);
       object["checked"] = {{"rows", check->rows},
@@ -239,6 +257,7 @@ void answer_with_summary(const TextOutput& output, const Document& document, con
     print_call(output, document);
     print_heads(output, document, heads);
     if (map.rank() == 4) print_map(output, document, map, heads);
+    if (arguments.draw_mask) print_masks(output, document, heads);
     if (check) print_check(output, document, *check);
     if (arguments.model.empty()) print_cost(output, document.report.cost);
   }

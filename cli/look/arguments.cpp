@@ -87,6 +87,9 @@ void add_questions(CLI::App& app, LookArguments& arguments) {
       },
       "also draw the weights of each head, summed into R x C bins")
       ->group(group);
+  add_flag(app, "--draw-mask", arguments.draw_mask,
+           "also draw what the masks allow, apart from the weights, and how much of the square is computed")
+      ->group(group);
   add_flag(
       app, "--no-received", [&] { arguments.received = false; },
       "leave out which keys are attended to most: it takes a second pass")
@@ -139,6 +142,7 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
     for (std::size_t j = i + 1; j < kQuestions.size(); ++j) refuse_beside(app, kQuestions[i], kQuestions[j]);
     refuse_beside(app, kQuestions[i], "--sort");
     refuse_beside(app, kQuestions[i], "--map");
+    refuse_beside(app, kQuestions[i], "--draw-mask");
     refuse_beside(app, kQuestions[i], "--check");
     refuse_beside(app, kQuestions[i], "--html");
   }
@@ -158,8 +162,8 @@ void complete_model_arguments(const CLI::App& app, LookArguments& arguments) {
   for (const auto& [name, group, positional, values] : given_options(app)) {
     if (belongs_to_call(group))
       throw UsageError(name + " is given beside --model, which holds the call already");
-    const bool for_all_layers = name == "--sort" || name == "--map" || name == "--top-k" ||
-                                name == "--no-received" || group == "Trained model" ||
+    const bool for_all_layers = name == "--sort" || name == "--map" || name == "--draw-mask" ||
+                                name == "--top-k" || name == "--no-received" || group == "Trained model" ||
                                 !group.starts_with("Questions");
     if (!arguments.layer && (!for_all_layers || group == "Results"))
       throw UsageError(name + " is about one layer; --layer N is expected beside it");

@@ -42,6 +42,7 @@ struct LookArguments {
   std::int64_t top_k = 5;
   HeadOrder order = HeadOrder::given;
   MapSize map{};
+  bool draw_mask = false;
   bool received = true;
   std::optional<std::int64_t> check;  ///< rows to check
 

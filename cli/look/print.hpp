@@ -27,4 +27,7 @@ void print_tile(const TextOutput& output, const Document& document, const Weight
 void print_map(const TextOutput& output, const Document& document, const Tensor& map,
                const std::vector<HeadSummary>& heads);
 
+/// What masks leave to `heads`, each picture once.
+void print_masks(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads);
+
 }  // namespace heed::cli

@@ -1,6 +1,8 @@
 // Pieces of the matrix as pictures. A picture's cell is the mean over the rows of its bin of their weight on
 // the keys of its bin: each row of the picture sums to what its rows give to keys. Nothing is interpolated.
 #include <algorithm>
+#include <cstdio>
+#include <optional>
 #include <ostream>
 
 #include "draw/heatmap.hpp"
@@ -131,6 +133,39 @@ void print_map(const TextOutput& output, const Document& document, const Tensor&
       for (std::int64_t c = 0; c < columns; ++c)
         sums.values.push_back(number_at(map, {head.batch, head.head, r, c}));
     draw(output, document, sums);
+  }
+}
+
+void print_masks(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads) {
+  const AttentionReport& report = document.report;
+  const MapSize bins{std::min(kMostMapRows, report.queries),
+                     std::min<std::int64_t>(output.width - kIndent - kLabel, report.keys)};
+  if (report.queries == 0 || report.keys == 0) return;
+  std::vector<std::int64_t> row_at, key_at;
+  for (std::int64_t r = 0; r <= bins.rows; ++r) row_at.push_back(begin_of(r, bins.rows, report.queries));
+  for (std::int64_t c = 0; c <= bins.columns; ++c) key_at.push_back(begin_of(c, bins.columns, report.keys));
+  std::optional<MaskPicture> last;
+  for (const HeadSummary& head : heads) {
+    MaskPicture picture =
+        mask_picture(document.query, document.key, document.options, head.batch, head.head, bins);
+    const auto numbers = picture.allowed.values<double>();
+    if (last && std::equal(numbers.begin(), numbers.end(), last->allowed.values<double>().begin())) continue;
+    char shares[128];
+    std::snprintf(shares, sizeof shares,
+                  ": %.3g %% of the square allowed, %.3g %% in tiles of 64 x 64 that are computed",
+                  100 * picture.allowed_share, 100 * picture.tile_share);
+    const bool all = heads.size() > 1 && &head == &heads.front();
+    output.stream << '\n'
+                  << bold(
+                         all ? "mask of " + plane_text(document, head.batch, head.head) + " and those like it"
+                             : "mask of " + plane_text(document, head.batch, head.head),
+                         output.color)
+                  << shares << '\n';
+    const HeatMap map{labels(row_at, report.query_tokens), labels(key_at, report.key_tokens),
+                      picture.allowed.view(), std::nullopt};
+    if (const auto lines = draw_heatmap(map, kIndent, output.width, output.color))
+      for (const std::string& line : *lines) output.stream << line << '\n';
+    last = std::move(picture);
   }
 }
 

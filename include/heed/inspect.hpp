@@ -174,6 +174,20 @@ struct AttentionReport {
                                                    const AttentionOptions& options = {},
                                                    const ReportOptions& wanted = {});
 
+/// What masks leave of one head's square of queries and keys: causality, window, lengths, segments, boolean
+/// and sparse masks. A bias of -inf is none.
+struct MaskPicture {
+  Tensor allowed;  ///< [R, C], f64: of each bin, as in AttentionResult::map, the share that is allowed
+  double allowed_share = 0;  ///< of all Lq x Lk pairs
+  double tile_share = 0;     ///< those in tiles of 64 x 64 with an allowed pair: about what a kernel computes
+};
+
+/// In at most Lq x Lk bins. Throws Error (invalid_argument) as attention() does, and for a place or size that
+/// the call does not have.
+[[nodiscard]] HEED_API MaskPicture mask_picture(const TensorView& query, const TensorView& key,
+                                                const AttentionOptions& options, std::int64_t batch,
+                                                std::int64_t head, const MapSize& bins);
+
 /// Each level the exact sums (in f64) of 2 x 2 bins of the one before it, from `finest` [B, H, R, C] (which
 /// becomes the first level, as f64) down to 1 x 1.
 [[nodiscard]] HEED_API std::vector<Tensor> pool_map(const TensorView& finest);

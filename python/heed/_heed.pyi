@@ -11,7 +11,7 @@ Array = TypeVar("Array")
 __version__: str
 
 Align = Literal["top-left", "bottom-right"]
-NeedName = Literal["lse", "max_score", "entropy", "distance", "received", "weights", "scores"]
+NeedName = Literal["lse", "max_score", "entropy", "distance", "dropped", "received", "weights", "scores"]
 Need = NeedName | Sequence[NeedName] | None
 GradientName = Literal["dq", "dk", "dv", "dbias", "dsinks"]
 KernelName = Literal["automatic", "reference", "fused"]
@@ -58,6 +58,12 @@ class SparseMask:
     def dense(self) -> npt.NDArray[np.bool_]: ...
     def runs(self, batch: int, head: int, row: int) -> list[tuple[int, int]]: ...
 
+class ScoreMod:
+    """What becomes of a score, after scale and softcap and before the bias."""
+
+    @staticmethod
+    def expression(text: str, **arrays: Any) -> ScoreMod: ...
+
 def prefix_lm(prefix: int, queries: int, keys: int) -> SparseMask: ...
 def documents(lengths: Sequence[int], *, causal: bool = True) -> SparseMask: ...
 def sliding_window(left: int, right: int, queries: int, keys: int) -> SparseMask: ...
@@ -78,6 +84,7 @@ class AttentionOptions(TypedDict, total=False):
     bias: Any
     scale: float | None
     softcap: float | None
+    score_mod: ScoreMod | None
     alibi: Any
     sinks: Any
     kv_lengths: Any
@@ -118,6 +125,8 @@ class AttentionResult(Generic[Array]):
     def entropy(self) -> Array: ...
     @property
     def distance(self) -> Array: ...
+    @property
+    def dropped(self) -> Array: ...
     @property
     def top_k_index(self) -> Array: ...
     @property
@@ -162,6 +171,7 @@ def attention(
     bias: Any = None,
     scale: float | None = None,
     softcap: float | None = None,
+    score_mod: ScoreMod | None = None,
     alibi: Any = None,
     sinks: Any = None,
     kv_lengths: Any = None,
@@ -194,6 +204,7 @@ def attention(
     bias: Any = None,
     scale: float | None = None,
     softcap: float | None = None,
+    score_mod: ScoreMod | None = None,
     alibi: Any = None,
     sinks: Any = None,
     kv_lengths: Any = None,
@@ -254,6 +265,7 @@ def attention_backward(
     bias: Any = None,
     scale: float | None = None,
     softcap: float | None = None,
+    score_mod: ScoreMod | None = None,
     alibi: Any = None,
     sinks: Any = None,
     kv_lengths: Any = None,

@@ -12,6 +12,7 @@
 #include "calls.hpp"
 #include "fail.hpp"
 #include "heed/masks.hpp"
+#include "heed/score_mod.hpp"
 
 namespace heed::python {
 namespace {
@@ -86,17 +87,28 @@ SparseMask block_mask(nb::handle kv_num_blocks, nb::handle kv_indices, nb::handl
   return SparseMask::from_block_mask(mask, queries, keys);
 }
 
+// Arrays by name, kept alive.
+struct NamedArrays {
+  std::deque<Borrowed> kept;
+  std::vector<std::pair<std::string, TensorView>> views;
+
+  explicit NamedArrays(const nb::kwargs& given) {
+    for (const auto& [name, value] : given) {
+      const auto key = nb::cast<std::string>(name);
+      nb::object array = nb::borrow(value);
+      if (!is_array(value)) array = nb::module_::import_("numpy").attr("asarray")(value);
+      views.emplace_back(key, kept.emplace_back(key, array).view());
+    }
+  }
+};
+
 SparseMask expression(const std::string& text, std::int64_t queries, std::int64_t keys,
                       const nb::kwargs& given) {
-  std::deque<Borrowed> kept;
-  std::vector<std::pair<std::string, TensorView>> arrays;
-  for (const auto& [name, value] : given) {
-    const auto key = nb::cast<std::string>(name);
-    nb::object array = nb::borrow(value);
-    if (!is_array(value)) array = nb::module_::import_("numpy").attr("asarray")(value);
-    arrays.emplace_back(key, kept.emplace_back(key, array).view());
-  }
-  return SparseMask::expression(text, queries, keys, arrays);
+  return SparseMask::expression(text, queries, keys, NamedArrays(given).views);
+}
+
+ScoreMod score_expression(const std::string& text, const nb::kwargs& given) {
+  return ScoreMod::expression(text, NamedArrays(given).views);
 }
 
 std::string describe(const SparseMask& mask) {
@@ -180,6 +192,15 @@ void define_masks(nb::module_& module) {
           "As an array of bool [B, H, Lq, Lk], for small ones.")
       .def("runs", &SparseMask::runs, nb::arg("batch"), nb::arg("head"), nb::arg("row"),
            "The keys that a row may see, as a list of (begin, end).");
+  nb::class_<ScoreMod>(module, "ScoreMod",
+                       "What becomes of a score, after scale and softcap and before the bias: "
+                       "attention(score_mod=ScoreMod.expression('s - 0.1 * abs(i - j)')).")
+      .def_static("expression", score_expression, nb::arg("text"), nb::arg("arrays"),
+                  nb::sig("def expression(text, **arrays)"),
+                  "A number of s, b, h, i and j; -inf forbids the key.")
+      .def("__repr__", [](const ScoreMod& mod) {
+        return "ScoreMod(" + (mod.is_empty() ? "" : "'" + std::string(mod.part()->text()) + "'") + ")";
+      });
   define_patterns(module);
 }
 

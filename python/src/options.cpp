@@ -76,6 +76,11 @@ void set_sparse_mask(Arguments& arguments, nb::handle value) {
   arguments.options.sparse_mask = nb::cast<const SparseMask&>(value);
 }
 
+void set_score_mod(Arguments& arguments, nb::handle value) {
+  if (!nb::isinstance<ScoreMod>(value)) fail_kind("score_mod", value, "a heed.ScoreMod");
+  arguments.options.score_mod = nb::cast<const ScoreMod&>(value);
+}
+
 // A boolean array, or a SparseMask.
 void set_mask(Arguments& arguments, nb::handle value) {
   if (nb::isinstance<SparseMask>(value)) return set_sparse_mask(arguments, value);
@@ -177,6 +182,7 @@ constexpr auto kSetters = std::to_array<Setter>({
        a.asked = a.asked || a.options.received_last != 0;
      }},
     {"scale", [](Arguments& a, nb::handle v) { a.options.scale = number("scale", v); }},
+    {"score_mod", set_score_mod},
     {"scores_stage", set_scores},
     {"seed", [](Arguments& a, nb::handle v) { a.options.dropout.seed = unsigned_integer("seed", v); }},
     {"sinks", [](Arguments& a, nb::handle v) { a.options.sinks = numbers(a, "sinks", v, "float64"); }},

@@ -51,11 +51,14 @@ std::span<const std::int64_t> numbers_of(const char* name, const std::int64_t* n
 }  // namespace
 
 heed_status heed_mask_row_intervals(const heed_tensor* intervals, std::int64_t key_length, heed_mask** mask) {
-  return make_mask(mask, [&] { return SparseMask::row_intervals(view_of("intervals", intervals), key_length); });
+  return make_mask(mask,
+                   [&] { return SparseMask::row_intervals(view_of("intervals", intervals), key_length); });
 }
 
-heed_status heed_mask_column_intervals(const heed_tensor* intervals, std::int64_t query_length, heed_mask** mask) {
-  return make_mask(mask, [&] { return SparseMask::column_intervals(view_of("intervals", intervals), query_length); });
+heed_status heed_mask_column_intervals(const heed_tensor* intervals, std::int64_t query_length,
+                                       heed_mask** mask) {
+  return make_mask(
+      mask, [&] { return SparseMask::column_intervals(view_of("intervals", intervals), query_length); });
 }
 
 heed_status heed_mask_slices(const heed_mask_slice* slices, std::size_t count, std::int64_t query_length,
@@ -74,8 +77,8 @@ heed_status heed_mask_blocks(const heed_tensor* offsets, const heed_tensor* indi
                              std::int64_t key_block, std::int64_t query_length, std::int64_t key_length,
                              heed_mask** mask) {
   return make_mask(mask, [&] {
-    return SparseMask::blocks(view_of("offsets", offsets), view_of("indices", indices), query_block, key_block,
-                              query_length, key_length);
+    return SparseMask::blocks(view_of("offsets", offsets), view_of("indices", indices), query_block,
+                              key_block, query_length, key_length);
   });
 }
 
@@ -88,7 +91,8 @@ heed_status heed_mask_from_block_mask(const heed_block_mask* from, std::int64_t 
     view.kv_indices = view_of("kv_indices", from->kv_indices);
     if (from->full_kv_num_blocks != nullptr)
       view.full_kv_num_blocks = view_of("full_kv_num_blocks", from->full_kv_num_blocks);
-    if (from->full_kv_indices != nullptr) view.full_kv_indices = view_of("full_kv_indices", from->full_kv_indices);
+    if (from->full_kv_indices != nullptr)
+      view.full_kv_indices = view_of("full_kv_indices", from->full_kv_indices);
     if (from->partial != nullptr) view.partial = view_of("partial", from->partial);
     view.query_block = from->query_block;
     view.key_block = from->key_block;
@@ -106,8 +110,8 @@ heed_status heed_mask_from_flash_mask(const heed_tensor* startend_row_indices, s
 }
 
 heed_status heed_mask_expression(const char* text, std::int64_t query_length, std::int64_t key_length,
-                                 std::size_t count, const char* const* names, const heed_tensor* const* arrays,
-                                 heed_mask** mask) {
+                                 std::size_t count, const char* const* names,
+                                 const heed_tensor* const* arrays, heed_mask** mask) {
   return make_mask(mask, [&] {
     require("text", text);
     return SparseMask::expression(text, query_length, key_length, arrays_of(count, names, arrays));
@@ -134,7 +138,8 @@ heed_status heed_mask_sliding_window(std::int64_t left, std::int64_t right, std:
 
 heed_status heed_mask_sinks_and_window(std::int64_t sinks, std::int64_t window, std::int64_t query_length,
                                        std::int64_t key_length, heed_mask** mask) {
-  return make_mask(mask, [&] { return heed::masks::sinks_and_window(sinks, window, query_length, key_length); });
+  return make_mask(mask,
+                   [&] { return heed::masks::sinks_and_window(sinks, window, query_length, key_length); });
 }
 
 heed_status heed_mask_dilated(std::int64_t reach, std::int64_t step, std::int64_t query_length,
@@ -148,11 +153,12 @@ heed_status heed_mask_shared_question(std::int64_t question, const std::int64_t*
       mask, [&] { return heed::masks::shared_question(question, numbers_of("answers", answers, count)); });
 }
 
-heed_status heed_mask_bigbird(std::int64_t block, std::int64_t global, std::int64_t window, std::int64_t random,
-                              std::uint64_t seed, std::int64_t query_length, std::int64_t key_length,
-                              heed_mask** mask) {
-  return make_mask(
-      mask, [&] { return heed::masks::bigbird(block, global, window, random, seed, query_length, key_length); });
+heed_status heed_mask_bigbird(std::int64_t block, std::int64_t global, std::int64_t window,
+                              std::int64_t random, std::uint64_t seed, std::int64_t query_length,
+                              std::int64_t key_length, heed_mask** mask) {
+  return make_mask(mask, [&] {
+    return heed::masks::bigbird(block, global, window, random, seed, query_length, key_length);
+  });
 }
 
 heed_status heed_mask_and(const heed_mask* a, const heed_mask* b, heed_mask** mask) {

@@ -43,9 +43,9 @@ MutableTensorView view_of(std::string_view name, const heed_tensor* tensor) {
   require(name, tensor);
   const DType dtype = dtype_of(name, tensor->dtype);
   const Dims shape = shape_of(name, tensor->rank, tensor->shape);
-  if (tensor->data == nullptr && element_count(shape) > 0)
-    refuse(name, ".data is NULL for shape ", shape);
-  return {tensor->data, dtype, shape, Dims(std::span(tensor->strides, static_cast<std::size_t>(tensor->rank)))};
+  if (tensor->data == nullptr && element_count(shape) > 0) refuse(name, ".data is NULL for shape ", shape);
+  return {tensor->data, dtype, shape,
+          Dims(std::span(tensor->strides, static_cast<std::size_t>(tensor->rank)))};
 }
 
 }  // namespace heed::detail::c_api
