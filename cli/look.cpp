@@ -20,6 +20,7 @@
 #include "look/arguments.hpp"
 #include "look/html.hpp"
 #include "look/print.hpp"
+#include "look/run.hpp"
 #include "look/tables.hpp"
 #include "look/tokens.hpp"
 #include "options.hpp"
@@ -57,6 +58,7 @@ constexpr const char* kLookExamples =
     "  heed look --model induction --layer 2 'to be or not to be or' --token or\n";
 
 std::vector<NamedFile> input_files(const LookArguments& arguments) {
+  if (is_folder(arguments.document)) return {};
   if (!arguments.document.empty()) return {{"DOC", arguments.document}};
   if (!arguments.model.empty()) return {{"--model", arguments.model + "/model.safetensors"}};
   std::vector<NamedFile> files = attend_input_files(arguments.call);
@@ -305,6 +307,10 @@ void run_look(const CLI::App& app, LookArguments& arguments) {
   check_outputs(input_files(arguments), output_files(arguments));
   if (arguments.json) require_standard_output();
   if (!arguments.model.empty()) return look_at_model(app, arguments);
+  if (is_folder(arguments.document)) {
+    const Terminal terminal = terminal_at(STDOUT_FILENO);
+    return look_at_run({std::cout, terminal.color, std::max(kLeastLookWidth, terminal.width)}, arguments);
+  }
   Document document = arguments.document.empty() ? read_call(arguments) : open_document(arguments.document);
   answer(app, arguments, document);
 }

@@ -83,7 +83,7 @@ void check_mask(std::string_view text, const Arrays& arrays, heed::fuzz::Choices
 void check_score(std::string_view text, const Arrays& arrays, heed::fuzz::Choices& bytes) {
   const heed::ScoreMod mod = heed::ScoreMod::expression(text, arrays.all());
   mod.part()->check(2, 2, kQueries, kKeys);
-  const heed::detail::ScoreRow where{1, bytes.integer<std::int64_t>(0, 1),
+  const heed::ScoreRow where{1, bytes.integer<std::int64_t>(0, 1),
                                      bytes.integer<std::int64_t>(0, kQueries - 1), 3, kKeys};
   std::vector<double> scores, slopes(kKeys - 3);
   for (std::int64_t j = 3; j < kKeys; ++j) scores.push_back(bytes.integer(-40, 40) / 8.0);

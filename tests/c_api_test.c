@@ -528,7 +528,99 @@ static void rows_that_f32_cannot_hold_are_counted(void) {
   EXPECT(rows == 1);
 }
 
+/* Weights of row i that are not 0, as bits by the key. */
+static int keys_seen(call* c, int row) {
+  double weights_data[kQueries * kKeys];
+  const int64_t matrix[] = {kQueries, kKeys};
+  heed_tensor weights;
+  int j, bits = 0;
+  EXPECT(heed_tensor_init(&weights, weights_data, HEED_F64, 2, matrix) == HEED_OK);
+  c->outputs.weights = &weights;
+  EXPECT(attend(c) == HEED_OK);
+  c->outputs.weights = NULL;
+  for (j = 0; j < kKeys; ++j)
+    if (weights_data[row * kKeys + j] != 0) bits |= 1 << j;
+  return bits;
+}
+
+/* Row 1 of three with four keys under each mask. */
+static void masks_are_made_and_obeyed(void) {
+  int64_t rows_data[] = {0, 1, 1, 3, 0, 4}, columns_data[] = {3, 1, 0, 2}, first_data[] = {0, 1, 2};
+  int64_t index_data[] = {1, 0}, count_data[] = {1, 1}, lengths[] = {1, 2};
+  double document_data[] = {0, 1, 1, 0};
+  const int64_t rows_shape[] = {3, 1, 2}, columns_shape[] = {4, 1}, three[] = {3}, two[] = {2}, four[] = {4};
+  const int64_t block_shape[] = {2, 1};
+  const heed_mask_slice slice = {0, 3, 0, 3, HEED_SLICE_CAUSAL};
+  heed_tensor rows, columns, first, index, count, block_index, document;
+  const char* names[] = {"doc"};
+  const heed_tensor* arrays[1];
+  heed_block_mask blocks;
+  heed_mask *mask = NULL, *other = NULL, *both = NULL;
+  heed_score_mod* mod = NULL;
+  call c;
+  make_call(&c);
+  EXPECT(heed_tensor_init(&rows, rows_data, HEED_I64, 3, rows_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&columns, columns_data, HEED_I64, 2, columns_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&first, first_data, HEED_I64, 1, three) == HEED_OK);
+  EXPECT(heed_tensor_init(&index, index_data, HEED_I64, 1, two) == HEED_OK);
+  EXPECT(heed_tensor_init(&count, count_data, HEED_I64, 1, two) == HEED_OK);
+  EXPECT(heed_tensor_init(&block_index, index_data, HEED_I64, 2, block_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&document, document_data, HEED_F64, 1, four) == HEED_OK);
+  arrays[0] = &document;
+#define EXPECT_KEYS(make, bits)            \
+  do {                                     \
+    EXPECT((make) == HEED_OK);             \
+    c.options.sparse_mask = mask;          \
+    EXPECT(keys_seen(&c, 1) == (bits));    \
+    heed_mask_free(mask);                  \
+    mask = NULL;                           \
+  } while (0)
+  EXPECT_KEYS(heed_mask_row_intervals(&rows, kKeys, &mask), 6);
+  EXPECT_KEYS(heed_mask_column_intervals(&columns, kQueries, &mask), 9);
+  EXPECT_KEYS(heed_mask_slices(&slice, 1, kQueries, kKeys, &mask), 3);
+  EXPECT_KEYS(heed_mask_blocks(&first, &index, 2, 2, kQueries, kKeys, &mask), 12);
+  EXPECT_KEYS(heed_mask_from_flash_mask(&columns, 1, kQueries, &mask), 1);
+  EXPECT_KEYS(heed_mask_expression("doc[j] == 1", kQueries, kKeys, 1, names, arrays, &mask), 6);
+  EXPECT_KEYS(heed_mask_prefix_lm(3, kQueries, kKeys, &mask), 7);
+  EXPECT_KEYS(heed_mask_sliding_window(0, 1, kQueries, kKeys, &mask), 6);
+  EXPECT_KEYS(heed_mask_sinks_and_window(0, 1, kQueries, kKeys, &mask), 2);
+  EXPECT_KEYS(heed_mask_dilated(1, 2, kQueries, kKeys, &mask), 10);
+  EXPECT_KEYS(heed_mask_bigbird(1, 0, 1, 0, 5, kQueries, kKeys, &mask), 2);
+  memset(&blocks, 0, sizeof blocks);
+  blocks.query_block = blocks.key_block = 2;
+  blocks.kv_num_blocks = &count;
+  blocks.kv_indices = &block_index;
+  EXPECT_KEYS(heed_mask_from_block_mask(&blocks, kQueries, kKeys, &mask), 12);
+  EXPECT(heed_mask_documents(lengths, 2, 1, &mask) == HEED_OK);
+  EXPECT(heed_mask_shared_question(1, lengths, 2, &other) == HEED_OK);
+  EXPECT_FAILURE(heed_mask_and(mask, NULL, &both), "b is NULL");
+  EXPECT(both == NULL);
+  heed_mask_free(mask);
+  heed_mask_free(other);
+  EXPECT(heed_mask_row_intervals(&rows, kKeys, &mask) == HEED_OK);
+  EXPECT(heed_mask_prefix_lm(0, kQueries, kKeys, &other) == HEED_OK);
+  EXPECT(heed_mask_and(mask, other, &both) == HEED_OK);
+  heed_mask_free(mask);
+  heed_mask_free(other);
+  c.options.sparse_mask = both;
+  EXPECT(keys_seen(&c, 1) == 2);
+  heed_mask_free(both);
+  c.options.sparse_mask = NULL;
+  EXPECT(heed_score_mod_expression("where(doc[j] == 1, s, -inf)", 1, names, arrays, &mod) == HEED_OK);
+  c.options.score_mod = mod;
+  EXPECT(keys_seen(&c, 1) == 6);
+  heed_score_mod_free(mod);
+  heed_mask_free(NULL);
+  heed_score_mod_free(NULL);
+  EXPECT_FAILURE(heed_mask_prefix_lm(-1, kQueries, kKeys, &mask), "prefix is -1; 0 to 281474976710656 is expected");
+  EXPECT(mask == NULL);
+  EXPECT_FAILURE(heed_mask_prefix_lm(1, kQueries, kKeys, NULL), "mask is NULL");
+  EXPECT_FAILURE(heed_mask_documents(lengths, 2, 2, &mask), "causal is 2; 0 or 1 is expected");
+  EXPECT_FAILURE(heed_mask_expression(NULL, kQueries, kKeys, 0, NULL, NULL, &mask), "text is NULL");
+}
+
 int main(void) {
+  masks_are_made_and_obeyed();
   gradients_are_the_slopes_of_the_output();
   gradients_of_bias_and_sinks_are_given_on_request();
   what_is_wrong_with_a_backward_call_is_said();

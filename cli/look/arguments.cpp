@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "look/run.hpp"
 #include "options.hpp"
 #include "text.hpp"
 
@@ -34,15 +35,17 @@ TileRange tile_in(const std::string& text) {
 
 void add_sources(CLI::App& app, LookArguments& arguments) {
   add_argument(app, "DOC", arguments.document,
-               "a file that heed look --save or heed explain --save wrote, in place of query, key and value");
+               "a file that heed look --save or heed explain --save wrote, in place of query, key and value; "
+               "or a folder "
+               "that heed.transformers.capture(to=…) wrote");
   add_argument(app, "WORDS", arguments.words, "with --model: the words to read, DOC being the first of them");
   add_text(
       app, "--model", "DIR", arguments.model,
       "look at a model that heed train made, or at induction, which comes with heed, while it reads WORDS")
       ->group("Trained model");
   add_integer(
-      app, "--layer", {1}, [&](std::int64_t n) { arguments.layer = n; },
-      "at this layer of it, counted from 1 (the summaries of all)")
+      app, "--layer", {0}, [&](std::int64_t n) { arguments.layer = n; },
+      "at this layer of it, counted from 1 (the summaries of all); of a folder that capture wrote, from 0")
       ->group("Trained model");
   add_call_options(app, arguments.call);
   const char* group = "Words";
@@ -168,15 +171,27 @@ void complete_model_arguments(const CLI::App& app, LookArguments& arguments) {
     if (!arguments.layer && (!for_all_layers || group == "Results"))
       throw UsageError(name + " is about one layer; --layer N is expected beside it");
   }
+  if (arguments.layer == 0)
+    throw UsageError("--layer is 0; a layer of the model, counted from 1, is expected");
   if (arguments.document.empty())
     throw UsageError("there is nothing to read: WORDS behind --model DIR are expected");
   arguments.text = std::exchange(arguments.document, {});
   for (const std::string& word : arguments.words) arguments.text += " " + word;
 }
 
+// Of a folder only which layer is asked, and whether as JSON.
+void complete_run_arguments(const CLI::App& app) {
+  for (const GivenOption& option : given_options(app))
+    if (!option.positional && option.name != "--layer" && option.name != "--json")
+      throw UsageError(option.name +
+                       " is given beside a folder of captured calls, of which --layer and --json alone "
+                       "can be asked");
+}
+
 void complete_source(const CLI::App& app, const LookArguments& arguments) {
   if (!arguments.words.empty())
     throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed look --help)");
+  if (is_folder(arguments.document)) return complete_run_arguments(app);
   if (arguments.layer) throw UsageError("--layer is given without --model");
   if (arguments.document.empty()) {
     if (!given(app, "--query") && !given(app, "--key") && !given(app, "--value"))

@@ -11,19 +11,15 @@
 
 namespace heed {
 
-namespace detail {
-
 /// visible[k] becomes 0 where query i may not see key key_begin + k; else it stays.
 using RestrictRow = void (*)(const void* function, std::int64_t b, std::int64_t h, std::int64_t i,
                              std::int64_t key_begin, std::int64_t key_end, std::uint8_t* visible);
 
-/// Throws Error (invalid_argument) for a size that is no size.
+/// For those who write the loop over keys themselves. Throws Error (invalid_argument) for a size that is no size.
 [[nodiscard]] HEED_API SparseMask function_mask(std::shared_ptr<const void> function,
                                                 RestrictRow restrict_row, std::int64_t batch,
                                                 std::int64_t heads, std::int64_t query_length,
                                                 std::int64_t key_length);
-
-}  // namespace detail
 
 /// What f(b, h, i, j) allows, all four std::int64_t. It is asked about each pair anew in every call, by
 /// several threads at once, and of no tile it is known beforehand that all or nothing is allowed: add what is
@@ -39,7 +35,7 @@ template <class F>
     for (std::int64_t j = key_begin; j < key_end; ++j)
       if (!allows(b, h, i, j)) visible[j - key_begin] = 0;
   };
-  return detail::function_mask(std::make_shared<const F>(std::move(f)), restrict_row, batch, heads,
+  return function_mask(std::make_shared<const F>(std::move(f)), restrict_row, batch, heads,
                                query_length, key_length);
 }
 

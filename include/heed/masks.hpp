@@ -116,7 +116,7 @@ class HEED_API SparseMask {
                                                                         std::int64_t i) const;
 
   /// For the library's own use.
-  explicit SparseMask(std::shared_ptr<const detail::MaskPart> part);
+  HEED_HIDDEN explicit SparseMask(std::shared_ptr<const detail::MaskPart> part);
   [[nodiscard]] std::span<const std::shared_ptr<const detail::MaskPart>> parts() const noexcept {
     return parts_;
   }

@@ -20,20 +20,18 @@
 
 namespace heed {
 
-namespace detail {
-
 /// Some scores of a row: of keys [key_begin, key_end).
 struct ScoreRow {
   std::int64_t batch, head, row, key_begin, key_end;
 };
 
-/// How a ScoreMod does it.
-class HEED_API ScoreModPart {
+/// What a ScoreMod does. A class of your own may stand behind one.
+class HEED_API ScoreFunction {
  public:
-  ScoreModPart() = default;
-  virtual ~ScoreModPart();
-  ScoreModPart(const ScoreModPart&) = delete;
-  ScoreModPart& operator=(const ScoreModPart&) = delete;
+  ScoreFunction() = default;
+  virtual ~ScoreFunction();
+  ScoreFunction(const ScoreFunction&) = delete;
+  ScoreFunction& operator=(const ScoreFunction&) = delete;
 
   /// scores[k], of key key_begin + k, becomes f(scores[k], …), and slopes[k] the derivative df/ds there;
   /// `slopes` may be null. The slope of a key that f forbids is 0. Any number of threads may call it at once.
@@ -46,6 +44,8 @@ class HEED_API ScoreModPart {
   [[nodiscard]] virtual std::string_view text() const;
   [[nodiscard]] virtual std::vector<std::pair<std::string, Tensor>> arrays() const;
 };
+
+namespace detail {
 
 /// A number and its derivative by the score. What is made of both by + - * / and the functions below has the
 /// right derivative; comparisons look at the number. T is float or double.
@@ -96,7 +96,7 @@ struct Dual {
 };
 
 template <class F>
-class FunctionScoreMod final : public ScoreModPart {
+class FunctionScoreMod final : public ScoreFunction {
  public:
   explicit FunctionScoreMod(F f) : f_(std::move(f)) {}
   void apply(const ScoreRow& where, float* scores, float* slopes) const override {
@@ -158,11 +158,11 @@ class HEED_API ScoreMod {
   [[nodiscard]] bool is_empty() const noexcept { return part_ == nullptr; }
 
   /// For the library's own use.
-  explicit ScoreMod(std::shared_ptr<const detail::ScoreModPart> part) : part_(std::move(part)) {}
-  [[nodiscard]] const detail::ScoreModPart* part() const noexcept { return part_.get(); }
+  explicit ScoreMod(std::shared_ptr<const ScoreFunction> part) : part_(std::move(part)) {}
+  [[nodiscard]] const ScoreFunction* part() const noexcept { return part_.get(); }
 
  private:
-  std::shared_ptr<const detail::ScoreModPart> part_;
+  std::shared_ptr<const ScoreFunction> part_;
 };
 
 }  // namespace heed

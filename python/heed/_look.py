@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from . import _heed
 from ._missing import need
+from ._run import Run, is_run, open_run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -245,9 +246,12 @@ def look(
     return Report(_heed.make_report(q, k, v, list(tokens), list(key_tokens), top_k, cost, options))
 
 
-def open(path: str | os.PathLike[str]) -> Report:
-    """Reads what heed look --save or heed explain --save wrote, as heed.look would have given it.
+def open(path: str | os.PathLike[str]) -> Report | Run:
+    """Reads what heed look --save or heed explain --save wrote, as heed.look would have given it; of a folder that
+    heed.transformers.capture(to=path) wrote, its calls, each when it is asked for.
 
     Of heed look the file holds neither values nor output, and the map as it was saved.
     """
+    if is_run(path):
+        return open_run(path)
     return Report(_heed.open_report(os.fspath(path)))

@@ -377,3 +377,43 @@ def test_the_build_tells_of_itself():
     info = heed.info()
     assert info["version"] == heed.__version__
     assert info["isa"] and info["threads"] >= 1
+
+
+def test_masks_without_a_matrix_are_their_booleans():
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((1, 4, 100, 16), dtype=np.float32)
+    doc = np.repeat([0, 1], [40, 60])
+    by_name = heed.masks.documents([40, 60])
+    masks = [
+        by_name,
+        heed.SparseMask.expression("j <= i && doc[i] == doc[j]", 100, 100, doc=doc),
+        heed.SparseMask.slices([((0, 40), (0, 40), "causal"), ((40, 100), (40, 100), 1)], 100, 100),
+        heed.SparseMask.rows([[[0 if i < 40 else 40, i + 1]] for i in range(100)], 100),
+        heed.SparseMask.flash([[40 if j < 40 else 100] for j in range(100)], causal=True, queries=100),
+    ]
+    dense = (np.arange(100)[None] <= np.arange(100)[:, None]) & (doc[None] == doc[:, None])
+    expected = heed.attention(x, x, x, mask=dense, need=["weights", "lse", "dropped"])
+    for mask in masks:
+        assert np.array_equal(mask.dense()[0, 0], dense)
+        result = heed.attention(x, x, x, mask=mask, need=["weights", "lse", "dropped"])
+        for name in ("output", "weights", "lse", "dropped"):
+            assert np.array_equal(getattr(result, name), getattr(expected, name)), (mask, name)
+    assert by_name.runs(0, 0, 50) == [(40, 51)]
+    assert by_name.shape == (1, 1, 100, 100) and by_name.nbytes < 10_000
+    both = by_name & heed.masks.sliding_window(3, -1, 100, 100)
+    assert both.runs(0, 0, 41) == [(40, 42)]
+    with pytest.raises(ValueError, match=r"sparse_mask has size \[1, 1, 100, 100\]; \[1, 4, 99, 100\]"):
+        heed.attention(x[:, :, :99], x, x, sparse_mask=by_name)
+    with pytest.raises(TypeError, match="sparse_mask is .*; a heed.SparseMask is expected"):
+        heed.attention(x, x, x, sparse_mask=dense)
+
+
+def test_a_score_expression_is_the_bias_that_it_adds():
+    x = np.random.default_rng(6).standard_normal((2, 3, 50, 8))
+    distance = np.abs(np.arange(50)[:, None] - np.arange(50)[None])
+    mod = heed.ScoreMod.expression("s - slope[h] * abs(i - j)", slope=[0.1, 0.2, 0.3])
+    expected = heed.attention(x, x, x, bias=-np.array([0.1, 0.2, 0.3])[:, None, None] * distance)
+    assert np.allclose(heed.attention(x, x, x, score_mod=mod), expected, atol=1e-12)
+    assert repr(mod) == "ScoreMod('s - slope[h] * abs(i - j)')"
+    with pytest.raises(ValueError, match="unknown name 'k' at column 5"):
+        heed.ScoreMod.expression("s + k")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from ._block_mask import convert, convert_within_operator, serves_any_length, wa
 from ._held import call_while_tracing, hold
 from ._ops import attention, autocast, is_plain, untracked
 from ._summary import SUMMARY, Summary
+
+if TYPE_CHECKING:
+    from .._heed import ScoreMod
 
 
 def _refuse(message: str) -> None:
@@ -35,9 +38,9 @@ def _check(query: Tensor, key: Tensor, value: Tensor, grouped: bool) -> None:
 
 
 def _check_score_mod(score_mod: Any) -> None:
-    if score_mod is not None:
-        _refuse(f"score_mod is of type {type(score_mod).__name__}; None is expected, as heed calls no Python function "
-                "for a score (heed.torch.attention has bias=, alibi= and softcap=, and block_mask says what is masked)")
+    if score_mod is not None and not isinstance(score_mod, _heed.ScoreMod):
+        _refuse(f"score_mod is of type {type(score_mod).__name__}; a heed.ScoreMod is expected, such as "
+                "heed.ScoreMod.expression('s - 0.1 * abs(i - j)'), as heed calls no Python function for a score")
 
 
 def _check_block_mask(mask: Any, query: Tensor, key: Tensor) -> None:
@@ -75,7 +78,7 @@ def flex_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    score_mod: None = None,
+    score_mod: ScoreMod | None = None,
     block_mask: Any = None,
     scale: float | None = None,
     enable_gqa: bool = False,
@@ -91,7 +94,7 @@ def flex_attention(
 
     query [B, Hq, L, E], key [B, H, S, E], value [B, H, S, Ev]. block_mask is PyTorch's BlockMask, a heed.SparseMask, or
     a tensor of mask_tensor. Of a BlockMask, full blocks are full, and mask_mod is asked about the others alone, once
-    for each BlockMask: what it reads must not change. score_mod must be None. kernel_options have no effect.
+    for each BlockMask: what it reads must not change. score_mod is a heed.ScoreMod. kernel_options have no effect.
 
     Gives the output [B, Hq, L, Ev]; with return_lse or return_aux (an AuxRequest) a tuple of it and lse [B, Hq, L] or
     an AuxOutput; with return_weights followed by the weights [B, Hq, L, S]; with return_summary followed by a Summary.
@@ -110,7 +113,7 @@ def flex_attention(
     if not asked and not isinstance(block_mask, Tensor) and is_plain(query, key, value):
         return _heed.attention(
             untracked(query), untracked(key), untracked(value), scale=scale, threads=torch.get_num_threads(),
-            sparse_mask=_as_sparse(block_mask, query.shape[2], key.shape[2]))
+            score_mod=score_mod, sparse_mask=_as_sparse(block_mask, query.shape[2], key.shape[2]))
 
     if torch.compiler.is_compiling() and isinstance(block_mask, flex.BlockMask):
         mask: Any = _hold_while_tracing(block_mask, query.shape[2], key.shape[2])
@@ -119,7 +122,8 @@ def flex_attention(
     need = (("weights",) if return_weights else ()) + (SUMMARY if return_summary else ())
     if return_aux is not None and return_aux.max_scores and not return_summary:
         need += ("max_score",)
-    found = attention(query, key, value, sparse_mask=mask, scale=scale, need=need, top_k=top_k if return_summary else 0)
+    found = attention(query, key, value, sparse_mask=mask, score_mod=score_mod, scale=scale, need=need,
+                      top_k=top_k if return_summary else 0)
     results: list[Any] = [found.output]
     if return_lse:
         results.append(found.lse)

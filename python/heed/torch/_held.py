@@ -64,8 +64,8 @@ def call_while_tracing(function: Callable[..., Tensor]) -> Callable[..., Tensor]
 
 
 @call_while_tracing
-def _hold_while_tracing(mask: _heed.SparseMask) -> Tensor:
-    return hold(mask)
+def _hold_while_tracing(value: _heed.SparseMask | _heed.ScoreMod) -> Tensor:
+    return hold(value)
 
 
 def mask_tensor(mask: _heed.SparseMask) -> Tensor:
@@ -86,3 +86,12 @@ def as_handle(function: str, mask: _heed.SparseMask | Tensor | None) -> Tensor |
     if not isinstance(mask, _heed.SparseMask):
         raise ValueError(f"{function}: sparse_mask is of type {type(mask).__name__}; a heed.SparseMask is expected")
     return _hold_while_tracing(mask) if torch.compiler.is_compiling() else hold(mask)
+
+
+def score_handle(mod: _heed.ScoreMod | Tensor | None) -> Tensor | None:
+    """Of a score_mod; also while a graph is traced."""
+    if mod is None or isinstance(mod, Tensor):
+        return mod
+    if not isinstance(mod, _heed.ScoreMod):
+        raise ValueError(f"attention: score_mod is of type {type(mod).__name__}; a heed.ScoreMod is expected")
+    return _hold_while_tracing(mod) if torch.compiler.is_compiling() else hold(mod)

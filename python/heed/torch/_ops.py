@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 from .. import _heed
-from ._held import as_handle, held, kept
+from ._held import as_handle, held, kept, score_handle
 
 if TYPE_CHECKING:
-    from .._heed import Align, SparseMask
+    from .._heed import Align, ScoreMod, SparseMask
 
-ROWS = ("lse", "max_score", "entropy", "distance")  # of heed.attention's results those [..., Lq]
+ROWS = ("lse", "max_score", "entropy", "distance", "dropped")  # of heed.attention's results those [..., Lq]
 DIFFERENTIABLE = ("output", "lse", "weights")  # of its results those by whose gradients the backward pass goes
 
 INPUTS = "Tensor q, Tensor k, Tensor v"
 # A call's options as the operators take them: tensors, then the rest.
 TENSORS = ("Tensor? mask, Tensor? bias, Tensor? sinks, Tensor? alibi, Tensor? kv_lengths, Tensor? query_segments, "
-           "Tensor? key_segments, Tensor? seed, Tensor? sparse_mask")  # the last stands for one (_held.py)
+           "Tensor? key_segments, Tensor? seed, Tensor? sparse_mask, Tensor? score_mod")  # the last two stand for one (_held.py)
 SETTINGS = "bool causal, SymInt[] window, float softcap, float? scale, str align, SymInt? query_offset, float dropout"
 
 
@@ -36,9 +36,10 @@ def _options(values: Sequence[Any]) -> dict[str, Any]:
     options["bias"], options["sinks"] = untracked(options["bias"]), untracked(options["sinks"])
     options["window"] = tuple(options["window"])
     options["seed"] = seed_number(options["seed"])
-    if options["sparse_mask"] is not None:
-        value = held("sparse_mask", options["sparse_mask"])
-        options["sparse_mask"] = value() if callable(value) else value  # one that is made when it is needed
+    for name in ("sparse_mask", "score_mod"):
+        if options[name] is not None:
+            value = held(name, options[name])
+            options[name] = value() if callable(value) else value  # one that is made when it is needed
     options["threads"] = torch.get_num_threads()
     return options
 
@@ -112,7 +113,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> N
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*(x for name, x in zip(names, output) if name not in DIFFERENTIABLE))
     ctx.settings = options[count:]
-    ctx.kept = kept(options[count - 1])
+    ctx.kept = kept(options[count - 2]), kept(options[count - 1])  # of the sparse mask and the score_mod
     ctx.weights = names.index("weights") if "weights" in names else None
 
 
@@ -143,6 +144,7 @@ class Attended(NamedTuple):
     max_score: Tensor | None = None
     entropy: Tensor | None = None
     distance: Tensor | None = None
+    dropped: Tensor | None = None
     received: Tensor | None = None
     weights: Tensor | None = None
     scores: Tensor | None = None
@@ -184,6 +186,7 @@ def attention(
     *,
     mask: Tensor | SparseMask | None = None,
     sparse_mask: SparseMask | Tensor | None = None,
+    score_mod: ScoreMod | None = None,
     bias: Tensor | None = None,
     sinks: Tensor | None = None,
     alibi: Tensor | Sequence[float] | None = None,
@@ -216,7 +219,8 @@ def attention(
     names = [name for name in need if name != "lse"]
     found = torch.ops.heed.attention(
         q, k, v, mask, bias, sinks, _numbers(alibi, torch.float64), _numbers(kv_lengths, torch.int64),
-        *_segments(cu_seqlens), draw_seed(dropout), as_handle("attention", sparse_mask), causal, window, softcap, scale,
+        *_segments(cu_seqlens), draw_seed(dropout), as_handle("attention", sparse_mask),
+        score_handle(score_mod), causal, window, softcap, scale,
         align, query_offset, dropout, ",".join(names), top_k)
     return Attended(**dict(zip(_results(",".join(names), top_k), found)))
 

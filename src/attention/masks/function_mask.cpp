@@ -30,8 +30,13 @@ void check_size(std::string_view name, std::int64_t size, std::int64_t least) {
 
 }  // namespace
 
+}  // namespace heed::detail
+
+namespace heed {
+
 SparseMask function_mask(std::shared_ptr<const void> function, RestrictRow restrict_row, std::int64_t batch,
                          std::int64_t heads, std::int64_t query_length, std::int64_t key_length) {
+  using namespace detail;
   check_size("batch", batch, 1);
   check_size("heads", heads, 1);
   check_size("query_length", query_length, 0);
@@ -40,4 +45,4 @@ SparseMask function_mask(std::shared_ptr<const void> function, RestrictRow restr
                                                          std::move(function), restrict_row));
 }
 
-}  // namespace heed::detail
+}  // namespace heed

@@ -7,18 +7,18 @@
 #include "attention/masks/expression_rows.hpp"
 
 namespace heed {
+
+ScoreFunction::~ScoreFunction() = default;
+void ScoreFunction::check(std::int64_t, std::int64_t, std::int64_t, std::int64_t) const {}
+std::string_view ScoreFunction::text() const { return {}; }
+std::vector<std::pair<std::string, Tensor>> ScoreFunction::arrays() const { return {}; }
+
 namespace detail {
-
-ScoreModPart::~ScoreModPart() = default;
-void ScoreModPart::check(std::int64_t, std::int64_t, std::int64_t, std::int64_t) const {}
-std::string_view ScoreModPart::text() const { return {}; }
-std::vector<std::pair<std::string, Tensor>> ScoreModPart::arrays() const { return {}; }
-
 namespace {
 
 constexpr std::int64_t kMostKeys = 256;  // of a chunk
 
-class ExpressionScoreMod final : public ScoreModPart {
+class ExpressionScoreMod final : public ScoreFunction {
  public:
   explicit ExpressionScoreMod(Expression expression) : program_(std::move(expression)) {}
 

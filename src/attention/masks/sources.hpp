@@ -33,7 +33,7 @@ inline ScoreModSource source_of(const ScoreMod& mod) {
       mod.part(),
       [](const void* part, std::int64_t batch, std::int64_t head, std::int64_t row, std::int64_t key_begin,
          std::int64_t key_end, float* scores, float* slopes) {
-        static_cast<const ScoreModPart*>(part)->apply({batch, head, row, key_begin, key_end}, scores, slopes);
+        static_cast<const ScoreFunction*>(part)->apply({batch, head, row, key_begin, key_end}, scores, slopes);
       },
       {}};
 }

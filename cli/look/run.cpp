@@ -1,0 +1,174 @@
+#include "look/run.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <ostream>
+#include <utility>
+#include <vector>
+
+#include "draw/lettering.hpp"
+#include "draw/palette.hpp"
+#include "heed/error.hpp"
+#include "heed/io.hpp"
+#include "options.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kRunFormat = "heed-run-1";
+constexpr std::size_t kMostFiles = 1'000'000;
+// Results of each row, whose means say what a head is like.
+constexpr std::array<const char*, 5> kRowResults = {"entropy", "distance", "dropped", "max_score", "lse"};
+
+struct Call {
+  std::string file;
+  std::int64_t layer = 0;
+  std::string module;
+  std::vector<std::int64_t> heads;                                 // their numbers; none: all
+  std::vector<std::pair<std::string, Dims>> tensors;               // names and shapes
+  std::vector<std::pair<std::string, std::vector<double>>> means;  // of each head
+};
+
+[[noreturn]] void refuse_file(const std::string& path, const std::string& what) {
+  throw Error(ErrorCode::io, path + " " + what);
+}
+
+// Null where the metadata have no such JSON.
+Json metadata_of(const io::SafetensorsReader& file, const std::string& name) {
+  const auto found = file.metadata().find(name);
+  if (found == file.metadata().end() || found->second.size() > 65536) return nullptr;
+  return Json::parse(found->second, nullptr, false);
+}
+
+std::vector<double> means_of(const Tensor& rows) {
+  const Tensor copy = Tensor::copy_of(rows, DType::f64);
+  std::vector<double> means;
+  for (std::int64_t h = 0; h < copy.size(1); ++h) {
+    double sum = 0;
+    std::int64_t count = 0;
+    for (std::int64_t b = 0; b < copy.size(0); ++b)
+      for (std::int64_t i = 0; i < copy.size(2); ++i) {
+        const double one = copy.at<double>(b, h, i);
+        if (!std::isfinite(one)) continue;
+        sum += one;
+        ++count;
+      }
+    means.push_back(count > 0 ? sum / static_cast<double>(count) : std::nan(""));
+  }
+  return means;
+}
+
+Call read_call(const std::string& path) {
+  const io::SafetensorsReader file(path);
+  const auto format = file.metadata().find("format");
+  if (format == file.metadata().end() || format->second != kRunFormat)
+    refuse_file(path,
+                "is no captured call: its metadata do not say format '" + std::string(kRunFormat) + "'");
+  Call call;
+  call.file = std::filesystem::path(path).filename().string();
+  const Json layer = metadata_of(file, "layer"), module = metadata_of(file, "module");
+  const Json heads = metadata_of(file, "heads");
+  if (!layer.is_number_integer() || !module.is_string())
+    refuse_file(path, "has no layer (a whole number) or module (a text) in its metadata");
+  call.layer = layer.get<std::int64_t>();
+  call.module = module.get<std::string>();
+  if (heads.is_array())
+    for (const Json& head : heads)
+      if (head.is_number_integer()) call.heads.push_back(head.get<std::int64_t>());
+  for (const std::string& name : file.names()) call.tensors.emplace_back(name, file.shape(name));
+  for (const char* name : kRowResults)
+    if (file.contains(name) && file.shape(name).size() == 3)
+      call.means.emplace_back(name, means_of(file.read(name)));
+  return call;
+}
+
+std::vector<std::string> files_of(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".safetensors") && name.find("-layer-") != std::string::npos &&
+        files.size() < kMostFiles)
+      files.push_back(entry.path().string());
+  }
+  if (files.empty()) refuse_file(folder, "is a folder without captured calls, NNNN-layer-LL.safetensors");
+  std::sort(files.begin(), files.end(), [](const std::string& a, const std::string& b) {
+    return std::pair(a.size(), a) < std::pair(b.size(), b);
+  });
+  return files;
+}
+
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%10.4g", value);
+  return std::isnan(value) ? "         -" : text;
+}
+
+void print_run_call(const TextOutput& output, const Call& call, std::size_t number) {
+  output.stream << '\n'
+                << bold("call " + std::to_string(number) + ", layer " + std::to_string(call.layer),
+                        output.color)
+                << ", " << token_text(call.module) << '\n';
+  std::string held;
+  for (const auto& [name, shape] : call.tensors)
+    held += (held.empty() ? "  holds " : ", ") + token_text(name) + " " + to_string(shape);
+  output.stream << held << '\n';
+  if (call.means.empty()) return;
+  output.stream << "  mean of  ";
+  for (const auto& [name, means] : call.means) output.stream << right_aligned(name, 10);
+  output.stream << '\n';
+  for (std::size_t h = 0; h < call.means.front().second.size(); ++h) {
+    const std::int64_t head = h < call.heads.size() ? call.heads[h] : static_cast<std::int64_t>(h);
+    output.stream << "  " << left_aligned("head " + std::to_string(head), 9);
+    for (const auto& [name, means] : call.means)
+      output.stream << number_text(h < means.size() ? means[h] : std::nan(""));
+    output.stream << '\n';
+  }
+}
+
+Json call_json(const Call& call) {
+  Json shapes = Json::object(), means = Json::object();
+  for (const auto& [name, shape] : call.tensors)
+    shapes[name] = std::vector<std::int64_t>(shape.begin(), shape.end());
+  for (const auto& [name, of_heads] : call.means) means[name] = of_heads;  // NaN is written as null
+  Json object = {{"file", call.file},
+                 {"layer", call.layer},
+                 {"module", call.module},
+                 {"shapes", shapes},
+                 {"means", means}};
+  if (!call.heads.empty()) object["heads"] = call.heads;
+  return object;
+}
+
+}  // namespace
+
+bool is_folder(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_directory(path, none);
+}
+
+void look_at_run(const TextOutput& output, const LookArguments& arguments) {
+  Json calls = Json::array();
+  std::size_t number = 0;
+  if (!arguments.json)
+    output.stream << arguments.document << ": what capture(to=…) wrote, layers counted from 0\n";
+  for (const std::string& file : files_of(arguments.document)) {
+    const Call call = read_call(file);
+    const std::size_t here = number++;
+    if (arguments.layer && call.layer != *arguments.layer) continue;
+    if (arguments.json)
+      calls.push_back(call_json(call));
+    else
+      print_run_call(output, call, here);
+  }
+  if (arguments.json) output.stream << Json{{"calls", calls}}.dump() << '\n';
+}
+
+}  // namespace heed::cli
