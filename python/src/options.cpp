@@ -72,12 +72,14 @@ void set_window(Arguments& arguments, nb::handle value) {
 }
 
 void set_sparse_mask(Arguments& arguments, nb::handle value) {
-  if (!nb::isinstance<SparseMask>(value)) fail_kind("sparse_mask", value, "a heed.SparseMask");
+  if (!nb::isinstance<SparseMask>(value))
+    fail_type("sparse_mask is of type ", type_name(value), "; a heed.SparseMask is expected");
   arguments.options.sparse_mask = nb::cast<const SparseMask&>(value);
 }
 
 void set_score_mod(Arguments& arguments, nb::handle value) {
-  if (!nb::isinstance<ScoreMod>(value)) fail_kind("score_mod", value, "a heed.ScoreMod");
+  if (!nb::isinstance<ScoreMod>(value))
+    fail_type("score_mod is of type ", type_name(value), "; a heed.ScoreMod is expected");
   arguments.options.score_mod = nb::cast<const ScoreMod&>(value);
 }
 

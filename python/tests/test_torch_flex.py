@@ -440,7 +440,7 @@ def a_mask(**changes):
 
 
 MISTAKES = {
-    "score_mod is of type function; None is expected": lambda q, k, v: flex_attention(q, k, v, lambda s, b, h, i, j: s),
+    "score_mod is of type function; a heed.ScoreMod is expected": lambda q, k, v: flex_attention(q, k, v, lambda s, b, h, i, j: s),
     "query has shape [4, 5, 8]; 4 axes": lambda q, k, v: flex_attention(q[0], k, v),
     "query has 4 heads and key 2; the same number is expected": lambda q, k, v: flex_attention(q, k[:, :2], v[:, :2]),
     "block_mask is of type function; torch.nn.attention.flex_attention.BlockMask is expected":
@@ -488,3 +488,24 @@ def test_a_nested_tensor_is_refused():
     nested = torch.nested.nested_tensor([torch.randn(2, 3, 8), torch.randn(2, 4, 8)], layout=torch.jagged)
     with pytest.raises(ValueError, match="query is a nested tensor; a plain one is expected"):
         flex_attention(nested, nested, nested)
+
+
+def test_a_score_mod_is_the_bias_that_it_adds():
+    torch.manual_seed(7)
+    q, k, v = (torch.randn(1, 2, 70, 16, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    mod = heed.ScoreMod.expression("s - 0.1 * abs(i - j) + 0.01 * s * s")
+    places = torch.arange(70)
+    far = 0.1 * (places[:, None] - places[None]).abs()
+
+    def expected(q, k, v):
+        score = q @ k.transpose(-1, -2) / 4
+        return torch.softmax(score - far + 0.01 * score * score, -1) @ v
+
+    for function in (lambda q, k, v: flex_attention(q, k, v, mod),
+                     lambda q, k, v: heed.torch.attention(q, k, v, score_mod=mod).output,
+                     torch.compile(lambda q, k, v: flex_attention(q, k, v, mod), backend="aot_eager")):
+        mine, theirs = function(q, k, v), expected(q, k, v)
+        torch.testing.assert_close(mine, theirs)
+        slope = torch.randn_like(mine)
+        for one, other in zip(torch.autograd.grad(mine, (q, k, v), slope), torch.autograd.grad(theirs, (q, k, v), slope)):
+            torch.testing.assert_close(one, other)
