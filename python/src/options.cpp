@@ -73,13 +73,13 @@ void set_window(Arguments& arguments, nb::handle value) {
 
 void set_sparse_mask(Arguments& arguments, nb::handle value) {
   if (!nb::isinstance<SparseMask>(value))
-    fail_type("sparse_mask is of type ", type_name(value), "; a heed.SparseMask is expected");
+    fail_type("sparse_mask is of type ", nb::inst_name(value).c_str(), "; a heed.SparseMask is expected");
   arguments.options.sparse_mask = nb::cast<const SparseMask&>(value);
 }
 
 void set_score_mod(Arguments& arguments, nb::handle value) {
   if (!nb::isinstance<ScoreMod>(value))
-    fail_type("score_mod is of type ", type_name(value), "; a heed.ScoreMod is expected");
+    fail_type("score_mod is of type ", nb::inst_name(value).c_str(), "; a heed.ScoreMod is expected");
   arguments.options.score_mod = nb::cast<const ScoreMod&>(value);
 }
 
