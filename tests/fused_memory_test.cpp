@@ -79,7 +79,8 @@ struct Shape {
 
 // The most that one call on a thread of its own holds beyond its tensors. A thread's working memory is kept
 // for its next call, so that only a new thread shows it.
-std::int64_t most_held(const Shape& shape, int threads, bool with_summaries) {
+std::int64_t most_held(const Shape& shape, int threads, bool with_summaries,
+                       const heed::SparseMask& mask = {}) {
   const Tensor query({shape.heads, shape.rows, shape.width}, shape.dtype);  // zeros are numbers like others
   const Tensor key({shape.kv_heads, shape.keys, shape.width}, shape.dtype);
   Tensor output({shape.heads, shape.rows, shape.width}, shape.dtype);
@@ -101,6 +102,7 @@ std::int64_t most_held(const Shape& shape, int threads, bool with_summaries) {
   AttentionOptions options{
       .align = heed::Align::bottom_right, .kernel = heed::Kernel::fused, .threads = threads};
   options.window = {64, 0};  // so that the time does not grow with the square of the length
+  options.sparse_mask = mask;
   std::int64_t before = 0;
   std::thread caller([&] {
     before = g_count.held;
@@ -123,6 +125,17 @@ TEST_F(FusedMemory, IsAtMostEightMebibytesAThreadAtAnyLength) {
                 << most << " bytes at length " << length << ", width " << width << ", " << threads
                 << " threads, " << heed::name_of(dtype) << (with_summaries ? ", with summaries" : "");
           }
+}
+
+// Beside a byte a key for the rows of one task and KV block. (The masks themselves: sparse_mask_test.)
+TEST_F(FusedMemory, UnderSparseMasksIsAtMostEightMebibytesAThreadToo) {
+  for (const std::int64_t length : {1000, 100'000})
+    for (const int threads : {1, 2})
+      for (const heed::SparseMask& mask : {heed::masks::sinks_and_window(4, 40, length, length),
+                                           heed::masks::dilated(8, 3, length, length)}) {
+        const std::int64_t most = most_held({2, 1, length, length, 128, DType::f32}, threads, true, mask);
+        EXPECT_TRUE(most <= threads * (std::int64_t{8} << 20)) << most << " bytes at length " << length;
+      }
 }
 
 TEST_F(FusedMemory, OfDecodingIsAtMostEightMebibytesAThread) {
