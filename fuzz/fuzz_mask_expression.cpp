@@ -84,7 +84,7 @@ void check_score(std::string_view text, const Arrays& arrays, heed::fuzz::Choice
   const heed::ScoreMod mod = heed::ScoreMod::expression(text, arrays.all());
   mod.part()->check(2, 2, kQueries, kKeys);
   const heed::ScoreRow where{1, bytes.integer<std::int64_t>(0, 1),
-                                     bytes.integer<std::int64_t>(0, kQueries - 1), 3, kKeys};
+                             bytes.integer<std::int64_t>(0, kQueries - 1), 3, kKeys};
   std::vector<double> scores, slopes(kKeys - 3);
   for (std::int64_t j = 3; j < kKeys; ++j) scores.push_back(bytes.integer(-40, 40) / 8.0);
   std::vector<double> alone = scores;

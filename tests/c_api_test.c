@@ -567,13 +567,13 @@ static void masks_are_made_and_obeyed(void) {
   EXPECT(heed_tensor_init(&block_index, index_data, HEED_I64, 2, block_shape) == HEED_OK);
   EXPECT(heed_tensor_init(&document, document_data, HEED_F64, 1, four) == HEED_OK);
   arrays[0] = &document;
-#define EXPECT_KEYS(make, bits)            \
-  do {                                     \
-    EXPECT((make) == HEED_OK);             \
-    c.options.sparse_mask = mask;          \
-    EXPECT(keys_seen(&c, 1) == (bits));    \
-    heed_mask_free(mask);                  \
-    mask = NULL;                           \
+#define EXPECT_KEYS(make, bits)         \
+  do {                                  \
+    EXPECT((make) == HEED_OK);          \
+    c.options.sparse_mask = mask;       \
+    EXPECT(keys_seen(&c, 1) == (bits)); \
+    heed_mask_free(mask);               \
+    mask = NULL;                        \
   } while (0)
   EXPECT_KEYS(heed_mask_row_intervals(&rows, kKeys, &mask), 6);
   EXPECT_KEYS(heed_mask_column_intervals(&columns, kQueries, &mask), 9);
@@ -612,7 +612,8 @@ static void masks_are_made_and_obeyed(void) {
   heed_score_mod_free(mod);
   heed_mask_free(NULL);
   heed_score_mod_free(NULL);
-  EXPECT_FAILURE(heed_mask_prefix_lm(-1, kQueries, kKeys, &mask), "prefix is -1; 0 to 281474976710656 is expected");
+  EXPECT_FAILURE(heed_mask_prefix_lm(-1, kQueries, kKeys, &mask),
+                 "prefix is -1; 0 to 281474976710656 is expected");
   EXPECT(mask == NULL);
   EXPECT_FAILURE(heed_mask_prefix_lm(1, kQueries, kKeys, NULL), "mask is NULL");
   EXPECT_FAILURE(heed_mask_documents(lengths, 2, 2, &mask), "causal is 2; 0 or 1 is expected");

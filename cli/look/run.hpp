@@ -11,7 +11,8 @@ namespace heed::cli {
 /// Whether a path is a folder.
 [[nodiscard]] bool is_folder(const std::string& path);
 
-/// Prints of each call its layer, what it holds and, head by head, the means over its rows: of all calls, or those of
+/// Prints of each call its layer, what it holds and, head by head, the means over its rows: of all calls, or
+/// those of
 /// --layer. Throws Error (io) for a folder that holds no calls, and for a file that is none.
 void look_at_run(const TextOutput& output, const LookArguments& arguments);
 

@@ -78,8 +78,8 @@ typedef struct heed_tensor {
 HEED_C_API heed_status heed_tensor_init(heed_tensor* tensor, void* data, int32_t dtype, int32_t rank,
                                         const int64_t* shape);
 
-/// Which keys each query may attend, in O(L) memory (heed/masks.hpp), made by the functions heed_mask_… below. It does
-/// not change; any number of calls may use it at once.
+/// Which keys each query may attend, in O(L) memory (heed/masks.hpp), made by the functions heed_mask_…
+/// below. It does not change; any number of calls may use it at once.
 typedef struct heed_mask heed_mask;
 
 typedef enum heed_slice_kind {
@@ -132,11 +132,11 @@ typedef struct heed_attention_options {
   double dropout_probability;         ///< in [0, 1)
   uint64_t dropout_seed;
   uint64_t dropout_offset;
-  int32_t scores_stage;   ///< a heed_scores_stage; default HEED_SCORES_BIAS
-  int32_t kernel;         ///< a heed_kernel; default HEED_KERNEL_AUTOMATIC
-  int64_t received_last;  ///< how many last rows outputs.received_last sums over
-  int32_t threads;        ///< at most this many; 0: what the machine has
-  int32_t reserved;       ///< 0
+  int32_t scores_stage;             ///< a heed_scores_stage; default HEED_SCORES_BIAS
+  int32_t kernel;                   ///< a heed_kernel; default HEED_KERNEL_AUTOMATIC
+  int64_t received_last;            ///< how many last rows outputs.received_last sums over
+  int32_t threads;                  ///< at most this many; 0: what the machine has
+  int32_t reserved;                 ///< 0
   const heed_mask* sparse_mask;     ///< NULL: none
   const heed_score_mod* score_mod;  ///< NULL: none
 } heed_attention_options;
@@ -239,37 +239,40 @@ HEED_C_API heed_status heed_attention_backward(const heed_attention_backward_inp
                                                const heed_attention_options* options,
                                                const heed_attention_gradients* gradients);
 
-/// Masks in O(L) memory; *mask gets one that heed_mask_free ends, or NULL where the call fails. Tensors are HEED_I64 or
-/// HEED_I32, and are copied. heed/masks.hpp says what each means.
-HEED_C_API heed_status heed_mask_row_intervals(const heed_tensor* intervals, int64_t key_length, heed_mask** mask);
+/// Masks in O(L) memory; *mask gets one that heed_mask_free ends, or NULL where the call fails. Tensors are
+/// HEED_I64 or HEED_I32, and are copied. heed/masks.hpp says what each means.
+HEED_C_API heed_status heed_mask_row_intervals(const heed_tensor* intervals, int64_t key_length,
+                                               heed_mask** mask);
 HEED_C_API heed_status heed_mask_column_intervals(const heed_tensor* intervals, int64_t query_length,
                                                   heed_mask** mask);
 HEED_C_API heed_status heed_mask_slices(const heed_mask_slice* slices, size_t count, int64_t query_length,
                                         int64_t key_length, heed_mask** mask);
-HEED_C_API heed_status heed_mask_blocks(const heed_tensor* offsets, const heed_tensor* indices, int64_t query_block,
-                                        int64_t key_block, int64_t query_length, int64_t key_length,
-                                        heed_mask** mask);
+HEED_C_API heed_status heed_mask_blocks(const heed_tensor* offsets, const heed_tensor* indices,
+                                        int64_t query_block, int64_t key_block, int64_t query_length,
+                                        int64_t key_length, heed_mask** mask);
 HEED_C_API heed_status heed_mask_from_block_mask(const heed_block_mask* from, int64_t query_length,
                                                  int64_t key_length, heed_mask** mask);
 HEED_C_API heed_status heed_mask_from_flash_mask(const heed_tensor* startend_row_indices, int32_t causal,
                                                  int64_t query_length, heed_mask** mask);
 /// `names` and `arrays` have `count` entries each, and may be NULL where that is 0.
-HEED_C_API heed_status heed_mask_expression(const char* text, int64_t query_length, int64_t key_length, size_t count,
-                                            const char* const* names, const heed_tensor* const* arrays,
-                                            heed_mask** mask);
+HEED_C_API heed_status heed_mask_expression(const char* text, int64_t query_length, int64_t key_length,
+                                            size_t count, const char* const* names,
+                                            const heed_tensor* const* arrays, heed_mask** mask);
 HEED_C_API heed_status heed_mask_prefix_lm(int64_t prefix, int64_t query_length, int64_t key_length,
                                            heed_mask** mask);
-HEED_C_API heed_status heed_mask_documents(const int64_t* lengths, size_t count, int32_t causal, heed_mask** mask);
+HEED_C_API heed_status heed_mask_documents(const int64_t* lengths, size_t count, int32_t causal,
+                                           heed_mask** mask);
 HEED_C_API heed_status heed_mask_sliding_window(int64_t left, int64_t right, int64_t query_length,
                                                 int64_t key_length, heed_mask** mask);
 HEED_C_API heed_status heed_mask_sinks_and_window(int64_t sinks, int64_t window, int64_t query_length,
                                                   int64_t key_length, heed_mask** mask);
-HEED_C_API heed_status heed_mask_dilated(int64_t reach, int64_t step, int64_t query_length, int64_t key_length,
-                                         heed_mask** mask);
+HEED_C_API heed_status heed_mask_dilated(int64_t reach, int64_t step, int64_t query_length,
+                                         int64_t key_length, heed_mask** mask);
 HEED_C_API heed_status heed_mask_shared_question(int64_t question, const int64_t* answers, size_t count,
                                                  heed_mask** mask);
 HEED_C_API heed_status heed_mask_bigbird(int64_t block, int64_t global, int64_t window, int64_t random,
-                                         uint64_t seed, int64_t query_length, int64_t key_length, heed_mask** mask);
+                                         uint64_t seed, int64_t query_length, int64_t key_length,
+                                         heed_mask** mask);
 /// What both allow.
 HEED_C_API heed_status heed_mask_and(const heed_mask* a, const heed_mask* b, heed_mask** mask);
 HEED_C_API void heed_mask_free(heed_mask* mask);  ///< NULL is no harm

@@ -15,7 +15,8 @@ namespace heed {
 using RestrictRow = void (*)(const void* function, std::int64_t b, std::int64_t h, std::int64_t i,
                              std::int64_t key_begin, std::int64_t key_end, std::uint8_t* visible);
 
-/// For those who write the loop over keys themselves. Throws Error (invalid_argument) for a size that is no size.
+/// For those who write the loop over keys themselves. Throws Error (invalid_argument) for a size that is no
+/// size.
 [[nodiscard]] HEED_API SparseMask function_mask(std::shared_ptr<const void> function,
                                                 RestrictRow restrict_row, std::int64_t batch,
                                                 std::int64_t heads, std::int64_t query_length,
@@ -35,8 +36,8 @@ template <class F>
     for (std::int64_t j = key_begin; j < key_end; ++j)
       if (!allows(b, h, i, j)) visible[j - key_begin] = 0;
   };
-  return function_mask(std::make_shared<const F>(std::move(f)), restrict_row, batch, heads,
-                               query_length, key_length);
+  return function_mask(std::make_shared<const F>(std::move(f)), restrict_row, batch, heads, query_length,
+                       key_length);
 }
 
 }  // namespace heed

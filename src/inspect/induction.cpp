@@ -102,8 +102,8 @@ class Induction {
 
   // What a mask, a bias, a window or ALiBi says of a key is no longer true of its place among others.
   bool can_gather() const {
-    return report_.kernel == "fused" && !p_.mask && p_.sparse_masks.empty() && !p_.score_mod && !p_.bias && !p_.alibi_slopes && p_.window_left < 0 &&
-           p_.window_right < 0;
+    return report_.kernel == "fused" && !p_.mask && p_.sparse_masks.empty() && !p_.score_mod && !p_.bias &&
+           !p_.alibi_slopes && p_.window_left < 0 && p_.window_right < 0;
   }
 
   double sum_one_by_one(const Segment& segment, const Row& row, RowWeights& row_weights) const {

@@ -29,13 +29,13 @@ inline std::vector<MaskSource> sources_of(const SparseMask& mask, std::int64_t h
 /// The same of a ScoreMod; it must outlive what this gives.
 inline ScoreModSource source_of(const ScoreMod& mod) {
   if (mod.is_empty()) return {};
-  return {
-      mod.part(),
-      [](const void* part, std::int64_t batch, std::int64_t head, std::int64_t row, std::int64_t key_begin,
-         std::int64_t key_end, float* scores, float* slopes) {
-        static_cast<const ScoreFunction*>(part)->apply({batch, head, row, key_begin, key_end}, scores, slopes);
-      },
-      {}};
+  return {mod.part(),
+          [](const void* part, std::int64_t batch, std::int64_t head, std::int64_t row,
+             std::int64_t key_begin, std::int64_t key_end, float* scores, float* slopes) {
+            static_cast<const ScoreFunction*>(part)->apply({batch, head, row, key_begin, key_end}, scores,
+                                                           slopes);
+          },
+          {}};
 }
 
 }  // namespace heed::detail

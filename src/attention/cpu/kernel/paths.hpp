@@ -14,9 +14,9 @@ enum class Path : std::uint8_t {
   packed_kv_blocks,  // many rows: keys are packed a KV block at a time
   packed_pairs,      // the same with products of pairs of bf16
   // Within a task, once a block of rows, a panel of keys or a row:
-  repacked,         // a KV block is packed again: they are too many to stay packed
-  mask_empty,       // keys of a step, or of a block of rows, that masks forbid to all rows
-  mask_full,        // and that they allow to all
+  repacked,    // a KV block is packed again: they are too many to stay packed
+  mask_empty,  // keys of a step, or of a block of rows, that masks forbid to all rows
+  mask_full,   // and that they allow to all
   mask_cut,
   tail,             // the last panel of a sequence, fewer keys than a panel
   masked,           // tiles by way of memory: a mask cuts them, or scores are more than scale times a product
