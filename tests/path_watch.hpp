@@ -28,9 +28,6 @@ inline constexpr std::array<const char*, kPaths> kPathNames{"decode",
                                                             "packed KV blocks",
                                                             "packed KV blocks, pairs of bf16",
                                                             "keys packed again",
-                                                            "keys forbidden by masks",
-                                                            "keys allowed by masks",
-                                                            "keys cut by masks",
                                                             "tail",
                                                             "masked tiles",
                                                             "outgrown tiles",
@@ -68,7 +65,10 @@ inline constexpr std::array<const char*, kPaths> kPathNames{"decode",
                                                             "backward, flushed matrix tiles",
                                                             "backward, matrix tiles that a position cuts",
                                                             "backward, modified matrix tiles",
-                                                            "backward, fallback, rows"};
+                                                            "backward, fallback, rows",
+                                                            "keys forbidden by masks",
+                                                            "keys allowed by masks",
+                                                            "keys cut by masks"};
 static_assert(kPathNames.back() != nullptr);
 
 inline bool holds(const std::vector<detail::FallbackRows>& fallbacks, std::int64_t b, std::int64_t h,

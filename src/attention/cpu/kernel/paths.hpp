@@ -14,10 +14,7 @@ enum class Path : std::uint8_t {
   packed_kv_blocks,  // many rows: keys are packed a KV block at a time
   packed_pairs,      // the same with products of pairs of bf16
   // Within a task, once a block of rows, a panel of keys or a row:
-  repacked,    // a KV block is packed again: they are too many to stay packed
-  mask_empty,  // keys of a step, or of a block of rows, that masks forbid to all rows
-  mask_full,   // and that they allow to all
-  mask_cut,
+  repacked,         // a KV block is packed again: they are too many to stay packed
   tail,             // the last panel of a sequence, fewer keys than a panel
   masked,           // tiles by way of memory: a mask cuts them, or scores are more than scale times a product
   outgrown,         // tiles whose scores outgrow their shift
@@ -62,6 +59,10 @@ enum class Path : std::uint8_t {
   backward_matrix_cut,       // panels that a row's position cuts
   backward_matrix_modified,  // scores that are more than scale times a product
   backward_fallback,
+  // What boolean and sparse masks leave of some keys, once a step of a task or a KV block of a block of rows:
+  mask_empty,  // nothing to any row
+  mask_full,   // all to all
+  mask_cut,
   count
 };
 inline constexpr int kPaths = static_cast<int>(Path::count);
