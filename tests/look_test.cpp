@@ -298,9 +298,8 @@ TEST_F(Look, FilesOfEarlierVersionsAreRead) {
       std::filesystem::path(HEED_SOURCE_DIR) / "fuzz/corpus/fuzz_look_document";
   int read = 0;
   for (const auto& file : std::filesystem::directory_iterator(corpus)) {
-    EXPECT_EQ(heed::io::SafetensorsReader(file.path()).dtype("map"), DType::f64) << file;
     EXPECT_EQ(printed({file.path(), "--check", "--map", "2x2"}).find("MISMATCH"), std::string::npos) << file;
-    ++read;
+    read += heed::io::SafetensorsReader(file.path()).dtype("map") == DType::f64 ? 1 : 0;  // as they were then
   }
   EXPECT_EQ(read, 4);
 }
