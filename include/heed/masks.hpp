@@ -26,7 +26,7 @@ class MaskPart;
 struct MaskSource;
 }  // namespace detail
 
-/// Which pairs of a slice are allowed (MagiAttention, Zewei and Yunpeng 2025, its four types of slices).
+/// Which pairs of a slice are allowed (the four types of slices of MagiAttention, Tao and Huang 2025).
 enum class SliceKind : std::int64_t {
   full,            ///< all
   causal,          ///< j - key_end <= i - query_end: the last query sees the last key
@@ -111,7 +111,7 @@ class HEED_API SparseMask {
   [[nodiscard]] bool allows(std::int64_t batch, std::int64_t head, std::int64_t i, std::int64_t j) const;
   /// As a boolean [batch, heads, Lq, Lk], for small ones.
   [[nodiscard]] Tensor dense() const;
-  /// Runs of keys that row i may see, at most `most` of them from key `from` on.
+  /// The keys that row i may see, as runs [begin, end). Throws Error (invalid_argument) outside of it.
   [[nodiscard]] std::vector<std::pair<std::int64_t, std::int64_t>> runs(std::int64_t batch, std::int64_t head,
                                                                         std::int64_t i) const;
 
