@@ -13,6 +13,7 @@
 #include "expect_tight.hpp"
 #include "fused_calls.hpp"
 #include "gradient_errors.hpp"
+#include "gradient_rounding.hpp"
 #include "path_watch.hpp"
 #include "support.hpp"
 
@@ -26,6 +27,7 @@ using heed::test::bare_gradient_calls;
 using heed::test::document_calls;
 using heed::test::EachTarget;
 using heed::test::extreme_calls;
+using heed::test::is_served_by_tiles;
 using heed::test::long_gradient_calls;
 using heed::test::matrix_gradient_calls;
 using heed::test::Path;
@@ -34,25 +36,6 @@ using heed::test::threshold_calls;
 using heed::test::tile_calls;
 
 constexpr std::uint64_t kSeed = 20240811;
-
-bool is_served_by_tiles(const BackwardCall& made, const std::string& target, DType dtype) {
-  return heed::test::multiplies_bf16(target) && made.call.query.dtype() == dtype &&
-         made.inputs.grad_output.dtype() == dtype;
-}
-
-// f32 arithmetic; the slack is that of the forward pass (fused_rounding.hpp), and covers the rounding of lse
-// to f32 besides. Delta is taken from the output as it was rounded: half a unit of its dtype, twice; in f16
-// small outputs err by up to 2^-25 each. Matrix tiles round weights and their gradients to bf16.
-heed::test::Rounding rounding_of(const BackwardCall& made, const std::string& target) {
-  const DType output = made.inputs.output.dtype();
-  const bool rounds = is_served_by_tiles(made, target, DType::bf16);
-  const double delta = (output == DType::bf16  ? 0x1p-8
-                        : output == DType::f16 ? 0x1p-10
-                                               : 0) +
-                       (rounds ? 0x1p-8 : 0);
-  return {
-      .unit = 0x1p-24, .slack = 3, .weight_unit = delta, .floor = output == DType::f16 ? 0x1p-18 : 0x1p-100};
-}
 
 std::uint64_t emulated_share() { return heed::test::share_of(100) == 100 ? 4 : 1; }
 
@@ -78,7 +61,7 @@ void compare(const BackwardCall& made, const std::string& target, Outcome& outco
   ASSERT_EQ(outcome.paths.taken_now(Path::backward_fallback), gradients.recomputed_rows)
       << describe(made.call);
   const std::string failure = heed::test::compare_gradients(
-      made, gradients, rounding_of(made, target), outcome.tally,
+      made, gradients, heed::test::gradient_rounding(made, target), outcome.tally,
       [&](auto b, auto h, auto i) { return outcome.paths.gradients_fell_back(b, h, i); });
   ASSERT_EQ(failure, "") << describe(made.call);
   const auto both = [&](Path a, Path b) {

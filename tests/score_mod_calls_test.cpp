@@ -14,6 +14,7 @@
 #include "fused_calls.hpp"
 #include "fused_rounding.hpp"
 #include "gradient_errors.hpp"
+#include "gradient_rounding.hpp"
 #include "path_watch.hpp"
 #include "support.hpp"
 
@@ -131,18 +132,6 @@ TEST(ScoreModCalls, AgreeWithOptionsThatMeanTheSame) {
     }
 }
 
-heed::test::Rounding rounding_of(const BackwardCall& made, const std::string& target) {
-  const DType output = made.inputs.output.dtype();
-  const bool rounds = heed::test::multiplies_bf16(target) && made.call.query.dtype() == DType::bf16 &&
-                      made.inputs.grad_output.dtype() == DType::bf16;
-  const double delta = (output == DType::bf16  ? 0x1p-8
-                        : output == DType::f16 ? 0x1p-10
-                                               : 0) +
-                       (rounds ? 0x1p-8 : 0);
-  return {
-      .unit = 0x1p-24, .slack = 5, .weight_unit = delta, .floor = output == DType::f16 ? 0x1p-18 : 0x1p-100};
-}
-
 TEST(ScoreModGradients, AgreeWithOptionsThatMeanTheSame) {
   const EachTarget targets;
   std::map<std::string, heed::test::RowTally> tallies;
@@ -162,7 +151,7 @@ TEST(ScoreModGradients, AgreeWithOptionsThatMeanTheSame) {
         paths.start_call();
         const auto gradients = heed::attention_backward(made.inputs, modified.with_function, made.request);
         const std::string failure = heed::test::compare_gradients(
-            made, gradients, rounding_of(made, target), tallies[target],
+            made, gradients, with_slack(heed::test::gradient_rounding(made, target)), tallies[target],
             [&](auto b, auto h, auto i) { return paths.gradients_fell_back(b, h, i); });
         ASSERT_EQ(failure, "") << target << ", function " << index % 6 << ": " << describe(made.call);
       }

@@ -13,6 +13,7 @@
 #include "fused_calls.hpp"
 #include "fused_rounding.hpp"
 #include "gradient_errors.hpp"
+#include "gradient_rounding.hpp"
 #include "path_watch.hpp"
 #include "random_mask.hpp"
 #include "support.hpp"
@@ -20,7 +21,6 @@
 namespace {
 
 using heed::AttentionOptions;
-using heed::DType;
 using heed::Kernel;
 using heed::Tensor;
 using heed::test::BackwardCall;
@@ -119,18 +119,6 @@ TEST(SparseMaskCalls, AgreeWithTheDefinitionsAndWithBooleansBitForBit) {
   }
 }
 
-heed::test::Rounding rounding_of(const BackwardCall& made, const std::string& target) {
-  const DType output = made.inputs.output.dtype();
-  const bool rounds = heed::test::multiplies_bf16(target) && made.call.query.dtype() == DType::bf16 &&
-                      made.inputs.grad_output.dtype() == DType::bf16;
-  const double delta = (output == DType::bf16  ? 0x1p-8
-                        : output == DType::f16 ? 0x1p-10
-                                               : 0) +
-                       (rounds ? 0x1p-8 : 0);
-  return {
-      .unit = 0x1p-24, .slack = 3, .weight_unit = delta, .floor = output == DType::f16 ? 0x1p-18 : 0x1p-100};
-}
-
 bool same_gradients(const heed::AttentionGradients& a, const heed::AttentionGradients& b) {
   using heed::test::same_bits;
   return same_bits(a.query, b.query) && same_bits(a.key, b.key) && same_bits(a.value, b.value) &&
@@ -144,7 +132,7 @@ void compare_gradients(const BackwardCall& made, const AttentionOptions& sparse,
   const auto gradients = heed::attention_backward(made.inputs, sparse, made.request);
   ASSERT_EQ(gradients.kernel, Kernel::fused);
   const std::string failure = heed::test::compare_gradients(
-      made, gradients, rounding_of(made, target), outcome.tally,
+      made, gradients, heed::test::gradient_rounding(made, target), outcome.tally,
       [&](auto b, auto h, auto i) { return outcome.paths.gradients_fell_back(b, h, i); });
   ASSERT_EQ(failure, "") << describe(made.call);
   outcome.paths.end_call();
