@@ -92,7 +92,7 @@ PlainPlace PlainHead::place(std::int64_t row) const {
     bool causal;
     std::int64_t window_left, window_right;
   } rules = {options_.causal, options_.window.left, options_.window.right};
-  const KeyRange seen = visible_keys(rules, p, keys);
+  const KeyRange seen = visible_keys(rules, p, KeyPositions{keys});
   place.seen = {place.segment.begin + seen.begin, place.segment.begin + seen.end};
   return place;
 }

@@ -13,7 +13,7 @@ namespace heed::detail {
 /// The keys of the tensor that the row's segment, causal and window let it see; mask and bias may forbid some
 /// of them.
 inline KeyRange keys_of(const Problem& p, const Segment& segment, std::int64_t position) {
-  const KeyRange visible = visible_keys(p, position, segment.key_end - segment.key_begin);
+  const KeyRange visible = visible_keys(p, position, segment.keys());
   return {segment.key_begin + visible.begin, segment.key_begin + visible.end};
 }
 

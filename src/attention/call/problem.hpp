@@ -6,7 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/kv_cache/cache_rows.hpp"
 #include "attention/masks/mask_source.hpp"
+#include "attention/rules/visible_keys.hpp"
 #include "heed/attention.hpp"
 
 namespace heed::detail {
@@ -30,7 +32,7 @@ struct Target {
 
 /// Rows [query_begin, query_end) of batch entry `batch` see keys [key_begin, key_end) only. A plain batch has
 /// one an entry (key_end is its key length); packed sequences have several in batch 0. Row i stands at
-/// position (i - query_begin) + offset, key j at j - key_begin.
+/// position (i - query_begin) + offset, key j at positions[j - key_begin], or at j - key_begin.
 struct Segment {
   std::int64_t batch = 0;
   std::int64_t query_begin = 0;
@@ -38,6 +40,10 @@ struct Segment {
   std::int64_t key_begin = 0;
   std::int64_t key_end = 0;
   std::int64_t offset = 0;
+  std::int64_t sequence = 0;                ///< of the cache, where there is one
+  const std::int64_t* positions = nullptr;  ///< of its keys; nullptr: they count from 0
+
+  [[nodiscard]] KeyPositions keys() const { return {key_end - key_begin, positions}; }
 };
 
 struct ProblemShape {
@@ -76,6 +82,8 @@ struct ResultTargets : ResultSet<Target> {
 
 struct Problem : ProblemShape, ScoreRules, ResultTargets {
   Operand query, key, value;
+  /// Of a cache: key and value then hold its rows by their numbers, and strides are of [-, Hkv, row, D].
+  const CacheRows* cache = nullptr;
   std::vector<Segment> segments;  ///< in order of batch and query_begin; they cover every query row once
   Dropout dropout;
 

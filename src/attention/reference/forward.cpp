@@ -14,6 +14,7 @@
 
 #include "attention/call/elements.hpp"
 #include "attention/call/kernels.hpp"
+#include "attention/kv_cache/gather.hpp"
 #include "attention/reference/forward_row.hpp"
 
 namespace heed::detail {
@@ -192,6 +193,7 @@ void attend_nan_row(const Problem& p, const Segment& segment, const Row& row, Re
 }
 
 KernelRun run_reference(const Problem& problem) {
+  if (problem.cache != nullptr) return run_reference(with_tensors(problem).problem);
   ReferenceScratch scratch(problem);
   for (std::int64_t batch = 0; batch < problem.batch; ++batch)
     for (std::int64_t head = 0; head < problem.heads; ++head) {

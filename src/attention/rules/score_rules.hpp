@@ -36,9 +36,9 @@ struct Row {
   std::int64_t position;  ///< p_i, among the keys of its segment
 };
 
-/// |p_i - j|, j counted within the segment.
+/// |p_i - p_j|
 inline double distance_between(const Segment& segment, const Row& row, std::int64_t j) {
-  return std::abs(static_cast<double>(row.position - (j - segment.key_begin)));
+  return std::abs(static_cast<double>(row.position - segment.keys().of(j - segment.key_begin)));
 }
 
 /// The call with the masks alone that `dropped` takes for granted: causal, lengths and segments.
@@ -59,7 +59,7 @@ inline bool masks_allow(const std::vector<MaskSource>& masks, const Row& row, st
 
 /// Whether the masks let row i see key j: causal, window, boolean and sparse masks, and a bias of -inf.
 inline bool is_allowed(const Problem& p, const Segment& segment, const Row& row, std::int64_t j) {
-  const KeyRange visible = visible_keys(p, row.position, segment.key_end - segment.key_begin);
+  const KeyRange visible = visible_keys(p, row.position, segment.keys());
   if (j - segment.key_begin < visible.begin || j - segment.key_begin >= visible.end) return false;
   if (p.mask && read(p.mask, row.batch, row.head, row.i, j) == 0) return false;
   if (!masks_allow(p.sparse_masks, row, j)) return false;
@@ -87,7 +87,7 @@ inline Softcapped<F64Math> modified(const Problem& p, const Row& row, std::int64
 
 /// The position among the segment's keys that is nearest to p_i.
 inline std::int64_t nearest_position(const Segment& segment, const Row& row) {
-  return nearest_position(row.position, segment.key_end - segment.key_begin);
+  return nearest_position(row.position, segment.keys());
 }
 
 /// -slope_h * |p_i - nearest_position|: what `relative_score` leaves out of every score of the row. Far
@@ -103,9 +103,9 @@ inline double relative_score(const Problem& p, const Segment& segment, const Row
                              double score) {
   if (p.bias) score = biased<F64Math>(score, read(p.bias, row.batch, row.head, row.i, j), 1);
   if (p.alibi_slopes)
-    score =
-        with_alibi<F64Math>(score, read(p.alibi_slopes, row.batch, row.head),
-                            static_cast<double>(nearest_position(segment, row) - (j - segment.key_begin)));
+    score = with_alibi<F64Math>(
+        score, read(p.alibi_slopes, row.batch, row.head),
+        static_cast<double>(nearest_position(segment, row) - segment.keys().of(j - segment.key_begin)));
   return score;
 }
 

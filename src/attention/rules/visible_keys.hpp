@@ -13,19 +13,43 @@ struct KeyRange {
   std::int64_t end = 0;
 };
 
-/// Of a segment of `keys` keys, counted within it, those that a row at `position` may see:
-/// j <= position where `causal`, position - window_left <= j <= position + window_right; -1 leaves a side
+/// Where the keys of a segment stand: key j at j, or at positions[j], which ascend. So do those of a cache
+/// that has given rows away.
+struct KeyPositions {
+  std::int64_t keys = 0;
+  const std::int64_t* positions = nullptr;
+
+  [[nodiscard, gnu::always_inline]] constexpr std::int64_t of(std::int64_t j) const {
+    return positions != nullptr ? positions[j] : j;
+  }
+  /// How many keys stand before `position`.
+  [[nodiscard, gnu::always_inline]] constexpr std::int64_t before(std::int64_t position) const {
+    if (positions == nullptr) return position < 0 ? 0 : position < keys ? position : keys;
+    std::int64_t begin = 0, end = keys;
+    while (begin < end) {
+      const std::int64_t middle = begin + (end - begin) / 2;
+      if (positions[middle] < position)
+        begin = middle + 1;
+      else
+        end = middle;
+    }
+    return begin;
+  }
+};
+
+/// Of a segment's keys, counted within it, those that a row at `position` may see:
+/// p_j <= position where `causal`, position - window_left <= p_j <= position + window_right; -1 leaves a side
 /// open. Empty ranges begin where they end.
 template <class Rules>
 [[gnu::always_inline]] constexpr KeyRange visible_keys(const Rules& rules, std::int64_t position,
-                                                       std::int64_t keys) {
-  KeyRange range = {0, keys};
-  if (rules.causal && range.end > position + 1) range.end = position + 1;
-  if (rules.window_right >= 0 && range.end > position + rules.window_right + 1)
-    range.end = position + rules.window_right + 1;
-  if (rules.window_left >= 0 && range.begin < position - rules.window_left)
-    range.begin = position - rules.window_left;
-  if (range.end < 0) range.end = 0;
+                                                       const KeyPositions& keys) {
+  KeyRange range = {0, keys.keys};
+  if (rules.causal) range.end = keys.before(position + 1);
+  if (rules.window_right >= 0) {
+    const std::int64_t end = keys.before(position + rules.window_right + 1);
+    if (range.end > end) range.end = end;
+  }
+  if (rules.window_left >= 0) range.begin = keys.before(position - rules.window_left);
   if (range.begin > range.end) range.begin = range.end;
   return range;
 }
@@ -33,9 +57,11 @@ template <class Rules>
 /// The position among a segment's keys that is nearest to a row's. ALiBi's distances are taken from it: a row
 /// far beyond its keys then has small distances, which floats hold exactly. Weights do not change; lse and
 /// scores lack slope * |position - nearest|, which is added to them at the end (alibi_offset).
-[[gnu::always_inline]] constexpr std::int64_t nearest_position(std::int64_t position, std::int64_t keys) {
-  const std::int64_t last = keys > 0 ? keys - 1 : 0;
-  return position < 0 ? 0 : position > last ? last : position;
+[[gnu::always_inline]] constexpr std::int64_t nearest_position(std::int64_t position,
+                                                               const KeyPositions& keys) {
+  const std::int64_t first = keys.keys > 0 ? keys.of(0) : 0;
+  const std::int64_t last = keys.keys > 0 ? keys.of(keys.keys - 1) : 0;
+  return position < first ? first : position > last ? last : position;
 }
 
 }  // namespace heed::detail

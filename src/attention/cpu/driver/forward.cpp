@@ -208,7 +208,7 @@ class Driver {
     for (std::int64_t block = blocks - 1; block >= 0; --block) {
       const std::int64_t begin = row_begin + block * rows;
       tasks_.push_back({s.batch, head, head_count, begin, std::min(row_end, begin + rows), s.key_begin,
-                        s.key_end, s.offset - s.query_begin, s.query_end});
+                        s.key_end, s.offset - s.query_begin, s.query_end, s.sequence, s.positions});
     }
   }
 
@@ -326,7 +326,7 @@ class Driver {
   // The spans [begin, end) of a task's keys that its rows may see. Both ends of what a row sees rise with the
   // rows.
   KeyRange spans_of(const Task& task) const {
-    const std::int64_t keys = task.key_end - task.key_begin;
+    const KeyPositions keys = {task.key_end - task.key_begin, task.positions};
     const KeyRange first = visible_keys(p_, task.row_begin + task.position_offset, keys);
     const KeyRange last = visible_keys(p_, task.row_end - 1 + task.position_offset, keys);
     const std::int64_t begin = first.begin / cpu::kSpan;
@@ -389,7 +389,7 @@ class Driver {
       for (std::int64_t h = 0; h < p_.heads; ++h)
         for (std::int64_t key = 0; key < s.key_end - s.key_begin; key += keys)
           tasks.push_back({{s.batch, h, 1, s.query_begin, s.query_end, s.key_begin, s.key_end,
-                            s.offset - s.query_begin, s.query_end},
+                            s.offset - s.query_begin, s.query_end, s.sequence, s.positions},
                            key,
                            std::min(key + keys, s.key_end - s.key_begin)});
     return tasks;
@@ -428,6 +428,7 @@ class Driver {
     if (p_.scores_stage == ScoresStage::raw) call.softcap = 0;
     std::vector<Segment> all;
     for (std::int64_t b = 0; b < p_.batch; ++b) all.push_back({b, 0, p_.query_length, 0, p_.key_length, 0});
+    if (p_.cache != nullptr) all = p_.segments;  // which is all that a cache holds
     pass(all, call, target_.all(), target_.all().scores_pass);
   }
 

@@ -39,6 +39,9 @@ cpu::Arguments lower(const Problem& p) {
   call.query = input_of(p.query);
   call.key = input_of(p.key);
   call.value = input_of(p.value);
+  call.cache = p.cache;
+  if (p.cache != nullptr && p.cache->codes.format == RowFormat::int4)
+    call.key.type = call.value.type = cpu::Type::u4;
   call.mask = input_of(p.mask);
   call.score_mod = p.score_mod;
   call.sparse_masks = p.sparse_masks.data();

@@ -15,6 +15,7 @@
 #include "attention/call/elements.hpp"
 #include "attention/call/kernels.hpp"
 #include "attention/cpu/driver/path_record.hpp"
+#include "attention/kv_cache/gather.hpp"
 #include "attention/reference/forward_row.hpp"
 #include "heed/parallel.hpp"
 
@@ -234,6 +235,10 @@ KernelRun recompute_rows(const Problem& problem, std::span<const RowStatus> stat
   if (std::all_of(status.begin(), status.end(), is_done) &&
       std::all_of(score_status.begin(), score_status.end(), is_done))
     return {};
+  if (problem.cache != nullptr) {
+    const GatheredCall call = with_tensors(problem);
+    return Recomputation(call.problem, status, score_status).run();
+  }
   return Recomputation(problem, status, score_status).run();
 }
 

@@ -6,13 +6,32 @@
 #include <cstdint>
 
 #include "attention/cpu/kernel/paths.hpp"
+#include "attention/kv_cache/cache_rows.hpp"
 #include "attention/masks/mask_source.hpp"
 #include "heed/result_set.hpp"
 
 namespace heed::detail::cpu {
 
-/// Element types, with the values of heed::DType.
-enum class Type : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean };
+/// Element types, with the values of heed::DType; and halves of bytes, which caches alone have.
+enum class Type : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean, u4 };
+
+constexpr std::int64_t bits_of(Type type) {
+  switch (type) {
+    case Type::f64:
+    case Type::i64:
+      return 64;
+    case Type::f32:
+    case Type::i32:
+      return 32;
+    case Type::f16:
+    case Type::bf16:
+      return 16;
+    case Type::u4:
+      return 4;
+    default:
+      return 8;
+  }
+}
 
 /// A tensor seen as [B, H, L, C]; strides count elements. data == nullptr: not given.
 struct Input {
@@ -88,19 +107,23 @@ struct ReadAhead {
 /// The part of a problem that is the same for all tasks.
 struct Arguments : Shape, ScoreRules, ResultTargets, RowNotes {
   Input query, key, value;
+  const CacheRows* cache;  ///< not null: key and value hold its rows by their numbers
   Drop dropout;
   ReadAhead ahead;
   std::int64_t* paths;  ///< [kPaths], counted by tests; else nullptr
 };
 
 /// Rows [row_begin, row_end) of `head_count` query heads from `head_begin` on (all of one key head) against
-/// the keys [key_begin, key_end). Row i stands at position i + position_offset, key j at j - key_begin.
+/// the keys [key_begin, key_end). Row i stands at position i + position_offset, key j at
+/// positions[j - key_begin], or at j - key_begin.
 struct Task {
   std::int64_t batch, head_begin, head_count;
   std::int64_t row_begin, row_end;
   std::int64_t key_begin, key_end;
   std::int64_t position_offset;
   std::int64_t segment_row_end;  ///< the end of the segment's rows, for "the last W rows"
+  std::int64_t sequence = 0;     ///< of the cache, where there is one
+  const std::int64_t* positions = nullptr;
 };
 
 /// Some KV blocks of one head for the weights pass: keys [block_begin, block_end), counted within the

@@ -59,9 +59,7 @@ inline bool general_row(const BackwardTaskState& state, const Block& block, std:
     if (wants_bias(state.call) && block.row + row < state.rows) add_bias_grads(state, query_row, key, scores);
     return true;
   }
-  if (!modify_scores(call, task.batch, query_row, task.key_begin, task.key_end - task.key_begin, key, scores,
-                     slope))
-    return false;
+  if (!modify_scores(call, task, query_row, key, scores, slope)) return false;
   if (call.dropout.threshold != 0)
     kept_weights(call.dropout, bits, query_row.index, task.key_begin + key, keep);
   const float shift = state.w.shift[block.row + row];

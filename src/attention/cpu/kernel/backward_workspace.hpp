@@ -169,9 +169,9 @@ inline bool start_head(const BackwardTaskState& state, std::int64_t head) {
     } else {
       if (lse == -__builtin_inff()) continue;
       const Task& rows = state.task.rows;
-      const double bits = static_cast<double>(lse) / kLn2 - alibi_offset(call.forward, batch, head,
-                                                                         index + rows.position_offset,
-                                                                         rows.key_end - rows.key_begin);
+      const double bits =
+          static_cast<double>(lse) / kLn2 -
+          alibi_offset(call.forward, batch, head, index + rows.position_offset, keys_of(rows));
       if (!(bits > -kLargestScore && bits < kLargestScore)) return false;
       shift = __builtin_rint(bits);
       factor = __builtin_exp2(shift - bits) / kGainExact;

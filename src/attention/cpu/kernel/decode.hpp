@@ -25,17 +25,18 @@ HEED_INLINE Vf load_as(const void* data, std::int64_t at) {
 /// Rows that will be read next, in the order of reading: `count` rows of this tensor, then those of the
 /// other. Each row that is read asks for one further on, so that memory is never idle.
 struct StreamPrefetch {
-  const char* row;             // the tensor's first row of the block
-  std::int64_t bytes, stride;  // of a row
+  HeadRows rows;
+  std::int64_t first, bytes;  // the first row of the block, and bytes of one
   std::int64_t count;
   std::int64_t ahead;
   bool to_first_cache;
-  const char* next;  // the other tensor's next row
-  std::int64_t next_bytes, next_stride;
+  HeadRows next;  // the other tensor
+  std::int64_t next_first, next_bytes;
 
   template <int kLocality>
   HEED_INLINE void fetch_row(std::int64_t at) const {
-    const char* from = at < count ? row + at * stride : next + (at - count) * next_stride;
+    const char* from =
+        at < count ? rows.address_ahead(first + at) : next.address_ahead(next_first + at - count);
     const std::int64_t size = at < count ? bytes : next_bytes;
     for (std::int64_t byte = 0; byte < size; byte += 64) __builtin_prefetch(from + byte, 0, kLocality);
   }
@@ -85,16 +86,16 @@ inline std::int64_t rows_ahead(const cpu::ReadAhead& ahead, Type type, std::int6
 inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const HeadRows& rows, std::int64_t key,
                                       std::int64_t width, std::int64_t count, const HeadRows& next,
                                       std::int64_t next_key, std::int64_t next_width) {
-  const std::int64_t bytes = width * rows.element_bytes();
-  return {rows.address(key),
+  const std::int64_t bytes = rows.bytes_of(width);
+  return {rows,
+          key,
           bytes,
-          rows.row_stride() * rows.element_bytes(),
           count,
           rows_ahead(ahead, rows.tensor.type, bytes),
           ahead.to_first_cache,
-          next.address(next_key),
-          next_width * next.element_bytes(),
-          next.row_stride() * next.element_bytes()};
+          next,
+          next_key,
+          next.bytes_of(next_width)};
 }
 
 /// scores [kTileRows][kPanel] = `scale` times queries [kTileRows][ldq] x keys [count], read in place; beyond
@@ -202,18 +203,26 @@ inline KeyRange decode_kv_block(const TaskContext& context, const DecodeBlock& b
   return {larger(low, kv_block * kKvBlock), smaller(block.count, (kv_block + 1) * kKvBlock)};
 }
 
+/// Keys or values of a panel: where they lie, or as floats where they are codes.
+inline HeadRows decode_rows(const TaskContext& state, bool are_keys, std::int64_t first, std::int64_t count,
+                            std::int64_t width) {
+  if (state.kv.codes == nullptr) return are_keys ? state.kv.keys : state.kv.values;
+  return even_rows(state.call, state.task, state.kv, are_keys, first, count, width, state.w.cached);
+}
+
 /// The weights of all rows for a panel of `count` keys that begins at key `at` of the block. `weights`: of
 /// its KV block.
 template <Type kType, class Format>
 void decode_panel_weights(TaskState& state, const DecodeBlock& block, std::int64_t at, std::int64_t count,
                           float* weights) {
   const std::int64_t done = at % kKvBlock;
+  const HeadRows keys = decode_rows(state, true, block.key + at, count, state.w.depth);
   for (std::int64_t row = 0; row < state.padded_rows; row += kTileRows) {
     alignas(64) float scores[kTileRows][kPanel];
     const float* query = state.queries.data + row * state.queries.stride;
     const bool in_range = decode_scores<kType, Format>(
-        state.kv.keys, block.key + at, count, state.w.depth, state.call.scale, query, state.queries.stride,
-        scores, {block.keys, at, count, row / kTileRows, state.padded_rows / kTileRows});
+        keys, block.key + at, count, state.w.depth, state.call.scale, query, state.queries.stride, scores,
+        {block.keys, at, count, row / kTileRows, state.padded_rows / kTileRows});
     softmax_scores(state, row, block.key + at, scores, weights + row * kKvBlock + done, done, !in_range);
   }
   add_panel_statistics(state, 0, state.padded_rows, block.key + at, weights + done, count);
@@ -233,11 +242,12 @@ void add_decode_values(const TaskState& state, const DecodeBlock& block, std::in
   const std::int64_t vectors = w.value_columns / kLanes;
   const std::int64_t passes = (state.rows + kDecodeRows - 1) / kDecodeRows * panels_of(vectors);
   std::int64_t pass = 0;
+  const HeadRows values = decode_rows(state, false, block.key + at, count, state.call.value_dim);
   for (std::int64_t row = 0; row < state.rows; row += kDecodeRows)
     for (std::int64_t v = 0; v < vectors; ++pass) {
       const std::int64_t left = vectors - v;
       const std::int64_t here = left >= kDecodeVectors ? kDecodeVectors : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-      decode_values_of<kType>(here)(state.kv.values, block.key + at, v * kLanes, count,
+      decode_values_of<kType>(here)(values, block.key + at, v * kLanes, count,
                                     weights + row * kKvBlock + at % kKvBlock, kKvBlock,
                                     w.partial + row * w.value_columns + v * kLanes, w.value_columns,
                                     {block.values, at, count, pass, passes});

@@ -85,7 +85,8 @@ inline Vf write_output(const Output& out, std::int64_t at, float* row, std::int6
 /// The score of one key as a product alone, summed in f64.
 inline float product_of(const TaskContext& state, const QueryRow& query_row, std::int64_t key) {
   const Input& query = state.call.query;
-  const HeadRows& keys = state.kv.keys;
+  const HeadRows keys =
+      even_rows(state.call, state.task, state.kv, true, key, 1, state.w.depth, state.w.cached);
   const std::int64_t at = offset_of(query.stride, state.task.batch, query_row.head, query_row.index);
   const std::int64_t from = keys.at(key);
   double sum = 0;
@@ -216,8 +217,8 @@ inline RowTotals totals_of(const TaskContext& state, const SoftmaxState& s, std:
   const Arguments& call = state.call;
   const QueryRow& query_row = state.w.query_row[row];
   RowTotals totals;
-  totals.offset = alibi_offset(call, state.task.batch, query_row.head, query_row.position,
-                               state.task.key_end - state.task.key_begin);
+  totals.offset =
+      alibi_offset(call, state.task.batch, query_row.head, query_row.position, keys_of(state.task));
   totals.origin = totals.offset + static_cast<double>(s.shift[row]);
   totals.weights = totals.total = static_cast<double>(reduce_add(load(s.sum + row * kLanes)));
   totals.sink = -__builtin_inf();

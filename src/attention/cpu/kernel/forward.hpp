@@ -101,9 +101,9 @@ AttendStep decode_kernel_for(const TaskState& state) {
     count_path(call.paths, Path::decode_pairs);
     return attend_decode<Type::bf16, Format>;
   } else {
-    return call.key.type == Type::f32    ? attend_decode<Type::f32, Format>
-           : call.key.type == Type::bf16 ? attend_decode<Type::bf16, Format>
-                                         : attend_decode<Type::f16, Format>;
+    return call.key.type == Type::bf16  ? attend_decode<Type::bf16, Format>
+           : call.key.type == Type::f16 ? attend_decode<Type::f16, Format>
+                                        : attend_decode<Type::f32, Format>;  // codes become floats
   }
 }
 

@@ -4,17 +4,18 @@
 #pragma once
 
 #include "attention/cpu/kernel/pack.hpp"
+#include "attention/cpu/kernel/visible_keys.hpp"
 
 namespace heed::detail::HEED_ISA {
 
-/// sums[kLanes] += weight * |position - key| over a panel of keys from `key` on.
+/// sums[kLanes] += weight * |position - p_j| over a panel of keys from `key` on.
 HEED_INLINE void add_distance(float* sums, const Vf (&weights)[kPanelVectors], std::int64_t position,
-                              std::int64_t key) {
-  const Vf distance = sub(splat(static_cast<float>(position - key)), lane_numbers());
+                              const KeyPositions& keys, std::int64_t key) {
+  alignas(64) float gaps[kPanel];
+  position_gaps(keys, position, key, gaps);
   Vf sum = load(sums);
 #pragma GCC unroll 3
-  for (int v = 0; v < kPanelVectors; ++v)
-    sum = mul_add(weights[v], absolute(sub(distance, splat(static_cast<float>(v * kLanes)))), sum);
+  for (int v = 0; v < kPanelVectors; ++v) sum = mul_add(weights[v], absolute(load(gaps + v * kLanes)), sum);
   store(sums, sum);
 }
 

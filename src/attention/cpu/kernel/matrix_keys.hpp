@@ -39,7 +39,8 @@ void multiply_keys(const TaskState& state, float* rows, std::int64_t row_stride,
 template <class Format>
 void multiply_kv_block(const TaskState& state, std::int64_t kv_block_key, std::int64_t count) {
   const Workspace& w = state.w;
-  const HeadRows& keys = state.kv.keys;
+  const HeadRows keys =
+      even_rows(state.call, state.task, state.kv, true, kv_block_key, count, w.depth, w.cached);
   const RowGroup& group = w.group[0];
   const std::int64_t stride = keys.row_stride() / Format::kElements;
   const auto row_of = [&](std::int64_t key) {
@@ -49,7 +50,8 @@ void multiply_kv_block(const TaskState& state, std::int64_t kv_block_key, std::i
   const std::int64_t end = smaller(count, group.end - kv_block_key);
   while (key + kMatrixRows <= end) {
     const std::int64_t here = end - key >= kGroupRows ? kGroupRows : kMatrixRows;
-    for (std::int64_t r = key; r < key + here; ++r) fetch_row({keys, kv_block_key + kKeysAhead, w.depth}, r);
+    const std::int64_t width = state.call.cache == nullptr ? w.depth : 0;
+    for (std::int64_t r = key; r < key + here; ++r) fetch_row({keys, kv_block_key + kKeysAhead, width}, r);
     multiply_keys<Format>(state, row_of(key), stride, key, here);
     key += here;
   }

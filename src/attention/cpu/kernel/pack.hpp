@@ -89,7 +89,7 @@ struct RowPrefetch {
 HEED_INLINE void fetch_row(const RowPrefetch& ahead, std::int64_t row) {
   if (ahead.width == 0) return;
   const char* from = ahead.rows.address(ahead.first + row);
-  for (std::int64_t byte = 0; byte < ahead.width * ahead.rows.element_bytes(); byte += 64)
+  for (std::int64_t byte = 0; byte < ahead.rows.bytes_of(ahead.width); byte += 64)
     __builtin_prefetch(from + byte, 0, 2);
 }
 

@@ -80,11 +80,12 @@ inline void add_distances(const TaskState& state, std::int64_t row, std::int64_t
   // Stores of vectors may alias anything: what the loop needs is read before.
   float* distances = state.w.softmax.distance + row * kLanes;
   const QueryRow* query_rows = state.w.query_row + row;
+  const KeyPositions keys = keys_of(state.task);
   for (std::int64_t r = 0; r < rows; ++r) {
     Vf weights[kPanelVectors];
 #pragma GCC unroll 3
     for (int v = 0; v < kPanelVectors; ++v) weights[v] = load(weights_at + r * kKvBlock + v * kLanes);
-    add_distance(distances + r * kLanes, weights, query_rows[r].position, key);
+    add_distance(distances + r * kLanes, weights, query_rows[r].position, keys, key);
   }
 }
 

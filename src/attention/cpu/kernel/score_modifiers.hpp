@@ -1,7 +1,6 @@
 // What happens to scores between the first product and the softmax when a call asks for more than scale:
-// softcap, bias, ALiBi; and what masks
-// forbid (masked_rows.hpp). Scores are in units of log 2 (times log2(e)), and so are softcap, bias and
-// slopes.
+// softcap, bias, ALiBi; and what masks forbid (masked_rows.hpp). Scores are in units of log 2 (times
+// log2(e)), and so are softcap, bias and slopes.
 #pragma once
 
 #include "attention/cpu/kernel/exp2.hpp"
@@ -69,9 +68,9 @@ inline RowModifiers row_modifiers_of(const Arguments& call, std::int64_t batch, 
 
 /// -slope |p - nearest_position(p)|, in units of log 2; 0 without ALiBi and for rows among their keys.
 inline double alibi_offset(const Arguments& call, std::int64_t batch, std::int64_t head,
-                           std::int64_t position, std::int64_t segment_keys) {
+                           std::int64_t position, const KeyPositions& keys) {
   if (!call.alibi_slopes.data) return 0;
-  const std::int64_t gap = position - nearest_position(position, segment_keys);
+  const std::int64_t gap = position - nearest_position(position, keys);
   if (gap == 0) return 0;
   const float slope = read_float(call.alibi_slopes.data, call.alibi_slopes.type,
                                  batch * call.alibi_slopes.stride[0] + head * call.alibi_slopes.stride[1]);
@@ -110,17 +109,21 @@ inline void apply_score_mod(const Arguments& call, std::int64_t batch, const Que
 
 inline constexpr float kLargestFloat = 0x1.fffffep127f;
 
-/// Scores of one row against keys [key, key + kPanel) of its segment, in place in `scores` [kPanel];
-/// `segment_key` is the segment's first key. `slope` [kPanel], where given, gets the derivative of the
-/// softcap. Returns false where an allowed score is NaN or beyond what f32 sums hold, and where its product
-/// is infinite: a sum that overflows on its way stays so, whatever the score is.
-inline bool modify_scores(const Arguments& call, std::int64_t batch, const QueryRow& query_row,
-                          std::int64_t segment_key, std::int64_t segment_keys, std::int64_t key,
-                          float* scores, float* slope = nullptr) {
+/// Scores of one row against keys [key, key + kPanel) of its segment, in place in `scores` [kPanel]. `slope`
+/// [kPanel], where given, gets the derivative of the softcap. Returns false where an allowed score is NaN or
+/// beyond what f32 sums hold, and where its product is infinite: a sum that overflows on its way stays so,
+/// whatever the score is.
+inline bool modify_scores(const Arguments& call, const Task& task, const QueryRow& query_row,
+                          std::int64_t key, float* scores, float* slope = nullptr) {
+  const std::int64_t batch = task.batch;
+  const std::int64_t segment_key = task.key_begin;
+  const KeyPositions keys = keys_of(task);
   const RowModifiers modifiers = row_modifiers_of(call, batch, query_row, segment_key + key);
-  const std::int64_t count = smaller(kPanel, segment_keys - key);
+  const std::int64_t count = smaller(kPanel, keys.keys - key);
   alignas(64) float bias[kPanel];
   alignas(64) float raw[kPanel];
+  alignas(64) float gaps[kPanel];
+  if (call.alibi_slopes.data) position_gaps(keys, nearest_position(query_row.position, keys), key, gaps);
   if (call.bias.data) read_bias(call, modifiers.bias_at, count, bias);
   if (call.score_mod) {
     for (std::int64_t v = 0; v < kPanel; v += kLanes) store(raw + v, load(scores + v));
@@ -129,7 +132,6 @@ inline bool modify_scores(const Arguments& call, std::int64_t batch, const Query
   const PanelRange visible = range_in_panel(query_row, key);
   bool in_range = true;
   for (int v = 0; v < kPanelVectors; ++v) {
-    const Vf lane = add(lane_numbers(), splat(static_cast<float>(v * kLanes)));
     Mask allowed = visible.lanes(v);
     Vf s = load(scores + v * kLanes);
     const Mask finite =
@@ -146,11 +148,8 @@ inline bool modify_scores(const Arguments& call, std::int64_t batch, const Query
       allowed = without(allowed, greater_equal(splat(-__builtin_inff()), b));
       s = biased<VectorMath>(s, b, splat(kLog2e));
     }
-    if (call.alibi_slopes.data) {
-      const std::int64_t position = nearest_position(query_row.position, segment_keys);
-      s = with_alibi<VectorMath>(s, splat(modifiers.slope),
-                                 sub(splat(static_cast<float>(position - key)), lane));
-    }
+    if (call.alibi_slopes.data)
+      s = with_alibi<VectorMath>(s, splat(modifiers.slope), load(gaps + v * kLanes));
     if (query_row.visible != nullptr)
       allowed = both(allowed, load_bytes(query_row.visible + (key - query_row.visible_key) + v * kLanes));
     const Vf bounded = maximum(s, splat(-kLargestScore));

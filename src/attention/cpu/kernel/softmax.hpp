@@ -51,14 +51,12 @@ void softmax_scores(TaskState& state, std::int64_t row, std::int64_t key, float 
                     float* weights, std::int64_t done, bool checked = false) {
   const Workspace& w = state.w;
   const TileRows tile = tile_rows(state, done);
-  const std::int64_t keys = state.task.key_end - state.task.key_begin;
   for (int r = 0; r < static_cast<int>(kRows); ++r) {
     const std::int64_t at = row + r;
     const QueryRow& query_row = w.query_row[at];
     if (checked || state.modifies_scores || query_row.visible != nullptr || query_row.key_begin > key ||
         query_row.key_end < key + kPanel) {
-      if (!modify_scores(state.call, state.task.batch, query_row, state.task.key_begin, keys, key,
-                         scores[r])) {
+      if (!modify_scores(state.call, state.task, query_row, key, scores[r])) {
         leave_out(state, at);
         for (int v = 0; v < kPanelVectors; ++v) store(scores[r] + v * kLanes, splat(kForbidden));
       }

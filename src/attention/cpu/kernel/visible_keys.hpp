@@ -20,19 +20,34 @@ struct QueryRow {
   std::int64_t visible_key;
 };
 
+inline KeyPositions keys_of(const Task& task) { return {task.key_end - task.key_begin, task.positions}; }
+
 /// The keys that the masks by position leave to row i: causal, window, and the segment's length.
 inline QueryRow query_row_of(const Arguments& call, const Task& task, std::int64_t head, std::int64_t index) {
   QueryRow query_row;
   query_row.head = head;
   query_row.index = index;
   query_row.position = index + task.position_offset;
-  const std::int64_t keys = task.key_end - task.key_begin;
-  const KeyRange visible = visible_keys(call, query_row.position, keys);
+  const KeyRange visible = visible_keys(call, query_row.position, keys_of(task));
   query_row.key_begin = visible.begin;
   query_row.key_end = visible.end;
   query_row.visible = nullptr;
   query_row.visible_key = 0;
   return query_row;
+}
+
+/// gaps [kPanel] = position - p_j of the keys of a panel from `key` on.
+inline void position_gaps(const KeyPositions& keys, std::int64_t position, std::int64_t key,
+                          float (&gaps)[kPanel]) {
+  if (keys.positions != nullptr) {
+    for (std::int64_t k = 0; k < kPanel; ++k)
+      gaps[k] = key + k < keys.keys ? static_cast<float>(position - keys.positions[key + k]) : 0.0f;
+    return;
+  }
+  const Vf first = splat(static_cast<float>(position - key));
+#pragma GCC unroll 4
+  for (int v = 0; v < kPanelVectors; ++v)
+    store(gaps + v * kLanes, sub(first, add(lane_numbers(), splat(static_cast<float>(v * kLanes)))));
 }
 
 /// The keys of a panel that a row may see, counted from the panel's first: small enough for floats to hold

@@ -259,7 +259,6 @@ inline bool takes_weights_pass(const Arguments& call) {
 inline void score_kv_block(TaskState& state, std::int64_t kv_block_key, const KvBlock& kv_block) {
   const Arguments& call = state.call;
   const Task& task = state.task;
-  const std::int64_t keys = task.key_end - task.key_begin;
   const bool past_caches = outgrows_caches(call);
   for (std::int64_t r = 0; r < state.rows; r += kTileRows) {
     for (std::int64_t p = 0; p * kPanel < kv_block.count; ++p) {
@@ -277,12 +276,12 @@ inline void score_kv_block(TaskState& state, std::int64_t kv_block_key, const Kv
       for (std::int64_t i = 0; i < kTileRows && r + i < state.rows; ++i) {
         const QueryRow& query_row = state.w.query_row[r + i];
         if (state.w.softmax.left_out[r + i] != 0) continue;
-        if (!modify_scores(call, task.batch, query_row, task.key_begin, keys, key, scores[i])) {
+        if (!modify_scores(call, task, query_row, key, scores[i])) {
           leave_out(state, r + i);
           continue;
         }
         const Vf offset = splat(static_cast<float>(
-            kLn2 * alibi_offset(call, task.batch, query_row.head, query_row.position, keys)));
+            kLn2 * alibi_offset(call, task.batch, query_row.head, query_row.position, keys_of(task))));
         float* to = static_cast<float*>(call.scores.data) +
                     offset_of(call.scores.stride, task.batch, query_row.head, query_row.index) +
                     (task.key_begin + key) * call.scores.stride[3];

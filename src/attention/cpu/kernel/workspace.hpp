@@ -6,6 +6,7 @@
 #include "attention/cpu/kernel/score_modifiers.hpp"
 #include "attention/cpu/kernel/tiles.hpp"
 #include "attention/cpu/kernel/visible_keys.hpp"
+#include "attention/cpu/kv/coded_rows.hpp"
 
 namespace heed::detail::HEED_ISA {
 
@@ -51,6 +52,7 @@ struct Workspace {
   PackedKvBlock* packed_block;
   float* packed;          // [packed_blocks][kKvBlock * (key_lanes + value_lanes)]
   float* scratch;         // [kLanes][query_lanes]
+  float* cached;          // [kKvBlock][depth or columns of values], of a cache whose rows do not lie evenly
   float* weight_parts;    // [parts][kKvBlock / 32][kGroupRows][kLanes], of pairs of bf16
   float* product;         // [kGroupRows][value_columns], of matrix tiles where elements have several parts
   float* query_columns;   // [rows][key_lanes], of matrix tiles where keys are read in place
@@ -169,6 +171,7 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.packed_block = memory.take<PackedKvBlock>(w.packed_blocks);
   w.packed = memory.floats(tiling.cached_keys * (w.key_lanes + w.value_lanes));
   w.scratch = memory.floats(kLanes * w.query_lanes);
+  w.cached = memory.floats(call.cache != nullptr ? kKvBlock * larger(w.padded_depth, w.value_columns) : 0);
   w.weight_parts =
       memory.floats(UnitFormat::kElements == 2 ? UnitFormat::kWeightParts * kGroupRows * kKvBlock / 2 : 0);
   w.product = memory.floats(UnitFormat::kParts > 1 ? kGroupRows * parts.value_columns : 0);
@@ -324,7 +327,7 @@ KvBlock packed_kv_block(const TaskContext& context, std::int64_t key) {
   float* values = keys + w.step * w.key_lanes;
   PackedKvBlock& packed_block = w.packed_block[index];
   const bool whole = w.step == kKvBlock;
-  const bool in_place = Format::kElements == 1 && whole && kv.values.is_dense(call.value_dim);
+  const bool in_place = Format::kElements == 1 && whole && !kv.codes && kv.values.is_dense(call.value_dim);
   if (packed_block.key != absolute_key || packed_block.batch != task.batch ||
       packed_block.kv_head != kv_head) {
     packed_block.batch = task.batch;
@@ -334,15 +337,17 @@ KvBlock packed_kv_block(const TaskContext& context, std::int64_t key) {
     // In narrow steps the values are fetched while keys are packed, and then the next keys.
     const bool with_values = call.output.data != nullptr;
     packed_block.keys = {0, true};
+    const bool prefetches = !whole && call.cache == nullptr;
     if (!context.keys_in_place)
       packed_block.keys =
-          Format::pack_keys(kv.keys, key, count, w.depth, call.scale, keys, w.scratch, w.query_lanes,
-                            RowPrefetch{kv.values, key, whole || !with_values ? 0 : call.value_dim});
+          Format::pack_keys(even_rows(call, task, kv, true, key, count, w.depth, w.cached), key, count,
+                            w.depth, call.scale, keys, w.scratch, w.query_lanes,
+                            RowPrefetch{kv.values, key, prefetches && with_values ? call.value_dim : 0});
     packed_block.value_factor = 1;
     if (with_values && !in_place)
-      packed_block.value_factor =
-          Format::pack_values(kv.values, key, count, call.value_dim, values,
-                              RowPrefetch{kv.keys, key + w.step, whole ? 0 : w.depth});
+      packed_block.value_factor = Format::pack_values(
+          even_rows(call, task, kv, false, key, count, call.value_dim, w.cached), key, count, call.value_dim,
+          values, RowPrefetch{kv.keys, key + w.step, prefetches ? w.depth : 0});
   }
   KvBlock kv_block = {keys, values, 0, count, packed_block, {}, {}};
   if (in_place) {

@@ -1,5 +1,5 @@
-// Where a kernel gets the keys and values of a task: rows of one key head, by their number. How rows lie in
-// memory is known here alone.
+// Where a kernel gets the keys and values of a task: rows of one key head, by their number within the
+// segment. How rows lie in memory is known here alone: evenly, or by a cache's table.
 #pragma once
 
 #include "attention/cpu/kernel/arguments.hpp"
@@ -14,15 +14,26 @@ HEED_INLINE std::int64_t offset_of(const std::int64_t (&stride)[4], std::int64_t
   return b * stride[0] + h * stride[1] + l * stride[2];
 }
 
-/// The rows of one head of a tensor.
+/// The rows of one head.
 struct HeadRows {
   Input tensor;
-  std::int64_t first;  ///< element at which row 0 begins
+  std::int64_t first;                     ///< element at which row number 0 begins
+  const std::int32_t* numbers = nullptr;  ///< row j is row number numbers[j]; nullptr: row number j
+  std::int64_t count = INT64_MAX;         ///< rows, where there are numbers
 
   /// The element at which row j begins, and how many elements lie between those of a row.
-  [[nodiscard]] std::int64_t at(std::int64_t j) const { return first + j * tensor.stride[2]; }
+  [[nodiscard]] std::int64_t at(std::int64_t j) const {
+    return first + (numbers != nullptr ? numbers[j] : j) * tensor.stride[2];
+  }
   [[nodiscard]] std::int64_t element_stride() const { return tensor.stride[3]; }
 
+  /// Whether rows [j, j + rows) lie evenly in memory.
+  [[nodiscard]] bool is_even(std::int64_t j, std::int64_t rows) const {
+    if (numbers == nullptr) return true;
+    for (std::int64_t k = 1; k < rows; ++k)
+      if (numbers[j + k] != numbers[j] + k) return false;
+    return true;
+  }
   /// f32 rows [j, j + count) that lie whole and evenly in memory, so that tiles can read them there.
   /// row_stride() tells their distance.
   [[nodiscard]] const float* floats(std::int64_t j) const {
@@ -36,12 +47,17 @@ struct HeadRows {
   }
   /// Such rows in f32, close together: a tile that goes from row to row reads little else.
   [[nodiscard]] bool is_dense(std::int64_t width) const {
-    return has_floats() && width % kLanes == 0 && tensor.stride[2] < 2 * width && tensor.stride[2] > 0;
+    return numbers == nullptr && has_floats() && width % kLanes == 0 && tensor.stride[2] < 2 * width &&
+           tensor.stride[2] > 0;
   }
-  [[nodiscard]] std::int64_t element_bytes() const { return tensor.type == cpu::Type::f32 ? 4 : 2; }
+  [[nodiscard]] std::int64_t bytes_of(std::int64_t elements) const {
+    return tensor.type == cpu::Type::f32 ? 4 * elements : elements * cpu::bits_of(tensor.type) / 8;
+  }
   [[nodiscard]] const char* address(std::int64_t j) const {
-    return static_cast<const char*>(tensor.data) + at(j) * element_bytes();
+    return static_cast<const char*>(tensor.data) + bytes_of(at(j));
   }
+  /// Of a row that may lie beyond the last, to ask memory for.
+  [[nodiscard]] const char* address_ahead(std::int64_t j) const { return address(smaller(j, count - 1)); }
 };
 
 /// Row 0 is row `first` of a head of the tensor.
@@ -49,15 +65,29 @@ inline HeadRows rows_of(const Input& tensor, std::int64_t batch, std::int64_t he
   return {tensor, offset_of(tensor.stride, batch, head, first)};
 }
 
-/// The keys and values of a task, counted within its segment.
+/// The keys and values of a task, counted within its segment. Of a cache that keeps codes, rows are codes,
+/// which coded_rows.hpp reads.
 struct KvSource {
   HeadRows keys, values;
+  const CacheRows* codes = nullptr;
 };
+
+inline HeadRows cached_rows_of(const Input& tensor, const CachedSequence& sequence, std::int64_t head,
+                               std::int64_t count) {
+  const std::int64_t base = sequence.rows != nullptr ? 0 : sequence.first_row;
+  return {tensor, offset_of(tensor.stride, 0, head, base), sequence.rows, count};
+}
 
 inline KvSource kv_source_of(const cpu::Arguments& call, const cpu::Task& task) {
   const std::int64_t kv_head = task.head_begin / call.group;
-  return {rows_of(call.key, task.batch, kv_head, task.key_begin),
-          rows_of(call.value, task.batch, kv_head, task.key_begin)};
+  if (call.cache == nullptr)
+    return {rows_of(call.key, task.batch, kv_head, task.key_begin),
+            rows_of(call.value, task.batch, kv_head, task.key_begin)};
+  const CachedSequence& sequence = call.cache->sequences[task.sequence];
+  const std::int64_t count = task.key_end - task.key_begin;
+  return {cached_rows_of(call.key, sequence, kv_head, count),
+          cached_rows_of(call.value, sequence, kv_head, count),
+          call.cache->codes.format == RowFormat::floats ? nullptr : call.cache};
 }
 
 }  // namespace heed::detail::HEED_ISA

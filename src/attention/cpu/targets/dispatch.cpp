@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include "attention/cpu/targets/features.hpp"
@@ -17,10 +18,16 @@ bool can_run(const TargetEntry& target, const std::function<bool(std::string_vie
   return std::all_of(target.required.begin(), target.required.end(), has);
 }
 
-// Made once.
+// Of a target that can run. Made once, and of no other: a unit's code, even that which lists its kernels, is
+// for its instruction set alone.
 const TargetKernels& kernels_of(const TargetEntry& target) {
-  static const std::vector<TargetKernels> all(target_entries().begin(), target_entries().end());
-  return all[static_cast<std::size_t>(&target - target_entries().data())];
+  static const std::vector<std::optional<TargetKernels>> all = [] {
+    std::vector<std::optional<TargetKernels>> kernels(target_entries().size());
+    for (std::size_t i = 0; i < kernels.size(); ++i)
+      if (can_run(target_entries()[i], processor_has)) kernels[i].emplace(target_entries()[i]);
+    return kernels;
+  }();
+  return *all[static_cast<std::size_t>(&target - target_entries().data())];
 }
 
 // `said_by` begins the sentence: "the environment variable HEED_ISA".

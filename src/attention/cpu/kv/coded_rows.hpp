@@ -1,0 +1,138 @@
+// Rows of a cache that keeps codes become floats, and rows that lie scattered become even ones, so that
+// whatever packs or multiplies rows meets plain tensors.
+#pragma once
+
+#include "attention/cpu/kernel/pack.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+/// One row of codes as numbers, without scale and offset. `n` is even for int4.
+HEED_INLINE void read_codes(RowFormat format, const std::uint8_t* row, std::int64_t n, float* to) {
+  switch (format) {
+    case RowFormat::int8:
+      for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(static_cast<std::int8_t>(row[i]));
+      return;
+    case RowFormat::int4:
+      for (std::int64_t i = 0; i < n / 2; ++i) {
+        to[2 * i] = static_cast<float>(row[i] & 15);
+        to[2 * i + 1] = static_cast<float>(row[i] >> 4);
+      }
+      return;
+    default:  // the bits of e4m3, moved, are those of a half 2^8 times as small
+      for (std::int64_t i = 0; i < n; ++i) {
+        const unsigned bits = row[i];
+        to[i] = 256.0f * half_to_float(static_cast<std::uint16_t>((bits & 0x80u) << 8 | (bits & 0x7fu) << 7));
+      }
+  }
+}
+
+HEED_INLINE float bf16_at(const std::uint16_t* numbers, std::int64_t i) {
+  return float_of_bits(std::uint32_t{numbers[i]} << 16);
+}
+
+/// Which rows of a task, keys or values, of one key head.
+struct CodedRows {
+  const CacheRows& cache;
+  const CachedSequence& sequence;
+  HeadRows rows;
+  std::int64_t head;
+  bool are_keys;
+
+  [[nodiscard]] const std::uint8_t* row(std::int64_t j) const {
+    return reinterpret_cast<const std::uint8_t*>(rows.address(j));
+  }
+  [[nodiscard]] std::int64_t position(std::int64_t j) const {
+    return sequence.positions != nullptr ? sequence.positions[j] : j;
+  }
+  [[nodiscard]] const float* tail(std::int64_t position, std::int64_t width) const {
+    const std::int64_t length = 2 * cache.codes.group;
+    return (are_keys ? sequence.key_tail : sequence.value_tail) + (head * length + position % length) * width;
+  }
+  /// Where scales of key j begin.
+  [[nodiscard]] std::int64_t key_scales(std::int64_t position, std::int64_t width) const {
+    return (sequence.groups[position / cache.codes.group] * cache.kv_heads + head) * width;
+  }
+  [[nodiscard]] std::int64_t value_scales(std::int64_t j) const {
+    const std::int64_t number = rows.numbers != nullptr ? rows.numbers[j] : sequence.first_row + j;
+    return head * cache.codes.value_head_stride + number * cache.codes.value_row_stride;
+  }
+};
+
+/// to [n] = scale * to + offset, of the channels of a key.
+inline void scale_key(const RowCodes& codes, std::int64_t scales, std::int64_t n, float* to) {
+  const std::uint16_t* scale = codes.key_scale + scales;
+  const std::uint16_t* offset = codes.key_offset != nullptr ? codes.key_offset + scales : nullptr;
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    store(to + i,
+          mul_add(load(to + i), load_bf16(scale + i), offset != nullptr ? load_bf16(offset + i) : zero()));
+  for (; i < n; ++i)
+    to[i] = __builtin_fmaf(to[i], bf16_at(scale, i), offset != nullptr ? bf16_at(offset, i) : 0.0f);
+}
+
+/// The same of a value, whose groups of channels share a scale.
+inline void scale_value(const RowCodes& codes, std::int64_t scales, std::int64_t n, float* to) {
+  for (std::int64_t c = 0; c * codes.value_group < n; ++c) {
+    const float scale = bf16_at(codes.value_scale, scales + c);
+    const float offset = codes.value_offset != nullptr ? bf16_at(codes.value_offset, scales + c) : 0.0f;
+    const std::int64_t end = smaller(n, (c + 1) * codes.value_group);
+    std::int64_t i = c * codes.value_group;
+    for (; i + kLanes <= end; i += kLanes) store(to + i, mul_add(load(to + i), splat(scale), splat(offset)));
+    for (; i < end; ++i) to[i] = __builtin_fmaf(to[i], scale, offset);
+  }
+}
+
+inline void read_coded_row(const CodedRows& coded, std::int64_t j, std::int64_t width, float* to) {
+  const std::int64_t position = coded.position(j);
+  if (position >= coded.sequence.coded) {
+    const float* from = coded.tail(position, width);
+    for (std::int64_t i = 0; i < width; ++i) to[i] = from[i];
+    return;
+  }
+  read_codes(coded.cache.codes.format, coded.row(j), width, to);
+  if (coded.are_keys)
+    scale_key(coded.cache.codes, coded.key_scales(position, width), width, to);
+  else
+    scale_value(coded.cache.codes, coded.value_scales(j), width, to);
+}
+
+/// f32 rows `stride` apart of which row `first` lies at `memory`.
+inline HeadRows rows_in(const float* memory, std::int64_t first, std::int64_t stride) {
+  return {{memory, cpu::Type::f32, {0, 0, stride, 1}}, -first * stride};
+}
+
+/// Rows [first, first + count) of keys or values as even rows: where they lie, or copied to `memory`, which
+/// holds `count` rows of round_up(width, kLanes) floats. Row numbers stay.
+inline HeadRows even_rows(const cpu::Arguments& call, const cpu::Task& task, const KvSource& kv,
+                          bool are_keys, std::int64_t first, std::int64_t count, std::int64_t width,
+                          float* memory) {
+  const HeadRows& rows = are_keys ? kv.keys : kv.values;
+  if (call.cache == nullptr) return rows;
+  if (kv.codes != nullptr) {
+    const CodedRows coded = {*kv.codes, kv.codes->sequences[task.sequence], rows,
+                             task.head_begin / call.group, are_keys};
+    const std::int64_t stride = round_up(width, kLanes);
+    for (std::int64_t k = 0; k < count; ++k) read_coded_row(coded, first + k, width, memory + k * stride);
+    return rows_in(memory, first, stride);
+  }
+  if (rows.tensor.type != call.query.type) {  // floats of another width than the queries
+    const std::int64_t stride = round_up(width, kLanes);
+    for (std::int64_t k = 0; k < count; ++k)
+      read_row(rows.tensor, rows.at(first + k), 1, width, memory + k * stride);
+    return rows_in(memory, first, stride);
+  }
+  if (rows.is_even(first, count)) {
+    HeadRows even = rows;
+    even.first = rows.at(first) - first * rows.row_stride();
+    even.numbers = nullptr;
+    return even;
+  }
+  const std::int64_t stride = round_up(width, kLanes);
+  const auto bytes = static_cast<std::size_t>(rows.bytes_of(width));
+  char* to = reinterpret_cast<char*>(memory);
+  for (std::int64_t k = 0; k < count; ++k)
+    __builtin_memcpy(to + rows.bytes_of(k * stride), rows.address(first + k), bytes);
+  return {{memory, rows.tensor.type, {0, 0, stride, 1}}, -first * stride};
+}
+
+}  // namespace heed::detail::HEED_ISA

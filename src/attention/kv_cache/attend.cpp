@@ -1,0 +1,273 @@
+// attention() over a cache: the call becomes one over tensors, whose rows the cache has.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "attention/api/memory_errors.hpp"
+#include "attention/call/checks.hpp"
+#include "attention/call/elements.hpp"
+#include "attention/call/message.hpp"
+#include "attention/call/operands.hpp"
+#include "attention/call/overlap.hpp"
+#include "attention/call/plan.hpp"
+#include "attention/call/results.hpp"
+#include "attention/kv_cache/cache_state.hpp"
+#include "attention/masks/draft_mask.hpp"
+#include "attention/masks/sources.hpp"
+
+namespace heed {
+namespace {
+
+using detail::CacheState;
+using detail::index;
+using detail::Problem;
+using detail::refuse;
+using detail::Segment;
+
+// What a Problem over a cache points at.
+struct CacheCall {
+  std::vector<std::int64_t> sequences;  // of each batch entry or segment
+  std::vector<detail::CachedSequence> plain;
+  detail::CacheRows cached{};
+  Tensor query;  // where it is another than the caller's
+  std::unique_ptr<detail::DraftMask> drafts;
+  Problem problem;
+
+  CacheCall(const TensorView& query, const CacheState& cache, const AttentionOptions& options,
+            const CacheQuery& which);
+
+ private:
+  TensorView prepared_query(const TensorView& given, const CacheState& cache);
+  void choose_sequences(const CacheState& cache, std::int64_t count, const CacheQuery& which);
+  void bind_cache(const CacheState& cache, const AttentionOptions& options);
+  void read_tree(const CacheQuery& which);
+  std::vector<std::uint8_t> tree_of(const CacheQuery& which, std::int64_t rows) const;
+};
+
+void check_options(const CacheState& cache, const TensorView& query, const AttentionOptions& options) {
+  if (query.dtype() == DType::f64 || !is_floating(query.dtype()))
+    refuse("query has dtype ", query.dtype(), "; f32, f16 or bf16 is expected over a cache");
+  if (query.rank() != 4)
+    refuse("query has shape ", query.shape(), "; [B, H, Lq, D] is expected over a cache");
+  if (query.shape()[3] != cache.options.head_dim)
+    refuse("query has head dimension ", query.shape()[3], " (shape ", query.shape(), "); ",
+           cache.options.head_dim, " as in the cache is expected");
+  if (query.shape()[1] % cache.options.kv_heads != 0)
+    refuse("query has head count ", query.shape()[1], " (shape ", query.shape(),
+           "); a multiple of the cache's ", cache.options.kv_heads, " is expected");
+  if (options.kv_lengths) refuse("kv_lengths is given; a cache knows its own lengths");
+  if (options.key_segments) refuse("key_segments is given; a cache knows its own lengths");
+}
+
+void CacheCall::choose_sequences(const CacheState& cache, std::int64_t count, const CacheQuery& which) {
+  const auto all = static_cast<std::int64_t>(cache.sequences.size());
+  if (!which.sequences.empty() && static_cast<std::int64_t>(which.sequences.size()) != count)
+    refuse("sequences has ", which.sequences.size(), " numbers; ", count, ", one a batch entry, is expected");
+  if (which.sequences.empty() && count != all)
+    refuse("query is of ", count, " sequences; ", all, " as in the cache are expected");
+  for (std::int64_t b = 0; b < count; ++b)
+    sequences.push_back(which.sequences.empty() ? b : which.sequences[index(b)]);
+  for (const std::int64_t number : sequences) plain.push_back(cache.plain(cache.sequence(number)));
+}
+
+// Queries of another dtype than the rows, and rotated ones, become f32.
+TensorView CacheCall::prepared_query(const TensorView& given, const CacheState& cache) {
+  if (cache.options.rotate) return query = hadamard(given);
+  if (cache.has_codes() || given.dtype() != cache.key.view.dtype) {
+    if (given.dtype() == DType::f32) return given;
+    return query = Tensor::copy_of(given, DType::f32);
+  }
+  return given;
+}
+
+CacheCall::CacheCall(const TensorView& given, const CacheState& cache, const AttentionOptions& options,
+                     const CacheQuery& which) {
+  check_options(cache, given, options);
+  const bool packed = options.query_segments.has_value();
+  const std::int64_t count = packed ? options.query_segments->count() - 1 : given.shape()[0];
+  choose_sequences(cache, count, which);
+
+  // The shapes of tensors that would hold the rows, for the checks that all calls have.
+  std::vector<std::int64_t> lengths{0};
+  std::int64_t most = 0;
+  for (const std::int64_t number : sequences) {
+    const std::int64_t rows = cache.sequence(number).rows();
+    lengths.push_back(packed ? lengths.back() + rows : rows);
+    most = std::max(most, rows);
+  }
+  if (packed) most = lengths.back();
+  AttentionOptions complete = options;
+  const Tensor key_lengths = Tensor::from(std::span<const std::int64_t>(lengths).subspan(packed ? 0 : 1),
+                                          {static_cast<std::int64_t>(lengths.size()) - (packed ? 0 : 1)});
+  (packed ? complete.key_segments : complete.kv_lengths) = key_lengths.view();
+  const TensorView prepared = prepared_query(given, cache);
+  static constexpr double kNothing = 0;
+  const auto shape = [&](std::int64_t width) {
+    return TensorView(&kNothing, prepared.dtype(), {given.shape()[0], cache.options.kv_heads, most, width},
+                      {0, 0, 0, 0});
+  };
+  if (options.output_dtype && *options.output_dtype != given.dtype() && *options.output_dtype != DType::f32)
+    refuse("output_dtype is ", *options.output_dtype, "; ", given.dtype(), " as in query or f32 is expected");
+  complete.output_dtype.reset();
+  problem =
+      detail::check_call(prepared, shape(cache.options.head_dim), shape(cache.options.value_dim), complete);
+  problem.dtype = given.dtype();  // of the output
+  bind_cache(cache, options);
+  read_tree(which);
+}
+
+void CacheCall::bind_cache(const CacheState& cache, const AttentionOptions& options) {
+  cached = {plain.data(), cache.options.kv_heads, cache.codes()};
+  problem.cache = &cached;
+  problem.key = cache.key.view;
+  problem.value = cache.value.view;
+  for (std::size_t s = 0; s < problem.segments.size(); ++s) {
+    Segment& segment = problem.segments[s];
+    segment.sequence = static_cast<std::int64_t>(s);
+    segment.positions = plain[s].positions;
+    if (options.query_offset) continue;
+    segment.offset = cache.sequence(sequences[s]).length - (segment.query_end - segment.query_begin);
+  }
+}
+
+std::vector<std::uint8_t> CacheCall::tree_of(const CacheQuery& which, std::int64_t rows) const {
+  const auto count = static_cast<std::int64_t>(problem.segments.size());
+  if (which.tree_mask) {
+    const TensorView& mask = *which.tree_mask;
+    const bool one = mask.shape() == Dims{rows, rows};
+    if (mask.dtype() != DType::boolean || (!one && mask.shape() != Dims{count, rows, rows}))
+      refuse("tree_mask has dtype ", mask.dtype(), " and shape ", mask.shape(), "; bool ", Dims{rows, rows},
+             " or ", Dims{count, rows, rows}, " is expected");
+    detail::check_memory("tree_mask", mask);
+    const Tensor bytes = Tensor::copy_of(mask, DType::u8);
+    return {bytes.values<std::uint8_t>().begin(), bytes.values<std::uint8_t>().end()};
+  }
+  const TensorView& parents = *which.tree_parents;
+  const bool one = parents.shape() == Dims{rows};
+  if ((parents.dtype() != DType::i64 && parents.dtype() != DType::i32) ||
+      (!one && parents.shape() != Dims{count, rows}))
+    refuse("tree_parents has dtype ", parents.dtype(), " and shape ", parents.shape(), "; i64 or i32 ",
+           Dims{rows}, " or ", Dims{count, rows}, " is expected");
+  detail::check_memory("tree_parents", parents);
+  const Tensor numbers = Tensor::copy_of(parents, DType::i64);
+  std::vector<std::uint8_t> sees;
+  for (std::int64_t at = 0; at < numbers.count(); at += rows) {
+    const auto of_one = numbers.values<std::int64_t>().subspan(index(at), index(rows));
+    const std::vector<std::uint8_t> tree = detail::ancestors_of({of_one.begin(), of_one.end()});
+    sees.insert(sees.end(), tree.begin(), tree.end());
+  }
+  return sees;
+}
+
+void CacheCall::read_tree(const CacheQuery& which) {
+  if (!which.tree_parents && !which.tree_mask) return;
+  if (which.tree_parents && which.tree_mask)
+    refuse("tree_mask is given beside tree_parents; one is expected");
+  std::vector<detail::DraftTree> trees;
+  std::int64_t rows =
+      problem.segments.empty() ? 0 : problem.segments[0].query_end - problem.segments[0].query_begin;
+  for (const Segment& s : problem.segments) {
+    if (s.query_end - s.query_begin != rows)
+      refuse("sequence ", sequences[index(s.sequence)], " has ", s.query_end - s.query_begin, " queries; ",
+             rows, " as in the first one are expected of a tree");
+    if (s.key_end - s.key_begin < rows)
+      refuse("sequence ", sequences[index(s.sequence)], " holds ", s.key_end - s.key_begin,
+             " rows; those of a tree of ", rows, " are expected");
+    trees.push_back({s.batch, s.query_begin, s.query_end, s.key_end});
+  }
+  if (rows == 0) return;
+  drafts = std::make_unique<detail::DraftMask>(
+      detail::MaskShape{problem.batch, 1, problem.query_length, problem.key_length}, std::move(trees),
+      tree_of(which, rows));
+  problem.sparse_masks.push_back({drafts.get(),
+                                  [](const void* one, const detail::MaskTile& tile) {
+                                    return static_cast<const detail::MaskPart*>(one)->coverage(tile);
+                                  },
+                                  [](const void* one, const detail::MaskTile& row, std::uint8_t* visible) {
+                                    static_cast<const detail::MaskPart*>(one)->restrict_row(row, visible);
+                                  },
+                                  problem.batch > 1 ? 1 : 0,
+                                  problem.heads,
+                                  {}});
+}
+
+// Indices of keys become positions.
+void place_top_keys(const Problem& p) {
+  if (!p.top_k_index) return;
+  for (const Segment& s : p.segments)
+    for (std::int64_t h = 0; h < p.heads; ++h)
+      for (std::int64_t i = s.query_begin; i < s.query_end; ++i)
+        for (std::int64_t k = 0; k < p.top_k; ++k) {
+          auto& key = static_cast<std::int64_t*>(
+              p.top_k_index.data)[detail::offset_in(p.top_k_index, s.batch, h, i, k)];
+          if (key >= 0) key = s.keys().of(key - s.key_begin);
+        }
+}
+
+// A sequence has no scores beyond its rows.
+void forbid_beyond(const Problem& p) {
+  if (!p.scores) return;
+  for (const Segment& s : p.segments)
+    for (std::int64_t h = 0; h < p.heads; ++h)
+      for (std::int64_t i = s.query_begin; i < s.query_end; ++i)
+        for (std::int64_t j = 0; j < p.key_length; ++j)
+          if (j < s.key_begin || j >= s.key_end) detail::write(p.scores, -INFINITY, s.batch, h, i, j);
+}
+
+// Codes are never the caller's memory.
+void refuse_overlaps(const Problem& problem) {
+  Problem floats = problem;
+  if (problem.cache->codes.format != detail::RowFormat::floats) floats.key = floats.value = {};
+  detail::check_overlaps(floats);
+}
+
+struct Computed {
+  detail::Plan plan;
+  detail::KernelRun run;
+};
+
+Computed compute(CacheCall& call, Kernel kernel) {
+  Problem& problem = call.problem;
+  // Kernels compute with the queries' dtype.
+  const DType output = problem.dtype;
+  problem.dtype = problem.query.dtype;
+  Computed computed;
+  computed.plan = detail::make_plan(problem, kernel);
+  computed.run = computed.plan.kernel(problem);
+  problem.dtype = output;
+  place_top_keys(problem);
+  forbid_beyond(problem);
+  detail::recycle(problem);
+  return computed;
+}
+
+}  // namespace
+
+AttentionResult attention(const TensorView& query, const KvCache& cache, const AttentionOptions& options,
+                          const CacheQuery& which) {
+  return detail::with_memory_errors([&] {
+    CacheCall call(query, cache.state(), options, which);
+    AttentionResult result = detail::allocate_results(call.problem, options, 4);
+    detail::bind_outputs(detail::views_of(result), options, 4, call.problem);
+    const Computed computed = compute(call, options.kernel);
+    result.threads = computed.run.threads;
+    result.recomputed_rows = computed.run.recomputed_rows;
+    result.kernel = computed.plan.name;
+    result.isa = computed.plan.isa;
+    return result;
+  });
+}
+
+AttentionRun attention_into(const TensorView& query, const KvCache& cache, const AttentionOptions& options,
+                            const AttentionOutputs& outputs, const CacheQuery& which) {
+  return detail::with_memory_errors([&] {
+    CacheCall call(query, cache.state(), options, which);
+    detail::bind_outputs(outputs, options, 4, call.problem);
+    refuse_overlaps(call.problem);
+    const Computed computed = compute(call, options.kernel);
+    return AttentionRun{computed.plan.name, computed.plan.isa, computed.run.threads,
+                        computed.run.recomputed_rows};
+  });
+}
+
+}  // namespace heed

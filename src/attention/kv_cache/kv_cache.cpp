@@ -1,0 +1,277 @@
+// The class that users see: checks, and then the operations of cache_state.hpp.
+#include "heed/kv_cache.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "attention/api/memory_errors.hpp"
+#include "attention/call/elements.hpp"
+#include "attention/call/operands.hpp"
+#include "attention/kv_cache/cache_state.hpp"
+
+namespace heed {
+
+using detail::Arrival;
+using detail::index;
+using detail::refuse;
+
+namespace {
+
+constexpr std::string_view kFormats[] = {"f32", "bf16", "f16", "int8", "int4", "fp8"};
+constexpr std::string_view kLayouts[] = {"contiguous", "paged", "ring"};
+
+template <class Enum>
+std::optional<Enum> named(std::span<const std::string_view> names, std::string_view name) {
+  const auto at = std::find(names.begin(), names.end(), name);
+  if (at == names.end()) return std::nullopt;
+  return static_cast<Enum>(at - names.begin());
+}
+
+// The first number that a cache cannot keep, if any: codes are of finite numbers, and f16 has a largest.
+void check_numbers(const detail::CacheState& state, const char* name, const detail::Operand& rows,
+                   std::int64_t batch, std::int64_t begin, std::int64_t end, std::int64_t width) {
+  const bool to_half = state.key.view.dtype == DType::f16 && rows.dtype != DType::f16;
+  if (!state.has_codes() && !to_half) return;
+  for (std::int64_t h = 0; h < state.options.kv_heads; ++h)
+    for (std::int64_t row = begin; row < end; ++row)
+      for (std::int64_t c = 0; c < width; ++c) {
+        const double x = detail::read(rows, batch, h, row, c);
+        const bool fits = state.has_codes() ? std::isfinite(x) : !std::isfinite(x) || std::abs(x) < 65520;
+        if (!fits)
+          refuse(name, " has ", x, " at ", Dims{batch, h, row, c}, "; a number that ",
+                 name_of(state.options.format), " can hold is expected");
+      }
+}
+
+detail::Lifted rows_to_append(const detail::CacheState& state, const char* name, const TensorView& view,
+                              std::int64_t batch, std::int64_t width) {
+  if (!is_floating(view.dtype()) || view.dtype() == DType::f64)
+    refuse(name, " has dtype ", view.dtype(), "; f32, f16 or bf16 is expected");
+  const detail::Lifted lifted = detail::lift(name, view);
+  if (lifted.size[0] != batch || lifted.size[1] != state.options.kv_heads || lifted.size[3] != width)
+    refuse(name, " has shape ", view.shape(), "; [", batch, ", ", state.options.kv_heads, ", rows, ", width,
+           "] is expected");
+  return lifted;
+}
+
+void check_arrivals(const detail::CacheState& state, const detail::Lifted& key, const detail::Lifted& value,
+                    std::span<const Arrival> arrivals) {
+  for (const Arrival& arrival : arrivals) {
+    const std::int64_t length = state.sequence(arrival.sequence).length;
+    if (length + (arrival.end - arrival.begin) > INT32_MAX)
+      refuse("sequence ", arrival.sequence, " would be ", length + (arrival.end - arrival.begin),
+             " positions long; fewer than 2^31 are expected");
+    check_numbers(state, "key", key.operand, arrival.batch, arrival.begin, arrival.end,
+                  state.options.head_dim);
+    check_numbers(state, "value", value.operand, arrival.batch, arrival.begin, arrival.end,
+                  state.options.value_dim);
+  }
+}
+
+void check_writable(const detail::CacheState& state) {
+  if (state.key.writable == nullptr)
+    refuse("the memory of this cache is read only; mutable views are expected to append");
+}
+
+// A sequence twice would take its rows twice, in an order that nobody asked for.
+void check_distinct(std::span<const std::int64_t> sequences) {
+  std::vector<std::int64_t> sorted(sequences.begin(), sequences.end());
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice != sorted.end()) refuse("sequences has ", *twice, " twice; each once is expected");
+}
+
+}  // namespace
+
+std::string_view name_of(CacheFormat format) noexcept { return kFormats[static_cast<std::size_t>(format)]; }
+std::string_view name_of(CacheLayout layout) noexcept { return kLayouts[static_cast<std::size_t>(layout)]; }
+std::optional<CacheFormat> cache_format_named(std::string_view name) noexcept {
+  return named<CacheFormat>(kFormats, name);
+}
+std::optional<CacheLayout> cache_layout_named(std::string_view name) noexcept {
+  return named<CacheLayout>(kLayouts, name);
+}
+
+KvCache::KvCache(const KvCacheOptions& options)
+    : state_(detail::with_memory_errors([&] { return detail::make_cache(options); })) {}
+KvCache::KvCache(std::unique_ptr<detail::CacheState> state) noexcept : state_(std::move(state)) {}
+KvCache::KvCache(KvCache&& other) noexcept = default;
+KvCache& KvCache::operator=(KvCache&& other) noexcept = default;
+KvCache::~KvCache() = default;
+
+void KvCache::append(const TensorView& key, const TensorView& value) {
+  detail::with_memory_errors([&] {
+    check_writable(*state_);
+    const std::int64_t batch = sequences();
+    const detail::Lifted k = rows_to_append(*state_, "key", key, batch, head_dim());
+    const detail::Lifted v = rows_to_append(*state_, "value", value, batch, value_dim());
+    if (v.size[2] != k.size[2])
+      refuse("value has ", v.size[2], " rows; ", k.size[2], " as in key are expected");
+    std::vector<Arrival> arrivals;
+    for (std::int64_t b = 0; b < batch; ++b) arrivals.push_back({b, b, 0, k.size[2]});
+    check_arrivals(*state_, k, v, arrivals);
+    detail::append_rows(*state_, k.operand, v.operand, arrivals);
+  });
+}
+
+void KvCache::append(const TensorView& key, const TensorView& value, const TensorView& offsets,
+                     std::span<const std::int64_t> which) {
+  detail::with_memory_errors([&] {
+    check_writable(*state_);
+    const detail::Lifted k = rows_to_append(*state_, "key", key, 1, head_dim());
+    const detail::Lifted v = rows_to_append(*state_, "value", value, 1, value_dim());
+    if (v.size[2] != k.size[2])
+      refuse("value has ", v.size[2], " rows; ", k.size[2], " as in key are expected");
+    const std::int64_t count = which.empty() ? sequences() : static_cast<std::int64_t>(which.size());
+    const std::vector<std::int64_t> ends = detail::integers_of("offsets", offsets);
+    if (static_cast<std::int64_t>(ends.size()) != count + 1)
+      refuse("offsets has ", ends.size(), " numbers; ", count + 1, ", one more than sequences, are expected");
+    if (ends.front() != 0 || ends.back() != k.size[2] || !std::is_sorted(ends.begin(), ends.end()))
+      refuse("offsets run from ", ends.front(), " to ", ends.back(), "; 0 to ", k.size[2],
+             ", never falling, is expected");
+    check_distinct(which);
+    std::vector<Arrival> arrivals;
+    for (std::int64_t b = 0; b < count; ++b)
+      arrivals.push_back({which.empty() ? b : which[index(b)], 0, ends[index(b)], ends[index(b) + 1]});
+    check_arrivals(*state_, k, v, arrivals);
+    detail::append_rows(*state_, k.operand, v.operand, arrivals);
+  });
+}
+
+void KvCache::truncate(std::int64_t sequence, std::int64_t length) {
+  detail::with_memory_errors([&] { detail::truncate_rows(*state_, sequence, length); });
+}
+
+std::int64_t KvCache::fork(std::int64_t sequence) {
+  return detail::with_memory_errors([&] { return detail::fork_rows(*state_, sequence); });
+}
+
+void KvCache::clear(std::int64_t sequence) { truncate(sequence, 0); }
+
+void KvCache::evict(std::int64_t sequence, std::span<const std::int64_t> positions) {
+  detail::with_memory_errors([&] { detail::evict_rows(*state_, sequence, positions); });
+}
+
+void KvCache::reserve(std::int64_t rows) {
+  detail::with_memory_errors([&] {
+    if (rows < 0) refuse("rows is ", rows, "; 0 or more is expected");
+    if (state_->borrowed) refuse("the memory of this cache is the caller's, and cannot grow");
+    if (layout() == CacheLayout::contiguous) return detail::grow_sequences(*state_, rows);
+    if (layout() == CacheLayout::paged)
+      return detail::grow_pages(*state_, rows / page_size() + (rows % page_size() != 0 ? 1 : 0));
+    if (rows > state_->options.capacity)
+      refuse("rows is ", rows, "; a ring has room for sinks + window = ", state_->options.capacity);
+  });
+}
+
+void KvCache::add_received(const TensorView& received, double decay, std::span<const std::int64_t> which) {
+  detail::with_memory_errors([&] {
+    if (!(decay >= 0 && decay <= 1)) refuse("decay is ", decay, "; 0 to 1 is expected");
+    if (!is_floating(received.dtype()))
+      refuse("received has dtype ", received.dtype(), "; a floating one is expected");
+    const std::int64_t count = which.empty() ? sequences() : static_cast<std::int64_t>(which.size());
+    std::int64_t most = 0;
+    for (std::int64_t b = 0; b < count; ++b) most = std::max(most, rows(which.empty() ? b : which[index(b)]));
+    check_distinct(which);
+    if (received.rank() != 3 || received.shape()[0] != count || received.shape()[1] % kv_heads() != 0 ||
+        received.shape()[1] == 0 || received.shape()[2] != most)
+      refuse("received has shape ", received.shape(), "; [", count, ", heads, ", most,
+             "], as a call returns it, is expected");
+    const Tensor sums = Tensor::copy_of(received, DType::f32);
+    for (std::int64_t b = 0; b < count; ++b)
+      state_->sequences[index(which.empty() ? b : which[index(b)])].received.reserve(
+          index(most * kv_heads()));
+    const std::int64_t group = received.shape()[1] / kv_heads();
+    for (std::int64_t b = 0; b < count; ++b) {
+      detail::Sequence& s = state_->sequences[index(which.empty() ? b : which[index(b)])];
+      s.received.resize(index(s.rows() * kv_heads()));
+      for (std::int64_t row = 0; row < s.rows(); ++row)
+        for (std::int64_t h = 0; h < kv_heads(); ++h) {
+          float sum = static_cast<float>(decay) * s.received[index(row * kv_heads() + h)];
+          for (std::int64_t q = h * group; q < (h + 1) * group; ++q) sum += sums.at<float>(b, q, row);
+          s.received[index(row * kv_heads() + h)] = sum;
+        }
+    }
+  });
+}
+
+std::int64_t KvCache::sequences() const noexcept {
+  return static_cast<std::int64_t>(state_->sequences.size());
+}
+std::int64_t KvCache::kv_heads() const noexcept { return state_->options.kv_heads; }
+std::int64_t KvCache::head_dim() const noexcept { return state_->options.head_dim; }
+std::int64_t KvCache::value_dim() const noexcept { return state_->options.value_dim; }
+CacheFormat KvCache::format() const noexcept { return state_->options.format; }
+CacheLayout KvCache::layout() const noexcept { return state_->options.layout; }
+std::int64_t KvCache::page_size() const noexcept { return state_->options.page_size; }
+bool KvCache::rotates() const noexcept { return state_->options.rotate; }
+std::int64_t KvCache::length(std::int64_t sequence) const {
+  return std::as_const(*state_).sequence(sequence).length;
+}
+std::int64_t KvCache::rows(std::int64_t sequence) const {
+  return std::as_const(*state_).sequence(sequence).rows();
+}
+
+std::vector<std::int64_t> KvCache::positions(std::int64_t sequence) const {
+  const detail::Sequence& s = std::as_const(*state_).sequence(sequence);
+  if (s.has_gaps) return s.positions;
+  std::vector<std::int64_t> positions(s.slots.size());
+  std::iota(positions.begin(), positions.end(), std::int64_t{0});
+  return positions;
+}
+
+namespace {
+
+Tensor rows_of(const detail::CacheState& state, std::int64_t sequence, bool are_keys, std::int64_t width) {
+  const detail::Sequence& s = state.sequence(sequence);
+  Tensor rows({state.options.kv_heads, s.rows(), width});
+  for (std::int64_t h = 0; h < state.options.kv_heads; ++h)
+    for (std::int64_t row = 0; row < s.rows(); ++row)
+      state.read_row(s, are_keys, h, row,
+                     rows.values<float>().subspan(index((h * s.rows() + row) * width), index(width)));
+  return rows;
+}
+
+}  // namespace
+
+Tensor KvCache::keys(std::int64_t sequence) const { return rows_of(*state_, sequence, true, head_dim()); }
+Tensor KvCache::values(std::int64_t sequence) const { return rows_of(*state_, sequence, false, value_dim()); }
+
+Tensor KvCache::received(std::int64_t sequence) const {
+  const detail::Sequence& s = std::as_const(*state_).sequence(sequence);
+  Tensor sums({kv_heads(), s.rows()});
+  for (std::int64_t row = 0; !s.received.empty() && row < s.rows(); ++row)
+    for (std::int64_t h = 0; h < kv_heads(); ++h)
+      sums.at<float>(h, row) = s.received[index(row * kv_heads() + h)];
+  return sums;
+}
+
+KvCacheStats KvCache::stats() const {
+  const detail::CacheState& state = *state_;
+  KvCacheStats stats;
+  stats.pages = static_cast<std::int64_t>(state.page_holders.size());
+  stats.capacity = stats.pages * state.options.page_size;
+  for (const std::int32_t holders : state.page_holders) {
+    stats.free_pages += holders == 0;
+    stats.shared_pages += holders > 1;
+  }
+  const auto bytes = [](const auto& memory) {
+    return static_cast<std::int64_t>(memory.size() * sizeof memory[0]);
+  };
+  const auto tensor = [](const Tensor& memory) {
+    return memory.count() * static_cast<std::int64_t>(size_of(memory.dtype()));
+  };
+  stats.bytes = tensor(state.key.owned) + tensor(state.value.owned) + bytes(state.key_scale) +
+                bytes(state.key_offset) + bytes(state.value_scale) + bytes(state.value_offset);
+  for (const detail::Sequence& s : state.sequences) {
+    stats.rows += s.rows();
+    stats.tail_bytes += bytes(s.key_tail) + bytes(s.value_tail);
+    stats.table_bytes +=
+        bytes(s.slots) + bytes(s.free_slots) + bytes(s.positions) + bytes(s.groups) + bytes(s.received);
+  }
+  return stats;
+}
+
+}  // namespace heed
