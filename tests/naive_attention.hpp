@@ -141,11 +141,12 @@ inline std::array<std::uint64_t, 4> naive_philox(std::uint64_t c0, std::uint64_t
 class NaiveAttention {
  public:
   NaiveAttention(const TensorView& query, const TensorView& key, const TensorView& value,
-                 const AttentionOptions& options)
+                 const AttentionOptions& options, const std::vector<std::int64_t>& positions)
       : query_(naive_elements(query)),
         key_(naive_elements(key)),
         value_(naive_elements(value)),
-        options_(options) {
+        options_(options),
+        positions_(positions) {
     n_.batch = query.rank() == 4 ? query.shape()[0] : 1;
     n_.heads = query.rank() >= 3 ? query.size(-3) : 1;
     kv_heads_ = query.rank() >= 3 ? key.size(-3) : 1;
@@ -200,7 +201,7 @@ class NaiveAttention {
     rows_after_.assign(rows, 0);
     key_segment_.assign(static_cast<std::size_t>(n_.keys), 0);
     key_place_.assign(static_cast<std::size_t>(n_.keys), 0);
-    for (Index j = 0; j < n_.keys; ++j) key_place_[at(j)] = j;
+    for (Index j = 0; j < n_.keys; ++j) key_place_[at(j)] = positions_.empty() ? j : positions_[at(j)];
     std::vector<Index> lengths(static_cast<std::size_t>(n_.batch), n_.keys);
     if (options_.kv_lengths) lengths = numbers(*options_.kv_lengths);
     valid_keys_ = lengths;
@@ -406,6 +407,7 @@ class NaiveAttention {
   Cube query_, key_, value_;
   Cube relative_magnitude_;  // [B, H, Lq, Lk]: as row_magnitude
   AttentionOptions options_;
+  const std::vector<std::int64_t>& positions_;
   Naive n_;
   Index kv_heads_ = 1;
   std::vector<Index> row_segment_, row_place_, rows_after_;  // [B * Lq]
@@ -414,9 +416,11 @@ class NaiveAttention {
   std::vector<Index> valid_keys_;                            // [B]
 };
 
+/// `positions`, where given: of the keys, which otherwise count from 0 in their segment.
 inline Naive naive_attention(const TensorView& query, const TensorView& key, const TensorView& value,
-                             const AttentionOptions& options) {
-  return NaiveAttention(query, key, value, options).compute();
+                             const AttentionOptions& options,
+                             const std::vector<std::int64_t>& positions = {}) {
+  return NaiveAttention(query, key, value, options, positions).compute();
 }
 
 }  // namespace heed::test

@@ -301,10 +301,10 @@ class Writer {
     s_.groups.push_back(number);
   }
 
-  const float* tail_row(const std::vector<float>& tail, std::int64_t head, std::int64_t row,
-                        std::int64_t width) const {
+  const float* tail_at(const std::vector<float>& tail, std::int64_t head, std::int64_t position,
+                       std::int64_t width) const {
     const std::int64_t length = 2 * state_.options.group;
-    return tail.data() + (head * length + s_.position(row) % length) * width;
+    return tail.data() + (head * length + position % length) * width;
   }
 
   std::int32_t take_scales() {
@@ -322,13 +322,18 @@ class Writer {
     return number;
   }
 
-  void encode_channel(std::int64_t number, std::int64_t head, std::int64_t channel, std::int64_t first) {
+  // The scale is that of all rows that came, held or not, so that codes do not depend on when rows are
+  // evicted.
+  void encode_channel(std::int32_t number, std::int64_t head, std::int64_t channel, std::int64_t first) {
     const std::int64_t width = state_.options.head_dim;
-    const auto element = [&](std::int64_t row) { return tail_row(s_.key_tail, head, row, width)[channel]; };
-    float low = element(first), high = low;
-    for (std::int64_t row = first + 1; row < s_.rows(); ++row) {
-      low = std::min(low, element(row));
-      high = std::max(high, element(row));
+    const auto element = [&](std::int64_t position) {
+      return tail_at(s_.key_tail, head, position, width)[channel];
+    };
+    const std::int64_t begin = s_.length - state_.options.group;
+    float low = element(begin), high = low;
+    for (std::int64_t position = begin + 1; position < s_.length; ++position) {
+      low = std::min(low, element(position));
+      high = std::max(high, element(position));
     }
     const CodeScale scale = scale_for(state_.format, low, high);
     const std::size_t at = index((number * state_.options.kv_heads + head) * width + channel);
@@ -336,12 +341,12 @@ class Writer {
     if (state_.has_offsets()) state_.key_offset[at] = scale.offset;
     for (std::int64_t row = first; row < s_.rows(); ++row)
       set_code(state_.format, code_row(state_.key, head, row), channel,
-               encode(state_.format, scale, element(row)));
+               encode(state_.format, scale, element(s_.position(row))));
   }
 
   void encode_value(std::int64_t head, std::int64_t row) {
     const std::int64_t width = state_.options.value_dim;
-    const float* from = tail_row(s_.value_tail, head, row, width);
+    const float* from = tail_at(s_.value_tail, head, s_.position(row), width);
     const ScaleStrides strides = value_scale_strides(state_);
     for (std::int64_t c = 0; c < width; c += state_.options.group) {
       const std::int64_t end = std::min(width, c + state_.options.group);
@@ -362,29 +367,30 @@ class Writer {
   }
 
   // Rows from the start of the group that `length` cuts on go back to the tails: as they came where the tails
-  // have them still, and as they were attended elsewhere.
+  // have them still, and as they were attended elsewhere; 0 where they are no more.
   void uncode(std::int64_t length) {
     const std::int64_t begin = length / state_.options.group * state_.options.group;
-    if (begin < s_.tail_begin) {
-      const std::int64_t end = std::min(length, s_.tail_begin);
-      for (std::int64_t row = s_.row_from(begin); row < s_.row_from(end); ++row)
-        for (std::int64_t h = 0; h < state_.options.kv_heads; ++h) {
-          restore_tail(true, h, row, s_.key_tail, state_.options.head_dim);
-          restore_tail(false, h, row, s_.value_tail, state_.options.value_dim);
-        }
-      s_.tail_begin = begin;
-    }
+    for (std::int64_t position = begin; position < std::min(length, s_.tail_begin); ++position)
+      for (std::int64_t h = 0; h < state_.options.kv_heads; ++h) {
+        restore_tail(true, h, position, s_.key_tail, state_.options.head_dim);
+        restore_tail(false, h, position, s_.value_tail, state_.options.value_dim);
+      }
+    s_.tail_begin = std::min(s_.tail_begin, begin);
     while (static_cast<std::int64_t>(s_.groups.size()) > begin / state_.options.group) {
       give_scale_back(s_.groups.back());
       s_.groups.pop_back();
     }
   }
 
-  void restore_tail(bool is_key, std::int64_t head, std::int64_t row, std::vector<float>& tail,
+  void restore_tail(bool is_key, std::int64_t head, std::int64_t position, std::vector<float>& tail,
                     std::int64_t width) {
     const std::int64_t length = 2 * state_.options.group;
-    float* to = tail.data() + (head * length + s_.position(row) % length) * width;
-    state_.read_row(s_, is_key, head, row, {to, index(width)});
+    const std::span<float> to = {tail.data() + (head * length + position % length) * width, index(width)};
+    const std::int64_t row = s_.row_from(position);
+    if (row < s_.rows() && s_.position(row) == position)
+      state_.read_row(s_, is_key, head, row, to);
+    else
+      std::fill(to.begin(), to.end(), 0.0f);
   }
 
   void give_scale_back(std::int32_t number) {
