@@ -1,9 +1,10 @@
-"""heed as a backend of ONNX (onnx.backend.base): models whose Attention operators, opsets 23 to 25, heed computes.
+"""heed as a backend of ONNX (onnx.backend.base): models whose Attention operators heed computes, those of opsets 23 to 25
+and com.microsoft.GroupQueryAttention.
 
     backend_rep = heed.onnx.prepare(onnx.load("model.onnx"))
     outputs = backend_rep.run([q, k, v])
 
-Operators other than Attention are those of onnx.reference, ONNX's own evaluator in NumPy.
+All other operators are those of onnx.reference, ONNX's own evaluator in NumPy.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from . import _heed
 from ._missing import need
+from ._onnx_gqa import INPUTS, group_query_attention
 
 need("onnx", "heed.onnx", "onnx")
 
@@ -120,11 +122,25 @@ class Attention(OpRun):
         return _attend(Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, wants_scores, given)
 
 
+class GroupQueryAttention(OpRun):
+    """ONNX Runtime's operator as onnx.reference calls it."""
+
+    op_domain = "com.microsoft"
+
+    def _run(self, *inputs: Array | None, **attributes: Any) -> tuple[Array, Array, Array, Array]:
+        outputs = self.onnx_node.output
+        given = {name: array for name, array in zip(INPUTS, inputs) if array is not None}
+        return group_query_attention(given, attributes, len(outputs) > 3 and outputs[3] != "")
+
+
+OPERATORS = [Attention, GroupQueryAttention]
+
+
 class HeedBackendRep(BackendRep):
     """A model that is ready to run."""
 
     def __init__(self, model: Any) -> None:
-        self._evaluator = ReferenceEvaluator(model, new_ops=[Attention])
+        self._evaluator = ReferenceEvaluator(model, new_ops=OPERATORS)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """inputs: a mapping by name, a sequence in the model's order, or the one array."""
@@ -160,11 +176,12 @@ class HeedBackend(Backend):
     @classmethod
     def run_node(cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Sequence[Any] | None = None,
                  **kwargs: Any) -> tuple[Any, ...]:
-        super().run_node(node, inputs, device, outputs_info, **kwargs)  # checks the node
+        if node.domain != GroupQueryAttention.op_domain:  # whose operators ONNX's checker does not know
+            super().run_node(node, inputs, device, outputs_info, **kwargs)  # checks the node
         names = [name for name in node.input if name]
         feeds = inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs))
         opset = kwargs.get("opset_version", onnx.defs.onnx_opset_version())
-        return tuple(ReferenceEvaluator(node, opsets={node.domain: opset}, new_ops=[Attention]).run(None, feeds))
+        return tuple(ReferenceEvaluator(node, opsets={node.domain: opset}, new_ops=OPERATORS).run(None, feeds))
 
 
 is_compatible = HeedBackend.is_compatible
