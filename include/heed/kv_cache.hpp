@@ -76,7 +76,8 @@ struct KvCacheOptions {
   PageOrder order = PageOrder::hnd;
   std::int64_t sinks = 0;   ///< of a ring: first rows, which stay
   std::int64_t window = 0;  ///< of a ring: last rows, 1 or more
-  std::int64_t group = 32;  ///< positions of a group of keys, and channels of a group of values; 8 to 256
+  std::int64_t group = 32;  ///< positions of a group of keys, and channels of a group of values; a power of
+                            ///< two from 8 to 256
   /// Keys are kept times an orthonormal Hadamard matrix, and so are queries before they meet them: scores
   /// stay and outliers spread over all channels (QuaRot: Ashkboos and others 2024). Of codes alone.
   bool rotate = false;

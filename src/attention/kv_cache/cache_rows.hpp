@@ -19,7 +19,7 @@ enum class RowFormat : std::uint8_t {
 /// element of a value those of its row and group of channels.
 struct RowCodes {
   RowFormat format = RowFormat::floats;
-  std::int64_t group = 0;                                               ///< positions of a group of keys
+  std::int64_t group = 0, group_log2 = 0;                               ///< positions of a group of keys
   const std::uint16_t *key_scale = nullptr, *key_offset = nullptr;      ///< [group's number][Hkv][D]
   const std::uint16_t *value_scale = nullptr, *value_offset = nullptr;  ///< [row number][C], strided
   std::int64_t value_group = 0;                                         ///< channels of a group of values

@@ -1,6 +1,7 @@
 #include "attention/kv_cache/cache_state.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "attention/call/elements.hpp"
@@ -50,6 +51,7 @@ RowCodes CacheState::codes() const {
   RowCodes codes;
   codes.format = format;
   codes.group = codes.value_group = options.group;
+  codes.group_log2 = std::countr_zero(static_cast<std::uint64_t>(options.group));
   codes.key_scale = key_scale.data();
   codes.key_offset = has_offsets() ? key_offset.data() : nullptr;
   codes.value_scale = value_scale.data();

@@ -1,5 +1,6 @@
 // Caches with memory of their own.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -53,6 +54,8 @@ void check_codes(const KvCacheOptions& options, RowFormat format) {
     return;
   }
   check_range("group", options.group, 8, 256);
+  if (!std::has_single_bit(static_cast<std::uint64_t>(options.group)))
+    refuse("group is ", options.group, "; a power of two is expected");
   if (format != RowFormat::int4) return;
   if (options.head_dim % 2 != 0)
     refuse("head_dim is ", options.head_dim, "; an even number is expected for int4");

@@ -109,12 +109,14 @@ class Driver {
     fill(p_.received_last, p_.key_length, 1, 0.0f);
     fill(p_.map, p_.map_size.rows, p_.map_size.columns, 0.0f);
     if (keeps_rows) keep_rows();
+    wants_weights_ = needs_weights_pass;
     forward_all();
     if (needs_weights_pass) {
       fill_outside(p_.weights, 0.0f);
+      if (!kept_segments_.empty()) finish_kept_weights();
       const Arguments call = pass_arguments();
       const Kernels& kernels = target_.weights_pass(call);
-      pass(p_.segments, call, kernels, kernels.weights_pass);
+      if (!pass_segments_.empty()) pass(pass_segments_, call, kernels, kernels.weights_pass);
     }
     std::vector<RowStatus> score_status;
     if (p_.scores) {
@@ -313,6 +315,13 @@ class Driver {
   void forward(std::span<const Segment> segments) {
     kernels_ = &target_.forward(call_);
     tiling_ = kernels_->plan(call_);
+    call_.kept = {};
+    if (wants_weights_) {
+      const bool keeps = kernels_->keeps_weights(call_, tiling_);
+      if (keeps) keep_weights();
+      std::vector<Segment>& others = keeps ? kept_segments_ : pass_segments_;
+      others.insert(others.end(), segments.begin(), segments.end());
+    }
     plan_items(segments);
     if (shares_spans()) return forward_by_spans();
     in_parallel("forward", static_cast<std::int64_t>(items_.size()) - 1, *kernels_, call_, tiling_,
@@ -372,9 +381,85 @@ class Driver {
                 });
   }
 
+  // Memory for the weights of all rows.
+  void keep_weights() {
+    std::int64_t keys = 0;
+    for (const Segment& s : p_.segments) keys = std::max(keys, s.key_end - s.key_begin);
+    kv_block_ = kernels_->kv_block;
+    const std::int64_t blocks = (keys + kv_block_ - 1) / kv_block_;
+    if (kept_weights_.count() == 0) {
+      const auto count = static_cast<std::int64_t>(rows());
+      kept_weights_ = Tensor::uninitialized({count, blocks * kv_block_}, DType::f32);
+      kept_shifts_.assign(static_cast<std::size_t>(count * blocks), cpu::kNotKept);
+    }
+    call_.kept = {kept_weights_.values<float>().data(), kept_shifts_.data(), blocks * kv_block_, blocks};
+    kept_ = call_.kept;
+  }
+
+  // What each key received, and the matrix, from the weights that forward kept: a row's weights of a KV block
+  // times 2^(their shift - the row's) / its sum.
+  void finish_kept_weights() {
+    const auto heads = static_cast<std::int64_t>(kept_segments_.size()) * p_.heads;
+    const auto body = [&](std::int64_t i, int) {
+      finish_kept_head(kept_segments_[static_cast<std::size_t>(i / p_.heads)], i % p_.heads);
+    };
+    parallel_for(heads, threads_for(p_, heads, kSmallWork), std::cref(body));
+  }
+
+  void finish_kept_head(const Segment& s, std::int64_t head) const {
+    const std::int64_t keys = s.key_end - s.key_begin;
+    const auto count = static_cast<std::int64_t>(rows());
+    std::vector<float> received(p_.received ? static_cast<std::size_t>(kept_.keys) : 0);
+    std::vector<float> received_last(p_.received_last ? static_cast<std::size_t>(kept_.keys) : 0);
+    for (std::int64_t i = s.query_begin; i < s.query_end; ++i) {
+      const std::int64_t row = (s.batch * p_.heads + head) * p_.query_length + i;
+      const auto at = static_cast<std::size_t>(row);
+      if (status_[at] == RowStatus::out_of_range) continue;  // recomputed with all its results
+      const float shift = row_memory_[at], inverse = row_memory_[static_cast<std::size_t>(count) + at];
+      const bool is_last = s.query_end - i <= p_.received_last_rows;
+      for (std::int64_t block = 0; block < kept_.kv_blocks; ++block) {
+        const float taken = kept_.shifts[row * kept_.kv_blocks + block];
+        const std::int64_t key = block * kv_block_;
+        const std::int64_t here = std::min(kv_block_, keys - key);
+        if (here <= 0) break;
+        float* weights = kept_.weights + row * kept_.keys + key;
+        if (taken == cpu::kNotKept) {
+          std::fill_n(weights, here, 0.0f);
+        } else {
+          const float factor = std::ldexp(inverse, static_cast<int>(std::max(taken - shift, -300.0f)));
+          for (std::int64_t k = 0; k < here; ++k) weights[k] *= factor;
+        }
+        const auto add_to = [&](std::vector<float>& sums) {
+          float* to = sums.data() + key;
+          for (std::int64_t k = 0; k < here; ++k) to[k] += weights[k];
+        };
+        if (p_.received) add_to(received);
+        if (p_.received_last && is_last) add_to(received_last);
+      }
+      if (p_.weights)
+        copy_floats(kept_.weights + row * kept_.keys, keys,
+                    row_of(p_.weights, s.batch, head, i) + s.key_begin * p_.weights.stride[3],
+                    p_.weights.stride[3]);
+    }
+    const auto write = [&](const std::vector<float>& sums, const Target& to) {
+      if (to) copy_floats(sums.data(), keys, row_of(to, s.batch, head, s.key_begin), to.stride[2]);
+    };
+    write(received, p_.received);
+    write(received_last, p_.received_last);
+  }
+
+  static void copy_floats(const float* from, std::int64_t count, float* to, std::int64_t stride) {
+    if (stride == 1) {
+      std::copy_n(from, count, to);
+      return;
+    }
+    for (std::int64_t k = 0; k < count; ++k) to[k * stride] = from[k];
+  }
+
   // The weights pass has queries and keys only: what else the call asks for is done.
   Arguments pass_arguments() const {
     Arguments call = call_;
+    call.kept = {};
     for (cpu::Output* done : {&call.output, &call.lse, &call.max_score, &call.entropy, &call.distance,
                               &call.dropped, &call.top_k_index, &call.top_k_weight, &call.map})
       done->data = nullptr;
@@ -466,6 +551,12 @@ class Driver {
   std::vector<std::size_t>& items_ = work_.items;
   std::vector<RowStatus>& status_ = work_.status;
   std::vector<float> row_memory_;
+  bool wants_weights_ = false;                          // after the forward pass
+  std::vector<Segment> kept_segments_, pass_segments_;  // whose weights it keeps, and the others
+  std::int64_t kv_block_ = 0;
+  Tensor kept_weights_;
+  std::vector<float> kept_shifts_;
+  cpu::KeptWeights kept_{};
   int threads_used_ = 1;
   double progress_ = 0, progress_share_ = 1;  // of the pass: done before, and of what runs now
 };

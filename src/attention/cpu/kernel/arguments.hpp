@@ -97,6 +97,16 @@ struct RowNotes {
   RowStatus* row_status;
 };
 
+/// Unnormalised weights of all rows, [B, H, Lq] of [keys], where few rows keep them as they see them: a pass
+/// of its own for what needs the final sums would read the keys once more. With each KV block of a row the
+/// shift that its weights were taken with; kNotKept where no weight was written.
+struct KeptWeights {
+  float* weights;  ///< nullptr: not kept
+  float* shifts;
+  std::int64_t keys, kv_blocks;  ///< of a row
+};
+inline constexpr float kNotKept = 0x1p30f;
+
 /// How far on, and into which cache, few rows ask memory for keys and values: which of it is fast depends on
 /// the processor.
 struct ReadAhead {
@@ -109,6 +119,7 @@ struct Arguments : Shape, ScoreRules, ResultTargets, RowNotes {
   Input query, key, value;
   const CacheRows* cache;  ///< not null: key and value hold its rows by their numbers
   Drop dropout;
+  KeptWeights kept;
   ReadAhead ahead;
   std::int64_t* paths;  ///< [kPaths], counted by tests; else nullptr
 };
@@ -181,6 +192,10 @@ struct Kernels {
   void (*fold_spans)(const Arguments&, const Tiling&, const Task&, std::int64_t spans, void* states,
                      void* workspace) = nullptr;
   void (*weights_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;
+  /// Whether forward() keeps the weights of a call where Arguments::kept has memory for them; no pass is then
+  /// needed for what they tell.
+  bool (*keeps_weights)(const Arguments&, const Tiling&) = nullptr;
+  std::int64_t kv_block = 0;  ///< keys whose weights have one shift
 
   /// Working memory for a task of so many rows and keys; it need not be prepared. nullptr in units
   /// that take no backward pass, as far as add_query_splits.

@@ -3,24 +3,12 @@
 // for memory is faster the longer it is read in order.
 #pragma once
 
+#include "attention/cpu/kernel/decode_rows.hpp"
 #include "attention/cpu/kernel/epilogue.hpp"
 #include "attention/cpu/kernel/softmax.hpp"
 #include "attention/cpu/kernel/value_block.hpp"
 
 namespace heed::detail::HEED_ISA {
-
-/// One vector of elements as floats, or of pairs of elements as they lie.
-template <Type kType, class Format = F32Format>
-HEED_INLINE Vf load_as(const void* data, std::int64_t at) {
-  if constexpr (Format::kElements == 2)
-    return load(reinterpret_cast<const float*>(static_cast<const std::uint16_t*>(data) + at));
-  else if constexpr (kType == Type::f32)
-    return load(static_cast<const float*>(data) + at);
-  else if constexpr (kType == Type::bf16)
-    return load_bf16(static_cast<const std::uint16_t*>(data) + at);
-  else
-    return load_f16(static_cast<const std::uint16_t*>(data) + at);
-}
 
 /// Rows that will be read next, in the order of reading: `count` rows of this tensor, then those of the
 /// other. Each row that is read asks for one further on, so that memory is never idle.
@@ -98,37 +86,37 @@ inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const HeadRow
           next.bytes_of(next_width)};
 }
 
-/// scores [kTileRows][kPanel] = `scale` times queries [kTileRows][ldq] x keys [count], read in place; beyond
-/// `count` they are 0. kLanes / kTileRows keys are done at a time: one accumulator for each query and key,
-/// whose lanes a transposition brings together. Queries are of the format that keys are read in.
-/// False where a score is not finite, as it is where a sum on its way was not, or beyond what weights are
-/// taken of.
-template <Type kType, class Format>
-bool decode_scores(const HeadRows& keys, std::int64_t first, std::int64_t count, std::int64_t depth,
-                   float scale, const float* query, std::int64_t ldq, float (&scores)[kTileRows][kPanel],
-                   PassPrefetch prefetch) {
-  constexpr int kKeys = kLanes / kTileRows;
+/// scores [kRows] [done, done + count) = `scale` times kRows queries [kRows][ldq] x keys [count], read in
+/// place. kLanes / kRows keys are done at a time: one accumulator for each query and key, whose lanes a
+/// transposition brings together, so that a score does not depend on what is computed beside it. Queries are
+/// of the format that keys are read in. False where a score is not finite, as it is where a sum on its way
+/// was not, or beyond what weights are taken of.
+template <class Format, int kRows, class Rows>
+bool decode_scores(const Rows& keys, std::int64_t count, std::int64_t depth, float scale, const float* query,
+                   std::int64_t ldq, float (&scores)[kTileRows][kPanel], std::int64_t done,
+                   PassPrefetch& prefetch) {
+  constexpr int kKeys = kLanes / kRows;
   constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
   std::uint32_t in_range = kAll;
   for (std::int64_t k = 0; k < count; k += kKeys) {
     Vf acc[kLanes];
-    std::int64_t from[kKeys];
+    typename Rows::Row from[static_cast<std::size_t>(kKeys)];
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) acc[i] = zero();
-#pragma GCC unroll 4
+#pragma GCC unroll 16
     for (int i = 0; i < kKeys; ++i) {
-      from[i] = keys.at(first + smaller(k + i, count - 1));
+      from[i] = keys.row(smaller(k + i, count - 1));
       prefetch.fetch();
     }
     for (std::int64_t d = 0; d < depth; d += Format::kElements * kLanes) {
-      Vf q[kTileRows];
+      Vf q[static_cast<std::size_t>(kRows)];
 #pragma GCC unroll 4
-      for (int r = 0; r < kTileRows; ++r) q[r] = load(query + r * ldq + d / Format::kElements);
-#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) q[r] = load(query + r * ldq + d / Format::kElements);
+#pragma GCC unroll 16
       for (int i = 0; i < kKeys; ++i) {
-        const Vf x = load_as<kType, Format>(keys.tensor.data, from[i] + d);
+        const Vf x = keys.load(from[i], keys.column(d));
 #pragma GCC unroll 4
-        for (int r = 0; r < kTileRows; ++r)
+        for (int r = 0; r < kRows; ++r)
           acc[r * kKeys + i] = Format::multiply_add(x, q[r], acc[r * kKeys + i]);
       }
     }
@@ -136,48 +124,60 @@ bool decode_scores(const HeadRows& keys, std::int64_t first, std::int64_t count,
     in_range &= bits_of(greater_equal(splat(kLargestScore), absolute(score)));
     alignas(64) float lane[kLanes];
     store(lane, score);
-    for (int r = 0; r < kTileRows; ++r)
-      for (std::int64_t i = 0; i < kKeys && k + i < kPanel; ++i) scores[r][k + i] = lane[r * kKeys + i];
+    for (int r = 0; r < kRows; ++r)
+      for (std::int64_t i = 0; i < kKeys && done + k + i < kPanel; ++i)
+        scores[r][done + k + i] = lane[r * kKeys + i];
   }
-  for (int r = 0; r < kTileRows; ++r)
-    for (std::int64_t k = count; k < kPanel; ++k) scores[r][k] = 0;
   return in_range == kAll;
 }
 
-/// output [kDecodeRows][ldo] goes on with weights [kDecodeRows][ldw] x values [key, key + count),
-/// kVectors vectors wide from `column` on, read in place.
-template <Type kType, int kVectors>
-void decode_values(const HeadRows& values, std::int64_t key, std::int64_t column, std::int64_t count,
-                   const float* weights, std::int64_t ldw, float* output, std::int64_t ldo,
-                   PassPrefetch prefetch) {
-  Vf acc[kDecodeRows][static_cast<std::size_t>(kVectors)];
-#pragma GCC unroll 2
-  for (int r = 0; r < kDecodeRows; ++r)
+/// The same of as many rows as there are, 1 to kTileRows.
+template <class Format, class Rows>
+auto decode_scores_of(std::int64_t rows) {
+  return rows == 1   ? decode_scores<Format, 1, Rows>
+         : rows == 2 ? decode_scores<Format, 2, Rows>
+                     : decode_scores<Format, kTileRows, Rows>;
+}
+
+/// output [kRows][ldo] goes on with weights [kRows][ldw] x values [count], kVectors vectors wide from
+/// `column` on, read in place.
+template <int kRows, int kVectors, class Rows>
+void decode_values(const Rows& values, std::int64_t column, std::int64_t count, const float* weights,
+                   std::int64_t ldw, float* output, std::int64_t ldo, PassPrefetch prefetch) {
+  Vf acc[static_cast<std::size_t>(kRows)][static_cast<std::size_t>(kVectors)];
+  typename Rows::Column columns[static_cast<std::size_t>(kVectors)];
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) columns[v] = values.column(column + v * kLanes);
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) acc[r][v] = load(output + r * ldo + v * kLanes);
   for (std::int64_t k = 0; k < count; ++k) {
-    const Vf first = splat(weights[k]);
-    const Vf second = splat(weights[ldw + k]);
+    Vf weight[static_cast<std::size_t>(kRows)];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) weight[r] = splat(weights[r * ldw + k]);
+    const typename Rows::Row row = values.row(k);
     prefetch.fetch();
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      const Vf x = load_as<kType>(values.tensor.data, values.at(key + k) + column + v * kLanes);
-      acc[0][v] = mul_add(first, x, acc[0][v]);
-      acc[1][v] = mul_add(second, x, acc[1][v]);
+      const Vf x = values.load(row, columns[v]);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) acc[r][v] = mul_add(weight[r], x, acc[r][v]);
     }
   }
-#pragma GCC unroll 2
-  for (int r = 0; r < kDecodeRows; ++r)
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) store(output + r * ldo + v * kLanes, acc[r][v]);
 }
 
-template <Type kType>
+template <int kRows, class Rows>
 auto decode_values_of(std::int64_t vectors) {
-  return vectors >= kDecodeVectors ? decode_values<kType, kDecodeVectors>
-         : vectors >= 4            ? decode_values<kType, 4>
-         : vectors >= 2            ? decode_values<kType, 2>
-                                   : decode_values<kType, 1>;
+  constexpr int kWide = decode_vectors(kRows);
+  return vectors >= kWide && kWide >= 4 ? decode_values<kRows, kWide, Rows>
+         : vectors >= 4 && kWide > 4    ? decode_values<kRows, 4, Rows>
+         : vectors >= 2                 ? decode_values<kRows, 2, Rows>
+                                        : decode_values<kRows, 1, Rows>;
 }
 
 /// KV blocks whose keys are read before their values, as far as some row may see them.
@@ -203,56 +203,107 @@ inline KeyRange decode_kv_block(const TaskContext& context, const DecodeBlock& b
   return {larger(low, kv_block * kKvBlock), smaller(block.count, (kv_block + 1) * kKvBlock)};
 }
 
-/// Keys or values of a panel: where they lie, or as floats where they are codes.
-inline HeadRows decode_rows(const TaskContext& state, bool are_keys, std::int64_t first, std::int64_t count,
-                            std::int64_t width) {
-  if (state.kv.codes == nullptr) return are_keys ? state.kv.keys : state.kv.values;
-  return even_rows(state.call, state.task, state.kv, are_keys, first, count, width, state.w.cached);
+/// Rows of a panel among which some are no codes, all as floats.
+inline FloatRows<Type::f32> mixed_rows(const TaskContext& state, bool are_keys, std::int64_t first,
+                                       std::int64_t count) {
+  const std::int64_t width = are_keys ? state.w.depth : state.call.value_dim;
+  return {even_rows(state.call, state.task, state.kv, are_keys, first, count, width, state.w.cached), first};
+}
+
+/// Scores of up to kTileRows rows from `row` on and the keys of a panel, from key `first` of the segment on.
+template <Type kType, class Format, RowFormat kCodes>
+bool decode_panel_scores(TaskState& state, std::int64_t row, std::int64_t first, std::int64_t count,
+                         float (&scores)[kTileRows][kPanel], PassPrefetch prefetch) {
+  const float* query = state.queries.data + row * state.queries.stride;
+  const auto multiply = [&]<class Rows>(const Rows& keys, std::int64_t here, std::int64_t done) {
+    return decode_scores_of<Format, Rows>(state.rows - row)(
+        keys, here, state.w.depth, state.call.scale, query, state.queries.stride, scores, done, prefetch);
+  };
+  bool in_range = true;
+  if constexpr (kCodes == RowFormat::floats) {
+    in_range = multiply(FloatRows<kType, Format>{state.kv.keys, first}, count, 0);
+  } else if (are_codes(state, first, count)) {
+    const CodedRows rows = coded_rows_of(state, true);
+    for (std::int64_t done = 0; done < count;) {
+      const std::int64_t here = keys_of_group(rows, first + done, first + count);
+      in_range = multiply(coded_keys_of<kCodes>(state, rows, first + done), here, done) && in_range;
+      done += here;
+    }
+  } else {
+    in_range = multiply(mixed_rows(state, true, first, count), count, 0);
+  }
+  for (int r = 0; r < kTileRows; ++r)
+    for (std::int64_t k = r < state.rows - row ? count : 0; k < kPanel; ++k) scores[r][k] = 0;
+  return in_range;
 }
 
 /// The weights of all rows for a panel of `count` keys that begins at key `at` of the block. `weights`: of
 /// its KV block.
-template <Type kType, class Format>
+template <Type kType, class Format, RowFormat kCodes>
 void decode_panel_weights(TaskState& state, const DecodeBlock& block, std::int64_t at, std::int64_t count,
                           float* weights) {
   const std::int64_t done = at % kKvBlock;
-  const HeadRows keys = decode_rows(state, true, block.key + at, count, state.w.depth);
   for (std::int64_t row = 0; row < state.padded_rows; row += kTileRows) {
     alignas(64) float scores[kTileRows][kPanel];
-    const float* query = state.queries.data + row * state.queries.stride;
-    const bool in_range = decode_scores<kType, Format>(
-        keys, block.key + at, count, state.w.depth, state.call.scale, query, state.queries.stride, scores,
+    const bool in_range = decode_panel_scores<kType, Format, kCodes>(
+        state, row, block.key + at, count, scores,
         {block.keys, at, count, row / kTileRows, state.padded_rows / kTileRows});
     softmax_scores(state, row, block.key + at, scores, weights + row * kKvBlock + done, done, !in_range);
   }
   add_panel_statistics(state, 0, state.padded_rows, block.key + at, weights + done, count);
 }
 
-/// How many panels of columns so many vectors make.
-inline std::int64_t panels_of(std::int64_t vectors) {
-  const std::int64_t rest = vectors % kDecodeVectors;
-  return vectors / kDecodeVectors + (rest >= 4 ? 1 + (rest % 4 + 1) / 2 : (rest + 1) / 2);
+/// How many panels of columns so many vectors make, of at most `wide`.
+inline std::int64_t panels_of(std::int64_t vectors, std::int64_t wide) {
+  const std::int64_t rest = vectors % wide;
+  return vectors / wide + (wide > 4 && rest >= 4 ? 1 + (rest % 4 + 1) / 2 : (rest + 1) / 2);
 }
 
-/// The weights of such a panel times its values.
-template <Type kType>
+/// The weights of kRows rows from `row` on for a panel times its values.
+template <int kRows, class Rows>
+void add_values_of_rows(const TaskState& state, const Rows& values, const DecodeBlock& block, std::int64_t at,
+                        std::int64_t count, const float* weights, std::int64_t row, std::int64_t row_passes) {
+  const Workspace& w = state.w;
+  constexpr std::int64_t kWide = decode_vectors(kRows);
+  const std::int64_t vectors = w.value_columns / kLanes;
+  const std::int64_t panels = panels_of(vectors, kWide);
+  std::int64_t pass = row / kDecodeRows * panels;
+  for (std::int64_t v = 0; v < vectors; ++pass) {
+    const std::int64_t left = vectors - v;
+    const std::int64_t here = left >= kWide ? kWide : left >= 4 && kWide > 4 ? 4 : left >= 2 ? 2 : 1;
+    decode_values_of<kRows, Rows>(here)(values, v * kLanes, count, weights + row * kKvBlock + at % kKvBlock,
+                                        kKvBlock, w.partial + row * w.value_columns + v * kLanes,
+                                        w.value_columns,
+                                        {block.values, at, count, pass, row_passes * panels});
+    v += here;
+  }
+}
+
+/// The weights of all rows for a panel times its values.
+template <class Rows>
+void add_rows_of_values(const TaskState& state, const Rows& values, const DecodeBlock& block, std::int64_t at,
+                        std::int64_t count, const float* weights) {
+  const std::int64_t passes = (state.rows + kDecodeRows - 1) / kDecodeRows;
+  for (std::int64_t row = 0; row < state.rows; row += kDecodeRows) {
+    const std::int64_t here = smaller(kDecodeRows, state.rows - row);
+    const auto add = here == 1   ? add_values_of_rows<1, Rows>
+                     : here == 2 ? add_values_of_rows<2, Rows>
+                                 : add_values_of_rows<kDecodeRows, Rows>;
+    add(state, values, block, at, count, weights, row, passes);
+  }
+}
+
+template <Type kType, RowFormat kCodes>
 void add_decode_values(const TaskState& state, const DecodeBlock& block, std::int64_t at, std::int64_t count,
                        const float* weights) {
-  const Workspace& w = state.w;
-  const std::int64_t vectors = w.value_columns / kLanes;
-  const std::int64_t passes = (state.rows + kDecodeRows - 1) / kDecodeRows * panels_of(vectors);
-  std::int64_t pass = 0;
-  const HeadRows values = decode_rows(state, false, block.key + at, count, state.call.value_dim);
-  for (std::int64_t row = 0; row < state.rows; row += kDecodeRows)
-    for (std::int64_t v = 0; v < vectors; ++pass) {
-      const std::int64_t left = vectors - v;
-      const std::int64_t here = left >= kDecodeVectors ? kDecodeVectors : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-      decode_values_of<kType>(here)(values, block.key + at, v * kLanes, count,
-                                    weights + row * kKvBlock + at % kKvBlock, kKvBlock,
-                                    w.partial + row * w.value_columns + v * kLanes, w.value_columns,
-                                    {block.values, at, count, pass, passes});
-      v += here;
-    }
+  const std::int64_t first = block.key + at;
+  if constexpr (kCodes == RowFormat::floats) {
+    add_rows_of_values(state, FloatRows<kType>{state.kv.values, first}, block, at, count, weights);
+  } else if (are_codes(state, first, count)) {
+    add_rows_of_values(state, coded_values_of<kCodes>(state, first, count), block, at, count, weights);
+  } else {
+    add_rows_of_values(state, mixed_rows(state, false, first, count), block, at, count, weights);
+  }
 }
 
 /// Turns bf16 queries, which were packed as floats, back to pairs.
@@ -276,9 +327,32 @@ inline void follow_shifts(const TaskState& state, const KeyRange& kv_block, cons
   }
 }
 
+/// Keeps the weights of a KV block, whose first key is `key`, for what needs the final sums.
+inline void keep_weights(const TaskState& state, std::int64_t key, const KeyRange& kv_block,
+                         const float* weights) {
+  if (kv_block.begin >= kv_block.end) return;
+  const cpu::KeptWeights& kept = state.call.kept;
+  const Arguments& call = state.call;
+  const std::int64_t begin = kv_block.begin % kKvBlock;
+  const std::int64_t count = kv_block.end - kv_block.begin;
+  for (std::int64_t r = 0; r < state.rows; ++r) {
+    const QueryRow& query_row = state.w.query_row[r];
+    const std::int64_t row =
+        (state.task.batch * call.heads + query_row.head) * call.query_length + query_row.index;
+    kept.shifts[row * kept.kv_blocks + key / kKvBlock] = state.w.softmax.shift[r];
+    float* to = kept.weights + row * kept.keys + key;
+    const float* from = weights + r * kKvBlock;
+    for (std::int64_t k = 0; k < begin; ++k) to[k] = 0;
+    std::int64_t k = begin;
+    for (; k + kLanes <= begin + count; k += kLanes) store(to + k, load(from + k));
+    for (; k < begin + count; ++k) to[k] = from[k];
+    for (; k < kKvBlock; ++k) to[k] = 0;
+  }
+}
+
 /// A block of keys from `key` on, before `end`, for all rows of the task, of which there are at most
 /// kGroupRows: first the weights of its KV blocks, one below the other, and then their values.
-template <Type kType, class Format>
+template <Type kType, class Format, RowFormat kCodes = RowFormat::floats>
 void attend_decode(TaskState& state, std::int64_t key, std::int64_t end) {
   const DecodeBlock block = decode_block(state, key, end);
   const std::int64_t kv_blocks = (block.count + kKvBlock - 1) / kKvBlock;
@@ -287,16 +361,17 @@ void attend_decode(TaskState& state, std::int64_t key, std::int64_t end) {
   for (std::int64_t c = 0; c < kv_blocks; ++c) {
     const KeyRange kv_block = decode_kv_block(state, block, c);
     for (std::int64_t at = kv_block.begin; at < kv_block.end; at += kPanel)
-      decode_panel_weights<kType, Format>(state, block, at, smaller(kPanel, kv_block.end - at),
-                                          weights_of(c));
+      decode_panel_weights<kType, Format, kCodes>(state, block, at, smaller(kPanel, kv_block.end - at),
+                                                  weights_of(c));
     insert_candidates(state, 0, state.padded_rows, weights_of(c), key + c * kKvBlock);
+    if (state.call.kept.weights != nullptr) keep_weights(state, key + c * kKvBlock, kv_block, weights_of(c));
     for (std::int64_t r = 0; r < state.rows; ++r) shifts[c][r] = state.w.softmax.shift[r];
   }
   for (std::int64_t c = 0; state.call.output.data && c < kv_blocks; ++c) {
     const KeyRange kv_block = decode_kv_block(state, block, c);
     follow_shifts(state, kv_block, shifts[c], weights_of(c));
     for (std::int64_t at = kv_block.begin; at < kv_block.end; at += kPanel)
-      add_decode_values<kType>(state, block, at, smaller(kPanel, kv_block.end - at), weights_of(c));
+      add_decode_values<kType, kCodes>(state, block, at, smaller(kPanel, kv_block.end - at), weights_of(c));
     add_partial(state);
   }
 }

@@ -92,6 +92,13 @@ inline bool takes_forward(const Arguments& call) {
                                             call.key.type == Type::bf16 && call.head_dim % (2 * kLanes) == 0);
 }
 
+template <LaneFormat Format>
+AttendStep coded_decode_kernel_for(RowFormat format) {
+  return format == RowFormat::int8   ? attend_decode<Type::f32, Format, RowFormat::int8>
+         : format == RowFormat::int4 ? attend_decode<Type::f32, Format, RowFormat::int4>
+                                     : attend_decode<Type::f32, Format, RowFormat::e4m3>;
+}
+
 /// The decode kernel for the keys' type. Pairs of bf16 are multiplied as they lie.
 template <LaneFormat Format>
 AttendStep decode_kernel_for(const TaskState& state) {
@@ -101,9 +108,10 @@ AttendStep decode_kernel_for(const TaskState& state) {
     count_path(call.paths, Path::decode_pairs);
     return attend_decode<Type::bf16, Format>;
   } else {
-    return call.key.type == Type::bf16  ? attend_decode<Type::bf16, Format>
-           : call.key.type == Type::f16 ? attend_decode<Type::f16, Format>
-                                        : attend_decode<Type::f32, Format>;  // codes become floats
+    if (state.kv.codes != nullptr) return coded_decode_kernel_for<Format>(state.kv.codes->codes.format);
+    return call.key.type == Type::f32    ? attend_decode<Type::f32, Format>
+           : call.key.type == Type::bf16 ? attend_decode<Type::bf16, Format>
+                                         : attend_decode<Type::f16, Format>;
   }
 }
 

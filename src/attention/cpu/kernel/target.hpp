@@ -25,6 +25,8 @@ inline cpu::Kernels make_kernels(const char* name) {
     kernels.attend_span = attend_span;
     kernels.fold_spans = fold_spans;
     kernels.weights_pass = weights_pass;
+    kernels.keeps_weights = reads_in_place;
+    kernels.kv_block = kKvBlock;
   }
   if constexpr (kComputesEverything) kernels.scores_pass = scores_pass;
   if constexpr (kComputesEverything || kHasMatrixTiles) {

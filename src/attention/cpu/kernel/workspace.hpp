@@ -24,10 +24,11 @@ inline constexpr std::int64_t kLongTaskRows = 768;         // and where each tas
 inline constexpr std::int64_t kCacheBytes = 5 << 20;       // for packed keys and values
 inline constexpr std::int64_t kStatisticsBytes = 3 << 19;  // for top-k lists, and for map bins
 inline constexpr std::int64_t kUncachedBytes = 16 << 20;  // of a head's weights: from here on past the caches
-// Few rows, which read keys and values in place. A row of a value tile is as wide as registers allow, so that
-// a row of values is read once from end to end.
-inline constexpr int kDecodeRows = 2;
-inline constexpr int kDecodeVectors = kRegisters >= 32 ? 8 : 4;
+// Few rows, which read keys and values in place. With 32 registers a row of a value tile is as wide as they
+// allow, so that a row of values is read once from end to end; with 16 it has more rows, so that a value is
+// brought into a register once for all.
+inline constexpr int kDecodeRows = kRegisters >= 32 ? 2 : kTileRows;
+constexpr int decode_vectors(int rows) { return kRegisters >= 32 ? 8 : rows >= 4 ? 2 : 4; }
 inline constexpr std::int64_t kDecodeKvBlocks = 8;  // whose keys are read before their values
 inline constexpr std::int64_t kKeysAhead = 32;      // how far on memory is asked for by matrix tiles
 
@@ -107,6 +108,7 @@ struct TaskState : TaskContext {
   float largest_query_square = 0;
   std::int64_t left_out = 0;    // rows
   bool splits_weights = false;  // at once, into operands of matrix tiles: nothing else looks at them
+  std::int64_t scales = -1;     // of the group of coded keys, that w.cached has as floats
   KeyRange columns = {0, 0};    // of the map, that keys of the span so far fell into
 };
 

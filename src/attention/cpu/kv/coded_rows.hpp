@@ -6,24 +6,35 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// One row of codes as numbers, without scale and offset. `n` is even for int4.
-HEED_INLINE void read_codes(RowFormat format, const std::uint8_t* row, std::int64_t n, float* to) {
-  switch (format) {
-    case RowFormat::int8:
-      for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(static_cast<std::int8_t>(row[i]));
-      return;
-    case RowFormat::int4:
-      for (std::int64_t i = 0; i < n / 2; ++i) {
-        to[2 * i] = static_cast<float>(row[i] & 15);
-        to[2 * i + 1] = static_cast<float>(row[i] >> 4);
-      }
-      return;
-    default:  // the bits of e4m3, moved, are those of a half 2^8 times as small
-      for (std::int64_t i = 0; i < n; ++i) {
-        const unsigned bits = row[i];
-        to[i] = 256.0f * half_to_float(static_cast<std::uint16_t>((bits & 0x80u) << 8 | (bits & 0x7fu) << 7));
-      }
-  }
+/// kLanes codes from `at` on as numbers, without scale and offset.
+template <RowFormat kFormat>
+HEED_INLINE Vf load_codes(const std::uint8_t* row, std::int64_t at) {
+  if constexpr (kFormat == RowFormat::int8)
+    return load_int8(row + at);
+  else if constexpr (kFormat == RowFormat::int4)
+    return load_int4(row + at / 2);
+  else
+    return load_e4m3(row + at);
+}
+
+/// One row of codes as numbers. `n` is even for int4.
+template <RowFormat kFormat>
+void read_codes(const std::uint8_t* row, std::int64_t n, float* to) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(to + i, load_codes<kFormat>(row, i));
+  if (i == n) return;
+  constexpr std::int64_t kBits = kFormat == RowFormat::int4 ? 4 : 8;
+  std::uint8_t rest[kLanes] = {};
+  __builtin_memcpy(rest, row + i * kBits / 8, static_cast<std::size_t>((n - i) * kBits / 8));
+  alignas(64) float numbers[kLanes];
+  store(numbers, load_codes<kFormat>(rest, 0));
+  for (std::int64_t k = i; k < n; ++k) to[k] = numbers[k - i];
+}
+
+inline void read_codes(RowFormat format, const std::uint8_t* row, std::int64_t n, float* to) {
+  if (format == RowFormat::int8) return read_codes<RowFormat::int8>(row, n, to);
+  if (format == RowFormat::int4) return read_codes<RowFormat::int4>(row, n, to);
+  read_codes<RowFormat::e4m3>(row, n, to);
 }
 
 HEED_INLINE float bf16_at(const std::uint16_t* numbers, std::int64_t i) {
@@ -46,11 +57,12 @@ struct CodedRows {
   }
   [[nodiscard]] const float* tail(std::int64_t position, std::int64_t width) const {
     const std::int64_t length = 2 * cache.codes.group;
-    return (are_keys ? sequence.key_tail : sequence.value_tail) + (head * length + position % length) * width;
+    return (are_keys ? sequence.key_tail : sequence.value_tail) +
+           (head * length + (position & (length - 1))) * width;
   }
   /// Where scales of key j begin.
   [[nodiscard]] std::int64_t key_scales(std::int64_t position, std::int64_t width) const {
-    return (sequence.groups[position / cache.codes.group] * cache.kv_heads + head) * width;
+    return (sequence.groups[position >> cache.codes.group_log2] * cache.kv_heads + head) * width;
   }
   [[nodiscard]] std::int64_t value_scales(std::int64_t j) const {
     const std::int64_t number = rows.numbers != nullptr ? rows.numbers[j] : sequence.first_row + j;
@@ -98,7 +110,7 @@ inline void read_coded_row(const CodedRows& coded, std::int64_t j, std::int64_t 
 
 /// f32 rows `stride` apart of which row `first` lies at `memory`.
 inline HeadRows rows_in(const float* memory, std::int64_t first, std::int64_t stride) {
-  return {{memory, cpu::Type::f32, {0, 0, stride, 1}}, -first * stride};
+  return head_rows({memory, cpu::Type::f32, {0, 0, stride, 1}}, -first * stride);
 }
 
 /// Rows [first, first + count) of keys or values as even rows: where they lie, or copied to `memory`, which
@@ -122,17 +134,14 @@ inline HeadRows even_rows(const cpu::Arguments& call, const cpu::Task& task, con
     return rows_in(memory, first, stride);
   }
   if (rows.is_even(first, count)) {
-    HeadRows even = rows;
-    even.first = rows.at(first) - first * rows.row_stride();
-    even.numbers = nullptr;
-    return even;
+    return head_rows(rows.tensor, rows.at(first) - first * rows.row_stride());
   }
   const std::int64_t stride = round_up(width, kLanes);
   const auto bytes = static_cast<std::size_t>(rows.bytes_of(width));
   char* to = reinterpret_cast<char*>(memory);
   for (std::int64_t k = 0; k < count; ++k)
     __builtin_memcpy(to + rows.bytes_of(k * stride), rows.address(first + k), bytes);
-  return {{memory, rows.tensor.type, {0, 0, stride, 1}}, -first * stride};
+  return head_rows({memory, rows.tensor.type, {0, 0, stride, 1}}, -first * stride);
 }
 
 }  // namespace heed::detail::HEED_ISA

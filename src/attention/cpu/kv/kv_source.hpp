@@ -18,6 +18,8 @@ HEED_INLINE std::int64_t offset_of(const std::int64_t (&stride)[4], std::int64_t
 struct HeadRows {
   Input tensor;
   std::int64_t first;                     ///< element at which row number 0 begins
+  std::int64_t row_bytes;                 ///< from one row number to the next
+  const char* start;                      ///< where row number 0 begins
   const std::int32_t* numbers = nullptr;  ///< row j is row number numbers[j]; nullptr: row number j
   std::int64_t count = INT64_MAX;         ///< rows, where there are numbers
 
@@ -51,18 +53,27 @@ struct HeadRows {
            tensor.stride[2] > 0;
   }
   [[nodiscard]] std::int64_t bytes_of(std::int64_t elements) const {
-    return tensor.type == cpu::Type::f32 ? 4 * elements : elements * cpu::bits_of(tensor.type) / 8;
+    return elements * cpu::bits_of(tensor.type) / 8;
   }
   [[nodiscard]] const char* address(std::int64_t j) const {
-    return static_cast<const char*>(tensor.data) + bytes_of(at(j));
+    return start + (numbers != nullptr ? numbers[j] : j) * row_bytes;
   }
   /// Of a row that may lie beyond the last, to ask memory for.
   [[nodiscard]] const char* address_ahead(std::int64_t j) const { return address(smaller(j, count - 1)); }
 };
 
+/// Rows of which number 0 begins at element `first`.
+inline HeadRows head_rows(const Input& tensor, std::int64_t first, const std::int32_t* numbers = nullptr,
+                          std::int64_t count = INT64_MAX) {
+  const std::int64_t bits = cpu::bits_of(tensor.type);
+  return {
+      tensor,  first, tensor.stride[2] * bits / 8, static_cast<const char*>(tensor.data) + first * bits / 8,
+      numbers, count};
+}
+
 /// Row 0 is row `first` of a head of the tensor.
 inline HeadRows rows_of(const Input& tensor, std::int64_t batch, std::int64_t head, std::int64_t first) {
-  return {tensor, offset_of(tensor.stride, batch, head, first)};
+  return head_rows(tensor, offset_of(tensor.stride, batch, head, first));
 }
 
 /// The keys and values of a task, counted within its segment. Of a cache that keeps codes, rows are codes,
@@ -75,7 +86,7 @@ struct KvSource {
 inline HeadRows cached_rows_of(const Input& tensor, const CachedSequence& sequence, std::int64_t head,
                                std::int64_t count) {
   const std::int64_t base = sequence.rows != nullptr ? 0 : sequence.first_row;
-  return {tensor, offset_of(tensor.stride, 0, head, base), sequence.rows, count};
+  return head_rows(tensor, offset_of(tensor.stride, 0, head, base), sequence.rows, count);
 }
 
 inline KvSource kv_source_of(const cpu::Arguments& call, const cpu::Task& task) {

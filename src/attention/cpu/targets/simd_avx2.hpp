@@ -37,6 +37,25 @@ HEED_INLINE Vf load_bf16(const std::uint16_t* p) {
 HEED_INLINE Vf load_f16(const std::uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+// Codes of a cache's rows (kv/coded_rows.hpp): signed bytes; halves of bytes, the low one first; e4m3, whose
+// bits moved are those of a half 2^8 times as small.
+HEED_INLINE Vf load_int8(const std::uint8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+HEED_INLINE Vf load_int4(const std::uint8_t* p) {
+  int bits = 0;
+  __builtin_memcpy(&bits, p, sizeof bits);
+  const __m128i pairs = _mm_cvtsi32_si128(bits), low = _mm_set1_epi8(15);
+  const __m128i codes =
+      _mm_unpacklo_epi8(_mm_and_si128(pairs, low), _mm_and_si128(_mm_srli_epi16(pairs, 4), low));
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(codes));
+}
+HEED_INLINE Vf load_e4m3(const std::uint8_t* p) {
+  const __m128i codes = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  const __m128i sign = _mm_slli_epi16(_mm_and_si128(codes, _mm_set1_epi16(0x80)), 8);
+  const __m128i rest = _mm_slli_epi16(_mm_and_si128(codes, _mm_set1_epi16(0x7f)), 7);
+  return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(sign, rest)), _mm256_set1_ps(256.0f));
+}
 /// Rounds to IEEE half, to nearest and ties to even.
 HEED_INLINE void store_f16(std::uint16_t* p, Vf a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p),

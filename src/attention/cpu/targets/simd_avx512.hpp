@@ -35,6 +35,23 @@ HEED_INLINE Vf load_bf16(const std::uint16_t* p) {
 HEED_INLINE Vf load_f16(const std::uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+// Codes of a cache's rows (kv/coded_rows.hpp): signed bytes; halves of bytes, the low one first; e4m3, whose
+// bits moved are those of a half 2^8 times as small.
+HEED_INLINE Vf load_int8(const std::uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+HEED_INLINE Vf load_int4(const std::uint8_t* p) {
+  const __m128i pairs = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)), low = _mm_set1_epi8(15);
+  const __m128i codes =
+      _mm_unpacklo_epi8(_mm_and_si128(pairs, low), _mm_and_si128(_mm_srli_epi16(pairs, 4), low));
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes));
+}
+HEED_INLINE Vf load_e4m3(const std::uint8_t* p) {
+  const __m256i codes = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(codes, _mm256_set1_epi16(0x80)), 8);
+  const __m256i rest = _mm256_slli_epi16(_mm256_and_si256(codes, _mm256_set1_epi16(0x7f)), 7);
+  return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(sign, rest)), _mm512_set1_ps(256.0f));
+}
 /// Rounds to IEEE half, to nearest and ties to even.
 HEED_INLINE void store_f16(std::uint16_t* p, Vf a) {
   _mm256_storeu_si256(

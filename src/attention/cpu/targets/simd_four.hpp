@@ -51,6 +51,23 @@ HEED_INLINE Vf load_bf16(const std::uint16_t* p) {
   for (int i = 0; i < kLanes; ++i) bits[i] = static_cast<std::int32_t>(std::uint32_t{p[i]} << 16);
   return from_bits(bits);
 }
+// Codes of a cache's rows (kv/coded_rows.hpp): signed bytes; halves of bytes, the low one first; e4m3, whose
+// bits moved are those of a float 2^120 times as small.
+HEED_INLINE Vf load_int8(const std::uint8_t* p) {
+  Vf x;
+  for (int i = 0; i < kLanes; ++i) x[i] = static_cast<float>(static_cast<std::int8_t>(p[i]));
+  return x;
+}
+HEED_INLINE Vf load_int4(const std::uint8_t* p) {
+  return Vf{static_cast<float>(p[0] & 15), static_cast<float>(p[0] >> 4), static_cast<float>(p[1] & 15),
+            static_cast<float>(p[1] >> 4)};
+}
+HEED_INLINE Vf load_e4m3(const std::uint8_t* p) {
+  Mask bits;
+  for (int i = 0; i < kLanes; ++i)
+    bits[i] = static_cast<std::int32_t>((p[i] & 0x80u) << 24 | (p[i] & 0x7fu) << 20);
+  return from_bits(bits) * 0x1p120f;
+}
 HEED_INLINE Mask load_bytes(const std::uint8_t* p) {
   return Mask{p[0], p[1], p[2], p[3]} != Mask{0, 0, 0, 0};
 }

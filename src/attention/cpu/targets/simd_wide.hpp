@@ -56,6 +56,21 @@ HEED_INLINE Vf load_f16(const std::uint16_t* p) {
   for (int i = 0; i < 4; ++i) a.q[i] = four::load_f16(p + 4 * i);
   return a;
 }
+HEED_INLINE Vf load_int8(const std::uint8_t* p) {
+  Vf a;
+  for (int i = 0; i < 4; ++i) a.q[i] = four::load_int8(p + 4 * i);
+  return a;
+}
+HEED_INLINE Vf load_int4(const std::uint8_t* p) {
+  Vf a;
+  for (int i = 0; i < 4; ++i) a.q[i] = four::load_int4(p + 2 * i);
+  return a;
+}
+HEED_INLINE Vf load_e4m3(const std::uint8_t* p) {
+  Vf a;
+  for (int i = 0; i < 4; ++i) a.q[i] = four::load_e4m3(p + 4 * i);
+  return a;
+}
 HEED_INLINE void store_f16(std::uint16_t* p, Vf a) {
   for (int i = 0; i < 4; ++i) four::store_f16(p + 4 * i, a.q[i]);
 }
