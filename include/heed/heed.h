@@ -13,7 +13,8 @@
 //   outputs.output = &out;
 //   if (heed_attention(&q, &k, &v, &options, &outputs) != HEED_OK) puts(heed_last_error());
 //
-// Functions may be called from several threads at once. None keeps a pointer that it was given.
+// Functions may be called from several threads at once; those that change a heed_kv_cache, one at a time and
+// alone with it. None keeps a pointer that it was given, but for caches over the caller's memory.
 #ifndef HEED_HEED_H_
 #define HEED_HEED_H_
 
@@ -196,6 +197,61 @@ typedef struct heed_attention_gradients {
   int64_t* recomputed_rows;  ///< as in heed_attention_outputs
 } heed_attention_gradients;
 
+/// Keys and values for decoding (heed/kv_cache.hpp): rows that are computed once and attended from then on.
+typedef struct heed_kv_cache heed_kv_cache;
+
+typedef enum heed_cache_format {
+  HEED_CACHE_F32 = 0,
+  HEED_CACHE_BF16 = 1,
+  HEED_CACHE_F16 = 2,
+  HEED_CACHE_INT8 = 3,
+  HEED_CACHE_INT4 = 4,
+  HEED_CACHE_FP8 = 5
+} heed_cache_format;
+typedef enum heed_cache_layout {
+  HEED_CACHE_CONTIGUOUS = 0,
+  HEED_CACHE_PAGED = 1,
+  HEED_CACHE_RING = 2
+} heed_cache_layout;
+typedef enum heed_page_order {
+  HEED_PAGES_HND = 0,  ///< [pages, Hkv, page size, D]
+  HEED_PAGES_NHD = 1   ///< [pages, page size, Hkv, D]
+} heed_page_order;
+
+/// Made by heed_kv_cache_options_init, then changed; heed::KvCacheOptions says what each means.
+typedef struct heed_kv_cache_options {
+  size_t struct_size;  ///< sizeof(heed_kv_cache_options)
+  int64_t sequences;   ///< default 1
+  int64_t kv_heads;    ///< 1 or more
+  int64_t head_dim;    ///< D, 1 or more
+  int64_t value_dim;   ///< Dv; 0: as head_dim
+  int32_t format;      ///< a heed_cache_format; default HEED_CACHE_F32
+  int32_t layout;      ///< a heed_cache_layout; default HEED_CACHE_CONTIGUOUS
+  int64_t capacity;    ///< rows: of each sequence (contiguous) or of all (paged); 0 for a ring
+  int64_t page_size;   ///< rows a page, 1 to 256; default 16
+  int32_t order;       ///< a heed_page_order; default HEED_PAGES_HND
+  int32_t rotate;      ///< 0 or 1; of codes alone
+  int64_t sinks;       ///< of a ring: first rows, which stay
+  int64_t window;      ///< of a ring: last rows, 1 or more
+  int64_t group;       ///< of codes: a power of two from 8 to 256; default 32
+} heed_kv_cache_options;
+
+/// What a cache is made of; heed::KvCacheStats says what each counts.
+typedef struct heed_kv_cache_stats {
+  size_t struct_size;
+  int64_t rows, capacity, pages, free_pages, shared_pages;
+  int64_t bytes, tail_bytes, table_bytes;
+} heed_kv_cache_stats;
+
+/// Which sequences a call attends, and how drafted queries see one another (heed::CacheQuery).
+typedef struct heed_cache_query {
+  size_t struct_size;               ///< sizeof(heed_cache_query)
+  const int64_t* sequences;         ///< of each batch entry or query segment; NULL: sequence b
+  int64_t sequence_count;           ///< how many those are
+  const heed_tensor* tree_parents;  ///< HEED_I64 or HEED_I32, [Lq] or [B, Lq]; NULL: no tree
+  const heed_tensor* tree_mask;     ///< HEED_BOOL, [Lq, Lq] or [B, Lq, Lq]; NULL: no tree
+} heed_cache_query;
+
 /// A target of the fused kernel: what it is compiled for.
 typedef struct heed_target {
   char name[32];          ///< "avx512bf16", as the environment variable HEED_ISA takes it
@@ -213,6 +269,8 @@ HEED_C_API heed_status heed_attention_backward_inputs_init_sized(heed_attention_
                                                                  size_t struct_size);
 HEED_C_API heed_status heed_attention_gradients_init_sized(heed_attention_gradients* gradients,
                                                            size_t struct_size);
+HEED_C_API heed_status heed_kv_cache_options_init_sized(heed_kv_cache_options* options, size_t struct_size);
+HEED_C_API heed_status heed_cache_query_init_sized(heed_cache_query* which, size_t struct_size);
 
 static inline heed_status heed_attention_options_init(heed_attention_options* options) {
   return heed_attention_options_init_sized(options, sizeof(heed_attention_options));
@@ -225,6 +283,12 @@ static inline heed_status heed_attention_backward_inputs_init(heed_attention_bac
 }
 static inline heed_status heed_attention_gradients_init(heed_attention_gradients* gradients) {
   return heed_attention_gradients_init_sized(gradients, sizeof(heed_attention_gradients));
+}
+static inline heed_status heed_kv_cache_options_init(heed_kv_cache_options* options) {
+  return heed_kv_cache_options_init_sized(options, sizeof(heed_kv_cache_options));
+}
+static inline heed_status heed_cache_query_init(heed_cache_query* which) {
+  return heed_cache_query_init_sized(which, sizeof(heed_cache_query));
 }
 
 /// query [B, H, Lq, D], key [B, Hkv, Lk, D], value [B, Hkv, Lk, Dv], of one floating dtype and of rank 2, 3
@@ -280,6 +344,80 @@ HEED_C_API void heed_mask_free(heed_mask* mask);  ///< NULL is no harm
 HEED_C_API heed_status heed_score_mod_expression(const char* text, size_t count, const char* const* names,
                                                  const heed_tensor* const* arrays, heed_score_mod** mod);
 HEED_C_API void heed_score_mod_free(heed_score_mod* mod);
+
+/// Caches; *cache gets one that heed_kv_cache_free ends, or NULL where the call fails.
+HEED_C_API heed_status heed_kv_cache_create(const heed_kv_cache_options* options, heed_kv_cache** cache);
+/// Caches over memory of the caller, which must outlive them; tables are copied, rows are not. `writable`: 1
+/// where rows may be appended to that memory, 0 where it is only read.
+///
+/// key [B, Hkv, capacity, D], value [B, Hkv, capacity, Dv], lengths HEED_I64 or HEED_I32 [B].
+HEED_C_API heed_status heed_kv_cache_over(const heed_tensor* key, const heed_tensor* value,
+                                          const heed_tensor* lengths, int32_t writable,
+                                          heed_kv_cache** cache);
+/// vLLM's block table: pools of pages in `order`, a heed_page_order; block_table [B, most pages], lengths
+/// [B].
+HEED_C_API heed_status heed_kv_cache_over_block_table(const heed_tensor* key_pool,
+                                                      const heed_tensor* value_pool,
+                                                      const heed_tensor* block_table,
+                                                      const heed_tensor* lengths, int32_t order,
+                                                      int32_t writable, heed_kv_cache** cache);
+/// FlashInfer's page table: indptr [B + 1], indices [pages in use], last_page_len [B].
+HEED_C_API heed_status heed_kv_cache_over_page_indices(const heed_tensor* key_pool,
+                                                       const heed_tensor* value_pool,
+                                                       const heed_tensor* indptr, const heed_tensor* indices,
+                                                       const heed_tensor* last_page_len, int32_t order,
+                                                       int32_t writable, heed_kv_cache** cache);
+HEED_C_API void heed_kv_cache_free(heed_kv_cache* cache);  ///< NULL is no harm
+
+/// What changes a cache happens whole or, where it fails, not at all.
+///
+/// offsets NULL: L rows to every sequence, key [B, Hkv, L, D], value [B, Hkv, L, Dv]. Otherwise a ragged
+/// batch, key [1, Hkv, T, D]: rows [offsets[b], offsets[b + 1]) go to sequence sequences[b], or to sequence b
+/// where `sequences` is NULL and `count` 0; offsets HEED_I64 or HEED_I32.
+HEED_C_API heed_status heed_kv_cache_append(heed_kv_cache* cache, const heed_tensor* key,
+                                            const heed_tensor* value, const heed_tensor* offsets,
+                                            const int64_t* sequences, size_t count);
+HEED_C_API heed_status heed_kv_cache_truncate(heed_kv_cache* cache, int64_t sequence, int64_t length);
+/// *number gets the new sequence's.
+HEED_C_API heed_status heed_kv_cache_fork(heed_kv_cache* cache, int64_t sequence, int64_t* number);
+HEED_C_API heed_status heed_kv_cache_clear(heed_kv_cache* cache, int64_t sequence);
+HEED_C_API heed_status heed_kv_cache_evict(heed_kv_cache* cache, int64_t sequence, const int64_t* positions,
+                                           size_t count);
+HEED_C_API heed_status heed_kv_cache_reserve(heed_kv_cache* cache, int64_t rows);
+/// received [B, H, Lk]; sequences as in heed_kv_cache_append.
+HEED_C_API heed_status heed_kv_cache_add_received(heed_kv_cache* cache, const heed_tensor* received,
+                                                  double decay, const int64_t* sequences, size_t count);
+
+/// What a cache holds: how many sequences; of one, the position of its next row, how many rows it holds, and
+/// where they stand, ascending. `count` is the number of rows.
+HEED_C_API heed_status heed_kv_cache_sequences(const heed_kv_cache* cache, int64_t* sequences);
+HEED_C_API heed_status heed_kv_cache_length(const heed_kv_cache* cache, int64_t sequence, int64_t* length);
+HEED_C_API heed_status heed_kv_cache_rows(const heed_kv_cache* cache, int64_t sequence, int64_t* rows);
+HEED_C_API heed_status heed_kv_cache_positions(const heed_kv_cache* cache, int64_t sequence,
+                                               int64_t* positions, size_t count);
+/// The rows as they are attended, to HEED_F32 [Hkv, rows, D] and [Hkv, rows, Dv], and the running sums of
+/// heed_kv_cache_add_received, to HEED_F32 [Hkv, rows].
+HEED_C_API heed_status heed_kv_cache_keys(const heed_kv_cache* cache, int64_t sequence,
+                                          const heed_tensor* keys);
+HEED_C_API heed_status heed_kv_cache_values(const heed_kv_cache* cache, int64_t sequence,
+                                            const heed_tensor* values);
+HEED_C_API heed_status heed_kv_cache_received(const heed_kv_cache* cache, int64_t sequence,
+                                              const heed_tensor* received);
+/// Into a struct of `struct_size` bytes: the sizeof that the caller was compiled with.
+HEED_C_API heed_status heed_kv_cache_get_stats_sized(const heed_kv_cache* cache, heed_kv_cache_stats* stats,
+                                                     size_t struct_size);
+static inline heed_status heed_kv_cache_get_stats(const heed_kv_cache* cache, heed_kv_cache_stats* stats) {
+  return heed_kv_cache_get_stats_sized(cache, stats, sizeof(heed_kv_cache_stats));
+}
+
+/// heed_attention over a cache: query [B, H, Lq, D], or [1, H, T, D] with options.query_segments, one segment
+/// a sequence; HEED_F32, HEED_F16 or HEED_BF16. Queries stand at the last positions of their sequence unless
+/// options.query_offset says otherwise. Lk is the most rows of a sequence, with segments the rows of all;
+/// top_k_index gets positions. `options` and `which` may be NULL: the defaults.
+HEED_C_API heed_status heed_kv_cache_attention(const heed_tensor* query, const heed_kv_cache* cache,
+                                               const heed_attention_options* options,
+                                               const heed_cache_query* which,
+                                               const heed_attention_outputs* outputs);
 
 /// How many targets this build has; *count gets the number.
 HEED_C_API heed_status heed_target_count(size_t* count);

@@ -1,6 +1,5 @@
 // The C functions that make masks and score modifiers.
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@ using heed::SparseMask;
 using heed::TensorView;
 using heed::detail::refuse;
 using heed::detail::c_api::guarded;
+using heed::detail::c_api::numbers_of;
 using heed::detail::c_api::require;
 using heed::detail::c_api::view_of;
 
@@ -41,11 +41,6 @@ Arrays arrays_of(size_t count, const char* const* names, const heed_tensor* cons
     all.emplace_back(names[n], view_of("arrays[" + std::to_string(n) + "]", arrays[n]));
   }
   return all;
-}
-
-std::span<const std::int64_t> numbers_of(const char* name, const std::int64_t* numbers, std::size_t count) {
-  if (count > 0) require(name, numbers);
-  return {numbers, count};
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <span>
 
 #include "attention/call/message.hpp"
 
@@ -46,6 +45,12 @@ MutableTensorView view_of(std::string_view name, const heed_tensor* tensor) {
   if (tensor->data == nullptr && element_count(shape) > 0) refuse(name, ".data is NULL for shape ", shape);
   return {tensor->data, dtype, shape,
           Dims(std::span(tensor->strides, static_cast<std::size_t>(tensor->rank)))};
+}
+
+std::span<const std::int64_t> numbers_of(std::string_view name, const std::int64_t* numbers,
+                                         std::size_t count) {
+  if (count > 0) require(name, numbers);
+  return {numbers, count};
 }
 
 }  // namespace heed::detail::c_api

@@ -1,9 +1,11 @@
 // What the C functions share: each runs its work inside guarded(), which lets no exception out.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <new>
+#include <span>
 #include <string_view>
 
 #include "heed/error.hpp"
@@ -40,10 +42,13 @@ heed_status guarded(Work work) noexcept {
   }
 }
 
-/// Throws where a pointer is NULL, a dtype is none, or a shape has a wrong rank or a negative size.
+/// Throw where a pointer is NULL, a dtype is none, or a shape has a wrong rank or a negative size.
 void require(std::string_view name, const void* pointer);
 [[nodiscard]] DType dtype_of(std::string_view name, std::int32_t dtype);
 [[nodiscard]] Dims shape_of(std::string_view name, std::int32_t rank, const std::int64_t* shape);
 [[nodiscard]] MutableTensorView view_of(std::string_view name, const heed_tensor* tensor);
+/// NULL is fine where `count` is 0.
+[[nodiscard]] std::span<const std::int64_t> numbers_of(std::string_view name, const std::int64_t* numbers,
+                                                       std::size_t count);
 
 }  // namespace heed::detail::c_api

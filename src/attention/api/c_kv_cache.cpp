@@ -1,0 +1,283 @@
+// The C functions of KV caches.
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "attention/api/c_attention.hpp"
+#include "attention/call/operands.hpp"
+#include "heed/kv_cache.hpp"
+
+struct heed_kv_cache {
+  heed::KvCache cache;
+};
+
+namespace {
+
+using heed::KvCache;
+using heed::KvCacheOptions;
+using heed::MutableTensorView;
+using heed::PageOrder;
+using heed::Tensor;
+using heed::TensorView;
+using heed::detail::refuse;
+using heed::detail::c_api::as_known;
+using heed::detail::c_api::choice;
+using heed::detail::c_api::flag;
+using heed::detail::c_api::guarded;
+using heed::detail::c_api::initialise;
+using heed::detail::c_api::nothing_given;
+using heed::detail::c_api::numbers_of;
+using heed::detail::c_api::optional_view;
+using heed::detail::c_api::require;
+using heed::detail::c_api::view_of;
+
+static_assert(static_cast<int>(heed::CacheFormat::fp8) == HEED_CACHE_FP8);
+static_assert(static_cast<int>(heed::CacheLayout::ring) == HEED_CACHE_RING);
+static_assert(static_cast<int>(PageOrder::nhd) == HEED_PAGES_NHD);
+
+heed_kv_cache_options default_options() {
+  const KvCacheOptions defaults;
+  auto options = nothing_given<heed_kv_cache_options>();
+  options.sequences = defaults.sequences;
+  options.page_size = defaults.page_size;
+  options.group = defaults.group;
+  return options;
+}
+
+KvCacheOptions options_of(const heed_kv_cache_options& from) {
+  KvCacheOptions options;
+  options.sequences = from.sequences;
+  options.kv_heads = from.kv_heads;
+  options.head_dim = from.head_dim;
+  options.value_dim = from.value_dim;
+  options.format = choice("options.format", from.format, heed::CacheFormat::fp8);
+  options.layout = choice("options.layout", from.layout, heed::CacheLayout::ring);
+  options.capacity = from.capacity;
+  options.page_size = from.page_size;
+  options.order = choice("options.order", from.order, PageOrder::nhd);
+  options.rotate = flag("options.rotate", from.rotate);
+  options.sinks = from.sinks;
+  options.window = from.window;
+  options.group = from.group;
+  return options;
+}
+
+// *to gets what make() makes; NULL where it fails.
+template <class Make>
+heed_status make_cache(heed_kv_cache** to, Make make) {
+  return guarded([&] {
+    require("cache", to);
+    *to = nullptr;
+    *to = new heed_kv_cache{make()};
+  });
+}
+
+// make(key, value) with mutable views where they may be written, and others where they are only read.
+template <class Make>
+KvCache over(std::int32_t writable, const MutableTensorView& key, const MutableTensorView& value, Make make) {
+  if (flag("writable", writable)) return make(key, value);
+  return make(TensorView(key), TensorView(value));
+}
+
+// Work on a cache that is given.
+template <class Cache, class Work>
+heed_status with_cache(Cache* cache, Work work) {
+  return guarded([&] {
+    require("cache", cache);
+    work(cache->cache);
+  });
+}
+
+// *to gets what get(cache) returns.
+template <class Get>
+heed_status get_number(const heed_kv_cache* cache, const char* name, std::int64_t* to, Get get) {
+  return with_cache(cache, [&](const KvCache& c) {
+    require(name, to);
+    *to = get(c);
+  });
+}
+
+// `to` gets the rows that get(cache) returns.
+template <class Get>
+heed_status get_rows(const heed_kv_cache* cache, const char* name, const heed_tensor* to, Get get) {
+  return with_cache(cache, [&](const KvCache& c) {
+    const MutableTensorView view = view_of(name, to);
+    const Tensor rows = get(c);
+    (void)heed::detail::target_of(name, view, rows.shape(), rows.dtype(), 0);
+    heed::copy(rows, view);
+  });
+}
+
+}  // namespace
+
+heed_status heed_kv_cache_options_init_sized(heed_kv_cache_options* options, std::size_t struct_size) {
+  return guarded([&] { initialise("options", options, struct_size, default_options()); });
+}
+
+heed_status heed_cache_query_init_sized(heed_cache_query* which, std::size_t struct_size) {
+  return guarded([&] { initialise("which", which, struct_size, nothing_given<heed_cache_query>()); });
+}
+
+heed_status heed_kv_cache_create(const heed_kv_cache_options* options, heed_kv_cache** cache) {
+  return make_cache(cache, [&] {
+    require("options", options);
+    return KvCache(options_of(as_known("options", options, default_options())));
+  });
+}
+
+heed_status heed_kv_cache_over(const heed_tensor* key, const heed_tensor* value, const heed_tensor* lengths,
+                               std::int32_t writable, heed_kv_cache** cache) {
+  return make_cache(cache, [&] {
+    const TensorView all_lengths = view_of("lengths", lengths);
+    return over(writable, view_of("key", key), view_of("value", value),
+                [&](const auto& k, const auto& v) { return KvCache::over(k, v, all_lengths); });
+  });
+}
+
+heed_status heed_kv_cache_over_block_table(const heed_tensor* key_pool, const heed_tensor* value_pool,
+                                           const heed_tensor* block_table, const heed_tensor* lengths,
+                                           std::int32_t order, std::int32_t writable, heed_kv_cache** cache) {
+  return make_cache(cache, [&] {
+    const PageOrder rows = choice("order", order, PageOrder::nhd);
+    const TensorView table = view_of("block_table", block_table), all_lengths = view_of("lengths", lengths);
+    return over(writable, view_of("key", key_pool), view_of("value", value_pool),
+                [&](const auto& k, const auto& v) {
+                  return KvCache::over_block_table(k, v, table, all_lengths, rows);
+                });
+  });
+}
+
+heed_status heed_kv_cache_over_page_indices(const heed_tensor* key_pool, const heed_tensor* value_pool,
+                                            const heed_tensor* indptr, const heed_tensor* indices,
+                                            const heed_tensor* last_page_len, std::int32_t order,
+                                            std::int32_t writable, heed_kv_cache** cache) {
+  return make_cache(cache, [&] {
+    const PageOrder rows = choice("order", order, PageOrder::nhd);
+    const TensorView begins = view_of("indptr", indptr), pages = view_of("indices", indices);
+    const TensorView last = view_of("last_page_len", last_page_len);
+    return over(writable, view_of("key", key_pool), view_of("value", value_pool),
+                [&](const auto& k, const auto& v) {
+                  return KvCache::over_page_indices(k, v, begins, pages, last, rows);
+                });
+  });
+}
+
+void heed_kv_cache_free(heed_kv_cache* cache) { delete cache; }
+
+heed_status heed_kv_cache_append(heed_kv_cache* cache, const heed_tensor* key, const heed_tensor* value,
+                                 const heed_tensor* offsets, const std::int64_t* sequences,
+                                 std::size_t count) {
+  return with_cache(cache, [&](KvCache& c) {
+    const TensorView k = view_of("key", key), v = view_of("value", value);
+    const auto which = numbers_of("sequences", sequences, count);
+    if (offsets != nullptr) return c.append(k, v, view_of("offsets", offsets), which);
+    if (!which.empty()) refuse("sequences is given without offsets; both or none are expected");
+    c.append(k, v);
+  });
+}
+
+heed_status heed_kv_cache_truncate(heed_kv_cache* cache, std::int64_t sequence, std::int64_t length) {
+  return with_cache(cache, [&](KvCache& c) { c.truncate(sequence, length); });
+}
+
+heed_status heed_kv_cache_fork(heed_kv_cache* cache, std::int64_t sequence, std::int64_t* number) {
+  return with_cache(cache, [&](KvCache& c) {
+    require("number", number);
+    *number = c.fork(sequence);
+  });
+}
+
+heed_status heed_kv_cache_clear(heed_kv_cache* cache, std::int64_t sequence) {
+  return with_cache(cache, [&](KvCache& c) { c.clear(sequence); });
+}
+
+heed_status heed_kv_cache_evict(heed_kv_cache* cache, std::int64_t sequence, const std::int64_t* positions,
+                                std::size_t count) {
+  return with_cache(cache, [&](KvCache& c) { c.evict(sequence, numbers_of("positions", positions, count)); });
+}
+
+heed_status heed_kv_cache_reserve(heed_kv_cache* cache, std::int64_t rows) {
+  return with_cache(cache, [&](KvCache& c) { c.reserve(rows); });
+}
+
+heed_status heed_kv_cache_add_received(heed_kv_cache* cache, const heed_tensor* received, double decay,
+                                       const std::int64_t* sequences, std::size_t count) {
+  return with_cache(cache, [&](KvCache& c) {
+    c.add_received(view_of("received", received), decay, numbers_of("sequences", sequences, count));
+  });
+}
+
+heed_status heed_kv_cache_sequences(const heed_kv_cache* cache, std::int64_t* sequences) {
+  return get_number(cache, "sequences", sequences, [](const KvCache& c) { return c.sequences(); });
+}
+
+heed_status heed_kv_cache_length(const heed_kv_cache* cache, std::int64_t sequence, std::int64_t* length) {
+  return get_number(cache, "length", length, [&](const KvCache& c) { return c.length(sequence); });
+}
+
+heed_status heed_kv_cache_rows(const heed_kv_cache* cache, std::int64_t sequence, std::int64_t* rows) {
+  return get_number(cache, "rows", rows, [&](const KvCache& c) { return c.rows(sequence); });
+}
+
+heed_status heed_kv_cache_positions(const heed_kv_cache* cache, std::int64_t sequence,
+                                    std::int64_t* positions, std::size_t count) {
+  return with_cache(cache, [&](const KvCache& c) {
+    const std::vector<std::int64_t> all = c.positions(sequence);
+    if (count != all.size())
+      refuse("count is ", count, "; ", all.size(), ", the rows of sequence ", sequence, ", is expected");
+    if (count > 0) require("positions", positions);
+    std::copy(all.begin(), all.end(), positions);
+  });
+}
+
+heed_status heed_kv_cache_keys(const heed_kv_cache* cache, std::int64_t sequence, const heed_tensor* keys) {
+  return get_rows(cache, "keys", keys, [&](const KvCache& c) { return c.keys(sequence); });
+}
+
+heed_status heed_kv_cache_values(const heed_kv_cache* cache, std::int64_t sequence,
+                                 const heed_tensor* values) {
+  return get_rows(cache, "values", values, [&](const KvCache& c) { return c.values(sequence); });
+}
+
+heed_status heed_kv_cache_received(const heed_kv_cache* cache, std::int64_t sequence,
+                                   const heed_tensor* received) {
+  return get_rows(cache, "received", received, [&](const KvCache& c) { return c.received(sequence); });
+}
+
+heed_status heed_kv_cache_get_stats_sized(const heed_kv_cache* cache, heed_kv_cache_stats* stats,
+                                          std::size_t struct_size) {
+  return with_cache(cache, [&](const KvCache& c) {
+    const heed::KvCacheStats from = c.stats();
+    auto all = nothing_given<heed_kv_cache_stats>();
+    all.rows = from.rows;
+    all.capacity = from.capacity;
+    all.pages = from.pages;
+    all.free_pages = from.free_pages;
+    all.shared_pages = from.shared_pages;
+    all.bytes = from.bytes;
+    all.tail_bytes = from.tail_bytes;
+    all.table_bytes = from.table_bytes;
+    initialise("stats", stats, struct_size, all);
+  });
+}
+
+heed_status heed_kv_cache_attention(const heed_tensor* query, const heed_kv_cache* cache,
+                                    const heed_attention_options* options, const heed_cache_query* which,
+                                    const heed_attention_outputs* outputs) {
+  return with_cache(cache, [&](const KvCache& c) {
+    const TensorView q = view_of("query", query);
+    const auto nothing = nothing_given<heed_cache_query>();
+    const heed_cache_query known = which == nullptr ? nothing : as_known("which", which, nothing);
+    if (known.sequence_count < 0)
+      refuse("which.sequence_count is ", known.sequence_count, "; 0 or more is expected");
+    heed::CacheQuery from;
+    from.sequences =
+        numbers_of("which.sequences", known.sequences, static_cast<std::size_t>(known.sequence_count));
+    from.tree_parents = optional_view("tree_parents", known.tree_parents);
+    from.tree_mask = optional_view("tree_mask", known.tree_mask);
+    heed::detail::c_api::attend_into(
+        options, outputs, [&](const heed::AttentionOptions& how, const heed::AttentionOutputs& where) {
+          return heed::attention_into(q, c, how, where, from);
+        });
+  });
+}

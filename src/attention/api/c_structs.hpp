@@ -1,0 +1,67 @@
+// Structs of heed/heed.h that grow from version to version: their size, which comes first, says what the
+// caller knows.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+
+#include "attention/api/c_support.hpp"
+#include "attention/call/message.hpp"
+#include "heed/version.hpp"
+
+namespace heed::detail::c_api {
+
+// Every member is 8 bytes, or 4 beside another of 4: a size that is a multiple of 8 never ends inside one.
+constexpr std::size_t kMemberStep = 8;
+// Far more than any version will have: what is larger was never initialised.
+constexpr std::size_t kLargestStruct = 4096;
+
+template <class Struct>
+constexpr bool kGrows = sizeof(Struct) % kMemberStep == 0 && offsetof(Struct, struct_size) == 0;
+
+inline void check_size(std::string_view name, std::size_t size) {
+  if (size < kMemberStep || size > kLargestStruct || size % kMemberStep != 0)
+    refuse(name, ".struct_size is ", size,
+           "; the sizeof of the struct, as its init function sets it, is expected");
+}
+
+/// The caller's struct as this version knows it: what it lacks has its default, and what it has beyond must
+/// be 0. It may be smaller or larger than Struct, so that it is read as bytes.
+template <class Struct>
+Struct as_known(std::string_view name, const void* given, const Struct& defaults) {
+  static_assert(kGrows<Struct>);
+  const auto* bytes = static_cast<const unsigned char*>(given);
+  std::size_t size = 0;
+  std::memcpy(&size, bytes, sizeof size);
+  check_size(name, size);
+  Struct known = defaults;
+  std::memcpy(&known, bytes, std::min(size, sizeof(Struct)));
+  for (std::size_t at = sizeof(Struct); at < size; ++at)
+    if (bytes[at] != 0)
+      refuse(name, " asks for something that heed ", heed::version(), " does not know: byte ", at, " of its ",
+             size, " is not 0, and this version knows ", sizeof(Struct));
+  return known;
+}
+
+/// A struct whose defaults are all 0.
+template <class Struct>
+Struct nothing_given() {
+  Struct pointers{};
+  pointers.struct_size = sizeof pointers;
+  return pointers;
+}
+
+/// Writes a struct into one of the caller's size: cut off where it is older, followed by 0 where newer.
+template <class Struct>
+void initialise(std::string_view name, Struct* to, std::size_t size, Struct from) {
+  static_assert(kGrows<Struct>);
+  require(name, to);
+  check_size(name, size);
+  from.struct_size = size;
+  std::memset(static_cast<void*>(to), 0, size);
+  std::memcpy(static_cast<void*>(to), &from, std::min(size, sizeof(Struct)));
+}
+
+}  // namespace heed::detail::c_api
