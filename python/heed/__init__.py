@@ -2,6 +2,9 @@
 
     output = heed.attention(q, k, v, causal=True)
     result = heed.attention(q, k, v, need=("lse", "entropy"), top_k=8)
+    cache = heed.KvCache(kv_heads=8, key_dim=64, capacity=4096)
+    cache.append(k, v)
+    output = heed.attention(q, cache)
     gradients = heed.attention_backward(q, k, v, result.output, result.lse, grad_output)
     print(heed.look(q, k, v, causal=True))
     print(heed.open("saved-by-heed-look.safetensors"))
@@ -11,11 +14,12 @@ heed.nn has layers for NumPy; heed.torch, heed.transformers and heed.onnx are fo
 """
 
 from . import masks
-from ._heed import (AttentionGradients, AttentionResult, ScoreMod, SparseMask, __version__, attention, attention_backward, info,
-                    set_target, targets)
+from ._heed import (AttentionGradients, AttentionResult, KvCache, ScoreMod, SparseMask, __version__, attention,
+                    attention_backward, info, set_target, targets)
 from ._look import Report, look, open
 from ._model import TrainedModel, load_model, train
 from ._tile import attention_tile
 
-__all__ = ["AttentionGradients", "AttentionResult", "Report", "ScoreMod", "SparseMask", "TrainedModel", "__version__", "attention",
-           "attention_backward", "attention_tile", "info", "load_model", "look", "open", "set_target", "targets", "train"]
+__all__ = ["AttentionGradients", "AttentionResult", "KvCache", "Report", "ScoreMod", "SparseMask", "TrainedModel", "__version__",
+           "attention", "attention_backward", "attention_tile", "info", "load_model", "look", "open", "set_target", "targets",
+           "train"]

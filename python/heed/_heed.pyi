@@ -146,6 +146,99 @@ class AttentionResult(Generic[Array]):
     @property
     def recomputed_rows(self) -> int: ...
 
+CacheLayout = Literal["contiguous", "paged", "ring"]
+CacheFormat = Literal["f32", "bf16", "f16", "int8", "int4", "fp8"]
+PageOrder = Literal["hnd", "nhd"]
+
+class KvCacheStats(TypedDict):
+    """rows: held, of all sequences, a shared one once for each; capacity: that there is room for; bytes: of keys, values
+    and scales; tail_bytes: of rows that wait for their group; table_bytes: of row numbers, positions and sums."""
+
+    rows: int
+    capacity: int
+    pages: int
+    free_pages: int
+    shared_pages: int
+    bytes: int
+    tail_bytes: int
+    table_bytes: int
+
+class KvCache:
+    """Keys and values, computed once and attended from then on: attention(q, cache)."""
+
+    def __init__(
+        self,
+        *,
+        batch: int = 1,
+        kv_heads: int,
+        key_dim: int,
+        value_dim: int | None = None,
+        capacity: int = 0,
+        layout: CacheLayout = "contiguous",
+        page_size: int = 16,
+        page_order: PageOrder = "hnd",
+        sinks: int = 0,
+        window: int = 0,
+        format: CacheFormat = "f32",
+        group: int = 32,
+        rotate: bool = False,
+    ) -> None: ...
+    @staticmethod
+    def over(key: Any, value: Any, lengths: Any, *, writable: bool = False) -> KvCache: ...
+    @staticmethod
+    def over_block_table(
+        key_pool: Any,
+        value_pool: Any,
+        block_table: Any,
+        lengths: Any,
+        *,
+        page_order: PageOrder = "nhd",
+        writable: bool = False,
+    ) -> KvCache: ...
+    @staticmethod
+    def over_page_indices(
+        key_pool: Any,
+        value_pool: Any,
+        indptr: Any,
+        indices: Any,
+        last_page_len: Any,
+        *,
+        page_order: PageOrder = "nhd",
+        writable: bool = False,
+    ) -> KvCache: ...
+    def append(self, key: Any, value: Any, offsets: Any = None, sequences: Any = None) -> None: ...
+    def truncate(self, sequence: int, length: int) -> None: ...
+    def fork(self, sequence: int) -> int: ...
+    def clear(self, sequence: int) -> None: ...
+    def evict(self, sequence: int, positions: Any) -> None: ...
+    def reserve(self, rows: int) -> None: ...
+    def add_received(self, received: Any, decay: float = 1.0, sequences: Any = None) -> None: ...
+    def positions(self, sequence: int) -> npt.NDArray[np.int64]: ...
+    def keys(self, sequence: int) -> npt.NDArray[np.float32]: ...
+    def values(self, sequence: int) -> npt.NDArray[np.float32]: ...
+    def received(self, sequence: int) -> npt.NDArray[np.float32]: ...
+    def stats(self) -> KvCacheStats: ...
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def rows(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def key_dim(self) -> int: ...
+    @property
+    def value_dim(self) -> int: ...
+    @property
+    def page_size(self) -> int: ...
+    @property
+    def rotate(self) -> bool: ...
+    @property
+    def format(self) -> CacheFormat: ...
+    @property
+    def layout(self) -> CacheLayout: ...
+
 class Target(TypedDict):
     name: str
     description: str
@@ -158,6 +251,76 @@ def info() -> Info: ...
 def targets() -> list[Target]: ...
 def set_target(name: str) -> None: ...
 def set_leak_warnings(value: bool, /) -> None: ...
+@overload
+def attention(
+    q: Array,
+    k: KvCache,
+    v: None = None,
+    *,
+    sequences: Any = None,
+    tree_parents: Any = None,
+    tree_mask: Any = None,
+    causal: bool | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    mask: Any = None,
+    sparse_mask: SparseMask | None = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    score_mod: ScoreMod | None = None,
+    alibi: Any = None,
+    sinks: Any = None,
+    cu_seqlens: Any = None,
+    align: Literal["bottom-right"] | None = None,
+    query_offset: int | None = None,
+    dropout: float | None = None,
+    seed: int | None = None,
+    dropout_offset: int | None = None,
+    need: None = None,
+    top_k: None = None,
+    received_last: None = None,
+    map: None = None,
+    scores_stage: ScoresStage | None = None,
+    out: Array | None = None,
+    output_dtype: Any = None,
+    kernel: KernelName | None = None,
+    threads: int | None = None,
+) -> Array: ...
+@overload
+def attention(
+    q: Array,
+    k: KvCache,
+    v: None = None,
+    *,
+    sequences: Any = None,
+    tree_parents: Any = None,
+    tree_mask: Any = None,
+    causal: bool | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    mask: Any = None,
+    sparse_mask: SparseMask | None = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    score_mod: ScoreMod | None = None,
+    alibi: Any = None,
+    sinks: Any = None,
+    cu_seqlens: Any = None,
+    align: Literal["bottom-right"] | None = None,
+    query_offset: int | None = None,
+    dropout: float | None = None,
+    seed: int | None = None,
+    dropout_offset: int | None = None,
+    need: Need = None,
+    top_k: int | None = None,
+    received_last: int | None = None,
+    map: tuple[int, int] | None = None,
+    scores_stage: ScoresStage | None = None,
+    out: Array | None = None,
+    output_dtype: Any = None,
+    kernel: KernelName | None = None,
+    threads: int | None = None,
+) -> AttentionResult[Array]: ...
 @overload
 def attention(
     q: Array,

@@ -26,35 +26,11 @@ std::vector<std::int64_t> axes_of(const ResultEntry& entry, const AttentionOptio
   }
 }
 
-// Results beside an output in the caller's memory. Of shapes that do not fit the library says so itself,
-// before it looks at these.
-AttentionResult call_into(const TensorView& query, const TensorView& key, const TensorView& value,
-                          const Arguments& arguments) {
-  const AttentionOptions& options = arguments.options;
-  AttentionResult all;
-  AttentionOutputs outputs;
-  outputs.output = arguments.out->mutable_view();
-  for (std::size_t i = 0; i < kResultCount && query.rank() >= 2 && key.rank() == query.rank(); ++i) {
-    const ResultEntry& entry = result_entry(i);
-    if (entry.shape == ResultShape::output || !is_asked_for(entry, options)) continue;
-    Dims shape;
-    for (int axis = 0; axis + 2 < query.rank(); ++axis) shape.push_back(query.shape()[axis]);
-    for (const std::int64_t size : axes_of(entry, options, query.size(-2), key.size(-2)))
-      shape.push_back(size);
-    const DType summary = query.dtype() == DType::f64 ? DType::f64 : DType::f32;
-    Tensor& place = result<Tensor>(all, i);
-    place = Tensor::uninitialized(shape, entry.type == ResultType::index ? DType::i64 : summary);
-    result(outputs, i) = place;
-  }
-  const AttentionRun run = attention_into(query, key, value, options, outputs);
-  all.kernel = run.kernel;
-  all.isa = run.isa;
-  all.threads = run.threads;
-  all.recomputed_rows = run.recomputed_rows;
-  return all;
-}
-
 nb::object attention_of_python(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
+  if (is_cache(k)) {
+    if (!v.is_none()) fail_type("v is given beside a KvCache, which has values; None is expected");
+    return attention_over_cache(q, k, keywords);
+  }
   const Kind kind = array_type(q).kind;
   const Borrowed query("q", q);
   const Borrowed key("k", k);
@@ -63,14 +39,15 @@ nb::object attention_of_python(nb::handle q, nb::handle k, nb::handle v, const n
   AttentionResult result;
   {
     const nb::gil_scoped_release released;
-    result = arguments.out ? call_into(query.view(), key.view(), value.view(), arguments)
+    const std::int64_t keys = key.view().rank() < 2 ? 0 : key.view().size(-2);
+    result = arguments.out ? beside_output(query.view(), keys, arguments,
+                                           [&](const AttentionOutputs& outputs) {
+                                             return attention_into(query.view(), key.view(), value.view(),
+                                                                   arguments.options, outputs);
+                                           })
                            : attention(query.view(), key.view(), value.view(), arguments.options);
   }
-  nb::object output = arguments.out ? arguments.out_object : to_python(std::move(result.output), kind);
-  if (!arguments.asked) return output;
-  Result given = to_result(std::move(result), arguments.options, kind);
-  given.output = std::move(output);
-  return nb::cast(std::move(given));
+  return give(std::move(result), arguments, kind);
 }
 
 constexpr const char* kMeaning =
@@ -78,6 +55,10 @@ constexpr const char* kMeaning =
 
 q [B, H, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv]: NumPy arrays, PyTorch tensors on the CPU, or whatever
 else speaks DLPack or the buffer protocol; all of one floating dtype and of 2 to 4 axes. They are read in place.
+
+attention(q, cache) attends the rows of a heed.KvCache, from where they lie; q [B, H, Lq, D], its last query at the
+last position of its sequence. Also sequences= (which of the cache's; all where None), tree_parents= and tree_mask=
+(how drafted queries see one another). There are no kv_lengths; cu_seqlens are offsets of the queries alone.
 
 What is computed: causal=True, window=(left, right), mask= (bool, True allows), bias=, scale=, softcap=,
 alibi= (slopes), sinks=, kv_lengths=, cu_seqlens= (packed sequences), align= ('top-left', 'bottom-right'),
@@ -104,6 +85,40 @@ std::string describe(const Result& result) {
 }
 
 }  // namespace
+
+// Of shapes that do not fit the library says so itself, before it looks at these.
+AttentionResult beside_output(const TensorView& query, std::int64_t keys, const Arguments& arguments,
+                              const std::function<AttentionRun(const AttentionOutputs&)>& run_into) {
+  const AttentionOptions& options = arguments.options;
+  AttentionResult all;
+  AttentionOutputs outputs;
+  outputs.output = arguments.out->mutable_view();
+  for (std::size_t i = 0; i < kResultCount && query.rank() >= 2; ++i) {
+    const ResultEntry& entry = result_entry(i);
+    if (entry.shape == ResultShape::output || !is_asked_for(entry, options)) continue;
+    Dims shape;
+    for (int axis = 0; axis + 2 < query.rank(); ++axis) shape.push_back(query.shape()[axis]);
+    for (const std::int64_t size : axes_of(entry, options, query.size(-2), keys)) shape.push_back(size);
+    const DType summary = query.dtype() == DType::f64 ? DType::f64 : DType::f32;
+    Tensor& place = result<Tensor>(all, i);
+    place = Tensor::uninitialized(shape, entry.type == ResultType::index ? DType::i64 : summary);
+    result(outputs, i) = place;
+  }
+  const AttentionRun run = run_into(outputs);
+  all.kernel = run.kernel;
+  all.isa = run.isa;
+  all.threads = run.threads;
+  all.recomputed_rows = run.recomputed_rows;
+  return all;
+}
+
+nb::object give(AttentionResult&& result, const Arguments& arguments, Kind kind) {
+  nb::object output = arguments.out ? arguments.out_object : to_python(std::move(result.output), kind);
+  if (!arguments.asked) return output;
+  Result given = to_result(std::move(result), arguments.options, kind);
+  given.output = std::move(output);
+  return nb::cast(std::move(given));
+}
 
 std::string_view name_of_kernel(Kernel kernel) { return kernel == Kernel::fused ? "fused" : "reference"; }
 
@@ -137,8 +152,8 @@ void define_attention(nb::module_& module) {
       .def_ro("recomputed_rows", &Result::recomputed_rows,
               "rows that f32 could not hold (NaN, huge scores), computed in f64")
       .def("__repr__", describe);
-  module.def("attention", attention_of_python, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("options"),
-             nb::sig("def attention(q, k, v, **options)"), kMeaning);
+  module.def("attention", attention_of_python, nb::arg("q"), nb::arg("k"), nb::arg("v").none() = nb::none(),
+             nb::arg("options"), nb::sig("def attention(q, k, v=None, **options)"), kMeaning);
 }
 
 }  // namespace heed::python

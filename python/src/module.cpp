@@ -89,6 +89,7 @@ NB_MODULE(_heed, module) {
       "Calls take this target from now on; not while calls are under way.");
   heed::python::define_memory(module);
   heed::python::define_masks(module);
+  heed::python::define_kv_cache(module);
   heed::python::define_attention(module);
   heed::python::define_backward(module);
   heed::python::define_report(module);

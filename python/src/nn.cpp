@@ -5,15 +5,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <memory>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <utility>
 
 #include "calls.hpp"
 #include "fail.hpp"
 #include "heed/random.hpp"
+#include "held.hpp"
 
 namespace heed::python {
 namespace {
@@ -25,47 +23,6 @@ struct Layer {
   nb::object key = nb::none();
   nb::object value = nb::none();
   nb::object attention = nb::none();
-};
-
-// Many may read, or one may write; a writer waits for those who read now, not for those who come after it.
-class Access {
- public:
-  [[nodiscard]] std::shared_lock<std::shared_mutex> to_read() {
-    const std::scoped_lock turn(turn_);
-    return std::shared_lock(used_);
-  }
-  [[nodiscard]] std::unique_lock<std::shared_mutex> to_write() {
-    const std::scoped_lock turn(turn_);
-    return std::unique_lock(used_);
-  }
-
- private:
-  std::mutex turn_;
-  std::shared_mutex used_;
-};
-
-// A layer as Python holds it. The library works without Python's lock, so that another thread may load
-// meanwhile: `access` keeps the two apart. It is taken after Python's lock is let go, and let go before that
-// is taken again, so that nobody waits for one of them while holding the other.
-template <class Module>
-struct Held {
-  explicit Held(Module layer) : module(std::move(layer)) {}
-
-  template <class Work>
-  auto read(Work work) const {
-    const nb::gil_scoped_release released;
-    const auto reading = access->to_read();
-    return work(module);
-  }
-  template <class Work>
-  void write(Work work) {
-    const nb::gil_scoped_release released;
-    const auto writing = access->to_write();
-    work(module);
-  }
-
-  Module module;
-  std::unique_ptr<Access> access = std::make_unique<Access>();
 };
 
 // A Generator of the caller's, or one of its own for a seed.

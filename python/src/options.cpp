@@ -50,15 +50,14 @@ TensorView numbers(Arguments& arguments, std::string_view name, nb::handle value
 }
 
 void set_segments(Arguments& arguments, nb::handle value) {
-  nb::object query = nb::borrow(value);
-  nb::object key = query;
+  AttentionOptions& options = arguments.options;
   if ((nb::isinstance<nb::tuple>(value) || nb::isinstance<nb::list>(value)) && nb::len(value) == 2 &&
       !nb::isinstance<nb::int_>(value[0])) {
-    query = nb::borrow(value[0]);
-    key = nb::borrow(value[1]);
+    options.query_segments = numbers(arguments, "cu_seqlens", value[0], "int64");
+    options.key_segments = numbers(arguments, "cu_seqlens", value[1], "int64");
+  } else {
+    options.query_segments = options.key_segments = numbers(arguments, "cu_seqlens", value, "int64");
   }
-  arguments.options.query_segments = numbers(arguments, "cu_seqlens", query, "int64");
-  arguments.options.key_segments = numbers(arguments, "cu_seqlens", key, "int64");
 }
 
 std::int64_t side(std::string_view name, nb::handle value) {

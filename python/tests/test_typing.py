@@ -19,6 +19,12 @@ gradients = heed.attention_backward(x, x, x, result.output, result.lse, x, gradi
 dq: npt.NDArray[np.float32] = gradients.dq
 heed.attention_backward(x, x, x, result.output, result.lse, x, gradients="q")  # type: ignore
 heed.attention_backward(x, x, x, result.output, result.lse, x, caused=True)  # type: ignore
+cache = heed.KvCache(kv_heads=1, key_dim=4, layout="paged", capacity=100)
+cache.append(x, x)
+decoded: npt.NDArray[np.float32] = heed.attention(x, cache, sequences=[0], causal=True)
+seen: heed.AttentionResult[npt.NDArray[np.float32]] = heed.attention(x, cache, tree_parents=[-1, 0], top_k=2)
+heed.attention(x, cache, kv_lengths=[2])  # type: ignore
+heed.KvCache(kv_heads=1, key_dim=4, layout="pages")  # type: ignore
 """
 
 

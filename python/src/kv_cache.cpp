@@ -1,0 +1,438 @@
+// heed.KvCache, and heed.attention over it.
+#include "heed/kv_cache.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "calls.hpp"
+#include "fail.hpp"
+#include "held.hpp"
+
+namespace heed::python {
+namespace {
+
+using Numbers = std::vector<std::int64_t>;
+
+// A cache, and the arrays that it lies over.
+struct Cache {
+  std::vector<Borrowed> memory;
+  KvCache cache;
+};
+using HeldCache = Held<Cache>;
+
+std::span<const std::int64_t> span_of(const Numbers& numbers) { return numbers; }
+
+TensorView view_of(const Numbers& numbers) {
+  return {numbers.data(), {static_cast<std::int64_t>(numbers.size())}};
+}
+
+// Whole numbers from an array or a sequence.
+Numbers whole_numbers(std::string_view name, nb::handle value) {
+  if (!is_array(value)) {
+    if (!nb::isinstance<nb::sequence>(value) || nb::isinstance<nb::str>(value))
+      fail_type(name, " is ", nb::cast<std::string>(nb::repr(value)),
+                "; whole numbers, in an array or a sequence, are expected");
+    Numbers numbers;
+    for (const nb::handle one : value) numbers.push_back(integer(name, one));
+    return numbers;
+  }
+  const Borrowed borrowed(name, value);
+  const TensorView view = borrowed.view();
+  if ((view.dtype() != DType::i64 && view.dtype() != DType::i32) || view.rank() != 1)
+    fail(name, " has dtype ", name_of(view.dtype()), " and shape ", to_string(view.shape()),
+         "; i64 or i32 of one axis is expected");
+  const Tensor copy = Tensor::copy_of(view, DType::i64);
+  return {copy.values<std::int64_t>().begin(), copy.values<std::int64_t>().end()};
+}
+
+// None is all.
+Numbers sequences_of(nb::handle value) {
+  if (value.is_none()) return {};
+  Numbers numbers = whole_numbers("sequences", value);
+  if (numbers.empty()) fail("sequences is empty; at least one number, or None for all, is expected");
+  return numbers;
+}
+
+void check(const char* name, std::int64_t value, std::int64_t least) {
+  if (value < least) fail(name, " is ", value, "; ", least, " or more is expected");
+}
+
+CacheFormat format_named(const std::string& name) {
+  const std::optional<CacheFormat> found = cache_format_named(name);
+  if (!found) fail("format is '", name, "'; 'f32', 'bf16', 'f16', 'int8', 'int4' or 'fp8' is expected");
+  return *found;
+}
+
+CacheLayout layout_named(const std::string& name) {
+  const std::optional<CacheLayout> found = cache_layout_named(name);
+  if (!found) fail("layout is '", name, "'; 'contiguous', 'paged' or 'ring' is expected");
+  return *found;
+}
+
+PageOrder order_named(const std::string& name) {
+  if (name != "hnd" && name != "nhd") fail("page_order is '", name, "'; 'hnd' or 'nhd' is expected");
+  return name == "hnd" ? PageOrder::hnd : PageOrder::nhd;
+}
+
+HeldCache make(std::int64_t batch, std::int64_t kv_heads, std::int64_t key_dim,
+               std::optional<std::int64_t> value_dim, std::int64_t capacity, const std::string& layout,
+               std::int64_t page_size, const std::string& page_order, std::int64_t sinks, std::int64_t window,
+               const std::string& format, std::int64_t group, bool rotate) {
+  // What the library knows by other names.
+  check("batch", batch, 0);
+  check("key_dim", key_dim, 1);
+  check("value_dim", value_dim.value_or(1), 1);
+  KvCacheOptions options;
+  options.sequences = batch;
+  options.kv_heads = kv_heads;
+  options.head_dim = key_dim;
+  options.value_dim = value_dim.value_or(key_dim);
+  options.format = format_named(format);
+  options.layout = layout_named(layout);
+  options.capacity = capacity;
+  options.page_size = page_size;
+  options.order = order_named(page_order);
+  options.sinks = sinks;
+  options.window = window;
+  options.group = group;
+  options.rotate = rotate;
+  if (options.format == CacheFormat::int4 && key_dim % 2 != 0)
+    fail("key_dim is ", key_dim, "; an even number is expected for int4");
+  const nb::gil_scoped_release released;
+  return HeldCache({{}, KvCache(options)});
+}
+
+// A cache over arrays; `make_over` takes their views, mutable ones where it may write.
+template <class Make>
+HeldCache over_arrays(const char* key_name, nb::handle key, const char* value_name, nb::handle value,
+                      bool writable, const Make& make_over) {
+  std::vector<Borrowed> memory;
+  memory.emplace_back(key_name, key, writable);
+  memory.emplace_back(value_name, value, writable);
+  KvCache cache = writable ? make_over(memory[0].mutable_view(), memory[1].mutable_view())
+                           : make_over(memory[0].view(), memory[1].view());
+  return HeldCache({std::move(memory), std::move(cache)});
+}
+
+HeldCache over(nb::handle key, nb::handle value, nb::handle lengths, bool writable) {
+  const Numbers rows = whole_numbers("lengths", lengths);
+  return over_arrays("key", key, "value", value, writable,
+                     [&](const auto& k, const auto& v) { return KvCache::over(k, v, view_of(rows)); });
+}
+
+HeldCache over_block_table(nb::handle key_pool, nb::handle value_pool, nb::handle block_table,
+                           nb::handle lengths, const std::string& page_order, bool writable) {
+  const Borrowed table("block_table", block_table);
+  const Numbers rows = whole_numbers("lengths", lengths);
+  const PageOrder order = order_named(page_order);
+  return over_arrays("key_pool", key_pool, "value_pool", value_pool, writable,
+                     [&](const auto& k, const auto& v) {
+                       return KvCache::over_block_table(k, v, table.view(), view_of(rows), order);
+                     });
+}
+
+HeldCache over_page_indices(nb::handle key_pool, nb::handle value_pool, nb::handle indptr, nb::handle indices,
+                            nb::handle last_page_len, const std::string& page_order, bool writable) {
+  const Numbers begins = whole_numbers("indptr", indptr);
+  const Numbers pages = whole_numbers("indices", indices);
+  const Numbers last = whole_numbers("last_page_len", last_page_len);
+  const PageOrder order = order_named(page_order);
+  return over_arrays(
+      "key_pool", key_pool, "value_pool", value_pool, writable, [&](const auto& k, const auto& v) {
+        return KvCache::over_page_indices(k, v, view_of(begins), view_of(pages), view_of(last), order);
+      });
+}
+
+void append(HeldCache& self, nb::handle key, nb::handle value, nb::handle offsets, nb::handle sequences) {
+  const Borrowed k("key", key), v("value", value);
+  if (offsets.is_none()) {
+    if (!sequences.is_none())
+      fail("sequences is given without offsets; key [1, Hkv, T, D] and the offsets of its rows are expected");
+    self.write([&](Cache& held) { held.cache.append(k.view(), v.view()); });
+    return;
+  }
+  const Numbers ends = whole_numbers("offsets", offsets), which = sequences_of(sequences);
+  self.write([&](Cache& held) { held.cache.append(k.view(), v.view(), view_of(ends), which); });
+}
+
+void add_received(HeldCache& self, nb::handle received, double decay, nb::handle sequences) {
+  const Borrowed sums("received", received);
+  const Numbers which = sequences_of(sequences);
+  self.write([&](Cache& held) { held.cache.add_received(sums.view(), decay, which); });
+}
+
+void evict(HeldCache& self, std::int64_t sequence, nb::handle positions) {
+  const Numbers which = whole_numbers("positions", positions);
+  self.write([&](Cache& held) { held.cache.evict(sequence, which); });
+}
+
+// What `of` says of the cache, as a NumPy array.
+template <class Of>
+nb::object array_of(const HeldCache& self, const Of& of) {
+  Tensor found = self.read([&](const Cache& held) { return of(held.cache); });
+  return to_python(std::move(found), Kind::numpy);
+}
+
+Tensor tensor_of(const Numbers& numbers) {
+  return Tensor::from(span_of(numbers), {static_cast<std::int64_t>(numbers.size())});
+}
+
+// A number of each sequence.
+template <class Of>
+Tensor of_each(const KvCache& cache, const Of& of) {
+  Numbers numbers;
+  for (std::int64_t b = 0; b < cache.sequences(); ++b) numbers.push_back(of(b));
+  return tensor_of(numbers);
+}
+
+nb::dict stats(const HeldCache& self) {
+  const KvCacheStats found = self.read([](const Cache& held) { return held.cache.stats(); });
+  nb::dict all;
+  all["rows"] = found.rows;
+  all["capacity"] = found.capacity;
+  all["pages"] = found.pages;
+  all["free_pages"] = found.free_pages;
+  all["shared_pages"] = found.shared_pages;
+  all["bytes"] = found.bytes;
+  all["tail_bytes"] = found.tail_bytes;
+  all["table_bytes"] = found.table_bytes;
+  return all;
+}
+
+std::string describe(const HeldCache& self) {
+  return self.read([](const Cache& held) {
+    const KvCache& c = held.cache;
+    return sentence("KvCache(", name_of(c.layout()), " ", name_of(c.format()), ", ", c.sequences(),
+                    " sequences, ", c.stats().rows, " rows of ", c.kv_heads(), " x ", c.head_dim(), ")");
+  });
+}
+
+// The options that only a call over a cache has.
+struct CacheArguments {
+  Numbers sequences;
+  Numbers parents;
+  std::optional<Borrowed> parents_array;
+  std::optional<Borrowed> mask;
+  CacheQuery which;
+
+  explicit CacheArguments(nb::kwargs& keywords) {
+    const nb::object align = take(keywords, "align");
+    if (!align.is_none() && !align.equal(nb::str("bottom-right")))
+      fail("align is ", nb::cast<std::string>(nb::repr(align)), "; 'bottom-right' is expected over a cache");
+    if (const nb::object value = take(keywords, "sequences"); !value.is_none())
+      sequences = sequences_of(value);
+    which.sequences = sequences;
+    if (const nb::object value = take(keywords, "tree_parents"); !value.is_none()) read_parents(value);
+    if (const nb::object value = take(keywords, "tree_mask"); !value.is_none()) {
+      mask.emplace("tree_mask", value);
+      which.tree_mask = mask->view();
+    }
+  }
+
+ private:
+  static nb::object take(nb::kwargs& keywords, const char* name) {
+    return keywords.attr("pop")(name, nb::none());
+  }
+
+  void read_parents(nb::handle value) {
+    if (is_array(value)) {
+      parents_array.emplace("tree_parents", value);
+      which.tree_parents = parents_array->view();
+    } else {
+      parents = whole_numbers("tree_parents", value);
+      which.tree_parents = view_of(parents);
+    }
+  }
+};
+
+// The columns of a call's `weights`, `received` and the like.
+std::int64_t columns_of(const KvCache& cache, const CacheQuery& which, bool packed) {
+  const auto count =
+      which.sequences.empty() ? cache.sequences() : static_cast<std::int64_t>(which.sequences.size());
+  std::int64_t most = 0, all = 0;
+  for (std::int64_t b = 0; b < count; ++b) {
+    const std::int64_t rows =
+        cache.rows(which.sequences.empty() ? b : which.sequences[static_cast<std::size_t>(b)]);
+    most = std::max(most, rows);
+    all += rows;
+  }
+  return packed ? all : most;
+}
+
+AttentionResult attend(const TensorView& query, const KvCache& cache, const Arguments& arguments,
+                       const CacheQuery& which) {
+  if (!arguments.out) return attention(query, cache, arguments.options, which);
+  const std::int64_t columns = columns_of(cache, which, arguments.options.query_segments.has_value());
+  return beside_output(query, columns, arguments, [&](const AttentionOutputs& outputs) {
+    return attention_into(query, cache, arguments.options, outputs, which);
+  });
+}
+
+constexpr const char* kMeaning =
+    R"(Keys and values [batch, kv_heads, rows, key_dim | value_dim], computed once and attended from then on:
+heed.attention(q, cache, ...).
+
+layout: 'contiguous' (room for `capacity` rows of each sequence), 'paged' (a pool of pages of page_size rows, with
+room for `capacity` rows of all sequences together), or 'ring' (the first `sinks` rows and the last `window`).
+format: what rows are kept as, 'f32', 'bf16', 'f16', 'int8', 'int4' or 'fp8'; of the last three, `group` positions of
+a key's channel share a scale, as do `group` channels of a value's row, and rotate=True keeps keys times a Hadamard
+matrix.
+
+A row keeps its position, whatever is evicted. What changes a cache happens whole or, where it raises, not at all.)";
+
+void define_changes(nb::class_<HeldCache>& cache) {
+  cache
+      .def("append", append, nb::arg("key"), nb::arg("value"), nb::arg("offsets").none() = nb::none(),
+           nb::arg("sequences").none() = nb::none(),
+           "Appends rows [batch, Hkv, L, D] to every sequence; or, of key [1, Hkv, T, D], rows offsets[i] to "
+           "offsets[i + 1] to sequences[i].")
+      .def(
+          "truncate",
+          [](HeldCache& self, std::int64_t sequence, std::int64_t length) {
+            self.write([&](Cache& held) { held.cache.truncate(sequence, length); });
+          },
+          nb::arg("sequence"), nb::arg("length"), "Takes the last rows back; `length` positions are left.")
+      .def(
+          "fork",
+          [](HeldCache& self, std::int64_t sequence) {
+            return self.write([&](Cache& held) { return held.cache.fork(sequence); });
+          },
+          nb::arg("sequence"),
+          "A new sequence with the rows of another; its number. Pages are shared until they are written to.")
+      .def(
+          "clear",
+          [](HeldCache& self, std::int64_t sequence) {
+            self.write([&](Cache& held) { held.cache.clear(sequence); });
+          },
+          nb::arg("sequence"), "Empties a sequence.")
+      .def("evict", evict, nb::arg("sequence"), nb::arg("positions"),
+           "Gives the rows at these positions away, which ascend.")
+      .def(
+          "reserve",
+          [](HeldCache& self, std::int64_t rows) {
+            self.write([&](Cache& held) { held.cache.reserve(rows); });
+          },
+          nb::arg("rows"), "Makes room for rows: of each sequence, or of all where the cache is paged.")
+      .def("add_received", add_received, nb::arg("received"), nb::arg("decay") = 1.0,
+           nb::arg("sequences").none() = nb::none(),
+           "Adds what a call's `received` says, [B, H, rows], to sums kept with the rows: "
+           "sum = decay * sum + received.");
+}
+
+void define_rows(nb::class_<HeldCache>& cache) {
+  const auto array = [&cache](const char* name, auto of, const char* meaning) {
+    cache.def(
+        name,
+        [of](const HeldCache& self, std::int64_t sequence) {
+          return array_of(self, [&](const KvCache& c) { return of(c, sequence); });
+        },
+        nb::arg("sequence"), meaning);
+  };
+  array(
+      "positions", [](const KvCache& c, std::int64_t b) { return tensor_of(c.positions(b)); },
+      "Where a sequence's rows stand, ascending: [rows].");
+  array(
+      "keys", [](const KvCache& c, std::int64_t b) { return c.keys(b); },
+      "Its keys as they are attended, float32 [Hkv, rows, key_dim].");
+  array(
+      "values", [](const KvCache& c, std::int64_t b) { return c.values(b); },
+      "Its values as they are attended, float32 [Hkv, rows, value_dim].");
+  array(
+      "received", [](const KvCache& c, std::int64_t b) { return c.received(b); },
+      "The running sums of add_received, float32 [Hkv, rows].");
+  cache
+      .def_prop_ro(
+          "lengths",
+          [](const HeldCache& self) {
+            return array_of(self, [](const KvCache& c) {
+              return of_each(c, [&](std::int64_t b) { return c.length(b); });
+            });
+          },
+          "the position of each sequence's next row, [batch]")
+      .def_prop_ro(
+          "rows",
+          [](const HeldCache& self) {
+            return array_of(
+                self, [](const KvCache& c) { return of_each(c, [&](std::int64_t b) { return c.rows(b); }); });
+          },
+          "how many rows each sequence holds, [batch]")
+      .def("stats", stats, "Rows, pages and bytes, by name.");
+}
+
+void define_settings(nb::class_<HeldCache>& cache) {
+  const auto setting = [&cache](const char* name, auto of) {
+    cache.def_prop_ro(name, [of](const HeldCache& self) {
+      return self.read([&](const Cache& held) { return of(held.cache); });
+    });
+  };
+  setting("batch", [](const KvCache& c) { return c.sequences(); });
+  setting("kv_heads", [](const KvCache& c) { return c.kv_heads(); });
+  setting("key_dim", [](const KvCache& c) { return c.head_dim(); });
+  setting("value_dim", [](const KvCache& c) { return c.value_dim(); });
+  setting("page_size", [](const KvCache& c) { return c.page_size(); });
+  setting("rotate", [](const KvCache& c) { return c.rotates(); });
+  setting("format", [](const KvCache& c) { return std::string(name_of(c.format())); });
+  setting("layout", [](const KvCache& c) { return std::string(name_of(c.layout())); });
+}
+
+void define_over(nb::class_<HeldCache>& cache) {
+  cache
+      .def_static(
+          "over", over, nb::arg("key"), nb::arg("value"), nb::arg("lengths"), nb::kw_only(),
+          nb::arg("writable") = false,
+          "A cache over arrays [batch, Hkv, capacity, D] of which lengths[b] rows are filled, without a "
+          "copy; with writable=True append() fills more.")
+      .def_static(
+          "over_block_table", over_block_table, nb::arg("key_pool"), nb::arg("value_pool"),
+          nb::arg("block_table"), nb::arg("lengths"), nb::kw_only(), nb::arg("page_order") = "nhd",
+          nb::arg("writable") = false,
+          "A cache over vLLM's pools [pages, page_size, Hkv, D] ('nhd') or [pages, Hkv, page_size, D] "
+          "('hnd'), without a copy: sequence b has the pages block_table[b] and lengths[b] rows.")
+      .def_static(
+          "over_page_indices", over_page_indices, nb::arg("key_pool"), nb::arg("value_pool"),
+          nb::arg("indptr"), nb::arg("indices"), nb::arg("last_page_len"), nb::kw_only(),
+          nb::arg("page_order") = "nhd", nb::arg("writable") = false,
+          "The same by FlashInfer's table: sequence b has the pages indices[indptr[b]:indptr[b + 1]], "
+          "of which the last holds last_page_len[b] rows.");
+}
+
+}  // namespace
+
+bool is_cache(nb::handle object) { return nb::isinstance<HeldCache>(object); }
+
+nb::object attention_over_cache(nb::handle q, nb::handle cache, const nb::kwargs& keywords) {
+  const auto& held = nb::cast<const HeldCache&>(cache);
+  const Borrowed query("q", q);
+  nb::kwargs rest = nb::steal<nb::kwargs>(PyDict_Copy(keywords.ptr()));
+  const CacheArguments of_cache(rest);
+  Arguments arguments = read_arguments("attention", rest);
+  AttentionOptions& options = arguments.options;
+  // Offsets of queries alone are those of keys too, over tensors.
+  if (options.key_segments && options.key_segments->data() == options.query_segments->data())
+    options.key_segments.reset();
+  AttentionResult result =
+      held.read([&](const Cache& in) { return attend(query.view(), in.cache, arguments, of_cache.which); });
+  return give(std::move(result), arguments, array_type(q).kind);
+}
+
+void define_kv_cache(nb::module_& module) {
+  auto cache = nb::class_<HeldCache>(module, "KvCache", kMeaning)
+                   .def(nb::new_(&make), nb::kw_only(), nb::arg("batch") = 1, nb::arg("kv_heads"),
+                        nb::arg("key_dim"), nb::arg("value_dim").none() = nb::none(), nb::arg("capacity") = 0,
+                        nb::arg("layout") = "contiguous", nb::arg("page_size") = 16,
+                        nb::arg("page_order") = "hnd", nb::arg("sinks") = 0, nb::arg("window") = 0,
+                        nb::arg("format") = "f32", nb::arg("group") = 32, nb::arg("rotate") = false)
+                   .def("__repr__", describe);
+  define_over(cache);
+  define_changes(cache);
+  define_rows(cache);
+  define_settings(cache);
+}
+
+}  // namespace heed::python
