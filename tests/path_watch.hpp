@@ -68,7 +68,8 @@ inline constexpr std::array<const char*, kPaths> kPathNames{"decode",
                                                             "backward, fallback, rows",
                                                             "keys forbidden by masks",
                                                             "keys allowed by masks",
-                                                            "keys cut by masks"};
+                                                            "keys cut by masks",
+                                                            "spans of a shared prefix"};
 static_assert(kPathNames.back() != nullptr);
 
 inline bool holds(const std::vector<detail::FallbackRows>& fallbacks, std::int64_t b, std::int64_t h,

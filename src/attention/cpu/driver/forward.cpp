@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -41,7 +42,8 @@ constexpr std::int64_t kMostTopK = 1024;
 constexpr std::int64_t kMostMapColumns = 32768;  // of a row group fill kStatisticsBytes (workspace.hpp)
 // Rows a key head up to which packed sequences are computed together: by lanes from keys where they lie, in
 // one pass or several; by matrix tiles from such keys; too few for parts by matrix tiles; all others.
-constexpr std::array<std::int64_t, 5> kRowClasses{4, 12, 32, 127, INT64_MAX};
+constexpr std::int64_t kFewRows = 12;
+constexpr std::array<std::int64_t, 5> kRowClasses{4, kFewRows, 32, 127, INT64_MAX};
 // Work below this many multiply-adds is not worth a second thread.
 constexpr double kSmallWork = 2e6;
 // WorkItems of work a thread, at least, so that threads end at about the same time.
@@ -62,10 +64,11 @@ ThreadMemory& thread_memory() {
   return mine;
 }
 
-// A span of a task's keys.
+// A span of a task's keys. Tasks whose spans have the same `rows` of a cache read the same memory.
 struct SpanItem {
   std::size_t task;
   std::int64_t span;
+  std::array<std::int64_t, 3> rows{};  // key head, first and last row
 };
 
 // What a call is cut into. The memory is kept for the next call on this thread.
@@ -76,6 +79,8 @@ struct WorkItems {
   // Where threads share spans:
   std::vector<SpanItem> spans;          // of all tasks
   std::vector<std::size_t> first_span;  // of each task
+  std::vector<std::size_t> span_order;  // spans, as they are computed
+  std::vector<std::size_t> span_items;  // the first of each item within span_order
   Workspace states;                     // of each span
 };
 
@@ -323,7 +328,7 @@ class Driver {
       others.insert(others.end(), segments.begin(), segments.end());
     }
     plan_items(segments);
-    if (shares_spans()) return forward_by_spans();
+    if (goes_by_spans(segments)) return forward_by_spans();
     in_parallel("forward", static_cast<std::int64_t>(items_.size()) - 1, *kernels_, call_, tiling_,
                 [&](std::int64_t item, void* memory) {
                   const auto at = static_cast<std::size_t>(item);
@@ -342,35 +347,89 @@ class Driver {
     return {begin, std::max(begin, (last.end + cpu::kSpan - 1) / cpu::kSpan)};
   }
 
-  // Whether threads would wait for tasks, and share the spans of their keys instead. The bits are the same.
-  bool shares_spans() const {
+  // Whether few rows of several sequences attend a prefix that lies in memory once.
+  bool shares_prefix(std::span<const Segment> segments) const {
+    if (p_.cache == nullptr || call_.most_rows * call_.group > kFewRows) return false;
+    std::vector<std::int32_t> first;
+    for (const Segment& s : segments) {
+      const CachedSequence& sequence = p_.cache->sequences[s.sequence];
+      if (sequence.rows != nullptr && s.key_end - s.key_begin >= cpu::kSpan)
+        first.push_back(sequence.rows[0]);
+    }
+    std::sort(first.begin(), first.end());
+    return std::adjacent_find(first.begin(), first.end()) != first.end();
+  }
+
+  // Whether tasks are computed span by span: where threads would wait for tasks, they share the spans of
+  // their keys, and a prefix that several tasks share is read once for all. The bits are the same.
+  bool goes_by_spans(std::span<const Segment> segments) const {
     const auto tasks = static_cast<std::int64_t>(tasks_.size());
     const int threads = threads_for(p_, INT64_MAX, kSmallWork);
-    if (p_.map || threads == 1 || tasks >= kItemsPerThread * threads) return false;
+    const bool lacks_tasks = threads > 1 && tasks < kItemsPerThread * threads;
+    if (p_.map || !(lacks_tasks || shares_prefix(segments))) return false;
     std::int64_t spans = 0;
     for (const Task& task : tasks_) spans += spans_of(task).end - spans_of(task).begin;
     return spans > tasks && static_cast<std::size_t>(spans) <= kStateBytes / tiling_.state_bytes;
   }
 
-  void forward_by_spans() {
+  // The rows of a cache that a span lies in; those of a task alone where it is not a table that says so.
+  std::array<std::int64_t, 3> rows_of_span(std::size_t task, std::int64_t span) const {
+    const Task& t = tasks_[task];
+    const std::int32_t* rows = p_.cache != nullptr ? p_.cache->sequences[t.sequence].rows : nullptr;
+    if (rows == nullptr) return {-1, static_cast<std::int64_t>(task), span};
+    const std::int64_t end = std::min((span + 1) * cpu::kSpan, t.key_end - t.key_begin);
+    return {t.head_begin / call_.group, rows[span * cpu::kSpan], rows[end - 1]};
+  }
+
+  // Spans of the same rows become one item, so that they are in a cache for all but the first.
+  void plan_spans() {
     std::vector<SpanItem>& spans = work_.spans;
-    std::vector<std::size_t>& first = work_.first_span;
+    std::vector<std::size_t>&first = work_.first_span, &order = work_.span_order;
     spans.clear();
     first.clear();
     for (std::size_t t = 0; t < tasks_.size(); ++t) {
       first.push_back(spans.size());
       const KeyRange seen = spans_of(tasks_[t]);
-      for (std::int64_t span = seen.begin; span < seen.end; ++span) spans.push_back({t, span});
+      for (std::int64_t span = seen.begin; span < seen.end; ++span)
+        spans.push_back({t, span, rows_of_span(t, span)});
     }
+    order.resize(spans.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (p_.cache != nullptr)
+      std::stable_sort(order.begin(), order.end(),
+                       [&](std::size_t a, std::size_t b) { return spans[a].rows < spans[b].rows; });
+    work_.span_items.clear();
+    for (std::size_t i = 0; i < order.size(); ++i)
+      if (i == 0 || spans[order[i]].rows != spans[order[i - 1]].rows ||
+          spans[order[i]].span != spans[order[i - 1]].span ||
+          i - work_.span_items.back() == cpu::kTasksTogether)
+        work_.span_items.push_back(i);
+    work_.span_items.push_back(order.size());
+  }
+
+  void forward_by_spans() {
+    plan_spans();
+    const std::vector<SpanItem>& spans = work_.spans;
+    const std::vector<std::size_t>&first = work_.first_span, &items = work_.span_items;
     work_.states.reserve(spans.size() * tiling_.state_bytes);
-    const auto state = [&](std::size_t item) {
-      return static_cast<std::byte*>(work_.states.data()) + item * tiling_.state_bytes;
+    const auto state = [&](std::size_t span) {
+      return static_cast<std::byte*>(work_.states.data()) + span * tiling_.state_bytes;
     };
-    in_parallel("forward", static_cast<std::int64_t>(spans.size()), *kernels_, call_, tiling_,
+    std::size_t most = 1;
+    for (std::size_t i = 0; i + 1 < items.size(); ++i) most = std::max(most, items[i + 1] - items[i]);
+    Tiling together = tiling_;
+    together.bytes *= most;
+    in_parallel("forward", static_cast<std::int64_t>(items.size()) - 1, *kernels_, call_, together,
                 [&](std::int64_t i, void* memory) {
-                  const SpanItem& item = spans[static_cast<std::size_t>(i)];
-                  kernels_->attend_span(call_, tiling_, tasks_[item.task], item.span,
-                                        state(static_cast<std::size_t>(i)), memory);
+                  const auto begin = items[static_cast<std::size_t>(i)];
+                  const auto count = items[static_cast<std::size_t>(i) + 1] - begin;
+                  std::array<cpu::SpanTask, cpu::kTasksTogether> of_item;
+                  for (std::size_t k = 0; k < count; ++k) {
+                    const std::size_t span = work_.span_order[begin + k];
+                    of_item[k] = {&tasks_[spans[span].task], state(span)};
+                  }
+                  kernels_->attend_span(call_, tiling_, of_item.data(), static_cast<std::int64_t>(count),
+                                        spans[work_.span_order[begin]].span, memory);
                 });
     in_parallel({}, static_cast<std::int64_t>(tasks_.size()), *kernels_, call_, tiling_,
                 [&](std::int64_t i, void* memory) {

@@ -165,6 +165,14 @@ struct Tiling {
 /// the same.
 inline constexpr std::int64_t kSpan = 3072;
 
+/// A task, and the memory for the states of its rows over one span.
+struct SpanTask {
+  const Task* task;
+  void* states;
+};
+/// Tasks that go over a span side by side, at most: what they share stays in the second cache.
+inline constexpr std::int64_t kTasksTogether = 16;
+
 struct BackwardArguments;
 struct BackwardTask;
 struct BackwardTiling;
@@ -184,11 +192,11 @@ struct Kernels {
   void (*reset)(const Arguments&, const Tiling&, void* workspace) = nullptr;
   /// These note in Arguments::row_status which rows they left out.
   void (*forward)(const Arguments&, const Tiling&, const Task&, void* workspace) = nullptr;
-  /// forward() in parts that several threads can do: the states of a task's rows after span number `span`
-  /// alone, and results from the states of `spans` spans, all that the rows see, one after the other in
-  /// `states`. Of calls without a map.
-  void (*attend_span)(const Arguments&, const Tiling&, const Task&, std::int64_t span, void* state,
-                      void* workspace) = nullptr;
+  /// forward() in parts that several threads can do: the states of the rows of 1 to kTasksTogether tasks
+  /// after span number `span` alone, and results from the states of `spans` spans, all that the rows see, one
+  /// after the other in `states`. Of calls without a map. attend_span() works in as many times Tiling::bytes.
+  void (*attend_span)(const Arguments&, const Tiling&, const SpanTask* tasks, std::int64_t count,
+                      std::int64_t span, void* workspace) = nullptr;
   void (*fold_spans)(const Arguments&, const Tiling&, const Task&, std::int64_t spans, void* states,
                      void* workspace) = nullptr;
   void (*weights_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;

@@ -350,30 +350,58 @@ inline void keep_weights(const TaskState& state, std::int64_t key, const KeyRang
   }
 }
 
-/// A block of keys from `key` on, before `end`, for all rows of the task, of which there are at most
-/// kGroupRows: first the weights of its KV blocks, one below the other, and then their values.
-template <Type kType, class Format, RowFormat kCodes = RowFormat::floats>
-void attend_decode(TaskState& state, std::int64_t key, std::int64_t end) {
-  const DecodeBlock block = decode_block(state, key, end);
-  const std::int64_t kv_blocks = (block.count + kKvBlock - 1) / kKvBlock;
+/// A task at a block of keys, with the shifts that its weights were taken with.
+struct DecodeStep {
+  DecodeBlock block;
+  std::int64_t kv_blocks;
   float shifts[kDecodeKvBlocks][kGroupRows];
-  const auto weights_of = [&](std::int64_t c) { return state.w.weights + c * kGroupRows * kKvBlock; };
-  for (std::int64_t c = 0; c < kv_blocks; ++c) {
-    const KeyRange kv_block = decode_kv_block(state, block, c);
-    for (std::int64_t at = kv_block.begin; at < kv_block.end; at += kPanel)
-      decode_panel_weights<kType, Format, kCodes>(state, block, at, smaller(kPanel, kv_block.end - at),
-                                                  weights_of(c));
-    insert_candidates(state, 0, state.padded_rows, weights_of(c), key + c * kKvBlock);
-    if (state.call.kept.weights != nullptr) keep_weights(state, key + c * kKvBlock, kv_block, weights_of(c));
-    for (std::int64_t r = 0; r < state.rows; ++r) shifts[c][r] = state.w.softmax.shift[r];
+};
+
+inline float* decode_weights(const TaskState& state, std::int64_t kv_block) {
+  return state.w.weights + kv_block * kGroupRows * kKvBlock;
+}
+
+template <Type kType, class Format, RowFormat kCodes>
+void decode_keys(TaskState& state, DecodeStep& step, std::int64_t c) {
+  const DecodeBlock& block = step.block;
+  const KeyRange kv_block = decode_kv_block(state, block, c);
+  float* weights = decode_weights(state, c);
+  for (std::int64_t at = kv_block.begin; at < kv_block.end; at += kPanel)
+    decode_panel_weights<kType, Format, kCodes>(state, block, at, smaller(kPanel, kv_block.end - at),
+                                                weights);
+  const std::int64_t key = block.key + c * kKvBlock;
+  insert_candidates(state, 0, state.padded_rows, weights, key);
+  if (state.call.kept.weights != nullptr) keep_weights(state, key, kv_block, weights);
+  for (std::int64_t r = 0; r < state.rows; ++r) step.shifts[c][r] = state.w.softmax.shift[r];
+}
+
+template <Type kType, RowFormat kCodes>
+void decode_values_of_block(const TaskState& state, const DecodeStep& step, std::int64_t c) {
+  const KeyRange kv_block = decode_kv_block(state, step.block, c);
+  float* weights = decode_weights(state, c);
+  follow_shifts(state, kv_block, step.shifts[c], weights);
+  for (std::int64_t at = kv_block.begin; at < kv_block.end; at += kPanel)
+    add_decode_values<kType, kCodes>(state, step.block, at, smaller(kPanel, kv_block.end - at), weights);
+  add_partial(state);
+}
+
+/// A block of keys from `key` on, before `end`, for all rows of each task, of which there are at most
+/// kGroupRows: first the weights of its KV blocks, one below the other, and then their values. Tasks take
+/// turns at each KV block, which is in the second cache for all but the first.
+template <Type kType, class Format, RowFormat kCodes = RowFormat::floats>
+void attend_decode(const TasksTogether& tasks, std::int64_t key, std::int64_t end) {
+  DecodeStep steps[cpu::kTasksTogether];
+  for (std::int64_t t = 0; t < tasks.count; ++t) {
+    steps[t].block = decode_block(*tasks.of[t], key, end);
+    steps[t].kv_blocks = (steps[t].block.count + kKvBlock - 1) / kKvBlock;
   }
-  for (std::int64_t c = 0; state.call.output.data && c < kv_blocks; ++c) {
-    const KeyRange kv_block = decode_kv_block(state, block, c);
-    follow_shifts(state, kv_block, shifts[c], weights_of(c));
-    for (std::int64_t at = kv_block.begin; at < kv_block.end; at += kPanel)
-      add_decode_values<kType, kCodes>(state, block, at, smaller(kPanel, kv_block.end - at), weights_of(c));
-    add_partial(state);
-  }
+  for (std::int64_t c = 0; c < kDecodeKvBlocks; ++c)
+    for (std::int64_t t = 0; t < tasks.count; ++t)
+      if (c < steps[t].kv_blocks) decode_keys<kType, Format, kCodes>(*tasks.of[t], steps[t], c);
+  if (!tasks.of[0]->call.output.data) return;
+  for (std::int64_t c = 0; c < kDecodeKvBlocks; ++c)
+    for (std::int64_t t = 0; t < tasks.count; ++t)
+      if (c < steps[t].kv_blocks) decode_values_of_block<kType, kCodes>(*tasks.of[t], steps[t], c);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -34,7 +34,7 @@ inline void leave_out_all(TaskState& state, const KeyRange& keys) {
 
 /// One step (a KV block, or a panel) for all rows of the task.
 template <class Format>
-void attend_kv_block(TaskState& state, std::int64_t kv_block_key, std::int64_t /*end*/) {
+void attend_kv_block(TaskState& state, std::int64_t kv_block_key) {
   const KvBlock kv_block = packed_kv_block<Format>(state, kv_block_key);
   float bound = score_bound(state.largest_query_square, kv_block.measured.keys.largest_square);
   if (!holds_scores(state, kv_block.measured.keys)) {
@@ -63,8 +63,13 @@ void attend_kv_block(TaskState& state, std::int64_t kv_block_key, std::int64_t /
   }
 }
 
+template <class Format>
+void attend_packed(const TasksTogether& tasks, std::int64_t key, std::int64_t /*end*/) {
+  for (std::int64_t t = 0; t < tasks.count; ++t) attend_kv_block<Format>(*tasks.of[t], key);
+}
+
 /// One step of a span: the KV blocks from `key` on, before `end`.
-using AttendStep = void (*)(TaskState&, std::int64_t key, std::int64_t end);
+using AttendStep = void (*)(const TasksTogether&, std::int64_t key, std::int64_t end);
 
 /// How a task goes over its keys.
 struct ForwardPass {
@@ -143,7 +148,7 @@ ForwardPass start_task(TaskState& state, const Tiling& tiling) {
   find_queries<Format>(state);
   if (state.keys_in_place) load_query_columns(state);
   state.splits_weights = Format::kMatrixTiles && call.output.data && !reads_weights(call);
-  return {attend_kv_block<Format>, tiling.step, tiling.step, state.modifies_scores || state.keys_in_place};
+  return {attend_packed<Format>, tiling.step, tiling.step, state.modifies_scores || state.keys_in_place};
 }
 
 /// The keys that some row of the task may see.
@@ -169,15 +174,27 @@ inline bool may_see_span(const TaskState& state, const KeyRange& keys) {
          Coverage::empty;
 }
 
-/// The states of a task's rows over `keys`, which lie in one span, from empty states on.
-inline void attend_keys(TaskState& state, const ForwardPass& pass, const KeyRange& keys) {
-  start_span(state, pass.tracks_maxima);
-  for (std::int64_t key = keys.begin / pass.unit * pass.unit; key < keys.end && state.left_out < state.rows;
-       key += pass.step) {
-    if (sees_step(state, {key, smaller(pass.step, keys.end - key)})) pass.attend(state, key, keys.end);
+/// The states of the rows of some tasks over `keys`, which lie in one span, from empty states on.
+inline void attend_keys(const TasksTogether& tasks, const ForwardPass& pass, const KeyRange& keys) {
+  for (std::int64_t t = 0; t < tasks.count; ++t) start_span(*tasks.of[t], pass.tracks_maxima);
+  for (std::int64_t key = keys.begin / pass.unit * pass.unit; key < keys.end; key += pass.step) {
+    TasksTogether under_way = {{}, 0}, seeing = {{}, 0};
+    for (std::int64_t t = 0; t < tasks.count; ++t) {
+      TaskState& state = *tasks.of[t];
+      if (state.left_out == state.rows) continue;
+      under_way.of[under_way.count++] = &state;
+      if (sees_step(state, {key, smaller(pass.step, keys.end - key)})) seeing.of[seeing.count++] = &state;
+    }
+    if (under_way.count == 0) return;
+    if (seeing.count > 0) pass.attend(seeing, key, keys.end);
     const bool ends_kv_block = (key + pass.step) % kKvBlock == 0 || key + pass.step >= keys.end;
-    if (pass.step < kKvBlock && ends_kv_block) add_partial(state);
+    for (std::int64_t t = 0; pass.step < kKvBlock && ends_kv_block && t < under_way.count; ++t)
+      add_partial(*under_way.of[t]);
   }
+}
+
+inline void attend_keys(TaskState& state, const ForwardPass& pass, const KeyRange& keys) {
+  attend_keys({{&state}, 1}, pass, keys);
 }
 
 inline KeyRange keys_of_span(const KeyRange& seen, std::int64_t span) {
@@ -227,16 +244,40 @@ inline void forward(const Arguments& call, const Tiling& tiling, const Task& tas
   finish_rows(state, state.w.folded);
 }
 
-inline void attend_span(const Arguments& call, const Tiling& tiling, const Task& task, std::int64_t span,
-                        void* memory, void* workspace) {
-  const MatrixTiles tiles;
-  Workspace w = lay_out(call, tiling, workspace);
-  Memory states(memory);
+/// The room of task number `at` for attend_span().
+inline TaskState span_state(const Arguments& call, const Tiling& tiling, const cpu::SpanTask& task,
+                            std::int64_t at, void* workspace) {
+  void* room = static_cast<char*>(workspace) + static_cast<std::size_t>(at) * tiling.bytes;
+  if (at > 0) reset(call, tiling, room);
+  Workspace w = lay_out(call, tiling, room);
+  Memory states(task.states);
   w.softmax = lay_out_state(parts_of(call, tiling), states);
-  TaskState state = {context_of(call, task, w)};
-  const ForwardPass pass = start_task<UnitFormat>(state, tiling);
-  count_path(call.paths, Path::spans_shared);
-  attend_keys(state, pass, keys_of_span(seen_keys(state), span));
+  return {context_of(call, *task.task, w)};
+}
+
+/// Side by side, tasks whose rows see the same keys of the span; bits are those of each alone.
+inline void attend_span(const Arguments& call, const Tiling& tiling, const cpu::SpanTask* tasks,
+                        std::int64_t count, std::int64_t span, void* workspace) {
+  const MatrixTiles tiles;
+  alignas(TaskState) std::byte rooms[cpu::kTasksTogether][sizeof(TaskState)];
+  TasksTogether together = {{}, 0};
+  KeyRange keys = {0, 0};
+  ForwardPass pass = {};
+  for (std::int64_t t = 0; t < count; ++t) {
+    auto* state = new (rooms[t]) TaskState(span_state(call, tiling, tasks[t], t, workspace));
+    const ForwardPass own = start_task<UnitFormat>(*state, tiling);
+    const KeyRange seen = keys_of_span(seen_keys(*state), span);
+    count_path(call.paths, Path::spans_shared);
+    if (together.count > 0 && (seen.begin != keys.begin || seen.end != keys.end)) {
+      attend_keys(together, pass, keys);
+      together.count = 0;
+    }
+    pass = own;
+    keys = seen;
+    together.of[together.count++] = state;
+  }
+  attend_keys(together, pass, keys);
+  if (count > 1) count_path(call.paths, Path::spans_together, count);
 }
 
 inline void fold_spans(const Arguments& call, const Tiling& tiling, const Task& task, std::int64_t spans,

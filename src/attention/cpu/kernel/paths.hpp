@@ -63,6 +63,7 @@ enum class Path : std::uint8_t {
   mask_empty,  // nothing to any row
   mask_full,   // all to all
   mask_cut,
+  spans_together,  // a span of a task beside those of others, whose prefix it shares
   count
 };
 inline constexpr int kPaths = static_cast<int>(Path::count);

@@ -110,6 +110,14 @@ struct TaskState : TaskContext {
   bool splits_weights = false;  // at once, into operands of matrix tiles: nothing else looks at them
   std::int64_t scales = -1;     // of the group of coded keys, that w.cached has as floats
   KeyRange columns = {0, 0};    // of the map, that keys of the span so far fell into
+
+  static void* operator new(std::size_t /*size*/, void* room) { return room; }
+};
+
+/// Tasks that go over the same keys side by side.
+struct TasksTogether {
+  TaskState* of[cpu::kTasksTogether];
+  std::int64_t count;
 };
 
 /// Whether entropy, maxima or lists are kept.
