@@ -18,6 +18,7 @@
 #include "help.hpp"
 #include "look/answer.hpp"
 #include "look/arguments.hpp"
+#include "look/evict.hpp"
 #include "look/html.hpp"
 #include "look/print.hpp"
 #include "look/run.hpp"
@@ -53,6 +54,7 @@ constexpr const char* kLookExamples =
     "  heed look doc.safetensors --sort sink\n"
     "  heed look doc.safetensors --row 3 --head 1 --top-k 3\n"
     "  heed look doc.safetensors --tile 0:4,0:4 --npy tile.npy\n"
+    "  heed look doc.safetensors --evict streaming:4+64 --evict h2o:32+32\n"
     "  heed look doc.safetensors --html doc.html\n"
     "  heed look --model induction to be or not to be or\n"
     "  heed look --model induction --layer 2 'to be or not to be or' --token or\n";
@@ -99,7 +101,7 @@ Document read_call(const LookArguments& arguments) {
 }
 
 bool is_summary(const LookArguments& arguments) {
-  return !arguments.row && !arguments.tile && !arguments.word;
+  return !arguments.row && !arguments.tile && !arguments.word && arguments.evict.empty();
 }
 
 // None where they are so many that all rows together take no longer: in blocks, a row costs a fraction of one
@@ -113,7 +115,8 @@ std::vector<std::int64_t> rows_asked_for(const LookArguments& arguments, const D
     for (std::int64_t i = arguments.tile->row_begin; i < arguments.tile->row_end; ++i) rows.push_back(i);
   for (std::size_t i = 0; arguments.word && i < document.report.query_tokens.size(); ++i)
     if (document.report.query_tokens[i] == *arguments.word) rows.push_back(static_cast<std::int64_t>(i));
-  if (static_cast<std::int64_t>(rows.size()) > queries / kShare) rows.clear();
+  if (!arguments.evict.empty() && queries > 0) rows.push_back(0);  // it needs no row, and none would be all
+  if (arguments.evict.empty() && static_cast<std::int64_t>(rows.size()) > queries / kShare) rows.clear();
   return rows;
 }
 
@@ -137,6 +140,12 @@ void look_at(Document& document, const LookArguments& arguments) {
     fill_report(document, std::move(wanted));
   }
   if (!arguments.save.empty()) save_document(arguments.save, document);
+}
+
+std::vector<Eviction> evict_from(const Document& document, const LookArguments& arguments) {
+  ProgressBar bar;
+  return evictions_of(document, arguments,
+                      [&](std::string_view policy, double share) { bar.show(policy, share); });
 }
 
 std::string count_text(std::int64_t count, const char* one) {
@@ -214,6 +223,19 @@ void answer_with_tile(const TextOutput& output, const Document& document, const 
   output.stream << object.dump() << '\n';
 }
 
+void answer_with_evictions(const TextOutput& output, const Document& document,
+                           const std::vector<Eviction>& evictions, const LookArguments& arguments) {
+  if (!arguments.csv.empty()) io::write_text(arguments.csv, evictions_csv(document, evictions, arguments));
+  if (arguments.json) {
+    Json object = call_json(document);
+    object["evictions"] = evictions_json(evictions, arguments);
+    output.stream << object.dump() << '\n';
+  } else {
+    print_call(output, document);
+    print_evictions(output, document, evictions, arguments);
+  }
+}
+
 Json masks_json(const Document& document, const std::vector<HeadSummary>& heads) {
   Json list = Json::array();
   for (const HeadSummary& head : heads) {
@@ -269,6 +291,7 @@ void answer_with_summary(const TextOutput& output, const Document& document, con
 void answer(const CLI::App& app, LookArguments arguments, Document& document) {
   const bool was_longer = cut_tile(document, arguments);
   check_question(document, arguments);
+  const std::vector<Eviction> evictions = evict_from(document, arguments);
   look_at(document, arguments);
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   const TextOutput output{std::cout, terminal.color, std::max(kLeastLookWidth, terminal.width)};
@@ -280,6 +303,7 @@ void answer(const CLI::App& app, LookArguments arguments, Document& document) {
     return;
   }
   if (arguments.row || arguments.word) return answer_with_rows(output, document, arguments);
+  if (!evictions.empty()) return answer_with_evictions(output, document, evictions, arguments);
   if (!arguments.html.empty()) write_look_page(document, arguments, question_command(app, arguments));
   answer_with_summary(output, document, arguments);
   if (!arguments.html.empty() && !arguments.json)

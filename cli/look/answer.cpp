@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "command.hpp"
+#include "look/evict.hpp"
 #include "machine.hpp"
 #include "text.hpp"
 
@@ -127,6 +128,7 @@ void check_question(const Document& document, const LookArguments& arguments) {
   check_index("--head", arguments.head, axis(document, 3), "heads");
   check_index("--row", arguments.row, queries, "queries");
   if (arguments.tile) check_tile(document, arguments);
+  check_evictions(document, arguments);
   if (arguments.map.rows > 0 && (queries == 0 || keys == 0))
     throw UsageError("--map is given for a call without queries or keys");
   if (!arguments.html.empty() && (queries == 0 || keys == 0))

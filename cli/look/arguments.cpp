@@ -33,6 +33,20 @@ TileRange tile_in(const std::string& text) {
   return {row_begin, row_end, key_begin, key_end};
 }
 
+// "h2o:32+64".
+EvictionChoice eviction_in(const std::string& text) {
+  const std::vector<std::string> parts = split(text, ':');
+  const std::vector<std::string> rows = split(parts.back(), '+');
+  const auto kind = eviction_kind_named(parts[0]);
+  const std::int64_t chosen = whole_number(rows[0]).value_or(-1);
+  const std::int64_t recent = whole_number(rows.back()).value_or(-1);
+  if (parts.size() != 2 || rows.size() != 2 || !kind || chosen < 0 || recent < 1)
+    throw UsageError("--evict is '" + text +
+                     "'; streaming:SINKS+WINDOW, h2o:HEAVY+RECENT or snapkv:VOTED+WINDOW, such as "
+                     "streaming:4+64, is expected");
+  return {text, {.kind = *kind, .chosen = chosen, .recent = recent}};
+}
+
 void add_sources(CLI::App& app, LookArguments& arguments) {
   add_argument(app, "DOC", arguments.document,
                "a file that heed look --save or heed explain --save wrote, in place of query, key and value; "
@@ -56,7 +70,7 @@ void add_sources(CLI::App& app, LookArguments& arguments) {
 }
 
 void add_questions(CLI::App& app, LookArguments& arguments) {
-  const char* group = "Questions (without --row, --tile, --token: the summary of the heads)";
+  const char* group = "Questions (without --row, --tile, --token, --evict: the summary of the heads)";
   const auto add_index = [&](const char* name, std::optional<std::int64_t>& index, const char* help) {
     add_integer(
         app, name, {0}, [&index](std::int64_t n) { index = n; }, help)
@@ -71,10 +85,25 @@ void add_questions(CLI::App& app, LookArguments& arguments) {
       app, "--token", "WORD", [&](const std::string& text) { arguments.word = text; },
       "what every query that is this word attends to")
       ->group(group);
+  add_texts_option(
+      app, "--evict", "POLICY",
+      [&](const std::vector<std::string>& policies) {
+        for (const std::string& policy : policies) arguments.evict.push_back(eviction_in(policy));
+      },
+      "which keys a KV cache with this policy would have thrown away, and what share of its weights each row "
+      "lost: streaming:SINKS+WINDOW, h2o:HEAVY+RECENT, snapkv:VOTED+WINDOW; may be given several times")
+      ->group(group);
+  add_integer(
+      app, "--prompt", {0}, [&](std::int64_t n) { arguments.prompt = n; },
+      "with --evict: the first N rows are a prompt, read whole before anything is thrown away (0; snapkv: "
+      "half "
+      "of the rows)")
+      ->group(group);
   add_index("--head", arguments.head, "of this head only, counted from 0");
   add_index("--batch", arguments.batch, "of this batch entry only, counted from 0");
   add_integer(
-      app, "--top-k", {1, 1024}, [&](std::int64_t n) { arguments.top_k = n; }, "name K keys (5)")
+      app, "--top-k", {1, 1024}, [&](std::int64_t n) { arguments.top_k = n; },
+      "name K keys, or with --evict K rows (5)")
       ->group(group)
       ->type_name("K");
   add_choice(
@@ -140,7 +169,7 @@ void refuse_beside(const CLI::App& app, const char* option, const char* other) {
 }
 
 void check_questions(const CLI::App& app, const LookArguments& arguments) {
-  constexpr std::array kQuestions = {"--row", "--tile", "--token"};
+  constexpr std::array kQuestions = {"--row", "--tile", "--token", "--evict"};
   for (std::size_t i = 0; i < kQuestions.size(); ++i) {
     for (std::size_t j = i + 1; j < kQuestions.size(); ++j) refuse_beside(app, kQuestions[i], kQuestions[j]);
     refuse_beside(app, kQuestions[i], "--sort");
@@ -152,6 +181,8 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
   for (const char* option : {"--head", "--batch"})
     if (given(app, option) && given(app, "--html"))
       throw UsageError(std::string(option) + " is given beside --html, whose page holds all heads");
+  if (given(app, "--prompt") && !given(app, "--evict"))
+    throw UsageError("--prompt is given without --evict POLICY, which would begin after it");
   if (given(app, "--tile-at") && !given(app, "--html"))
     throw UsageError("--tile-at is given without --html FILE.html, whose page would show it");
   if (given(app, "--npy") && !given(app, "--tile") && !given(app, "--row"))

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attend_arguments.hpp"
+#include "heed/eviction.hpp"
 #include "heed/inspect.hpp"
 
 namespace CLI {
@@ -24,6 +25,12 @@ struct Place {
   std::int64_t key = 0;
 };
 
+/// A policy of --evict, as it was given.
+struct EvictionChoice {
+  std::string text;
+  EvictionPolicy policy;
+};
+
 struct LookArguments {
   std::string document;  ///< a file of `look --save` or `explain --save`; empty: query, key and value
   AttendArguments call;  ///< its inputs and options
@@ -34,11 +41,13 @@ struct LookArguments {
   std::string tokens;                 ///< files with a line a token
   std::string key_tokens;
 
-  // The question; none of row, tile and word: the summary of the heads.
+  // The question; none of row, tile, word and evict: the summary of the heads.
   std::optional<std::int64_t> head, batch;
   std::optional<std::int64_t> row;
   std::optional<TileRange> tile;  ///< without batch and head
   std::optional<std::string> word;
+  std::vector<EvictionChoice> evict;
+  std::optional<std::int64_t> prompt;  ///< rows read whole before anything is evicted
   std::int64_t top_k = 5;
   HeadOrder order = HeadOrder::given;
   MapSize map{};

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <ostream>
 
 #include "draw/lettering.hpp"
@@ -19,6 +20,7 @@ constexpr int kNumber = 9;
 constexpr int kWord = 16;  // columns of a token, at most
 constexpr std::size_t kMostRows = 100;
 constexpr int kCostName = 34;
+constexpr std::int64_t kMostRuns = 60;
 
 std::string fixed(double value, int decimals) {
   if (std::isnan(value)) return "-";
@@ -62,6 +64,40 @@ void print_items(const TextOutput& output, const std::vector<std::string>& items
     line += (display_width(line) > indent ? " " : "") + more;
   }
   output.stream << line << '\n';
+}
+
+// "0-3, 17, 40-63", where `is_one` holds; at most kMostRuns of them.
+std::string runs_text(std::int64_t count, const std::function<bool(std::int64_t)>& is_one) {
+  std::string text;
+  std::int64_t runs = 0;
+  for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
+    end = begin + 1;
+    if (!is_one(begin)) continue;
+    while (end < count && is_one(end)) ++end;
+    if (++runs > kMostRuns) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(begin);
+    if (end - begin > 1) text += "-" + std::to_string(end - 1);
+  }
+  if (runs > kMostRuns) text += " … and " + std::to_string(runs - kMostRuns) + " more; --json has all";
+  return text.empty() ? "none" : text;
+}
+
+void print_keys(const TextOutput& output, const Document& document, const Eviction& eviction,
+                std::int64_t batch) {
+  const std::int64_t queries = document.report.queries, keys = document.report.keys;
+  const auto stays = [&](std::int64_t j) {
+    return eviction.trace.gone.at<std::int64_t>(batch, j) == queries;
+  };
+  std::int64_t kept = 0;
+  for (std::int64_t j = 0; j < keys; ++j) kept += stays(j);
+  const std::string of_batch = document.report.batch > 1 ? "batch " + std::to_string(batch) + ", " : "";
+  const auto line = [&](const char* what, std::int64_t count,
+                        const std::function<bool(std::int64_t)>& is_one) {
+    print_line(output, "  " + of_batch + what + " " + std::to_string(count) + " of " + std::to_string(keys) +
+                           " keys: " + runs_text(keys, is_one));
+  };
+  line("threw away", keys - kept, [&](std::int64_t j) { return !stays(j); });
+  line("kept", kept, stays);
 }
 
 void print_head_keys(const TextOutput& output, const Document& document, const HeadSummary& head) {
@@ -180,6 +216,26 @@ void print_rows(const TextOutput& output, const Document& document, const std::v
       items.push_back(key_text(document.report.key_tokens, key.key) + " " + fixed(key.weight, 4));
     if (items.empty()) items.emplace_back(std::isnan(row.entropy) ? "NaN" : "no key is allowed");
     print_items(output, items, 4);
+  }
+}
+
+void print_evictions(const TextOutput& output, const Document& document,
+                     const std::vector<Eviction>& evictions, const LookArguments& arguments) {
+  for (const Eviction& eviction : evictions) {
+    std::string title = eviction.policy;
+    if (eviction.prompt > 0) title += ", after a prompt of " + std::to_string(eviction.prompt);
+    output.stream << '\n' << bold(title, output.color) << '\n';
+    std::int64_t batch = -1;
+    for (const HeadLoss& head : losses_of(eviction, arguments)) {
+      if (head.batch != batch) print_keys(output, document, eviction, batch = head.batch);
+      output.stream << "  " << plane_text(document, head.batch, head.head) << ": a row loses "
+                    << fixed(head.mean, 4) << " of its weights on average\n";
+      std::vector<std::string> items;
+      for (const RowLoss& row : head.most)
+        items.push_back("row " + key_text(document.report.query_tokens, row.row) + " " +
+                        fixed(row.dropped, 4));
+      if (!items.empty()) print_items(output, items, 4);
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "look/answer.hpp"
+#include "look/evict.hpp"
 #include "terminal.hpp"
 
 namespace heed::cli {
@@ -21,6 +22,9 @@ void print_heads(const TextOutput& output, const Document& document, const std::
 void print_cost(const TextOutput& output, const std::vector<CostLine>& cost);
 /// Rows with their keys, at most a hundred.
 void print_rows(const TextOutput& output, const Document& document, const std::vector<AttendedRow>& rows);
+/// What each policy threw away, and what the heads lost by it.
+void print_evictions(const TextOutput& output, const Document& document,
+                     const std::vector<Eviction>& evictions, const LookArguments& arguments);
 /// Each head of the tile as a picture: bins of rows and keys where it is larger than the output.
 void print_tile(const TextOutput& output, const Document& document, const WeightTile& tile);
 /// Each head of a map [B, H, R, C] as a picture, those of `heads` only and in that order.

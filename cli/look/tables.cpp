@@ -135,6 +135,37 @@ Json rows_json(const Document& document, const std::vector<AttendedRow>& rows) {
   return list;
 }
 
+Json evictions_json(const std::vector<Eviction>& evictions, const LookArguments& arguments) {
+  Json list = Json::array();
+  for (const Eviction& eviction : evictions) {
+    const Tensor& gone = eviction.trace.gone;
+    const Tensor& dropped = eviction.trace.dropped;
+    const std::int64_t queries = dropped.size(2);
+    Json json = {{"policy", eviction.policy}, {"prompt", eviction.prompt}};
+    json["keys"] = Json::array();
+    for (std::int64_t b = 0; b < gone.size(0); ++b) {
+      if (b != arguments.batch.value_or(b)) continue;
+      Json kept = Json::array(), rows = Json::array();
+      for (std::int64_t j = 0; j < gone.size(1); ++j) {
+        const std::int64_t row = gone.at<std::int64_t>(b, j);
+        if (row == queries) kept.push_back(j);
+        rows.push_back(row == queries ? Json() : Json(row));
+      }
+      json["keys"].push_back({{"batch", b}, {"kept", kept}, {"gone_at_row", rows}});
+    }
+    json["heads"] = Json::array();
+    for (const HeadLoss& head : losses_of(eviction, arguments)) {
+      Json rows = Json::array();
+      for (std::int64_t i = 0; i < queries; ++i)
+        rows.push_back(number_at(dropped, {head.batch, head.head, i}));
+      json["heads"].push_back(
+          {{"batch", head.batch}, {"head", head.head}, {"mean", head.mean}, {"dropped", rows}});
+    }
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
 Json values_json(const Tensor& tensor) {
   std::int64_t at = 0;
   return nested(tensor, 0, at);
@@ -168,6 +199,19 @@ std::string rows_csv(const Document& document, const std::vector<AttendedRow>& r
     if (row.weights.empty())
       for (const AttendedRow::Key& key : row.top) add(key.key, key.weight);
   }
+  return text;
+}
+
+std::string evictions_csv(const Document& document, const std::vector<Eviction>& evictions,
+                          const LookArguments& arguments) {
+  std::string text = line_of({"policy", "prompt", "batch", "head", "row", "row_token", "dropped"});
+  for (const Eviction& eviction : evictions)
+    for (const HeadLoss& head : losses_of(eviction, arguments))
+      for (std::int64_t i = 0; i < document.report.queries; ++i)
+        text += line_of({eviction.policy, std::to_string(eviction.prompt), std::to_string(head.batch),
+                         std::to_string(head.head), std::to_string(i),
+                         csv_field(word(document.report.query_tokens, i)),
+                         csv_number(number_at(eviction.trace.dropped, {head.batch, head.head, i}))});
   return text;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "look/answer.hpp"
+#include "look/evict.hpp"
 
 namespace heed::cli {
 
@@ -16,6 +17,9 @@ namespace heed::cli {
 [[nodiscard]] nlohmann::ordered_json cost_json(const std::vector<CostLine>& cost);
 [[nodiscard]] nlohmann::ordered_json rows_json(const Document& document,
                                                const std::vector<AttendedRow>& rows);
+/// Of each policy the keys that it kept, when the others went, and what every row lost.
+[[nodiscard]] nlohmann::ordered_json evictions_json(const std::vector<Eviction>& evictions,
+                                                    const LookArguments& arguments);
 /// A tensor as nested lists; NaN is null.
 [[nodiscard]] nlohmann::ordered_json values_json(const Tensor& tensor);
 
@@ -23,6 +27,9 @@ namespace heed::cli {
 [[nodiscard]] std::string heads_csv(const std::vector<HeadSummary>& heads);
 /// A line a row and key: all keys of a row where it was asked for alone, else its heaviest.
 [[nodiscard]] std::string rows_csv(const Document& document, const std::vector<AttendedRow>& rows);
+/// A line a policy, head and row: what it lost.
+[[nodiscard]] std::string evictions_csv(const Document& document, const std::vector<Eviction>& evictions,
+                                        const LookArguments& arguments);
 /// A line a cell: batch, head, row, key, allowed, weight.
 [[nodiscard]] std::string tile_csv(const WeightTile& tile);
 
