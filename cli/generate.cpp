@@ -92,6 +92,10 @@ Command add_generate(CLI::App& heed) {
       *app, "--seed", {0, 0xffffffff},
       [arguments](std::int64_t n) { arguments->options.seed = static_cast<std::uint64_t>(n); },
       "of the random numbers (1)");
+  add_choice(
+      *app, "--cache", {"f32", "bf16", "f16", "int8", "int4", "fp8"},
+      [arguments](std::size_t i) { arguments->options.cache = static_cast<CacheFormat>(i); },
+      "what keys and values are kept as while it writes (f32)");
   add_flag(*app, "--json", arguments->json, "print one JSON object instead");
   finish_help(*app, {"DIR [options]"}, kGenerateExamples);
   return {app, [app, arguments] { run_generate(*app, *arguments); }};

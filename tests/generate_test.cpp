@@ -90,6 +90,14 @@ TEST_F(Generate, GivesTheSameTextForTheSameSeed) {
   EXPECT_NE(text("4"), text("5"));
 }
 
+// More characters than the context of 8 holds.
+TEST_F(Generate, WritesOverCachesOfAnyFormat) {
+  for (const char* format : {"f32", "bf16", "f16", "int8", "int4", "fp8"})
+    EXPECT_EQ(generate({"--prompt", "ab", "--tokens", "14", "--temperature", "0", "--cache", format}).output,
+              "abcdé abcdé abcd\n")
+        << format;
+}
+
 TEST_F(Generate, PrintsOneObject) {
   const CommandResult result = generate({"--prompt", "ab", "--tokens", "4", "--top-k", "1", "--json"});
   const Json json = Json::parse(result.output, nullptr, false);
@@ -117,6 +125,7 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   expect_refusal(2, {"--seed", "-1"}, "--seed is '-1'; a whole number from 0 to 4294967295 is expected");
   expect_refusal(2, {"--temperature", "-1"}, "--temperature is -1.0; a number of at least 0 is expected");
   expect_refusal(2, {"--temperature", "inf"}, "--temperature is 'inf'; a finite number is expected");
+  expect_refusal(2, {"--cache", "f64"}, "--cache is 'f64'; f32, bf16, f16, int8, int4 or fp8 is expected");
   expect_refusal(2, {"--prompt", "xyz"}, "--prompt has the character 'x', which the model does not know");
   expect_refusal(2, {"--prompt", "\xff"}, "--prompt is not UTF-8 text");
   expect_refusal(2, {}, "--prompt has no words; this model goes on with what is repeated in it", "symbols");

@@ -12,6 +12,7 @@
 
 #include "heed/document.hpp"
 #include "heed/export.hpp"
+#include "heed/kv_cache.hpp"
 #include "heed/tensor.hpp"
 #include "heed/transformer.hpp"
 #include "heed/vocabulary.hpp"
@@ -112,10 +113,11 @@ struct Expectation {
 };
 
 struct GenerateOptions {
-  std::int64_t tokens = 200;  ///< to write, at least 1
-  double temperature = 1;     ///< at least 0; logits are divided by it, 0 takes the largest
-  std::int64_t top_k = 0;     ///< draws among the K largest logits only; 0: all
-  std::uint64_t seed = 1;     ///< of a Generator
+  std::int64_t tokens = 200;             ///< to write, at least 1
+  double temperature = 1;                ///< at least 0; logits are divided by it, 0 takes the largest
+  std::int64_t top_k = 0;                ///< draws among the K largest logits only; 0: all
+  std::uint64_t seed = 1;                ///< of a Generator
+  CacheFormat cache = CacheFormat::f32;  ///< what the keys and values of tokens that were read are kept as
 };
 
 struct HEED_API TrainedModel {
@@ -132,11 +134,12 @@ struct HEED_API TrainedModel {
                                                         std::int64_t count) const;
 
   /// Goes on from the prompt, a model of characters without one from its first character; it sees as many of
-  /// the last tokens as its context holds. Each is drawn from softmax(logits / temperature) and given to
-  /// `add` at once; all of them are returned (words with spaces between). Which are drawn may depend on the
-  /// BLAS's threads (nn::set_blas_threads()). Throws Error: invalid_argument, for a wrong option and for a
-  /// prompt (it begins with `source`) that the model does not know, or without words for a model of symbols;
-  /// internal where a logit is not a number.
+  /// the last tokens as its context holds. Until that is full, a token costs a step over a KvCache; from then
+  /// on the whole context, whose positions move. Each is drawn from softmax(logits / temperature) and given
+  /// to `add` at once; all of them are returned (words with spaces between). Which are drawn may depend on
+  /// the BLAS's threads (nn::set_blas_threads()). Throws Error: invalid_argument, for a wrong option, a cache
+  /// format that does not fit the heads, and a prompt (it begins with `source`) that the model does not know,
+  /// or without words for a model of symbols; internal where a logit is not a number.
   std::string generate(std::string_view prompt, const GenerateOptions& options = {},
                        const std::function<void(const std::string& token)>& add = {},
                        const std::string& source = "the prompt") const;

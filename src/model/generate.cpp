@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/call/message.hpp"
+#include "model/decode.hpp"
 
 namespace heed {
 namespace detail {
@@ -46,17 +47,15 @@ std::string TrainedModel::generate(std::string_view prompt, const GenerateOption
     detail::refuse(source, " has no words; this model goes on with what is repeated in it");
   const Tensor given = tokenizer.encode(words, source);
   std::vector<std::int64_t> ids(given.values<std::int64_t>().begin(), given.values<std::int64_t>().end());
+  detail::Decoder decoder(model, options.cache);
   Generator generator(options.seed);
   std::string text;
   for (std::int64_t left = options.tokens; left > 0; --left) {
     if (ids.empty()) {
       ids.push_back(0);
     } else {
-      const auto seen = std::min(ids.size(), static_cast<std::size_t>(model.config.context));
-      const TensorView tokens(ids.data() + ids.size() - seen, {static_cast<std::int64_t>(seen)});
-      const Tensor logits = model.forward(tokens).logits;
-      const auto last = logits.values<float>().last(static_cast<std::size_t>(model.config.vocabulary));
-      ids.push_back(detail::sample(last, options, generator));
+      const Tensor logits = decoder.next(ids);
+      ids.push_back(detail::sample(logits.values<float>(), options, generator));
     }
     const std::string token = tokenizer.text_of(ids.back(), words);
     text += (tokenizer.is_symbols() && !text.empty() ? " " : "") + token;
