@@ -116,7 +116,8 @@ std::string text_without_cache(const TrainedModel& trained, const std::string& p
   for (std::int64_t n = 0; n < options.tokens; ++n) {
     const auto seen =
         std::min<std::int64_t>(static_cast<std::int64_t>(ids.size()), trained.model.config.context);
-    const Tensor logits = trained.model.forward(TensorView(&*ids.end() - seen, {seen})).logits;
+    const Tensor logits =
+        trained.model.forward(TensorView(ids.data() + ids.size() - seen, {seen}), {.threads = 1}).logits;
     const auto last = logits.values<float>().last(static_cast<std::size_t>(trained.model.config.vocabulary));
     ids.push_back(heed::detail::sample(last, options, generator));
     text += (n > 0 ? " " : "") + trained.tokenizer.text_of(ids.back(), words);
@@ -130,10 +131,12 @@ TEST(TrainedModel, WritesOverACacheWhatWholePassesDo) {
   const TrainedModel trained = heed::load_model(kFolder);
   std::string longer;
   for (int i = 0; i < 70; ++i) longer += "w" + std::to_string(i % 23) + " ";
-  for (const std::string& prompt : {std::string("to be or not to be"), std::string("a"), longer})
+  // Within the context, across its end, and beyond it.
+  const std::pair<std::string, std::int64_t> cases[] = {{"to be or not to be", 20}, {"a", 70}, {longer, 8}};
+  for (const auto& [prompt, tokens] : cases)
     for (const GenerateOptions& options :
-         {GenerateOptions{.tokens = 90, .temperature = 0}, GenerateOptions{.tokens = 90, .seed = 3},
-          GenerateOptions{.tokens = 90, .temperature = 2, .top_k = 7, .seed = 4}})
+         {GenerateOptions{.tokens = tokens, .temperature = 0}, GenerateOptions{.tokens = tokens, .seed = 3},
+          GenerateOptions{.tokens = tokens, .temperature = 2, .top_k = 7, .seed = 4}})
       EXPECT_EQ(trained.generate(prompt, options), text_without_cache(trained, prompt, options)) << prompt;
 }
 
