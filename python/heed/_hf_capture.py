@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 from . import _heed
+from ._hf_cache import CachedRows, of_held, row_mask_of_held
 from ._hf_row_mask import RowMask
 from ._run import CallMap, Run, consecutive
 from .torch._ops import untracked
 
 ROWS = ("lse", "max_score", "entropy", "distance", "dropped", "weights", "top_k_index", "top_k_weight")  # [B, H, Lq, …]
+COLUMNS = ("weights", "received", "received_last")  # […, Lk]
 NEEDS = ("entropy", "received", "weights", "max_score", "distance", "dropped")
 
 Rows = int | slice | Iterable[int]
@@ -38,6 +40,25 @@ class Call(NamedTuple):
     softcap: float
     scale: float | None
 
+    def attend(self, options: dict[str, Any]) -> Any:
+        """heed.attention of this call."""
+        if not isinstance(self.key, CachedRows):
+            return _heed.attention(self.query, self.key, self.value, **options)
+        layer = self.key.current()
+        return _heed.attention(self.query, layer.kv, sequences=layer.sequences, **options)
+
+    def held(self) -> Call:
+        """Of a cache from which rows were evicted, with the columns of masks that are left."""
+        places = self.key.layer.places() if isinstance(self.key, CachedRows) else None
+        if places is None:
+            return self
+        return self._replace(mask=of_held(self.mask, places), bias=of_held(self.bias, places),
+                             row_mask=row_mask_of_held(self.row_mask, places))
+
+    def spread(self, name: str, result: Tensor) -> Tensor:
+        """A result with a column for each position, also of a cache from which rows were evicted."""
+        return self.key.spread(result) if name in COLUMNS and isinstance(self.key, CachedRows) else result
+
     def options(self) -> dict[str, Any]:
         """As heed.attention takes them."""
         return {"mask": self.mask, "sparse_mask": None if self.row_mask is None else self.row_mask.sparse(),
@@ -46,9 +67,12 @@ class Call(NamedTuple):
                 "threads": torch.get_num_threads()}
 
     def untracked(self) -> Call:
-        return self._replace(query=self.query.detach(), key=self.key.detach(), value=self.value.detach())
+        return self._replace(query=untracked(self.query), key=untracked(self.key), value=untracked(self.value))
 
     def of_heads(self, heads: Sequence[int]) -> Call:
+        """All of them still, where a cache has the keys."""
+        if isinstance(self.key, CachedRows):
+            return self
         shared = self.query.shape[1] // self.key.shape[1]
         kv = [head // shared for head in heads]
         once = sorted(set(kv))
@@ -132,10 +156,10 @@ class Asked:
     def is_limited(self) -> bool:
         return self.heads is not None or self.rows is not None
 
-    def results(self, result: Any) -> dict[str, Any]:
+    def results(self, result: Any, call: Call) -> dict[str, Any]:
         names = ["lse", *self.names, *(name for name in ("received_last", "map") if name in self.more)]
         names += ["top_k_index", "top_k_weight"] if self.top_k else []
-        return {name: getattr(result, name) for name in names}
+        return {name: call.spread(name, getattr(result, name)) for name in names}
 
     def which(self, call: Call, module: Any) -> tuple[Call, list[int] | None, list[int] | None]:
         """(the call for the heads that are asked for, those, and the rows that are); None for all."""
@@ -156,11 +180,16 @@ class Asked:
         """The results by name, of a call whose output was computed already: the values count for nothing here, and
         one column of them is enough."""
         call = call.untracked()
-        call, heads, rows = self.which(call._replace(value=call.value[..., :1]), module)
+        if not isinstance(call.key, CachedRows):
+            call = call._replace(value=call.value[..., :1])
+        call, heads, rows = self.which(call, module)
         parts = [call] if rows is None else [call.of_rows(*run) for run in consecutive(rows) or [(0, 0)]]
-        found = _joined([self.results(_heed.attention(x.query, x.key, x.value, **self.options(x), **self.request()))
-                         for x in parts])
-        return found | {"heads": heads, "rows": rows} | self.cut_tiles(call, found["lse"] if rows is None else None)
+        found = _joined([self.results(x.attend(self.options(x) | self.request()), x) for x in parts])
+        found |= self.cut_tiles(call, found["lse"] if rows is None else None)
+        if isinstance(call.key, CachedRows) and heads is not None:
+            found = {name: [tile[:, heads] for tile in x] if name == "tiles" else x[:, heads]
+                     for name, x in found.items()}
+        return found | {"heads": heads, "rows": rows}
 
     def options(self, call: Call) -> dict[str, Any]:
         options = call.options()
@@ -176,6 +205,10 @@ class Asked:
         for row_begin, row_end, key_begin, key_end in self.tiles:
             first, last = min(row_begin, queries), min(row_end, queries)
             part = call.of_rows(first, last)
+            if isinstance(call.key, CachedRows):
+                result = part.attend(part.options() | {"need": "weights"})
+                tiles.append(part.spread("weights", result.weights)[..., key_begin:key_end])
+                continue
             known = lse[:, :, first:last] if lse is not None else _heed.attention(
                 part.query, part.key, part.value, need="lse", **part.options()).lse
             tiles.append(_heed.attention_tile(part.query, part.key, known, (0, last - first),

@@ -1,5 +1,5 @@
-"""heed for Hugging Face's transformers: attn_implementation="heed", which can return the weights, and `capture`, which
-collects what each layer attended to.
+"""heed for Hugging Face's transformers: attn_implementation="heed", which can return the weights, `capture`, which
+collects what each layer attended to, and `Cache`, which keeps keys and values for generate().
 
     heed.transformers.register()
     model = AutoModel.from_pretrained(name, attn_implementation="heed")
@@ -9,6 +9,7 @@ collects what each layer attended to.
     with heed.transformers.capture(weights=True, layers=[3], heads=[0, 7], to="run.heed"):
         model(**inputs)
     model(**inputs, output_attentions=True).attentions
+    model.generate(**inputs, past_key_values=heed.transformers.Cache(format="int8"))
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.models.auto.auto_factory import _BaseAutoModelClass  # noqa: E402
 from transformers.utils import output_capturing  # noqa: E402
 
-from . import _heed  # noqa: E402
+from ._hf_cache import Cache, CachedRows, dense  # noqa: E402
 from ._hf_capture import Call, Maps, capture, current  # noqa: E402
 from ._hf_masks import heed_mask  # noqa: E402
 from ._hf_row_mask import RowMask  # noqa: E402
 from ._run import CallMap, Run  # noqa: E402
 from .torch import attention  # noqa: E402
-from .torch._ops import autocast, draw_seed, is_plain, seed_number, untracked  # noqa: E402
+from .torch._ops import autocast, draw_seed, is_plain, seed_number  # noqa: E402
 
-__all__ = ["CallMap", "Maps", "Run", "capture", "register"]
+__all__ = ["Cache", "CallMap", "Maps", "Run", "capture", "register"]
 
 
 def _wants_weights(kwargs: dict[str, Any]) -> bool:
@@ -72,6 +73,11 @@ def _call(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask
 _UNKNOWN = ("indices", "block_indices", "sinks", "cache")
 
 
+def _is_cached(key: Tensor, value: Tensor) -> bool:
+    """Whether a cache has both, as the model got them from it."""
+    return isinstance(key, CachedRows) and isinstance(value, CachedRows) and key.layer is value.layer
+
+
 def heed_attention_forward(
     module: torch.nn.Module,
     query: Tensor,
@@ -92,22 +98,30 @@ def heed_attention_forward(
         if kwargs.get(name) is not None:
             raise ValueError(f'attn_implementation is "heed", which does not know what {type(module).__name__} passes '
                              f'as {name}: expected "eager"')
-    query, key, value = autocast(query, key, value)
-    call = _call(module, query, key, value, attention_mask, position_bias, is_causal, s_aux, softcap, scaling)
+    cached = _is_cached(key, value) and is_plain(query, position_bias, s_aux)
+    if cached:
+        query = autocast(query, query, query)[0]
+    else:
+        query, key, value = autocast(query, dense(key), dense(value))
+    call = _call(module, query, key, value, attention_mask, position_bias, is_causal, s_aux, softcap, scaling).held()
     collector = None if torch.compiler.is_compiling() else current()
     layer = None if collector is None else collector.number(module)
     asked = None if collector is None or layer is None else collector.asked
     weights = _wants_weights(kwargs)
     found = matrix = None
-    if not weights and is_plain(query, key, value, call.mask, call.bias, s_aux):
+    if cached or (not weights and is_plain(query, key, value, call.mask, call.bias, s_aux)):
         batch, heads, queries, _ = query.shape
         output = query.new_empty(batch, queries, heads, value.shape[3])
         whole = asked if asked is not None and not asked.is_limited() else None  # comes with the output
         options = call.options() if whole is None else whole.options(call) | whole.request()
-        result = _heed.attention(untracked(query), untracked(key), untracked(value), dropout=dropout,
-                                 seed=seed_number(draw_seed(dropout)), out=output.transpose(1, 2), **options)
+        if weights:
+            options["need"] = [*options.get("need", []), "weights"]
+        result = call.untracked().attend(options | {"dropout": dropout, "seed": seed_number(draw_seed(dropout)),
+                                                    "out": output.transpose(1, 2)})
+        if weights:
+            matrix = call.spread("weights", result.weights).to(query.dtype)
         if whole is not None:
-            found = whole.results(result) | whole.cut_tiles(call.untracked(), result.lse)
+            found = whole.results(result, call) | whole.cut_tiles(call.untracked(), result.lse)
     else:
         sparse = None if call.row_mask is None else call.row_mask.sparse()
         attended = attention(query, key, value, mask=call.mask, sparse_mask=sparse, bias=call.bias, sinks=s_aux,

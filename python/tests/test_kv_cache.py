@@ -288,7 +288,8 @@ def test_a_cache_lies_over_the_pages_of_others(rng, order):
     pools = (key, value) if order == "nhd" else tuple(np.ascontiguousarray(x.swapaxes(1, 2)) for x in (key, value))
     of = lambda pool, b: pool[[page for page in table[b] if page >= 0]].reshape(-1, 2, pool.shape[-1])[:lengths[b]]
     q = queries(rng, 2, batch=2)
-    expected = [expected_of(q[b:b + 1], *(of(x, b).swapaxes(0, 1)[None] for x in (key, value)))["out"][0] for b in (0, 1)]
+    expected = [expected_of(q[b:b + 1], *(of(x, b).swapaxes(0, 1)[None] for x in (key, value)))["out"][0]
+                for b in (0, 1)]
     by_table = heed.KvCache.over_block_table(*pools, np.array(table, np.int32), lengths, page_order=order)
     by_indices = heed.KvCache.over_page_indices(*pools, [0, 3, 4], np.array([5, 0, 3, 2]), [1, 4], page_order=order,
                                                 writable=True)
@@ -317,7 +318,7 @@ def test_what_a_cache_says_of_itself(rng):
     assert (cache.format, cache.layout, cache.page_size, cache.rotate) == ("int8", "paged", 4, False)
     assert (stats["rows"], stats["capacity"], stats["pages"], stats["free_pages"]) == (15, 40, 10, 7)
     assert stats["shared_pages"] == 2
-    # Codes of a byte for each element, and the bf16 scales of values: 2 groups a row and head. Of keys no group is full.
+    # A byte for each element, and bf16 scales of values: 2 groups a row and head. Of keys no group is full.
     assert stats["bytes"] == 40 * 2 * (16 + 12) + 40 * 2 * 2 * 2
     assert stats["tail_bytes"] == 3 * 2 * 16 * (16 + 12) * 4
     assert repr(cache) == "KvCache(paged int8, 3 sequences, 15 rows of 2 x 16)"
@@ -415,7 +416,7 @@ MISTAKES = {
     "key_segments is given; a cache": lambda c: heed.attention(ARRAYS[0], c, cu_seqlens=([0, 4], [0, 2])),
     "align is 'top-left'; 'bottom-right'": lambda c: heed.attention(ARRAYS[0], c, align="top-left"),
     "unexpected keyword argument 'sequence'": lambda c: heed.attention(ARRAYS[0], c, sequence=0),
-    "unexpected keyword argument 'tree_mask'": lambda c: heed.attention(*[ARRAYS[0]] * 3, tree_mask=np.eye(4, dtype=bool)),
+    "unexpected keyword argument 'tree_mask'": lambda c: heed.attention(*[ARRAYS[0]] * 3, tree_mask=np.eye(4)),
     "tree_mask is given beside tree_parents": lambda c: heed.attention(
         ARRAYS[0][:, :, :1], c, tree_parents=[-1], tree_mask=np.eye(1, dtype=bool)),
     "of a tree of 4 are expected": lambda c: heed.attention(ARRAYS[0], c, tree_parents=[-1, 0, 1, 2]),

@@ -46,7 +46,8 @@ def test_arguments_may_be_tensors():
     cache.append(key, value, torch.tensor([0, 3, 10], dtype=torch.int32), torch.tensor([1, 0]))
     assert cache.lengths.tolist() == [7, 3]
     q = randn(1, 4, 3, 16, seed=2)
-    result = heed.attention(q, cache, sequences=torch.tensor([0]), tree_parents=torch.tensor([-1, 0, 1]), need="received")
+    result = heed.attention(q, cache, sequences=torch.tensor([0]), tree_parents=torch.tensor([-1, 0, 1]),
+                            need="received")
     expected = expected_of(q, key[:, :, 3:], value[:, :, 3:])  # a chain of drafts is causal
     assert (result.output - expected).abs().max() < 4e-6
     out = torch.empty(1, 3, 4, 16).transpose(1, 2)
