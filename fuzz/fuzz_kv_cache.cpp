@@ -22,11 +22,6 @@
 #include "heed/kv_cache.hpp"
 #include "heed/results.hpp"
 
-// A result that is too large is an Error, not the sanitizer's end of the program.
-extern "C" [[gnu::visibility("default")]] const char* __asan_default_options() {
-  return "allocator_may_return_null=1";
-}
-
 namespace {
 
 using heed::CacheFormat;
