@@ -74,6 +74,9 @@ struct Call {
   heed_attention_outputs outputs;
   heed_attention_backward_inputs inputs;
   heed_attention_gradients wanted;
+  heed_tensor rows, row_outputs;
+  heed_kv_cache_options cache_options;
+  heed_attention_outputs cache_outputs;
 
   Call() {
     const std::int64_t shape[] = {3, 4};
@@ -99,9 +102,29 @@ struct Call {
     wanted.query = &gradients[0];
     wanted.key = &gradients[1];
     wanted.value = &gradients[2];
+    const std::int64_t row_shape[] = {1, 1, 3, 4};
+    EXPECT_EQ(heed_tensor_init(&rows, numbers, HEED_F32, 4, row_shape), HEED_OK);
+    EXPECT_EQ(heed_tensor_init(&row_outputs, output_numbers, HEED_F32, 4, row_shape), HEED_OK);
+    EXPECT_EQ(heed_kv_cache_options_init(&cache_options), HEED_OK);
+    EXPECT_EQ(heed_attention_outputs_init(&cache_outputs), HEED_OK);
+    cache_options.kv_heads = 1;
+    cache_options.head_dim = 4;
+    cache_options.capacity = 8;
+    cache_options.layout = HEED_CACHE_PAGED;
+    cache_options.format = HEED_CACHE_INT4;
+    cache_outputs.output = &row_outputs;
   }
   heed_status attend() const { return heed_attention(&tensor, &tensor, &tensor, &options, &outputs); }
   heed_status differentiate() const { return heed_attention_backward(&inputs, &options, &wanted); }
+  // The life of a cache: made, filled, attended, ended.
+  heed_status decode() const {
+    heed_kv_cache* cache = nullptr;
+    heed_status status = heed_kv_cache_create(&cache_options, &cache);
+    if (status == HEED_OK) status = heed_kv_cache_append(cache, &rows, &rows, nullptr, nullptr, 0);
+    if (status == HEED_OK) status = heed_kv_cache_attention(&rows, cache, nullptr, nullptr, &cache_outputs);
+    heed_kv_cache_free(cache);
+    return status;
+  }
 };
 using Work = heed_status (Call::*)() const;
 
@@ -123,7 +146,7 @@ heed_status failing_at(Work work, const Call& call, int allocation, std::string*
 
 TEST(CApiMemory, EveryFailedAllocationIsAnErrorCodeAndNoLeak) {
   const Call call;
-  for (const Work work : {&Call::attend, &Call::differentiate}) {
+  for (const Work work : {&Call::attend, &Call::differentiate, &Call::decode}) {
     ASSERT_EQ((call.*work)(), HEED_OK);  // what is made once in a process
     ASSERT_EQ(failing_at(work, call, -1), HEED_OK);
     const int total = allocations;
