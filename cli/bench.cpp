@@ -41,7 +41,9 @@ constexpr const char* kBenchExamples =
     "  heed bench --shape 16,2048,2048,64 --causal --threads 1,2\n"
     "  heed bench --shape 8,4096,4096,128 --dtype bf16 --all\n"
     "  heed bench --shape 1,32,8,1,8192,128 --dtype bf16 --json\n"
-    "  heed bench --shape 16,2048,2048,64 --need lse,entropy,top8 --repeat 20\n";
+    "  heed bench --shape 16,2048,2048,64 --need lse,entropy,top8 --repeat 20\n"
+    "  heed bench --cache --threads 1\n"
+    "  heed bench --cache int8,paged --shape 1,32,8,1,32768,128\n";
 
 constexpr std::array kDTypes = {DType::f32, DType::bf16, DType::f16};
 
@@ -88,20 +90,24 @@ class BenchTable {
   explicit BenchTable(const std::vector<BenchCase>& cases) {
     std::vector<std::string> shapes = {kShapeTitle};
     std::vector<std::string> needs = {kNeedTitle};
+    std::vector<std::string> caches = {kCacheTitle};
     for (const BenchCase& what : cases) {
       shapes.push_back(to_string(what.shape));
       needs.push_back(to_string(what.needs));
+      caches.push_back(to_string(what.cache));
     }
     shape_width_ = widest(shapes);
     need_width_ = widest(needs);
+    if (!cases.empty() && cases[0].cache) cache_width_ = widest(caches);
   }
 
   [[nodiscard]] std::string header() const {
-    return line(kShapeTitle, "dtype", "causal", kNeedTitle, "target", "threads", "time  ", "GFLOP/s",
-                "share of");
+    return line(kShapeTitle, "dtype", kCacheTitle, "causal", kNeedTitle, "target", "threads", "time  ",
+                "GFLOP/s", "share of");
   }
   [[nodiscard]] std::string row(const BenchCase& what, const Measured& m) const {
-    return line(to_string(what.shape), std::string(heed::name_of(what.dtype)), what.causal ? "yes" : "",
+    const std::string_view kept = what.cache ? heed::name_of(what.cache->format) : heed::name_of(what.dtype);
+    return line(to_string(what.shape), std::string(kept), to_string(what.cache), what.causal ? "yes" : "",
                 to_string(what.needs), m.isa, std::to_string(what.threads), time_text(m.seconds),
                 with_decimals(m.gflops(), 1),
                 with_decimals(100 * m.share(), 0) + " % " + short_name(m.limit));
@@ -110,21 +116,24 @@ class BenchTable {
  private:
   static constexpr const char* kShapeTitle = "H,Lq,Lk,D";
   static constexpr const char* kNeedTitle = "need";
+  static constexpr const char* kCacheTitle = "cache";
 
-  [[nodiscard]] std::string line(const std::string& shape, const std::string& dtype,
+  [[nodiscard]] std::string line(const std::string& shape, const std::string& dtype, const std::string& cache,
                                  const std::string& causal, const std::string& need,
                                  const std::string& target, const std::string& threads,
                                  const std::string& time, const std::string& gflops,
                                  const std::string& share) const {
     const std::size_t number_end = share.find(' ');
-    return left_aligned(shape, shape_width_) + " " + left_aligned(dtype, 5) + " " + left_aligned(causal, 6) +
-           " " + left_aligned(need, need_width_) + " " + left_aligned(target, 10) + " " +
-           right_aligned(threads, 7) + " " + right_aligned(time, 8) + " " + right_aligned(gflops, 8) + " " +
-           right_aligned(share.substr(0, number_end), 5) + share.substr(number_end);
+    const std::string rows = cache_width_ > 0 ? left_aligned(cache, cache_width_) + " " : "";
+    return left_aligned(shape, shape_width_) + " " + left_aligned(dtype, 5) + " " + rows +
+           left_aligned(causal, 6) + " " + left_aligned(need, need_width_) + " " + left_aligned(target, 10) +
+           " " + right_aligned(threads, 7) + " " + right_aligned(time, 8) + " " + right_aligned(gflops, 8) +
+           " " + right_aligned(share.substr(0, number_end), 5) + share.substr(number_end);
   }
 
   int shape_width_ = 0;
   int need_width_ = 0;
+  int cache_width_ = 0;  // 0: no call reads a cache
 };
 
 // The ceilings that rows were held to, best ones, in the order they came up: "f32 FMA (avx512) 128 GFLOP/s on
@@ -163,8 +172,12 @@ class SeenCeilings {
 
 nlohmann::ordered_json json_of(const BenchCase& what, const Measured& m) {
   const BenchShape& s = what.shape;
+  nlohmann::ordered_json cache;  // null
+  if (what.cache)
+    cache = {{"format", heed::name_of(what.cache->format)}, {"layout", heed::name_of(what.cache->layout)}};
   return {{"shape", {s.batch, s.heads, s.kv_heads, s.query_length, s.key_length, s.head_dim}},
           {"dtype", heed::name_of(what.dtype)},
+          {"cache", cache},
           {"causal", what.causal},
           {"need", what.needs},
           {"isa", m.isa},
@@ -188,6 +201,8 @@ std::vector<std::string> targets_to_measure(bool all) {
 
 void bench(const BenchArguments& arguments) {
   require_standard_output();
+  if (arguments.choice.caches && arguments.choice.dtype)
+    throw UsageError("--dtype is given beside --cache; --cache alone says what a cache keeps");
   const std::vector<BenchCase> cases = bench_cases(arguments.choice);
   const BenchTable table(cases);
   SeenCeilings ceilings;
@@ -229,6 +244,13 @@ void add_calls(CLI::App& app, BenchChoice& choice) {
   add_choice(
       app, "--dtype", {"f32", "bf16", "f16"}, [&choice](std::size_t i) { choice.dtype = kDTypes[i]; },
       "of query, key, value and output; f32 with --shape")
+      ->group(group);
+  add_optional_text(
+      app, "--cache", "NAMES",
+      [&choice](const std::string& text) { choice.caches = parse_bench_caches(text); },
+      "read KV caches: of the formats (f32, bf16, f16, int8, int4, fp8) and layouts (contiguous, paged, "
+      "ring) "
+      "named, commas between; several sequences are ragged, b of B holds Lk (b + 1) / B keys")
       ->group(group);
   add_flag(app, "--causal", choice.causal, "allow keys up to the query's position")->group(group);
   add_text_option(

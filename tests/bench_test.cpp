@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -104,6 +105,36 @@ TEST(Bench, TakesADtypeAndWhatElseACallReturns) {
                                             "map", "weights", "scores"}));
 }
 
+TEST(Bench, ReadsCachesOfEveryFormatAndLayout) {
+  const auto rows = rows_of({"--cache", "f32,bf16,f16,int8,int4,fp8", "--shape", "3,4,2,1,70,32", "--threads",
+                             "1", "--need", "lse,received"});
+  ASSERT_EQ(rows.size(), 18u);
+  std::set<std::pair<std::string, std::string>> seen;
+  for (const auto& row : rows) {
+    seen.emplace(row.at("cache").at("format"), row.at("cache").at("layout"));
+    // A third, two thirds and all of 70 keys.
+    const double flops = 4.0 * 4 * 32 * (23 + 46 + 70);
+    EXPECT_NEAR(row.at("gflops").get<double>() * row.at("seconds").get<double>() * 1e9, flops, 1e-6 * flops);
+  }
+  EXPECT_EQ(seen.size(), 18u);
+  EXPECT_TRUE(rows_of({"--shape", "2,20,20,8", "--threads", "1"}).at(0).at("cache").is_null());
+}
+
+// Bytes of two rows of 128 elements: groups of 32 share a scale of two bytes, and of int4 an offset.
+TEST(Bench, CountsTheBytesOfACacheWithItsScales) {
+  const auto bytes = [](heed::CacheFormat format) {
+    BenchCase one;
+    one.shape.head_dim = 128;
+    one.cache = {format, heed::CacheLayout::ring};
+    return heed::cli::key_value_bytes(one);
+  };
+  EXPECT_EQ(bytes(heed::CacheFormat::f32), 2 * 512);
+  EXPECT_EQ(bytes(heed::CacheFormat::bf16), 2 * 256);
+  EXPECT_EQ(bytes(heed::CacheFormat::int8), 2 * (128 + 8));
+  EXPECT_EQ(bytes(heed::CacheFormat::fp8), 2 * (128 + 8));
+  EXPECT_EQ(bytes(heed::CacheFormat::int4), 2 * (64 + 16));
+}
+
 TEST(Bench, MeasuresEveryTargetOfTheMachineWhereAskedTo) {
   const auto rows = rows_of({"--shape", "2,20,20,8", "--threads", "1", "--all"});
   std::vector<std::string> names;
@@ -166,6 +197,12 @@ TEST(Bench, SaysWhatIsWrongWithAnOption) {
       {{"--shape", "1,12,5,128,128,64"},
        "--shape is '1,12,5,128,128,64'; a number of heads H that is a multiple of Hkv is expected"},
       {{"--shape"}, "--shape needs a value"},
+      {{"--cache", "int8,round"},
+       "--cache is 'int8,round'; f32, bf16, f16, int8, int4, fp8, contiguous, paged or ring, with commas "
+       "between, "
+       "is expected"},
+      {{"--cache", "--dtype", "bf16"},
+       "--dtype is given beside --cache; --cache alone says what a cache keeps"},
       {{"--dtype", "f64"}, "--dtype is 'f64'; f32, bf16 or f16 is expected"},
       {{"--need", "lse,heat"}, "--need is 'lse,heat'" + need_expected},
       {{"--need", "top0"}, "--need is 'top0'" + need_expected},
@@ -202,6 +239,15 @@ TEST(BenchCases, AreTheUsualOnesOnOneAndOnAllThreads) {
         BenchCase{{1, 32, 8, 1, 8192, 128}, heed::DType::bf16, false, {}, 1},
         BenchCase{{1, 16, 16, 2048, 2048, 64}, heed::DType::f32, false, {"lse", "entropy", "top8"}, 1}})
     EXPECT_EQ(std::count(cases.begin(), cases.end(), expected), 1) << heed::cli::to_string(expected.shape);
+}
+
+TEST(BenchCases, OfCachesAreOneSequenceAndSixteenWithAndWithoutSummaries) {
+  heed::cli::BenchChoice choice;
+  choice.caches = heed::cli::parse_bench_caches("");
+  choice.threads = {1};
+  const std::vector<BenchCase> cases = heed::cli::bench_cases(choice);
+  EXPECT_EQ(cases.size(), 4u * 3 * 2 * 2) << "formats, layouts, batches, needs";
+  for (const BenchCase& one : cases) EXPECT_EQ(std::count(cases.begin(), cases.end(), one), 1);
 }
 
 TEST(BenchCases, FollowWhatIsSaidAndNeverRepeat) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <numeric>
 
 namespace heed::cli {
 namespace {
@@ -17,25 +18,49 @@ double count_of(std::initializer_list<std::int64_t> sizes) {
   return product;
 }
 
+double keys_of(const BenchCase& what) {
+  const std::vector<std::int64_t> lengths = key_lengths(what);
+  return static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}));
+}
+
+// Of one element: itself and its share of scales and offsets, bf16 of a group each.
+double element_bytes(const BenchCase& what) {
+  if (!what.cache) return static_cast<double>(size_of(what.dtype));
+  const double scale = 2.0 / static_cast<double>(KvCacheOptions{}.group);
+  switch (what.cache->format) {
+    case CacheFormat::f32:
+      return 4;
+    case CacheFormat::bf16:
+    case CacheFormat::f16:
+      return 2;
+    case CacheFormat::int8:
+    case CacheFormat::fp8:
+      return 1 + scale;
+    case CacheFormat::int4:
+      return 0.5 + 2 * scale;
+  }
+  return 0;
+}
+
 }  // namespace
 
 double flops_of(const BenchCase& what) {
   const BenchShape& s = what.shape;
-  return count_of({4, s.batch, s.heads, s.query_length, s.key_length, s.head_dim}) * (what.causal ? 0.5 : 1);
+  return count_of({4, s.heads, s.query_length, s.head_dim}) * keys_of(what) * (what.causal ? 0.5 : 1);
 }
 
-double key_value_bytes(const BenchShape& s, DType dtype) {
-  return count_of({2, s.batch, s.kv_heads, s.key_length, s.head_dim}) * static_cast<double>(size_of(dtype));
+double key_value_bytes(const BenchCase& what) {
+  return count_of({2, what.shape.kv_heads, what.shape.head_dim}) * keys_of(what) * element_bytes(what);
 }
 
 bool may_wait_for_memory(const BenchCase& what) {
-  return flops_of(what) / key_value_bytes(what.shape, what.dtype) < kArithmeticOnly;
+  return flops_of(what) / key_value_bytes(what) < kArithmeticOnly;
 }
 
 std::vector<Bound> bounds_of(const BenchCase& what, std::string_view isa) {
   const BenchShape& s = what.shape;
   std::vector<Bound> bounds = {{ceiling::arithmetic_of(what.dtype, isa), flops_of(what)}};
-  const double read = key_value_bytes(s, what.dtype);
+  const double read = key_value_bytes(what);
   if (may_wait_for_memory(what)) bounds.push_back({Limit::memory_read, read});
   double written = 0;
   for (const char* name : {"weights", "scores"})

@@ -20,10 +20,11 @@ struct Bound {
   [[nodiscard]] double seconds() const { return amount / rate; }
 };
 
-/// Effective flops: 4 B H Lq Lk D, half of it for causal.
+/// Effective flops: 4 B H Lq Lk D, half of it for causal; of a ragged cache 4 H Lq D times all its keys.
 [[nodiscard]] double flops_of(const BenchCase& what);
 
-[[nodiscard]] double key_value_bytes(const BenchShape& shape, DType dtype);
+/// Of all keys and values, with the scales and offsets of codes.
+[[nodiscard]] double key_value_bytes(const BenchCase& what);
 
 /// Whether some machine can compute faster than it reads the call's keys and values.
 [[nodiscard]] bool may_wait_for_memory(const BenchCase& what);

@@ -59,6 +59,31 @@ std::vector<BenchCase> usual_cases() {
           {decoding, DType::bf16, false, {}, 0}};
 }
 
+// One sequence of some length, and sixteen shorter ones, with and without what a cache's policies ask for.
+std::vector<BenchCase> decode_cases() {
+  std::vector<BenchCase> cases;
+  for (const BenchShape& shape : {BenchShape{1, 32, 8, 1, 32768, 128}, BenchShape{16, 32, 8, 1, 4096, 128}})
+    for (const BenchNeeds& needs : {BenchNeeds{}, BenchNeeds{"lse", "entropy", "top8", "received"}})
+      cases.push_back({shape, DType::f32, false, needs, 0});
+  return cases;
+}
+
+DType query_dtype(CacheFormat format) {
+  return format == CacheFormat::bf16 ? DType::bf16 : format == CacheFormat::f16 ? DType::f16 : DType::f32;
+}
+
+std::vector<BenchCase> over_caches(const std::vector<BenchCase>& rows, const BenchCaches& caches) {
+  std::vector<BenchCase> cases;
+  for (BenchCase row : rows)
+    for (const CacheLayout layout : caches.layouts)
+      for (const CacheFormat format : caches.formats) {
+        row.cache = {format, layout};
+        row.dtype = query_dtype(format);
+        cases.push_back(row);
+      }
+  return cases;
+}
+
 }  // namespace
 
 BenchShape parse_bench_shape(const std::string& text) {
@@ -113,10 +138,46 @@ void ask_for(const BenchNeeds& needs, AttentionOptions& options) {
   }
 }
 
+BenchCaches parse_bench_caches(const std::string& text) {
+  BenchCaches caches;
+  for (const std::string& name : text.empty() ? std::vector<std::string>{} : split(text, ',')) {
+    const auto format = cache_format_named(name);
+    const auto layout = cache_layout_named(name);
+    if (format) caches.formats.push_back(*format);
+    if (layout) caches.layouts.push_back(*layout);
+    if (!format && !layout)
+      throw UsageError(
+          "--cache is '" + text +
+          "'; f32, bf16, f16, int8, int4, fp8, contiguous, paged or ring, with commas between, is "
+          "expected");
+  }
+  if (caches.formats.empty())
+    caches.formats = {CacheFormat::f32, CacheFormat::bf16, CacheFormat::int8, CacheFormat::int4};
+  if (caches.layouts.empty())
+    caches.layouts = {CacheLayout::contiguous, CacheLayout::paged, CacheLayout::ring};
+  return caches;
+}
+
+std::string to_string(const std::optional<BenchCache>& cache) {
+  if (!cache) return "";
+  return cache->layout == CacheLayout::paged ? "pages of " + std::to_string(KvCacheOptions{}.page_size)
+                                             : std::string(name_of(cache->layout));
+}
+
+std::vector<std::int64_t> key_lengths(const BenchCase& what) {
+  const BenchShape& s = what.shape;
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t b = 0; b < s.batch; ++b)
+    lengths.push_back(what.cache ? std::max<std::int64_t>(1, s.key_length * (b + 1) / s.batch)
+                                 : s.key_length);
+  return lengths;
+}
+
 std::vector<BenchCase> bench_cases(const BenchChoice& choice) {
   std::vector<BenchCase> rows;
   for (const BenchShape& shape : choice.shapes) rows.push_back({shape, DType::f32, choice.causal, {}, 0});
-  if (choice.shapes.empty()) rows = usual_cases();
+  if (choice.shapes.empty()) rows = choice.caches ? decode_cases() : usual_cases();
+  if (choice.caches) rows = over_caches(rows, *choice.caches);
   std::vector<int> threads = choice.threads;
   if (threads.empty()) threads = {1, default_threads()};
   std::vector<BenchCase> cases;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "heed/attention.hpp"
+#include "heed/kv_cache.hpp"
 
 namespace heed::cli {
 
@@ -32,12 +33,30 @@ using BenchNeeds = std::vector<std::string>;
 [[nodiscard]] std::string to_string(const BenchNeeds& needs);  ///< "lse,top8"; "" for none
 void ask_for(const BenchNeeds& needs, AttentionOptions& options);
 
+/// A cache of keys and values that a call reads.
+struct BenchCache {
+  CacheFormat format = CacheFormat::f32;
+  CacheLayout layout = CacheLayout::contiguous;
+  friend bool operator==(const BenchCache&, const BenchCache&) = default;
+};
+
+/// Formats and layouts, as the command line names them.
+struct BenchCaches {
+  std::vector<CacheFormat> formats;
+  std::vector<CacheLayout> layouts;
+};
+/// "int8,paged": those named; of formats or of layouts that are not named, the usual ones. Throws UsageError
+/// for what is neither.
+[[nodiscard]] BenchCaches parse_bench_caches(const std::string& text);
+[[nodiscard]] std::string to_string(const std::optional<BenchCache>& cache);  ///< "pages of 16"; "" for none
+
 struct BenchCase {
   BenchShape shape;
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;  ///< of query and output; without a cache, of keys and values too
   bool causal = false;
   BenchNeeds needs;
   int threads = 1;
+  std::optional<BenchCache> cache{};
   friend bool operator==(const BenchCase&, const BenchCase&) = default;
 };
 
@@ -45,11 +64,15 @@ struct BenchCase {
 struct BenchChoice {
   std::vector<BenchShape> shapes;
   std::optional<DType> dtype;
+  std::optional<BenchCaches> caches;
   bool causal = false;
   std::optional<BenchNeeds> needs;
   std::vector<int> threads;  ///< empty: one, and all that the machine has
 };
 
 [[nodiscard]] std::vector<BenchCase> bench_cases(const BenchChoice& choice);
+
+/// The keys of each batch entry: Lk, or in a cache of several sequences, which is ragged, Lk (b + 1) / B.
+[[nodiscard]] std::vector<std::int64_t> key_lengths(const BenchCase& what);
 
 }  // namespace heed::cli

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/bounds.hpp"
+#include "bench/caches.hpp"
 #include "heed/attention.hpp"
 #include "heed/random.hpp"
 
@@ -19,6 +20,7 @@ constexpr double kSlice = 0.02;  // seconds of calls between two bursts
 constexpr std::size_t kLeastCalls = 3;
 constexpr int kWarmBursts = 3;
 constexpr std::int64_t kMostCopies = 4096;
+constexpr std::int64_t kMostCaches = 64;  // whose rows take longer to make
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -34,8 +36,9 @@ Tensor random_tensor(Generator& generator, const Dims& shape, DType dtype) {
 AttentionOptions options_of(const BenchCase& what) {
   AttentionOptions options;
   options.causal = what.causal;
-  // Whichever of both allows at least the half of the scores that is counted.
-  options.align = what.shape.query_length <= what.shape.key_length ? Align::bottom_right : Align::top_left;
+  // Whichever of both allows at least the half of the scores that is counted. A cache has its own.
+  if (!what.cache)
+    options.align = what.shape.query_length <= what.shape.key_length ? Align::bottom_right : Align::top_left;
   options.threads = what.threads;
   ask_for(what.needs, options);
   return options;
@@ -52,28 +55,59 @@ AttentionOutputs views_of(AttentionResult& all) {
 
 // Several copies of the keys and values where one would stay in a cache: each call then reads another, as
 // each layer of a model does.
-void Bench::prepare(const BenchShape& s, DType dtype) {
-  if (query_.count() > 0 && shape_ == s && query_.dtype() == dtype) return;
+void Bench::prepare(const BenchCase& what) {
+  if (query_.count() > 0 && prepared_.shape == what.shape && prepared_.dtype == what.dtype &&
+      prepared_.cache == what.cache)
+    return;
   query_ = keys_ = values_ = Tensor();
-  const double bytes = key_value_bytes(s, dtype);
+  caches_.clear();
   std::int64_t copies = 1;
-  if (may_wait_for_memory({s, dtype, false, {}, 1}))
-    copies = std::clamp(static_cast<std::int64_t>(static_cast<double>(ceiling::uncached_bytes()) / bytes) + 1,
-                        std::int64_t{1}, kMostCopies);
+  if (may_wait_for_memory(what))
+    copies = std::clamp(
+        static_cast<std::int64_t>(static_cast<double>(ceiling::uncached_bytes()) / key_value_bytes(what)) + 1,
+        std::int64_t{1}, what.cache ? kMostCaches : kMostCopies);
   Generator generator(0);
-  query_ = random_tensor(generator, {s.batch, s.heads, s.query_length, s.head_dim}, dtype);
+  const BenchShape& s = what.shape;
+  query_ = random_tensor(generator, {s.batch, s.heads, s.query_length, s.head_dim}, what.dtype);
+  if (what.cache)
+    for (std::int64_t i = 0; i < copies; ++i) caches_.push_back(random_cache(what, generator));
+  else
+    fill_tensors(what, copies, generator);
+  prepared_ = what;
+}
+
+void Bench::fill_tensors(const BenchCase& what, std::int64_t copies, Generator& generator) {
+  const BenchShape& s = what.shape;
   for (Tensor* tensor : {&keys_, &values_}) {
-    const Tensor one = random_tensor(generator, {s.batch, s.kv_heads, s.key_length, s.head_dim}, dtype);
-    *tensor = Tensor::uninitialized({copies, s.batch, s.kv_heads, s.key_length, s.head_dim}, dtype);
+    const Tensor one = random_tensor(generator, {s.batch, s.kv_heads, s.key_length, s.head_dim}, what.dtype);
+    *tensor = Tensor::uninitialized({copies, s.batch, s.kv_heads, s.key_length, s.head_dim}, what.dtype);
     for (std::int64_t i = 0; i < copies; ++i) copy(one, tensor->mutable_view().select(0, i));
   }
-  shape_ = s;
+}
+
+std::int64_t Bench::copies() const {
+  return caches_.empty() ? keys_.size(0) : static_cast<std::int64_t>(caches_.size());
+}
+
+AttentionResult Bench::first_call(const AttentionOptions& options) const {
+  return caches_.empty() ? attention(query_, keys_.view().select(0, 0), values_.view().select(0, 0), options)
+                         : attention(query_, caches_[0], options);
+}
+
+double Bench::timed_call(const AttentionOptions& options, std::int64_t copy,
+                         const AttentionOutputs& outputs) const {
+  const auto begin = Clock::now();
+  if (caches_.empty())
+    attention_into(query_, keys_.view().select(0, copy), values_.view().select(0, copy), options, outputs);
+  else
+    attention_into(query_, caches_[static_cast<std::size_t>(copy)], options, outputs);
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 Measured Bench::measure(const BenchCase& what, std::optional<std::int64_t> repeat) {
-  prepare(what.shape, what.dtype);
+  prepare(what);
   const AttentionOptions options = options_of(what);
-  AttentionResult result = attention(query_, keys_.view().select(0, 0), values_.view().select(0, 0), options);
+  AttentionResult result = first_call(options);
   const AttentionOutputs outputs = views_of(result);
   const std::string isa(result.isa);
   std::vector<Bound> bounds = bounds_of(what, isa);
@@ -88,12 +122,7 @@ Measured Bench::measure(const BenchCase& what, std::optional<std::int64_t> repea
   double total = 0;
   double since_burst = 0;
   while (seconds.size() < calls || (!repeat && total < kBudget)) {
-    const auto copy = static_cast<std::int64_t>(seconds.size() + 1) % keys_.size(0);
-    const TensorView key = keys_.view().select(0, copy);
-    const TensorView value = values_.view().select(0, copy);
-    const auto begin = Clock::now();
-    attention_into(query_, key, value, options, outputs);
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    seconds.push_back(timed_call(options, static_cast<std::int64_t>(seconds.size() + 1) % copies(), outputs));
     total += seconds.back();
     since_burst += seconds.back();
     if (since_burst < kSlice) continue;

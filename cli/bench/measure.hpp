@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bench/cases.hpp"
 #include "ceiling/ceiling.hpp"
+#include "heed/kv_cache.hpp"
+#include "heed/random.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::cli {
@@ -33,13 +36,20 @@ class Bench {
   [[nodiscard]] Measured measure(const BenchCase& what, std::optional<std::int64_t> repeat);
 
  private:
-  void prepare(const BenchShape& shape, DType dtype);
+  void prepare(const BenchCase& what);
+  void fill_tensors(const BenchCase& what, std::int64_t copies, Generator& generator);
+  [[nodiscard]] std::int64_t copies() const;
+  [[nodiscard]] AttentionResult first_call(const AttentionOptions& options) const;
+  /// Seconds of a call with one copy.
+  [[nodiscard]] double timed_call(const AttentionOptions& options, std::int64_t copy,
+                                  const AttentionOutputs& outputs) const;
 
   ceiling::Meter meter_;
-  BenchShape shape_;
+  BenchCase prepared_;
   Tensor query_;
   Tensor keys_;    // [copies, B, Hkv, Lk, D]
   Tensor values_;  // the same
+  std::vector<KvCache> caches_;
 };
 
 }  // namespace heed::cli

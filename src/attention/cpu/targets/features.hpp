@@ -17,6 +17,9 @@ std::string why_missing(std::string_view feature);
 /// "GenuineIntel", "AuthenticAMD", …; empty where the processor does not say.
 std::string_view processor_vendor();
 
+/// 25 (Zen 3 and 4), 26 (Zen 5), …; 0 where the processor does not say.
+int processor_family();
+
 /// Those that matter here: "avx2", "fma", …
 std::vector<std::string> processor_features();
 
