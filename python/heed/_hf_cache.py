@@ -173,8 +173,6 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
     def get_max_length(self) -> int:
         return -1
 
-    get_max_cache_shape = get_max_length  # as transformers called it before
-
     def crop(self, tokens_to_remove: int) -> None:
         """Takes -tokens_to_remove rows back."""
         if tokens_to_remove > 0:
