@@ -194,6 +194,20 @@ TEST(KvCacheErrors, OptionsBelongTogether) {
             "expected");
 }
 
+TEST(KvCacheErrors, EnumeratorsExist) {
+  EXPECT_EQ(message_of_options([](KvCacheOptions& o) { o.format = static_cast<CacheFormat>(6); }),
+            "format is 6; 0 to 5 is expected");
+  EXPECT_EQ(message_of_options([](KvCacheOptions& o) { o.format = static_cast<CacheFormat>(255); }),
+            "format is 255; 0 to 5 is expected");
+  EXPECT_EQ(message_of_options([](KvCacheOptions& o) { o.layout = static_cast<CacheLayout>(3); }),
+            "layout is 3; 0 to 2 is expected");
+  for (const CacheLayout layout : {CacheLayout::contiguous, CacheLayout::paged, CacheLayout::ring})
+    EXPECT_EQ(message_of_options([](KvCacheOptions& o) { o.order = static_cast<PageOrder>(2); }, layout),
+              "order is 2; 0 to 1 is expected");
+  EXPECT_EQ(heed::name_of(static_cast<CacheFormat>(6)), "");
+  EXPECT_EQ(heed::name_of(static_cast<CacheLayout>(255)), "");
+}
+
 // ---- Appending --------------------------------------------------------------------------------------------
 
 void expect_bad_rows_are_refused(Refusing cache) {
@@ -333,6 +347,16 @@ TEST(KvCacheErrors, SequencesAndLengthsExist) {
   }
 }
 
+TEST(KvCacheErrors, ACacheOfNoSequenceSaysSo) {
+  for (const CacheLayout layout : {CacheLayout::contiguous, CacheLayout::paged, CacheLayout::ring}) {
+    KvCacheOptions options = options_of(layout);
+    options.sequences = 0;
+    Refusing cache{KvCache(options)};
+    cache.expect("sequence is 0; the cache has none", [](KvCache& c) { c.clear(0); });
+    cache.expect("sequence is -1; the cache has none", [](KvCache& c) { (void)c.keys(-1); });
+  }
+}
+
 TEST(KvCacheErrors, PositionsToEvictAreHeldAndAscend) {
   for (const CacheFormat format : {CacheFormat::f32, CacheFormat::fp8}) {
     Refusing cache = filled(CacheLayout::paged, format);
@@ -365,6 +389,12 @@ TEST(KvCacheErrors, RoomToReserveCanBeHad) {
           "the cache would have 2305843009213693952 pages of 2 heads and 4 rows; fewer than 2^31 rows of "
           "heads are expected",
           [](KvCache& c) { c.reserve(kMost); });
+  KvCacheOptions single = options_of(CacheLayout::paged);
+  single.page_size = 1;
+  filled(single).expect(
+      "the cache would have 9223372036854775807 pages of 2 heads and 1 rows; fewer than 2^31 rows of heads "
+      "are expected",
+      [](KvCache& c) { c.reserve(kMost); });
   filled(CacheLayout::ring).expect("rows is 7; a ring has room for sinks + window = 6", [](KvCache& c) {
     c.reserve(7);
   });
@@ -381,6 +411,9 @@ TEST(KvCacheErrors, WhatRowsReceivedHasItsShape) {
   expect("decay is 1.5; 0 to 1 is expected", right, 1.5);
   expect("decay is nan; 0 to 1 is expected", right, std::nan(""));
   expect("received has dtype i64; a floating one is expected", Tensor({2, 4, 5}, DType::i64));
+  const auto* bytes = static_cast<const std::byte*>(right.view().data());
+  expect("received is not aligned: its data of f32 is expected at a multiple of 4 bytes",
+         TensorView(bytes + 1, DType::f32, {2, 4, 4}));
   const std::string expected = "; [2, heads, 5], as a call returns it, is expected";
   expect("received has shape [4, 5]" + expected, Tensor({4, 5}));
   expect("received has shape [1, 4, 5]" + expected, Tensor({1, 4, 5}));
@@ -452,6 +485,60 @@ TEST(KvCacheErrors, BlockTablesHaveTheirShapes) {
   EXPECT_EQ(message_of_table(table, integers({3, 4}, {2, 1})),
             "lengths has shape [2, 1]; one axis is expected");
   EXPECT_EQ(message_of_table(table, Tensor({2})), "lengths has dtype f32; i64 or i32 is expected");
+  const auto* bytes = static_cast<const std::byte*>(table.view().data());
+  EXPECT_EQ(message_of_table(TensorView(bytes + 4, DType::i64, {1, 2}), integers({1})),
+            "block_table is not aligned: its data of i64 is expected at a multiple of 8 bytes");
+  const auto message_of_no_pages = [](const TensorView& pages) {
+    const Tensor none({0, 2, 2, 4});
+    return message_of([&] { (void)KvCache::over_block_table(none, none, pages, integers({1})); });
+  };
+  EXPECT_EQ(message_of_no_pages(integers({0}, {1, 1})), "block_table has page 0 at 0; the pool has none");
+  const Pool pool;
+  for (const auto order : {static_cast<PageOrder>(2), static_cast<PageOrder>(255)}) {
+    const std::string sentence =
+        "order is " + std::to_string(static_cast<int>(order)) + "; 0 to 1 is expected";
+    EXPECT_EQ(message_of([&] {
+                (void)KvCache::over_block_table(pool.key, pool.value, table, integers({3, 4}), order);
+              }),
+              sentence);
+    EXPECT_EQ(message_of([&] {
+                (void)KvCache::over_page_indices(pool.key, pool.value, integers({0, 1}), integers({6}),
+                                                 integers({1}), order);
+              }),
+              sentence);
+  }
+}
+
+// Tables are filled up with -1, with page 0, or with what their memory held before.
+TEST(KvCacheErrors, PagesThatATableHasElsewhereAreNoRoom) {
+  const auto over = [](Pool& pool, const std::vector<std::int64_t>& table, std::int64_t columns,
+                       const std::vector<std::int64_t>& lengths) {
+    const auto batch = static_cast<std::int64_t>(lengths.size());
+    return KvCache::over_block_table(pool.key.mutable_view(), pool.value.mutable_view(),
+                                     integers(table, {batch, columns}), integers(lengths));
+  };
+  const auto append_both = [](KvCache& c) { c.append(keys_of(2, 1), values_of(2, 1)); };
+  for (const auto& [table, columns] : std::initializer_list<std::pair<std::vector<std::int64_t>, int>>{
+           {{0, 2, 0, 1, 0, 0}, 3}, {{0, 2, -1, 1, -1, -1}, 3}, {{0, 2, 1, 1, 0, 2}, 3}}) {
+    Pool pool;
+    KvCache cache = over(pool, table, columns, {3, 1});
+    const Tensor key = keys_of(2, 1), value = values_of(2, 1);
+    EXPECT_EQ(message_of([&] { cache.append(key, value); }), "no error");
+    // Each has written the second row of its last page.
+    for (const auto& [b, page] : {std::pair<std::int64_t, std::int64_t>{0, 2}, {1, 1}})
+      for (std::int64_t h = 0; h < 2; ++h)
+        for (std::int64_t c = 0; c < 4; ++c)
+          EXPECT_EQ(pool.key.at<float>(page, 1, h, c), key.at<float>(b, h, 0, c));
+    Refusing(std::move(cache))
+        .expect("sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
+  }
+  // Two that could write to page 3: neither may. It counts as no one's.
+  Pool pool;
+  KvCache both = over(pool, {0, 3, 1, 3}, 2, {2, 2});
+  EXPECT_EQ(both.stats().shared_pages, 0);
+  EXPECT_EQ(both.stats().free_pages, 6);
+  Refusing(std::move(both))
+      .expect("sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
 }
 
 TEST(KvCacheErrors, PageIndicesAreInThePoolAndOnce) {
@@ -523,6 +610,10 @@ TEST(KvCacheErrors, PoolsLieInPages) {
   const float* numbers = key.data_as<float>();
   EXPECT_EQ(message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {13, 4, 4, 1}), value),
             "key has strides [13, 4, 4, 1]; pages whole rows apart are expected");
+  EXPECT_EQ(message_of_pools(TensorView(numbers + 4, {7, 2, 2, 4}, {16, 8, -4, 1}), value.narrow(0, 0, 7)),
+            "key has strides [16, 8, -4, 1]; none below 0 is expected");
+  EXPECT_EQ(message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {-16, 8, 4, 1}), value),
+            "key has strides [-16, 8, 4, 1]; none below 0 is expected");
   EXPECT_EQ(message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {16, 0, 4, 1}), value),
             "key has strides [16, 0, 4, 1]; pages whole rows apart are expected");
   EXPECT_EQ(message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {8, 8, 4, 1}), value),
@@ -590,13 +681,11 @@ TEST(KvCacheErrors, APageIsWrittenToByOneSequence) {
                       "page 1 is shared, and sequence 0 would write to it; one of its own is expected in its "
                       "table",
                       append_both);
-  // The first has rows in page 1, the second has it as room.
+  // One has rows in page 1, which is then no room of the other.
   expect_pool_refuses(pool, over(integers({6, 1, 0, 1}, {2, 2}), integers({4, 2})),
                       "sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
   expect_pool_refuses(pool, over(integers({0, 1, 6, 1}, {2, 2}), integers({2, 4})),
-                      "page 1 is shared, and sequence 0 would write to it; one of its own is expected in its "
-                      "table",
-                      append_both);
+                      "sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
   // A fork shares its pages, too.
   KvCache forked = over(integers({6, 1, 0, 7}, {2, 2}), integers({3, 1}));
   (void)forked.fork(0);
@@ -672,6 +761,9 @@ TEST_F(KvCacheCallErrors, QueriesFitTheCache) {
   const auto* bytes = static_cast<const std::byte*>(query_.view().data());
   expect("query is not aligned: its data of f32 is expected at a multiple of 4 bytes",
          TensorView(bytes + 2, DType::f32, {2, 4, 2, 4}));
+  // Of another dtype than the rows, so that it is converted first.
+  expect("query is not aligned: its data of bf16 is expected at a multiple of 2 bytes",
+         TensorView(bytes + 1, DType::bf16, {2, 4, 3, 4}));
 }
 
 TEST_F(KvCacheCallErrors, SequencesExist) {
@@ -707,6 +799,13 @@ TEST_F(KvCacheCallErrors, SegmentsAreOfTheQueries) {
   expect("query is of 3 sequences; 2 as in the cache are expected", packed, options);
   options.query_segments = far.view();
   expect("query_segments runs from 0 to 7; 0 to 6, the length of query, is expected", packed, options);
+  const Tensor none({0}, DType::i64), real({3}), grid = integers({0, 2, 6}, {1, 3});
+  options.query_segments = none.view();
+  expect("query_segments is empty; offsets from 0 to 6 are expected", packed, options);
+  options.query_segments = real.view();
+  expect("query_segments has dtype f32; i64 or i32 is expected", packed, options);
+  options.query_segments = grid.view();
+  expect("query_segments has shape [1, 3]; one axis is expected", packed, options);
 }
 
 TEST_F(KvCacheCallErrors, TreesAreTrees) {
@@ -760,6 +859,49 @@ TEST_F(KvCacheCallErrors, OutputsHaveTheirShapesAndAPlaceOfTheirOwn) {
   Tensor f16({2, 4, 3, 6}, DType::f16);
   outputs.output = f16.mutable_view();
   expect_outputs("outputs.output has dtype f16; f32 is expected", outputs);
+}
+
+// Whichever page the call reads: the pool is the cache's.
+TEST(KvCacheErrors, OutputsOverlapNoPageOfAPool) {
+  Pool pool;
+  const Tensor query = normal_tensor({1, 2, 2, 4}, 9, DType::f32);
+  const auto message = [&](const KvCache& cache, float* output) {
+    heed::AttentionOutputs outputs;
+    outputs.output = MutableTensorView(output, DType::f32, {1, 2, 2, 6});
+    return message_of([&] { (void)heed::attention_into(query, cache, {}, outputs); });
+  };
+  for (std::int64_t page = 0; page < 8; ++page)
+    for (std::int64_t read = 0; read < 8; ++read) {
+      const KvCache cache = KvCache::over_block_table(pool.key.view(), pool.value.view(),
+                                                      integers({read}, {1, 1}), integers({2}));
+      EXPECT_EQ(message(cache, &pool.value.at<float>(page, 0, 0, 0)),
+                "outputs.output overlaps value in memory; a place of its own is expected");
+      if (page == 7) continue;  // the output has 24 floats, and a page of keys 16
+      EXPECT_EQ(message(cache, &pool.key.at<float>(page, 0, 0, 0)),
+                "outputs.output overlaps key in memory; a place of its own is expected");
+    }
+  // Beside the pages that a narrower view has, there is room.
+  const KvCache half =
+      KvCache::over_block_table(pool.key.view().narrow(0, 0, 4), pool.value.view().narrow(0, 0, 4),
+                                integers({1}, {1, 1}), integers({2}));
+  EXPECT_EQ(message(half, &pool.value.at<float>(4, 0, 0, 0)), "no error");
+}
+
+// A cache over tensors that may be written is made without more words.
+TEST(KvCacheErrors, TensorsThatMayBeWrittenAreWritten) {
+  Pool pool;
+  const Tensor table = integers({6, 1, 0, 7}, {2, 2}), key = keys_of(2, 1), value = values_of(2, 1);
+  const auto expect_appends = [&](const std::string& sentence, KvCache cache) {
+    EXPECT_EQ(message_of([&] { cache.append(key, value); }), sentence);
+  };
+  expect_appends("no error", KvCache::over_block_table(pool.key, pool.value, table, integers({3, 1})));
+  expect_appends("no error", KvCache::over_page_indices(pool.key, pool.value, integers({0, 1, 2}),
+                                                        integers({6, 1}), integers({1, 1})));
+  Tensor keys = keys_of(2, 5), values = values_of(2, 5);
+  expect_appends("no error", KvCache::over(keys, values, integers({2, 4})));
+  const std::string read_only = "the memory of this cache is read only; mutable views are expected to append";
+  expect_appends(read_only, KvCache::over(std::as_const(keys), std::as_const(values), integers({2, 4})));
+  expect_appends(read_only, KvCache::over(keys.view(), values.view(), integers({2, 4})));
 }
 
 }  // namespace

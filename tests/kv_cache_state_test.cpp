@@ -291,6 +291,28 @@ TEST(KvCacheState, EqualsPlainVectorsOfRowsAfterEveryOperation) {
   EXPECT_GT(attended, 0);
 }
 
+// Floats have no groups: what the option says is not looked at.
+TEST(KvCacheState, GroupsAreOfCodesAlone) {
+  for (const CacheLayout layout : {CacheLayout::contiguous, CacheLayout::paged, CacheLayout::ring})
+    for (const std::int64_t group : {std::int64_t{0}, std::int64_t{-1}, INT64_MAX, INT64_MIN}) {
+      KvCacheOptions options{.kv_heads = 1, .head_dim = 2, .layout = layout, .group = group};
+      (layout == CacheLayout::ring ? options.window : options.capacity) = 16;
+      KvCache cache(options);
+      const Tensor rows = heed::test::normal_tensor({1, 1, 5, 2}, 1, DType::f32);
+      cache.append(rows, rows);
+      cache.reserve(layout == CacheLayout::ring ? 16 : 40);
+      (void)cache.fork(0);
+      cache.truncate(0, 3);
+      EXPECT_TRUE(heed::test::same_bits(cache.keys(0), rows.view().select(0, 0).narrow(1, 0, 3)));
+      EXPECT_TRUE(heed::test::same_bits(cache.values(1), rows.view().select(0, 0)));
+      // A query of zeros attends all rows alike.
+      const Tensor output = heed::attention(Tensor({2, 1, 1, 2}), cache).output;
+      double mean = 0;
+      for (std::int64_t r = 0; r < 5; ++r) mean += static_cast<double>(rows.at<float>(0, 0, r, 1)) / 5;
+      EXPECT_NEAR(output.at<float>(1, 0, 0, 1), mean, 1e-6);  // five numbers of about 1 in f32
+    }
+}
+
 // The Hadamard matrix from its definition: element (i, j) is (-1)^popcount(i & j).
 std::vector<double> rotated(const std::vector<double>& x) {
   std::size_t n = 1;

@@ -55,9 +55,9 @@ enum class CacheFormat : std::uint8_t {
   fp8,   ///< e4m3: codes of 1 sign, 4 exponent and 3 fraction bits
 };
 
-/// "f32", "bf16", "f16", "int8", "int4", "fp8".
+/// "f32", "bf16", "f16", "int8", "int4", "fp8"; "" for what is no enumerator.
 HEED_API std::string_view name_of(CacheFormat format) noexcept;
-/// "contiguous", "paged", "ring".
+/// "contiguous", "paged", "ring"; "" for what is no enumerator.
 HEED_API std::string_view name_of(CacheLayout layout) noexcept;
 HEED_API std::optional<CacheFormat> cache_format_named(std::string_view name) noexcept;
 HEED_API std::optional<CacheLayout> cache_layout_named(std::string_view name) noexcept;
@@ -90,9 +90,11 @@ struct KvCacheStats {
   std::int64_t pages = 0;         ///< of a pool; otherwise one a sequence
   std::int64_t free_pages = 0;    ///< that no sequence holds
   std::int64_t shared_pages = 0;  ///< that several hold
-  std::int64_t bytes = 0;         ///< of keys, values and scales; 0 where they are borrowed
-  std::int64_t tail_bytes = 0;    ///< of rows that wait for their group
-  std::int64_t table_bytes = 0;   ///< of row numbers, positions and running sums
+  // Memory that the cache has, together all of it:
+  std::int64_t bytes = 0;        ///< of keys, values and scales; 0 where they are borrowed
+  std::int64_t tail_bytes = 0;   ///< of rows that wait for their group
+  std::int64_t table_bytes = 0;  ///< of tables of rows, pages and groups, with the room kept to grow, of
+                                 ///< positions, running sums and the cache itself
 };
 
 /// Which sequences a call attends, and how drafted queries see one another.
@@ -121,9 +123,13 @@ class HEED_API KvCache {
                                     const TensorView& lengths);
   [[nodiscard]] static KvCache over(const MutableTensorView& key, const MutableTensorView& value,
                                     const TensorView& lengths);
+  [[nodiscard]] static KvCache over(Tensor& key, Tensor& value, const TensorView& lengths) {
+    return over(key.mutable_view(), value.mutable_view(), lengths);
+  }
   /// vLLM's block table: pools [pages, page size, Hkv, D] (nhd) or [pages, Hkv, page size, D] (hnd),
   /// block_table i64 or i32 [B, most pages], lengths [B]. Entries beyond a sequence's length are room to
-  /// append to; those that are negative are none.
+  /// append to, up to the first one that is negative or that the table has elsewhere, too: a table may be
+  /// filled up with -1 or with any page.
   [[nodiscard]] static KvCache over_block_table(const TensorView& key_pool, const TensorView& value_pool,
                                                 const TensorView& block_table, const TensorView& lengths,
                                                 PageOrder order = PageOrder::nhd);
@@ -131,8 +137,13 @@ class HEED_API KvCache {
                                                 const MutableTensorView& value_pool,
                                                 const TensorView& block_table, const TensorView& lengths,
                                                 PageOrder order = PageOrder::nhd);
+  [[nodiscard]] static KvCache over_block_table(Tensor& key_pool, Tensor& value_pool,
+                                                const TensorView& block_table, const TensorView& lengths,
+                                                PageOrder order = PageOrder::nhd) {
+    return over_block_table(key_pool.mutable_view(), value_pool.mutable_view(), block_table, lengths, order);
+  }
   /// FlashInfer's page table: sequence b has pages indices[indptr[b], indptr[b + 1]), the last of which holds
-  /// last_page_len[b] rows.
+  /// last_page_len[b] rows. What is left of a page that two sequences have is room of neither.
   [[nodiscard]] static KvCache over_page_indices(const TensorView& key_pool, const TensorView& value_pool,
                                                  const TensorView& indptr, const TensorView& indices,
                                                  const TensorView& last_page_len,
@@ -142,6 +153,13 @@ class HEED_API KvCache {
                                                  const TensorView& indptr, const TensorView& indices,
                                                  const TensorView& last_page_len,
                                                  PageOrder order = PageOrder::nhd);
+  [[nodiscard]] static KvCache over_page_indices(Tensor& key_pool, Tensor& value_pool,
+                                                 const TensorView& indptr, const TensorView& indices,
+                                                 const TensorView& last_page_len,
+                                                 PageOrder order = PageOrder::nhd) {
+    return over_page_indices(key_pool.mutable_view(), value_pool.mutable_view(), indptr, indices,
+                             last_page_len, order);
+  }
 
   KvCache(KvCache&& other) noexcept;
   KvCache& operator=(KvCache&& other) noexcept;
@@ -202,15 +220,16 @@ class HEED_API KvCache {
   [[nodiscard]] const detail::CacheState& state() const noexcept { return *state_; }
 
  private:
-  explicit KvCache(std::unique_ptr<detail::CacheState> state) noexcept;
+  HEED_HIDDEN explicit KvCache(std::unique_ptr<detail::CacheState> state) noexcept;
   std::unique_ptr<detail::CacheState> state_;
 };
 
 /// query [B, H, Lq, D], or [1, H, T, D] with options.query_segments, one segment a sequence; f32, f16 or
 /// bf16. Results are those of attention() with Lk the most rows of a sequence, or with segments the rows of
 /// all sequences one after the other; indices of top_k are positions. Queries stand at the last positions of
-/// their sequence, as align = bottom_right has it, unless options.query_offset says otherwise.
-/// options.kv_lengths and key_segments are the cache's own, and refused.
+/// their sequence, whatever options.align says, unless options.query_offset says otherwise.
+/// options.kv_lengths and key_segments are the cache's own, and refused. attention_into refuses outputs in
+/// the memory that a cache lies over, also where it holds no row.
 [[nodiscard]] HEED_API AttentionResult attention(const TensorView& query, const KvCache& cache,
                                                  const AttentionOptions& options = {},
                                                  const CacheQuery& which = {});

@@ -137,7 +137,11 @@ void refuse_overlaps(const Extents& inputs, const Extents& outputs) {
 
 }  // namespace
 
-void check_overlaps(const Problem& problem) { refuse_overlaps(inputs_of(problem), outputs_of(problem)); }
+void check_overlaps(const Problem& problem, std::span<const ReadMemory> more) {
+  Extents inputs = inputs_of(problem);
+  for (const ReadMemory& memory : more) inputs.add(memory.name, memory.view, memory.size);
+  refuse_overlaps(inputs, outputs_of(problem));
+}
 
 void check_overlaps(const BackwardProblem& problem) {
   refuse_overlaps(inputs_of(problem), outputs_of(problem));

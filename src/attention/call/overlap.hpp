@@ -1,15 +1,26 @@
 // Whether results would be written over each other, or over what is still to be read.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <span>
+
 #include "attention/call/backward_problem.hpp"
 #include "attention/call/problem.hpp"
 
 namespace heed::detail {
 
+/// Memory that a call reads beside the tensors of its Problem.
+struct ReadMemory {
+  const char* name;
+  Operand view;
+  std::array<std::int64_t, 4> size;
+};
+
 /// Throws where an output surely shares memory with another output or with a tensor that the call reads.
 /// Views that interleave without touching (the halves of a packed array) pass, and so do the few overlaps
 /// that only a comparison of every element would find.
-void check_overlaps(const Problem& problem);
+void check_overlaps(const Problem& problem, std::span<const ReadMemory> more = {});
 void check_overlaps(const BackwardProblem& problem);
 
 }  // namespace heed::detail

@@ -49,6 +49,7 @@ void check_options(const CacheState& cache, const TensorView& query, const Atten
     refuse("query has dtype ", query.dtype(), "; f32, f16 or bf16 is expected over a cache");
   if (query.rank() != 4)
     refuse("query has shape ", query.shape(), "; [B, H, Lq, D] is expected over a cache");
+  detail::check_memory("query", query);
   if (query.shape()[3] != cache.options.head_dim)
     refuse("query has head dimension ", query.shape()[3], " (shape ", query.shape(), "); ",
            cache.options.head_dim, " as in the cache is expected");
@@ -57,6 +58,12 @@ void check_options(const CacheState& cache, const TensorView& query, const Atten
            "); a multiple of the cache's ", cache.options.kv_heads, " is expected");
   if (options.kv_lengths) refuse("kv_lengths is given; a cache knows its own lengths");
   if (options.key_segments) refuse("key_segments is given; a cache knows its own lengths");
+}
+
+std::int64_t count_segments(const TensorView& segments, const TensorView& query) {
+  const std::size_t offsets = detail::integers_of("query_segments", segments).size();
+  if (offsets == 0) refuse("query_segments is empty; offsets from 0 to ", query.shape()[2], " are expected");
+  return static_cast<std::int64_t>(offsets) - 1;
 }
 
 void CacheCall::choose_sequences(const CacheState& cache, std::int64_t count, const CacheQuery& which) {
@@ -84,7 +91,7 @@ CacheCall::CacheCall(const TensorView& given, const CacheState& cache, const Att
                      const CacheQuery& which) {
   check_options(cache, given, options);
   const bool packed = options.query_segments.has_value();
-  const std::int64_t count = packed ? options.query_segments->count() - 1 : given.shape()[0];
+  const std::int64_t count = packed ? count_segments(*options.query_segments, given) : given.shape()[0];
   choose_sequences(cache, count, which);
 
   // The shapes of tensors that would hold the rows, for the checks that all calls have.
@@ -214,11 +221,19 @@ void forbid_beyond(const Problem& p) {
           if (j < s.key_begin || j >= s.key_end) detail::write(p.scores, -INFINITY, s.batch, h, i, j);
 }
 
-// Codes are never the caller's memory.
-void refuse_overlaps(const Problem& problem) {
-  Problem floats = problem;
-  if (problem.cache->codes.format != detail::RowFormat::floats) floats.key = floats.value = {};
-  detail::check_overlaps(floats);
+// Outputs may lie nowhere in the memory of a cache: rows that this call does not read are others' or to come.
+void refuse_overlaps(const Problem& problem, const CacheState& cache) {
+  Problem others = problem;
+  others.key = others.value = {};
+  if (!cache.borrowed) return detail::check_overlaps(others);
+  const auto pool = [&](const char* name, detail::Operand view, std::int64_t width) {
+    view.stride[0] = cache.page_rows * view.stride[2];
+    const auto pages = static_cast<std::int64_t>(cache.page_holders.size());
+    return detail::ReadMemory{name, view, {pages, cache.options.kv_heads, cache.options.page_size, width}};
+  };
+  const detail::ReadMemory pools[] = {pool("key", cache.key.view, cache.options.head_dim),
+                                      pool("value", cache.value.view, cache.options.value_dim)};
+  detail::check_overlaps(others, pools);
 }
 
 struct Computed {
@@ -263,7 +278,7 @@ AttentionRun attention_into(const TensorView& query, const KvCache& cache, const
   return detail::with_memory_errors([&] {
     CacheCall call(query, cache.state(), options, which);
     detail::bind_outputs(outputs, options, 4, call.problem);
-    refuse_overlaps(call.problem);
+    refuse_overlaps(call.problem, cache.state());
     const Computed computed = compute(call, options.kernel);
     return AttentionRun{computed.plan.name, computed.plan.isa, computed.run.threads,
                         computed.run.recomputed_rows};

@@ -42,7 +42,9 @@ Pool pool_of(const char* name, const TensorView& view, PageOrder order) {
   if (pool.view.shape()[3] > 1 && strides[3] != 1)
     refuse(name, " has strides ", view.strides(), "; a last one of 1 is expected");
   const std::int64_t row = strides[2], page = strides[0];
-  if (row <= 0 || strides[1] < 0 || page < 0 || page % row != 0)
+  if (row < 0 || strides[1] < 0 || page < 0)
+    refuse(name, " has strides ", view.strides(), "; none below 0 is expected");
+  if (row == 0 || page % row != 0)
     refuse(name, " has strides ", view.strides(), "; pages whole rows apart are expected");
   pool.page_rows = page / row;
   return pool;
@@ -53,6 +55,7 @@ std::unique_ptr<CacheState> borrow(const TensorView& key, const TensorView& valu
                                    CacheLayout layout) {
   auto state = std::make_unique<CacheState>();
   KvCacheOptions& o = state->options;
+  detail::check_range("order", static_cast<std::int64_t>(order), 0, 1);
   o.format = format_of(key);
   if (value.dtype() != key.dtype())
     refuse("value has dtype ", value.dtype(), "; ", key.dtype(), " as in key is expected");
@@ -108,27 +111,30 @@ detail::Sequence sequence_of(CacheState& state, std::int64_t number, std::span<c
   if (length < 0 || length > room)
     refuse("sequence ", number, " has length ", length, "; 0 to ", room,
            ", what its pages hold, is expected");
+  s.pages.assign(pages.begin(), pages.end());
+  std::sort(s.pages.begin(), s.pages.end());
+  const auto twice = std::adjacent_find(s.pages.begin(), s.pages.end());
+  if (twice != s.pages.end())
+    refuse("sequence ", number, " has page ", *twice, " twice; each once is expected");
+  for (const std::int32_t page : s.pages) ++state.page_holders[index(page)];
+  const auto slot_at = [&](std::int64_t position) {
+    return static_cast<std::int32_t>(pages[index(position / size)] * state.page_rows + position % size);
+  };
   s.slots.reserve(index(length));
-  for (std::size_t p = 0; p < pages.size(); ++p) {
-    const auto page = static_cast<std::int32_t>(pages[p]);
-    if (!s.pages.emplace(page, 0).second)
-      refuse("sequence ", number, " has page ", page, " twice; each once is expected");
-    ++state.page_holders[index(page)];
-    for (std::int64_t r = 0; r < size && s.length < length; ++r, ++s.length) {
-      const auto slot = static_cast<std::int32_t>(page * state.page_rows + r);
-      s.is_even = s.slots.empty() || (s.is_even && slot == s.slots.back() + 1);
-      s.slots.push_back(slot);
-      ++s.pages.at(page);
-    }
+  for (; s.length < length; ++s.length) {
+    const std::int32_t slot = slot_at(s.length);
+    s.is_even = s.slots.empty() || (s.is_even && slot == s.slots.back() + 1);
+    s.slots.push_back(slot);
   }
-  for (std::size_t p = pages.size(); p-- > 0;)
-    for (std::int64_t r = size - 1; r >= s.pages.at(static_cast<std::int32_t>(pages[p])); --r)
-      s.free_slots.push_back(static_cast<std::int32_t>(pages[p] * state.page_rows + r));
+  s.free_slots.reserve(index(room - length));
+  for (std::int64_t position = room - 1; position >= length; --position)
+    s.free_slots.push_back(slot_at(position));
   return s;
 }
 
 void check_page(const CacheState& state, const char* table, std::int64_t page, std::int64_t at) {
   const auto pages = static_cast<std::int64_t>(state.page_holders.size());
+  if (pages == 0) refuse(table, " has page ", page, " at ", at, "; the pool has none");
   if (page < 0 || page >= pages)
     refuse(table, " has page ", page, " at ", at, "; 0 to ", pages - 1, ", a page of the pool, is expected");
 }
@@ -156,22 +162,21 @@ std::unique_ptr<CacheState> over_table(const TensorView& key, const TensorView& 
            "; i64 or i32 of two axes is expected");
   if (table.shape()[0] != static_cast<std::int64_t>(rows.size()))
     refuse("lengths has shape ", lengths.shape(), "; [", table.shape()[0], "] as in block_table is expected");
+  detail::check_memory("block_table", table);
   const Tensor pages = Tensor::copy_of(table, DType::i64);
+  std::vector<std::int64_t> entries(state->page_holders.size());  // how often the table has each page
+  for (const std::int64_t page : pages.values<std::int64_t>())
+    if (page >= 0 && index(page) < entries.size()) ++entries[index(page)];
   std::vector<std::int64_t> of_one;
   for (std::int64_t b = 0; b < table.shape()[0]; ++b) {
     of_one.clear();
     for (std::int64_t p = 0; p < table.shape()[1]; ++p) {
       const std::int64_t page = pages.at<std::int64_t>(b, p);
-      const std::int64_t before = static_cast<std::int64_t>(of_one.size()) * state->options.page_size;
-      if (page < 0 && before >= rows[index(b)]) break;
+      const bool is_room = p * state->options.page_size >= rows[index(b)];
+      if (is_room && page < 0) break;
       check_page(*state, "block_table", page, b * table.shape()[1] + p);
+      if (is_room && entries[index(page)] > 1) break;  // what a table is filled up with
       of_one.push_back(page);
-      // Many tables are filled up with page 0: beyond the rows only pages that are not listed yet are room.
-      const bool needed = before < rows[index(b)];
-      if (!needed && std::find(of_one.begin(), of_one.end() - 1, page) != of_one.end() - 1) {
-        of_one.pop_back();
-        break;
-      }
     }
     state->sequences.push_back(sequence_of(*state, b, of_one, rows[index(b)]));
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
+#include <unordered_map>
 
 #include "attention/call/elements.hpp"
 #include "attention/call/message.hpp"
@@ -29,6 +31,7 @@ Sequence& CacheState::sequence(std::int64_t number) {
 }
 const Sequence& CacheState::sequence(std::int64_t number) const {
   const auto count = static_cast<std::int64_t>(sequences.size());
+  if (count == 0) refuse("sequence is ", number, "; the cache has none");
   if (number < 0 || number >= count) refuse("sequence is ", number, "; 0 to ", count - 1, " is expected");
   return sequences[index(number)];
 }
@@ -47,6 +50,7 @@ CachedSequence CacheState::plain(const Sequence& s) const {
 }
 
 RowCodes CacheState::codes() const {
+  if (!has_codes()) return {};
   const ScaleStrides strides = value_scale_strides(*this);
   RowCodes codes;
   codes.format = format;
@@ -64,7 +68,6 @@ RowCodes CacheState::codes() const {
 ScaleStrides value_scale_strides(const CacheState& state) {
   const Operand& value = state.value.view;
   const std::int64_t width = state.options.value_dim;
-  if (width == 0) return {};
   return {value.stride[1] / width * state.value_groups(), value.stride[2] / width * state.value_groups()};
 }
 
@@ -77,29 +80,38 @@ void CacheState::read_row(const Sequence& s, bool is_key, std::int64_t head, std
 
 namespace {
 
-// The operations on one sequence of a cache. Memory that they need is had before anything changes.
+// Grows by doubling, as push_back does.
+template <class T>
+void have_room(std::vector<T>& all, std::size_t count) {
+  if (count > all.capacity()) all.reserve(std::max(count, 2 * all.capacity()));
+}
+
+// How many groups of positions become full as `rows` rows come.
+std::int64_t groups_to_fill(const CacheState& state, const Sequence& s, std::int64_t rows) {
+  if (!state.has_codes()) return 0;
+  return (s.length + rows) / state.options.group - s.length / state.options.group;
+}
+
+// The operations on one sequence of a cache.
 class Writer {
  public:
   Writer(CacheState& state, Sequence& sequence) : state_(state), s_(sequence) {}
 
-  /// Room in the tables for `rows` more rows.
+  /// Memory of the sequence's tables, so that `rows` more rows come without an error.
   void reserve(std::int64_t rows) {
-    s_.slots.reserve(grown(s_.slots, rows));
-    if (s_.has_gaps) s_.positions.reserve(grown(s_.positions, rows));
-    if (!s_.received.empty()) s_.received.reserve(grown(s_.received, rows * state_.options.kv_heads));
+    const bool paged = state_.options.layout == CacheLayout::paged;
+    const std::int64_t most = s_.rows() + rows;
+    const std::size_t held = index(paged ? most : std::min(most, state_.options.page_size));
+    have_room(s_.slots, held);
+    if (s_.has_gaps || state_.options.layout == CacheLayout::ring) have_room(s_.positions, held);
+    if (!s_.received.empty()) have_room(s_.received, held * index(state_.options.kv_heads));
+    have_room(s_.free_slots, index(state_.options.page_size));  // pages are taken when there are none
+    if (paged) have_room(s_.pages, s_.pages.size() + index(rows / state_.options.page_size + 1));
     if (!state_.has_codes()) return;
-    const std::int64_t groups = rows / state_.options.group + 1;
-    s_.groups.reserve(grown(s_.groups, groups));
-    const auto tail = [&](std::vector<float>& rows_of, std::int64_t width) {
-      rows_of.resize(index(state_.options.kv_heads * 2 * state_.options.group * width));
-    };
-    tail(s_.key_tail, state_.options.head_dim);
-    tail(s_.value_tail, state_.options.value_dim);
-    state_.scale_holders.reserve(grown(state_.scale_holders, groups));
-    state_.free_scales.reserve(grown(state_.free_scales, groups));
-    const std::int64_t numbers = groups * state_.options.kv_heads * state_.options.head_dim;
-    state_.key_scale.reserve(grown(state_.key_scale, numbers));
-    if (state_.has_offsets()) state_.key_offset.reserve(grown(state_.key_offset, numbers));
+    have_room(s_.groups, s_.groups.size() + index(groups_to_fill(state_, s_, rows)));
+    const std::int64_t tail = state_.options.kv_heads * 2 * state_.options.group;
+    s_.key_tail.resize(index(tail * state_.options.head_dim));
+    s_.value_tail.resize(index(tail * state_.options.value_dim));
   }
 
   /// There is a free page.
@@ -107,7 +119,7 @@ class Writer {
     const std::int32_t page = state_.free_pages.back();
     state_.free_pages.pop_back();
     state_.page_holders[index(page)] = 1;
-    s_.pages.emplace(page, 0);
+    s_.pages.push_back(page);
     const auto first = static_cast<std::int32_t>(page * state_.page_rows);
     for (std::int64_t r = state_.options.page_size - 1; r >= 0; --r)
       s_.free_slots.push_back(first + static_cast<std::int32_t>(r));
@@ -124,9 +136,7 @@ class Writer {
     for (std::vector<std::int32_t>* slots : {&s_.slots, &s_.free_slots})
       for (std::int32_t& slot : *slots)
         if (state_.page_of(slot) == page) slot += move;
-    const std::int32_t used = s_.pages.at(page);
-    s_.pages.erase(page);
-    s_.pages.emplace(mine, used);
+    std::replace(s_.pages.begin(), s_.pages.end(), page, mine);
     find_evenness();
   }
 
@@ -134,7 +144,6 @@ class Writer {
     if (s_.free_slots.empty()) take_page();
     const std::int32_t slot = s_.free_slots.back();
     s_.free_slots.pop_back();
-    ++s_.pages.at(static_cast<std::int32_t>(state_.page_of(slot)));
     s_.is_even = s_.slots.empty() || (s_.is_even && slot == s_.slots.back() + 1);
     s_.slots.push_back(slot);
     if (s_.has_gaps) s_.positions.push_back(s_.length);
@@ -152,9 +161,10 @@ class Writer {
   }
 
   void truncate(std::int64_t length) {
-    if (state_.has_codes()) uncode(length);
     const std::int64_t left = s_.row_from(length);
-    for (std::int64_t row = s_.rows() - 1; row >= left; --row) free_slot(s_.slots[index(row)]);
+    reserve_to_free(s_.rows() - left);
+    if (state_.has_codes()) uncode(length);
+    for (std::int64_t row = s_.rows() - 1; row >= left; --row) s_.free_slots.push_back(s_.slots[index(row)]);
     s_.slots.resize(index(left));
     if (s_.has_gaps) s_.positions.resize(index(left));
     if (!s_.received.empty()) s_.received.resize(index(left * state_.options.kv_heads));
@@ -164,8 +174,10 @@ class Writer {
     give_pages_back();
   }
 
-  /// `evicted` [rows]: which of the rows go.
-  void evict(const std::vector<char>& evicted) {
+  /// Gives `count` rows away: those of which is_gone(row) is true.
+  template <class IsGone>
+  void evict(std::int64_t count, IsGone is_gone) {
+    reserve_to_free(count);
     if (!s_.has_gaps) {
       s_.positions.resize(s_.slots.size());
       for (std::size_t row = 0; row < s_.positions.size(); ++row)
@@ -175,8 +187,8 @@ class Writer {
     const auto heads = index(state_.options.kv_heads);
     std::size_t to = 0;
     for (std::size_t row = 0; row < s_.slots.size(); ++row) {
-      if (evicted[row] != 0) {
-        free_slot(s_.slots[row]);
+      if (is_gone(row)) {
+        s_.free_slots.push_back(s_.slots[row]);
         continue;
       }
       s_.slots[to] = s_.slots[row];
@@ -194,10 +206,10 @@ class Writer {
   }
 
  private:
-  template <class T>
-  static std::size_t grown(const std::vector<T>& rows, std::int64_t more) {
-    const std::size_t needed = rows.size() + index(more);
-    return needed <= rows.capacity() ? rows.capacity() : std::max(needed, 2 * rows.capacity());
+  // Memory for what `rows` rows leave behind.
+  void reserve_to_free(std::int64_t rows) {
+    have_room(s_.free_slots, s_.free_slots.size() + index(rows));
+    have_room(state_.free_scales, state_.scale_holders.size());
   }
 
   void find_evenness() {
@@ -206,39 +218,26 @@ class Writer {
       s_.is_even = s_.slots[row] == s_.slots[row - 1] + 1;
   }
 
-  void free_slot(std::int32_t slot) {
-    --s_.pages.at(static_cast<std::int32_t>(state_.page_of(slot)));
-    s_.free_slots.push_back(slot);
-  }
-
-  // Pages of the pool of which no row is held.
+  // Pages of the pool of which no row is held: all their slots are free. What a caller's table lists stays.
   void give_pages_back() {
-    if (state_.options.layout != CacheLayout::paged) return;
-    bool any = false;
-    for (auto page = s_.pages.begin(); page != s_.pages.end();) {
-      if (page->second != 0) {
-        ++page;
-        continue;
+    if (state_.options.layout != CacheLayout::paged || state_.borrowed) return;
+    std::sort(s_.pages.begin(), s_.pages.end(), std::greater<>());
+    std::sort(s_.free_slots.begin(), s_.free_slots.end(), std::greater<>());
+    auto slot = s_.free_slots.begin(), free_end = slot;
+    auto pages_end = s_.pages.begin();
+    for (const std::int32_t page : s_.pages) {
+      const auto first = slot;
+      slot =
+          std::find_if(slot, s_.free_slots.end(), [&](std::int32_t s) { return state_.page_of(s) != page; });
+      if (slot - first < state_.options.page_size) {
+        *pages_end++ = page;
+        free_end = std::copy(first, slot, free_end);
+      } else if (--state_.page_holders[index(page)] == 0) {
+        state_.free_pages.push_back(page);
       }
-      any = true;
-      if (--state_.page_holders[index(page->first)] == 0 && !state_.borrowed)
-        state_.free_pages.push_back(page->first);
-      page = s_.pages.erase(page);
     }
-    if (any && !state_.borrowed)
-      std::erase_if(s_.free_slots, [&](std::int32_t slot) {
-        return !s_.pages.contains(static_cast<std::int32_t>(state_.page_of(slot)));
-      });
-    else if (any)
-      keep_borrowed_pages();
-  }
-
-  // The caller's table still lists them: they stay room for this sequence.
-  void keep_borrowed_pages() {
-    for (const std::int32_t slot : s_.free_slots) {
-      const auto page = static_cast<std::int32_t>(state_.page_of(slot));
-      if (s_.pages.emplace(page, 0).second) ++state_.page_holders[index(page)];
-    }
+    s_.pages.erase(pages_end, s_.pages.end());
+    s_.free_slots.erase(free_end, s_.free_slots.end());
   }
 
   void copy_memory(std::int64_t from, std::int64_t to) {
@@ -430,24 +429,45 @@ std::vector<std::int32_t> pages_to_copy(const CacheState& state, const Sequence&
   return pages;
 }
 
+// Memory for the scales of all groups that become full; a ring gives those of rows that leave it back.
+void reserve_scales(CacheState& state, std::span<const Arrival> arrivals) {
+  if (!state.has_codes()) return;
+  std::int64_t groups = 0;
+  for (const Arrival& arrival : arrivals) {
+    const Sequence& s = state.sequences[index(arrival.sequence)];
+    const std::int64_t filled = groups_to_fill(state, s, arrival.end - arrival.begin);
+    // Of rows that come together a ring holds the last, and some of the first as sinks.
+    const std::int64_t held = state.options.capacity / state.options.group + 3;
+    groups += state.options.layout == CacheLayout::ring ? std::min(filled, held) : filled;
+  }
+  const auto free = static_cast<std::int64_t>(state.free_scales.size());
+  const std::size_t numbers = state.scale_holders.size() + index(std::max<std::int64_t>(0, groups - free));
+  const std::size_t scales = numbers * index(state.options.kv_heads * state.options.head_dim);
+  have_room(state.scale_holders, numbers);
+  have_room(state.free_scales, numbers);
+  have_room(state.key_scale, scales);
+  if (state.has_offsets()) have_room(state.key_offset, scales);
+}
+
+void reserve(CacheState& state, std::span<const Arrival> arrivals) {
+  for (const Arrival& arrival : arrivals)
+    Writer(state, state.sequences[index(arrival.sequence)]).reserve(arrival.end - arrival.begin);
+  reserve_scales(state, arrivals);
+}
+
 void append_to_ring(CacheState& state, const Operand& key, const Operand& value, const Arrival& arrival) {
   Sequence& s = state.sequences[index(arrival.sequence)];
   Writer writer(state, s);
-  writer.reserve(arrival.end - arrival.begin);
-  std::vector<char> evicted;
   for (std::int64_t row = arrival.begin; row < arrival.end;) {
     // As many at a time as the window holds: those before them leave it at once.
     const std::int64_t here = std::min(arrival.end - row, state.options.window);
     const std::int64_t too_many = here - static_cast<std::int64_t>(s.free_slots.size());
     const std::int64_t first = s.row_from(std::min(state.options.sinks, s.length));
-    const std::int64_t after_sinks = s.rows() - first;
     // Rows that become sinks need no window.
-    if (too_many > 0) {
-      evicted.assign(s.slots.size(), 0);
-      const std::int64_t gone = std::min(too_many, after_sinks);
-      std::fill_n(evicted.begin() + first, gone, char{1});
-      writer.evict(evicted);
-    }
+    const std::int64_t gone = std::min(too_many, s.rows() - first);
+    if (too_many > 0)
+      writer.evict(gone,
+                   [&](std::size_t held) { return held >= index(first) && held < index(first + gone); });
     for (const std::int64_t end = row + std::min(here, static_cast<std::int64_t>(s.free_slots.size()));
          row < end; ++row)
       writer.append(key, value, arrival.batch, row);
@@ -456,17 +476,22 @@ void append_to_ring(CacheState& state, const Operand& key, const Operand& value,
 
 }  // namespace
 
-void give_page(CacheState& state, Sequence& sequence) { Writer(state, sequence).take_page(); }
+void give_page(CacheState& state, Sequence& sequence) {
+  sequence.free_slots.reserve(index(state.options.page_size));
+  Writer(state, sequence).take_page();
+}
 
 void append_rows(CacheState& state, const Operand& key, const Operand& value,
                  std::span<const Arrival> arrivals) {
   if (state.options.layout == CacheLayout::ring) {
+    reserve(state, arrivals);
     for (const Arrival& arrival : arrivals) append_to_ring(state, key, value, arrival);
     return;
   }
   const auto free_pages = static_cast<std::int64_t>(state.free_pages.size());
   std::int64_t needed = 0;
   std::unordered_map<std::int32_t, std::int32_t> copied;
+  std::vector<std::vector<std::int32_t>> to_copy;  // of each arrival
   for (const Arrival& arrival : arrivals) {
     const Sequence& s = state.sequences[index(arrival.sequence)];
     const std::int64_t rows = arrival.end - arrival.begin;
@@ -475,7 +500,8 @@ void append_rows(CacheState& state, const Operand& key, const Operand& value,
     if (lacking > 0 && (state.options.layout == CacheLayout::contiguous || state.borrowed))
       refuse("sequence ", arrival.sequence, " has room for ", s.free_slots.size(), " more rows, and ", rows,
              " came; ", state.borrowed ? "its table" : "reserve()", " makes room");
-    for (const std::int32_t page : pages_to_copy(state, s, rows)) {
+    to_copy.push_back(pages_to_copy(state, s, rows));
+    for (const std::int32_t page : to_copy.back()) {
       if (state.borrowed)
         refuse("page ", page, " is shared, and sequence ", arrival.sequence,
                " would write to it; one of its own is expected in its table");
@@ -486,15 +512,12 @@ void append_rows(CacheState& state, const Operand& key, const Operand& value,
   if (needed > free_pages)
     refuse("the rows to append need ", needed, " pages, and ", free_pages, " of ", state.page_holders.size(),
            " are free; reserve(), evict() and clear() make room");
-  for (const Arrival& arrival : arrivals) {
+  reserve(state, arrivals);
+  for (std::size_t a = 0; a < arrivals.size(); ++a) {
+    const Arrival& arrival = arrivals[a];
     Writer writer(state, state.sequences[index(arrival.sequence)]);
-    writer.reserve(arrival.end - arrival.begin);
-  }
-  for (const Arrival& arrival : arrivals) {
-    Sequence& s = state.sequences[index(arrival.sequence)];
-    Writer writer(state, s);
-    for (const std::int32_t page : pages_to_copy(state, s, arrival.end - arrival.begin))
-      writer.copy_page(page);
+    for (const std::int32_t page : to_copy[a])
+      if (state.page_holders[index(page)] > 1) writer.copy_page(page);  // others may have left it by now
     for (std::int64_t row = arrival.begin; row < arrival.end; ++row)
       writer.append(key, value, arrival.batch, row);
   }
@@ -520,28 +543,24 @@ void evict_rows(CacheState& state, std::int64_t sequence, std::span<const std::i
     evicted[index(row)] = 1;
     last = position;
   }
-  if (!positions.empty()) Writer(state, s).evict(evicted);
+  if (!positions.empty())
+    Writer(state, s).evict(static_cast<std::int64_t>(positions.size()),
+                           [&](std::size_t row) { return evicted[row] != 0; });
 }
 
 std::int64_t fork_rows(CacheState& state, std::int64_t sequence) {
   const auto number = static_cast<std::int64_t>(state.sequences.size());
   Sequence copy = state.sequence(sequence);
-  if (state.options.layout != CacheLayout::paged) {
-    if (state.borrowed)
-      refuse(
-          "the memory of this cache is the caller's, which has no room for another sequence; a paged cache "
-          "is expected to fork");
-    const auto pages = static_cast<std::int64_t>(state.page_holders.size());
-    grow_pages(state, pages + 1);
-    state.sequences.push_back(std::move(copy));
-    Sequence& s = state.sequences.back();
-    const std::int32_t old_page = s.pages.begin()->first;
-    ++state.page_holders[index(old_page)];  // as if it were shared, for copy_page
-    Writer(state, s).copy_page(old_page);
-  } else {
-    state.sequences.push_back(std::move(copy));
-    for (const auto& page : state.sequences.back().pages) ++state.page_holders[index(page.first)];
-  }
+  const bool shares = state.options.layout == CacheLayout::paged;
+  if (!shares && state.borrowed)
+    refuse(
+        "the memory of this cache is the caller's, which has no room for another sequence; a paged cache is "
+        "expected to fork");
+  have_room(state.sequences, state.sequences.size() + 1);
+  if (!shares) grow_pages(state, static_cast<std::int64_t>(state.page_holders.size()) + 1);
+  state.sequences.push_back(std::move(copy));
+  for (const std::int32_t page : state.sequences.back().pages) ++state.page_holders[index(page)];
+  if (!shares) Writer(state, state.sequences.back()).copy_page(state.sequences.back().pages.front());
   for (const std::int32_t group : state.sequences.back().groups)
     if (group >= 0) ++state.scale_holders[index(group)];
   return number;

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "attention/call/problem.hpp"
@@ -18,13 +17,13 @@ inline std::size_t index(std::int64_t value) { return static_cast<std::size_t>(v
 
 /// One sequence. Slots are row numbers: slot s of head h begins at element h * head_stride + s * row_stride.
 struct Sequence {
-  std::int64_t length = 0;              ///< the position of the next row
-  std::vector<std::int32_t> slots;      ///< of the rows held, in order of position
-  std::vector<std::int64_t> positions;  ///< of the rows held, where they are not all of [0, length)
-  bool has_gaps = false;                ///< whether `positions` is kept
-  bool is_even = true;                  ///< slots ascend by 1, so that rows lie evenly in memory
-  std::unordered_map<std::int32_t, std::int32_t> pages;  ///< held, and how many rows of each
-  std::vector<std::int32_t> free_slots;                  ///< of held pages; the last is the next to be used
+  std::int64_t length = 0;               ///< the position of the next row
+  std::vector<std::int32_t> slots;       ///< of the rows held, in order of position
+  std::vector<std::int64_t> positions;   ///< of the rows held, where they are not all of [0, length)
+  bool has_gaps = false;                 ///< whether `positions` is kept
+  bool is_even = true;                   ///< slots ascend by 1, so that rows lie evenly in memory
+  std::vector<std::int32_t> pages;       ///< held, in no order
+  std::vector<std::int32_t> free_slots;  ///< of held pages; the last is the next to be used
   // Of codes alone:
   std::vector<std::int32_t> groups;  ///< [position / group]: number of the scales; -1 where all rows are gone
   std::vector<float> key_tail, value_tail;  ///< [Hkv][2 * group][D]: rows in f32, at position % (2 * group)
@@ -64,7 +63,7 @@ class CacheState {
   [[nodiscard]] bool has_codes() const { return format != RowFormat::floats; }
   [[nodiscard]] bool has_offsets() const { return format == RowFormat::int4; }
   [[nodiscard]] std::int64_t value_groups() const {
-    return (options.value_dim + options.group - 1) / options.group;
+    return has_codes() ? (options.value_dim + options.group - 1) / options.group : 0;
   }
   /// Rows below this position are codes, where the cache keeps codes.
   [[nodiscard]] std::int64_t coded_end(const Sequence& s) const {
@@ -82,6 +81,8 @@ class CacheState {
                 std::span<float> to) const;
 };
 
+/// Throws where an option is not within [least, most].
+void check_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most);
 /// The options of a cache of its own, checked, and memory for it.
 std::unique_ptr<CacheState> make_cache(const KvCacheOptions& options);
 /// Memory for `pages` pages, where it has fewer.
@@ -100,6 +101,9 @@ ScaleStrides value_scale_strides(const CacheState& state);
 struct Arrival {
   std::int64_t sequence, batch, begin, end;
 };
+
+// What follows has all its memory before it changes anything.
+
 void append_rows(CacheState& state, const Operand& key, const Operand& value,
                  std::span<const Arrival> arrivals);
 void truncate_rows(CacheState& state, std::int64_t sequence, std::int64_t length);

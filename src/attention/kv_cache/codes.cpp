@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "attention/call/message.hpp"
+#include "attention/call/operands.hpp"
 #include "heed/dtype.hpp"
 #include "heed/kv_cache.hpp"
 
@@ -142,6 +143,7 @@ Tensor hadamard(const TensorView& x) {
   if (!is_floating(x.dtype()))
     detail::refuse("x has dtype ", x.dtype(), "; f64, f32, f16 or bf16 is expected");
   if (x.rank() == 0) detail::refuse("x has no axes; one or more is expected");
+  detail::check_memory("x", x);
   Tensor rotated = Tensor::copy_of(x, DType::f32);
   const auto width = static_cast<std::size_t>(x.size(-1));
   for (std::size_t at = 0; width > 0 && at < rotated.values<float>().size(); at += width)

@@ -23,6 +23,11 @@ constexpr std::string_view kFormats[] = {"f32", "bf16", "f16", "int8", "int4", "
 constexpr std::string_view kLayouts[] = {"contiguous", "paged", "ring"};
 
 template <class Enum>
+std::string_view name_in(std::span<const std::string_view> names, Enum value) {
+  const auto at = static_cast<std::size_t>(value);
+  return at < names.size() ? names[at] : std::string_view();
+}
+template <class Enum>
 std::optional<Enum> named(std::span<const std::string_view> names, std::string_view name) {
   const auto at = std::find(names.begin(), names.end(), name);
   if (at == names.end()) return std::nullopt;
@@ -85,8 +90,8 @@ void check_distinct(std::span<const std::int64_t> sequences) {
 
 }  // namespace
 
-std::string_view name_of(CacheFormat format) noexcept { return kFormats[static_cast<std::size_t>(format)]; }
-std::string_view name_of(CacheLayout layout) noexcept { return kLayouts[static_cast<std::size_t>(layout)]; }
+std::string_view name_of(CacheFormat format) noexcept { return name_in(kFormats, format); }
+std::string_view name_of(CacheLayout layout) noexcept { return name_in(kLayouts, layout); }
 std::optional<CacheFormat> cache_format_named(std::string_view name) noexcept {
   return named<CacheFormat>(kFormats, name);
 }
@@ -171,6 +176,7 @@ void KvCache::add_received(const TensorView& received, double decay, std::span<c
     if (!(decay >= 0 && decay <= 1)) refuse("decay is ", decay, "; 0 to 1 is expected");
     if (!is_floating(received.dtype()))
       refuse("received has dtype ", received.dtype(), "; a floating one is expected");
+    detail::check_memory("received", received);
     const std::int64_t count = which.empty() ? sequences() : static_cast<std::int64_t>(which.size());
     std::int64_t most = 0;
     for (std::int64_t b = 0; b < count; ++b) most = std::max(most, rows(which.empty() ? b : which[index(b)]));
@@ -257,19 +263,21 @@ KvCacheStats KvCache::stats() const {
     stats.free_pages += holders == 0;
     stats.shared_pages += holders > 1;
   }
-  const auto bytes = [](const auto& memory) {
-    return static_cast<std::int64_t>(memory.size() * sizeof memory[0]);
+  const auto bytes = [](const auto&... memory) {
+    return static_cast<std::int64_t>(((memory.capacity() * sizeof memory[0]) + ...));
   };
   const auto tensor = [](const Tensor& memory) {
     return memory.count() * static_cast<std::int64_t>(size_of(memory.dtype()));
   };
-  stats.bytes = tensor(state.key.owned) + tensor(state.value.owned) + bytes(state.key_scale) +
-                bytes(state.key_offset) + bytes(state.value_scale) + bytes(state.value_offset);
+  stats.bytes = tensor(state.key.owned) + tensor(state.value.owned) +
+                bytes(state.key_scale, state.key_offset, state.value_scale, state.value_offset);
+  stats.table_bytes =
+      static_cast<std::int64_t>(sizeof state) +
+      bytes(state.page_holders, state.free_pages, state.scale_holders, state.free_scales, state.sequences);
   for (const detail::Sequence& s : state.sequences) {
     stats.rows += s.rows();
-    stats.tail_bytes += bytes(s.key_tail) + bytes(s.value_tail);
-    stats.table_bytes +=
-        bytes(s.slots) + bytes(s.free_slots) + bytes(s.positions) + bytes(s.groups) + bytes(s.received);
+    stats.tail_bytes += bytes(s.key_tail, s.value_tail);
+    stats.table_bytes += bytes(s.slots, s.free_slots, s.positions, s.pages, s.groups, s.received);
   }
   return stats;
 }

@@ -16,10 +16,6 @@ constexpr std::int64_t kMostHeads = std::int64_t{1} << 16;
 constexpr std::int64_t kMostSequences = std::int64_t{1} << 20;
 constexpr std::int64_t kMostRows = INT32_MAX;
 
-void check_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
-  if (value < least || value > most) refuse(name, " is ", value, "; ", least, " to ", most, " is expected");
-}
-
 RowFormat row_format_of(CacheFormat format) {
   switch (format) {
     case CacheFormat::int8:
@@ -65,6 +61,9 @@ void check_codes(const KvCacheOptions& options, RowFormat format) {
 
 // Checks the options and completes them: page_size is then the rows of a page in every layout.
 void complete(KvCacheOptions& options, RowFormat format) {
+  check_range("format", static_cast<std::int64_t>(options.format), 0, 5);
+  check_range("layout", static_cast<std::int64_t>(options.layout), 0, 2);
+  check_range("order", static_cast<std::int64_t>(options.order), 0, 1);
   if (options.value_dim == 0) options.value_dim = options.head_dim;
   check_range("sequences", options.sequences, 0, kMostSequences);
   check_range("kv_heads", options.kv_heads, 1, kMostHeads);
@@ -105,7 +104,7 @@ struct Memory {
 Memory memory_for(const CacheState& state, std::int64_t pages) {
   const KvCacheOptions& o = state.options;
   std::int64_t rows = 0;
-  if (__builtin_mul_overflow(pages * o.kv_heads, o.page_size, &rows) || rows > kMostRows)
+  if (__builtin_mul_overflow(pages, o.kv_heads * o.page_size, &rows) || rows > kMostRows)
     refuse("the cache would have ", pages, " pages of ", o.kv_heads, " heads and ", o.page_size,
            " rows; fewer than 2^31 rows of heads are expected");
   const DType dtype = dtype_of_rows(o.format);
@@ -144,21 +143,31 @@ void copy_tensor(const Tensor& from, Tensor& to) {
                 static_cast<std::size_t>(from.count()) * size_of(from.dtype()));
 }
 
+// Numbers [begin, end), to be used after those that are there: the last is the next to be used.
+void insert_falling(std::vector<std::int32_t>& free, std::int64_t begin, std::int64_t end) {
+  free.insert(free.begin(), static_cast<std::size_t>(end - begin), 0);
+  for (std::int64_t i = begin; i < end; ++i)
+    free[static_cast<std::size_t>(end - 1 - i)] = static_cast<std::int32_t>(i);
+}
+
 }  // namespace
+
+void check_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value < least || value > most) refuse(name, " is ", value, "; ", least, " to ", most, " is expected");
+}
 
 void grow_pages(CacheState& state, std::int64_t pages) {
   const auto now = static_cast<std::int64_t>(state.page_holders.size());
   if (pages <= now) return;
   Memory memory = memory_for(state, pages);
+  state.free_pages.reserve(static_cast<std::size_t>(pages));
+  state.page_holders.reserve(static_cast<std::size_t>(pages));
   copy_tensor(state.key.owned, memory.key);
   copy_tensor(state.value.owned, memory.value);
   std::copy(state.value_scale.begin(), state.value_scale.end(), memory.value_scale.begin());
   std::copy(state.value_offset.begin(), state.value_offset.end(), memory.value_offset.begin());
-  state.free_pages.reserve(static_cast<std::size_t>(pages));
   state.page_holders.resize(static_cast<std::size_t>(pages), 0);
-  std::vector<std::int32_t> more;
-  for (std::int64_t page = pages - 1; page >= now; --page) more.push_back(static_cast<std::int32_t>(page));
-  state.free_pages.insert(state.free_pages.begin(), more.begin(), more.end());
+  insert_falling(state.free_pages, now, pages);
   take(state, std::move(memory));
 }
 
@@ -173,9 +182,8 @@ void grow_sequences(CacheState& state, std::int64_t rows) {
   grown.options = options;
   grown.format = state.format;
   take(grown, memory_for(grown, pages));
-  for (Sequence& s : state.sequences) {
+  for (Sequence& s : state.sequences)
     s.free_slots.reserve(s.free_slots.size() + static_cast<std::size_t>(rows - old));
-  }
   const auto move_rows = [&](const std::byte* from, std::byte* to, std::int64_t bytes) {
     for (std::int64_t head = 0; head < pages * options.kv_heads; ++head)
       std::memcpy(to + head * rows * bytes, from + head * old * bytes, static_cast<std::size_t>(old * bytes));
@@ -198,10 +206,8 @@ void grow_sequences(CacheState& state, std::int64_t rows) {
   for (Sequence& s : state.sequences) {
     for (std::vector<std::int32_t>* slots : {&s.slots, &s.free_slots})
       for (std::int32_t& slot : *slots) slot = moved(slot);
-    const auto first = static_cast<std::int32_t>(s.pages.begin()->first * grown.page_rows);
-    std::vector<std::int32_t> more;
-    for (std::int64_t r = rows - 1; r >= old; --r) more.push_back(first + static_cast<std::int32_t>(r));
-    s.free_slots.insert(s.free_slots.begin(), more.begin(), more.end());
+    const std::int64_t first = s.pages.front() * grown.page_rows;
+    insert_falling(s.free_slots, first + old, first + rows);
   }
   state.options = options;
   state.page_rows = grown.page_rows;

@@ -1,0 +1,227 @@
+// Caches where memory runs out: every allocation of every operation is made to fail once, after which the
+// cache is what it was, bit for bit, and goes on as if nothing had happened.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "attention_support.hpp"
+#include "heed/kv_cache.hpp"
+
+namespace {
+
+// Bytes that are held now; while `failing`, the allocation of this number has no memory.
+std::int64_t held = 0;
+bool failing = false;
+int allocations = 0, fail_at = -1;
+
+// A block's size is kept before it, in as much room as its alignment asks for.
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  if (failing && allocations++ == fail_at) throw std::bad_alloc();
+  void* memory = std::aligned_alloc(alignment, (bytes + 2 * alignment - 1) / alignment * alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  *static_cast<std::size_t*>(memory) = bytes;
+  held += static_cast<std::int64_t>(bytes);
+  return static_cast<std::byte*>(memory) + alignment;
+}
+void discard(void* memory, std::size_t alignment) noexcept {
+  if (memory == nullptr) return;
+  void* begin = static_cast<std::byte*>(memory) - alignment;
+  held -= static_cast<std::int64_t>(*static_cast<std::size_t*>(begin));
+  std::free(begin);
+}
+
+constexpr std::size_t kPlain = alignof(std::max_align_t);
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return allocate(bytes, kPlain); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { discard(memory, kPlain); }
+void operator delete(void* memory, std::size_t) noexcept { discard(memory, kPlain); }
+void operator delete(void* memory, std::align_val_t alignment) noexcept {
+  discard(memory, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory, std::size_t, std::align_val_t alignment) noexcept {
+  discard(memory, static_cast<std::size_t>(alignment));
+}
+
+namespace {
+
+using heed::CacheFormat;
+using heed::CacheLayout;
+using heed::DType;
+using heed::KvCache;
+using heed::KvCacheOptions;
+using heed::Tensor;
+using heed::test::normal_tensor;
+
+// Two sequences of 13 and 9 rows, the first of which has a gap, a fork and sums.
+KvCache cache_of(CacheLayout layout, CacheFormat format) {
+  KvCacheOptions options;
+  options.sequences = 2;
+  options.kv_heads = 2;
+  options.head_dim = 4;
+  options.format = format;
+  options.layout = layout;
+  options.group = 8;
+  options.page_size = 4;
+  if (layout == CacheLayout::ring) {
+    options.sinks = 2;
+    options.window = 18;
+  } else {
+    options.capacity = layout == CacheLayout::paged ? 120 : 40;
+  }
+  KvCache cache(options);
+  const std::int64_t offsets[] = {0, 13, 22}, gone[] = {3};
+  cache.append(normal_tensor({1, 2, 22, 4}, 1, DType::f32), normal_tensor({1, 2, 22, 4}, 2, DType::f32),
+               heed::TensorView(offsets, {3}));
+  cache.add_received(normal_tensor({2, 2, 13}, 3, DType::f32));
+  (void)cache.fork(0);
+  cache.evict(0, gone);
+  return cache;
+}
+
+struct Snapshot {
+  std::vector<std::int64_t> lengths;
+  std::vector<std::vector<std::int64_t>> positions;
+  std::vector<Tensor> rows;
+  std::int64_t held = 0, capacity = 0, free_pages = 0, shared_pages = 0;
+
+  explicit Snapshot(const KvCache& cache) {
+    for (std::int64_t s = 0; s < cache.sequences(); ++s) {
+      lengths.push_back(cache.length(s));
+      positions.push_back(cache.positions(s));
+      rows.push_back(cache.keys(s));
+      rows.push_back(cache.values(s));
+      rows.push_back(cache.received(s));
+    }
+    const heed::KvCacheStats stats = cache.stats();
+    held = stats.rows;
+    capacity = stats.capacity;
+    free_pages = stats.free_pages;
+    shared_pages = stats.shared_pages;
+  }
+};
+
+void expect_same(const Snapshot& a, const Snapshot& b) {
+  EXPECT_EQ(a.lengths, b.lengths);
+  EXPECT_EQ(a.positions, b.positions);
+  ASSERT_EQ(a.rows.size(), b.rows.size());
+  for (std::size_t i = 0; i < a.rows.size(); ++i) EXPECT_TRUE(heed::test::same_bits(a.rows[i], b.rows[i]));
+  EXPECT_EQ(a.held, b.held);
+  EXPECT_EQ(a.capacity, b.capacity);
+  EXPECT_EQ(a.free_pages, b.free_pages);
+  EXPECT_EQ(a.shared_pages, b.shared_pages);
+}
+
+class KvCacheMemory : public testing::TestWithParam<std::tuple<CacheLayout, CacheFormat>> {
+ protected:
+  // The operation with each allocation of it failing in turn, and then without a failure.
+  void expect_whole_or_nothing(const std::function<void(KvCache&)>& operation) {
+    const auto [layout, format] = GetParam();
+    KvCache right = cache_of(layout, format);
+    operation(right);
+    const Snapshot after(right);
+    for (int number = 0; number < 1000; ++number) {
+      SCOPED_TRACE("allocation " + std::to_string(number));
+      KvCache cache = cache_of(layout, format);
+      const Snapshot before(cache);
+      bool failed = false;
+      allocations = 0;
+      fail_at = number;
+      failing = true;
+      try {
+        operation(cache);
+      } catch (const heed::Error& error) {
+        failed = error.code() == heed::ErrorCode::out_of_memory;
+      }
+      failing = false;
+      if (failed) {
+        expect_same(before, Snapshot(cache));
+        operation(cache);
+      }
+      expect_same(after, Snapshot(cache));
+      if (!failed || HasFailure()) return;
+    }
+    ADD_FAILURE() << "a thousand allocations";
+  }
+
+  Tensor key_ = normal_tensor({1, 2, 16, 4}, 5, DType::f32),
+         value_ = normal_tensor({1, 2, 16, 4}, 6, DType::f32);
+};
+
+TEST_P(KvCacheMemory, AppendIsWholeOrNothing) {
+  const std::int64_t offsets[] = {0, 5, 14, 16}, all[] = {0, 0, 16, 16};
+  expect_whole_or_nothing([&](KvCache& c) { c.append(key_, value_, heed::TensorView(offsets, {4})); });
+  // More than a ring holds beside the rows that it has.
+  expect_whole_or_nothing([&](KvCache& c) { c.append(key_, value_, heed::TensorView(all, {4})); });
+}
+TEST_P(KvCacheMemory, TruncateIsWholeOrNothing) {
+  expect_whole_or_nothing([](KvCache& c) { c.truncate(1, 3); });
+  expect_whole_or_nothing([](KvCache& c) { c.clear(0); });
+}
+TEST_P(KvCacheMemory, ForkIsWholeOrNothing) {
+  expect_whole_or_nothing([](KvCache& c) { (void)c.fork(0); });
+}
+TEST_P(KvCacheMemory, EvictIsWholeOrNothing) {
+  const std::int64_t gone[] = {0, 1, 2, 3, 7}, more[] = {0, 12};
+  expect_whole_or_nothing([&](KvCache& c) { c.evict(1, gone); });
+  expect_whole_or_nothing([&](KvCache& c) { c.evict(0, more); });  // which has a gap
+}
+TEST_P(KvCacheMemory, ReserveIsWholeOrNothing) {
+  if (std::get<0>(GetParam()) == CacheLayout::ring) return;  // which has its room
+  expect_whole_or_nothing([](KvCache& c) { c.reserve(300); });
+}
+TEST_P(KvCacheMemory, AddReceivedIsWholeOrNothing) {
+  const Tensor received = normal_tensor({3, 4, 13}, 7, DType::f32);
+  expect_whole_or_nothing([&](KvCache& c) { c.add_received(received, 0.5); });
+}
+
+// Counted at operator new; of a KvCache itself there is only a pointer.
+TEST_P(KvCacheMemory, StatsCountAllOfIt) {
+  const CacheLayout layout = std::get<0>(GetParam());
+  const CacheFormat format = std::get<1>(GetParam());
+  const std::int64_t before = held;
+  KvCache cache = cache_of(layout, format);
+  const auto expect_counted = [&](const std::string& after) {
+    const heed::KvCacheStats stats = cache.stats();
+    EXPECT_EQ(stats.bytes + stats.tail_bytes + stats.table_bytes, held - before) << after;
+    // Each row of 2 heads: 4 + 4 floats, or as many codes of 4 bits, and the values' scale and offset.
+    EXPECT_GE(stats.bytes, stats.capacity * 2 * (format == CacheFormat::f32 ? 32 : 8)) << after;
+    EXPECT_EQ(stats.tail_bytes > 0, format == CacheFormat::int4) << after;
+  };
+  expect_counted("making it");
+  const std::int64_t offsets[] = {0, 5, 14, 16}, gone[] = {1, 4};
+  cache.append(key_, value_, heed::TensorView(offsets, {4}));
+  expect_counted("append");
+  cache.evict(1, gone);
+  expect_counted("evict");
+  (void)cache.fork(1);
+  expect_counted("fork");
+  cache.truncate(0, 4);
+  expect_counted("truncate");
+  if (layout != CacheLayout::ring) cache.reserve(300);
+  expect_counted("reserve");
+  cache.add_received(Tensor({4, 2, std::max({cache.rows(0), cache.rows(1), cache.rows(2), cache.rows(3)})}));
+  expect_counted("add_received");
+}
+
+INSTANTIATE_TEST_SUITE_P(Caches, KvCacheMemory,
+                         testing::Combine(testing::Values(CacheLayout::contiguous, CacheLayout::paged,
+                                                          CacheLayout::ring),
+                                          testing::Values(CacheFormat::f32, CacheFormat::int4)),
+                         [](const auto& one) {
+                           return std::string(heed::name_of(std::get<0>(one.param))) + "_" +
+                                  std::string(heed::name_of(std::get<1>(one.param)));
+                         });
+
+}  // namespace
