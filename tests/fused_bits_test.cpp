@@ -16,6 +16,7 @@
 
 #include "attention_support.hpp"
 #include "heed/parallel.hpp"
+#include "path_watch.hpp"
 #include "support.hpp"
 
 namespace {
@@ -324,6 +325,28 @@ TEST_F(FusedBits, AreTheSameForACallFromWithinAPieceOfWork) {
   std::atomic<int> wrong = 0;
   heed::parallel_for(4, 2, [&](std::int64_t, int) { wrong += same_bits(before, call(0, 3)) ? 0 : 1; });
   EXPECT_EQ(wrong, 0);
+}
+
+// Of tensors [B, L, H, D] few rows read all heads' parts of a row together, and those of [B, H, L, D] one
+// head after the other.
+TEST_F(FusedBits, OfHeadsThatLieSideBySideAreThoseOfHeadsApart) {
+  const Tensor query = normal_tensor({2, 8, 1, 64}, 31, DType::f32);
+  const Tensor keys = normal_tensor({2, 7000, 4, 64}, 32, DType::f32);
+  const Tensor values = normal_tensor({2, 7000, 4, 64}, 33, DType::f32);
+  const TensorView key = keys.view().transpose(1, 2), value = values.view().transpose(1, 2);
+  for (const int threads : {1, 3}) {
+    AttentionOptions options{.kernel = heed::Kernel::fused, .threads = threads};
+    options.need = Need::lse | Need::entropy | Need::received | Need::weights;
+    options.top_k = 5;
+    heed::test::PathWatch paths;
+    paths.start_call();
+    const AttentionResult beside = attention(query, key, value, options);
+    EXPECT_GT(paths.taken_now(heed::test::Path::spans_together), 0);
+    paths.start_call();
+    const AttentionResult apart = attention(query, Tensor::copy_of(key), Tensor::copy_of(value), options);
+    EXPECT_EQ(paths.taken_now(heed::test::Path::spans_together), 0);
+    EXPECT_TRUE(same_bits(beside, apart)) << threads << " threads";
+  }
 }
 
 }  // namespace

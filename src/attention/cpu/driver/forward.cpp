@@ -68,7 +68,7 @@ ThreadMemory& thread_memory() {
 struct SpanItem {
   std::size_t task;
   std::int64_t span;
-  std::array<std::int64_t, 3> rows{};  // key head, first and last row
+  std::array<std::int64_t, 3> rows{};  // the first and the last, and their key head
 };
 
 // What a call is cut into. The memory is kept for the next call on this thread.
@@ -328,7 +328,7 @@ class Driver {
       others.insert(others.end(), segments.begin(), segments.end());
     }
     plan_items(segments);
-    if (goes_by_spans(segments)) return forward_by_spans();
+    if (goes_by_spans(segments)) return forward_by_spans(reads_pieces(segments));
     in_parallel("forward", static_cast<std::int64_t>(items_.size()) - 1, *kernels_, call_, tiling_,
                 [&](std::int64_t item, void* memory) {
                   const auto at = static_cast<std::size_t>(item);
@@ -347,42 +347,45 @@ class Driver {
     return {begin, std::max(begin, (last.end + cpu::kSpan - 1) / cpu::kSpan)};
   }
 
-  // Whether few rows of several sequences attend a prefix that lies in memory once.
-  bool shares_prefix(std::span<const Segment> segments) const {
-    if (p_.cache == nullptr || call_.most_rows * call_.group > kFewRows) return false;
-    std::vector<std::int32_t> first;
-    for (const Segment& s : segments) {
-      const CachedSequence& sequence = p_.cache->sequences[s.sequence];
-      if (sequence.rows != nullptr && s.key_end - s.key_begin >= cpu::kSpan)
-        first.push_back(sequence.rows[0]);
-    }
-    std::sort(first.begin(), first.end());
-    return std::adjacent_find(first.begin(), first.end()) != first.end();
+  // Whether few rows read keys whose heads lie side by side, or that a cache's table scatters.
+  bool reads_pieces(std::span<const Segment> segments) const {
+    if (call_.most_rows * call_.group > kFewRows || p_.key_length <= cpu::kSpan) return false;
+    if (p_.kv_heads > 1 && call_.key.stride[1] < call_.key.stride[2]) return true;
+    return p_.cache != nullptr && std::any_of(segments.begin(), segments.end(), [&](const Segment& s) {
+             return p_.cache->sequences[s.sequence].rows != nullptr;
+           });
   }
 
   // Whether tasks are computed span by span: where threads would wait for tasks, they share the spans of
-  // their keys, and a prefix that several tasks share is read once for all. The bits are the same.
+  // their keys; tasks with spans in the same rows, or in pieces of them, read them side by side. The bits are
+  // the same.
   bool goes_by_spans(std::span<const Segment> segments) const {
     const auto tasks = static_cast<std::int64_t>(tasks_.size());
     const int threads = threads_for(p_, INT64_MAX, kSmallWork);
     const bool lacks_tasks = threads > 1 && tasks < kItemsPerThread * threads;
-    if (p_.map || !(lacks_tasks || shares_prefix(segments))) return false;
+    const bool pieces = reads_pieces(segments);
+    if (p_.map || !(lacks_tasks || pieces)) return false;
     std::int64_t spans = 0;
     for (const Task& task : tasks_) spans += spans_of(task).end - spans_of(task).begin;
-    return spans > tasks && static_cast<std::size_t>(spans) <= kStateBytes / tiling_.state_bytes;
+    return (pieces || spans > tasks) && static_cast<std::size_t>(spans) <= kStateBytes / tiling_.state_bytes;
   }
 
-  // The rows of a cache that a span lies in; those of a task alone where it is not a table that says so.
-  std::array<std::int64_t, 3> rows_of_span(std::size_t task, std::int64_t span) const {
-    const Task& t = tasks_[task];
-    const std::int32_t* rows = p_.cache != nullptr ? p_.cache->sequences[t.sequence].rows : nullptr;
-    if (rows == nullptr) return {-1, static_cast<std::int64_t>(task), span};
-    const std::int64_t end = std::min((span + 1) * cpu::kSpan, t.key_end - t.key_begin);
-    return {t.head_begin / call_.group, rows[span * cpu::kSpan], rows[end - 1]};
+  // The number of a task's key, among all of a cache or of the tensors.
+  std::int64_t row_number(const Task& task, std::int64_t key) const {
+    if (p_.cache == nullptr) return task.batch * p_.key_length + task.key_begin + key;
+    const CachedSequence& sequence = p_.cache->sequences[task.sequence];
+    return sequence.rows != nullptr ? sequence.rows[key] : sequence.first_row + key;
   }
 
-  // Spans of the same rows become one item, so that they are in a cache for all but the first.
-  void plan_spans() {
+  // What tells the rows of a span.
+  std::array<std::int64_t, 3> rows_of_span(const Task& task, std::int64_t span) const {
+    const std::int64_t end = std::min((span + 1) * cpu::kSpan, task.key_end - task.key_begin);
+    return {row_number(task, span * cpu::kSpan), row_number(task, end - 1), task.head_begin / call_.group};
+  }
+
+  // Spans of the same rows become one item: a prefix that sequences share is in the processor's cache for all
+  // but the first of them, and of what memory gave beside one head's rows are another's.
+  void plan_spans(bool side_by_side) {
     std::vector<SpanItem>& spans = work_.spans;
     std::vector<std::size_t>&first = work_.first_span, &order = work_.span_order;
     spans.clear();
@@ -391,24 +394,29 @@ class Driver {
       first.push_back(spans.size());
       const KeyRange seen = spans_of(tasks_[t]);
       for (std::int64_t span = seen.begin; span < seen.end; ++span)
-        spans.push_back({t, span, rows_of_span(t, span)});
+        spans.push_back({t, span, rows_of_span(tasks_[t], span)});
     }
     order.resize(spans.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    if (p_.cache != nullptr)
+    if (side_by_side)
       std::stable_sort(order.begin(), order.end(),
                        [&](std::size_t a, std::size_t b) { return spans[a].rows < spans[b].rows; });
+    const auto threads = static_cast<std::size_t>(threads_for(p_, INT64_MAX, kSmallWork)) * kItemsPerThread;
+    const std::size_t most =
+        side_by_side ? std::clamp<std::size_t>(spans.size() / threads, 1, cpu::kTasksTogether) : 1;
     work_.span_items.clear();
-    for (std::size_t i = 0; i < order.size(); ++i)
-      if (i == 0 || spans[order[i]].rows != spans[order[i - 1]].rows ||
-          spans[order[i]].span != spans[order[i - 1]].span ||
-          i - work_.span_items.back() == cpu::kTasksTogether)
-        work_.span_items.push_back(i);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const SpanItem& one = spans[order[i]];
+      const SpanItem& before = spans[order[i == 0 ? 0 : i - 1]];
+      const bool joins = i > 0 && one.rows[0] == before.rows[0] && one.rows[1] == before.rows[1] &&
+                         one.span == before.span && i - work_.span_items.back() < most;
+      if (!joins) work_.span_items.push_back(i);
+    }
     work_.span_items.push_back(order.size());
   }
 
-  void forward_by_spans() {
-    plan_spans();
+  void forward_by_spans(bool side_by_side) {
+    plan_spans(side_by_side);
     const std::vector<SpanItem>& spans = work_.spans;
     const std::vector<std::size_t>&first = work_.first_span, &items = work_.span_items;
     work_.states.reserve(spans.size() * tiling_.state_bytes);

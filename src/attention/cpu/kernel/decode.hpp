@@ -89,15 +89,18 @@ inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const HeadRow
 /// scores [kRows] [done, done + count) = `scale` times kRows queries [kRows][ldq] x keys [count], read in
 /// place. kLanes / kRows keys are done at a time: one accumulator for each query and key, whose lanes a
 /// transposition brings together, so that a score does not depend on what is computed beside it. Queries are
-/// of the format that keys are read in. False where a score is not finite, as it is where a sum on its way
-/// was not, or beyond what weights are taken of.
+/// of the format that keys are read in; `offset` [kRows], where there is one, is added to their products.
+/// False where a score is not finite, as it is where a sum on its way was not, or beyond what weights are
+/// taken of.
 template <class Format, int kRows, class Rows>
 bool decode_scores(const Rows& keys, std::int64_t count, std::int64_t depth, float scale, const float* query,
-                   std::int64_t ldq, float (&scores)[kTileRows][kPanel], std::int64_t done,
-                   PassPrefetch& prefetch) {
+                   std::int64_t ldq, const float* offset, float (&scores)[kTileRows][kPanel],
+                   std::int64_t done, PassPrefetch& prefetch) {
   constexpr int kKeys = kLanes / kRows;
   constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
   std::uint32_t in_range = kAll;
+  alignas(64) float offsets[kLanes];
+  for (int i = 0; i < kLanes; ++i) offsets[i] = offset != nullptr ? offset[i / kKeys] : 0;
   for (std::int64_t k = 0; k < count; k += kKeys) {
     Vf acc[kLanes];
     typename Rows::Row from[static_cast<std::size_t>(kKeys)];
@@ -120,7 +123,8 @@ bool decode_scores(const Rows& keys, std::int64_t count, std::int64_t depth, flo
           acc[r * kKeys + i] = Format::multiply_add(x, q[r], acc[r * kKeys + i]);
       }
     }
-    const Vf score = mul(sum_each(acc), splat(scale));
+    const Vf product = sum_each(acc);
+    const Vf score = mul(offset != nullptr ? add(product, load(offsets)) : product, splat(scale));
     in_range &= bits_of(greater_equal(splat(kLargestScore), absolute(score)));
     alignas(64) float lane[kLanes];
     store(lane, score);
@@ -173,7 +177,7 @@ void decode_values(const Rows& values, std::int64_t column, std::int64_t count, 
 
 template <int kRows, class Rows>
 auto decode_values_of(std::int64_t vectors) {
-  constexpr int kWide = decode_vectors(kRows);
+  constexpr int kWide = Rows::template kVectors<kRows>;
   return vectors >= kWide && kWide >= 4 ? decode_values<kRows, kWide, Rows>
          : vectors >= 4 && kWide > 4    ? decode_values<kRows, 4, Rows>
          : vectors >= 2                 ? decode_values<kRows, 2, Rows>
@@ -214,23 +218,28 @@ inline FloatRows<Type::f32> mixed_rows(const TaskContext& state, bool are_keys, 
 template <Type kType, class Format, RowFormat kCodes>
 bool decode_panel_scores(TaskState& state, std::int64_t row, std::int64_t first, std::int64_t count,
                          float (&scores)[kTileRows][kPanel], PassPrefetch prefetch) {
-  const float* query = state.queries.data + row * state.queries.stride;
-  const auto multiply = [&]<class Rows>(const Rows& keys, std::int64_t here, std::int64_t done) {
-    return decode_scores_of<Format, Rows>(state.rows - row)(
-        keys, here, state.w.depth, state.call.scale, query, state.queries.stride, scores, done, prefetch);
+  const QueryRows queries = {state.queries.data + row * state.queries.stride, state.queries.stride};
+  const auto multiply = [&]<class Rows>(const Rows& keys, std::int64_t here, std::int64_t done,
+                                        const QueryRows& q, const float* offset) {
+    return decode_scores_of<Format, Rows>(state.rows - row)(keys, here, state.w.depth, state.call.scale,
+                                                            q.data, q.stride, offset, scores, done, prefetch);
   };
   bool in_range = true;
   if constexpr (kCodes == RowFormat::floats) {
-    in_range = multiply(FloatRows<kType, Format>{state.kv.keys, first}, count, 0);
+    in_range = multiply(FloatRows<kType, Format>{state.kv.keys, first}, count, 0, queries, nullptr);
   } else if (are_codes(state, first, count)) {
     const CodedRows rows = coded_rows_of(state, true);
     for (std::int64_t done = 0; done < count;) {
       const std::int64_t here = keys_of_group(rows, first + done, first + count);
-      in_range = multiply(coded_keys_of<kCodes>(state, rows, first + done), here, done) && in_range;
+      const FoldedQueries folded =
+          folded_queries<kCodes>(state, rows, first + done, row, smaller(kTileRows, state.padded_rows - row));
+      in_range = multiply(CodedKeys<kCodes>{state.kv.keys, first + done}, here, done,
+                          {folded.rows, state.w.padded_depth}, folded.offset) &&
+                 in_range;
       done += here;
     }
   } else {
-    in_range = multiply(mixed_rows(state, true, first, count), count, 0);
+    in_range = multiply(mixed_rows(state, true, first, count), count, 0, queries, nullptr);
   }
   for (int r = 0; r < kTileRows; ++r)
     for (std::int64_t k = r < state.rows - row ? count : 0; k < kPanel; ++k) scores[r][k] = 0;
@@ -264,10 +273,10 @@ template <int kRows, class Rows>
 void add_values_of_rows(const TaskState& state, const Rows& values, const DecodeBlock& block, std::int64_t at,
                         std::int64_t count, const float* weights, std::int64_t row, std::int64_t row_passes) {
   const Workspace& w = state.w;
-  constexpr std::int64_t kWide = decode_vectors(kRows);
+  constexpr std::int64_t kWide = Rows::template kVectors<kRows>;
   const std::int64_t vectors = w.value_columns / kLanes;
   const std::int64_t panels = panels_of(vectors, kWide);
-  std::int64_t pass = row / kDecodeRows * panels;
+  std::int64_t pass = row / Rows::kValueRows * panels;
   for (std::int64_t v = 0; v < vectors; ++pass) {
     const std::int64_t left = vectors - v;
     const std::int64_t here = left >= kWide ? kWide : left >= 4 && kWide > 4 ? 4 : left >= 2 ? 2 : 1;
@@ -283,12 +292,13 @@ void add_values_of_rows(const TaskState& state, const Rows& values, const Decode
 template <class Rows>
 void add_rows_of_values(const TaskState& state, const Rows& values, const DecodeBlock& block, std::int64_t at,
                         std::int64_t count, const float* weights) {
-  const std::int64_t passes = (state.rows + kDecodeRows - 1) / kDecodeRows;
-  for (std::int64_t row = 0; row < state.rows; row += kDecodeRows) {
-    const std::int64_t here = smaller(kDecodeRows, state.rows - row);
+  constexpr int kMost = Rows::kValueRows;
+  const std::int64_t passes = (state.rows + kMost - 1) / kMost;
+  for (std::int64_t row = 0; row < state.rows; row += kMost) {
+    const std::int64_t here = smaller(kMost, state.rows - row);
     const auto add = here == 1   ? add_values_of_rows<1, Rows>
                      : here == 2 ? add_values_of_rows<2, Rows>
-                                 : add_values_of_rows<kDecodeRows, Rows>;
+                                 : add_values_of_rows<kMost, Rows>;
     add(state, values, block, at, count, weights, row, passes);
   }
 }

@@ -24,6 +24,9 @@ template <Type kType, class Format = F32Format>
 struct FloatRows {
   using Row = std::int64_t;  // its first element
   using Column = std::int64_t;
+  static constexpr int kValueRows = kDecodeRows;
+  template <int kRows>
+  static constexpr int kVectors = decode_vectors(kRows);
   HeadRows rows;
   std::int64_t first;
 
@@ -34,33 +37,30 @@ struct FloatRows {
   }
 };
 
-template <RowFormat kFormat>
-HEED_INLINE Vf scaled(Vf codes, Vf scale, Vf offset) {
-  return kFormat == RowFormat::int4 ? mul_add(codes, scale, offset) : mul(codes, scale);
-}
-
-/// Keys of one group, whose scales all have: `count` of them.
+/// Keys of one group as their codes: queries have the scales (folded_queries()).
 template <RowFormat kFormat>
 struct CodedKeys {
   using Row = const std::uint8_t*;
   using Column = std::int64_t;
   HeadRows rows;
   std::int64_t first;
-  const float *scale, *offset;
 
   HEED_INLINE Row row(std::int64_t k) const {
     return reinterpret_cast<const std::uint8_t*>(rows.address(first + k));
   }
   HEED_INLINE Column column(std::int64_t c) const { return c; }
-  HEED_INLINE Vf load(Row row, Column c) const {
-    const Vf add = kFormat == RowFormat::int4 ? HEED_ISA::load(offset + c) : zero();
-    return scaled<kFormat>(load_codes<kFormat>(row, c), HEED_ISA::load(scale + c), add);
-  }
+  HEED_INLINE Vf load(Row row, Column c) const { return load_codes<kFormat>(row, c); }
 };
 
 /// Values, with scales [count][groups] of their groups of channels.
 template <RowFormat kFormat>
 struct CodedValues {
+  // A tile has as many rows as it can: each code is made a number once.
+  static constexpr int kValueRows = kTileRows;
+  template <int kRows>
+  static constexpr int kVectors = kRegisters >= 32 ? (kRows >= 4 ? 4 : 8)
+                                  : kRows >= 4     ? 2
+                                                   : 4;
   struct Row {
     const std::uint8_t* codes;
     const float *scale, *offset;
@@ -79,8 +79,8 @@ struct CodedValues {
   }
   HEED_INLINE Column column(std::int64_t c) const { return {c, c / group}; }
   HEED_INLINE Vf load(const Row& row, const Column& c) const {
-    const Vf add = kFormat == RowFormat::int4 ? splat(row.offset[c.group]) : zero();
-    return scaled<kFormat>(load_codes<kFormat>(row.codes, c.first), splat(row.scale[c.group]), add);
+    const Vf codes = load_codes<kFormat>(row.codes, c.first), unit = splat(row.scale[c.group]);
+    return kFormat == RowFormat::int4 ? mul_add(codes, unit, splat(row.offset[c.group])) : mul(codes, unit);
   }
 };
 
@@ -115,20 +115,34 @@ inline std::int64_t keys_of_group(const CodedRows& rows, std::int64_t first, std
   return key - first;
 }
 
-/// The keys of a group, whose scales lie at the end of w.cached as floats.
+/// Queries that meet the keys of one group: q . (scale * code + offset) = (q * scale) . code + q . offset.
+struct FoldedQueries {
+  const float* rows;    // [kTileRows][padded_depth]
+  const float* offset;  // [kLanes], or nullptr: 0
+};
+
+/// Of `count` rows from `row` on, at the end of w.cached, where decoding has no other rows.
 template <RowFormat kFormat>
-CodedKeys<kFormat> coded_keys_of(TaskState& state, const CodedRows& rows, std::int64_t first) {
-  const RowCodes& codes = rows.cache.codes;
-  const std::int64_t depth = state.w.depth;
-  const std::int64_t scales = rows.key_scales(rows.position(first), depth);
-  float* scale = state.w.cached + (kKvBlock - 2) * state.w.padded_depth;
-  float* offset = scale + state.w.padded_depth;
-  if (state.scales != scales) {
-    widen_scales(codes.key_scale + scales, depth, scale);
-    if (kFormat == RowFormat::int4) widen_scales(codes.key_offset + scales, depth, offset);
-    state.scales = scales;
+FoldedQueries folded_queries(const TaskState& state, const CodedRows& keys, std::int64_t first,
+                             std::int64_t row, std::int64_t count) {
+  static_assert(kTileRows <= kLanes && kPanel + kTileRows < kKvBlock);
+  const RowCodes& codes = keys.cache.codes;
+  const std::int64_t depth = state.w.depth, stride = state.w.padded_depth;
+  const std::int64_t scales = keys.key_scales(keys.position(first), depth);
+  float* to = state.w.cached + (kKvBlock - kTileRows - 1) * stride;
+  float* offset = to + kTileRows * stride;
+  Vf sums[kLanes];
+  for (int r = 0; r < kLanes; ++r) sums[r] = zero();
+  for (std::int64_t r = 0; r < count; ++r) {
+    const float* query = state.queries.data + (row + r) * state.queries.stride;
+    for (std::int64_t d = 0; d < depth; d += kLanes) {
+      const Vf q = load(query + d);
+      store(to + r * stride + d, mul(q, load_bf16(codes.key_scale + scales + d)));
+      if (kFormat == RowFormat::int4) sums[r] = mul_add(q, load_bf16(codes.key_offset + scales + d), sums[r]);
+    }
   }
-  return {rows.rows, first, scale, offset};
+  if (kFormat == RowFormat::int4) store(offset, sum_each(sums));
+  return {to, kFormat == RowFormat::int4 ? offset : nullptr};
 }
 
 /// Values [first, first + count), whose scales come to w.cached as floats.
@@ -139,14 +153,16 @@ CodedValues<kFormat> coded_values_of(const TaskState& state, std::int64_t first,
   const std::int64_t groups = (state.call.value_dim + codes.value_group - 1) / codes.value_group;
   float* scale = state.w.cached;
   float* offset = scale + kPanel * groups;
-  const auto widen = [&](const std::uint16_t* from, float* to) {
-    if (rows.rows.numbers == nullptr && codes.value_row_stride == groups)
-      return widen_scales(from + rows.value_scales(first), count * groups, to);
-    for (std::int64_t k = 0; k < count; ++k)
-      widen_scales(from + rows.value_scales(first + k), groups, to + k * groups);
-  };
-  widen(codes.value_scale, scale);
-  if (kFormat == RowFormat::int4) widen(codes.value_offset, offset);
+  // Rows that lie one after the other, as those of a page do, have scales that do.
+  for (std::int64_t k = 0; k < count;) {
+    const std::int64_t here =
+        codes.value_row_stride == groups ? rows.rows.even_rows_from(first + k, count - k) : 1;
+    const std::int64_t scales = rows.value_scales(first + k);
+    widen_scales(codes.value_scale + scales, here * groups, scale + k * groups);
+    if (kFormat == RowFormat::int4)
+      widen_scales(codes.value_offset + scales, here * groups, offset + k * groups);
+    k += here;
+  }
   return {rows.rows, first, scale, offset, groups, codes.value_group};
 }
 

@@ -108,7 +108,6 @@ struct TaskState : TaskContext {
   float largest_query_square = 0;
   std::int64_t left_out = 0;    // rows
   bool splits_weights = false;  // at once, into operands of matrix tiles: nothing else looks at them
-  std::int64_t scales = -1;     // of the group of coded keys, that w.cached has as floats
   KeyRange columns = {0, 0};    // of the map, that keys of the span so far fell into
 
   static void* operator new(std::size_t /*size*/, void* room) { return room; }

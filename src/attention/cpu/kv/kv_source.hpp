@@ -29,12 +29,14 @@ struct HeadRows {
   }
   [[nodiscard]] std::int64_t element_stride() const { return tensor.stride[3]; }
 
-  /// Whether rows [j, j + rows) lie evenly in memory.
+  /// How many of the rows [j, j + rows), from the first on, lie evenly in memory.
+  [[nodiscard]] std::int64_t even_rows_from(std::int64_t j, std::int64_t rows) const {
+    std::int64_t even = 1;
+    while (numbers != nullptr && even < rows && numbers[j + even] == numbers[j] + even) ++even;
+    return numbers != nullptr ? even : rows;
+  }
   [[nodiscard]] bool is_even(std::int64_t j, std::int64_t rows) const {
-    if (numbers == nullptr) return true;
-    for (std::int64_t k = 1; k < rows; ++k)
-      if (numbers[j + k] != numbers[j] + k) return false;
-    return true;
+    return even_rows_from(j, rows) == rows;
   }
   /// f32 rows [j, j + count) that lie whole and evenly in memory, so that tiles can read them there.
   /// row_stride() tells their distance.

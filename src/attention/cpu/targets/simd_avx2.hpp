@@ -43,18 +43,16 @@ HEED_INLINE Vf load_int8(const std::uint8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 HEED_INLINE Vf load_int4(const std::uint8_t* p) {
-  int bits = 0;
+  std::int32_t bits = 0;
   __builtin_memcpy(&bits, p, sizeof bits);
-  const __m128i pairs = _mm_cvtsi32_si128(bits), low = _mm_set1_epi8(15);
-  const __m128i codes =
-      _mm_unpacklo_epi8(_mm_and_si128(pairs, low), _mm_and_si128(_mm_srli_epi16(pairs, 4), low));
-  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(codes));
+  const __m256i shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+  return _mm256_cvtepi32_ps(
+      _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(bits), shifts), _mm256_set1_epi32(15)));
 }
 HEED_INLINE Vf load_e4m3(const std::uint8_t* p) {
-  const __m128i codes = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  const __m128i sign = _mm_slli_epi16(_mm_and_si128(codes, _mm_set1_epi16(0x80)), 8);
-  const __m128i rest = _mm_slli_epi16(_mm_and_si128(codes, _mm_set1_epi16(0x7f)), 7);
-  return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(sign, rest)), _mm256_set1_ps(256.0f));
+  const __m128i codes = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  const __m128i halves = _mm_and_si128(_mm_slli_epi16(codes, 7), _mm_set1_epi16(~0x4000));
+  return _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(256.0f));
 }
 /// Rounds to IEEE half, to nearest and ties to even.
 HEED_INLINE void store_f16(std::uint16_t* p, Vf a) {
