@@ -61,6 +61,7 @@ struct PlainSequence {
   std::int64_t length = 0;
   std::vector<PlainRow> rows;
   int rollbacks = 0;  // each may encode rows once more
+  bool is_released = false;
 };
 
 // ---- Caches -----------------------------------------------------------------------------------------------
@@ -329,6 +330,9 @@ class Life {
   bool is_sequence(std::int64_t number) const {
     return number >= 0 && number < static_cast<std::int64_t>(plain_.size());
   }
+  bool is_in_use(std::int64_t number) const {
+    return is_sequence(number) && !plain_[index(number)].is_released;
+  }
   // One of them, or one beside them.
   std::int64_t any_sequence() {
     const auto last = static_cast<std::int64_t>(plain_.size()) - 1;
@@ -387,7 +391,7 @@ class Life {
     require(begins.at<std::int64_t>(0) == 0 && begins.at<std::int64_t>(count) == rows);
     for (std::int64_t b = 0; b < count; ++b) {
       const std::int64_t number = which.empty() ? b : which[index(b)];
-      require(is_sequence(number));
+      require(is_in_use(number));
       require(which.empty() || std::count(which.begin(), which.end(), number) == 1);
       const std::int64_t begin = begins.at<std::int64_t>(b), end = begins.at<std::int64_t>(b + 1);
       require(begin <= end);
@@ -426,8 +430,9 @@ class Life {
                               : bytes_.boolean() ? length - bytes_.integer<std::int64_t>(0, 9)
                                                  : bytes_.integer<std::int64_t>(0, length);
     const bool clears = rarely();
+    if (clears && bytes_.boolean()) return release(number);
     if (!accepted([&] { clears ? cache_->clear(number) : cache_->truncate(number, left); })) return;
-    require(is_sequence(number));
+    require(is_in_use(number));
     PlainSequence& s = plain_[index(number)];
     if (clears) {
       s = {};
@@ -439,13 +444,28 @@ class Life {
     ++s.rollbacks;
   }
 
+  void release(std::int64_t number) {
+    if (!accepted([&] { cache_->release(number); })) return;
+    require(is_in_use(number));
+    plain_[index(number)] = {};
+    plain_[index(number)].is_released = true;
+    released_.push_back(number);
+  }
+
   void fork() {
-    if (static_cast<std::int64_t>(plain_.size()) >= kMostSequences) return;
+    if (static_cast<std::int64_t>(plain_.size()) >= kMostSequences && released_.empty()) return;
     const std::int64_t number = any_sequence();
     std::int64_t made = -1;
     if (!accepted([&] { made = cache_->fork(number); })) return;
-    require(is_sequence(number) && made == static_cast<std::int64_t>(plain_.size()));
-    plain_.push_back(PlainSequence(plain_[index(number)]));
+    require(is_in_use(number));
+    if (released_.empty()) {
+      require(made == static_cast<std::int64_t>(plain_.size()));
+      plain_.emplace_back();
+    } else {
+      require(made == released_.back());
+      released_.pop_back();
+    }
+    plain_[index(made)] = PlainSequence(plain_[index(number)]);
   }
 
   void evict() {
@@ -456,7 +476,7 @@ class Life {
         if (bytes_.integer(0, 3) == 0) gone.push_back(row.position);
     if (rarely()) gone.push_back(bytes_.boolean() ? strange(bytes_) : bytes_.integer<std::int64_t>(0, 60));
     if (!accepted([&] { cache_->evict(number, gone); })) return;
-    require(is_sequence(number) && std::is_sorted(gone.begin(), gone.end()));
+    require(is_in_use(number) && std::is_sorted(gone.begin(), gone.end()));
     require(std::adjacent_find(gone.begin(), gone.end()) == gone.end());
     std::vector<PlainRow>& rows = plain_[index(number)].rows;
     const std::size_t before = rows.size();
@@ -484,7 +504,7 @@ class Life {
     require(received.size(2) == most);
     for (std::int64_t b = 0; b < count; ++b) {
       const std::int64_t number = which.empty() ? b : which[index(b)];
-      require(is_sequence(number));
+      require(is_in_use(number));
       add_sums(plain_[index(number)], received, b, static_cast<float>(decay));
     }
   }
@@ -576,7 +596,7 @@ class Life {
   // kept.
   void check_numbers(const Tensor& query, const heed::AttentionResult& result,
                      const heed::AttentionOptions& asked, std::int64_t number, std::int64_t b) const {
-    require(is_sequence(number));
+    require(is_in_use(number));
     if (query.size(1) == 0) return;
     const PlainSequence& s = plain_[index(number)];
     const auto finite = [](const Tensor& numbers) {
@@ -716,6 +736,7 @@ class Life {
   Pool pool_;
   std::optional<KvCache> cache_;
   std::vector<PlainSequence> plain_;
+  std::vector<std::int64_t> released_;  // in their order
   CacheLayout layout_ = CacheLayout::contiguous;
   std::int64_t sinks_ = 0, window_ = 0;
   double largest_ = 0;  // of the numbers that came

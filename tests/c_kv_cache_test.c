@@ -277,6 +277,13 @@ static void operations_do_what_they_say(void) {
   EXPECT(holds_rows(cache, 2, 0, left, 5) && holds_rows(cache, 1, 1, first, 3));
 
   /* All sequences at once, the first row of each. */
+  /* Its number is the next fork's. */
+  EXPECT(heed_kv_cache_release(cache, 0) == HEED_OK);
+  EXPECT_FAILURE(heed_kv_cache_clear(cache, 0),
+                 "sequence is 0, which is released; one that is in use is expected");
+  EXPECT(heed_kv_cache_fork(cache, 2, &number) == HEED_OK && number == 0 && holds_rows(cache, 0, 0, left, 5));
+  EXPECT(heed_kv_cache_clear(cache, 0) == HEED_OK);
+
   EXPECT(heed_kv_cache_clear(cache, 1) == HEED_OK && heed_kv_cache_clear(cache, 2) == HEED_OK);
   make_rows(&key, &value, 0, 0, 1);
   shape_rows(&key, 3, kKvHeads, 1, kDim);

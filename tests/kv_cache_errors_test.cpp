@@ -347,6 +347,32 @@ TEST(KvCacheErrors, SequencesAndLengthsExist) {
   }
 }
 
+TEST(KvCacheErrors, ReleasedSequencesAreNotUsed) {
+  const std::string sentence = "sequence is 1, which is released; one that is in use is expected";
+  const Tensor query = normal_tensor({2, 4, 1, 4}, 9, DType::f32), offsets = integers({0, 1});
+  const std::vector<std::int64_t> one{1}, both{0, 1};
+  for (const CacheLayout layout : {CacheLayout::contiguous, CacheLayout::paged, CacheLayout::ring})
+    for (const CacheFormat format : {CacheFormat::f32, CacheFormat::int8}) {
+      Refusing cache = filled(layout, format);
+      cache.expect("sequence is 2; 0 to 1 is expected", [](KvCache& c) { c.release(2); });
+      cache.cache().release(1);
+      cache.expect(sentence, [](KvCache& c) { c.release(1); });
+      cache.expect(sentence, [](KvCache& c) { c.clear(1); });
+      cache.expect(sentence, [](KvCache& c) { (void)c.fork(1); });
+      cache.expect(sentence, [](KvCache& c) { c.evict(1, {}); });
+      cache.expect(sentence, [](KvCache& c) { c.append(keys_of(2, 1), values_of(2, 1)); });
+      cache.expect(sentence, [&](KvCache& c) { c.append(keys_of(1, 1), values_of(1, 1), offsets, one); });
+      cache.expect(sentence, [](KvCache& c) { c.add_received(Tensor({2, 4, 5})); });
+      cache.expect(sentence, [&](KvCache& c) { (void)heed::attention(query, c); });
+      cache.expect(sentence, [&](KvCache& c) { (void)heed::attention(query, c, {}, {.sequences = both}); });
+      EXPECT_EQ(cache.cache().length(1), 0);
+      EXPECT_EQ(cache.cache().keys(1).shape(), (Dims{2, 0, 4}));
+      EXPECT_EQ(cache.cache().fork(0), 1);
+      EXPECT_TRUE(heed::test::same_bits(cache.cache().keys(1), cache.cache().keys(0)));
+      EXPECT_EQ(message_of([&] { cache.cache().append(keys_of(2, 1), values_of(2, 1)); }), "no error");
+    }
+}
+
 TEST(KvCacheErrors, ACacheOfNoSequenceSaysSo) {
   for (const CacheLayout layout : {CacheLayout::contiguous, CacheLayout::paged, CacheLayout::ring}) {
     KvCacheOptions options = options_of(layout);

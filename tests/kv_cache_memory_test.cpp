@@ -126,16 +126,20 @@ void expect_same(const Snapshot& a, const Snapshot& b) {
 class KvCacheMemory : public testing::TestWithParam<std::tuple<CacheLayout, CacheFormat>> {
  protected:
   // The operation with each allocation of it failing in turn, and then without a failure.
-  void expect_whole_or_nothing(const std::function<void(KvCache&)>& operation) {
+  using Operation = std::function<void(KvCache&)>;
+  void expect_whole_or_nothing(
+      const Operation& operation, const Operation& next = go_on, const Operation& first = [](KvCache&) {}) {
     const auto [layout, format] = GetParam();
     KvCache right = cache_of(layout, format);
+    first(right);
     operation(right);
     const Snapshot after(right);
-    go_on(right);
+    next(right);
     const Snapshot later(right);
     for (int number = 0; number < 1000; ++number) {
       SCOPED_TRACE("allocation " + std::to_string(number));
       KvCache cache = cache_of(layout, format);
+      first(cache);
       const Snapshot before(cache);
       bool failed = false;
       allocations = 0;
@@ -152,7 +156,7 @@ class KvCacheMemory : public testing::TestWithParam<std::tuple<CacheLayout, Cach
         operation(cache);
       }
       expect_same(after, Snapshot(cache));
-      go_on(cache);
+      next(cache);
       expect_same(later, Snapshot(cache));
       if (!failed || HasFailure()) return;
     }
@@ -183,6 +187,17 @@ TEST_P(KvCacheMemory, TruncateIsWholeOrNothing) {
 }
 TEST_P(KvCacheMemory, ForkIsWholeOrNothing) {
   expect_whole_or_nothing([](KvCache& c) { (void)c.fork(0); });
+}
+TEST_P(KvCacheMemory, ReleaseIsWholeOrNothing) {
+  const std::int64_t offsets[] = {0, 3, 6}, others[] = {0, 2};
+  expect_whole_or_nothing([](KvCache& c) { c.release(1); },
+                          [&](KvCache& c) {
+                            c.append(key_.view().narrow(2, 0, 6), value_.view().narrow(2, 0, 6),
+                                     heed::TensorView(offsets, {3}), others);
+                            EXPECT_EQ(c.fork(0), 1);
+                            go_on(c);
+                          });
+  expect_whole_or_nothing([](KvCache& c) { (void)c.fork(0); }, go_on, [](KvCache& c) { c.release(1); });
 }
 TEST_P(KvCacheMemory, EvictIsWholeOrNothing) {
   const std::int64_t gone[] = {0, 1, 2, 5, 6, 7}, more[] = {0, 12};
@@ -219,6 +234,9 @@ TEST_P(KvCacheMemory, StatsCountAllOfIt) {
   expect_counted("evict");
   (void)cache.fork(1);
   expect_counted("fork");
+  cache.release(2);
+  expect_counted("release");
+  (void)cache.fork(1);
   cache.truncate(0, 4);
   expect_counted("truncate");
   if (layout != CacheLayout::ring) cache.reserve(300);

@@ -35,6 +35,7 @@ struct PlainRow {
 struct PlainSequence {
   std::int64_t length = 0;
   std::vector<PlainRow> rows;
+  bool released = false;
 };
 
 // A cache and the vectors that it must equal.
@@ -86,7 +87,13 @@ class Machine {
 
  private:
   const PlainSequence& plain(std::int64_t s) const { return plain_[static_cast<std::size_t>(s)]; }
-  std::int64_t any_sequence() { return draw_.between(0, cache_.sequences() - 1); }
+  std::vector<std::int64_t> in_use() const {
+    std::vector<std::int64_t> numbers;
+    for (std::int64_t s = 0; s < cache_.sequences(); ++s)
+      if (!plain(s).released) numbers.push_back(s);
+    return numbers;
+  }
+  std::int64_t any_sequence() { return draw_.pick(in_use()); }
 
   Tensor rows_of(const PlainSequence& s, bool keys) const {
     const std::int64_t width = keys ? options_.head_dim : options_.value_dim;
@@ -123,7 +130,7 @@ class Machine {
 
   void append() {
     std::vector<std::int64_t> offsets{0}, which;
-    for (std::int64_t s = 0; s < cache_.sequences(); ++s)
+    for (const std::int64_t s : in_use())
       if (draw_.chance(0.7)) which.push_back(s);
     if (which.empty()) return;
     for (std::size_t s = 0; s < which.size(); ++s) offsets.push_back(offsets.back() + draw_.between(0, 9));
@@ -168,10 +175,25 @@ class Machine {
   }
 
   void fork() {
-    if (cache_.sequences() >= 6) return;
-    const std::int64_t number = any_sequence();
-    ASSERT_EQ(cache_.fork(number), static_cast<std::int64_t>(plain_.size()));
-    plain_.push_back(PlainSequence(plain(number)));
+    if (draw_.chance(0.4)) return release();
+    if (in_use().size() >= 6) return;
+    const std::int64_t number = any_sequence(), made = cache_.fork(number);
+    if (released_.empty()) {
+      ASSERT_EQ(made, static_cast<std::int64_t>(plain_.size()));
+      plain_.emplace_back();
+    } else {
+      ASSERT_EQ(made, released_.back());
+      released_.pop_back();
+    }
+    plain_[static_cast<std::size_t>(made)] = PlainSequence(plain(number));
+  }
+
+  void release() {
+    if (in_use().size() < 2) return;
+    released_.push_back(any_sequence());
+    cache_.release(released_.back());
+    plain_[static_cast<std::size_t>(released_.back())] = {};
+    plain_[static_cast<std::size_t>(released_.back())].released = true;
   }
 
   void evict() {
@@ -187,19 +209,23 @@ class Machine {
   }
 
   void receive() {
+    const std::vector<std::int64_t> which = in_use();
+    const auto count = static_cast<std::int64_t>(which.size());
     std::int64_t most = 0;
-    for (std::int64_t s = 0; s < cache_.sequences(); ++s) most = std::max(most, cache_.rows(s));
+    for (const std::int64_t s : which) most = std::max(most, cache_.rows(s));
     const std::int64_t heads = 2 * options_.kv_heads;
-    Tensor received({cache_.sequences(), heads, most});
+    Tensor received({count, heads, most});
     for (float& x : received.values<float>()) x = static_cast<float>(draw_.between(0, 64)) / 64;
-    cache_.add_received(received, 0.5);
-    for (std::int64_t s = 0; s < cache_.sequences(); ++s)
-      for (std::size_t r = 0; r < plain(s).rows.size(); ++r)
+    cache_.add_received(received, 0.5, which);
+    for (std::int64_t b = 0; b < count; ++b) {
+      PlainSequence& s = plain_[static_cast<std::size_t>(which[static_cast<std::size_t>(b)])];
+      for (std::size_t r = 0; r < s.rows.size(); ++r)
         for (std::int64_t h = 0; h < options_.kv_heads; ++h) {
-          float& sum = plain_[static_cast<std::size_t>(s)].rows[r].received[static_cast<std::size_t>(h)];
+          float& sum = s.rows[r].received[static_cast<std::size_t>(h)];
           const auto row = static_cast<std::int64_t>(r);
-          sum = 0.5f * sum + received.at<float>(s, 2 * h, row) + received.at<float>(s, 2 * h + 1, row);
+          sum = 0.5f * sum + received.at<float>(b, 2 * h, row) + received.at<float>(b, 2 * h + 1, row);
         }
+    }
   }
 
   void clear_or_reserve() {
@@ -213,11 +239,14 @@ class Machine {
   }
 
   void attend() {
-    const Tensor query = random_rows_for_queries();
+    const std::vector<std::int64_t> which = in_use();
+    const auto count = static_cast<std::int64_t>(which.size());
+    const Tensor query = random_queries(count);
     heed::AttentionOptions options{.causal = true, .need = heed::Need::lse | heed::Need::distance};
-    const heed::AttentionResult all = heed::attention(query, cache_, options);
+    const heed::AttentionResult all = heed::attention(query, cache_, options, {.sequences = which});
     heed::test::RowTally tally;
-    for (std::int64_t s = 0; s < cache_.sequences(); ++s) {
+    for (std::int64_t b = 0; b < count; ++b) {
+      const std::int64_t s = which[static_cast<std::size_t>(b)];
       std::vector<std::int64_t> positions = cache_.positions(s);
       options.query_offset = plain(s).length - 2;
       const auto batched = [&](Tensor rows) {
@@ -225,12 +254,12 @@ class Machine {
         return std::move(rows).reshaped({1, shape[0], shape[1], shape[2]});
       };
       const heed::test::Naive naive =
-          heed::test::naive_attention(query.view().narrow(0, s, 1), batched(rows_of(plain(s), true)),
+          heed::test::naive_attention(query.view().narrow(0, b, 1), batched(rows_of(plain(s), true)),
                                       batched(rows_of(plain(s), false)), options, positions);
       heed::AttentionResult one;
       for (const auto member :
            {&heed::AttentionResult::output, &heed::AttentionResult::lse, &heed::AttentionResult::distance})
-        one.*member = Tensor::copy_of((all.*member).view().narrow(0, s, 1));
+        one.*member = Tensor::copy_of((all.*member).view().narrow(0, b, 1));
       // f32 as the fused kernels round it (fused_rounding.hpp), or f64 of the reference.
       ASSERT_EQ(heed::test::compare_results(one, options, naive,
                                             {.unit = 0x1p-24, .slack = 3, .floor = 0x1p-110}, tally),
@@ -239,8 +268,8 @@ class Machine {
     ++attended;
   }
 
-  Tensor random_rows_for_queries() {
-    Tensor query({cache_.sequences(), 2 * options_.kv_heads, 2, options_.head_dim});
+  Tensor random_queries(std::int64_t count) {
+    Tensor query({count, 2 * options_.kv_heads, 2, options_.head_dim});
     for (float& x : query.values<float>()) x = static_cast<float>(draw_.normal()) / 8;
     return query;
   }
@@ -249,6 +278,7 @@ class Machine {
   Draw& draw_;
   KvCache cache_;
   std::vector<PlainSequence> plain_;
+  std::vector<std::int64_t> released_;  // in their order
 };
 
 KvCacheOptions random_options(Draw& draw) {

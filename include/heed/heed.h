@@ -380,6 +380,8 @@ HEED_C_API heed_status heed_kv_cache_append(heed_kv_cache* cache, const heed_ten
 HEED_C_API heed_status heed_kv_cache_truncate(heed_kv_cache* cache, int64_t sequence, int64_t length);
 /// *number gets the new sequence's.
 HEED_C_API heed_status heed_kv_cache_fork(heed_kv_cache* cache, int64_t sequence, int64_t* number);
+/// Gives a sequence away, and its number to a fork to come; until then it cannot be changed or attended.
+HEED_C_API heed_status heed_kv_cache_release(heed_kv_cache* cache, int64_t sequence);
 HEED_C_API heed_status heed_kv_cache_clear(heed_kv_cache* cache, int64_t sequence);
 HEED_C_API heed_status heed_kv_cache_evict(heed_kv_cache* cache, int64_t sequence, const int64_t* positions,
                                            size_t count);

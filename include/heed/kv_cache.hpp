@@ -178,9 +178,13 @@ class HEED_API KvCache {
   /// they came, bit for bit, up to `group` rows back; further back, rows of the last group that is not full
   /// keep the values that they were attended with.
   void truncate(std::int64_t sequence, std::int64_t length);
-  /// A new sequence with the rows of another; returns its number. Pages are shared until they are written to.
-  /// Other layouts copy.
+  /// A new sequence with the rows of another; returns its number, which is one that was released where there
+  /// is any. Pages are shared until they are written to. Other layouts copy.
   std::int64_t fork(std::int64_t sequence);
+  /// Gives a sequence away, with its room, and its number to a fork to come. Until then it has no rows and
+  /// cannot be changed or attended, so that calls over all sequences are refused; those that name others go
+  /// on.
+  void release(std::int64_t sequence);
   /// Empties a sequence; its next row stands at position 0.
   void clear(std::int64_t sequence);
   /// Gives the rows at these positions away, which must be held and ascend. Nothing moves; their room is for
@@ -194,6 +198,7 @@ class HEED_API KvCache {
   void add_received(const TensorView& received, double decay = 1,
                     std::span<const std::int64_t> sequences = {});
 
+  /// How many, with those that are released.
   [[nodiscard]] std::int64_t sequences() const noexcept;
   [[nodiscard]] std::int64_t kv_heads() const noexcept;
   [[nodiscard]] std::int64_t head_dim() const noexcept;

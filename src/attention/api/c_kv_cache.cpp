@@ -187,6 +187,10 @@ heed_status heed_kv_cache_fork(heed_kv_cache* cache, std::int64_t sequence, std:
   });
 }
 
+heed_status heed_kv_cache_release(heed_kv_cache* cache, std::int64_t sequence) {
+  return with_cache(cache, [&](KvCache& c) { c.release(sequence); });
+}
+
 heed_status heed_kv_cache_clear(heed_kv_cache* cache, std::int64_t sequence) {
   return with_cache(cache, [&](KvCache& c) { c.clear(sequence); });
 }

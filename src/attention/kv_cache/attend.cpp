@@ -74,7 +74,7 @@ void CacheCall::choose_sequences(const CacheState& cache, std::int64_t count, co
     refuse("query is of ", count, " sequences; ", all, " as in the cache are expected");
   for (std::int64_t b = 0; b < count; ++b)
     sequences.push_back(which.sequences.empty() ? b : which.sequences[index(b)]);
-  for (const std::int64_t number : sequences) plain.push_back(cache.plain(cache.sequence(number)));
+  for (const std::int64_t number : sequences) plain.push_back(cache.plain(cache.sequence_in_use(number)));
 }
 
 // Queries of another dtype than the rows, and rotated ones, become f32.

@@ -26,8 +26,13 @@ std::int64_t Sequence::row_from(std::int64_t position) const {
   return std::lower_bound(positions.begin(), positions.end(), position) - positions.begin();
 }
 
-Sequence& CacheState::sequence(std::int64_t number) {
-  return const_cast<Sequence&>(std::as_const(*this).sequence(number));
+Sequence& CacheState::sequence_in_use(std::int64_t number) {
+  return const_cast<Sequence&>(std::as_const(*this).sequence_in_use(number));
+}
+const Sequence& CacheState::sequence_in_use(std::int64_t number) const {
+  const Sequence& s = sequence(number);
+  if (s.is_released) refuse("sequence is ", number, ", which is released; one that is in use is expected");
+  return s;
 }
 const Sequence& CacheState::sequence(std::int64_t number) const {
   const auto count = static_cast<std::int64_t>(sequences.size());
@@ -205,6 +210,12 @@ class Writer {
     if (state_.has_codes()) give_scales_back();
   }
 
+  /// Pages and scales; the tables still name them.
+  void give_all_back() {
+    for (const std::int32_t page : s_.pages) give_page_back(page);
+    for (const std::int32_t group : s_.groups) give_scale_back(group);
+  }
+
  private:
   // Memory for what `rows` rows leave behind.
   void reserve_to_free(std::int64_t rows) {
@@ -232,12 +243,17 @@ class Writer {
       if (slot - first < state_.options.page_size) {
         *pages_end++ = page;
         free_end = std::copy(first, slot, free_end);
-      } else if (--state_.page_holders[index(page)] == 0) {
-        state_.free_pages.push_back(page);
+      } else {
+        give_page_back(page);
       }
     }
     s_.pages.erase(pages_end, s_.pages.end());
     s_.free_slots.erase(free_end, s_.free_slots.end());
+  }
+
+  // A pool of the caller's has no free pages: its table says which are whose.
+  void give_page_back(std::int32_t page) {
+    if (--state_.page_holders[index(page)] == 0 && !state_.borrowed) state_.free_pages.push_back(page);
   }
 
   void copy_memory(std::int64_t from, std::int64_t to) {
@@ -524,14 +540,14 @@ void append_rows(CacheState& state, const Operand& key, const Operand& value,
 }
 
 void truncate_rows(CacheState& state, std::int64_t sequence, std::int64_t length) {
-  Sequence& s = state.sequence(sequence);
+  Sequence& s = state.sequence_in_use(sequence);
   if (length < 0 || length > s.length)
     refuse("length is ", length, "; 0 to ", s.length, ", the length of sequence ", sequence, ", is expected");
   Writer(state, s).truncate(length);
 }
 
 void evict_rows(CacheState& state, std::int64_t sequence, std::span<const std::int64_t> positions) {
-  Sequence& s = state.sequence(sequence);
+  Sequence& s = state.sequence_in_use(sequence);
   std::vector<char> evicted(s.slots.size(), 0);
   std::int64_t last = -1;
   for (const std::int64_t position : positions) {
@@ -549,21 +565,39 @@ void evict_rows(CacheState& state, std::int64_t sequence, std::span<const std::i
 }
 
 std::int64_t fork_rows(CacheState& state, std::int64_t sequence) {
-  const auto number = static_cast<std::int64_t>(state.sequences.size());
-  Sequence copy = state.sequence(sequence);
+  Sequence copy = state.sequence_in_use(sequence);
   const bool shares = state.options.layout == CacheLayout::paged;
   if (!shares && state.borrowed)
     refuse(
         "the memory of this cache is the caller's, which has no room for another sequence; a paged cache is "
         "expected to fork");
   have_room(state.sequences, state.sequences.size() + 1);
-  if (!shares) grow_pages(state, static_cast<std::int64_t>(state.page_holders.size()) + 1);
-  state.sequences.push_back(std::move(copy));
-  for (const std::int32_t page : state.sequences.back().pages) ++state.page_holders[index(page)];
-  if (!shares) Writer(state, state.sequences.back()).copy_page(state.sequences.back().pages.front());
-  for (const std::int32_t group : state.sequences.back().groups)
+  if (!shares && state.free_pages.empty())
+    grow_pages(state, static_cast<std::int64_t>(state.page_holders.size()) + 1);
+  auto number = static_cast<std::int64_t>(state.sequences.size());
+  if (state.released.empty()) {
+    state.sequences.emplace_back();
+  } else {
+    number = state.released.back();
+    state.released.pop_back();
+  }
+  Sequence& s = state.sequences[index(number)];
+  s = std::move(copy);
+  for (const std::int32_t page : s.pages) ++state.page_holders[index(page)];
+  if (!shares) Writer(state, s).copy_page(s.pages.front());
+  for (const std::int32_t group : s.groups)
     if (group >= 0) ++state.scale_holders[index(group)];
   return number;
+}
+
+void release_rows(CacheState& state, std::int64_t sequence) {
+  Sequence& s = state.sequence_in_use(sequence);
+  have_room(state.released, state.released.size() + 1);
+  have_room(state.free_scales, state.scale_holders.size());
+  Writer(state, s).give_all_back();
+  s = Sequence();
+  s.is_released = true;
+  state.released.push_back(static_cast<std::int32_t>(sequence));
 }
 
 }  // namespace heed::detail

@@ -17,6 +17,7 @@ inline std::size_t index(std::int64_t value) { return static_cast<std::size_t>(v
 
 /// One sequence. Slots are row numbers: slot s of head h begins at element h * head_stride + s * row_stride.
 struct Sequence {
+  bool is_released = false;              ///< nobody's, until a fork takes its number
   std::int64_t length = 0;               ///< the position of the next row
   std::vector<std::int32_t> slots;       ///< of the rows held, in order of position
   std::vector<std::int64_t> positions;   ///< of the rows held, where they are not all of [0, length)
@@ -55,6 +56,7 @@ class CacheState {
   std::vector<std::int32_t> page_holders;  ///< [pages]: how many sequences hold each
   std::vector<std::int32_t> free_pages;    ///< the last is the next to be used
   std::vector<Sequence> sequences;
+  std::vector<std::int32_t> released;  ///< numbers; the last is the next to be used
   // Scales, of codes alone:
   std::vector<std::uint16_t> key_scale, key_offset;      ///< [number][Hkv][D]
   std::vector<std::int32_t> scale_holders, free_scales;  ///< of groups of keys
@@ -70,8 +72,11 @@ class CacheState {
     return s.length / options.group * options.group;
   }
   [[nodiscard]] std::int64_t page_of(std::int32_t slot) const { return slot / page_rows; }
-  [[nodiscard]] Sequence& sequence(std::int64_t number);
+  /// To look at. Throws where there is none.
   [[nodiscard]] const Sequence& sequence(std::int64_t number) const;
+  /// To change or attend. Throws also where it is released.
+  [[nodiscard]] const Sequence& sequence_in_use(std::int64_t number) const;
+  [[nodiscard]] Sequence& sequence_in_use(std::int64_t number);
 
   /// The plain data that kernels read rows by.
   [[nodiscard]] CachedSequence plain(const Sequence& s) const;
@@ -109,5 +114,6 @@ void append_rows(CacheState& state, const Operand& key, const Operand& value,
 void truncate_rows(CacheState& state, std::int64_t sequence, std::int64_t length);
 void evict_rows(CacheState& state, std::int64_t sequence, std::span<const std::int64_t> positions);
 std::int64_t fork_rows(CacheState& state, std::int64_t sequence);
+void release_rows(CacheState& state, std::int64_t sequence);
 
 }  // namespace heed::detail

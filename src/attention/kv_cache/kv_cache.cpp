@@ -64,7 +64,7 @@ detail::Lifted rows_to_append(const detail::CacheState& state, const char* name,
 void check_arrivals(const detail::CacheState& state, const detail::Lifted& key, const detail::Lifted& value,
                     std::span<const Arrival> arrivals) {
   for (const Arrival& arrival : arrivals) {
-    const std::int64_t length = state.sequence(arrival.sequence).length;
+    const std::int64_t length = state.sequence_in_use(arrival.sequence).length;
     if (length + (arrival.end - arrival.begin) > INT32_MAX)
       refuse("sequence ", arrival.sequence, " would be ", length + (arrival.end - arrival.begin),
              " positions long; fewer than 2^31 are expected");
@@ -153,6 +153,10 @@ std::int64_t KvCache::fork(std::int64_t sequence) {
   return detail::with_memory_errors([&] { return detail::fork_rows(*state_, sequence); });
 }
 
+void KvCache::release(std::int64_t sequence) {
+  detail::with_memory_errors([&] { detail::release_rows(*state_, sequence); });
+}
+
 void KvCache::clear(std::int64_t sequence) { truncate(sequence, 0); }
 
 void KvCache::evict(std::int64_t sequence, std::span<const std::int64_t> positions) {
@@ -179,7 +183,8 @@ void KvCache::add_received(const TensorView& received, double decay, std::span<c
     detail::check_memory("received", received);
     const std::int64_t count = which.empty() ? sequences() : static_cast<std::int64_t>(which.size());
     std::int64_t most = 0;
-    for (std::int64_t b = 0; b < count; ++b) most = std::max(most, rows(which.empty() ? b : which[index(b)]));
+    for (std::int64_t b = 0; b < count; ++b)
+      most = std::max(most, state_->sequence_in_use(which.empty() ? b : which[index(b)]).rows());
     check_distinct(which);
     if (received.rank() != 3 || received.shape()[0] != count || received.shape()[1] % kv_heads() != 0 ||
         received.shape()[1] == 0 || received.shape()[2] != most)
@@ -271,9 +276,9 @@ KvCacheStats KvCache::stats() const {
   };
   stats.bytes = tensor(state.key.owned) + tensor(state.value.owned) +
                 bytes(state.key_scale, state.key_offset, state.value_scale, state.value_offset);
-  stats.table_bytes =
-      static_cast<std::int64_t>(sizeof state) +
-      bytes(state.page_holders, state.free_pages, state.scale_holders, state.free_scales, state.sequences);
+  stats.table_bytes = static_cast<std::int64_t>(sizeof state) + bytes(state.page_holders, state.free_pages,
+                                                                      state.scale_holders, state.free_scales,
+                                                                      state.sequences, state.released);
   for (const detail::Sequence& s : state.sequences) {
     stats.rows += s.rows();
     stats.tail_bytes += bytes(s.key_tail, s.value_tail);

@@ -206,6 +206,7 @@ void grow_sequences(CacheState& state, std::int64_t rows) {
   for (Sequence& s : state.sequences) {
     for (std::vector<std::int32_t>* slots : {&s.slots, &s.free_slots})
       for (std::int32_t& slot : *slots) slot = moved(slot);
+    if (s.is_released) continue;  // which has no page
     const std::int64_t first = s.pages.front() * grown.page_rows;
     insert_falling(s.free_slots, first + old, first + rows);
   }
