@@ -475,53 +475,57 @@ class Driver {
 
   void finish_kept_head(const Segment& s, std::int64_t head) const {
     const std::int64_t keys = s.key_end - s.key_begin;
-    const auto count = static_cast<std::int64_t>(rows());
-    std::vector<float> received(p_.received ? static_cast<std::size_t>(kept_.keys) : 0);
-    std::vector<float> received_last(p_.received_last ? static_cast<std::size_t>(kept_.keys) : 0);
+    KeySums received(p_.received, s, head, keys), received_last(p_.received_last, s, head, keys);
     for (std::int64_t i = s.query_begin; i < s.query_end; ++i) {
       const std::int64_t row = (s.batch * p_.heads + head) * p_.query_length + i;
-      const auto at = static_cast<std::size_t>(row);
-      if (status_[at] == RowStatus::out_of_range) continue;  // recomputed with all its results
-      const float shift = row_memory_[at], inverse = row_memory_[static_cast<std::size_t>(count) + at];
+      if (status_[static_cast<std::size_t>(row)] == RowStatus::out_of_range) continue;  // recomputed whole
       const bool is_last = s.query_end - i <= p_.received_last_rows;
-      for (std::int64_t block = 0; block < kept_.kv_blocks; ++block) {
-        const float taken = kept_.shifts[row * kept_.kv_blocks + block];
-        const std::int64_t key = block * kv_block_;
+      for (std::int64_t key = 0; key < keys; key += kv_block_) {
         const std::int64_t here = std::min(kv_block_, keys - key);
-        if (here <= 0) break;
+        const float factor = kept_factor(row, key / kv_block_);
         float* weights = kept_.weights + row * kept_.keys + key;
-        if (taken == cpu::kNotKept) {
-          std::fill_n(weights, here, 0.0f);
-        } else {
-          const float factor = std::ldexp(inverse, static_cast<int>(std::max(taken - shift, -300.0f)));
-          for (std::int64_t k = 0; k < here; ++k) weights[k] *= factor;
-        }
-        const auto add_to = [&](std::vector<float>& sums) {
-          float* to = sums.data() + key;
-          for (std::int64_t k = 0; k < here; ++k) to[k] += weights[k];
-        };
-        if (p_.received) add_to(received);
-        if (p_.received_last && is_last) add_to(received_last);
+        if (factor == 0) std::fill_n(weights, here, 0.0f);  // of which some were never written
+        received.add(key, weights, here, factor);
+        if (is_last) received_last.add(key, weights, here, factor);
+        if (!p_.weights) continue;
+        float* to = row_of(p_.weights, s.batch, head, i) + (s.key_begin + key) * p_.weights.stride[3];
+        for (std::int64_t k = 0; k < here; ++k) to[k * p_.weights.stride[3]] = weights[k] * factor;
       }
-      if (p_.weights)
-        copy_floats(kept_.weights + row * kept_.keys, keys,
-                    row_of(p_.weights, s.batch, head, i) + s.key_begin * p_.weights.stride[3],
-                    p_.weights.stride[3]);
     }
-    const auto write = [&](const std::vector<float>& sums, const Target& to) {
-      if (to) copy_floats(sums.data(), keys, row_of(to, s.batch, head, s.key_begin), to.stride[2]);
-    };
-    write(received, p_.received);
-    write(received_last, p_.received_last);
+    received.write();
+    received_last.write();
   }
 
-  static void copy_floats(const float* from, std::int64_t count, float* to, std::int64_t stride) {
-    if (stride == 1) {
-      std::copy_n(from, count, to);
-      return;
-    }
-    for (std::int64_t k = 0; k < count; ++k) to[k * stride] = from[k];
+  // What weights of a KV block are multiplied with.
+  float kept_factor(std::int64_t row, std::int64_t block) const {
+    const float taken = kept_.shifts[row * kept_.kv_blocks + block];
+    if (taken == cpu::kNotKept) return 0;
+    const float inverse = row_memory_[rows() + static_cast<std::size_t>(row)];
+    const float shift = row_memory_[static_cast<std::size_t>(row)];
+    return std::ldexp(inverse, static_cast<int>(std::max(taken - shift, -300.0f)));
   }
+
+  // Sums over rows for each key of a head, in the caller's memory where it has no gaps.
+  class KeySums {
+   public:
+    KeySums(const Target& target, const Segment& s, std::int64_t head, std::int64_t keys)
+        : to_(target ? row_of(target, s.batch, head, s.key_begin) : nullptr), stride_(target.stride[2]) {
+      if (to_ != nullptr && stride_ != 1) own_.resize(static_cast<std::size_t>(keys));
+    }
+    void add(std::int64_t key, const float* weights, std::int64_t count, float factor) {
+      if (to_ == nullptr) return;
+      float* to = (own_.empty() ? to_ : own_.data()) + key;
+      for (std::int64_t k = 0; k < count; ++k) to[k] += weights[k] * factor;
+    }
+    void write() const {
+      for (std::size_t k = 0; k < own_.size(); ++k) to_[static_cast<std::int64_t>(k) * stride_] = own_[k];
+    }
+
+   private:
+    float* to_;
+    std::int64_t stride_;
+    std::vector<float> own_;
+  };
 
   // The weights pass has queries and keys only: what else the call asks for is done.
   Arguments pass_arguments() const {
