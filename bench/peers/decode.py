@@ -24,8 +24,9 @@ HEADS, KV_HEADS, DIM = 32, 8, 128
 ROWS = [2048, 8192, 32768]
 BATCHES = [1, 16]
 BYTES = {"f32": 4, "bf16": 2, "int8": 1}
-# Of an output beside f64: f32 sums of up to 32768 terms; bf16 has 8 bits, and so have codes. Outputs are below 0.1.
-TOLERANCE = {"f32": 1e-5, "bf16": 2e-3, "int8": 2e-3}
+# Of an output beside f64, as a share of the largest: f32 sums of up to 32768 terms; bf16 has 8 bits; codes have 7, and
+# in ONNX Runtime one scale for all. A wrong head or row is off by as much as the output itself.
+TOLERANCE = {"f32": 2e-5, "bf16": 1e-2, "int8": 4e-2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Torch:
 class OnnxRuntime:
     """com.microsoft.GroupQueryAttention, which reads and writes one buffer as past and as present."""
 
-    SCALE = 4 / 127  # of codes: normal numbers are nearly all below 4
+    SCALE = 6 / 127  # of codes: so many normal numbers are all below 6
 
     def __init__(self, _argument, threads):
         self.threads = threads
@@ -215,9 +216,9 @@ def measure(step, threads, arguments, reasons):
             peer.stop()
             reasons[f"{name}, {step.dtype}: {reason}"] = True
             continue
-        worst = abs(output - expected).max()
+        worst = abs(output - expected).max() / abs(expected).max()
         if not worst <= TOLERANCE[step.dtype]:
-            raise SystemExit(f"{name} at {step}: the output is off by {worst:.2g}")
+            raise SystemExit(f"{name} at {step}: the output is off by {worst:.2g} of the largest")
         peers[name] = peer
     medians = {name: [] for name in peers}
     for _ in range(arguments.rounds):
@@ -249,7 +250,9 @@ def describe():
 
 
 def cell(seconds):
-    return "–" if seconds is None else f"{seconds * 1e3:.3g}"
+    if seconds is None:
+        return "–"
+    return f"{seconds * 1e3:.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.3g}"
 
 
 def main():
