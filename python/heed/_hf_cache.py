@@ -193,12 +193,12 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
         if len(set(entries)) < len(entries) and self.options["layout"] != "paged":
             raise ValueError(f"layout is {self.options['layout']!r}, and a sequence goes on as several; 'paged' is "
                              "expected")
+        for number in set(self.sequences) - {self.sequences[entry] for entry in entries}:
+            self.kv.release(number)  # whose number is the next fork's
         chosen: list[int] = []
         for entry in entries:
             number = self.sequences[entry]
             chosen.append(self.kv.fork(number) if number in chosen else number)
-        for number in set(self.sequences) - set(chosen):
-            self.kv.clear(number)
         self.sequences = chosen
 
     def reorder_cache(self, beam_idx: Tensor) -> None:

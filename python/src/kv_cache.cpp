@@ -306,6 +306,13 @@ void define_changes(nb::class_<HeldCache>& cache) {
           nb::arg("sequence"),
           "A new sequence with the rows of another; its number. Pages are shared until they are written to.")
       .def(
+          "release",
+          [](HeldCache& self, std::int64_t sequence) {
+            self.write([&](Cache& held) { held.cache.release(sequence); });
+          },
+          nb::arg("sequence"),
+          "Gives a sequence away, and its number to a fork to come; until then it cannot be changed or attended.")
+      .def(
           "clear",
           [](HeldCache& self, std::int64_t sequence) {
             self.write([&](Cache& held) { held.cache.clear(sequence); });

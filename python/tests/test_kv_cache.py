@@ -1,5 +1,6 @@
 """heed.KvCache on NumPy arrays, against attention in NumPy and f64 over plain lists of rows."""
 
+import copy
 import gc
 import threading
 
@@ -100,6 +101,13 @@ def test_a_life_of_random_operations_is_that_of_lists_of_rows(rng):
         life, held = lives[b], [row[0] for row in lives[b]["rows"]]
         action = rng.choice(["append", "append", "append", "truncate", "evict", "fork", "clear"],
                             p=[0.25, 0.25, 0.2, 0.1, 0.1, 0.08, 0.02])
+        if step % 40 == 39:  # away with it, and a fork of another in its place
+            cache.release(b)
+            with pytest.raises(ValueError, match="which is released"):
+                cache.append(*rows(rng, 1), offsets=[0, 1], sequences=[b])
+            assert cache.rows[b] == 0 and cache.fork(b - 1 if b else 1) == b
+            lives[b] = life = {key: copy.copy(value) for key, value in lives[b - 1 if b else 1].items()}
+            held, action = [row[0] for row in life["rows"]], "append"
         if action == "append":
             key, value = rows(rng, int(rng.integers(0, 9)))
             cache.append(key, value, offsets=[0, key.shape[2]], sequences=[b])

@@ -85,6 +85,7 @@ def test_beam_search_shares_pages_and_finds_the_same(name):
     cache = cache_for(name, page_size=2)
     assert torch.equal(generate(ours, given, past_key_values=cache, **search), expected)
     assert layers_of(cache)[0].kv.stats()["shared_pages"] > 0
+    assert all(layer.kv.batch == 2 * 3 for layer in layers_of(cache))  # two prompts, as many sequences as beams
 
 
 def test_a_batch_is_reordered_repeated_and_selected():
