@@ -913,6 +913,15 @@ TEST(KvCacheErrors, OutputsOverlapNoPageOfAPool) {
   EXPECT_EQ(message(half, &pool.value.at<float>(4, 0, 0, 0)), "no error");
 }
 
+TEST(KvCacheErrors, WhatIsRotatedIsAligned) {
+  const Tensor x({2, 8});
+  EXPECT_EQ(message_of([&] {
+              const auto* bytes = static_cast<const std::byte*>(x.view().data());
+              (void)heed::hadamard(TensorView(bytes + 2, DType::f32, {1, 8}));
+            }),
+            "x is not aligned: its data of f32 is expected at a multiple of 4 bytes");
+}
+
 // A cache over tensors that may be written is made without more words.
 TEST(KvCacheErrors, TensorsThatMayBeWrittenAreWritten) {
   Pool pool;
