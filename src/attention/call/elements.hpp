@@ -23,17 +23,23 @@ inline double read(const Operand& from, std::int64_t a, std::int64_t b, std::int
       from.dtype, [&](auto element) { return static_cast<double>(load<decltype(element)>(from.data, at)); });
 }
 
-/// Elements [a, b, c, 0 …] as doubles.
-inline void read_row(const Operand& from, std::int64_t a, std::int64_t b, std::int64_t c,
-                     std::span<double> row) {
+/// Elements [a, b, c, 0 …].
+template <class Number>
+void read_numbers(const Operand& from, std::int64_t a, std::int64_t b, std::int64_t c,
+                  std::span<Number> row) {
   const std::int64_t start = offset_in(from, a, b, c);
   with_element_type(from.dtype, [&](auto element) {
     std::int64_t at = start;
-    for (double& value : row) {
-      value = static_cast<double>(load<decltype(element)>(from.data, at));
+    for (Number& value : row) {
+      value = static_cast<Number>(load<decltype(element)>(from.data, at));
       at += from.stride[3];
     }
   });
+}
+
+inline void read_row(const Operand& from, std::int64_t a, std::int64_t b, std::int64_t c,
+                     std::span<double> row) {
+  read_numbers(from, a, b, c, row);
 }
 
 /// Rounds a number to the target's dtype and writes it, where there is a target.

@@ -296,8 +296,7 @@ class Writer {
     const std::int64_t length = 2 * state_.options.group;
     for (std::int64_t h = 0; h < state_.options.kv_heads; ++h) {
       float* to = tail.data() + (h * length + s_.length % length) * width;
-      for (std::int64_t c = 0; c < width; ++c)
-        to[c] = static_cast<float>(detail::read(from, batch, h, row, c));
+      read_numbers(from, batch, h, row, std::span(to, index(width)));
       if (rotates) rotate({to, index(width)});
     }
   }

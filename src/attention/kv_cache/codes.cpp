@@ -73,6 +73,13 @@ float number_of(RowFormat format, std::uint8_t code) {
   }
 }
 
+// To the nearest whole number, of two as near the even one; |x| < 2^22. As std::nearbyint, without a call of
+// it.
+float whole(float x) {
+  constexpr float kMagic = 0x1.8p23f;
+  return (x + kMagic) - kMagic;
+}
+
 }  // namespace
 
 CodeScale scale_for(RowFormat format, float low, float high) {
@@ -90,12 +97,12 @@ std::uint8_t encode(RowFormat format, CodeScale scale, float x) {
   const float step = widened(scale.scale);
   switch (format) {
     case RowFormat::int8: {
-      const float code = std::clamp(std::nearbyint(x / step), -kMostInt8, kMostInt8);
+      const float code = whole(std::clamp(x / step, -kMostInt8, kMostInt8));
       return static_cast<std::uint8_t>(static_cast<std::int8_t>(code));
     }
     case RowFormat::int4: {
       const float code = (x / 2 - widened(scale.offset) / 2) / step * 2;
-      return static_cast<std::uint8_t>(std::clamp(std::nearbyint(code), 0.0f, kMostInt4));
+      return static_cast<std::uint8_t>(whole(std::clamp(code, 0.0f, kMostInt4)));
     }
     default:
       return to_e4m3(x / step);

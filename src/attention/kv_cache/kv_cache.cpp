@@ -39,15 +39,18 @@ void check_numbers(const detail::CacheState& state, const char* name, const deta
                    std::int64_t batch, std::int64_t begin, std::int64_t end, std::int64_t width) {
   const bool to_half = state.key.view.dtype == DType::f16 && rows.dtype != DType::f16;
   if (!state.has_codes() && !to_half) return;
+  const auto fits = [&](float x) {
+    return state.has_codes() ? std::isfinite(x) : !std::isfinite(x) || std::abs(x) < 65520;
+  };
+  std::vector<float> numbers(detail::index(width));
   for (std::int64_t h = 0; h < state.options.kv_heads; ++h)
-    for (std::int64_t row = begin; row < end; ++row)
-      for (std::int64_t c = 0; c < width; ++c) {
-        const double x = detail::read(rows, batch, h, row, c);
-        const bool fits = state.has_codes() ? std::isfinite(x) : !std::isfinite(x) || std::abs(x) < 65520;
-        if (!fits)
-          refuse(name, " has ", x, " at ", Dims{batch, h, row, c}, "; a number that ",
-                 name_of(state.options.format), " can hold is expected");
-      }
+    for (std::int64_t row = begin; row < end; ++row) {
+      detail::read_numbers(rows, batch, h, row, std::span(numbers));
+      const auto bad = std::find_if_not(numbers.begin(), numbers.end(), fits);
+      if (bad != numbers.end())
+        refuse(name, " has ", *bad, " at ", Dims{batch, h, row, bad - numbers.begin()}, "; a number that ",
+               name_of(state.options.format), " can hold is expected");
+    }
 }
 
 detail::Lifted rows_to_append(const detail::CacheState& state, const char* name, const TensorView& view,
