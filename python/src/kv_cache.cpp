@@ -311,7 +311,8 @@ void define_changes(nb::class_<HeldCache>& cache) {
             self.write([&](Cache& held) { held.cache.release(sequence); });
           },
           nb::arg("sequence"),
-          "Gives a sequence away, and its number to a fork to come; until then it cannot be changed or attended.")
+          "Gives a sequence away, and its number to a fork to come; until then it cannot be changed or "
+          "attended.")
       .def(
           "clear",
           [](HeldCache& self, std::int64_t sequence) {
