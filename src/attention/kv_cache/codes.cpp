@@ -124,7 +124,7 @@ void set_code(RowFormat format, std::uint8_t* row, std::int64_t i, std::uint8_t 
   else if (i % 2 == 0)
     row[i / 2] = static_cast<std::uint8_t>((row[i / 2] & 0xf0u) | code);
   else
-    row[i / 2] = static_cast<std::uint8_t>((row[i / 2] & 15u) | code << 4);
+    row[i / 2] = static_cast<std::uint8_t>((row[i / 2] & 15u) | unsigned{code} << 4);
 }
 
 void rotate(std::span<float> x) {
