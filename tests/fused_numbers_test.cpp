@@ -232,6 +232,32 @@ TEST_F(FusedNumbers, FewQueriesSeeScoresThatGrowAlongTheKeys) {
 // Rounding, denormals and exceptions: all of the control register but the flags of what has happened.
 constexpr unsigned kControl = 0xffc0;
 
+// Until its first key, which comes after whole KV blocks of others', a row has a shift far above that of its
+// scores.
+TEST_F(FusedNumbers, ARowWhoseFirstKeyComesLateGivesTheOthersNothing) {
+  constexpr std::int64_t kKeys = 600, kFirst = 400, kDim = 16;
+  Tensor query({1, 1, 2, kDim}, DType::f32), key({1, 1, kKeys, kDim}, DType::f32);
+  for (float& x : query.values<float>()) x = 40;
+  for (float& x : key.values<float>()) x = -1;
+  Tensor mask({2, kKeys}, DType::boolean);
+  for (std::int64_t i = 0; i < 2 * kKeys; ++i)
+    mask.values<bool>()[static_cast<std::size_t>(i)] = i >= kKeys || i >= kFirst;
+  AttentionOptions options;
+  options.kernel = Kernel::fused;
+  options.mask = mask;
+  options.scale = 1;
+  options.need = Need::received | Need::weights;
+  const AttentionResult result = heed::attention(query, key, key, options);
+  for (std::int64_t j = 0; j < kKeys; ++j) {
+    const auto at = static_cast<std::size_t>(j);
+    const double first = j < kFirst ? 0 : 1.0 / (kKeys - kFirst), second = 1.0 / kKeys;
+    // Equal weights: a sum of up to 600 of them, and a division.
+    EXPECT_NEAR(static_cast<double>(result.weights.values<float>()[at]), first, 1e-8) << "key " << j;
+    EXPECT_NEAR(static_cast<double>(result.received.values<float>()[at]), first + second, 1e-8)
+        << "key " << j;
+  }
+}
+
 // Many rows give the same weights to two keys. Summed plainly, block by block, each of 2,048 additions would
 // lose the same part of a unit in the last place: some 256 units in all. The sum of a block's 192 weights is
 // plain, and may lose half of 192 units, in every block the same.

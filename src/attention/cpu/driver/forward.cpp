@@ -52,6 +52,8 @@ constexpr std::int64_t kItemsPerThread = 4;
 constexpr double kSmallestInverse = 0x1p-100;
 // For the states of spans that threads share.
 constexpr std::size_t kStateBytes = std::size_t{64} << 20;
+// Of a thread, for tasks side by side.
+constexpr std::size_t kTogetherBytes = std::size_t{6} << 20;
 
 // The working memory of a thread, and the run that last prepared it.
 struct ThreadMemory {
@@ -402,8 +404,9 @@ class Driver {
       std::stable_sort(order.begin(), order.end(),
                        [&](std::size_t a, std::size_t b) { return spans[a].rows < spans[b].rows; });
     const auto threads = static_cast<std::size_t>(threads_for(p_, INT64_MAX, kSmallWork)) * kItemsPerThread;
+    const std::size_t fit = std::min<std::size_t>(cpu::kTasksTogether, kTogetherBytes / tiling_.bytes);
     const std::size_t most =
-        side_by_side ? std::clamp<std::size_t>(spans.size() / threads, 1, cpu::kTasksTogether) : 1;
+        side_by_side ? std::max<std::size_t>(1, std::min(fit, spans.size() / threads)) : 1;
     work_.span_items.clear();
     for (std::size_t i = 0; i < order.size(); ++i) {
       const SpanItem& one = spans[order[i]];
@@ -496,12 +499,13 @@ class Driver {
     received_last.write();
   }
 
-  // What weights of a KV block are multiplied with.
+  // What weights of a KV block are multiplied with. Shifts only rise, but for a row that had seen no key yet:
+  // its weights are 0.
   float kept_factor(std::int64_t row, std::int64_t block) const {
     const float taken = kept_.shifts[row * kept_.kv_blocks + block];
-    if (taken == cpu::kNotKept) return 0;
     const float inverse = row_memory_[rows() + static_cast<std::size_t>(row)];
     const float shift = row_memory_[static_cast<std::size_t>(row)];
+    if (taken == cpu::kNotKept || taken > shift) return 0;
     return std::ldexp(inverse, static_cast<int>(std::max(taken - shift, -300.0f)));
   }
 
