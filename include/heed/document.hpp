@@ -26,12 +26,12 @@ struct HEED_API Document {
   AttentionOptions options;
   std::vector<Tensor> tensors;  ///< what the views point into, where that is not the caller's
   bool has_value = true;        ///< false: the file holds none, its keys stand in
-  bool has_report = false;      ///< before, of `report` only the tokens are there
+  bool has_report = false;      ///< before, of `report` only the tokens and layers are there
   AttentionReport report;
 };
 
-/// Runs the call and fills the report, as make_report() does, with the document's tokens. Throws as that
-/// does, and Error (invalid_argument) for a document without values.
+/// Runs the call and fills the report, as make_report() does, with the document's tokens and layers. Throws as
+/// that does, and Error (invalid_argument) for a document without values.
 HEED_API void fill_report(Document& document, ReportOptions wanted = {});
 
 /// Reads what save_document() or `heed explain --save` wrote; of the latter there is no report yet. Throws

@@ -118,6 +118,12 @@ struct ReportOptions {
 /// Full weights are held for a page while a head has at most this many cells.
 inline constexpr std::int64_t kFullWeightsCells = 4'000'000;
 
+/// A layer of a model, whose heads lie one after another on the head axis of a report.
+struct LayerHeads {
+  std::string name;        ///< "0", "1", …; where kinds are told apart, "encoder 0", "decoder 0", "cross 0"
+  std::int64_t heads = 0;  ///< at least 1
+};
+
 /// What was found. B and H are always there, also for inputs of rank 2 or 3. Numbers a row or key are f64 for
 /// f64 inputs and f32 for all others. What was not asked for is empty (shape [0]).
 struct AttentionReport {
@@ -127,6 +133,8 @@ struct AttentionReport {
   std::string isa;                        ///< its instruction set
   std::vector<std::string> query_tokens;  ///< Lq of them, or none
   std::vector<std::string> key_tokens;    ///< Lk of them, or none
+  /// The layers that have the heads, H of them together, in this order; none where the heads are of one call.
+  std::vector<LayerHeads> layers;
   /// The call in words, as options of `heed attend`: {"scale", "0.125"}, {"causal", "true"}, {"window",
   /// "4,-1"}, {"mask", "bool [1, 1, 7, 7]"} …
   std::vector<std::pair<std::string, std::string>> options;
@@ -155,6 +163,22 @@ struct AttentionReport {
   /// what the full matrix would take.
   std::vector<CostLine> cost;
 };
+
+/// The layer (-1 without layers) and the number within it of head `head` of the axis H.
+struct HeadPlace {
+  std::int64_t layer = -1;
+  std::int64_t head = 0;
+};
+[[nodiscard]] HEED_API HeadPlace place_of(const AttentionReport& report, std::int64_t head) noexcept;
+/// "layer 3, head 1"; "head 1" without layers.
+[[nodiscard]] HEED_API std::string name_of_head(const AttentionReport& report, std::int64_t head);
+
+/// The reports of a model's layers as one, whose axis H has the heads of all of them, in this order. They are
+/// of the same rows and keys (batch, Lq, Lk, tokens). What one of them lacks the whole lacks; options that
+/// differ read "differs by layer"; [key_begin, key_end) holds the keys that any layer's row may see. There is
+/// no output, and no cost. Throws Error (invalid_argument) for none, and for reports that differ.
+[[nodiscard]] HEED_API AttentionReport
+join_layers(std::vector<std::pair<std::string, AttentionReport>> layers);
 
 /// Element [indices…] of an f32 or f64 tensor, as those of a report are. Indices are not checked.
 [[nodiscard]] inline double number_at(const Tensor& tensor, std::initializer_list<std::int64_t> index) {

@@ -148,6 +148,8 @@ struct HEED_API TrainedModel {
 /// The call of a layer's heads (from 0), without a report yet: its views point into the reading. Throws Error
 /// (invalid_argument) for a layer that the model does not have.
 [[nodiscard]] HEED_API Document document_of_layer(const Reading& reading, std::int64_t layer);
+/// The heads of all layers as one call: they have the same masks, and a head attends for itself alone.
+[[nodiscard]] HEED_API Document document_of_layers(const Reading& reading);
 
 /// Reads a model's folder: model.safetensors, config.json, vocabulary.json. Files are hostile until checked:
 /// what does not fit together throws Error (io) that names the file, before memory is taken for what a file

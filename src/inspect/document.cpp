@@ -118,7 +118,28 @@ class DocumentReader {
     if (report.induction.rank() == 3 && (report.query_tokens.empty() || report.key_tokens.empty()))
       fail("has induction without the tokens that it is about");
     read_summaries(document.report);
+    read_layers(document.report);
     return document;
+  }
+
+  // Documents of one call have none.
+  void read_layers(AttentionReport& report) const {
+    if (file_.metadata().count("layers") == 0) return;
+    std::int64_t left = report.heads;
+    bool fits = true;
+    expecting("layers", [&] {
+      fits = each_in_list("layers", {},
+                          [&](const Json& json) {
+                            const std::int64_t heads = whole(json.at(1));
+                            fits = fits && heads >= 1 && heads <= left;
+                            if (!fits) return;
+                            report.layers.push_back({json.at(0).get<std::string>(), heads});
+                            left -= heads;
+                          }) &&
+             fits;
+    });
+    if (!fits || left != 0)
+      fail("has layers whose heads are not its " + std::to_string(report.heads) + " together");
   }
 
   // Where a value has another type than work takes it for, nlohmann throws.
@@ -303,7 +324,9 @@ void fill_report(Document& document, ReportOptions wanted) {
   if (!document.has_value) detail::refuse("the document holds no values; its report is all that there is");
   wanted.query_tokens = document.report.query_tokens;
   wanted.key_tokens = document.report.key_tokens;
+  std::vector<LayerHeads> layers = std::move(document.report.layers);
   document.report = make_report(document.query, document.key, document.value, document.options, wanted);
+  document.report.layers = std::move(layers);
   document.has_report = true;
   for (TensorView* view : {&document.query, &document.key, &document.value}) *view = detail::lifted(*view);
 }

@@ -64,6 +64,12 @@ Json summary_json(const HeadSummary& summary) {
   return json;
 }
 
+Json layers_json(const AttentionReport& report) {
+  Json layers = Json::array();
+  for (const LayerHeads& layer : report.layers) layers.push_back({layer.name, layer.heads});
+  return layers;
+}
+
 // The page of a longer call draws the map. Of all others it has every weight, and the map only spares --map a
 // pass: 16 weights a bin at least leave it far smaller than the matrix.
 Tensor saved_map(const AttentionReport& report) {
@@ -111,6 +117,7 @@ void save_document(const std::string& path, const Document& document) {
   put_list(metadata, "tokens", report.query_tokens);
   put_list(metadata, "key_tokens", report.key_tokens);
   put_list(metadata, "summaries", summaries);
+  if (!report.layers.empty()) put_list(metadata, "layers", layers_json(report));
   io::write_safetensors(path, tensors, metadata);
 }
 

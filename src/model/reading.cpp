@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "attention/call/message.hpp"
+#include "core/tensor/concatenate.hpp"
 #include "heed/model.hpp"
 
 namespace heed {
@@ -61,6 +62,22 @@ Document document_of_layer(const Reading& reading, std::int64_t layer) {
   call.value = reading.value[at];
   call.options.causal = true;
   call.report.query_tokens = call.report.key_tokens = reading.tokens;
+  return call;
+}
+
+Document document_of_layers(const Reading& reading) {
+  Document call;
+  for (const auto* parts : {&reading.query, &reading.key, &reading.value}) {
+    const std::vector<TensorView> layers(parts->begin(), parts->end());
+    call.tensors.push_back(detail::concatenated(layers, 0));
+  }
+  call.query = call.tensors[0];
+  call.key = call.tensors[1];
+  call.value = call.tensors[2];
+  call.options.causal = true;
+  call.report.query_tokens = call.report.key_tokens = reading.tokens;
+  for (std::size_t n = 0; n < reading.query.size(); ++n)
+    call.report.layers.push_back({std::to_string(n), reading.query[n].size(0)});
   return call;
 }
 

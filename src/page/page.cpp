@@ -130,6 +130,7 @@ class Writer {
       AttentionReport heads;  // its summaries alone
       heads.batch = page_.report->batch;
       heads.heads = page_.report->heads;
+      heads.layers = page_.report->layers;
       heads.options = page_.report->options;
       heads.summaries = page_.report->summaries;
       report_ = detail::page_report(heads, {})->about;

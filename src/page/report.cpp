@@ -52,8 +52,12 @@ class Holder {
     if (!fits() || !hold_top_k()) return std::nullopt;
     Json summaries = Json::array();
     for (const HeadSummary& head : report_.summaries) summaries.push_back(summary_json(head));
+    Json layers = Json::array();
+    for (const LayerHeads& layer : report_.layers)
+      layers.push_back({{"name", layer.name}, {"heads", layer.heads}});
     result_.about = {{"batch", report_.batch},
                      {"heads", report_.heads},
+                     {"layers", layers},
                      {"options", report_.options},
                      {"summaries", summaries},
                      {"tiles", tiles_},

@@ -158,7 +158,7 @@ function showArithmetic(panel, now) {
   const kept = panel.scrollTop;
   panel.replaceChildren(
     element('h2', {}, queryWord(now.row), ' → ', keyWord(now.key),
-      headCount() > 1 && element('span', { class: 'soft' }, `head ${state.head + 1}`)),
+      headCount() > 1 && element('span', { class: 'soft' }, `head ${state.head}`)),
     ...showProjections(now), ...showScore(now), ...showMask(now), ...showSoftmax(now), ...showContext(now),
     ...showOutput(now));
   panel.scrollTop = kept;

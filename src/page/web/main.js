@@ -20,7 +20,7 @@ function buildHead() {
   controls.view = choice('View', shown.map(([name, view]) => [name, view.name]), () => state.view,
     (view) => choose({ view }));
   if (shown.length < 2) controls.view.hidden = true;
-  const heads = Array.from({ length: headCount() }, (_, h) => [h, report?.batch > 1 ? headName(h) : String(headNumber(h))]);
+  const heads = Array.from({ length: headCount() }, (_, h) => [h, report?.batch > 1 ? headName(h) : headLabel(h)]);
   controls.head = heads.length > 16
     ? element('label', { class: 'choice' }, element('span', { class: 'choice-label' }, 'Head'),
       element('select', { onchange: (event) => choose({ head: Number(event.target.value) }) },

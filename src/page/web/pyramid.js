@@ -168,9 +168,26 @@ function curveValue(name, head, place) {
 
 const spelled = (number) => number.toLocaleString('en');
 const nameOf = (words, place) => (words.length ? words[place] : spelled(place));
-// Heads are counted as by the command that made the page: from 1 in an explanation, else from 0.
-const headNumber = (n) => n + (page.steps.length ? 1 : 0);
+// Layers and heads are counted from 0. Head n of the page is head `head` of batch entry `entry`, of layer `layer` where the
+// heads are those of a model's layers.
+function placeOfHead(n) {
+  const entry = report ? Math.floor(n / report.heads) : 0;
+  let head = report ? n % report.heads : n;
+  const layers = report?.layers || [];
+  for (let layer = 0; layer < layers.length; layer++) {
+    if (head < layers[layer].heads) return { entry, layer, head };
+    head -= layers[layer].heads;
+  }
+  return { entry, layer: -1, head };
+}
+// "layer 3, head 1"
 function headName(n) {
-  if (!report || report.batch === 1) return `head ${headNumber(n)}`;
-  return `entry ${Math.floor(n / report.heads)}, head ${n % report.heads}`;
+  const { entry, layer, head } = placeOfHead(n);
+  const name = layer < 0 ? '' : report.layers[layer].name;
+  return (report?.batch > 1 ? `entry ${entry}, ` : '') + (name && `${/^\d+$/.test(name) ? 'layer ' : ''}${name}, `) + `head ${head}`;
+}
+// "3.1"
+function headLabel(n) {
+  const { entry, layer, head } = placeOfHead(n);
+  return (report?.batch > 1 ? `${entry}/` : '') + (layer < 0 ? '' : report.layers[layer].name + '.') + head;
 }

@@ -78,7 +78,7 @@ function gridOf(step, head, scale) {
     matrix, scale, square: words,
     rowLabels: rowAxis(step) === 'Lk' ? keyWords : queryWords,
     columnLabels: words ? keyWords : null,
-    label: `${step.title}, head ${head + 1}, ${matrix.rows} by ${matrix.columns}; arrow keys move`,
+    label: `${step.title}, head ${head}, ${matrix.rows} by ${matrix.columns}; arrow keys move`,
     marks: (now) => marksOf(step, now),
     place: (row, column) => placeOf(step, row, column, head),
     describe: (row, column) => describeCell(step, row, column, matrix),
@@ -101,7 +101,7 @@ function stepCard(step, grids) {
   const heads = all ? partLabels(headCount()).map(Number) : [state.head];
   const mine = heads.map((head) => gridOf(step, head, scale));
   const figures = mine.map((grid, i) => {
-    const name = `head ${heads[i] + 1}`;
+    const name = `head ${heads[i]}`;
     return element('figure', { class: all && heads[i] === state.head ? 'chosen' : '' }, all &&
       element('button', { class: 'head-name', type: 'button', title: 'Show this head larger, and in all steps',
         onclick: () => choose({ head: heads[i] }) }, name), grid.node);
@@ -118,7 +118,7 @@ function stepCard(step, grids) {
     element('footer', {},
       legend(scale, UNITS[step.name] || 'value', mine.some((grid) => grid.spec.matrix.values.some(isMasked))),
       actions(step.title, canvases, () => tableOfStep(step),
-        heads.map((head) => (shape.length > 2 && headCount() > 1 ? 'head ' + (head + 1) : '')))));
+        heads.map((head) => (shape.length > 2 && headCount() > 1 ? 'head ' + head : '')))));
 }
 
 // The sentence as buttons that select words, shaded by the weight they get.
