@@ -22,6 +22,7 @@
 #include "look/html.hpp"
 #include "look/print.hpp"
 #include "look/run.hpp"
+#include "look/serve.hpp"
 #include "look/tables.hpp"
 #include "look/tokens.hpp"
 #include "options.hpp"
@@ -56,6 +57,7 @@ constexpr const char* kLookExamples =
     "  heed look doc.safetensors --tile 0:4,0:4 --npy tile.npy\n"
     "  heed look doc.safetensors --evict streaming:4+64 --evict h2o:32+32\n"
     "  heed look doc.safetensors --html doc.html\n"
+    "  heed look doc.safetensors --serve\n"
     "  heed look --model induction to be or not to be or\n"
     "  heed look --model induction --layer 2 'to be or not to be or' --token or\n";
 
@@ -126,7 +128,8 @@ ReportOptions report_options(const LookArguments& arguments, const Document& doc
   const bool whole = is_summary(arguments) || !arguments.save.empty();
   wanted.top_k = arguments.top_k;
   wanted.received = arguments.received && whole;
-  wanted.map = !arguments.save.empty() || !arguments.html.empty() ? kSavedMap : arguments.map;
+  const bool on_page = !arguments.html.empty() || arguments.serve;
+  wanted.map = !arguments.save.empty() || on_page ? kSavedMap : arguments.map;
   wanted.cost = is_summary(arguments) && arguments.model.empty();
   if (!whole) wanted.rows = rows_asked_for(arguments, document);
   return wanted;
@@ -253,13 +256,16 @@ Json masks_json(const Document& document, const std::vector<HeadSummary>& heads)
   return list;
 }
 
-void answer_with_summary(const TextOutput& output, const Document& document, const LookArguments& arguments) {
+std::optional<DocumentCheck> check_of(const Document& document, const LookArguments& arguments) {
+  if (!arguments.check && !arguments.proof) return std::nullopt;
+  return check_document(document, arguments.check.value_or(kRowsToCheck), arguments.batch.value_or(-1),
+                        arguments.head.value_or(-1));
+}
+
+void answer_with_summary(const TextOutput& output, const Document& document, const LookArguments& arguments,
+                         const std::optional<DocumentCheck>& check) {
   const std::vector<HeadSummary> heads = heads_of(document, arguments);
   const Tensor map = arguments.map.rows > 0 ? attention_map(document, arguments.map) : Tensor();
-  std::optional<DocumentCheck> check;
-  if (arguments.check)
-    check =
-        check_document(document, *arguments.check, arguments.batch.value_or(-1), arguments.head.value_or(-1));
   if (!arguments.csv.empty()) io::write_text(arguments.csv, heads_csv(heads));
   if (arguments.json) {
     Json object = call_json(document);
@@ -285,7 +291,6 @@ void answer_with_summary(const TextOutput& output, const Document& document, con
     if (check) print_check(output, document, *check);
     if (arguments.model.empty()) print_cost(output, document.report.cost);
   }
-  if (check) require_that_it_holds(*check);
 }
 
 void answer(const CLI::App& app, LookArguments arguments, Document& document) {
@@ -304,10 +309,16 @@ void answer(const CLI::App& app, LookArguments arguments, Document& document) {
   }
   if (arguments.row || arguments.word) return answer_with_rows(output, document, arguments);
   if (!evictions.empty()) return answer_with_evictions(output, document, evictions, arguments);
-  if (!arguments.html.empty()) write_look_page(document, arguments, question_command(app, arguments));
-  answer_with_summary(output, document, arguments);
+  const std::optional<DocumentCheck> check = check_of(document, arguments);
+  const bool on_page = !arguments.html.empty() || arguments.serve;
+  const HtmlPage page =
+      on_page ? look_page(document, arguments, question_command(app, arguments), check) : HtmlPage();
+  if (!arguments.html.empty()) write_html(arguments.html, page);
+  answer_with_summary(output, document, arguments, check);
   if (!arguments.html.empty() && !arguments.json)
     std::cout << "\nDrew the heads on a page, " << printable(arguments.html) << ": open it in a browser.\n";
+  if (arguments.serve) serve_document(std::cout, document, page, arguments.port);
+  if (check) require_that_it_holds(*check);
 }
 
 void look_at_model(const CLI::App& app, const LookArguments& arguments) {

@@ -2,10 +2,10 @@
 # Ubuntu 24.04. Sourced by scripts/common.sh; a change here makes ./run and ./test look again.
 # shellcheck shell=bash disable=SC2034
 
-# The library and the command.
-packages_run=(g++ cmake ninja-build libopenblas-dev libcli11-dev nlohmann-json3-dev)
-# And their tests. pkg-config: one of them builds against heed.pc. Python: its package, and the tests of that.
-packages_test=("${packages_run[@]}" libgtest-dev pkg-config python3-dev python3-venv ca-certificates)
+# The library and the command. cpp-httplib, found by pkg-config, is for `heed look --serve` alone.
+packages_run=(g++ cmake ninja-build libopenblas-dev libcli11-dev nlohmann-json3-dev libcpp-httplib-dev pkg-config)
+# And their tests. Python: its package, and the tests of that.
+packages_test=("${packages_run[@]}" libgtest-dev python3-dev python3-venv ca-certificates)
 # The library and its fuzz targets, which are clang's.
 packages_fuzz=("${packages_run[@]}" clang libclang-rt-dev)
 # And what ./test --full adds to the tests: fuzzing, tests in a browser, and AArch64 on other machines.

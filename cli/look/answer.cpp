@@ -131,8 +131,9 @@ void check_question(const Document& document, const LookArguments& arguments) {
   check_evictions(document, arguments);
   if (arguments.map.rows > 0 && (queries == 0 || keys == 0))
     throw UsageError("--map is given for a call without queries or keys");
-  if (!arguments.html.empty() && (queries == 0 || keys == 0))
-    throw UsageError("--html is given for a call without queries or keys");
+  for (const char* option : {arguments.html.empty() ? "" : "--html", arguments.serve ? "--serve" : ""})
+    if (*option != '\0' && (queries == 0 || keys == 0))
+      throw UsageError(std::string(option) + " is given for a call without queries or keys");
   for (const Place& place : arguments.tiles_around) {
     check_index("--tile-at", place.row, queries, "queries");
     check_index("--tile-at", place.key, keys, "keys");

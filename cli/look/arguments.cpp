@@ -7,12 +7,11 @@
 #include "command.hpp"
 #include "look/run.hpp"
 #include "options.hpp"
+#include "serve/http.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
 namespace {
-
-constexpr std::int64_t kRowsToCheck = 16;
 
 std::pair<std::int64_t, std::int64_t> range_in(const std::string& whole, const std::string& part) {
   const std::string expected = "R0:R1,C0:C1 (rows R0 to R1 - 1, keys C0 to C1 - 1)";
@@ -162,6 +161,22 @@ void add_results(CLI::App& app, LookArguments& arguments) {
       ->group(group);
 }
 
+void add_serving(CLI::App& app, LookArguments& arguments) {
+  const char* group = "Results";
+  add_flag(app, "--proof", arguments.proof,
+           "the page says how far the numbers are from those computed plainly; checks as --check does")
+      ->group(group);
+  add_flag(
+      app, "--serve", arguments.serve,
+      "show the page in a browser on this machine, until Ctrl-C: every row and cell is computed as it is "
+      "asked for")
+      ->group(group);
+  add_integer(
+      app, "--port", {0, 65535}, [&](std::int64_t n) { arguments.port = n; },
+      "with --serve: on this port (0: any that is free)")
+      ->group(group);
+}
+
 void refuse_beside(const CLI::App& app, const char* option, const char* other) {
   if (given(app, option) && given(app, other))
     throw UsageError(std::string(option) + " and " + other +
@@ -177,14 +192,25 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
     refuse_beside(app, kQuestions[i], "--draw-mask");
     refuse_beside(app, kQuestions[i], "--check");
     refuse_beside(app, kQuestions[i], "--html");
+    refuse_beside(app, kQuestions[i], "--serve");
   }
   for (const char* option : {"--head", "--batch"})
-    if (given(app, option) && given(app, "--html"))
-      throw UsageError(std::string(option) + " is given beside --html, whose page holds all heads");
+    for (const char* page : {"--html", "--serve"})
+      if (given(app, option) && given(app, page))
+        throw UsageError(std::string(option) + " is given beside " + page + ", whose page holds all heads");
   if (given(app, "--prompt") && !given(app, "--evict"))
     throw UsageError("--prompt is given without --evict POLICY, which would begin after it");
-  if (given(app, "--tile-at") && !given(app, "--html"))
+  const bool page = given(app, "--html") || given(app, "--serve");
+  if (given(app, "--tile-at") && !page)
     throw UsageError("--tile-at is given without --html FILE.html, whose page would show it");
+  if (given(app, "--proof") && !page)
+    throw UsageError("--proof is given without --html FILE.html or --serve, whose page would show it");
+  if (given(app, "--port") && !given(app, "--serve"))
+    throw UsageError("--port is given without --serve, which would listen on it");
+  if (given(app, "--json") && given(app, "--serve"))
+    throw UsageError("--json is given beside --serve, which answers in the browser");
+  if (arguments.serve && !can_serve())
+    throw UsageError("--serve is given, but this build of heed has no HTTP: it was made without cpp-httplib");
   if (given(app, "--npy") && !given(app, "--tile") && !given(app, "--row"))
     throw UsageError("--npy is given without --tile R0:R1,C0:C1 or --row N");
   if (given(app, "--sort") && given(app, "--no-received") && arguments.order == HeadOrder::received)
@@ -249,6 +275,7 @@ void add_look_options(CLI::App& app, LookArguments& arguments) {
   add_sources(app, arguments);
   add_questions(app, arguments);
   add_results(app, arguments);
+  add_serving(app, arguments);
   add_kernel_options(app, arguments.call);
 }
 

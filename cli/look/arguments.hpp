@@ -31,6 +31,9 @@ struct EvictionChoice {
   EvictionPolicy policy;
 };
 
+/// Of every head, where --check does not say how many.
+inline constexpr std::int64_t kRowsToCheck = 16;
+
 struct LookArguments {
   std::string document;  ///< a file of `look --save` or `explain --save`; empty: query, key and value
   AttendArguments call;  ///< its inputs and options
@@ -54,10 +57,13 @@ struct LookArguments {
   bool draw_mask = false;
   bool received = true;
   std::optional<std::int64_t> check;  ///< rows to check
+  bool proof = false;                 ///< the page says what the check found
 
   bool json = false;
   std::string csv, npy, save, html;  ///< files to write; empty where not asked for
   std::vector<Place> tiles_around;   ///< whose surroundings the page holds in full
+  bool serve = false;                ///< the page, and what it asks for
+  std::int64_t port = 0;             ///< there; 0: any
 };
 
 /// Whether options under this heading of the help say what is computed, not what is asked or written.

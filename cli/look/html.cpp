@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "heed/page.hpp"
 #include "look/print.hpp"
 #include "options.hpp"
 #include "text.hpp"
@@ -50,7 +49,8 @@ std::string question_command(const CLI::App& app, const LookArguments& arguments
   return command;
 }
 
-void write_look_page(Document& document, const LookArguments& arguments, const std::string& command) {
+HtmlPage look_page(Document& document, const LookArguments& arguments, const std::string& command,
+                   const std::optional<DocumentCheck>& proof) {
   add_weights(document, arguments);
   AttentionReport& report = document.report;
   const std::string source = arguments.document.empty() ? arguments.call.query : arguments.document;
@@ -65,7 +65,8 @@ void write_look_page(Document& document, const LookArguments& arguments, const s
   page.heads = report.batch * report.heads;
   page.report = &report;
   page.look = command;
-  write_html(arguments.html, page);
+  if (arguments.proof && proof) page.proof = &*proof;
+  return page;
 }
 
 }  // namespace heed::cli

@@ -45,6 +45,13 @@ HEED_API void save_document(const std::string& path, const Document& document);
 /// A piece of its weights, from the report's lse.
 [[nodiscard]] HEED_API WeightTile attention_tile(const Document& document, const TileRange& range);
 
+/// The same for one head of one batch entry, summed into bins of `step` x `step` cells, f64, the last ones
+/// cut where the range ends: [1, 1, ceil(rows / step), ceil(keys / step)]. `allowed` says of a bin whether
+/// any of its cells is. f32 products are summed in f32, as by the kernel. Throws as attention_tile() does,
+/// and for a range of all heads or a step below 1.
+[[nodiscard]] HEED_API WeightTile attention_tile_in_bins(const Document& document, const TileRange& range,
+                                                         std::int64_t step);
+
 /// What a row of one head attends to.
 struct AttendedRow {
   struct Key {

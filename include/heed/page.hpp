@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "heed/document.hpp"
 #include "heed/export.hpp"
 #include "heed/inspect.hpp"
 #include "heed/tensor.hpp"
@@ -37,6 +38,11 @@ struct HtmlPage {
   /// The command that answers what the page does not hold, to which it adds --head, --row and --tile: "heed
   /// look doc.safetensors". Empty: none.
   std::string look;
+  /// What check_document() found in the report: a badge that says it.
+  const DocumentCheck* proof = nullptr;
+  /// Whether the page comes from `heed look --serve`, which it may then ask for what it does not hold. Pages
+  /// in files have no network.
+  bool served = false;
   /// The size of the file at most; 0: any. To stay within it the page of a report has coarser maps, then
   /// fewer of the keys attended to most, and last no figures of rows and keys.
   std::int64_t most_bytes = 0;
@@ -52,5 +58,8 @@ inline constexpr std::int64_t kMostPageValues = 4'000'000;
 /// than kMostPageValues values, or the least page takes more than most_bytes; io where the file cannot be
 /// written.
 HEED_API std::string write_html(const std::string& path, const HtmlPage& page);
+
+/// The page's text, as write_html() writes it. Throws as that does.
+[[nodiscard]] HEED_API std::string html_text(const HtmlPage& page);
 
 }  // namespace heed

@@ -11,6 +11,7 @@
 #include "io/atomic_file.hpp"
 #include "page/block.hpp"
 #include "page/files.hpp"
+#include "page/proof.hpp"
 #include "page/report.hpp"
 
 namespace heed {
@@ -49,6 +50,8 @@ std::string_view file_named(std::string_view name) {
 }
 
 void check(const HtmlPage& page) {
+  if (page.proof != nullptr && page.report == nullptr)
+    throw Error(ErrorCode::invalid_argument, "proof is given without the report that it is of");
   std::int64_t count = 0;
   for (const PageStep& step : page.steps) {
     if (static_cast<int>(step.axes.size()) != step.value.rank())
@@ -86,15 +89,27 @@ class Writer {
   explicit Writer(const HtmlPage& page) : page_(page) {}
 
   std::string write(const std::string& path) {
-    add_tensors();
-    const std::string left_out = add_report();
+    std::string left_out = hold();
     io::detail::AtomicFile file(path);
     render([&](std::string_view text) { file.write(std::as_bytes(std::span(text))); });
     file.commit();
     return left_out;
   }
 
+  std::string text() {
+    (void)hold();
+    std::string all;
+    render([&](std::string_view text) { all += text; });
+    return all;
+  }
+
  private:
+  // What the page is to show; says what it left out.
+  std::string hold() {
+    add_tensors();
+    return add_report();
+  }
+
   void add_tensors() {
     for (const PageStep& step : page_.steps)
       blocks_.push_back(detail::page_block("step-" + step.name, step.value));
@@ -164,6 +179,7 @@ class Writer {
   template <class Put>
   void fill(std::string_view name, const Put& put) const {
     if (name == "VERSION") return put(version());
+    if (name == "CONNECT") return put(page_.served ? "; connect-src 'self'" : "");
     if (name == "STYLE") return put(file_named("page.css"));
     if (name == "SCRIPT") return put(script());
     if (name == "PAGE") return put(script_json(about()));
@@ -199,10 +215,16 @@ class Writer {
             {"key_count", page_.report != nullptr ? page_.report->keys : count_of(page_.key_tokens)},
             {"report", report_},
             {"look", page_.look},
+            {"served", page_.served},
+            {"proof", proof()},
             {"query_tokens", page_.query_tokens},
             {"key_tokens", page_.key_tokens},
             {"steps", steps},
             {"tensors", tensors}};
+  }
+
+  [[nodiscard]] Json proof() const {
+    return page_.proof == nullptr ? Json() : detail::proof_json(*page_.proof, *page_.report);
   }
 
   const HtmlPage& page_;
@@ -216,6 +238,11 @@ class Writer {
 std::string write_html(const std::string& path, const HtmlPage& page) {
   check(page);
   return Writer(page).write(path);
+}
+
+std::string html_text(const HtmlPage& page) {
+  check(page);
+  return Writer(page).text();
 }
 
 }  // namespace heed

@@ -1,0 +1,126 @@
+#include "serve/http.hpp"
+
+#include "heed/error.hpp"
+
+#if HEED_HTTP
+#include <httplib.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <utility>
+#endif
+
+namespace heed::cli {
+
+#if HEED_HTTP
+namespace {
+
+constexpr const char* kHere = "127.0.0.1";
+constexpr std::size_t kMostBody = 1024;  // of a request, which needs none
+constexpr int kPatience = 5;             // seconds for a request to arrive, or a connection to idle
+
+HttpQuestion question_of(const httplib::Request& request) {
+  HttpQuestion question{request.method, {}, request.path, {}, request.has_header("Range")};
+  for (std::size_t i = 0; i < request.get_header_value_count("Host"); ++i)
+    question.hosts.push_back(request.get_header_value("Host", i));
+  question.parameters.insert(request.params.begin(), request.params.end());
+  return question;
+}
+
+// A long answer from its own memory: what the library is given as text it would compress, slowly.
+void send(const HttpAnswer& answer, httplib::Response& response) {
+  response.status = answer.status;
+  if (answer.status == 405) response.set_header("Allow", "GET");
+  if (answer.status != 200) return response.set_content(*answer.body, answer.type);
+  const std::shared_ptr<const std::string> body = answer.body;
+  response.set_content_provider(body->size(), answer.type,
+                                [body](std::size_t from, std::size_t count, httplib::DataSink& sink) {
+                                  return sink.write(body->data() + from, count);
+                                });
+}
+
+// What the library refuses by itself.
+void send_refusal(httplib::Response& response) {
+  if (response.body.empty())
+    response.set_content("this is no request that heed takes\n", "text/plain; charset=utf-8");
+}
+
+}  // namespace
+
+struct HttpServer::Listener {
+  httplib::Server server;
+  int port = 0;
+};
+
+bool can_serve() noexcept { return true; }
+
+HttpServer::HttpServer(int port) : listener_(std::make_unique<Listener>()) {
+  httplib::Server& server = listener_->server;
+  // Without the library's SO_REUSEPORT, with which two servers would share a port unknowingly.
+  server.set_socket_options([](socket_t socket) {
+    const int on = 1;
+    (void)setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  });
+  server.set_tcp_nodelay(true);
+  server.set_payload_max_length(kMostBody);
+  server.set_read_timeout(kPatience);
+  server.set_write_timeout(kPatience);
+  server.set_keep_alive_timeout(kPatience);
+  server.set_default_headers({{"Cache-Control", "no-store"},
+                              {"Referrer-Policy", "no-referrer"},  // the address holds the token
+                              {"Cross-Origin-Resource-Policy", "same-origin"},
+                              {"X-Frame-Options", "DENY"},
+                              {"X-Content-Type-Options", "nosniff"}});
+  const bool bound = port == 0 ? (listener_->port = server.bind_to_any_port(kHere)) > 0
+                               : server.bind_to_port(kHere, listener_->port = port);
+  if (!bound)
+    throw Error(ErrorCode::io, "port " + std::to_string(port) + " of " + kHere +
+                                   " cannot be had: another program may use it");
+}
+
+void HttpServer::run(HttpAnswerer answerer, const std::function<bool()>& stop) {
+  httplib::Server& server = listener_->server;
+  server.set_pre_routing_handler([&](const httplib::Request& request, httplib::Response& response) {
+    send(answerer(question_of(request)), response);
+    return httplib::Server::HandlerResponse::Handled;
+  });
+  server.set_exception_handler([](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
+    response.status = 500;
+    send_refusal(response);
+  });
+  server.set_error_handler(
+      [](const httplib::Request&, httplib::Response& response) { send_refusal(response); });
+  std::atomic<bool> ended = false;
+  std::thread listening([&] {
+    server.listen_after_bind();
+    ended = true;
+  });
+  while (!stop() && !ended) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (!ended) {  // a stop before it listens would be lost
+    server.stop();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  listening.join();
+}
+
+#else
+struct HttpServer::Listener {
+  int port = 0;
+};
+
+bool can_serve() noexcept { return false; }
+
+HttpServer::HttpServer(int) {
+  throw Error(ErrorCode::invalid_argument,
+              "this build of heed cannot serve: it was made without cpp-httplib");
+}
+
+void HttpServer::run(HttpAnswerer, const std::function<bool()>&) {}
+#endif
+
+HttpServer::~HttpServer() = default;
+int HttpServer::port() const noexcept { return listener_->port; }
+
+}  // namespace heed::cli
