@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "page/opening.hpp"
+
 namespace heed::detail {
 namespace {
 
@@ -55,15 +57,14 @@ class Holder {
     Json layers = Json::array();
     for (const LayerHeads& layer : report_.layers)
       layers.push_back({{"name", layer.name}, {"heads", layer.heads}});
-    result_.about = {{"batch", report_.batch},
-                     {"heads", report_.heads},
-                     {"layers", layers},
-                     {"options", report_.options},
-                     {"summaries", summaries},
-                     {"tiles", tiles_},
-                     {"thumb", thumb_},
-                     {"map_rows", size_.rows},
-                     {"map_columns", size_.columns},
+    Json opening;
+    if (const std::optional<Opening> place = opening_of(report_))
+      opening = {{"head", place->head}, {"row", place->row}, {"key", place->key}};
+    result_.about = {{"batch", report_.batch}, {"heads", report_.heads},
+                     {"layers", layers},       {"options", report_.options},
+                     {"summaries", summaries}, {"opening", opening},
+                     {"tiles", tiles_},        {"thumb", thumb_},
+                     {"map_rows", size_.rows}, {"map_columns", size_.columns},
                      {"top_k", top_k_}};
     result_.left_out = left_out();
     return std::move(result_);

@@ -133,7 +133,7 @@ def test_bins_of_a_long_call_are_the_sums_of_their_weights(look, browser):
 
 
 def test_a_window_holds_single_weights(look, browser):
-    weights = look(LONG, "--tile-at", "1200,1100", "--tile-at", "0,0", fragment="#view=map")
+    weights = look(LONG, "--tile-at", "1200,1100", "--tile-at", "0,0", fragment="#view=map&head=0")
     for row, key in [(1200, 1100), (1328 - 1, 1228 - 1), (255, 0)]:
         move_to(browser, row, key)
         assert result(browser, "weight") == pytest.approx(weights[0, row, key], rel=1e-2)
@@ -163,8 +163,36 @@ def test_without_tokens_places_are_numbers(look, browser):
     assert browser.run("return [...document.querySelectorAll('[data-value]')].some((one) => one.dataset.value === 'text')") is False
 
 
-def test_the_first_key_can_be_left_out_of_the_scale(look, browser):
-    look(12, fragment="#first=0")
-    low, high = browser.run("return [...document.querySelectorAll('[data-step=map] .legend > span')].map((one) => one.textContent)")[:2]
-    browser.click('[aria-label="First key"] button[data-value="true"]')
-    assert float(high) < 1 and browser.run("return document.querySelectorAll('[data-step=map] .legend > span')[1].textContent") == "1"
+def legend_ends(browser):
+    return browser.run("return [...document.querySelectorAll('[data-step=map] .legend')].map((one) => "
+                       "[...one.querySelectorAll(':scope > span')].slice(0, 2).map((end) => end.textContent))")
+
+
+def test_the_scale_leaves_out_the_first_key_until_all_are_asked_for(look, browser):
+    weights = look(12, fragment="#head=1")
+    assert legend_ends(browser) == [["0", f"{weights[1, 1:, 1:].max():.3g}"]]
+    browser.click('[aria-label="Scaled"] button[data-value="all"]')
+    assert legend_ends(browser) == [["0", "1"]]
+
+
+def test_bins_and_single_weights_have_scales_of_their_own(look, browser):
+    weights = look(LONG, "--tile-at", "1200,1100", fragment="#view=map&head=0&scaled=all&log=0")
+    bins, cells = legend_ends(browser)
+    assert float(cells[1]) == pytest.approx(weights[0, 1072:1328, 972:1228].max(), rel=1e-2)
+    assert bins != cells
+
+
+def test_a_page_opens_on_its_strongest_weight_beside_the_diagonal_and_the_first_key(look, browser):
+    weights = look(60)
+    weights[:, np.arange(60), np.arange(60)] = 0
+    weights[:, :, 0] = 0
+    head, row, key = np.unravel_index(weights.argmax(), weights.shape)
+    assert browser.text(".panel h2").split()[-1] == str(head)
+    assert browser.text(".panel h2 .soft").startswith(f"row {row},")
+    assert result(browser, "weight") == pytest.approx(weights.max(), abs=6e-5)
+    assert browser.run("return document.querySelector('tr.marked [data-top]').dataset.top") == str(key)
+
+
+def test_the_entropy_of_a_row_with_one_key_is_zero(look, browser):
+    look(300, fragment="#view=map&row=0")
+    assert browser.run("return document.querySelector('output[data-result=entropy]').textContent") == "0.0000"

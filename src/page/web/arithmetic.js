@@ -98,10 +98,7 @@ function heaviest(row, now) {
   return shown;
 }
 
-function bar(share) {
-  const colour = colours()[colourNumber(makeScale(0, 1, false), share)];
-  return element('span', { class: 'bar', style: `--share: ${Math.max(0, Math.min(1, share))}; --fill: ${css(colour)}` });
-}
+const bar = (share) => element('span', { class: 'bar', style: `--share: ${Math.max(0, Math.min(1, share))}` });
 
 function showSoftmax(now) {
   const scores = rowOf(stepMatrix(steps.masked ? 'masked' : 'scaled'), now.row);

@@ -42,7 +42,7 @@ class Curve {
     const { width, height } = this.base;
     pen.clearRect(0, 0, width, height);
     if (!curve) return;
-    const skip = this.axis === 'key' && !state.first ? 1 : 0;
+    const skip = this.axis === 'key' && state.scaled !== 'all' ? 1 : 0;
     let most = 0;
     for (let place = skip; place < curve.values.length; place++) if (curve.values[place] > most) most = curve.values[place];
     pen.fillStyle = themeColour('line');

@@ -1,10 +1,8 @@
 // A matrix as a picture on a canvas. A cell is a rectangle of one colour, never blended with its neighbours. The
 // picture is painted once; the outlines that follow the pointer are on a second canvas above it.
 const FONT = '12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
-const CELL_FONT = '11px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
 const LABEL_GAP = 7;
 const LEAST_LABEL_STEP = 12;
-const LEAST_NUMBERED = 34;  // smallest cell, in pixels, that shows its number
 const LARGEST_CELL = 46;
 const LONGEST_LABEL = 92;
 
@@ -29,13 +27,16 @@ function widest(labels, font = '600 ' + FONT) {
 function pixelsOf(matrix, scale) {
   const image = new ImageData(matrix.columns, matrix.rows);
   const pixels = new Uint32Array(image.data.buffer);
-  const packed = colours().map(([red, green, blue]) => (255 << 24 | blue << 16 | green << 8 | red) >>> 0);
-  const { values } = matrix;
+  const packed = coloursOf(scale).map(([red, green, blue]) => (255 << 24 | blue << 16 | green << 8 | red) >>> 0);
+  const { values, columns } = matrix;
   let clear = false;
-  for (let i = 0; i < values.length; i++) {
-    if (values[i] === -Infinity) clear = true;
-    else if (Number.isNaN(values[i])) pixels[i] = NOT_A_NUMBER;
-    else pixels[i] = packed[colourNumber(scale, values[i])];
+  for (let row = 0; row < matrix.rows; row++) {
+    const own = scaleOfRow(scale, matrix, row);
+    for (let i = row * columns; i < (row + 1) * columns; i++) {
+      if (values[i] === -Infinity) clear = true;
+      else if (Number.isNaN(values[i])) pixels[i] = NOT_A_NUMBER;
+      else pixels[i] = packed[colourNumber(own, values[i])];
+    }
   }
   const canvas = element('canvas', { width: matrix.columns, height: matrix.rows });
   canvas.getContext('2d').putImageData(image, 0, 0);
@@ -107,7 +108,7 @@ class Grid {
     pen.imageSmoothingEnabled = false;
     pen.drawImage(canvas, this.left, this.top, width, height);
     if (Math.min(this.cellWidth, this.cellHeight) >= 9) this.paintGaps(pen, width, height);
-    if (this.cellWidth >= LEAST_NUMBERED && this.cellHeight >= 18) this.paintNumbers(pen);
+    paintNumbers(pen, matrix, scale, [0, matrix.rows, 0, matrix.columns], [this.left, this.top, width, height]);
     this.paintLabels(pen);
   }
 
@@ -118,21 +119,6 @@ class Grid {
       pen.fillRect(this.left, this.top + row * this.cellHeight - 0.5, width, 1);
     for (let column = 1; column < matrix.columns; column++)
       pen.fillRect(this.left + column * this.cellWidth - 0.5, this.top, 1, height);
-  }
-
-  paintNumbers(pen) {
-    const { matrix, scale } = this.spec;
-    pen.font = CELL_FONT;
-    pen.textAlign = 'center';
-    pen.textBaseline = 'middle';
-    for (let row = 0; row < matrix.rows; row++)
-      for (let column = 0; column < matrix.columns; column++) {
-        const value = at(matrix, row, column);
-        if (isMasked(value)) continue;
-        pen.fillStyle = inkOn(colours()[colourNumber(scale, value)]);
-        pen.fillText(tiny(value), this.left + (column + 0.5) * this.cellWidth,
-          this.top + (row + 0.5) * this.cellHeight + 0.5);
-      }
   }
 
   paintLabels(pen) {

@@ -2,11 +2,11 @@
 const stage = document.getElementById('view');
 let shownView = null;
 
-function shadeWord(word, share) {
+function shadeWord(word, share, scale) {
   word.classList.toggle('is-masked', isMasked(share));
   word.title = `${word.textContent}: ${isMasked(share) ? 'masked' : exact(share)}`;
   if (isMasked(share)) return;
-  const colour = colours()[colourNumber(makeScale(0, 1, state.log), share)];
+  const colour = colours()[colourNumber(scale, share)];
   word.style.setProperty('--fill', css(colour));
   word.style.setProperty('--on-fill', inkOn(colour));
 }
@@ -29,6 +29,7 @@ function buildHead() {
   controls.head.hidden = heads.length < 2;
   controls.colours = choice('Colours', Object.keys(PALETTES).map((name) => [name, name]), () => state.colours,
     (name) => choose({ colours: name }));
+  controls.scaled = choice('Scaled', Object.entries(SCALINGS), () => state.scaled, (scaled) => choose({ scaled }));
   controls.log = choice('Scale', [[false, 'linear'], [true, 'log']], () => state.log, (log) => choose({ log }));
   controls.theme = choice('Theme', [['auto', 'auto'], ['light', 'light'], ['dark', 'dark']], () => state.theme,
     (theme) => choose({ theme }));
@@ -39,7 +40,7 @@ function setTheme() {
   const root = document.documentElement;
   if (state.theme === 'auto') root.removeAttribute('data-theme');
   else root.setAttribute('data-theme', state.theme);
-  themeColours.clear();
+  forgetColours();
 }
 
 function refresh() { shownView?.refresh(); }

@@ -23,8 +23,8 @@ function thumbnail(n) {
 }
 
 // Draws the rows and keys `seen` = [r0, r1, k0, k1] of a level into a box of the canvas.
-function drawLevel(pen, level, seen, [x, y, width, height], origin = [0, 0], scale = shareScale(level)) {
-  const image = imageOf(level, scale);
+function drawLevel(pen, level, seen, [x, y, width, height], origin = [0, 0]) {
+  const image = imageOf(level);
   const [r0, r1, k0, k1] = seen;
   const across = width / (k1 - k0);
   const down = height / (r1 - r0);
@@ -84,11 +84,11 @@ class MapPicture {
 
   layOut(width) {
     this.words = [queryWords.length > 0, keyWords.length > 0];
-    this.left = this.words[0] ? 92 : TICK_ROOM;
+    this.left = this.words[0] ? Math.max(40, widest(queryWords) + 8) : TICK_ROOM;
     this.wide = Math.max(80, Math.min(width - this.left - 2, 720, page.key_count * LARGEST_BIN));
     this.room = width;
     const named = this.words[1] && this.wide / (this.seen[3] - this.seen[2]) >= LEAST_LABEL_STEP;
-    this.top = named ? 70 : 22;
+    this.top = named ? Math.min(LONGEST_LABEL, widest(keyWords)) + 12 : 22;
     this.high = Math.max(60, Math.min(640, this.wide * page.query_count / page.key_count));
     this.width = this.left + this.wide + 2;
     this.height = this.top + this.high + 2;
@@ -120,15 +120,30 @@ class MapPicture {
     if (pyramidOf(state.head)) {
       this.level = levelFor(state.head, 1 / (down * this.dots), 1 / (across * this.dots));
       drawLevel(pen, this.level, this.seen, box);
-      for (const tile of tilesOf(state.head)) {
-        // In the colour scale of the surrounding map.
-        drawLevel(pen, tile.level, this.seen, box, [tile.row_begin, tile.key_begin], shareScale(this.level));
-        pen.strokeStyle = themeColour('accent');
-        pen.strokeRect(this.left + (tile.key_begin - this.seen[2]) * across, this.top + (tile.row_begin - this.seen[0]) * down,
-          (tile.key_end - tile.key_begin) * across, (tile.row_end - tile.row_begin) * down);
-      }
+      paintNumbers(pen, this.level, shareScale(this.level), this.seen.map((edge, i) => edge / this.steps[i >> 1]), box);
+      for (const tile of tilesOf(state.head)) this.paintTile(pen, tile, box);
     }
     this.paintAxes(pen, box);
+  }
+
+  // Rows and keys of one of the level's bins.
+  get steps() { return [this.level.rowStep, this.level.keyStep]; }
+
+  // Single weights upon the bins around them, in colours of their own, in a frame.
+  paintTile(pen, tile, box) {
+    const [down, across] = this.scale;
+    drawLevel(pen, tile.level, this.seen, box, [tile.row_begin, tile.key_begin]);
+    const [r0, r1, k0, k1] = this.seen;
+    paintNumbers(pen, tile.level, shareScale(tile.level), [r0 - tile.row_begin, r1 - tile.row_begin, k0 - tile.key_begin,
+      k1 - tile.key_begin], box);
+    pen.save();
+    pen.beginPath();
+    pen.rect(...box);
+    pen.clip();
+    pen.strokeStyle = themeColour('accent');
+    pen.strokeRect(this.left + (tile.key_begin - k0) * across, this.top + (tile.row_begin - r0) * down,
+      (tile.key_end - tile.key_begin) * across, (tile.row_end - tile.row_begin) * down);
+    pen.restore();
   }
 
   paintAxes(pen, [x, y, width, height]) {
@@ -144,16 +159,17 @@ class MapPicture {
     const namedRows = this.words[0] && down >= LEAST_LABEL_STEP;
     for (const row of namedRows ? ticksOf(r0 - 0.5, r1, 1e4) : ticksOf(r0, r1, height / 44)) {
       if (row < 0 || row >= page.query_count) continue;
-      pen.fillText(namedRows ? fitted(queryWords[row], 84, FONT) : spelled(row), x - 6, y + (row + 0.5 - r0) * down);
+      pen.fillText(namedRows ? fitted(queryWords[row], LONGEST_LABEL, FONT) : spelled(row), x - 6, y + (row + 0.5 - r0) * down);
     }
     const namedKeys = this.words[1] && across >= LEAST_LABEL_STEP;
     for (const key of namedKeys ? ticksOf(k0 - 0.5, k1, 1e4) : ticksOf(k0, k1, width / 84)) {
       if (key < 0 || key >= page.key_count || key + 0.5 < k0) continue;
       pen.save();
-      pen.translate(x + (key + 0.5 - k0) * across, y - 7);
+      const half = namedKeys ? 0 : pen.measureText(spelled(key)).width / 2;
+      pen.translate(Math.min(x + (key + 0.5 - k0) * across, this.width - half), y - 7);
       if (namedKeys) pen.rotate(-Math.PI / 2);
       pen.textAlign = namedKeys ? 'left' : 'center';
-      pen.fillText(namedKeys ? fitted(keyWords[key], 60, FONT) : spelled(key), 0, namedKeys ? 0 : -3);
+      pen.fillText(namedKeys ? fitted(keyWords[key], this.top - 9, FONT) : spelled(key), 0, namedKeys ? 0 : -3);
       pen.restore();
     }
   }

@@ -84,22 +84,17 @@ function levelFor(head, rowsAPixel, keysAPixel) {
   return levelOf(head, n);
 }
 
-// The colour scale of a level: from 0 to its largest share, without the first key if that is left out.
+// The colour scale of a level, which its bins, or its single weights, have for themselves.
 function shareScale(level) {
-  level.largest ??= {};
-  const from = state.first || level.columns === 1 ? 0 : 1;
-  if (level.largest[from] === undefined) {
-    let most = 0;
-    for (let i = 0; i < level.values.length; i++)
-      if (level.values[i] > most && (from === 0 || i % level.columns !== 0)) most = level.values[i];
-    level.largest[from] = most;
-  }
-  return makeScale(0, level.largest[from] || 1, state.log);
+  const key = [state.scaled, state.log].join();
+  if (level.scaleKey !== key) Object.assign(level, { scale: weightScale([level]), scaleKey: key });
+  return level.scale;
 }
 
 // A level as an image with one pixel a bin, cached until the colours change.
-function imageOf(level, scale = shareScale(level)) {
-  const key = [state.colours, scale.log, scale.low, scale.high].join();
+function imageOf(level) {
+  const scale = shareScale(level);
+  const key = [state.colours, themeColour('surface'), level.scaleKey].join();
   if (level.key !== key) {
     level.image = pixelsOf(level, scale);
     level.key = key;
@@ -115,7 +110,7 @@ function tilesOf(head) {
     const found = tensor(tile.tensor);
     if (!found) return null;
     const matrix = matrixOf(found);
-    tile.level ??= { ...matrix, rowStep: 1, keyStep: 1 };
+    tile.level ??= { ...matrix, rowStep: 1, keyStep: 1, keyBegin: tile.key_begin };
     return { ...tile, level: tile.level };
   }).filter(Boolean);
 }
@@ -160,10 +155,11 @@ function topOf(head, row, count) {
   return found;
 }
 
-// A curve's number for a row (for `received`, a key).
+// A curve's number for a row (for `received`, a key). An entropy below what f32 can tell from 0 is 0, as of one key.
+const LEAST_ENTROPY = 1e-6;
 function curveValue(name, head, place) {
-  const curve = tensor(`${name}-${head}`);
-  return curve ? curve.values[place] : NaN;
+  const value = tensor(`${name}-${head}`)?.values[place] ?? NaN;
+  return name === 'entropy' && Math.abs(value) < LEAST_ENTROPY ? 0 : value;
 }
 
 const spelled = (number) => number.toLocaleString('en');

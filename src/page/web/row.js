@@ -76,20 +76,20 @@ const mapView = {
     this.picture = new MapPicture();
     this.curves = CURVES.filter(([name]) => page.tensors[`${name}-0`]).map((curve) => new Curve(curve));
     this.legend = element('div');
+    this.legends = null;
     this.picture.onseen = () => this.paintCurves();
     const button = (label, text, act) => element('button', { type: 'button', 'aria-label': label, title: label, onclick: act }, text);
     const zoom = element('div', { class: 'choice', role: 'group', 'aria-label': 'Zoom' },
       button('Zoom in', '+', () => this.picture.zoom(0.5)), button('Zoom out', '−', () => this.picture.zoom(2)),
       button('Show all', 'all', () => { this.picture.show(wholeMap()); this.picture.keep(); }));
     const sort = choice('Sort heads by', Object.keys(SORTS).map((name) => [name, name]), () => state.sort, (name) => choose({ sort: name }));
-    const first = choice('First key', [[true, 'in scale'], [false, 'left out']], () => state.first, (on) => choose({ first: on }));
     const rows = element('input', { type: 'number', min: 0, max: page.query_count - 1, 'aria-label': 'Go to row', placeholder: 'row',
       onchange: (event) => choose({ row: Math.max(0, Math.min(page.query_count - 1, Math.floor(Number(event.target.value)) || 0)) }) });
     const take = actions(`map of ${headName(state.head)}`, () => [[this.picture.base, this.picture.marks]], () => tableOfMap());
     this.card = element('article', { class: 'card', 'data-step': 'map' },
       element('header', {}, element('h3', {}, headName(state.head)), element('span', { class: 'soft' }, heads[state.head].name),
         element('span', { class: 'shape' }, `${spelled(page.query_count)} × ${spelled(page.key_count)}`)),
-      element('div', { class: 'map-tools' }, zoom, first, element('label', { class: 'choice' },
+      element('div', { class: 'map-tools' }, zoom, element('label', { class: 'choice' },
         element('span', { class: 'choice-label' }, 'Go to row'), rows)),
       element('div', { class: 'figures' }, this.picture.node), element('footer', {}, this.legend, take),
       element('div', { class: 'curves' }, this.curves.map((curve) => curve.node)));
@@ -107,15 +107,25 @@ const mapView = {
   paintCurves() {
     for (const curve of this.curves) curve.paint(this.picture.seen);
   },
+  // One for the bins, and one for each piece with single weights that is in sight.
+  showLegends() {
+    const { level, seen } = this.picture;
+    if (!level) return;
+    const pieces = tilesOf(state.head).filter((tile) => tile.row_begin < seen[1] && tile.row_end > seen[0] &&
+      tile.key_begin < seen[3] && tile.key_end > seen[2]).map((tile) => tile.level);
+    const shown = [level, ...pieces];
+    if (this.legends?.length === shown.length && shown.every((one, i) => one === this.legends[i])) return;
+    this.legends = shown;
+    const unit = ({ rowStep, keyStep }) => (rowStep > 1 || keyStep > 1
+      ? `share of a row, mean of ${Number(rowStep.toPrecision(3))} rows; a bin has ${Number(keyStep.toPrecision(3))} keys`
+      : pieces.length && level.rowStep > 1 ? 'share of a row, in the frame' : 'share of a row');
+    this.legend.replaceChildren(...shown.map((one) => legend(shareScale(one), unit(one), imageOf(one).clear)));
+  },
   refresh() {
     const now = followed();
     this.picture.mark(now);
     for (const curve of this.curves) curve.mark(now);
-    if (this.picture.level && this.legendOf !== this.picture.level.key + this.picture.level.factor) {
-      const { level } = this.picture;
-      this.legend.replaceChildren(legend(shareScale(level), 'share of a row' + (level.rowStep > 1 ? `, mean of ${
-        Number(level.rowStep.toPrecision(3))} rows; a bin has ${Number(level.keyStep.toPrecision(3))} keys` : ''), imageOf(level).clear));
-    }
+    this.showLegends();
     showRow(this.panel, now);
   },
 };

@@ -1,7 +1,12 @@
 // The selection. The URL's fragment holds it, so a link restores it. The place under the pointer is not in the URL.
+//
+// A page opens on its strongest weight beside the diagonal and the first key; long texts open on the map.
+const MOST_STEP_WORDS = 64;
+const opening = page.report?.opening || { head: 0, row: Math.max(0, page.query_count - 1), key: 0 };
 const DEFAULTS = {
-  view: page.steps.length ? 'steps' : 'map', head: 0, row: 0, key: 0, at: 0, step: '',
-  colours: 'viridis', log: page.key_count > 256, first: true, theme: 'auto', shade: 'to', sort: 'head', zoom: '',
+  view: page.steps.length && page.query_count <= MOST_STEP_WORDS ? 'steps' : 'map',
+  head: opening.head, row: opening.row, key: opening.key, at: 0, step: '', colours: 'blue', log: page.key_count > 256,
+  scaled: 'others', theme: 'auto', shade: 'to', sort: 'head', zoom: '',
 };
 const state = { ...DEFAULTS };
 let pointed = null;  // {row, key, at, step} under the pointer
@@ -19,6 +24,7 @@ function readFragment() {
   within('row', page.query_count);
   within('key', page.key_count);
   if (!Object.hasOwn(PALETTES, state.colours)) state.colours = DEFAULTS.colours;
+  if (!Object.hasOwn(SCALINGS, state.scaled)) state.scaled = DEFAULTS.scaled;
   if (!Object.hasOwn(SORTS, state.sort)) state.sort = DEFAULTS.sort;
   if (!Object.hasOwn(SHADES, state.shade)) state.shade = DEFAULTS.shade;
   if (!['auto', 'light', 'dark'].includes(state.theme)) state.theme = DEFAULTS.theme;

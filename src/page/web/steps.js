@@ -91,13 +91,14 @@ function tableOfStep(step) {
   return { corner: step.title, rows: rowAxis(step) === 'Lk' ? keyWords : queryWords, columns, matrix };
 }
 
+// One scale for the weights of all heads.
+const stepWeightScale = () => weightScale(partLabels(headCount()).map((_, head) => drawnMatrix('weights', head)));
+
 // A step as a card; weights show all heads side by side.
 function stepCard(step, grids) {
   const shape = stepTensor(step.name).shape;
   const all = step.name === 'weights' && headCount() > 1;
-  const nonnegative = step.name === 'weights';
-  const scale = makeScale(...(nonnegative ? [0, extent(stepTensor(step.name).values)[1]]
-    : extent(stepTensor(step.name).values)), nonnegative && state.log);
+  const scale = step.name === 'weights' ? stepWeightScale() : signedScale(stepTensor(step.name).values);
   const heads = all ? partLabels(headCount()).map(Number) : [state.head];
   const mine = heads.map((head) => gridOf(step, head, scale));
   const figures = mine.map((grid, i) => {
@@ -135,12 +136,13 @@ function wordStrip() {
 function markStrip(host, now) {
   const weights = stepMatrix('weights');
   const masks = steps.masked && stepMatrix('masked');
+  const scale = scaleOfRow(stepsView.scale, drawnMatrix('weights', state.head), now.row);
   for (const word of host.querySelectorAll('.word')) {
     const index = Number(word.dataset.index);
     const chosen = word.dataset.kind === 'row' ? now.row : now.key;
     word.setAttribute('aria-pressed', String(index === chosen));
     if (word.dataset.kind === 'key')
-      shadeWord(word, masks && isMasked(at(masks, now.row, index)) ? -Infinity : at(weights, now.row, index));
+      shadeWord(word, masks && isMasked(at(masks, now.row, index)) ? -Infinity : at(weights, now.row, index), scale);
   }
 }
 
@@ -148,6 +150,7 @@ const stepsView = {
   name: 'Steps',
   build(host) {
     this.grids = [];
+    this.scale = stepWeightScale();
     this.strip = wordStrip();
     this.panel = element('aside', { class: 'panel', 'aria-label': 'The arithmetic' });
     const flow = sections().map(([title, names]) => {

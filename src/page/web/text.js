@@ -53,7 +53,8 @@ const textView = {
   refresh() {
     const now = followed();
     const shares = this.shares(now);
-    const scale = makeScale(0, state.shade === 'received' ? extent(state.first ? shares : shares.subarray(1))[1] : 1, state.log);
+    // One row: what it attends to, or what the keys received.
+    const scale = weightScale([{ values: shares, rows: 1, columns: shares.length }]);
     const palette = colours();
     for (const word of this.keys.querySelectorAll('.w')) {
       const share = shares[word.dataset.index];

@@ -1,0 +1,29 @@
+#include "page/opening.hpp"
+
+namespace heed::detail {
+
+// A row gives at most two places to the first key and its own, so three of its keys are enough to be exact.
+std::optional<Opening> opening_of(const AttentionReport& report) {
+  if (report.top_k_index.count() == 0) return std::nullopt;
+  const bool cross = report.query_tokens != report.key_tokens;
+  const std::int64_t heads = report.top_k_index.size(1);
+  std::optional<Opening> found;
+  double most = 0;
+  for (std::int64_t n = 0; n < report.batch * heads; ++n)
+    for (std::int64_t row = 0; row < report.queries; ++row) {
+      const std::int64_t batch = n / heads;
+      const auto of_row = [&](const Tensor& tensor) { return tensor.at<std::int64_t>(batch, row); };
+      if (of_row(report.key_end) - of_row(report.key_begin) < 2) continue;
+      for (std::int64_t k = 0; k < report.top_k_index.size(3); ++k) {
+        const std::int64_t key = report.top_k_index.at<std::int64_t>(batch, n % heads, row, k);
+        if (key <= 0 || (!cross && key == of_row(report.position))) continue;
+        const double weight = number_at(report.top_k_weight, {batch, n % heads, row, k});
+        if (!(weight > most)) continue;
+        most = weight;
+        found = {n, row, key};
+      }
+    }
+  return found;
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,40 @@
+// Numbers written into the cells of a picture, where all that are shown fit.
+const NUMBER_FONTS = [11, 10].map((size) => `${size}px system-ui, "Segoe UI", "DejaVu Sans", sans-serif`);
+const LEAST_NUMBERED = [26, 14];  // smallest cell, in pixels: width, height
+const MOST_NUMBERS = 4000;
+const NUMBER_STYLES = [tiny, (value) => tiny(value).replace(/^(−?)0\./, '$1.'), (value) => minus(String(Number(value.toFixed(1))))];
+
+// Draws the numbers of rows r0 to r1 and columns c0 to c1 of a matrix, which fill the box; edges may cut cells.
+function paintNumbers(pen, matrix, scale, [r0, r1, c0, c1], [x, y, width, height]) {
+  const [across, down] = [width / (c1 - c0), height / (r1 - r0)];
+  if (across < LEAST_NUMBERED[0] || down < LEAST_NUMBERED[1] || (r1 - r0) * (c1 - c0) > MOST_NUMBERS) return;
+  const cells = [];
+  for (let row = Math.max(0, Math.floor(r0)); row < Math.min(r1, matrix.rows); row++)
+    for (let column = Math.max(0, Math.floor(c0)); column < Math.min(c1, matrix.columns); column++)
+      if (!isMasked(at(matrix, row, column))) cells.push([row, column, at(matrix, row, column)]);
+  const style = fittingStyle(cells.map(([, , value]) => value), across - 3);
+  if (!style) return;
+  const palette = coloursOf(scale);
+  pen.save();
+  pen.beginPath();
+  pen.rect(x, y, width, height);
+  pen.clip();
+  pen.font = style.font;
+  pen.textAlign = 'center';
+  pen.textBaseline = 'middle';
+  for (const [row, column, value] of cells) {
+    pen.fillStyle = Number.isNaN(value) ? '#ffffff' : inkOn(palette[colourNumber(scaleOfRow(scale, matrix, row), value)]);
+    pen.fillText(style.write(value), x + (column + 0.5 - c0) * across, y + (row + 0.5 - r0) * down + 0.5);
+  }
+  pen.restore();
+}
+
+// The longest way to write all of these numbers in so many pixels.
+function fittingStyle(values, room) {
+  for (const write of NUMBER_STYLES)
+    for (const font of NUMBER_FONTS) {
+      ruler.font = font;
+      if (values.every((value) => ruler.measureText(write(value)).width <= room)) return { write, font };
+    }
+  return null;
+}
