@@ -34,10 +34,11 @@ std::string script_json(const Json& json) {
   return safe;
 }
 
-std::string script() {
+// All files that end so, in their order.
+std::string all_files(std::string_view ending) {
   std::string all;
   for (const detail::PageFile& file : detail::page_files())
-    if (file.name.ends_with(".js")) all += file.text;
+    if (file.name.ends_with(ending)) all += file.text;
   return all;
 }
 
@@ -180,8 +181,8 @@ class Writer {
   void fill(std::string_view name, const Put& put) const {
     if (name == "VERSION") return put(version());
     if (name == "CONNECT") return put(page_.served ? "; connect-src 'self'" : "");
-    if (name == "STYLE") return put(file_named("page.css"));
-    if (name == "SCRIPT") return put(script());
+    if (name == "STYLE") return put(all_files(".css"));
+    if (name == "SCRIPT") return put(all_files(".js"));
     if (name == "PAGE") return put(script_json(about()));
     for (const detail::PageBlock& block : name == "DATA" ? blocks_ : late_) {
       put("<script type=\"text/plain\" id=\"data-" + block.name + "\">");

@@ -7,6 +7,7 @@ const DEFAULTS = {
   view: page.steps.length && page.query_count <= MOST_STEP_WORDS ? 'steps' : 'map',
   head: opening.head, row: opening.row, key: opening.key, at: 0, step: '', colours: 'blue', log: page.key_count > 256,
   scaled: 'others', theme: 'auto', shade: 'to', sort: 'head', zoom: '',
+  with: '', pin: '', sink: true,
 };
 const state = { ...DEFAULTS };
 let pointed = null;  // {row, key, at, step} under the pointer
@@ -44,7 +45,7 @@ function writeFragment() {
 }
 
 // Changes the state and redraws. Moving the selection redraws less than changing a picture.
-const SELECTION = new Set(['row', 'key', 'at', 'step']);
+const SELECTION = new Set(['row', 'key', 'at', 'step', 'pin']);
 function choose(changes) {
   const names = Object.keys(changes).filter((name) => state[name] !== changes[name]);
   Object.assign(state, changes);

@@ -78,5 +78,5 @@ const textView = {
 const views = () => ({
   ...(page.steps.length && { steps: stepsView }),
   ...(report && queryWords.length && keyWords.length && { text: textView }),
-  ...(report && { map: mapView }),
+  ...(report && { map: mapView, lines: linesView }),
 });

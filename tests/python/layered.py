@@ -1,0 +1,46 @@
+"""Pages of several layers: the weights of random heads, and a document that says which layer has which of them."""
+
+import json
+import struct
+
+import numpy as np
+
+WORDS = ["the", "cat", "</script>", "<b>sat</b>", "on", "the", "mat", "it", "=1+1", "liked"]
+
+
+def weights_of(query, key, causal):
+    """Of q and k [H, L, D] in f64: [H, L, L]."""
+    scores = query.astype(np.float64) @ key.astype(np.float64).swapaxes(1, 2) / np.sqrt(query.shape[-1])
+    if causal:
+        scores[:, np.triu(np.ones(scores.shape[1:], bool), 1)] = -np.inf
+    scores = np.exp(scores - scores.max(-1, keepdims=True))
+    return scores / scores.sum(-1, keepdims=True)
+
+
+def with_layers(path, layers):
+    """Says in a saved document which layers its heads are of: [[name, heads], …]."""
+    content = path.read_bytes()
+    size = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8:8 + size])
+    header["__metadata__"]["layers"] = json.dumps(layers)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + size:])
+
+
+def layered_page(heed, folder, layers, length, *options, causal=True, words=WORDS):
+    """Writes page.html of random heads, some of which look at the word before; gives their weights, [H, L, L]."""
+    heads = sum(count for _, count in layers)
+    draw = np.random.default_rng(7)
+    query, key, value = (draw.standard_normal((heads, length, 16), dtype=np.float32) * 1.5 for _ in range(3))
+    places = draw.standard_normal((length, 16), dtype=np.float32) * 2
+    for head in range(1, heads, 4):
+        query[head, 1:], key[head] = places[:-1], places
+    for name, tensor in (("q", query), ("k", key), ("v", value)):
+        np.save(folder / f"{name}.npy", tensor)
+    (folder / "words.txt").write_text("".join(words[i % len(words)] + "\n" for i in range(length)))
+    heed("look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", *(["--causal"] if causal else []), "--tokens",
+         "words.txt", "--save", "doc.safetensors")
+    with_layers(folder / "doc.safetensors", layers)
+    heed("look", "doc.safetensors", "--html", "page.html", *options)
+    return weights_of(query, key, causal)
