@@ -11,6 +11,7 @@
 #include "heed/targets.hpp"
 #include "help.hpp"
 #include "options.hpp"
+#include "picture/canvas.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
@@ -48,6 +49,7 @@ void print_json(const Info& info) {
       {"kernel", info.kernel},
       {"isa", info.isa},
       {"threads", info.threads},
+      {"pictures", picture_libraries()},
       {"targets", all}};
   std::cout << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
@@ -65,6 +67,7 @@ void print(const Info& info) {
   line("features", info.features.empty() ? "none that heed knows" : joined(info.features));
   line("kernel", info.kernel + " (" + info.isa + ")");
   line("threads", std::to_string(info.threads));
+  line("pictures", picture_libraries().empty() ? "none: built without Cairo and Pango" : picture_libraries());
   const std::vector<Target> all = targets();
   std::cout << "\nwhat tensors are multiplied in\n";
   for (const Target& target : all)

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,7 @@
 #include "look/arguments.hpp"
 #include "look/evict.hpp"
 #include "look/html.hpp"
+#include "look/picture.hpp"
 #include "look/print.hpp"
 #include "look/run.hpp"
 #include "look/serve.hpp"
@@ -77,6 +79,7 @@ std::vector<NamedFile> output_files(const LookArguments& arguments) {
   if (!arguments.npy.empty()) files.push_back({"--npy", arguments.npy});
   if (!arguments.save.empty()) files.push_back({"--save", arguments.save});
   if (!arguments.html.empty()) files.push_back({"--html", arguments.html});
+  if (!arguments.png.empty()) files.push_back({"--png", arguments.png});
   return files;
 }
 
@@ -128,8 +131,8 @@ ReportOptions report_options(const LookArguments& arguments, const Document& doc
   const bool whole = is_summary(arguments) || !arguments.save.empty();
   wanted.top_k = arguments.top_k;
   wanted.received = arguments.received && whole;
-  const bool on_page = !arguments.html.empty() || arguments.serve;
-  wanted.map = !arguments.save.empty() || on_page ? kSavedMap : arguments.map;
+  const bool is_drawn = !arguments.html.empty() || !arguments.png.empty() || arguments.serve;
+  wanted.map = !arguments.save.empty() || is_drawn ? kSavedMap : arguments.map;
   wanted.cost = is_summary(arguments) && arguments.model.empty();
   if (!whole) wanted.rows = rows_asked_for(arguments, document);
   return wanted;
@@ -293,6 +296,13 @@ void answer_with_summary(const TextOutput& output, const Document& document, con
   }
 }
 
+std::string picture_title(const LookArguments& arguments) {
+  if (!arguments.model.empty()) return arguments.model + ": " + arguments.text;
+  return std::filesystem::path(arguments.document.empty() ? arguments.call.query : arguments.document)
+      .filename()
+      .string();
+}
+
 void answer(const CLI::App& app, LookArguments arguments, Document& document) {
   const bool was_longer = cut_tile(document, arguments);
   check_question(document, arguments);
@@ -314,7 +324,11 @@ void answer(const CLI::App& app, LookArguments arguments, Document& document) {
   const HtmlPage page =
       on_page ? look_page(document, arguments, question_command(app, arguments), check) : HtmlPage();
   if (!arguments.html.empty()) write_html(arguments.html, page);
+  if (!arguments.png.empty())
+    write_look_picture(arguments.png, document, heads_of(document, arguments), picture_title(arguments));
   answer_with_summary(output, document, arguments, check);
+  if (!arguments.png.empty() && !arguments.json)
+    std::cout << "\nDrew the heads, " << printable(arguments.png) << ".\n";
   if (!arguments.html.empty() && !arguments.json)
     std::cout << "\nDrew the heads on a page, " << printable(arguments.html) << ": open it in a browser.\n";
   if (arguments.serve) serve_document(std::cout, document, page, arguments.port);

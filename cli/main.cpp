@@ -33,7 +33,8 @@ int main(int argc, char** argv) {
   try {
     hold_standard_streams();
     run_command_line(argc, argv,
-                     {add_attend, add_bench, add_explain, add_look, add_train, add_generate, add_info});
+                     {add_attend, add_bench, add_explain, add_look, add_who, add_atlas, add_train,
+                      add_generate, add_info});
     return 0;
   } catch (const UsageError& error) {
     return fail(kBadUse, error.what());

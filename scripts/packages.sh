@@ -2,8 +2,9 @@
 # Ubuntu 24.04. Sourced by scripts/common.sh; a change here makes ./run and ./test look again.
 # shellcheck shell=bash disable=SC2034
 
-# The library and the command. cpp-httplib, found by pkg-config, is for `heed look --serve` alone.
-packages_run=(g++ cmake ninja-build libopenblas-dev libcli11-dev nlohmann-json3-dev libcpp-httplib-dev pkg-config)
+# The library and the command. pkg-config finds cpp-httplib, for `heed look --serve`, and Pango and Cairo, for pictures.
+packages_run=(g++ cmake ninja-build libopenblas-dev libcli11-dev nlohmann-json3-dev libcpp-httplib-dev libpango1.0-dev
+  pkg-config)
 # And their tests. Python: its package, and the tests of that.
 packages_test=("${packages_run[@]}" libgtest-dev python3-dev python3-venv ca-certificates)
 # The library and its fuzz targets, which are clang's.

@@ -7,6 +7,7 @@
 #include "command.hpp"
 #include "look/run.hpp"
 #include "options.hpp"
+#include "picture/canvas.hpp"
 #include "serve/http.hpp"
 #include "text.hpp"
 
@@ -139,6 +140,8 @@ void add_results(CLI::App& app, LookArguments& arguments) {
   add_text(app, "--html", "FILE.html", arguments.html,
            "draw the heads on a page for a browser: maps, curves, the words")
       ->group(group);
+  add_text(app, "--png", "FILE", arguments.png, "draw the maps of the heads as a picture: .png, .svg or .pdf")
+      ->group(group);
   add_texts_option(
       app, "--tile-at", "ROW,KEY",
       [&](const std::vector<std::string>& places) {
@@ -192,6 +195,7 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
     refuse_beside(app, kQuestions[i], "--draw-mask");
     refuse_beside(app, kQuestions[i], "--check");
     refuse_beside(app, kQuestions[i], "--html");
+    refuse_beside(app, kQuestions[i], "--png");
     refuse_beside(app, kQuestions[i], "--serve");
   }
   for (const char* option : {"--head", "--batch"})
@@ -285,6 +289,7 @@ void complete_look_arguments(const CLI::App& app, LookArguments& arguments) {
   else
     complete_model_arguments(app, arguments);
   check_questions(app, arguments);
+  if (!arguments.png.empty()) (void)picture_format("--png", arguments.png);
   if (!arguments.npy.empty() && !arguments.npy.ends_with(".npy"))
     throw UsageError("--npy is '" + arguments.npy + "'; a file whose name ends in .npy is expected");
   if (!arguments.save.empty() && !arguments.save.ends_with(".safetensors"))

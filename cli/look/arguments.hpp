@@ -60,7 +60,7 @@ struct LookArguments {
   bool proof = false;                 ///< the page says what the check found
 
   bool json = false;
-  std::string csv, npy, save, html;  ///< files to write; empty where not asked for
+  std::string csv, npy, save, html, png;  ///< files to write; empty where not asked for
   std::vector<Place> tiles_around;   ///< whose surroundings the page holds in full
   bool serve = false;                ///< the page, and what it asks for
   std::int64_t port = 0;             ///< there; 0: any

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,8 +31,8 @@ struct HEED_API Document {
   AttentionReport report;
 };
 
-/// Runs the call and fills the report, as make_report() does, with the document's tokens and layers. Throws as
-/// that does, and Error (invalid_argument) for a document without values.
+/// Runs the call and fills the report, as make_report() does, with the document's tokens and layers. Throws
+/// as that does, and Error (invalid_argument) for a document without values.
 HEED_API void fill_report(Document& document, ReportOptions wanted = {});
 
 /// Reads what save_document() or `heed explain --save` wrote; of the latter there is no report yet. Throws
@@ -69,6 +70,20 @@ struct AttendedRow {
 [[nodiscard]] HEED_API AttendedRow attended_row(const Document& document, std::int64_t batch,
                                                 std::int64_t head, std::int64_t row, std::int64_t top_k,
                                                 bool all_weights = false);
+
+/// The heaviest weight that any of some rows gives any of some keys, in one head.
+struct PairWeight {
+  std::int64_t batch = 0, head = 0, row = 0, key = 0;
+  double weight = 0;      ///< 0 where none of the rows may see any of the keys
+  std::int64_t rank = 0;  ///< 1 plus the keys of the row that weigh more; 0 where it may see none of `keys`
+};
+/// Every head of every batch entry, the heaviest first, equal ones in their order: which heads make "it"
+/// attend to "animal", whose places are `rows` and `keys`. Computed in f64 from query, key and the report's
+/// lse, in O(rows x keys + Lk) weights a head. A weight of NaN is not counted. Throws Error
+/// (invalid_argument) for no places, for places that the document does not have, and without a report.
+[[nodiscard]] HEED_API std::vector<PairWeight> heads_by_pair(const Document& document,
+                                                             std::span<const std::int64_t> rows,
+                                                             std::span<const std::int64_t> keys);
 
 /// The weights summed into bins (at most one a row and key), [B, H, R, C], f64: from the report's map where
 /// that holds them, else computed.

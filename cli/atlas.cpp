@@ -1,0 +1,240 @@
+// heed atlas: all heads of a model as one poster.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "atlas/study.hpp"
+#include "command.hpp"
+#include "heed/error.hpp"
+#include "heed/io.hpp"
+#include "help.hpp"
+#include "looked_at.hpp"
+#include "options.hpp"
+#include "output_files.hpp"
+#include "text.hpp"
+#include "trained_model.hpp"
+#include "word_places.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr std::size_t kMostChanged = 24;  // cards of a difference
+constexpr int kTextColumns = 110;         // of a text that the title tells
+
+constexpr const char* kAtlasDescription =
+    "all heads of a model as one poster: PNG, SVG or PDF\n"
+    "\n"
+    "Layers from top to bottom, heads from left to right, each with its map, its name and score, its "
+    "entropy, "
+    "and the row that speaks most for its name. The page is A3.";
+
+constexpr const char* kAtlasExamples =
+    "Examples:\n"
+    "  heed atlas --model induction 'the cat sat on the mat and the cat sat' --out atlas.svg\n"
+    "  heed atlas doc.safetensors --out atlas.pdf\n"
+    "  heed atlas --model after --difference before 'to be or not to be or' --out change.png\n";
+
+struct AtlasArguments {
+  std::string document;
+  std::vector<std::string> words;
+  std::string model;
+  std::vector<std::string> text_files;
+  std::string difference;
+  std::string out;
+  std::string title;
+  std::int64_t batch = 0;
+};
+
+// Each text, and the option or argument that gave it.
+struct NamedText {
+  std::string source;
+  std::string text;
+};
+
+std::string file_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || file.bad()) throw Error(ErrorCode::io, path + " could not be read");
+  return text;
+}
+
+std::vector<NamedText> given_texts(const AtlasArguments& arguments) {
+  std::vector<NamedText> texts;
+  std::string text = arguments.document;
+  for (const std::string& word : arguments.words) text += " " + word;
+  if (!text.empty()) texts.push_back({"WORDS", text});
+  for (const std::string& path : arguments.text_files) texts.push_back({path, file_text(path)});
+  return texts;
+}
+
+std::vector<Document> read_all(const AtlasArguments& arguments, const std::string& source) {
+  std::vector<Document> documents;
+  if (arguments.model.empty()) {
+    documents.push_back(open_looked_at(source));
+    return documents;
+  }
+  const TrainedModel trained = read_trained_model(source);
+  for (const NamedText& text : given_texts(arguments))
+    documents.push_back(read_with_model(trained, text.text, text.source));
+  return documents;
+}
+
+void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
+  require_option(app, "--out", "the file to draw, .png, .svg or .pdf");
+  (void)picture_format("--out", arguments.out);
+  std::vector<NamedFile> inputs;
+  for (const std::string& path : arguments.text_files) inputs.push_back({"--text", path});
+  if (arguments.model.empty()) {
+    if (arguments.document.empty())
+      throw UsageError("there is nothing to look at: DOC.safetensors, or --model DIR and WORDS, is expected");
+    if (!arguments.words.empty())
+      throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed atlas --help)");
+    if (given(app, "--text")) throw UsageError("--text is given without --model, which would read it");
+    inputs.push_back({"DOC", arguments.document});
+    if (!arguments.difference.empty()) inputs.push_back({"--difference", arguments.difference});
+  } else {
+    if (given(app, "--batch"))
+      throw UsageError("--batch is given beside --model, which reads one text at a time");
+    if (arguments.document.empty() && arguments.text_files.empty())
+      throw UsageError("there is nothing to read: WORDS or --text FILE behind --model DIR is expected");
+  }
+  check_outputs(inputs, {{"--out", arguments.out}});
+}
+
+std::string name_of_source(const std::string& source) {
+  const std::filesystem::path path(source);
+  return token_text((path.has_filename() ? path : path.parent_path()).filename().string());
+}
+
+std::string counted(std::int64_t count, const std::string& thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
+// The words, or how many there are.
+std::string words_of(const AttentionReport& report) {
+  const std::string text = text_of(report.query_tokens, kTextColumns);
+  return text.empty() ? counted(report.queries, "row") + ", " + counted(report.keys, "key") : text;
+}
+
+std::string about_heads(const AttentionReport& report) {
+  std::string text = counted(report.heads, "head");
+  if (!report.layers.empty()) text = counted(std::ssize(report.layers), "layer") + ", " + text;
+  return text;
+}
+
+void add_layers(const AttentionReport& report, AtlasPage& page) {
+  std::int64_t head = 0;
+  for (const LayerHeads& layer : report.layers) {
+    std::string name = name_of_head(report, head);
+    name.resize(name.rfind(", "));
+    page.layers.push_back(printable(name));
+    page.in_layers.push_back(layer.heads);
+    head += layer.heads;
+  }
+}
+
+AtlasPage page_of(const AtlasArguments& arguments, const std::vector<Document>& texts) {
+  const AttentionReport& report = texts.front().report;
+  AtlasPage page;
+  page.title = arguments.title.empty()
+                   ? name_of_source(arguments.model.empty() ? arguments.document : arguments.model)
+                   : printable(arguments.title);
+  page.about.push_back(about_heads(report) + "; " +
+                       (texts.size() == 1 ? words_of(report)
+                                          : "means over " + counted(std::ssize(texts), "text") +
+                                                ", maps of the text with the best example"));
+  return page;
+}
+
+AtlasPage plain_page(const AtlasArguments& arguments, const std::vector<Document>& texts) {
+  AtlasPage page = page_of(arguments, texts);
+  const AttentionReport& report = texts.front().report;
+  std::vector<HeadStudy> studies = study_heads(texts, arguments.batch);
+  for (std::size_t head = 0; head < studies.size(); ++head)
+    page.cards.push_back({printable(head_label(report, static_cast<std::int64_t>(head))),
+                          std::move(studies[head].head), std::nullopt, ""});
+  add_layers(report, page);
+  return page;
+}
+
+AtlasPage difference_page(const AtlasArguments& arguments, const std::vector<Document>& texts) {
+  AtlasPage page = page_of(arguments, texts);
+  const std::vector<Document> others = read_all(arguments, arguments.difference);
+  const AttentionReport& report = texts.front().report;
+  const AttentionReport& other = others.front().report;
+  if (report.heads != other.heads || report.layers.size() != other.layers.size())
+    throw UsageError("--difference has " + about_heads(other) + "; " + about_heads(report) +
+                     ", as the other has, are expected");
+  std::vector<HeadStudy> before = study_heads(others, arguments.batch);
+  std::vector<HeadStudy> after = study_heads(texts, arguments.batch);
+  std::vector<ScoreChange> changes;
+  for (std::size_t head = 0; head < after.size(); ++head)
+    changes.push_back(change_between(before[head], after[head]));
+  std::vector<std::size_t> order(after.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return changes[a].size > changes[b].size; });
+  order.resize(std::min(order.size(), kMostChanged));
+  for (const std::size_t head : order)
+    page.cards.push_back({printable(head_label(report, static_cast<std::int64_t>(head))),
+                          std::move(before[head].head), std::move(after[head].head), changes[head].text});
+  if (arguments.title.empty()) page.title = name_of_source(arguments.difference) + "  ⇒  " + page.title;
+  page.about.push_back("the " + counted(std::ssize(order), "head") + " of " + std::to_string(after.size()) +
+                       " whose scores changed most, the largest change first");
+  return page;
+}
+
+void run_atlas(const CLI::App& app, const AtlasArguments& arguments) {
+  check_arguments(app, arguments);
+  const std::vector<Document> texts =
+      read_all(arguments, arguments.model.empty() ? arguments.document : arguments.model);
+  const AtlasPage page =
+      arguments.difference.empty() ? plain_page(arguments, texts) : difference_page(arguments, texts);
+  if (page.cards.empty()) throw UsageError("DOC holds no heads");
+  io::write_text(arguments.out, draw_atlas(page, picture_format("--out", arguments.out)));
+  std::cout << "Drew " << counted(std::ssize(page.cards), "head") << " on a page of A3, "
+            << printable(arguments.out) << ".\n";
+}
+
+}  // namespace
+
+Command add_atlas(CLI::App& heed) {
+  CLI::App* app = add_command(heed, "atlas", kAtlasDescription);
+  const auto arguments = std::make_shared<AtlasArguments>();
+  add_argument(*app, "DOC", arguments->document, "a file that heed look --save or heed explain --save wrote");
+  add_argument(*app, "WORDS", arguments->words,
+               "with --model: the words to read, DOC being the first of them");
+  const char* group = "Trained model";
+  add_text(*app, "--model", "DIR", arguments->model,
+           "a model that heed train made, or induction, which comes with heed, while it reads WORDS")
+      ->group(group);
+  add_texts_option(
+      *app, "--text", "FILE",
+      [arguments](const std::vector<std::string>& files) { arguments->text_files = files; },
+      "another text for it to read; may be given several times: scores and entropies are means over all")
+      ->group(group);
+  group = "Questions";
+  add_text(*app, "--difference", "OTHER", arguments->difference,
+           "how heads changed since OTHER, an earlier model (or document): those whose scores changed most "
+           "first, OTHER's map on the left")
+      ->group(group);
+  add_integer(
+      *app, "--batch", {0}, [arguments](std::int64_t n) { arguments->batch = n; },
+      "of this batch entry of DOC, counted from 0 (0)")
+      ->group(group);
+  group = "Results";
+  add_text(*app, "--out", "FILE", arguments->out, "the picture: .png, .svg or .pdf")->group(group);
+  add_text(*app, "--title", "TEXT", arguments->title, "its title, in place of the file's or model's name")
+      ->group(group);
+  finish_help(*app, {"DOC --out FILE [options]", "--model DIR WORDS --out FILE [options]"}, kAtlasExamples);
+  return {app, [app, arguments] { run_atlas(*app, *arguments); }};
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,158 @@
+#include "atlas/study.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "command.hpp"
+#include "draw/lettering.hpp"
+#include "looked_at.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr std::int64_t kMostCells = 64;  // along a side of a map
+constexpr int kWord = 16;                // columns of a word in an example
+
+// A row and what it attends to most; `value` says how much it speaks for the head's name.
+struct Example {
+  double value = -1;
+  std::int64_t row = 0, key = 0;
+  double weight = 0;
+};
+
+// The number a row that the name is the mean of; none for names without one.
+const Tensor* rows_behind(const AttentionReport& report, std::string_view name) {
+  using Entry = std::pair<std::string_view, const Tensor*>;
+  const std::array<Entry, 6> known = {
+      Entry{"previous-token", &report.previous}, Entry{"induction", &report.induction},
+      Entry{"first-token sink", &report.first},  Entry{"self", &report.self},
+      Entry{"next-token", &report.next},         Entry{"uniform", &report.entropy}};
+  for (const auto& [known_name, tensor] : known)
+    if (known_name == name && tensor->rank() == 3) return tensor;
+  return nullptr;
+}
+
+// Without a name that has numbers of rows, the heaviest weight speaks, but not that on the first key.
+Example best_example(const Document& document, std::int64_t batch, std::int64_t head, std::string_view name) {
+  const AttentionReport& report = document.report;
+  const Tensor* rows = rows_behind(report, name);
+  Example best;
+  for (std::int64_t i = 0; i < report.queries; ++i) {
+    const std::int64_t first = report.key_begin.at<std::int64_t>(batch, i);
+    if (report.key_end.at<std::int64_t>(batch, i) - first < 2) continue;
+    const double value = number_at(rows != nullptr ? *rows : report.max_weight, {batch, head, i});
+    if (!(value > best.value)) continue;
+    const AttendedRow row = attended_row(document, batch, head, i, 1);
+    if (row.top.empty() || (rows == nullptr && row.top[0].key == first)) continue;
+    best = {value, i, row.top[0].key, row.top[0].weight};
+  }
+  return best;
+}
+
+std::string word_at(const std::vector<std::string>& tokens, std::int64_t place) {
+  return tokens.empty() ? std::to_string(place)
+                        : shortened(token_text(tokens[static_cast<std::size_t>(place)]), kWord);
+}
+
+std::string example_text(const AttentionReport& report, const Example& example) {
+  if (example.value < 0) return "";
+  return word_at(report.query_tokens, example.row) + " → " + word_at(report.key_tokens, example.key) + " " +
+         short_share(example.weight);
+}
+
+class Mean {
+ public:
+  void add(double value) {
+    if (std::isnan(value)) return;
+    sum_ += value;
+    ++count_;
+  }
+  [[nodiscard]] double value() const { return count_ > 0 ? sum_ / count_ : kNaN; }
+
+ private:
+  double sum_ = 0;
+  int count_ = 0;
+};
+
+void check_alike(const std::vector<Document>& texts, std::int64_t batch) {
+  for (const Document& text : texts) {
+    if (batch >= text.report.batch)
+      throw UsageError("--batch is " + std::to_string(batch) + "; 0 to " +
+                       std::to_string(text.report.batch - 1) + " is expected");
+    if (text.report.heads != texts.front().report.heads)
+      throw UsageError("the texts are not of one model: " + std::to_string(text.report.heads) +
+                       " heads beside " + std::to_string(texts.front().report.heads));
+  }
+}
+
+// The first pattern that all texts together name; of one text the summary says it.
+void name_head(const std::vector<const HeadSummary*>& summaries, HeadStudy& study) {
+  study.head.name = "mixed";
+  study.head.score = kNaN;
+  const std::vector<PatternScore>& patterns = summaries.front()->patterns;
+  for (std::size_t p = patterns.size(); p-- > 0;) {
+    const bool named =
+        summaries.size() == 1 ? patterns[p].named : study.scores[p] >= threshold_of(patterns[p].pattern);
+    if (!named) continue;
+    study.head.name = name_of(patterns[p].pattern);
+    study.head.score = study.scores[p];
+  }
+}
+
+HeadStudy study_of(const std::vector<Document>& texts, std::int64_t batch, std::int64_t head) {
+  std::vector<const HeadSummary*> summaries;
+  Mean entropy;
+  for (const Document& text : texts) {
+    summaries.push_back(&summary_of(text.report, batch, head));
+    entropy.add(summaries.back()->entropy);
+  }
+  HeadStudy study;
+  study.head.entropy = entropy.value();
+  for (std::size_t p = 0; p < summaries.front()->patterns.size(); ++p) {
+    Mean score;
+    for (const HeadSummary* summary : summaries) score.add(summary->patterns[p].score);
+    study.scores.push_back(score.value());
+  }
+  name_head(summaries, study);
+  const Document* from = &texts.front();
+  Example best;
+  for (const Document& text : texts)
+    if (const Example one = best_example(text, batch, head, study.head.name); one.value > best.value) {
+      best = one;
+      from = &text;
+    }
+  study.head.example = example_text(from->report, best);
+  study.head.map = head_map(*from, batch, head, kMostCells);
+  return study;
+}
+
+}  // namespace
+
+std::vector<HeadStudy> study_heads(const std::vector<Document>& texts, std::int64_t batch) {
+  check_alike(texts, batch);
+  std::vector<HeadStudy> studies;
+  for (std::int64_t head = 0; head < texts.front().report.heads; ++head)
+    studies.push_back(study_of(texts, batch, head));
+  return studies;
+}
+
+ScoreChange change_between(const HeadStudy& from, const HeadStudy& to) {
+  ScoreChange most;
+  for (std::size_t p = 0; p < from.scores.size(); ++p) {
+    const double change = to.scores[p] - from.scores[p];
+    if (!(std::abs(change) > most.size)) continue;
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), " %+.2f", change);
+    most = {std::abs(change), std::string(name_of(static_cast<HeadPattern>(p))) + text.data()};
+  }
+  return most;
+}
+
+}  // namespace heed::cli

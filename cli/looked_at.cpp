@@ -1,0 +1,37 @@
+#include "looked_at.hpp"
+
+#include <utility>
+
+#include "heed/error.hpp"
+
+namespace heed::cli {
+
+Document open_looked_at(const std::string& path) {
+  Document document = open_document(path);
+  if (!document.has_report) fill_report(document);
+  return document;
+}
+
+Document read_with_model(const TrainedModel& trained, const std::string& text, const std::string& source) {
+  // Its views point into tensors that go with it.
+  Document document = document_of_layers(trained.read(text, source));
+  fill_report(document, {.received = false, .map = {}});
+  return document;
+}
+
+std::string head_label(const AttentionReport& report, std::int64_t head) {
+  const HeadPlace place = place_of(report, head);
+  const std::string number = std::to_string(place.head);
+  return place.layer < 0 ? number : report.layers[static_cast<std::size_t>(place.layer)].name + "." + number;
+}
+
+std::string head_label(const AttentionReport& report, std::int64_t batch, std::int64_t head) {
+  const std::string label = head_label(report, head);
+  return report.batch > 1 ? "batch " + std::to_string(batch) + ", " + label : label;
+}
+
+const HeadSummary& summary_of(const AttentionReport& report, std::int64_t batch, std::int64_t head) {
+  return report.summaries[static_cast<std::size_t>(batch * report.heads + head)];
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,214 @@
+#include "picture/atlas.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <utility>
+
+#include "picture/palette.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr double kLongSide = 1190.55, kShortSide = 841.89;  // A3
+constexpr double kEdge = 30;
+constexpr double kLayerNames = 20;      // columns for them, left of the grid
+constexpr double kGap = 14;             // between cards
+constexpr double kLeastMapPixels = 96;  // of a map in a PNG
+constexpr double kMostPixels = 8;       // of a PNG along a point
+constexpr double kWordSize = 6;         // words stand beside a map from this size on
+constexpr std::size_t kMostRectangles = 20000;
+
+std::string decimals(double value, int count) {
+  if (std::isnan(value)) return "-";
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", count, value);
+  return text.data();
+}
+
+// Where cards lie on the page, and what of a card is its maps.
+struct Layout {
+  double width = 0, height = 0;  // of the page
+  std::int64_t columns = 1, rows = 1;
+  double card_width = 0, card_height = 0;
+  double letters = 9;  // size
+  double side = 0;     // of a map
+};
+
+class AtlasPainter {
+ public:
+  AtlasPainter(const AtlasPage& page, PictureFormat format)
+      : page_(page),
+        maps_(std::any_of(page.cards.begin(), page.cards.end(),
+                          [](const AtlasCard& card) { return card.other.has_value(); })
+                  ? 2
+                  : 1),
+        layout_(best_layout()),
+        canvas_(format, layout_.width, layout_.height, pixels()) {}
+
+  std::string paint() {
+    paint_header();
+    for (std::size_t n = 0; n < page_.cards.size(); ++n) paint_card(place(n), page_.cards[n]);
+    paint_layer_names();
+    return canvas_.finish();
+  }
+
+ private:
+  [[nodiscard]] double header() const { return kEdge + 46 + 14 * static_cast<double>(page_.about.size()); }
+  [[nodiscard]] double left() const { return kEdge + (page_.layers.empty() ? 0 : kLayerNames); }
+
+  // Lines of letters in a card: one above the maps, and below them.
+  [[nodiscard]] double lines_below() const { return maps_ == 2 ? 3 : 2; }
+
+  [[nodiscard]] Layout layout(double width, double height, std::int64_t columns) const {
+    Layout made{width, height, columns, 1};
+    made.rows =
+        page_.layers.empty() ? (std::ssize(page_.cards) + columns - 1) / columns : std::ssize(page_.layers);
+    made.card_width = (width - left() - kEdge) / static_cast<double>(columns) - kGap;
+    made.card_height = (height - kEdge - header()) / static_cast<double>(made.rows) - kGap;
+    made.letters = std::clamp(made.card_width / (maps_ == 2 ? 26 : 15), 2.5, 10.5);
+    const double letters_height = (1.7 + 1.35 * lines_below()) * made.letters;
+    made.side = std::min((made.card_width - kGap * (maps_ - 1)) / maps_, made.card_height - letters_height);
+    made.side = std::max(made.side, 1.0);
+    return made;
+  }
+
+  [[nodiscard]] Layout best_layout() const {
+    const std::int64_t most = page_.layers.empty()
+                                  ? std::ssize(page_.cards)
+                                  : *std::max_element(page_.in_layers.begin(), page_.in_layers.end());
+    Layout best;
+    for (std::int64_t columns = page_.layers.empty() ? 1 : most; columns <= most; ++columns)
+      for (const auto& [width, height] : {std::pair(kLongSide, kShortSide), std::pair(kShortSide, kLongSide)})
+        if (const Layout one = layout(width, height, columns); one.side > best.side) best = one;
+    return best;
+  }
+
+  [[nodiscard]] double pixels() const { return std::clamp(kLeastMapPixels / layout_.side, 2.0, kMostPixels); }
+
+  [[nodiscard]] Box place(std::size_t n) const {
+    auto row = static_cast<std::int64_t>(n) / layout_.columns;
+    auto column = static_cast<std::int64_t>(n) % layout_.columns;
+    if (!page_.layers.empty()) {
+      column = static_cast<std::int64_t>(n);
+      for (row = 0; column >= page_.in_layers[static_cast<std::size_t>(row)]; ++row)
+        column -= page_.in_layers[static_cast<std::size_t>(row)];
+    }
+    return {left() + static_cast<double>(column) * (layout_.card_width + kGap),
+            header() + static_cast<double>(row) * (layout_.card_height + kGap), layout_.card_width,
+            layout_.card_height};
+  }
+
+  void paint_header() {
+    const double width = layout_.width - 2 * kEdge;
+    canvas_.text({kEdge, kEdge - 8, width - 330, 24}, page_.title, {.size = 19, .bold = true, .ink = kText});
+    double y = kEdge + 18;
+    for (const std::string& line : page_.about) {
+      canvas_.text({kEdge, y, width - 330, 13}, line, {.size = 10, .ink = kFaintText});
+      y += 14;
+    }
+    const Box scale{layout_.width - kEdge - 300, kEdge + 6, 300, 24};
+    canvas_.text({scale.x, kEdge - 9, 300, 13},
+                 "ink: the share of a row's weight (grows as its root); grey: masked",
+                 {.size = 8.5, .ink = kFaintText});
+    draw_scale(canvas_, scale, {.ink = ink_of_name("mixed"), .root = true});
+    paint_names(y);
+  }
+
+  // Which names there are, and of how many heads.
+  void paint_names(double y) {
+    std::vector<std::pair<std::string, int>> names;
+    for (const AtlasCard& card : page_.cards) {
+      const auto found = std::find_if(names.begin(), names.end(),
+                                      [&](const auto& one) { return one.first == card.head.name; });
+      if (found == names.end())
+        names.emplace_back(card.head.name, 1);
+      else
+        ++found->second;
+    }
+    std::stable_sort(names.begin(), names.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    double x = kEdge;
+    for (const auto& [name, count] : names) {
+      const std::string text = name + "  " + std::to_string(count);
+      const Lettering letters{.size = 10, .ink = kText};
+      canvas_.fill({x, y + 4, 9, 9}, ink_of_name(name));
+      canvas_.text({x + 13, y + 1, 200, 15}, text, letters);
+      x += 13 + canvas_.text_width(text, letters) + 18;
+    }
+  }
+
+  void paint_layer_names() {
+    for (std::size_t layer = 0; layer < page_.layers.size(); ++layer)
+      canvas_.text_upwards(
+          {kEdge - 4, header() + static_cast<double>(layer) * (layout_.card_height + kGap), kLayerNames - 2,
+           layout_.card_height},
+          page_.layers[layer],
+          {.size = std::min(11.0, layout_.card_height / 6), .side = Side::middle, .ink = kFaintText});
+  }
+
+  void paint_card(const Box& box, const AtlasCard& card) {
+    const double letters = layout_.letters, line = 1.35 * letters;
+    canvas_.line(box.x, box.y, box.x + box.width, box.y, ink_of_name(card.head.name), letters / 5);
+    const Lettering bold{.size = letters, .bold = true, .ink = kText};
+    canvas_.text({box.x, box.y + 0.2 * letters, box.width, line}, card.label, bold);
+    const double label = canvas_.text_width(card.label, bold) + 0.6 * letters;
+    canvas_.text({box.x + label, box.y + 0.2 * letters, box.width - label, line}, name_of(card),
+                 {.size = letters, .ink = ink_of_name(card.head.name)});
+    const double top = box.y + 1.7 * letters;
+    paint_map({box.x, top, layout_.side, layout_.side}, card.head);
+    if (card.other) paint_map({box.x + layout_.side + kGap, top, layout_.side, layout_.side}, *card.other);
+    double y = top + layout_.side + 0.2 * letters;
+    for (const std::string& text : texts_of(card)) {
+      canvas_.text({box.x, y, box.width, line}, text, {.size = letters * 0.92, .ink = kFaintText});
+      y += line;
+    }
+  }
+
+  [[nodiscard]] static std::string scored_name(const AtlasHead& head) {
+    return head.name + (std::isnan(head.score) ? "" : " " + decimals(head.score, 2));
+  }
+  [[nodiscard]] static std::string name_of(const AtlasCard& card) {
+    return scored_name(card.head) + (card.other ? "  ⇒  " + scored_name(*card.other) : "");
+  }
+
+  [[nodiscard]] static std::vector<std::string> texts_of(const AtlasCard& card) {
+    std::string entropy = "entropy " + decimals(card.head.entropy, 2);
+    std::string example = card.head.example;
+    if (!card.other) return {entropy + " nats", example};
+    entropy += " ⇒ " + decimals(card.other->entropy, 2) + " nats";
+    if (!card.other->example.empty()) example += "  ⇒  " + card.other->example;
+    return {card.note, entropy, example};
+  }
+
+  // Words beside it where cells are large enough to read them.
+  void paint_map(Box box, const AtlasHead& head) {
+    const HeadMap& map = head.map;
+    MapStyle style{.ink = ink_of_name(head.name), .root = true};
+    style.as_image =
+        page_.cards.size() * map.shares.size() * static_cast<std::size_t>(maps_) > kMostRectangles;
+    const double margin = std::min(60.0, box.width / 4);
+    const double cell = (box.width - margin) / static_cast<double>(std::max(map.rows, map.columns));
+    if (!map.row_words.empty() && cell * 0.8 >= kWordSize) {
+      style.words = true;
+      style.margin = margin;
+      box = {box.x + margin, box.y + margin, box.width - margin, box.height - margin};
+    }
+    draw_map(canvas_, box, map, style);
+  }
+
+  const AtlasPage& page_;
+  int maps_;  // of a card
+  Layout layout_;
+  Canvas canvas_;
+};
+
+}  // namespace
+
+std::string draw_atlas(const AtlasPage& page, PictureFormat format) {
+  return AtlasPainter(page, format).paint();
+}
+
+}  // namespace heed::cli

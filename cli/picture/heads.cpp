@@ -1,0 +1,107 @@
+#include "picture/heads.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "picture/palette.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr double kEdge = 24, kGap = 22, kLine = 12, kLeastWidth = 400;
+constexpr double kLargeCell = 27, kSmallCell = 9;  // with a number in it, and with words beside it
+constexpr double kLeastSide = 180, kUsualSide = 480;
+constexpr double kMostMargin = 110;  // of words
+constexpr double kTitle = 20, kScale = 46;
+
+class HeadsPainter {
+ public:
+  HeadsPainter(const HeadsPicture& picture, PictureFormat format)
+      : picture_(picture),
+        cells_(
+            std::max({picture.heads.front().map.rows, picture.heads.front().map.columns, std::int64_t{1}})),
+        cell_(cell_size()),
+        margin_(word_margin()),
+        columns_(static_cast<int>(std::ceil(std::sqrt(static_cast<double>(picture.heads.size()))))),
+        canvas_(format, width(), height()) {}
+
+  std::string paint() {
+    const double inside = width() - 2 * kEdge;
+    canvas_.text({kEdge, kEdge - 6, inside, 20}, picture_.title, {.size = 14, .bold = true, .ink = kText});
+    for (std::size_t i = 0; i < picture_.about.size(); ++i)
+      canvas_.text({kEdge, kEdge + 15 + kLine * static_cast<double>(i), inside, 14}, picture_.about[i],
+                   {.size = 9, .ink = kFaintText});
+    for (std::size_t n = 0; n < picture_.heads.size(); ++n) paint_head(n);
+    return canvas_.finish();
+  }
+
+ private:
+  // Room for numbers where there are few cells, then for words, then for a look at the whole.
+  [[nodiscard]] double cell_size() const {
+    const auto cells = static_cast<double>(cells_);
+    if (cells * kLargeCell <= kUsualSide) return std::max(kLargeCell, kLeastSide / cells);
+    return has_words() ? std::max(kSmallCell, kUsualSide / cells) : kUsualSide / cells;
+  }
+  [[nodiscard]] bool has_words() const { return !picture_.heads.front().map.row_words.empty(); }
+
+  [[nodiscard]] double word_margin() const {
+    if (!has_words()) return 0;
+    // On a canvas that is thrown away: the page's size depends on it.
+    Canvas ruler(PictureFormat::svg, 1, 1);
+    double widest = 0;
+    const HeadMap& map = picture_.heads.front().map;
+    for (const auto* words : {&map.row_words, &map.column_words})
+      for (const std::string& word : *words)
+        widest = std::max(widest, ruler.text_width(word, {.size = std::min(9.0, cell_ * 0.8)}));
+    return std::min(kMostMargin, widest + 8);
+  }
+
+  [[nodiscard]] double map_width() const {
+    return cell_ * static_cast<double>(picture_.heads.front().map.columns);
+  }
+  [[nodiscard]] double map_height() const {
+    return cell_ * static_cast<double>(picture_.heads.front().map.rows);
+  }
+  [[nodiscard]] double card_width() const { return std::max(kLeastSide, margin_ + map_width()); }
+  [[nodiscard]] double card_height() const { return kTitle + margin_ + map_height() + kScale; }
+  [[nodiscard]] double header() const { return 48 + kLine * static_cast<double>(picture_.about.size()); }
+  [[nodiscard]] double width() const {
+    return std::max(kLeastWidth, 2 * kEdge + columns_ * (card_width() + kGap) - kGap);
+  }
+  [[nodiscard]] double height() const {
+    const auto rows = (static_cast<int>(picture_.heads.size()) + columns_ - 1) / columns_;
+    return header() + kEdge + rows * card_height();
+  }
+
+  void paint_head(std::size_t n) {
+    const DrawnHead& head = picture_.heads[n];
+    const double x =
+        kEdge + static_cast<double>(n % static_cast<std::size_t>(columns_)) * (card_width() + kGap);
+    const double y = header() + static_cast<double>(n / static_cast<std::size_t>(columns_)) * card_height();
+    MapStyle style{.ink = ink_of_name(head.name), .full = head.map.largest};
+    style.numbers = !head.map.bins && cell_ >= kLargeCell;
+    style.words = has_words();
+    style.margin = margin_;
+    style.as_image = head.map.bins;
+    canvas_.text({x, y, card_width(), kTitle - 4}, head.title,
+                 {.size = 10.5, .bold = true, .ink = style.ink});
+    const Box map{x + margin_, y + kTitle + margin_, map_width(), map_height()};
+    draw_map(canvas_, map, head.map, style);
+    draw_scale(canvas_, {map.x, map.y + map.height + 6, std::min(160.0, card_width() - margin_), 24}, style);
+  }
+
+  const HeadsPicture& picture_;
+  std::int64_t cells_;  // along the longer side
+  double cell_;
+  double margin_;
+  int columns_;
+  Canvas canvas_;
+};
+
+}  // namespace
+
+std::string draw_heads(const HeadsPicture& picture, PictureFormat format) {
+  return HeadsPainter(picture, format).paint();
+}
+
+}  // namespace heed::cli

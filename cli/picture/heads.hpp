@@ -1,0 +1,27 @@
+// The maps of some heads side by side, with their words and numbers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "picture/canvas.hpp"
+#include "picture/head_map.hpp"
+
+namespace heed::cli {
+
+struct DrawnHead {
+  std::string title;  ///< "layer 3, head 1: induction 0.93"
+  std::string name;   ///< "induction", which has an ink
+  HeadMap map;
+};
+
+struct HeadsPicture {
+  std::string title;
+  std::vector<std::string> about;  ///< lines below it
+  std::vector<DrawnHead> heads;    ///< at least one, their maps of the same size
+};
+
+/// As large as its maps need; the file's bytes.
+[[nodiscard]] std::string draw_heads(const HeadsPicture& picture, PictureFormat format);
+
+}  // namespace heed::cli

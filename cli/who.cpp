@@ -1,0 +1,132 @@
+// heed who: which heads make one word attend to another.
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "command.hpp"
+#include "heed/error.hpp"
+#include "help.hpp"
+#include "looked_at.hpp"
+#include "options.hpp"
+#include "standard_streams.hpp"
+#include "terminal.hpp"
+#include "trained_model.hpp"
+#include "who/answer.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr int kLeastWidth = 60;
+
+constexpr const char* kWhoDescription =
+    "which heads make one word attend to another\n"
+    "\n"
+    "Ranks the heads of a saved document, or of a model that reads a text, by the weight that the row of the "
+    "first word gives the second, and draws what else that row of the best head attends to.";
+
+constexpr const char* kWhoExamples =
+    "Words: 'it' is every 'it' of the text, 'it:2' its second one, '#7' the token at place 7 (from 0).\n"
+    "\n"
+    "Examples:\n"
+    "  heed who it animal doc.safetensors\n"
+    "  heed who or:2 not --model induction to be or not to be or\n"
+    "  heed who cat:2 sat --model induction 'the cat sat a dog ran the cat' \\\n"
+    "      --against 'the cat ran a dog sat the cat'\n";
+
+struct WhoArguments {
+  PairPrinting printing;
+  std::string document;
+  std::vector<std::string> words;
+  std::string model;
+  std::string against;
+  bool json = false;
+};
+
+std::string given_text(const WhoArguments& arguments) {
+  std::string text = arguments.document;
+  for (const std::string& word : arguments.words) text += " " + word;
+  return text;
+}
+
+void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
+  require_option(app, "ROW", "the word that attends");
+  require_option(app, "KEY", "the word that is attended to");
+  if (arguments.document.empty())
+    throw UsageError(
+        arguments.model.empty()
+            ? "there is nothing to look at: DOC.safetensors, or --model DIR and WORDS, is expected"
+            : "there is nothing to read: WORDS behind --model DIR are expected");
+  if (!arguments.model.empty()) return;
+  if (!arguments.words.empty())
+    throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed who --help)");
+  if (given(app, "--against"))
+    throw UsageError("--against is given without --model, which would read the other text");
+}
+
+void run_who(const CLI::App& app, const WhoArguments& arguments) {
+  check_arguments(app, arguments);
+  if (arguments.json) require_standard_output();
+  const PairPrinting& printing = arguments.printing;
+  PairAnswer answer;
+  std::optional<PairAnswer> against;
+  if (arguments.model.empty()) {
+    answer = answer_pair(open_looked_at(arguments.document), printing.row, printing.key);
+  } else {
+    const TrainedModel trained = read_trained_model(arguments.model);
+    answer =
+        answer_pair(read_with_model(trained, given_text(arguments), "WORDS"), printing.row, printing.key);
+    if (!arguments.against.empty())
+      against = answer_pair(read_with_model(trained, arguments.against, "--against"), printing.row,
+                            printing.key, " for --against");
+  }
+  if (answer.heads.empty()) throw Error(ErrorCode::invalid_argument, arguments.document + " holds no heads");
+  const PairAnswer* other = against ? &*against : nullptr;
+  if (arguments.json) {
+    std::cout
+        << pair_json(answer, other, printing).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+        << '\n';
+    return;
+  }
+  const Terminal terminal = terminal_at(STDOUT_FILENO);
+  print_pair({std::cout, terminal.color, std::max(kLeastWidth, terminal.width)}, answer, other, printing);
+}
+
+}  // namespace
+
+Command add_who(CLI::App& heed) {
+  CLI::App* app = add_command(heed, "who", kWhoDescription);
+  const auto arguments = std::make_shared<WhoArguments>();
+  add_argument(*app, "ROW", arguments->printing.row, "the word that attends");
+  add_argument(*app, "KEY", arguments->printing.key, "the word that is attended to");
+  add_argument(*app, "DOC", arguments->document, "a file that heed look --save or heed explain --save wrote");
+  add_argument(*app, "WORDS", arguments->words,
+               "with --model: the words to read, DOC being the first of them");
+  const char* group = "Trained model";
+  add_text(*app, "--model", "DIR", arguments->model,
+           "ask a model that heed train made, or induction, which comes with heed, while it reads WORDS")
+      ->group(group);
+  add_text(*app, "--against", "TEXT", arguments->against,
+           "ask the same of this text, too, and show what changes: one word exchanged, for example")
+      ->group(group);
+  group = "Results";
+  add_integer(
+      *app, "--heads", {1}, [arguments](std::int64_t n) { arguments->printing.heads = n; },
+      "list so many heads, the best first (10)")
+      ->group(group);
+  add_integer(
+      *app, "--top-k", {1, 1024}, [arguments](std::int64_t n) { arguments->printing.top_k = n; },
+      "name so many keys of a row that is too long to be drawn whole, and of each with --json (12)")
+      ->group(group)
+      ->type_name("K");
+  add_flag(*app, "--json", arguments->json, "print one JSON object instead, with all heads")->group(group);
+  finish_help(*app, {"ROW KEY DOC [options]", "ROW KEY --model DIR WORDS [options]"}, kWhoExamples);
+  return {app, [app, arguments] { run_who(*app, *arguments); }};
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <ostream>
+
+#include "draw/lettering.hpp"
+#include "draw/palette.hpp"
+#include "looked_at.hpp"
+#include "text.hpp"
+#include "who/answer.hpp"
+#include "word_places.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr int kNumber = 9;
+constexpr int kPair = 13;
+constexpr int kTextColumns = 60;          // of the text
+constexpr int kWord = 18;                 // columns of a word beside its bar, at most
+constexpr std::int64_t kDrawnWhole = 40;  // keys
+
+std::string three_digits(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3f", value);
+  return text.data();
+}
+
+// "+0.120", "-0.003".
+std::string signed_text(double value) { return (std::signbit(value) ? "" : "+") + three_digits(value); }
+
+std::string pair_text(const PairWeight& one) {
+  return one.rank > 0 ? std::to_string(one.row) + " → " + std::to_string(one.key) : "not seen";
+}
+
+std::string rank_text(const PairWeight& one) { return one.rank > 0 ? std::to_string(one.rank) : "-"; }
+
+// Eighths of a column, as block characters.
+std::string bar(double share, int width) {
+  constexpr std::array<const char*, 8> kParts = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const auto eighths = static_cast<int>(std::lround(std::clamp(share, 0.0, 1.0) * 8 * width));
+  std::string text;
+  for (int i = 0; i < eighths / 8; ++i) text += "█";
+  return text + kParts[static_cast<std::size_t>(eighths % 8)];
+}
+
+// "it (8, 14)", at most so many places.
+std::string word_and_places(const std::vector<std::string>& tokens, const std::vector<std::int64_t>& places) {
+  constexpr std::size_t kMost = 8;
+  std::string text = tokens.empty() ? "#" : token_text(tokens[static_cast<std::size_t>(places[0])]) + " (";
+  for (std::size_t i = 0; i < std::min(kMost, places.size()); ++i)
+    text += (i > 0 ? ", " : "") + std::to_string(places[i]);
+  if (places.size() > kMost) text += ", … " + std::to_string(places.size()) + " in all";
+  return text + (tokens.empty() ? "" : ")");
+}
+
+const PairWeight& same_head(const PairAnswer& answer, const PairWeight& one) {
+  return *std::find_if(answer.heads.begin(), answer.heads.end(), [&](const PairWeight& other) {
+    return other.batch == one.batch && other.head == one.head;
+  });
+}
+
+bool has_choice(const PairAnswer& answer) { return answer.rows.size() > 1 || answer.keys.size() > 1; }
+
+class PairPrinter {
+ public:
+  PairPrinter(const TextOutput& output, const PairAnswer& answer, const PairAnswer* against,
+              const PairPrinting& printing)
+      : output_(output), answer_(answer), against_(against), printing_(printing) {}
+
+  void print() {
+    print_question("", answer_);
+    if (against_ != nullptr) print_question("against ", *against_);
+    print_table();
+    print_row(answer_, answer_.heads.front());
+    if (against_ != nullptr) print_row(*against_, same_head(*against_, answer_.heads.front()));
+  }
+
+ private:
+  void print_question(const std::string& what, const PairAnswer& answer) const {
+    const AttentionReport& report = answer.document.report;
+    std::string line = what + word_and_places(report.query_tokens, answer.rows) + " → " +
+                       word_and_places(report.key_tokens, answer.keys);
+    if (const std::string text = text_of(report.query_tokens, kTextColumns); !text.empty())
+      line += " in " + text;
+    if (has_choice(answer)) line += "; of all these places the heaviest pair of each head";
+    output_.stream << wrap(line, output_.width, 2) << '\n';
+  }
+
+  void print_table() const {
+    const AttentionReport& report = answer_.document.report;
+    const auto shown = std::min<std::int64_t>(printing_.heads, std::ssize(answer_.heads));
+    int label_width = 6;
+    for (std::int64_t i = 0; i < shown; ++i) {
+      const PairWeight& one = answer_.heads[static_cast<std::size_t>(i)];
+      label_width = std::max(label_width, display_width(head_label(report, one.batch, one.head)) + 2);
+    }
+    std::string heading = left_aligned("head", label_width) + right_aligned("weight", kNumber) +
+                          right_aligned("rank", kNumber - 2) + right_aligned("row → key", kPair);
+    if (against_ != nullptr)
+      heading += right_aligned("against", kNumber + 1) + right_aligned("rank", kNumber - 2) +
+                 right_aligned("change", kNumber);
+    output_.stream << '\n' << bold(heading + "  looks like", output_.color) << '\n';
+    for (std::int64_t i = 0; i < shown; ++i)
+      print_head(answer_.heads[static_cast<std::size_t>(i)], label_width);
+    if (const auto more = std::ssize(answer_.heads) - shown; more > 0)
+      output_.stream << faint("… and " + std::to_string(more) + " more; --heads lists them", output_.color)
+                     << '\n';
+  }
+
+  void print_head(const PairWeight& one, int label_width) const {
+    const AttentionReport& report = answer_.document.report;
+    std::string line = left_aligned(printable(head_label(report, one.batch, one.head)), label_width) +
+                       right_aligned(three_digits(one.weight), kNumber) +
+                       right_aligned(rank_text(one), kNumber - 2) + right_aligned(pair_text(one), kPair);
+    if (against_ != nullptr) {
+      const PairWeight& other = same_head(*against_, one);
+      line += right_aligned(three_digits(other.weight), kNumber + 1) +
+              right_aligned(rank_text(other), kNumber - 2) +
+              right_aligned(signed_text(other.weight - one.weight), kNumber);
+    }
+    line += "  " + std::string(summary_of(report, one.batch, one.head).name());
+    output_.stream << line << '\n';
+  }
+
+  // The keys that the row may see: all of them in their order, or the heaviest of a long row.
+  [[nodiscard]] std::vector<AttendedRow::Key> keys_of(const Document& document, const PairWeight& one) const {
+    const std::int64_t begin = document.report.key_begin.at<std::int64_t>(one.batch, one.row);
+    const std::int64_t end = document.report.key_end.at<std::int64_t>(one.batch, one.row);
+    if (end - begin > kDrawnWhole)
+      return attended_row(document, one.batch, one.head, one.row, printing_.top_k).top;
+    const AttendedRow row = attended_row(document, one.batch, one.head, one.row, 0, true);
+    std::vector<AttendedRow::Key> keys;
+    for (std::int64_t j = begin; j < end; ++j) keys.push_back({j, row.weights[static_cast<std::size_t>(j)]});
+    return keys;
+  }
+
+  void print_row(const PairAnswer& answer, const PairWeight& one) const {
+    const AttentionReport& report = answer.document.report;
+    const std::vector<AttendedRow::Key> keys = keys_of(answer.document, one);
+    std::string title = name_of_head(report, one.head);
+    if (report.batch > 1) title = "batch " + std::to_string(one.batch) + ", " + title;
+    output_.stream << '\n'
+                   << bold(printable(title), output_.color) << ": what "
+                   << word_with_place(report.query_tokens, one.row) << " attends to\n";
+    int width = 0;
+    for (const auto& key : keys)
+      width = std::max(width, display_width(word_with_place(report.key_tokens, key.key)));
+    width = std::min(width, kWord);
+    for (const auto& [key, weight] : keys) {
+      const bool asked = std::find(answer.keys.begin(), answer.keys.end(), key) != answer.keys.end();
+      const std::string bars = bar(weight, output_.width - width - 11);
+      const std::string line = std::string(asked ? "> " : "  ") +
+                               left_aligned(word_with_place(report.key_tokens, key), width) +
+                               right_aligned(three_digits(weight), 7) + (bars.empty() ? "" : "  " + bars);
+      output_.stream << (asked ? bold(line, output_.color) : line) << '\n';
+    }
+  }
+
+  const TextOutput& output_;
+  const PairAnswer& answer_;
+  const PairAnswer* against_;
+  const PairPrinting& printing_;
+};
+
+}  // namespace
+
+void print_pair(const TextOutput& output, const PairAnswer& answer, const PairAnswer* against,
+                const PairPrinting& printing) {
+  PairPrinter(output, answer, against, printing).print();
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,98 @@
+#include "word_places.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#include "command.hpp"
+#include "draw/lettering.hpp"
+#include "options.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+using Places = std::vector<std::int64_t>;
+
+// What a tokenizer puts before a word: a space, U+0120, U+2581.
+constexpr std::array<std::string_view, 3> kMarks = {" ", "\xC4\xA0", "\xE2\x96\x81"};
+
+std::string plain_word(std::string_view token) {
+  for (const std::string_view mark : kMarks)
+    if (token.size() > mark.size() && token.starts_with(mark)) token.remove_prefix(mark.size());
+  std::string word(token);
+  for (char& c : word)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return word;
+}
+
+Places occurrences(const std::string& word, const std::vector<std::string>& tokens) {
+  Places exact, near;
+  const std::string plain = plain_word(word);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] == word) exact.push_back(static_cast<std::int64_t>(i));
+    if (plain_word(tokens[i]) == plain) near.push_back(static_cast<std::int64_t>(i));
+  }
+  return exact.empty() ? near : exact;
+}
+
+std::string all_places(std::int64_t count) {
+  return "#0 to #" + std::to_string(count - 1) + ", the places of the text,";
+}
+
+Places numbered_place(const std::string& argument, const std::string& asked, std::int64_t count) {
+  const std::optional<std::int64_t> place = whole_number(std::string_view(asked).substr(1));
+  if (!place || *place < 0 || *place >= count)
+    throw UsageError(argument + " is '" + asked + "'; " + all_places(count) + " are expected");
+  return {*place};
+}
+
+[[noreturn]] void refuse(const std::string& argument, const std::string& asked,
+                         const std::vector<std::string>& tokens, std::int64_t count) {
+  if (tokens.empty())
+    throw UsageError(argument + " is '" + asked + "', but the document has no words; " + all_places(count) +
+                     " are expected");
+  std::vector<std::string> known;
+  for (const std::string& token : tokens) known.push_back(plain_word(token));
+  const std::optional<std::string> meant = nearest(plain_word(asked), known);
+  throw UsageError(argument + " is '" + asked + "', which is no word of the text" +
+                   (meant ? "; did you mean '" + *meant + "'?" : ""));
+}
+
+}  // namespace
+
+Places word_places(const std::string& argument, const std::string& asked,
+                   const std::vector<std::string>& tokens, std::int64_t count) {
+  Places places = occurrences(asked, tokens);
+  if (!places.empty()) return places;
+  if (asked.size() > 1 && asked[0] == '#') return numbered_place(argument, asked, count);
+  const std::size_t colon = asked.rfind(':');
+  places = occurrences(asked.substr(0, colon), tokens);
+  if (colon == std::string::npos || places.empty()) refuse(argument, asked, tokens, count);
+  const std::optional<std::int64_t> number = whole_number(std::string_view(asked).substr(colon + 1));
+  if (!number || *number < 1 || *number > static_cast<std::int64_t>(places.size()))
+    throw UsageError(argument + " is '" + asked + "', but the text has '" + asked.substr(0, colon) + "' " +
+                     std::to_string(places.size()) + (places.size() == 1 ? " time" : " times"));
+  return {places[static_cast<std::size_t>(*number - 1)]};
+}
+
+std::string word_with_place(const std::vector<std::string>& tokens, std::int64_t place) {
+  const std::string number = std::to_string(place);
+  return tokens.empty() ? number : token_text(tokens[static_cast<std::size_t>(place)]) + " (" + number + ")";
+}
+
+std::string text_of(const std::vector<std::string>& tokens, int columns) {
+  if (tokens.empty()) return "";
+  const auto most = static_cast<std::size_t>(std::max(columns, 1));
+  const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(std::min(tokens.size(), most));
+  const bool words =
+      std::any_of(tokens.begin(), end, [](const std::string& token) { return characters(token).size() > 1; });
+  std::string text;
+  for (auto token = tokens.begin(); token != end; ++token)
+    text += (words && !text.empty() ? " " : "") + (words ? token_text(*token) : printable(*token));
+  return "“" + shortened(text, columns) + "”";
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,190 @@
+// Pictures of heads: what is drawn are the weights, at the sizes said, whatever words stand beside them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "heed/document.hpp"
+#include "heed/random.hpp"
+#include "picture/atlas.hpp"
+#include "picture/heads.hpp"
+#include "picture/palette.hpp"
+
+namespace {
+
+using heed::Document;
+using heed::Tensor;
+using heed::cli::AtlasPage;
+using heed::cli::Canvas;
+using heed::cli::head_map;
+using heed::cli::HeadMap;
+using heed::cli::HeadsPicture;
+using heed::cli::Ink;
+using heed::cli::MapStyle;
+using heed::cli::PictureFormat;
+
+constexpr std::int64_t kLength = 12;
+
+class Picture : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    heed::Generator generator(5);
+    document.tensors.reserve(2);
+    document.query = document.tensors.emplace_back(randn(generator, {1, 2, kLength, 8}));
+    document.key = document.tensors.emplace_back(randn(generator, {1, 2, kLength, 8}));
+    document.value = document.key;
+    document.options.causal = true;
+    for (std::int64_t i = 0; i < kLength; ++i)
+      document.report.query_tokens.push_back(std::string(1, static_cast<char>('a' + i)));
+    fill_report(document, {.full_weights_cells = 1000});
+  }
+
+  Document document;
+};
+
+struct Rectangle {
+  double x, y;
+  Ink ink;
+};
+
+// The filled shapes of an SVG that Cairo wrote, by their first corner.
+std::vector<Rectangle> rectangles_of(const std::string& svg) {
+  const std::regex shape(R"(rgb\(([0-9.]+)%, ?([0-9.]+)%, ?([0-9.]+)%\)[^>]* d="M ([-0-9.]+) ([-0-9.]+) )");
+  std::vector<Rectangle> found;
+  for (auto match = std::sregex_iterator(svg.begin(), svg.end(), shape); match != std::sregex_iterator();
+       ++match) {
+    const auto number = [&](std::size_t n) { return std::stod((*match)[n].str()); };
+    found.push_back({number(4), number(5), {number(1) / 100, number(2) / 100, number(3) / 100}});
+  }
+  return found;
+}
+
+bool near(const Ink& a, const Ink& b, double most) {
+  return std::abs(a.red - b.red) < most && std::abs(a.green - b.green) < most &&
+         std::abs(a.blue - b.blue) < most;
+}
+
+std::uint32_t big_endian(const std::string& bytes, std::size_t at) {
+  std::uint32_t number = 0;
+  for (std::size_t i = 0; i < 4; ++i) number = number << 8U | static_cast<unsigned char>(bytes[at + i]);
+  return number;
+}
+
+TEST_F(Picture, TheInkOfACellIsItsWeight) {
+  const HeadMap map = head_map(document, 0, 1, 64);
+  Canvas canvas(PictureFormat::svg, 240, 240);
+  const MapStyle style{.ink = {0, 0, 0}, .full = 0.5};
+  draw_map(canvas, {0, 0, 240, 240}, map, style);
+  const std::vector<Rectangle> drawn = rectangles_of(canvas.finish());
+  for (std::int64_t i = 0; i < kLength; ++i)
+    for (std::int64_t j = 0; j < kLength; ++j) {
+      const double weight = number_at(document.report.weights.weights, {0, 1, i, j});
+      const double light = 1 - std::min(1.0, weight / 0.5);
+      const Ink expected = j > i ? heed::cli::kMasked : Ink{light, light, light};
+      const auto at_cell = [&](const Rectangle& one) {
+        return std::abs(one.x - 20.0 * static_cast<double>(j)) < 0.01 &&
+               std::abs(one.y - 20.0 * static_cast<double>(i)) < 0.01 &&
+               near(one.ink, expected, 0.5 / 255 + 1e-3);
+      };
+      EXPECT_TRUE(light > 0.997 || std::any_of(drawn.begin(), drawn.end(), at_cell)) << i << ", " << j;
+    }
+}
+
+TEST_F(Picture, BinsHoldTheShareThatARowGivesTheirKeys) {
+  const HeadMap map = head_map(document, 0, 0, 4);
+  ASSERT_TRUE(map.bins);
+  ASSERT_EQ(map.rows, 4);
+  for (std::int64_t r = 0; r < 4; ++r)
+    for (std::int64_t c = 0; c < 4; ++c) {
+      double sum = 0;
+      for (std::int64_t i = 3 * r; i < 3 * r + 3; ++i)
+        for (std::int64_t j = 3 * c; j < 3 * c + 3; ++j)
+          sum += number_at(document.report.weights.weights, {0, 0, i, j});
+      if (c > r)
+        EXPECT_TRUE(std::isnan(map.at(r, c)));
+      else
+        EXPECT_NEAR(map.at(r, c), sum / 3, 1e-6);
+    }
+}
+
+TEST_F(Picture, FullInkLeavesOutTheFirstKeyAndRowsOfOneKey) {
+  double largest = 0;
+  for (std::int64_t i = 1; i < kLength; ++i)
+    for (std::int64_t j = 1; j <= i; ++j)
+      largest = std::max(largest, number_at(document.report.weights.weights, {0, 0, i, j}));
+  EXPECT_NEAR(head_map(document, 0, 0, 64).largest, largest, 1e-6);
+}
+
+HeadsPicture picture_of(const Document& document) {
+  HeadsPicture picture{"title", {"about"}, {}};
+  for (std::int64_t head = 0; head < 2; ++head)
+    picture.heads.push_back({"head", "induction", head_map(document, 0, head, 64)});
+  return picture;
+}
+
+AtlasPage page_of(const Document& document, int layers, int heads) {
+  AtlasPage page{"title", {"about"}, {}, {}, {}};
+  for (int layer = 0; layer < layers; ++layer) {
+    page.layers.push_back("layer " + std::to_string(layer));
+    page.in_layers.push_back(heads);
+    for (int head = 0; head < heads; ++head)
+      page.cards.push_back(
+          {"1.1", {"induction", 0.9, 1.5, head_map(document, 0, 0, 64), "a → b .90"}, {}, ""});
+  }
+  return page;
+}
+
+// Cairo numbers the surfaces of a process.
+std::string without_ids(const std::string& svg) {
+  return std::regex_replace(svg, std::regex(R"((surface|image)[0-9]+)"), "$1");
+}
+
+TEST_F(Picture, TheSameDrawingHasTheSameBytes) {
+  for (const PictureFormat format : {PictureFormat::svg, PictureFormat::png, PictureFormat::pdf})
+    EXPECT_TRUE(without_ids(draw_heads(picture_of(document), format)) ==
+                without_ids(draw_heads(picture_of(document), format)));
+}
+
+TEST_F(Picture, AnAtlasIsAPageOfA3AndItsPixelsGrowWhereMapsAreSmall) {
+  const std::string pdf = draw_atlas(page_of(document, 2, 4), PictureFormat::pdf);
+  EXPECT_EQ(pdf.substr(0, 5), "%PDF-");
+  EXPECT_NE(pdf.find("[ 0 0 1190.55"), std::string::npos) << "across";
+  const std::string png = draw_atlas(page_of(document, 2, 4), PictureFormat::png);
+  EXPECT_EQ(big_endian(png, 16), 2382U);
+  EXPECT_EQ(big_endian(png, 20), 1684U);
+  const std::string many = draw_atlas(page_of(document, 14, 14), PictureFormat::png);
+  EXPECT_GT(big_endian(many, 16), 2382U);
+}
+
+TEST_F(Picture, WordsOfAnyKindAreDrawnAsText) {
+  HeadsPicture picture = picture_of(document);
+  const std::vector<std::string> words = {
+      "</svg><script>",     "&amp;", "猫", "שלום", "🙂", "e\xCC\x81", "<b>", "\"'",
+      std::string(40, 'w'), "a",     "b",  "c"};
+  for (auto& head : picture.heads) head.map.row_words = head.map.column_words = words;
+  picture.title = "</svg><script>alert(1)</script>";
+  const std::string svg = draw_heads(picture, PictureFormat::svg);
+  EXPECT_EQ(svg.find("script"), std::string::npos);
+  EXPECT_EQ(svg.find("</svg>"), svg.rfind("</svg>"));
+  EXPECT_EQ(draw_heads(picture, PictureFormat::png).substr(1, 3), "PNG");
+}
+
+TEST_F(Picture, NamesHaveInksThatDifferAndCanBeReadOnPaper) {
+  const std::vector<std::string> names = {
+      "induction",        "previous-token", "next-token", "same-token", "self", "duplicate-token",
+      "first-token sink", "separator",      "local",      "uniform",    "mixed"};
+  const auto linear = [](double c) { return c <= 0.03928 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4); };
+  for (std::size_t a = 0; a < names.size(); ++a) {
+    const Ink ink = heed::cli::ink_of_name(names[a]);
+    const double light = 0.2126 * linear(ink.red) + 0.7152 * linear(ink.green) + 0.0722 * linear(ink.blue);
+    EXPECT_GE(1.05 / (light + 0.05), 4.5) << names[a];  // WCAG's contrast with white
+    for (std::size_t b = 0; b < a; ++b)
+      EXPECT_FALSE(near(ink, heed::cli::ink_of_name(names[b]), 0.04)) << names[a];
+  }
+}
+
+}  // namespace

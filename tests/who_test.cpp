@@ -1,0 +1,167 @@
+// heed who: heads ranked by the weight of a word on another, beside softmax in f64 of the model's own queries
+// and keys.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "command.hpp"
+#include "heed/model.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::test::CommandInput;
+using heed::test::CommandResult;
+using heed::test::run_heed;
+using heed::test::TemporaryFolder;
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+constexpr const char* kText = "to be or not to be or";
+constexpr const char* kOther = "to be or yes to be or";
+constexpr double kRounding = 1e-5;  // of an lse in f32, from sums of some ten terms
+
+CommandResult who(const Words& words) {
+  Words all = {"who"};
+  all.insert(all.end(), words.begin(), words.end());
+  return run_heed(all);
+}
+
+Json answer(Words words) {
+  words.push_back("--json");
+  const CommandResult result = who(words);
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  return Json::parse(result.output, nullptr, false);
+}
+
+// Causal weights of row i in every head of a layer.
+std::vector<double> weights_of(const heed::Reading& reading, std::int64_t layer, std::int64_t head,
+                               std::int64_t i) {
+  const heed::Tensor& query = reading.query[static_cast<std::size_t>(layer)];
+  const heed::Tensor& key = reading.key[static_cast<std::size_t>(layer)];
+  std::vector<double> weights;
+  double sum = 0;
+  for (std::int64_t j = 0; j <= i; ++j) {
+    double dot = 0;
+    for (std::int64_t d = 0; d < query.size(2); ++d)
+      dot +=
+          static_cast<double>(query.at<float>(head, i, d)) * static_cast<double>(key.at<float>(head, j, d));
+    weights.push_back(std::exp(dot / std::sqrt(static_cast<double>(query.size(2)))));
+    sum += weights.back();
+  }
+  for (double& weight : weights) weight /= sum;
+  return weights;
+}
+
+const heed::TrainedModel& model() {
+  static const heed::TrainedModel loaded =
+      heed::load_model(std::string(HEED_SOURCE_DIR) + "/models/induction");
+  return loaded;
+}
+
+void expect_weights_of(const Json& heads, const char* text) {
+  const heed::Reading reading = model().read(text);
+  ASSERT_EQ(heads.size(), 8U);
+  double before = 2;
+  for (const Json& head : heads) {
+    const std::vector<double> row =
+        weights_of(reading, head["layer"], head["head"], head["row"].get<std::int64_t>());
+    const double own = row[head["key"].get<std::size_t>()];
+    EXPECT_NEAR(head["weight"].get<double>(), own, kRounding);
+    EXPECT_EQ(head["rank"], 1 + std::count_if(row.begin(), row.end(), [&](double w) { return w > own; }));
+    EXPECT_EQ(head["label"],
+              std::to_string(head["layer"].get<int>()) + "." + std::to_string(head["head"].get<int>()));
+    EXPECT_NEAR(head["top"][0]["weight"].get<double>(), *std::max_element(row.begin(), row.end()), kRounding);
+    EXPECT_LE(head["weight"].get<double>(), before);
+    before = head["weight"];
+  }
+}
+
+TEST(Who, HeadsAreRankedByTheWeightOfTheRowOnTheKey) {
+  const Json json = answer({"be:2", "or:1", "--model", "induction", kText});
+  EXPECT_EQ(json["rows"], Json({5}));
+  EXPECT_EQ(json["keys"], Json({2}));
+  expect_weights_of(json["heads"], kText);
+  EXPECT_EQ(json["heads"][0]["looks_like"], "induction");
+}
+
+TEST(Who, EveryOccurrenceIsTakenAndTheHeaviestPairSaid) {
+  const Json json = answer({"be", "or", "--model", "induction", "to", "be", "or", "not", "to", "be", "or"});
+  EXPECT_EQ(json["rows"], Json({1, 5}));
+  EXPECT_EQ(json["keys"], Json({2, 6}));
+  EXPECT_EQ(json["heads"][0]["row"], 5);
+  EXPECT_EQ(json["heads"][0]["key"], 2);
+  expect_weights_of(json["heads"], kText);
+  const CommandResult printed = who({"be", "or", "--model", "induction", kText});
+  EXPECT_NE(printed.output.find("be (1, 5) → or (2, 6) in “to be or not to be or”"), std::string::npos)
+      << printed.output;
+  EXPECT_NE(printed.output.find("of all these places"), std::string::npos);
+}
+
+TEST(Who, AnotherTextIsAskedTheSame) {
+  const Json json = answer({"#6", "#3", "--model", "induction", kText, "--against", kOther});
+  expect_weights_of(json["heads"], kText);
+  expect_weights_of(json["against"]["heads"], kOther);
+  const CommandResult printed = who({"#6", "#3", "--model", "induction", kText, "--against", kOther});
+  EXPECT_NE(printed.output.find("change"), std::string::npos) << printed.output;
+  EXPECT_NE(printed.output.find("not (3)"), std::string::npos);
+  EXPECT_NE(printed.output.find("yes (3)"), std::string::npos);
+}
+
+TEST(Who, TheRowOfTheBestHeadIsDrawnWithTheKeyMarked) {
+  const CommandResult result = who({"be:2", "or:1", "--model", "induction", kText});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_NE(result.output.find("what be (5) attends to\n"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("\n> or (2)"), std::string::npos);
+  EXPECT_NE(result.output.find("█████"), std::string::npos);
+  EXPECT_EQ(result.output.find("\n  or (6)"), std::string::npos);  // a later word, which the row may not see
+}
+
+TEST(Who, ASavedDocumentAnswersAndWordsAreFoundWithoutTheirMarks) {
+  const TemporaryFolder folder;
+  heed::Document document = document_of_layers(model().read(kText));
+  document.report.query_tokens = document.report.key_tokens = {"\xC4\xA0To",
+                                                               "\xC4\xA0"
+                                                               "be",
+                                                               "\xE2\x96\x81or",
+                                                               " not",
+                                                               "\xC4\xA0to",
+                                                               "\xC4\xA0"
+                                                               "be",
+                                                               "\xE2\x96\x81or"};
+  fill_report(document);
+  save_document(folder / "doc.safetensors", document);
+  const Json json = answer({"be:2", "or:1", folder / "doc.safetensors"});
+  expect_weights_of(json["heads"], kText);
+  EXPECT_EQ(answer({"to", "not", folder / "doc.safetensors"})["rows"], Json({0, 4}));
+}
+
+void expect_refusal(const Words& words, const std::string& message) {
+  const CommandResult result = who(words);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.errors, "heed: " + message + "\n");
+  EXPECT_EQ(result.output, "");
+}
+
+TEST(Who, WrongQuestionsAreRefusedInASentence) {
+  expect_refusal({"bee", "or", "--model", "induction", kText},
+                 "ROW is 'bee', which is no word of the text; did you mean 'be'?");
+  expect_refusal({"be", "#7", "--model", "induction", kText},
+                 "KEY is '#7'; #0 to #6, the places of the text, are expected");
+  expect_refusal({"be", "or:3", "--model", "induction", kText},
+                 "KEY is 'or:3', but the text has 'or' 2 times");
+  expect_refusal({"be", "or", "--model", "induction"},
+                 "there is nothing to read: WORDS behind --model DIR are expected");
+  expect_refusal({"be", "or"},
+                 "there is nothing to look at: DOC.safetensors, or --model DIR and WORDS, is expected");
+  expect_refusal({"be", "or", "doc.safetensors", "--against", "x"},
+                 "--against is given without --model, which would read the other text");
+  expect_refusal({"be", "or", "--model", "induction", kText, "--against", "no such word"},
+                 "ROW for --against is 'be', which is no word of the text");
+}
+
+}  // namespace
