@@ -22,6 +22,7 @@ constexpr int kWord = 16;                // columns of a word in an example
 
 // A row and what it attends to most; `value` says how much it speaks for the head's name.
 struct Example {
+  bool telling = false;  ///< not the key that any row may fall back to: the first, or its own
   double value = -1;
   std::int64_t row = 0, key = 0;
   double weight = 0;
@@ -39,7 +40,7 @@ const Tensor* rows_behind(const AttentionReport& report, std::string_view name) 
   return nullptr;
 }
 
-// Without a name that has numbers of rows, the heaviest weight speaks, but not that on the first key.
+// Without a name that has numbers of rows, the heaviest weight speaks.
 Example best_example(const Document& document, std::int64_t batch, std::int64_t head, std::string_view name) {
   const AttentionReport& report = document.report;
   const Tensor* rows = rows_behind(report, name);
@@ -48,10 +49,14 @@ Example best_example(const Document& document, std::int64_t batch, std::int64_t 
     const std::int64_t first = report.key_begin.at<std::int64_t>(batch, i);
     if (report.key_end.at<std::int64_t>(batch, i) - first < 2) continue;
     const double value = number_at(rows != nullptr ? *rows : report.max_weight, {batch, head, i});
-    if (!(value > best.value)) continue;
+    if (!(value > best.value) && best.telling) continue;
     const AttendedRow row = attended_row(document, batch, head, i, 1);
-    if (row.top.empty() || (rows == nullptr && row.top[0].key == first)) continue;
-    best = {value, i, row.top[0].key, row.top[0].weight};
+    if (row.top.empty() || std::isnan(value)) continue;
+    const std::int64_t key = row.top[0].key;
+    const bool telling = (key != first || name == name_of(HeadPattern::first_token_sink)) &&
+                         (key != report.position.at<std::int64_t>(batch, i) || name == "self");
+    if (telling != best.telling ? telling : value > best.value)
+      best = {telling, value, i, key, row.top[0].weight};
   }
   return best;
 }

@@ -19,7 +19,7 @@ constexpr double kGap = 14;             // between cards
 constexpr double kLeastMapPixels = 96;  // of a map in a PNG
 constexpr double kMostPixels = 8;       // of a PNG along a point
 constexpr double kWordSize = 6;         // words stand beside a map from this size on
-constexpr std::size_t kMostRectangles = 20000;
+constexpr std::size_t kMostRectangles = 8000;
 
 std::string decimals(double value, int count) {
   if (std::isnan(value)) return "-";
