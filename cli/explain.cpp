@@ -17,6 +17,7 @@
 #include "explain/steps.hpp"
 #include "explain/trained.hpp"
 #include "heed/error.hpp"
+#include "heed/living_page.hpp"
 #include "help.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
@@ -56,7 +57,8 @@ constexpr const char* kExplainExamples =
     "  heed explain 'the cat sat' --against 'le chat est assis' --heads 4\n"
     "  echo 'the quick brown fox' | heed explain - --save fox.safetensors\n"
     "  heed explain 'the quick brown fox' --heads 4 --html fox.html\n"
-    "  heed explain --model induction to be or not to be or\n";
+    "  heed explain --model induction to be or not to be or\n"
+    "  heed explain --model induction --html life.html\n";
 
 struct ExplainArguments {
   std::string sentence;
@@ -169,26 +171,39 @@ void check_files(const ExplainArguments& arguments) {
 // Options that speak of the untrained layer.
 void refuse_beside_model(const CLI::App& app) {
   for (const auto& [name, group, positional, values] : given_options(app)) {
-    if (positional || group == "Trained model" || name == "--json" || group == "Help") continue;
-    const bool for_look = name == "--html" || name == "--save";
+    if (positional || group == "Trained model" || name == "--json" || name == "--html" || group == "Help")
+      continue;
     throw UsageError(name + " is given beside --model, whose layers are trained" +
-                     (for_look ? "; heed look --model has " + name + " for one layer" : ""));
+                     (name == "--save" ? "; heed look --model has --save for one layer" : ""));
   }
 }
 
-void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
-  refuse_beside_model(app);
-  require_option(app, "SENTENCE", "the words to read, or - for standard input");
-  std::string text = arguments.sentence == "-" ? all_of_standard_input() : arguments.sentence;
-  for (const std::string& word : arguments.words) text += " " + word;
-  if (arguments.json) require_standard_output();
-  const TrainedModel trained = read_trained_model(arguments.model);
-  const Reading reading = trained.read(text, "SENTENCE");
+void explain_reading(const ExplainArguments& arguments, const TrainedModel& trained, const Reading& reading) {
   if (arguments.json)
     return explain_trained_json(std::cout, trained, arguments.model, reading, arguments.choice);
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   explain_trained({std::cout, terminal.color, std::max(kLeastWidth, terminal.width)}, trained,
                   arguments.model, reading, arguments.choice);
+}
+
+// The page needs no words; with none the command prints none either.
+void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
+  refuse_beside_model(app);
+  const bool only_page = !arguments.html.empty() && !given(app, "SENTENCE") && !arguments.json;
+  if (!only_page) require_option(app, "SENTENCE", "the words to read, or - for standard input");
+  check_files(arguments);
+  std::string text = arguments.sentence == "-" ? all_of_standard_input() : arguments.sentence;
+  for (const std::string& word : arguments.words) text += " " + word;
+  if (arguments.json) require_standard_output();
+  const TrainedModel trained = read_trained_model(arguments.model);
+  std::optional<Reading> reading;
+  if (!only_page) reading = trained.read(text, "SENTENCE");
+  if (reading) explain_reading(arguments, trained, *reading);
+  if (arguments.html.empty()) return;
+  write_living_page(arguments.html, trained, {arguments.model, text});
+  if (!arguments.json)
+    std::cout << (only_page ? "" : "\n") << "Wrote the model into a page, " << printable(arguments.html)
+              << ": open it in a browser and type words.\n";
 }
 
 void run_explain(const CLI::App& app, const ExplainArguments& arguments) {
@@ -279,7 +294,9 @@ void add_result_options(CLI::App& app, ExplainArguments& arguments) {
            "write every step as a named tensor (query, key, …, weights, context, output) and the parameters")
       ->group(group);
   add_text(app, "--html", "FILE.html", arguments.html,
-           "draw every step on a page for a browser, where words and numbers can be followed")
+           "draw every step on a page for a browser, where words and numbers can be followed; with --model, "
+           "a page "
+           "that holds the model: what one types there is computed at each letter")
       ->group(group);
   add_flag(app, "--json", arguments.json, "print one JSON object instead (masked scores are null)")
       ->group(group);
@@ -294,7 +311,8 @@ Command add_explain(CLI::App& heed) {
   add_layer_options(*app, *arguments);
   add_model_options(*app, *arguments);
   add_result_options(*app, *arguments);
-  finish_help(*app, {"SENTENCE [options]", "--model DIR WORDS [options]"}, kExplainExamples);
+  finish_help(*app, {"SENTENCE [options]", "--model DIR WORDS [options]", "--model DIR --html FILE.html"},
+              kExplainExamples);
   return {app, [app, arguments] { run_explain(*app, *arguments); }};
 }
 

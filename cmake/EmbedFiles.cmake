@@ -1,10 +1,10 @@
-# cmake -DFILES=a;b -DOUTPUT=x.cpp -P EmbedFiles.cmake: writes a source that holds the files as string literals (see
-# src/page/files.hpp).
+# cmake -DFILES=a;b -DFUNCTION=page_files -DOUTPUT=x.cpp -P EmbedFiles.cmake: writes a source whose function returns the
+# files as string literals (see src/page/files.hpp).
 set(source "#include \"page/files.hpp\"\n\nnamespace heed::detail {\nnamespace {\n\nconstexpr PageFile kFiles[] = {\n")
 foreach(path IN LISTS FILES)
   file(READ "${path}" text)
   get_filename_component(name "${path}" NAME)
   string(APPEND source "{\"${name}\", R\"~heed~(${text})~heed~\"},\n")
 endforeach()
-string(APPEND source "};\n\n}  // namespace\n\nstd::span<const PageFile> page_files() noexcept { return kFiles; }\n\n}  // namespace heed::detail\n")
+string(APPEND source "};\n\n}  // namespace\n\nstd::span<const PageFile> ${FUNCTION}() noexcept { return kFiles; }\n\n}  // namespace heed::detail\n")
 file(WRITE "${OUTPUT}" "${source}")

@@ -1,4 +1,4 @@
-// The files of report/, compiled in; cmake/EmbedFiles.cmake writes the source.
+// The files of web/, compiled in; cmake/EmbedFiles.cmake writes the source.
 #pragma once
 
 #include <span>
@@ -13,5 +13,7 @@ struct PageFile {
 
 /// In the order of src/page/web/CMakeLists.txt, which is that in which scripts run.
 [[nodiscard]] std::span<const PageFile> page_files() noexcept;
+/// Those of the living page.
+[[nodiscard]] std::span<const PageFile> living_page_files() noexcept;
 
 }  // namespace heed::detail

@@ -10,45 +10,14 @@
 #include "heed/version.hpp"
 #include "io/atomic_file.hpp"
 #include "page/block.hpp"
-#include "page/files.hpp"
 #include "page/proof.hpp"
 #include "page/report.hpp"
+#include "page/template.hpp"
 
 namespace heed {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Valid inside <script>: JSON has no use for < but within strings, where the escape stands for it, so no text
-// can end the element or open a comment. What is not UTF-8 becomes U+FFFD.
-std::string script_json(const Json& json) {
-  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  std::string safe;
-  safe.reserve(text.size());
-  for (const char c : text) {
-    if (c == '<')
-      safe += "\\u003c";
-    else
-      safe += c;
-  }
-  return safe;
-}
-
-// All files that end so, in their order.
-std::string all_files(std::string_view ending) {
-  std::string all;
-  for (const detail::PageFile& file : detail::page_files())
-    if (file.name.ends_with(ending)) all += file.text;
-  return all;
-}
-
-std::string_view file_named(std::string_view name) {
-  const auto files = detail::page_files();
-  const auto found = std::find_if(files.begin(), files.end(),
-                                  [&](const detail::PageFile& file) { return file.name == name; });
-  if (found == files.end()) throw Error(ErrorCode::internal, "report/" + std::string(name) + " is missing");
-  return found->text;
-}
 
 void check(const HtmlPage& page) {
   if (page.proof != nullptr && page.report == nullptr)
@@ -164,16 +133,8 @@ class Writer {
 
   template <class Put>
   void render(const Put& put) const {
-    std::string_view rest = file_named("page.html");
-    while (!rest.empty()) {
-      const std::size_t open = std::min(rest.find("@"), rest.size());
-      put(rest.substr(0, open));
-      rest.remove_prefix(open);
-      if (rest.empty()) break;
-      const std::size_t close = rest.find('@', 1);
-      fill(rest.substr(1, close - 1), put);
-      rest.remove_prefix(close + 1);
-    }
+    detail::put_template(detail::file_named(detail::page_files(), "page.html"), put,
+                         [&](std::string_view name) { fill(name, put); });
   }
 
   // What stands for @NAME@ in page.html.
@@ -181,14 +142,10 @@ class Writer {
   void fill(std::string_view name, const Put& put) const {
     if (name == "VERSION") return put(version());
     if (name == "CONNECT") return put(page_.served ? "; connect-src 'self'" : "");
-    if (name == "STYLE") return put(all_files(".css"));
-    if (name == "SCRIPT") return put(all_files(".js"));
-    if (name == "PAGE") return put(script_json(about()));
-    for (const detail::PageBlock& block : name == "DATA" ? blocks_ : late_) {
-      put("<script type=\"text/plain\" id=\"data-" + block.name + "\">");
-      put(block.data);
-      put("</script>\n");
-    }
+    if (name == "STYLE") return put(detail::all_files(detail::page_files(), ".css"));
+    if (name == "SCRIPT") return put(detail::all_files(detail::page_files(), ".js"));
+    if (name == "PAGE") return put(detail::script_json(about()));
+    for (const detail::PageBlock& block : name == "DATA" ? blocks_ : late_) detail::put_block(block, put);
   }
 
   Json about() const {

@@ -1,0 +1,133 @@
+#include "heed/living_page.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "heed/error.hpp"
+#include "heed/version.hpp"
+#include "io/atomic_file.hpp"
+#include "page/template.hpp"
+
+namespace heed {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kFirstText = "Life is short, eat dessert first, Life is short, eat";
+
+void check_size(const nn::LanguageModelConfig& config) {
+  const std::int64_t count = nn::parameter_count(config);
+  if (count <= kMostLivingParameters && config.context <= kMostLivingContext) return;
+  throw Error(ErrorCode::invalid_argument,
+              "the model has " + std::to_string(count) + " parameters and a context of " +
+                  std::to_string(config.context) + " tokens; a living page holds " +
+                  std::to_string(kMostLivingParameters) + " and " + std::to_string(kMostLivingContext) +
+                  " at most");
+}
+
+// Of the text, as many tokens from its beginning as the model can read; characters that it does not know are
+// left out.
+std::string readable(const TrainedModel& trained, std::string_view text) {
+  const Tokenizer& tokenizer = trained.tokenizer;
+  const bool words = tokenizer.is_symbols();
+  std::vector<std::string> taken;
+  std::set<std::string> different;
+  for (const std::string& token : tokenizer.tokens_of(text)) {
+    if (static_cast<std::int64_t>(taken.size()) == trained.model.config.context) break;
+    if (!words && !tokenizer.characters().contains(token)) continue;
+    if (words && !different.contains(token) &&
+        static_cast<std::int64_t>(different.size()) == tokenizer.size())
+      break;
+    different.insert(token);
+    taken.push_back(token);
+  }
+  if (taken.empty()) return tokenizer.characters().word(0);
+  std::string all;
+  for (const std::string& token : taken) all += (words && !all.empty() ? " " : "") + token;
+  return all;
+}
+
+// What heads are named from: of a model of symbols, different words, said twice; else the text itself.
+std::string telling_text(const TrainedModel& trained, const std::string& text) {
+  if (!trained.tokenizer.is_symbols()) return text;
+  const std::int64_t words =
+      std::max<std::int64_t>(1, std::min(trained.tokenizer.size(), trained.model.config.context / 2));
+  std::string all;
+  for (const int time : {1, 2})
+    for (std::int64_t i = 0; i < words && (time == 1 || trained.model.config.context > 1); ++i)
+      all += "w" + std::to_string(i) + " ";
+  return all;
+}
+
+// Of each layer, of each head: what it looks like, and how much.
+Json looks_of_heads(const TrainedModel& trained, const std::string& text) {
+  const Reading reading = trained.read(text);
+  Json layers = Json::array();
+  for (std::int64_t layer = 0; layer < trained.model.config.layers; ++layer) {
+    Document call = document_of_layer(reading, layer);
+    fill_report(call, {.top_k = 0, .received = false, .map = {0, 0}});
+    Json& heads = layers.emplace_back(Json::array());
+    for (const HeadSummary& summary : call.report.summaries) {
+      double score = 0;
+      for (const PatternScore& one : summary.patterns)
+        if (name_of(one.pattern) == summary.name()) score = one.score;
+      heads.push_back({{"name", summary.name()}, {"score", score}});
+    }
+  }
+  return layers;
+}
+
+Json about(const TrainedModel& trained, const LivingPage& page, const std::string& text,
+           const std::vector<detail::PageBlock>& blocks) {
+  const nn::LanguageModelConfig& config = trained.model.config;
+  Json tensors = Json::object();
+  for (const detail::PageBlock& block : blocks)
+    tensors[block.name] = {{"dtype", block.dtype},
+                           {"shape", std::vector(block.shape.begin(), block.shape.end())}};
+  Json tokenizer = {{"symbols", trained.tokenizer.size()}};
+  if (!trained.tokenizer.is_symbols()) tokenizer = {{"characters", trained.tokenizer.characters().words()}};
+  return {{"name", page.name},
+          {"text", text},
+          {"tokenizer", tokenizer},
+          {"layers", config.layers},
+          {"heads", config.heads},
+          {"model_dim", config.model_dim},
+          {"context", config.context},
+          {"attention_only", config.attention_only},
+          {"parameters", nn::parameter_count(config)},
+          {"epsilon", trained.model.norm.epsilon},
+          {"looks", looks_of_heads(trained, telling_text(trained, text))},
+          {"query_tokens", Json::array()},  // the words change; see data.js
+          {"key_tokens", Json::array()},
+          {"tensors", tensors}};
+}
+
+}  // namespace
+
+void write_living_page(const std::string& path, const TrainedModel& trained, const LivingPage& page) {
+  check_size(trained.model.config);
+  const std::string text = page.text.empty() ? readable(trained, kFirstText) : page.text;
+  (void)trained.read(text);  // throws what is wrong with it
+  std::vector<detail::PageBlock> blocks;
+  nn::LanguageModel model = trained.model;
+  for (const nn::NamedParameter& parameter : model.parameters())
+    blocks.push_back(detail::page_block(parameter.name, parameter.value->view()));
+  const Json told = about(trained, page, text, blocks);
+  const auto files = detail::living_page_files();
+  io::detail::AtomicFile file(path);
+  const auto put = [&](std::string_view part) { file.write(std::as_bytes(std::span(part))); };
+  detail::put_template(detail::file_named(files, "life.html"), put, [&](std::string_view name) {
+    if (name == "VERSION") return put(version());
+    if (name == "STYLE") return put(detail::all_files(files, ".css"));
+    if (name == "SCRIPT") return put(detail::all_files(files, ".js"));
+    if (name == "PAGE") return put(detail::script_json(told));
+    for (const detail::PageBlock& block : blocks) detail::put_block(block, put);
+  });
+  file.commit();
+}
+
+}  // namespace heed

@@ -1,0 +1,40 @@
+#include "page/template.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "heed/error.hpp"
+
+namespace heed::detail {
+
+// JSON has no use for < but within strings, where the escape stands for it, so no text can end the element or
+// open a comment.
+std::string script_json(const nlohmann::ordered_json& json) {
+  const std::string text = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  std::string safe;
+  safe.reserve(text.size());
+  for (const char c : text) {
+    if (c == '<')
+      safe += "\\u003c";
+    else
+      safe += c;
+  }
+  return safe;
+}
+
+std::string all_files(std::span<const PageFile> files, std::string_view ending) {
+  std::string all;
+  for (const PageFile& file : files)
+    if (file.name.ends_with(ending)) all += file.text;
+  return all;
+}
+
+std::string_view file_named(std::span<const PageFile> files, std::string_view name) {
+  const auto found =
+      std::find_if(files.begin(), files.end(), [&](const PageFile& file) { return file.name == name; });
+  if (found == files.end())
+    throw Error(ErrorCode::internal, "the page's " + std::string(name) + " is missing");
+  return found->text;
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,45 @@
+// What every page is written with: the files compiled in, names in them that stand for something, JSON and
+// numbers that scripts read.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "page/block.hpp"
+#include "page/files.hpp"
+
+namespace heed::detail {
+
+/// Valid inside <script>, whatever its strings hold. What is not UTF-8 becomes U+FFFD.
+[[nodiscard]] std::string script_json(const nlohmann::ordered_json& json);
+
+/// All whose names end so, in their order.
+[[nodiscard]] std::string all_files(std::span<const PageFile> files, std::string_view ending);
+
+/// Throws Error (internal) where it is not among them.
+[[nodiscard]] std::string_view file_named(std::span<const PageFile> files, std::string_view name);
+
+/// The element that holds a block.
+template <class Put>
+void put_block(const PageBlock& block, const Put& put) {
+  put("<script type=\"text/plain\" id=\"data-" + block.name + "\">");
+  put(block.data);
+  put("</script>\n");
+}
+
+/// Puts the text; fill(NAME) puts what stands for @NAME@.
+template <class Put, class Fill>
+void put_template(std::string_view text, const Put& put, const Fill& fill) {
+  while (!text.empty()) {
+    const std::size_t open = text.find('@');
+    put(text.substr(0, open));
+    if (open == std::string_view::npos) return;
+    const std::size_t close = text.find('@', open + 1);
+    fill(text.substr(open + 1, close - open - 1));
+    text.remove_prefix(close + 1);
+  }
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,139 @@
+// What flows where: the words as they enter, and once more behind each layer; lines for the weights of one head a layer;
+// at the end what the model expects after each word.
+const LEAST_LINE = 0.03;  // weight
+const LEAST_FOLLOWED = 0.05;
+const LINES_A_ROW = 4;
+const HEADING = 44;
+
+function svg(name, attributes = {}, ...children) {
+  const made = document.createElementNS('http://www.w3.org/2000/svg', name);
+  for (const [key, value] of Object.entries(attributes)) if (value != null) made.setAttribute(key, value);
+  made.append(...children.flat(Infinity).filter((child) => child != null && child !== false));
+  return made;
+}
+
+const measuring = element('canvas').getContext('2d');
+const FLOW_FONT = '13px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
+function cutTo(text, room) {
+  measuring.font = FLOW_FONT;
+  const letters = [...text];
+  if (measuring.measureText(text).width <= room) return text;
+  while (letters.length > 1 && measuring.measureText(letters.join('') + '…').width > room) letters.pop();
+  return letters.join('') + '…';
+}
+
+const shownWeights = (layer) => now.found.layers[layer].attention.heads[state.shown[layer]].weights;
+
+// The heaviest keys of a row: [[key, weight]].
+function heaviest(layer, row, count = LINES_A_ROW) {
+  return Array.from(rowOf(shownWeights(layer), row), (weight, key) => [key, weight])
+    .filter(([, weight]) => weight >= LEAST_LINE).sort((a, b) => b[1] - a[1]).slice(0, count);
+}
+
+// Backwards from a place behind layer `top`: the lines that bring most to it, as "layer row key".
+function followedLines(top, row) {
+  const lines = new Set();
+  let reached = new Map([[row, 1]]);
+  for (let layer = top; layer >= 0; layer--) {
+    const before = new Map();
+    for (const [place, share] of reached)
+      for (const [key, weight] of heaviest(layer, place)) {
+        if (share * weight < LEAST_FOLLOWED) continue;
+        lines.add(`${layer} ${place} ${key}`);
+        before.set(key, Math.max(before.get(key) || 0, share * weight));
+      }
+    reached = before;
+  }
+  return lines;
+}
+
+// Where columns stand, for a width in pixels.
+function flowPlan(width) {
+  const narrow = width < 620;
+  measuring.font = FLOW_FONT;
+  const longest = Math.max(...now.labels.map((label) => measuring.measureText(label).width), 30);
+  const word = Math.min(narrow ? 60 : 110, longest + 12);
+  const end = narrow ? 86 : 190;
+  const gap = Math.max(46, Math.min(260, (width - word * (page.layers + 1) - end) / page.layers));
+  const height = now.labels.length > 64 ? 17 : narrow ? 22 : 25;
+  const left = (column) => column * (word + gap);
+  return { narrow, word, end, gap, height, left, width: left(page.layers) + word + end,
+    y: (row) => HEADING + (row + 0.5) * height };
+}
+
+function flowLine(plan, layer, row, [key, weight], followed) {
+  const from = plan.left(layer) + plan.word;
+  const to = plan.left(layer + 1);
+  const middle = (from + to) / 2;
+  return svg('path', { class: followed ? 'line followed' : 'line', 'data-line': `${layer} ${row} ${key}`,
+    d: `M${from} ${plan.y(key)} C${middle} ${plan.y(key)} ${middle} ${plan.y(row)} ${to - 2} ${plan.y(row)}`,
+    'stroke-width': (followed ? 1.5 : 0.8) + (followed ? 3 : 1.4) * weight,
+    'stroke-opacity': Math.max(followed ? 0.5 : 0.12, weight * (followed ? 1 : 0.5)) },
+  svg('title', {}, `${now.labels[row]} → ${now.labels[key]}: ${exact(weight)}`));
+}
+
+function flowLines(plan, shown) {
+  const followed = followedLines(shown.top, now.row);
+  const faint = [];
+  const strong = [];
+  for (const layer of layers.filter((one) => shown.layers.includes(one)))
+    for (let row = 0; row < now.labels.length; row++) {
+      const keys = heaviest(layer, row);
+      for (const line of keys) {
+        const isFollowed = followed.has(`${layer} ${row} ${line[0]}`);
+        (isFollowed ? strong : faint).push(flowLine(plan, layer, row, line, isFollowed));
+      }
+    }
+  return [faint, strong];
+}
+
+function flowWords(plan, column) {
+  return now.labels.map((label, row) => svg('text', { class: row === now.row ? 'flow-word chosen' : 'flow-word',
+    x: plan.left(column) + (column === 0 ? plan.word - 6 : 6), y: plan.y(row) + 4.5, 'text-anchor': column === 0 ? 'end' : 'start' },
+  cutTo(label, plan.word - 8)));
+}
+
+// After each word: what is expected, and how surely.
+function flowEnd(plan, row) {
+  const [{ id, probability }] = expectedAfter(now.found, row, state.answer);
+  const x = plan.left(page.layers) + plan.word + 4;
+  const share = percent(probability);
+  return svg('g', { class: row === now.row ? 'flow-end chosen' : 'flow-end', 'data-after': row },
+    svg('rect', { x, y: plan.y(row) - plan.height / 2 + 3, width: (plan.end - 8) * probability, height: plan.height - 6, rx: 3 }),
+    svg('text', { x: x + 5, y: plan.y(row) + 4.5 }, cutTo(textOf(id, now), plan.end - (plan.narrow ? 12 : 70))),
+    !plan.narrow && svg('text', { class: 'share', x: x + plan.end - 12, y: plan.y(row) + 4.5, 'text-anchor': 'end' }, share),
+    svg('title', {}, `after ${now.labels[row]}: ${textOf(id, now)} ${share}`));
+}
+
+function flowHeadings(plan) {
+  const words = (column, text) => svg('text', { class: 'flow-heading', x: plan.left(column) + (column ? 4 : plan.word - 6),
+    y: HEADING - 10, 'text-anchor': column ? 'start' : 'end' }, cutTo(text, plan.word + 20));
+  return [words(0, unit + 's'), layers.map((layer) => {
+    const middle = plan.left(layer) + plan.word + plan.gap / 2;
+    const head = state.shown[layer];
+    const off = state.off.has(`${layer}.${head}`) ? ', off' : '';
+    return [svg('text', { class: 'flow-head', x: middle, y: 14, 'text-anchor': 'middle' }, `head ${layer}.${head}${off}`),
+      !plan.narrow && svg('text', { class: 'flow-heading', x: middle, y: 30, 'text-anchor': 'middle' },
+        cutTo(headName(layer, head), plan.gap))];
+  }), svg('text', { class: 'flow-heading', x: plan.left(page.layers) + plan.word + 8, y: HEADING - 10 }, 'expects')];
+}
+
+function flowRows(plan) {
+  return now.labels.map((_, row) => svg('rect', { class: row === now.row ? 'flow-row chosen' : 'flow-row', x: 0,
+    y: plan.y(row) - plan.height / 2, width: plan.width, height: plan.height, 'data-row': row }));
+}
+
+// shown: {layers whose lines are drawn, top: the layer behind which the followed lines end}.
+function showFlow(host, shown) {
+  if (!now.found) return host.replaceChildren();
+  const plan = flowPlan(host.clientWidth);
+  const picture = svg('svg', { width: plan.width, height: plan.y(now.labels.length) - plan.height / 2 + 4, role: 'img',
+    'aria-label': `Lines from each ${unit} to those it attends to, in ${layers.map((layer) => `head ${layer}.${state.shown[layer]}`).join(' and ')}` },
+  flowRows(plan), flowLines(plan, shown), layers.concat(page.layers).map((column) => flowWords(plan, column)),
+  now.labels.map((_, row) => flowEnd(plan, row)), flowHeadings(plan));
+  picture.addEventListener('click', (event) => {
+    const y = event.clientY - picture.getBoundingClientRect().y - HEADING;
+    if (y >= 0) chooseWord(within(Math.floor(y / plan.height), 0, now.labels.length - 1));
+  });
+  host.replaceChildren(picture);
+}

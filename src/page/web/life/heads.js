@@ -1,0 +1,71 @@
+// All heads, layer by layer: a map of each, its switch, and what the prediction would be without it.
+const cards = new Map();  // "layer.head" -> {card, canvas, mark, pick, onOff, without}
+
+function headCard(layer, head) {
+  const name = `${layer}.${head}`;
+  const canvas = element('canvas', { class: 'head-map', 'aria-hidden': 'true' });
+  const mark = element('span', { class: 'head-row' });
+  const pick = element('button', { type: 'button', class: 'head-pick', 'aria-pressed': 'false', onclick: () => showHead(layer, head) },
+    element('span', { class: 'head-frame' }, canvas, mark),
+    element('span', { class: 'head-title' }, name, ' ', element('span', { class: 'soft' }, headName(layer, head))));
+  const onOff = element('input', { type: 'checkbox', role: 'switch', 'aria-label': `head ${name}`, onchange: () => switchHead(layer, head) });
+  const without = element('p', { class: 'without' });
+  const card = element('article', { class: 'head-card', 'data-head': name }, pick,
+    element('label', { class: 'switch' }, onOff, element('span', {}, 'on')), without);
+  cards.set(name, { card, canvas, mark, pick, onOff, without });
+  return card;
+}
+
+const buildHeads = () => layers.map((layer) => element('section', { class: 'layer' },
+  element('h3', {}, `Layer ${layer}`), element('div', { class: 'layer-heads' }, headsOf.map((head) => headCard(layer, head)))));
+
+function showHeads() {
+  for (const layer of layers)
+    for (const head of headsOf) {
+      const { card, canvas, mark, pick, onOff } = cards.get(`${layer}.${head}`);
+      const isOff = state.off.has(`${layer}.${head}`);
+      card.classList.toggle('off', isOff);
+      onOff.checked = !isOff;
+      onOff.nextSibling.textContent = isOff ? 'off' : 'on';
+      pick.setAttribute('aria-pressed', String(state.shown[layer] === head));
+      card.classList.toggle('chosen', state.layer === layer && state.shown[layer] === head);
+      mark.hidden = !now.found;
+      if (!now.found) {
+        canvas.width = canvas.width || 1;
+        continue;
+      }
+      const { weights } = now.found.layers[layer].attention.heads[head];
+      paintMatrix(canvas, weights, 1, (row, key) => state.causal && key > row);
+      mark.style.top = `${(100 * now.row) / weights.rows}%`;
+      mark.style.height = `${100 / weights.rows}%`;
+    }
+}
+
+// The probability of `id` after the chosen word, were one head switched the other way.
+function otherwise(layer, head, id) {
+  const off = new Set(state.off);
+  const name = `${layer}.${head}`;
+  if (!off.delete(name)) off.add(name);
+  const found = run(now.ids, { ...state, off }, now.found, layer);
+  return expectedAfter(found, now.row, state.answer).find((one) => one.id === id).probability;
+}
+
+// Takes a run a head, so it waits until typing pauses, and gives way between heads.
+let waiting = 0;
+function showWithout() {
+  clearTimeout(waiting);
+  if (!now.found) {
+    for (const { without } of cards.values()) without.textContent = '';
+    return;
+  }
+  const [{ id }] = expectedAfter(now.found, now.row, state.answer);
+  const left = [...cards];
+  const next = () => {
+    const [name, { without }] = left.shift();
+    const [layer, head] = name.split('.').map(Number);
+    without.replaceChildren(`${state.off.has(name) ? 'with' : 'without'} it: ${cutTo(textOf(id, now), 90)} `,
+      element('output', { 'data-without': name }, percent(otherwise(layer, head, id))));
+    if (left.length) waiting = setTimeout(next, 0);
+  };
+  waiting = setTimeout(next, 150);
+}

@@ -1,0 +1,99 @@
+// The page: what is typed and switched, and all that follows from it.
+const SHOWN_EXPECTED = 5;
+const byId = (id) => document.getElementById(id);
+const EXAMPLES = isSymbols ? [page.text, 'to be or not to be or', 'A B C D A B C'] : [];
+
+function slider(name, label, title) {
+  const told = element('output', {}, '');
+  const input = element('input', { type: 'range', min: 0.1, max: 3, step: 0.1, 'aria-label': label, title,
+    oninput: () => change({ [name]: Number(input.value) }) });
+  return { node: element('label', { class: 'slider', 'data-slider': name }, element('span', {}, label), input, told),
+    show: () => { input.value = state[name]; told.textContent = state[name].toFixed(1); } };
+}
+
+const controls = {
+  temperature: slider('temperature', 'Temperature of attention', 'Scaled scores are divided by it before the softmax: below 1 heads are surer, above 1 they spread'),
+  answer: slider('answer', 'Temperature of the prediction', 'Logits are divided by it before the softmax'),
+};
+const causal = element('input', { type: 'checkbox', role: 'switch', onchange: () => change({ causal: causal.checked }) });
+const theme = choice('Theme', [['auto', 'auto'], ['light', 'light'], ['dark', 'dark']], () => state.theme, (name) => change({ theme: name }));
+const reset = element('button', { type: 'button', class: 'plain', onclick: () => change({ ...defaults(), text: state.text, theme: state.theme }) }, 'As trained');
+
+function buildPage() {
+  document.title = `${page.name}: a model to type into · heed`;
+  byId('about').textContent = `${page.name}: ${page.layers} ${page.layers === 1 ? 'layer' : 'layers'} of ${page.heads} heads, ${
+    page.attention_only ? 'attention only, ' : ''}${page.parameters.toLocaleString('en')} parameters, all of them in this file.`;
+  const typed = byId('typed');
+  typed.maxLength = MOST_TYPED;
+  typed.addEventListener('input', () => change({ text: typed.value, word: LAST }));
+  byId('examples').append(...EXAMPLES.map((text, n) => element('button', { type: 'button', class: 'plain', 'data-example': n, onclick: () => change({ text, word: LAST }) }, cutTo(text, 180))));
+  byId('examples').hidden = !EXAMPLES.length;
+  byId('controls').append(controls.temperature.node, controls.answer.node, element('label', { class: 'switch' }, causal, element('span', {}, 'causal')), reset, theme);
+  byId('heads').append(element('h2', {}, 'All heads'), element('p', { class: 'soft' },
+    `Layers and heads are counted from 0. A click on a map shows that head in the lines and below. Heads are named from ${
+      isSymbols ? 'words that repeat' : 'the text that the page opened with'}.`), element('div', { class: 'layers' }, buildHeads()));
+}
+
+function showTyped() {
+  const typed = byId('typed');
+  if (typed.value !== state.text) typed.value = state.text;
+  byId('count').textContent = `${now.tokens.length} of ${page.context} ${unit}s`;
+  byId('said').textContent = now.said;
+}
+
+// The words as buttons: one stop of the Tab key, arrow keys move.
+function showWords() {
+  const host = byId('words');
+  host.replaceChildren(...now.labels.map((label, row) => element('button', { type: 'button', class: 'word', role: 'radio', 'data-kind': 'row', 'data-key': 'word-' + row,
+    'aria-checked': String(row === now.row), 'aria-pressed': String(row === now.row), tabindex: row === now.row ? 0 : -1,
+    onclick: () => chooseWord(row) }, label)));
+}
+
+function onWordKey(event) {
+  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1, Home: -Infinity, End: Infinity }[event.key];
+  if (!step || !now.found) return;
+  event.preventDefault();
+  const row = within(now.row + step, 0, now.labels.length - 1);
+  chooseWord(row);
+  requestAnimationFrame(() => byId('words').children[row]?.focus());
+}
+
+function showExpected() {
+  const host = byId('expected');
+  if (!now.found) return host.replaceChildren(element('p', { class: 'soft' }, `Type a ${unit}, and the model says what it expects next.`));
+  const expected = expectedAfter(now.found, now.row, state.answer).slice(0, SHOWN_EXPECTED);
+  host.replaceChildren(element('h2', {}, 'After ', element('b', { class: 'query' }, now.labels[now.row]), ' the model expects'),
+    element('ol', { class: 'bars' }, expected.map(({ id, probability }) => element('li', { 'data-id': id, style: `--share: ${probability}` },
+      element('span', { class: 'bar-name' }, textOf(id, now)), element('span', { class: 'share-bar' }), element('output', {}, percent(probability))))),
+    isSymbols && element('p', { class: 'soft' }, '#17 and its like are symbols that no word has taken.'));
+  tell(`After ${now.labels[now.row]}: ${textOf(expected[0].id, now)} ${percent(expected[0].probability)}`);
+}
+
+function show() {
+  const focused = document.activeElement?.dataset?.key;
+  if (state.theme === 'auto') document.documentElement.removeAttribute('data-theme');
+  else document.documentElement.setAttribute('data-theme', state.theme);
+  for (const { show: showControl } of Object.values(controls)) showControl();
+  causal.checked = state.causal;
+  pressed(theme, state.theme);
+  showTyped();
+  showWords();
+  showExpected();
+  showStory(byId('story'));
+  showFlow(byId('flow'), shownLines());
+  showHeads();
+  showWithout();
+  showWalk(byId('walk'));
+  const again = focused && document.querySelector(`[data-key="${CSS.escape(focused)}"]`);
+  if (again && again !== document.activeElement) (again.disabled ? document.querySelector('[data-key="story-all"]') : again).focus({ preventScroll: true });
+}
+
+readAddress();
+buildPage();
+compute();
+show();
+byId('words').addEventListener('keydown', onWordKey);
+window.addEventListener('hashchange', () => { readAddress(); compute(); show(); });
+window.addEventListener('resize', () => showFlow(byId('flow'), shownLines()));
+window.addEventListener('beforeprint', () => showFlow(byId('flow'), all));
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);

@@ -1,0 +1,94 @@
+// What is typed, chosen and switched. The address holds it behind #, so that a link restores it.
+const LAST = -1;
+const INDUCTION = 'induction';
+const PREVIOUS = 'previous-token';
+const percent = (share) => (100 * share).toFixed(1) + ' %';
+const layers = Array.from({ length: page.layers }, (_, layer) => layer);
+const headsOf = Array.from({ length: page.heads }, (_, head) => head);
+const headName = (layer, head) => page.looks[layer][head].name;
+
+// The head of a layer that looks most like it; -1 for none.
+function bestHead(layer, name) {
+  const fits = headsOf.filter((head) => headName(layer, head) === name);
+  return fits.reduce((best, head) => (best < 0 || page.looks[layer][head].score > page.looks[layer][best].score ? head : best), -1);
+}
+// Of each layer the head that the lines show: an induction or a previous-token head, where it has one.
+function tellingHead(layer) {
+  const head = bestHead(layer, INDUCTION);
+  return head >= 0 ? head : Math.max(0, bestHead(layer, PREVIOUS));
+}
+
+const defaults = () => ({
+  text: page.text, word: LAST, layer: page.layers - 1, shown: layers.map(tellingHead),
+  temperature: 1, answer: 1, causal: true, off: new Set(), thought: 0, theme: 'auto',
+});
+const state = defaults();
+
+const within = (value, low, high) => Math.min(high, Math.max(low, value));
+const READ = {
+  text: (text) => text.slice(0, MOST_TYPED),
+  word: (text) => Math.floor(Number(text)) || 0,
+  layer: (text) => within(Math.floor(Number(text)) || 0, 0, page.layers - 1),
+  shown: (text) => layers.map((layer) => within(Math.floor(Number(text.split('.')[layer])) || 0, 0, page.heads - 1)),
+  temperature: (text) => within(Number(text) || 1, 0.1, 3),
+  answer: (text) => within(Number(text) || 1, 0.1, 3),
+  causal: (text) => text !== '0',
+  off: (text) => new Set(text.split(',').filter((name) => {
+    const [layer, head] = name.split('.').map(Number);
+    return layers.includes(layer) && headsOf.includes(head) && name === `${layer}.${head}`;
+  })),
+  thought: (text) => Math.max(0, Math.floor(Number(text)) || 0),
+  theme: (text) => (['light', 'dark'].includes(text) ? text : 'auto'),
+};
+const WRITE = { shown: (heads) => heads.join('.'), causal: (on) => (on ? '1' : '0'), off: (names) => [...names].join(',') };
+const writtenState = (name, value) => (WRITE[name] || String)(value);
+
+function readAddress() {
+  Object.assign(state, defaults());
+  for (const [name, text] of new URLSearchParams(location.hash.slice(1)))
+    if (Object.hasOwn(READ, name)) state[name] = READ[name](text);
+}
+
+// Browsers bound how often the address may change.
+let writing = 0;
+function writeAddress() {
+  clearTimeout(writing);
+  writing = setTimeout(() => {
+    const usual = defaults();
+    const parts = new URLSearchParams();
+    for (const name of Object.keys(usual)) {
+      const text = writtenState(name, state[name]);
+      if (text !== writtenState(name, usual[name])) parts.set(name, text);
+    }
+    if (location.protocol !== 'about:') history.replaceState(null, '', '#' + parts);
+  }, 200);
+}
+
+// What the model makes of it: {tokens, ids, labels, said, row, found}; found is null without tokens.
+let now = null;
+function compute() {
+  now = tokensOf(state.text);
+  now.found = now.ids.length ? run(now.ids, state) : null;
+  now.row = state.word < 0 ? now.ids.length - 1 : Math.min(state.word, now.ids.length - 1);
+}
+
+let frame = 0;
+function change(changes) {
+  Object.assign(state, changes);
+  writeAddress();
+  frame ||= requestAnimationFrame(() => {
+    frame = 0;
+    compute();
+    show();
+  });
+}
+
+function switchHead(layer, head) {
+  const off = new Set(state.off);
+  const name = `${layer}.${head}`;
+  if (!off.delete(name)) off.add(name);
+  change({ off });
+}
+
+const showHead = (layer, head) => change({ layer, shown: state.shown.map((shown, at) => (at === layer ? head : shown)) });
+const chooseWord = (row) => change({ word: row === now.ids.length - 1 ? LAST : row });

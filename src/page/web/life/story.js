@@ -1,0 +1,93 @@
+// What the layers do, one thought at a time. A thought is {title, text(), shown: what the lines show}.
+const all = { layers, top: page.layers - 1 };
+
+function placeOf(name, least = 0) {
+  for (const layer of layers.slice(least)) {
+    const head = bestHead(layer, name);
+    if (head >= 0) return { layer, head, name: `${layer}.${head}` };
+  }
+  return null;
+}
+const previous = placeOf(PREVIOUS);
+const induction = previous && placeOf(INDUCTION, previous.layer + 1);
+
+const wordAt = (row) => element('b', { class: row === now.row ? 'query' : 'key' }, now.labels[row]);
+const number = (text) => element('output', {}, text);
+const weightsOf = ({ layer, head }) => now.found.layers[layer].attention.heads[head].weights;
+// The key that a head's chosen row attends to most, and by how much.
+function mostAttended(place) {
+  const row = rowOf(weightsOf(place), now.row);
+  const key = row.indexOf(row.reduce((most, weight) => Math.max(most, weight), 0));
+  return { key, weight: row[key] };
+}
+const best = () => expectedAfter(now.found, now.row, state.answer)[0];
+const hasEarlierCopy = () => now.ids.indexOf(now.ids[now.row]) < now.row;
+
+function tellPrevious() {
+  if (now.row === 0) return ['The first word has none before it. Choose a later one.'];
+  return ['Whatever the words are, it attends to the place before. At ', wordAt(now.row), ' it gives ',
+    number(exact(at(weightsOf(previous), now.row, now.row - 1))), ' of its attention to ', wordAt(now.row - 1),
+    '. So behind this layer every place holds two things: its own word, and the word before it.'];
+}
+
+function tellInduction() {
+  if (!hasEarlierCopy()) return [wordAt(now.row), ' has not been said before, so no place answers what this head asks for. Say it again, or choose a word that came before.'];
+  const { key, weight } = mostAttended(induction);
+  const fits = key > 0 && now.ids[key - 1] === now.ids[now.row];
+  return ['At ', wordAt(now.row), ` it asks: which place has my word before it? It gives `, number(exact(weight)), ' of its attention to ', wordAt(key),
+    fits ? [': there, ', `head ${previous.name} has noted `, wordAt(key - 1), '. The query of one layer meets the key that the other made possible.'] : '.'];
+}
+
+function tellCopy() {
+  const { id, probability } = best();
+  const { key } = mostAttended(induction);
+  const copied = now.ids[key] === id;
+  return [copied ? ['The value that it fetches says: ', wordAt(key), '. '] : '', 'The model expects ', element('b', {}, textOf(id, now)), ' ', number(percent(probability)),
+    copied ? '. It has copied what followed the last time. It can do so with words that it has never seen.' : '. Nothing is there to copy, so it can only guess.'];
+}
+
+function tellProof() {
+  const { id, probability } = best();
+  const without = (place) => [number(percent(state.off.has(place.name) ? probability : otherwise(place.layer, place.head, id))), ` without head ${place.name}`];
+  return ['The probability of ', element('b', {}, textOf(id, now)), ' is ', number(percent(probability)), ' now, ', without(previous), ', and ', without(induction),
+    '. Other heads of a layer may help, or do the same. Switch heads off below, and see what goes.'];
+}
+
+const THE_STORY = [
+  { title: 'Words are only signs', shown: all, text: () => [
+    `The model knows no language. Each different ${unit} takes one of ${page.tokenizer.symbols} symbols, so all that it can tell is which words are the same. It learned one thing, from random symbols: what came next the last time?`] },
+  { title: () => `Head ${previous.name} looks one word back`, shown: () => ({ layers: [previous.layer], top: previous.layer }), text: tellPrevious },
+  { title: () => `Head ${induction.name} finds what followed`, shown: all, text: tellInduction },
+  { title: 'It copies what it finds', shown: all, text: tellCopy },
+  { title: 'Take a head away', shown: all, text: tellProof },
+];
+const ANY_STORY = [
+  { title: `Each ${unit} becomes a vector`, shown: all, text: () => ['What it is and where it stands are added: ', page.model_dim, ` numbers, the residual stream of its place. All layers read them and add to them.`] },
+  { title: 'Heads fetch from earlier places', shown: all, text: () => ['At ', wordAt(now.row), ` each of the ${page.heads * page.layers} heads chooses where to look, and adds what it finds. The lines show one head a layer; choose others below.`] },
+  { title: 'The last place says what comes next', shown: all, text: () => {
+    const { id, probability } = best();
+    return ['After ', wordAt(now.row), ' the model expects ', element('b', {}, textOf(id, now)), ' ', number(percent(probability)), '.'];
+  } },
+];
+const thoughts = induction && isSymbols ? THE_STORY : ANY_STORY;
+const resolved = (value) => (typeof value === 'function' ? value() : value);
+const atOnce = () => state.thought >= thoughts.length;
+const shownLines = () => (atOnce() ? all : resolved(thoughts[state.thought].shown));
+
+function showThought(index) {
+  const { title, text } = thoughts[index];
+  return element('section', { class: 'thought' }, element('h3', {}, element('span', { class: 'thought-number' }, String(index + 1)), resolved(title)),
+    element('p', {}, now.found ? text() : `Type a ${unit}.`));
+}
+
+function showStory(host) {
+  const go = (label, thought, key, off = false) => element('button', { type: 'button', 'data-key': key, disabled: off, onclick: () => change({ thought }) }, label);
+  const last = thoughts.length - 1;
+  host.replaceChildren(element('h2', {}, 'What the layers do'),
+    ...(atOnce() ? thoughts.map((_, index) => showThought(index)) : [showThought(state.thought)]),
+    element('div', { class: 'choice', role: 'group', 'aria-label': 'Story' },
+      go('Back', within(state.thought - 1, 0, last), 'story-back', state.thought === 0),
+      go('Next', state.thought + 1, 'story-next', state.thought >= last),
+      atOnce() ? go('One at a time', 0, 'story-all') : go('All at once', thoughts.length, 'story-all'),
+      element('span', { class: 'choice-label place' }, atOnce() ? '' : `${state.thought + 1} of ${thoughts.length}`)));
+}

@@ -1,0 +1,40 @@
+// How typed text becomes tokens and their numbers (heed/model.hpp, Tokenizer).
+const MOST_TYPED = 4000;  // characters
+const isSymbols = !page.tokenizer.characters;
+const unit = isSymbols ? 'word' : 'character';
+
+// {tokens, ids, said}: as much of the text as the model reads, and what it leaves out, in words.
+function tokensOf(text) {
+  const cut = isSymbols ? text.split(/[,\t\n\v\f\r ]+/).filter((word) => word) : [...text];
+  const tokens = [];
+  const ids = [];
+  const numbers = new Map((page.tokenizer.characters || []).map((character, id) => [character, id]));
+  const unknown = new Set();
+  let said = '';
+  for (const token of cut) {
+    if (!numbers.has(token) && !isSymbols) {
+      unknown.add(tokenText(token));
+      continue;
+    }
+    if (tokens.length === page.context) {
+      said = `The model reads ${page.context} ${unit}s at most; what follows is left out.`;
+      break;
+    }
+    if (!numbers.has(token) && numbers.size === page.tokenizer.symbols) {
+      said = `The model has symbols for ${numbers.size} different words; it stops before “${tokenText(token)}”.`;
+      break;
+    }
+    if (!numbers.has(token)) numbers.set(token, numbers.size);
+    tokens.push(token);
+    ids.push(numbers.get(token));
+  }
+  if (unknown.size) said = `The model does not know ${[...unknown].slice(0, 8).join(' ')}: left out. ` + said;
+  return { tokens, ids, said, labels: labelsOf(tokens) };
+}
+
+// What a token's number stands for beside these tokens; a symbol that no word has taken is "#17".
+function textOf(id, { tokens, ids }) {
+  if (!isSymbols) return tokenText(page.tokenizer.characters[id]);
+  const place = ids.indexOf(id);
+  return place < 0 ? '#' + id : tokenText(tokens[place]);
+}

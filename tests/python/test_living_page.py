@@ -1,0 +1,295 @@
+"""The page of `heed explain --model DIR --html`, in a real browser: a model that computes while one types."""
+
+import json
+import math
+import pathlib
+import re
+
+import numpy
+import pytest
+import safetensors.numpy
+
+from browser import Browser, available
+
+TEXTS = ["to be or not to be or", "Life is short, eat dessert first, Life is short, eat", "a", "a a a a",
+         "<b>x</b> & \"y\" </script> <b>x</b> &", "é 猫 🙂 é 猫"]
+pytestmark = pytest.mark.skipif(not available(), reason="the packages chromium and chromium-driver are not installed")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def living(browser, heed, tmp_path):
+    """living(fragment=""): opens the page; gives its path. Afterwards the console must be clean."""
+
+    def run(*words, fragment="", model="induction"):
+        path = tmp_path / "life.html"
+        heed("explain", "--model", model, "--html", path, *words)
+        browser.open(path.as_uri() + fragment)
+        return path
+
+    yield run
+    assert browser.errors() == []
+
+
+def settle(browser):
+    browser.wait("await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def write(browser, text):
+    """Writes into the field as a person does: its text, then the event of a letter."""
+    browser.run("""const field = document.getElementById('typed');
+        field.value = arguments[0];
+        field.dispatchEvent(new Event('input'));""", text)
+    settle(browser)
+
+
+def switch(browser, css):
+    browser.run("document.querySelector(arguments[0]).click()", css)
+    settle(browser)
+
+
+def slide(browser, name, value):
+    browser.run("""const input = document.querySelector(`[data-slider=${arguments[0]}] input`);
+        input.value = arguments[1];
+        input.dispatchEvent(new Event('input'));""", name, value)
+    settle(browser)
+
+
+def number(text):
+    return float(text.replace("−", "-"))
+
+
+def close(shown, value):
+    """Equal to the digits shown: four decimals, or three digits; a millionth is what f32 may differ."""
+    room = 0.5 * 10 ** (int(shown.split("e")[1].replace("−", "-")) - 2) if "e" in shown else 5e-5
+    return math.isclose(number(shown), value, rel_tol=0, abs_tol=room + 2e-6)
+
+
+def shown_weights(browser, layer, head):
+    """The rows of a head's table as text, masked cells as None."""
+    switch(browser, f'[data-head="{layer}.{head}"] .head-pick')
+    return browser.run("""return [...document.querySelectorAll('table.weights tbody tr')].map(
+        (row) => [...row.querySelectorAll('td')].map((cell) => cell.dataset.weight ?? null))""")
+
+
+def shown_next(browser):
+    """What is expected after each word: ["dessert", 99.9]."""
+    titles = browser.run("return [...document.querySelectorAll('.flow-end title')].map((title) => title.textContent)")
+    found = [re.fullmatch(r"after .*: (.*) ([\d.]+) %", title, re.S) for title in titles]
+    return [(one[1], float(one[2])) for one in found]
+
+
+def assert_shows(browser, heads, following, causal=True):
+    """heads: weights [L, L] of each head, all of layer 0 first; following: (token, probability) after each word."""
+    count = browser.run("return document.querySelectorAll('.layer-heads')[0].children.length")
+    for index, weights in enumerate(heads):
+        shown = shown_weights(browser, index // count, index % count)
+        assert len(shown) == len(weights)
+        for row, (texts, values) in enumerate(zip(shown, weights)):
+            for key, (text, value) in enumerate(zip(texts, values)):
+                if causal and key > row:
+                    assert text is None
+                else:
+                    assert close(text, value), (index, row, key, text, value)
+    for (token, share), (wanted, probability) in zip(shown_next(browser), following, strict=True):
+        assert token == wanted
+        assert abs(share - 100 * probability) <= 0.05 + 1e-3
+
+
+def test_is_one_small_file_that_loads_nothing(living):
+    path = living()
+    text = path.read_text()
+    assert path.stat().st_size < 400_000
+    assert "default-src 'none'" in text and " src=" not in text and "<link" not in text and "@import" not in text
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_typed_words_give_the_numbers_of_the_command(living, browser, heed, text):
+    living()
+    write(browser, text)
+    told = json.loads(heed("explain", "--model", "induction", "--json", text).stdout)
+    words = browser.run("return [...document.querySelectorAll('#words .word')].map((word) => word.textContent)")
+    assert [word.rstrip("₀₁₂₃₄₅₆₇₈₉") for word in words] == told["tokens"]
+    assert_shows(browser, [head["weights"] for head in told["heads"]], [(one["token"], one["probability"]) for one in told["next"]])
+
+
+def test_every_letter_changes_the_prediction(living, browser):
+    living()
+    write(browser, "to be or not to be o")
+    assert shown_next(browser)[-1][0] != "not"
+    browser.click("#typed")
+    browser.press("r")
+    settle(browser)
+    assert shown_next(browser)[-1] == ("not", pytest.approx(99, abs=3))
+    assert "or" in browser.text("#expected h2") and browser.text("#expected li:first-child .bar-name") == "not"
+
+
+class Oracle:
+    """The model in NumPy's f64, from its file alone."""
+
+    def __init__(self, models):
+        self.parameters = {name: array.astype(numpy.float64) for name, array in
+                           safetensors.numpy.load_file(models / "model.safetensors").items()}
+
+    def linear(self, x, name):
+        return x @ self.parameters[name + ".weight"].T + self.parameters.get(name + ".bias", 0)
+
+    def norm(self, x, name):
+        off = x - x.mean(-1, keepdims=True)
+        return off / numpy.sqrt((off ** 2).mean(-1, keepdims=True) + 1e-5) * self.parameters[name + ".weight"] \
+            + self.parameters[name + ".bias"]
+
+    def run(self, tokens, causal=True, temperature=1.0, off=()):
+        numbers = list(dict.fromkeys(tokens))
+        x = self.parameters["token_embedding.weight"][[numbers.index(token) for token in tokens]]
+        x = x + self.parameters["positions.weight"][:len(tokens)]
+        weights = []
+        for layer in range(2):
+            name = f"blocks.{layer}.attention."
+            normed = self.norm(x, f"blocks.{layer}.attention_norm")
+            query, key, value = (self.linear(normed, name + part).reshape(len(tokens), 4, 16).swapaxes(0, 1)
+                                 for part in ("query", "key", "value"))
+            scores = query @ key.swapaxes(1, 2) / 4 / temperature
+            if causal:
+                scores[:, ~numpy.tri(len(tokens), dtype=bool)] = -numpy.inf
+            powers = numpy.exp(scores - scores.max(-1, keepdims=True))
+            weights.append(powers / powers.sum(-1, keepdims=True))
+            context = weights[-1] @ value
+            for head in range(4):
+                if (layer, head) in off:
+                    context[head] = 0
+            x = x + self.linear(context.swapaxes(0, 1).reshape(len(tokens), 64), name + "out_proj")
+        logits = self.linear(self.norm(x, "norm"), "unembedding")
+        return numpy.concatenate(weights), logits, numbers
+
+    def following(self, logits, numbers, temperature=1.0):
+        powers = numpy.exp((logits - logits.max(-1, keepdims=True)) / temperature)
+        shares = powers / powers.sum(-1, keepdims=True)
+        best = shares.argmax(-1)
+        return [(numbers[id] if id < len(numbers) else f"#{id}", share[id]) for id, share in zip(best, shares)]
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    return Oracle(pathlib.Path(__file__).parents[2] / "models" / "induction")
+
+
+WORDS = "to be or not to be or"
+
+
+@pytest.mark.parametrize("temperature", [0.3, 2.5])
+def test_the_temperature_of_attention(living, browser, oracle, temperature):
+    living()
+    write(browser, WORDS)
+    slide(browser, "temperature", temperature)
+    weights, logits, numbers = oracle.run(WORDS.split(), temperature=temperature)
+    assert_shows(browser, weights, oracle.following(logits, numbers))
+
+
+def test_the_temperature_of_the_prediction(living, browser, oracle):
+    living()
+    write(browser, WORDS)
+    slide(browser, "answer", 2.2)
+    weights, logits, numbers = oracle.run(WORDS.split())
+    assert_shows(browser, weights, oracle.following(logits, numbers, 2.2))
+
+
+def test_attention_that_is_not_causal(living, browser, oracle):
+    living()
+    write(browser, WORDS)
+    switch(browser, "#controls input[role=switch]")
+    weights, logits, numbers = oracle.run(WORDS.split(), causal=False)
+    assert_shows(browser, weights, oracle.following(logits, numbers), causal=False)
+
+
+@pytest.mark.parametrize("off", [[(0, 3)], [(1, 0), (1, 3)], [(layer, head) for layer in range(2) for head in range(4)]])
+def test_heads_switched_off(living, browser, oracle, off):
+    living()
+    write(browser, WORDS)
+    for layer, head in off:
+        switch(browser, f'[data-head="{layer}.{head}"] .switch input')
+    weights, logits, numbers = oracle.run(WORDS.split(), off=off)
+    assert_shows(browser, weights, oracle.following(logits, numbers))
+
+
+def test_each_head_says_what_the_prediction_would_be_without_it(living, browser, oracle):
+    living()
+    write(browser, WORDS)
+    browser.wait("while (!document.querySelector('[data-without=\"1.3\"]')) await new Promise((done) => setTimeout(done, 20))")
+    for layer, head in [(0, 0), (0, 3), (1, 3)]:
+        _, logits, numbers = oracle.run(WORDS.split(), off=[(layer, head)])
+        powers = numpy.exp(logits[-1] - logits[-1].max())
+        wanted = 100 * (powers / powers.sum())[numbers.index("not")]
+        shown = browser.text(f'[data-without="{layer}.{head}"]')
+        assert abs(float(shown.rstrip(" %")) - wanted) <= 0.051
+
+
+def test_the_story_and_its_lines_follow_the_copied_word(living, browser):
+    living(fragment="#text=to+be+or+not+to+be+or")
+    switch(browser, "[data-key=story-next]")
+    switch(browser, "[data-key=story-next]")
+    story = browser.text("#story")
+    assert "Head 1." in story and "not" in story and "has noted or₁" in story
+    lines = browser.run("return [...document.querySelectorAll('.line.followed')].map((line) => line.dataset.line)")
+    assert "1 6 3" in lines and "0 3 2" in lines  # or₂ reads not, which has read or₁
+    switch(browser, "[data-key=story-next]")
+    assert "expects not 9" in browser.text("#story")
+
+
+def test_works_by_keyboard_and_the_address_keeps_the_place(living, browser):
+    path = living()
+    write(browser, "one two three one two")
+    browser.run("document.querySelector('#words [tabindex=\"0\"]').focus()")
+    browser.press("left", "left")
+    settle(browser)
+    assert browser.text("#expected h2") == "After three the model expects"
+    browser.run("document.querySelector('[data-key=story-next]').focus()")
+    browser.press("enter")
+    settle(browser)
+    assert browser.run("return document.activeElement.dataset.key") == "story-next"
+    browser.wait("await new Promise((done) => setTimeout(done, 300))")
+    fragment = browser.run("return location.hash")
+    browser.open(path.as_uri() + fragment)
+    assert browser.text("#expected h2") == "After three the model expects"
+    assert browser.run("return document.getElementById('typed').value") == "one two three one two"
+    assert browser.text("#story .place") == "2 of 5"
+
+
+def test_no_text_is_markup_and_none_is_too_long(living, browser):
+    living(fragment="#text=" + "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E%20" * 3 + "&off=9.9,__proto__&layer=77&shown=x&word=1e9")
+    assert browser.run("return document.querySelectorAll('img').length") == 0
+    assert "<img" in browser.text("#words")
+    write(browser, " ".join(f"w{i}" for i in range(100)))
+    assert browser.text("#said") == "The model reads 64 words at most; what follows is left out."
+    assert browser.run("return document.querySelectorAll('#words .word').length") == 64
+    write(browser, " ,, ")
+    assert browser.run("return document.querySelectorAll('#words .word, #flow svg, #walk *').length") == 0
+    assert "Type a word" in browser.text("#expected")
+
+
+def test_a_model_with_mlp_layers_that_reads_characters(living, browser, heed, tmp_path):
+    (tmp_path / "text.txt").write_text("abc abd abc abe <i> é " * 40)
+    heed("train", tmp_path / "text.txt", "--out", tmp_path / "small", "--steps", "30", "--warmup", "5", "--context", "12",
+         "--model-dim", "16", "--heads", "2")
+    living("abc ab", model=tmp_path / "small")
+    for text in ("abc ab", "<i> é ab"):
+        write(browser, text)
+        told = json.loads(heed("explain", "--model", tmp_path / "small", "--json", text).stdout)
+        following = [({" ": '"␣"'}.get(one["token"], one["token"]), one["probability"]) for one in told["next"]]
+        assert_shows(browser, [head["weights"] for head in told["heads"]], following)
+    write(browser, "abQ")
+    assert browser.text("#said").strip() == "The model does not know Q: left out."
+
+
+def test_a_model_that_is_too_large_is_refused(heed, tmp_path):
+    (tmp_path / "text.txt").write_text("abc " * 200)
+    heed("train", tmp_path / "text.txt", "--out", tmp_path / "long", "--steps", "1", "--warmup", "1", "--context", "300",
+         "--model-dim", "8", "--heads", "1", "--layers", "1")
+    said = heed("explain", "--model", tmp_path / "long", "--html", tmp_path / "life.html", code=1).stderr
+    assert "context of 300 tokens; a living page holds 500000 and 256 at most" in said
+    assert not (tmp_path / "life.html").exists()
