@@ -189,7 +189,8 @@ void explain_reading(const ExplainArguments& arguments, const TrainedModel& trai
 // The page needs no words; with none the command prints none either.
 void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   refuse_beside_model(app);
-  const bool only_page = !arguments.html.empty() && !given(app, "SENTENCE") && !arguments.json;
+  bool only_page = !arguments.html.empty();
+  for (const char* printed : {"SENTENCE", "--json", "--layer", "--head"}) only_page &= !given(app, printed);
   if (!only_page) require_option(app, "SENTENCE", "the words to read, or - for standard input");
   check_files(arguments);
   std::string text = arguments.sentence == "-" ? all_of_standard_input() : arguments.sentence;

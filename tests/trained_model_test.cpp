@@ -189,9 +189,11 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
   expect_refusal(2, with({"a b", "--head", "4"}), "--head is 4; a layer has the heads 0 to 3");
   expect_refusal(2, with({"a b", "--causal"}), "--causal is given beside --model, whose layers are trained");
   expect_refusal(
-      2, with({"a b", "--html", "x.html"}),
-      "--html is given beside --model, whose layers are trained; heed look --model has --html for one "
+      2, with({"a b", "--save", "x.safetensors"}),
+      "--save is given beside --model, whose layers are trained; heed look --model has --save for one "
       "layer");
+  expect_refusal(2, with({"--html", "x.html", "--head", "1"}),
+                 "SENTENCE is missing: the words to read, or - for standard input (see heed explain --help)");
   expect_refusal(2, with({" , "}), "SENTENCE has 0 words; 1 to 64 are expected, as the model reads them");
   std::string longest;
   for (int i = 0; i < 65; ++i) longest += "to ";

@@ -118,6 +118,15 @@ def test_typed_words_give_the_numbers_of_the_command(living, browser, heed, text
     assert_shows(browser, [head["weights"] for head in told["heads"]], [(one["token"], one["probability"]) for one in told["next"]])
 
 
+def test_a_full_context_has_its_numbers_row_by_row(living, browser, heed):
+    text = " ".join(f"w{i % 27}" for i in range(64))
+    living(fragment="#shown=2.1&layer=0&word=40&text=" + text.replace(" ", "+"))
+    told = json.loads(heed("explain", "--model", "induction", "--json", text).stdout)
+    shown = browser.run("return [...document.querySelectorAll('table.keys .weight')].map((cell) => cell.textContent)")
+    assert all(map(close, shown, told["heads"][2]["weights"][40])) and len(shown) == 64
+    assert [token for token, _ in shown_next(browser)] == [one["token"] for one in told["next"]]
+
+
 def test_every_letter_changes_the_prediction(living, browser):
     living()
     write(browser, "to be or not to be o")
@@ -238,7 +247,7 @@ def test_the_story_and_its_lines_follow_the_copied_word(living, browser):
     lines = browser.run("return [...document.querySelectorAll('.line.followed')].map((line) => line.dataset.line)")
     assert "1 6 3" in lines and "0 3 2" in lines  # or₂ reads not, which has read or₁
     switch(browser, "[data-key=story-next]")
-    assert "expects not 9" in browser.text("#story")
+    assert "expects not 100.0 %" in browser.text("#story")
 
 
 def test_works_by_keyboard_and_the_address_keeps_the_place(living, browser):
@@ -290,6 +299,6 @@ def test_a_model_that_is_too_large_is_refused(heed, tmp_path):
     (tmp_path / "text.txt").write_text("abc " * 200)
     heed("train", tmp_path / "text.txt", "--out", tmp_path / "long", "--steps", "1", "--warmup", "1", "--context", "300",
          "--model-dim", "8", "--heads", "1", "--layers", "1")
-    said = heed("explain", "--model", tmp_path / "long", "--html", tmp_path / "life.html", code=1).stderr
+    said = heed("explain", "--model", tmp_path / "long", "--html", tmp_path / "life.html", code=2).stderr
     assert "context of 300 tokens; a living page holds 500000 and 256 at most" in said
     assert not (tmp_path / "life.html").exists()

@@ -94,8 +94,10 @@ run info
 expect_command info
 [[ $(cat "$CALLS") == "ninja -C $project/build/release heed_command" ]] || wrong "it did more than ask Ninja"
 
-step "alone, it shows a trained model on a sentence"
+step "alone, it shows a trained model on a sentence, and says how to type into it"
 run
+[[ $(tail -n 1 "$work/stdout") == *": ./run explain --model induction --html life.html" ]] || wrong "it does not say how"
+sed -i '$d' "$work/stdout"  # the blank line before it $(…) drops
 expect_command explain --model induction "Life is short, eat dessert first, Life is short, eat dessert first"
 
 step "through a link with a blank in its name"
