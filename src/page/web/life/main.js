@@ -53,7 +53,7 @@ function onWordKey(event) {
   const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1, Home: -Infinity, End: Infinity }[event.key];
   if (!step || !now.found) return;
   event.preventDefault();
-  const row = within(now.row + step, 0, now.labels.length - 1);
+  const row = within(chosenRow() + step, 0, now.labels.length - 1);  // now.row may be a frame behind
   chooseWord(row);
   requestAnimationFrame(() => byId('words').children[row]?.focus());
 }

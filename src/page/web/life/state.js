@@ -66,10 +66,11 @@ function writeAddress() {
 
 // What the model makes of it: {tokens, ids, labels, said, row, found}; found is null without tokens.
 let now = null;
+const chosenRow = () => Math.min(state.word < 0 ? Infinity : state.word, now.ids.length - 1);
 function compute() {
   now = tokensOf(state.text);
   now.found = now.ids.length ? run(now.ids, state) : null;
-  now.row = state.word < 0 ? now.ids.length - 1 : Math.min(state.word, now.ids.length - 1);
+  now.row = chosenRow();
 }
 
 let frame = 0;
