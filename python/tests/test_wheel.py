@@ -7,7 +7,10 @@ import subprocess
 import sys
 import zipfile
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[2]
+COMMAND = "heed/command/bin/heed"
 CALL = """
 import heed, numpy
 x = numpy.ones((1, 2, 3, 4), numpy.float32)
@@ -26,16 +29,38 @@ def test_pip_makes_a_wheel_that_works_where_it_is_put(tmp_path):
     assert wheel.name.startswith(f"heed-{version}-cp3")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        archive.extractall(tmp_path / "installed")
     package = ROOT / "python" / "heed"
     sources = {"heed/" + str(path.relative_to(package)) for suffix in ("py", "pyi", "typed")
                for path in package.rglob("*." + suffix)} | {"heed/py.typed"}
+    models = {"heed/command/share/heed/" + str(path.relative_to(ROOT / "models"))
+              for path in (ROOT / "models").rglob("*") if path.is_file() and path.name != "README.md"}
     extension = {name for name in names if name.startswith("heed/_heed.") and name.endswith(".so")}
     assert len(extension) == 1
-    assert {name for name in names if ".dist-info/" not in name} == sources | extension
-    ran = subprocess.run([sys.executable, "-c", CALL], check=True, cwd=tmp_path, capture_output=True, text=True,
-                         env=environment | {"PYTHONPATH": str(tmp_path / "installed")})
-    assert ran.stdout.startswith(str(tmp_path / "installed"))
+    assert {name for name in names if ".dist-info/" not in name} == sources | extension | models | {COMMAND}
+
+    installed = tmp_path / "installed"
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(installed), str(wheel)],
+                   check=True, env=environment)
+    environment["PYTHONPATH"] = str(installed)
+
+    def output(*command):
+        return subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, text=True, env=environment).stdout
+
+    assert output(sys.executable, "-c", CALL).startswith(str(installed))
+    for command in ([str(installed / "bin" / "heed")], [sys.executable, "-m", "heed"]):
+        assert output(*command, "--version") == f"heed {version}\n"
+        assert "expects not" in output(*command, "explain", "--model", "induction", "to be or not to be or")
+    ran = subprocess.run([sys.executable, "-m", "heed", "look"], cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert ran.returncode == 2 and not ran.stdout  # the command's own exit code
+
+
+def test_without_the_command_its_name_is_said():
+    import heed.__main__
+
+    if heed.__main__.COMMAND.exists():
+        pytest.skip("this package was installed with the command")
+    ran = subprocess.run([sys.executable, "-m", "heed", "--version"], capture_output=True, text=True)
+    assert ran.returncode == 1 and ran.stderr.endswith("a package installed by pip has it\n")
 
 
 def test_the_extension_shows_nothing_but_its_way_in():
