@@ -70,6 +70,14 @@ class TrainedModel:
         """The heads of a layer (from 0) while the model reads the text, as heed.look shows them."""
         return Report(self._data.look(text, layer))
 
+    def page(self, path: str | os.PathLike[str], text: str = "", *, name: str = "A model of heed.train") -> None:
+        """Writes one HTML file that holds the model: what one types there is computed at each letter.
+
+        text: what the page opens with; without any, words that the model can read. A model has at most 500,000 parameters
+        and a context of 256 tokens.
+        """
+        self._data.page(os.fspath(path), name, text)
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes model.safetensors, config.json and vocabulary.json into a folder that is there."""
         self._data.save(os.fspath(folder))

@@ -12,6 +12,7 @@
 
 #include "calls.hpp"
 #include "fail.hpp"
+#include "heed/living_page.hpp"
 #include "heed/train.hpp"
 
 namespace heed::python {
@@ -163,6 +164,12 @@ void define_model(nb::module_& module) {
       .def("expected_after", expected_after)
       .def("logits", logits)
       .def("look", look)
+      .def("page",
+           [](const TrainedModel& trained, const std::string& path, const std::string& name,
+              const std::string& text) {
+             const nb::gil_scoped_release released;
+             write_living_page(path, trained, {name, text});
+           })
       .def("save", [](TrainedModel& trained, const std::string& folder) { save_model(folder, trained); });
   module.def("load_model", load_model, nb::call_guard<nb::gil_scoped_release>());
   module.def("train", train_of_python, nb::arg("folder"), nb::arg("text").none(), nb::arg("resume"),

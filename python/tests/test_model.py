@@ -30,6 +30,15 @@ def test_it_knows_what_followed_the_last_time(model):
     assert abs(shares.max() / shares.sum() - probability) < 1e-12  # the same sum in f64, in another order
 
 
+def test_its_page_holds_it(model, tmp_path):
+    model.page(tmp_path / "life.html", "<i> a <i>", name="Two layers")
+    text = (tmp_path / "life.html").read_text()
+    assert '"name":"Two layers","text":"\\u003ci> a \\u003ci>"' in text and 'id="data-unembedding.weight"' in text
+    with pytest.raises(ValueError, match="the text has 65 words; 1 to 64 are expected"):
+        model.page(tmp_path / "none.html", "a " * 65)
+    assert not (tmp_path / "none.html").exists()
+
+
 def test_it_writes_on(model):
     added = []
     # What heed generate prints.

@@ -30,7 +30,7 @@ function buildPage() {
   byId('examples').hidden = !EXAMPLES.length;
   byId('controls').append(controls.temperature.node, controls.answer.node, element('label', { class: 'switch' }, causal, element('span', {}, 'causal')), reset, theme);
   byId('heads').append(element('h2', {}, 'All heads'), element('p', { class: 'soft' },
-    `Layers and heads are counted from 0. A click on a map shows that head in the lines and below. Heads are named from ${
+    `Layers and heads are counted from 0. A click on a map shows that head in the lines and below; grey is masked. Heads are named from ${
       isSymbols ? 'words that repeat' : 'the text that the page opened with'}.`), element('div', { class: 'layers' }, buildHeads()));
 }
 

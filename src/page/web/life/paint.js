@@ -56,5 +56,5 @@ function strip(name, values, largest = largestOf(values)) {
     tellCell(at + step);
     tell(told.textContent);
   });
-  return element('div', { class: 'vector', 'data-vector': name }, element('span', { class: 'vector-name' }, formula(name)), canvas, told);
+  return element('div', { class: 'vector', 'data-vector': name }, element('span', { class: 'vector-name' }, name.length > 1 ? name : formula(name)), canvas, told);
 }

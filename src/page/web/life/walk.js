@@ -48,8 +48,8 @@ function keysTable(layer, head) {
       element('td', { class: 'weight' }, exact(weight)),
       element('td', { class: 'bar-cell' }, masked ? 'masked' : element('span', { class: 'share-bar', style: `--share: ${weight}` })));
   });
-  const heading = (text) => element('th', { scope: 'col' }, formula(text));
-  return element('table', { class: 'keys' }, element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, unit), strips && heading('k_j'),
+  const heading = (text, kind) => element('th', { scope: 'col', class: kind }, formula(text));
+  return element('table', { class: 'keys' }, element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, unit), strips && heading('k_j', 'cells'),
     heading('q · k_j'), heading(state.temperature === 1 ? '/ √d' : '/ √d T'), element('th', { scope: 'col' }, 'weight'), element('td'))),
   element('tbody', {}, rows));
 }
