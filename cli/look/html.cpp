@@ -55,10 +55,13 @@ HtmlPage look_page(Document& document, const LookArguments& arguments, const std
   AttentionReport& report = document.report;
   const std::string source = arguments.document.empty() ? arguments.call.query : arguments.document;
   HtmlPage page;
-  page.title = arguments.model.empty() ? std::filesystem::path(source).filename().string()
-                                       : std::filesystem::path(arguments.model).filename().string() +
-                                             ", layer " + std::to_string(arguments.layer.value_or(1));
-  page.about = call_line(document);
+  const std::string name = arguments.model.empty()
+                               ? std::filesystem::path(source).filename().string()
+                               : std::filesystem::path(arguments.model).filename().string() + ", layer " +
+                                     std::to_string(arguments.layer.value_or(1));
+  // A page with words is called by them; else a document by its name.
+  if (report.query_tokens.empty() && !arguments.document.empty()) page.title = name;
+  page.about = name + ": " + call_line(document);
   page.query_tokens = report.query_tokens;
   page.key_tokens = report.key_tokens;
   page.cross = page.query_tokens != page.key_tokens;

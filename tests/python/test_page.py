@@ -87,14 +87,18 @@ def test_arrow_keys_move_and_brackets_turn_heads(page, browser):
     assert_shown(results(browser)["scores"], steps["scores"]["values"][1][3][2])
 
 
-def test_every_control_is_reached_by_tab(page, browser):
+def test_every_control_is_reached_by_tab_and_arrow_keys(page, browser):
     page("to be")
     reached = set()
     for _ in range(60):
         browser.press("tab")
         reached.add(browser.run("""const one = document.activeElement;
-            return one.getAttribute('aria-label') || one.textContent"""))
-    assert {"viridis", "log", "dark", "to", "PNG", "CSV"} <= reached
+            const group = one.closest('[role=group]');
+            return one.getAttribute('aria-label') || `${group?.getAttribute('aria-label')}: ${one.textContent}`"""))
+    groups = browser.run("""return [...document.querySelectorAll('[role=group]:not([hidden])')].map(
+        (group) => group.querySelector('[tabindex="0"]') && group.getAttribute('aria-label'))""")
+    assert None not in groups and {name.rsplit(": ", 1)[0] for name in reached} >= {*groups} - {None}
+    assert {"Go to row and key", "Colours: blue", "Theme: auto"} <= reached
     assert sum(name.endswith("; arrow keys move") for name in reached) == 9  # the pictures
 
 
@@ -128,7 +132,9 @@ def test_text_from_users_is_shown_as_text(page, browser, sentence):
     # What turns the writing, and line ends, are spelled out as on the terminal.
     assert shown == [word.replace("\u2028", r"\u{2028}").replace("\u202e", r"\u{202E}") for word in words]
     assert browser.run("return [document.scripts.length, document.images.length]") == [1 + len_scripts(browser), 0]
-    assert browser.run("return document.title") == f"{' '.join(words)} → {' '.join(words)} · heed"
+    title = f"{' '.join(words)} → {' '.join(words)}"
+    assert browser.run("return document.getElementById('title').textContent") == title
+    assert browser.run("return document.title").startswith(title[:40])
 
 
 def len_scripts(browser):
@@ -196,16 +202,6 @@ def test_the_map_is_zoomed_by_keys_and_a_link_keeps_it(page, browser):
     browser.run("document.querySelector('[data-step=map] .figures .marks').focus()")
     browser.press("0")
     assert "zoom" not in fragment(browser) and browser.run(picture) != before
-
-
-def test_heads_are_sorted_and_chosen_in_the_gallery(page, browser, heed):
-    page(FOX, "--heads", "4", fragment="#view=map&sort=entropy")
-    order = browser.run("return [...document.querySelectorAll('.head')].map((head) => Number(head.dataset.head))")
-    told = json.loads(heed("explain", FOX, "--heads", "4", "--json").stdout)
-    entropy = [sum(word["entropy"] for word in told["summary"] if word["head"] == head) for head in range(4)]
-    assert order == sorted(range(4), key=lambda head: entropy[head])
-    browser.click(f'.head[data-head="{order[2]}"]')
-    assert fragment(browser)["head"] == str(order[2])
 
 
 def test_the_text_is_shaded_by_what_the_chosen_word_attends_to(page, browser):

@@ -8,10 +8,10 @@ function actions(name, canvases, table, heads = []) {
     toggle.setAttribute('aria-expanded', String(!slot.hidden));
   };
   const toggle = element('button', { type: 'button', 'aria-expanded': 'false', onclick: showing }, 'Table');
-  const buttons = element('div', { class: 'actions', role: 'group', 'aria-label': name + ': take it along' }, toggle,
+  const buttons = roving(element('div', { class: 'actions', role: 'group', 'aria-label': name + ': take it along' }, toggle,
     element('button', { type: 'button', onclick: () => downloadCsv(name, table()) }, 'CSV'),
     element('button', { type: 'button', onclick: () => downloadJson(name, table()) }, 'JSON'),
-    element('button', { type: 'button', onclick: () => downloadPng(name, canvases(), heads) }, 'PNG'));
+    element('button', { type: 'button', onclick: () => downloadPng(name, canvases(), heads) }, 'PNG')));
   return [buttons, slot];
 }
 
@@ -44,7 +44,7 @@ function downloadCsv(name, { corner, rows, columns, matrix }) {
 
 function downloadJson(name, { rows, columns, matrix }) {
   const values = rows.map((_, i) => [...rowOf(matrix, i)].map((value) => (isMasked(value) ? null : value)));
-  download(name + '.json', 'application/json', JSON.stringify({ name, title: page.title, rows, columns, values }));
+  download(name + '.json', 'application/json', JSON.stringify({ name, title: heading, rows, columns, values }));
 }
 
 // Saves the card's pictures, one below another, under its title.
@@ -61,7 +61,7 @@ function downloadPng(name, canvases, captions) {
   pen.fillStyle = themeColour('ink');
   pen.font = `600 ${14 * dots}px system-ui, sans-serif`;
   pen.textBaseline = 'middle';
-  pen.fillText(fitted(`${name} · ${page.title}`, width - 2 * margin, pen.font), margin, line);
+  pen.fillText(fitted(`${name} · ${heading}`, width - 2 * margin, pen.font), margin, line);
   let y = 1.5 * line;
   canvases.forEach((layers, i) => {
     pen.font = `${12 * dots}px system-ui, sans-serif`;

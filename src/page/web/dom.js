@@ -29,16 +29,17 @@ const keyWord = (j) => element('b', { class: 'key' }, keyWords[j]);
 
 // A row of buttons, one of them pressed.
 function choice(label, options, chosen, choose) {
-  return element('div', { class: 'choice', role: 'group', 'aria-label': label },
+  return roving(element('div', { class: 'choice', role: 'group', 'aria-label': label },
     element('span', { class: 'choice-label', 'aria-hidden': 'true' }, label),
     options.map(([value, text]) => element('button', {
       type: 'button', 'aria-pressed': String(value === chosen()), 'data-value': String(value), onclick: () => choose(value),
-    }, text)));
+    }, text))));
 }
 
 function pressed(group, value) {
   for (const button of group.querySelectorAll('button'))
     button.setAttribute('aria-pressed', String(button.dataset.value === String(value)));
+  if (!group.contains(document.activeElement)) group.rest?.();
 }
 
 // Announced by screen readers.

@@ -13,8 +13,8 @@ function shadeWord(word, share, scale) {
 
 const controls = {};
 function buildHead() {
-  document.title = page.title ? `${page.title} · heed` : 'heed';
-  document.getElementById('title').textContent = page.title;
+  document.title = `${cutAtWord(heading, MOST_TAB_TITLE)} · heed`;
+  document.getElementById('title').textContent = cutAtWord(heading, MOST_TITLE);
   document.getElementById('about').textContent = page.about.replaceAll('d_k', 'dₖ').replaceAll('d_v', 'dᵥ');
   const shown = Object.entries(views());
   controls.view = choice('View', shown.map(([name, view]) => [name, view.name]), () => state.view,
@@ -27,13 +27,24 @@ function buildHead() {
         heads.map(([h, text]) => element('option', { value: h }, text))))
     : choice('Head', heads, () => state.head, (head) => choose({ head }));
   controls.head.hidden = heads.length < 2;
+  controls.places = goToField();
   controls.colours = choice('Colours', Object.keys(PALETTES).map((name) => [name, name]), () => state.colours,
     (name) => choose({ colours: name }));
   controls.scaled = choice('Scaled', Object.entries(SCALINGS), () => state.scaled, (scaled) => choose({ scaled }));
   controls.log = choice('Scale', [[false, 'linear'], [true, 'log']], () => state.log, (log) => choose({ log }));
   controls.theme = choice('Theme', [['auto', 'auto'], ['light', 'light'], ['dark', 'dark']], () => state.theme,
     (theme) => choose({ theme }));
-  document.getElementById('controls').replaceChildren(...Object.values(controls));
+  const { view, head, places, ...looks } = controls;
+  document.getElementById('controls').replaceChildren(view, head, places, ...folded('Display', Object.values(looks)));
+}
+
+// On a small screen a button opens these; page.css shows them at once on a large one.
+function folded(name, content) {
+  const slot = element('div', { class: 'folding', id: 'folding' }, content);
+  const toggle = element('button', { type: 'button', class: 'fold', 'aria-expanded': 'false', 'aria-controls': 'folding', onclick: () => {
+    toggle.setAttribute('aria-expanded', String(slot.classList.toggle('open')));
+  } }, name);
+  return [toggle, slot];
 }
 
 function setTheme() {
@@ -49,11 +60,12 @@ function refresh() { shownView?.refresh(); }
 function redraw() {
   setTheme();
   for (const [name, group] of Object.entries(controls)) {
+    if (!(name in state)) continue;
     const select = group.querySelector('select');
     if (select) select.value = state[name];
     else pressed(group, state[name]);
   }
-  const labelled = document.activeElement?.getAttribute?.('aria-label');
+  const focused = selectorOf(document.activeElement);
   const [x, y] = [window.scrollX, window.scrollY];
   shownView = views()[state.view];
   stage.style.minHeight = stage.offsetHeight + 'px';
@@ -62,7 +74,7 @@ function redraw() {
   shownView.build(stage);
   stage.style.minHeight = '';
   window.scrollTo(x, y);
-  if (labelled) stage.querySelector(`[aria-label="${CSS.escape(labelled)}"]`)?.focus({ preventScroll: true });
+  if (focused) stage.querySelector(focused)?.focus({ preventScroll: true });
 }
 
 function onKey(event) {
@@ -71,11 +83,22 @@ function onKey(event) {
   if (event.key === '[') turn(-1);
   else if (event.key === ']') turn(1);
   else if (event.key === 'l') choose({ log: !state.log });
+  else if (event.key === 'g') {
+    event.preventDefault();
+    controls.places.querySelector('input').select();
+  } else if (event.key === 'n' || event.key === 'p') turnPicture(event.key === 'n' ? 1 : -1);
   else if (event.key === 'Escape') point(null);
   else {
     const view = Object.keys(views())[Number(event.key) - 1];
     if (view) choose({ view });
   }
+}
+
+// The next picture of the view, or the one before.
+function turnPicture(by) {
+  const pictures = [...stage.querySelectorAll('.marks[tabindex], .text[tabindex]')];
+  const at = pictures.indexOf(document.activeElement);
+  pictures.at(at < 0 ? (by > 0 ? 0 : -1) : (at + by) % pictures.length)?.focus();
 }
 
 let width = 0;

@@ -1,26 +1,8 @@
-// Maps of the weights of each head, at any length. All heads are small; one is large and can be zoomed.
-const SORTS = {
-  head: ['number', (head) => 0],
-  entropy: ['entropy', (head) => head.entropy],
-  distance: ['distance', (head) => -head.distance],
-  sink: ['weight on the first key', (head) => -head.first],
-};
+// The map of a head's weights, at any length; it can be zoomed.
 const TICK_ROOM = 58;
-const LARGEST_BIN = 56;  // pixels
-
-function sortedHeads() {
-  const rank = SORTS[state.sort][1];
-  return heads.map((head, n) => n).sort((a, b) => rank(heads[a]) - rank(heads[b]) || a - b);
-}
-
-// A head as a small picture.
-function thumbnail(n) {
-  const side = 128;
-  const level = thumbOf(n) || (pyramidOf(n) && levelFor(n, page.query_count / side, page.key_count / side));
-  const canvas = element('canvas', { class: 'thumb', width: side, height: side, 'aria-hidden': 'true' });
-  if (level) drawLevel(canvas.getContext('2d'), level, [0, page.query_count, 0, page.key_count], [0, 0, side, side]);
-  return canvas;
-}
+const LARGEST_BIN = 56;   // pixels
+const LEAST_HIGH = 380;
+const ROOM_AROUND = 330;  // for what stands above the map in a window, and its legend
 
 // Draws the rows and keys `seen` = [r0, r1, k0, k1] of a level into a box of the canvas.
 function drawLevel(pen, level, seen, [x, y, width, height], origin = [0, 0]) {
@@ -41,17 +23,6 @@ function drawLevel(pen, level, seen, [x, y, width, height], origin = [0, 0]) {
   }
   pen.drawImage(image.canvas, ...box);
   pen.restore();
-}
-
-function gallery() {
-  return element('div', { class: 'gallery', role: 'group', 'aria-label': 'Heads' }, sortedHeads().map((n) => {
-    const head = heads[n];
-    const facts = [`entropy ${exact(head.entropy)}`, `distance ${short(head.distance ?? NaN)}`,
-      `first key ${short(100 * head.first)} %`];
-    return element('button', { type: 'button', class: 'head', 'aria-pressed': String(n === state.head), 'data-head': n,
-      title: [headName(n) + ': ' + head.name, ...facts].join('\n'), onclick: () => choose({ head: n }) },
-    thumbnail(n), element('span', { class: 'head-title' }, headName(n)), element('span', { class: 'soft' }, head.name));
-  }));
 }
 
 // At most `most` round numbers between from and to.
@@ -89,7 +60,9 @@ class MapPicture {
     this.room = width;
     const named = this.words[1] && this.wide / (this.seen[3] - this.seen[2]) >= LEAST_LABEL_STEP;
     this.top = named ? Math.min(LONGEST_LABEL, widest(keyWords)) + 12 : 22;
-    this.high = Math.max(60, Math.min(640, this.wide * page.query_count / page.key_count));
+    const most = Math.max(LEAST_HIGH, Math.min(640, window.innerHeight - this.top - ROOM_AROUND));
+    this.high = Math.max(60, this.wide * page.query_count / page.key_count);
+    if (this.high > most) [this.wide, this.high] = [Math.max(80, this.wide * most / this.high), most];
     this.width = this.left + this.wide + 2;
     this.height = this.top + this.high + 2;
     this.dots = Math.min(window.devicePixelRatio || 1, 2);

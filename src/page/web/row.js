@@ -79,23 +79,19 @@ const mapView = {
     this.legends = null;
     this.picture.onseen = () => this.paintCurves();
     const button = (label, text, act) => element('button', { type: 'button', 'aria-label': label, title: label, onclick: act }, text);
-    const zoom = element('div', { class: 'choice', role: 'group', 'aria-label': 'Zoom' },
+    const zoom = roving(element('div', { class: 'choice', role: 'group', 'aria-label': 'Zoom' },
       button('Zoom in', '+', () => this.picture.zoom(0.5)), button('Zoom out', '−', () => this.picture.zoom(2)),
-      button('Show all', 'all', () => { this.picture.show(wholeMap()); this.picture.keep(); }));
-    const sort = choice('Sort heads by', Object.keys(SORTS).map((name) => [name, name]), () => state.sort, (name) => choose({ sort: name }));
-    const rows = element('input', { type: 'number', min: 0, max: page.query_count - 1, 'aria-label': 'Go to row', placeholder: 'row',
-      onchange: (event) => choose({ row: Math.max(0, Math.min(page.query_count - 1, Math.floor(Number(event.target.value)) || 0)) }) });
+      button('Show all', 'all', () => { this.picture.show(wholeMap()); this.picture.keep(); })));
     const take = actions(`map of ${headName(state.head)}`, () => [[this.picture.base, this.picture.marks]], () => tableOfMap());
     this.card = element('article', { class: 'card', 'data-step': 'map' },
       element('header', {}, element('h3', {}, headName(state.head)), element('span', { class: 'soft' }, heads[state.head].name),
         element('span', { class: 'shape' }, `${spelled(page.query_count)} × ${spelled(page.key_count)}`)),
-      element('div', { class: 'map-tools' }, zoom, element('label', { class: 'choice' },
-        element('span', { class: 'choice-label' }, 'Go to row'), rows)),
-      element('div', { class: 'figures' }, this.picture.node), element('footer', {}, this.legend, take),
-      element('div', { class: 'curves' }, this.curves.map((curve) => curve.node)));
-    const all = heads.length > 1 && element('section', { class: 'stage' }, element('div', { class: 'gallery-head' },
-      element('h2', {}, 'All heads'), sort), gallery());
-    host.append(element('div', { class: 'with-panel' }, element('div', { class: 'flow' }, all, this.card), this.panel));
+      element('div', { class: heads.length > FEW_HEADS ? 'map-beside' : '' }, heads.length > FEW_HEADS && headChooser(),
+        element('div', { class: 'map-place' }, element('div', { class: 'figures' }, this.picture.node),
+          element('div', { class: 'map-tools' }, zoom, this.legend), element('div', { class: 'curves' }, this.curves.map((curve) => curve.node)))),
+      element('footer', {}, take));
+    const few = heads.length > 1 && heads.length <= FEW_HEADS && headChooser();
+    host.append(element('div', { class: 'with-panel' }, element('div', { class: 'flow' }, few, this.card), this.panel));
     this.layOut();
   },
   layOut() {

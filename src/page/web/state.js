@@ -6,8 +6,7 @@ const opening = page.report?.opening || { head: 0, row: Math.max(0, page.query_c
 const DEFAULTS = {
   view: page.steps.length && page.query_count <= MOST_STEP_WORDS ? 'steps' : 'map',
   head: opening.head, row: opening.row, key: opening.key, at: 0, step: '', colours: 'blue', log: page.key_count > 256,
-  scaled: 'others', theme: 'auto', shade: 'to', sort: 'head', zoom: '',
-  with: '', pin: '', sink: true,
+  scaled: 'others', theme: 'auto', shade: 'to', zoom: '', with: '', pin: '', sink: true,
 };
 const state = { ...DEFAULTS };
 let pointed = null;  // {row, key, at, step} under the pointer
@@ -26,7 +25,6 @@ function readFragment() {
   within('key', page.key_count);
   if (!Object.hasOwn(PALETTES, state.colours)) state.colours = DEFAULTS.colours;
   if (!Object.hasOwn(SCALINGS, state.scaled)) state.scaled = DEFAULTS.scaled;
-  if (!Object.hasOwn(SORTS, state.sort)) state.sort = DEFAULTS.sort;
   if (!Object.hasOwn(SHADES, state.shade)) state.shade = DEFAULTS.shade;
   if (!['auto', 'light', 'dark'].includes(state.theme)) state.theme = DEFAULTS.theme;
   if (!Object.hasOwn(steps, state.step)) state.step = DEFAULTS.step;

@@ -124,12 +124,12 @@ function stepCard(step, grids) {
 
 // The sentence as buttons that select words, shaded by the weight they get.
 function wordStrip() {
-  const strip = (name, words, kind) => element('div', { class: 'strip', role: 'group', 'aria-label': name },
+  const strip = (name, words, kind) => roving(element('div', { class: 'strip', role: 'group', 'aria-label': name },
     element('span', { class: 'strip-name' }, name),
     words.map((word, i) => element('button', { type: 'button', class: 'word', 'data-index': i, 'data-kind': kind,
       onclick: () => choose({ [kind]: i }),
       onpointerenter: (event) => event.pointerType !== 'touch' && point({ [kind]: i }),
-      onpointerleave: () => point(null) }, word)));
+      onpointerleave: () => point(null) }, word))));
   return element('div', { class: 'strips' }, strip('asking', queryWords, 'row'), strip('attended to', keyWords, 'key'));
 }
 

@@ -1,0 +1,54 @@
+// The field that goes to a row and a key: "17", "17:4", "it", "it, animal", "17, animal".
+const QUOTED = /^["“](.+)["”]$/;
+
+// The place that a text names among `count` places with these words: {place}, or {fault} as a sentence. Of several equal
+// words it is the next after `from`, from the end on the first.
+function placeNamed(text, words, count, from, what) {
+  const name = QUOTED.exec(text)?.[1] ?? text;
+  if (/^\d+$/.test(text)) {
+    const place = Number(text);
+    return place < count ? { place } : { fault: `There is no ${what} ${text}: the last is ${spelled(count - 1)}.` };
+  }
+  const same = (fold) => {
+    const found = [...words.keys()].filter((i) => fold(words[i]) === fold(name));
+    return found.find((i) => i > from) ?? found[0];
+  };
+  const tokens = what === 'row' ? page.query_tokens : page.key_tokens;
+  const place = same((word) => word) ?? [...tokens.keys()].filter((i) => tokens[i].trim().toLowerCase() === name.toLowerCase())
+    .sort((a, b) => (a <= from) - (b <= from) || a - b)[0];
+  if (place !== undefined) return { place };
+  return { fault: words.length ? `“${name}” is none of the ${what === 'row' ? 'words that ask' : 'words attended to'}.`
+    : `“${name}” is no number: ${what}s are counted from 0 to ${spelled(count - 1)}.` };
+}
+
+// {row, key} of what was typed, or {fault}.
+function placesNamed(text) {
+  const parts = text.split(/\s*(?:,|:|→|->)\s*(?=\S)/).map((part) => part.trim().replace(/,$/, '')).filter(Boolean);
+  const [row, key] = parts.length === 1 || parts.length === 2 ? parts : [text.trim()];
+  const found = {};
+  for (const [kind, name, words, count] of [['row', row, queryWords, page.query_count], ['key', key, keyWords, page.key_count]]) {
+    if (name === undefined) continue;
+    const { place, fault } = placeNamed(name, words, count, state[kind], kind);
+    if (fault) return { fault };
+    found[kind] = place;
+  }
+  return found;
+}
+
+function goToField() {
+  const said = element('span', { class: 'goto-said', role: 'alert', id: 'goto-said' });
+  const example = queryWords.length ? 'it, animal' : '17:4';
+  const field = element('input', { type: 'text', class: 'goto', 'aria-label': 'Go to row and key', 'aria-describedby': 'goto-said',
+    placeholder: example, autocomplete: 'off', spellcheck: 'false', title: 'A word or a position of a row, and of a key after a comma' });
+  const go = () => {
+    const { fault, ...places } = field.value.trim() ? placesNamed(field.value) : {};
+    said.textContent = fault || '';
+    field.setAttribute('aria-invalid', String(Boolean(fault)));
+    if (fault) return;
+    choose(places);
+    tell(`row ${nameOf(queryWords, state.row)}, key ${nameOf(keyWords, state.key)}`);
+  };
+  field.addEventListener('keydown', (event) => { if (event.key === 'Enter') go(); });
+  return element('div', { class: 'choice goto-choice' }, element('span', { class: 'choice-label', 'aria-hidden': 'true' }, 'Go to'), field,
+    element('button', { type: 'button', 'aria-label': 'Go', tabindex: '-1', onclick: go }, '↵'), said);
+}
