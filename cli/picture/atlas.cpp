@@ -66,12 +66,13 @@ class AtlasPainter {
     Layout made{width, height, columns, 1};
     made.rows =
         page_.layers.empty() ? (std::ssize(page_.cards) + columns - 1) / columns : std::ssize(page_.layers);
-    made.card_width = (width - left() - kEdge) / static_cast<double>(columns) - kGap;
-    made.card_height = (height - kEdge - header()) / static_cast<double>(made.rows) - kGap;
+    made.card_width = (width - left() - kEdge + kGap) / static_cast<double>(columns) - kGap;
+    made.card_height = (height - kEdge - header() + kGap) / static_cast<double>(made.rows) - kGap;
     made.letters = std::clamp(made.card_width / (maps_ == 2 ? 26 : 15), 2.5, 10.5);
     const double letters_height = (1.7 + 1.35 * lines_below()) * made.letters;
     made.side = std::min((made.card_width - kGap * (maps_ - 1)) / maps_, made.card_height - letters_height);
     made.side = std::max(made.side, 1.0);
+    made.card_height = letters_height + made.side;
     return made;
   }
 
@@ -111,31 +112,42 @@ class AtlasPainter {
     }
     const Box scale{layout_.width - kEdge - 300, kEdge + 6, 300, 24};
     canvas_.text({scale.x, kEdge - 9, 300, 13},
-                 "ink: the share of a row's weight (grows as its root); grey: masked",
+                 "ink: the share of a row's weight (grows as its root); sand: masked",
                  {.size = 8.5, .ink = kFaintText});
     draw_scale(canvas_, scale, {.ink = ink_of_name("mixed"), .root = true});
     paint_names(y);
   }
 
-  // Which names there are, and of how many heads.
-  void paint_names(double y) {
-    std::vector<std::pair<std::string, int>> names;
+  struct NameCount {
+    std::string name;
+    int before = 0, after = 0;  ///< of heads; without another model both are the same
+  };
+
+  [[nodiscard]] std::vector<NameCount> names() const {
+    std::vector<NameCount> names;
+    const auto count_of = [&](const std::string& name) -> NameCount& {
+      for (NameCount& one : names)
+        if (one.name == name) return one;
+      return names.emplace_back(NameCount{name});
+    };
     for (const AtlasCard& card : page_.cards) {
-      const auto found = std::find_if(names.begin(), names.end(),
-                                      [&](const auto& one) { return one.first == card.head.name; });
-      if (found == names.end())
-        names.emplace_back(card.head.name, 1);
-      else
-        ++found->second;
+      ++count_of(card.head.name).before;
+      ++count_of(card.other ? card.other->name : card.head.name).after;
     }
     std::stable_sort(names.begin(), names.end(),
-                     [](const auto& a, const auto& b) { return a.second > b.second; });
+                     [](const NameCount& a, const NameCount& b) { return a.after > b.after; });
+    return names;
+  }
+
+  // Which names there are, and of how many heads.
+  void paint_names(double y) {
     double x = kEdge;
-    for (const auto& [name, count] : names) {
-      const std::string text = name + "  " + std::to_string(count);
+    for (const NameCount& one : names()) {
+      std::string text = one.name + "  " + std::to_string(one.before);
+      if (maps_ == 2) text += " ⇒ " + std::to_string(one.after);
       const Lettering letters{.size = 10, .ink = kText};
-      canvas_.fill({x, y + 4, 9, 9}, ink_of_name(name));
-      canvas_.text({x + 13, y + 1, 200, 15}, text, letters);
+      canvas_.fill({x, y + 4, 9, 9}, ink_of_name(one.name));
+      canvas_.text({x + 13, y + 1, 250, 15}, text, letters);
       x += 13 + canvas_.text_width(text, letters) + 18;
     }
   }
@@ -151,12 +163,17 @@ class AtlasPainter {
 
   void paint_card(const Box& box, const AtlasCard& card) {
     const double letters = layout_.letters, line = 1.35 * letters;
-    canvas_.line(box.x, box.y, box.x + box.width, box.y, ink_of_name(card.head.name), letters / 5);
+    const double half = card.other ? layout_.side + kGap / 2 : box.width;
+    canvas_.line(box.x, box.y, box.x + half, box.y, ink_of_name(card.head.name), letters / 5);
     const Lettering bold{.size = letters, .bold = true, .ink = kText};
     canvas_.text({box.x, box.y + 0.2 * letters, box.width, line}, card.label, bold);
     const double label = canvas_.text_width(card.label, bold) + 0.6 * letters;
-    canvas_.text({box.x + label, box.y + 0.2 * letters, box.width - label, line}, name_of(card),
-                 {.size = letters, .ink = ink_of_name(card.head.name)});
+    paint_name({box.x + label, box.y + 0.2 * letters, half - label, line}, card.head, "");
+    if (card.other) {
+      canvas_.line(box.x + half, box.y, box.x + box.width, box.y, ink_of_name(card.other->name), letters / 5);
+      paint_name({box.x + half + kGap / 2, box.y + 0.2 * letters, box.width - half - kGap / 2, line},
+                 *card.other, "⇒  ");
+    }
     const double top = box.y + 1.7 * letters;
     paint_map({box.x, top, layout_.side, layout_.side}, card.head);
     if (card.other) paint_map({box.x + layout_.side + kGap, top, layout_.side, layout_.side}, *card.other);
@@ -167,11 +184,9 @@ class AtlasPainter {
     }
   }
 
-  [[nodiscard]] static std::string scored_name(const AtlasHead& head) {
-    return head.name + (std::isnan(head.score) ? "" : " " + decimals(head.score, 2));
-  }
-  [[nodiscard]] static std::string name_of(const AtlasCard& card) {
-    return scored_name(card.head) + (card.other ? "  ⇒  " + scored_name(*card.other) : "");
+  void paint_name(const Box& box, const AtlasHead& head, const std::string& before) {
+    const std::string score = std::isnan(head.score) ? "" : " " + decimals(head.score, 2);
+    canvas_.text(box, before + head.name + score, {.size = layout_.letters, .ink = ink_of_name(head.name)});
   }
 
   [[nodiscard]] static std::vector<std::string> texts_of(const AtlasCard& card) {
@@ -189,12 +204,12 @@ class AtlasPainter {
     MapStyle style{.ink = ink_of_name(head.name), .root = true};
     style.as_image =
         page_.cards.size() * map.shares.size() * static_cast<std::size_t>(maps_) > kMostRectangles;
-    const double margin = std::min(60.0, box.width / 4);
-    const double cell = (box.width - margin) / static_cast<double>(std::max(map.rows, map.columns));
-    if (!map.row_words.empty() && cell * 0.8 >= kWordSize) {
+    const auto cells = static_cast<double>(std::max(map.rows, map.columns));
+    const double most = std::min(70.0, box.width / 3);
+    if (!map.row_words.empty() && (box.width - most) / cells * 0.8 >= kWordSize) {
       style.words = true;
-      style.margin = margin;
-      box = {box.x + margin, box.y + margin, box.width - margin, box.height - margin};
+      style.margin = word_margin(canvas_, map, box.width / cells, most);
+      box = {box.x + style.margin, box.y + style.margin, box.width - style.margin, box.height - style.margin};
     }
     draw_map(canvas_, box, map, style);
   }

@@ -129,17 +129,19 @@ void draw_numbers(Canvas& canvas, const Box& box, const HeadMap& map, const MapS
     }
 }
 
+double word_size(double cell) { return std::min(9.0, cell * 0.8); }
+
 void draw_words(Canvas& canvas, const Box& box, const HeadMap& map, const MapStyle& style) {
   const double width = box.width / static_cast<double>(map.columns);
   const double height = box.height / static_cast<double>(map.rows);
   for (std::int64_t i = 0; i < std::ssize(map.row_words); ++i)
     canvas.text({box.x - style.margin, box.y + static_cast<double>(i) * height, style.margin - 4, height},
                 map.row_words[static_cast<std::size_t>(i)],
-                {.size = std::min(9.0, height * 0.8), .side = Side::right, .ink = kText});
+                {.size = word_size(height), .side = Side::right, .ink = kText});
   for (std::int64_t j = 0; j < std::ssize(map.column_words); ++j)
     canvas.text_upwards(
         {box.x + static_cast<double>(j) * width, box.y - style.margin, width, style.margin - 4},
-        map.column_words[static_cast<std::size_t>(j)], {.size = std::min(9.0, width * 0.8), .ink = kText});
+        map.column_words[static_cast<std::size_t>(j)], {.size = word_size(width), .ink = kText});
 }
 
 std::string tick_text(double share) {
@@ -173,6 +175,17 @@ std::string short_share(double share) {
   std::snprintf(text.data(), text.size(), "%.2f", share);
   const std::string number = text.data();
   return number == "1.00" ? "1" : number == "0.00" ? "0" : number.substr(number[0] == '0' ? 1 : 0);
+}
+
+double word_margin(Canvas& canvas, const HeadMap& map, double cell, double most) {
+  constexpr double kBeside = 8;
+  double widest = 0;
+  for (const auto* words : {&map.row_words, &map.column_words})
+    for (const std::string& word : *words) {
+      if (widest + kBeside >= most) return most;
+      widest = std::max(widest, canvas.text_width(word, {.size = word_size(cell)}));
+    }
+  return widest > 0 ? std::min(most, widest + kBeside) : 0;
 }
 
 void draw_map(Canvas& canvas, const Box& box, const HeadMap& map, const MapStyle& style) {

@@ -43,6 +43,8 @@ struct MapStyle {
   bool as_image = false;  ///< an image in place of a rectangle a cell: for many cells
 };
 
+/// What the widest word needs beside cells of this size, `most` at most; 0 without words.
+[[nodiscard]] double word_margin(Canvas& canvas, const HeadMap& map, double cell, double most);
 void draw_map(Canvas& canvas, const Box& box, const HeadMap& map, const MapStyle& style);
 /// Its scale: a bar with ticks, 24 points high and at least 120 wide.
 void draw_scale(Canvas& canvas, const Box& box, const MapStyle& style);

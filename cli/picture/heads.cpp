@@ -21,7 +21,7 @@ class HeadsPainter {
         cells_(
             std::max({picture.heads.front().map.rows, picture.heads.front().map.columns, std::int64_t{1}})),
         cell_(cell_size()),
-        margin_(word_margin()),
+        margin_(margin()),
         columns_(static_cast<int>(std::ceil(std::sqrt(static_cast<double>(picture.heads.size()))))),
         canvas_(format, width(), height()) {}
 
@@ -44,16 +44,10 @@ class HeadsPainter {
   }
   [[nodiscard]] bool has_words() const { return !picture_.heads.front().map.row_words.empty(); }
 
-  [[nodiscard]] double word_margin() const {
-    if (!has_words()) return 0;
-    // On a canvas that is thrown away: the page's size depends on it.
+  // Measured on a canvas that is thrown away: the page's size depends on it.
+  [[nodiscard]] double margin() const {
     Canvas ruler(PictureFormat::svg, 1, 1);
-    double widest = 0;
-    const HeadMap& map = picture_.heads.front().map;
-    for (const auto* words : {&map.row_words, &map.column_words})
-      for (const std::string& word : *words)
-        widest = std::max(widest, ruler.text_width(word, {.size = std::min(9.0, cell_ * 0.8)}));
-    return std::min(kMostMargin, widest + 8);
+    return word_margin(ruler, picture_.heads.front().map, cell_, kMostMargin);
   }
 
   [[nodiscard]] double map_width() const {
@@ -82,7 +76,7 @@ class HeadsPainter {
     style.numbers = !head.map.bins && cell_ >= kLargeCell;
     style.words = has_words();
     style.margin = margin_;
-    style.as_image = head.map.bins;
+    style.as_image = style.root = head.map.bins;
     canvas_.text({x, y, card_width(), kTitle - 4}, head.title,
                  {.size = 10.5, .bold = true, .ink = style.ink});
     const Box map{x + margin_, y + kTitle + margin_, map_width(), map_height()};

@@ -8,7 +8,7 @@
 namespace heed::cli {
 
 inline constexpr Ink kPaper{1, 1, 1};
-inline constexpr Ink kMasked{0.925, 0.93, 0.94};  ///< where a mask forbids the key
+inline constexpr Ink kMasked{0.965, 0.945, 0.9};  ///< sand, where a mask forbids the key: no ink pales to it
 inline constexpr Ink kText{0.13, 0.15, 0.18};
 inline constexpr Ink kFaintText{0.38, 0.41, 0.46};
 inline constexpr Ink kRule{0.78, 0.8, 0.83};

@@ -35,9 +35,10 @@ std::string pair_text(const PairWeight& one) {
 
 std::string rank_text(const PairWeight& one) { return one.rank > 0 ? std::to_string(one.rank) : "-"; }
 
-// Eighths of a column, as block characters.
+// Empty for a share of NaN. Eighths of a column, as block characters.
 std::string bar(double share, int width) {
   constexpr std::array<const char*, 8> kParts = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  if (std::isnan(share)) return "";
   const auto eighths = static_cast<int>(std::lround(std::clamp(share, 0.0, 1.0) * 8 * width));
   std::string text;
   for (int i = 0; i < eighths / 8; ++i) text += "█";
@@ -62,6 +63,12 @@ const PairWeight& same_head(const PairAnswer& answer, const PairWeight& one) {
 
 bool has_choice(const PairAnswer& answer) { return answer.rows.size() > 1 || answer.keys.size() > 1; }
 
+struct DrawnRow {
+  const PairAnswer& answer;
+  const PairWeight& one;
+  std::vector<AttendedRow::Key> keys;
+};
+
 class PairPrinter {
  public:
   PairPrinter(const TextOutput& output, const PairAnswer& answer, const PairAnswer* against,
@@ -72,8 +79,12 @@ class PairPrinter {
     print_question("", answer_);
     if (against_ != nullptr) print_question("against ", *against_);
     print_table();
-    print_row(answer_, answer_.heads.front());
-    if (against_ != nullptr) print_row(*against_, same_head(*against_, answer_.heads.front()));
+    std::vector<DrawnRow> rows = {row_of(answer_, answer_.heads.front())};
+    if (against_ != nullptr) rows.push_back(row_of(*against_, same_head(*against_, answer_.heads.front())));
+    double largest = 0;
+    for (const DrawnRow& row : rows)
+      for (const auto& key : row.keys) largest = std::max(largest, key.weight);
+    for (const DrawnRow& row : rows) print_row(row, largest);
   }
 
  private:
@@ -123,33 +134,42 @@ class PairPrinter {
     output_.stream << line << '\n';
   }
 
-  // The keys that the row may see: all of them in their order, or the heaviest of a long row.
-  [[nodiscard]] std::vector<AttendedRow::Key> keys_of(const Document& document, const PairWeight& one) const {
-    const std::int64_t begin = document.report.key_begin.at<std::int64_t>(one.batch, one.row);
-    const std::int64_t end = document.report.key_end.at<std::int64_t>(one.batch, one.row);
-    if (end - begin > kDrawnWhole)
-      return attended_row(document, one.batch, one.head, one.row, printing_.top_k).top;
-    const AttendedRow row = attended_row(document, one.batch, one.head, one.row, 0, true);
-    std::vector<AttendedRow::Key> keys;
-    for (std::int64_t j = begin; j < end; ++j) keys.push_back({j, row.weights[static_cast<std::size_t>(j)]});
-    return keys;
+  // The keys that it may see: all of them in their order, or the heaviest of a long row and the one asked
+  // for.
+  [[nodiscard]] DrawnRow row_of(const PairAnswer& answer, const PairWeight& one) const {
+    const AttentionReport& report = answer.document.report;
+    const std::int64_t begin = report.key_begin.at<std::int64_t>(one.batch, one.row);
+    const std::int64_t end = report.key_end.at<std::int64_t>(one.batch, one.row);
+    DrawnRow drawn{answer, one, {}};
+    if (end - begin > kDrawnWhole) {
+      drawn.keys = attended_row(answer.document, one.batch, one.head, one.row, printing_.top_k).top;
+      const bool among = std::any_of(drawn.keys.begin(), drawn.keys.end(),
+                                     [&](const AttendedRow::Key& key) { return key.key == one.key; });
+      if (!among && one.rank > 0) drawn.keys.push_back({one.key, one.weight});
+      return drawn;
+    }
+    const AttendedRow row = attended_row(answer.document, one.batch, one.head, one.row, 0, true);
+    for (std::int64_t j = begin; j < end; ++j)
+      drawn.keys.push_back({j, row.weights[static_cast<std::size_t>(j)]});
+    return drawn;
   }
 
-  void print_row(const PairAnswer& answer, const PairWeight& one) const {
-    const AttentionReport& report = answer.document.report;
-    const std::vector<AttendedRow::Key> keys = keys_of(answer.document, one);
-    std::string title = name_of_head(report, one.head);
-    if (report.batch > 1) title = "batch " + std::to_string(one.batch) + ", " + title;
+  // The longest bar is the largest weight that is drawn.
+  void print_row(const DrawnRow& row, double largest) const {
+    const AttentionReport& report = row.answer.document.report;
+    std::string title = name_of_head(report, row.one.head);
+    if (report.batch > 1) title = "batch " + std::to_string(row.one.batch) + ", " + title;
     output_.stream << '\n'
                    << bold(printable(title), output_.color) << ": what "
-                   << word_with_place(report.query_tokens, one.row) << " attends to\n";
+                   << word_with_place(report.query_tokens, row.one.row) << " attends to\n";
     int width = 0;
-    for (const auto& key : keys)
+    for (const auto& key : row.keys)
       width = std::max(width, display_width(word_with_place(report.key_tokens, key.key)));
     width = std::min(width, kWord);
-    for (const auto& [key, weight] : keys) {
-      const bool asked = std::find(answer.keys.begin(), answer.keys.end(), key) != answer.keys.end();
-      const std::string bars = bar(weight, output_.width - width - 11);
+    for (const auto& [key, weight] : row.keys) {
+      const bool asked =
+          std::find(row.answer.keys.begin(), row.answer.keys.end(), key) != row.answer.keys.end();
+      const std::string bars = largest > 0 ? bar(weight / largest, output_.width - width - 11) : "";
       const std::string line = std::string(asked ? "> " : "  ") +
                                left_aligned(word_with_place(report.key_tokens, key), width) +
                                right_aligned(three_digits(weight), 7) + (bars.empty() ? "" : "  " + bars);
