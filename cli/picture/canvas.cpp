@@ -12,6 +12,23 @@
 
 #include "heed/error.hpp"
 
+#if defined(__SANITIZE_ADDRESS__)
+#define HEED_CHECKS_LEAKS
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HEED_CHECKS_LEAKS
+#endif
+#endif
+#ifdef HEED_CHECKS_LEAKS
+// Fontconfig keeps its patterns until the process ends; that is not worth a word.
+extern "C" {
+__attribute__((visibility("default"))) const char* __lsan_default_suppressions();
+__attribute__((visibility("default"))) const char* __lsan_default_options();
+const char* __lsan_default_suppressions() { return "leak:libfontconfig\n"; }
+const char* __lsan_default_options() { return "print_suppressions=0"; }
+}
+#endif
+
 namespace heed::cli {
 namespace {
 
@@ -174,7 +191,7 @@ double Canvas::text_width(std::string_view text, const Lettering& lettering) {
 
 void Canvas::image(const Box& box, std::span<const Ink> inks, std::int64_t rows, std::int64_t columns) {
   // Viewers of SVG and PDF blur what they stretch: each ink gets several pixels of its own.
-  const auto times = static_cast<int>(std::max<std::int64_t>(1, 256 / std::max(rows, columns)));
+  const auto times = static_cast<int>(std::max<std::int64_t>(4, 512 / std::max(rows, columns)));
   const Owned<cairo_surface_t> image(cairo_image_surface_create(
       CAIRO_FORMAT_RGB24, static_cast<int>(columns) * times, static_cast<int>(rows) * times));
   require(cairo_surface_status(image.get()));

@@ -201,9 +201,9 @@ void draw_map(Canvas& canvas, const Box& box, const HeadMap& map, const MapStyle
 void draw_scale(Canvas& canvas, const Box& box, const MapStyle& style) {
   constexpr int kSteps = 64;
   constexpr double kBar = 9;
-  for (int i = 0; i < kSteps; ++i)
-    canvas.fill({box.x + box.width * i / kSteps, box.y, box.width / kSteps + 0.1, kBar},
-                mixed(kPaper, style.ink, (i + 0.5) / kSteps));
+  std::vector<Ink> inks;
+  for (int i = 0; i < kSteps; ++i) inks.push_back(mixed(kPaper, style.ink, (i + 0.5) / kSteps));
+  canvas.image({box.x, box.y, box.width, kBar}, inks, 1, kSteps);
   canvas.outline({box.x, box.y, box.width, kBar}, kRule, 0.5);
   for (const double of_full : {0.0, style.root ? 0.05 : 0.25, style.root ? 0.25 : 0.5, 1.0}) {
     const double share = of_full * style.full;
