@@ -279,13 +279,17 @@ void add_model_options(CLI::App& app, ExplainArguments& arguments) {
   add_text(app, "--model", "DIR", arguments.model,
            "read the words with a model that heed train made, or with induction, which comes with heed")
       ->group(group);
-  add_integer(
-      app, "--layer", {1}, [&](std::int64_t n) { arguments.choice.layer = n; },
-      "draw the heads of this layer, counted from 1 (those that fit a pattern best)")
+  add_text_option(
+      app, "--layer", "N", [&](const std::string& text) { arguments.choice.layer = text; },
+      "draw the heads of this layer, counted from 0 (those that fit a pattern best)")
       ->group(group);
-  add_integer(
-      app, "--head", {0}, [&](std::int64_t n) { arguments.choice.head = n; },
-      "draw this head only, counted from 0")
+  add_text_option(
+      app, "--head", "HEADS",
+      [&](const std::string& text) {
+        for (const std::string& head : split(text, ',')) arguments.choice.heads.push_back(head);
+      },
+      "draw these heads only: 1.3 (layer 1, head 3), or several with commas between, as heed look counts "
+      "them")
       ->group(group);
 }
 

@@ -12,13 +12,13 @@
 
 #include "attend_inputs.hpp"
 #include "command.hpp"
-#include "draw/lettering.hpp"
 #include "heed/document.hpp"
-#include "heed/error.hpp"
 #include "heed/io.hpp"
 #include "help.hpp"
 #include "look/answer.hpp"
 #include "look/arguments.hpp"
+#include "look/check.hpp"
+#include "look/choice.hpp"
 #include "look/evict.hpp"
 #include "look/html.hpp"
 #include "look/picture.hpp"
@@ -42,6 +42,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kLeastLookWidth = 60;
 constexpr MapSize kSavedMap{1024, 1024};
+constexpr std::size_t kMostWithKeys = 32;  // heads whose summary has the keys attended to most
+constexpr double kCostWorthSaying = 1e-3;  // seconds
 
 constexpr const char* kLookDescription =
     "show what attended to what, at any length\n"
@@ -55,13 +57,14 @@ constexpr const char* kLookExamples =
     "  heed look --query q.npy --key k.npy --value v.npy --causal \\\n"
     "      --tokens words.txt --save doc.safetensors\n"
     "  heed look doc.safetensors --sort sink\n"
-    "  heed look doc.safetensors --row 3 --head 1 --top-k 3\n"
+    "  heed look doc.safetensors --row 3 --head 1,2 --top-k 3\n"
+    "  heed look doc.safetensors --row 5:10\n"
     "  heed look doc.safetensors --tile 0:4,0:4 --npy tile.npy\n"
     "  heed look doc.safetensors --evict streaming:4+64 --evict h2o:32+32\n"
     "  heed look doc.safetensors --html doc.html\n"
     "  heed look doc.safetensors --serve\n"
     "  heed look --model induction to be or not to be or\n"
-    "  heed look --model induction --layer 2 'to be or not to be or' --token or\n";
+    "  heed look --model induction 'to be or not to be or' --head 1.3 --row or\n";
 
 std::vector<NamedFile> input_files(const LookArguments& arguments) {
   if (is_folder(arguments.document)) return {};
@@ -106,7 +109,7 @@ Document read_call(const LookArguments& arguments) {
 }
 
 bool is_summary(const LookArguments& arguments) {
-  return !arguments.row && !arguments.tile && !arguments.word && arguments.evict.empty();
+  return arguments.rows.empty() && !arguments.tile && arguments.evict.empty();
 }
 
 // None where they are so many that all rows together take no longer: in blocks, a row costs a fraction of one
@@ -114,12 +117,10 @@ bool is_summary(const LookArguments& arguments) {
 std::vector<std::int64_t> rows_asked_for(const LookArguments& arguments, const Document& document) {
   constexpr std::int64_t kShare = 16;
   const std::int64_t queries = document.query.size(-2);
-  std::vector<std::int64_t> rows;
-  if (arguments.row) rows.push_back(*arguments.row);
+  std::vector<std::int64_t> rows = arguments.rows;
+  std::sort(rows.begin(), rows.end());
   if (arguments.tile)
     for (std::int64_t i = arguments.tile->row_begin; i < arguments.tile->row_end; ++i) rows.push_back(i);
-  for (std::size_t i = 0; arguments.word && i < document.report.query_tokens.size(); ++i)
-    if (document.report.query_tokens[i] == *arguments.word) rows.push_back(static_cast<std::int64_t>(i));
   if (!arguments.evict.empty() && queries > 0) rows.push_back(0);  // it needs no row, and none would be all
   if (arguments.evict.empty() && static_cast<std::int64_t>(rows.size()) > queries / kShare) rows.clear();
   return rows;
@@ -133,7 +134,7 @@ ReportOptions report_options(const LookArguments& arguments, const Document& doc
   wanted.received = arguments.received && whole;
   const bool is_drawn = !arguments.html.empty() || !arguments.png.empty() || arguments.serve;
   wanted.map = !arguments.save.empty() || is_drawn ? kSavedMap : arguments.map;
-  wanted.cost = is_summary(arguments) && arguments.model.empty();
+  wanted.cost = is_summary(arguments) && (arguments.model.empty() || arguments.price);
   if (!whole) wanted.rows = rows_asked_for(arguments, document);
   return wanted;
 }
@@ -154,62 +155,10 @@ std::vector<Eviction> evict_from(const Document& document, const LookArguments& 
                       [&](std::string_view policy, double share) { bar.show(policy, share); });
 }
 
-std::string count_text(std::int64_t count, const char* one) {
-  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
-}
-
-void print_check(const TextOutput& output, const Document& document, const DocumentCheck& check) {
-  std::string counts = "checked in f64: " + count_text(check.rows, "row");
-  if (check.keys > 0) counts += ", " + count_text(check.keys, "key");
-  if (check.bins > 0) counts += ", " + count_text(check.bins, "bin") + " of the map";
-  output.stream << '\n' << counts << '\n';
-  if (check.nan_rows > 0) output.stream << count_text(check.nan_rows, "row") << " of NaN, not compared\n";
-  if (check.lost_rows > 0)
-    output.stream << count_text(check.lost_rows, "row")
-                  << " not compared: rounding leaves nothing of such scores\n";
-  for (const auto& [batch, head] : check.bare_heads)
-    output.stream << plane_text(document, batch, head) << ": no row could be compared\n";
-  if (!check.output && !document.has_value)
-    output.stream << "the output was not rebuilt: the document holds no values\n";
-  else if (!check.output)
-    output.stream << "the output was not rebuilt: dropout drops some of its weights\n";
-  for (const CheckLine& line : check.lines) {
-    char text[64];
-    std::snprintf(text, sizeof text, "%9.2e  (at most %.2e)", line.deviation, line.allowed);
-    output.stream << left_aligned(line.what, 42) << text << (line.holds() ? "" : "  MISMATCH") << '\n';
-  }
-}
-
-Json checks_json(const DocumentCheck& check) {
-  Json list = Json::array();
-  for (const CheckLine& line : check.lines)
-    list.push_back({{"what", line.what},
-                    {"deviation", line.deviation},
-                    {"allowed", line.allowed},
-                    {"holds", line.holds()}});
-  return list;
-}
-
-void require_that_it_holds(const DocumentCheck& check) {
-  if (!check.holds())
-    throw Error(ErrorCode::internal, "--check found a mismatch: what is shown is not what was computed");
-  if (check.rows > 0) return;
-  const bool nan = check.nan_rows > 0 && check.lost_rows == 0;
-  throw Error(ErrorCode::internal,
-              std::string("--check could compare no row: ") +
-                  (nan                   ? "all that it took are NaN"
-                   : check.lost_rows > 0 ? "rounding leaves nothing of scores as large as these"
-                                         : "there is none"));
-}
-
 void answer_with_rows(const TextOutput& output, const Document& document, const LookArguments& arguments) {
-  const auto rows = arguments.row ? answer_row(document, arguments) : answer_token(document, arguments);
+  const std::vector<AttendedRow> rows = answer_rows(document, arguments);
   if (!arguments.csv.empty()) io::write_text(arguments.csv, rows_csv(document, rows));
-  if (!arguments.npy.empty()) {
-    LookArguments tile = arguments;
-    tile.tile = TileRange{*arguments.row, *arguments.row + 1, 0, document.report.keys};
-    io::write_npy(arguments.npy, answer_tile(document, tile).weights);
-  }
+  if (!arguments.npy.empty()) io::write_npy(arguments.npy, weights_of_rows(document, arguments));
   if (!arguments.json) return print_rows(output, document, rows);
   Json object = call_json(document);
   object["rows"] = rows_json(document, rows);
@@ -218,9 +167,9 @@ void answer_with_rows(const TextOutput& output, const Document& document, const 
 
 void answer_with_tile(const TextOutput& output, const Document& document, const LookArguments& arguments) {
   const WeightTile tile = answer_tile(document, arguments);
-  if (!arguments.csv.empty()) io::write_text(arguments.csv, tile_csv(tile));
+  if (!arguments.csv.empty()) io::write_text(arguments.csv, tile_csv(tile, arguments.heads));
   if (!arguments.npy.empty()) io::write_npy(arguments.npy, tile.weights);
-  if (!arguments.json) return print_tile(output, document, tile);
+  if (!arguments.json) return print_tile(output, document, tile, arguments.heads);
   Json object = call_json(document);
   object["rows"] = {tile.range.row_begin, tile.range.row_end};
   object["keys"] = {tile.range.key_begin, tile.range.key_end};
@@ -259,17 +208,22 @@ Json masks_json(const Document& document, const std::vector<HeadSummary>& heads)
   return list;
 }
 
+// Below a millisecond the times are those of starting threads.
+bool says_cost(const LookArguments& arguments, const std::vector<CostLine>& cost) {
+  return !cost.empty() && (arguments.price || cost.front().seconds >= kCostWorthSaying);
+}
+
 std::optional<DocumentCheck> check_of(const Document& document, const LookArguments& arguments) {
   if (!arguments.check && !arguments.proof) return std::nullopt;
   return check_document(document, arguments.check.value_or(kRowsToCheck), arguments.batch.value_or(-1),
-                        arguments.head.value_or(-1));
+                        only_head(arguments));
 }
 
 void answer_with_summary(const TextOutput& output, const Document& document, const LookArguments& arguments,
                          const std::optional<DocumentCheck>& check) {
   const std::vector<HeadSummary> heads = heads_of(document, arguments);
   const Tensor map = arguments.map.rows > 0 ? attention_map(document, arguments.map) : Tensor();
-  if (!arguments.csv.empty()) io::write_text(arguments.csv, heads_csv(heads));
+  if (!arguments.csv.empty()) io::write_text(arguments.csv, heads_csv(document, heads));
   if (arguments.json) {
     Json object = call_json(document);
     object["summary"] = heads_json(document, heads);
@@ -283,16 +237,15 @@ void answer_with_summary(const TextOutput& output, const Document& document, con
                            {"keys", check->keys},
                            {"bins", check->bins}};
     }
-    if (arguments.model.empty() && !document.report.cost.empty())
-      object["cost"] = cost_json(document.report.cost);
+    if (!document.report.cost.empty()) object["cost"] = cost_json(document.report.cost);
     output.stream << object.dump() << '\n';
   } else {
     print_call(output, document);
-    print_heads(output, document, heads);
+    print_heads(output, document, heads, !arguments.brief && heads.size() <= kMostWithKeys);
     if (map.rank() == 4) print_map(output, document, map, heads);
     if (arguments.draw_mask) print_masks(output, document, heads);
     if (check) print_check(output, document, *check);
-    if (arguments.model.empty()) print_cost(output, document.report.cost);
+    if (says_cost(arguments, document.report.cost)) print_cost(output, document.report.cost);
   }
 }
 
@@ -304,6 +257,8 @@ std::string picture_title(const LookArguments& arguments) {
 }
 
 void answer(const CLI::App& app, LookArguments arguments, Document& document) {
+  arguments.heads = heads_named(document, arguments.layer, arguments.head_names);
+  const bool rows_were_longer = choose_rows(document, arguments);
   const bool was_longer = cut_tile(document, arguments);
   check_question(document, arguments);
   const std::vector<Eviction> evictions = evict_from(document, arguments);
@@ -317,7 +272,12 @@ void answer(const CLI::App& app, LookArguments arguments, Document& document) {
                     << document.report.keys << " keys\n";
     return;
   }
-  if (arguments.row || arguments.word) return answer_with_rows(output, document, arguments);
+  if (!arguments.rows.empty()) {
+    answer_with_rows(output, document, arguments);
+    if (rows_were_longer && !arguments.json)
+      output.stream << "\n--row is cut at the end: there are " << document.report.queries << " queries\n";
+    return;
+  }
   if (!evictions.empty()) return answer_with_evictions(output, document, evictions, arguments);
   const std::optional<DocumentCheck> check = check_of(document, arguments);
   const bool on_page = !arguments.html.empty() || arguments.serve;
@@ -337,18 +297,15 @@ void answer(const CLI::App& app, LookArguments arguments, Document& document) {
 
 void look_at_model(const CLI::App& app, const LookArguments& arguments) {
   const TrainedModel trained = read_trained_model(arguments.model);
-  const std::int64_t layers = trained.settings.layers;
-  if (arguments.layer && *arguments.layer > layers)
-    throw UsageError("--layer is " + std::to_string(*arguments.layer) + "; the model has the layers 1 to " +
-                     std::to_string(layers));
   const Reading reading = trained.read(arguments.text, "WORDS");
-  for (std::int64_t layer = 1; layer <= layers; ++layer) {
-    if (layer != arguments.layer.value_or(layer)) continue;
-    Document document = document_of_layer(reading, layer - 1);
-    if (!arguments.layer)
-      std::cout << (layer > 1 ? "\n" : "") << "Layer " << layer << " of " << layers << '\n';
-    answer(app, arguments, document);
+  Document document = document_of_layers(reading);
+  if (arguments.layer) {
+    const LayerHeads layer{*arguments.layer, trained.settings.heads};
+    const HeadSpan span = heads_of_layer(document.report.layers, layer.name);
+    document = document_of_layer(reading, span.begin / layer.heads);
+    document.report.layers = {layer};
   }
+  answer(app, arguments, document);
 }
 
 void run_look(const CLI::App& app, LookArguments& arguments) {

@@ -19,6 +19,8 @@ using Places = std::vector<std::int64_t>;
 // What a tokenizer puts before a word: a space, U+0120, U+2581.
 constexpr std::array<std::string_view, 3> kMarks = {" ", "\xC4\xA0", "\xE2\x96\x81"};
 
+constexpr std::size_t kMostCompared = 10000;  // tokens that a word may have been meant to be
+
 std::string plain_word(std::string_view token) {
   for (const std::string_view mark : kMarks)
     if (token.size() > mark.size() && token.starts_with(mark)) token.remove_prefix(mark.size());
@@ -55,7 +57,8 @@ Places numbered_place(const std::string& argument, const std::string& asked, std
     throw UsageError(argument + " is '" + asked + "', but the document has no words; " + all_places(count) +
                      " are expected");
   std::vector<std::string> known;
-  for (const std::string& token : tokens) known.push_back(plain_word(token));
+  for (const std::string& token : tokens)
+    if (known.size() < kMostCompared) known.push_back(plain_word(token));
   const std::optional<std::string> meant = nearest(plain_word(asked), known);
   throw UsageError(argument + " is '" + asked + "', which is no word of the text" +
                    (meant ? "; did you mean '" + *meant + "'?" : ""));

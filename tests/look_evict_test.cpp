@@ -206,7 +206,7 @@ TEST_F(LookEvict, WritesATableOfAllRows) {
 
 TEST_F(LookEvict, LooksAtALayerOfAModel) {
   const Json evictions =
-      json({"--model", "induction", "--layer", "2", "to be or not to be or", "--evict", "streaming:1+2"});
+      json({"--model", "induction", "--layer", "1", "to be or not to be or", "--evict", "streaming:1+2"});
   EXPECT_EQ(evictions[0]["keys"][0]["kept"], (Json{0, 5, 6}));
   for (const Json& head : evictions[0]["heads"]) EXPECT_GT(head["mean"].get<double>(), 0);
 }
@@ -237,7 +237,7 @@ TEST_F(LookEvict, RefusesWhatItCannotDo) {
   expect(2, call({"--evict", "h2o:4+4", "--kv-lengths", "lengths.npy"}),
          "kv_lengths is given; a call without it is expected, as rows leave the cache");
   expect(2, {"--model", "induction", "to be", "--evict", "h2o:1+1"},
-         "--evict is about one layer; --layer N is expected beside it");
+         "--evict is about one layer, and this call has the heads of 2; --layer N is expected beside it");
 }
 
 }  // namespace

@@ -229,6 +229,46 @@ TEST_F(Look, AWordFindsAllItsRows) {
   EXPECT_EQ(object["rows"][1]["row"], 3);
 }
 
+// A range is cut at the end; each row is asked once, in the order asked for.
+TEST_F(Look, RowsAreAskedByNumberByRangeAndByWord) {
+  save();
+  const Words call = {"doc.safetensors", "--batch", "0", "--head", "3,1"};
+  const auto places = [&](const std::string& rows) {
+    std::vector<std::pair<int, int>> found;
+    const Json object = json(with(call, {"--row", rows}));
+    for (const Json& row : object["rows"]) found.emplace_back(row["row"], row["head"]);
+    return found;
+  };
+  using Places = std::vector<std::pair<int, int>>;
+  EXPECT_EQ(places("4,2"), (Places{{4, 1}, {4, 3}, {2, 1}, {2, 3}}));
+  EXPECT_EQ(places("3:9"), (Places{{3, 1}, {3, 3}, {4, 1}, {4, 3}}));
+  EXPECT_EQ(places("the"), (Places{{0, 1}, {0, 3}, {3, 1}, {3, 3}}));
+  EXPECT_EQ(places("the:2,3:4"), (Places{{3, 1}, {3, 3}}));
+  const std::string text = printed(with(call, {"--row", "3:9"}));
+  EXPECT_NE(text.find("\n--row is cut at the end: there are 5 queries\n"), std::string::npos) << text;
+  EXPECT_EQ(printed(with(call, {"--row", "3:5"})).find("cut"), std::string::npos);
+}
+
+// The files of several rows and heads are those of each, side by side.
+TEST_F(Look, SeveralHeadsAndRowsLieSideBySide) {
+  const Tensor weights = attention(query, key, value, {.need = Need::weights}).weights;
+  (void)printed(with(kInputs, {"--row", "4,1", "--head", "3,0", "--npy", "rows.npy"}));
+  (void)printed(
+      with(kInputs, {"--tile", "1:3,2:7", "--head", "1,3", "--npy", "tile.npy", "--csv", "tile.csv"}));
+  const Tensor rows = read("rows.npy");
+  const Tensor tile = read("tile.npy");
+  ASSERT_EQ(rows.shape(), (heed::Dims{2, 2, 2, 7}));
+  ASSERT_EQ(tile.shape(), (heed::Dims{2, 2, 2, 5}));
+  for (std::int64_t b = 0; b < 2; ++b)
+    for (std::int64_t h = 0; h < 2; ++h)
+      for (std::int64_t i = 0; i < 2; ++i)
+        for (std::int64_t j = 0; j < 5; ++j) {
+          EXPECT_NEAR(rows.at<float>(b, h, i, j), weights.at<float>(b, 3 * h, i == 0 ? 4 : 1, j), kTolerance);
+          EXPECT_NEAR(tile.at<float>(b, h, i, j), weights.at<float>(b, 1 + 2 * h, i + 1, j + 2), kTolerance);
+        }
+  EXPECT_NE(read_file(folder / "tile.csv").find("\r\n1,3,2,6,1,"), std::string::npos);
+}
+
 // More keys than the file keeps come from query, key and lse.
 TEST_F(Look, AFileNamesMoreKeysThanItWasSavedWith) {
   save({"--top-k", "2"});
@@ -306,7 +346,8 @@ TEST_F(Look, FilesOfEarlierVersionsAreRead) {
 
 TEST_F(Look, HeadsAreSortedByWhatIsAsked) {
   const std::map<std::string, std::string> fields = {
-      {"sink", "sink"}, {"entropy", "entropy"}, {"distance", "distance"}, {"received", "received"}};
+      {"sink", "sink"}, {"entropy", "entropy"},   {"distance", "distance"}, {"received", "received"},
+      {"self", "self"}, {"previous", "previous"}, {"next", "next"}};
   for (const auto& [option, field] : fields) {
     double last = std::numeric_limits<double>::infinity();
     const Json object = json(with(kInputs, {"--sort", option}));
@@ -320,6 +361,23 @@ TEST_F(Look, HeadsAreSortedByWhatIsAsked) {
   }
 }
 
+TEST_F(Look, BriefHasALineAHeadTheBestNamedFirst) {
+  Tensor keys({3, 12, 12});
+  Tensor queries({3, 12, 12});
+  for (std::int64_t h = 0; h < 3; ++h)  // ever larger: the row attends to the key before it, ever more so
+    for (std::int64_t i = 0; i < 12; ++i) {
+      keys.at<float>(h, i, i) = static_cast<float>(4 * h);
+      if (i > 0) queries.at<float>(h, i, i - 1) = 6;
+    }
+  write("q.npy", queries);
+  write("k.npy", keys);
+  write("v.npy", keys);
+  const std::string text = printed(with(kInputs, {"--causal", "--brief"}));
+  EXPECT_EQ(text.find("attended to most"), std::string::npos) << text;
+  EXPECT_LT(text.find("\n2     previous-token"), text.find("\n1     previous-token")) << text;
+  EXPECT_EQ(text.find("plain forward"), std::string::npos) << text;  // under a millisecond
+}
+
 TEST_F(Look, NamesAHeadAndSaysWhatItCost) {
   // Queries that are the keys before them, large: each row attends to the key before it.
   Tensor keys({1, 12, 12});
@@ -331,7 +389,7 @@ TEST_F(Look, NamesAHeadAndSaysWhatItCost) {
   write("q.npy", queries);
   write("k.npy", keys);
   write("v.npy", keys);
-  const std::string text = printed(with(kInputs, {"--causal"}));
+  const std::string text = printed(with(kInputs, {"--causal", "--price"}));
   EXPECT_NE(text.find("previous-token"), std::string::npos) << text;
   EXPECT_NE(text.find("plain forward"), std::string::npos);
   EXPECT_NE(text.find("full matrix (not made)"), std::string::npos);
@@ -347,8 +405,8 @@ TEST_F(Look, TheTableOfHeadsHasALineForEach) {
   Words lines;
   for (std::string line; std::getline(csv, line);) lines.push_back(line);
   ASSERT_EQ(lines.size(), 9u);
-  EXPECT_TRUE(lines[0].starts_with("batch,head,name,rows,"));
-  EXPECT_TRUE(lines[8].starts_with("1,3,"));
+  EXPECT_TRUE(lines[0].starts_with("batch,head,label,name,rows,"));
+  EXPECT_TRUE(lines[8].starts_with("1,3,3,"));
 }
 
 TEST_F(Look, ForeignWordsCannotDriveTheTerminal) {

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -65,7 +66,7 @@ TEST(InductionModel, IsSmall) {
 }
 
 // The names are those of heed look, with its thresholds: half of the weight and more. The words are any.
-TEST(InductionModel, HasAPreviousTokenHeadInLayer1AndAnInductionHeadInLayer2) {
+TEST(InductionModel, HasAPreviousTokenHeadInLayer0AndAnInductionHeadInLayer1) {
   const std::uint32_t seed = 11;
   std::mt19937 random(seed);
   for (std::uint64_t i = 0; i < share_of(12); ++i) {
@@ -75,8 +76,8 @@ TEST(InductionModel, HasAPreviousTokenHeadInLayer1AndAnInductionHeadInLayer2) {
     Words words = half;
     words.insert(words.end(), half.begin(), half.end());
     const Json explanation = explained(words);
-    EXPECT_TRUE(best_score(explanation, 1, "previous-token") >= 0.5) << length << " words, seed " << seed;
-    EXPECT_TRUE(best_score(explanation, 2, "induction") >= 0.5) << length << " words, seed " << seed;
+    EXPECT_TRUE(best_score(explanation, 0, "previous-token") >= 0.5) << length << " words, seed " << seed;
+    EXPECT_TRUE(best_score(explanation, 1, "induction") >= 0.5) << length << " words, seed " << seed;
   }
 }
 
@@ -142,12 +143,15 @@ TEST(ExplainModel, TakesItsWordsWithAndWithoutQuotesAndFromStandardInput) {
 
 TEST(ExplainModel, DrawsTheHeadsAskedFor) {
   const CommandResult result =
-      run_heed({"explain", "--model", kModel, "to be to be", "--layer", "2", "--head", "0"});
-  EXPECT_NE(result.output.find("\nLayer 2, head 0, "), std::string::npos) << result.output;
-  EXPECT_EQ(result.output.find("\nLayer 1"), std::string::npos);
+      run_heed({"explain", "--model", kModel, "to be to be", "--layer", "1", "--head", "0"});
+  EXPECT_NE(result.output.find("\nLayer 1, head 0, "), std::string::npos) << result.output;
+  EXPECT_EQ(result.output.find("\nLayer 0"), std::string::npos);
   EXPECT_EQ(explained({"to be to be"}, {"--layer", "1"})["heads"].size(), 4u);
-  const Json one = explained({"to be to be"}, {"--layer", "1", "--head", "3"});
+  const Json one = explained({"to be to be"}, {"--head", "0.3"});
   ASSERT_EQ(one["heads"].size(), 1u);
+  EXPECT_EQ(one["heads"][0]["layer"], 0);
+  EXPECT_EQ(one["heads"][0]["head"], 3);
+  EXPECT_EQ(one["heads"][0]["label"], "0.3");
   for (const Json& row : one["heads"][0]["weights"]) {
     double sum = 0;
     for (const Json& weight : row) sum += weight.get<double>();
@@ -167,8 +171,8 @@ TEST(ExplainModel, SaysWhenThereIsNoPattern) {
   const CommandResult result = run_heed({"explain", "--model", folder / "model", "a text", "that"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_NE(result.output.find("It reads: a text that\n"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("\nLayer 0, head 0, "), std::string::npos);
   EXPECT_NE(result.output.find("\nLayer 1, head 0, "), std::string::npos);
-  EXPECT_NE(result.output.find("\nLayer 2, head 0, "), std::string::npos);
   CommandInput narrow;
   narrow.environment["COLUMNS"] = "60";
   const CommandResult many =
@@ -185,8 +189,9 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
   };
   expect_refusal(2, base,
                  "SENTENCE is missing: the words to read, or - for standard input (see heed explain --help)");
-  expect_refusal(2, with({"a b", "--layer", "3"}), "--layer is 3; the model has the layers 1 to 2");
-  expect_refusal(2, with({"a b", "--head", "4"}), "--head is 4; a layer has the heads 0 to 3");
+  expect_refusal(2, with({"a b", "--layer", "2"}), "--layer is 2; the layers are 0 to 1");
+  expect_refusal(2, with({"a b", "--head", "8"}), "--head is 8; there are 8 heads, counted from 0");
+  expect_refusal(2, with({"a b", "--head", "1.4"}), "--head is '1.4'; layer 1 has the heads 0 to 3");
   expect_refusal(2, with({"a b", "--causal"}), "--causal is given beside --model, whose layers are trained");
   expect_refusal(
       2, with({"a b", "--save", "x.safetensors"}),
@@ -204,20 +209,73 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
                  "nowhere is no folder; that of a model trained by heed train is expected");
 }
 
-TEST(LookModel, SummarisesEveryLayer) {
-  const CommandResult result =
-      run_heed({"look", "--model", "induction", "to", "be", "or", "not", "to", "be", "or"});
-  EXPECT_EQ(result.exit_code, 0) << result.errors;
-  EXPECT_TRUE(result.output.starts_with("Layer 1 of 2\n4 heads, 7 queries, 7 keys, D 16, f32"))
-      << result.output;
-  EXPECT_NE(result.output.find("\n\nLayer 2 of 2\n"), std::string::npos);
-  EXPECT_NE(result.output.find("previous-token"), std::string::npos);
-  EXPECT_NE(result.output.find("induction"), std::string::npos);
+// All layers are one table, of which explain shows the same lines.
+TEST(LookModel, SummarisesEveryLayerInOneTable) {
+  const Words words = {"to", "be", "or", "not", "to", "be", "or"};
+  Words look = {"look", "--model", "induction", "--brief", "--sort", "name"};
+  Words explain = {"explain", "--model", "induction"};
+  look.insert(look.end(), words.begin(), words.end());
+  explain.insert(explain.end(), words.begin(), words.end());
+  const CommandResult table = run_heed(look);
+  EXPECT_EQ(table.exit_code, 0) << table.errors;
+  EXPECT_TRUE(table.output.starts_with("8 heads, 7 queries, 7 keys, D 16, f32")) << table.output;
+  const std::string explained = run_heed(explain).output;
+  std::istringstream lines(table.output);
+  std::string line;
+  for (std::getline(lines, line), std::getline(lines, line); std::getline(lines, line);)
+    EXPECT_NE(explained.find("\n" + line + "\n"), std::string::npos) << line;
+  for (const char* label : {"0.0", "0.3", "1.0", "1.3"})
+    EXPECT_NE(table.output.find("\n" + std::string(label) + "   "), std::string::npos) << label;
+}
+
+TEST(LookModel, TakesHeadsOfItsLayersAndWordsForRows) {
+  const Words base = {"look", "--model", "induction", "to be or not to be or", "--json"};
+  const auto rows = [&](const Words& more) {
+    Words all = base;
+    all.insert(all.end(), more.begin(), more.end());
+    const CommandResult result = run_heed(all);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return Json::parse(result.output, nullptr, false)["rows"];
+  };
+  const Json two = rows({"--head", "1.3,0.2", "--row", "or"});
+  ASSERT_EQ(two.size(), 4u);  // both rows that are "or", in two heads
+  EXPECT_EQ(two[0]["label"], "0.2");
+  EXPECT_EQ(two[1]["label"], "1.3");
+  EXPECT_EQ(two[1]["head"], 7);
+  EXPECT_EQ(two[0]["row"], 2);
+  EXPECT_EQ(two[2]["row"], 6);
+  EXPECT_EQ(rows({"--head", "7", "--row", "or"})[1], two[3]);
+  // Of one layer alone its heads are counted within it.
+  const Json layer = rows({"--layer", "1", "--head", "3", "--row", "or:2"});
+  EXPECT_EQ(layer[0]["label"], "1.3");
+  EXPECT_EQ(layer[0]["keys"][0]["token"], "not");
+  // Scores of two calls add up in different orders.
+  EXPECT_NEAR(layer[0]["keys"][0]["weight"].get<double>(), two[3]["keys"][0]["weight"].get<double>(), 1e-5);
+  EXPECT_EQ(rows({"--layer", "1", "--head", "1.3", "--row", "6"})[0], layer[0]);
+}
+
+TEST(LookModel, ASavedModelIsAskedByItsLayers) {
+  const TemporaryFolder folder;
+  const std::string document = folder / "all.safetensors";
+  ASSERT_EQ(run_heed({"look", "--model", "induction", "to be or not to be or", "--save", document}).exit_code,
+            0);
+  const auto rows = [&](const Words& more) {
+    Words all = {"look", document, "--json", "--row", "6"};
+    all.insert(all.end(), more.begin(), more.end());
+    return Json::parse(run_heed(all).output, nullptr, false)["rows"];
+  };
+  EXPECT_EQ(rows({"--head", "1.3"}), rows({"--head", "7"}));
+  EXPECT_EQ(rows({"--layer", "1", "--head", "3"}), rows({"--head", "7"}));
+  EXPECT_EQ(rows({"--layer", "1"}), rows({"--head", "4,5,6,7"}));
+  expect_refusal(2, {"look", document, "--layer", "2"}, "--layer is 2; the layers are 0 to 1");
+  expect_refusal(2, {"look", document, "--head", "3.1"}, "--head is '3.1'; the layers are 0 to 1");
+  expect_refusal(2, {"look", document, "--layer", "0", "--head", "1.3"},
+                 "--head is '1.3', which is not in the layer of --layer");
 }
 
 TEST(LookModel, AnswersAllQuestionsOnALayer) {
   const TemporaryFolder folder;
-  const Words base = {"look", "--model", "induction", "--layer", "2", "to be or not to be or"};
+  const Words base = {"look", "--model", "induction", "--layer", "1", "to be or not to be or"};
   const auto with = [&](const Words& more) {
     Words all = base;
     all.insert(all.end(), more.begin(), more.end());
@@ -242,15 +300,12 @@ TEST(LookModel, AnswersAllQuestionsOnALayer) {
 TEST(LookModel, RefusesWhatItCannotDo) {
   expect_refusal(2, {"look", "--model", "induction"},
                  "there is nothing to read: WORDS behind --model DIR are expected");
-  expect_refusal(2, {"look", "--model", "induction", "--layer", "3", "a"},
-                 "--layer is 3; the model has the layers 1 to 2");
-  expect_refusal(2, {"look", "--model", "induction", "a", "--json"},
-                 "--json is about one layer; --layer N is expected beside it");
-  expect_refusal(2, {"look", "--model", "induction", "a", "--row", "0"},
-                 "--row is about one layer; --layer N is expected beside it");
+  expect_refusal(2, {"look", "--model", "induction", "--layer", "2", "a"},
+                 "--layer is 2; the layers are 0 to 1");
   expect_refusal(2, {"look", "--model", "induction", "a", "--causal"},
                  "--causal is given beside --model, which holds the call already");
-  expect_refusal(2, {"look", "x.safetensors", "--layer", "1"}, "--layer is given without --model");
+  expect_refusal(2, {"look", "--query", "q.npy", "--key", "q.npy", "--value", "q.npy", "--layer", "1"},
+                 "--layer is given without --model DIR or DOC, which have layers");
   expect_refusal(2, {"look", "x.safetensors", "y"}, "'y' is one argument too many (see heed look --help)");
 }
 

@@ -1,24 +1,26 @@
 // heed explain --model: what the heads of a trained model do with some words.
 #pragma once
 
-#include <cstdint>
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "explain/print.hpp"
 #include "heed/model.hpp"
 
 namespace heed::cli {
 
-/// Which heads to draw: all of a layer, one of them, or, where no layer is chosen, those that best fit a
-/// pattern: the previous-token and the induction head, or, without any such, each layer's.
+/// Which heads to tell of: those named, or all of a layer. Where neither is chosen, the table has all, and
+/// those are drawn that best fit a pattern: the previous-token and the induction head, or, without any such,
+/// each layer's.
 struct HeadChoice {
-  std::optional<std::int64_t> layer;  ///< from 1
-  std::optional<std::int64_t> head;   ///< from 0, as heed look counts them
+  std::optional<std::string> layer;  ///< its name
+  std::vector<std::string> heads;    ///< "3", "1.3", as heed look counts them
 };
 
-/// Throws UsageError for a layer or head that the model does not have.
+/// Prints the table that heed look --model prints, the maps of heads, and what the model expects next. Throws
+/// UsageError for a layer or head that the model does not have.
 void explain_trained(const TextOutput& output, const TrainedModel& trained, const std::string& name,
                      const Reading& reading, const HeadChoice& choice);
 /// The same as one JSON object with all heads chosen (all of them where none is).

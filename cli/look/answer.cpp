@@ -1,11 +1,12 @@
 #include "look/answer.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <utility>
 
 #include "command.hpp"
+#include "look/choice.hpp"
 #include "look/evict.hpp"
+#include "look/sort.hpp"
 #include "machine.hpp"
 #include "text.hpp"
 
@@ -21,14 +22,10 @@ void check_index(const char* option, const std::optional<std::int64_t>& index, s
                      std::to_string(count) + " " + of + ", counted from 0");
 }
 
-// Of the query, counted from behind; before there is a report it may lack some.
-std::int64_t axis(const Document& document, int from_behind) {
-  return document.query.rank() < from_behind ? 1 : document.query.size(-from_behind);
-}
-
 // Heads and batch entries that a question is about.
 std::int64_t planes(const Document& document, const LookArguments& arguments) {
-  return (arguments.batch ? 1 : axis(document, 4)) * (arguments.head ? 1 : axis(document, 3));
+  const auto heads = static_cast<std::int64_t>(arguments.heads.size());
+  return (arguments.batch ? 1 : axis_size(document, 4)) * (heads > 0 ? heads : axis_size(document, 3));
 }
 
 void check_tile(const Document& document, const LookArguments& arguments) {
@@ -49,28 +46,26 @@ void check_tile(const Document& document, const LookArguments& arguments) {
         "); --head N, a smaller tile, --map 1024x1024 (exact sums) or --row N --top-k K answer more cheaply");
 }
 
-TileRange with_plane(TileRange range, const LookArguments& arguments) {
-  range.batch = arguments.batch.value_or(-1);
-  range.head = arguments.head.value_or(-1);
-  return range;
-}
-
 // visit(batch, head) for those asked for.
 template <class Visit>
 void for_each_plane(const Document& document, const LookArguments& arguments, Visit visit) {
   for (std::int64_t b = 0; b < document.report.batch; ++b)
     for (std::int64_t h = 0; h < document.report.heads; ++h)
-      if (b == arguments.batch.value_or(b) && h == arguments.head.value_or(h)) visit(b, h);
+      if (is_asked_for(arguments, b, h)) visit(b, h);
 }
 
-double order_of(const HeadSummary& head, HeadOrder order) {
-  double value = 0;
-  if (order == HeadOrder::sink) value = head.first;
-  if (order == HeadOrder::entropy) value = head.entropy;
-  if (order == HeadOrder::distance) value = head.distance;
-  if (order == HeadOrder::received && !head.most_received_weight.empty())
-    value = head.most_received_weight.front();
-  return std::isnan(value) ? -std::numeric_limits<double>::infinity() : value;
+// Contiguous tensors that differ along one axis only, one after another along it.
+Tensor joined(const std::vector<Tensor>& parts, int axis) {
+  Dims shape = parts.front().shape();
+  shape[axis] = 0;
+  for (const Tensor& part : parts) shape[axis] += part.size(axis);
+  Tensor whole(shape, parts.front().dtype());
+  std::int64_t at = 0;
+  for (const Tensor& part : parts) {
+    copy(part, whole.mutable_view().narrow(axis, at, part.size(axis)));
+    at += part.size(axis);
+  }
+  return whole;
 }
 
 }  // namespace
@@ -78,36 +73,47 @@ double order_of(const HeadSummary& head, HeadOrder order) {
 std::vector<HeadSummary> heads_of(const Document& document, const LookArguments& arguments) {
   std::vector<HeadSummary> heads;
   for (const HeadSummary& head : document.report.summaries)
-    if (head.batch == arguments.batch.value_or(head.batch) && head.head == arguments.head.value_or(head.head))
-      heads.push_back(head);
-  if (arguments.order != HeadOrder::given)
-    std::stable_sort(heads.begin(), heads.end(), [&](const HeadSummary& a, const HeadSummary& b) {
-      return order_of(a, arguments.order) > order_of(b, arguments.order);
-    });
+    if (is_asked_for(arguments, head.batch, head.head)) heads.push_back(head);
+  if (!arguments.sort.empty())
+    sort_heads(heads, arguments.sort);
+  else if (arguments.brief)
+    sort_heads(heads, "score");
   return heads;
 }
 
-std::vector<AttendedRow> answer_row(const Document& document, const LookArguments& arguments) {
+std::vector<AttendedRow> answer_rows(const Document& document, const LookArguments& arguments) {
   std::vector<AttendedRow> rows;
-  for_each_plane(document, arguments, [&](std::int64_t b, std::int64_t h) {
-    rows.push_back(attended_row(document, b, h, *arguments.row, arguments.top_k, true));
-  });
-  return rows;
-}
-
-std::vector<AttendedRow> answer_token(const Document& document, const LookArguments& arguments) {
-  std::vector<AttendedRow> rows;
-  for (std::size_t i = 0; i < document.report.query_tokens.size(); ++i) {
-    if (document.report.query_tokens[i] != *arguments.word) continue;
+  const bool all_weights = arguments.row && arguments.rows.size() == 1;
+  for (const std::int64_t row : arguments.rows)
     for_each_plane(document, arguments, [&](std::int64_t b, std::int64_t h) {
-      rows.push_back(attended_row(document, b, h, static_cast<std::int64_t>(i), arguments.top_k));
+      rows.push_back(attended_row(document, b, h, row, arguments.top_k, all_weights));
     });
-  }
   return rows;
 }
 
 WeightTile answer_tile(const Document& document, const LookArguments& arguments) {
-  return attention_tile(document, with_plane(*arguments.tile, arguments));
+  TileRange range = *arguments.tile;
+  range.batch = arguments.batch.value_or(-1);
+  range.head = only_head(arguments);
+  if (arguments.heads.size() < 2) return attention_tile(document, range);
+  std::vector<Tensor> weights, allowed;
+  for (const std::int64_t head : arguments.heads) {
+    TileRange one = range;
+    one.head = head;
+    WeightTile tile = attention_tile(document, one);
+    weights.push_back(std::move(tile.weights));
+    allowed.push_back(std::move(tile.allowed));
+  }
+  return {range, joined(weights, 1), joined(allowed, 1)};
+}
+
+Tensor weights_of_rows(const Document& document, LookArguments arguments) {
+  std::vector<Tensor> rows;
+  for (const std::int64_t row : arguments.rows) {
+    arguments.tile = TileRange{row, row + 1, 0, document.report.keys};
+    rows.push_back(answer_tile(document, arguments).weights);
+  }
+  return joined(rows, 2);
 }
 
 bool cut_tile(const Document& document, LookArguments& arguments) {
@@ -122,12 +128,15 @@ bool cut_tile(const Document& document, LookArguments& arguments) {
 }
 
 void check_question(const Document& document, const LookArguments& arguments) {
-  const std::int64_t queries = axis(document, 2);
+  const std::int64_t queries = axis_size(document, 2);
   const std::int64_t keys = document.key.size(-2);
-  check_index("--batch", arguments.batch, axis(document, 4), "batch entries");
-  check_index("--head", arguments.head, axis(document, 3), "heads");
-  check_index("--row", arguments.row, queries, "queries");
+  check_index("--batch", arguments.batch, axis_size(document, 4), "batch entries");
   if (arguments.tile) check_tile(document, arguments);
+  // A cache is of one layer: which keys it evicts is decided by that layer's heads together.
+  if (!arguments.evict.empty() && document.report.layers.size() > 1)
+    throw UsageError("--evict is about one layer, and this call has the heads of " +
+                     std::to_string(document.report.layers.size()) +
+                     (arguments.model.empty() ? "" : "; --layer N is expected beside it"));
   check_evictions(document, arguments);
   if (arguments.map.rows > 0 && (queries == 0 || keys == 0))
     throw UsageError("--map is given for a call without queries or keys");
@@ -138,17 +147,8 @@ void check_question(const Document& document, const LookArguments& arguments) {
     check_index("--tile-at", place.row, queries, "queries");
     check_index("--tile-at", place.key, keys, "keys");
   }
-  if (arguments.order == HeadOrder::received && document.has_report && document.report.received.rank() != 3)
+  if (arguments.sort == "received" && document.has_report && document.report.received.rank() != 3)
     throw UsageError("--sort is 'received', which DOC does not hold: it was saved with --no-received");
-  if (!arguments.word) return;
-  const std::vector<std::string>& tokens = document.report.query_tokens;
-  if (tokens.empty())
-    throw UsageError("--token is given, but no tokens are known; --tokens FILE (a line a token) is expected");
-  if (std::find(tokens.begin(), tokens.end(), *arguments.word) != tokens.end()) return;
-  const std::optional<std::string> meant =
-      tokens.size() <= 10000 ? nearest(*arguments.word, tokens) : std::nullopt;
-  throw UsageError("--token is '" + *arguments.word + "', which is none of the tokens" +
-                   (meant ? "; did you mean " + *meant + "?" : ""));
 }
 
 }  // namespace heed::cli

@@ -14,14 +14,14 @@ namespace heed::cli {
 /// Heads of the summary that were asked for, in the order asked for.
 [[nodiscard]] std::vector<HeadSummary> heads_of(const Document& document, const LookArguments& arguments);
 
-/// The row of --row in every head asked for.
-[[nodiscard]] std::vector<AttendedRow> answer_row(const Document& document, const LookArguments& arguments);
+/// The rows asked for, each in every head asked for; a single one of --row with all its weights.
+[[nodiscard]] std::vector<AttendedRow> answer_rows(const Document& document, const LookArguments& arguments);
 
-/// Every row whose token is that of --token, in every head asked for. Throws UsageError where there is none.
-[[nodiscard]] std::vector<AttendedRow> answer_token(const Document& document, const LookArguments& arguments);
-
-/// The tile of --tile in the heads asked for.
+/// The tile of --tile in the heads asked for; of several its head axis has those of arguments.heads.
 [[nodiscard]] WeightTile answer_tile(const Document& document, const LookArguments& arguments);
+
+/// All weights of the rows asked for: [B, H, rows, keys], B and H as asked for.
+[[nodiscard]] Tensor weights_of_rows(const Document& document, LookArguments arguments);
 
 /// Lets --tile end where the rows and the keys do. Returns whether it was longer.
 bool cut_tile(const Document& document, LookArguments& arguments);

@@ -6,6 +6,7 @@
 
 #include "command.hpp"
 #include "look/run.hpp"
+#include "look/sort.hpp"
 #include "options.hpp"
 #include "picture/canvas.hpp"
 #include "serve/http.hpp"
@@ -57,9 +58,11 @@ void add_sources(CLI::App& app, LookArguments& arguments) {
       app, "--model", "DIR", arguments.model,
       "look at a model that heed train made, or at induction, which comes with heed, while it reads WORDS")
       ->group("Trained model");
-  add_integer(
-      app, "--layer", {0}, [&](std::int64_t n) { arguments.layer = n; },
-      "at this layer of it, counted from 1 (the summaries of all); of a folder that capture wrote, from 0")
+  add_text_option(
+      app, "--layer", "N", [&](const std::string& text) { arguments.layer = text; },
+      "the heads of this layer only, counted from 0: of a model, a document that has layers, or a folder "
+      "that "
+      "capture wrote")
       ->group("Trained model");
   add_call_options(app, arguments.call);
   const char* group = "Words";
@@ -76,7 +79,10 @@ void add_questions(CLI::App& app, LookArguments& arguments) {
         app, name, {0}, [&index](std::int64_t n) { index = n; }, help)
         ->group(group);
   };
-  add_index("--row", arguments.row, "what query N attends to");
+  add_text_option(
+      app, "--row", "ROWS", [&](const std::string& text) { arguments.row = text; },
+      "what these queries attend to: 5, 5:10 (5 to 9), 5,7, or a word, of which or:2 is the second one")
+      ->group(group);
   add_text_option(
       app, "--tile", "R0:R1,C0:C1", [&](const std::string& text) { arguments.tile = tile_in(text); },
       "a piece of the weights: rows R0 to R1 - 1, keys C0 to C1 - 1")
@@ -99,7 +105,14 @@ void add_questions(CLI::App& app, LookArguments& arguments) {
       "half "
       "of the rows)")
       ->group(group);
-  add_index("--head", arguments.head, "of this head only, counted from 0");
+  add_text_option(
+      app, "--head", "HEADS",
+      [&](const std::string& text) {
+        for (const std::string& name : split(text, ',')) arguments.head_names.push_back(name);
+      },
+      "of these heads only: 3, 1.3 (layer 1, head 3), or several with commas between; a number alone counts "
+      "through all layers, or within --layer")
+      ->group(group);
   add_index("--batch", arguments.batch, "of this batch entry only, counted from 0");
   add_integer(
       app, "--top-k", {1, 1024}, [&](std::int64_t n) { arguments.top_k = n; },
@@ -107,10 +120,11 @@ void add_questions(CLI::App& app, LookArguments& arguments) {
       ->group(group)
       ->type_name("K");
   add_choice(
-      app, "--sort", {"sink", "entropy", "distance", "received"},
-      [&](std::size_t i) { arguments.order = static_cast<HeadOrder>(i + 1); },
+      app, "--sort", sort_columns(), [&](std::size_t i) { arguments.sort = sort_columns()[i]; },
       "heads of the summary in this order, the largest first")
-      ->group(group);
+      ->group(group)
+      ->type_name("COLUMN");
+  add_flag(app, "--brief", arguments.brief, "one line a head, the best fit of its name first")->group(group);
   add_text_option(
       app, "--map", "RxC",
       [&](const std::string& text) {
@@ -121,6 +135,9 @@ void add_questions(CLI::App& app, LookArguments& arguments) {
       ->group(group);
   add_flag(app, "--draw-mask", arguments.draw_mask,
            "also draw what the masks allow, apart from the weights, and how much of the square is computed")
+      ->group(group);
+  add_flag(app, "--price", arguments.price,
+           "say what the summary cost, which is said by itself from a millisecond on")
       ->group(group);
   add_flag(
       app, "--no-received", [&] { arguments.received = false; },
@@ -191,6 +208,8 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
   for (std::size_t i = 0; i < kQuestions.size(); ++i) {
     for (std::size_t j = i + 1; j < kQuestions.size(); ++j) refuse_beside(app, kQuestions[i], kQuestions[j]);
     refuse_beside(app, kQuestions[i], "--sort");
+    refuse_beside(app, kQuestions[i], "--brief");
+    refuse_beside(app, kQuestions[i], "--price");
     refuse_beside(app, kQuestions[i], "--map");
     refuse_beside(app, kQuestions[i], "--draw-mask");
     refuse_beside(app, kQuestions[i], "--check");
@@ -202,6 +221,10 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
     for (const char* page : {"--html", "--serve"})
       if (given(app, option) && given(app, page))
         throw UsageError(std::string(option) + " is given beside " + page + ", whose page holds all heads");
+  for (const char* page : {"--html", "--serve"})
+    if (arguments.layer && arguments.model.empty() && given(app, page))
+      throw UsageError(std::string("--layer is given beside ") + page +
+                       ", whose page holds all layers of DOC");
   if (given(app, "--prompt") && !given(app, "--evict"))
     throw UsageError("--prompt is given without --evict POLICY, which would begin after it");
   const bool page = given(app, "--html") || given(app, "--serve");
@@ -217,23 +240,15 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
     throw UsageError("--serve is given, but this build of heed has no HTTP: it was made without cpp-httplib");
   if (given(app, "--npy") && !given(app, "--tile") && !given(app, "--row"))
     throw UsageError("--npy is given without --tile R0:R1,C0:C1 or --row N");
-  if (given(app, "--sort") && given(app, "--no-received") && arguments.order == HeadOrder::received)
+  if (given(app, "--sort") && given(app, "--no-received") && arguments.sort == "received")
     throw UsageError("--sort is 'received' while --no-received leaves that out; one of the two is expected");
 }
 
-// The words are all that a model is given; without --layer there is no single call to ask about.
+// The words are all that a model is given.
 void complete_model_arguments(const CLI::App& app, LookArguments& arguments) {
-  for (const auto& [name, group, positional, values] : given_options(app)) {
-    if (belongs_to_call(group))
-      throw UsageError(name + " is given beside --model, which holds the call already");
-    const bool for_all_layers = name == "--sort" || name == "--map" || name == "--draw-mask" ||
-                                name == "--top-k" || name == "--no-received" || group == "Trained model" ||
-                                !group.starts_with("Questions");
-    if (!arguments.layer && (!for_all_layers || group == "Results"))
-      throw UsageError(name + " is about one layer; --layer N is expected beside it");
-  }
-  if (arguments.layer == 0)
-    throw UsageError("--layer is 0; a layer of the model, counted from 1, is expected");
+  for (const GivenOption& option : given_options(app))
+    if (belongs_to_call(option.group))
+      throw UsageError(option.name + " is given beside --model, which holds the call already");
   if (arguments.document.empty())
     throw UsageError("there is nothing to read: WORDS behind --model DIR are expected");
   arguments.text = std::exchange(arguments.document, {});
@@ -253,8 +268,8 @@ void complete_source(const CLI::App& app, const LookArguments& arguments) {
   if (!arguments.words.empty())
     throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed look --help)");
   if (is_folder(arguments.document)) return complete_run_arguments(app);
-  if (arguments.layer) throw UsageError("--layer is given without --model");
   if (arguments.document.empty()) {
+    if (arguments.layer) throw UsageError("--layer is given without --model DIR or DOC, which have layers");
     if (!given(app, "--query") && !given(app, "--key") && !given(app, "--value"))
       throw UsageError(
           "there is nothing to look at: DOC.safetensors, or --query, --key and --value, is expected");

@@ -16,9 +16,6 @@ class App;
 
 namespace heed::cli {
 
-/// What the heads of a summary are ordered by, the largest first.
-enum class HeadOrder { given, sink, entropy, distance, received };
-
 /// A query and a key, counted from 0.
 struct Place {
   std::int64_t row = 0;
@@ -38,21 +35,26 @@ struct LookArguments {
   std::string document;  ///< a file of `look --save` or `explain --save`; empty: query, key and value
   AttendArguments call;  ///< its inputs and options
   std::string model;     ///< a trained model's folder; then
-  std::vector<std::string> words;     ///< what stands behind DOC
-  std::string text;                   ///< all words that it reads, and
-  std::optional<std::int64_t> layer;  ///< the layer to look at, from 1; none: the summaries of all
-  std::string tokens;                 ///< files with a line a token
+  std::vector<std::string> words;    ///< what stands behind DOC
+  std::string text;                  ///< all words that it reads, and
+  std::optional<std::string> layer;  ///< the layer to look at, by its name; none: all
+  std::string tokens;                ///< files with a line a token
   std::string key_tokens;
 
   // The question; none of row, tile, word and evict: the summary of the heads.
-  std::optional<std::int64_t> head, batch;
-  std::optional<std::int64_t> row;
-  std::optional<TileRange> tile;  ///< without batch and head
+  std::vector<std::string> head_names;  ///< "3", "1.3"
+  std::vector<std::int64_t> heads;  ///< what they are, with --layer, on the head axis; ascending; none: all
+  std::optional<std::int64_t> batch;
+  std::optional<std::string> row;  ///< "5", "5:10", "5,7", a word
+  std::optional<TileRange> tile;   ///< without batch and head
   std::optional<std::string> word;
+  std::vector<std::int64_t> rows;  ///< what row and word are
   std::vector<EvictionChoice> evict;
   std::optional<std::int64_t> prompt;  ///< rows read whole before anything is evicted
   std::int64_t top_k = 5;
-  HeadOrder order = HeadOrder::given;
+  std::string sort;    ///< one of sort_columns(); empty: as they are numbered
+  bool brief = false;  ///< a line a head
+  bool price = false;  ///< what the summary cost, however little it is
   MapSize map{};
   bool draw_mask = false;
   bool received = true;
@@ -61,9 +63,9 @@ struct LookArguments {
 
   bool json = false;
   std::string csv, npy, save, html, png;  ///< files to write; empty where not asked for
-  std::vector<Place> tiles_around;   ///< whose surroundings the page holds in full
-  bool serve = false;                ///< the page, and what it asks for
-  std::int64_t port = 0;             ///< there; 0: any
+  std::vector<Place> tiles_around;        ///< whose surroundings the page holds in full
+  bool serve = false;                     ///< the page, and what it asks for
+  std::int64_t port = 0;                  ///< there; 0: any
 };
 
 /// Whether options under this heading of the help say what is computed, not what is asked or written.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "command.hpp"
+#include "look/choice.hpp"
 
 namespace heed::cli {
 namespace {
@@ -69,8 +70,7 @@ std::vector<HeadLoss> losses_of(const Eviction& eviction, const LookArguments& a
   std::vector<HeadLoss> losses;
   for (std::int64_t b = 0; b < eviction.trace.dropped.size(0); ++b)
     for (std::int64_t h = 0; h < eviction.trace.dropped.size(1); ++h)
-      if (b == arguments.batch.value_or(b) && h == arguments.head.value_or(h))
-        losses.push_back(loss_of(eviction, b, h, arguments.top_k));
+      if (is_asked_for(arguments, b, h)) losses.push_back(loss_of(eviction, b, h, arguments.top_k));
   return losses;
 }
 

@@ -37,8 +37,8 @@ std::string question_command(const CLI::App& app, const LookArguments& arguments
   const std::string& document = arguments.save.empty() ? arguments.document : arguments.save;
   if (!document.empty()) return "heed look " + shell_quoted(document);
   if (!arguments.model.empty())
-    return "heed look --model " + shell_quoted(arguments.model) + " --layer " +
-           std::to_string(arguments.layer.value_or(1)) + " " + shell_quoted(arguments.text);
+    return "heed look --model " + shell_quoted(arguments.model) +
+           (arguments.layer ? " --layer " + *arguments.layer : "") + " " + shell_quoted(arguments.text);
   std::string command = "heed look";
   for (const GivenOption& option : given_options(app)) {
     if (!belongs_to_call(option.group)) continue;
@@ -55,10 +55,9 @@ HtmlPage look_page(Document& document, const LookArguments& arguments, const std
   AttentionReport& report = document.report;
   const std::string source = arguments.document.empty() ? arguments.call.query : arguments.document;
   HtmlPage page;
-  const std::string name = arguments.model.empty()
-                               ? std::filesystem::path(source).filename().string()
-                               : std::filesystem::path(arguments.model).filename().string() + ", layer " +
-                                     std::to_string(arguments.layer.value_or(1));
+  std::string name =
+      std::filesystem::path(arguments.model.empty() ? source : arguments.model).filename().string();
+  if (arguments.layer) name += ", layer " + *arguments.layer;
   // A page with words is called by them; else a document by its name.
   if (report.query_tokens.empty() && !arguments.document.empty()) page.title = name;
   page.about = name + ": " + call_line(document);

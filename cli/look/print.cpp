@@ -4,11 +4,17 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <ostream>
+#include <utility>
 
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
+#include "look/choice.hpp"
+#include "look/sort.hpp"
+#include "looked_at.hpp"
 #include "machine.hpp"
 #include "text.hpp"
 
@@ -16,7 +22,14 @@ namespace heed::cli {
 namespace {
 
 constexpr int kName = 17;
-constexpr int kNumber = 9;
+constexpr int kLeastPlace = 6;
+constexpr std::array<std::pair<const char*, int>, 7> kHeadColumns = {{{"score", 7},
+                                                                      {"entropy", 9},
+                                                                      {"sink", 7},
+                                                                      {"distance", 10},
+                                                                      {"self", 7},
+                                                                      {"previous", 10},
+                                                                      {"next", 7}}};
 constexpr int kWord = 16;  // columns of a token, at most
 constexpr std::size_t kMostRows = 100;
 constexpr int kCostName = 34;
@@ -27,6 +40,18 @@ std::string fixed(double value, int decimals) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
   return text.data();
+}
+
+std::string blank_if_nan(double score) { return std::isnan(score) ? "" : fixed(score, 2); }
+
+// Of a number in an option four digits, of all others the text.
+std::string short_value(const std::string& value) {
+  char* end = nullptr;
+  const double number = std::strtod(value.c_str(), &end);
+  if (value.empty() || *end != '\0') return value;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.4g", number);
+  return std::strlen(text.data()) < value.size() ? text.data() : value;
 }
 
 // About four digits, whatever the size.
@@ -116,7 +141,7 @@ void print_head_keys(const TextOutput& output, const Document& document, const H
 }  // namespace
 
 std::string plane_text(const Document& document, std::int64_t batch, std::int64_t head) {
-  const std::string text = "head " + std::to_string(head);
+  const std::string text = printable(name_of_head(document.report, head));
   return document.report.batch > 1 ? "batch " + std::to_string(batch) + ", " + text : text;
 }
 
@@ -127,7 +152,8 @@ std::string call_line(const Document& document) {
   line += ", " + std::to_string(report.queries) + " queries, " + std::to_string(report.keys) + " keys, D " +
           std::to_string(report.head_dim) + ", " + std::string(name_of(report.dtype)) + ", " + report.kernel +
           " (" + report.isa + ")";
-  for (const auto& [name, value] : report.options) line += ", " + name + (value == "true" ? "" : " " + value);
+  for (const auto& [name, value] : report.options)
+    line += ", " + name + (value == "true" ? "" : " " + short_value(value));
   return line;
 }
 
@@ -135,28 +161,34 @@ void print_call(const TextOutput& output, const Document& document) {
   print_line(output, printable(call_line(document)));
 }
 
-void print_heads(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads) {
-  const bool batches = document.report.batch > 1;
-  std::string heading = left_aligned("head", batches ? 9 : 6) + left_aligned("looks like", kName);
-  for (const char* column : {"score", "entropy", "sink", "distance", "self", "prev", "next"})
-    heading += right_aligned(column, kNumber - (std::string(column).size() > 5 ? 0 : 2));
+void print_heads(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads,
+                 bool with_keys) {
+  const auto place_of_head = [&](const HeadSummary& head) {
+    return (document.report.batch > 1 ? std::to_string(head.batch) + "/" : "") +
+           printable(head_label(document.report, head.head));
+  };
+  int places = kLeastPlace;
+  for (const HeadSummary& head : heads) places = std::max(places, display_width(place_of_head(head)) + 2);
+  std::string heading = left_aligned("head", places) + left_aligned("looks like", kName);
+  for (const auto& [name, width] : kHeadColumns) heading += right_aligned(name, width);
   output.stream << '\n' << bold(heading, output.color) << '\n';
   for (const HeadSummary& head : heads) {
-    const std::string place = (batches ? std::to_string(head.batch) + "/" : "") + std::to_string(head.head);
-    std::string line = left_aligned(place, batches ? 9 : 6) + left_aligned(std::string(head.name()), kName);
-    const auto named = std::find_if(head.patterns.begin(), head.patterns.end(),
-                                    [](const PatternScore& score) { return score.named; });
-    line += right_aligned(named == head.patterns.end() ? "" : fixed(named->score, 2), kNumber - 2);
-    line += right_aligned(four_digits(head.entropy), kNumber) +
-            right_aligned(fixed(head.first, 3), kNumber - 2) +
-            right_aligned(four_digits(head.distance), kNumber);
-    for (const double share : {head.self, head.previous, head.next})
-      line += right_aligned(fixed(share, 3), kNumber - 2);
+    const std::array<std::string, kHeadColumns.size()> numbers = {blank_if_nan(score_of_name(head)),
+                                                                  four_digits(head.entropy),
+                                                                  fixed(head.first, 3),
+                                                                  four_digits(head.distance),
+                                                                  fixed(head.self, 3),
+                                                                  fixed(head.previous, 3),
+                                                                  fixed(head.next, 3)};
+    std::string line =
+        left_aligned(place_of_head(head), places) + left_aligned(std::string(head.name()), kName);
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      line += right_aligned(numbers[i], kHeadColumns[i].second);
     output.stream << line << '\n';
     if (head.nan_rows > 0)
       output.stream << "    " << head.nan_rows << (head.nan_rows == 1 ? " row" : " rows")
                     << " of NaN left out\n";
-    print_head_keys(output, document, head);
+    if (with_keys) print_head_keys(output, document, head);
   }
 }
 
@@ -173,7 +205,13 @@ void print_cost(const TextOutput& output, const std::vector<CostLine>& cost) {
   const auto print_line = [&](const std::string& what, const std::string& time, double times,
                               const std::string& sign, double memory) {
     output.stream << left_aligned(what, kCostName) << right_aligned(time, 12)
-                  << right_aligned(std::isnan(times) ? "" : sign + fixed(times, 2) + "x", 11)
+                  << right_aligned(std::isnan(times) ? ""
+                                                     : sign +
+                                                           fixed(times, times < 10    ? 2
+                                                                        : times < 100 ? 1
+                                                                                      : 0) +
+                                                           "x",
+                                   11)
                   << right_aligned(memory > 0 ? size_text(memory) : "", 12) << '\n';
   };
   for (const CostLine& line : cost) {

@@ -16,8 +16,9 @@ namespace heed::cli {
 [[nodiscard]] std::string plane_text(const Document& document, std::int64_t batch, std::int64_t head);
 /// What was looked at, in a line or two.
 void print_call(const TextOutput& output, const Document& document);
-/// A table of the heads, and below each the keys that it attends to most.
-void print_heads(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads);
+/// A table of the heads, and `with_keys` below each the keys that it attends to most.
+void print_heads(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads,
+                 bool with_keys);
 /// What was asked for and what it cost, beside the plain forward.
 void print_cost(const TextOutput& output, const std::vector<CostLine>& cost);
 /// Rows with their keys, at most a hundred.
@@ -25,8 +26,10 @@ void print_rows(const TextOutput& output, const Document& document, const std::v
 /// What each policy threw away, and what the heads lost by it.
 void print_evictions(const TextOutput& output, const Document& document,
                      const std::vector<Eviction>& evictions, const LookArguments& arguments);
-/// Each head of the tile as a picture: bins of rows and keys where it is larger than the output.
-void print_tile(const TextOutput& output, const Document& document, const WeightTile& tile);
+/// Each head of the tile as a picture: bins of rows and keys where it is larger than the output. `heads` are
+/// those of its head axis where they are several, but not all.
+void print_tile(const TextOutput& output, const Document& document, const WeightTile& tile,
+                const std::vector<std::int64_t>& heads);
 /// Each head of a map [B, H, R, C] as a picture, those of `heads` only and in that order.
 void print_map(const TextOutput& output, const Document& document, const Tensor& map,
                const std::vector<HeadSummary>& heads);

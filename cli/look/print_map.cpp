@@ -89,20 +89,20 @@ void draw(const TextOutput& output, const Document& document, const Sums& fine) 
 
 void print_title(const TextOutput& output, const Document& document, std::int64_t batch, std::int64_t head,
                  const std::string& more) {
-  const std::string place = document.report.batch > 1 ? "batch " + std::to_string(batch) + ", " : "";
-  output.stream << '\n' << bold(place + "head " + std::to_string(head), output.color) << more << '\n';
+  output.stream << '\n' << bold(plane_text(document, batch, head), output.color) << more << '\n';
 }
 
 }  // namespace
 
-void print_tile(const TextOutput& output, const Document& document, const WeightTile& tile) {
+void print_tile(const TextOutput& output, const Document& document, const WeightTile& tile,
+                const std::vector<std::int64_t>& heads) {
   const TileRange& range = tile.range;
   const std::int64_t rows = range.row_end - range.row_begin;
   const std::int64_t columns = range.key_end - range.key_begin;
   for (std::int64_t b = 0; b < tile.weights.size(0); ++b)
     for (std::int64_t h = 0; h < tile.weights.size(1); ++h) {
       print_title(output, document, std::max<std::int64_t>(range.batch, 0) + b,
-                  std::max<std::int64_t>(range.head, 0) + h,
+                  heads.empty() ? h : heads[static_cast<std::size_t>(h)],
                   ", rows " + std::to_string(range.row_begin) + " to " + std::to_string(range.row_end - 1) +
                       ", keys " + std::to_string(range.key_begin) + " to " +
                       std::to_string(range.key_end - 1));

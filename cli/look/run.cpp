@@ -162,7 +162,7 @@ void look_at_run(const TextOutput& output, const LookArguments& arguments) {
   for (const std::string& file : files_of(arguments.document)) {
     const Call call = read_call(file);
     const std::size_t here = number++;
-    if (arguments.layer && call.layer != *arguments.layer) continue;
+    if (std::to_string(call.layer) != arguments.layer.value_or(std::to_string(call.layer))) continue;
     if (arguments.json)
       calls.push_back(call_json(call));
     else

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <initializer_list>
 
+#include "looked_at.hpp"
+
 namespace heed::cli {
 namespace {
 
@@ -84,6 +86,7 @@ Json heads_json(const Document& document, const std::vector<HeadSummary>& heads)
   for (const HeadSummary& head : heads) {
     Json json = {{"batch", head.batch},
                  {"head", head.head},
+                 {"label", head_label(document.report, head.head)},
                  {"name", head.name()},
                  {"rows", head.rows},
                  {"nan_rows", head.nan_rows},
@@ -123,7 +126,10 @@ Json cost_json(const std::vector<CostLine>& cost) {
 Json rows_json(const Document& document, const std::vector<AttendedRow>& rows) {
   Json list = Json::array();
   for (const AttendedRow& row : rows) {
-    Json json = {{"batch", row.batch}, {"head", row.head}, {"row", row.row}};
+    Json json = {{"batch", row.batch},
+                 {"head", row.head},
+                 {"label", head_label(document.report, row.head)},
+                 {"row", row.row}};
     if (!document.report.query_tokens.empty()) json["token"] = word(document.report.query_tokens, row.row);
     json["entropy"] = row.entropy;
     json["distance"] = row.distance;
@@ -171,14 +177,15 @@ Json values_json(const Tensor& tensor) {
   return nested(tensor, 0, at);
 }
 
-std::string heads_csv(const std::vector<HeadSummary>& heads) {
+std::string heads_csv(const Document& document, const std::vector<HeadSummary>& heads) {
   std::string text =
-      line_of({"batch", "head", "name", "rows", "nan_rows", "entropy", "max_weight", "distance", "sink",
-               "self", "previous", "next", "induction", "score_previous_token", "score_induction",
+      line_of({"batch", "head", "label", "name", "rows", "nan_rows", "entropy", "max_weight", "distance",
+               "sink", "self", "previous", "next", "induction", "score_previous_token", "score_induction",
                "score_first_token_sink", "score_local", "score_uniform"});
   for (const HeadSummary& head : heads) {
     const auto score = [&](std::size_t i) { return csv_number(head.patterns[i].score); };
-    text += line_of({std::to_string(head.batch), std::to_string(head.head), std::string(head.name()),
+    text += line_of({std::to_string(head.batch), std::to_string(head.head),
+                     csv_field(head_label(document.report, head.head)), std::string(head.name()),
                      std::to_string(head.rows), std::to_string(head.nan_rows), csv_number(head.entropy),
                      csv_number(head.max_weight), csv_number(head.distance), csv_number(head.first),
                      csv_number(head.self), csv_number(head.previous), csv_number(head.next),
@@ -215,7 +222,7 @@ std::string evictions_csv(const Document& document, const std::vector<Eviction>&
   return text;
 }
 
-std::string tile_csv(const WeightTile& tile) {
+std::string tile_csv(const WeightTile& tile, const std::vector<std::int64_t>& heads) {
   std::string text = line_of({"batch", "head", "row", "key", "allowed", "weight"});
   const TileRange& range = tile.range;
   for (std::int64_t b = 0; b < tile.weights.size(0); ++b)
@@ -223,7 +230,7 @@ std::string tile_csv(const WeightTile& tile) {
       for (std::int64_t i = 0; i < tile.weights.size(2); ++i)
         for (std::int64_t j = 0; j < tile.weights.size(3); ++j)
           text += line_of({std::to_string(std::max<std::int64_t>(range.batch, 0) + b),
-                           std::to_string(std::max<std::int64_t>(range.head, 0) + h),
+                           std::to_string(heads.empty() ? h : heads[static_cast<std::size_t>(h)]),
                            std::to_string(range.row_begin + i), std::to_string(range.key_begin + j),
                            tile.allowed.at<bool>(b, h, i, j) ? "1" : "0",
                            csv_number(number_at(tile.weights, {b, h, i, j}))});

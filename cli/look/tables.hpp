@@ -24,13 +24,14 @@ namespace heed::cli {
 [[nodiscard]] nlohmann::ordered_json values_json(const Tensor& tensor);
 
 /// The same as tables with a first line of names (RFC 4180).
-[[nodiscard]] std::string heads_csv(const std::vector<HeadSummary>& heads);
+[[nodiscard]] std::string heads_csv(const Document& document, const std::vector<HeadSummary>& heads);
 /// A line a row and key: all keys of a row where it was asked for alone, else its heaviest.
 [[nodiscard]] std::string rows_csv(const Document& document, const std::vector<AttendedRow>& rows);
 /// A line a policy, head and row: what it lost.
 [[nodiscard]] std::string evictions_csv(const Document& document, const std::vector<Eviction>& evictions,
                                         const LookArguments& arguments);
-/// A line a cell: batch, head, row, key, allowed, weight.
-[[nodiscard]] std::string tile_csv(const WeightTile& tile);
+/// A line a cell: batch, head, row, key, allowed, weight. `heads` are those of the tile where they are
+/// several, but not all.
+[[nodiscard]] std::string tile_csv(const WeightTile& tile, const std::vector<std::int64_t>& heads);
 
 }  // namespace heed::cli

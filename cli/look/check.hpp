@@ -1,0 +1,18 @@
+// What --check found.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "heed/document.hpp"
+#include "terminal.hpp"
+
+namespace heed::cli {
+
+/// How much was compared, and the largest deviation of each property beside its bound.
+void print_check(const TextOutput& output, const Document& document, const DocumentCheck& check);
+[[nodiscard]] nlohmann::ordered_json checks_json(const DocumentCheck& check);
+
+/// Throws Error (internal) for a mismatch, and where nothing could be compared.
+void require_that_it_holds(const DocumentCheck& check);
+
+}  // namespace heed::cli
