@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -34,6 +35,16 @@ struct HEED_API Document {
 /// Runs the call and fills the report, as make_report() does, with the document's tokens and layers. Throws
 /// as that does, and Error (invalid_argument) for a document without values.
 HEED_API void fill_report(Document& document, ReportOptions wanted = {});
+
+/// What there is to see in weights that were computed elsewhere, [B, H, Lq, Lk] or without the first axes,
+/// each row of which sums to 1 at most. The call that stands for it has their logarithms as its bias, and the
+/// report lse 0: its tiles are these weights. `allowed` (bool, broadcast as a mask is) says which keys a row
+/// may see; without it rows see all keys, or, where every weight beyond the diagonal that ends in the last
+/// key is exactly 0, those up to it. Of `wanted`, rows, tiles and cost are not read. Throws Error
+/// (invalid_argument) for numbers that no softmax gives, and for what does not fit together.
+[[nodiscard]] HEED_API Document document_of_weights(const TensorView& weights,
+                                                    const std::optional<TensorView>& allowed = {},
+                                                    const ReportOptions& wanted = {});
 
 /// Reads what save_document() or `heed explain --save` wrote; of the latter there is no report yet. Throws
 /// Error (io), naming the file, for anything else and for what does not fit together.

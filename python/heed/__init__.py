@@ -16,7 +16,8 @@ heed.nn has layers for NumPy; heed.torch, heed.transformers and heed.onnx are fo
 from . import masks
 from ._heed import (AttentionGradients, AttentionResult, KvCache, ScoreMod, SparseMask, __version__, attention,
                     attention_backward, info, set_target, targets)
-from ._look import Report, look, open
+from ._look import Report
+from ._look_at import look, open
 from ._model import TrainedModel, load_model, train
 from ._tile import attention_tile
 

@@ -1,34 +1,30 @@
-"""heed.look: what attended to what, as an object that prints, plots and shows itself."""
+"""Report: what attended to what, as an object that prints, plots and shows itself."""
 
 from __future__ import annotations
 
 import html
-import os
 import pathlib
 import tempfile
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _heed
 from ._missing import need
-from ._run import Run, is_run, open_run
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from ._heed import AttentionOptions
+from ._places import CONTINUES, head_of, place_of, range_of, whole
+from ._plot import MOST_PLOTS, plot_heads, plot_layers
+from ._table import cell, table
 
 Floats = npt.NDArray[np.floating[Any]]
 Integers = npt.NDArray[np.int64]
 
 MOST_HEADS = 64  # lines of a printed table
-MOST_PLOTS = 16  # heads of a picture
 MOST_CELL_BYTES = 4_000_000  # of the page in a notebook's cell, which is saved with the notebook
 PAGES = (".html", ".htm")
 PICTURES = (".png", ".svg", ".pdf")
+DOCUMENT = ".safetensors"
 
 
 class HeadSummary(TypedDict):
@@ -37,6 +33,7 @@ class HeadSummary(TypedDict):
 
     batch: int
     head: int
+    place: str
     name: str
     rows: int
     nan_rows: int
@@ -65,7 +62,12 @@ class CostLine(TypedDict):
 
 
 class Report:
-    """What heed.look found. Arrays are NumPy's, with the axes batch and head always there."""
+    """What heed.look found, of one call or of a model's layers, whose heads stand one after another on the axis H. Arrays
+    are NumPy's, with the axes batch and head always there. Layers, heads, rows and keys count from 0.
+
+    A row or key is named by its number or its word, a head by its number on the axis H, or as "3.1" or (3, 1): layer 3,
+    head 1. Of a call that was looked at, later questions read q and k again: they must not have changed.
+    """
 
     output: npt.NDArray[Any] | None  #: [B, H, Lq, Dv], in the inputs' dtype; None in a document
     position: Integers  #: [B, Lq]: where each query stands among the keys
@@ -87,105 +89,208 @@ class Report:
     weights: Floats | None  #: [B, H, Lq, Lk], while a head has at most 4 million of them
     map: list[npt.NDArray[np.float64]]  #: sums of weights, [B, H, R, C], the finest level first, each next one halved
 
-    def __init__(self, data: _heed.ReportData) -> None:
+    def __init__(self, data: _heed.ReportData, title: str = "", kinds: dict[str, Report] | None = None) -> None:
         self._data = data
         for name, value in data.arrays.items():
             setattr(self, name, value)
         self.tokens: list[str] = data.query_tokens
         self.key_tokens: list[str] = data.key_tokens
-        self.heads: list[HeadSummary] = data.summaries
+        self.layers: list[tuple[str, int]] = data.layers  #: (name, heads) of each; none for one call
+        self.summaries: list[HeadSummary] = data.summaries  #: of each head
         self.cost: list[CostLine] = data.cost
         self.kernel: str = data.kernel
         self.isa: str = data.isa
+        self.title = title or self._title()
+        self._kinds = kinds or {}
+
+    def _title(self) -> str:
+        text = " ".join(self.tokens[:40]).replace(f" {CONTINUES}", "")
+        return (text if len(text) <= 80 and len(self.tokens) <= 40 else text[:79] + "…") if text else self.about
+
+    @property
+    def kinds(self) -> list[str]:
+        """What kind() takes: "encoder", "decoder" and "cross" of a model that has them."""
+        return list(self._kinds)
+
+    def kind(self, name: str) -> Report:
+        """The report of one kind of layers."""
+        if name not in self._kinds:
+            raise ValueError(f"kind is {name!r}; {' or '.join(map(repr, self._kinds)) or 'nothing (there is one kind alone)'} "
+                             "is expected")
+        return self._kinds[name]
 
     @property
     def about(self) -> str:
         """The call in one line."""
         data = self._data
-        count = f"{data.heads} head" + ("s" if data.heads != 1 else "")
+        parts = [f"{len(self.layers)} layers"] if len(self.layers) > 1 else []
+        parts.append(f"{data.heads} head" + ("s" if data.heads != 1 else ""))
         if data.batch != 1:
-            count += f", {data.batch} batch entries"
-        size = f"{data.queries} queries, {data.keys} keys, D {data.head_dim}, {data.dtype}, {data.kernel} ({data.isa})"
-        options = [name if value == "true" else f"{name} {value}" for name, value in data.options]
-        return ", ".join([count, size, *options])
+            parts.append(f"{data.batch} batch entries")
+        parts.append(f"{data.queries} queries, {data.keys} keys")
+        given = data.isa == "none"
+        parts.append(f"{data.dtype}, given weights" if given else
+                     f"D {data.head_dim}, {data.dtype}, {data.kernel} ({data.isa})")
+        parts += [name if value == "true" else f"{name} {value}" for name, value in data.options]
+        return ", ".join(parts)
 
     def __repr__(self) -> str:
-        return f"<heed.Report: {self.about}>"
+        others = f"; also .kind({') .kind('.join(map(repr, self._kinds))})" if self._kinds else ""
+        title = "" if self.title == self.about else f"{self.title!r}: "
+        return f"<heed.Report: {title}{self.about}{others}>"
+
+    def label(self, head: Any) -> str:
+        """How a head is named in short: "3.1", or "5" without layers."""
+        number = head_of(head, self.layers, self._data.heads)
+        for name, count in self.layers:
+            if number < count:
+                return f"{name}.{number}"
+            number -= count
+        return str(number)
 
     def __str__(self) -> str:
         lines = [self.about, "", "head      looks like          entropy  distance    sink    self    prev    next"]
         several = self._data.batch > 1
-        for head in self.heads[:MOST_HEADS]:
-            place = f"{head['batch']}/{head['head']}" if several else str(head["head"])
+        for head in self.summaries[:MOST_HEADS]:
+            label = self.label(head["head"])
+            place = f"{head['batch']}/{label}" if several else label
             line = f"{place:<10}{head['name']:<18}{head['entropy']:>9.3f}{head['distance']:>10.2f}"
             for share in (head["first"], head["self"], head["previous"], head["next"]):
                 line += f"{share:>8.3f}"
             lines.append(line)
             most = [f"{self._key(key)} {weight:.3g}" for key, weight in
                     zip(head["most_received"][:4], head["most_received_weight"][:4])]
-            if most:
+            if most and len(self.summaries) <= MOST_HEADS // 4:
                 lines.append("    attended to most: " + " · ".join(most))
-        if len(self.heads) > MOST_HEADS:
-            lines.append(f"… and {len(self.heads) - MOST_HEADS} heads more")
+        if len(self.summaries) > MOST_HEADS:
+            lines.append(f"… and {len(self.summaries) - MOST_HEADS} heads more: heads() has all")
         return "\n".join(lines)
 
     def _key(self, index: int) -> str:
-        if not self.key_tokens:
-            return str(index)
-        word = "".join(letter if letter.isprintable() else "�" for letter in self.key_tokens[index])
-        return f"{word} ({index})"
+        return f"{cell(self.key_tokens[index])} ({index})" if self.key_tokens else str(index)
 
-    def row(self, query: int, head: int = 0, batch: int = 0) -> list[tuple[int, float]]:
-        """The most attended keys of a query with their weights, the largest first."""
-        index, weight = self.top_k_index[batch, head, query], self.top_k_weight[batch, head, query]
-        return [(int(key), float(share)) for key, share in zip(index, weight) if key >= 0]
+    def _place(self, head: int, batch: int) -> dict[str, Any]:
+        """The first columns of a line about a head."""
+        layer, _, number = self.label(head).rpartition(".")
+        place: dict[str, Any] = {"batch": batch} if self._data.batch > 1 else {}
+        if self.layers:
+            place["layer"] = int(layer) if layer.isdecimal() else layer
+        return place | {"head": int(number), "name": self.summaries[batch * self._data.heads + head]["name"]}
+
+    def _batch(self, batch: Any) -> int:
+        number = whole("batch", batch)
+        if not 0 <= number < self._data.batch:
+            raise ValueError(f"batch is {number}; 0 to {self._data.batch - 1} is expected")
+        return number
+
+    def heads(self) -> Any:
+        """A line for each head, with its figures: a pandas DataFrame where pandas is installed, else a table that prints,
+        iterates as dicts, and has sort_values() as well."""
+        lines = []
+        for summary in self.summaries:
+            figures = {name: value for name, value in summary.items()
+                       if isinstance(value, float) or name in ("rows", "nan_rows")}
+            scores = {f"{name} score": score for name, score in summary["scores"].items()}
+            most = {"most attended": self._key(summary["most_received"][0])} if summary["most_received"] else {}
+            lines.append(self._place(summary["head"], summary["batch"]) | most | figures | scores)
+        return table(lines)
+
+    def row(self, row: int | str, head: Any = None, batch: int = 0, top: int = 5) -> Any:
+        """What a row attends to, as a table like heads(). Of one head: a line for each of the `top` heaviest keys; of all
+        of them (head None): a line for each head with its heaviest key, the largest weight first."""
+        data = self._data
+        batch = self._batch(batch)
+        place = place_of("row", row, self.tokens, data.queries)
+        if head is None and data.heads > 1:
+            found = [self._place(n, batch) | self._heaviest(batch, n, place, 1)[0] for n in range(data.heads)
+                     if self._heaviest(batch, n, place, 1)]
+            return table(sorted(found, key=lambda line: -line["weight"]))
+        return table(self._heaviest(batch, head_of(0 if head is None else head, self.layers, data.heads), place, top))
+
+    def _heaviest(self, batch: int, head: int, row: int, count: int) -> list[dict[str, Any]]:
+        count = whole("top", count)
+        if count < 1:
+            raise ValueError(f"top is {count}; 1 or more is expected")
+        if min(count, self._data.keys) <= self.top_k_index.shape[-1]:
+            keys, weights = self.top_k_index[batch, head, row, :count], self.top_k_weight[batch, head, row, :count]
+        else:
+            whole_row = self.tile((row, row + 1), None, head, batch)[0, 0, 0]
+            keys = np.argsort(-whole_row, kind="stable")[:count]
+            weights = whole_row[keys]
+        return [{"key": int(key), "word": self.key_tokens[key] if self.key_tokens else str(key), "weight": float(weight)}
+                for key, weight in zip(keys, weights) if key >= 0]
+
+    def pair(self, row: int | str, key: int | str, batch: int = 0) -> Any:
+        """The heads by the weight that this row gives this key, the largest first, as a table like heads(). `rank`: how
+        many keys of the row weigh more."""
+        batch = self._batch(batch)
+        i = place_of("row", row, self.tokens, self._data.queries)
+        j = place_of("key", key, self.key_tokens, self._data.keys)
+        weights = self.tile((i, i + 1), None, batch=batch)[0, :, 0]
+        found = [self._place(n, batch) | {"weight": float(all_keys[j]), "rank": int((all_keys > all_keys[j]).sum())}
+                 for n, all_keys in enumerate(weights)]
+        return table(sorted(found, key=lambda line: -line["weight"]))
+
+    def tile(self, rows: Any = None, keys: Any = None, head: Any = None, batch: int | None = None) -> Floats:
+        """Any piece of the weights, [B, H, rows, keys], of one head or batch entry where it is named: computed, where the
+        report does not hold it. rows, keys: (first, last + 1), a slice, one number or word, or None for all."""
+        data = self._data
+        row_range = range_of("rows", rows, self.tokens, data.queries)
+        key_range = range_of("keys", keys, self.key_tokens, data.keys)
+        n = None if head is None else head_of(head, self.layers, data.heads)
+        if self.weights is not None:
+            piece: Floats = self.weights[:, :, slice(*row_range), slice(*key_range)]
+        else:
+            piece = np.concatenate(data.tiles(row_range, key_range), 1)
+        piece = piece if n is None else piece[:, n:n + 1]
+        return piece if batch is None else piece[self._batch(batch)][None]
 
     def _picture(self, batch: int, head: int) -> npt.NDArray[Any]:
         """Weights, or where they are too many, the finest level of the map."""
         picture: npt.NDArray[Any] = (self.map[0] if self.weights is None else self.weights)[batch, head]
         return picture
 
-    def plot(self, heads: Sequence[int] | None = None, batch: int = 0) -> Any:
-        """A matplotlib figure with a map of each of these heads (the first 16 where none are named)."""
+    def plot(self, heads: Sequence[Any] | None = None, batch: int = 0) -> Any:
+        """A matplotlib figure with a map of each of these heads. Where none are named: of layers all heads, a row of small
+        maps for each layer; else the first 16."""
         pyplot = need("matplotlib.pyplot", "heed.Report.plot", "plot")
-        chosen = list(range(min(self._data.heads, MOST_PLOTS)) if heads is None else heads)
+        batch = self._batch(batch)
+        if heads is None and len(self.layers) > 1:
+            return plot_layers(pyplot, self, batch)
+        chosen = (list(range(min(self._data.heads, MOST_PLOTS))) if heads is None else
+                  [head_of(head, self.layers, self._data.heads) for head in heads])
         if not chosen:
             raise ValueError("heads is empty; at least one head is expected")
-        columns = min(4, len(chosen))
-        rows = -(-len(chosen) // columns)
-        figure, axes = pyplot.subplots(rows, columns, squeeze=False, figsize=(3.2 * columns, 3.2 * rows),
-                                       layout="constrained")
-        for place, axis in enumerate(axes.flat):
-            if place >= len(chosen):
-                axis.set_axis_off()
-                continue
-            head = chosen[place]
-            picture = self._picture(batch, head)
-            axis.imshow(picture, cmap="magma_r", vmin=0, aspect="auto", interpolation="nearest",
-                        extent=(-0.5, self._data.keys - 0.5, self._data.queries - 0.5, -0.5))
-            summary = self.heads[batch * self._data.heads + head]
-            axis.set_title(f"head {head}: {summary['name']}", fontsize=9)
-            self._label(axis.set_xticks, self.key_tokens, self._data.keys, rotation=90)
-            self._label(axis.set_yticks, self.tokens, self._data.queries)
-        return figure
+        return plot_heads(pyplot, self, chosen, batch)
 
-    @staticmethod
-    def _label(set_ticks: Any, tokens: list[str], count: int, **style: Any) -> None:
-        if tokens and count <= 40:
-            set_ticks(range(count), [token.replace("$", r"\$") for token in tokens], fontsize=7, **style)
+    def page(self, path: str | pathlib.Path | None = None, title: str | None = None) -> str:
+        """The page for a browser, one text of HTML that needs nothing else; written to `path` where one is given."""
+        if path is not None:
+            self._data.write_html(str(path), self.title if title is None else title, self.about, 0)
+            return pathlib.Path(path).read_text(encoding="utf-8")
+        return self._page(self.title if title is None else title, 0)[0]
 
     def save(self, path: str | pathlib.Path, title: str | None = None) -> None:
-        """Writes the page for a browser (.html, .htm: one file that needs nothing else) or plot() as a picture (.png, .svg,
-        .pdf), with this title."""
+        """Writes, by its ending, the page for a browser (.html, .htm), plot() as a picture (.png, .svg, .pdf), or the
+        document that heed.open and `heed look` read (.safetensors, which has no title)."""
         path = pathlib.Path(path)
         ending = path.suffix.lower()
         if ending in PAGES:
-            self._data.write_html(str(path), "heed" if title is None else title, self.about, 0)
+            self._data.write_html(str(path), self.title if title is None else title, self.about, 0)
         elif ending in PICTURES:
             self._save_picture(path, ending[1:], title)
+        elif ending == DOCUMENT:
+            self._save_document(path)
         else:
-            raise ValueError(f"path is '{path}'; one that ends in .html or .htm (the page), or in .png, .svg or .pdf "
-                             "(the maps) is expected")
+            raise ValueError(f"path is '{path}'; one that ends in .html or .htm (the page), in .png, .svg or .pdf (the maps), "
+                             "or in .safetensors (a document) is expected")
+
+    def _save_document(self, path: pathlib.Path) -> None:
+        if len(self.layers) > 1 and self.weights is None and self._data.calls > 1:
+            raise ValueError(f"a document of several calls holds their weights, and {self._data.queries} x "
+                             f"{self._data.keys} of {self._data.heads} heads are too many; save the page instead, or look at "
+                             "fewer layers")
+        self._data.save(str(path))
 
     def _save_picture(self, path: pathlib.Path, format: str, title: str | None) -> None:
         pyplot = need("matplotlib.pyplot", "heed.Report.save", "plot")
@@ -200,10 +305,6 @@ class Report:
             pyplot.close(figure)
             begun.unlink(missing_ok=True)
 
-    def html(self, title: str | None = None) -> str:
-        """The page as text."""
-        return self._page("heed" if title is None else title, 0)[0]
-
     def _page(self, title: str, most_bytes: int) -> tuple[str, str]:
         """The page as text, of at most so many bytes (0: any), and what it leaves out for that."""
         with tempfile.TemporaryDirectory() as folder:
@@ -214,7 +315,7 @@ class Report:
     def _repr_html_(self) -> str:
         whole = '<code>report.save("look.html")</code> writes a page with all of it.'
         try:
-            page, left_out = self._page("heed", MOST_CELL_BYTES)
+            page, left_out = self._page(self.title, MOST_CELL_BYTES)
         except ValueError:  # the page takes more without any number
             return (f"<pre>{html.escape(str(self))}</pre><p>A cell holds at most {MOST_CELL_BYTES // 10**6} MB, which the page "
                     f"of so many heads and tokens exceeds: {whole}</p>")
@@ -225,33 +326,3 @@ class Report:
         if not left_out:
             return frame
         return f"{frame}<p>A cell holds at most {MOST_CELL_BYTES // 10**6} MB. This one leaves out {left_out}: {whole}</p>"
-
-
-def look(
-    q: Any,
-    k: Any,
-    v: Any,
-    *,
-    tokens: Sequence[str] = (),
-    key_tokens: Sequence[str] = (),
-    top_k: int = 5,
-    cost: bool = False,
-    **options: Unpack[AttentionOptions],
-) -> Report:
-    """Runs attention(q, k, v, **options) and gathers what there is to see, at any length.
-
-    tokens: one for each query, or none; key_tokens: one for each key, where they are not the queries'.
-    cost: also how long a plain call takes, and what each part of the report added.
-    """
-    return Report(_heed.make_report(q, k, v, list(tokens), list(key_tokens), top_k, cost, options))
-
-
-def open(path: str | os.PathLike[str]) -> Report | Run:
-    """Reads what heed look --save or heed explain --save wrote, as heed.look would have given it; of a folder that
-    heed.transformers.capture(to=path) wrote, its calls, each when it is asked for.
-
-    Of heed look the file holds neither values nor output, and the map as it was saved.
-    """
-    if is_run(path):
-        return open_run(path)
-    return Report(_heed.open_report(os.fspath(path)))

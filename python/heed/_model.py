@@ -66,9 +66,9 @@ class TrainedModel:
         """
         return self._data.generate(prompt, tokens, temperature, top_k, seed, add)
 
-    def look(self, text: str, layer: int = 0) -> Report:
-        """The heads of a layer (from 0) while the model reads the text, as heed.look shows them."""
-        return Report(self._data.look(text, layer))
+    def look(self, text: str, layer: int | None = None) -> Report:
+        """The heads of all layers, or of one (from 0), while the model reads the text, as heed.look shows them."""
+        return Report(self._data.look(text, layer), text)
 
     def page(self, path: str | os.PathLike[str], text: str = "", *, name: str = "A model of heed.train") -> None:
         """Writes one HTML file that holds the model: what one types there is computed at each letter.

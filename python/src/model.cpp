@@ -14,6 +14,7 @@
 #include "fail.hpp"
 #include "heed/living_page.hpp"
 #include "heed/train.hpp"
+#include "report.hpp"
 
 namespace heed::python {
 namespace {
@@ -142,12 +143,17 @@ nb::object logits(const TrainedModel& trained, const std::string& text) {
   return to_python(std::move(found), Kind::numpy);
 }
 
-AttentionReport look(const TrainedModel& trained, const std::string& text, std::int64_t layer) {
+ReportData look(const TrainedModel& trained, const std::string& text, std::optional<std::int64_t> layer) {
   const nb::gil_scoped_release released;
-  const Reading reading = trained.read(text);
-  Document call = document_of_layer(reading, layer);
+  Reading reading = trained.read(text);
+  Document call = layer ? document_of_layer(reading, *layer) : document_of_layers(reading);
   fill_report(call, {.full_weights_cells = kFullWeightsCells});
-  return std::move(call.report);
+  if (layer) {  // whose views point into the reading
+    const auto at = static_cast<std::size_t>(*layer);
+    for (auto* parts : {&reading.query, &reading.key, &reading.value})
+      call.tensors.push_back(std::move((*parts)[at]));
+  }
+  return report_data(std::move(call));
 }
 
 }  // namespace
@@ -163,7 +169,7 @@ void define_model(nb::module_& module) {
            nb::arg("top_k"), nb::arg("seed"), nb::arg("add").none())
       .def("expected_after", expected_after)
       .def("logits", logits)
-      .def("look", look)
+      .def("look", look, nb::arg("text"), nb::arg("layer").none())
       .def("page",
            [](const TrainedModel& trained, const std::string& path, const std::string& name,
               const std::string& text) {

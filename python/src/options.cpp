@@ -200,6 +200,50 @@ constexpr auto kSetters = std::to_array<Setter>({
 static_assert(std::is_sorted(kSetters.begin(), kSetters.end(),
                              [](const Setter& a, const Setter& b) { return a.name < b.name; }));
 
+// What else is called by other names; PyTorch's, Flash Attention's, transformers' and the command's.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"alibi_slopes", "alibi"},
+    {"attention_mask", "mask"},
+    {"attn_bias", "bias"},
+    {"attn_mask", "mask"},
+    {"cu_seqlens_q", "cu_seqlens"},
+    {"dropout_p", "dropout"},
+    {"dropout_seed", "seed"},
+    {"is_causal", "causal"},
+    {"key_lengths", "kv_lengths"},
+    {"logits_soft_cap", "softcap"},
+    {"query_tokens", "tokens"},
+    {"return_weights", "need"},
+    {"s_aux", "sinks"},
+    {"scaling", "scale"},
+    {"softmax_scale", "scale"},
+    {"window_size", "window"},
+};
+
+// Changes of a letter that make one word the other.
+std::size_t edits(std::string_view from, std::string_view to) {
+  std::vector<std::size_t> row(to.size() + 1);
+  for (std::size_t j = 0; j <= to.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= from.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 1; j <= to.size(); ++j) {
+      const std::size_t changed = diagonal + (from[i - 1] == to[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
+    }
+  }
+  return row.back();
+}
+
+std::string meant(std::string_view name) {
+  for (const auto& [other, ours] : kOtherNames)
+    if (name == other) return "; did you mean '" + std::string(ours) + "'?";
+  for (const Setter& setter : kSetters)
+    if (edits(name, setter.name) <= setter.name.size() / 4)
+      return "; did you mean '" + std::string(setter.name) + "'?";
+  return "";
+}
+
 }  // namespace
 
 std::int64_t integer(std::string_view name, nb::handle value) {
@@ -277,7 +321,7 @@ void set_argument(std::string_view function, Arguments& arguments, std::string_v
       std::lower_bound(kSetters.begin(), kSetters.end(), name,
                        [](const Setter& setter, std::string_view key) { return setter.name < key; });
   if (found == kSetters.end() || found->name != name)
-    fail_type(function, "() got an unexpected keyword argument '", name, "'");
+    fail_type(function, "() got an unexpected keyword argument '", name, "'", meant(name));
   if (!value.is_none()) found->set(arguments, value);
 }
 

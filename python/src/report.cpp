@@ -1,36 +1,79 @@
 // heed.look: a report of the library, its numbers as arrays; and the page.
+#include "report.hpp"
+
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <utility>
 
 #include "calls.hpp"
 #include "fail.hpp"
-#include "heed/document.hpp"
 #include "heed/page.hpp"
 
 namespace heed::python {
 namespace {
 
 using Words = std::vector<std::string>;
+using Range = std::pair<std::int64_t, std::int64_t>;
 
-AttentionReport report_of_python(nb::handle q, nb::handle k, nb::handle v, Words query_tokens,
-                                 Words key_tokens, std::int64_t top_k, bool cost, const nb::dict& options) {
-  const Borrowed query("q", q);
-  const Borrowed key("k", k);
-  const Borrowed value("v", v);
-  const Arguments arguments = read_arguments("look", nb::borrow<nb::kwargs>(options));
+// How much of the matrix a report may hold: the whole of it while a head has at most so many cells, and a map
+// of at most so many bins a side.
+ReportOptions wanted_of(Words query_tokens, Words key_tokens, std::int64_t top_k, std::int64_t cells,
+                        std::int64_t bins) {
   ReportOptions wanted;
   wanted.top_k = top_k;
   wanted.query_tokens = std::move(query_tokens);
   wanted.key_tokens = std::move(key_tokens);
-  wanted.cost = cost;
-  wanted.full_weights_cells = kFullWeightsCells;
-  const nb::gil_scoped_release released;
-  return make_report(query.view(), key.view(), value.view(), arguments.options, wanted);
+  wanted.full_weights_cells = cells;
+  wanted.map = {bins, bins};
+  return wanted;
 }
 
-AttentionReport report_of_file(const std::string& path) {
+ReportData report_of_call(nb::handle q, nb::handle k, nb::handle v, Words query_tokens, Words key_tokens,
+                          std::int64_t top_k, bool cost, std::int64_t cells, std::int64_t bins,
+                          const nb::dict& options) {
+  ReportData data;
+  const auto call = std::make_shared<Call>();
+  call->inputs.emplace_back("q", q);
+  call->inputs.emplace_back("k", k);
+  const Borrowed value("v", v);
+  call->arguments.emplace(read_arguments("look", nb::borrow<nb::kwargs>(options)));
+  ReportOptions wanted = wanted_of(std::move(query_tokens), std::move(key_tokens), top_k, cells, bins);
+  wanted.cost = cost;
+  {
+    const nb::gil_scoped_release released;
+    Document& document = call->document;
+    document.query = call->inputs[0].view();
+    document.key = call->inputs[1].view();
+    document.value = value.view();
+    document.options = call->arguments->options;
+    data.report = make_report(document.query, document.key, document.value, document.options, wanted);
+    for (TensorView* view : {&document.query, &document.key})
+      while (view->rank() < 4) *view = view->unsqueeze(0);
+    document.value = document.key;
+    document.has_value = false;
+    call->lse = data.report.lse;
+  }
+  data.calls.push_back(call);
+  return data;
+}
+
+ReportData report_of_weights(nb::handle weights, nb::handle allowed, Words query_tokens, Words key_tokens,
+                             const std::vector<std::pair<std::string, std::int64_t>>& layers,
+                             std::int64_t top_k, std::int64_t cells, std::int64_t bins) {
+  const Borrowed given("weights", weights);
+  std::optional<Borrowed> mask;
+  if (!allowed.is_none()) mask.emplace("allowed", allowed);
+  const nb::gil_scoped_release released;
+  Document document =
+      document_of_weights(given.view(), mask ? std::optional(mask->view()) : std::nullopt,
+                          wanted_of(std::move(query_tokens), std::move(key_tokens), top_k, cells, bins));
+  for (const auto& [name, heads] : layers) document.report.layers.push_back({name, heads});
+  return report_data(std::move(document));
+}
+
+ReportData report_of_file(const std::string& path) {
   const nb::gil_scoped_release released;
   Document document = open_document(path);
   AttentionReport& report = document.report;
@@ -38,12 +81,61 @@ AttentionReport report_of_file(const std::string& path) {
     fill_report(document, {.full_weights_cells = kFullWeightsCells});
   else if (report.keys > 0 && report.queries <= kFullWeightsCells / report.keys)
     report.weights = attention_tile(document, {0, report.queries, 0, report.keys});
-  return std::move(report);
+  return report_data(std::move(document));
+}
+
+ReportData report_of_layers(const std::vector<std::pair<std::string, const ReportData*>>& layers) {
+  ReportData data;
+  std::vector<std::pair<std::string, AttentionReport>> reports;
+  for (const auto& [name, layer] : layers) {
+    reports.emplace_back(name, layer->report);
+    data.calls.insert(data.calls.end(), layer->calls.begin(), layer->calls.end());
+  }
+  const nb::gil_scoped_release released;
+  data.report = join_layers(std::move(reports));
+  return data;
+}
+
+// The piece of every call, an array [B, H, rows, keys] each.
+nb::list tiles(const ReportData& data, Range rows, Range keys) {
+  std::vector<Tensor> found;
+  {
+    const nb::gil_scoped_release released;
+    for (const auto& call : data.calls)
+      found.push_back(attention_tile(call->document.query, call->document.key, call->document.options,
+                                     call->lse, {rows.first, rows.second, keys.first, keys.second})
+                          .weights);
+  }
+  nb::list all;
+  for (Tensor& tensor : found) all.append(to_python(std::move(tensor), Kind::numpy));
+  return all;
+}
+
+// A file has one call. For several layers one stands whose bias is the logarithms of their weights.
+void save(const ReportData& data, const std::string& path) {
+  const nb::gil_scoped_release released;
+  const AttentionReport& report = data.report;
+  Document document;
+  if (data.calls.size() == 1) {
+    const Call& call = *data.calls.front();
+    document.query = call.document.query;
+    document.key = call.document.key;
+    document.options = call.document.options;
+    document.report = report;
+    document.has_report = true;
+  } else {
+    document = document_of_weights(report.weights.weights, report.weights.allowed,
+                                   wanted_of(report.query_tokens, report.key_tokens,
+                                             report.top_k_index.rank() == 4 ? report.top_k_index.size(3) : 0,
+                                             0, report.map.empty() ? 0 : report.map.front().size(2)));
+    document.report.layers = report.layers;
+  }
+  save_document(path, document);
 }
 
 // Every array of the report under its name, in the report's own memory; None for what it does not have.
 nb::dict arrays(nb::handle self) {
-  auto& report = nb::cast<AttentionReport&>(self);
+  AttentionReport& report = nb::cast<ReportData&>(self).report;
   nb::dict all;
   const auto add = [&](const char* name, Tensor& tensor) {
     all[name] = numpy_view(tensor.mutable_view(), self);
@@ -78,12 +170,14 @@ nb::dict arrays(nb::handle self) {
   return all;
 }
 
-nb::list summaries(const AttentionReport& report) {
+nb::list summaries(const ReportData& data) {
+  const AttentionReport& report = data.report;
   nb::list all;
   for (const HeadSummary& head : report.summaries) {
     nb::dict one;
     one["batch"] = head.batch;
     one["head"] = head.head;
+    one["place"] = name_of_head(report, head.head);
     one["name"] = std::string(head.name());
     one["rows"] = head.rows;
     one["nan_rows"] = head.nan_rows;
@@ -106,9 +200,9 @@ nb::list summaries(const AttentionReport& report) {
   return all;
 }
 
-nb::list cost(const AttentionReport& report) {
+nb::list cost(const ReportData& data) {
   nb::list all;
-  for (const CostLine& line : report.cost) {
+  for (const CostLine& line : data.report.cost) {
     nb::dict one;
     one["what"] = line.what;
     one["seconds"] = line.seconds;
@@ -121,8 +215,15 @@ nb::list cost(const AttentionReport& report) {
   return all;
 }
 
-std::string write_page(const AttentionReport& report, const std::string& path, const std::string& title,
+nb::list layers(const ReportData& data) {
+  nb::list all;
+  for (const LayerHeads& layer : data.report.layers) all.append(nb::make_tuple(layer.name, layer.heads));
+  return all;
+}
+
+std::string write_page(const ReportData& data, const std::string& path, const std::string& title,
                        const std::string& about, std::int64_t most_bytes) {
+  const AttentionReport& report = data.report;
   HtmlPage page;
   page.title = title;
   page.about = about;
@@ -155,26 +256,48 @@ nb::object tile_of_python(nb::handle q, nb::handle k, nb::handle lse,
 
 }  // namespace
 
+ReportData report_data(Document document) {
+  ReportData data;
+  const auto call = std::make_shared<Call>();
+  data.report = std::move(document.report);
+  document.report = {};
+  call->lse = data.report.lse;
+  call->document = std::move(document);
+  data.calls.push_back(call);
+  return data;
+}
+
 void define_report(nb::module_& module) {
-  nb::class_<AttentionReport>(module, "ReportData")
-      .def_ro("batch", &AttentionReport::batch)
-      .def_ro("heads", &AttentionReport::heads)
-      .def_ro("kv_heads", &AttentionReport::kv_heads)
-      .def_ro("queries", &AttentionReport::queries)
-      .def_ro("keys", &AttentionReport::keys)
-      .def_ro("head_dim", &AttentionReport::head_dim)
-      .def_ro("value_dim", &AttentionReport::value_dim)
-      .def_prop_ro("dtype", [](const AttentionReport& report) { return std::string(name_of(report.dtype)); })
-      .def_ro("kernel", &AttentionReport::kernel)
-      .def_ro("isa", &AttentionReport::isa)
-      .def_ro("query_tokens", &AttentionReport::query_tokens)
-      .def_ro("key_tokens", &AttentionReport::key_tokens)
-      .def_ro("options", &AttentionReport::options)
+  const auto number = [](std::int64_t AttentionReport::*member) {
+    return [member](const ReportData& data) { return data.report.*member; };
+  };
+  nb::class_<ReportData>(module, "ReportData")
+      .def_prop_ro("batch", number(&AttentionReport::batch))
+      .def_prop_ro("heads", number(&AttentionReport::heads))
+      .def_prop_ro("kv_heads", number(&AttentionReport::kv_heads))
+      .def_prop_ro("queries", number(&AttentionReport::queries))
+      .def_prop_ro("keys", number(&AttentionReport::keys))
+      .def_prop_ro("head_dim", number(&AttentionReport::head_dim))
+      .def_prop_ro("value_dim", number(&AttentionReport::value_dim))
+      .def_prop_ro("dtype", [](const ReportData& data) { return std::string(name_of(data.report.dtype)); })
+      .def_prop_ro("kernel", [](const ReportData& data) { return data.report.kernel; })
+      .def_prop_ro("isa", [](const ReportData& data) { return data.report.isa; })
+      .def_prop_ro("query_tokens", [](const ReportData& data) { return data.report.query_tokens; })
+      .def_prop_ro("key_tokens", [](const ReportData& data) { return data.report.key_tokens; })
+      .def_prop_ro("options", [](const ReportData& data) { return data.report.options; })
+      .def_prop_ro("layers", layers)
+      .def_prop_ro("calls", [](const ReportData& data) { return data.calls.size(); })
       .def_prop_ro("arrays", arrays)
       .def_prop_ro("summaries", summaries)
       .def_prop_ro("cost", cost)
+      .def("tiles", tiles)
+      .def("save", save)
       .def("write_html", write_page);
-  module.def("make_report", report_of_python);
+  module.def("make_report", report_of_call);
+  module.def("report_of_weights", report_of_weights, nb::arg("weights"), nb::arg("allowed").none(),
+             nb::arg("tokens"), nb::arg("key_tokens"), nb::arg("layers"), nb::arg("top_k"), nb::arg("cells"),
+             nb::arg("bins"));
+  module.def("join_reports", report_of_layers);
   module.def("open_report", report_of_file);
   module.def("attention_tile", tile_of_python);
 }

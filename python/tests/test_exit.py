@@ -14,7 +14,7 @@ from heed import _heed, nn
 def use():
     x = np.ones((2, 3, 5, 4), np.float32)
     report = heed.look(x, x, x, cost=True)
-    str(report), report.html()
+    str(report), report.page()
     result = heed.attention(x, x, x, need=("weights", "lse", "received"), top_k=2)
     heed.attention_tile(x, x, result.lse, rows=(0, 2), keys=(0, 2))
     layer = nn.MultiHeadAttention(8, 2, generator=nn.Generator(1))

@@ -56,12 +56,15 @@ def test_what_a_callback_raises_comes_through(model):
 
 
 def test_a_layer_is_looked_at_as_a_call(model):
-    first, second = model.look(WORDS), model.look(WORDS, layer=1)
-    assert "previous-token" in [head["name"] for head in first.heads]
-    assert "induction" in [head["name"] for head in second.heads]
+    first, second = model.look(WORDS, layer=0), model.look(WORDS, layer=1)
+    assert "previous-token" in [head["name"] for head in first.summaries]
+    assert "induction" in [head["name"] for head in second.summaries]
     assert second.tokens == WORDS.split() and second.weights.shape == (1, 4, 10, 10)
     assert np.allclose(second.weights.sum(-1), 1, atol=1e-5)
     assert np.allclose(np.triu(second.weights, 1), 0)
+    whole = model.look(WORDS)
+    assert whole.layers == [("0", 4), ("1", 4)] and whole.title == WORDS
+    assert np.array_equal(whole.weights, np.concatenate([first.weights, second.weights], 1))
 
 
 @pytest.mark.parametrize("call, message", [
@@ -162,7 +165,7 @@ def test_a_saved_document_is_what_look_gives(command, tmp_path):
         assert np.array_equal(getattr(opened, name), getattr(looked, name), equal_nan=True), name
     # One from f64, the other as the kernel had it in f32.
     assert np.abs(opened.weights - looked.weights).max() <= 2e-6
-    assert opened.row(4, head=1) == looked.row(4, head=1)
+    assert list(opened.row(4, head=1)) == list(looked.row(4, head=1))
     opened.save(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 

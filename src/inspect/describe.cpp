@@ -37,4 +37,10 @@ std::vector<std::pair<std::string, std::string>> describe_options(const Attentio
   return words;
 }
 
+void check_tokens(const char* name, const std::vector<std::string>& tokens, std::int64_t expected,
+                  const char* of) {
+  if (!tokens.empty() && static_cast<std::int64_t>(tokens.size()) != expected)
+    refuse(name, " has ", tokens.size(), " of them; ", expected, ", the length of ", of, ", is expected");
+}
+
 }  // namespace heed::detail

@@ -101,12 +101,6 @@ class ReportBuilder {
     if (options_.map.rows <= 0 || options_.map.columns <= 0) options_.map = {};
   }
 
-  void check_tokens(const char* name, const std::vector<std::string>& tokens, std::int64_t expected,
-                    const char* of) const {
-    if (!tokens.empty() && static_cast<std::int64_t>(tokens.size()) != expected)
-      refuse(name, " has ", tokens.size(), " of them; ", expected, ", the length of ", of, ", is expected");
-  }
-
   void check_wanted() {
     check_tokens("query_tokens", wanted_.query_tokens, problem_.query_length, "query");
     check_tokens("key_tokens", wanted_.key_tokens, problem_.key_length, "key");

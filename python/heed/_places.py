@@ -1,0 +1,90 @@
+"""Rows, keys and heads as people name them: a number, a word; 17, "3.1", (3, 1)."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+CONTINUES = "·"  # before a piece that continues a word
+
+
+def whole(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}; a whole number is expected") from None
+
+
+def _pieces_of(word: str, words: Sequence[str]) -> tuple[int, int] | None:
+    """Where pieces that follow one another are the word."""
+    for first in range(len(words)):
+        text = words[first]
+        for last in range(first + 1, len(words)):
+            if not words[last].startswith(CONTINUES) or not word.startswith(text):
+                break
+            text += words[last][len(CONTINUES):]
+            if text == word:
+                return first, last
+    return None
+
+
+def place_of(name: str, which: Any, words: Sequence[str], count: int) -> int:
+    """The number of a row or key. `name`: what it is, for the message."""
+    if not isinstance(which, str):
+        number = whole(name, which)
+        if not -count <= number < count:
+            raise ValueError(f"{name} is {number}; 0 to {count - 1} is expected")
+        return number % count
+    if not words:
+        raise ValueError(f"{name} is {which!r}, and the report has no tokens; a number from 0 to {count - 1} is expected")
+    found = [place for place, word in enumerate(words) if which in (word, word.removeprefix(CONTINUES))]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        places = ", ".join(map(str, found[:-1]))
+        raise ValueError(f"{name} is {which!r}, which stands at {places} and {found[-1]}; one of these numbers is expected")
+    if pieces := _pieces_of(which, words):
+        cut = " ".join(repr(word) for word in words[pieces[0]:pieces[1] + 1])
+        raise ValueError(f"{name} is {which!r}, which is cut into {cut}, {pieces[0]} to {pieces[1]}; one of these is expected")
+    close = difflib.get_close_matches(which, list(words), 1, 0.5)
+    hint = f"did you mean {close[0]!r}?" if close else "words are spelled as its tokens are"
+    raise ValueError(f"{name} is {which!r}, which is none of the {count} words; {hint}")
+
+
+def range_of(name: str, which: Any, words: Sequence[str], count: int) -> tuple[int, int]:
+    """(first, last + 1) of a pair, a slice, or what place_of() takes; None is all."""
+    if which is None:
+        return 0, count
+    if isinstance(which, slice):
+        first, last, step = which.indices(count)
+        if step != 1:
+            raise ValueError(f"{name} is {which}; a step of 1 is expected")
+        return first, max(first, last)
+    if isinstance(which, tuple) and len(which) == 2:
+        first, last = (whole(name, end) for end in which)
+        if not 0 <= first <= last <= count:
+            raise ValueError(f"{name} is {which}; (first, last + 1) within 0 to {count} is expected")
+        return first, last
+    place = place_of(name, which, words, count)
+    return place, place + 1
+
+
+def head_of(which: Any, layers: Sequence[tuple[str, int]], heads: int) -> int:
+    """The number on the axis of heads."""
+    if isinstance(which, str) or (isinstance(which, tuple) and len(which) == 2):
+        layer, _, head = which.rpartition(".") if isinstance(which, str) else (str(which[0]), "", str(which[1]))
+        before = 0
+        for name, count in layers:
+            if name == layer and head.isdecimal() and int(head) < count:
+                return before + int(head)
+            before += count
+        if not layers:
+            raise ValueError(f"head is {which!r}, and the report has no layers; 0 to {heads - 1} is expected")
+        raise ValueError(f"head is {which!r}; 'layer.head', from '{layers[0][0]}.0' to '{layers[-1][0]}.{layers[-1][1] - 1}', "
+                         "is expected")
+    number = whole("head", which)
+    if not 0 <= number < heads:
+        raise ValueError(f"head is {number}; 0 to {heads - 1} is expected")
+    return number

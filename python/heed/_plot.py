@@ -1,0 +1,63 @@
+"""Pictures of a report's maps, by matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._look import Report
+
+MOST_PLOTS = 16  # heads of a picture with words at its sides
+MOST_WORDS = 40
+
+
+def draw_head(axis: Any, report: Report, head: int, batch: int) -> None:
+    axis.imshow(report._picture(batch, head), cmap="magma_r", vmin=0, aspect="auto", interpolation="nearest",
+                extent=(-0.5, report._data.keys - 0.5, report._data.queries - 0.5, -0.5))
+
+
+def label(set_ticks: Any, tokens: list[str], count: int, **style: Any) -> None:
+    if tokens and count <= MOST_WORDS:
+        set_ticks(range(count), [token.replace("$", r"\$") for token in tokens], fontsize=7, **style)
+
+
+def plot_heads(pyplot: Any, report: Report, heads: Sequence[int], batch: int) -> Any:
+    """Their maps side by side, with the words."""
+    columns = min(4, len(heads))
+    rows = -(-len(heads) // columns)
+    figure, axes = pyplot.subplots(rows, columns, squeeze=False, figsize=(3.2 * columns, 3.2 * rows), layout="constrained")
+    for place, axis in enumerate(axes.flat):
+        if place >= len(heads):
+            axis.set_axis_off()
+            continue
+        head = heads[place]
+        draw_head(axis, report, head, batch)
+        summary = report.summaries[batch * report._data.heads + head]
+        name = f"{report.label(head)}" if report.layers else f"head {head}"
+        axis.set_title(f"{name}: {summary['name']}", fontsize=9)
+        label(axis.set_xticks, report.key_tokens, report._data.keys, rotation=90)
+        label(axis.set_yticks, report.tokens, report._data.queries)
+    return figure
+
+
+def plot_layers(pyplot: Any, report: Report, batch: int) -> Any:
+    """Layers from top to bottom, their heads from left to right."""
+    columns = max(heads for _, heads in report.layers)
+    figure, axes = pyplot.subplots(len(report.layers), columns, squeeze=False, layout="constrained",
+                                   figsize=(0.9 * columns + 0.6, 0.9 * len(report.layers) + 0.4))
+    head = 0
+    for row, (name, heads) in enumerate(report.layers):
+        for column, axis in enumerate(axes[row]):
+            axis.set_xticks([])
+            axis.set_yticks([])
+            if row == 0:
+                axis.set_title(str(column), fontsize=8)
+            if column >= heads:
+                axis.set_axis_off()
+                continue
+            draw_head(axis, report, head + column, batch)
+        axes[row][0].set_ylabel(name, fontsize=8)
+        head += heads
+    figure.supxlabel("heads; layers from top to bottom", fontsize=8)
+    return figure

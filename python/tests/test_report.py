@@ -1,0 +1,224 @@
+"""heed.Report: questions by word, head and pair, of one call, of layers, of weights alone and of documents."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+import heed
+
+WORDS = ["The", "animal", "was", "tired", "and", "the", "street", "was", "wide"]
+LAYERS, HEADS, LENGTH = 3, 4, len(WORDS)
+
+
+@pytest.fixture(autouse=True)
+def without_pandas(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+
+
+@pytest.fixture(scope="module")
+def layers():
+    draw = np.random.default_rng(7)
+    return [[2 * draw.standard_normal((1, HEADS, LENGTH, 8)) for _ in range(LAYERS)] for _ in range(3)]
+
+
+@pytest.fixture(scope="module")
+def weights(layers):
+    """By NumPy, [1, layers x heads, L, L]."""
+    scores = np.concatenate([q @ k.swapaxes(2, 3) / np.sqrt(8) for q, k in zip(*layers[:2])], 1)
+    raised = np.exp(scores) * np.tril(np.ones((LENGTH, LENGTH)))
+    return raised / raised.sum(-1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def report(layers):
+    return heed.look(*layers, tokens=WORDS, causal=True)
+
+
+def of_weights(weights):
+    return heed.look(weights=np.split(weights, LAYERS, 1), tokens=WORDS)
+
+
+@pytest.fixture(params=["calls", "weights", "document of calls", "document of weights"])
+def each(request, report, weights, tmp_path):
+    made = of_weights(weights) if "weights" in request.param else report
+    if "document" not in request.param:
+        return made
+    made.save(tmp_path / "kept.safetensors")
+    return heed.open(tmp_path / "kept.safetensors")
+
+
+def test_layers_and_heads_are_counted_from_0(each):
+    assert each.layers == [("0", HEADS), ("1", HEADS), ("2", HEADS)]
+    assert each.label(9) == each.label("2.1") == each.label((2, 1)) == "2.1"
+    lines = list(each.heads())
+    assert [(line["layer"], line["head"]) for line in lines] == [(n // HEADS, n % HEADS) for n in range(LAYERS * HEADS)]
+    assert [summary["place"] for summary in each.summaries][5] == "layer 1, head 1"
+
+
+def test_its_numbers_are_numpys(each, weights):
+    assert np.allclose(each.weights, weights, atol=1e-12)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = -np.nansum(weights * np.log(weights), -1)
+    assert np.allclose(each.entropy, entropy, atol=1e-12)
+    assert np.allclose(each.received, weights.sum(2), atol=1e-12)
+
+
+def test_a_row_is_asked_for_by_its_word(each, weights):
+    row = weights[0, 6, WORDS.index("street")]
+    asked = list(each.row("street", head="1.2"))
+    order = np.argsort(-row[:7], kind="stable")[:5]
+    assert [line["key"] for line in asked] == order.tolist() and asked[0]["word"] == WORDS[order[0]]
+    assert np.allclose([line["weight"] for line in asked], row[order])
+    assert [line["key"] for line in each.row(6, head=6, top=7)] == np.argsort(-row[:7], kind="stable").tolist()
+    every = each.row("street")
+    largest = weights[0, :, 6].max(-1)
+    assert np.allclose(every["weight"], np.sort(largest)[::-1])
+    assert (every[0]["layer"], every[0]["head"]) == divmod(int(largest.argmax()), HEADS)
+
+
+def test_a_pair_ranks_the_heads(each, weights):
+    asked = each.pair("street", "animal")
+    found = weights[0, :, 6, 1]
+    order = np.argsort(-found, kind="stable")
+    assert [HEADS * line["layer"] + line["head"] for line in asked] == order.tolist()
+    assert np.allclose(asked["weight"], found[order])
+    assert asked["rank"] == [int((weights[0, n, 6] > found[n]).sum()) for n in order]
+
+
+def test_a_tile_is_a_piece_of_the_weights(each, weights, layers):
+    assert np.allclose(each.tile((2, 5), slice(1, 4)), weights[:, :, 2:5, 1:4], atol=1e-12)
+    assert np.allclose(each.tile("street", None, head="2.0", batch=0), weights[:1, 8:9, 6:7], atol=1e-12)
+
+
+def test_tiles_pairs_and_rows_of_long_texts_are_computed(layers, weights):
+    report = heed.look(*layers, causal=True)
+    report.weights = None  # as of texts whose matrices are too large
+    assert np.allclose(report.tile((2, 5), (0, 4), head="1.3"), weights[:, 7:8, 2:5, 0:4], atol=1e-12)
+    assert np.allclose(sorted(report.pair(6, 1)["weight"]), sorted(weights[0, :, 6, 1]))
+    assert [line["key"] for line in report.row(8, head=0, top=9)] == np.argsort(-weights[0, 0, 8]).tolist()
+
+
+@pytest.mark.parametrize("ask, message", [
+    (lambda r: r.row("was"), "row is 'was', which stands at 2 and 7; one of these numbers is expected"),
+    (lambda r: r.row("anmial"), "row is 'anmial', which is none of the 9 words; did you mean 'animal'?"),
+    (lambda r: r.pair("tired", "xyz"), "key is 'xyz', which is none of the 9 words; words are spelled as its tokens are"),
+    (lambda r: r.row(9), "row is 9; 0 to 8 is expected"),
+    (lambda r: r.row(1, head="3.0"), "head is '3.0'; 'layer.head', from '0.0' to '2.3', is expected"),
+    (lambda r: r.row(1, head=12), "head is 12; 0 to 11 is expected"),
+    (lambda r: r.row(1, head=0, top=0), "top is 0; 1 or more is expected"),
+    (lambda r: r.row(1, batch=1), "batch is 1; 0 to 0 is expected"),
+    (lambda r: r.tile((3, 10)), "rows is (3, 10); (first, last + 1) within 0 to 9 is expected"),
+    (lambda r: r.kind("cross"), "kind is 'cross'; nothing (there is one kind alone) is expected"),
+])
+def test_what_is_not_there_is_said(report, ask, message):
+    with pytest.raises(ValueError) as refused:
+        ask(report)
+    assert str(refused.value) == message
+
+
+def test_a_word_that_the_tokenizer_cut_is_said(layers):
+    words = ["un", "·believ", "·able", *WORDS[3:]]
+    report = heed.look(*layers, tokens=words)
+    assert report.title == "unbelievable tired and the street was wide"
+    assert list(report.row("believ", head=0)) == list(report.row(1, head=0))
+    with pytest.raises(ValueError, match="'unbelievable', which is cut into 'un' '·believ' '·able', 0 to 2; one of these"):
+        report.row("unbelievable")
+
+
+def test_the_table_of_heads_prints_and_sorts(report):
+    table = report.heads()
+    assert len(table) == LAYERS * HEADS and {"entropy", "distance", "name", "layer"} <= set(table.columns)
+    ordered = table.sort_values("entropy", ascending=False)
+    assert ordered["entropy"] == sorted(table["entropy"], reverse=True)
+    lines = repr(ordered).splitlines()
+    assert lines[0].split()[:3] == ["layer", "head", "name"] and max(map(len, lines[:-1])) <= 110
+    assert lines[-1].startswith("further columns: ")
+    with pytest.raises(KeyError, match="column is 'entrpy'; one of layer, head"):
+        table.sort_values("entrpy")
+    assert "<td>" in table._repr_html_() and "<script" not in table._repr_html_()
+
+
+def test_a_table_holds_text_as_text():
+    from heed._table import Table
+
+    shown = Table([{"word": "<b>\n\x1b[31m", "weight": float("nan")}])
+    assert "<b>" not in shown._repr_html_() and "\x1b" not in repr(shown)
+
+
+def test_with_pandas_it_is_a_data_frame(report, monkeypatch):
+    made = types.ModuleType("pandas")
+    made.DataFrame = lambda lines: ("frame", lines)
+    monkeypatch.setitem(sys.modules, "pandas", made)
+    kind, lines = report.heads()
+    assert kind == "frame" and len(lines) == LAYERS * HEADS and lines[5]["layer"] == 1
+
+
+def test_print_and_repr_stay_short(report):
+    assert len(repr(report)) < 250
+    assert repr(report).startswith("<heed.Report: 'The animal was tired and the street was wide': 3 layers, 12 heads, 9 queries")
+    assert "\n2.3 " in str(report)
+
+
+def test_the_page_says_the_text(report, tmp_path):
+    page = report.page()
+    assert '"title":"The animal was tired and the street was wide"' in page
+    assert report.page(tmp_path / "page.html", title="Other") == (tmp_path / "page.html").read_text()
+    assert '"title":"Other"' in (tmp_path / "page.html").read_text()
+
+
+def test_all_layers_are_plotted(report):
+    pytest.importorskip("matplotlib").use("Agg")
+    figure = report.plot()
+    shown = [axis for axis in figure.axes if axis.images]
+    assert len(shown) == LAYERS * HEADS and np.array_equal(shown[5].images[0].get_array(), report.weights[0, 5])
+    assert [axis.get_title() for axis in report.plot(heads=["1.2"]).axes] == [f"1.2: {report.summaries[6]['name']}"]
+
+
+def test_weights_of_one_call_may_lack_axes_and_layers_have_other_heads(weights):
+    assert heed.look(weights=weights[0, 0]).weights.shape == (1, 1, LENGTH, LENGTH)
+    assert heed.look(weights=[weights[:, :4], weights[:, 4:5]]).layers == [("0", 4), ("1", 1)]
+
+
+def test_what_weights_may_see_is_causal_where_the_rest_is_0(weights):
+    assert "causal" in of_weights(weights).about and (of_weights(weights).key_end[0] == np.arange(1, LENGTH + 1)).all()
+    everywhere = np.full((1, 2, 3, 3), 1 / 3)
+    assert "causal" not in heed.look(weights=everywhere).about
+    allowed = np.tril(np.ones((LENGTH, LENGTH), bool), 2)
+    assert "mask" in heed.look(weights=weights, allowed=allowed).about
+
+
+@pytest.mark.parametrize("call, kind, message", [
+    (lambda x: heed.look(x, x), TypeError, "v is missing; q, k and v, or weights, are expected"),
+    (lambda x: heed.look(x, x, x, weights=x), TypeError,
+     "q is given beside weights, which were computed; either is expected"),
+    (lambda x: heed.look(weights=np.ones((2, 2))), ValueError,
+     "weights sums to 2 in row [0, 0, 0]; at most 1, as after a softmax and before dropout, is expected"),
+    (lambda x: heed.look(weights=[np.eye(2)[None], np.eye(3)[None]]), ValueError,
+     "weights has shape [1, 3, 3] in layer 1; [1, 2, 2] but for the heads is expected, as layer 0 has, with three axes at "
+     "least"),
+    (lambda x: heed.look(weights="x"), TypeError,
+     "weights is of type str; an array [B, H, Lq, Lk], or a list of them, is expected"),
+    (lambda x: heed.look(x, x, x, allowed=x), TypeError, "allowed is given without weights; mask is expected"),
+    (lambda x: heed.look(x, x, x, tokens="ab"), TypeError,
+     "tokens is 'ab'; a list of texts, one for each query, is expected"),
+    (lambda x: heed.look(x, x, x, tokens=5), TypeError, "tokens is 5; a list of texts, one for each query, is expected"),
+    (lambda x: heed.look(x, x, x, tokens=["a", 2]), TypeError, "tokens has 2; texts are expected"),
+    (lambda x: heed.look(x, x, x, tokens=["a"]), ValueError,
+     "tokens has 1 of them; 2, one for each query, is expected"),
+    (lambda x: heed.look(x, x, x, top_k="all"), TypeError, "top_k is 'all'; a whole number is expected"),
+    (lambda x: heed.look(x, x, x, is_causal=True), TypeError,
+     "look() got an unexpected keyword argument 'is_causal'; did you mean 'causal'?"),
+    (lambda x: heed.attention(x, x, x, attn_mask=x), TypeError,
+     "attention() got an unexpected keyword argument 'attn_mask'; did you mean 'mask'?"),
+    (lambda x: heed.attention(x, x, x, colour=x), TypeError, "attention() got an unexpected keyword argument 'colour'"),
+    (lambda x: heed.look(x, x, x, query_tokens=["a", "b"]), TypeError,
+     "look() got an unexpected keyword argument 'query_tokens'; did you mean 'tokens'?"),
+    (lambda x: heed.look([x, x], [x], [x, x]), ValueError,
+     "q, k and v are not lists of as many layers each; three lists, or three arrays, are expected"),
+])
+def test_mistakes_are_sentences(call, kind, message):
+    with pytest.raises(kind) as refused:
+        call(np.ones((1, 2, 2, 4), np.float32))
+    assert str(refused.value) == message
