@@ -14,7 +14,11 @@ from torch import Tensor
 
 from . import _heed
 from ._hf_cache import CachedRows, of_held, row_mask_of_held
+from ._hf_report import Names, seen
 from ._hf_row_mask import RowMask
+from ._kinds import Seen, Texts, report_of, report_of_maps
+from ._look import Report
+from ._places import whole
 from ._run import CallMap, Run, consecutive
 from .torch._ops import untracked
 
@@ -232,6 +236,22 @@ class Maps(list[CallMap]):
         self.names = names
         self.top_k = top_k
         self._more = more
+        self._seen: list[list[Seen]] = []  #: for reports: of each layer its calls
+
+    def report(self, tokens: Sequence[str] = (), target_tokens: Sequence[str] = (), *, title: str = "", call: int = 0,
+               top_k: int = 5) -> Report:
+        """What was captured with report=True or weights=True, as heed.look shows it: of each layer its call of that number
+        (from 0). Encoder, decoder and cross-attention are told apart: report.kind("cross").
+
+        tokens: of rows and keys (pieces() makes them); target_tokens: a decoder's, where an encoder has others.
+        """
+        number, texts = whole("call", call), Texts(tokens, target_tokens, title, title)
+        if not self._seen:
+            return report_of_maps(self, texts, number, top_k)
+        most = max(map(len, self._seen))
+        if not 0 <= number < most:
+            raise ValueError(f"call is {number}; 0 to {most - 1} is expected")
+        return report_of([calls[number] for calls in self._seen if number < len(calls)], texts, top_k)
 
     def __repr__(self) -> str:
         held = ["lse", *self.names, *([f"top_k={self.top_k}"] if self.top_k else []), *self._more]
@@ -245,20 +265,33 @@ class Maps(list[CallMap]):
 class Collector:
     """Numbers the layers, and keeps what was found, in memory or in a folder."""
 
-    def __init__(self, asked: Asked, to: str | os.PathLike[str] | None) -> None:
+    def __init__(self, asked: Asked, to: str | os.PathLike[str] | None, report: bool = False) -> None:
         self.asked = asked
+        self.names = Names()
+        self._report = report
         more = [f"{name}={value}" for name, value in asked.more.items() if name != "top_k"]
         more += [f"tiles={len(asked.tiles)}"] if asked.tiles else []
         self.calls: Maps | Run = (Maps(asked.names, asked.top_k, more) if to is None else
                                   Run.begin(to, asked.settings()))
-        self._order: dict[Any, int] = {}
+        self._order: dict[Any, tuple[int, str, int]] = {}  #: layer, kind, number among those of its kind
+        self._seen: dict[Any, list[Seen]] = {}
 
-    def number(self, module: Any) -> int | None:
+    def number(self, module: Any, call: Call) -> int | None:
         """The layer's number; None where it is not asked for."""
-        layer = self._order.setdefault(module, len(self._order))
+        if module not in self._order:
+            kind = self.names.kind(module, call)
+            self._order[module] = len(self._order), kind, sum(one[1] == kind for one in self._order.values())
+        layer = self._order[module][0]
         return layer if self.asked.layers is None or layer in self.asked.layers else None
 
-    def add(self, module: Any, layer: int, found: dict[str, Any]) -> None:
+    def add(self, module: Any, call: Call, found: dict[str, Any]) -> None:
+        layer, kind, kind_layer = self._order[module]
+        found = found | {"kind": kind, "kind_layer": kind_layer}
+        if self._report and isinstance(self.calls, Maps):
+            if module not in self._seen:
+                self._seen[module] = []
+                self.calls._seen.append(self._seen[module])
+            self._seen[module].append(seen(kind, kind_layer, call))
         if isinstance(self.calls, Run):
             tiles = [x.numpy() for x in found["tiles"]] if "tiles" in found else None
             arrays = {name: x.numpy() if isinstance(x, Tensor) else x for name, x in found.items()} | {"tiles": tiles}
@@ -290,6 +323,7 @@ def capture(
     layers: int | Iterable[int] | None = None,
     heads: int | Iterable[int] | None = None,
     rows: Rows | None = None,
+    report: bool = False,
     to: str | os.PathLike[str] | None = None,
 ) -> Iterator[Any]:
     """Collects, from every layer that runs within, what is asked for: summaries whose size grows with the length, not
@@ -300,18 +334,24 @@ def capture(
     tiles: pieces (row_begin, row_end, key_begin, key_end) of the weights.
     layers, heads, rows: of these only, all where None; layers are counted in the order in which they are first called,
     rows within each call, negative ones from its end. The other heads and rows cost what they cost without capture.
+    report: keeps queries and keys, so that maps.report(tokens=…) shows all heads of these layers as heed.look does.
     to: a new folder, which gets each call as a file the moment that it is done; what is yielded reads them from there,
     as heed.open does.
     """
     asked = Asked(layers=layers, heads=heads, rows=rows, tiles=tiles, top_k=top_k, received_last=received_last, map=map,
                   entropy=entropy, received=received, weights=weights, max_score=max_score, distance=distance,
                   dropped=dropped)
-    collector = Collector(asked, to)
+    if report and to is not None:
+        raise ValueError("report is True with to, which keeps no queries and keys; weights=True is expected there, of which "
+                         "heed.open(to).report() is made")
+    collector = Collector(asked, to, report)
     token = _capturing.set(collector)
+    watched = collector.names.watch()
     try:
         with torch.compiler.set_stance("force_eager"):
             yield collector.calls
     finally:
+        watched.remove()
         _capturing.reset(token)
         if isinstance(collector.calls, Run):
             collector.calls.end()

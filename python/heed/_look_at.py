@@ -100,6 +100,11 @@ def _look_at_weights(weights: Any, allowed: Any, tokens: Any, key_tokens: Any, t
     return Report(_heed.report_of_weights(array, detached(allowed), words, key_words, layers, top_k, cells, bins), title)
 
 
+def data_of_weights(weights: Any, words: tuple[list[str], list[str]], top_k: int, heads: int) -> _heed.ReportData:
+    """Of a layer [B, H, Lq, Lk] of a model with so many heads in all."""
+    return _heed.report_of_weights(weights, None, *words, [], top_k, *limits(heads, weights.shape[-2] * weights.shape[-1]))
+
+
 def limits(heads: int, cells: int) -> tuple[int, int]:
     """Cells of the weights that each of so many heads may keep, and bins a side of its map: a gigabyte at most for all."""
     bins = 1024

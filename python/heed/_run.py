@@ -11,12 +11,18 @@ import os
 import pathlib
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
+from ._places import whole
+
+if TYPE_CHECKING:
+    from ._look import Report
+
 FORMAT = "heed-run-1"
 TYPES = {"F32": np.float32, "F64": np.float64, "I64": np.int64}
+KEPT = ("layer", "module", "heads", "rows", "kind", "kind_layer")  # of a call, in the metadata of its file
 LARGEST_HEADER = 100_000_000  # as the official reader of safetensors
 
 
@@ -40,6 +46,8 @@ class CallMap(NamedTuple):
     tiles: Any = None  #: a list of [B, H, rows, keys], cut to the call's
     heads: Any = None  #: which heads these are, in the place of H; None for all
     rows: Any = None  #: which queries these are, in the place of Lq; None for all
+    kind: str | None = None  #: "encoder", "decoder" or "cross"
+    kind_layer: int | None = None  #: the layer's number among those of its kind
 
     def arrays(self) -> dict[str, Any]:
         """What is there, by name."""
@@ -48,7 +56,8 @@ class CallMap(NamedTuple):
 
     def __repr__(self) -> str:
         name = self.module if isinstance(self.module, str) else type(self.module).__name__
-        return f"<layer {self.layer}, {name}: {', '.join(f'{n} {list(x.shape)}' for n, x in self.arrays().items())}>"
+        kind = f" ({self.kind} {self.kind_layer})" if self.kind else ""
+        return f"<layer {self.layer}{kind}, {name}: {', '.join(f'{n} {list(x.shape)}' for n, x in self.arrays().items())}>"
 
 
 def consecutive(rows: Sequence[int]) -> list[tuple[int, int]]:
@@ -148,7 +157,14 @@ class Run(Sequence[CallMap]):
         known = {name: array for name, array in arrays.items() if name in CallMap._fields}
         rows = None if call["rows"] is None else [row for first, last in call["rows"] for row in range(first, last)]
         return CallMap(module=call["module"], layer=call["layer"], heads=call["heads"], rows=rows, tiles=tiles or None,
-                       **known)
+                       kind=call.get("kind"), kind_layer=call.get("kind_layer"), **known)
+
+    def report(self, tokens: Sequence[str] = (), target_tokens: Sequence[str] = (), *, title: str = "", call: int = 0,
+               top_k: int = 5) -> Report:
+        """As that of capture, of calls that were captured with weights=True."""
+        from ._kinds import Texts, report_of_maps
+
+        return report_of_maps(self, Texts(tokens, target_tokens, title, title), whole("call", call), top_k)
 
     @property
     def layers(self) -> list[int]:
@@ -180,8 +196,9 @@ class Run(Sequence[CallMap]):
         name, arrays = f"{len(self.calls):04d}-layer-{call.layer:02d}.safetensors", call.arrays()
         rows = None if call.rows is None else consecutive(call.rows)
         entry = {"file": name, "layer": call.layer, "module": call.module, "heads": call.heads, "rows": rows,
+                 "kind": call.kind, "kind_layer": call.kind_layer,
                  "shapes": {key: list(array.shape) for key, array in arrays.items()}}
-        metadata = {"format": FORMAT} | {key: json.dumps(entry[key]) for key in ("layer", "module", "heads", "rows")}
+        metadata = {"format": FORMAT} | {key: json.dumps(entry[key]) for key in KEPT}
         write_safetensors(self.path / name, arrays, metadata)
         self.calls.append(entry)
 
@@ -203,7 +220,7 @@ def _entry(path: pathlib.Path) -> dict[str, Any]:
     header, _ = read_header(path)
     metadata = header.pop("__metadata__")
     return {"file": path.name, "shapes": {name: entry["shape"] for name, entry in header.items()},
-            **{key: json.loads(metadata[key]) for key in ("layer", "module", "heads", "rows")}}
+            **{key: json.loads(metadata[key]) for key in KEPT if key in metadata}}
 
 
 def is_run(path: str | os.PathLike[str]) -> bool:

@@ -1,6 +1,8 @@
-"""heed for Hugging Face's transformers: attn_implementation="heed", which can return the weights, `capture`, which
-collects what each layer attended to, and `Cache`, which keeps keys and values for generate().
+"""heed for Hugging Face's transformers: `look`, from a model and a text to a report, attn_implementation="heed", which can
+return the weights, `capture`, which collects what each layer attended to, and `Cache`, which keeps keys and values for
+generate().
 
+    heed.transformers.look(model, tokenizer, "The animal was too tired").save("look.html")
     heed.transformers.register()
     model = AutoModel.from_pretrained(name, attn_implementation="heed")
     with heed.transformers.capture(top_k=8, entropy=True) as maps:
@@ -31,13 +33,15 @@ from transformers.utils import output_capturing  # noqa: E402
 
 from ._hf_cache import Cache, CachedRows, dense  # noqa: E402
 from ._hf_capture import Call, Maps, capture, current  # noqa: E402
+from ._hf_look import look  # noqa: E402
 from ._hf_masks import heed_mask  # noqa: E402
+from ._hf_pieces import pieces  # noqa: E402
 from ._hf_row_mask import RowMask  # noqa: E402
 from ._run import CallMap, Run  # noqa: E402
 from .torch import attention  # noqa: E402
 from .torch._ops import autocast, draw_seed, is_plain, seed_number  # noqa: E402
 
-__all__ = ["Cache", "CallMap", "Maps", "Run", "capture", "register"]
+__all__ = ["Cache", "CallMap", "Maps", "Run", "capture", "look", "pieces", "register"]
 
 
 def _wants_weights(kwargs: dict[str, Any]) -> bool:
@@ -105,7 +109,7 @@ def heed_attention_forward(
         query, key, value = autocast(query, dense(key), dense(value))
     call = _call(module, query, key, value, attention_mask, position_bias, is_causal, s_aux, softcap, scaling).held()
     collector = None if torch.compiler.is_compiling() else current()
-    layer = None if collector is None else collector.number(module)
+    layer = None if collector is None else collector.number(module, call)
     asked = None if collector is None or layer is None else collector.asked
     weights = _wants_weights(kwargs)
     found = matrix = None
@@ -129,8 +133,8 @@ def heed_attention_forward(
                              dropout=dropout, need=["weights"] if weights else [])
         output = attended.output.transpose(1, 2).contiguous()
         matrix = None if attended.weights is None else attended.weights.to(query.dtype)
-    if collector is not None and asked is not None and layer is not None:
-        collector.add(module, layer, asked.gather(call, module) if found is None else found)
+    if collector is not None and asked is not None:
+        collector.add(module, call, asked.gather(call, module) if found is None else found)
     return output, matrix
 
 

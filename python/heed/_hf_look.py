@@ -1,0 +1,162 @@
+"""heed.transformers.look: from a model and a text to a report."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ._hf_capture import capture
+from ._hf_pieces import pieces
+from ._kinds import Seen, Texts, Words, report_of
+from ._look import Report
+from ._look_at import data_of_weights, detached
+from ._places import whole
+
+FIELDS = {"encoder": ("encoder_attentions", "attentions"), "decoder": ("decoder_attentions",),
+          "cross": ("cross_attentions",)}  # where a model's answer has the weights of a kind
+
+
+def _configs(model: PreTrainedModel) -> dict[int, Any]:
+    """Each config that says how a part of the model attends."""
+    found: dict[int, Any] = {}
+
+    def add(config: Any) -> None:
+        if config is None or id(config) in found:
+            return
+        found[id(config)] = config
+        for name in config.sub_configs:
+            add(getattr(config, name, None))
+
+    for module in model.modules():
+        if isinstance(module, PreTrainedModel):
+            add(module.config)
+    return found
+
+
+@contextlib.contextmanager
+def attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
+    """The model in eval(), with that implementation; afterwards as it was."""
+    before = [(config, config._attn_implementation_internal) for config in _configs(model).values()]
+    training = [module for module in model.modules() if module.training]
+    try:
+        if any(used != implementation for _, used in before):
+            model.set_attn_implementation(implementation)
+        model.eval()
+        yield
+    finally:
+        for config, used in before:
+            config._attn_implementation_internal = used
+        for module in training:
+            module.training = True
+
+
+def _takes_heed(model: PreTrainedModel) -> bool:
+    """Whether the model can attend with heed's function: it does so already, or can change."""
+    if any(parameter.device.type != "cpu" for parameter in model.parameters()):
+        return False
+    try:
+        with attending(model, "heed"):
+            return True
+    except ValueError:
+        return False
+
+
+def _inputs(model: PreTrainedModel, tokenizer: Any, text: str, target: str | None, max_new_tokens: int) -> dict[str, Tensor]:
+    given = {name: x.to(model.device) for name, x in tokenizer(text, return_tensors="pt").items()}
+    if given["input_ids"].shape[1] == 0:
+        raise ValueError(f"text is {text!r}, of which the tokenizer makes no token; at least one is expected")
+    if not getattr(model.config, "is_encoder_decoder", False):
+        if target is not None:
+            raise ValueError(f"target is {target!r}, and {type(model).__name__} has no decoder beside an encoder; None is "
+                             "expected")
+        return given
+    start = model.config.decoder_start_token_id
+    if start is None:
+        start = model.config.bos_token_id
+    if target is None:
+        if not model.can_generate():
+            raise ValueError(f"target is None, and {type(model).__name__} writes no text; the decoder's text is expected")
+        written = model.generate(**given, max_new_tokens=max_new_tokens, do_sample=False)
+    else:
+        written = tokenizer(text_target=target, return_tensors="pt")["input_ids"].to(model.device)
+        if start is not None and (written.shape[1] == 0 or written[0, 0] != start):
+            written = torch.cat((torch.full((1, 1), start, dtype=written.dtype, device=written.device), written), 1)
+    return given | {"decoder_input_ids": written}
+
+
+def _texts(tokenizer: Any, given: dict[str, Tensor], text: str) -> Texts:
+    tokens = pieces(tokenizer, given["input_ids"][0].tolist())
+    if "decoder_input_ids" not in given:
+        return Texts(tokens, (), text)
+    written = given["decoder_input_ids"][0].tolist()
+    return Texts(tokens, pieces(tokenizer, written), text, str(tokenizer.decode(written, skip_special_tokens=True)))
+
+
+def _from_weights(model: PreTrainedModel, given: dict[str, Tensor]) -> list[Seen]:
+    """Of a model with attention of its own: what it says its weights are."""
+    with attending(model, "eager"):
+        answer = model(**given, output_attentions=True)
+    found: list[Seen] = []
+    for kind, fields in FIELDS.items():
+        layers = next((answer[field] for field in fields if answer.get(field) is not None), ())
+        for layer, weights in enumerate(layers):
+            if weights is None or weights.dim() != 4:
+                continue
+            causal = kind == "encoder" and not weights.triu(1).any()
+            found.append(_seen("decoder" if causal else kind, layer, detached(weights).to("cpu", torch.float32)))
+    if not found:
+        raise ValueError(f"{type(model).__name__} takes no attention from transformers' AttentionInterface, and says nothing of "
+                         "its weights with output_attentions=True; a model that does either is expected")
+    return found
+
+
+def _seen(kind: str, layer: int, weights: Tensor) -> Seen:
+    def report(words: Words, top_k: int, heads: int) -> Any:
+        return data_of_weights(weights, words, top_k, heads)
+
+    batch, heads, rows, keys = weights.shape
+    return Seen(kind, layer, (batch, heads, rows, keys), report)
+
+
+def look(model: PreTrainedModel, tokenizer: Any, text: str, *, target: str | None = None, layers: Any = None, top_k: int = 5,
+         title: str | None = None, max_new_tokens: int = 32) -> Report:
+    """Runs a model of transformers on a text, and shows what each head of each layer attends to:
+
+        report = heed.transformers.look(model, tokenizer, "The animal was too tired")
+        report.save("look.html")
+
+    The model may run with any attn_implementation: it attends with heed's for this call, and is left as it was. Of models
+    that cannot, and of those on other devices, the report has the weights of output_attentions=True.
+
+    target: the decoder's text, of a model with an encoder too; where it is None, what the model writes, of at most
+    max_new_tokens. Its report is the encoder's; report.kind("decoder") and report.kind("cross") are the others.
+    layers: of these only, counted from 0 in the order in which they are called.
+    """
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(f"model is of type {type(model).__name__}; a model of transformers is expected")
+    if not callable(tokenizer) or not hasattr(tokenizer, "decode"):
+        raise TypeError(f"tokenizer is of type {type(tokenizer).__name__}; a tokenizer of transformers is expected")
+    if not isinstance(text, str):
+        raise TypeError(f"text is of type {type(text).__name__}; a str is expected")
+    top_k = whole("top_k", top_k)
+    from .transformers import register
+
+    register()
+    takes_heed = _takes_heed(model)
+    if not takes_heed and layers is not None:
+        raise ValueError(f"layers is {layers!r}, and {type(model).__name__} cannot attend with heed's function; None is expected")
+    with torch.no_grad(), attending(model, "heed" if takes_heed else "eager"):
+        given = _inputs(model, tokenizer, text, target, max_new_tokens)
+        if takes_heed:
+            with capture(report=True, layers=layers) as maps:
+                model(**given)
+            seen = [calls[0] for calls in maps._seen]
+        else:
+            seen = _from_weights(model, given)
+    texts = _texts(tokenizer, given, text)
+    return report_of(seen, texts if title is None else texts._replace(title=title), top_k)

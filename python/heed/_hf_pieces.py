@@ -1,0 +1,68 @@
+"""What a tokenizer's numbers stand for, as people read it: no Ġ, ▁ or ##, no halves of letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ._places import CONTINUES
+
+HALF = "\ufffd"  # what a tokenizer gives for bytes that are no letter yet
+LONGEST = 4  # bytes of a letter
+WINDOW = 6  # tokens before one that what it stands for may depend on
+IDEOGRAPHS = "\u2e80"  # from here on words are not told apart by spaces
+
+
+def decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def texts_of(tokenizer: Any, ids: Sequence[int]) -> list[tuple[str, int, int]]:
+    """(text, n, of) of each token: the texts put together are what the tokenizer decodes. Of a letter that several
+    tokens spell, each has the whole, and is the n-th (from 0) of so many; else 0 of 1."""
+    found: list[tuple[str, int, int]] = []
+    start, known, waiting = 0, "", 0
+    for place in range(len(ids)):
+        text = decode(tokenizer, ids[start:place + 1])
+        waiting += 1
+        is_last = place + 1 == len(ids)
+        if text.endswith(HALF) and waiting < LONGEST and not is_last:
+            continue
+        found += [(text[len(known):], n, waiting) for n in range(waiting)]
+        waiting = 0
+        start = max(start, place + 1 - WINDOW) if _splits(tokenizer, ids, max(start, place + 1 - WINDOW), place, text) else start
+        known = decode(tokenizer, ids[start:place + 1])
+    return found
+
+
+def _splits(tokenizer: Any, ids: Sequence[int], start: int, place: int, text: str) -> bool:
+    """Whether the tokens from `start` on decode alone as they do after those before them."""
+    alone = decode(tokenizer, ids[start:place + 1])
+    return not alone.startswith(HALF) and text.endswith(alone.lstrip(" "))
+
+
+def _is_spaced(letter: str) -> bool:
+    return letter.isalnum() and letter < IDEOGRAPHS
+
+
+def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """A text for each token number: what the token stands for, without the space before a word. A piece that goes on with
+    a word begins with "·" ("un", "·believ", "·able"); of a letter that several tokens spell, each says which part it is
+    ("€ 1/3"). Special tokens stand as the tokenizer names them, in brackets ("[CLS]", "<s>", "⟨name⟩")."""
+    ids = [int(number) for number in ids]
+    special = {int(number) for number in getattr(tokenizer, "all_special_ids", ())}
+    shown: list[str] = []
+    before = ""  # the letter before the piece
+    for number, (text, n, of) in zip(ids, texts_of(tokenizer, ids)):
+        if number in special:
+            name = str(tokenizer.convert_ids_to_tokens(number))
+            shown.append(name if name[:1] + name[-1:] in ("[]", "<>") else f"⟨{name}⟩")
+            before = ""
+            continue
+        word = text.lstrip(" ") or text
+        if of > 1:
+            shown.append(f"{word} {n + 1}/{of}")
+        else:
+            shown.append(CONTINUES + word if before and text and _is_spaced(before) and _is_spaced(text[0]) else word)
+        before = text[-1:] or before
+    return shown

@@ -1,0 +1,65 @@
+"""What layers of transformers' models are: of an encoder, of a decoder, or between the two; and their calls as reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from . import _heed
+from ._hf_cache import dense
+from ._kinds import Seen, Words
+from ._look_at import data_of_call
+
+CROSS = ("crossattn", "crossattention", "encoderattn", "encdecattention", "encoderattention")  # in paths, without "_"
+
+
+class Names:
+    """The models that run, which say where their modules belong."""
+
+    def __init__(self) -> None:
+        self._paths: dict[Any, str] = {}
+        self._encoders: set[Any] = set()
+        self._models: set[Any] = set()
+
+    def add(self, model: PreTrainedModel) -> None:
+        if model in self._models:
+            return
+        self._models.add(model)
+        for path, module in model.named_modules():
+            if len(path) > len(self._paths.get(module, "")):
+                self._paths[module] = path
+        if getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "get_encoder"):
+            encoder = model.get_encoder()
+            if encoder is not None and encoder is not model:
+                self._encoders |= set(encoder.modules())
+
+    def kind(self, module: Any, call: Any) -> str:
+        """"encoder", "decoder" or "cross"."""
+        path = self._paths.get(module, "").replace("_", "").lower()
+        if getattr(module, "is_cross_attention", False) or any(name in path for name in CROSS):
+            return "cross"
+        if module in self._encoders:
+            return "encoder"
+        causal = call.causal or (call.row_mask is not None and call.row_mask.is_causal())
+        return "decoder" if causal or self._encoders or getattr(module, "is_causal", False) else "encoder"
+
+    def watch(self) -> Any:
+        """A hook on all modules; its remove() ends it."""
+        def see(module: Any, _: Any) -> None:
+            if isinstance(module, PreTrainedModel):
+                self.add(module)
+
+        return torch.nn.modules.module.register_module_forward_pre_hook(see)
+
+
+def seen(kind: str, layer: int, call: Any) -> Seen:
+    """Copies query and key: a static cache changes its memory."""
+    query, key = call.untracked().query.clone(), dense(call.untracked().key).clone()
+    options = {name: value for name, value in call.options().items() if value is not None}
+
+    def report(words: Words, top_k: int, heads: int) -> _heed.ReportData:
+        return data_of_call(query, key, key[..., :1], *words, top_k, False, options, heads)
+
+    return Seen(kind, layer, (query.shape[0], query.shape[1], query.shape[2], key.shape[2]), report)
