@@ -56,7 +56,7 @@ class CallMap(NamedTuple):
 
     def __repr__(self) -> str:
         name = self.module if isinstance(self.module, str) else type(self.module).__name__
-        kind = f" ({self.kind} {self.kind_layer})" if self.kind else ""
+        kind = f" ({self.kind} {self.kind_layer})" if self.kind and self.kind_layer != self.layer else ""
         return f"<layer {self.layer}{kind}, {name}: {', '.join(f'{n} {list(x.shape)}' for n, x in self.arrays().items())}>"
 
 
