@@ -10,7 +10,7 @@ packages_test=("${packages_run[@]}" libgtest-dev python3-dev python3-venv ca-cer
 # The library and its fuzz targets, which are clang's.
 packages_fuzz=("${packages_run[@]}" clang libclang-rt-dev)
 # And what ./test --full adds to the tests: fuzzing, tests in a browser, and AArch64 on other machines.
-packages_full=("${packages_test[@]}" clang libclang-rt-dev chromium chromium-driver)
+packages_full=("${packages_test[@]}" clang libclang-rt-dev chromium chromium-driver poppler-utils)
 if [[ $(uname -m) == x86_64 ]]; then packages_full+=(g++-aarch64-linux-gnu googletest qemu-user); fi
 # And what .ci/run adds: formatting (this version of it, for others format differently), coverage, and the benchmarks,
 # which it compiles.

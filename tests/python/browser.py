@@ -7,7 +7,8 @@ import subprocess
 import urllib.request
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-KEYS = {"left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015", "tab": "\ue004", "enter": "\ue007"}
+KEYS = {"left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015", "tab": "\ue004", "enter": "\ue007",
+        "escape": "\ue00c"}
 
 
 def available():
@@ -109,6 +110,15 @@ class Browser:
         """What the console has of warnings and errors since the last call (but advice on how tests read pixels)."""
         return [entry["message"] for entry in self.post("/se/log", {"type": "browser"})
                 if entry["level"] in ("WARNING", "SEVERE") and "willReadFrequently" not in entry["message"]]
+
+    def print(self, path):
+        """Prints the page into a PDF, on A4."""
+        path.write_bytes(base64.b64decode(self.post("/print", {"page": {"width": 21.0, "height": 29.7}, "background": True})))
+
+    def resize(self, width, height):
+        """The window's inside, as a phone of that size has it."""
+        self.post("/chromium/send_command_and_get_result", {"cmd": "Emulation.setDeviceMetricsOverride", "params": {
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 800}})
 
     def screenshot(self, path):
         with urllib.request.urlopen(self.base + "/screenshot", timeout=60) as answer:

@@ -49,8 +49,9 @@ function folded(name, content) {
 
 function setTheme() {
   const root = document.documentElement;
-  if (state.theme === 'auto') root.removeAttribute('data-theme');
-  else root.setAttribute('data-theme', state.theme);
+  const theme = isPrinting() ? 'light' : state.theme;
+  if (theme === 'auto') root.removeAttribute('data-theme');
+  else root.setAttribute('data-theme', theme);
   forgetColours();
 }
 
@@ -67,13 +68,16 @@ function redraw() {
   }
   const focused = selectorOf(document.activeElement);
   const [x, y] = [window.scrollX, window.scrollY];
+  const before = shownView;
   shownView = views()[state.view];
   stage.style.minHeight = stage.offsetHeight + 'px';
   stage.replaceChildren();
   hideTip();
   shownView.build(stage);
+  for (const panel of stage.querySelectorAll('.panel')) sheetOf(panel);
   stage.style.minHeight = '';
   window.scrollTo(x, y);
+  if (shownView !== before) shownView.opened?.();
   if (focused) stage.querySelector(focused)?.focus({ preventScroll: true });
 }
 

@@ -84,7 +84,7 @@ const mapView = {
       button('Show all', 'all', () => { this.picture.show(wholeMap()); this.picture.keep(); })));
     const take = actions(`map of ${headName(state.head)}`, () => [[this.picture.base, this.picture.marks]], () => tableOfMap());
     this.card = element('article', { class: 'card', 'data-step': 'map' },
-      element('header', {}, element('h3', {}, headName(state.head)), element('span', { class: 'soft' }, heads[state.head].name),
+      element('header', {}, element('h2', {}, headName(state.head)), element('span', { class: 'soft' }, heads[state.head].name),
         element('span', { class: 'shape' }, `${spelled(page.query_count)} × ${spelled(page.key_count)}`)),
       element('div', { class: heads.length > FEW_HEADS ? 'map-beside' : '' }, heads.length > FEW_HEADS && headChooser(),
         element('div', { class: 'map-place' }, element('div', { class: 'figures' }, this.picture.node),

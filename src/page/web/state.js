@@ -1,10 +1,13 @@
 // The selection. The URL's fragment holds it, so a link restores it. The place under the pointer is not in the URL.
 //
 // A page opens on its strongest weight beside the diagonal and the first key; long texts open on the map.
+// A small screen has no room for steps side by side.
 const MOST_STEP_WORDS = 64;
+const SMALL_SCREEN = 620;
+const opensOnSteps = page.steps.length && page.query_count <= MOST_STEP_WORDS && window.innerWidth > SMALL_SCREEN;
 const opening = page.report?.opening || { head: 0, row: Math.max(0, page.query_count - 1), key: 0 };
 const DEFAULTS = {
-  view: page.steps.length && page.query_count <= MOST_STEP_WORDS ? 'steps' : 'map',
+  view: opensOnSteps || !page.report ? 'steps' : 'map',
   head: opening.head, row: opening.row, key: opening.key, at: 0, step: '', colours: 'blue', log: page.key_count > 256,
   scaled: 'others', theme: 'auto', shade: 'to', zoom: '', with: '', pin: '', sink: true,
 };

@@ -146,6 +146,15 @@ function markStrip(host, now) {
   }
 }
 
+// The chosen head's weights take half of the card, those of the others together the other half.
+const HEAD_GAP = 22;
+function widthOfHead(width, chosen) {
+  if (width < SMALL_SCREEN - 80) return width;
+  const half = (width - HEAD_GAP) / 2;
+  const columns = Math.ceil(Math.sqrt(headCount() - 1));
+  return Math.floor(chosen ? half : Math.max(110, (half - HEAD_GAP * (columns - 1)) / columns) - 2);
+}
+
 const stepsView = {
   name: 'Steps',
   build(host) {
@@ -165,9 +174,8 @@ const stepsView = {
   },
   layOut() {
     const widths = this.grids.map(({ host, all, chosen }) => {
-      const width = host.closest('.figures').clientWidth;
-      if (!all) return width;
-      return chosen ? Math.min(width, 420) : Math.max(150, Math.min(200, width / 2 - 12));
+      const width = host.closest('.figures').clientWidth - 6;  // but its padding
+      return all ? widthOfHead(width, chosen) : width;
     });
     this.grids.forEach(({ grid }, i) => grid.layOut(widths[i]));
     this.refresh();

@@ -41,6 +41,13 @@ const textView = {
       from + shown.length < words.length && more(from + shown.length, `${spelled(words.length - from - shown.length)} words after …`));
   },
   layOut() { this.refresh(); },
+  // A long text begins at the chosen word.
+  opened() {
+    for (const word of stage.querySelectorAll('.w.chosen')) {
+      const { top, bottom } = word.getBoundingClientRect();
+      if (top < 0 || bottom > window.innerHeight) word.scrollIntoView({ block: 'center' });
+    }
+  },
   // The shade of each key: one number a key, NaN where the page has none.
   shares(now) {
     if (state.shade === 'received') return tensor('received-' + state.head)?.values ?? new Float32Array(page.key_count);

@@ -1,0 +1,66 @@
+"""The page for those who cannot see it, or not well: axe-core's rules (WCAG 2 A and AA), in both themes and on a phone."""
+
+import importlib.resources
+
+import pytest
+
+from layered import layered_page
+from page_support import FOX, browser, needs_a_browser, page  # noqa: F401
+
+pytestmark = needs_a_browser
+AXE = (importlib.resources.files("axe_core_python") / "axe.min.js").read_text()
+
+
+def faults(browser):
+    browser.run(AXE + "; window.axe = axe")
+    return browser.wait("""const found = await axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'best-practice']});
+        return found.violations.flatMap((rule) => rule.nodes.map((node) =>
+          `${rule.id}: ${node.target.join(' ')}: ${(node.any[0] || node.all[0] || node.none[0])?.message}`));""")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("view", ["steps", "text", "map"])
+def test_axe_finds_no_fault(page, browser, view, theme):
+    page(FOX, "--heads", "3", "--causal", fragment=f"#view={view}&theme={theme}")
+    assert faults(browser) == []
+
+
+def test_axe_finds_no_fault_with_many_heads(heed, browser, tmp_path):
+    layered_page(heed, tmp_path, [[str(layer), 12] for layer in range(4)], 20)
+    browser.open((tmp_path / "page.html").as_uri() + "#view=map")
+    assert faults(browser) == []
+
+
+def test_axe_finds_no_fault_on_a_phone(page, browser):
+    browser.resize(390, 844)
+    try:
+        page(FOX, fragment="#view=map")
+        browser.click(".handle")
+        assert faults(browser) == []
+    finally:
+        browser.resize(1360, 900)
+
+
+def test_every_word_can_be_read_on_its_colour(page, browser):
+    """WCAG 2's contrast of words on their shades and of numbers on cells, for each palette."""
+    page(FOX)
+    worst = browser.run("""
+        const light = (rgb) => { const [r, g, b] = rgb.map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+          return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+        const parts = (text) => text.match(/\\d+/g).slice(0, 3).map(Number);
+        const ratios = [];
+        for (const colours of ['blue', 'viridis', 'cividis'])
+          for (const theme of ['light', 'dark'])
+            for (const scaled of ['others', 'all', 'row']) {
+              for (const [group, value] of [['Colours', colours], ['Theme', theme]])
+                document.querySelector(`[aria-label="${group}"] [data-value="${value}"]`).click();
+              document.querySelector(`[aria-label="Scaled"] [data-value="${scaled}"]`).click();
+              for (const word of document.querySelectorAll('.word[data-kind=key]')) {
+                word.style.transition = 'none';
+                const style = getComputedStyle(word);
+                const [a, b] = [light(parts(style.color)), light(parts(style.backgroundColor))].sort((x, y) => y - x);
+                ratios.push((a + 0.05) / (b + 0.05));
+              }
+            }
+        return Math.min(...ratios);""")
+    assert worst >= 4.5
