@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kLongSide = 1190.55, kShortSide = 841.89;  // A3
 constexpr double kEdge = 30;
-constexpr double kLayerNames = 20;      // columns for them, left of the grid
-constexpr double kGap = 14;             // between cards
+constexpr double kLayerNames = 20;  // columns for them, left of the grid
+constexpr double kMostGap = 14, kMostLetters = 10.5;
 constexpr double kLeastMapPixels = 96;  // of a map in a PNG
 constexpr double kMostPixels = 8;       // of a PNG along a point
 constexpr double kWordSize = 6;         // words stand beside a map from this size on
@@ -31,8 +31,10 @@ std::string decimals(double value, int count) {
 // Where cards lie on the page, and what of a card is its maps.
 struct Layout {
   double width = 0, height = 0;  // of the page
-  std::int64_t columns = 1, rows = 1;
-  double card_width = 0, card_height = 0;
+  std::int64_t columns = 1;
+  double step_x = 0, step_y = 0;  // from card to card
+  double gap = 0;                 // of step_x between cards, and between two maps of a card
+  double card_width = 0;
   double letters = 9;  // size
   double side = 0;     // of a map
 };
@@ -59,20 +61,23 @@ class AtlasPainter {
   [[nodiscard]] double header() const { return kEdge + 46 + 14 * static_cast<double>(page_.about.size()); }
   [[nodiscard]] double left() const { return kEdge + (page_.layers.empty() ? 0 : kLayerNames); }
 
-  // Lines of letters in a card: one above the maps, and below them.
-  [[nodiscard]] double lines_below() const { return maps_ == 2 ? 3 : 2; }
+  // The height of a card's letters, above and below its maps, in sizes of a letter.
+  [[nodiscard]] double letter_lines() const { return 1.7 + 1.35 * (maps_ == 2 ? 3 : 2); }
 
   [[nodiscard]] Layout layout(double width, double height, std::int64_t columns) const {
-    Layout made{width, height, columns, 1};
-    made.rows =
+    Layout made{width, height, columns};
+    const auto rows =
         page_.layers.empty() ? (std::ssize(page_.cards) + columns - 1) / columns : std::ssize(page_.layers);
-    made.card_width = (width - left() - kEdge + kGap) / static_cast<double>(columns) - kGap;
-    made.card_height = (height - kEdge - header() + kGap) / static_cast<double>(made.rows) - kGap;
-    made.letters = std::clamp(made.card_width / (maps_ == 2 ? 26 : 15), 2.5, 10.5);
-    const double letters_height = (1.7 + 1.35 * lines_below()) * made.letters;
-    made.side = std::min((made.card_width - kGap * (maps_ - 1)) / maps_, made.card_height - letters_height);
-    made.side = std::max(made.side, 1.0);
-    made.card_height = letters_height + made.side;
+    const double room_x = width - left() - kEdge, room_y = height - kEdge - header();
+    made.gap = std::clamp(room_x / static_cast<double>(columns) * 0.1, 1.0, kMostGap);
+    made.step_x = (room_x + made.gap) / static_cast<double>(columns);
+    made.card_width = made.step_x - made.gap;
+    made.letters = std::clamp(made.card_width / (maps_ == 2 ? 24 : 14), 0.5, kMostLetters);
+    const double letters = letter_lines() * made.letters;
+    const double card_height = (room_y + made.gap) / static_cast<double>(rows) - made.gap;
+    made.side =
+        std::max(1.0, std::min((made.card_width - made.gap * (maps_ - 1)) / maps_, card_height - letters));
+    made.step_y = std::min(card_height, 1.25 * (made.side + letters)) + made.gap;
     return made;
   }
 
@@ -97,9 +102,9 @@ class AtlasPainter {
       for (row = 0; column >= page_.in_layers[static_cast<std::size_t>(row)]; ++row)
         column -= page_.in_layers[static_cast<std::size_t>(row)];
     }
-    return {left() + static_cast<double>(column) * (layout_.card_width + kGap),
-            header() + static_cast<double>(row) * (layout_.card_height + kGap), layout_.card_width,
-            layout_.card_height};
+    return {left() + static_cast<double>(column) * layout_.step_x,
+            header() + static_cast<double>(row) * layout_.step_y, layout_.card_width,
+            layout_.step_y - layout_.gap};
   }
 
   void paint_header() {
@@ -155,15 +160,15 @@ class AtlasPainter {
   void paint_layer_names() {
     for (std::size_t layer = 0; layer < page_.layers.size(); ++layer)
       canvas_.text_upwards(
-          {kEdge - 4, header() + static_cast<double>(layer) * (layout_.card_height + kGap), kLayerNames - 2,
-           layout_.card_height},
+          {kEdge - 4, header() + static_cast<double>(layer) * layout_.step_y, kLayerNames - 2,
+           1.7 * layout_.letters + layout_.side},
           page_.layers[layer],
-          {.size = std::min(11.0, layout_.card_height / 6), .side = Side::middle, .ink = kFaintText});
+          {.size = std::min(11.0, layout_.side / 4), .side = Side::middle, .ink = kFaintText});
   }
 
   void paint_card(const Box& box, const AtlasCard& card) {
     const double letters = layout_.letters, line = 1.35 * letters;
-    const double half = card.other ? layout_.side + kGap / 2 : box.width;
+    const double half = card.other ? layout_.side + layout_.gap / 2 : box.width;
     canvas_.line(box.x, box.y, box.x + half, box.y, ink_of_name(card.head.name), letters / 5);
     const Lettering bold{.size = letters, .bold = true, .ink = kText};
     canvas_.text({box.x, box.y + 0.2 * letters, box.width, line}, card.label, bold);
@@ -171,12 +176,14 @@ class AtlasPainter {
     paint_name({box.x + label, box.y + 0.2 * letters, half - label, line}, card.head, "");
     if (card.other) {
       canvas_.line(box.x + half, box.y, box.x + box.width, box.y, ink_of_name(card.other->name), letters / 5);
-      paint_name({box.x + half + kGap / 2, box.y + 0.2 * letters, box.width - half - kGap / 2, line},
-                 *card.other, "⇒  ");
+      paint_name(
+          {box.x + half + layout_.gap / 2, box.y + 0.2 * letters, box.width - half - layout_.gap / 2, line},
+          *card.other, "⇒  ");
     }
     const double top = box.y + 1.7 * letters;
     paint_map({box.x, top, layout_.side, layout_.side}, card.head);
-    if (card.other) paint_map({box.x + layout_.side + kGap, top, layout_.side, layout_.side}, *card.other);
+    if (card.other)
+      paint_map({box.x + layout_.side + layout_.gap, top, layout_.side, layout_.side}, *card.other);
     double y = top + layout_.side + 0.2 * letters;
     for (const std::string& text : texts_of(card)) {
       canvas_.text({box.x, y, box.width, line}, text, {.size = letters * 0.92, .ink = kFaintText});

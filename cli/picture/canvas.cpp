@@ -89,6 +89,7 @@ struct Canvas::Page {
 
   // In the box from (0, 0) to (width, height).
   void draw_text(double width, double height, std::string_view text, const Lettering& lettering) {
+    if (!(width > 0)) return;
     set_text(text, lettering);
     pango_layout_set_width(layout.get(), static_cast<int>(width * PANGO_SCALE));
     pango_layout_set_alignment(layout.get(), lettering.side == Side::left     ? PANGO_ALIGN_LEFT
@@ -135,6 +136,7 @@ Canvas::Canvas(PictureFormat format, double width, double height, double pixels)
   cairo_font_options_set_hint_metrics(options.get(), CAIRO_HINT_METRICS_OFF);
   cairo_font_options_set_antialias(options.get(), CAIRO_ANTIALIAS_GRAY);
   pango_cairo_context_set_font_options(pango_layout_get_context(page_->layout.get()), options.get());
+  pango_context_set_round_glyph_positions(pango_layout_get_context(page_->layout.get()), FALSE);
   pango_layout_set_ellipsize(page_->layout.get(), PANGO_ELLIPSIZE_END);
   pango_layout_set_single_paragraph_mode(page_->layout.get(), TRUE);
   page_->set_source({1, 1, 1});
