@@ -43,8 +43,9 @@ struct HtmlPage {
   /// Whether the page comes from `heed look --serve`, which it may then ask for what it does not hold. Pages
   /// in files have no network.
   bool served = false;
-  /// The size of the file at most; 0: any. To stay within it the page of a report has coarser maps, then
-  /// fewer of the keys attended to most, and last no figures of rows and keys.
+  /// The size of the file at most; 0: any, but where every weight would take more than 32 MB: then 12 MB. To
+  /// stay within it the page of a report has coarser maps, then fewer of the keys attended to most, and last
+  /// no figures of rows and keys.
   std::int64_t most_bytes = 0;
   std::vector<PageStep> steps;                              ///< in the order of the computation
   std::vector<std::pair<std::string, TensorView>> weights;  ///< that the steps are computed with, by name

@@ -54,9 +54,20 @@ std::vector<detail::PageDetail> details_of(const AttentionReport& report) {
   return details;
 }
 
+// Weights of all heads that would take more than this are held as maps, on a page of a fair size.
+constexpr std::int64_t kMostWeightBytes = 32'000'000;
+constexpr std::int64_t kFairPageBytes = 12'000'000;
+constexpr double kBytesOfWeight = 2 * 4.0 / 3;  // 16 bits in base64
+
+std::int64_t bound_of(const HtmlPage& page) {
+  if (page.most_bytes != 0 || page.report == nullptr || page.report->map.empty()) return page.most_bytes;
+  const auto weights = static_cast<double>(page.report->weights.weights.count());
+  return weights * kBytesOfWeight > static_cast<double>(kMostWeightBytes) ? kFairPageBytes : 0;
+}
+
 class Writer {
  public:
-  explicit Writer(const HtmlPage& page) : page_(page) {}
+  explicit Writer(const HtmlPage& page) : page_(page), bound_(bound_of(page)) {}
 
   std::string write(const std::string& path) {
     std::string left_out = hold();
@@ -105,12 +116,16 @@ class Writer {
         return left_out;
       }
     }
-    refuse_bound(page_.most_bytes - room);
+    if (page_.most_bytes != 0) refuse_bound(page_.most_bytes - room);
+    detail::PageReport held = *detail::page_report(*page_.report, {.weights = false});
+    std::string left_out = std::move(held.left_out);
+    take(std::move(held));
+    return left_out;
   }
 
   // Bytes that the report's numbers may take; -1: any.
   std::int64_t room_for_numbers() {
-    if (page_.most_bytes == 0) return -1;
+    if (bound_ == 0) return -1;
     if (page_.report != nullptr) {
       AttentionReport heads;  // its summaries alone
       heads.batch = page_.report->batch;
@@ -120,10 +135,10 @@ class Writer {
       heads.summaries = page_.report->summaries;
       report_ = detail::page_report(heads, {})->about;
     }
-    std::int64_t bytes = 200;  // digits of sizes that are not known yet
+    std::int64_t bytes = 500;  // what is left out, in words, and digits of sizes that are not known yet
     render([&](std::string_view text) { bytes += static_cast<std::int64_t>(text.size()); });
-    if (bytes > page_.most_bytes) refuse_bound(bytes);
-    return page_.most_bytes - bytes;
+    if (page_.most_bytes != 0 && bytes > page_.most_bytes) refuse_bound(bytes);
+    return std::max<std::int64_t>(0, bound_ - bytes);
   }
 
   [[noreturn]] void refuse_bound(std::int64_t least) const {
@@ -186,6 +201,7 @@ class Writer {
   }
 
   const HtmlPage& page_;
+  std::int64_t bound_ = 0;                 // bytes of the file; 0: any
   std::vector<detail::PageBlock> blocks_;  // what the first picture needs
   std::vector<detail::PageBlock> late_;
   Json report_;

@@ -67,6 +67,7 @@ class Holder {
                      {"map_rows", size_.rows}, {"map_columns", size_.columns},
                      {"top_k", top_k_}};
     result_.left_out = left_out();
+    result_.about["left_out"] = result_.left_out;
     return std::move(result_);
   }
 

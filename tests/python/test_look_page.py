@@ -196,3 +196,33 @@ def test_a_page_opens_on_its_strongest_weight_beside_the_diagonal_and_the_first_
 def test_the_entropy_of_a_row_with_one_key_is_zero(look, browser):
     look(300, fragment="#view=map&row=0")
     assert browser.run("return document.querySelector('output[data-result=entropy]').textContent") == "0.0000"
+
+
+def test_many_heads_fit_in_12_megabytes_and_the_page_says_what_it_lacks(heed, browser, tmp_path):
+    draw = np.random.default_rng(5)
+    for name in "qkv":
+        np.save(tmp_path / f"{name}.npy", draw.standard_normal((144, 512, 8), dtype=np.float32))
+    heed("look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--html", "page.html")
+    assert (tmp_path / "page.html").stat().st_size <= 12e6
+    browser.open((tmp_path / "page.html").as_uri())
+    assert "single weights (its maps have 128 x 128 bins)" in browser.text(".left-out")
+
+
+def test_the_text_opens_at_the_chosen_word(look, browser):
+    look(1500, fragment="#view=text&row=1400")
+    top, bottom, high = browser.run("const box = document.querySelector('.w.chosen').getBoundingClientRect();"
+                                    "return [box.top, box.bottom, innerHeight]")
+    assert 0 <= top < bottom <= high
+
+
+def test_words_of_a_broad_head_differ_in_shade(heed, browser, tmp_path):
+    draw = np.random.default_rng(3)
+    for name in "qkv":
+        np.save(tmp_path / f"{name}.npy", draw.standard_normal((1, 300, 16), dtype=np.float32) * 0.6)
+    (tmp_path / "words.txt").write_text("".join(f"w{i}\n" for i in range(300)))
+    heed("look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--tokens", "words.txt", "--html", "page.html")
+    for log in "01":
+        browser.open((tmp_path / "page.html").as_uri() + f"#view=text&row=7&log={log}")
+        shades = browser.run("return [...document.querySelectorAll('.w')].map((word) => word.style.background)")
+        counts = [shades.count(shade) for shade in set(shades)]
+        assert len(counts) > 60 and max(counts) < 100

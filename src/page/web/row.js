@@ -89,7 +89,8 @@ const mapView = {
       element('div', { class: heads.length > FEW_HEADS ? 'map-beside' : '' }, heads.length > FEW_HEADS && headChooser(),
         element('div', { class: 'map-place' }, element('div', { class: 'figures' }, this.picture.node),
           element('div', { class: 'map-tools' }, zoom, this.legend), element('div', { class: 'curves' }, this.curves.map((curve) => curve.node)))),
-      element('footer', {}, take));
+      element('footer', {}, report.left_out && !page.served &&
+        element('p', { class: 'soft left-out' }, `Left out for the size of this page: ${report.left_out}.`), take));
     const few = heads.length > 1 && heads.length <= FEW_HEADS && headChooser();
     host.append(element('div', { class: 'with-panel' }, element('div', { class: 'flow' }, few, this.card), this.panel));
     this.layOut();
