@@ -1,14 +1,14 @@
 // The steps of the computation of a sentence, in order, from its words to the layer's output. A place under the pointer
 // is highlighted in every step.
 const FIT = ['scores', 'scaled', 'masked'];
-const sections = () => [
+const sections = () => (thoughtNow() ? [['', thoughtNow()[1]]] : [
   ['Words become vectors', ['embeddings', 'context_embeddings']],
   ['What each word looks for, is found by, and hands over', ['query', 'key', 'value']],
   // Weights of several heads have a row of their own, side by side.
   ...(headCount() > 1 ? [['How well they fit', FIT], ['Who attends to whom', ['weights']]]
     : [['How well they fit, and who attends to whom', [...FIT, 'weights']]]),
-  ['What each word becomes', ['context', 'merged', 'output']],
-];
+  ['What each word becomes', ['flows', 'context', 'merged', 'output']],
+]);
 const UNITS = { weights: 'share of a row', scores: 'dot product', scaled: 'scaled score', masked: 'scaled score' };
 
 const steps = Object.fromEntries(page.steps.map((step) => [step.name, step]));
@@ -112,10 +112,11 @@ function stepCard(step, grids) {
   return element('article', { class: 'card' + (all ? ' wide' : ''), 'data-step': step.name },
     element('header', {}, element('h3', {}, step.title), formula(step.formula),
       element('span', { class: 'shape', title: 'shape: ' + step.axes.join(', ') }, '[' + shape.join(', ') + ']')),
-    element('p', { class: 'meaning' }, step.meaning),
+    glossed({ class: 'meaning' }, step.meaning),
     all ? element('div', { class: 'figures many' }, figures[state.head],
       element('div', { class: 'others' }, figures.filter((_, i) => i !== state.head)))
       : element('div', { class: 'figures' }, figures),
+    matrixFigure(step, grids),
     element('footer', {},
       legend(scale, UNITS[step.name] || 'value', mine.some((grid) => grid.spec.matrix.values.some(isMasked))),
       actions(step.title, canvases, () => tableOfStep(step),
@@ -164,12 +165,13 @@ const stepsView = {
     this.panel = element('aside', { class: 'panel', 'aria-label': 'The arithmetic' });
     const flow = sections().map(([title, names]) => {
       // With one head, the merged context is the context: one picture is enough.
-      const shown = names.filter((name) => steps[name] && !(name === 'merged' && headCount() === 1));
+      const shown = names.filter((name) => name === 'flows' || (steps[name] && !(name === 'merged' && headCount() === 1)));
       if (!shown.length) return null;
-      return element('section', { class: 'stage' }, element('h2', {}, title),
-        element('div', { class: 'cards cards-' + shown.length }, shown.map((name) => stepCard(steps[name], this.grids))));
+      return element('section', { class: 'stage' }, title && element('h2', {}, title), element('div', { class: 'cards cards-' + shown.length },
+        shown.map((name) => (name === 'flows' ? flowsCard() : stepCard(steps[name], this.grids)))));
     });
-    host.append(this.strip, element('div', { class: 'with-panel' }, element('div', { class: 'flow' }, flow), this.panel));
+    this.story = storyBar();
+    host.append(this.strip, this.story, element('div', { class: 'with-panel' }, element('div', { class: 'flow' }, flow), this.panel));
     this.layOut();
   },
   layOut() {
@@ -185,5 +187,8 @@ const stepsView = {
     for (const { grid } of this.grids) grid.mark(now);
     markStrip(this.strip, now);
     showArithmetic(this.panel, now);
+    tellThought(this.story, this.panel, now);
+    const flows = this.story.parentElement?.querySelector('.flows');
+    if (flows) paintFlows(flows, now);
   },
 };

@@ -89,7 +89,8 @@ function flowLines(plan, shown) {
 
 function flowWords(plan, column) {
   return now.labels.map((label, row) => svg('text', { class: row === now.row ? 'flow-word chosen' : 'flow-word',
-    x: plan.left(column) + (column === 0 ? plan.word - 6 : 6), y: plan.y(row) + 4.5, 'text-anchor': column === 0 ? 'end' : 'start' },
+    x: plan.left(column) + (column === 0 ? plan.word - 6 : 6), y: plan.y(row) + 4.5, 'text-anchor': column === 0 ? 'end'
+      : 'start' },
   cutTo(label, plan.word - 8)));
 }
 
@@ -128,7 +129,8 @@ function showFlow(host, shown) {
   if (!now.found) return host.replaceChildren();
   const plan = flowPlan(host.clientWidth);
   const picture = svg('svg', { width: plan.width, height: plan.y(now.labels.length) - plan.height / 2 + 4, role: 'img',
-    'aria-label': `Lines from each ${unit} to those it attends to, in ${layers.map((layer) => `head ${layer}.${state.shown[layer]}`).join(' and ')}` },
+    'aria-label': `Lines from each ${unit} to those it attends to, in ${layers.map((layer) =>
+      `head ${layer}.${state.shown[layer]}`).join(' and ')}` },
   flowRows(plan), flowLines(plan, shown), layers.concat(page.layers).map((column) => flowWords(plan, column)),
   now.labels.map((_, row) => flowEnd(plan, row)), flowHeadings(plan));
   picture.addEventListener('click', (event) => {

@@ -5,10 +5,12 @@ function headCard(layer, head) {
   const name = `${layer}.${head}`;
   const canvas = element('canvas', { class: 'head-map', 'aria-hidden': 'true' });
   const mark = element('span', { class: 'head-row' });
-  const pick = element('button', { type: 'button', class: 'head-pick', 'aria-pressed': 'false', onclick: () => showHead(layer, head) },
+  const pick = element('button', { type: 'button', class: 'head-pick', 'aria-pressed': 'false', onclick: () => showHead(layer,
+    head) },
     element('span', { class: 'head-frame' }, canvas, mark),
     element('span', { class: 'head-title' }, name, element('span', { class: 'soft' }, headName(layer, head))));
-  const onOff = element('input', { type: 'checkbox', role: 'switch', 'aria-label': `head ${name}`, onchange: () => switchHead(layer, head) });
+  const onOff = element('input', { type: 'checkbox', role: 'switch', 'aria-label': `head ${name}`, onchange: () =>
+    switchHead(layer, head) });
   const without = element('p', { class: 'without' });
   const card = element('article', { class: 'head-card', 'data-head': name }, pick,
     element('label', { class: 'switch' }, onOff, element('span', {}, 'on')), without);

@@ -12,12 +12,15 @@ function slider(name, label, title) {
 }
 
 const controls = {
-  temperature: slider('temperature', 'Temperature of attention', 'Scaled scores are divided by it before the softmax: below 1 heads are surer, above 1 they spread'),
+  temperature: slider('temperature', 'Temperature of attention', 'Scaled scores are divided by it before the softmax: below 1 ' +
+    'heads are surer, above 1 they spread'),
   answer: slider('answer', 'Temperature of the prediction', 'Logits are divided by it before the softmax'),
 };
 const causal = element('input', { type: 'checkbox', role: 'switch', onchange: () => change({ causal: causal.checked }) });
-const theme = choice('Theme', [['auto', 'auto'], ['light', 'light'], ['dark', 'dark']], () => state.theme, (name) => change({ theme: name }));
-const reset = element('button', { type: 'button', class: 'plain', onclick: () => change({ ...defaults(), text: state.text, theme: state.theme }) }, 'As trained');
+const theme = choice('Theme', [['auto', 'auto'], ['light', 'light'], ['dark', 'dark']], () => state.theme, (name) =>
+  change({ theme: name }));
+const reset = element('button', { type: 'button', class: 'plain', onclick: () => change({ ...defaults(), text: state.text,
+  theme: state.theme }) }, 'As trained');
 
 function buildPage() {
   document.title = `${page.name}: a model to type into · heed`;
@@ -26,12 +29,16 @@ function buildPage() {
   const typed = byId('typed');
   typed.maxLength = MOST_TYPED;
   typed.addEventListener('input', () => change({ text: typed.value, word: LAST }));
-  byId('examples').append(...EXAMPLES.map((text, n) => element('button', { type: 'button', class: 'plain', 'data-example': n, onclick: () => change({ text, word: LAST }) }, cutTo(text, 180))));
+  byId('examples').append(...EXAMPLES.map((text, n) => element('button', { type: 'button', class: 'plain', 'data-example': n,
+    onclick: () => change({ text, word: LAST }) }, cutTo(text, 180))));
   byId('examples').hidden = !EXAMPLES.length;
-  byId('controls').append(controls.temperature.node, controls.answer.node, element('label', { class: 'switch' }, causal, element('span', {}, 'causal')), reset, theme);
-  byId('heads').append(element('h2', {}, 'All heads'), element('p', { class: 'soft' },
-    `Layers and heads are counted from 0. A click on a map shows that head in the lines and below; grey is masked. Heads are named from ${
-      isSymbols ? 'words that repeat' : 'the text that the page opened with'}.`), element('div', { class: 'layers' }, buildHeads()));
+  byId('controls').append(controls.temperature.node, controls.answer.node, element('label', { class: 'switch' }, causal,
+    element('span', {}, 'causal')), reset, theme);
+  const telling = isSymbols ? 'words that repeat' : 'the text that the page opened with';
+  byId('heads').append(element('h2', {}, 'All heads'),
+    element('p', { class: 'soft' }, 'Layers and heads are counted from 0. A click on a map shows that head in the lines and below; ' +
+      `grey is masked. Heads are named from ${telling}.`),
+    element('div', { class: 'layers' }, buildHeads()));
 }
 
 function showTyped() {
@@ -44,7 +51,8 @@ function showTyped() {
 // The words as buttons: one stop of the Tab key, arrow keys move.
 function showWords() {
   const host = byId('words');
-  host.replaceChildren(...now.labels.map((label, row) => element('button', { type: 'button', class: 'word', role: 'radio', 'data-kind': 'row', 'data-key': 'word-' + row,
+  host.replaceChildren(...now.labels.map((label, row) => element('button', { type: 'button', class: 'word', role: 'radio',
+    'data-kind': 'row', 'data-key': 'word-' + row,
     'aria-checked': String(row === now.row), 'aria-pressed': String(row === now.row), tabindex: row === now.row ? 0 : -1,
     onclick: () => chooseWord(row) }, label)));
 }
@@ -60,11 +68,14 @@ function onWordKey(event) {
 
 function showExpected() {
   const host = byId('expected');
-  if (!now.found) return host.replaceChildren(element('p', { class: 'soft' }, `Type a ${unit}, and the model says what it expects next.`));
+  if (!now.found) return host.replaceChildren(element('p', { class: 'soft' },
+    `Type a ${unit}, and the model says what it expects next.`));
   const expected = expectedAfter(now.found, now.row, state.answer).slice(0, SHOWN_EXPECTED);
   host.replaceChildren(element('h2', {}, 'After ', element('b', { class: 'query' }, now.labels[now.row]), ' the model expects'),
-    element('ol', { class: 'bars' }, expected.map(({ id, probability }) => element('li', { 'data-id': id, style: `--share: ${probability}` },
-      element('span', { class: 'bar-name' }, textOf(id, now)), element('span', { class: 'share-bar' }), element('output', {}, percent(probability))))),
+    element('ol', { class: 'bars' }, expected.map(({ id, probability }) => element('li', { 'data-id': id,
+      style: `--share: ${probability}` },
+      element('span', { class: 'bar-name' }, textOf(id, now)), element('span', { class: 'share-bar' }), element('output', {},
+        percent(probability))))),
     isSymbols && element('p', { class: 'soft' }, '#17 and its like are symbols that no word has taken.'));
   tell(`After ${now.labels[now.row]}: ${textOf(expected[0].id, now)} ${percent(expected[0].probability)}`);
 }
@@ -85,7 +96,8 @@ function show() {
   showWithout();
   showWalk(byId('walk'));
   const again = focused && document.querySelector(`[data-key="${CSS.escape(focused)}"]`);
-  if (again && again !== document.activeElement) (again.disabled ? document.querySelector('[data-key="story-all"]') : again).focus({ preventScroll: true });
+  if (again && again !== document.activeElement) (again.disabled ? document.querySelector('[data-key="story-all"]')
+    : again).focus({ preventScroll: true });
 }
 
 readAddress();

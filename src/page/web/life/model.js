@@ -70,7 +70,8 @@ function attendHead(projections, head, { causal, temperature, off }, layer) {
     rowOf(found.weights, row).set(weights);
     if (isOff) continue;
     const context = rowOf(found.context, row);
-    for (let key = 0; key < count; key++) part(projections.value, key).forEach((value, i) => { context[i] += weights[key] * value; });
+    for (let key = 0; key < count; key++) part(projections.value, key).forEach((value,
+      i) => { context[i] += weights[key] * value; });
   }
   return found;
 }

@@ -37,7 +37,8 @@ const largestOf = (values) => values.reduce((most, value) => Math.max(most, Math
 // A vector as a strip of cells; the cell under the pointer, or that of the arrow keys, is told beside it.
 function strip(name, values, largest = largestOf(values)) {
   const canvas = element('canvas', { class: 'strip-cells', tabindex: '0', role: 'img',
-    'aria-label': `${name}: ${values.length} numbers, from ${exact(Math.min(...values))} to ${exact(Math.max(...values))}; arrow keys read them` });
+    'aria-label': `${name}: ${values.length} numbers, from ${exact(Math.min(...values))} to ${exact(Math.max(...values))}; ` +
+      `arrow keys read them` });
   paintMatrix(canvas, { rows: 1, columns: values.length, values }, largest);
   const told = element('output', { class: 'strip-told' }, `±${short(largest)}`);
   let at = 0;
@@ -56,5 +57,6 @@ function strip(name, values, largest = largestOf(values)) {
     tellCell(at + step);
     tell(told.textContent);
   });
-  return element('div', { class: 'vector', 'data-vector': name }, element('span', { class: 'vector-name' }, name.length > 1 ? name : formula(name)), canvas, told);
+  return element('div', { class: 'vector', 'data-vector': name }, element('span', { class: 'vector-name' }, name.length > 1
+    ? name : formula(name)), canvas, told);
 }

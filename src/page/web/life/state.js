@@ -10,7 +10,8 @@ const headName = (layer, head) => page.looks[layer][head].name;
 // The head of a layer that looks most like it; -1 for none.
 function bestHead(layer, name) {
   const fits = headsOf.filter((head) => headName(layer, head) === name);
-  return fits.reduce((best, head) => (best < 0 || page.looks[layer][head].score > page.looks[layer][best].score ? head : best), -1);
+  return fits.reduce((best, head) => (best < 0 || page.looks[layer][head].score > page.looks[layer][best].score ? head : best),
+    -1);
 }
 // Of each layer the head that the lines show: an induction or a previous-token head, where it has one.
 function tellingHead(layer) {

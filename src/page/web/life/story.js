@@ -31,42 +31,55 @@ function tellPrevious() {
 }
 
 function tellInduction() {
-  if (!hasEarlierCopy()) return [wordAt(now.row), ' has not been said before, so no place answers what this head asks for. Say it again, or choose a word that came before.'];
+  if (!hasEarlierCopy()) return [wordAt(now.row), ' has not been said before, so no place answers what this head asks for. Say ' +
+    'it again, or choose a word that came before.'];
   const { key, weight } = mostAttended(induction);
   const fits = key > 0 && now.ids[key - 1] === now.ids[now.row];
-  return ['At ', wordAt(now.row), ` it asks: which place has my word before it? It gives `, number(exact(weight)), ' of its attention to ', wordAt(key),
-    fits ? [': there, ', `head ${previous.name} has noted `, wordAt(key - 1), '. The query of one layer meets the key that the other made possible.'] : '.'];
+  return ['At ', wordAt(now.row), ` it asks: which place has my word before it? It gives `, number(exact(weight)),
+    ' of its attention to ', wordAt(key),
+    fits ? [': there, ', `head ${previous.name} has noted `, wordAt(key - 1),
+      '. The query of one layer meets the key that the other made possible.'] : '.'];
 }
 
 function tellCopy() {
   const { id, probability } = best();
   const { key } = mostAttended(induction);
   const copied = now.ids[key] === id;
-  return [copied ? ['The value that it fetches says: ', wordAt(key), '. '] : '', 'The model expects ', element('b', {}, textOf(id, now)), ' ', number(percent(probability)),
-    copied ? '. It has copied what followed the last time. It can do so with words that it has never seen.' : '. Nothing is there to copy, so it can only guess.'];
+  return [copied ? ['The value that it fetches says: ', wordAt(key), '. '] : '', 'The model expects ', element('b', {},
+    textOf(id, now)), ' ', number(percent(probability)),
+    copied ? '. It has copied what followed the last time. It can do so with words that it has never seen.'
+      : '. Nothing is there to copy, so it can only guess.'];
 }
 
 function tellProof() {
   const { id, probability } = best();
-  const without = (place) => [number(percent(state.off.has(place.name) ? probability : otherwise(place.layer, place.head, id))), ` without head ${place.name}`];
-  return ['The probability of ', element('b', {}, textOf(id, now)), ' is ', number(percent(probability)), ' now, ', without(previous), ', and ', without(induction),
+  const without = (place) => [number(percent(state.off.has(place.name) ? probability : otherwise(place.layer, place.head, id))),
+    ` without head ${place.name}`];
+  return ['The probability of ', element('b', {}, textOf(id, now)), ' is ', number(percent(probability)), ' now, ',
+    without(previous), ', and ', without(induction),
     '. Other heads of a layer may help, or do the same. Switch heads off below, and see what goes.'];
 }
 
 const THE_STORY = [
   { title: 'Words are only signs', shown: all, text: () => [
-    `The model knows no language. Each different ${unit} takes one of ${page.tokenizer.symbols} symbols, so all that it can tell is which words are the same. It learned one thing, from random symbols: what came next the last time?`] },
-  { title: () => `Head ${previous.name} looks one word back`, shown: () => ({ layers: [previous.layer], top: previous.layer }), text: tellPrevious },
+    `The model knows no language. Each different ${unit} takes one of ${page.tokenizer.symbols} symbols, so all that it can ` +
+      `tell is which words are the same. It learned one thing, from random symbols: what came next the last time?`] },
+  { title: () => `Head ${previous.name} looks one word back`, shown: () => ({ layers: [previous.layer], top: previous.layer }),
+    text: tellPrevious },
   { title: () => `Head ${induction.name} finds what followed`, shown: all, text: tellInduction },
   { title: 'It copies what it finds', shown: all, text: tellCopy },
   { title: 'Take a head away', shown: all, text: tellProof },
 ];
 const ANY_STORY = [
-  { title: `Each ${unit} becomes a vector`, shown: all, text: () => ['What it is and where it stands are added: ', page.model_dim, ` numbers, the residual stream of its place. All layers read them and add to them.`] },
-  { title: 'Heads fetch from earlier places', shown: all, text: () => ['At ', wordAt(now.row), ` each of the ${page.heads * page.layers} heads chooses where to look, and adds what it finds. The lines show one head a layer; choose others below.`] },
+  { title: `Each ${unit} becomes a vector`, shown: all, text: () => ['What it is and where it stands are added: ',
+    page.model_dim, ` numbers, the residual stream of its place. All layers read them and add to them.`] },
+  { title: 'Heads fetch from earlier places', shown: all, text: () => ['At ', wordAt(now.row),
+    ` each of the ${page.heads * page.layers} heads chooses where to look, and adds what it finds. The lines show one head a ` +
+    `layer; choose others below.`] },
   { title: 'The last place says what comes next', shown: all, text: () => {
     const { id, probability } = best();
-    return ['After ', wordAt(now.row), ' the model expects ', element('b', {}, textOf(id, now)), ' ', number(percent(probability)), '.'];
+    return ['After ', wordAt(now.row), ' the model expects ', element('b', {}, textOf(id, now)), ' ',
+      number(percent(probability)), '.'];
   } },
 ];
 const thoughts = induction && isSymbols ? THE_STORY : ANY_STORY;
@@ -76,12 +89,14 @@ const shownLines = () => (atOnce() ? all : resolved(thoughts[state.thought].show
 
 function showThought(index) {
   const { title, text } = thoughts[index];
-  return element('section', { class: 'thought' }, element('h3', {}, element('span', { class: 'thought-number' }, String(index + 1)), resolved(title)),
+  return element('section', { class: 'thought' }, element('h3', {}, element('span', { class: 'thought-number' }, String(index +
+    1)), resolved(title)),
     element('p', {}, now.found ? text() : `Type a ${unit}.`));
 }
 
 function showStory(host) {
-  const go = (label, thought, key, off = false) => element('button', { type: 'button', 'data-key': key, disabled: off, onclick: () => change({ thought }) }, label);
+  const go = (label, thought, key, off = false) => element('button', { type: 'button', 'data-key': key, disabled: off,
+    onclick: () => change({ thought }) }, label);
   const last = thoughts.length - 1;
   host.replaceChildren(element('h2', {}, 'What the layers do'),
     ...(atOnce() ? thoughts.map((_, index) => showThought(index)) : [showThought(state.thought)]),

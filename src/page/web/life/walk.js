@@ -8,17 +8,21 @@ function weightsTable(weights) {
     const weight = at(weights, row, key);
     if (state.causal && key > row) return element('td', { class: 'masked', 'aria-label': 'masked' });
     const colour = colourOf(weight, all);
-    return element('td', { style: `background: ${css(colour)}; color: ${inkOn(colour)}`, title: exact(weight), 'data-weight': exact(weight) }, tiny(weight));
+    return element('td', { style: `background: ${css(colour)}; color: ${inkOn(colour)}`, title: exact(weight),
+      'data-weight': exact(weight) }, tiny(weight));
   };
   return element('table', { class: 'weights' },
-    element('thead', {}, element('tr', {}, element('td'), now.labels.map((label) => element('th', { scope: 'col' }, element('span', {}, label))))),
-    element('tbody', {}, now.labels.map((label, row) => element('tr', { class: row === now.row ? 'chosen' : '', onclick: () => chooseWord(row) },
+    element('thead', {}, element('tr', {}, element('td'), now.labels.map((label) => element('th', { scope: 'col' },
+      element('span', {}, label))))),
+    element('tbody', {}, now.labels.map((label, row) => element('tr', { class: row === now.row ? 'chosen' : '', onclick: () =>
+      chooseWord(row) },
       element('th', { scope: 'row' }, label), now.labels.map((_, key) => cell(row, key))))));
 }
 
 function weightsMap(weights) {
   if (weights.rows <= MOST_TABLED) return weightsTable(weights);
-  const canvas = element('canvas', { class: 'weights-map', role: 'img', 'aria-label': `Weights of ${weights.rows} rows and keys; the table beside has the chosen row`,
+  const canvas = element('canvas', { class: 'weights-map', role: 'img', 'aria-label': `Weights of ${weights.rows} rows and ` +
+    `keys; the table beside has the chosen row`,
     onclick: (event) => {
       const box = canvas.getBoundingClientRect();
       chooseWord(within(Math.floor(((event.clientY - box.top) / box.height) * weights.rows), 0, weights.rows - 1));
@@ -42,15 +46,19 @@ function keysTable(layer, head) {
   const rows = now.labels.map((label, key) => {
     const masked = state.causal && key > now.row;
     const weight = at(weights, now.row, key);
-    return element('tr', { class: masked ? 'masked' : '', 'data-key': key }, element('th', { scope: 'row' }, label), strips && keyStrip(key),
+    return element('tr', { class: masked ? 'masked' : '', 'data-key': key }, element('th', { scope: 'row' }, label),
+      strips && keyStrip(key),
       element('td', {}, exact(at(scores, now.row, key))),
       element('td', {}, masked ? '−∞' : exact(at(scores, now.row, key) / Math.sqrt(d) / state.temperature)),
       element('td', { class: 'weight' }, exact(weight)),
-      element('td', { class: 'bar-cell' }, masked ? 'masked' : element('span', { class: 'share-bar', style: `--share: ${weight}` })));
+      element('td', { class: 'bar-cell' }, masked ? 'masked' : element('span', { class: 'share-bar',
+        style: `--share: ${weight}` })));
   });
   const heading = (text, kind) => element('th', { scope: 'col', class: kind }, formula(text));
-  return element('table', { class: 'keys' }, element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, unit), strips && heading('k_j', 'cells'),
-    heading('q · k_j'), heading(state.temperature === 1 ? '/ √d' : '/ √d T'), element('th', { scope: 'col' }, 'weight'), element('td'))),
+  return element('table', { class: 'keys' }, element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, unit),
+    strips && heading('k_j', 'cells'),
+    heading('q · k_j'), heading(state.temperature === 1 ? '/ √d' : '/ √d T'), element('th', { scope: 'col' }, 'weight'),
+      element('td'))),
   element('tbody', {}, rows));
 }
 
@@ -68,7 +76,8 @@ function logitsTable() {
   return element('table', { class: 'keys' }, element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, 'next'),
     element('th', { scope: 'col' }, 'logit'), element('th', { scope: 'col' }, 'softmax'))),
   element('tbody', {}, expectedAfter(now.found, now.row, state.answer).slice(0, 5).map(({ id, probability }) =>
-    element('tr', {}, element('th', { scope: 'row' }, textOf(id, now)), element('td', {}, exact(logits[id])), element('td', {}, exact(probability))))));
+    element('tr', {}, element('th', { scope: 'row' }, textOf(id, now)), element('td', {}, exact(logits[id])), element('td', {},
+      exact(probability))))));
 }
 
 function walkSteps(layer, head) {
@@ -79,19 +88,24 @@ function walkSteps(layer, head) {
   const word = () => element('b', { class: 'query' }, now.labels[now.row]);
   const query = row(block.attention.query).subarray(head * d, (head + 1) * d);
   return [
-    [[`The ${unit} becomes a vector: `, word(), `, ${isSymbols ? 'symbol' : 'number'} ${now.ids[now.row]}, has a row of the table of embeddings, place ${now.row} one of positions. Their sum enters the residual stream.`],
+    [[`The ${unit} becomes a vector: `, word(), `, ${isSymbols ? 'symbol' : 'number'} ${now.ids[now.row]}, has a row of the ` +
+      `table of embeddings, place ${now.row} one of positions. Their sum enters the residual stream.`],
       strip('embedding', row(embedded.token)), strip('position', row(embedded.position)), strip('sum', row(embedded.sum))],
-    layer > 0 && [[layer > 1 ? `Layers 0 to ${layer - 1} have added to it.` : 'Layer 0 has added to it.'], strip('x', row(block.x))],
+    layer > 0 && [[layer > 1 ? `Layers 0 to ${layer - 1} have added to it.` : 'Layer 0 has added to it.'], strip('x',
+      row(block.x))],
     [['A norm sets its mean to 0 and its size to √D, with a learned gain and shift.'], strip('n', row(block.norm))],
     [['The head makes a query of it, ', formula('q = W_q n + b'), `: what `, word(), ' looks for.'], strip('q', query)],
     [['Every place has a key, made in the same way. The dot product says how well it fits. Division by ', formula('√d'),
-      ` = ${exact(Math.sqrt(d)).replace(/\.0+$/, '')} keeps it of the size of its factors; the softmax makes shares of 1.`], keysTable(layer, head)],
-    [['The values of these places, mixed by the weights: ', formula('z = Σ w v'), state.off.has(`${layer}.${head}`) ? '. The head is off: nothing.' : '.'],
+      ` = ${exact(Math.sqrt(d)).replace(/\.0+$/, '')} keeps it of the size of its factors; the softmax makes shares of 1.`],
+        keysTable(layer, head)],
+    [['The values of these places, mixed by the weights: ', formula('z = Σ w v'), state.off.has(`${layer}.${head}`)
+      ? '. The head is off: nothing.' : '.'],
       strip('z', row(block.attention.heads[head].context))],
     [['The output projection turns it into what this head adds to the stream.'], strip('added', handedOver(layer, head))],
     !page.attention_only && [['An MLP adds its part, place by place.'], strip('MLP', row(block.mlp))],
     [[`All heads of layer ${layer} together: the stream behind it.`], strip('x', row(block.output))],
-    [['Behind the last layer a last norm and the unembedding give each possible next ' + unit + ' a logit; the softmax makes probabilities of them.'],
+    [['Behind the last layer a last norm and the unembedding give each possible next ' + unit +
+      ' a logit; the softmax makes probabilities of them.'],
       strip('n', row(now.found.norm)), logitsTable()],
   ].filter(Boolean).map(([text, ...shown]) => element('li', {}, element('p', {}, text), shown));
 }
@@ -106,5 +120,6 @@ function showWalk(host) {
     element('p', { class: 'soft' }, 'Each row is a ' + unit + ' that asks; its weights add up to 1. No colour is 0.'),
     element('div', { class: 'scrolled' }, weightsMap(weights))),
   element('div', { class: 'walk-steps' },
-    element('h2', {}, 'Step by step at ', element('b', { class: 'query' }, now.labels[now.row])), element('ol', {}, walkSteps(layer, head))));
+    element('h2', {}, 'Step by step at ', element('b', { class: 'query' }, now.labels[now.row])), element('ol', {},
+      walkSteps(layer, head))));
 }

@@ -1,0 +1,87 @@
+// The steps as a story, one thought at a time. state.thought: from 1 on; 0 shows all at once. A thought is
+// [title, cards, parts of the panel, what it says of the chosen words].
+const wholeMean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+function spread(values) {
+  const mean = wholeMean(values);
+  return Math.sqrt(wholeMean(values.map((value) => (value - mean) ** 2)));
+}
+const finite = (values) => Array.from(values).filter(Number.isFinite);
+// The largest share that a softmax makes of these scores.
+const largestShare = (scores) => 1 / scores.reduce((sum, score) => sum + Math.exp(score - Math.max(...scores)), 0);
+const allowedOf = (name, row) => Array.from(rowOf(stepMatrix(name), row)).filter((_, key) =>
+  !steps.masked || !isMasked(at(stepMatrix('masked'), row, key)));
+
+function tellRoot(now) {
+  const d = stepMatrix('query').columns;
+  const [raw, scaled] = ['scores', 'scaled'].map((name) => allowedOf(name, now.row));
+  return [`A dot product sums ${d} products, so it grows like √${d} with their number. In this sentence the scores spread by ${
+    exact(spread(finite(stepMatrix('scores').values)))} around their mean;
+      divided by √${d} = ${exact(Math.sqrt(d))} they are scaled and spread by ${
+    exact(spread(finite(stepMatrix('scaled').values)))}. Without that, the softmax of `, queryWord(now.row),
+  ` would give ${exact(largestShare(raw))} to one word; so it gives ${exact(largestShare(scaled))}. A softmax that is almost ` +
+    `all or nothing hardly learns.`];
+}
+
+function tellMask(now) {
+  const later = page.key_count - 1 - now.row;
+  return [queryWord(now.row), later > 0 ? ` may not see the ${later === 1 ? 'word' : later + ' words'} after it: the mask sets ` +
+    `their scores to −∞, and e to that power is 0. ` : ' is the last word: nothing is forbidden. ',
+    'So a model that is to say the next word cannot look at it.'];
+}
+
+const thoughts = () => [
+  ['Words become vectors', ['embeddings', 'context_embeddings'], [],
+    () => ['Each word has a number, and each number a vector, its embedding. Words that are the same have the same vector. A ' +
+      'whole model would add the position here; this single layer knows none, so order counts only through a mask.']],
+  ['Three matrices make three vectors', ['query', 'key', 'value'], ['query', 'key', 'value'],
+    (now) => ['Of the embedding of ', queryWord(now.row), ' the matrix ', formula('W_q'), ' makes a query: what it looks for. ',
+      formula('W_k'), ' makes the key that it is found by, ', formula('W_v'),
+      ' the value that it hands over. All words share the matrices of a head.']],
+  ['A query meets every key', ['scores'], ['scores'],
+    (now) => ['The score of ', queryWord(now.row), ' and ', keyWord(now.key),
+      ` is the dot product of a query and a key: ${exact(at(stepMatrix('scores'), now.row, now.key))}. A row holds what one ` +
+      `word finds in all the others.`]],
+  ['Why √d', ['scaled'], ['scaled', 'scores'], tellRoot],
+  steps.masked && ['The mask hides what comes later', ['masked'], ['masked', 'weights'], tellMask],
+  ['Scores become shares', ['weights'], ['weights', 'masked'],
+    (now) => ['The softmax makes weights of a row of scores: all above 0, and 1 in sum. ', queryWord(now.row), ' gives ',
+      keyWord(now.key), ` ${exact(at(stepMatrix('weights'), now.row, now.key))}.`]],
+  ['What flows where', ['flows', 'context'], ['context', 'weights'],
+    (now) => ['The values flow to ', queryWord(now.row), ' in these shares. Their sum is its context: a mixture of what the ' +
+      'others handed over.']],
+  ['What each word becomes', ['merged', 'output'], ['output'],
+    () => [headCount() > 1 ? 'The contexts of all heads stand side by side; the output projection mixes them. '
+      : 'The output projection brings the context back to the size of a word’s vector. ',
+      'A whole model adds the output to the residual stream of its place, and goes on with the next layer; at the end it says ' +
+        'the next word. ',
+      'heed explain --model induction --html life.html writes such a model into a page.']],
+].filter((thought) => thought && thought[1].some((name) => steps[name]));
+
+const thoughtNow = () => (state.thought > 0 ? thoughts()[Math.min(state.thought, thoughts().length) - 1] : null);
+
+function storyBar() {
+  const all = thoughts();
+  const place = Math.min(state.thought, all.length);
+  const go = (label, thought, name) => element('button', { type: 'button', 'aria-label': name, onclick: () =>
+    choose({ thought }) }, label);
+  const buttons = place === 0 ? [go('Walk through it, one thought at a time', 1, 'Next thought')]
+    : [go('Back', place - 1, 'Thought before'), go('Next', place === all.length ? 0 : place + 1, 'Next thought'),
+      go('All at once', 0, 'All at once')];
+  return element('section', { class: 'story', 'aria-label': 'Story' },
+    place > 0 && element('h2', {}, element('span', { class: 'soft' }, `${place} of ${all.length}`), ' ', all[place - 1][0]),
+    element('div', { class: 'story-text', 'aria-live': 'polite' }), element('div', { class: 'choice', role: 'group',
+      'aria-label': 'Thoughts' }, buttons));
+}
+
+// The text of the thought, with the numbers of the chosen words, and the parts of the panel that belong to it.
+function tellThought(bar, panel, now) {
+  const thought = thoughtNow();
+  if (!thought) return;
+  bar.querySelector('.story-text').replaceChildren(glossed({}, thought[3](now)));
+  for (const section of panel.querySelectorAll('section')) section.hidden = !thought[2].includes(section.dataset.part);
+}
+
+// n and p turn to the next thought and back.
+function turnThought(by) {
+  if (state.view === 'steps') choose({ thought: (state.thought + by + thoughts().length + 1) % (thoughts().length + 1) });
+}

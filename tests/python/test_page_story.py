@@ -1,0 +1,141 @@
+"""The steps of `heed explain --html` as a story, in a real browser: thoughts, matrices, lines, the glossary."""
+
+import json
+import math
+import statistics
+
+import pytest
+import safetensors.numpy
+
+from browser import Browser, available
+
+FOX = "the quick brown fox jumps over the lazy dog"
+pytestmark = pytest.mark.skipif(not available(), reason="the packages chromium and chromium-driver are not installed")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser, heed, tmp_path):
+    """page(ARGUMENT, …, fragment=""): opens the page; gives the steps' values by name. The console stays clean."""
+
+    def run(*arguments, fragment=""):
+        path = tmp_path / "page.html"
+        told = json.loads(heed("explain", *arguments, "--html", path, "--save", tmp_path / "saved.safetensors", "--json").stdout)
+        browser.open(path.as_uri() + fragment)
+        return {step["name"]: step["values"] for step in told["steps"]}
+
+    yield run
+    assert browser.errors() == []
+
+
+def press(browser, label):
+    browser.run("document.querySelector(`[aria-label='${arguments[0]}']`).click()", label)
+
+
+def cards(browser):
+    return browser.run("return [...document.querySelectorAll('.card')].map((card) => card.dataset.step)")
+
+
+def thoughts(browser):
+    """The cards of each thought, turning from one to the next until all are shown at once again."""
+    found = []
+    press(browser, "Next thought")
+    while browser.run("return document.querySelector('.story h2') !== null"):
+        found.append((browser.text(".story h2"), cards(browser)))
+        press(browser, "Next thought")
+    return found
+
+
+@pytest.mark.parametrize("arguments", [["--causal", "--heads", "2"], [], ["--against", "le chat"]])
+def test_one_thought_at_a_time_shows_every_step_once(page, browser, arguments):
+    page(FOX, *arguments)
+    everything = cards(browser)
+    told = thoughts(browser)
+    assert [name for _, names in told for name in names] == everything
+    assert [title.split(" ")[0] for title, _ in told] == [str(n + 1) for n in range(len(told))]
+    assert len(told) == (8 if "--causal" in arguments else 7)
+    assert cards(browser) == everything
+
+
+def test_back_keys_and_the_address(page, browser):
+    page(FOX, "--causal")
+    browser.press("n", "n", "n")
+    assert cards(browser) == ["scores"]
+    press(browser, "Thought before")
+    assert cards(browser) == ["query", "key", "value"]
+    link = browser.run("return location.href")
+    assert "thought=2" in link
+    browser.open(link)
+    assert cards(browser) == ["query", "key", "value"]
+    browser.press("p")
+    assert "embeddings" in cards(browser)
+    press(browser, "All at once")
+    assert "thought" not in browser.run("return location.hash") and "weights" in cards(browser)
+    browser.open(link.replace("thought=2", "thought=999"))
+    assert cards(browser) == ["output"]
+
+
+def test_the_root_is_explained_with_the_numbers_of_the_sentence(page, browser):
+    steps = page(FOX, "--causal", fragment="#thought=4&row=5")
+    told = browser.text(".story-text").replace("−", "-")
+    for name in ("scores", "scaled"):
+        assert f"{statistics.pstdev(value for row in steps[name][0] for value in row):.4f}" in told
+        row = steps[name][0][5][:6]
+        assert f"{max(map(math.exp, row)) / sum(map(math.exp, row)):.4f}" in told
+    assert "√24 = 4.8990" in told
+
+
+def test_the_mask_says_what_it_hides(page, browser):
+    page(FOX, "--causal", fragment="#thought=5&row=6")
+    assert "lazy" not in browser.text(".story-text")
+    assert browser.text(".story-text").startswith("the₂ may not see the 2 words after it")
+
+
+def test_matrices_stand_beside_what_they_make(page, browser, tmp_path):
+    page(FOX, "--heads", "2", fragment="#thought=2&head=1")
+    weights = safetensors.numpy.load_file(tmp_path / "saved.safetensors")
+    for name, letter in (("query", "q"), ("key", "k"), ("value", "v")):
+        rows, columns = weights[name + ".weight"].shape[1:]
+        x, y = browser.run("""const canvas = document.querySelector(`.marks[aria-label^='${arguments[0]}']`);
+            canvas.scrollIntoView({block: 'center'});
+            const [left, top, width, height] = canvas.dataset.cells.split(' ').map(Number);
+            const box = canvas.getBoundingClientRect();
+            return [box.x + left + 4.5 * width, box.y + top + 7.5 * height];""", f"W {letter}, {rows} by {columns};")
+        browser.pointer(x, y)
+        assert browser.text(".tip") == f"W {letter} [7, 4]: {weights[name + '.weight'][1, 7, 4]:.4f}".replace(": -", ": −")
+
+
+def test_lines_show_what_flows_to_the_chosen_word(page, browser):
+    steps = page(FOX, "--causal", "--heads", "2", fragment="#row=4&key=2&head=0")
+    lines = browser.run("""return [...document.querySelectorAll('.flow-line')].map(
+        (line) => [Number(line.dataset.key), Number(line.getAttribute('stroke-width'))])""")
+    weights = steps["weights"][0][4]
+    assert [key for key, _ in lines] == list(range(5))
+    assert sorted(lines, key=lambda line: line[1]) == sorted(lines, key=lambda line: weights[line[0]])
+    said = browser.run("return document.querySelector('.flows svg').getAttribute('aria-label')")
+    assert f"fox {weights[3]:.4f}" in said and "dog masked" in said
+
+
+def test_the_glossary_opens_by_keyboard_and_closes(page, browser):
+    page(FOX, "--causal", fragment="#thought=6")
+    browser.run("[...document.querySelectorAll('.story .defined')].find((word) => word.textContent === 'softmax').focus()")
+    browser.press("enter")
+    assert browser.text(".story .definition").startswith("The softmax makes shares of a row of scores")
+    assert browser.run("return document.activeElement.getAttribute('aria-expanded')") == "true"
+    browser.press("\ue00c")  # Escape
+    assert browser.run("return document.querySelector('.story .definition').hidden")
+
+
+def test_nothing_is_wider_than_a_phone(heed, tmp_path):
+    heed("explain", FOX, "--causal", "--html", "page.html")
+    with Browser(500, 844) as phone:
+        phone.post("/chromium/send_command", {"cmd": "Emulation.setDeviceMetricsOverride", "params": {
+            "width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}})
+        for thought in range(9):
+            phone.open((tmp_path / "page.html").as_uri() + f"#thought={thought}")
+            assert phone.run("return document.documentElement.scrollWidth") == 390
