@@ -64,7 +64,7 @@ def test_one_thought_at_a_time_shows_every_step_once(page, browser, arguments):
 
 def test_back_keys_and_the_address(page, browser):
     page(FOX, "--causal")
-    browser.press("n", "n", "n")
+    browser.press(".", ".", ".")
     assert cards(browser) == ["scores"]
     press(browser, "Thought before")
     assert cards(browser) == ["query", "key", "value"]
@@ -72,7 +72,7 @@ def test_back_keys_and_the_address(page, browser):
     assert "thought=2" in link
     browser.open(link)
     assert cards(browser) == ["query", "key", "value"]
-    browser.press("p")
+    browser.press(",")
     assert "embeddings" in cards(browser)
     press(browser, "All at once")
     assert "thought" not in browser.run("return location.hash") and "weights" in cards(browser)

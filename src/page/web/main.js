@@ -86,7 +86,7 @@ function onKey(event) {
   const turn = (by) => choose({ head: (state.head + by + headCount()) % headCount() });
   if (event.key === '[') turn(-1);
   else if (event.key === ']') turn(1);
-  else if (event.key === 'n' || event.key === 'p') turnThought(event.key === 'n' ? 1 : -1);
+  else if (event.key === ',' || event.key === '.') turnThought(event.key === '.' ? 1 : -1);
   else if (event.key === 'l') choose({ log: !state.log });
   else if (event.key === 'g') {
     event.preventDefault();

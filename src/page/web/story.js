@@ -62,15 +62,15 @@ const thoughtNow = () => (state.thought > 0 ? thoughts()[Math.min(state.thought,
 function storyBar() {
   const all = thoughts();
   const place = Math.min(state.thought, all.length);
-  const go = (label, thought, name) => element('button', { type: 'button', 'aria-label': name, onclick: () =>
-    choose({ thought }) }, label);
+  const go = (label, thought, name) => element('button', { type: 'button', 'aria-label': name,
+    onclick: () => choose({ thought }) }, label);
   const buttons = place === 0 ? [go('Walk through it, one thought at a time', 1, 'Next thought')]
     : [go('Back', place - 1, 'Thought before'), go('Next', place === all.length ? 0 : place + 1, 'Next thought'),
       go('All at once', 0, 'All at once')];
   return element('section', { class: 'story', 'aria-label': 'Story' },
     place > 0 && element('h2', {}, element('span', { class: 'soft' }, `${place} of ${all.length}`), ' ', all[place - 1][0]),
-    element('div', { class: 'story-text', 'aria-live': 'polite' }), element('div', { class: 'choice', role: 'group',
-      'aria-label': 'Thoughts' }, buttons));
+    element('div', { class: 'story-text', 'aria-live': 'polite' }),
+    roving(element('div', { class: 'choice', role: 'group', 'aria-label': 'Thoughts' }, buttons)));
 }
 
 // The text of the thought, with the numbers of the chosen words, and the parts of the panel that belong to it.
@@ -81,7 +81,7 @@ function tellThought(bar, panel, now) {
   for (const section of panel.querySelectorAll('section')) section.hidden = !thought[2].includes(section.dataset.part);
 }
 
-// n and p turn to the next thought and back.
+// . and , turn to the next thought and back.
 function turnThought(by) {
   if (state.view === 'steps') choose({ thought: (state.thought + by + thoughts().length + 1) % (thoughts().length + 1) });
 }
