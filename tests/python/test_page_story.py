@@ -33,8 +33,8 @@ def page(browser, heed, tmp_path):
     assert browser.errors() == []
 
 
-def press(browser, label):
-    browser.run("document.querySelector(`[aria-label='${arguments[0]}']`).click()", label)
+def press(browser, name):
+    browser.run("document.querySelector(`.story [data-value=${arguments[0]}]`).click()", name)
 
 
 def cards(browser):
@@ -42,31 +42,33 @@ def cards(browser):
 
 
 def thoughts(browser):
-    """The cards of each thought, turning from one to the next until all are shown at once again."""
+    """The cards of each thought, turning from one to the next until all are shown at once."""
     found = []
-    press(browser, "Next thought")
-    while browser.run("return document.querySelector('.story h2') !== null"):
-        found.append((browser.text(".story h2"), cards(browser)))
-        press(browser, "Next thought")
+    while browser.run("return document.querySelector('.story-place') !== null"):
+        found.append((browser.text(".stage h2"), cards(browser)))
+        press(browser, "next")
     return found
 
 
 @pytest.mark.parametrize("arguments", [["--causal", "--heads", "2"], [], ["--against", "le chat"]])
 def test_one_thought_at_a_time_shows_every_step_once(page, browser, arguments):
-    page(FOX, *arguments)
-    everything = cards(browser)
+    steps = page(FOX, *arguments, fragment="#view=story&")
     told = thoughts(browser)
-    assert [name for _, names in told for name in names] == everything
-    assert [title.split(" ")[0] for title, _ in told] == [str(n + 1) for n in range(len(told))]
+    assert [title.split(" ")[0] for title, _ in told] == [f"{n + 1}." for n in range(len(told))]
     assert len(told) == (8 if "--causal" in arguments else 7)
+    everything = [name for _, names in told for name in names]
+    left_out = {"ids", "context_ids"} | ({"merged"} if len(steps["weights"]) == 1 else set())
+    assert sorted(everything) == sorted({"flows", *steps} - left_out)
     assert cards(browser) == everything
+    press(browser, "next")
+    assert cards(browser) == told[0][1]
 
 
 def test_back_keys_and_the_address(page, browser):
     page(FOX, "--causal")
-    browser.press(".", ".", ".")
+    browser.press(".", ".", ".")  # from the steps to the first thought, and on
     assert cards(browser) == ["scores"]
-    press(browser, "Thought before")
+    press(browser, "back")
     assert cards(browser) == ["query", "key", "value"]
     link = browser.run("return location.href")
     assert "thought=2" in link
@@ -74,14 +76,14 @@ def test_back_keys_and_the_address(page, browser):
     assert cards(browser) == ["query", "key", "value"]
     browser.press(",")
     assert "embeddings" in cards(browser)
-    press(browser, "All at once")
-    assert "thought" not in browser.run("return location.hash") and "weights" in cards(browser)
+    press(browser, "all")
+    assert "weights" in cards(browser) and "output" in cards(browser)
     browser.open(link.replace("thought=2", "thought=999"))
     assert cards(browser) == ["output"]
 
 
 def test_the_root_is_explained_with_the_numbers_of_the_sentence(page, browser):
-    steps = page(FOX, "--causal", fragment="#thought=4&row=5")
+    steps = page(FOX, "--causal", fragment="#view=story&thought=4&row=5")
     told = browser.text(".story-text").replace("−", "-")
     for name in ("scores", "scaled"):
         assert f"{statistics.pstdev(value for row in steps[name][0] for value in row):.4f}" in told
@@ -91,13 +93,13 @@ def test_the_root_is_explained_with_the_numbers_of_the_sentence(page, browser):
 
 
 def test_the_mask_says_what_it_hides(page, browser):
-    page(FOX, "--causal", fragment="#thought=5&row=6")
+    page(FOX, "--causal", fragment="#view=story&thought=5&row=6")
     assert "lazy" not in browser.text(".story-text")
     assert browser.text(".story-text").startswith("the₂ may not see the 2 words after it")
 
 
 def test_matrices_stand_beside_what_they_make(page, browser, tmp_path):
-    page(FOX, "--heads", "2", fragment="#thought=2&head=1")
+    page(FOX, "--heads", "2", fragment="#view=story&thought=2&head=1")
     weights = safetensors.numpy.load_file(tmp_path / "saved.safetensors")
     for name, letter in (("query", "q"), ("key", "k"), ("value", "v")):
         rows, columns = weights[name + ".weight"].shape[1:]
@@ -111,7 +113,7 @@ def test_matrices_stand_beside_what_they_make(page, browser, tmp_path):
 
 
 def test_lines_show_what_flows_to_the_chosen_word(page, browser):
-    steps = page(FOX, "--causal", "--heads", "2", fragment="#row=4&key=2&head=0")
+    steps = page(FOX, "--causal", "--heads", "2", fragment="#view=story&thought=7&row=4&key=2&head=0")
     lines = browser.run("""return [...document.querySelectorAll('.flow-line')].map(
         (line) => [Number(line.dataset.key), Number(line.getAttribute('stroke-width'))])""")
     weights = steps["weights"][0][4]
@@ -122,13 +124,13 @@ def test_lines_show_what_flows_to_the_chosen_word(page, browser):
 
 
 def test_the_glossary_opens_by_keyboard_and_closes(page, browser):
-    page(FOX, "--causal", fragment="#thought=6")
-    browser.run("[...document.querySelectorAll('.story .defined')].find((word) => word.textContent === 'softmax').focus()")
+    page(FOX, "--causal", fragment="#view=story&thought=6")
+    browser.run("[...document.querySelectorAll('.story-text .defined')].find((word) => word.textContent === 'softmax').focus()")
     browser.press("enter")
-    assert browser.text(".story .definition").startswith("The softmax makes shares of a row of scores")
+    assert browser.text(".story-text .definition").startswith("The softmax makes shares of a row of scores")
     assert browser.run("return document.activeElement.getAttribute('aria-expanded')") == "true"
     browser.press("\ue00c")  # Escape
-    assert browser.run("return document.querySelector('.story .definition').hidden")
+    assert browser.run("return document.querySelector('.story-text .definition').hidden")
 
 
 def test_nothing_is_wider_than_a_phone(heed, tmp_path):
@@ -137,5 +139,5 @@ def test_nothing_is_wider_than_a_phone(heed, tmp_path):
         phone.post("/chromium/send_command", {"cmd": "Emulation.setDeviceMetricsOverride", "params": {
             "width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}})
         for thought in range(9):
-            phone.open((tmp_path / "page.html").as_uri() + f"#thought={thought}")
+            phone.open((tmp_path / "page.html").as_uri() + f"#view=story&thought={thought}")
             assert phone.run("return document.documentElement.scrollWidth") == 390

@@ -46,8 +46,7 @@ function pixelsOf(matrix, scale) {
 const isMasked = (value) => value === -Infinity;
 const NOT_A_NUMBER = 0xff3c14dc;  // crimson, which no palette has
 
-// spec: matrix, scale, rowLabels, columnLabels (or none), square, tall (pixels at most, where it is not square), label (for
-// screen readers), and
+// spec: matrix, scale, rowLabels, columnLabels (or none), square, label (for screen readers), and
 //   marks(followed)      -> {rows: [[index, kind]], columns: [[index, kind]], cell: [row, column] or none}
 //   place(row, column)   -> the place that the pointer selects there
 //   describe(row, column)-> its description
@@ -74,7 +73,7 @@ class Grid {
     if (this.cellWidth >= 3) this.cellWidth = Math.floor(this.cellWidth);
     this.cellWidth = Math.max(this.cellWidth, 1);
     this.cellHeight = square ? Math.min(this.cellWidth, LARGEST_CELL)
-      : Math.max(2, Math.min(24, Math.floor((this.spec.tall || 420) / matrix.rows)));
+      : Math.max(2, Math.min(24, Math.floor(420 / matrix.rows)));
     if (square && matrix.rows <= 12) this.cellHeight = Math.max(this.cellHeight, 20);
     this.upright = columnLabels && widest(columnLabels) > this.cellWidth - 4;
     this.top = !columnLabels ? 0 : this.upright ? Math.min(76, widest(columnLabels)) + LABEL_GAP : 18;

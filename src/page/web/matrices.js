@@ -18,7 +18,7 @@ function matrixFigure(step, grids) {
   const matrix = name && matrixOfStep(step.name);
   if (!matrix) return null;
   const grid = new Grid({
-    tall: thoughtNow() ? 420 : 150, matrix, scale: signedScale(matrix.values), square: false, rowLabels: partLabels(matrix.rows),
+    matrix, scale: signedScale(matrix.values), square: false, rowLabels: partLabels(matrix.rows),
       columnLabels: null,
     label: `${name.replace('_', ' ')}, ${matrix.rows} by ${matrix.columns}; arrow keys move`,
     marks: (now) => {

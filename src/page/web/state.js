@@ -9,7 +9,7 @@ const opening = page.report?.opening || { head: 0, row: Math.max(0, page.query_c
 const DEFAULTS = {
   view: opensOnSteps || !page.report ? 'steps' : 'map',
   head: opening.head, row: opening.row, key: opening.key, at: 0, step: '', colours: 'blue', log: page.key_count > 256,
-  scaled: 'others', theme: 'auto', shade: 'to', zoom: '', with: '', pin: '', sink: true, thought: 0,
+  scaled: 'others', theme: 'auto', shade: 'to', zoom: '', with: '', pin: '', sink: true, thought: 1,
 };
 const state = { ...DEFAULTS };
 let pointed = null;  // {row, key, at, step} under the pointer

@@ -1,13 +1,13 @@
 // The steps of the computation of a sentence, in order, from its words to the layer's output. A place under the pointer
 // is highlighted in every step.
 const FIT = ['scores', 'scaled', 'masked'];
-const sections = () => (thoughtNow() ? [['', thoughtNow()[1]]] : [
+const sections = () => (isStory() ? storySections() : [
   ['Words become vectors', ['embeddings', 'context_embeddings']],
   ['What each word looks for, is found by, and hands over', ['query', 'key', 'value']],
   // Weights of several heads have a row of their own, side by side.
   ...(headCount() > 1 ? [['How well they fit', FIT], ['Who attends to whom', ['weights']]]
     : [['How well they fit, and who attends to whom', [...FIT, 'weights']]]),
-  ['What each word becomes', ['flows', 'context', 'merged', 'output']],
+  ['What each word becomes', ['context', 'merged', 'output']],
 ]);
 const UNITS = { weights: 'share of a row', scores: 'dot product', scaled: 'scaled score', masked: 'scaled score' };
 
@@ -116,7 +116,7 @@ function stepCard(step, grids) {
     all ? element('div', { class: 'figures many' }, figures[state.head],
       element('div', { class: 'others' }, figures.filter((_, i) => i !== state.head)))
       : element('div', { class: 'figures' }, figures),
-    matrixFigure(step, grids),
+    isStory() && matrixFigure(step, grids),
     element('footer', {},
       legend(scale, UNITS[step.name] || 'value', mine.some((grid) => grid.spec.matrix.values.some(isMasked))),
       actions(step.title, canvases, () => tableOfStep(step),
@@ -160,18 +160,18 @@ const stepsView = {
   name: 'Steps',
   build(host) {
     this.grids = [];
-    this.scale = stepWeightScale();
+    stepsView.scale = stepWeightScale();
     this.strip = wordStrip();
     this.panel = element('aside', { class: 'panel', 'aria-label': 'The arithmetic' });
     const flow = sections().map(([title, names]) => {
       // With one head, the merged context is the context: one picture is enough.
       const shown = names.filter((name) => name === 'flows' || (steps[name] && !(name === 'merged' && headCount() === 1)));
       if (!shown.length) return null;
-      return element('section', { class: 'stage' }, title && element('h2', {}, title), element('div', { class: 'cards cards-' + shown.length },
-        shown.map((name) => (name === 'flows' ? flowsCard() : stepCard(steps[name], this.grids)))));
+      return element('section', { class: 'stage' }, element('h2', {}, title),
+        isStory() && element('div', { class: 'story-text' }), element('div', { class: 'cards cards-' + shown.length },
+          shown.map((name) => (name === 'flows' ? flowsCard() : stepCard(steps[name], this.grids)))));
     });
-    this.story = storyBar();
-    host.append(this.strip, this.story, element('div', { class: 'with-panel' }, element('div', { class: 'flow' }, flow), this.panel));
+    host.append(this.strip, isStory() ? storyBar() : '', element('div', { class: 'with-panel' }, element('div', { class: 'flow' }, flow), this.panel));
     this.layOut();
   },
   layOut() {
@@ -187,8 +187,11 @@ const stepsView = {
     for (const { grid } of this.grids) grid.mark(now);
     markStrip(this.strip, now);
     showArithmetic(this.panel, now);
-    tellThought(this.story, this.panel, now);
-    const flows = this.story.parentElement?.querySelector('.flows');
-    if (flows) paintFlows(flows, now);
+    if (!isStory()) return;
+    const flow = this.panel.previousElementSibling;
+    tellThoughts(flow, this.panel, now);
+    for (const flows of flow.querySelectorAll('.flows')) paintFlows(flows, now);
   },
 };
+
+const storyView = { ...stepsView, name: 'Story' };

@@ -57,31 +57,37 @@ const thoughts = () => [
       'heed explain --model induction --html life.html writes such a model into a page.']],
 ].filter((thought) => thought && thought[1].some((name) => steps[name]));
 
-const thoughtNow = () => (state.thought > 0 ? thoughts()[Math.min(state.thought, thoughts().length) - 1] : null);
-
-function storyBar() {
-  const all = thoughts();
-  const place = Math.min(state.thought, all.length);
-  const go = (label, thought, name) => element('button', { type: 'button', 'aria-label': name,
-    onclick: () => choose({ thought }) }, label);
-  const buttons = place === 0 ? [go('Walk through it, one thought at a time', 1, 'Next thought')]
-    : [go('Back', place - 1, 'Thought before'), go('Next', place === all.length ? 0 : place + 1, 'Next thought'),
-      go('All at once', 0, 'All at once')];
-  return element('section', { class: 'story', 'aria-label': 'Story' },
-    place > 0 && element('h2', {}, element('span', { class: 'soft' }, `${place} of ${all.length}`), ' ', all[place - 1][0]),
-    element('div', { class: 'story-text', 'aria-live': 'polite' }),
-    roving(element('div', { class: 'choice', role: 'group', 'aria-label': 'Thoughts' }, buttons)));
+const isStory = () => state.view === 'story';
+// Those that are shown, each with its place.
+function thoughtsNow() {
+  const all = thoughts().map((thought, place) => [thought, place]);
+  return state.thought > 0 ? all.slice(Math.min(state.thought, all.length) - 1).slice(0, 1) : all;
 }
 
-// The text of the thought, with the numbers of the chosen words, and the parts of the panel that belong to it.
-function tellThought(bar, panel, now) {
-  const thought = thoughtNow();
-  if (!thought) return;
-  bar.querySelector('.story-text').replaceChildren(glossed({}, thought[3](now)));
-  for (const section of panel.querySelectorAll('section')) section.hidden = !thought[2].includes(section.dataset.part);
+function storyBar() {
+  const last = thoughts().length;
+  const place = Math.min(state.thought, last);
+  const go = (label, name, thought) => element('button', { type: 'button', 'data-value': name, onclick: () => choose({ thought }) },
+    label);
+  const buttons = place === 0 ? [go('One at a time', 'next', 1)] : [go('Back', 'back', Math.max(1, place - 1)),
+    go('Next', 'next', place === last ? 0 : place + 1), go('All at once', 'all', 0)];
+  return element('section', { class: 'story', 'aria-label': 'Story' },
+    roving(element('div', { class: 'choice', role: 'group', 'aria-label': 'Thoughts' }, buttons)),
+    place > 0 && element('span', { class: 'soft story-place' }, `${place} of ${last}`));
+}
+
+const storySections = () => thoughtsNow().map(([thought, place]) => [`${place + 1}. ${thought[0]}`, thought[1]]);
+
+// The texts, with the numbers of the chosen words; of the panel the parts that belong to a thought shown alone.
+function tellThoughts(host, panel, now) {
+  const shown = thoughtsNow();
+  host.querySelectorAll('.story-text').forEach((text, n) => text.replaceChildren(glossed({}, shown[n][0][3](now))));
+  for (const section of panel.querySelectorAll('section'))
+    section.hidden = shown.length === 1 && !shown[0][0][2].includes(section.dataset.part);
 }
 
 // . and , turn to the next thought and back.
 function turnThought(by) {
-  if (state.view === 'steps') choose({ thought: (state.thought + by + thoughts().length + 1) % (thoughts().length + 1) });
+  const count = thoughts().length + 1;
+  if (page.steps.length) choose({ view: 'story', thought: isStory() ? (state.thought + by + count) % count : Math.max(1, state.thought) });
 }

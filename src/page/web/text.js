@@ -83,7 +83,7 @@ const textView = {
 };
 
 const views = () => ({
-  ...(page.steps.length && { steps: stepsView }),
+  ...(page.steps.length && { steps: stepsView, story: storyView }),
   ...(report && queryWords.length && keyWords.length && { text: textView }),
   ...(report && { map: mapView, lines: linesView }),
 });
