@@ -208,7 +208,9 @@ void run_atlas(const CLI::App& app, const AtlasArguments& arguments) {
 Command add_atlas(CLI::App& heed) {
   CLI::App* app = add_command(heed, "atlas", kAtlasDescription);
   const auto arguments = std::make_shared<AtlasArguments>();
-  add_argument(*app, "DOC", arguments->document, "a file that heed look --save or heed explain --save wrote");
+  add_argument(*app, "DOC", arguments->document,
+               "a file that heed look --save or heed explain --save wrote, or a folder "
+               "of heed.transformers.capture(weights=True, to=…)");
   add_argument(*app, "WORDS", arguments->words,
                "with --model: the words to read, DOC being the first of them");
   const char* group = "Trained model";

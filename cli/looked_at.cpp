@@ -2,11 +2,13 @@
 
 #include <utility>
 
-#include "heed/error.hpp"
+#include "captured_weights.hpp"
+#include "look/run.hpp"
 
 namespace heed::cli {
 
 Document open_looked_at(const std::string& path) {
+  if (is_folder(path)) return open_captured_weights(path);
   Document document = open_document(path);
   if (!document.has_report) fill_report(document);
   return document;

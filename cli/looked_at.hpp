@@ -8,7 +8,8 @@
 
 namespace heed::cli {
 
-/// The document of a file, with a report: that of the file, or (of `heed explain --save`) made now.
+/// The document of a file, with a report: that of the file, or (of `heed explain --save`) made now. Of a
+/// folder that heed.transformers.capture(weights=True, to=…) wrote, its first pass.
 [[nodiscard]] Document open_looked_at(const std::string& path);
 
 /// All layers of a model while it reads a text, with a report without a map. Throws UsageError that begins

@@ -12,6 +12,7 @@
 #include "command.hpp"
 #include "heed/error.hpp"
 #include "help.hpp"
+#include "look/tokens.hpp"
 #include "looked_at.hpp"
 #include "options.hpp"
 #include "standard_streams.hpp"
@@ -45,6 +46,7 @@ struct WhoArguments {
   std::vector<std::string> words;
   std::string model;
   std::string against;
+  std::string tokens;
   bool json = false;
 };
 
@@ -62,11 +64,24 @@ void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
         arguments.model.empty()
             ? "there is nothing to look at: DOC.safetensors, or --model DIR and WORDS, is expected"
             : "there is nothing to read: WORDS behind --model DIR are expected");
+  if (!arguments.model.empty() && !arguments.tokens.empty())
+    throw UsageError("--tokens is given beside --model, whose words are its tokens");
   if (!arguments.model.empty()) return;
   if (!arguments.words.empty())
     throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed who --help)");
   if (given(app, "--against"))
     throw UsageError("--against is given without --model, which would read the other text");
+}
+
+// Of a document without words of its own, or in place of them.
+Document with_tokens(Document document, const std::string& path) {
+  AttentionReport& report = document.report;
+  if (path.empty()) return document;
+  if (report.queries != report.keys)
+    throw UsageError("--tokens is given, but DOC has " + std::to_string(report.queries) + " rows and " +
+                     std::to_string(report.keys) + " keys; as many of both are expected");
+  report.query_tokens = report.key_tokens = read_tokens("--tokens", path, report.queries, "rows");
+  return document;
 }
 
 void run_who(const CLI::App& app, const WhoArguments& arguments) {
@@ -76,7 +91,8 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
   PairAnswer answer;
   std::optional<PairAnswer> against;
   if (arguments.model.empty()) {
-    answer = answer_pair(open_looked_at(arguments.document), printing.row, printing.key);
+    answer = answer_pair(with_tokens(open_looked_at(arguments.document), arguments.tokens), printing.row,
+                         printing.key);
   } else {
     const TrainedModel trained = read_trained_model(arguments.model);
     answer =
@@ -104,7 +120,9 @@ Command add_who(CLI::App& heed) {
   const auto arguments = std::make_shared<WhoArguments>();
   add_argument(*app, "ROW", arguments->printing.row, "the word that attends");
   add_argument(*app, "KEY", arguments->printing.key, "the word that is attended to");
-  add_argument(*app, "DOC", arguments->document, "a file that heed look --save or heed explain --save wrote");
+  add_argument(*app, "DOC", arguments->document,
+               "a file that heed look --save or heed explain --save wrote, or a folder "
+               "of heed.transformers.capture(weights=True, to=…)");
   add_argument(*app, "WORDS", arguments->words,
                "with --model: the words to read, DOC being the first of them");
   const char* group = "Trained model";
@@ -113,6 +131,10 @@ Command add_who(CLI::App& heed) {
       ->group(group);
   add_text(*app, "--against", "TEXT", arguments->against,
            "ask the same of this text, too, and show what changes: one word exchanged, for example")
+      ->group(group);
+  group = "Words";
+  add_text(*app, "--tokens", "FILE", arguments->tokens,
+           "a line a token of DOC, which may have none: a folder of capture() has none")
       ->group(group);
   group = "Results";
   add_integer(

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "heed/io.hpp"
 #include "heed/model.hpp"
 #include "support.hpp"
 
@@ -138,6 +139,46 @@ TEST(Who, ASavedDocumentAnswersAndWordsAreFoundWithoutTheirMarks) {
   const Json json = answer({"be:2", "or:1", folder / "doc.safetensors"});
   expect_weights_of(json["heads"], kText);
   EXPECT_EQ(answer({"to", "not", folder / "doc.safetensors"})["rows"], Json({0, 4}));
+}
+
+// A folder of captured weights: a file for each layer.
+void capture(const std::string& folder, const char* text, const std::string& rows = "null") {
+  const heed::Reading reading = model().read(text);
+  const auto length = static_cast<std::int64_t>(reading.tokens.size());
+  for (std::int64_t call = 0; call < 4; ++call) {  // the second pass has other weights
+    heed::Tensor weights({1, 4, length, length}, heed::DType::f32);
+    for (std::int64_t head = 0; head < 4; ++head)
+      for (std::int64_t i = 0; i < length; ++i) {
+        const std::vector<double> row = weights_of(reading, call % 2, call < 2 ? head : 3 - head, i);
+        for (std::size_t j = 0; j < row.size(); ++j)
+          weights.mutable_view().at<float>(0, head, i, static_cast<std::int64_t>(j)) =
+              static_cast<float>(row[j]);
+      }
+    const std::string number = std::to_string(call % 2);
+    heed::io::write_safetensors(
+        folder + "/000" + std::to_string(call) + "-layer-0" + number + ".safetensors", {{"weights", weights}},
+        {{"format", "heed-run-1"}, {"layer", number}, {"module", "\"A\""}, {"rows", rows}});
+  }
+}
+
+TEST(Who, AFolderOfCapturedWeightsAnswers) {
+  const TemporaryFolder folder;
+  capture(folder.path(), kText);
+  const Json json = answer({"#5", "#2", folder.path()});
+  expect_weights_of(json["heads"], kText);
+  heed::test::write_file(folder / "words.txt", "to\nbe\nor\nnot\nto\nbe\nor\n");
+  EXPECT_EQ(answer({"be:2", "or:1", folder.path(), "--tokens", folder / "words.txt"})["heads"][0]["row"], 5);
+}
+
+TEST(Who, AFolderThatHoldsNotAllWeightsIsRefused) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path();
+  EXPECT_EQ(who({"#1", "#0", path}).errors,
+            "heed: " + path + " is a folder without captured calls, NNNN-layer-LL.safetensors\n");
+  capture(path, kText, "[[0, 2]]");
+  EXPECT_EQ(who({"#1", "#0", path}).errors, "heed: " + path +
+                                                "/0000-layer-00.safetensors holds some rows only; a "
+                                                "capture of all of them is expected\n");
 }
 
 void expect_refusal(const Words& words, const std::string& message) {

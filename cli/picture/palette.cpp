@@ -18,8 +18,8 @@ constexpr std::array<std::pair<std::string_view, Ink>, 11> kInks = {{
     {"duplicate-token", ink(168, 40, 130)},
     {"self", ink(102, 98, 10)},
     {"first-token sink", ink(132, 84, 32)},
-    {"separator", ink(176, 78, 0)},
-    {"punctuation", ink(176, 78, 0)},
+    {"separators", ink(176, 78, 0)},
+    {"vertical", ink(122, 48, 52)},
     {"local", ink(36, 112, 44)},
     {"uniform", ink(66, 104, 136)},
 }};

@@ -1,0 +1,124 @@
+#include "captured_weights.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "heed/error.hpp"
+#include "heed/io.hpp"
+
+namespace heed::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kRunFormat = "heed-run-1";
+constexpr std::size_t kMostFiles = 100'000;
+constexpr std::size_t kMostText = 65536;  // of a value in the metadata
+
+struct Layer {
+  std::string name;
+  Tensor weights;  // [B, H, Lq, Lk]
+};
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  throw Error(ErrorCode::io, path + " " + what);
+}
+
+// NNNN-layer-LL.safetensors, in the order of the calls.
+std::vector<std::string> files_of(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".safetensors") && name.find("-layer-") != std::string::npos &&
+        files.size() < kMostFiles)
+      files.push_back(entry.path().string());
+  }
+  if (files.empty()) refuse(folder, "is a folder without captured calls, NNNN-layer-LL.safetensors");
+  std::sort(files.begin(), files.end(), [](const std::string& a, const std::string& b) {
+    return std::pair(a.size(), std::string_view(a)) < std::pair(b.size(), std::string_view(b));
+  });
+  return files;
+}
+
+// Null where there is none.
+Json value_of(const io::SafetensorsReader& file, const std::string& name) {
+  const auto found = file.metadata().find(name);
+  if (found == file.metadata().end() || found->second.size() > kMostText) return nullptr;
+  return Json::parse(found->second, nullptr, false);
+}
+
+Layer read_layer(const std::string& path) {
+  const io::SafetensorsReader file(path);
+  const auto format = file.metadata().find("format");
+  if (format == file.metadata().end() || format->second != kRunFormat)
+    refuse(path, "is no captured call: its metadata do not say format '" + std::string(kRunFormat) + "'");
+  const Json number = value_of(file, "layer"), kind = value_of(file, "kind"),
+             kind_number = value_of(file, "kind_layer");
+  if (!number.is_number_integer()) refuse(path, "has no layer, a whole number, in its metadata");
+  if (!file.contains("weights"))
+    refuse(path, "holds no weights; a folder of capture(weights=True, to=…) is expected");
+  for (const char* part : {"rows", "heads"})
+    if (!value_of(file, part).is_null())
+      refuse(path, std::string("holds some ") + part + " only; a capture of all of them is expected");
+  Layer layer{std::to_string(number.get<std::int64_t>()), file.read("weights")};
+  if (kind.is_string() && kind_number.is_number_integer())
+    layer.name = kind.get<std::string>() + " " + std::to_string(kind_number.get<std::int64_t>());
+  if (layer.weights.rank() != 4 || layer.weights.count() == 0 || !is_floating(layer.weights.dtype()))
+    refuse(path, "has weights of dtype " + std::string(name_of(layer.weights.dtype())) + " and shape " +
+                     to_string(layer.weights.shape()) + "; floats [B, H, Lq, Lk] are expected");
+  return layer;
+}
+
+void check_alike(const std::string& path, const Tensor& one, const Tensor& first) {
+  const bool same =
+      one.size(0) == first.size(0) && one.size(2) == first.size(2) && one.size(3) == first.size(3);
+  if (!same || one.dtype() != first.dtype())
+    refuse(path, "has weights of shape " + to_string(one.shape()) +
+                     "; the rows and keys of the first call, " + to_string(first.shape()) +
+                     ", are expected in all layers");
+}
+
+// From the first call until a layer comes again.
+std::vector<Layer> first_pass(const std::string& folder) {
+  std::vector<Layer> layers;
+  for (const std::string& path : files_of(folder)) {
+    Layer layer = read_layer(path);
+    const bool again = std::any_of(layers.begin(), layers.end(),
+                                   [&](const Layer& before) { return before.name == layer.name; });
+    if (again) break;
+    if (!layers.empty()) check_alike(path, layer.weights, layers.front().weights);
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+}  // namespace
+
+Document open_captured_weights(const std::string& folder) {
+  const std::vector<Layer> layers = first_pass(folder);
+  Dims shape = layers.front().weights.shape();
+  shape[1] = 0;
+  for (const Layer& layer : layers) shape[1] += layer.weights.size(1);
+  Tensor weights(shape, layers.front().weights.dtype());
+  std::vector<LayerHeads> heads;
+  std::int64_t begin = 0;
+  for (const Layer& layer : layers) {
+    const std::int64_t count = layer.weights.size(1);
+    copy(layer.weights, weights.mutable_view().narrow(1, begin, count));
+    heads.push_back({layer.name, count});
+    begin += count;
+  }
+  try {
+    Document document = document_of_weights(weights);
+    document.report.layers = std::move(heads);
+    return document;
+  } catch (const Error& error) {
+    refuse(folder, "holds no weights of attention: " + std::string(error.what()));
+  }
+}
+
+}  // namespace heed::cli
