@@ -16,7 +16,7 @@ import tempfile
 
 import numpy
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 
 from browser import Browser, available  # noqa: E402

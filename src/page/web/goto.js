@@ -37,7 +37,9 @@ function placesNamed(text) {
 
 function goToField() {
   const said = element('span', { class: 'goto-said', role: 'alert', id: 'goto-said' });
-  const example = queryWords.length ? 'it, animal' : '17:4';
+  const word = (tokens, place) => cutAtWord(tokens[place].trim(), 9);
+  const example = queryWords.length && keyWords.length
+    ? `${word(page.query_tokens, opening.row)}, ${word(page.key_tokens, opening.key)}` : `${opening.row}:${opening.key}`;
   const field = element('input', { type: 'text', class: 'goto', 'aria-label': 'Go to row and key', 'aria-describedby': 'goto-said',
     placeholder: example, autocomplete: 'off', spellcheck: 'false', title: 'A word or a position of a row, and of a key after a comma' });
   const go = () => {

@@ -21,7 +21,7 @@ function buildHead() {
     (view) => choose({ view }));
   if (shown.length < 2) controls.view.hidden = true;
   const heads = Array.from({ length: headCount() }, (_, h) => [h, report?.batch > 1 ? headName(h) : headLabel(h)]);
-  controls.head = heads.length > 16
+  controls.head = heads.length > (window.innerWidth > SMALL_SCREEN ? 16 : 5)
     ? element('label', { class: 'choice' }, element('span', { class: 'choice-label' }, 'Head'),
       element('select', { onchange: (event) => choose({ head: Number(event.target.value) }) },
         heads.map(([h, text]) => element('option', { value: h }, text))))

@@ -1,6 +1,7 @@
 // The map of a head's weights, at any length; it can be zoomed.
 const TICK_ROOM = 58;
 const LARGEST_BIN = 56;   // pixels
+const WIDEST_BIN = 1.6;   // times its height
 const LEAST_HIGH = 380;
 const ROOM_AROUND = 330;  // for what stands above the map in a window, and its legend
 
@@ -62,7 +63,9 @@ class MapPicture {
     this.top = named ? Math.min(LONGEST_LABEL, widest(keyWords)) + 12 : 22;
     const most = Math.max(LEAST_HIGH, Math.min(640, window.innerHeight - this.top - ROOM_AROUND));
     this.high = Math.max(60, this.wide * page.query_count / page.key_count);
-    if (this.high > most) [this.wide, this.high] = [Math.max(80, this.wide * most / this.high), most];
+    // Words may have bins wider than high; maps of many keep the shape of the matrix.
+    const stretch = named ? WIDEST_BIN : 1;
+    if (this.high > most) [this.wide, this.high] = [Math.max(80, this.wide * Math.min(1, stretch * most / this.high)), most];
     this.width = this.left + this.wide + 2;
     this.height = this.top + this.high + 2;
     this.dots = Math.min(window.devicePixelRatio || 1, 2);
