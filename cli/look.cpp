@@ -292,7 +292,7 @@ void answer(const CLI::App& app, LookArguments arguments, Document& document) {
   if (!arguments.html.empty() && !arguments.json)
     std::cout << "\nDrew the heads on a page, " << printable(arguments.html) << ": open it in a browser.\n";
   if (arguments.serve) serve_document(std::cout, document, page, arguments.port);
-  if (check) require_that_it_holds(*check);
+  if (check) require_that_it_holds(*check, arguments.check ? "--check" : "--proof");
 }
 
 void look_at_model(const CLI::App& app, const LookArguments& arguments) {

@@ -48,13 +48,13 @@ nlohmann::ordered_json checks_json(const DocumentCheck& check) {
   return list;
 }
 
-void require_that_it_holds(const DocumentCheck& check) {
+void require_that_it_holds(const DocumentCheck& check, const std::string& option) {
   if (!check.holds())
-    throw Error(ErrorCode::internal, "--check found a mismatch: what is shown is not what was computed");
+    throw Error(ErrorCode::internal, option + " found a mismatch: what is shown is not what was computed");
   if (check.rows > 0) return;
   const bool nan = check.nan_rows > 0 && check.lost_rows == 0;
   throw Error(ErrorCode::internal,
-              std::string("--check could compare no row: ") +
+              option + " could compare no row: " +
                   (nan                   ? "all that it took are NaN"
                    : check.lost_rows > 0 ? "rounding leaves nothing of scores as large as these"
                                          : "there is none"));

@@ -13,6 +13,6 @@ void print_check(const TextOutput& output, const Document& document, const Docum
 [[nodiscard]] nlohmann::ordered_json checks_json(const DocumentCheck& check);
 
 /// Throws Error (internal) for a mismatch, and where nothing could be compared.
-void require_that_it_holds(const DocumentCheck& check);
+void require_that_it_holds(const DocumentCheck& check, const std::string& option);
 
 }  // namespace heed::cli

@@ -16,19 +16,22 @@ def available():
 
 
 class Browser:
-    """One session; `with Browser() as browser`. Nothing but files can be reached from it."""
+    """One session; `with Browser() as browser`. Nothing but files can be reached from it, and with `served` 127.0.0.1."""
 
-    def __init__(self, width=1360, height=900, dark=False):
+    def __init__(self, width=1360, height=900, dark=False, served=False, still=False):
         self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                        text=True)
         try:
             self.base = f"http://127.0.0.1:{self.port()}"
             # In a container there is neither a sandbox for Chromium nor much of /dev/shm.
+            hosts = "MAP * ~NOTFOUND" + (", EXCLUDE 127.0.0.1" if served else "")
             arguments = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
-                         "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND", "--force-color-profile=srgb",
+                         "--hide-scrollbars", f"--host-resolver-rules={hosts}", "--force-color-profile=srgb",
                          f"--window-size={width},{height}"]
             if dark:
                 arguments.append("--blink-settings=preferredColorScheme=0")
+            if still:
+                arguments.append("--force-prefers-reduced-motion")
             session = self.post("/session", {"capabilities": {"alwaysMatch": {
                 "browserName": "chrome", "goog:loggingPrefs": {"browser": "ALL"},
                 "goog:chromeOptions": {"binary": shutil.which("chromium"), "args": arguments}}}})

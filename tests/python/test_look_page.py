@@ -101,7 +101,7 @@ def test_a_long_call_shows_exact_summaries_and_says_what_it_lacks(look, browser,
         top = browser.run("return [...document.querySelectorAll('[data-top]')].map((cell) => Number(cell.dataset.top))")
         assert top == list(np.argsort(-one, kind="stable")[:min(5, row + 1)])
     commands = browser.run("return [...document.querySelectorAll('.command code')].map((code) => code.textContent)")
-    assert len(commands) == 3
+    assert len(commands) == 4 and commands.pop(0).endswith(" --serve")
     # They are what a shell takes, and they answer.
     told = json.loads(heed(*shlex.split(commands[0])[1:], "--json").stdout)["rows"]
     assert [one["row"] for one in told] == [LONG - 1] and told[0]["head"] == 1

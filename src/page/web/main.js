@@ -16,6 +16,7 @@ function buildHead() {
   document.title = `${cutAtWord(heading, MOST_TAB_TITLE)} · heed`;
   document.getElementById('title').textContent = cutAtWord(heading, MOST_TITLE);
   document.getElementById('about').textContent = page.about.replaceAll('d_k', 'dₖ').replaceAll('d_v', 'dᵥ');
+  showProof(document.querySelector('.headline'));
   const shown = Object.entries(views());
   controls.view = choice('View', shown.map(([name, view]) => [name, view.name]), () => state.view,
     (view) => choose({ view }));

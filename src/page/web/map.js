@@ -94,13 +94,21 @@ class MapPicture {
     const box = [this.left, this.top, this.wide, this.high];
     const [down, across] = this.scale;
     if (pyramidOf(state.head)) {
-      this.level = levelFor(state.head, 1 / (down * this.dots), 1 / (across * this.dots));
-      drawLevel(pen, this.level, this.seen, box);
-      paintNumbers(pen, this.level, shareScale(this.level), this.seen.map((edge, i) => edge / this.steps[i >> 1]), box);
+      const pixel = [1 / (down * this.dots), 1 / (across * this.dots)];
+      const held = levelFor(state.head, ...pixel);
+      this.level = fetchedLevel(state.head, this.seen, ...pixel, held) || held;
+      drawLevel(pen, held, this.seen, box);
+      const origin = originOf(this.level);
+      if (this.level !== held) drawLevel(pen, this.level, this.seen, box, origin);
+      paintNumbers(pen, this.level, shareScale(this.level),
+        this.seen.map((edge, i) => (edge - origin[i >> 1]) / this.steps[i >> 1]), box);
       for (const tile of tilesOf(state.head)) this.paintTile(pen, tile, box);
     }
     this.paintAxes(pen, box);
   }
+
+  // With what the server sent meanwhile.
+  repaint() { if (!this.drag) this.layOut(this.room); }
 
   // Rows and keys of one of the level's bins.
   get steps() { return [this.level.rowStep, this.level.keyStep]; }
@@ -262,6 +270,8 @@ class MapPicture {
   }
 }
 
+// The row and the key that a level begins at.
+const originOf = ({ rowBegin = 0, keyBegin = 0 }) => [rowBegin, keyBegin];
 const wholeMap = () => [0, page.query_count, 0, page.key_count];
 // Clamps edges to the matrix, at least four rows and keys apart.
 function within([r0, r1, k0, k1]) {
@@ -282,13 +292,14 @@ function describePlace(level, { row, key }) {
   const weight = weightText(state.head, row, key);
   if (weight !== null) return `${nameOf(queryWords, row)} → ${nameOf(keyWords, key)}: ${weight}`;
   if (!level) return '';
-  const [r, c] = [Math.floor(row / level.rowStep), Math.floor(key / level.keyStep)];
+  const [r0, k0] = originOf(level);
+  const [r, c] = [Math.floor((row - r0) / level.rowStep), Math.floor((key - k0) / level.keyStep)];
   const value = at(level, Math.min(r, level.rows - 1), Math.min(c, level.columns - 1));
   // (The 1e-6 absorbs rounding errors of edges that should be whole.)
-  const range = (bin, step, count) => {
-    const [from, to] = [bin * step, Math.min(count, (bin + 1) * step)].map((edge) => Math.ceil(edge - 1e-6));
+  const range = (bin, step, count, origin) => {
+    const [from, to] = [origin + bin * step, Math.min(count, origin + (bin + 1) * step)].map((edge) => Math.ceil(edge - 1e-6));
     return from >= to - 1 ? spelled(from) : `${spelled(from)}–${spelled(to - 1)}`;
   };
-  const where = `rows ${range(r, level.rowStep, page.query_count)} → keys ${range(c, level.keyStep, page.key_count)}`;
+  const where = `rows ${range(r, level.rowStep, page.query_count, r0)} → keys ${range(c, level.keyStep, page.key_count, k0)}`;
   return isMasked(value) ? `${where}\nmasked` : `${where}\n${short(value)} of a row, on average`;
 }

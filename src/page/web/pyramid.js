@@ -121,23 +121,26 @@ function weightAt(head, row, key) {
   if (levels && levels[0].rowStep === 1 && levels[0].keyStep === 1) return at(levels[0], row, key);
   const held = tilesOf(head).find((tile) => row >= tile.row_begin && row < tile.row_end && key >= tile.key_begin &&
     key < tile.key_end);
-  return held ? at(held.level, row - held.row_begin, key - held.key_begin) : null;
+  return held ? at(held.level, row - held.row_begin, key - held.key_begin) : fetchedWeight(head, row, key);
 }
 
 function weightText(head, row, key) {
   const weight = weightAt(head, row, key);
   if (weight === null) return null;
-  return isMasked(weight) ? 'masked' : written(weight, pyramidOf(head)[0].rounded || tilesOf(head).some((tile) => tile.level.rounded));
+  if (isMasked(weight)) return 'masked';
+  return written(weight, fetchedWeight(head, row, key) === null && (pyramidOf(head)[0].rounded || tilesOf(head).some((tile) => tile.level.rounded)));
 }
 
 // A row's weights, if the page holds all of them.
 function weightsOf(head, row) {
   const levels = pyramidOf(head);
-  return levels && levels[0].rowStep === 1 && levels[0].keyStep === 1 ? rowOf(levels[0], row) : null;
+  return levels && levels[0].rowStep === 1 && levels[0].keyStep === 1 ? rowOf(levels[0], row) : fetchedRow(head, row);
 }
 
 // The most attended keys of a row as [key, weight, rounded], heaviest first.
 function topOf(head, row, count) {
+  const fetched = fetchedTop(head, row, count);
+  if (fetched) return fetched;
   const weights = weightsOf(head, row);
   if (weights) {
     const order = Array.from(weights.keys()).filter((key) => weights[key] > 0)

@@ -17,7 +17,8 @@ function topTable(now) {
     element('th', { scope: 'row' }, nameOf(keyWords, key)),
     keyWords.length > 0 && element('td', { class: 'soft' }, spelled(key)),
     element('td', { 'data-top': key }, written(weight, rounded)), element('td', {}, bar(weight))));
-  const rest = weightsOf(state.head, now.row) ? '' : ` of ${spelled(page.key_count)}; the page holds no more of this row`;
+  const rest = weightsOf(state.head, now.row) ? '' : ` of ${spelled(page.key_count)}; ` +
+    (isServed() ? 'the others are on their way' : 'the page holds no more of this row');
   return [element('table', { class: 'shares' }, element('tbody', {}, rows)),
     rest && element('p', { class: 'soft' }, `The ${top.length === 1 ? 'key' : top.length + ' keys'} attended to most${rest}.`)];
 }
@@ -27,7 +28,9 @@ function elsewhere(now) {
   if (!page.look) return null;
   const of = (report.batch > 1 ? ` --batch ${Math.floor(state.head / report.heads)}` : '') + ` --head ${state.head % report.heads}`;
   const near = (place, count) => `${Math.max(0, Math.min(place - 16, count - 32))}:${Math.min(count, Math.max(32, place + 16))}`;
+  if (isServed()) return null;
   const asks = weightsOf(state.head, now.row) ? [] : [
+    ['Every row and cell, as you look around', `${page.look} --serve`],
     ['More of this row', `${page.look}${of} --row ${now.row} --top-k 20`],
     ...(weightAt(state.head, now.row, now.key) !== null ? [] : [
       ['The weights around here, one by one',
@@ -76,6 +79,7 @@ const mapView = {
     this.picture = new MapPicture();
     this.curves = CURVES.filter(([name]) => page.tensors[`${name}-0`]).map((curve) => new Curve(curve));
     this.legend = element('div');
+    this.server = element('p', { class: 'server-note soft', role: 'status' });
     this.legends = null;
     this.picture.onseen = () => this.paintCurves();
     const button = (label, text, act) => element('button', { type: 'button', 'aria-label': label, title: label, onclick: act }, text);
@@ -87,8 +91,9 @@ const mapView = {
       element('header', {}, element('h2', {}, headName(state.head)), element('span', { class: 'soft' }, heads[state.head].name),
         element('span', { class: 'shape' }, `${spelled(page.query_count)} × ${spelled(page.key_count)}`)),
       element('div', { class: heads.length > FEW_HEADS ? 'map-beside' : '' }, heads.length > FEW_HEADS && headChooser(),
-        element('div', { class: 'map-place' }, element('div', { class: 'figures' }, this.picture.node),
-          element('div', { class: 'map-tools' }, zoom, this.legend), element('div', { class: 'curves' }, this.curves.map((curve) => curve.node)))),
+        element('div', { class: 'map-place' }, tourBar(), element('div', { class: 'figures' }, this.picture.node),
+          element('div', { class: 'map-tools' }, zoom, this.legend), this.server,
+          element('div', { class: 'curves' }, this.curves.map((curve) => curve.node)))),
       element('footer', {}, report.left_out && !page.served &&
         element('p', { class: 'soft left-out' }, `Left out for the size of this page: ${report.left_out}.`), take));
     const few = heads.length > 1 && heads.length <= FEW_HEADS && headChooser();
@@ -123,6 +128,8 @@ const mapView = {
     this.picture.mark(now);
     for (const curve of this.curves) curve.mark(now);
     this.showLegends();
+    this.server.textContent = serverNote();
+    wantRow(state.head, now.row);
     showRow(this.panel, now);
   },
 };
@@ -130,8 +137,10 @@ const mapView = {
 // The drawn level as a table.
 function tableOfMap() {
   const { level } = mapView.picture;
-  const names = (count, step, words) => Array.from({ length: count }, (_, n) =>
-    step === 1 ? nameOf(words, n) : spelled(Math.ceil(n * step - 1e-6)));
-  return { corner: 'row', rows: names(level.rows, level.rowStep, queryWords), columns: names(level.columns, level.keyStep, keyWords),
+  const [r0, k0] = originOf(level);
+  const names = (count, step, words, from) => Array.from({ length: count }, (_, n) =>
+    step === 1 ? nameOf(words, from + n) : spelled(from + Math.ceil(n * step - 1e-6)));
+  return { corner: 'row', rows: names(level.rows, level.rowStep, queryWords, r0),
+    columns: names(level.columns, level.keyStep, keyWords, k0),
     matrix: level };
 }
