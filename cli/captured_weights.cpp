@@ -20,7 +20,8 @@ constexpr std::size_t kMostFiles = 100'000;
 constexpr std::size_t kMostText = 65536;  // of a value in the metadata
 
 struct Layer {
-  std::string name;
+  std::string kind;  // "encoder", "decoder", "cross", or none
+  std::string number;
   Tensor weights;  // [B, H, Lq, Lk]
 };
 
@@ -64,9 +65,11 @@ Layer read_layer(const std::string& path) {
   for (const char* part : {"rows", "heads"})
     if (!value_of(file, part).is_null())
       refuse(path, std::string("holds some ") + part + " only; a capture of all of them is expected");
-  Layer layer{std::to_string(number.get<std::int64_t>()), file.read("weights")};
-  if (kind.is_string() && kind_number.is_number_integer())
-    layer.name = kind.get<std::string>() + " " + std::to_string(kind_number.get<std::int64_t>());
+  Layer layer{"", std::to_string(number.get<std::int64_t>()), file.read("weights")};
+  if (kind.is_string() && kind_number.is_number_integer()) {
+    layer.kind = kind.get<std::string>();
+    layer.number = std::to_string(kind_number.get<std::int64_t>());
+  }
   if (layer.weights.rank() != 4 || layer.weights.count() == 0 || !is_floating(layer.weights.dtype()))
     refuse(path, "has weights of dtype " + std::string(name_of(layer.weights.dtype())) + " and shape " +
                      to_string(layer.weights.shape()) + "; floats [B, H, Lq, Lk] are expected");
@@ -87,8 +90,9 @@ std::vector<Layer> first_pass(const std::string& folder) {
   std::vector<Layer> layers;
   for (const std::string& path : files_of(folder)) {
     Layer layer = read_layer(path);
-    const bool again = std::any_of(layers.begin(), layers.end(),
-                                   [&](const Layer& before) { return before.name == layer.name; });
+    const bool again = std::any_of(layers.begin(), layers.end(), [&](const Layer& before) {
+      return before.kind == layer.kind && before.number == layer.number;
+    });
     if (again) break;
     if (!layers.empty()) check_alike(path, layer.weights, layers.front().weights);
     layers.push_back(std::move(layer));
@@ -105,11 +109,13 @@ Document open_captured_weights(const std::string& folder) {
   for (const Layer& layer : layers) shape[1] += layer.weights.size(1);
   Tensor weights(shape, layers.front().weights.dtype());
   std::vector<LayerHeads> heads;
+  const bool one_kind = std::all_of(layers.begin(), layers.end(),
+                                    [&](const Layer& layer) { return layer.kind == layers.front().kind; });
   std::int64_t begin = 0;
   for (const Layer& layer : layers) {
     const std::int64_t count = layer.weights.size(1);
     copy(layer.weights, weights.mutable_view().narrow(1, begin, count));
-    heads.push_back({layer.name, count});
+    heads.push_back({one_kind || layer.kind.empty() ? layer.number : layer.kind + " " + layer.number, count});
     begin += count;
   }
   try {

@@ -155,9 +155,14 @@ void capture(const std::string& folder, const char* text, const std::string& row
               static_cast<float>(row[j]);
       }
     const std::string number = std::to_string(call % 2);
-    heed::io::write_safetensors(
-        folder + "/000" + std::to_string(call) + "-layer-0" + number + ".safetensors", {{"weights", weights}},
-        {{"format", "heed-run-1"}, {"layer", number}, {"module", "\"A\""}, {"rows", rows}});
+    heed::io::write_safetensors(folder + "/000" + std::to_string(call) + "-layer-0" + number + ".safetensors",
+                                {{"weights", weights}},
+                                {{"format", "heed-run-1"},
+                                 {"layer", number},
+                                 {"module", "\"A\""},
+                                 {"rows", rows},
+                                 {"kind", "\"encoder\""},
+                                 {"kind_layer", number}});
   }
 }
 
