@@ -12,6 +12,7 @@ from transformers.cache_utils import CacheLayerMixin, DynamicCache, DynamicLayer
 from ._heed import KvCache
 from ._hf_masks import FAR
 from ._hf_row_mask import RowMask, say_once
+from ._hf_versions import rows_of, to_take_back
 
 FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 aten = torch.ops.aten
@@ -163,9 +164,9 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
             places[b, :rows[b]] = torch.from_numpy(self.kv.positions(number))
         return places
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+    def get_mask_sizes(self, query_length: int | Tensor) -> tuple[int, int]:
         """Masks have a column for each position, also where its row was evicted."""
-        return self.length + query_length, 0
+        return self.length + rows_of(query_length), 0
 
     def get_seq_length(self) -> int:
         return self.length
@@ -173,8 +174,11 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
     def get_max_length(self) -> int:
         return -1
 
+    get_max_cache_shape = get_max_length  # as 4.57 calls it
+
     def crop(self, tokens_to_remove: int) -> None:
         """Takes -tokens_to_remove rows back."""
+        tokens_to_remove = to_take_back(tokens_to_remove, self.length)
         if tokens_to_remove > 0:
             raise ValueError(f"tokens_to_remove is {tokens_to_remove}; 0 or a negative number is expected")
         if not tokens_to_remove or not self.is_initialized:

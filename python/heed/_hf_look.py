@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -67,7 +68,9 @@ def _takes_heed(model: PreTrainedModel) -> bool:
 
 
 def _inputs(model: PreTrainedModel, tokenizer: Any, text: str, target: str | None, max_new_tokens: int) -> dict[str, Tensor]:
-    given = {name: x.to(model.device) for name, x in tokenizer(text, return_tensors="pt").items()}
+    known = inspect.signature(model.forward).parameters
+    given = {name: x.to(model.device) for name, x in tokenizer(text, return_tensors="pt").items()
+             if name in known or name != "token_type_ids"}
     if given["input_ids"].shape[1] == 0:
         raise ValueError(f"text is {text!r}, of which the tokenizer makes no token; at least one is expected")
     if not getattr(model.config, "is_encoder_decoder", False):

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import masking_utils
-from transformers.masking_utils import causal_mask_function, sdpa_mask
-from transformers.utils.import_utils import is_tracing
+from transformers.masking_utils import causal_mask_function
 
 from ._hf_row_mask import RowMask, say_once
+from ._hf_versions import is_tracing, sdpa_mask
 
 MOST_RUNS = 8  # of a row
 CHUNK = 2**22  # pairs of queries and keys that are looked at together where a function is not known
@@ -137,7 +137,7 @@ class Reader:
     def read(self, function: Any) -> Tensor:
         if function is causal_mask_function:
             return span(torch.full_like(self.rows, self.first), self.rows + 1)
-        if function is masking_utils.bidirectional_mask_function:
+        if function is getattr(masking_utils, "bidirectional_mask_function", None):
             if int(self.rows.min()) < 0:
                 raise Undescribed(name_of(function))
             return self.keys(self.first, self.last)
@@ -247,7 +247,7 @@ def evaluated(rows: int, keys: int, batch: int, call: dict[str, Any]) -> Tensor 
     step = max(1, CHUNK // max(1, keys * batch))
     found = []
     for first in range(0, rows, step):
-        matrix = sdpa_mask(**(call | {"q_length": min(step, rows - first), "q_offset": call["q_offset"] + first,
+        matrix: Any = sdpa_mask(**(call | {"q_length": min(step, rows - first), "q_offset": call["q_offset"] + first,
                                       "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}))
         runs = runs_of(matrix[:, 0]) if matrix.shape[1] == 1 else None
         if runs is None:

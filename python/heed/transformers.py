@@ -29,7 +29,6 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel  # noqa: E402
 from transformers.models.auto.auto_factory import _BaseAutoModelClass  # noqa: E402
-from transformers.utils import output_capturing  # noqa: E402
 
 from ._hf_cache import Cache, CachedRows, dense  # noqa: E402
 from ._hf_capture import Call, Maps, capture, current  # noqa: E402
@@ -37,6 +36,7 @@ from ._hf_look import look  # noqa: E402
 from ._hf_masks import heed_mask  # noqa: E402
 from ._hf_pieces import pieces  # noqa: E402
 from ._hf_row_mask import RowMask  # noqa: E402
+from ._hf_versions import collects_weights, mask_function  # noqa: E402
 from ._run import CallMap, Run  # noqa: E402
 from .torch import attention  # noqa: E402
 from .torch._ops import autocast, draw_seed, is_plain, seed_number  # noqa: E402
@@ -49,9 +49,7 @@ def _wants_weights(kwargs: dict[str, Any]) -> bool:
     layers return."""
     if kwargs.get("output_attentions"):
         return True
-    collector = output_capturing._active_collector
-    collected = collector.global_var if torch.compiler.is_compiling() else collector.get()
-    return collected is not None and any("attentions" in key for key in collected)
+    return collects_weights()
 
 
 def _call(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
@@ -195,6 +193,6 @@ def register() -> None:
     """Makes attn_implementation="heed" known to transformers, and refused, with a ValueError, for models that would not
     compute with it. Again is no harm."""
     AttentionInterface.register("heed", heed_attention_forward)
-    AttentionMaskInterface.register("heed", heed_mask)
+    AttentionMaskInterface.register("heed", mask_function(heed_mask))
     PreTrainedModel.get_correct_attn_implementation = _get_correct_attn_implementation
     PreTrainedModel.set_attn_implementation = _set_attn_implementation

@@ -175,7 +175,12 @@ void define_attention_layers(nb::module_& module) {
       .def_ro("query", &Layer::query)
       .def_ro("key", &Layer::key)
       .def_ro("value", &Layer::value)
-      .def_ro("attention", &Layer::attention);
+      .def_ro("attention", &Layer::attention)
+      .def("__repr__", [](const Layer& result) {
+        return "LayerResult(output " +
+               nb::cast<std::string>(nb::repr(nb::tuple(result.output.attr("shape")))) + ", " +
+               nb::cast<std::string>(nb::repr(result.attention)) + ")";
+      });
   define<nn::SelfAttention>(module, "SelfAttention",
                             "One head without biases and without an output projection.")
       .def(nb::new_([](std::int64_t dim, std::int64_t key_dim, std::int64_t value_dim, nb::handle generator,

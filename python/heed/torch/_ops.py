@@ -132,7 +132,28 @@ def _backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, 
     return (*found[:3], None, *found[3:], *(None,) * (len(ctx.needs_input_grad) - 6))
 
 
+def _no_second(ctx: Any, gradients: list[Tensor | None]) -> Any:
+    raise RuntimeError("a second derivative of heed's attention is asked for, which it does not compute: expected "
+                       "create_graph=False, or attention written in PyTorch's operators")
+
+
+_attention_backward.register_autograd(_no_second)
+
+
+def refuse_transforms() -> None:
+    """torch.func transforms what PyTorch's operators are made of, which these are not."""
+    if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
+        raise RuntimeError("heed's attention is called within a transform of torch.func (vmap, grad, hessian, …), which it does "
+                           "not know: expected tensors [B, H, L, D] in place of vmap, and backward() or torch.autograd.grad")
+
+
 _attention.register_autograd(_backward, setup_context=_setup_context)
+
+
+def in_short(results: Any) -> str:
+    """A named tuple of tensors by their shapes."""
+    named = zip(results._fields, results)
+    return f"{type(results).__name__}({', '.join(f'{name} {list(x.shape)}' for name, x in named if x is not None)})"
 
 
 class Attended(NamedTuple):
@@ -150,6 +171,9 @@ class Attended(NamedTuple):
     scores: Tensor | None = None
     top_k_index: Tensor | None = None
     top_k_weight: Tensor | None = None
+
+    def __repr__(self) -> str:
+        return in_short(self)
 
 
 def autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -215,6 +239,7 @@ def attention(
             raise ValueError("attention: mask is a SparseMask and sparse_mask is given; one of both is expected (masks "
                              "combine with &)")
         mask, sparse_mask = None, mask
+    refuse_transforms()
     q, k, v = autocast(q, k, v)
     names = [name for name in need if name != "lse"]
     found = torch.ops.heed.attention(

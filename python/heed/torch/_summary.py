@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from ._ops import in_short
+
 SUMMARY = ("lse", "max_score", "entropy")  # what heed.torch.attention is asked for, beside the top k
 
 
@@ -18,3 +20,6 @@ class Summary(NamedTuple):
     entropy: Tensor  #: [..., H, L]: of the weights, in nats
     top_k_index: Tensor  #: [..., H, L, K]: the most attended keys, -1 beyond the allowed ones
     top_k_weight: Tensor  #: [..., H, L, K]: their weights
+
+    def __repr__(self) -> str:
+        return in_short(self)

@@ -1,0 +1,56 @@
+"""heed.torch: what PyTorch can be asked for and heed does not do is said in heed's words; results print in short."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import heed.torch  # noqa: E402
+from heed import nn  # noqa: E402
+
+
+def heads(gradient=False):
+    torch.manual_seed(1)
+    return torch.randn(1, 2, 4, 8, requires_grad=gradient)
+
+
+def summed(x):
+    return heed.torch.attention(x, x, x, causal=True).output.sum()
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: torch.func.vmap(summed)(torch.stack([x, x])),
+    lambda x: torch.func.grad(summed)(x),
+    lambda x: torch.func.hessian(summed)(x),
+    lambda x: torch.func.vmap(lambda y: heed.torch.scaled_dot_product_attention(y, y, y))(torch.stack([x, x])),
+])
+def test_transforms_of_functions_are_refused(call):
+    with pytest.raises(RuntimeError, match=r"within a transform of torch.func \(vmap, grad, hessian, …\), which it does not "
+                                           r"know: expected tensors \[B, H, L, D\] in place of vmap"):
+        call(heads())
+
+
+def test_second_derivatives_are_refused():
+    x = heads(True)
+    (first,) = torch.autograd.grad(summed(x), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="a second derivative of heed's attention is asked for, which it does not compute"):
+        first.sum().backward()
+
+
+def test_a_first_derivative_of_a_graph_that_is_kept_is_there():
+    x = heads(True)
+    (first,) = torch.autograd.grad(summed(x), x, create_graph=True)
+    x.grad = None
+    summed(x).backward()
+    assert torch.equal(first.detach(), x.grad)
+
+
+def test_results_print_in_short():
+    x = heads()
+    attended = heed.torch.attention(x, x, x, top_k=2)
+    assert repr(attended) == ("Attended(output [1, 2, 4, 8], lse [1, 2, 4], top_k_index [1, 2, 4, 2], "
+                              "top_k_weight [1, 2, 4, 2])")
+    _, summary = heed.torch.scaled_dot_product_attention(x, x, x, return_summary=True, top_k=3)
+    assert repr(summary).startswith("Summary(lse [1, 2, 4], max_score [1, 2, 4], entropy [1, 2, 4], top_k_index [1, 2, 4, 3]")
+    a = x.numpy()
+    for result in (heed.attention(a, a, a, need="weights"), heed.look(a, a, a), nn.SelfAttention(8, 4, 4)(a[0, 0], need="lse")):
+        assert len(repr(result)) < 200 and "\n" not in repr(result)
