@@ -131,12 +131,14 @@ class Report:
         given = data.isa == "none"
         parts.append(f"{data.dtype}, given weights" if given else
                      f"D {data.head_dim}, {data.dtype}, {data.kernel} ({data.isa})")
-        parts += [name if value == "true" else f"{name} {value}" for name, value in data.options]
+        usual = {("query-offset", "0"), ("scale", repr(data.head_dim**-0.5))}
+        parts += [name if value == "true" else f"{name} {value}" for name, value in data.options if (name, value) not in usual]
         return ", ".join(parts)
 
     def __repr__(self) -> str:
         others = f"; also .kind({') .kind('.join(map(repr, self._kinds))})" if self._kinds else ""
-        title = "" if self.title == self.about else f"{self.title!r}: "
+        text = self.title if len(self.title) <= 60 else self.title[:59] + "…"
+        title = "" if self.title == self.about else f"{text!r}: "
         return f"<heed.Report: {title}{self.about}{others}>"
 
     def label(self, head: Any) -> str:

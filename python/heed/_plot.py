@@ -13,7 +13,7 @@ MOST_WORDS = 40
 
 
 def draw_head(axis: Any, report: Report, head: int, batch: int) -> None:
-    axis.imshow(report._picture(batch, head), cmap="magma_r", vmin=0, aspect="auto", interpolation="nearest",
+    axis.imshow(report._picture(batch, head), cmap="Blues", vmin=0, aspect="auto", interpolation="nearest",
                 extent=(-0.5, report._data.keys - 0.5, report._data.queries - 0.5, -0.5))
 
 

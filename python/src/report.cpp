@@ -111,6 +111,22 @@ nb::list tiles(const ReportData& data, Range rows, Range keys) {
   return all;
 }
 
+// Whether document_of_weights() knows which keys are allowed by itself: all, or those up to the diagonal.
+bool is_told(const Tensor& allowed) {
+  const std::int64_t rows = allowed.size(2);
+  const std::int64_t keys = allowed.size(3);
+  bool all = true;
+  bool causal = rows <= keys && rows > 1;
+  const auto open = allowed.values<bool>();
+  for (std::size_t at = 0; at < open.size(); ++at) {
+    const auto place = static_cast<std::int64_t>(at);
+    const bool below = place % keys <= place / keys % rows + keys - rows;
+    all = all && open[at];
+    causal = causal && open[at] == below;
+  }
+  return all || causal;
+}
+
 // A file has one call. For several layers one stands whose bias is the logarithms of their weights.
 void save(const ReportData& data, const std::string& path) {
   const nb::gil_scoped_release released;
@@ -124,7 +140,9 @@ void save(const ReportData& data, const std::string& path) {
     document.report = report;
     document.has_report = true;
   } else {
-    document = document_of_weights(report.weights.weights, report.weights.allowed,
+    const Tensor& allowed = report.weights.allowed;
+    document = document_of_weights(report.weights.weights,
+                                   is_told(allowed) ? std::nullopt : std::optional<TensorView>(allowed),
                                    wanted_of(report.query_tokens, report.key_tokens,
                                              report.top_k_index.rank() == 4 ? report.top_k_index.size(3) : 0,
                                              0, report.map.empty() ? 0 : report.map.front().size(2)));
