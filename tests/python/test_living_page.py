@@ -238,6 +238,11 @@ def test_each_head_says_what_the_prediction_would_be_without_it(living, browser,
         assert abs(float(shown.rstrip(" %")) - wanted) <= 0.051
 
 
+def test_heads_have_their_names(living, browser):
+    living()
+    assert "previous-token" in browser.text('[data-head="0.3"]') and "induction" in browser.text('[data-head="1.3"]')
+
+
 def test_the_story_and_its_lines_follow_the_copied_word(living, browser):
     living(fragment="#text=to+be+or+not+to+be+or")
     switch(browser, "[data-key=story-next]")

@@ -68,7 +68,7 @@ function showRow(panel, now) {
     facts(now), element('h3', {}, 'Attends most to'), ...[topTable(now)].flat().filter(Boolean),
     element('h3', {}, 'This head'), element('p', { class: 'patterns' }, head.patterns.map(({ name, score, named }) =>
       element('span', { class: named ? 'pattern named' : 'pattern' }, `${name} ${score === null ? '–' : score.toFixed(2)}`))),
-    elsewhere(now) || '');
+    element('p', { class: 'soft' }, 'The rules behind these names: docs/heads.md.'), elsewhere(now) || '');
 }
 
 // The view with the large map.

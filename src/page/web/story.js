@@ -14,9 +14,9 @@ const allowedOf = (name, row) => Array.from(rowOf(stepMatrix(name), row)).filter
 function tellRoot(now) {
   const d = stepMatrix('query').columns;
   const [raw, scaled] = ['scores', 'scaled'].map((name) => allowedOf(name, now.row));
-  return [`A dot product sums ${d} products, so it grows like √${d} with their number. In this sentence the scores spread by ${
-    exact(spread(finite(stepMatrix('scores').values)))} around their mean;
-      divided by √${d} = ${exact(Math.sqrt(d))} they are scaled and spread by ${
+  return [`A dot product sums ${d} products, so it grows like √${d} with their number. In this sentence the scores of the ` +
+    `head spread by ${exact(spread(finite(stepMatrix('scores').values)))} around their mean; ` +
+    `divided by √${d} = ${exact(Math.sqrt(d))} they are scaled and spread by ${
     exact(spread(finite(stepMatrix('scaled').values)))}. Without that, the softmax of `, queryWord(now.row),
   ` would give ${exact(largestShare(raw))} to one word; so it gives ${exact(largestShare(scaled))}. A softmax that is almost ` +
     `all or nothing hardly learns.`];
@@ -67,8 +67,8 @@ function thoughtsNow() {
 function storyBar() {
   const last = thoughts().length;
   const place = Math.min(state.thought, last);
-  const go = (label, name, thought) => element('button', { type: 'button', 'data-value': name, onclick: () => choose({ thought }) },
-    label);
+  const go = (label, name, thought) => element('button', { type: 'button', 'data-value': name,
+    onclick: () => choose({ thought }) }, label);
   const buttons = place === 0 ? [go('One at a time', 'next', 1)] : [go('Back', 'back', Math.max(1, place - 1)),
     go('Next', 'next', place === last ? 0 : place + 1), go('All at once', 'all', 0)];
   return element('section', { class: 'story', 'aria-label': 'Story' },
@@ -89,5 +89,6 @@ function tellThoughts(host, panel, now) {
 // . and , turn to the next thought and back.
 function turnThought(by) {
   const count = thoughts().length + 1;
-  if (page.steps.length) choose({ view: 'story', thought: isStory() ? (state.thought + by + count) % count : Math.max(1, state.thought) });
+  const thought = isStory() ? (state.thought + by + count) % count : Math.max(1, state.thought);
+  if (page.steps.length) choose({ view: 'story', thought });
 }

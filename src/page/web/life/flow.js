@@ -128,7 +128,8 @@ function flowRows(plan) {
 function showFlow(host, shown) {
   if (!now.found) return host.replaceChildren();
   const plan = flowPlan(host.clientWidth);
-  const picture = svg('svg', { width: plan.width, height: plan.y(now.labels.length) - plan.height / 2 + 4, role: 'img',
+  const height = plan.y(now.labels.length) - plan.height / 2 + 4;
+  const picture = svg('svg', { width: plan.width, height, viewBox: `0 0 ${plan.width} ${height}`, role: 'img',
     'aria-label': `Lines from each ${unit} to those it attends to, in ${layers.map((layer) =>
       `head ${layer}.${state.shown[layer]}`).join(' and ')}` },
   flowRows(plan), flowLines(plan, shown), layers.concat(page.layers).map((column) => flowWords(plan, column)),

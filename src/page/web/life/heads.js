@@ -8,7 +8,7 @@ function headCard(layer, head) {
   const pick = element('button', { type: 'button', class: 'head-pick', 'aria-pressed': 'false', onclick: () => showHead(layer,
     head) },
     element('span', { class: 'head-frame' }, canvas, mark),
-    element('span', { class: 'head-title' }, name, element('span', { class: 'soft' }, headName(layer, head))));
+    element('span', { class: 'head-caption' }, name, element('span', { class: 'soft' }, headName(layer, head))));
   const onOff = element('input', { type: 'checkbox', role: 'switch', 'aria-label': `head ${name}`, onchange: () =>
     switchHead(layer, head) });
   const without = element('p', { class: 'without' });

@@ -37,7 +37,7 @@ function buildPage() {
   const telling = isSymbols ? 'words that repeat' : 'the text that the page opened with';
   byId('heads').append(element('h2', {}, 'All heads'),
     element('p', { class: 'soft' }, 'Layers and heads are counted from 0. A click on a map shows that head in the lines and below; ' +
-      `grey is masked. Heads are named from ${telling}.`),
+      `grey is masked. Heads are named from ${telling} (docs/heads.md has the rules).`),
     element('div', { class: 'layers' }, buildHeads()));
 }
 
