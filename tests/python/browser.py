@@ -116,7 +116,8 @@ class Browser:
 
     def print(self, path):
         """Prints the page into a PDF, on A4."""
-        path.write_bytes(base64.b64decode(self.post("/print", {"page": {"width": 21.0, "height": 29.7}, "background": True})))
+        path.write_bytes(base64.b64decode(self.post("/print", {"page": {"width": 21.0, "height": 29.7},
+                                                                 "background": True})))
 
     def resize(self, width, height):
         """The window's inside, as a phone of that size has it."""

@@ -1,4 +1,4 @@
-"""The page for those who cannot see it, or not well: axe-core's rules (WCAG 2 A and AA), in both themes and on a phone."""
+"""The page for those who cannot see it, or not well: axe-core's rules (WCAG 2 A and AA), in both themes."""
 
 import importlib.resources
 
@@ -45,7 +45,8 @@ def test_every_word_can_be_read_on_its_colour(page, browser):
     """WCAG 2's contrast of words on their shades and of numbers on cells, for each palette."""
     page(FOX)
     worst = browser.run("""
-        const light = (rgb) => { const [r, g, b] = rgb.map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+        const light = (rgb) => {
+          const [r, g, b] = rgb.map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
           return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
         const parts = (text) => text.match(/\\d+/g).slice(0, 3).map(Number);
         const ratios = [];

@@ -69,7 +69,8 @@ def test_cells_with_room_for_them_show_their_numbers(page, browser):
         const dots = marks.width / marks.clientWidth;
         const pen = marks.previousElementSibling.getContext('2d');
         const written = (row, key) => {
-          const box = [left + key * width + 2, top + row * height + 2, width - 4, height - 4].map((x) => Math.floor(x * dots));
+          const box = [left + key * width + 2, top + row * height + 2, width - 4, height - 4]
+            .map((x) => Math.floor(x * dots));
           return new Set(new Uint32Array(pen.getImageData(...box).data.buffer)).size > 1;
         };
         const rows = [...Array(13).keys()];

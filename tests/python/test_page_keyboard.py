@@ -54,8 +54,10 @@ def test_arrow_keys_move_within_a_group_and_the_focus_stays_when_it_is_used(page
     assert browser.run("return document.querySelectorAll('.strip .word[tabindex=\"0\"]').length") == 2
 
 
-@pytest.mark.parametrize("text,row,key", [("fox", 3, None), ("Fox", 3, None), ("fox, dog", 3, 8), ("17", None, None), ("4", 4, None),
-                                          ("4:2", 4, 2), ("4, 2", 4, 2), ("fox → 2", 3, 2), ('"fox"', 3, None), ("the₂", 6, None)])
+@pytest.mark.parametrize("text,row,key", [("fox", 3, None), ("Fox", 3, None), ("fox, dog", 3, 8), ("17", None, None),
+                                          ("4", 4, None),
+                                          ("4:2", 4, 2), ("4, 2", 4, 2), ("fox → 2", 3, 2),
+                                          ('"fox"', 3, None), ("the₂", 6, None)])
 def test_go_to_takes_words_and_positions(page, browser, text, row, key):
     page(FOX, fragment="#row=1&key=1")
     said = go_to(browser, text)

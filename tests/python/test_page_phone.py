@@ -52,7 +52,8 @@ def test_the_sheet_opens_and_closes_by_tap_key_and_drag(page, browser):
     def drag(by):
         left, top, right, bottom = box(browser, ".handle")
         x, y = round((left + right) / 2), round((top + bottom) / 2)
-        browser.post("/actions", {"actions": [{"type": "pointer", "id": "finger", "parameters": {"pointerType": "touch"}, "actions": [
+        browser.post("/actions", {"actions": [{"type": "pointer", "id": "finger",
+                                              "parameters": {"pointerType": "touch"}, "actions": [
             {"type": "pointerMove", "duration": 0, "x": x, "y": y}, {"type": "pointerDown", "button": 0},
             {"type": "pointerMove", "duration": 50, "x": x, "y": y + by}, {"type": "pointerUp", "button": 0}]}]})
 

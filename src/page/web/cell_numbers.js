@@ -2,7 +2,8 @@
 const NUMBER_FONTS = [11, 10].map((size) => `${size}px system-ui, "Segoe UI", "DejaVu Sans", sans-serif`);
 const LEAST_NUMBERED = [26, 14];  // smallest cell, in pixels: width, height
 const MOST_NUMBERS = 4000;
-const NUMBER_STYLES = [tiny, (value) => tiny(value).replace(/^(−?)0\./, '$1.'), (value) => minus(String(Number(value.toFixed(1))))];
+const NUMBER_STYLES = [tiny, (value) => tiny(value).replace(/^(−?)0\./, '$1.'),
+  (value) => minus(String(Number(value.toFixed(1))))];
 
 // Draws the numbers of rows r0 to r1 and columns c0 to c1 of a matrix, which fill the box; edges may cut cells.
 function paintNumbers(pen, matrix, scale, [r0, r1, c0, c1], [x, y, width, height]) {

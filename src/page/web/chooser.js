@@ -37,7 +37,9 @@ function headChooser() {
   const lines = few ? [['', [...heads.keys()]]] : linesOfHeads();
   const widest = Math.max(...lines.map(([, line]) => line.length));
   const side = isPrinting() ? 98 : few ? 56 : Math.max(12, Math.min(28, Math.floor(340 / widest) - 3));
-  return roving(element('div', { class: few ? 'chooser few' : 'chooser', role: 'group', 'aria-label': 'Heads', style: `--side: ${side}px` },
+  return roving(element('div', { class: few ? 'chooser few' : 'chooser', role: 'group', 'aria-label': 'Heads',
+    style: `--side: ${side}px` },
     lines.map(([label, line]) => element('div', { class: 'head-line' },
-      label && element('span', { class: 'line-name', 'aria-hidden': 'true' }, label), line.map((n) => headButton(n, 2 * side))))));
+      label && element('span', { class: 'line-name', 'aria-hidden': 'true' }, label),
+      line.map((n) => headButton(n, 2 * side))))));
 }

@@ -40,8 +40,9 @@ function goToField() {
   const word = (tokens, place) => cutAtWord(tokens[place].trim(), 9);
   const example = queryWords.length && keyWords.length
     ? `${word(page.query_tokens, opening.row)}, ${word(page.key_tokens, opening.key)}` : `${opening.row}:${opening.key}`;
-  const field = element('input', { type: 'text', class: 'goto', 'aria-label': 'Go to row and key', 'aria-describedby': 'goto-said',
-    placeholder: example, autocomplete: 'off', spellcheck: 'false', title: 'A word or a position of a row, and of a key after a comma' });
+  const field = element('input', { type: 'text', class: 'goto', 'aria-label': 'Go to row and key',
+    'aria-describedby': 'goto-said', placeholder: example, autocomplete: 'off', spellcheck: 'false',
+    title: 'A word or a position of a row, and of a key after a comma' });
   const go = () => {
     const { fault, ...places } = field.value.trim() ? placesNamed(field.value) : {};
     said.textContent = fault || '';
@@ -51,6 +52,7 @@ function goToField() {
     tell(`row ${nameOf(queryWords, state.row)}, key ${nameOf(keyWords, state.key)}`);
   };
   field.addEventListener('keydown', (event) => { if (event.key === 'Enter') go(); });
-  return element('div', { class: 'choice goto-choice' }, element('span', { class: 'choice-label', 'aria-hidden': 'true' }, 'Go to'), field,
+  return element('div', { class: 'choice goto-choice' },
+    element('span', { class: 'choice-label', 'aria-hidden': 'true' }, 'Go to'), field,
     element('button', { type: 'button', 'aria-label': 'Go', tabindex: '-1', onclick: go }, '↵'), said);
 }

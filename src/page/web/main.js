@@ -42,7 +42,8 @@ function buildHead() {
 // On a small screen a button opens these; page.css shows them at once on a large one.
 function folded(name, content) {
   const slot = element('div', { class: 'folding', id: 'folding' }, content);
-  const toggle = element('button', { type: 'button', class: 'fold', 'aria-expanded': 'false', 'aria-controls': 'folding', onclick: () => {
+  const toggle = element('button', { type: 'button', class: 'fold', 'aria-expanded': 'false', 'aria-controls': 'folding',
+    onclick: () => {
     toggle.setAttribute('aria-expanded', String(slot.classList.toggle('open')));
   } }, name);
   return [toggle, slot];
