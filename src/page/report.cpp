@@ -31,6 +31,7 @@ Json summary_json(const HeadSummary& head) {
           {"name", head.name()},
           {"rows", head.rows},
           {"entropy", number(head.entropy)},
+          {"max_weight", number(head.max_weight)},
           {"distance", number(head.distance)},
           {"first", number(head.first)},
           {"self", number(head.self)},

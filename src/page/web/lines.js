@@ -82,6 +82,7 @@ function strongestLines(head, rows, keys) {
 
 const linesView = {
   name: 'Lines',
+  selects: ['pin'],
   build(host) {
     this.panel = element('aside', { class: 'panel', 'aria-label': 'The word' });
     this.card = element('article', { class: 'card', 'data-step': 'lines' });

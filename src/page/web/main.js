@@ -59,15 +59,19 @@ function setTheme() {
 
 function refresh() { shownView?.refresh(); }
 
-// Redraws the chosen view; the keyboard focus stays on its picture.
-function redraw() {
-  setTheme();
+function showControls() {
   for (const [name, group] of Object.entries(controls)) {
     if (!(name in state)) continue;
     const select = group.querySelector('select');
     if (select) select.value = state[name];
     else pressed(group, state[name]);
   }
+}
+
+// Redraws the chosen view; the keyboard focus stays on its picture.
+function redraw() {
+  setTheme();
+  showControls();
   const focused = selectorOf(document.activeElement);
   const [x, y] = [window.scrollX, window.scrollY];
   const before = shownView;

@@ -9,7 +9,8 @@ const opening = page.report?.opening || { head: 0, row: Math.max(0, page.query_c
 const DEFAULTS = {
   view: opensOnSteps || !page.report ? 'steps' : 'map',
   head: opening.head, row: opening.row, key: opening.key, at: 0, step: '', colours: 'blue', log: page.key_count > 256,
-  scaled: 'others', theme: 'auto', shade: 'to', zoom: '', with: '', pin: '', sink: true, thought: 1,
+  scaled: 'others', theme: 'auto', shade: 'to', zoom: '', thought: 1,
+  with: '', pin: '', sink: true, figure: 'named', order: 'layers', only: '',
 };
 const state = { ...DEFAULTS };
 let pointed = null;  // {row, key, at, step} under the pointer
@@ -45,16 +46,19 @@ function writeFragment() {
   history.replaceState(null, '', '#' + parts.join('&'));
 }
 
-// Changes the state and redraws. Moving the selection redraws less than changing a picture.
-const SELECTION = new Set(['row', 'key', 'at', 'step', 'pin']);
+// Changes the state and redraws. Moving the selection redraws less than changing a picture; a view may name more that only
+// moves it in `selects`.
+const SELECTION = ['row', 'key', 'at', 'step'];
 function choose(changes) {
   const names = Object.keys(changes).filter((name) => state[name] !== changes[name]);
   Object.assign(state, changes);
   pointed = null;
   if (!names.length) return refresh();
   writeFragment();
-  if (names.every((name) => SELECTION.has(name))) refresh();
-  else redraw();
+  const moves = [...SELECTION, ...(shownView.selects ?? [])];
+  if (!names.every((name) => moves.includes(name))) return redraw();
+  showControls();
+  refresh();
 }
 
 let frame = 0;
