@@ -10,7 +10,7 @@ const DEFAULTS = {
   view: opensOnSteps || !page.report ? 'steps' : 'map',
   head: opening.head, row: opening.row, key: opening.key, at: 0, step: '', colours: 'blue', log: page.key_count > 256,
   scaled: 'others', theme: 'auto', shade: 'to', zoom: '', thought: 1,
-  with: '', pin: '', sink: true, figure: 'named', order: 'layers', only: '',
+  with: '', pin: '', sink: true, figure: 'named', order: 'layers', only: '', drawn: '',
 };
 const state = { ...DEFAULTS };
 let pointed = null;  // {row, key, at, step} under the pointer

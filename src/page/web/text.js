@@ -86,5 +86,5 @@ const textView = {
 const views = () => ({
   ...(page.steps.length && { steps: stepsView, story: storyView }),
   ...(report && queryWords.length && keyWords.length && { text: textView }),
-  ...(report && { map: mapView, lines: linesView, ...(heads.length > 1 && { layers: layersView }) }),
+  ...(report && { map: mapView, lines: linesView, ...(heads.length > 1 && { layers: layersView, pair: pairView }) }),
 });

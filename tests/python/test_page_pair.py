@@ -1,0 +1,142 @@
+"""Which heads lead from one word to another, in a real browser, against the weights in f64 with NumPy."""
+
+import numpy as np
+import pytest
+
+from browser import Browser, available
+from layered import layered_page
+
+pytestmark = pytest.mark.skipif(not available(), reason="the packages chromium and chromium-driver are not installed")
+LAYERS = [["0", 6], ["1", 6], ["2", 3]]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as browser:
+        yield browser
+        assert browser.errors() == []
+
+
+@pytest.fixture
+def pair(heed, browser, tmp_path):
+    """pair(FRAGMENT, …): opens the view of a page of these layers; gives their weights."""
+
+    def run(fragment, length=10, on=browser, **more):
+        weights = layered_page(heed, tmp_path, LAYERS, length, **more)
+        on.open((tmp_path / "page.html").as_uri() + "#view=pair" + fragment)
+        return weights
+
+    return run
+
+
+def frame(browser):
+    browser.wait("await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def ranking(browser, way):
+    """The heads of a direction and what stands beside them."""
+    return browser.run("""return [...document.querySelectorAll(`[data-way=${arguments[0]}] [data-weight]`)].map((cell) =>
+        [Number(cell.dataset.weight), cell.textContent])""", way)
+
+
+def assert_ranked(told, weights):
+    heads = [head for head, _ in told]
+    assert heads == list(np.argsort(-weights, kind="stable")[:len(heads)])
+    np.testing.assert_allclose([float(text.replace("−", "-")) for _, text in told], weights[heads], rtol=6e-3, atol=6e-5)
+
+
+def lines(browser):
+    return {tuple(line) for line in browser.run("""return [...document.querySelectorAll('.line-shown path')].map((line) =>
+        [line.dataset.head, line.dataset.row, line.dataset.key].map(Number))""")}
+
+
+def enter(browser, label, text):
+    browser.run("""const field = document.querySelector(`input[aria-label="${arguments[0]}"]`);
+        field.focus(); field.value = arguments[1]; field.dispatchEvent(new Event('change'));""", label, text)
+
+
+def fragment(browser):
+    return dict(part.split("=") for part in browser.run("return location.hash.slice(1)").split("&") if part)
+
+
+def test_heads_are_ranked_in_both_directions_and_the_best_is_drawn(pair, browser):
+    weights = pair("&row=7&key=2", causal=False)
+    assert_ranked(ranking(browser, "to"), weights[:, 7, 2])
+    assert_ranked(ranking(browser, "back"), weights[:, 2, 7])
+    best = int(weights[:, 7, 2].argmax())
+    assert lines(browser) == {(best, 7, key) for key in range(10) if weights[best, 7, key] >= 0.01}
+    layer, head = divmod(best, 6)
+    assert browser.text(".pair-answer").startswith(f"it → </script>: most in layer {layer}, head {head}, ")
+    browser.run("[...document.querySelectorAll('[data-way=to] .copy')].at(-1).click()")
+    told = ranking(browser, "to")
+    assert len(told) == 15
+    assert_ranked(told, weights[:, 7, 2])
+
+
+def test_typed_words_are_found_and_others_are_refused_in_a_sentence(pair, browser):
+    weights = pair("&row=7&key=2", causal=False)
+    enter(browser, "From the word", "MAT")
+    enter(browser, "To the word", "4")
+    assert_ranked(ranking(browser, "to"), weights[:, 6, 4])
+    assert fragment(browser)["row"] == "6" and fragment(browser)["key"] == "4"
+    enter(browser, "To the word", "the")
+    assert browser.text(".pair-note") == "'the' stands at 0, 5; the first is taken."
+    assert_ranked(ranking(browser, "to"), weights[:, 6, 0])
+    enter(browser, "To the word", "the₂")
+    assert_ranked(ranking(browser, "to"), weights[:, 6, 5])
+    enter(browser, "To the word", "dog")
+    assert browser.text(".pair-note") == "'dog' is none of the 10 words; a word or a position from 0 to 9 is expected."
+    assert fragment(browser)["key"] == "5"
+
+
+def test_clicked_words_are_asked_about_and_the_address_restores_it(pair, browser):
+    weights = pair("&row=7&key=2", causal=False)
+    for side, place in (("row", 4), ("key", 9)):
+        browser.click(f".line-word[data-side={side}][data-place='{place}']")
+    browser.pointer(2, 2)
+    assert_ranked(ranking(browser, "to"), weights[:, 4, 9])
+    third = ranking(browser, "back")[2][0]
+    browser.run("document.querySelectorAll('[data-way=back] .line-pair')[2].click()")
+    assert {head for head, *_ in lines(browser)} == {third} and {row for _, row, _ in lines(browser)} == {9}
+    browser.run("location.reload()")
+    assert_ranked(ranking(browser, "to"), weights[:, 4, 9])
+    assert {head for head, *_ in lines(browser)} == {third} and {row for _, row, _ in lines(browser)} == {9}
+    # The lines of the next head, by its key.
+    browser.press("]")
+    frame(browser)
+    assert {head for head, *_ in lines(browser)} <= {(third + 1) % 15}
+    browser.run("[...document.querySelectorAll('button')].find((one) => one.textContent === 'swap').click()")
+    assert_ranked(ranking(browser, "to"), weights[:, 9, 4])
+
+
+def test_a_direction_that_masks_forbid_says_so(pair, browser):
+    weights = pair("&row=2&key=7")
+    assert browser.text(".pair-answer") == "</script> → it: masked in every head."
+    assert browser.text("[data-way=to] p") == "Masked in every head: </script> cannot attend to it."
+    assert_ranked(ranking(browser, "back"), weights[:, 7, 2])
+    assert {row for _, row, _ in lines(browser)} == {7}
+
+
+def test_a_long_text_ranks_what_the_page_holds_and_says_what_it_lacks(pair, browser):
+    weights = pair("&row=1500&key=1499", length=2100)
+    weight = weights[:, 1500, 1499]
+    fifth = np.sort(weights[:, 1500], axis=-1)[:, -5]
+    held = [int(head) for head in np.argsort(-weight, kind="stable") if weight[head] >= fifth[head]]
+    browser.run("[...document.querySelectorAll('[data-way=to] .copy')].at(-1).click()")
+    told = ranking(browser, "to")
+    assert [head for head, _ in told[:len(held)]] == held and 0 < len(held) < 15
+    assert_ranked(told[:len(held)], weight)
+    for head, text in told[len(held):]:
+        assert text.startswith("under ") and float(text.split()[1]) == pytest.approx(fifth[head], rel=6e-3)
+        assert weight[head] < fifth[head]
+
+
+def test_a_phone_shows_pairs_without_scrolling_sideways(pair):
+    with Browser(width=390, height=844) as phone:
+        phone.post("/chromium/send_command", {"cmd": "Emulation.setDeviceMetricsOverride", "params": {
+            "width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}})
+        weights = pair("&row=7&key=2", on=phone, causal=False)
+        assert phone.run("return document.documentElement.scrollWidth") <= 390
+        assert_ranked(ranking(phone, "to"), weights[:, 7, 2])
+        assert min(phone.run("return [...document.querySelectorAll('.pair-way .line-pair')].map((one) => one.offsetHeight)")) >= 24
+        assert phone.errors() == []
