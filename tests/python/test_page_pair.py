@@ -79,14 +79,22 @@ def test_typed_words_are_found_and_others_are_refused_in_a_sentence(pair, browse
     enter(browser, "To the word", "4")
     assert_ranked(ranking(browser, "to"), weights[:, 6, 4])
     assert fragment(browser)["row"] == "6" and fragment(browser)["key"] == "4"
-    enter(browser, "To the word", "the")
-    assert browser.text(".pair-note") == "'the' stands at 0, 5; the first is taken."
-    assert_ranked(ranking(browser, "to"), weights[:, 6, 0])
-    enter(browser, "To the word", "the₂")
+    enter(browser, "To the word", "the")  # the next one
     assert_ranked(ranking(browser, "to"), weights[:, 6, 5])
+    assert browser.run("return document.querySelector('input[aria-label=\"To the word\"]').value") == "the₂"
+    enter(browser, "To the word", "the₁")
+    assert_ranked(ranking(browser, "to"), weights[:, 6, 0])
     enter(browser, "To the word", "dog")
-    assert browser.text(".pair-note") == "'dog' is none of the 10 words; a word or a position from 0 to 9 is expected."
-    assert fragment(browser)["key"] == "5"
+    assert browser.text(".pair-note") == "“dog” is none of the words attended to."
+    assert fragment(browser)["key"] == "0"
+
+
+def test_signs_of_tokenizers_need_not_be_typed(pair, browser):
+    weights = pair("&row=7&key=2", causal=False, words=["Ġthe", "▁cat", "##s", "Ġsat", "a"])
+    for typed, place in (("cat", 1), ("s", 2), ("Sat", 3)):
+        enter(browser, "From the word", "4")
+        enter(browser, "From the word", typed)
+        assert_ranked(ranking(browser, "to"), weights[:, 5 + place, 2])
 
 
 def test_clicked_words_are_asked_about_and_the_address_restores_it(pair, browser):

@@ -1,6 +1,9 @@
 // The field that goes to a row and a key: "17", "17:4", "it", "it, animal", "17, animal".
 const QUOTED = /^["“](.+)["”]$/;
 
+// A word without the signs with which tokenizers begin one, or a piece of one: they need not be typed.
+const bareWord = (word) => word.trim().replace(/^(?:Ġ|▁|##)+/, '').toLowerCase();
+
 // The place that a text names among `count` places with these words: {place}, or {fault} as a sentence. Of several equal
 // words it is the next after `from`, from the end on the first.
 function placeNamed(text, words, count, from, what) {
@@ -14,7 +17,7 @@ function placeNamed(text, words, count, from, what) {
     return found.find((i) => i > from) ?? found[0];
   };
   const tokens = what === 'row' ? page.query_tokens : page.key_tokens;
-  const place = same((word) => word) ?? [...tokens.keys()].filter((i) => tokens[i].trim().toLowerCase() === name.toLowerCase())
+  const place = same((word) => word) ?? [...tokens.keys()].filter((i) => bareWord(tokens[i]) === bareWord(name))
     .sort((a, b) => (a <= from) - (b <= from) || a - b)[0];
   if (place !== undefined) return { place };
   return { fault: words.length ? `“${name}” is none of the ${what === 'row' ? 'words that ask' : 'words attended to'}.`

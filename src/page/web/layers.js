@@ -48,10 +48,10 @@ function nameChips() {
   const count = new Map();
   for (const { name } of heads) count.set(name, (count.get(name) || 0) + 1);
   const names = [...count].sort((a, b) => (a[0] === 'mixed') - (b[0] === 'mixed') || b[1] - a[1]);
-  return element('div', { class: 'chips', role: 'group', 'aria-label': 'Heads named' }, [['', heads.length], ...names].map(([name, many]) =>
+  return roving(element('div', { class: 'chips', role: 'group', 'aria-label': 'Heads named' }, [['', heads.length], ...names].map(([name, many]) =>
     element('button', { type: 'button', class: 'chip', 'aria-pressed': String(state.only === name), 'data-name': name,
       'aria-label': `Show ${name || 'all heads'}: ${many}`, onclick: () => choose({ only: name }) }, name || 'all', ' ',
-    element('span', { class: 'soft' }, String(many)))));
+    element('span', { class: 'soft' }, String(many))))));
 }
 
 function figurePicker() {
@@ -123,7 +123,7 @@ const layersView = {
     this.rows = layersOfHeads();
     this.byLayer = state.order === 'layers' && this.rows.length > 1;
     this.grid = element('div', { class: 'head-grid', role: 'group', 'aria-label': 'Heads; arrow keys move, Enter shows one',
-      onpointerleave: () => point(null), onkeydown: (event) => this.onKey(event) }, this.byLayer ? this.matrix() : rankedHeads().map((n) => this.card(n)));
+      onpointerleave: () => point(null) }, this.byLayer ? this.matrix() : rankedHeads().map((n) => this.card(n)));
     this.grid.classList.toggle('by-layer', this.byLayer);
     this.side = element('aside', { class: 'showing', 'aria-label': 'The head' });
     const order = choice('Order', Object.entries(ORDERS).map(([name, text]) => [name, name === 'layers' && this.rows.length < 2 ? 'by head' : text]),
@@ -163,6 +163,7 @@ const layersView = {
     this.painter.side = size;
     this.drawnHead = null;
     this.refresh();
+    if (!this.grid.rest) roving(this.grid, '.head-card');
   },
   cards() { return [...this.grid.querySelectorAll('.head-card')]; },
   refresh() {
@@ -170,8 +171,6 @@ const layersView = {
     const cards = this.cards();
     const chosen = cards.find((card) => Number(card.dataset.head) === state.head);
     for (const card of cards) card.setAttribute('aria-pressed', String(card === chosen));
-    if (!this.grid.contains(document.activeElement))
-      for (const card of cards) card.tabIndex = card === (chosen ?? cards[0]) ? 0 : -1;
     const drawnNow = `${n} ${n === state.head}`;
     if (this.drawnHead !== drawnNow) this.showHead(n);
     this.drawnHead = drawnNow;
@@ -197,26 +196,5 @@ const layersView = {
     else figure.firstChild.append(pictureOf(n, Math.max(120, figure.clientWidth)));
   },
   paintAll() { for (const card of this.cards()) if (!card.firstChild.hasChildNodes()) this.painter.paint(card.firstChild); },
-  onKey(event) {
-    const card = event.target.closest('.head-card');
-    if (!card || event.ctrlKey || event.metaKey || event.altKey) return;
-    const cards = this.cards();
-    const at = cards.indexOf(card);
-    const next = { ArrowLeft: () => cards[at - 1], ArrowRight: () => cards[at + 1], Home: () => cards[0], End: () => cards.at(-1),
-      ArrowUp: () => this.nearest(cards, card, -1), ArrowDown: () => this.nearest(cards, card, 1) }[event.key];
-    if (!next) return;
-    event.preventDefault();
-    const to = next();
-    if (!to) return;
-    card.tabIndex = -1;
-    to.tabIndex = 0;
-    to.focus();
-  },
-  // The card above or below.
-  nearest(cards, from, sign) {
-    const lines = cards.filter((card) => sign * (card.offsetTop - from.offsetTop) > 4);
-    const away = (card) => Math.abs(card.offsetTop - from.offsetTop) * 1e4 + Math.abs(card.offsetLeft - from.offsetLeft);
-    return lines.reduce((best, card) => (!best || away(card) < away(best) ? card : best), null);
-  },
 };
 window.addEventListener('beforeprint', () => { if (shownView === layersView) layersView.paintAll(); });

@@ -2,21 +2,6 @@
 const MOST_RANKED = 8;
 const MOST_SUGGESTED = 1000;
 
-// The places that a text names: a label ("the₂"), a position, or a word, which may stand more than once. Signs with which
-// tokenizers begin a word or a piece of one need not be typed.
-const plain = (word) => word.replace(/^(?:Ġ|▁|##|␣| )+/, '').toLowerCase();
-function placesOf(text, words, tokens, count) {
-  const asked = text.trim();
-  if (!asked) return [];
-  const label = words.indexOf(asked);
-  if (label >= 0) return [label];
-  const wanted = plain(asked);
-  const found = [];
-  tokens.forEach((token, place) => { if (token === asked || plain(token) === wanted) found.push(place); });
-  if (!found.length && /^\d+$/.test(asked) && Number(asked) < count) return [Number(asked)];
-  return found;
-}
-
 // The heads by their weight of a row on a key, as {n, weight, rounded}; then those of which the page knows no more than that
 // it is under `below`. Heads whose masks forbid the key are left out.
 function rankedPair(row, key) {
@@ -56,8 +41,8 @@ const pairView = {
   build(host) {
     this.all = false;
     this.note = element('p', { class: 'pair-note', role: 'status' });
-    this.inputs = { row: this.input('row', 'From', queryWords, page.query_tokens, page.query_count),
-      key: this.input('key', 'to', keyWords, page.key_tokens, page.key_count) };
+    this.inputs = { row: this.input('row', 'From', queryWords, page.query_count),
+      key: this.input('key', 'to', keyWords, page.key_count) };
     this.answer = element('p', { class: 'pair-answer' });
     this.lines = element('article', { class: 'card', 'data-step': 'pair' });
     this.ways = element('div', { class: 'pair-ways' });
@@ -68,20 +53,19 @@ const pairView = {
     element('div', { class: 'pair-view' }, this.ways, this.lines));
     this.layOut();
   },
-  input(kind, label, words, tokens, count) {
+  input(kind, label, words, count) {
     const list = `pair-${kind}`;
     const field = element('input', { type: 'text', list, autocomplete: 'off', spellcheck: 'false', 'aria-label': kind === 'row' ? 'From the word' : 'To the word',
-      onchange: () => this.take(kind, field.value, words, tokens, count), onfocus: () => field.select() });
+      onchange: () => this.take(kind, field.value.trim(), words, count), onfocus: () => field.select() });
     const some = words.slice(0, MOST_SUGGESTED);
     return { field, node: element('label', { class: 'choice' }, element('span', { class: 'choice-label' }, label), field,
       element('datalist', { id: list }, some.map((word) => element('option', { value: word })))) };
   },
-  take(kind, text, words, tokens, count) {
-    const places = placesOf(text, words, tokens, count);
-    this.note.textContent = !places.length ? `'${text}' is none of the ${spelled(count)} words; a word or a position from 0 to ${count - 1} is expected.`
-      : places.length > 1 ? `'${text.trim()}' stands at ${places.slice(0, 8).map(spelled).join(', ')}${places.length > 8 ? ', …' : ''}; the first is taken.` : '';
-    if (places.length) choose({ [kind]: places[0], drawn: '' });
-    else this.inputs[kind].field.setAttribute('aria-invalid', 'true');
+  take(kind, text, words, count) {
+    const { place, fault } = placeNamed(text, words, count, state[kind], kind);
+    this.note.textContent = fault ?? '';
+    if (fault) this.inputs[kind].field.setAttribute('aria-invalid', 'true');
+    else choose({ [kind]: place, drawn: '' });
   },
   showAll() {
     this.all = !this.all;
