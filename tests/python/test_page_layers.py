@@ -192,8 +192,9 @@ def test_a_thousand_heads_are_drawn_when_they_come_near_and_all_for_print(layers
     browser.run("window.scrollTo(0, 1e6)")
     painted(browser)
     assert browser.run("return document.querySelector('.head-card:last-child img') !== null")
-    browser.post("/print", {})
+    browser.run("dispatchEvent(new Event('beforeprint'))")
     assert browser.run("return document.querySelectorAll('.head-card img').length") == 1024
+    browser.run("dispatchEvent(new Event('afterprint'))")
 
 
 def test_heads_of_one_call_are_a_plain_grid(layers, browser, heed, tmp_path):

@@ -163,6 +163,7 @@ const layersView = {
     this.painter.side = size;
     this.drawnHead = null;
     this.refresh();
+    if (isPrinting()) this.paintAll();
     if (!this.grid.rest) roving(this.grid, '.head-card');
   },
   cards() { return [...this.grid.querySelectorAll('.head-card')]; },
@@ -197,4 +198,3 @@ const layersView = {
   },
   paintAll() { for (const card of this.cards()) if (!card.firstChild.hasChildNodes()) this.painter.paint(card.firstChild); },
 };
-window.addEventListener('beforeprint', () => { if (shownView === layersView) layersView.paintAll(); });
