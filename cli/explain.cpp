@@ -99,6 +99,10 @@ Question question_of(const CLI::App& app, const ExplainArguments& arguments) {
     throw UsageError("SENTENCE and --against are both '-'; only one can be standard input");
   Question question;
   question.tokens = words_of(arguments.sentence, "SENTENCE");
+  for (const std::string& more : arguments.words) {
+    const std::vector<std::string> words = words_of(more, "SENTENCE");
+    question.tokens.insert(question.tokens.end(), words.begin(), words.end());
+  }
   question.cross = cross;
   question.context_tokens = cross ? words_of(arguments.against, "--against") : question.tokens;
   question.causal = arguments.causal;
@@ -174,7 +178,7 @@ void refuse_beside_model(const CLI::App& app) {
     if (positional || group == "Trained model" || name == "--json" || name == "--html" || group == "Help")
       continue;
     throw UsageError(name + " is given beside --model, whose layers are trained" +
-                     (name == "--save" ? "; heed look --model has --save for one layer" : ""));
+                     (name == "--save" ? "; heed look --model has --save" : ""));
   }
 }
 
@@ -209,8 +213,6 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
 
 void run_explain(const CLI::App& app, const ExplainArguments& arguments) {
   if (!arguments.model.empty()) return run_trained(app, arguments);
-  if (!arguments.words.empty())
-    throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed explain --help)");
   for (const char* option : {"--layer", "--head"})
     if (given(app, option)) throw UsageError(std::string(option) + " is given without --model");
   const Question question = question_of(app, arguments);
@@ -234,7 +236,7 @@ void add_sentence_options(CLI::App& app, ExplainArguments& arguments) {
   const char* group = "Sentence";
   add_argument(app, "SENTENCE", arguments.sentence,
                "words to explain, with white space or commas between; - is standard input");
-  add_argument(app, "WORDS", arguments.words, "with --model: more of them, so that no quotes are needed");
+  add_argument(app, "WORDS", arguments.words, "more of them: quotes may be left out");
   add_text(app, "--against", "OTHER_SENTENCE", arguments.against,
            "attend to the words of this one instead (cross-attention)")
       ->group(group);
@@ -276,8 +278,9 @@ void add_layer_options(CLI::App& app, ExplainArguments& arguments) {
 
 void add_model_options(CLI::App& app, ExplainArguments& arguments) {
   const char* group = "Trained model";
-  add_text(app, "--model", "DIR", arguments.model,
-           "read the words with a model that heed train made, or with induction, which comes with heed")
+  add_text(
+      app, "--model", "DIR", arguments.model,
+      "read the words with a model that heed train made, or with induction or stories, which come with heed")
       ->group(group);
   add_text_option(
       app, "--layer", "N", [&](const std::string& text) { arguments.choice.layer = text; },
@@ -316,7 +319,7 @@ Command add_explain(CLI::App& heed) {
   add_layer_options(*app, *arguments);
   add_model_options(*app, *arguments);
   add_result_options(*app, *arguments);
-  finish_help(*app, {"SENTENCE [options]", "--model DIR WORDS [options]", "--model DIR --html FILE.html"},
+  finish_help(*app, {"WORDS [options]", "--model DIR WORDS [options]", "--model DIR --html FILE.html"},
               kExplainExamples);
   return {app, [app, arguments] { run_explain(*app, *arguments); }};
 }

@@ -27,6 +27,7 @@ constexpr const char* kGenerateDescription =
 
 constexpr const char* kGenerateExamples =
     "Examples:\n"
+    "  heed generate stories --prompt 'Anna ' --temperature 0.7\n"
     "  heed generate book --prompt 'The ' --tokens 500\n"
     "  heed generate book --temperature 0.7 --top-k 10 --seed 3\n"
     "  heed generate induction --prompt 'to be or not to be or' --tokens 3 \\\n"
@@ -40,7 +41,7 @@ struct GenerateArguments {
 };
 
 void run_generate(const CLI::App& app, const GenerateArguments& arguments) {
-  require_option(app, "DIR", "the folder of a model that heed train made, or induction");
+  require_option(app, "DIR", "the folder of a model that heed train made, or stories or induction");
   if (arguments.json) require_standard_output();
   nn::set_blas_threads(1);
   const TrainedModel trained = read_trained_model(arguments.folder);
@@ -68,7 +69,7 @@ Command add_generate(CLI::App& heed) {
   CLI::App* app = add_command(heed, "generate", kGenerateDescription);
   const auto arguments = std::make_shared<GenerateArguments>();
   add_argument(*app, "DIR", arguments->folder,
-               "the folder of a model; induction is the one that comes with heed");
+               "the folder of a model; stories and induction come with heed");
   add_argument(*app, "--prompt", arguments->prompt,
                "what to go on from (nothing: the model's first character)")
       ->type_name("TEXT");

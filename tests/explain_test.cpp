@@ -212,6 +212,12 @@ TEST_F(Explain, ReadsASentenceFromStandardInput) {
   EXPECT_EQ(output_of({"one", "--against", "-"}, input), output_of({"one", "--against", kNotebook}));
 }
 
+TEST_F(Explain, ReadsWordsWithoutQuotesAsOneSentence) {
+  EXPECT_EQ(output_of({"to", "be", "or not"}), output_of({"to be or not"}));
+  EXPECT_EQ(output_of({"Life", "is", "short,", "--word", "is"}),
+            output_of({"Life is short", "--word", "is"}));
+}
+
 TEST_F(Explain, RepeatedWordsShareANumberAndAreToldApart) {
   const Json object = json_of({"to be or not to be"});
   EXPECT_EQ(step_of(object, "ids").at("values"), Json({3, 0, 2, 1, 3, 0}));
@@ -356,7 +362,7 @@ TEST_F(Explain, SaysWhatIsWrong) {
   CommandInput latin;
   latin.text = "caf\xe9";
   expect_refusal(2, {"-"}, "SENTENCE is not UTF-8 text", latin);
-  expect_refusal(2, {"to be", "or not"}, "'or not' is one argument too many (see heed explain --help)");
+  expect_refusal(2, {"to be", ","}, "SENTENCE has no words; at least one is expected");
   expect_refusal(2, {"to be", "--heads", "0"}, "--heads is '0'; a whole number of at least 1 is expected");
   expect_refusal(2, {"to be", "--dim", "x"}, "--dim is 'x'; a whole number of at least 1 is expected");
   expect_refusal(2, {"to be", "--seed", "-1"}, "--seed is '-1'; a whole number of at least 0 is expected");

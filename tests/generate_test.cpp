@@ -118,7 +118,7 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   const CommandResult nothing = run_heed({"generate"});
   EXPECT_EQ(nothing.exit_code, 2);
   EXPECT_EQ(nothing.errors,
-            "heed: DIR is missing: the folder of a model that heed train made, or induction (see "
+            "heed: DIR is missing: the folder of a model that heed train made, or stories or induction (see "
             "heed generate --help)\n");
   expect_refusal(2, {"--tokens", "0"}, "--tokens is '0'; a whole number from 1 to 1000000 is expected");
   expect_refusal(2, {"--top-k", "0"}, "--top-k is '0'; a whole number of at least 1 is expected");
@@ -132,7 +132,11 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   expect_refusal(2, {"--prompt", "a b c d e"}, "--prompt has 5 different words; the model has symbols for 4",
                  "symbols");
   expect_refusal(
-      1, {}, (*folder / "none") + " is no folder; that of a model trained by heed train is expected", "none");
+      1, {},
+      (*folder / "none") +
+          " is no folder; that of a model trained by heed train is expected; a model of transformers is "
+          "looked at from Python, by heed.transformers.look(model, tokenizer, text)",
+      "none");
 }
 
 class StrangeModel : public Generate {

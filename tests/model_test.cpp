@@ -210,8 +210,10 @@ TEST(TrainedModel, IsTheSameAfterItWasSaved) {
 TEST(TrainedModel, RefusesInOneSentence) {
   const TrainedModel trained = heed::load_model(kFolder);
   const Reading reading = trained.read(kText);
-  EXPECT_EQ(message_of([] { (void)heed::load_model("nowhere"); }),
-            "nowhere is no folder; that of a model trained by heed train is expected");
+  EXPECT_EQ(
+      message_of([] { (void)heed::load_model("nowhere"); }),
+      "nowhere is no folder; that of a model trained by heed train is expected; a model of transformers "
+      "is looked at from Python, by heed.transformers.look(model, tokenizer, text)");
   EXPECT_EQ(message_of([&] { (void)trained.read(" ", "it"); }),
             "it has 0 words; 1 to 64 are expected, as the model reads them");
   EXPECT_EQ(message_of([&] { (void)trained.expected_after(reading, 10, 1); }),

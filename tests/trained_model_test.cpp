@@ -13,11 +13,13 @@
 #include <vector>
 
 #include "command.hpp"
+#include "heed/io.hpp"
 #include "support.hpp"
 
 namespace {
 
 namespace fs = std::filesystem;
+using heed::Tensor;
 using heed::test::CommandInput;
 using heed::test::CommandResult;
 using heed::test::run_heed;
@@ -193,10 +195,8 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
   expect_refusal(2, with({"a b", "--head", "8"}), "--head is 8; there are 8 heads, counted from 0");
   expect_refusal(2, with({"a b", "--head", "1.4"}), "--head is '1.4'; layer 1 has the heads 0 to 3");
   expect_refusal(2, with({"a b", "--causal"}), "--causal is given beside --model, whose layers are trained");
-  expect_refusal(
-      2, with({"a b", "--save", "x.safetensors"}),
-      "--save is given beside --model, whose layers are trained; heed look --model has --save for one "
-      "layer");
+  expect_refusal(2, with({"a b", "--save", "x.safetensors"}),
+                 "--save is given beside --model, whose layers are trained; heed look --model has --save");
   expect_refusal(2, with({"--html", "x.html", "--head", "1"}),
                  "SENTENCE is missing: the words to read, or - for standard input (see heed explain --help)");
   expect_refusal(2, with({" , "}), "SENTENCE has 0 words; 1 to 64 are expected, as the model reads them");
@@ -205,8 +205,10 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
   expect_refusal(2, with({longest}), "SENTENCE has 65 words; 1 to 64 are expected, as the model reads them");
   expect_refusal(2, with({"\xff"}), "SENTENCE is not UTF-8 text");
   expect_refusal(2, {"explain", "a b", "--layer", "1"}, "--layer is given without --model");
-  expect_refusal(1, {"explain", "--model", "nowhere", "a b"},
-                 "nowhere is no folder; that of a model trained by heed train is expected");
+  expect_refusal(
+      1, {"explain", "--model", "nowhere", "a b"},
+      "nowhere is no folder; that of a model trained by heed train is expected; a model of transformers "
+      "is looked at from Python, by heed.transformers.look(model, tokenizer, text)");
 }
 
 // All layers are one table, of which explain shows the same lines.
@@ -295,6 +297,27 @@ TEST(LookModel, AnswersAllQuestionsOnALayer) {
   EXPECT_EQ(Json::parse(later.output)["rows"][0]["keys"], top["keys"]);
   const CommandResult checked = run_heed(with({"--check"}));
   EXPECT_EQ(checked.exit_code, 0) << checked.output;
+}
+
+// What a researcher types first: a model's name, its folder, its file.
+TEST(LookModel, SaysHowAModelOfTransformersIsLookedAt) {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "bert");
+  std::ofstream(folder / "bert/config.json") << R"({"architectures": ["BertModel"], "model_type": "bert"})";
+  const Tensor weight({2, 2});
+  heed::io::write_safetensors(folder / "bert/model.safetensors", {{"embeddings.weight", weight}},
+                              {{"format", "pt"}});
+  const std::string python =
+      "; a model of transformers is looked at from Python, by heed.transformers.look(model, tokenizer, text)";
+  for (const char* command : {"look", "explain"}) {
+    expect_refusal(1, {command, "--model", "gpt2", "a"},
+                   "gpt2 is no folder; that of a model trained by heed train is expected" + python);
+    expect_refusal(1, {command, "--model", folder / "bert", "a"},
+                   (folder / "bert") + " holds a model that heed train did not make" + python);
+  }
+  expect_refusal(1, {"look", folder / "bert/model.safetensors"},
+                 (folder / "bert/model.safetensors") +
+                     " holds the parameters of a model, not a call of attention" + python);
 }
 
 TEST(LookModel, RefusesWhatItCannotDo) {

@@ -54,9 +54,9 @@ void add_sources(CLI::App& app, LookArguments& arguments) {
                "or a folder "
                "that heed.transformers.capture(to=…) wrote");
   add_argument(app, "WORDS", arguments.words, "with --model: the words to read, DOC being the first of them");
-  add_text(
-      app, "--model", "DIR", arguments.model,
-      "look at a model that heed train made, or at induction, which comes with heed, while it reads WORDS")
+  add_text(app, "--model", "DIR", arguments.model,
+           "look at a model that heed train made, or at induction or stories, which come with heed, while it "
+           "reads WORDS")
       ->group("Trained model");
   add_text_option(
       app, "--layer", "N", [&](const std::string& text) { arguments.layer = text; },

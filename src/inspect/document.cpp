@@ -28,6 +28,12 @@ class DocumentReader {
     const auto format = file_.metadata().find("format");
     const std::string text = format == file_.metadata().end() ? "" : format->second;
     if (text == kExplainFormat) return read_explanation();
+    // What frameworks write beside parameters.
+    if (text == "pt" || text == "tf" || text == "flax" || text == "np")
+      fail(
+          "holds the parameters of a model, not a call of attention; a model of transformers is looked at "
+          "from "
+          "Python, by heed.transformers.look(model, tokenizer, text)");
     if (text != kLookFormat)
       fail("is no document of heed look or heed explain: its metadata do not say format '" +
            std::string(kLookFormat) + "' or '" + kExplainFormat + "'");

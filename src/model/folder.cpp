@@ -23,6 +23,8 @@ constexpr const char* kModelFormat = "heed model 1";
 // MiB of a configuration, whose list of losses grows with the logarithm of the steps, and of a vocabulary: a
 // million characters, escaped in up to 15 bytes. And what a configuration holds; the vocabulary's own reader
 // counts.
+constexpr const char* kOfTransformers =
+    "; a model of transformers is looked at from Python, by heed.transformers.look(model, tokenizer, text)";
 constexpr std::uintmax_t kMostConfig = 1, kMostVocabulary = 16;
 constexpr JsonLimits kConfig = {.values = 10'000};
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
@@ -108,9 +110,12 @@ TrainedModel load_model(const std::string& folder) {
   using namespace detail;
   std::error_code error;
   if (!fs::is_directory(folder, error))
-    throw Error(ErrorCode::io, folder + " is no folder; that of a model trained by heed train is expected");
+    throw Error(ErrorCode::io, folder + " is no folder; that of a model trained by heed train is expected" +
+                                   kOfTransformers);
   const std::string config_path = folder + "/config.json";
   const Json config = Json::parse(json_in(config_path, kMostConfig, kConfig));
+  if (config.is_object() && (config.contains("architectures") || config.contains("model_type")))
+    throw Error(ErrorCode::io, folder + " holds a model that heed train did not make" + kOfTransformers);
   if (!config.is_object() || !config.contains("format") || config["format"] != kModelFormat ||
       !config.contains("settings"))
     throw Error(ErrorCode::io, config_path + " is no configuration of a model: its format is not '" +
