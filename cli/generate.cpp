@@ -68,8 +68,7 @@ void run_generate(const CLI::App& app, const GenerateArguments& arguments) {
 Command add_generate(CLI::App& heed) {
   CLI::App* app = add_command(heed, "generate", kGenerateDescription);
   const auto arguments = std::make_shared<GenerateArguments>();
-  add_argument(*app, "DIR", arguments->folder,
-               "the folder of a model; stories and induction come with heed");
+  add_argument(*app, "DIR", arguments->folder, "the folder of a model; stories and induction come with heed");
   add_argument(*app, "--prompt", arguments->prompt,
                "what to go on from (nothing: the model's first character)")
       ->type_name("TEXT");
