@@ -17,7 +17,7 @@ Document open_looked_at(const std::string& path) {
 Document read_with_model(const TrainedModel& trained, const std::string& text, const std::string& source) {
   // Its views point into tensors that go with it.
   Document document = document_of_layers(trained.read(text, source));
-  fill_report(document, {.received = false, .map = {}});
+  fill_report(document, {.map = {}});
   return document;
 }
 

@@ -72,20 +72,6 @@ std::string example_text(const AttentionReport& report, const Example& example) 
          short_share(example.weight);
 }
 
-class Mean {
- public:
-  void add(double value) {
-    if (std::isnan(value)) return;
-    sum_ += value;
-    ++count_;
-  }
-  [[nodiscard]] double value() const { return count_ > 0 ? sum_ / count_ : kNaN; }
-
- private:
-  double sum_ = 0;
-  int count_ = 0;
-};
-
 void check_alike(const std::vector<Document>& texts, std::int64_t batch) {
   for (const Document& text : texts) {
     if (batch >= text.report.batch)
@@ -97,35 +83,17 @@ void check_alike(const std::vector<Document>& texts, std::int64_t batch) {
   }
 }
 
-// The first pattern that all texts together name; of one text the summary says it.
-void name_head(const std::vector<const HeadSummary*>& summaries, HeadStudy& study) {
-  study.head.name = "mixed";
-  study.head.score = kNaN;
-  const std::vector<PatternScore>& patterns = summaries.front()->patterns;
-  for (std::size_t p = patterns.size(); p-- > 0;) {
-    const bool named =
-        summaries.size() == 1 ? patterns[p].named : study.scores[p] >= threshold_of(patterns[p].pattern);
-    if (!named) continue;
-    study.head.name = name_of(patterns[p].pattern);
-    study.head.score = study.scores[p];
-  }
-}
-
 HeadStudy study_of(const std::vector<Document>& texts, std::int64_t batch, std::int64_t head) {
-  std::vector<const HeadSummary*> summaries;
-  Mean entropy;
-  for (const Document& text : texts) {
-    summaries.push_back(&summary_of(text.report, batch, head));
-    entropy.add(summaries.back()->entropy);
-  }
+  std::vector<std::vector<HeadSummary>> summaries;
+  for (const Document& text : texts) summaries.push_back({summary_of(text.report, batch, head)});
+  const HeadSummary summary = merge_summaries(summaries).front();
+  const std::vector<HeadName> names = summary.names();
   HeadStudy study;
-  study.head.entropy = entropy.value();
-  for (std::size_t p = 0; p < summaries.front()->patterns.size(); ++p) {
-    Mean score;
-    for (const HeadSummary* summary : summaries) score.add(summary->patterns[p].score);
-    study.scores.push_back(score.value());
-  }
-  name_head(summaries, study);
+  study.head.entropy = summary.entropy;
+  study.head.name = summary.name();
+  study.head.score = names.empty() ? kNaN : names.front().score;
+  for (const PatternScore& one : summary.patterns)
+    study.scores.push_back(std::isnan(one.score) ? one.rest_score : one.score);
   const Document* from = &texts.front();
   Example best;
   for (const Document& text : texts)

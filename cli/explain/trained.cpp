@@ -25,6 +25,13 @@ constexpr double kLikely = 0.01;
 
 const char* meaning_of(std::string_view name) {
   if (name == name_of(HeadPattern::previous_token)) return "each word looks at the one before it";
+  if (name == name_of(HeadPattern::next_token)) return "each word looks at the one behind it";
+  if (name == name_of(HeadPattern::self)) return "each word looks at itself";
+  if (name == name_of(HeadPattern::duplicate_token)) return "each word looks at where it stood before";
+  if (name == name_of(HeadPattern::same_token)) return "each word looks at where else it stands";
+  if (name == name_of(HeadPattern::separators)) return "words look at punctuation and special tokens";
+  if (name == name_of(HeadPattern::vertical)) return "all words look at the same ones";
+  if (name == "too few rows") return "too few words to tell";
   if (name == name_of(HeadPattern::induction)) return "each word looks at what followed it the last time";
   if (name == name_of(HeadPattern::first_token_sink))
     return "words look at the first one, and away from the rest";
@@ -68,7 +75,7 @@ class TrainedModelPrinter {
   TrainedModelPrinter(const TrainedModel& trained, const Reading& reading, const HeadChoice& choice)
       : trained_(trained), reading_(reading), document_(document_of_layers(reading)) {
     chosen_ = heads_named(document_, choice.layer, choice.heads);
-    fill_report(document_, {.received = false, .map = {}, .full_weights_cells = kFullWeightsCells});
+    fill_report(document_, {.map = {}, .full_weights_cells = kFullWeightsCells});
   }
 
   void print(const TextOutput& output, const std::string& name) const {
@@ -167,16 +174,15 @@ class TrainedModelPrinter {
   }
 
   [[nodiscard]] nlohmann::ordered_json head_json(const HeadSummary& one) const {
-    nlohmann::ordered_json scores;
-    for (const PatternScore& score : one.patterns) scores[std::string(name_of(score.pattern))] = score.score;
     const HeadPlace place = place_of(document_.report, one.head);
     const TensorView weights = document_.report.weights.weights.view().select(0, 0).select(0, one.head);
-    return {{"label", head_label(document_.report, one.head)},
-            {"layer", place.layer},
-            {"head", place.head},
-            {"looks_like", one.name()},
-            {"scores", scores},
-            {"weights", values_json(Tensor::copy_of(weights))}};
+    nlohmann::ordered_json json = {{"label", head_label(document_.report, one.head)},
+                                   {"layer", place.layer},
+                                   {"head", place.head},
+                                   {"looks_like", one.name()}};
+    add_names(one, json);
+    json["weights"] = values_json(Tensor::copy_of(weights));
+    return json;
   }
 
   const TrainedModel& trained_;

@@ -1,12 +1,11 @@
 #include "look/picture.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <utility>
 
 #include "command.hpp"
 #include "heed/io.hpp"
+#include "look/names.hpp"
 #include "look/print.hpp"
 #include "picture/heads.hpp"
 #include "text.hpp"
@@ -21,12 +20,8 @@ std::string title_of(const Document& document, const HeadSummary& head) {
   std::string title = name_of_head(document.report, head.head);
   if (document.report.batch > 1) title = "batch " + std::to_string(head.batch) + ", " + title;
   title += ": " + std::string(head.name());
-  const auto named = std::find_if(head.patterns.begin(), head.patterns.end(),
-                                  [](const PatternScore& score) { return score.named; });
-  if (named == head.patterns.end()) return printable(title);
-  std::array<char, 32> score{};
-  std::snprintf(score.data(), score.size(), " %.2f", named->score);
-  return printable(title + score.data());
+  const std::string score = score_text(head);
+  return printable(score.empty() ? title : title + " " + score);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
 #include "look/choice.hpp"
+#include "look/names.hpp"
 #include "look/sort.hpp"
 #include "looked_at.hpp"
 #include "machine.hpp"
@@ -41,8 +42,6 @@ std::string fixed(double value, int decimals) {
   std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
   return text.data();
 }
-
-std::string blank_if_nan(double score) { return std::isnan(score) ? "" : fixed(score, 2); }
 
 // Of a number in an option four digits, of all others the text.
 std::string short_value(const std::string& value) {
@@ -173,23 +172,22 @@ void print_heads(const TextOutput& output, const Document& document, const std::
   for (const auto& [name, width] : kHeadColumns) heading += right_aligned(name, width);
   output.stream << '\n' << bold(heading, output.color) << '\n';
   for (const HeadSummary& head : heads) {
-    const std::array<std::string, kHeadColumns.size()> numbers = {blank_if_nan(score_of_name(head)),
-                                                                  four_digits(head.entropy),
-                                                                  fixed(head.first, 3),
-                                                                  four_digits(head.distance),
-                                                                  fixed(head.self, 3),
-                                                                  fixed(head.previous, 3),
-                                                                  fixed(head.next, 3)};
-    std::string line =
-        left_aligned(place_of_head(head), places) + left_aligned(std::string(head.name()), kName);
+    const std::array<std::string, kHeadColumns.size()> numbers = {
+        score_text(head),    four_digits(head.entropy), fixed(head.first, 3), four_digits(head.distance),
+        fixed(head.self, 3), fixed(head.previous, 3),   fixed(head.next, 3)};
+    std::string line = left_aligned(place_of_head(head), places) + left_aligned(name_text(head), kName);
     for (std::size_t i = 0; i < numbers.size(); ++i)
       line += right_aligned(numbers[i], kHeadColumns[i].second);
     output.stream << line << '\n';
     if (head.nan_rows > 0)
       output.stream << "    " << head.nan_rows << (head.nan_rows == 1 ? " row" : " rows")
                     << " of NaN left out\n";
+    const std::string next = runner_up_text(head);
+    if (with_keys && !next.empty()) output.stream << faint("    " + next, output.color) << '\n';
     if (with_keys) print_head_keys(output, document, head);
   }
+  if (std::any_of(heads.begin(), heads.end(), tells_of_rest))
+    output.stream << faint(kRestNote, output.color) << '\n';
 }
 
 void print_cost(const TextOutput& output, const std::vector<CostLine>& cost) {

@@ -38,9 +38,8 @@ const std::vector<std::string>& sort_columns() {
 }
 
 double score_of_name(const HeadSummary& head) {
-  for (const PatternScore& score : head.patterns)
-    if (score.named) return score.score;
-  return std::nan("");
+  const std::vector<HeadName> names = head.names();
+  return names.empty() ? std::nan("") : names.front().score;
 }
 
 void sort_heads(std::vector<HeadSummary>& heads, const std::string& column) {

@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <initializer_list>
 
 #include "looked_at.hpp"
 
@@ -31,7 +30,7 @@ std::string csv_number(double value) {
   return text.data();
 }
 
-std::string line_of(std::initializer_list<std::string> fields) {
+std::string line_of(const std::vector<std::string>& fields) {
   std::string line;
   for (const std::string& field : fields) line += (line.empty() ? "" : ",") + field;
   return line + "\r\n";
@@ -39,6 +38,18 @@ std::string line_of(std::initializer_list<std::string> fields) {
 
 std::string word(const std::vector<std::string>& tokens, std::int64_t index) {
   return tokens.empty() ? "" : tokens[static_cast<std::size_t>(index)];
+}
+
+// "score_first_token_sink": a name that tables can hold.
+std::string column_of(HeadPattern pattern) {
+  std::string name(name_of(pattern));
+  for (char& c : name)
+    if (c == '-' || c == ' ') c = '_';
+  return name;
+}
+
+Json name_json(const HeadName& name) {
+  return {{"name", name_of(name.pattern)}, {"score", name.score}, {"of_rest", name.of_rest}};
 }
 
 Json key_json(const Document& document, std::int64_t key, double weight) {
@@ -81,6 +92,19 @@ Json call_json(const Document& document) {
           {"options", options}};
 }
 
+void add_names(const HeadSummary& head, Json& json) {
+  json["names"] = Json::array();
+  for (const HeadName& name : head.names()) json["names"].push_back(name_json(name));
+  const auto runner_up = head.runner_up();
+  json["runner_up"] = runner_up ? name_json(*runner_up) : Json(nullptr);
+  for (const PatternScore& score : head.patterns) {
+    const std::string name(name_of(score.pattern));
+    json["scores"][name] = score.score;
+    json["rest_scores"][name] = score.rest_score;
+    json["score_rows"][name] = score.rows;
+  }
+}
+
 Json heads_json(const Document& document, const std::vector<HeadSummary>& heads) {
   Json list = Json::array();
   for (const HeadSummary& head : heads) {
@@ -98,9 +122,7 @@ Json heads_json(const Document& document, const std::vector<HeadSummary>& heads)
                  {"previous", head.previous},
                  {"next", head.next},
                  {"induction", head.induction}};
-    Json scores = Json::object();
-    for (const PatternScore& score : head.patterns) scores[std::string(name_of(score.pattern))] = score.score;
-    json["scores"] = scores;
+    add_names(head, json);
     if (document.report.received.rank() == 3) {
       json["received"] = Json::array();
       for (std::size_t k = 0; k < head.most_received.size(); ++k)
@@ -178,18 +200,30 @@ Json values_json(const Tensor& tensor) {
 }
 
 std::string heads_csv(const Document& document, const std::vector<HeadSummary>& heads) {
-  std::string text =
-      line_of({"batch", "head", "label", "name", "rows", "nan_rows", "entropy", "max_weight", "distance",
-               "sink", "self", "previous", "next", "induction", "score_previous_token", "score_induction",
-               "score_first_token_sink", "score_local", "score_uniform"});
+  std::vector<std::string> columns = {"batch",      "head",      "label",          "name",       "rows",
+                                      "nan_rows",   "choices",   "entropy",        "max_weight", "distance",
+                                      "sink",       "self",      "previous",       "next",       "induction",
+                                      "name_score", "runner_up", "runner_up_score"};
+  for (const char* look : {"score_", "rest_score_"})
+    for (int i = 0; i < kHeadPatterns; ++i) columns.push_back(look + column_of(static_cast<HeadPattern>(i)));
+  std::string text = line_of(columns);
   for (const HeadSummary& head : heads) {
-    const auto score = [&](std::size_t i) { return csv_number(head.patterns[i].score); };
-    text += line_of({std::to_string(head.batch), std::to_string(head.head),
-                     csv_field(head_label(document.report, head.head)), std::string(head.name()),
-                     std::to_string(head.rows), std::to_string(head.nan_rows), csv_number(head.entropy),
-                     csv_number(head.max_weight), csv_number(head.distance), csv_number(head.first),
-                     csv_number(head.self), csv_number(head.previous), csv_number(head.next),
-                     csv_number(head.induction), score(0), score(1), score(2), score(3), score(4)});
+    std::vector<std::string> fields = {std::to_string(head.batch), std::to_string(head.head),
+                                       csv_field(head_label(document.report, head.head)),
+                                       std::string(head.name())};
+    for (const std::int64_t rows : {head.rows, head.nan_rows, head.choices})
+      fields.push_back(std::to_string(rows));
+    for (const double value : {head.entropy, head.max_weight, head.distance, head.first, head.self,
+                               head.previous, head.next, head.induction})
+      fields.push_back(csv_number(value));
+    const std::vector<HeadName> names = head.names();
+    const auto runner_up = head.runner_up();
+    fields.push_back(names.empty() ? "" : csv_number(names.front().score));
+    fields.push_back(runner_up ? std::string(name_of(runner_up->pattern)) : "");
+    fields.push_back(runner_up ? csv_number(runner_up->score) : "");
+    for (const PatternScore& score : head.patterns) fields.push_back(csv_number(score.score));
+    for (const PatternScore& score : head.patterns) fields.push_back(csv_number(score.rest_score));
+    text += line_of(fields);
   }
   return text;
 }

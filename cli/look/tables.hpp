@@ -12,6 +12,8 @@ namespace heed::cli {
 
 /// What was looked at: sizes, dtype, kernel and options. Each answer adds its own members.
 [[nodiscard]] nlohmann::ordered_json call_json(const Document& document);
+/// Adds what the head is called, the runner-up, and all scores with the rows behind them.
+void add_names(const HeadSummary& head, nlohmann::ordered_json& json);
 [[nodiscard]] nlohmann::ordered_json heads_json(const Document& document,
                                                 const std::vector<HeadSummary>& heads);
 [[nodiscard]] nlohmann::ordered_json cost_json(const std::vector<CostLine>& cost);

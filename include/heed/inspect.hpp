@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,18 +48,57 @@ struct WeightTile {
                                                  const AttentionOptions& options, const TensorView& lse,
                                                  const TileRange& range);
 
-/// What a head may look like; the rules and the thresholds stand in docs/heads.md.
-enum class HeadPattern { previous_token, induction, first_token_sink, local, uniform };
-/// "previous-token", "induction", "first-token sink", "local", "uniform".
+/// What a head may look like; the rules, the thresholds and their sources stand in docs/heads.md.
+enum class HeadPattern {
+  previous_token,
+  next_token,
+  self,
+  induction,
+  duplicate_token,
+  same_token,
+  separators,
+  first_token_sink,
+  local,
+  vertical,
+  uniform
+};
+inline constexpr int kHeadPatterns = 11;
+/// "previous-token", "next-token", "self", "induction", "duplicate-token", "same-token", "separators",
+/// "first-token sink", "local", "vertical", "uniform".
 [[nodiscard]] HEED_API std::string_view name_of(HeadPattern pattern) noexcept;
 /// The least score that earns the name.
 [[nodiscard]] HEED_API double threshold_of(HeadPattern pattern) noexcept;
 
-/// How well a rule fits, from 0 to 1; NaN where no row can say (induction without tokens).
+/// Whether a token separates others: a special one ([SEP], [CLS], </s>, <|…|> and their like), or one of
+/// Unicode punctuation alone, but for the white space that a tokenizer writes before it.
+[[nodiscard]] HEED_API bool is_separator(std::string_view token) noexcept;
+
+/// Rows that a name needs behind it.
+inline constexpr std::int64_t kLeastRows = 3;
+
+/// A score as a part of a whole, so that those of several texts add up.
+struct PatternShare {
+  double part = 0;
+  double whole = 0;
+  /// Within 0 to 1; NaN where the whole is 0.
+  [[nodiscard]] HEED_API double score() const noexcept;
+};
+
+/// How well a rule fits, at two looks: over all weights, and over those beside the first key.
 struct PatternScore {
   HeadPattern pattern = HeadPattern::uniform;
+  double score = 0;       ///< from 0 to 1; NaN where no row can say (induction without tokens)
+  double rest_score = 0;  ///< of the weight that is not on the first key; NaN for the sink itself
+  bool named = false;     ///< enough rows, and one of the two reaches the threshold
+  std::int64_t rows = 0;  ///< that have such keys, and a choice
+  PatternShare all{}, rest{};
+};
+
+/// A pattern that a head shows, or the one that it shows next to that.
+struct HeadName {
+  HeadPattern pattern = HeadPattern::uniform;
   double score = 0;
-  bool named = false;  ///< the score reaches the threshold
+  bool of_rest = false;  ///< the score is that of the weight beside the first key
 };
 
 /// One head of one batch entry. Means are over its rows that see a key and hold numbers; NaN where there is
@@ -68,6 +108,7 @@ struct HeadSummary {
   std::int64_t head = 0;
   std::int64_t rows = 0;      ///< rows with at least one allowed key, NaN rows not counted
   std::int64_t nan_rows = 0;  ///< rows whose weights are NaN
+  std::int64_t choices = 0;   ///< those of `rows` with two allowed keys or more: they back the scores
   double entropy = 0;         ///< nats
   double max_weight = 0;
   double distance = 0;                 ///< mean of |p_i - j|, in positions
@@ -76,12 +117,24 @@ struct HeadSummary {
   double previous = 0;                 ///< weight on the key at p_i - 1
   double next = 0;                     ///< weight on the key at p_i + 1
   double induction = 0;                ///< over rows with an earlier copy of their token; NaN without tokens
-  std::vector<PatternScore> patterns;  ///< all five, in the order of HeadPattern
+  std::vector<PatternScore> patterns;  ///< all of them, in the order of HeadPattern
   std::vector<std::int64_t> most_received;   ///< keys, the most attended first
   std::vector<double> most_received_weight;  ///< what they received
-  /// The first pattern that is named, or "mixed".
-  [[nodiscard]] HEED_API std::string_view name() const noexcept;
+  /// The names that it has earned, the best first; what a better one implies is left out.
+  [[nodiscard]] HEED_API std::vector<HeadName> names() const;
+  /// names()[0] in words, "mixed" where there is none, "too few rows" where choices < kLeastRows.
+  [[nodiscard]] HEED_API std::string_view name() const;
+  /// What stands behind the name: the second one that it has earned, or else the nearest to its threshold.
+  /// None where too few rows back it.
+  [[nodiscard]] HEED_API std::optional<HeadName> runner_up() const;
 };
+
+/// The heads of one model over several texts: texts[t] are the summaries of text t, the same heads in the
+/// same order. Means weigh each text by its rows; scores are those of all rows together. Keys of different
+/// texts have nothing in common: most_received is empty. Throws Error (invalid_argument) where there is no
+/// text, or where the heads differ.
+[[nodiscard]] HEED_API std::vector<HeadSummary> merge_summaries(
+    std::span<const std::vector<HeadSummary>> texts);
 
 /// One thing that was asked for and what it cost.
 struct CostLine {

@@ -27,9 +27,18 @@ PICTURES = (".png", ".svg", ".pdf")
 DOCUMENT = ".safetensors"
 
 
+class HeadName(TypedDict):
+    """A pattern that a head shows; of_rest: its score is that of the weight beside the first key."""
+
+    name: str
+    score: float
+    of_rest: bool
+
+
 class HeadSummary(TypedDict):
-    """One head of one batch entry: means over the rows that see a key. `scores`: how well each rule that names heads
-    fits, from 0 to 1."""
+    """One head of one batch entry: means over the rows that see a key. `name` is that of names[0], the best of those that
+    it earned, or "mixed", or "too few rows"; `runner_up` is what it shows next to that. `scores`: how well each rule fits,
+    from 0 to 1; `rest_scores` the same of the weight beside the first key; `score_rows`: rows behind them."""
 
     batch: int
     head: int
@@ -45,7 +54,12 @@ class HeadSummary(TypedDict):
     previous: float
     next: float
     induction: float
+    choices: int  # rows with two allowed keys or more
+    names: list[HeadName]
+    runner_up: HeadName | None
     scores: dict[str, float]
+    rest_scores: dict[str, float]
+    score_rows: dict[str, int]
     most_received: list[int]
     most_received_weight: list[float]
 

@@ -188,6 +188,32 @@ nb::dict arrays(nb::handle self) {
   return all;
 }
 
+nb::dict name_of_python(const HeadName& name) {
+  nb::dict one;
+  one["name"] = std::string(name_of(name.pattern));
+  one["score"] = name.score;
+  one["of_rest"] = name.of_rest;
+  return one;
+}
+
+void add_names(const HeadSummary& head, nb::dict& one) {
+  nb::list names;
+  for (const HeadName& name : head.names()) names.append(name_of_python(name));
+  one["names"] = names;
+  const auto runner_up = head.runner_up();
+  one["runner_up"] = runner_up ? nb::object(name_of_python(*runner_up)) : nb::object(nb::none());
+  nb::dict scores, rest_scores, score_rows;
+  for (const PatternScore& pattern : head.patterns) {
+    const nb::str name(name_of(pattern.pattern).data(), name_of(pattern.pattern).size());
+    scores[name] = pattern.score;
+    rest_scores[name] = pattern.rest_score;
+    score_rows[name] = pattern.rows;
+  }
+  one["scores"] = scores;
+  one["rest_scores"] = rest_scores;
+  one["score_rows"] = score_rows;
+}
+
 nb::list summaries(const ReportData& data) {
   const AttentionReport& report = data.report;
   nb::list all;
@@ -207,10 +233,8 @@ nb::list summaries(const ReportData& data) {
     one["previous"] = head.previous;
     one["next"] = head.next;
     one["induction"] = head.induction;
-    nb::dict scores;
-    for (const PatternScore& pattern : head.patterns)
-      scores[nb::str(name_of(pattern.pattern).data(), name_of(pattern.pattern).size())] = pattern.score;
-    one["scores"] = scores;
+    one["choices"] = head.choices;
+    add_names(head, one);
     one["most_received"] = head.most_received;
     one["most_received_weight"] = head.most_received_weight;
     all.append(one);

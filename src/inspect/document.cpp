@@ -1,5 +1,8 @@
 #include "heed/document.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,6 +11,7 @@
 #include "heed/error.hpp"
 #include "heed/io.hpp"
 #include "inspect/document_format.hpp"
+#include "inspect/pattern_scores.hpp"
 #include "inspect/saved_mask.hpp"
 #include "inspect/tile.hpp"
 #include "io/json_text.hpp"
@@ -290,10 +294,43 @@ class DocumentReader {
     if (!fits) fail("has summaries that are not one for each of its " + std::to_string(heads) + " heads");
   }
 
+  static double number(const Json& value) {
+    return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+  }
+
+  void read_patterns(const Json& json, HeadSummary& head) const {
+    head.choices = whole(json.at("choices"));
+    for (std::size_t i = 0; i < kHeadPatterns; ++i) {
+      const Json& one = json.at("patterns").at(i);
+      PatternScore score{.pattern = static_cast<HeadPattern>(i), .rows = whole(one.at(0))};
+      score.all = {number(one.at(1)), number(one.at(2))};
+      score.rest = {number(one.at(3)), number(one.at(4))};
+      complete_score(score);
+      head.patterns.push_back(score);
+    }
+  }
+
+  // Five scores by all weights, from before there were others: rows that back them are not told.
+  void read_older_scores(const Json& scores, HeadSummary& head) const {
+    constexpr std::array kOlder = {HeadPattern::previous_token, HeadPattern::induction,
+                                   HeadPattern::first_token_sink, HeadPattern::local, HeadPattern::uniform};
+    head.choices = head.rows;
+    for (int i = 0; i < kHeadPatterns; ++i) {
+      PatternScore score{.pattern = static_cast<HeadPattern>(i)};
+      const auto place = std::find(kOlder.begin(), kOlder.end(), score.pattern);
+      const double found = place == kOlder.end()
+                               ? std::nan("")
+                               : number(scores.at(static_cast<std::size_t>(place - kOlder.begin())));
+      if (!std::isnan(found)) {
+        score.rows = head.rows;
+        score.all = {found * static_cast<double>(head.rows), static_cast<double>(head.rows)};
+      }
+      complete_score(score);
+      head.patterns.push_back(score);
+    }
+  }
+
   HeadSummary summary(const Json& json, const AttentionReport& report) const {
-    const auto number = [](const Json& value) {
-      return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
-    };
     HeadSummary head;
     const auto place = static_cast<std::int64_t>(report.summaries.size());
     head.batch = place / report.heads;
@@ -301,12 +338,10 @@ class DocumentReader {
     head.rows = whole(json.at("rows"));
     head.nan_rows = whole(json.at("nan_rows"));
     for (const SummaryField& field : kSummaryFields) head.*field.value = number(json.at(field.name));
-    constexpr std::size_t kPatterns = 5;
-    for (std::size_t i = 0; i < kPatterns; ++i) {
-      const auto pattern = static_cast<HeadPattern>(i);
-      const double score = number(json.at("scores").at(i));
-      head.patterns.push_back({pattern, score, score >= threshold_of(pattern)});
-    }
+    if (json.contains("patterns"))
+      read_patterns(json, head);
+    else
+      read_older_scores(json.at("scores"), head);
     for (const Json& key : json.at("most_received")) {
       head.most_received.push_back(whole(key));
       if (head.most_received.back() < 0 || head.most_received.back() >= report.keys)

@@ -12,6 +12,7 @@
 #include "inspect/heads.hpp"
 #include "inspect/rows.hpp"
 #include "inspect/tile.hpp"
+#include "inspect/token_sets.hpp"
 
 namespace heed {
 namespace detail {
@@ -47,8 +48,8 @@ class WeightsReader {
     describe();
     add_rows();
     fill_shares(problem_, report());
-    if (!report().query_tokens.empty() && !report().key_tokens.empty()) fill_induction(problem_, report());
-    fill_summaries(problem_, wanted_.most_received, report());
+    const TokenSets sets = fill_token_sets(problem_, report());
+    fill_summaries(problem_, wanted_.most_received, sets, report());
     const std::int64_t cells = weights_.size(2) * weights_.size(3);
     if (cells > 0 && cells <= wanted_.full_weights_cells)
       report().weights = {

@@ -5,10 +5,13 @@
 
 #include "attention/call/problem.hpp"
 #include "heed/inspect.hpp"
+#include "inspect/token_sets.hpp"
 
 namespace heed::detail {
 
-/// report.summaries from its row figures. `most_received` keys are named where report.received is there.
-void fill_summaries(const Problem& problem, std::int64_t most_received, AttentionReport& report);
+/// report.summaries from its row figures and the sets of keys. `most_received` keys are named where
+/// report.received is there.
+void fill_summaries(const Problem& problem, std::int64_t most_received, const TokenSets& sets,
+                    AttentionReport& report);
 
 }  // namespace heed::detail

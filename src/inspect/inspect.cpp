@@ -18,6 +18,7 @@
 #include "inspect/rows.hpp"
 #include "inspect/single_weights.hpp"
 #include "inspect/tile.hpp"
+#include "inspect/token_sets.hpp"
 
 namespace heed {
 namespace detail {
@@ -81,7 +82,8 @@ class ReportBuilder {
     if (!wanted_.rows.empty()) return std::move(report_);
     add_tiles();
     add_shares();
-    timed("names of heads", 0, [&] { fill_summaries(problem_, wanted_.most_received, report_); });
+    timed("names of heads", 0, [&] { fill_summaries(problem_, wanted_.most_received, sets_, report_); });
+    sets_ = {};
     report_.map =
         result_.map.rank() == 4 && result_.map.count() > 0 ? pool_map(result_.map) : std::vector<Tensor>{};
     if (wanted_.cost) add_full_matrix();
@@ -237,7 +239,7 @@ class ReportBuilder {
   void add_shares() {
     timed("first, self, previous, next", 4 * bytes_of(report_.lse), [&] { fill_shares(problem_, report_); });
     if (report_.query_tokens.empty() || report_.key_tokens.empty()) return;
-    timed("induction", bytes_of(report_.lse), [&] { fill_induction(problem_, report_); });
+    timed("copies, separators", bytes_of(report_.lse), [&] { sets_ = fill_token_sets(problem_, report_); });
   }
 
   template <class Work>
@@ -284,6 +286,7 @@ class ReportBuilder {
   Problem problem_;
   AttentionResult result_;
   AttentionReport report_;
+  TokenSets sets_;  // until heads are named
   Progress progress_;
 };
 

@@ -15,10 +15,6 @@ void fill_places(const Problem& problem, AttentionReport& report);
 /// first, self, previous and next from report.lse.
 void fill_shares(const Problem& problem, AttentionReport& report);
 
-/// induction: of each row the weight on the keys that follow an earlier copy of its token; NaN where its
-/// token has none. A key that follows a copy counts where it stands before the row's own position.
-void fill_induction(const Problem& problem, AttentionReport& report);
-
 /// How many keys a row may attend to, and the mean of |p_i - j| over them.
 struct AllowedKeys {
   double keys = 0;

@@ -55,10 +55,12 @@ void put_list(std::map<std::string, std::string>& metadata, const std::string& n
 
 // JSON has no NaN: it is null.
 Json summary_json(const HeadSummary& summary) {
-  Json json = {{"rows", summary.rows}, {"nan_rows", summary.nan_rows}};
+  Json json = {{"rows", summary.rows}, {"nan_rows", summary.nan_rows}, {"choices", summary.choices}};
   for (const SummaryField& field : kSummaryFields) json[field.name] = summary.*field.value;
-  json["scores"] = Json::array();
-  for (const PatternScore& score : summary.patterns) json["scores"].push_back(score.score);
+  json["patterns"] = Json::array();
+  for (const PatternScore& score : summary.patterns)
+    json["patterns"].push_back(
+        {score.rows, score.all.part, score.all.whole, score.rest.part, score.rest.whole});
   json["most_received"] = summary.most_received;
   json["most_received_weight"] = summary.most_received_weight;
   return json;

@@ -69,12 +69,11 @@ Json looks_of_heads(const TrainedModel& trained, const std::string& text) {
   Json layers = Json::array();
   for (std::int64_t layer = 0; layer < trained.model.config.layers; ++layer) {
     Document call = document_of_layer(reading, layer);
-    fill_report(call, {.top_k = 0, .received = false, .map = {0, 0}});
+    fill_report(call, {.top_k = 0, .map = {0, 0}});
     Json& heads = layers.emplace_back(Json::array());
     for (const HeadSummary& summary : call.report.summaries) {
-      double score = 0;
-      for (const PatternScore& one : summary.patterns)
-        if (name_of(one.pattern) == summary.name()) score = one.score;
+      const std::vector<HeadName> names = summary.names();
+      const double score = names.empty() ? 0 : names.front().score;
       heads.push_back({{"name", summary.name()}, {"score", score}});
     }
   }

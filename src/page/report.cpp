@@ -21,14 +21,26 @@ constexpr double kBytesOfBlock = 400;           // beside its numbers
 // JSON has no NaN.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
+Json name_json(const HeadName& name) {
+  return {{"name", name_of(name.pattern)}, {"score", number(name.score)}, {"rest", name.of_rest}};
+}
+
 Json summary_json(const HeadSummary& head) {
   Json patterns = Json::array();
   for (const PatternScore& pattern : head.patterns)
-    patterns.push_back(
-        {{"name", name_of(pattern.pattern)}, {"score", number(pattern.score)}, {"named", pattern.named}});
+    patterns.push_back({{"name", name_of(pattern.pattern)},
+                        {"score", number(pattern.score)},
+                        {"rest", number(pattern.rest_score)},
+                        {"named", pattern.named}});
+  Json names = Json::array();
+  for (const HeadName& name : head.names()) names.push_back(name_json(name));
+  const auto runner_up = head.runner_up();
   return {{"batch", head.batch},
           {"head", head.head},
           {"name", head.name()},
+          {"names", names},
+          {"runner_up", runner_up ? name_json(*runner_up) : Json(nullptr)},
+          {"choices", head.choices},
           {"rows", head.rows},
           {"entropy", number(head.entropy)},
           {"max_weight", number(head.max_weight)},

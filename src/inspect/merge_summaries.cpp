@@ -1,0 +1,79 @@
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "attention/call/message.hpp"
+#include "heed/inspect.hpp"
+#include "inspect/document_format.hpp"
+#include "inspect/pattern_scores.hpp"
+
+namespace heed {
+namespace {
+
+void check_alike(std::span<const std::vector<HeadSummary>> texts) {
+  if (texts.empty()) detail::refuse("texts is empty; the summaries of at least one text are expected");
+  const std::vector<HeadSummary>& first = texts.front();
+  for (std::size_t t = 1; t < texts.size(); ++t) {
+    bool same = texts[t].size() == first.size();
+    for (std::size_t k = 0; same && k < first.size(); ++k)
+      same = texts[t][k].batch == first[k].batch && texts[t][k].head == first[k].head &&
+             texts[t][k].patterns.size() == first[k].patterns.size();
+    if (!same)
+      detail::refuse("text ", t, " has ", texts[t].size(), " heads; the ", first.size(),
+                     " of the first text, in its order, are expected");
+  }
+}
+
+// Rows that a mean is over; of induction those with a copy to follow.
+double rows_behind(const HeadSummary& head, double HeadSummary::*mean) {
+  if (std::isnan(head.*mean)) return 0;
+  const auto induction = static_cast<std::size_t>(HeadPattern::induction);
+  const bool of_some = mean == &HeadSummary::induction && head.patterns.size() > induction;
+  return static_cast<double>(of_some ? head.patterns[induction].rows : head.rows);
+}
+
+void add(const PatternShare& from, PatternShare& to) {
+  to.part += from.part;
+  to.whole += from.whole;
+}
+
+HeadSummary merged_head(std::span<const std::vector<HeadSummary>> texts, std::size_t k) {
+  HeadSummary merged;
+  merged.batch = texts.front()[k].batch;
+  merged.head = texts.front()[k].head;
+  for (const PatternScore& one : texts.front()[k].patterns)
+    merged.patterns.push_back({.pattern = one.pattern});
+  for (const std::vector<HeadSummary>& text : texts) {
+    merged.rows += text[k].rows;
+    merged.nan_rows += text[k].nan_rows;
+    merged.choices += text[k].choices;
+    for (std::size_t s = 0; s < merged.patterns.size(); ++s) {
+      const PatternScore& one = text[k].patterns[s];
+      merged.patterns[s].rows += one.rows;
+      add(one.all, merged.patterns[s].all);
+      add(one.rest, merged.patterns[s].rest);
+    }
+  }
+  for (PatternScore& score : merged.patterns) detail::complete_score(score);
+  for (const detail::SummaryField& field : detail::kSummaryFields) {
+    double sum = 0, rows = 0;
+    for (const std::vector<HeadSummary>& text : texts)
+      if (const double weight = rows_behind(text[k], field.value); weight > 0) {
+        sum += weight * (text[k].*field.value);
+        rows += weight;
+      }
+    merged.*field.value = rows > 0 ? sum / rows : std::numeric_limits<double>::quiet_NaN();
+  }
+  return merged;
+}
+
+}  // namespace
+
+std::vector<HeadSummary> merge_summaries(std::span<const std::vector<HeadSummary>> texts) {
+  check_alike(texts);
+  std::vector<HeadSummary> merged;
+  for (std::size_t k = 0; k < texts.front().size(); ++k) merged.push_back(merged_head(texts, k));
+  return merged;
+}
+
+}  // namespace heed

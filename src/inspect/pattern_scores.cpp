@@ -1,0 +1,307 @@
+#include "inspect/pattern_scores.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+
+#include "attention/rules/score_rules.hpp"
+#include "heed/parallel.hpp"
+#include "inspect/rows.hpp"
+#include "inspect/single_weights.hpp"
+
+namespace heed {
+namespace detail {
+namespace {
+
+// Less of the softmax than this goes to keys (the rest to a sink logit): what remains says nothing.
+constexpr double kLeastMass = 1e-6;
+// Of all weight; what lies beside the first key names a head only where it is more than that.
+constexpr double kLeastRest = 0.1;
+constexpr std::int64_t kKeysAtOnce = 256;
+
+// A row that sees keys and holds numbers.
+struct SeenRow {
+  std::int64_t i = 0, position = 0;
+  const Segment* segment = nullptr;
+  AllowedKeys allowed, beside;     // all of them, and without the first key
+  double mass = 0, first = 0;      // on all keys, on the first one
+  double rest = 0;                 // on the others
+  double entropy = 0, others = 0;  // of the row, and its terms without the first key
+  bool sees_first = false;
+
+  [[nodiscard]] bool chooses() const { return allowed.keys >= 2; }
+  [[nodiscard]] bool chooses_beside() const { return beside.keys >= 2 && rest > kLeastMass; }
+};
+
+// A row's weight on a set of keys, their number, and whether the first key is one of them.
+struct InSet {
+  double weight = 0, keys = 0;
+  bool has_first = false;
+};
+
+double entropy_term(double weight) { return weight > 0 ? -weight * std::log(weight) : 0; }
+
+// exp(entropy) of weights that sum to `mass`, once they are made to sum to 1.
+double effective_keys(double entropy, double mass) { return std::exp(entropy / mass + std::log(mass)); }
+
+class Scorer {
+ public:
+  Scorer(const Problem& p, const AttentionReport& report, const TokenSets& sets,
+         const std::vector<AllowedKeys>& allowed, HeadSummary& summary)
+      : p_(p), report_(report), sets_(sets), summary_(summary) {
+    find_rows(allowed);
+  }
+
+  void score() {
+    summary_.choices =
+        std::count_if(rows_.begin(), rows_.end(), [](const SeenRow& row) { return row.chooses(); });
+    score_places();
+    score_tokens();
+    const auto on_first = [](const SeenRow& row) {
+      return InSet{row.first, row.sees_first ? 1.0 : 0.0, true};
+    };
+    add_set(HeadPattern::first_token_sink, on_first);
+    add_local();
+    add_vertical();
+    add_uniform();
+  }
+
+ private:
+  [[nodiscard]] RowReader reader(const Tensor& tensor) const {
+    return {tensor, summary_.batch, summary_.head};
+  }
+
+  void find_rows(const std::vector<AllowedKeys>& allowed) {
+    const RowReader lse = reader(report_.lse), first = reader(report_.first);
+    const RowReader entropy = reader(report_.entropy);
+    for (const Segment& segment : p_.segments)
+      for (std::int64_t i = segment.query_begin; segment.batch == summary_.batch && i < segment.query_end;
+           ++i) {
+        SeenRow row;
+        row.allowed = allowed[static_cast<std::size_t>(i)];
+        if (row.allowed.keys == 0 || std::isnan(lse(i))) continue;
+        row.i = i;
+        row.position = i - segment.query_begin + segment.offset;
+        row.segment = &segment;
+        row.mass = p_.sinks ? 1 - std::exp(read(p_.sinks, 0, summary_.head) - lse(i)) : 1;
+        row.first = first(i);
+        row.entropy = entropy(i);
+        row.sees_first = allows(row, segment.key_begin);
+        look_beside_first(row);
+        rows_.push_back(row);
+      }
+  }
+
+  static void look_beside_first(SeenRow& row) {
+    row.beside = row.allowed;
+    row.rest = std::max(0.0, row.mass - row.first);
+    row.others = std::max(0.0, row.entropy - entropy_term(row.first));
+    if (!row.sees_first) return;
+    const double keys = row.allowed.keys - 1;
+    const double distances =
+        row.allowed.distance * row.allowed.keys - std::abs(static_cast<double>(row.position));
+    row.beside = {keys, keys > 0 ? distances / keys : 0};
+  }
+
+  [[nodiscard]] bool allows(const SeenRow& row, std::int64_t key) const {
+    if (key < row.segment->key_begin || key >= row.segment->key_end) return false;
+    const Row place{summary_.batch, summary_.head, summary_.head / (p_.heads / p_.kv_heads), row.i,
+                    row.position};
+    return is_allowed(p_, *row.segment, place, key);
+  }
+
+  // What lies on the keys of a set beyond what even weights give them, as a share of what could.
+  template <class Find>
+  void add_set(HeadPattern pattern, Find find) {
+    PatternScore score{.pattern = pattern};
+    for (const SeenRow& row : rows_) {
+      const InSet set = find(row);
+      if (row.chooses() && set.keys > 0 && set.keys < row.allowed.keys) {
+        const double even = row.mass * set.keys / row.allowed.keys;
+        score.all.part += set.weight - even;
+        score.all.whole += 1 - even;
+        ++score.rows;
+      }
+      const bool shares_first = set.has_first && row.sees_first;
+      const double keys = set.keys - (shares_first ? 1 : 0);
+      if (!row.chooses_beside() || keys <= 0 || keys >= row.beside.keys) continue;
+      const double even = row.rest * keys / row.beside.keys;
+      score.rest.part += set.weight - (shares_first ? row.first : 0) - even;
+      score.rest.whole += row.rest - even;
+    }
+    add(score);
+  }
+
+  // Keys that a row finds by its own place.
+  void score_places() {
+    const auto add = [&](HeadPattern pattern, const Tensor& tensor, std::int64_t away) {
+      const RowReader weight = reader(tensor);
+      add_set(pattern, [&, weight, away](const SeenRow& row) {
+        const std::int64_t key = row.segment->key_begin + row.position + away;
+        return InSet{weight(row.i), allows(row, key) ? 1.0 : 0.0, key == row.segment->key_begin};
+      });
+    };
+    add(HeadPattern::previous_token, report_.previous, -1);
+    add(HeadPattern::next_token, report_.next, 1);
+    add(HeadPattern::self, report_.self, 0);
+  }
+
+  struct SetReader {
+    RowReader weight, keys;
+  };
+
+  void score_tokens() {
+    const auto add = [&](HeadPattern pattern, std::initializer_list<const SetWeights*> parts, bool copies) {
+      std::vector<SetReader> readers;
+      for (const SetWeights* part : parts)
+        if (part->weight.rank() == 3) readers.push_back({reader(part->weight), reader(part->keys)});
+      add_set(pattern, [&](const SeenRow& row) {
+        InSet set;
+        for (const SetReader& part : readers) {
+          set.weight += part.weight(row.i);
+          set.keys += part.keys(row.i);
+        }
+        set.has_first = copies && set.keys > 0 && is_copy_of_first(row);
+        return set;
+      });
+    };
+    add(HeadPattern::induction, {&sets_.followers}, false);
+    add(HeadPattern::duplicate_token, {&sets_.earlier}, true);
+    add(HeadPattern::same_token, {&sets_.earlier, &sets_.later}, true);
+    add(HeadPattern::separators, {&sets_.separators}, false);
+  }
+
+  [[nodiscard]] bool is_copy_of_first(const SeenRow& row) const {
+    return row.position > 0 && report_.query_tokens[static_cast<std::size_t>(row.i)] ==
+                                   report_.key_tokens[static_cast<std::size_t>(row.segment->key_begin)];
+  }
+
+  // How much nearer the weight lies than even weights would.
+  void add_local() {
+    const RowReader distance = reader(report_.distance);
+    PatternScore score{.pattern = HeadPattern::local, .rows = summary_.choices};
+    for (const SeenRow& row : rows_) {
+      const auto add = [](PatternShare& share, double even, double found) {
+        share.part += even - found;
+        share.whole += even;
+      };
+      const double found = distance(row.i);
+      if (row.chooses()) add(score.all, row.mass * row.allowed.distance, found);
+      const double of_first = row.first * std::abs(static_cast<double>(row.position));
+      if (row.chooses_beside()) add(score.rest, row.rest * row.beside.distance, found - of_first);
+    }
+    add(score);
+  }
+
+  // The share of its keys that a row's weight amounts to.
+  void add_uniform() {
+    PatternScore score{.pattern = HeadPattern::uniform, .rows = summary_.choices};
+    for (const SeenRow& row : rows_) {
+      const auto add = [](PatternShare& share, double entropy, double mass, double keys) {
+        share.part += mass * effective_keys(entropy, mass) / keys;
+        share.whole += mass;
+      };
+      if (row.chooses() && row.mass > kLeastMass) add(score.all, row.entropy, row.mass, row.allowed.keys);
+      if (row.chooses_beside()) add(score.rest, row.others, row.rest, row.beside.keys);
+    }
+    add(score);
+  }
+
+  // How much of the rows' unevenness is the same in all of them: both are divergences from even weights.
+  void add_vertical() {
+    PatternScore score{.pattern = HeadPattern::vertical, .rows = summary_.choices};
+    if (report_.received.rank() == 3) {
+      const std::vector<double> even = even_columns();
+      const RowReader received = reader(report_.received);
+      std::vector<bool> is_first(even.size());
+      for (const Segment& segment : p_.segments)
+        if (segment.batch == summary_.batch && segment.key_begin < segment.key_end)
+          is_first[static_cast<std::size_t>(segment.key_begin)] = true;
+      for (std::size_t j = 0; j < even.size(); ++j)
+        if (const double column = received(static_cast<std::int64_t>(j)); !is_first[j] && !(column <= 0))
+          score.rest.part += even[j] > 0 ? column * std::log(column / even[j]) : 0;
+      for (const SeenRow& row : rows_)
+        if (row.chooses_beside())
+          score.rest.whole += row.rest * std::log(row.beside.keys / effective_keys(row.others, row.rest));
+    }
+    add(score);
+  }
+
+  // What keys would receive of the rest of every row, were it even.
+  [[nodiscard]] std::vector<double> even_columns() const {
+    std::vector<double> columns(static_cast<std::size_t>(p_.key_length) + 1);
+    if (p_.mask || p_.bias || !p_.sparse_masks.empty()) {
+      add_masked_rows(columns);
+    } else {
+      for (const SeenRow& row : rows_) {  // each row at both ends of its keys, then summed up
+        if (!(row.beside.keys > 0)) continue;
+        const KeyRange keys = keys_of(p_, *row.segment, row.position);
+        const double share = row.rest / row.beside.keys;
+        columns[static_cast<std::size_t>(keys.begin + (row.sees_first ? 1 : 0))] += share;
+        columns[static_cast<std::size_t>(keys.end)] -= share;
+      }
+      for (std::size_t j = 1; j < columns.size(); ++j) columns[j] += columns[j - 1];
+    }
+    columns.pop_back();
+    return columns;
+  }
+
+  void add_masked_rows(std::vector<double>& columns) const {
+    parallel_for((p_.key_length + kKeysAtOnce - 1) / kKeysAtOnce, p_.threads, [&](std::int64_t block, int) {
+      for (const SeenRow& row : rows_) {
+        const KeyRange keys = keys_of(p_, *row.segment, row.position);
+        const std::int64_t begin = std::max(block * kKeysAtOnce, keys.begin + (row.sees_first ? 1 : 0));
+        for (std::int64_t j = begin; j < std::min((block + 1) * kKeysAtOnce, keys.end); ++j)
+          if (allows(row, j)) columns[static_cast<std::size_t>(j)] += row.rest / row.beside.keys;
+      }
+    });
+  }
+
+  void add(PatternScore score) {
+    complete_score(score);
+    summary_.patterns.push_back(score);
+  }
+
+  const Problem& p_;
+  const AttentionReport& report_;
+  const TokenSets& sets_;
+  HeadSummary& summary_;
+  std::vector<SeenRow> rows_;
+};
+
+}  // namespace
+
+RowReader::RowReader(const Tensor& tensor, std::int64_t batch, std::int64_t head)
+    : batch_(batch), head_(head) {
+  const TensorView view = tensor.view();
+  const bool for_all_heads = view.shape()[1] == 1;
+  from_ = {view.data(),
+           view.dtype(),
+           {view.strides()[0], for_all_heads ? 0 : view.strides()[1], view.strides()[2], 0}};
+}
+
+double RowReader::operator()(std::int64_t i) const { return read(from_, batch_, head_, i); }
+
+void complete_score(PatternScore& score) {
+  score.score = score.all.score();
+  score.rest_score = score.pattern == HeadPattern::first_token_sink ? std::numeric_limits<double>::quiet_NaN()
+                                                                    : score.rest.score();
+  if (score.rest.whole < kLeastRest * score.all.whole)
+    score.rest_score = std::numeric_limits<double>::quiet_NaN();
+  const double least = threshold_of(score.pattern);
+  score.named = score.rows >= kLeastRows && (score.score >= least || score.rest_score >= least);
+}
+
+void score_patterns(const Problem& problem, const AttentionReport& report, const TokenSets& sets,
+                    const std::vector<AllowedKeys>& allowed, HeadSummary& summary) {
+  Scorer(problem, report, sets, allowed, summary).score();
+}
+
+}  // namespace detail
+
+double PatternShare::score() const noexcept {
+  return whole > 0 ? std::clamp(part / whole, 0.0, 1.0) : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace heed
