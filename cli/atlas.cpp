@@ -58,13 +58,6 @@ struct NamedText {
   std::string text;
 };
 
-std::string file_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad()) throw Error(ErrorCode::io, path + " could not be read");
-  return text;
-}
-
 std::vector<NamedText> given_texts(const AtlasArguments& arguments) {
   std::vector<NamedText> texts;
   std::string text = arguments.document;

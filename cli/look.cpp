@@ -27,6 +27,7 @@
 #include "look/serve.hpp"
 #include "look/tables.hpp"
 #include "look/tokens.hpp"
+#include "looked_at.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
 #include "progress.hpp"
@@ -64,12 +65,17 @@ constexpr const char* kLookExamples =
     "  heed look doc.safetensors --html doc.html\n"
     "  heed look doc.safetensors --serve\n"
     "  heed look --model induction to be or not to be or\n"
+    "  heed look --model induction --text one.txt --text two.txt --brief\n"
     "  heed look --model induction 'to be or not to be or' --head 1.3 --row or\n";
 
 std::vector<NamedFile> input_files(const LookArguments& arguments) {
   if (is_folder(arguments.document)) return {};
   if (!arguments.document.empty()) return {{"DOC", arguments.document}};
-  if (!arguments.model.empty()) return {{"--model", arguments.model + "/model.safetensors"}};
+  if (!arguments.model.empty()) {
+    std::vector<NamedFile> files = {{"--model", arguments.model + "/model.safetensors"}};
+    for (const std::string& path : arguments.texts) files.push_back({"--text", path});
+    return files;
+  }
   std::vector<NamedFile> files = attend_input_files(arguments.call);
   if (!arguments.tokens.empty()) files.push_back({"--tokens", arguments.tokens});
   if (!arguments.key_tokens.empty()) files.push_back({"--key-tokens", arguments.key_tokens});
@@ -295,8 +301,40 @@ void answer(const CLI::App& app, LookArguments arguments, Document& document) {
   if (check) require_that_it_holds(*check, arguments.check ? "--check" : "--proof");
 }
 
+// The summaries of all texts as one, beside the call of the first.
+void look_at_texts(const TrainedModel& trained, LookArguments arguments) {
+  std::vector<std::vector<HeadSummary>> summaries;
+  Document first;
+  std::int64_t tokens = 0;
+  const auto read = [&](const std::string& text, const std::string& source) {
+    Document document = read_with_model(trained, text, source);
+    tokens += document.report.queries;
+    summaries.push_back(document.report.summaries);
+    if (summaries.size() == 1) first = std::move(document);
+  };
+  if (!arguments.text.empty()) read(arguments.text, "WORDS");
+  for (const std::string& path : arguments.texts) read(file_text(path), path);
+  first.report.summaries = merge_summaries(summaries);
+  arguments.heads = heads_named(first, arguments.layer, arguments.head_names);
+  const std::vector<HeadSummary> heads = heads_of(first, arguments);
+  if (!arguments.csv.empty()) io::write_text(arguments.csv, heads_csv(first, heads));
+  if (arguments.json) {
+    std::cout << Json(
+                     {{"texts", summaries.size()}, {"tokens", tokens}, {"summary", heads_json(first, heads)}})
+                     .dump()
+              << '\n';
+    return;
+  }
+  const Terminal terminal = terminal_at(STDOUT_FILENO);
+  const TextOutput output{std::cout, terminal.color, std::max(kLeastLookWidth, terminal.width)};
+  output.stream << first.report.heads << " heads over " << summaries.size()
+                << (summaries.size() == 1 ? " text of " : " texts of ") << tokens << " tokens in all\n";
+  print_heads(output, first, heads, !arguments.brief && heads.size() <= kMostWithKeys);
+}
+
 void look_at_model(const CLI::App& app, const LookArguments& arguments) {
   const TrainedModel trained = read_trained_model(arguments.model);
+  if (!arguments.texts.empty()) return look_at_texts(trained, arguments);
   const Reading reading = trained.read(arguments.text, "WORDS");
   Document document = document_of_layers(reading);
   if (arguments.layer) {

@@ -1,8 +1,11 @@
 #include "looked_at.hpp"
 
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "captured_weights.hpp"
+#include "heed/error.hpp"
 #include "look/run.hpp"
 
 namespace heed::cli {
@@ -19,6 +22,13 @@ Document read_with_model(const TrainedModel& trained, const std::string& text, c
   Document document = document_of_layers(trained.read(text, source));
   fill_report(document, {.map = {}});
   return document;
+}
+
+std::string file_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || file.bad()) throw Error(ErrorCode::io, path + " could not be read");
+  return text;
 }
 
 std::string head_label(const AttentionReport& report, std::int64_t head) {

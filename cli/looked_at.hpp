@@ -17,6 +17,9 @@ namespace heed::cli {
 [[nodiscard]] Document read_with_model(const TrainedModel& trained, const std::string& text,
                                        const std::string& source);
 
+/// What a text file holds. Throws Error (io) where it cannot be read.
+[[nodiscard]] std::string file_text(const std::string& path);
+
 /// "3.1", or "1" where heads are of no layer.
 [[nodiscard]] std::string head_label(const AttentionReport& report, std::int64_t head);
 /// The same with its batch entry where there are several: "batch 1, 3.1".

@@ -322,7 +322,7 @@ TEST(LookModel, SaysHowAModelOfTransformersIsLookedAt) {
 
 TEST(LookModel, RefusesWhatItCannotDo) {
   expect_refusal(2, {"look", "--model", "induction"},
-                 "there is nothing to read: WORDS behind --model DIR are expected");
+                 "there is nothing to read: WORDS or --text FILE behind --model DIR is expected");
   expect_refusal(2, {"look", "--model", "induction", "--layer", "2", "a"},
                  "--layer is 2; the layers are 0 to 1");
   expect_refusal(2, {"look", "--model", "induction", "a", "--causal"},

@@ -1,5 +1,6 @@
 #include "look/arguments.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -57,6 +58,10 @@ void add_sources(CLI::App& app, LookArguments& arguments) {
   add_text(app, "--model", "DIR", arguments.model,
            "look at a model that heed train made, or at induction or stories, which come with heed, while it "
            "reads WORDS")
+      ->group("Trained model");
+  add_texts_option(
+      app, "--text", "FILE", [&](const std::vector<std::string>& files) { arguments.texts = files; },
+      "another text for it to read; may be given several times: the summary is that of all rows of all texts")
       ->group("Trained model");
   add_text_option(
       app, "--layer", "N", [&](const std::string& text) { arguments.layer = text; },
@@ -244,13 +249,25 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
     throw UsageError("--sort is 'received' while --no-received leaves that out; one of the two is expected");
 }
 
+// Rows, keys and maps of several texts have nothing in common: only what is said of heads can be asked.
+void check_texts(const CLI::App& app) {
+  constexpr std::array kAllowed = {"--model", "--text", "--layer", "--head",   "--sort",
+                                   "--brief", "--json", "--csv",   "--kernel", "--threads"};
+  for (const GivenOption& option : given_options(app))
+    if (!option.positional && std::find(kAllowed.begin(), kAllowed.end(), option.name) == kAllowed.end())
+      throw UsageError(option.name +
+                       " is given beside --text, of which only the summary of the heads, over "
+                       "all texts, can be asked");
+}
+
 // The words are all that a model is given.
 void complete_model_arguments(const CLI::App& app, LookArguments& arguments) {
   for (const GivenOption& option : given_options(app))
     if (belongs_to_call(option.group))
       throw UsageError(option.name + " is given beside --model, which holds the call already");
-  if (arguments.document.empty())
-    throw UsageError("there is nothing to read: WORDS behind --model DIR are expected");
+  if (!arguments.texts.empty()) check_texts(app);
+  if (arguments.document.empty() && arguments.texts.empty())
+    throw UsageError("there is nothing to read: WORDS or --text FILE behind --model DIR is expected");
   arguments.text = std::exchange(arguments.document, {});
   for (const std::string& word : arguments.words) arguments.text += " " + word;
 }
@@ -267,6 +284,7 @@ void complete_run_arguments(const CLI::App& app) {
 void complete_source(const CLI::App& app, const LookArguments& arguments) {
   if (!arguments.words.empty())
     throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed look --help)");
+  if (!arguments.texts.empty()) throw UsageError("--text is given without --model, which would read it");
   if (is_folder(arguments.document)) return complete_run_arguments(app);
   if (arguments.document.empty()) {
     if (arguments.layer) throw UsageError("--layer is given without --model DIR or DOC, which have layers");

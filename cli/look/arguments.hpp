@@ -36,7 +36,8 @@ struct LookArguments {
   AttendArguments call;  ///< its inputs and options
   std::string model;     ///< a trained model's folder; then
   std::vector<std::string> words;    ///< what stands behind DOC
-  std::string text;                  ///< all words that it reads, and
+  std::string text;                  ///< all words that it reads,
+  std::vector<std::string> texts;    ///< files with more texts, and
   std::optional<std::string> layer;  ///< the layer to look at, by its name; none: all
   std::string tokens;                ///< files with a line a token
   std::string key_tokens;

@@ -16,11 +16,11 @@ heed.nn has layers for NumPy; heed.torch, heed.transformers and heed.onnx are fo
 from . import masks
 from ._heed import (AttentionGradients, AttentionResult, KvCache, ScoreMod, SparseMask, __version__, attention,
                     attention_backward, info, set_target, targets)
-from ._look import Report
+from ._look import Report, merge_summaries
 from ._look_at import look, open
 from ._model import TrainedModel, load_model, train
 from ._tile import attention_tile
 
 __all__ = ["AttentionGradients", "AttentionResult", "KvCache", "Report", "ScoreMod", "SparseMask", "TrainedModel", "__version__",
-           "attention", "attention_backward", "attention_tile", "info", "load_model", "look", "open", "set_target", "targets",
-           "train"]
+           "attention", "attention_backward", "attention_tile", "info", "load_model", "look", "merge_summaries", "open",
+           "set_target", "targets", "train"]

@@ -342,3 +342,9 @@ class Report:
         if not left_out:
             return frame
         return f"{frame}<p>A cell holds at most {MOST_CELL_BYTES // 10**6} MB. This one leaves out {left_out}: {whole}</p>"
+
+
+def merge_summaries(reports: Sequence[Report]) -> list[HeadSummary]:
+    """The heads of a model over several texts, a report each: means weigh each text by its rows, and names and scores are
+    those of all rows together (docs/heads.md)."""
+    return _heed.merge_summaries([report._data for report in reports])

@@ -214,10 +214,9 @@ void add_names(const HeadSummary& head, nb::dict& one) {
   one["score_rows"] = score_rows;
 }
 
-nb::list summaries(const ReportData& data) {
-  const AttentionReport& report = data.report;
+nb::list list_of(const AttentionReport& report, const std::vector<HeadSummary>& heads) {
   nb::list all;
-  for (const HeadSummary& head : report.summaries) {
+  for (const HeadSummary& head : heads) {
     nb::dict one;
     one["batch"] = head.batch;
     one["head"] = head.head;
@@ -240,6 +239,21 @@ nb::list summaries(const ReportData& data) {
     all.append(one);
   }
   return all;
+}
+
+nb::list summaries(const ReportData& data) { return list_of(data.report, data.report.summaries); }
+
+// Of several texts, with the names of the first one's heads.
+nb::list merged_summaries(const nb::list& reports) {
+  std::vector<std::vector<HeadSummary>> texts;
+  const AttentionReport* first = nullptr;
+  for (const nb::handle one : reports) {
+    const AttentionReport& report = nb::cast<const ReportData&>(one).report;
+    if (first == nullptr) first = &report;
+    texts.push_back(report.summaries);
+  }
+  const std::vector<HeadSummary> merged = merge_summaries(texts);
+  return list_of(*first, merged);
 }
 
 nb::list cost(const ReportData& data) {
@@ -340,6 +354,7 @@ void define_report(nb::module_& module) {
              nb::arg("tokens"), nb::arg("key_tokens"), nb::arg("layers"), nb::arg("top_k"), nb::arg("cells"),
              nb::arg("bins"));
   module.def("join_reports", report_of_layers);
+  module.def("merge_summaries", merged_summaries);
   module.def("open_report", report_of_file);
   module.def("attention_tile", tile_of_python);
 }
