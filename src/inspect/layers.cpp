@@ -22,7 +22,9 @@ constexpr std::array<Tensor AttentionReport::*, 13> kOfHeads = {
 void check_alike(const Layers& layers) {
   if (layers.empty()) detail::refuse("layers is empty; at least one report is expected");
   const AttentionReport& first = layers.front().second;
-  for (const auto& [name, report] : layers) {
+  for (const auto& layer : layers) {
+    const std::string& name = layer.first;
+    const AttentionReport& report = layer.second;
     const auto same = [&](const char* what, std::int64_t found, std::int64_t expected) {
       if (found != expected)
         detail::refuse("layer '", name, "' has ", found, " ", what, "; ", expected,
