@@ -59,7 +59,7 @@ std::string telling_text(const TrainedModel& trained, const std::string& text) {
   std::string all;
   for (const int time : {1, 2})
     for (std::int64_t i = 0; i < words && (time == 1 || trained.model.config.context > 1); ++i)
-      all += "w" + std::to_string(i) + " ";
+      all.append("w").append(std::to_string(i)).append(" ");
   return all;
 }
 
