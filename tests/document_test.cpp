@@ -141,6 +141,22 @@ TEST(Document, CheckHoldsAndFindsAWrongNumber) {
   EXPECT_TRUE(check_document(call.document, 3, 0).holds());  // of another batch entry
 }
 
+// Saved by a build that knew five patterns and no layers, of the last layer of models/induction.
+TEST(Document, OfAnOlderBuildOpensWithTheNamesThatItHad) {
+  const Document old = heed::open_document(std::string(HEED_TEST_DATA) + "/look_document_0.1.safetensors");
+  ASSERT_EQ(old.report.heads, 4);
+  EXPECT_TRUE(old.report.layers.empty());
+  ASSERT_EQ(old.report.query_tokens.size(), 7U);
+  EXPECT_EQ(old.report.query_tokens[3], "not");
+  ASSERT_EQ(old.report.summaries.size(), 4U);
+  for (const heed::HeadSummary& head : old.report.summaries) EXPECT_EQ(head.name(), "induction");
+  EXPECT_NEAR(old.report.summaries[1].induction, 0.88, 0.005);  // as that build printed it
+  const heed::AttendedRow row = heed::attended_row(old, 0, 0, 5, 1);
+  EXPECT_EQ(row.top.front().key, 2);
+  EXPECT_NEAR(row.top.front().weight, 0.9994, 5e-5);
+  EXPECT_TRUE(heed::check_document(old).holds());
+}
+
 TEST(Document, OfAnExplanationHasNoReportYet) {
   const Call call;
   heed::io::write_safetensors(

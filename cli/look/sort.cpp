@@ -26,12 +26,29 @@ constexpr std::array<std::pair<const char*, Value>, 9> kColumns = {{
      }},
 }};
 
+// "first-token-sink": a score's column.
+std::string pattern_column(HeadPattern pattern) {
+  std::string name(name_of(pattern));
+  std::replace(name.begin(), name.end(), ' ', '-');
+  return name;
+}
+
+double score_of(const HeadSummary& head, const std::string& column) {
+  for (const PatternScore& score : head.patterns)
+    if (pattern_column(score.pattern) == column) return score.score;
+  return std::nan("");
+}
+
 }  // namespace
 
 const std::vector<std::string>& sort_columns() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> list = {"name"};
     for (const auto& [name, value] : kColumns) list.emplace_back(name);
+    for (int i = 0; i < kHeadPatterns; ++i) {
+      const std::string pattern = pattern_column(static_cast<HeadPattern>(i));
+      if (std::find(list.begin(), list.end(), pattern) == list.end()) list.push_back(pattern);
+    }
     return list;
   }();
   return names;
@@ -49,7 +66,7 @@ void sort_heads(std::vector<HeadSummary>& heads, const std::string& column) {
   const auto found = std::find_if(kColumns.begin(), kColumns.end(),
                                   [&](const auto& known) { return known.first == column; });
   const auto key = [&](const HeadSummary& head) {
-    const double value = found->second(head);
+    const double value = found != kColumns.end() ? found->second(head) : score_of(head, column);
     return std::isnan(value) ? -std::numeric_limits<double>::infinity() : value;
   };
   std::stable_sort(heads.begin(), heads.end(),

@@ -57,6 +57,14 @@ async function copy(text, button) {
   setTimeout(() => { button.textContent = 'Copy'; }, 1500);
 }
 
+// "previous-token 0.94, then local 0.82"
+function namesOf(head) {
+  const said = ({ name, score, rest }) => `${name} ${score.toFixed(2)}${rest ? ' of what is not on the first key' : ''}`;
+  if (!head.names?.length) return '';
+  const next = head.runner_up && !head.names.some(({ name }) => name === head.runner_up.name) ? [head.runner_up] : [];
+  return [...head.names, ...next].map(said).join(', then ');
+}
+
 function showRow(panel, now) {
   const head = heads[state.head];
   const weight = weightText(state.head, now.row, now.key);
@@ -66,7 +74,7 @@ function showRow(panel, now) {
     weight === null ? '' : element('p', { class: 'sum' }, '→ ', element('b', { class: 'key' }, nameOf(keyWords, now.key)), ' ',
       element('output', { 'data-result': 'weight' }, weight)),
     facts(now), element('h3', {}, 'Attends most to'), ...[topTable(now)].flat().filter(Boolean),
-    element('h3', {}, 'This head'), element('p', { class: 'patterns' }, head.patterns.map(({ name, score, named }) =>
+    element('h3', {}, 'This head'), element('p', { class: 'names' }, namesOf(head)), element('p', { class: 'patterns' }, head.patterns.map(({ name, score, named }) =>
       element('span', { class: named ? 'pattern named' : 'pattern' }, `${name} ${score === null ? '–' : score.toFixed(2)}`))),
     element('p', { class: 'soft' }, 'The rules behind these names: docs/heads.md.'), elsewhere(now) || '');
 }
