@@ -67,9 +67,10 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
       {{"--batch", "2"}, "--batch is 2; there are 2 batch entries, counted from 0"},
       {{"--top-k", "0"}, "--top-k is '0'; a whole number from 1 to 1024 is expected"},
       {{"--sort", "size"},
-       "--sort is 'size'; name, score, entropy, sink, distance, self, previous, next, induction or received "
-       "is "
-       "expected"},
+       "--sort is 'size'; name, score, entropy, sink, distance, self, previous, next, induction, received, "
+       "previous-token, next-token, duplicate-token, same-token, separators, first-token-sink, local, "
+       "vertical or "
+       "uniform is expected"},
       {{"--row", "0:2,4:4"},
        "--row is '4:4'; a row, or rows R0:R1 (R0 to R1 - 1), counted from 0, is expected"},
       {{"--row", "word"},

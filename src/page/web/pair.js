@@ -28,7 +28,7 @@ function pairTable(view, { way, row, key, ranked }) {
     element('td', { class: 'soft pair-kind' }, heads[n].name), element('td', { 'data-weight': n }, weight === null
       ? below === null ? 'not on this page' : `under ${short(below)}` : written(weight, rounded)),
     element('td', {}, weight !== null && bar(weight))));
-  return element('section', { class: 'pair-way', 'data-way': way }, element('h3', {}, pairWords(row, key)),
+  return element('section', { class: 'pair-way', 'data-way': way }, element('h2', {}, pairWords(row, key)),
     lines.length ? element('table', { class: 'shares' }, element('tbody', {}, lines))
       : element('p', { class: 'soft' }, `Masked in every head: ${nameOf(queryWords, row)} cannot attend to ${nameOf(keyWords, key)}.`),
     ranked.length > MOST_RANKED && element('button', { type: 'button', class: 'copy', onclick: () => view.showAll() },

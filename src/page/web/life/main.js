@@ -53,7 +53,7 @@ function showWords() {
   const host = byId('words');
   host.replaceChildren(...now.labels.map((label, row) => element('button', { type: 'button', class: 'word', role: 'radio',
     'data-kind': 'row', 'data-key': 'word-' + row,
-    'aria-checked': String(row === now.row), 'aria-pressed': String(row === now.row), tabindex: row === now.row ? 0 : -1,
+    'aria-checked': String(row === now.row), tabindex: row === now.row ? 0 : -1,
     onclick: () => chooseWord(row) }, label)));
 }
 
