@@ -17,7 +17,12 @@ const css = ([red, green, blue]) => `rgb(${red} ${green} ${blue})`;
 function colourOf(share, [paper, ink, minusInk]) {
   return mixed(paper, share < 0 ? minusInk : ink, Math.min(1, Math.abs(share)));
 }
-const inkOn = ([red, green, blue]) => (0.299 * red + 0.587 * green + 0.114 * blue > 140 ? '#10131a' : '#ffffff');
+// Black or white, whichever stands out more: by at least 4.5:1 (WCAG 2's relative luminance).
+const linear = (part) => (part <= 10 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4);
+function inkOn(rgb) {
+  const [red, green, blue] = rgb.map(linear);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? '#000000' : '#ffffff';
+}
 
 // A matrix, one pixel a cell; `largest` has the full colour. Masked: cells that the row may not see.
 function paintMatrix(canvas, matrix, largest, masked) {
