@@ -18,9 +18,9 @@ function colourOf(share, [paper, ink, minusInk]) {
   return mixed(paper, share < 0 ? minusInk : ink, Math.min(1, Math.abs(share)));
 }
 // Black or white, whichever stands out more: by at least 4.5:1 (WCAG 2's relative luminance).
-const linear = (part) => (part <= 10 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4);
+const brightness = (part) => (part <= 10 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4);
 function inkOn(rgb) {
-  const [red, green, blue] = rgb.map(linear);
+  const [red, green, blue] = rgb.map(brightness);
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? '#000000' : '#ffffff';
 }
 
