@@ -174,9 +174,13 @@ class Report:
             for share in (head["first"], head["self"], head["previous"], head["next"]):
                 line += f"{share:>8.3f}"
             lines.append(line)
+            if len(self.summaries) > MOST_HEADS // 4:
+                continue
+            if next_to_it := head["runner_up"]:
+                lines.append(f"    {'then' if head['names'] else 'nearest'} {next_to_it['name']} {next_to_it['score']:.2f}")
             most = [f"{self._key(key)} {weight:.3g}" for key, weight in
                     zip(head["most_received"][:4], head["most_received_weight"][:4])]
-            if most and len(self.summaries) <= MOST_HEADS // 4:
+            if most:
                 lines.append("    attended to most: " + " · ".join(most))
         if len(self.summaries) > MOST_HEADS:
             lines.append(f"… and {len(self.summaries) - MOST_HEADS} heads more: heads() has all")
@@ -206,7 +210,11 @@ class Report:
         for summary in self.summaries:
             figures = {name: value for name, value in summary.items()
                        if isinstance(value, float) or name in ("rows", "nan_rows")}
+            next_to_it = summary["runner_up"]
+            figures |= {"runner-up": next_to_it["name"] if next_to_it else "",
+                        "runner-up score": next_to_it["score"] if next_to_it else float("nan")}
             scores = {f"{name} score": score for name, score in summary["scores"].items()}
+            scores |= {f"{name} score without the first key": score for name, score in summary["rest_scores"].items()}
             most = {"most attended": self._key(summary["most_received"][0])} if summary["most_received"] else {}
             lines.append(self._place(summary["head"], summary["batch"]) | most | figures | scores)
         return table(lines)

@@ -130,6 +130,9 @@ def test_a_word_that_the_tokenizer_cut_is_said(layers):
 def test_the_table_of_heads_prints_and_sorts(report):
     table = report.heads()
     assert len(table) == LAYERS * HEADS and {"entropy", "distance", "name", "layer"} <= set(table.columns)
+    for line, summary in zip(table, report.summaries):
+        assert line["runner-up"] == (summary["runner_up"]["name"] if summary["runner_up"] else "")
+        assert line["runner-up"] == "" or line["runner-up score"] == summary["runner_up"]["score"] != line["name"]
     ordered = table.sort_values("entropy", ascending=False)
     assert ordered["entropy"] == sorted(table["entropy"], reverse=True)
     lines = repr(ordered).splitlines()
