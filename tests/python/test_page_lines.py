@@ -58,7 +58,9 @@ def expected(weights, heads, rows, keys, first=True):
 def assert_lines(shown, wanted):
     assert shown.keys() == wanted.keys()
     order = sorted(shown, key=wanted.get)
-    assert [shown[line] for line in order] == sorted(shown.values())  # the heavier, the wider
+    assert [shown[line] for line in order] == sorted(shown.values())  # the heavier, the wider,
+    for lighter, heavier in zip(order, order[1:]):  # by 8 pixels for a weight of 1, written to 0.01
+        assert abs(shown[heavier] - shown[lighter] - 8 * (wanted[heavier] - wanted[lighter])) <= 0.011
 
 
 def box(browser, side, place):
