@@ -1,23 +1,19 @@
 #include "captured_weights.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "captured_run.hpp"
 #include "heed/error.hpp"
 #include "heed/io.hpp"
 
 namespace heed::cli {
 namespace {
 
-using Json = nlohmann::json;
-
-constexpr const char* kRunFormat = "heed-run-1";
-constexpr std::size_t kMostFiles = 100'000;
-constexpr std::size_t kMostText = 65536;  // of a value in the metadata
+using Json = nlohmann::ordered_json;
 
 struct Layer {
   std::string kind;  // "encoder", "decoder", "cross", or none
@@ -29,41 +25,16 @@ struct Layer {
   throw Error(ErrorCode::io, path + " " + what);
 }
 
-// NNNN-layer-LL.safetensors, in the order of the calls.
-std::vector<std::string> files_of(const std::string& folder) {
-  std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.ends_with(".safetensors") && name.find("-layer-") != std::string::npos &&
-        files.size() < kMostFiles)
-      files.push_back(entry.path().string());
-  }
-  if (files.empty()) refuse(folder, "is a folder without captured calls, NNNN-layer-LL.safetensors");
-  std::sort(files.begin(), files.end(), [](const std::string& a, const std::string& b) {
-    return std::pair(a.size(), std::string_view(a)) < std::pair(b.size(), std::string_view(b));
-  });
-  return files;
-}
-
-// Null where there is none.
-Json value_of(const io::SafetensorsReader& file, const std::string& name) {
-  const auto found = file.metadata().find(name);
-  if (found == file.metadata().end() || found->second.size() > kMostText) return nullptr;
-  return Json::parse(found->second, nullptr, false);
-}
-
 Layer read_layer(const std::string& path) {
   const io::SafetensorsReader file(path);
-  const auto format = file.metadata().find("format");
-  if (format == file.metadata().end() || format->second != kRunFormat)
-    refuse(path, "is no captured call: its metadata do not say format '" + std::string(kRunFormat) + "'");
-  const Json number = value_of(file, "layer"), kind = value_of(file, "kind"),
-             kind_number = value_of(file, "kind_layer");
+  require_captured_call(path, file);
+  const Json number = captured_value(file, "layer"), kind = captured_value(file, "kind"),
+             kind_number = captured_value(file, "kind_layer");
   if (!number.is_number_integer()) refuse(path, "has no layer, a whole number, in its metadata");
   if (!file.contains("weights"))
     refuse(path, "holds no weights; a folder of capture(weights=True, to=…) is expected");
   for (const char* part : {"rows", "heads"})
-    if (!value_of(file, part).is_null())
+    if (!captured_value(file, part).is_null())
       refuse(path, std::string("holds some ") + part + " only; a capture of all of them is expected");
   Layer layer{"", std::to_string(number.get<std::int64_t>()), file.read("weights")};
   if (kind.is_string() && kind_number.is_number_integer()) {
@@ -88,7 +59,7 @@ void check_alike(const std::string& path, const Tensor& one, const Tensor& first
 // From the first call until a layer comes again.
 std::vector<Layer> first_pass(const std::string& folder) {
   std::vector<Layer> layers;
-  for (const std::string& path : files_of(folder)) {
+  for (const std::string& path : captured_files(folder)) {
     Layer layer = read_layer(path);
     const bool again = std::any_of(layers.begin(), layers.end(), [&](const Layer& before) {
       return before.kind == layer.kind && before.number == layer.number;

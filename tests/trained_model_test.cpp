@@ -332,4 +332,31 @@ TEST(LookModel, RefusesWhatItCannotDo) {
   expect_refusal(2, {"look", "x.safetensors", "y"}, "'y' is one argument too many (see heed look --help)");
 }
 
+// Of a text that is read twice every mean is that of the text alone, over twice the rows.
+TEST(LookAtAModel, ATextThatIsReadTwiceHasTheScoresOfOne) {
+  const TemporaryFolder folder;
+  heed::io::write_text(folder / "text", "to be or not to be or not to be");
+  const auto summary_of = [&](const Words& texts) {
+    Words all = {"look", "--model", "induction"};
+    for (const std::string& text : texts) all.insert(all.end(), {"--text", text});
+    all.push_back("--json");
+    const CommandResult result = run_heed(all);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return Json::parse(result.output).at("summary");
+  };
+  const Json once = summary_of({folder / "text"});
+  const Json twice = summary_of({folder / "text", folder / "text"});
+  ASSERT_EQ(once.size(), 8U);
+  ASSERT_EQ(twice.size(), 8U);
+  for (std::size_t h = 0; h < 8; ++h) {
+    EXPECT_EQ(twice[h].at("rows").get<int>(), 2 * once[h].at("rows").get<int>());
+    EXPECT_EQ(twice[h].at("name"), once[h].at("name"));
+    EXPECT_NEAR(twice[h].at("entropy").get<double>(), once[h].at("entropy").get<double>(), 1e-12);
+    for (const auto& [name, score] : once[h].at("scores").items())
+      if (score.is_number()) {
+        EXPECT_NEAR(twice[h].at("scores").at(name).get<double>(), score.get<double>(), 1e-12) << name;
+      }
+  }
+}
+
 }  // namespace

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "captured_run.hpp"
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
 #include "heed/error.hpp"
@@ -23,8 +24,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kRunFormat = "heed-run-1";
-constexpr std::size_t kMostFiles = 1'000'000;
 // Results of each row, whose means say what a head is like.
 constexpr std::array<const char*, 5> kRowResults = {"entropy", "distance", "dropped", "max_score", "lse"};
 
@@ -39,13 +38,6 @@ struct Call {
 
 [[noreturn]] void refuse_file(const std::string& path, const std::string& what) {
   throw Error(ErrorCode::io, path + " " + what);
-}
-
-// Null where the metadata have no such JSON.
-Json metadata_of(const io::SafetensorsReader& file, const std::string& name) {
-  const auto found = file.metadata().find(name);
-  if (found == file.metadata().end() || found->second.size() > 65536) return nullptr;
-  return Json::parse(found->second, nullptr, false);
 }
 
 std::vector<double> means_of(const Tensor& rows) {
@@ -68,14 +60,11 @@ std::vector<double> means_of(const Tensor& rows) {
 
 Call read_call(const std::string& path) {
   const io::SafetensorsReader file(path);
-  const auto format = file.metadata().find("format");
-  if (format == file.metadata().end() || format->second != kRunFormat)
-    refuse_file(path,
-                "is no captured call: its metadata do not say format '" + std::string(kRunFormat) + "'");
+  require_captured_call(path, file);
   Call call;
   call.file = std::filesystem::path(path).filename().string();
-  const Json layer = metadata_of(file, "layer"), module = metadata_of(file, "module");
-  const Json heads = metadata_of(file, "heads");
+  const Json layer = captured_value(file, "layer"), module = captured_value(file, "module");
+  const Json heads = captured_value(file, "heads");
   if (!layer.is_number_integer() || !module.is_string())
     refuse_file(path, "has no layer (a whole number) or module (a text) in its metadata");
   call.layer = layer.get<std::int64_t>();
@@ -88,21 +77,6 @@ Call read_call(const std::string& path) {
     if (file.contains(name) && file.shape(name).size() == 3)
       call.means.emplace_back(name, means_of(file.read(name)));
   return call;
-}
-
-std::vector<std::string> files_of(const std::string& folder) {
-  std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.ends_with(".safetensors") && name.find("-layer-") != std::string::npos &&
-        files.size() < kMostFiles)
-      files.push_back(entry.path().string());
-  }
-  if (files.empty()) refuse_file(folder, "is a folder without captured calls, NNNN-layer-LL.safetensors");
-  std::sort(files.begin(), files.end(), [](const std::string& a, const std::string& b) {
-    return std::pair(a.size(), a) < std::pair(b.size(), b);
-  });
-  return files;
 }
 
 std::string number_text(double value) {
@@ -159,7 +133,7 @@ void look_at_run(const TextOutput& output, const LookArguments& arguments) {
   std::size_t number = 0;
   if (!arguments.json)
     output.stream << arguments.document << ": what capture(to=…) wrote, layers counted from 0\n";
-  for (const std::string& file : files_of(arguments.document)) {
+  for (const std::string& file : captured_files(arguments.document)) {
     const Call call = read_call(file);
     const std::size_t here = number++;
     if (std::to_string(call.layer) != arguments.layer.value_or(std::to_string(call.layer))) continue;
