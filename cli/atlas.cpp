@@ -73,9 +73,9 @@ std::vector<Document> read_all(const AtlasArguments& arguments, const std::strin
     documents.push_back(open_looked_at(source));
     return documents;
   }
-  const TrainedModel trained = read_trained_model(source);
+  const heed::Model model = read_model(source);
   for (const NamedText& text : given_texts(arguments))
-    documents.push_back(read_with_model(trained, text.text, text.source));
+    documents.push_back(read_with_model(model, text.text, text.source));
   return documents;
 }
 
@@ -206,9 +206,10 @@ Command add_atlas(CLI::App& heed) {
                "of heed.transformers.capture(weights=True, to=…)");
   add_argument(*app, "WORDS", arguments->words,
                "with --model: the words to read, DOC being the first of them");
-  const char* group = "Trained model";
+  const char* group = "Model";
   add_text(*app, "--model", "DIR", arguments->model,
-           "a model that heed train made, or induction, which comes with heed, while it reads WORDS")
+           "a model while it reads WORDS: a folder of Hugging Face's or of heed train, or induction, which "
+           "comes with heed")
       ->group(group);
   add_texts_option(
       *app, "--text", "FILE",

@@ -58,6 +58,7 @@ constexpr const char* kExplainExamples =
     "  echo 'the quick brown fox' | heed explain - --save fox.safetensors\n"
     "  heed explain 'the quick brown fox' --heads 4 --html fox.html\n"
     "  heed explain --model induction to be or not to be or\n"
+    "  heed explain --model induction to be or not to be or --word or:2\n"
     "  heed explain --model induction --html life.html\n";
 
 struct ExplainArguments {
@@ -175,37 +176,45 @@ void check_files(const ExplainArguments& arguments) {
 // Options that speak of the untrained layer.
 void refuse_beside_model(const CLI::App& app) {
   for (const auto& [name, group, positional, values] : given_options(app)) {
-    if (positional || group == "Trained model" || name == "--json" || name == "--html" || group == "Help")
+    if (positional || group == "Trained model" || name == "--json" || name == "--html" || name == "--word" ||
+        group == "Help")
       continue;
     throw UsageError(name + " is given beside --model, whose layers are trained" +
                      (name == "--save" ? "; heed look --model has --save" : ""));
   }
 }
 
-void explain_reading(const ExplainArguments& arguments, const TrainedModel& trained, const Reading& reading) {
+void explain_reading(const ExplainArguments& arguments, const ModelReading& reading) {
+  std::optional<std::int64_t> row;
+  if (!arguments.word.empty()) row = place_of(arguments.word, reading.tokens.shown);
   if (arguments.json)
-    return explain_trained_json(std::cout, trained, arguments.model, reading, arguments.choice);
+    return row ? explain_walk_json(std::cout, reading, *row)
+               : explain_trained_json(std::cout, reading, arguments.choice);
   const Terminal terminal = terminal_at(STDOUT_FILENO);
-  explain_trained({std::cout, terminal.color, std::max(kLeastWidth, terminal.width)}, trained,
-                  arguments.model, reading, arguments.choice);
+  const TextOutput output{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
+  if (row)
+    explain_walk(output, reading, *row);
+  else
+    explain_trained(output, reading, arguments.choice);
 }
 
 // The page needs no words; with none the command prints none either.
 void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   refuse_beside_model(app);
   bool only_page = !arguments.html.empty();
-  for (const char* printed : {"SENTENCE", "--json", "--layer", "--head"}) only_page &= !given(app, printed);
+  for (const char* printed : {"SENTENCE", "--json", "--layer", "--head", "--word"})
+    only_page &= !given(app, printed);
   if (!only_page) require_option(app, "SENTENCE", "the words to read, or - for standard input");
   check_files(arguments);
   std::string text = arguments.sentence == "-" ? all_of_standard_input() : arguments.sentence;
   for (const std::string& word : arguments.words) text += " " + word;
   if (arguments.json) require_standard_output();
-  const TrainedModel trained = read_trained_model(arguments.model);
-  std::optional<Reading> reading;
-  if (!only_page) reading = trained.read(text, "SENTENCE");
-  if (reading) explain_reading(arguments, trained, *reading);
+  if (!only_page) {
+    const heed::Model model = load_model(model_folder(arguments.model));
+    explain_reading(arguments, read_with(model, arguments.model, text, "SENTENCE"));
+  }
   if (arguments.html.empty()) return;
-  write_living_page(arguments.html, trained, {arguments.model, text});
+  write_living_page(arguments.html, read_trained_model(arguments.model), {arguments.model, text});
   if (!arguments.json)
     std::cout << (only_page ? "" : "\n") << "Wrote the model into a page, " << printable(arguments.html)
               << ": open it in a browser and type words.\n";
@@ -278,9 +287,10 @@ void add_layer_options(CLI::App& app, ExplainArguments& arguments) {
 
 void add_model_options(CLI::App& app, ExplainArguments& arguments) {
   const char* group = "Trained model";
-  add_text(
-      app, "--model", "DIR", arguments.model,
-      "read the words with a model that heed train made, or with induction or stories, which come with heed")
+  add_text(app, "--model", "DIR", arguments.model,
+           "read the words with this model: one that heed train made, one of transformers, or induction or "
+           "stories, "
+           "which come with heed; with --word, follow it through the layers")
       ->group(group);
   add_text_option(
       app, "--layer", "N", [&](const std::string& text) { arguments.choice.layer = text; },

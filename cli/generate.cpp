@@ -1,4 +1,6 @@
-// heed generate: text from a model that heed trained.
+// heed generate: text that a model writes, and what it attended to meanwhile.
+#include <array>
+#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -6,7 +8,8 @@
 #include <utility>
 
 #include "command.hpp"
-#include "heed/nn.hpp"
+#include "draw/lettering.hpp"
+#include "heed/model_generate.hpp"
 #include "help.hpp"
 #include "options.hpp"
 #include "standard_streams.hpp"
@@ -17,50 +20,163 @@ namespace heed::cli {
 namespace {
 
 constexpr std::int64_t kMostTokens = 1'000'000;
+constexpr std::int64_t kWatchedPairs = 4;
+constexpr int kTokenColumns = 14;
 
 constexpr const char* kGenerateDescription =
-    "let a trained model write\n"
+    "let a model write\n"
     "\n"
     "Continues the prompt token by token; each is drawn from what the model expects next. The same seed "
-    "gives "
-    "the same text.";
+    "gives the same text. DIR is the folder of a model that heed train made, or of one of transformers that "
+    "writes (GPT-2, Llama, …).\n"
+    "\n"
+    "--watch prints a line for each new token: its probability, and the tokens that heads attended to most "
+    "while "
+    "it was chosen, with their places in the text, the weight and the head. Without --head each token stands "
+    "with the head that attended to it most, and the text's first token, at which idle heads look, is left "
+    "out.";
 
 constexpr const char* kGenerateExamples =
     "Examples:\n"
     "  heed generate stories --prompt 'Anna ' --temperature 0.7\n"
     "  heed generate book --prompt 'The ' --tokens 500\n"
-    "  heed generate book --temperature 0.7 --top-k 10 --seed 3\n"
+    "  heed generate book --temperature 0.7 --top-p 0.9 --seed 3\n"
     "  heed generate induction --prompt 'to be or not to be or' --tokens 3 \\\n"
-    "      --temperature 0\n";
+    "      --temperature 0 --watch\n"
+    "  heed generate stories --prompt 'Anna ' --watch --head 1.2\n";
 
 struct GenerateArguments {
   std::string folder;
   std::string prompt;
+  std::string head;
   GenerateOptions options;
+  bool watch = false;
   bool json = false;
 };
 
-void run_generate(const CLI::App& app, const GenerateArguments& arguments) {
-  require_option(app, "DIR", "the folder of a model that heed train made, or stories or induction");
-  if (arguments.json) require_standard_output();
-  nn::set_blas_threads(1);
-  const TrainedModel trained = read_trained_model(arguments.folder);
-  const bool symbols = trained.tokenizer.is_symbols();
-  bool begun = arguments.json;
-  const auto print = [&](const std::string& token) {
-    if (!std::exchange(begun, true)) std::cout << (symbols ? printable(arguments.prompt) : arguments.prompt);
-    if (!arguments.json) std::cout << (symbols ? " " : "") << token << std::flush;
-  };
-  const std::string text = trained.generate(arguments.prompt, arguments.options, print, "--prompt");
-  if (!arguments.json) {
-    std::cout << '\n';
-    return;
+std::string share_text(double share) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f %%", 100 * share);
+  return text.data();
+}
+
+std::string label_of(const ModelHead& head) {
+  return std::to_string(head.layer) + "." + std::to_string(head.head);
+}
+
+// What a model writes, without what would drive a terminal.
+std::string safe(const std::string& text) {
+  std::string all, run;
+  for (const char c : text) {
+    if (c != '\n' && c != '\t') {
+      run += c;
+      continue;
+    }
+    all += printable(std::exchange(run, {})) + c;
   }
-  const nlohmann::ordered_json json = {{"prompt", arguments.prompt},
-                                       {"text", text},
-                                       {"tokens", arguments.options.tokens},
-                                       {"seed", arguments.options.seed}};
-  std::cout << json.dump() << '\n';
+  return all + printable(run);
+}
+
+// "1.3", as heed look counts heads.
+ModelHead head_of(const std::string& text, const ModelInfo& info) {
+  const std::vector<std::string> parts = split(text, '.');
+  const auto layer = whole_number(parts[0]);
+  const auto head = parts.size() == 2 ? whole_number(parts[1]) : std::nullopt;
+  if (!layer || !head || *layer < 0 || *head < 0)
+    throw UsageError("--head is '" + text + "'; a head as 1.3 (layer 1, head 3) is expected");
+  if (*layer >= info.layers)
+    throw UsageError("--head is '" + text + "'; the layers are 0 to " + std::to_string(info.layers - 1));
+  if (*head >= info.heads)
+    throw UsageError("--head is '" + text + "'; layer " + parts[0] + " has the heads 0 to " +
+                     std::to_string(info.heads - 1));
+  return {*layer, *head};
+}
+
+// "or [2] 97.1 % 1.3".
+std::string pair_text(const WatchedPair& pair, bool with_head) {
+  std::string text = token_text(pair.token) + " [" + std::to_string(pair.place) + "] ";
+  text += share_text(pair.weight);
+  return with_head ? text + " " + label_of(pair.head) : text;
+}
+
+// "or            98.0 %  or [2] 97.1 % 1.3, be [5] 60.0 % 0.1".
+void print_watched(const GeneratedToken& token, bool with_head) {
+  std::cout << left_aligned(token_text(token.text), kTokenColumns) << ' '
+            << right_aligned(share_text(token.probability), 7) << "  ";
+  const char* before = "";
+  for (const WatchedPair& pair : token.watched)
+    std::cout << std::exchange(before, ", ") << pair_text(pair, with_head);
+  std::cout << '\n' << std::flush;
+}
+
+nlohmann::ordered_json watched_json(const GeneratedToken& token) {
+  nlohmann::ordered_json pairs = nlohmann::ordered_json::array();
+  for (const WatchedPair& pair : token.watched)
+    pairs.push_back({{"place", pair.place},
+                     {"token", printable(pair.token)},
+                     {"weight", pair.weight},
+                     {"head", label_of(pair.head)}});
+  return {{"id", token.id}, {"text", token.text}, {"probability", token.probability}, {"attended", pairs}};
+}
+
+class GeneratePrinter {
+ public:
+  explicit GeneratePrinter(const GenerateArguments& arguments) : arguments_(arguments) {}
+
+  void add(const GeneratedToken& token) {
+    if (arguments_.json) {
+      if (arguments_.watch) written_.push_back(watched_json(token));
+      return;
+    }
+    if (!std::exchange(begun_, true)) begin();
+    if (arguments_.watch) return print_watched(token, !arguments_.options.head);
+    std::cout << safe(token.text) << std::flush;
+  }
+
+  void end(const std::string& text) const {
+    if (arguments_.json) return print_object(text);
+    if (arguments_.watch) std::cout << '\n' << safe(arguments_.prompt + text);
+    std::cout << '\n';
+  }
+
+ private:
+  void begin() const {
+    if (!arguments_.watch) {
+      std::cout << safe(arguments_.prompt);
+      return;
+    }
+    const std::string whom =
+        arguments_.options.head ? "head " + label_of(*arguments_.options.head) : std::string("heads");
+    std::cout << left_aligned("token", kTokenColumns) << "  chance  what " << whom
+              << " attended to: [place] weight" << (arguments_.options.head ? "" : " head") << '\n';
+  }
+
+  void print_object(const std::string& text) const {
+    nlohmann::ordered_json json = {{"prompt", arguments_.prompt},
+                                   {"text", text},
+                                   {"tokens", arguments_.options.tokens},
+                                   {"seed", arguments_.options.seed}};
+    if (arguments_.watch) json["written"] = written_;
+    std::cout << json.dump() << '\n';
+  }
+
+  const GenerateArguments& arguments_;
+  nlohmann::ordered_json written_ = nlohmann::ordered_json::array();
+  bool begun_ = false;
+};
+
+void run_generate(const CLI::App& app, GenerateArguments& arguments) {
+  require_option(app, "DIR", "the folder of a model, or stories or induction, which come with heed");
+  if (given(app, "--head") && !arguments.watch)
+    throw UsageError("--head is given without --watch, which shows what it attends to");
+  if (!is_utf8(arguments.prompt)) throw UsageError("--prompt is not UTF-8 text");
+  if (arguments.json) require_standard_output();
+  const heed::Model model = load_model(model_folder(arguments.folder));
+  if (arguments.watch) arguments.options.watch = kWatchedPairs;
+  if (given(app, "--head")) arguments.options.head = head_of(arguments.head, model.info());
+  GeneratePrinter printer(arguments);
+  const auto add = [&](const GeneratedToken& token) { printer.add(token); };
+  printer.end(generate(model, arguments.prompt, arguments.options, add, "--prompt"));
 }
 
 }  // namespace
@@ -69,12 +185,13 @@ Command add_generate(CLI::App& heed) {
   CLI::App* app = add_command(heed, "generate", kGenerateDescription);
   const auto arguments = std::make_shared<GenerateArguments>();
   add_argument(*app, "DIR", arguments->folder, "the folder of a model; stories and induction come with heed");
-  add_argument(*app, "--prompt", arguments->prompt,
-               "what to go on from (nothing: the model's first character)")
+  add_argument(
+      *app, "--prompt", arguments->prompt,
+      "what to go on from (nothing: the model's first character, or the token that begins its texts)")
       ->type_name("TEXT");
   add_integer(
       *app, "--tokens", {1, kMostTokens}, [arguments](std::int64_t n) { arguments->options.tokens = n; },
-      "how many to write (200)");
+      "how many to write at most (200)");
   add_real(
       *app, "--temperature",
       [arguments](double x) {
@@ -88,6 +205,15 @@ Command add_generate(CLI::App& heed) {
       *app, "--top-k", {1}, [arguments](std::int64_t n) { arguments->options.top_k = n; },
       "draw among the K likeliest only (all)")
       ->type_name("K");
+  add_real(
+      *app, "--top-p",
+      [arguments](double x) {
+        if (!(x > 0 && x <= 1))
+          throw UsageError("--top-p is " + nlohmann::json(x).dump() +
+                           "; a number above 0, at most 1, is expected");
+        arguments->options.top_p = x;
+      },
+      "draw among the fewest likeliest that have this share of the probability together (1)");
   add_integer(
       *app, "--seed", {0, 0xffffffff},
       [arguments](std::int64_t n) { arguments->options.seed = static_cast<std::uint64_t>(n); },
@@ -96,6 +222,12 @@ Command add_generate(CLI::App& heed) {
       *app, "--cache", {"f32", "bf16", "f16", "int8", "int4", "fp8"},
       [arguments](std::size_t i) { arguments->options.cache = static_cast<CacheFormat>(i); },
       "what keys and values are kept as while it writes (f32)");
+  add_flag(*app, "--watch", arguments->watch, "print what heads attended to with each token");
+  add_text(*app, "--head", "L.H", arguments->head, "with --watch: what this head attended to, as 1.3");
+  add_integer(
+      *app, "--threads", {1, 4096},
+      [arguments](std::int64_t n) { arguments->options.threads = static_cast<int>(n); },
+      "use at most this many (all)");
   add_flag(*app, "--json", arguments->json, "print one JSON object instead");
   finish_help(*app, {"DIR [options]"}, kGenerateExamples);
   return {app, [app, arguments] { run_generate(*app, *arguments); }};

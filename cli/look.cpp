@@ -14,6 +14,7 @@
 #include "command.hpp"
 #include "heed/document.hpp"
 #include "heed/io.hpp"
+#include "heed/model_look.hpp"
 #include "help.hpp"
 #include "look/answer.hpp"
 #include "look/arguments.hpp"
@@ -23,6 +24,7 @@
 #include "look/html.hpp"
 #include "look/picture.hpp"
 #include "look/print.hpp"
+#include "look/ranking.hpp"
 #include "look/run.hpp"
 #include "look/serve.hpp"
 #include "look/tables.hpp"
@@ -42,7 +44,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kLeastLookWidth = 60;
-constexpr MapSize kSavedMap{1024, 1024};
+constexpr std::int64_t kSavedMap = 1024;   // bins of a side,
+constexpr double kMostMapBytes = 512e6;    // but fewer where maps of all heads take more
 constexpr std::size_t kMostWithKeys = 32;  // heads whose summary has the keys attended to most
 constexpr double kCostWorthSaying = 1e-3;  // seconds
 
@@ -66,13 +69,25 @@ constexpr const char* kLookExamples =
     "  heed look doc.safetensors --serve\n"
     "  heed look --model induction to be or not to be or\n"
     "  heed look --model induction --text one.txt --text two.txt --brief\n"
-    "  heed look --model induction 'to be or not to be or' --head 1.3 --row or\n";
+    "  heed look --model induction 'to be or not to be or' --head 1.3 --row or\n"
+    "  heed look --model induction 'to be or not to be or' --ablate 1.2,1.3\n"
+    "  heed look --model induction 'to be or not to be or' --attribute not\n"
+    "  heed look --model induction 'to be or not to be or' --lens\n"
+    "  heed look --model all-MiniLM-L6-v2 --text long.txt --find induction --top 5\n"
+    "  heed look --model gpt2 --text long.txt --needle 'the pass phrase is'\n"
+    "  heed look --model gpt2 'The cat sat on the mat.' --by norm\n";
+
+// A document, and what heads give to the needle that is asked for.
+struct LookedAt {
+  Document document;
+  std::vector<Retrieval> retrieval{};
+};
 
 std::vector<NamedFile> input_files(const LookArguments& arguments) {
   if (is_folder(arguments.document)) return {};
   if (!arguments.document.empty()) return {{"DOC", arguments.document}};
   if (!arguments.model.empty()) {
-    std::vector<NamedFile> files = {{"--model", arguments.model + "/model.safetensors"}};
+    std::vector<NamedFile> files = {{"--model", model_folder(arguments.model) + "/model.safetensors"}};
     for (const std::string& path : arguments.texts) files.push_back({"--text", path});
     return files;
   }
@@ -132,6 +147,13 @@ std::vector<std::int64_t> rows_asked_for(const LookArguments& arguments, const D
   return rows;
 }
 
+MapSize saved_map(const Document& document) {
+  const auto maps = static_cast<double>(axis_size(document, 4) * axis_size(document, 3));
+  std::int64_t side = kSavedMap;
+  while (side > 64 && maps * static_cast<double>(side * side) * 8 > kMostMapBytes) side /= 2;
+  return {side, side};
+}
+
 // A question about rows alone needs neither what keys received nor a map; a file keeps both.
 ReportOptions report_options(const LookArguments& arguments, const Document& document) {
   ReportOptions wanted;
@@ -139,7 +161,7 @@ ReportOptions report_options(const LookArguments& arguments, const Document& doc
   wanted.top_k = arguments.top_k;
   wanted.received = arguments.received && whole;
   const bool is_drawn = !arguments.html.empty() || !arguments.png.empty() || arguments.serve;
-  wanted.map = !arguments.save.empty() || is_drawn ? kSavedMap : arguments.map;
+  wanted.map = !arguments.save.empty() || is_drawn ? saved_map(document) : arguments.map;
   wanted.cost = is_summary(arguments) && (arguments.model.empty() || arguments.price);
   if (!whole) wanted.rows = rows_asked_for(arguments, document);
   return wanted;
@@ -225,14 +247,39 @@ std::optional<DocumentCheck> check_of(const Document& document, const LookArgume
                         only_head(arguments));
 }
 
-void answer_with_summary(const TextOutput& output, const Document& document, const LookArguments& arguments,
+Json most_received_json(const Document& document, const std::vector<HeadSummary>& heads) {
+  Json list = Json::array();
+  for (const ReceivedKey& one : most_received(document, heads))
+    list.push_back({{"key", one.key},
+                    {"token", document.report.key_tokens[static_cast<std::size_t>(one.key)]},
+                    {"weight", one.weight}});
+  return list;
+}
+
+void print_summary(const TextOutput& output, const LookedAt& found, const std::vector<HeadSummary>& heads,
+                   const LookArguments& arguments) {
+  const Document& document = found.document;
+  print_call(output, document);
+  if (arguments.by == WeighedBy::norm)
+    output.stream << "weights are each row's shares of what it moves: weight times size of the moved value\n";
+  if (arguments.find || !found.retrieval.empty())
+    print_ranking(output, document, heads, arguments, found.retrieval);
+  else
+    print_heads(output, document, heads, !arguments.brief && heads.size() <= kMostWithKeys);
+  if (!arguments.model.empty()) print_most_received(output, document, most_received(document, heads));
+}
+
+void answer_with_summary(const TextOutput& output, const LookedAt& found, const LookArguments& arguments,
                          const std::optional<DocumentCheck>& check) {
-  const std::vector<HeadSummary> heads = heads_of(document, arguments);
+  const Document& document = found.document;
+  const std::vector<HeadSummary> heads = ranked_heads(document, arguments, found.retrieval);
   const Tensor map = arguments.map.rows > 0 ? attention_map(document, arguments.map) : Tensor();
   if (!arguments.csv.empty()) io::write_text(arguments.csv, heads_csv(document, heads));
   if (arguments.json) {
     Json object = call_json(document);
     object["summary"] = heads_json(document, heads);
+    if (!found.retrieval.empty()) add_retrieval(heads, found.retrieval, object["summary"]);
+    if (!arguments.model.empty()) object["received"] = most_received_json(document, heads);
     if (map.rank() == 4) object["map"] = values_json(map);
     if (arguments.draw_mask) object["masks"] = masks_json(document, heads);
     if (check) {
@@ -246,8 +293,7 @@ void answer_with_summary(const TextOutput& output, const Document& document, con
     if (!document.report.cost.empty()) object["cost"] = cost_json(document.report.cost);
     output.stream << object.dump() << '\n';
   } else {
-    print_call(output, document);
-    print_heads(output, document, heads, !arguments.brief && heads.size() <= kMostWithKeys);
+    print_summary(output, found, heads, arguments);
     if (map.rank() == 4) print_map(output, document, map, heads);
     if (arguments.draw_mask) print_masks(output, document, heads);
     if (check) print_check(output, document, *check);
@@ -256,19 +302,23 @@ void answer_with_summary(const TextOutput& output, const Document& document, con
 }
 
 std::string picture_title(const LookArguments& arguments) {
-  if (!arguments.model.empty()) return arguments.model + ": " + arguments.text;
+  if (!arguments.model.empty())
+    return arguments.model + ": " + (arguments.texts.empty() ? arguments.text : arguments.texts.front());
   return std::filesystem::path(arguments.document.empty() ? arguments.call.query : arguments.document)
       .filename()
       .string();
 }
 
-void answer(const CLI::App& app, LookArguments arguments, Document& document) {
+void answer(const CLI::App& app, LookArguments arguments, LookedAt& found) {
+  Document& document = found.document;
   arguments.heads = heads_named(document, arguments.layer, arguments.head_names);
   const bool rows_were_longer = choose_rows(document, arguments);
   const bool was_longer = cut_tile(document, arguments);
   check_question(document, arguments);
   const std::vector<Eviction> evictions = evict_from(document, arguments);
   look_at(document, arguments);
+  if (found.retrieval.empty() && !arguments.needle_spans.empty())
+    found.retrieval = retrieval_of(document, arguments.needle_spans);
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   const TextOutput output{std::cout, terminal.color, std::max(kLeastLookWidth, terminal.width)};
   if (arguments.tile) {
@@ -292,7 +342,7 @@ void answer(const CLI::App& app, LookArguments arguments, Document& document) {
   if (!arguments.html.empty()) write_html(arguments.html, page);
   if (!arguments.png.empty())
     write_look_picture(arguments.png, document, heads_of(document, arguments), picture_title(arguments));
-  answer_with_summary(output, document, arguments, check);
+  answer_with_summary(output, found, arguments, check);
   if (!arguments.png.empty() && !arguments.json)
     std::cout << "\nDrew the heads, " << printable(arguments.png) << ".\n";
   if (!arguments.html.empty() && !arguments.json)
@@ -301,13 +351,48 @@ void answer(const CLI::App& app, LookArguments arguments, Document& document) {
   if (check) require_that_it_holds(*check, arguments.check ? "--check" : "--proof");
 }
 
+// Whether an answer needs the queries and keys of all layers, and not the table of the heads alone.
+bool needs_call(const LookArguments& arguments) {
+  const bool is_written = !arguments.save.empty() || !arguments.html.empty() || !arguments.png.empty();
+  return is_written || arguments.serve || !is_summary(arguments) || arguments.row || arguments.word ||
+         arguments.map.rows > 0 || arguments.draw_mask || arguments.check || arguments.proof ||
+         arguments.price;
+}
+
+std::optional<std::int64_t> layer_of(const heed::Model& model, const LookArguments& arguments) {
+  if (!arguments.layer) return std::nullopt;
+  std::vector<LayerHeads> layers;
+  for (std::int64_t n = 0; n < model.info().layers; ++n)
+    layers.push_back({std::to_string(n), model.info().heads});
+  return heads_of_layer(layers, *arguments.layer).begin / model.info().heads;
+}
+
+// The table of the heads, made while the model runs: nothing of a layer is kept but that.
+LookedAt table_of(const heed::Model& model, const ModelTokens& text, const LookArguments& arguments) {
+  ProgressBar bar;
+  TextLookOptions options;
+  options.report.received = arguments.received;
+  options.report.progress = [&](std::string_view what, double share) { bar.show(what, share); };
+  options.by = arguments.by;
+  options.layer = layer_of(model, arguments);
+  options.keep_rows = false;
+  options.needle = arguments.needle_spans;
+  options.threads = arguments.call.options.threads;
+  TextLook look = look_at_text(model, text, options);
+  LookedAt found;
+  found.document.report = std::move(look.report);
+  found.document.has_report = true;
+  found.retrieval = std::move(look.retrieval);
+  return found;
+}
+
 // The summaries of all texts as one, beside the call of the first.
-void look_at_texts(const TrainedModel& trained, LookArguments arguments) {
+void look_at_texts(const heed::Model& model, LookArguments arguments) {
   std::vector<std::vector<HeadSummary>> summaries;
   Document first;
   std::int64_t tokens = 0;
   const auto read = [&](const std::string& text, const std::string& source) {
-    Document document = read_with_model(trained, text, source);
+    Document document = table_of(model, model.tokenize(text, source), arguments).document;
     tokens += document.report.queries;
     summaries.push_back(document.report.summaries);
     if (summaries.size() == 1) first = std::move(document);
@@ -315,8 +400,9 @@ void look_at_texts(const TrainedModel& trained, LookArguments arguments) {
   if (!arguments.text.empty()) read(arguments.text, "WORDS");
   for (const std::string& path : arguments.texts) read(file_text(path), path);
   first.report.summaries = merge_summaries(summaries);
+  first.report.received = {};
   arguments.heads = heads_named(first, arguments.layer, arguments.head_names);
-  const std::vector<HeadSummary> heads = heads_of(first, arguments);
+  const std::vector<HeadSummary> heads = ranked_heads(first, arguments, {});
   if (!arguments.csv.empty()) io::write_text(arguments.csv, heads_csv(first, heads));
   if (arguments.json) {
     std::cout << Json(
@@ -329,34 +415,44 @@ void look_at_texts(const TrainedModel& trained, LookArguments arguments) {
   const TextOutput output{std::cout, terminal.color, std::max(kLeastLookWidth, terminal.width)};
   output.stream << first.report.heads << " heads over " << summaries.size()
                 << (summaries.size() == 1 ? " text of " : " texts of ") << tokens << " tokens in all\n";
-  print_heads(output, first, heads, !arguments.brief && heads.size() <= kMostWithKeys);
+  if (arguments.find)
+    print_ranking(output, first, heads, arguments, {});
+  else
+    print_heads(output, first, heads, !arguments.brief && heads.size() <= kMostWithKeys);
 }
 
-void look_at_model(const CLI::App& app, const LookArguments& arguments) {
-  const TrainedModel trained = read_trained_model(arguments.model);
-  if (!arguments.texts.empty()) return look_at_texts(trained, arguments);
-  const Reading reading = trained.read(arguments.text, "WORDS");
-  Document document = document_of_layers(reading);
-  if (arguments.layer) {
-    const LayerHeads layer{*arguments.layer, trained.settings.heads};
-    const HeadSpan span = heads_of_layer(document.report.layers, layer.name);
-    document = document_of_layer(reading, span.begin / layer.heads);
-    document.report.layers = {layer};
-  }
-  answer(app, arguments, document);
+void look_at_model(const CLI::App& app, LookArguments arguments) {
+  const heed::Model model = read_model(arguments.model);
+  if (arguments.texts.size() + (arguments.text.empty() ? 0 : 1) > 1) return look_at_texts(model, arguments);
+  const bool from_file = !arguments.texts.empty();
+  const std::string text = from_file ? file_text(arguments.texts.front()) : arguments.text;
+  const ModelTokens tokens = model.tokenize(text, from_file ? arguments.texts.front() : "WORDS");
+  if (!arguments.needle.empty()) arguments.needle_spans = spans_of(text, tokens, arguments.needle);
+  if (!arguments.needle.empty() && arguments.needle_spans.empty())
+    throw UsageError("--needle is '" + arguments.needle +
+                     "', which does not stand in the text; words of it are expected");
+  LookedAt found;
+  if (needs_call(arguments))
+    found.document = document_of_text(
+        model, tokens,
+        {.by = arguments.by, .layer = layer_of(model, arguments), .threads = arguments.call.options.threads});
+  else
+    found = table_of(model, tokens, arguments);
+  answer(app, arguments, found);
 }
 
 void run_look(const CLI::App& app, LookArguments& arguments) {
   complete_look_arguments(app, arguments);
   check_outputs(input_files(arguments), output_files(arguments));
   if (arguments.json) require_standard_output();
+  if (arguments.cause) return answer_cause(arguments);
   if (!arguments.model.empty()) return look_at_model(app, arguments);
   if (is_folder(arguments.document)) {
     const Terminal terminal = terminal_at(STDOUT_FILENO);
     return look_at_run({std::cout, terminal.color, std::max(kLeastLookWidth, terminal.width)}, arguments);
   }
-  Document document = arguments.document.empty() ? read_call(arguments) : open_document(arguments.document);
-  answer(app, arguments, document);
+  LookedAt found{arguments.document.empty() ? read_call(arguments) : open_document(arguments.document)};
+  answer(app, arguments, found);
 }
 
 }  // namespace
@@ -367,7 +463,7 @@ Command add_look(CLI::App& heed) {
   add_look_options(*app, *arguments);
   finish_help(*app,
               {"--query TENSOR --key TENSOR --value TENSOR [options]", "DOC [options]",
-               "--model DIR WORDS [options]"},
+               "--model DIR (WORDS | --text FILE) [options]"},
               kLookExamples);
   return {app, [app, arguments] { run_look(*app, *arguments); }};
 }

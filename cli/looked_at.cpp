@@ -6,6 +6,7 @@
 
 #include "captured_weights.hpp"
 #include "heed/error.hpp"
+#include "heed/model_look.hpp"
 #include "look/run.hpp"
 
 namespace heed::cli {
@@ -17,9 +18,8 @@ Document open_looked_at(const std::string& path) {
   return document;
 }
 
-Document read_with_model(const TrainedModel& trained, const std::string& text, const std::string& source) {
-  // Its views point into tensors that go with it.
-  Document document = document_of_layers(trained.read(text, source));
+Document read_with_model(const heed::Model& model, const std::string& text, const std::string& source) {
+  Document document = document_of_text(model, model.tokenize(text, source));
   fill_report(document, {.map = {}});
   return document;
 }

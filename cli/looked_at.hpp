@@ -12,9 +12,9 @@ namespace heed::cli {
 /// folder that heed.transformers.capture(weights=True, to=…) wrote, its first pass.
 [[nodiscard]] Document open_looked_at(const std::string& path);
 
-/// All layers of a model while it reads a text, with a report without a map. Throws UsageError that begins
-/// with `source` for a text that it cannot read.
-[[nodiscard]] Document read_with_model(const TrainedModel& trained, const std::string& text,
+/// All layers of a model while it reads a text, with a report without a map. Throws Error that begins with
+/// `source` for a text that it cannot read.
+[[nodiscard]] Document read_with_model(const heed::Model& model, const std::string& text,
                                        const std::string& source);
 
 /// What a text file holds. Throws Error (io) where it cannot be read.

@@ -33,10 +33,10 @@ constexpr const char* kTrainDescription =
     "train a small language model\n"
     "\n"
     "A Transformer learns to say the next character of TEXT.txt; or, with --task induction, what followed "
-    "the "
-    "last time, in sequences of random symbols that repeat. The folder of --out gets the model "
-    "(model.safetensors, config.json, vocabulary.json) and a checkpoint, from which --resume goes on bit for "
-    "bit as if it had never stopped. Ctrl-C saves and stops.";
+    "the last time, in sequences of random symbols that repeat. The folder of --out gets the model as a "
+    "GPT-2 of transformers (model.safetensors, config.json, vocabulary.json, for text also tokenizer.json) "
+    "and a checkpoint, from which --resume goes on bit for bit as if it had never stopped. Ctrl-C saves and "
+    "stops.";
 
 constexpr const char* kTrainExamples =
     "Examples:\n"

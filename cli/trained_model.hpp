@@ -1,14 +1,17 @@
-// Trained models as the command line names them.
+// Models as the command line names them.
 #pragma once
 
 #include <string>
 
 #include "heed/model.hpp"
+#include "heed/trained_model.hpp"
 
 namespace heed::cli {
 
-/// A model's folder, or one of the models that come with heed, "induction" and "stories": beside the
-/// installed command, or in the build folder.
+/// The folder that a model's name stands for: itself, or of "induction" and "stories", which come with heed,
+/// theirs: beside the installed command, or in the build folder.
+[[nodiscard]] std::string model_folder(const std::string& name);
+[[nodiscard]] heed::Model read_model(const std::string& name);
 [[nodiscard]] TrainedModel read_trained_model(const std::string& name);
 
 }  // namespace heed::cli

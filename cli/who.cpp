@@ -94,11 +94,10 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
     answer = answer_pair(with_tokens(open_looked_at(arguments.document), arguments.tokens), printing.row,
                          printing.key);
   } else {
-    const TrainedModel trained = read_trained_model(arguments.model);
-    answer =
-        answer_pair(read_with_model(trained, given_text(arguments), "WORDS"), printing.row, printing.key);
+    const heed::Model model = read_model(arguments.model);
+    answer = answer_pair(read_with_model(model, given_text(arguments), "WORDS"), printing.row, printing.key);
     if (!arguments.against.empty())
-      against = answer_pair(read_with_model(trained, arguments.against, "--against"), printing.row,
+      against = answer_pair(read_with_model(model, arguments.against, "--against"), printing.row,
                             printing.key, " for --against");
   }
   if (answer.heads.empty()) throw Error(ErrorCode::invalid_argument, arguments.document + " holds no heads");
@@ -125,9 +124,10 @@ Command add_who(CLI::App& heed) {
                "of heed.transformers.capture(weights=True, to=…)");
   add_argument(*app, "WORDS", arguments->words,
                "with --model: the words to read, DOC being the first of them");
-  const char* group = "Trained model";
+  const char* group = "Model";
   add_text(*app, "--model", "DIR", arguments->model,
-           "ask a model that heed train made, or induction, which comes with heed, while it reads WORDS")
+           "ask a model while it reads WORDS: a folder of Hugging Face's or of heed train, or induction, "
+           "which comes with heed")
       ->group(group);
   add_text(*app, "--against", "TEXT", arguments->against,
            "ask the same of this text, too, and show what changes: one word exchanged, for example")

@@ -14,9 +14,10 @@
 
 #include "fuzz_support.hpp"
 #include "heed/error.hpp"
-#include "heed/model.hpp"
+#include "heed/model_generate.hpp"
 #include "heed/nn.hpp"
 #include "heed/train.hpp"
+#include "heed/trained_model.hpp"
 
 // Memory that cannot be had is an Error, not the sanitizer's end of the program.
 extern "C" [[gnu::visibility("default")]] const char* __asan_default_options() {
@@ -82,7 +83,11 @@ void use(const heed::TrainedModel& trained) {
     fill_report(call, {.full_weights_cells = heed::kFullWeightsCells});
   }
   (void)trained.expected_after(reading, static_cast<std::int64_t>(reading.tokens.size()) - 1, 3);
-  (void)trained.generate(words, {.tokens = 3}, {}, "the words");
+}
+
+// The same folder as anybody's. It may be one of another model.
+void write_on(const std::string& folder, const std::string& words) {
+  (void)generate(heed::load_model(folder), words, {.tokens = 3, .watch = 2}, {}, "the words");
 }
 
 void read_folder(const Folder& folder, Bytes input) {
@@ -90,7 +95,9 @@ void read_folder(const Folder& folder, Bytes input) {
   folder.config.put(config.data(), config.size());
   folder.vocabulary.put(vocabulary.data(), vocabulary.size());
   folder.model.put(input.data(), input.size());
-  use(heed::load_model(folder.path()));
+  const heed::TrainedModel trained = heed::load_trained_model(folder.path());
+  use(trained);
+  write_on(folder.path(), words_for(trained));
 }
 
 void read_training(const Folder& folder, Bytes input) {

@@ -2,9 +2,10 @@
 # Ubuntu 24.04. Sourced by scripts/common.sh; a change here makes ./run and ./test look again.
 # shellcheck shell=bash disable=SC2034
 
-# The library and the command. pkg-config finds cpp-httplib, for `heed look --serve`, and Pango and Cairo, for pictures.
+# The library and the command. pkg-config finds cpp-httplib, for `heed look --serve`, and Pango and Cairo, for pictures;
+# Oniguruma and utf8proc are for tokenizers.
 packages_run=(g++ cmake ninja-build libopenblas-dev libcli11-dev nlohmann-json3-dev libcpp-httplib-dev libpango1.0-dev
-  pkg-config)
+  libonig-dev libutf8proc-dev pkg-config)
 # And their tests. Python: its package, and the tests of that.
 packages_test=("${packages_run[@]}" libgtest-dev python3-dev python3-venv ca-certificates)
 # The library and its fuzz targets, which are clang's.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "command.hpp"
-#include "heed/model.hpp"
+#include "heed/trained_model.hpp"
 #include "support.hpp"
 
 namespace {
@@ -68,7 +68,7 @@ TEST_F(Atlas, TheSameCommandWritesTheSameBytes) {
 
 TEST_F(Atlas, ASavedDocumentHasTheSamePosterAsTheModel) {
   heed::Document document =
-      document_of_layers(heed::load_model(HEED_SOURCE_DIR "/models/induction").read(kText));
+      document_of_layers(heed::load_trained_model(HEED_SOURCE_DIR "/models/induction").read(kText));
   fill_report(document);
   save_document(folder / "doc.safetensors", document);
   EXPECT_TRUE(drawn({"atlas", "doc.safetensors", "--title", "x", "--out", "d.svg"}, "d.svg") ==

@@ -123,7 +123,7 @@ TEST(Help, ShowsEveryWayToCallACommand) {
   EXPECT_NE(run_heed({"look", "--help"})
                 .output.find("\nUsage: heed look --query TENSOR --key TENSOR --value TENSOR [options]\n"
                              "       heed look DOC [options]\n"
-                             "       heed look --model DIR WORDS [options]\n"),
+                             "       heed look --model DIR (WORDS | --text FILE) [options]\n"),
             std::string::npos);
 }
 

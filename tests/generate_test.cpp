@@ -13,7 +13,8 @@
 
 #include "command.hpp"
 #include "heed/io.hpp"
-#include "model/generate.hpp"
+#include "heed/trained_model.hpp"
+#include "model/sample.hpp"
 #include "support.hpp"
 
 namespace {
@@ -98,6 +99,38 @@ TEST_F(Generate, WritesOverCachesOfAnyFormat) {
         << format;
 }
 
+// The first character has no weights to tell of; the second attends to the first, which is left out.
+TEST_F(Generate, TellsWhatHeadsAttendedTo) {
+  const CommandResult result =
+      generate({"--prompt", "abcd", "--tokens", "2", "--temperature", "0", "--watch", "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  const Json written = Json::parse(result.output, nullptr, false)["written"];
+  ASSERT_EQ(written.size(), 2u);
+  EXPECT_EQ(written[0]["text"], "é");
+  EXPECT_GT(written[0]["probability"].get<double>(), 0.5);
+  const Json attended = written[1]["attended"];
+  ASSERT_EQ(attended.size(), 4u);  // b, c, d and é, each once
+  for (std::size_t i = 0; i < attended.size(); ++i) {
+    const auto place = attended[i]["place"].get<std::size_t>();
+    EXPECT_EQ(attended[i]["token"], Words({"a", "b", "c", "d", "é"})[place]);
+    EXPECT_TRUE(place > 0 && attended[i]["weight"].get<double>() <= attended[i > 0 ? i - 1 : 0]["weight"]);
+  }
+  const CommandResult one =
+      generate({"--prompt", "abcd", "--tokens", "1", "--temperature", "0", "--watch", "--head", "0.1"});
+  EXPECT_EQ(one.exit_code, 0) << one.errors;
+  EXPECT_TRUE(one.output.starts_with("token           chance  what head 0.1 attended to: [place] weight\né "))
+      << one.output;
+  EXPECT_TRUE(one.output.ends_with(" %\n\nabcdé\n")) << one.output;
+}
+
+TEST_F(Generate, DrawsAmongTheLikeliest) {
+  for (const Words& more : {Words{"--top-p", "0.01"}, Words{"--top-k", "1"}}) {
+    Words all = {"--prompt", "ab", "--tokens", "14", "--temperature", "3"};
+    all.insert(all.end(), more.begin(), more.end());
+    EXPECT_EQ(generate(all).output, "abcdé abcdé abcd\n");
+  }
+}
+
 TEST_F(Generate, PrintsOneObject) {
   const CommandResult result = generate({"--prompt", "ab", "--tokens", "4", "--top-k", "1", "--json"});
   const Json json = Json::parse(result.output, nullptr, false);
@@ -118,25 +151,28 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   const CommandResult nothing = run_heed({"generate"});
   EXPECT_EQ(nothing.exit_code, 2);
   EXPECT_EQ(nothing.errors,
-            "heed: DIR is missing: the folder of a model that heed train made, or stories or induction (see "
+            "heed: DIR is missing: the folder of a model, or stories or induction, which come with heed (see "
             "heed generate --help)\n");
   expect_refusal(2, {"--tokens", "0"}, "--tokens is '0'; a whole number from 1 to 1000000 is expected");
   expect_refusal(2, {"--top-k", "0"}, "--top-k is '0'; a whole number of at least 1 is expected");
   expect_refusal(2, {"--seed", "-1"}, "--seed is '-1'; a whole number from 0 to 4294967295 is expected");
   expect_refusal(2, {"--temperature", "-1"}, "--temperature is -1.0; a number of at least 0 is expected");
   expect_refusal(2, {"--temperature", "inf"}, "--temperature is 'inf'; a finite number is expected");
+  expect_refusal(2, {"--top-p", "0"}, "--top-p is 0.0; a number above 0, at most 1, is expected");
+  expect_refusal(2, {"--top-p", "1.5"}, "--top-p is 1.5; a number above 0, at most 1, is expected");
+  expect_refusal(2, {"--head", "0.1"}, "--head is given without --watch, which shows what it attends to");
+  expect_refusal(2, {"--watch", "--head", "1"}, "--head is '1'; a head as 1.3 (layer 1, head 3) is expected");
+  expect_refusal(2, {"--watch", "--head", "1.0"}, "--head is '1.0'; the layers are 0 to 0");
+  expect_refusal(2, {"--watch", "--head", "0.2"}, "--head is '0.2'; layer 0 has the heads 0 to 1");
   expect_refusal(2, {"--cache", "f64"}, "--cache is 'f64'; f32, bf16, f16, int8, int4 or fp8 is expected");
   expect_refusal(2, {"--prompt", "xyz"}, "--prompt has the character 'x', which the model does not know");
   expect_refusal(2, {"--prompt", "\xff"}, "--prompt is not UTF-8 text");
   expect_refusal(2, {}, "--prompt has no words; this model goes on with what is repeated in it", "symbols");
   expect_refusal(2, {"--prompt", "a b c d e"}, "--prompt has 5 different words; the model has symbols for 4",
                  "symbols");
-  expect_refusal(
-      1, {},
-      (*folder / "none") +
-          " is no folder; that of a model trained by heed train is expected; a model of transformers is "
-          "looked at from Python, by heed.transformers.look(model, tokenizer, text)",
-      "none");
+  expect_refusal(1, {},
+                 "'" + (*folder / "none") + "' is no folder; that of a model, with config.json, is expected",
+                 "none");
 }
 
 class StrangeModel : public Generate {
@@ -149,11 +185,14 @@ class StrangeModel : public Generate {
   static void put(const std::string& name, const std::string& text) {
     std::ofstream(*folder / "strange" + "/" + name, std::ios::binary) << text;
   }
+  static std::string refusal() {
+    return message_of([] { (void)heed::load_trained_model(*folder / "strange"); });
+  }
   static void expect_fault(const std::string& name, const std::string& text, const std::string& message) {
     const std::string path = *folder / "strange" + "/" + name;
     const std::string kept = bytes_of(path);
     put(name, text);
-    expect_refusal(1, {}, path + message, "strange");
+    EXPECT_EQ(refusal(), path + message);
     put(name, kept);
   }
 };
@@ -174,11 +213,26 @@ TEST_F(StrangeModel, IsRefusedInOneSentence) {
     return text.replace(at, from.size(), to);
   };
   expect_fault("config.json", "{", " is not JSON");
-  expect_fault("config.json", "[]", " is no configuration of a model: its format is not 'heed model 1'");
-  expect_fault("config.json", changed("heed model 1", "heed model 2"),
-               " is no configuration of a model: its format is not 'heed model 1'");
-  expect_fault("config.json", "{\"format\":\"heed model 1\",\"settings\":[]}",
+  const std::string none =
+      " is no configuration of a model that heed trained: its format is not 'heed model 2'";
+  expect_fault("config.json", "[]", none);
+  expect_fault("config.json", changed("heed model 2", "heed model 3"), none);
+  expect_fault("config.json", "{\"heed\":{\"format\":\"heed model 2\",\"settings\":[]}}",
                ": its settings are no JSON object");
+  expect_fault("config.json", "{\"format\":\"heed model 1\",\"settings\":{}}",
+               " is of an earlier heed; heed train --resume writes the folder anew from its checkpoint");
+  put("config.json", "{\"format\":\"heed model 1\",\"settings\":{}}");
+  expect_refusal(1, {},
+                 "'" + (*folder / "strange") +
+                     "/config.json' is of an earlier heed; heed train --resume writes the folder "
+                     "anew from its checkpoint",
+                 "strange");
+  put("config.json", config);
+  expect_fault("config.json", "{\"model_type\":\"bert\"}", " is of a model that heed train did not make");
+  expect_fault("config.json", changed("\"n_layer\": 1", "\"n_layer\": 2"),
+               " has n_layer 2; its settings and vocabulary.json give 1");
+  expect_fault("config.json", changed("\"n_inner\"", "\"inner\""),
+               " has n_inner missing; its settings and vocabulary.json give 64");
   expect_fault("config.json", changed("\"layers\"", "\"lairs\""), ": its settings have no 'layers'");
   expect_fault("config.json", changed("\"task\": \"text\"", "\"task\": 3"),
                ": its task is neither 'text' nor 'induction'");
@@ -197,9 +251,8 @@ TEST_F(StrangeModel, IsRefusedInOneSentence) {
   expect_fault("vocabulary.json", "{\"characters\":[\"ab\"]}", " has a character that is not one code point");
   expect_fault("vocabulary.json", "{\"characters\":[\"b\",\"a\"]}", " has characters that are not in order");
   fs::remove(*folder / "strange" + "/vocabulary.json");
-  expect_refusal(1, {},
-                 (*folder / "strange") + "/vocabulary.json could not be opened: No such file or directory",
-                 "strange");
+  EXPECT_EQ(refusal(),
+            (*folder / "strange") + "/vocabulary.json could not be opened: No such file or directory");
 }
 
 // Values cost many times the text that they are made from, so that size, depth and number have bounds.
@@ -245,20 +298,22 @@ TEST_F(StrangeModel, OfWhatIsNoFileIsRefused) {
   const std::string path = *folder / "strange" + "/vocabulary.json";
   fs::remove(path);
   fs::create_symlink("/dev/zero", path);
-  expect_refusal(1, {}, path + " is not a regular file", "strange");
+  EXPECT_EQ(refusal(), path + " is not a regular file");
   fs::remove(path);
   fs::create_directory(path);
-  expect_refusal(1, {}, path + " is a folder; a file is expected", "strange");
+  EXPECT_EQ(refusal(), path + " is a folder; a file is expected");
 }
 
 // Sizes that the file does not hold are refused before their memory is taken.
 TEST_F(StrangeModel, ThatClaimsTerabytesIsRefusedAtOnce) {
   std::string config = bytes_of(*folder / "model" + "/config.json");
-  config.replace(config.find("\"model_dim\": 16"), 15, "\"model_dim\": 100000");
+  for (const std::string name : {"model_dim", "n_embd", "n_inner"}) {
+    const std::size_t value = config.find("\"" + name + "\": ") + name.size() + 4;
+    const char* large = name == "n_inner" ? "400000" : "100000";
+    config.replace(value, config.find_first_of(",\n", value) - value, large);
+  }
   put("config.json", config);
-  const CommandResult result = generate({}, "strange");
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.errors.find("/model.safetensors holds "), std::string::npos) << result.errors;
+  EXPECT_NE(refusal().find("/model.safetensors holds "), std::string::npos) << refusal();
 }
 
 TEST_F(StrangeModel, OfNumbersThatAreNoneIsRefused) {
@@ -266,7 +321,7 @@ TEST_F(StrangeModel, OfNumbersThatAreNoneIsRefused) {
   heed::io::TensorFile file = heed::io::read_safetensors(path);
   std::vector<std::pair<std::string, heed::TensorView>> tensors;
   for (auto& [name, tensor] : file.tensors) {
-    if (name == "norm.bias") tensor.values<float>()[3] = std::numeric_limits<float>::quiet_NaN();
+    if (name == "transformer.ln_f.bias") tensor.values<float>()[3] = std::numeric_limits<float>::quiet_NaN();
     tensors.emplace_back(name, tensor);
   }
   heed::io::write_safetensors(path, tensors);
@@ -287,6 +342,7 @@ TEST_F(StrangeModel, NeverCrashes) {
         bytes[at] = static_cast<char>(random());
       put(name, bytes);
       const CommandResult result = generate({"--tokens", "2"}, "strange");
+      (void)refusal();
       EXPECT_TRUE(result.exit_code >= 0 && result.exit_code <= 2)
           << name << ", byte " << at << ", seed " << seed << ": " << result.errors;
     }
@@ -299,6 +355,23 @@ TEST(Sampling, TakesTheLargestWhenCold) {
   const std::vector<float> logits = {0, 3, 3, -1};
   for (int i = 0; i < 20; ++i) EXPECT_EQ(sample(logits, {.temperature = 0}, generator), 1);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(sample(logits, {.top_k = 1}, generator), 1);
+}
+
+TEST(Sampling, LeavesTheFewestThatHaveTheShareOfTopP) {
+  Generator generator(1);
+  // Shares of 1, 2, 0 and 6 of 9.
+  const std::vector<float> logits = {0, std::log(2.0f), -40, std::log(6.0f)};
+  const auto drawn = [&](const heed::GenerateOptions& options) {
+    std::vector<int> counts(4);
+    for (int i = 0; i < 300; ++i) ++counts[static_cast<std::size_t>(sample(logits, options, generator))];
+    return counts;
+  };
+  EXPECT_EQ(drawn({.top_p = 0.66})[3], 300);
+  const std::vector<int> two = drawn({.top_p = 0.67});
+  EXPECT_TRUE(two[0] == 0 && two[1] > 0 && two[3] > 0);
+  // Of what top_k leaves, 2 and 6 of 8.
+  EXPECT_EQ(drawn({.top_k = 2, .top_p = 0.74})[3], 300);
+  EXPECT_GT(drawn({.top_k = 2, .top_p = 0.76})[1], 0);
 }
 
 TEST(Sampling, DrawsByTheSoftmaxOfWhatTheTopKLeaves) {

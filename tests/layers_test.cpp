@@ -10,8 +10,8 @@
 #include "heed/error.hpp"
 #include "heed/inspect.hpp"
 #include "heed/io.hpp"
-#include "heed/model.hpp"
 #include "heed/random.hpp"
+#include "heed/trained_model.hpp"
 #include "io_support.hpp"
 #include "support.hpp"
 
@@ -95,7 +95,7 @@ TEST(Layers, ReportsThatDoNotFitAreRefused) {
 }
 
 TEST(Layers, AModelsLayersAsOneCallAreThoseOfEachAlone) {
-  const TrainedModel model = load_model(std::string(HEED_SOURCE_DIR) + "/models/induction");
+  const TrainedModel model = load_trained_model(std::string(HEED_SOURCE_DIR) + "/models/induction");
   const Reading reading = model.read("to be or not to be or");
   Document whole = document_of_layers(reading);
   fill_report(whole);
@@ -113,7 +113,7 @@ TEST(Layers, AModelsLayersAsOneCallAreThoseOfEachAlone) {
 }
 
 TEST(Layers, ASavedDocumentKeepsThem) {
-  const TrainedModel model = load_model(std::string(HEED_SOURCE_DIR) + "/models/induction");
+  const TrainedModel model = load_trained_model(std::string(HEED_SOURCE_DIR) + "/models/induction");
   Document document = document_of_layers(model.read("to be or not to be or"));
   fill_report(document);
   const TemporaryFolder folder;

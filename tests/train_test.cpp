@@ -66,7 +66,8 @@ class Train : public testing::Test {
     return Json::parse(result.output, nullptr, false);
   }
   void expect_same_files(const std::string& a, const std::string& b) const {
-    for (const char* name : {"model.safetensors", "config.json", "vocabulary.json", "checkpoint.safetensors"})
+    for (const char* name :
+         {"model.safetensors", "config.json", "vocabulary.json", "tokenizer.json", "checkpoint.safetensors"})
       EXPECT_TRUE(!bytes_of(path(a + "/" + name)).empty() &&
                   bytes_of(path(a + "/" + name)) == bytes_of(path(b + "/" + name)))
           << name << " of " << b;
@@ -135,10 +136,13 @@ TEST_F(Train, LearnsATextThatRepeats) {
   EXPECT_GT(summary["seconds"].get<double>(), 0);
   EXPECT_EQ(summary["vocabulary"], 17);
   const Json config = Json::parse(bytes_of(path("model/config.json")));
-  EXPECT_EQ(config["format"], "heed model 1");
-  EXPECT_EQ(config["parameters"], summary["parameters"]);
-  EXPECT_EQ(config["settings"]["learning_rate"], 0.02);
-  EXPECT_EQ(config["losses"], summary["losses"]);
+  EXPECT_EQ(config["model_type"], "gpt2");
+  EXPECT_EQ(config["n_layer"], 1);
+  const Json own = config["heed"];
+  EXPECT_EQ(own["format"], "heed model 2");
+  EXPECT_EQ(own["parameters"], summary["parameters"]);
+  EXPECT_EQ(own["settings"]["learning_rate"], 0.02);
+  EXPECT_EQ(own["losses"], summary["losses"]);
   EXPECT_EQ(Json::parse(bytes_of(path("model/vocabulary.json")))["characters"][0], "\n");
 }
 
@@ -215,7 +219,7 @@ TEST_F(Train, SavesAtCtrlCAndSaysHowToGoOn) {
               std::string::npos)
         << errors;
     const Json config = Json::parse(bytes_of(path(out + "/config.json")));
-    EXPECT_EQ(config["settings"]["steps"], 1000000);
+    EXPECT_EQ(config["heed"]["settings"]["steps"], 1000000);
   }
 }
 

@@ -62,7 +62,7 @@ void expect_refusal(int exit_code, const Words& arguments, const std::string& me
 
 TEST(InductionModel, IsSmall) {
   EXPECT_LE(fs::file_size(kModel + "/model.safetensors"), 500'000u);
-  const Json settings = json_in(kModel + "/config.json")["settings"];
+  const Json settings = json_in(kModel + "/config.json")["heed"]["settings"];
   EXPECT_EQ(settings["layers"], 2);
   EXPECT_EQ(settings["attention_only"], true);
 }
@@ -97,11 +97,11 @@ TEST(InductionModel, SaysWhatFollowedTheLastTime) {
 }
 
 // The first steps of the training that made it, again. Another BLAS rounds in another way, and steps make
-// more of that: after fifty of them the losses still agree to a hundredth.
+// more of that: after twenty of them the losses still agree to a hundredth.
 TEST(InductionModel, IsLearntAgainAsItWasRecorded) {
-  constexpr std::int64_t kSteps = 50;
+  constexpr std::int64_t kSteps = 20;
   const TemporaryFolder folder;
-  const Json config = json_in(kModel + "/config.json");
+  const Json config = json_in(kModel + "/config.json")["heed"];
   Words command = {"train", "--task",         "induction", "--attention-only",
                    "--out", folder / "again", "--stop-at", std::to_string(kSteps),
                    "--json"};
@@ -114,12 +114,12 @@ TEST(InductionModel, IsLearntAgainAsItWasRecorded) {
   const CommandResult result = run_heed(command);
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   const Json losses = Json::parse(result.output)["losses"];
-  ASSERT_EQ(losses.size(), 6u);  // 1, 2, 5, 10, 20, 50
+  ASSERT_EQ(losses.size(), 5u);  // 1, 2, 5, 10, 20
   for (std::size_t i = 0; i < losses.size(); ++i) {
     EXPECT_EQ(losses[i]["step"], config["losses"][i]["step"]);
     EXPECT_NEAR(losses[i]["loss"].get<double>(), config["losses"][i]["loss"].get<double>(), 0.01);
   }
-  EXPECT_LT(losses.back()["loss"].get<double>(), losses[0]["loss"].get<double>() - 0.03);
+  EXPECT_LT(losses.back()["loss"].get<double>(), losses[0]["loss"].get<double>() - 0.005);
 }
 
 TEST(ExplainModel, ShowsItsTwoHeads) {
@@ -199,16 +199,36 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
                  "--save is given beside --model, whose layers are trained; heed look --model has --save");
   expect_refusal(2, with({"--html", "x.html", "--head", "1"}),
                  "SENTENCE is missing: the words to read, or - for standard input (see heed explain --help)");
-  expect_refusal(2, with({" , "}), "SENTENCE has 0 words; 1 to 64 are expected, as the model reads them");
+  expect_refusal(2, with({" , "}), "SENTENCE has no tokens; at least one is expected");
   std::string longest;
   for (int i = 0; i < 65; ++i) longest += "to ";
-  expect_refusal(2, with({longest}), "SENTENCE has 65 words; 1 to 64 are expected, as the model reads them");
+  expect_refusal(2, with({longest}), "there are 65 tokens; the model has positions for 64");
+  expect_refusal(2, with({"to be", "--word", "or"}), "--word is 'or', which is not in the sentence");
   expect_refusal(2, with({"\xff"}), "SENTENCE is not UTF-8 text");
   expect_refusal(2, {"explain", "a b", "--layer", "1"}, "--layer is given without --model");
-  expect_refusal(
-      1, {"explain", "--model", "nowhere", "a b"},
-      "nowhere is no folder; that of a model trained by heed train is expected; a model of transformers "
-      "is looked at from Python, by heed.transformers.look(model, tokenizer, text)");
+  expect_refusal(1, {"explain", "--model", "nowhere", "a b"},
+                 "'nowhere' is no folder; that of a model, with config.json, is expected");
+}
+
+TEST(ExplainModel, FollowsOneWordThroughTheLayers) {
+  const Words words = {"to", "be", "or", "not", "to", "be"};
+  const Json walk = explained(words, {"--word", "be:2"});
+  EXPECT_EQ(walk["row"], 5);
+  ASSERT_EQ(walk["layers"].size(), 2u);
+  // Layer 0 has a head that looks at the word before; layer 1 one that looks at what followed "be" before.
+  bool previous = false;
+  for (const Json& one : walk["layers"][0]["attended"]) previous |= one["place"] == 4 && one["weight"] > 0.9;
+  EXPECT_TRUE(previous) << walk["layers"][0];
+  EXPECT_EQ(walk["layers"][1]["attended"][0]["token"], "or");
+  EXPECT_EQ(walk["layers"][1]["predicted"][0]["token"], "or");
+  EXPECT_LT(walk["layers"][1]["rest"].get<double>(), 1e-4);  // attention only: roundings of 64 sums
+  Words all = {"explain", "--model", "induction", "--word", "be:2"};
+  all.insert(all.end(), words.begin(), words.end());
+  const CommandResult text = run_heed(all);
+  EXPECT_EQ(text.exit_code, 0) << text.errors;
+  EXPECT_NE(text.output.find("\nbe [5] through the layers"), std::string::npos) << text.output;
+  EXPECT_NE(text.output.find("\n  layer 1: |x| "), std::string::npos) << text.output;
+  EXPECT_NE(text.output.find("    would predict or "), std::string::npos) << text.output;
 }
 
 // All layers are one table, of which explain shows the same lines.
@@ -224,7 +244,7 @@ TEST(LookModel, SummarisesEveryLayerInOneTable) {
   const std::string explained = run_heed(explain).output;
   std::istringstream lines(table.output);
   std::string line;
-  for (std::getline(lines, line), std::getline(lines, line); std::getline(lines, line);)
+  for (std::getline(lines, line), std::getline(lines, line); std::getline(lines, line) && !line.empty();)
     EXPECT_NE(explained.find("\n" + line + "\n"), std::string::npos) << line;
   for (const char* label : {"0.0", "0.3", "1.0", "1.3"})
     EXPECT_NE(table.output.find("\n" + std::string(label) + "   "), std::string::npos) << label;
@@ -300,7 +320,7 @@ TEST(LookModel, AnswersAllQuestionsOnALayer) {
 }
 
 // What a researcher types first: a model's name, its folder, its file.
-TEST(LookModel, SaysHowAModelOfTransformersIsLookedAt) {
+TEST(LookModel, SaysWhatAFolderLacks) {
   const TemporaryFolder folder;
   fs::create_directory(folder / "bert");
   std::ofstream(folder / "bert/config.json") << R"({"architectures": ["BertModel"], "model_type": "bert"})";
@@ -309,12 +329,10 @@ TEST(LookModel, SaysHowAModelOfTransformersIsLookedAt) {
                               {{"format", "pt"}});
   const std::string python =
       "; a model of transformers is looked at from Python, by heed.transformers.look(model, tokenizer, text)";
-  for (const char* command : {"look", "explain"}) {
-    expect_refusal(1, {command, "--model", "gpt2", "a"},
-                   "gpt2 is no folder; that of a model trained by heed train is expected" + python);
-    expect_refusal(1, {command, "--model", folder / "bert", "a"},
-                   (folder / "bert") + " holds a model that heed train did not make" + python);
-  }
+  expect_refusal(1, {"look", "--model", "gpt2", "a"},
+                 "'gpt2' is no folder; that of a model, with config.json, is expected");
+  expect_refusal(1, {"look", "--model", folder / "bert", "a"},
+                 "'" + (folder / "bert") + "/config.json' has no num_hidden_layers");
   expect_refusal(1, {"look", folder / "bert/model.safetensors"},
                  (folder / "bert/model.safetensors") +
                      " holds the parameters of a model, not a call of attention" + python);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "heed/model_generate.hpp"
 #include "heed/nn.hpp"
 #include "heed/train.hpp"
 #include "io_support.hpp"
@@ -72,7 +73,7 @@ TEST_F(Training, TellsItsProgressAndReturnsTheModelOfItsFolder) {
   const auto progress = [&](const TrainState& state) { steps.push_back(state.step); };
   const TrainState state = train(path("out"), kTiny, data, {.stop_at = 3, .progress = progress});
   EXPECT_EQ(steps, (std::vector<std::int64_t>{0, 1, 2, 3}));
-  const TrainedModel written = heed::load_model(path("out"));
+  const TrainedModel written = heed::load_trained_model(path("out"));
   const heed::Tensor a = state.trained.read("x y x").logits, b = written.read("x y x").logits;
   EXPECT_TRUE(std::equal(a.values<float>().begin(), a.values<float>().end(), b.values<float>().begin()));
 }
@@ -88,7 +89,8 @@ TEST_F(Training, LearnsTheCharactersOfAText) {
   settings.learning_rate = 0.02;
   const TrainState state = train(path("out"), settings, text);
   EXPECT_LT(state.smooth_loss, 0.2);
-  EXPECT_EQ(state.trained.generate("abc", {.tokens = 5, .temperature = 0}), "defgh");
+  const heed::Model model = heed::load_model(path("out"));
+  EXPECT_EQ(generate(model, "abc", {.tokens = 5, .temperature = 0}), "defgh");
 }
 
 TEST_F(Training, RefusesInOneSentence) {

@@ -10,7 +10,7 @@
 
 #include "command.hpp"
 #include "heed/io.hpp"
-#include "heed/model.hpp"
+#include "heed/trained_model.hpp"
 #include "support.hpp"
 
 namespace {
@@ -60,7 +60,7 @@ std::vector<double> weights_of(const heed::Reading& reading, std::int64_t layer,
 
 const heed::TrainedModel& model() {
   static const heed::TrainedModel loaded =
-      heed::load_model(std::string(HEED_SOURCE_DIR) + "/models/induction");
+      heed::load_trained_model(std::string(HEED_SOURCE_DIR) + "/models/induction");
   return loaded;
 }
 

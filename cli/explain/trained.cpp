@@ -11,6 +11,9 @@
 #include "draw/heatmap.hpp"
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
+#include "heed/model_generate.hpp"
+#include "heed/model_look.hpp"
+#include "heed/model_walk.hpp"
 #include "look/choice.hpp"
 #include "look/print.hpp"
 #include "look/tables.hpp"
@@ -59,45 +62,65 @@ std::string listed(const std::vector<Expectation>& expected) {
   return text;
 }
 
-// "induction: 2 layers of 4 heads, attention only, 45952 parameters".
-std::string description_of(const TrainedModel& trained, const std::string& name) {
-  const nn::LanguageModelConfig& config = trained.model.config;
+// "induction: 2 layers of 4 heads, 45952 parameters".
+std::string description_of(const ModelReading& reading) {
+  const ModelInfo& info = reading.model.info();
   const auto counted = [](std::int64_t count, const std::string& thing) {
     return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
   };
-  return name + ": " + counted(config.layers, "layer") + " of " + counted(config.heads, "head") +
-         (config.attention_only ? ", attention only, " : ", ") +
-         counted(nn::parameter_count(config), "parameter");
+  return reading.name + ": " + counted(info.layers, "layer") + " of " + counted(info.heads, "head") + ", " +
+         counted(info.parameters, "parameter");
+}
+
+// Characters stand side by side, words and pieces of words apart.
+std::string text_read(const ModelReading& reading) {
+  const std::vector<std::string>& tokens = reading.tokens.shown;
+  std::size_t bytes = 0;
+  for (const std::string& token : tokens) bytes += token.size();
+  const bool together = reading.tokens.places.back().end == bytes;
+  std::string text;
+  for (const std::string& token : tokens) text += (together || text.empty() ? "" : " ") + printable(token);
+  return text;
+}
+
+std::vector<Expectation> expected_at(const ModelReading& reading, std::int64_t row, std::int64_t count) {
+  if (!reading.model.info().predicts) return {};
+  return expected(reading.model, reading.logits.view().select(0, row), reading.tokens, count);
+}
+
+void print_subject(const TextOutput& output, const ModelReading& reading) {
+  output.stream << wrap(printable(description_of(reading)), output.width, 2) << '\n'
+                << wrap("It reads: " + text_read(reading), output.width, 2) << '\n';
 }
 
 class TrainedModelPrinter {
  public:
-  TrainedModelPrinter(const TrainedModel& trained, const Reading& reading, const HeadChoice& choice)
-      : trained_(trained), reading_(reading), document_(document_of_layers(reading)) {
+  TrainedModelPrinter(const ModelReading& reading, const HeadChoice& choice)
+      : reading_(reading), document_(document_of_text(reading.model, reading.tokens)) {
     chosen_ = heads_named(document_, choice.layer, choice.heads);
     fill_report(document_, {.map = {}, .full_weights_cells = kFullWeightsCells});
   }
 
-  void print(const TextOutput& output, const std::string& name) const {
-    output.stream << wrap(printable(description_of(trained_, name)), output.width, 2) << '\n'
-                  << wrap("It reads: " + words(), output.width, 2) << '\n';
+  void print(const TextOutput& output) const {
+    print_subject(output, reading_);
     print_heads(output, document_, told(), false);
     for (const std::int64_t head : drawn()) print_head_map(output, head);
-    const std::int64_t last = static_cast<std::int64_t>(reading_.tokens.size()) - 1;
+    if (!reading_.model.info().causal || !reading_.model.info().predicts) return;
+    const std::int64_t last = static_cast<std::int64_t>(reading_.tokens.ids.size()) - 1;
     output.stream << '\n'
-                  << wrap("After all this it expects " +
-                              listed(trained_.expected_after(reading_, last, kExpectations)) + ".",
+                  << wrap("After all this it expects " + listed(expected_at(reading_, last, kExpectations)) +
+                              ".",
                           output.width, 2)
                   << '\n';
   }
 
-  [[nodiscard]] nlohmann::ordered_json json(const std::string& name) const {
-    nlohmann::ordered_json json = {{"model", name}, {"tokens", reading_.tokens}};
+  [[nodiscard]] nlohmann::ordered_json json() const {
+    nlohmann::ordered_json json = {{"model", reading_.name}, {"tokens", reading_.tokens.shown}};
     json["heads"] = nlohmann::ordered_json::array();
     for (const HeadSummary& head : told()) json["heads"].push_back(head_json(head));
     json["next"] = nlohmann::ordered_json::array();
-    for (std::size_t i = 0; i < reading_.tokens.size(); ++i) {
-      const Expectation best = trained_.expected_after(reading_, static_cast<std::int64_t>(i), 1).front();
+    for (std::size_t i = 0; i < reading_.tokens.ids.size() && reading_.model.info().predicts; ++i) {
+      const Expectation best = expected_at(reading_, static_cast<std::int64_t>(i), 1).front();
       json["next"].push_back({{"token", best.token}, {"probability", best.probability}});
     }
     return json;
@@ -106,13 +129,6 @@ class TrainedModelPrinter {
  private:
   [[nodiscard]] const HeadSummary& summary(std::int64_t head) const {
     return document_.report.summaries[static_cast<std::size_t>(head)];
-  }
-
-  [[nodiscard]] std::string words() const {
-    std::string text;
-    for (const std::string& token : reading_.tokens)
-      text += (trained_.tokenizer.is_symbols() && !text.empty() ? " " : "") + printable(token);
-    return text;
   }
 
   [[nodiscard]] std::vector<HeadSummary> told() const {
@@ -162,7 +178,7 @@ class TrainedModelPrinter {
     title[0] = 'L';
     output.stream << '\n' << bold(title, output.color) << ": " << meaning_of(name) << '\n';
     const WeightTile& tile = document_.report.weights;
-    const std::vector<std::string> labels = labels_of(reading_.tokens);
+    const std::vector<std::string> labels = labels_of(reading_.tokens.shown);
     const auto lines = draw_heatmap({labels, labels, tile.weights.view().select(0, 0).select(0, head),
                                      tile.allowed.view().select(0, 0).select(0, head)},
                                     2, output.width, output.color);
@@ -185,22 +201,108 @@ class TrainedModelPrinter {
     return json;
   }
 
-  const TrainedModel& trained_;
-  const Reading& reading_;
+  const ModelReading& reading_;
   Document document_;
   std::vector<std::int64_t> chosen_;  // none: all
 };
 
-}  // namespace
-
-void explain_trained(const TextOutput& output, const TrainedModel& trained, const std::string& name,
-                     const Reading& reading, const HeadChoice& choice) {
-  TrainedModelPrinter(trained, reading, choice).print(output, name);
+// "or [2] 97.1 % 0.3, be [5] 60.0 % 0.1".
+std::string attended_text(const WalkedLayer& layer) {
+  std::string text;
+  for (const WatchedPair& pair : layer.attended) {
+    if (!text.empty()) text += ", ";
+    text += token_text(pair.token) + " [" + std::to_string(pair.place) + "] ";
+    text += precise_percent(pair.weight) + " " + std::to_string(pair.head.layer) + ".";
+    text += std::to_string(pair.head.head);
+  }
+  return text;
 }
 
-void explain_trained_json(std::ostream& out, const TrainedModel& trained, const std::string& name,
-                          const Reading& reading, const HeadChoice& choice) {
-  out << TrainedModelPrinter(trained, reading, choice).json(name).dump() << '\n';
+std::string number_text(double number) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3g", number);
+  return text.data();
+}
+
+void print_predicted(const TextOutput& output, const std::vector<Expectation>& predicted) {
+  if (!predicted.empty())
+    output.stream << wrap("    would predict " + listed(predicted), output.width, 6) << '\n';
+}
+
+nlohmann::ordered_json predicted_json(const std::vector<Expectation>& predicted) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const Expectation& one : predicted)
+    all.push_back({{"token", one.token}, {"probability", one.probability}});
+  return all;
+}
+
+nlohmann::ordered_json layer_json(const WalkedLayer& layer) {
+  nlohmann::ordered_json attended = nlohmann::ordered_json::array();
+  for (const WatchedPair& pair : layer.attended)
+    attended.push_back({{"place", pair.place},
+                        {"token", pair.token},
+                        {"weight", pair.weight},
+                        {"head", std::to_string(pair.head.layer) + "." + std::to_string(pair.head.head)}});
+  return {{"stream", layer.stream},
+          {"attention", layer.attention},
+          {"rest", layer.rest},
+          {"attended", attended},
+          {"predicted", predicted_json(layer.predicted)}};
+}
+
+}  // namespace
+
+ModelReading read_with(const heed::Model& model, const std::string& name, const std::string& text,
+                       const std::string& source) {
+  ModelReading reading{model, name, model.tokenize(text, source), {}};
+  const TensorView ids(reading.tokens.ids.data(), {static_cast<std::int64_t>(reading.tokens.ids.size())});
+  const Tensor hidden = model.hidden_states(ids);
+  if (model.info().predicts) reading.logits = model.logits(hidden);
+  return reading;
+}
+
+void explain_trained(const TextOutput& output, const ModelReading& reading, const HeadChoice& choice) {
+  TrainedModelPrinter(reading, choice).print(output);
+}
+
+void explain_trained_json(std::ostream& out, const ModelReading& reading, const HeadChoice& choice) {
+  out << TrainedModelPrinter(reading, choice).json().dump() << '\n';
+}
+
+void explain_walk(const TextOutput& output, const ModelReading& reading, std::int64_t row) {
+  print_subject(output, reading);
+  const heed::Walk found = heed::walk(reading.model, reading.tokens, row, kExpectations);
+  const std::string token = token_text(reading.tokens.shown[static_cast<std::size_t>(row)]);
+  output.stream
+      << '\n'
+      << bold(token + " [" + std::to_string(row) + "]", output.color)
+      << wrap(
+             " through the layers: |x| is the length of its vector, to which heads and the rest (the MLP) "
+             "add; tokens that heads attend to most, with [place], weight and head",
+             output.width, 2)
+      << "\n\n  embedding\n";
+  print_predicted(output, found.embedded);
+  for (std::size_t n = 0; n < found.layers.size(); ++n) {
+    const WalkedLayer& layer = found.layers[n];
+    output.stream << "  layer " << n << ": |x| " << number_text(layer.stream) << ", heads add "
+                  << number_text(layer.attention) << ", the rest " << number_text(layer.rest) << '\n';
+    if (!layer.attended.empty())
+      output.stream << wrap("    attends to " + attended_text(layer), output.width, 6) << '\n';
+    print_predicted(output, layer.predicted);
+  }
+  output.stream << "  behind the last: |x| " << number_text(found.stream) << '\n';
+}
+
+void explain_walk_json(std::ostream& out, const ModelReading& reading, std::int64_t row) {
+  const heed::Walk found = heed::walk(reading.model, reading.tokens, row, kExpectations);
+  nlohmann::ordered_json json = {{"model", reading.name},
+                                 {"tokens", reading.tokens.shown},
+                                 {"row", row},
+                                 {"embedded", predicted_json(found.embedded)},
+                                 {"layers", nlohmann::ordered_json::array()},
+                                 {"stream", found.stream}};
+  for (const WalkedLayer& layer : found.layers) json["layers"].push_back(layer_json(layer));
+  out << json.dump() << '\n';
 }
 
 }  // namespace heed::cli

@@ -30,8 +30,8 @@ std::int64_t planes(const Document& document, const LookArguments& arguments) {
 
 void check_tile(const Document& document, const LookArguments& arguments) {
   const TileRange& tile = *arguments.tile;
-  const std::int64_t rows = document.query.size(-2);
-  const std::int64_t keys = document.key.size(-2);
+  const std::int64_t rows = axis_size(document, 2);
+  const std::int64_t keys = key_count(document);
   if (tile.row_begin >= rows || tile.key_begin >= keys)
     throw UsageError("--tile begins at row " + std::to_string(tile.row_begin) + ", key " +
                      std::to_string(tile.key_begin) + "; there are " + std::to_string(rows) +
@@ -119,8 +119,8 @@ Tensor weights_of_rows(const Document& document, LookArguments arguments) {
 bool cut_tile(const Document& document, LookArguments& arguments) {
   if (!arguments.tile) return false;
   TileRange& tile = *arguments.tile;
-  const std::int64_t rows = document.query.size(-2);
-  const std::int64_t keys = document.key.size(-2);
+  const std::int64_t rows = axis_size(document, 2);
+  const std::int64_t keys = key_count(document);
   const bool longer = tile.row_end > rows || tile.key_end > keys;
   tile.row_end = std::min(tile.row_end, rows);
   tile.key_end = std::min(tile.key_end, keys);
@@ -129,7 +129,7 @@ bool cut_tile(const Document& document, LookArguments& arguments) {
 
 void check_question(const Document& document, const LookArguments& arguments) {
   const std::int64_t queries = axis_size(document, 2);
-  const std::int64_t keys = document.key.size(-2);
+  const std::int64_t keys = key_count(document);
   check_index("--batch", arguments.batch, axis_size(document, 4), "batch entries");
   if (arguments.tile) check_tile(document, arguments);
   // A cache is of one layer: which keys it evicts is decided by that layer's heads together.

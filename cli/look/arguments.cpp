@@ -55,20 +55,27 @@ void add_sources(CLI::App& app, LookArguments& arguments) {
                "or a folder "
                "that heed.transformers.capture(to=…) wrote");
   add_argument(app, "WORDS", arguments.words, "with --model: the words to read, DOC being the first of them");
-  add_text(app, "--model", "DIR", arguments.model,
-           "look at a model that heed train made, or at induction or stories, which come with heed, while it "
-           "reads WORDS")
-      ->group("Trained model");
+  add_text(
+      app, "--model", "DIR", arguments.model,
+      "look at a model while it reads WORDS: a folder of Hugging Face's or of heed train, or induction or "
+      "stories, which come with heed")
+      ->group("Model");
   add_texts_option(
       app, "--text", "FILE", [&](const std::vector<std::string>& files) { arguments.texts = files; },
-      "another text for it to read; may be given several times: the summary is that of all rows of all texts")
-      ->group("Trained model");
+      "a text for it to read; of several texts the summary is that of all rows of all of them")
+      ->group("Model");
+  add_choice(
+      app, "--by", {"attention", "norm"},
+      [&](std::size_t i) { arguments.by = i == 0 ? WeighedBy::attention : WeighedBy::norm; },
+      "what weights are: those of attention, or each row's shares of what it moves, weight times size of the "
+      "value behind the output projection")
+      ->group("Model");
   add_text_option(
       app, "--layer", "N", [&](const std::string& text) { arguments.layer = text; },
       "the heads of this layer only, counted from 0: of a model, a document that has layers, or a folder "
       "that "
       "capture wrote")
-      ->group("Trained model");
+      ->group("Model");
   add_call_options(app, arguments.call);
   const char* group = "Words";
   add_text(app, "--tokens", "FILE", arguments.tokens, "a line a token, one for each query")->group(group);
@@ -129,6 +136,20 @@ void add_questions(CLI::App& app, LookArguments& arguments) {
       "heads of the summary in this order, the largest first")
       ->group(group)
       ->type_name("COLUMN");
+  add_choice(
+      app, "--find", pattern_columns(), [&](std::size_t i) { arguments.find = static_cast<HeadPattern>(i); },
+      "the heads that earn this name or come nearest, the best first")
+      ->group(group)
+      ->type_name("NAME");
+  add_text(
+      app, "--needle", "WORDS", arguments.needle,
+      "with --model: the heads that find these words of the text again, by the weight that the last token "
+      "gives them")
+      ->group(group);
+  add_integer(
+      app, "--top", {1}, [&](std::int64_t n) { arguments.top = n; },
+      "so many heads of the summary only (all; with --find or --needle 10)")
+      ->group(group);
   add_flag(app, "--brief", arguments.brief, "one line a head, the best fit of its name first")->group(group);
   add_text_option(
       app, "--map", "RxC",
@@ -214,6 +235,7 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
     for (std::size_t j = i + 1; j < kQuestions.size(); ++j) refuse_beside(app, kQuestions[i], kQuestions[j]);
     refuse_beside(app, kQuestions[i], "--sort");
     refuse_beside(app, kQuestions[i], "--brief");
+    for (const char* ranking : {"--find", "--needle", "--top"}) refuse_beside(app, kQuestions[i], ranking);
     refuse_beside(app, kQuestions[i], "--price");
     refuse_beside(app, kQuestions[i], "--map");
     refuse_beside(app, kQuestions[i], "--draw-mask");
@@ -230,6 +252,13 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
     if (arguments.layer && arguments.model.empty() && given(app, page))
       throw UsageError(std::string("--layer is given beside ") + page +
                        ", whose page holds all layers of DOC");
+  refuse_beside(app, "--find", "--needle");
+  for (const char* ranking : {"--find", "--needle"}) refuse_beside(app, ranking, "--sort");
+  for (const char* option : {"--needle", "--by"})
+    if (given(app, option) && arguments.model.empty())
+      throw UsageError(std::string(option) + " is given without --model DIR, which would read the text");
+  if (given(app, "--needle") && given(app, "--csv"))
+    throw UsageError("--csv is given beside --needle, whose answer --json has");
   if (given(app, "--prompt") && !given(app, "--evict"))
     throw UsageError("--prompt is given without --evict POLICY, which would begin after it");
   const bool page = given(app, "--html") || given(app, "--serve");
@@ -252,12 +281,13 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
 // Rows, keys and maps of several texts have nothing in common: only what is said of heads can be asked.
 void check_texts(const CLI::App& app) {
   constexpr std::array kAllowed = {"--model", "--text", "--layer", "--head",   "--sort",
-                                   "--brief", "--json", "--csv",   "--kernel", "--threads"};
+                                   "--brief", "--json", "--csv",   "--kernel", "--threads",
+                                   "--find",  "--top",  "--by"};
   for (const GivenOption& option : given_options(app))
     if (!option.positional && std::find(kAllowed.begin(), kAllowed.end(), option.name) == kAllowed.end())
       throw UsageError(option.name +
-                       " is given beside --text, of which only the summary of the heads, over "
-                       "all texts, can be asked");
+                       " is given beside several texts, of which only the summary of the heads, "
+                       "over all of them, can be asked");
 }
 
 // The words are all that a model is given.
@@ -265,7 +295,7 @@ void complete_model_arguments(const CLI::App& app, LookArguments& arguments) {
   for (const GivenOption& option : given_options(app))
     if (belongs_to_call(option.group))
       throw UsageError(option.name + " is given beside --model, which holds the call already");
-  if (!arguments.texts.empty()) check_texts(app);
+  if (arguments.texts.size() + (arguments.document.empty() ? 0 : 1) > 1) check_texts(app);
   if (arguments.document.empty() && arguments.texts.empty())
     throw UsageError("there is nothing to read: WORDS or --text FILE behind --model DIR is expected");
   arguments.text = std::exchange(arguments.document, {});
@@ -311,12 +341,14 @@ bool belongs_to_call(const std::string& group) {
 void add_look_options(CLI::App& app, LookArguments& arguments) {
   add_sources(app, arguments);
   add_questions(app, arguments);
+  add_cause_options(app, arguments);
   add_results(app, arguments);
   add_serving(app, arguments);
   add_kernel_options(app, arguments.call);
 }
 
 void complete_look_arguments(const CLI::App& app, LookArguments& arguments) {
+  if (arguments.cause) return complete_cause_arguments(app, arguments);
   if (arguments.model.empty())
     complete_source(app, arguments);
   else

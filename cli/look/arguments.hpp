@@ -9,6 +9,8 @@
 #include "attend_arguments.hpp"
 #include "heed/eviction.hpp"
 #include "heed/inspect.hpp"
+#include "heed/model_look.hpp"
+#include "look/cause.hpp"
 
 namespace CLI {
 class App;
@@ -34,12 +36,13 @@ inline constexpr std::int64_t kRowsToCheck = 16;
 struct LookArguments {
   std::string document;  ///< a file of `look --save` or `explain --save`; empty: query, key and value
   AttendArguments call;  ///< its inputs and options
-  std::string model;     ///< a trained model's folder; then
+  std::string model;     ///< a model's folder; then
   std::vector<std::string> words;    ///< what stands behind DOC
   std::string text;                  ///< all words that it reads,
   std::vector<std::string> texts;    ///< files with more texts, and
   std::optional<std::string> layer;  ///< the layer to look at, by its name; none: all
-  std::string tokens;                ///< files with a line a token
+  WeighedBy by = WeighedBy::attention;
+  std::string tokens;  ///< files with a line a token
   std::string key_tokens;
 
   // The question; none of row, tile, word and evict: the summary of the heads.
@@ -52,10 +55,15 @@ struct LookArguments {
   std::vector<std::int64_t> rows;  ///< what row and word are
   std::vector<EvictionChoice> evict;
   std::optional<std::int64_t> prompt;  ///< rows read whole before anything is evicted
+  std::optional<CauseQuestion> cause;  ///< with model: what heads cause
   std::int64_t top_k = 5;
-  std::string sort;    ///< one of sort_columns(); empty: as they are numbered
-  bool brief = false;  ///< a line a head
-  bool price = false;  ///< what the summary cost, however little it is
+  std::string sort;                     ///< one of sort_columns(); empty: as they are numbered
+  bool brief = false;                   ///< a line a head
+  std::optional<HeadPattern> find;      ///< the heads nearest to this name
+  std::string needle;                   ///< words whose retrieval is asked for,
+  std::vector<TokenSpan> needle_spans;  ///< and their places
+  std::optional<std::int64_t> top;      ///< so many heads
+  bool price = false;                   ///< what the summary cost, however little it is
   MapSize map{};
   bool draw_mask = false;
   bool received = true;

@@ -123,7 +123,14 @@ class RowChoice {
 }  // namespace
 
 std::int64_t axis_size(const Document& document, int from_behind) {
+  const AttentionReport& report = document.report;
+  if (document.has_report)
+    return from_behind == 2 ? report.queries : from_behind == 3 ? report.heads : report.batch;
   return document.query.rank() < from_behind ? 1 : document.query.size(-from_behind);
+}
+
+std::int64_t key_count(const Document& document) {
+  return document.has_report ? document.report.keys : document.key.size(-2);
 }
 
 HeadSpan heads_of_layer(const std::vector<LayerHeads>& layers, const std::string& name) {

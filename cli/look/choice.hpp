@@ -17,8 +17,10 @@ struct HeadSpan {
   std::int64_t end = 0;
 };
 
-/// Of the query, counted from behind; 1 where it has no such axis yet.
+/// Of the query, counted from behind (2: queries, 3: heads, 4: batch entries); 1 where it has no such axis
+/// yet.
 [[nodiscard]] std::int64_t axis_size(const Document& document, int from_behind);
+[[nodiscard]] std::int64_t key_count(const Document& document);
 
 /// Those of the layer with this name. Throws UsageError, naming --layer, where there is none.
 [[nodiscard]] HeadSpan heads_of_layer(const std::vector<LayerHeads>& layers, const std::string& name);

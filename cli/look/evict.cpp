@@ -37,7 +37,7 @@ HeadLoss loss_of(const Eviction& eviction, std::int64_t batch, std::int64_t head
 }  // namespace
 
 void check_evictions(const Document& document, const LookArguments& arguments) {
-  const std::int64_t queries = document.query.size(-2);
+  const std::int64_t queries = axis_size(document, 2);
   for (const auto& [text, policy] : arguments.evict) {
     if (queries == 0) throw UsageError("--evict is given for a call without queries");
     const std::int64_t least = policy.kind == EvictionKind::snapkv ? policy.recent : 0;
@@ -58,7 +58,7 @@ std::vector<Eviction> evictions_of(
   std::vector<Eviction> evictions;
   for (const auto& [text, policy] : arguments.evict) {
     progress(text, static_cast<double>(evictions.size()) / static_cast<double>(arguments.evict.size()));
-    const std::int64_t prompt = prompt_for(policy, arguments, document.query.size(-2));
+    const std::int64_t prompt = prompt_for(policy, arguments, axis_size(document, 2));
     evictions.push_back({text, prompt,
                          trace_eviction(with_all_axes(document.query), with_all_axes(document.key),
                                         document.options, policy, prompt)});

@@ -10,7 +10,10 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kTile = 256;  // rows and keys of a piece
+constexpr std::int64_t kTile = 256;                // rows and keys of a piece
+constexpr std::int64_t kMostWeights = 64'000'000;  // of all heads of a model, held for its page
+constexpr std::int64_t kModelPageBytes =
+    20'000'000;  // a model has many heads: its page leaves out the finest
 
 TileRange tile_around(const Place& place, const AttentionReport& report) {
   const auto begin = [](std::int64_t at, std::int64_t count) {
@@ -24,7 +27,8 @@ TileRange tile_around(const Place& place, const AttentionReport& report) {
 void add_weights(Document& document, const LookArguments& arguments) {
   AttentionReport& report = document.report;
   const auto piece = [&](const TileRange& range) { return attention_tile(document, range); };
-  if (report.queries <= kFullWeightsCells / report.keys) {
+  const std::int64_t heads = arguments.model.empty() ? 1 : report.heads;
+  if (report.queries <= std::min(kFullWeightsCells, kMostWeights / heads) / report.keys) {
     report.weights = piece({0, report.queries, 0, report.keys});
     return;
   }
@@ -38,7 +42,10 @@ std::string question_command(const CLI::App& app, const LookArguments& arguments
   if (!document.empty()) return "heed look " + shell_quoted(document);
   if (!arguments.model.empty())
     return "heed look --model " + shell_quoted(arguments.model) +
-           (arguments.layer ? " --layer " + *arguments.layer : "") + " " + shell_quoted(arguments.text);
+           (arguments.layer ? " --layer " + *arguments.layer : "") +
+           (arguments.by == WeighedBy::norm ? " --by norm " : " ") +
+           (arguments.texts.empty() ? shell_quoted(arguments.text)
+                                    : "--text " + shell_quoted(arguments.texts.front()));
   std::string command = "heed look";
   for (const GivenOption& option : given_options(app)) {
     if (!belongs_to_call(option.group)) continue;
@@ -67,6 +74,7 @@ HtmlPage look_page(Document& document, const LookArguments& arguments, const std
   page.heads = report.batch * report.heads;
   page.report = &report;
   page.look = command;
+  if (!arguments.model.empty()) page.most_bytes = kModelPageBytes;
   if (arguments.proof && proof) page.proof = &*proof;
   return page;
 }

@@ -190,6 +190,16 @@ void print_heads(const TextOutput& output, const Document& document, const std::
     output.stream << faint(kRestNote, output.color) << '\n';
 }
 
+void print_most_received(const TextOutput& output, const Document& document,
+                         const std::vector<ReceivedKey>& keys) {
+  if (keys.empty()) return;
+  output.stream << '\n' << bold("attended to most, by a head on average", output.color) << '\n';
+  std::vector<std::string> items;
+  for (const ReceivedKey& one : keys)
+    items.push_back(key_text(document.report.key_tokens, one.key) + " " + four_digits(one.weight));
+  print_items(output, items, 2);
+}
+
 void print_cost(const TextOutput& output, const std::vector<CostLine>& cost) {
   if (cost.empty()) return;
   output.stream << '\n'

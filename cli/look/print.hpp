@@ -6,6 +6,7 @@
 
 #include "look/answer.hpp"
 #include "look/evict.hpp"
+#include "look/ranking.hpp"
 #include "terminal.hpp"
 
 namespace heed::cli {
@@ -19,6 +20,9 @@ void print_call(const TextOutput& output, const Document& document);
 /// A table of the heads, and `with_keys` below each the keys that it attends to most.
 void print_heads(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads,
                  bool with_keys);
+/// What all heads together attend to most; nothing where that is not known.
+void print_most_received(const TextOutput& output, const Document& document,
+                         const std::vector<ReceivedKey>& keys);
 /// What was asked for and what it cost, beside the plain forward.
 void print_cost(const TextOutput& output, const std::vector<CostLine>& cost);
 /// Rows with their keys, at most a hundred.

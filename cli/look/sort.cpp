@@ -54,6 +54,12 @@ const std::vector<std::string>& sort_columns() {
   return names;
 }
 
+std::vector<std::string> pattern_columns() {
+  std::vector<std::string> names;
+  for (int i = 0; i < kHeadPatterns; ++i) names.push_back(pattern_column(static_cast<HeadPattern>(i)));
+  return names;
+}
+
 double score_of_name(const HeadSummary& head) {
   const std::vector<HeadName> names = head.names();
   return names.empty() ? std::nan("") : names.front().score;

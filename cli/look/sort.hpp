@@ -11,6 +11,9 @@ namespace heed::cli {
 /// What heads can be sorted by.
 [[nodiscard]] const std::vector<std::string>& sort_columns();
 
+/// Those that are names of heads, in the order of HeadPattern.
+[[nodiscard]] std::vector<std::string> pattern_columns();
+
 /// The score of the head's name; NaN where it has none.
 [[nodiscard]] double score_of_name(const HeadSummary& head);
 

@@ -1,166 +1,148 @@
-// A small language model that heed trained (docs/training.md): read from its folder, looked into while it
-// reads a text, and let write on.
+// Models that others trained: a folder as Hugging Face's transformers writes it, run here, looked into, and
+// let write on.
+//
+// All products are in f32 whatever the weights are stored as, and have the same bits for every number of
+// threads.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <span>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "heed/document.hpp"
+#include "heed/attention.hpp"
 #include "heed/export.hpp"
 #include "heed/kv_cache.hpp"
 #include "heed/tensor.hpp"
-#include "heed/transformer.hpp"
-#include "heed/vocabulary.hpp"
+#include "heed/text_tokenizer.hpp"
 
 namespace heed {
 
-enum class Task {
-  text,       ///< the next character of a text
-  induction,  ///< random symbols that repeat: what followed them the last time
-};
-/// "text", "induction".
-[[nodiscard]] HEED_API std::string_view name_of(Task task) noexcept;
-
-/// All that decides what a training does: two trainings of the same settings on the same text end with the
-/// same bits.
-struct TrainSettings {
-  Task task = Task::text;
-  std::int64_t layers = 2;
-  std::int64_t heads = 4;
-  std::int64_t model_dim = 64;  ///< a multiple of heads
-  std::int64_t context = 64;
-  bool attention_only = false;
-  std::int64_t symbols = 64;  ///< of the induction task
-  std::int64_t batch = 16;
-  std::int64_t steps = 1000;
-  double learning_rate = 3e-3;
-  std::int64_t warmup = 100;
-  double weight_decay = 0.01;
-  double clip = 1;
-  std::int64_t seed = 1;
+/// What a model is, as its config.json says.
+struct ModelInfo {
+  std::string family;  ///< its model_type: "bert", "gpt2", "llama", …
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;   ///< divides heads
+  std::int64_t head_dim = 0;   ///< of queries, keys and values
+  std::int64_t model_dim = 0;  ///< width of the residual stream
+  std::int64_t vocabulary = 0;
+  std::int64_t context = 0;     ///< tokens that it was made for
+  bool fixed_context = false;   ///< it has no positions for more (learned ones)
+  bool causal = true;           ///< false: every token sees all others (BERT)
+  bool predicts = true;         ///< it has a head that gives logits
+  std::int64_t parameters = 0;  ///< numbers in all its weights
+  /// That begins a text of none, and those that end one, as config.json and generation_config.json say.
+  std::optional<std::int64_t> begin_token{};
+  std::vector<std::int64_t> end_tokens{};
 };
 
-/// The settings that are numbers, by name: whole ones in [least, most], and others above 0 or from 0 on.
-struct IntegerSetting {
-  const char* name;
-  std::int64_t TrainSettings::*value;
-  std::int64_t least, most;
-  const char* meaning;
+struct ModelHead {
+  std::int64_t layer = 0;
+  std::int64_t head = 0;
+  friend bool operator==(const ModelHead&, const ModelHead&) = default;
 };
-struct RealSetting {
-  const char* name;
-  double TrainSettings::*value;
-  bool zero_allowed;
-  const char* meaning;
-};
-[[nodiscard]] HEED_API std::span<const IntegerSetting> integer_settings() noexcept;
-[[nodiscard]] HEED_API std::span<const RealSetting> real_settings() noexcept;
-/// Throws Error (invalid_argument) that names the first setting that is out of range.
-HEED_API void check(const TrainSettings& settings);
 
-/// How a model cuts text into tokens and numbers them. Tokens are either the characters (Unicode code points)
-/// of the text that the model learned from, numbered as a Vocabulary, or symbols without a meaning of their
-/// own, which the words of any text are numbered onto as they first appear.
-///
-/// Where text is not UTF-8, or has what the model does not know, Error (invalid_argument) begins with
-/// `source`.
-class HEED_API Tokenizer {
+/// The attention of one layer for the tokens that are being read.
+struct LayerCall {
+  std::int64_t layer = 0;
+  TensorView query;                ///< [H, L, d], as the scores are made of: behind norms and rope
+  TensorView key, value;           ///< [Hkv, L, d]
+  AttentionOptions options;        ///< the model's scale, masks, softcap
+  const KvCache* cache = nullptr;  ///< where tokens were read before: all keys and values, these appended
+};
+
+/// What to see of a run, and to change in it. All are called on the calling thread, layer after layer.
+struct ModelHooks {
+  /// In place of attention(): gives its output [H, L, d] (or [1, H, L, d]).
+  std::function<Tensor(const LayerCall& call)> attend{};
+  /// The outputs of the heads of a layer, [L, H, d], before W_O: what is written there is what goes on.
+  std::function<void(std::int64_t layer, const MutableTensorView& heads)> heads{};
+  /// The residual stream [L, D] before layer `layer`, and behind the last, where `layer` is their number.
+  std::function<void(std::int64_t layer, const TensorView& stream)> stream{};
+};
+
+/// A text as a model reads it.
+struct ModelTokens {
+  std::vector<std::int64_t> ids;
+  std::vector<TextToken> places;   ///< where each lies in the text
+  std::vector<std::string> shown;  ///< as people read them (TextTokenizer::shown())
+};
+
+namespace detail {
+struct ModelParts;
+}
+
+/// The keys and values of tokens that a model has read, so that each is read once.
+class HEED_API ModelCache {
  public:
-  static constexpr std::int64_t kMost = 1'000'000;  ///< characters or symbols
-
-  /// The characters that are in the text.
-  [[nodiscard]] static Tokenizer of_characters(std::string_view text, const std::string& source = "the text");
-  [[nodiscard]] static Tokenizer of_characters(Vocabulary characters);
-  /// From 1 to kMost of them.
-  [[nodiscard]] static Tokenizer of_symbols(std::int64_t count);
-
-  [[nodiscard]] std::int64_t size() const noexcept { return is_symbols() ? symbols_ : characters_.size(); }
-  [[nodiscard]] bool is_symbols() const noexcept { return characters_.size() == 0; }
-  /// None where tokens are symbols.
-  [[nodiscard]] const Vocabulary& characters() const noexcept { return characters_; }
-  /// The tokens of a text as they are shown: its characters, or its words (split_words()).
-  [[nodiscard]] std::vector<std::string> tokens_of(std::string_view text,
-                                                   const std::string& source = "the text") const;
-  /// Their numbers, i64 [L].
-  [[nodiscard]] Tensor encode(const std::vector<std::string>& tokens,
-                              const std::string& source = "the text") const;
-  /// What token `id` stands for beside a text of these tokens: a character; a word of the text; for a symbol
-  /// that none of its words took, "#17". Throws Error (invalid_argument) for an id that is not in [0,
-  /// size()).
-  [[nodiscard]] std::string text_of(std::int64_t id, const std::vector<std::string>& tokens) const;
+  /// Of an empty text. Throws Error (invalid_argument) for a format that cannot keep the model's heads.
+  ModelCache(const ModelInfo& info, CacheFormat format);
+  ModelCache(ModelCache&&) noexcept = default;
+  ModelCache& operator=(ModelCache&&) noexcept = default;
+  [[nodiscard]] std::int64_t length() const;
+  /// Forgets all.
+  void clear();
 
  private:
-  std::int64_t symbols_ = 0;
-  Vocabulary characters_;
+  friend class Model;
+  std::vector<KvCache> layers_;
 };
 
-/// What a model computed while it read a text of L tokens.
-struct Reading {
-  std::vector<std::string> tokens;
-  std::vector<Tensor> query, key, value;  ///< of each layer: [H, L, d]
-  Tensor logits;                          ///< [L, vocabulary]: what comes next
+/// Weights stay in their files, which are mapped: a file that is cut short while the model runs ends the
+/// process (SIGBUS). Calls do not change the model; several threads may run it.
+class HEED_API Model {
+ public:
+  HEED_HIDDEN explicit Model(std::unique_ptr<const detail::ModelParts> parts);
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();
+
+  [[nodiscard]] const ModelInfo& info() const noexcept;
+  /// Nothing where the folder has no tokenizer.json, and for a model that heed trained, whose tokens are
+  /// characters or symbols.
+  [[nodiscard]] const TextTokenizer* tokenizer() const noexcept;
+  /// The text's tokens, special ones added as the tokenizer does. Throws Error (invalid_argument) that begins
+  /// with `source` for text that it cannot read or that has no tokens, and where there is no tokenizer.
+  [[nodiscard]] ModelTokens tokenize(std::string_view text, const std::string& source = "the text") const;
+  /// What people read for token `id` beside a text: as ModelTokens::shown has it; "#17" where the model has
+  /// no text for it. What a symbol of a model that heed trained stands for depends on the text
+  /// (Tokenizer::text_of()). Throws Error (invalid_argument) for an id that is not in [0, vocabulary).
+  [[nodiscard]] std::string text_of(std::int64_t id, const ModelTokens& beside) const;
+
+  /// tokens [L], i64 or i32, each in [0, vocabulary) → hidden states behind the last norm, [L, D], f32.
+  /// `threads` 0: what the machine has. Throws Error (invalid_argument) for tokens that the model does not
+  /// have, none, or more than a fixed context.
+  [[nodiscard]] Tensor hidden_states(const TensorView& tokens, const ModelHooks& hooks = {},
+                                     int threads = 0) const;
+  /// The same for tokens that come after those in the cache, which keeps them.
+  [[nodiscard]] Tensor hidden_states(const TensorView& tokens, ModelCache& cache,
+                                     const ModelHooks& hooks = {}, int threads = 0) const;
+  /// hidden [R, D] → logits [R, vocabulary]: of a causal model what comes next, of another what stands there.
+  /// Throws Error (invalid_argument) where the model does not predict.
+  [[nodiscard]] Tensor logits(const TensorView& hidden, int threads = 0) const;
+  /// value [Hkv, L, d] of a layer, as hooks see it → |v_j W_O| for each head's slice of W_O, [H, L], f32:
+  /// before a norm that may come behind W_O (Gemma 2).
+  [[nodiscard]] Tensor moved_norms(std::int64_t layer, const TensorView& value, int threads = 0) const;
+
+  /// For heed's own sources.
+  [[nodiscard]] const detail::ModelParts& parts() const noexcept { return *parts_; }
+
+ private:
+  std::unique_ptr<const detail::ModelParts> parts_;
 };
 
-/// A token that may come next.
-struct Expectation {
-  std::string token;
-  double probability = 0;
-};
-
-struct GenerateOptions {
-  std::int64_t tokens = 200;             ///< to write, at least 1
-  double temperature = 1;                ///< at least 0; logits are divided by it, 0 takes the largest
-  std::int64_t top_k = 0;                ///< draws among the K largest logits only; 0: all
-  std::uint64_t seed = 1;                ///< of a Generator
-  CacheFormat cache = CacheFormat::f32;  ///< what the keys and values of tokens that were read are kept as
-};
-
-struct HEED_API TrainedModel {
-  TrainSettings settings;
-  Tokenizer tokenizer;
-  nn::LanguageModel model;
-
-  /// Throws Error (invalid_argument) that begins with `source` for text that it cannot read: no tokens, more
-  /// than its context, or tokens that it does not know.
-  [[nodiscard]] Reading read(std::string_view text, const std::string& source = "the text") const;
-
-  /// The `count` likeliest tokens after place `place` of the reading, the likeliest first.
-  [[nodiscard]] std::vector<Expectation> expected_after(const Reading& reading, std::int64_t place,
-                                                        std::int64_t count) const;
-
-  /// Goes on from the prompt, a model of characters without one from its first character; it sees as many of
-  /// the last tokens as its context holds. Until that is full, a token costs a step over a KvCache; from then
-  /// on the whole context, whose positions move. Each is drawn from softmax(logits / temperature) and given
-  /// to `add` at once; all of them are returned (words with spaces between). Which are drawn may depend on
-  /// the BLAS's threads (nn::set_blas_threads()). Throws Error: invalid_argument, for a wrong option, a cache
-  /// format that does not fit the heads, and a prompt (it begins with `source`) that the model does not know,
-  /// or without words for a model of symbols; internal where a logit is not a number.
-  std::string generate(std::string_view prompt, const GenerateOptions& options = {},
-                       const std::function<void(const std::string& token)>& add = {},
-                       const std::string& source = "the prompt") const;
-};
-
-/// The call of a layer's heads (from 0), without a report yet: its views point into the reading. Throws Error
-/// (invalid_argument) for a layer that the model does not have.
-[[nodiscard]] HEED_API Document document_of_layer(const Reading& reading, std::int64_t layer);
-/// The heads of all layers as one call: they have the same masks, and a head attends for itself alone.
-[[nodiscard]] HEED_API Document document_of_layers(const Reading& reading);
-
-/// Reads a model's folder: model.safetensors, config.json, vocabulary.json. Files are hostile until checked:
-/// what does not fit together throws Error (io) that names the file, before memory is taken for what a file
-/// only claims to hold.
-[[nodiscard]] HEED_API TrainedModel load_model(const std::string& folder);
-
-/// The mean loss of the steps since the step before it in the list.
-using LossMarks = std::vector<std::pair<std::int64_t, double>>;
-
-/// Writes all three files into a folder that is there, each whole or not at all; config.json also tells what
-/// the losses were.
-HEED_API void save_model(const std::string& folder, TrainedModel& trained, const LossMarks& losses = {});
+/// Reads a folder: config.json, model.safetensors (or model.safetensors.index.json and the files that it
+/// names), tokenizer.json, or vocabulary.json of a model that heed trained. Files are hostile until checked:
+/// an architecture that heed does not have, tensors that are missing, left over, or of another shape than the
+/// configuration gives throw Error (io), naming the file, before anything is computed.
+///
+/// Or a GGUF file (its name ends in ".gguf") of the architectures llama, qwen2 and qwen3, with tensors of
+/// F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K, which are mapped and become f32 as they are read, and its
+/// tokenizer.
+[[nodiscard]] HEED_API Model load_model(const std::string& folder);
 
 }  // namespace heed

@@ -8,10 +8,10 @@
 #include <string>
 
 #include "heed/export.hpp"
-#include "heed/model.hpp"
 #include "heed/optimizer.hpp"
 #include "heed/random.hpp"
 #include "heed/tensor.hpp"
+#include "heed/trained_model.hpp"
 
 namespace heed {
 

@@ -19,8 +19,10 @@ from ._heed import (AttentionGradients, AttentionResult, KvCache, ScoreMod, Spar
 from ._look import Report, merge_summaries
 from ._look_at import look, open
 from ._model import TrainedModel, load_model, train
+from ._pretrained import Model
 from ._tile import attention_tile
+from ._tokenizer import Tokenizer
 
-__all__ = ["AttentionGradients", "AttentionResult", "KvCache", "Report", "ScoreMod", "SparseMask", "TrainedModel", "__version__",
-           "attention", "attention_backward", "attention_tile", "info", "load_model", "look", "merge_summaries", "open",
-           "set_target", "targets", "train"]
+__all__ = ["AttentionGradients", "AttentionResult", "KvCache", "Model", "Report", "ScoreMod", "SparseMask", "Tokenizer",
+           "TrainedModel", "__version__", "attention", "attention_backward", "attention_tile", "info", "load_model", "look",
+           "merge_summaries", "open", "set_target", "targets", "train"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from . import _heed
-from ._look import Floats, Report
+from ._pretrained import Model
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -34,41 +35,18 @@ class TrainSettings(TypedDict, total=False):
     seed: int
 
 
-class TrainedModel:
-    """A small language model of characters, or of symbols that the words of any text are numbered onto."""
+class TrainedModel(Model):
+    """A heed.Model that heed trained: of characters, or of symbols that the words of any text are numbered onto."""
 
-    def __init__(self, data: _heed.TrainedModelData) -> None:
-        self._data = data
-        self.settings: dict[str, Any] = data.settings
+    def __init__(self, data: _heed.ModelData, trained: _heed.TrainedModelData) -> None:
+        super().__init__(data)
+        self._trained = trained
+        self.settings: dict[str, Any] = trained.settings
 
     def __repr__(self) -> str:
-        kind = "symbols" if self._data.symbols else "characters"
+        kind = "symbols" if self._trained.symbols else "characters"
         return (f"<heed.TrainedModel: {self.settings['layers']} layers of {self.settings['heads']} heads, "
-                f"{self._data.vocabulary} {kind}>")
-
-    def tokens(self, text: str) -> list[str]:
-        """The text as the model reads it: its characters or words."""
-        return self._data.tokens(text)
-
-    def logits(self, text: str) -> Floats:
-        """[L, vocabulary], f32: what comes next after each token."""
-        return self._data.logits(text)
-
-    def expected_after(self, text: str, count: int = 3) -> list[tuple[str, float]]:
-        """The likeliest next tokens and their probabilities, the likeliest first."""
-        return self._data.expected_after(text, count)
-
-    def generate(self, prompt: str = "", tokens: int = 200, *, temperature: float = 1.0, top_k: int = 0, seed: int = 1,
-                 add: Callable[[str], object] | None = None) -> str:
-        """What the model writes after the prompt, as heed generate does; `add` is given each token at once.
-
-        temperature: logits are divided by it, 0 takes the largest. top_k: draws among so many only (0: all).
-        """
-        return self._data.generate(prompt, tokens, temperature, top_k, seed, add)
-
-    def look(self, text: str, layer: int | None = None) -> Report:
-        """The heads of all layers, or of one (from 0), while the model reads the text, as heed.look shows them."""
-        return Report(self._data.look(text, layer), text)
+                f"{self.info['vocabulary']} {kind}>")
 
     def page(self, path: str | os.PathLike[str], text: str = "", *, name: str = "A model of heed.train") -> None:
         """Writes one HTML file that holds the model: what one types there is computed at each letter.
@@ -76,18 +54,29 @@ class TrainedModel:
         text: what the page opens with; without any, words that the model can read. A model has at most 500,000 parameters
         and a context of 256 tokens.
         """
-        self._data.page(os.fspath(path), name, text)
+        self._trained.page(os.fspath(path), name, text)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes model.safetensors, config.json and vocabulary.json into a folder that is there."""
-        self._data.save(os.fspath(folder))
+        """Writes the model into a folder that is there; transformers opens it as GPT2LMHeadModel, too."""
+        self._trained.save(os.fspath(folder))
 
 
-def load_model(folder: str | os.PathLike[str]) -> TrainedModel:
-    """Reads the folder of a model that heed trained."""
+def _is_of_heed(folder: str) -> bool:
+    try:
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+    except (OSError, ValueError, RecursionError):  # load_pretrained says what is wrong
+        return False
+    return isinstance(config, dict) and "heed" in config
+
+
+def load_model(folder: str | os.PathLike[str]) -> TrainedModel | Model:
+    """Reads the folder of a model that heed trained, or that transformers wrote (heed.Model)."""
     if not hasattr(_heed, "load_model"):
         raise ImportError(NEEDS_BLAS.format("load_model"))
-    return TrainedModel(_heed.load_model(os.fspath(folder)))
+    path = os.fspath(folder)
+    data = _heed.load_pretrained(path)
+    return TrainedModel(data, _heed.load_model(path)) if _is_of_heed(path) else Model(data)
 
 
 def train(
@@ -111,5 +100,7 @@ def train(
     """
     if not hasattr(_heed, "train"):
         raise ImportError(NEEDS_BLAS.format("train"))
-    return TrainedModel(_heed.train(os.fspath(folder), None if text is None else os.fspath(text), resume, checkpoint_every,
-                                    stop_at, threads, progress, settings))
+    path = os.fspath(folder)
+    _heed.train(path, None if text is None else os.fspath(text), resume, checkpoint_every, stop_at, threads, progress,
+                settings)
+    return TrainedModel(_heed.load_pretrained(path), _heed.load_model(path))

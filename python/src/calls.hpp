@@ -39,7 +39,11 @@ void define_backward(nb::module_& module);
 void define_kv_cache(nb::module_& module);
 void define_masks(nb::module_& module);
 void define_report(nb::module_& module);
-void define_model(nb::module_& module);  ///< only in a build with heed::nn
-void define_nn(nb::module_& module);     ///< the same
+void define_model(nb::module_& module);           ///< only in a build with heed::nn
+void define_model_cause(nb::module_& module);     ///< the same
+void define_model_generate(nb::module_& module);  ///< the same
+void define_nn(nb::module_& module);              ///< the same
+void define_text_tokenizer(nb::module_& module);  ///< the same
+void define_pretrained(nb::module_& module);      ///< the same
 
 }  // namespace heed::python

@@ -1,5 +1,5 @@
 // heed.load_model and heed.train: trained models, and training them.
-#include "heed/model.hpp"
+#include "heed/trained_model.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -19,7 +19,7 @@
 namespace heed::python {
 namespace {
 
-// The settings of heed/model.hpp by their names.
+// The settings of heed/trained_model.hpp by their names.
 nb::dict settings_of(const TrainedModel& trained) {
   nb::dict all;
   all["task"] = std::string(name_of(trained.settings.task));
@@ -90,9 +90,9 @@ class Watch {
   std::exception_ptr raised_;
 };
 
-TrainedModel train_of_python(const std::string& folder, const std::optional<std::string>& text, bool resume,
-                             std::int64_t checkpoint_every, std::optional<std::int64_t> stop_at, int threads,
-                             nb::object progress, const nb::dict& given) {
+void train_of_python(const std::string& folder, const std::optional<std::string>& text, bool resume,
+                     std::int64_t checkpoint_every, std::optional<std::int64_t> stop_at, int threads,
+                     nb::object progress, const nb::dict& given) {
   std::optional<TrainSettings> kept;
   if (resume) kept = read_checkpoint_settings(checkpoint_in(folder));
   const TrainSettings settings = settings_from(given, kept, text ? Task::text : Task::induction);
@@ -108,39 +108,6 @@ TrainedModel train_of_python(const std::string& folder, const std::optional<std:
     state = resume ? resume_training(folder, data, options) : train(folder, settings, data, options);
   }
   watch.raise_again();
-  return std::move(state->trained);
-}
-
-std::string generate(const TrainedModel& trained, const std::string& prompt, std::int64_t tokens,
-                     double temperature, std::int64_t top_k, std::uint64_t seed, const nb::object& add) {
-  const auto call = [&](const std::string& token) {
-    const nb::gil_scoped_acquire held;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    if (!add.is_none()) add(token);
-  };
-  const nb::gil_scoped_release released;
-  nn::set_blas_threads(1);  // the same text on every machine, and from the command
-  return trained.generate(prompt, {tokens, temperature, top_k, seed}, call);
-}
-
-std::vector<std::pair<std::string, double>> expected_after(const TrainedModel& trained,
-                                                           const std::string& text, std::int64_t count) {
-  const nb::gil_scoped_release released;
-  const Reading reading = trained.read(text);
-  std::vector<std::pair<std::string, double>> all;
-  for (const Expectation& one :
-       trained.expected_after(reading, static_cast<std::int64_t>(reading.tokens.size()) - 1, count))
-    all.emplace_back(one.token, one.probability);
-  return all;
-}
-
-nb::object logits(const TrainedModel& trained, const std::string& text) {
-  Tensor found;
-  {
-    const nb::gil_scoped_release released;
-    found = trained.read(text).logits;
-  }
-  return to_python(std::move(found), Kind::numpy);
 }
 
 ReportData look(const TrainedModel& trained, const std::string& text, std::optional<std::int64_t> layer) {
@@ -162,13 +129,6 @@ void define_model(nb::module_& module) {
   nb::class_<TrainedModel>(module, "TrainedModelData")
       .def_prop_ro("settings", settings_of)
       .def_prop_ro("symbols", [](const TrainedModel& trained) { return trained.tokenizer.is_symbols(); })
-      .def_prop_ro("vocabulary", [](const TrainedModel& trained) { return trained.tokenizer.size(); })
-      .def("tokens", [](const TrainedModel& trained,
-                        const std::string& text) { return trained.tokenizer.tokens_of(text); })
-      .def("generate", generate, nb::arg("prompt"), nb::arg("tokens"), nb::arg("temperature"),
-           nb::arg("top_k"), nb::arg("seed"), nb::arg("add").none())
-      .def("expected_after", expected_after)
-      .def("logits", logits)
       .def("look", look, nb::arg("text"), nb::arg("layer").none())
       .def("page",
            [](const TrainedModel& trained, const std::string& path, const std::string& name,
@@ -177,7 +137,7 @@ void define_model(nb::module_& module) {
              write_living_page(path, trained, {name, text});
            })
       .def("save", [](TrainedModel& trained, const std::string& folder) { save_model(folder, trained); });
-  module.def("load_model", load_model, nb::call_guard<nb::gil_scoped_release>());
+  module.def("load_model", load_trained_model, nb::call_guard<nb::gil_scoped_release>());
   module.def("train", train_of_python, nb::arg("folder"), nb::arg("text").none(), nb::arg("resume"),
              nb::arg("checkpoint_every"), nb::arg("stop_at").none(), nb::arg("threads"),
              nb::arg("progress").none(), nb::arg("settings"));

@@ -27,7 +27,8 @@ def test_it_knows_what_followed_the_last_time(model):
     logits = model.logits(WORDS)
     assert logits.shape == (10, 64)
     shares = np.exp(logits[-1].astype(np.float64))
-    assert abs(shares.max() / shares.sum() - probability) < 1e-12  # the same sum in f64, in another order
+    # Logits of up to 20, of one row and of all, each rounded in f32: 1e-5 apart at most.
+    assert abs(shares.max() / shares.sum() - probability) < 1e-5
 
 
 def test_its_page_holds_it(model, tmp_path):
@@ -42,8 +43,8 @@ def test_its_page_holds_it(model, tmp_path):
 def test_it_writes_on(model):
     added = []
     # What heed generate prints.
-    assert model.generate("to be or not to be", 3, temperature=0, add=added.append) == "or not to"
-    assert added == ["or", "not", "to"]
+    assert model.generate("to be or not to be", 3, temperature=0, add=added.append) == " or not to"
+    assert added == [" or", " not", " to"]
     assert model.generate("to be", 20, temperature=3, seed=4) == model.generate("to be", 20, temperature=3, seed=4)
 
 
@@ -69,8 +70,9 @@ def test_a_layer_is_looked_at_as_a_call(model):
 
 @pytest.mark.parametrize("call, message", [
     (lambda m: m.look(WORDS, layer=2), "layer is 2; 0 to 1 is expected"),
-    (lambda m: m.look(""), "the text has 0 words; 1 to 64 are expected, as the model reads them"),
+    (lambda m: m.look(""), "the text has no tokens; at least one is expected"),
     (lambda m: m.generate("a", 0), "tokens is 0; 1 or more is expected"),
+    (lambda m: m.generate("a", top_p=0), "top_p is 0; a number above 0, at most 1, is expected"),
     (lambda m: m.generate("a", temperature=-1), "temperature is -1; a number of at least 0 is expected"),
 ])
 def test_it_refuses_in_one_sentence(model, call, message):
@@ -80,7 +82,7 @@ def test_it_refuses_in_one_sentence(model, call, message):
 
 
 def test_a_folder_that_is_none_is_an_os_error(tmp_path):
-    with pytest.raises(OSError, match="is no folder; that of a model trained by heed train is expected"):
+    with pytest.raises(OSError, match="is no folder; that of a model, with config.json, is expected"):
         heed.load_model(tmp_path / "none")
 
 
@@ -179,5 +181,5 @@ def test_an_explanation_is_opened_too(command, tmp_path):
 
 
 def test_what_is_no_document_is_an_os_error():
-    with pytest.raises(OSError, match="is no document of heed look or heed explain"):
+    with pytest.raises(OSError, match="holds the parameters of a model, not a call of attention"):
         heed.open(INDUCTION / "model.safetensors")

@@ -1,67 +1,204 @@
-#include "model/generate.hpp"
-
+// A model that writes on.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <vector>
+#include <utility>
 
 #include "attention/call/message.hpp"
-#include "model/decode.hpp"
+#include "heed/model_generate.hpp"
+#include "model/cause/predictions.hpp"
+#include "model/parts.hpp"
+#include "model/sample.hpp"
+#include "model/text_stream.hpp"
+#include "model/watched.hpp"
 
 namespace heed {
-namespace detail {
+namespace {
 
-std::int64_t sample(std::span<const float> logits, const GenerateOptions& options, Generator& generator) {
-  for (const float logit : logits)
-    if (!std::isfinite(logit)) refuse(ErrorCode::internal, "the model gives a logit that is not a number");
-  std::vector<std::int64_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto logit_of = [&](std::int64_t id) {
-    return static_cast<double>(logits[static_cast<std::size_t>(id)]);
-  };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::int64_t a, std::int64_t b) { return logit_of(a) > logit_of(b); });
-  if (options.top_k > 0 && options.top_k < static_cast<std::int64_t>(order.size()))
-    order.resize(static_cast<std::size_t>(options.top_k));
-  if (options.temperature == 0) return order.front();
-  std::vector<double> upto;  // cumulated, relative to the largest
-  double sum = 0;
-  for (const std::int64_t id : order)
-    upto.push_back(sum += std::exp((logit_of(id) - logit_of(order.front())) / options.temperature));
-  const double drawn = rand(generator, {1}, DType::f64).at<double>(0) * sum;
-  const auto found = std::upper_bound(upto.begin(), upto.end(), drawn);
-  return order[static_cast<std::size_t>(std::min(found, upto.end() - 1) - upto.begin())];
+using detail::refuse;
+
+void check_generate_options(const Model& model, const GenerateOptions& options) {
+  const ModelInfo& info = model.info();
+  if (options.tokens < 1) refuse("tokens is ", options.tokens, "; 1 or more is expected");
+  if (!(options.temperature >= 0 && std::isfinite(options.temperature)))
+    refuse("temperature is ", options.temperature, "; a number of at least 0 is expected");
+  if (options.top_k < 0) refuse("top_k is ", options.top_k, "; 0 (all) or more is expected");
+  if (!(options.top_p > 0 && options.top_p <= 1))
+    refuse("top_p is ", options.top_p, "; a number above 0, at most 1, is expected");
+  if (options.watch < 0) refuse("watch is ", options.watch, "; 0 (nothing) or more is expected");
+  if (options.head && (options.head->layer < 0 || options.head->layer >= info.layers))
+    refuse("head has layer ", options.head->layer, "; 0 to ", info.layers - 1, " is expected");
+  if (options.head && (options.head->head < 0 || options.head->head >= info.heads))
+    refuse("head is ", options.head->head, "; 0 to ", info.heads - 1, " is expected");
+  if (!info.causal || !info.predicts)
+    refuse("a model of family '", info.family, "' that sees whole texts does not write on");
 }
 
-}  // namespace detail
+// What the last row of each head attended to most.
+class Watched {
+ public:
+  explicit Watched(const GenerateOptions& options) : options_(options) {}
 
-std::string TrainedModel::generate(std::string_view prompt, const GenerateOptions& options,
-                                   const std::function<void(const std::string& token)>& add,
-                                   const std::string& source) const {
-  if (options.tokens < 1) detail::refuse("tokens is ", options.tokens, "; 1 or more is expected");
-  if (!(options.temperature >= 0 && std::isfinite(options.temperature)))
-    detail::refuse("temperature is ", options.temperature, "; a number of at least 0 is expected");
-  if (options.top_k < 0) detail::refuse("top_k is ", options.top_k, "; 0 (all) or more is expected");
-  const std::vector<std::string> words = tokenizer.tokens_of(prompt, source);
-  if (words.empty() && tokenizer.is_symbols())
-    detail::refuse(source, " has no words; this model goes on with what is repeated in it");
-  const Tensor given = tokenizer.encode(words, source);
-  std::vector<std::int64_t> ids(given.values<std::int64_t>().begin(), given.values<std::int64_t>().end());
-  detail::Decoder decoder(model, options.cache);
-  Generator generator(options.seed);
-  std::string text;
-  for (std::int64_t left = options.tokens; left > 0; --left) {
-    if (ids.empty()) {
-      ids.push_back(0);
-    } else {
-      const Tensor logits = decoder.next(ids);
-      ids.push_back(detail::sample(logits.values<float>(), options, generator));
-    }
-    const std::string token = tokenizer.text_of(ids.back(), words);
-    text += (tokenizer.is_symbols() && !text.empty() ? " " : "") + token;
-    if (add) add(token);
+  [[nodiscard]] bool is_wanted() const { return options_.watch > 0; }
+  void clear() { found_.clear(); }
+
+  // In place of attention().
+  Tensor attend(const LayerCall& call) {
+    AttentionOptions options = call.options;
+    // One more: the first token may be among them.
+    options.top_k = std::min(options_.watch + 1, call.cache->length(0));
+    AttentionResult result = attention(call.query.unsqueeze(0), *call.cache, options);
+    detail::add_watched(call.layer, result, call.query.size(1) - 1, found_);
+    return std::move(result.output);
   }
+
+  [[nodiscard]] std::vector<WatchedPair> heaviest() const {
+    return detail::heaviest(found_, options_.head, options_.watch);
+  }
+
+ private:
+  const GenerateOptions& options_;
+  std::vector<WatchedPair> found_;
+};
+
+class Writer {
+ public:
+  Writer(const Model& model, const ModelTokens& prompt, const GenerateOptions& options)
+      : model_(model),
+        prompt_(prompt),
+        options_(options),
+        ids_(prompt.ids),
+        cache_(model.info(), options.cache),
+        watched_(options),
+        generator_(options.seed) {
+    if (model.tokenizer() != nullptr) stream_.emplace(*model.tokenizer(), ids_);
+    if (watched_.is_wanted()) hooks_.attend = [this](const LayerCall& call) { return watched_.attend(call); };
+  }
+
+  [[nodiscard]] GeneratedToken next(bool last) {
+    GeneratedToken token;
+    if (ids_.empty()) {
+      token.id = first();
+      token.probability = 1;
+    } else {
+      const Tensor logits = next_logits();
+      token.id = detail::sample(logits.values<float>(), options_, generator_);
+      token.probability =
+          detail::probabilities_of(logits.values<float>())[static_cast<std::size_t>(token.id)];
+      token.watched = told();
+    }
+    token.text = text_of_next(token.id, last || ends(token.id));
+    ids_.push_back(token.id);
+    return token;
+  }
+
+  [[nodiscard]] bool ends(std::int64_t id) const {
+    const std::vector<std::int64_t>& all = model_.info().end_tokens;
+    return std::find(all.begin(), all.end(), id) != all.end();
+  }
+
+ private:
+  [[nodiscard]] std::int64_t first() const {
+    if (!model_.info().begin_token)
+      refuse("the prompt has no tokens; at least one is expected, as the model has none to begin with");
+    return *model_.info().begin_token;
+  }
+
+  // ids begin with those of the call before: only what is new is read. Once they are more than the context
+  // holds, it is read anew: positions count from its first token, so that every key changes.
+  [[nodiscard]] Tensor next_logits() {
+    const ModelInfo& info = model_.info();
+    const auto length = static_cast<std::int64_t>(ids_.size());
+    const std::int64_t begin = info.fixed_context ? std::max<std::int64_t>(0, length - info.context) : 0;
+    if (begin != begin_) cache_.clear();
+    begin_ = begin;
+    watched_.clear();
+    const std::int64_t read = begin + cache_.length();
+    const TensorView tokens(ids_.data() + read, {length - read});
+    const Tensor hidden = model_.hidden_states(tokens, cache_, hooks_, options_.threads);
+    return model_.logits(hidden.view().narrow(0, length - read - 1, 1), options_.threads)
+        .reshaped({info.vocabulary});
+  }
+
+  [[nodiscard]] std::vector<WatchedPair> told() const {
+    std::vector<WatchedPair> pairs = watched_.heaviest();
+    for (WatchedPair& pair : pairs) {
+      pair.place += begin_;
+      pair.token = shown(pair.place);
+    }
+    return pairs;
+  }
+
+  [[nodiscard]] std::string shown(std::int64_t place) const {
+    const auto at = static_cast<std::size_t>(place);
+    if (at < prompt_.shown.size()) return prompt_.shown[at];
+    return model_.text_of(ids_[at], prompt_);
+  }
+
+  [[nodiscard]] std::string text_of_next(std::int64_t id, bool last) {
+    if (stream_) return stream_->add(id, last);
+    const auto& own = model_.parts().own_tokenizer;
+    if (!own) return "";
+    const std::string token = own->text_of(id, prompt_.shown);
+    return own->is_symbols() ? " " + token : token;
+  }
+
+  const Model& model_;
+  const ModelTokens& prompt_;
+  const GenerateOptions& options_;
+  std::vector<std::int64_t> ids_;
+  std::int64_t begin_ = 0;  // the token at position 0
+  ModelCache cache_;
+  Watched watched_;
+  ModelHooks hooks_;
+  Generator generator_;
+  std::optional<detail::TextStream> stream_;
+};
+
+}  // namespace
+
+ModelTokens tokens_of_prompt(const Model& model, std::string_view prompt, const std::string& source) {
+  const auto& own = model.parts().own_tokenizer;
+  if (own && own->is_symbols() && own->tokens_of(prompt, source).empty())
+    refuse(source, " has no words; this model goes on with what is repeated in it");
+  if (prompt.empty() && model.info().begin_token) return {};
+  return model.tokenize(prompt, source);
+}
+
+std::vector<GeneratedToken> generate(const Model& model, const ModelTokens& prompt,
+                                     const GenerateOptions& options, const AddToken& add) {
+  check_generate_options(model, options);
+  Writer writer(model, prompt, options);
+  std::vector<GeneratedToken> all;
+  for (std::int64_t left = options.tokens; left > 0; --left) {
+    all.push_back(writer.next(left == 1));
+    if (add) add(all.back());
+    // The token that begins texts may be the one that ends them (GPT-2).
+    const bool begins = prompt.ids.empty() && all.size() == 1;
+    if (!begins && writer.ends(all.back().id)) break;
+  }
+  return all;
+}
+
+std::string generate(const Model& model, std::string_view prompt, const GenerateOptions& options,
+                     const AddToken& add, const std::string& source) {
+  check_generate_options(model, options);
+  std::string text;
+  for (const GeneratedToken& token : generate(model, tokens_of_prompt(model, prompt, source), options, add))
+    text += token.text;
   return text;
+}
+
+std::vector<Expectation> expected(const Model& model, const TensorView& logits, const ModelTokens& beside,
+                                  std::int64_t count) {
+  if (logits.rank() != 1 || logits.dtype() != DType::f32 || logits.size(0) != model.info().vocabulary)
+    refuse("logits is ", logits.dtype(), " ", logits.shape(), "; f32 [", model.info().vocabulary,
+           "] is expected");
+  const Tensor row = Tensor::copy_of(logits);
+  const std::vector<double> chances = detail::probabilities_of(row.values<float>());
+  std::vector<Expectation> all;
+  for (const std::int64_t id : detail::largest_of(chances, std::max<std::int64_t>(count, 0)))
+    all.push_back({model.text_of(id, beside), chances[static_cast<std::size_t>(id)]});
+  return all;
 }
 
 }  // namespace heed

@@ -10,9 +10,9 @@
 #include "heed/io.hpp"
 #include "heed/train.hpp"
 #include "io/json_text.hpp"
-#include "model/folder.hpp"
-#include "model/settings.hpp"
 #include "train/data.hpp"
+#include "train/gpt2.hpp"
+#include "train/settings.hpp"
 
 namespace heed {
 namespace detail {
@@ -42,7 +42,11 @@ class CheckpointReader {
                                                    state["text"].get<std::string>() + ")");
     require_enough(data, settings);
     // The sizes are checked against the file before anything of that size is made.
-    nn::LanguageModel model = read_parameters(path_, model_config(settings, data.tokenizer.size()));
+    const nn::LanguageModelConfig config = model_config(settings, data.tokenizer.size());
+    require_numbers(path_, config);
+    Generator unused;
+    nn::LanguageModel model(config, unused);
+    nn::load_parameters(path_, model.parameters());
     nn::AdamW optimizer(model.parameters(), {.weight_decay = settings.weight_decay});
     for (const nn::NamedParameter& moment : optimizer.state()) {
       Tensor value = tensor("adamw." + moment.name, DType::f32);

@@ -5,8 +5,8 @@
 
 #include "heed/error.hpp"
 #include "heed/train.hpp"
-#include "model/settings.hpp"
 #include "train/data.hpp"
+#include "train/settings.hpp"
 
 namespace heed {
 namespace {

@@ -145,8 +145,8 @@ class Oracle:
         self.parameters = {name: array.astype(numpy.float64) for name, array in
                            safetensors.numpy.load_file(models / "model.safetensors").items()}
 
-    def linear(self, x, name):
-        return x @ self.parameters[name + ".weight"].T + self.parameters.get(name + ".bias", 0)
+    def linear(self, x, name):  # GPT-2's weights are [inputs, outputs]
+        return x @ self.parameters[name + ".weight"] + self.parameters[name + ".bias"]
 
     def norm(self, x, name):
         off = x - x.mean(-1, keepdims=True)
@@ -155,14 +155,13 @@ class Oracle:
 
     def run(self, tokens, causal=True, temperature=1.0, off=()):
         numbers = list(dict.fromkeys(tokens))
-        x = self.parameters["token_embedding.weight"][[numbers.index(token) for token in tokens]]
-        x = x + self.parameters["positions.weight"][:len(tokens)]
+        x = self.parameters["transformer.wte.weight"][[numbers.index(token) for token in tokens]]
+        x = x + self.parameters["transformer.wpe.weight"][:len(tokens)]
         weights = []
         for layer in range(2):
-            name = f"blocks.{layer}.attention."
-            normed = self.norm(x, f"blocks.{layer}.attention_norm")
-            query, key, value = (self.linear(normed, name + part).reshape(len(tokens), 4, 16).swapaxes(0, 1)
-                                 for part in ("query", "key", "value"))
+            name = f"transformer.h.{layer}."
+            fused = self.linear(self.norm(x, name + "ln_1"), name + "attn.c_attn")
+            query, key, value = (part.reshape(len(tokens), 4, 16).swapaxes(0, 1) for part in numpy.split(fused, 3, axis=1))
             scores = query @ key.swapaxes(1, 2) / 4 / temperature
             if causal:
                 scores[:, ~numpy.tri(len(tokens), dtype=bool)] = -numpy.inf
@@ -172,8 +171,8 @@ class Oracle:
             for head in range(4):
                 if (layer, head) in off:
                     context[head] = 0
-            x = x + self.linear(context.swapaxes(0, 1).reshape(len(tokens), 64), name + "out_proj")
-        logits = self.linear(self.norm(x, "norm"), "unembedding")
+            x = x + self.linear(context.swapaxes(0, 1).reshape(len(tokens), 64), name + "attn.c_proj")
+        logits = self.norm(x, "transformer.ln_f") @ self.parameters["lm_head.weight"].T
         return numpy.concatenate(weights), logits, numbers
 
     def following(self, logits, numbers, temperature=1.0):

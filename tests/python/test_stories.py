@@ -29,11 +29,11 @@ def test_the_text_and_the_model_are_those_that_the_readme_tells_of():
 def test_its_training_begins_again_as_recorded(heed, tmp_path):
     (tmp_path / "stories.txt").write_bytes(stories())
     config = json.loads((FOLDER / "config.json").read_text())
-    options = [word for name, value in config["settings"].items() if name not in ("task", "attention_only", "symbols")
+    options = [word for name, value in config["heed"]["settings"].items() if name not in ("task", "attention_only", "symbols")
                for word in ("--" + name.replace("_", "-"), value)]
     told = json.loads(heed("train", "stories.txt", "--out", "again", "--stop-at", 10, "--json", *options).stdout)
     assert [mark["step"] for mark in told["losses"]] == [1, 2, 5, 10]
-    for mark, then in zip(told["losses"], config["losses"]):
+    for mark, then in zip(told["losses"], config["heed"]["losses"]):
         assert mark["step"] == then["step"] and abs(mark["loss"] - then["loss"]) < 0.01
 
 

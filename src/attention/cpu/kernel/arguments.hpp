@@ -177,6 +177,26 @@ struct BackwardArguments;
 struct BackwardTask;
 struct BackwardTiling;
 
+/// Products with a model's weights and what lies between them (kernel/products.hpp).
+struct Products {
+  int tile_rows = 0, tile_outputs = 0;
+  void (*add_tile)(const float* a, const float* b, std::int64_t depth, float* c,
+                   std::int64_t stride) = nullptr;
+  void (*pack_transposed)(const float* rows, std::int64_t stride, int count, std::int64_t depth, int width,
+                          float* to) = nullptr;
+  void (*add_dots)(const float* x, std::int64_t x_stride, std::int64_t rows, const float* w,
+                   std::int64_t w_stride, std::int64_t outputs, std::int64_t depth, float* y,
+                   std::int64_t y_stride) = nullptr;
+  void (*add_four_rows)(const float* factor, const float* w, std::int64_t w_stride, std::int64_t size,
+                        float* y) = nullptr;
+  void (*widen_bf16)(const std::uint16_t* from, std::int64_t size, float* to) = nullptr;
+  void (*widen_f16)(const std::uint16_t* from, std::int64_t size, float* to) = nullptr;
+  /// In place. Errors are at most 2^-21 |x| (tests/products_test.cpp walks the floats).
+  void (*gelu)(float* x, std::int64_t size) = nullptr;
+  void (*gelu_tanh)(float* x, std::int64_t size) = nullptr;
+  void (*silu)(float* x, std::int64_t size) = nullptr;
+};
+
 /// One unit: kernels for one instruction set. A target has one that computes everything, and may have others
 /// before it for the calls that they take.
 struct Kernels {
@@ -216,6 +236,7 @@ struct Kernels {
                            void* workspace) = nullptr;
   /// nullptr but in the unit that computes everything.
   void (*scores_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;
+  Products products = {};
 };
 
 }  // namespace heed::detail::cpu

@@ -8,6 +8,7 @@
 #include "attention/cpu/kernel/arguments.hpp"
 #include "attention/cpu/kernel/backward.hpp"
 #include "attention/cpu/kernel/forward.hpp"
+#include "attention/cpu/kernel/products.hpp"
 #include "attention/cpu/kernel/weights_pass.hpp"
 
 namespace heed::detail::HEED_ISA {
@@ -28,7 +29,10 @@ inline cpu::Kernels make_kernels(const char* name) {
     kernels.keeps_weights = reads_in_place;
     kernels.kv_block = kKvBlock;
   }
-  if constexpr (kComputesEverything) kernels.scores_pass = scores_pass;
+  if constexpr (kComputesEverything) {
+    kernels.scores_pass = scores_pass;
+    kernels.products = make_products();
+  }
   if constexpr (kComputesEverything || kHasMatrixTiles) {
     kernels.backward_bytes = backward_bytes;
     kernels.backward = backward;

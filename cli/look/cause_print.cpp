@@ -1,0 +1,178 @@
+#include "look/cause_print.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <numeric>
+#include <ostream>
+
+#include "draw/lettering.hpp"
+#include "draw/palette.hpp"
+#include "draw/table.hpp"
+#include "text.hpp"
+#include "word_places.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr int kTokenColumns = 20;
+constexpr int kNumberColumns = 10;
+
+std::string figure_text(double value, const char* format = "%.4f") {
+  if (std::isnan(value)) return "-";
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
+std::string shown_token(const CauseText& text, std::int64_t id) {
+  return shortened(token_text(text.token_of(id)), kTokenColumns);
+}
+
+std::string share_text(double value) { return figure_text(value, "%+.4f"); }
+
+void print_columns(const TextOutput& output, const std::string& name, const std::vector<std::string>& columns,
+                   bool heading = false) {
+  std::string line = "  " + left_aligned(name, kTokenColumns + 2);
+  for (const std::string& column : columns) line += right_aligned(column, kNumberColumns);
+  output.stream << (heading ? bold(line, output.color) : line) << '\n';
+}
+
+void print_wrapped(const TextOutput& output, const std::string& line) {
+  output.stream << wrap(line, output.width, 4) << '\n';
+}
+
+std::string changed_text(const CauseQuestion& question) {
+  const std::string heads = (question.heads.size() == 1 ? "head " : "heads ") + heads_text(question.heads);
+  if (question.kind == CauseKind::patch)
+    return heads + " from a run on “" + shortened(printable(question.text), 60) + "”";
+  return heads + (question.to == Ablation::zero ? " set to zero" : " set to the mean over the text");
+}
+
+// The places of the largest values, the largest first.
+template <class Value>
+std::vector<std::int64_t> largest_places(std::int64_t count, std::int64_t wanted, Value value) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int64_t a, std::int64_t b) { return value(a) > value(b); });
+  order.resize(static_cast<std::size_t>(std::min(count, wanted)));
+  return order;
+}
+
+void print_largest_shares(const TextOutput& output, const CauseText& text, const Attribution& made) {
+  const auto shares = made.heads.values<double>();
+  const std::int64_t heads = text.info.heads;
+  const auto share = [&](std::int64_t i) { return shares[static_cast<std::size_t>(i)]; };
+  output.stream << '\n';
+  print_columns(output, "heads with the most", {"share"}, true);
+  for (const std::int64_t i : largest_places(static_cast<std::int64_t>(shares.size()), text.top_k,
+                                             [&](std::int64_t at) { return std::abs(share(at)); }))
+    print_columns(output, heads_text({{i / heads, i % heads}}), {share_text(share(i))});
+}
+
+// Heads of each layer, and its MLP behind them.
+void print_layers(const TextOutput& output, const CauseText& text, const Attribution& made) {
+  const std::int64_t layers = text.info.layers, heads = text.info.heads;
+  Tensor values({layers, heads + 1}, DType::f64);
+  copy(made.heads, values.mutable_view().narrow(1, 0, heads));
+  Table table{{}, {}, values};
+  for (std::int64_t head = 0; head < heads; ++head) table.columns.push_back(std::to_string(head));
+  table.columns.emplace_back("MLP");
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    values.at<double>(layer, heads) = made.mlps[static_cast<std::size_t>(layer)];
+    table.rows.push_back("layer " + std::to_string(layer));
+  }
+  output.stream << '\n';
+  for (const std::string& line : draw_table(table, 2, output.width, output.color))
+    output.stream << line << '\n';
+}
+
+}  // namespace
+
+std::string heads_text(const std::vector<ModelHead>& heads) {
+  std::string text;
+  for (const ModelHead& head : heads) {
+    if (!text.empty()) text += ", ";
+    text += std::to_string(head.layer);
+    text += '.';
+    text += std::to_string(head.head);
+  }
+  return text;
+}
+
+void print_effect(const TextOutput& output, const CauseText& text, const Effect& effect) {
+  print_wrapped(output, changed_text(text.question));
+  output.stream << '\n';
+  if (effect.predicts) {
+    print_columns(output, "behind " + word_with_place(text.tokens, effect.row), {"before", "after"}, true);
+    std::map<std::string, int> alike;
+    for (const TokenShift& shift : effect.tokens) ++alike[shown_token(text, shift.token)];
+    for (const TokenShift& shift : effect.tokens) {
+      std::string name = shown_token(text, shift.token);
+      if (alike[name] > 1) name += " #" + std::to_string(shift.token);
+      print_columns(output, name, {figure_text(shift.before), figure_text(shift.after)});
+    }
+    output.stream << '\n';
+    print_columns(output, "mean loss, nats",
+                  {figure_text(effect.loss_before), figure_text(effect.loss_after)});
+    print_wrapped(output, "  KL divergence behind " + word_with_place(text.tokens, effect.row) + ": " +
+                              figure_text(effect.divergence) + " nats");
+  }
+  print_wrapped(output, "  hidden states move by " + figure_text(100 * effect.moved, "%.1f") +
+                            " % of their size, on average");
+}
+
+void print_attribution(const TextOutput& output, const CauseText& text, const Attribution& made) {
+  const auto shares = made.heads.values<double>();
+  const auto sum = [](const auto& values) { return std::accumulate(values.begin(), values.end(), 0.0); };
+  print_wrapped(output, "logit of " + shown_token(text, made.token) + " behind " +
+                            word_with_place(text.tokens, made.row) + ": " + figure_text(made.logit) +
+                            ", which is the sum of");
+  print_columns(output, "embedding", {share_text(made.embedding)});
+  print_columns(output, "heads", {share_text(sum(shares))});
+  print_columns(output, "biases of W_O", {share_text(sum(made.biases))});
+  print_columns(output, "MLPs", {share_text(sum(made.mlps))});
+  print_columns(output, "biases at the end", {share_text(made.constant)});
+  print_largest_shares(output, text, made);
+  print_layers(output, text, made);
+}
+
+void print_lens(const TextOutput& output, const CauseText& text, const Lens& lens) {
+  print_wrapped(output, "what each layer would predict behind " + word_with_place(text.tokens, lens.row));
+  output.stream << '\n';
+  const std::string heading = "  " + left_aligned("behind", 11) +
+                              right_aligned(shown_token(text, lens.token), kTokenColumns) +
+                              right_aligned("rank", 8) + "  likeliest";
+  output.stream << bold(heading, output.color) << '\n';
+  for (std::size_t n = 0; n < lens.layers.size(); ++n) {
+    const LensLayer& layer = lens.layers[n];
+    std::string line = "  " + left_aligned(n == 0 ? "embedding" : "layer " + std::to_string(n - 1), 11);
+    line += right_aligned(figure_text(layer.probability), kTokenColumns);
+    line += right_aligned(std::to_string(layer.rank), 8) + " ";
+    for (std::size_t i = 0; i < layer.top.size(); ++i) {
+      const std::string more = std::string(i == 0 ? " " : " · ") + shown_token(text, layer.top[i].token) +
+                               " " + figure_text(layer.top[i].probability, "%.3f");
+      if (i > 0 && display_width(line + more) > output.width) break;
+      line += more;
+    }
+    output.stream << line << '\n';
+  }
+}
+
+void print_rollout(const TextOutput& output, const CauseText& text, const std::vector<std::int64_t>& rows,
+                   const Tensor& flow) {
+  print_wrapped(output, "what tokens come from through all " + std::to_string(text.info.layers) +
+                            " layers (attention rollout)");
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    output.stream << '\n' << bold(word_with_place(text.tokens, rows[i]), output.color) << '\n';
+    const auto row = static_cast<std::int64_t>(i);
+    const auto share = [&](std::int64_t j) { return static_cast<double>(flow.at<float>(row, j)); };
+    for (const std::int64_t j : largest_places(flow.size(1), text.top_k, share))
+      print_columns(output, word_with_place(text.tokens, j), {figure_text(share(j))});
+  }
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,140 @@
+// A small language model that heed trained (docs/training.md): read from its folder, looked into while it
+// reads a text. heed/model.hpp reads the folder, too, as it reads that of any GPT-2.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "heed/document.hpp"
+#include "heed/export.hpp"
+#include "heed/model_generate.hpp"
+#include "heed/tensor.hpp"
+#include "heed/transformer.hpp"
+#include "heed/vocabulary.hpp"
+
+namespace heed {
+
+enum class Task {
+  text,       ///< the next character of a text
+  induction,  ///< random symbols that repeat: what followed them the last time
+};
+/// "text", "induction".
+[[nodiscard]] HEED_API std::string_view name_of(Task task) noexcept;
+
+/// All that decides what a training does: two trainings of the same settings on the same text end with the
+/// same bits.
+struct TrainSettings {
+  Task task = Task::text;
+  std::int64_t layers = 2;
+  std::int64_t heads = 4;
+  std::int64_t model_dim = 64;  ///< a multiple of heads
+  std::int64_t context = 64;
+  bool attention_only = false;
+  std::int64_t symbols = 64;  ///< of the induction task
+  std::int64_t batch = 16;
+  std::int64_t steps = 1000;
+  double learning_rate = 3e-3;
+  std::int64_t warmup = 100;
+  double weight_decay = 0.01;
+  double clip = 1;
+  std::int64_t seed = 1;
+};
+
+/// The settings that are numbers, by name: whole ones in [least, most], and others above 0 or from 0 on.
+struct IntegerSetting {
+  const char* name;
+  std::int64_t TrainSettings::*value;
+  std::int64_t least, most;
+  const char* meaning;
+};
+struct RealSetting {
+  const char* name;
+  double TrainSettings::*value;
+  bool zero_allowed;
+  const char* meaning;
+};
+[[nodiscard]] HEED_API std::span<const IntegerSetting> integer_settings() noexcept;
+[[nodiscard]] HEED_API std::span<const RealSetting> real_settings() noexcept;
+/// Throws Error (invalid_argument) that names the first setting that is out of range.
+HEED_API void check(const TrainSettings& settings);
+
+/// How a model cuts text into tokens and numbers them. Tokens are either the characters (Unicode code points)
+/// of the text that the model learned from, numbered as a Vocabulary, or symbols without a meaning of their
+/// own, which the words of any text are numbered onto as they first appear.
+///
+/// Where text is not UTF-8, or has what the model does not know, Error (invalid_argument) begins with
+/// `source`.
+class HEED_API Tokenizer {
+ public:
+  static constexpr std::int64_t kMost = 1'000'000;  ///< characters or symbols
+
+  /// The characters that are in the text.
+  [[nodiscard]] static Tokenizer of_characters(std::string_view text, const std::string& source = "the text");
+  [[nodiscard]] static Tokenizer of_characters(Vocabulary characters);
+  /// From 1 to kMost of them.
+  [[nodiscard]] static Tokenizer of_symbols(std::int64_t count);
+
+  [[nodiscard]] std::int64_t size() const noexcept { return is_symbols() ? symbols_ : characters_.size(); }
+  [[nodiscard]] bool is_symbols() const noexcept { return characters_.size() == 0; }
+  /// None where tokens are symbols.
+  [[nodiscard]] const Vocabulary& characters() const noexcept { return characters_; }
+  /// The tokens of a text as they are shown: its characters, or its words (split_words()).
+  [[nodiscard]] std::vector<std::string> tokens_of(std::string_view text,
+                                                   const std::string& source = "the text") const;
+  /// Their numbers, i64 [L].
+  [[nodiscard]] Tensor encode(const std::vector<std::string>& tokens,
+                              const std::string& source = "the text") const;
+  /// What token `id` stands for beside a text of these tokens: a character; a word of the text; for a symbol
+  /// that none of its words took, "#17". Throws Error (invalid_argument) for an id that is not in [0,
+  /// size()).
+  [[nodiscard]] std::string text_of(std::int64_t id, const std::vector<std::string>& tokens) const;
+
+ private:
+  std::int64_t symbols_ = 0;
+  Vocabulary characters_;
+};
+
+/// What a model computed while it read a text of L tokens.
+struct Reading {
+  std::vector<std::string> tokens;
+  std::vector<Tensor> query, key, value;  ///< of each layer: [H, L, d]
+  Tensor logits;                          ///< [L, vocabulary]: what comes next
+};
+
+struct HEED_API TrainedModel {
+  TrainSettings settings;
+  Tokenizer tokenizer;
+  nn::LanguageModel model;
+
+  /// Throws Error (invalid_argument) that begins with `source` for text that it cannot read: no tokens, more
+  /// than its context, or tokens that it does not know.
+  [[nodiscard]] Reading read(std::string_view text, const std::string& source = "the text") const;
+
+  /// The `count` likeliest tokens after place `place` of the reading, the likeliest first.
+  [[nodiscard]] std::vector<Expectation> expected_after(const Reading& reading, std::int64_t place,
+                                                        std::int64_t count) const;
+};
+
+/// The call of a layer's heads (from 0), without a report yet: its views point into the reading. Throws Error
+/// (invalid_argument) for a layer that the model does not have.
+[[nodiscard]] HEED_API Document document_of_layer(const Reading& reading, std::int64_t layer);
+/// The heads of all layers as one call: they have the same masks, and a head attends for itself alone.
+[[nodiscard]] HEED_API Document document_of_layers(const Reading& reading);
+
+/// Reads a folder of save_model(): model.safetensors, config.json, vocabulary.json. Files are hostile until
+/// checked: what does not fit together throws Error (io) that names the file, before memory is taken for what
+/// a file only claims to hold.
+[[nodiscard]] HEED_API TrainedModel load_trained_model(const std::string& folder);
+
+/// The mean loss of the steps since the step before it in the list.
+using LossMarks = std::vector<std::pair<std::int64_t, double>>;
+
+/// Writes the model into a folder that is there, each file whole or not at all: as a GPT-2 that transformers
+/// opens, too (docs/training.md). config.json also tells what the losses were.
+HEED_API void save_model(const std::string& folder, TrainedModel& trained, const LossMarks& losses = {});
+
+}  // namespace heed

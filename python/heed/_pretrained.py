@@ -1,0 +1,73 @@
+"""heed.Model: a model that others trained, read from its folder and run here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _heed
+from ._cause import Causes
+from ._generate import Writes
+from ._heed import ModelCache
+from ._look import Floats, Report
+from ._places import whole
+
+
+class Model(Causes, Writes):
+    """A folder as transformers writes it (heed.load_model): BERT, GPT-2, Llama, Mistral, Qwen, Gemma, GPT-NeoX.
+
+    All products are in f32 whatever the weights are stored as. `what` is a text, where the folder has a tokenizer, or the
+    ids of tokens; `threads` 0 takes what the machine has.
+    """
+
+    def __init__(self, data: _heed.ModelData) -> None:
+        self._data = data
+        self.info: dict[str, Any] = data.info  #: family, layers, heads, …: what config.json says
+
+    def __repr__(self) -> str:
+        info = self.info
+        return (f"<heed.Model: {info['family']}, {info['layers']} layers of {info['heads']} heads, "
+                f"{info['parameters']} parameters>")
+
+    def token_ids(self, text: str) -> list[int]:
+        """The text's tokens, with the special ones that the tokenizer adds."""
+        return self._data.token_ids(text)
+
+    def tokens(self, text: str) -> list[str]:
+        """The same as people read them."""
+        return self._data.tokens(text)
+
+    def cache(self, format: str = "f32") -> ModelCache:
+        """An empty one, for a causal model: what hidden_states and logits read with it comes after what it holds."""
+        return self._data.cache(format)
+
+    def hidden_states(self, what: str | Sequence[int] | Floats, *, cache: ModelCache | None = None, threads: int = 0) -> Floats:
+        """[L, D], f32: the stream behind the last norm, which transformers calls last_hidden_state."""
+        return self._data.hidden_states(self._ids(what), cache, threads)
+
+    def logits(self, what: str | Sequence[int] | Floats, *, cache: ModelCache | None = None, threads: int = 0) -> Floats:
+        """[L, vocabulary], f32: what comes next after each token; of an encoder, what stands there."""
+        return self._data.logits(self.hidden_states(what, cache=cache, threads=threads), threads)
+
+    def streams(self, what: str | Sequence[int] | Floats, *, threads: int = 0) -> Floats:
+        """[layers + 1, L, D], f32: the residual stream before each layer, and behind the last (before the last norm)."""
+        return self._data.streams(self._ids(what), threads)
+
+    def weights(self, what: str | Sequence[int] | Floats, layer: int | None = None, *, threads: int = 0) -> Floats:
+        """The weights of attention, f32 [layers, H, L, L]; of one layer (from 0), [H, L, L]."""
+        return self._data.weights(self._ids(what), layer, threads)
+
+    def look(self, what: str | Sequence[int] | Floats, layer: int | None = None, *, by: str = "attention", top_k: int = 5,
+             threads: int = 0) -> Report:
+        """What the heads of all layers, or of one (from 0), do with it, as heed.look shows them. by="norm": weights are each
+        row's shares of what it moves, p_ij |v_j W_O| (Kobayashi et al. 2020), in place of p_ij."""
+        if by not in ("attention", "norm"):
+            raise ValueError(f"by is {by!r}; 'attention' or 'norm' is expected")
+        words = self.tokens(what) if isinstance(what, str) else []
+        data = self._data.look(self._ids(what), words, by == "norm", layer, whole("top_k", top_k), threads)
+        return Report(data, what if isinstance(what, str) else "")
+
+    def _ids(self, what: str | Sequence[int] | Floats) -> Any:
+        return np.asarray(self.token_ids(what) if isinstance(what, str) else what)

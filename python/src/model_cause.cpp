@@ -1,0 +1,133 @@
+// What heads of heed.Model cause: numbers as dicts, which python/heed/_cause.py makes classes of.
+#include "heed/model_cause.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "calls.hpp"
+#include "fail.hpp"
+#include "heed/error.hpp"
+
+namespace heed::python {
+namespace {
+
+using HeadPairs = std::vector<std::pair<std::int64_t, std::int64_t>>;
+// row, token, top, threads
+using Options = std::tuple<std::optional<std::int64_t>, std::optional<std::int64_t>, std::int64_t, int>;
+
+CauseOptions options_of(const Options& options) {
+  const auto& [row, token, top, threads] = options;
+  return {row, token, top, threads};
+}
+
+std::vector<ModelHead> heads_of(const HeadPairs& pairs) {
+  std::vector<ModelHead> heads;
+  for (const auto& [layer, head] : pairs) heads.push_back({layer, head});
+  return heads;
+}
+
+template <class Call>
+auto released(Call call) {
+  const nb::gil_scoped_release gil;
+  return call();
+}
+
+nb::dict effect_of(const Effect& effect) {
+  nb::dict all;
+  all["moved"] = effect.moved;
+  all["predicts"] = effect.predicts;
+  all["row"] = effect.row;
+  std::vector<std::tuple<std::int64_t, double, double>> tokens;
+  for (const TokenShift& shift : effect.tokens) tokens.emplace_back(shift.token, shift.before, shift.after);
+  all["tokens"] = tokens;
+  all["divergence"] = effect.divergence;
+  all["loss_before"] = effect.loss_before;
+  all["loss_after"] = effect.loss_after;
+  return all;
+}
+
+nb::dict ablate_of(const Model& model, nb::handle ids, const HeadPairs& heads, const std::string& to,
+                   const Options& options) {
+  if (to != "zero" && to != "mean") fail("to is '", to, "'; zero or mean is expected");
+  const Ablation ablation = to == "zero" ? Ablation::zero : Ablation::mean;
+  const Borrowed tokens("ids", ids);
+  return effect_of(
+      released([&] { return ablate(model, tokens.view(), heads_of(heads), ablation, options_of(options)); }));
+}
+
+nb::dict patch_of(const Model& model, nb::handle ids, nb::handle other, const HeadPairs& heads,
+                  const Options& options) {
+  const Borrowed tokens("ids", ids), others("other", other);
+  return effect_of(released(
+      [&] { return patch(model, tokens.view(), others.view(), heads_of(heads), options_of(options)); }));
+}
+
+nb::dict attribution_of(const Model& model, nb::handle ids, const Options& options) {
+  const Borrowed tokens("ids", ids);
+  Attribution made = released([&] { return attribute(model, tokens.view(), options_of(options)); });
+  nb::dict all;
+  all["row"] = made.row;
+  all["token"] = made.token;
+  all["logit"] = made.logit;
+  all["heads"] = to_python(std::move(made.heads), Kind::numpy);
+  all["biases"] = made.biases;
+  all["mlps"] = made.mlps;
+  all["embedding"] = made.embedding;
+  all["constant"] = made.constant;
+  return all;
+}
+
+// row, token, and of each layer its likeliest tokens, the token's probability and its rank
+nb::tuple lens_of(const Model& model, nb::handle ids, const Options& options) {
+  const Borrowed tokens("ids", ids);
+  const Lens made = released([&] { return lens(model, tokens.view(), options_of(options)); });
+  nb::list layers;
+  for (const LensLayer& layer : made.layers) {
+    std::vector<std::pair<std::int64_t, double>> top;
+    for (const TokenChance& chance : layer.top) top.emplace_back(chance.token, chance.probability);
+    layers.append(nb::make_tuple(top, layer.probability, layer.rank));
+  }
+  return nb::make_tuple(made.row, made.token, layers);
+}
+
+nb::object rollout_of(const Model& model, nb::handle ids, const std::vector<std::int64_t>& rows,
+                      int threads) {
+  const Borrowed tokens("ids", ids);
+  return to_python(released([&] { return rollout(model, tokens.view(), rows, threads); }), Kind::numpy);
+}
+
+// What people read for tokens beside a text; none for an id that is no token, and without a tokenizer.
+std::vector<std::optional<std::string>> texts_of(const Model& model, const std::vector<std::int64_t>& ids,
+                                                 const std::optional<std::string>& text) {
+  const ModelTokens beside = text ? model.tokenize(*text) : ModelTokens();
+  std::vector<std::optional<std::string>> texts;
+  for (const std::int64_t id : ids) {
+    try {
+      texts.emplace_back(model.text_of(id, beside));
+    } catch (const Error&) {
+      texts.emplace_back();
+    }
+  }
+  return texts;
+}
+
+}  // namespace
+
+void define_model_cause(nb::module_& module) {
+  module.def("ablate", ablate_of);
+  module.def("patch", patch_of);
+  module.def("attribute", attribution_of);
+  module.def("lens", lens_of);
+  module.def("rollout", rollout_of);
+  module.def("texts_of", texts_of, nb::arg("model"), nb::arg("ids"), nb::arg("text").none());
+}
+
+}  // namespace heed::python

@@ -1,0 +1,152 @@
+// heed.load_model of a folder that transformers writes: the model, its cache, and what is seen of a run.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "calls.hpp"
+#include "fail.hpp"
+#include "heed/model.hpp"
+#include "heed/model_look.hpp"
+#include "report.hpp"
+
+namespace heed::python {
+namespace {
+
+nb::dict info_of(const Model& model) {
+  const ModelInfo& info = model.info();
+  nb::dict all;
+  all["family"] = info.family;
+  all["layers"] = info.layers;
+  all["heads"] = info.heads;
+  all["kv_heads"] = info.kv_heads;
+  all["head_dim"] = info.head_dim;
+  all["model_dim"] = info.model_dim;
+  all["vocabulary"] = info.vocabulary;
+  all["context"] = info.context;
+  all["fixed_context"] = info.fixed_context;
+  all["causal"] = info.causal;
+  all["predicts"] = info.predicts;
+  all["parameters"] = info.parameters;
+  return all;
+}
+
+ModelCache make_cache(const Model& model, const std::string& format) {
+  const auto known = cache_format_named(format);
+  if (!known) fail("format is '", format, "'; f32, bf16, f16, int8, int4 or fp8 is expected");
+  return ModelCache(model.info(), *known);
+}
+
+nb::object hidden_states(const Model& model, nb::handle ids, ModelCache* cache, int threads) {
+  const Borrowed tokens("ids", ids);
+  Tensor found;
+  {
+    const nb::gil_scoped_release released;
+    found = cache == nullptr ? model.hidden_states(tokens.view(), {}, threads)
+                             : model.hidden_states(tokens.view(), *cache, {}, threads);
+  }
+  return to_python(std::move(found), Kind::numpy);
+}
+
+nb::object logits(const Model& model, nb::handle hidden, int threads) {
+  const Borrowed rows("hidden", hidden);
+  Tensor found;
+  {
+    const nb::gil_scoped_release released;
+    found = model.logits(rows.view(), threads);
+  }
+  return to_python(std::move(found), Kind::numpy);
+}
+
+// [layers + 1, L, D]: the residual stream before each layer, and behind the last.
+nb::object streams(const Model& model, nb::handle ids, int threads) {
+  const Borrowed tokens("ids", ids);
+  const ModelInfo& info = model.info();
+  Tensor all;
+  ModelHooks hooks;
+  hooks.stream = [&](std::int64_t layer, const TensorView& stream) {
+    if (layer == 0)
+      all = Tensor::uninitialized({info.layers + 1, stream.size(0), info.model_dim}, DType::f32);
+    copy(stream, all.mutable_view().select(0, layer));
+  };
+  {
+    const nb::gil_scoped_release released;
+    (void)model.hidden_states(tokens.view(), hooks, threads);
+  }
+  return to_python(std::move(all), Kind::numpy);
+}
+
+// [layers, H, L, L], or of one layer [H, L, L].
+nb::object weights(const Model& model, nb::handle ids, std::optional<std::int64_t> only, int threads) {
+  const Borrowed tokens("ids", ids);
+  const ModelInfo& info = model.info();
+  if (only && (*only < 0 || *only >= info.layers))
+    fail("layer is ", *only, "; 0 to ", info.layers - 1, " is expected");
+  Tensor all;
+  ModelHooks hooks;
+  hooks.attend = [&](const LayerCall& call) {
+    const std::int64_t length = call.query.size(1);
+    if (all.rank() != 4)
+      all = Tensor::uninitialized({only ? 1 : info.layers, info.heads, length, length}, DType::f32);
+    Tensor output = Tensor::uninitialized({info.heads, length, info.head_dim}, DType::f32);
+    AttentionOutputs outputs;
+    outputs.output = output.mutable_view();
+    if (!only || *only == call.layer) outputs.weights = all.mutable_view().select(0, only ? 0 : call.layer);
+    attention_into(call.query, call.key, call.value, call.options, outputs);
+    return output;
+  };
+  {
+    const nb::gil_scoped_release released;
+    (void)model.hidden_states(tokens.view(), hooks, threads);
+  }
+  if (only) all = std::move(all).reshaped({info.heads, all.size(2), all.size(3)});
+  return to_python(std::move(all), Kind::numpy);
+}
+
+// The report of all heads, and what answers further questions. Of many heads it holds fewer bins and cells.
+ReportData look_at(const Model& model, nb::handle ids, std::vector<std::string> words, bool by_norm,
+                   std::optional<std::int64_t> layer, std::int64_t top_k, int threads) {
+  constexpr std::int64_t kMostCells = 64'000'000, kMostBins = 64'000'000;
+  const Tensor copied = Tensor::copy_of(Borrowed("ids", ids).view(), DType::i64);
+  const nb::gil_scoped_release released;
+  ModelTokens text;
+  text.ids.assign(copied.values<std::int64_t>().begin(), copied.values<std::int64_t>().end());
+  text.shown = std::move(words);
+  Document document = document_of_text(
+      model, text,
+      {.by = by_norm ? WeighedBy::norm : WeighedBy::attention, .layer = layer, .threads = threads});
+  ReportOptions wanted{.top_k = top_k};
+  const std::int64_t heads = document.query.size(1);
+  wanted.full_weights_cells = std::min(kFullWeightsCells, kMostCells / heads);
+  while (wanted.map.rows > 64 && heads * wanted.map.rows * wanted.map.columns > kMostBins)
+    wanted.map = {wanted.map.rows / 2, wanted.map.columns / 2};
+  fill_report(document, std::move(wanted));
+  return report_data(std::move(document));
+}
+
+}  // namespace
+
+void define_pretrained(nb::module_& module) {
+  nb::class_<ModelCache>(module, "ModelCache", "The keys and values of tokens that a model has read.")
+      .def_prop_ro("length", &ModelCache::length)
+      .def("clear", &ModelCache::clear);
+  nb::class_<Model>(module, "ModelData")
+      .def_prop_ro("info", info_of)
+      .def("cache", make_cache, nb::arg("format"))
+      .def("token_ids", [](const Model& model, const std::string& text) { return model.tokenize(text).ids; })
+      .def("tokens", [](const Model& model, const std::string& text) { return model.tokenize(text).shown; })
+      .def("hidden_states", hidden_states, nb::arg("ids"), nb::arg("cache").none(), nb::arg("threads"))
+      .def("logits", logits, nb::arg("hidden"), nb::arg("threads"))
+      .def("streams", streams, nb::arg("ids"), nb::arg("threads"))
+      .def("weights", weights, nb::arg("ids"), nb::arg("layer").none(), nb::arg("threads"))
+      .def("look", look_at, nb::arg("ids"), nb::arg("tokens"), nb::arg("by_norm"), nb::arg("layer").none(),
+           nb::arg("top_k"), nb::arg("threads"));
+  module.def("load_pretrained", load_model, nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace heed::python

@@ -1,0 +1,64 @@
+// heed.Tokenizer: text to tokens as a tokenizer.json says.
+#include "heed/text_tokenizer.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "calls.hpp"
+
+namespace heed::python {
+namespace {
+
+using Spans = std::vector<std::pair<std::size_t, std::size_t>>;
+
+// Spans in bytes, which begin and end between characters, in characters.
+Spans in_characters(std::string_view text, const std::vector<TextToken>& tokens) {
+  std::vector<std::size_t> characters(text.size() + 1, 0);  // before each byte
+  for (std::size_t byte = 0; byte < text.size(); ++byte)
+    characters[byte + 1] = characters[byte] + ((static_cast<unsigned char>(text[byte]) & 0xC0u) != 0x80u);
+  Spans spans;
+  spans.reserve(tokens.size());
+  for (const TextToken& one : tokens) spans.emplace_back(characters[one.begin], characters[one.end]);
+  return spans;
+}
+
+std::pair<std::vector<std::int64_t>, Spans> encode(const TextTokenizer& tokenizer, std::string_view text,
+                                                   bool add_special) {
+  const nb::gil_scoped_release released;
+  const std::vector<TextToken> tokens = tokenizer.encode(text, add_special);
+  std::vector<std::int64_t> ids;
+  ids.reserve(tokens.size());
+  for (const TextToken& one : tokens) ids.push_back(one.id);
+  return {std::move(ids), in_characters(text, tokens)};
+}
+
+}  // namespace
+
+void define_text_tokenizer(nb::module_& module) {
+  nb::class_<TextTokenizer>(module, "TextTokenizer")
+      .def("encode",
+           [](const TextTokenizer& tokenizer, const nb::bytes& text, bool add_special) {
+             return encode(tokenizer, {text.c_str(), text.size()}, add_special);
+           })
+      .def("decode", [](const TextTokenizer& tokenizer, const std::vector<std::int64_t>& ids,
+                        bool skip_special) { return tokenizer.decode(ids, skip_special); })
+      .def("shown", [](const TextTokenizer& tokenizer,
+                       const std::vector<std::int64_t>& ids) { return tokenizer.shown(ids); })
+      .def("size", &TextTokenizer::size)
+      .def("token", &TextTokenizer::token)
+      .def("id", &TextTokenizer::id)
+      .def("is_special", &TextTokenizer::is_special);
+  module.def("read_tokenizer", TextTokenizer::from_file, nb::call_guard<nb::gil_scoped_release>());
+  module.def("tokenizer_from", TextTokenizer::from_json, nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace heed::python

@@ -1,0 +1,92 @@
+"""heed.Model.generate beside transformers' generate: the same tokens and the same text."""
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+import transformers
+
+import heed
+import tiny_models
+
+TEXT = "the cat sat on the mat, é€😀: don't, naïve café 日本語 " * 4
+
+
+def greedy(model, ids, count):
+    with torch.no_grad():
+        made = model.generate(torch.tensor([ids]), max_new_tokens=count, do_sample=False, use_cache=True, pad_token_id=0)
+    return made[0, len(ids):].tolist()
+
+
+@pytest.mark.parametrize("name", tiny_models.CAUSAL)
+def test_greedy_tokens_are_transformers(name, tmp_path):
+    theirs = tiny_models.make(name)
+    ours = heed.load_model(tiny_models.save(theirs, tmp_path))
+    ids = tiny_models.ids_of(7).tolist()
+    written = [token["id"] for token in ours.watch(ids, 50, temperature=0, pairs=0)]
+    assert written == greedy(theirs, ids, 50)
+
+
+def test_what_was_attended_to_are_the_heaviest_weights(tmp_path):
+    ours = heed.load_model(tiny_models.save(tiny_models.make("llama"), tmp_path))
+    ids = tiny_models.ids_of(9).tolist()
+    (token,) = ours.watch(ids, 1, temperature=0, pairs=3, head=(1, 2))
+    row = ours.weights(ids, layer=1)[2, -1]
+    order = np.argsort(-row)[:3]
+    assert [place for place, *_ in token["attended"]] == order.tolist()
+    # Of a whole pass and of one row over a cache, in f32.
+    assert np.allclose([weight for _, _, weight, _ in token["attended"]], row[order], atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A GPT-2 with a byte-level BPE of few merges, whose letters beyond ASCII take several tokens."""
+    path = tmp_path_factory.mktemp("gpt2")
+    bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
+    bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, special_tokens=["<|endoftext|>"],
+                                             initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    bpe.train_from_iterator([TEXT], trainer)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=bpe).save_pretrained(path)
+    torch.manual_seed(3)
+    config = transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=bpe.get_vocab_size(), n_positions=64,
+                                     bos_token_id=0, eos_token_id=0, initializer_range=0.5)
+    transformers.GPT2LMHeadModel(config).save_pretrained(path)
+    return path
+
+
+def test_the_text_is_whole_letters_of_the_same_text(folder):
+    ours, tokenizer = heed.load_model(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    for seed in range(6):
+        pieces = []
+        written = ours.watch(TEXT[:30], 30, temperature=2, seed=seed, add=pieces.append)
+        text = tokenizer.decode([token["id"] for token in written], skip_special_tokens=True)
+        assert "".join(pieces) == text == ours.generate(TEXT[:30], 30, temperature=2, seed=seed)
+        assert len(pieces) == len(written)
+
+
+def test_halves_of_letters_wait_for_the_rest(folder):
+    ours = heed.load_model(folder)
+    for seed in range(40):
+        pieces = []
+        ours.watch("the cat", 40, temperature=5, seed=seed, add=pieces.append)
+        # A piece is empty, or begins with a letter and ends with one.
+        assert all(piece.encode().decode() == piece for piece in pieces)
+        if any(not piece for piece in pieces[:-1]):
+            return
+    raise AssertionError("no letter took two tokens")
+
+
+def test_it_stops_at_the_end_of_a_text(folder):
+    ours = heed.load_model(folder)
+    for seed in range(200):
+        written = ours.watch("the cat", 60, temperature=8, seed=seed, pairs=0)
+        if len(written) < 60:
+            assert written[-1]["id"] == 0 and all(token["id"] != 0 for token in written[:-1])
+            return
+    raise AssertionError("no text ended")
+
+
+def test_without_a_prompt_it_begins_with_the_token_that_begins_texts(folder):
+    assert heed.load_model(folder).watch("", 1)[0]["id"] == 0

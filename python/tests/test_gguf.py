@@ -1,0 +1,245 @@
+"""heed.load_model of GGUF files, made with the package `gguf`, beside folders of the same weights."""
+
+import json
+
+import gguf
+import numpy as np
+import pytest
+import tokenizers as tk
+import torch
+import transformers as t
+from tiny_models import ids_of, make, save
+
+import heed
+
+NAMES = {
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+TYPES = gguf.GGMLQuantizationType
+
+
+def gguf_name(name):
+    stem, ending = name.rsplit(".", 1)
+    if stem.startswith("model.layers."):
+        layer, part = stem.removeprefix("model.layers.").split(".", 1)
+        return f"blk.{layer}.{NAMES[part]}.{ending}"
+    return f"{NAMES[stem]}.{ending}"
+
+
+def interleaved(rows, heads):
+    """Rows of queries or keys as files of Llama's have them."""
+    return rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def write(path, config, state, kind=None, stored=(), edit=None):
+    """`state` {name: tensor} as a GGUF file; those in `stored` as bytes of type `kind`; `edit` adds to the writer."""
+    family = config.model_type
+    writer = gguf.GGUFWriter(str(path), family)
+    heads, groups = config.num_attention_heads, config.num_key_value_heads
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(groups)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if getattr(config, "head_dim", None):
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+    if rope["rope_type"] == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+    if edit:
+        edit(writer)
+    for name, tensor in state.items():
+        rows, raw = (stored[name], kind) if name in stored else (tensor.numpy(), None)
+        if family == "llama" and (".q_proj." in name or ".k_proj." in name):
+            rows = interleaved(rows, heads if ".q_proj." in name else groups)
+        writer.add_tensor(gguf_name(name), np.ascontiguousarray(rows), raw_dtype=raw)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return str(path)
+
+
+def state_of(model):
+    state = dict(model.state_dict())
+    if model.config.tie_word_embeddings:
+        state.pop("lm_head.weight", None)
+    return state
+
+
+def folder_and_file(tmp_path, model, **how):
+    folder = save(model, tmp_path / "folder")
+    return heed.load_model(folder), heed.load_model(write(tmp_path / "m.gguf", model.config, state_of(model), **how))
+
+
+@pytest.mark.parametrize("name", ["llama", "llama-linear", "qwen2", "qwen3"])
+def test_a_file_of_f32_gives_the_logits_of_its_folder(name, tmp_path):
+    folder, file = folder_and_file(tmp_path, make(name))
+    assert {**file.info, "context": 0} == {**folder.info, "context": 0}
+    np.testing.assert_array_equal(file.logits(ids_of(40)), folder.logits(ids_of(40)))
+
+
+def test_the_divisors_of_llama_3_are_its_rule(tmp_path):
+    rope = dict(rope_type="llama3", rope_theta=500000.0, factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                original_max_position_embeddings=8192)
+    model = of_width_256(rope_parameters=rope, max_position_embeddings=131072)
+    base = 500000.0 ** -(np.arange(0, 64, 2) / 64)
+    length = 2 * np.pi / base
+    smooth = (8192 / length - 1) / 3
+    divisors = np.where(length < 2048, 1, np.where(length > 8192, 32, 1 / ((1 - smooth) / 32 + smooth)))
+
+    def add(writer, by=1.0):
+        writer.add_tensor("rope_freqs.weight", (divisors * np.where(np.arange(32) == 20, by, 1)).astype(np.float32))
+
+    folder, file = folder_and_file(tmp_path, model, edit=add)
+    np.testing.assert_array_equal(file.logits(ids_of(60)), folder.logits(ids_of(60)))
+    path = write(tmp_path / "other.gguf", model.config, state_of(model), edit=lambda writer: add(writer, 1.2))
+    with pytest.raises(OSError, match="rope_freqs.weight that is not of Llama 3's rule"):
+        heed.load_model(path)
+
+
+def of_width_256(**settings):
+    config = t.LlamaConfig(hidden_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                           intermediate_size=512, vocab_size=101, bos_token_id=None, eos_token_id=None,
+                           **dict(max_position_embeddings=256) | settings)
+    torch.manual_seed(5)
+    return t.LlamaForCausalLM(config).eval()
+
+
+def random_blocks(kind, shape, generator):
+    """Bytes of a quantised matrix: any codes and scales, with factors (f16) of a weight's size."""
+    values, size = gguf.GGML_QUANT_SIZES[kind]
+    blocks = generator.integers(0, 256, (shape[0], shape[1] // values, size), dtype=np.uint8)
+    for at in {TYPES.Q4_K: (0, 2), TYPES.Q6_K: (208,), TYPES.Q8_0: (0,), TYPES.Q4_0: (0,)}[kind]:
+        scale = generator.uniform(0.2, 1, blocks.shape[:2]) * {TYPES.Q4_0: 1e-2}.get(kind, 5e-5 if kind != TYPES.Q8_0 else 1e-3)
+        blocks[..., at:at + 2] = scale.astype(np.float16)[..., None].view(np.uint8)
+    return blocks.reshape(shape[0], -1)
+
+
+# The same numbers, so that what differs is one rounding each where a processor fuses d q - m l.
+@pytest.mark.parametrize("kind", [TYPES.Q8_0, TYPES.Q4_0, TYPES.Q4_K, TYPES.Q6_K, TYPES.F16, TYPES.BF16])
+def test_quantised_weights_are_those_of_the_gguf_package(kind, tmp_path):
+    generator = np.random.default_rng(3)
+    model = of_width_256()
+    state, stored = state_of(model), {}
+    for name, tensor in state.items():
+        if tensor.ndim != 2:
+            continue
+        shape = tuple(tensor.shape)
+        if kind in (TYPES.F16, TYPES.BF16):
+            stored[name] = gguf.quants.quantize(tensor.numpy(), kind)
+        else:
+            stored[name] = random_blocks(kind, shape, generator)
+        tensor.copy_(torch.from_numpy(gguf.quants.dequantize(stored[name], kind).reshape(shape)))
+    folder = heed.load_model(save(model, tmp_path / "folder"))
+    path = write(tmp_path / "m.gguf", model.config, state, kind=kind, stored=stored)
+    for length in (1, 3, 40):  # few rows are products of their own
+        expected = folder.logits(ids_of(length))
+        np.testing.assert_allclose(heed.load_model(path).logits(ids_of(length)), expected, rtol=0,
+                                   atol=1e-5 * np.abs(expected).max())
+
+
+TEXTS = ["the cat sat on the mat, the cat's 12345 hats!", "  naïve café \n\n\tx = [1, 22, 333];  ", "Füße 日本語 🤗 emoji",
+         "I'LL we'll don't", "<|end|>after"]
+
+
+def trained(cut, normalizer=None, **model):
+    made = tk.Tokenizer(tk.models.BPE(**model))
+    made.normalizer = normalizer
+    level = tk.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cut is None)
+    made.pre_tokenizer = level if cut is None else tk.pre_tokenizers.Sequence(
+        [tk.pre_tokenizers.Split(tk.Regex(cut), "isolated"), level])
+    made.decoder = tk.decoders.ByteLevel()
+    made.train_from_iterator(TEXTS * 3, tk.trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<|end|>"], initial_alphabet=tk.pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    return made
+
+
+CUT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+       r"|\s+(?!\S)|\s+")
+
+
+@pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe", "qwen2"])
+def test_byte_level_tokens_are_those_of_tokenizers(pre, tmp_path):
+    cut = {"gpt-2": None, "llama-bpe": CUT % "{1,3}", "qwen2": CUT % ""}[pre]
+    theirs = trained(cut, tk.normalizers.NFC() if pre == "qwen2" else None, ignore_merges=pre == "llama-bpe")
+    data = json.loads(theirs.to_str())["model"]
+    tokens = sorted(data["vocab"], key=data["vocab"].get)
+
+    def add(writer):
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(pre)
+        writer.add_token_list(tokens)
+        writer.add_token_types([3 if token == "<|end|>" else 1 for token in tokens])
+        writer.add_token_merges([" ".join(merge) for merge in data["merges"]])
+        writer.add_bos_token_id(0)
+        writer.add_add_bos_token(True)
+
+    model = make("llama")
+    ours = heed.load_model(write(tmp_path / "m.gguf", model.config, state_of(model), edit=add))
+    for text in TEXTS:
+        assert ours.token_ids(text) == [0, *theirs.encode(text).ids]
+
+
+def sentence_piece(text, scores):
+    """Ids by the rule itself: of all neighbours the pair whose joined piece has the best score, the first of equals."""
+    pieces = list("\u2581" + text.replace(" ", "\u2581"))
+    while True:
+        found = [(-scores[a + b], i) for i, (a, b) in enumerate(zip(pieces, pieces[1:])) if a + b in scores]
+        if not found:
+            return pieces
+        at = min(found)[1]
+        pieces[at:at + 2] = [pieces[at] + pieces[at + 1]]
+
+
+def test_sentence_piece_tokens_are_those_of_its_rule(tmp_path):
+    letters = sorted(set("\u2581" + "".join(TEXTS[0])))
+    merged = ["he", "th", "the", "\u2581the", "at", "cat", "\u2581c", "\u2581cat", "\u2581the\u2581cat", "on", "\u2581o", "\u2581on", "12", "34"]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), *merged, *letters]
+    scores = [0.0] * 259 + [-float(i) for i in range(len(merged))] + [-1000.0] * len(letters)
+    types = [2, 3, 3, *[6] * 256, *[1] * (len(merged) + len(letters))]
+
+    def add(writer):
+        writer.add_tokenizer_model("llama")
+        writer.add_token_list(tokens)
+        writer.add_token_scores(scores)
+        writer.add_token_types(types)
+        writer.add_bos_token_id(1)
+        writer.add_unk_token_id(0)
+
+    model = make("llama")
+    ours = heed.load_model(write(tmp_path / "m.gguf", model.config, state_of(model), edit=add))
+    known = dict(zip(tokens[259:], scores[259:]))
+    for text in ("the cat sat on the mat", "cat the on 1234", "thethe  on"):
+        text = text.translate({ord(c): None for c in text if c not in "\u2581 " and c not in letters})
+        expected = [1, *(tokens.index(piece) for piece in sentence_piece(text, known))]
+        assert ours.token_ids(text) == expected
+    assert [tokens[i] for i in ours.token_ids("é")] == ["<s>", "\u2581", "<0xC3>", "<0xA9>"]
+
+
+@pytest.mark.parametrize("edit, message", [
+    (lambda writer: writer.add_uint32("llama.expert_count", 4), "has 'llama.expert_count', which heed does not know"),
+    (lambda writer: writer.add_rope_scaling_type(gguf.RopeScalingType.YARN), "rope.scaling.type 'yarn'"),
+    (lambda writer: writer.add_rope_dimension_count(6), "rope.dimension_count 6; heads are 8 wide"),
+    (lambda writer: writer.add_tensor("blk.0.other.weight", np.zeros(3, np.float32)),
+     "has a tensor 'blk.0.other.weight' that the model of its metadata has no place for"),
+    (lambda writer: writer.add_tensor("blk.0.other.weight", np.zeros(3, np.int32)), "of type 26; heed reads F32"),
+    (lambda writer: writer.add_tokenizer_model("bert"), "tokenizer.ggml.model 'bert'; heed knows gpt2 and llama"),
+    (lambda writer: (writer.add_tokenizer_model("gpt2"), writer.add_tokenizer_pre("falcon"), writer.add_token_list(["a"])),
+     "tokenizer.ggml.pre 'falcon'"),
+])
+def test_what_is_not_understood_is_refused(edit, message, tmp_path):
+    model = make("llama")
+    path = write(tmp_path / "m.gguf", model.config, state_of(model), edit=edit)
+    with pytest.raises(OSError) as error:
+        heed.load_model(path)
+    assert path in str(error.value) and message in str(error.value)

@@ -1,0 +1,57 @@
+"""heed.Model.look beside transformers: weights of every family in one report, and those by norm from W_O itself."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import FAMILIES, ids_of, make, save
+
+import heed
+
+WEIGHTS = 1e-5  # as test_pretrained's: sums in f32, in orders of their own, of weights that are at most 1
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_report_has_the_weights_of_all_layers(name, tmp_path):
+    theirs = make(name)
+    ours = heed.load_model(save(theirs, tmp_path))
+    ids = ids_of(40)
+    report = ours.look(ids)
+    with torch.no_grad():
+        expected = theirs(ids[None], output_attentions=True).attentions
+    heads = ours.info["heads"]
+    assert report.layers == [(str(n), heads) for n in range(ours.info["layers"])]
+    assert report.tile().shape[1] == heads * len(expected)
+    for layer, weights in enumerate(expected):
+        found = report.tile()[0, layer * heads:(layer + 1) * heads]
+        assert np.abs(found - weights[0].numpy()).max() <= WEIGHTS
+        received = weights[0].sum(1).numpy()
+        assert np.abs(report.received[0, layer * heads:(layer + 1) * heads] - received).max() <= WEIGHTS * 40
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+def test_by_norm_weights_are_shares_of_what_a_row_moves(name, tmp_path):
+    theirs = make(name)
+    ours = heed.load_model(save(theirs, tmp_path))
+    ids, values = ids_of(25), []
+    for layer in theirs.model.layers:
+        layer.self_attn.v_proj.register_forward_hook(lambda _, __, v: values.append(v[0]))
+    with torch.no_grad():
+        attentions = theirs(ids[None], output_attentions=True).attentions
+    report = ours.look(ids, by="norm", layer=1)
+    heads, d = ours.info["heads"], ours.info["head_dim"]
+    output = theirs.model.layers[1].self_attn.o_proj.weight
+    for head in range(heads):
+        kv = head // (heads // ours.info["kv_heads"])
+        moved = values[1][:, kv * d:(kv + 1) * d].double() @ output[:, head * d:(head + 1) * d].double().T
+        sizes = attentions[1][0, head].double() * moved.norm(dim=1)
+        shares = (sizes / sizes.sum(1, keepdim=True)).detach().numpy()
+        assert np.abs(report.tile(head=head)[0, 0] - shares).max() <= WEIGHTS
+        assert (report.top_k_index[0, head, :, 0] == shares.argmax(1)).all()
+
+
+def test_refusals(tmp_path):
+    model = heed.load_model(save(make("llama"), tmp_path))
+    with pytest.raises(ValueError, match="by is 'size'; 'attention' or 'norm' is expected"):
+        model.look([1, 2], by="size")
+    with pytest.raises(ValueError, match="layer is 9; 0 to "):
+        model.look([1, 2], layer=9)

@@ -1,0 +1,83 @@
+"""heed.Tokenizer beside PyPI's tokenizers: the same ids, places and decoded texts, over random texts of all scripts."""
+
+import functools
+import json
+import os
+import random
+
+import heed
+import minilm
+import pytest
+import random_texts
+import tokenizer_kinds
+from tokenizers import Tokenizer
+
+TEXTS = -(-200_000 // int(os.environ.get("HEED_TEST_SHARE", "1")))  # a kind
+AT_A_TIME = 2000
+
+
+@functools.cache
+def made(kind: str) -> Tokenizer:
+    if kind == "MiniLM":
+        theirs = Tokenizer.from_file(str(minilm.folder() / "tokenizer.json"))
+        theirs.no_truncation()
+        theirs.no_padding()
+        return theirs
+    return tokenizer_kinds.KINDS[kind]()
+
+
+def compare(text: str, theirs: Tokenizer, ours: heed.Tokenizer, encoding, whole: bool) -> None:
+    """The answers about one text; `encoding` is theirs. With `whole`, decoding keeps special tokens."""
+    got = ours.encode(text)
+    assert got.ids == encoding.ids, f"{ascii(text)}\nheed       {shown(ours, got.ids)}\ntokenizers {encoding.tokens}"
+    assert got.offsets == encoding.offsets, f"{ascii(text)}\nheed       {got.offsets}\ntokenizers {encoding.offsets}\nof {encoding.tokens}"
+    heeds, decoded = ours.decode(got.ids, skip_special=not whole), theirs.decode(got.ids, skip_special_tokens=not whole)
+    assert heeds == decoded, f"{ascii(text)}\nheed       {ascii(heeds)}\ntokenizers {ascii(decoded)}\nof {encoding.tokens}"
+
+
+def shown(ours: heed.Tokenizer, ids: list[int]) -> list[str | None]:
+    return [ours.token(id) for id in ids]
+
+
+@pytest.mark.parametrize("kind", [*tokenizer_kinds.KINDS, "MiniLM"])
+def test_random_texts_give_the_same_ids_places_and_decoded_texts(kind):
+    theirs = made(kind)
+    ours = heed.Tokenizer.from_json(theirs.to_str(), kind)
+    special = tuple(token.content for token in theirs.get_added_tokens_decoder().values())
+    rng = random.Random(kind)
+    for done in range(0, TEXTS, AT_A_TIME):
+        texts = [random_texts.text(rng, special) for _ in range(min(AT_A_TIME, TEXTS - done))]
+        for n, (text, encoding) in enumerate(zip(texts, theirs.encode_batch(texts))):
+            compare(text, theirs, ours, encoding, whole=n % 2 == 0)
+
+
+@pytest.mark.parametrize("kind", tokenizer_kinds.KINDS)
+def test_vocabularies_are_the_same(kind):
+    theirs = made(kind)
+    ours = heed.Tokenizer.from_json(theirs.to_str(), kind)
+    vocabulary = theirs.get_vocab(with_added_tokens=True)
+    assert ours.size == max(vocabulary.values()) + 1
+    for token, id in vocabulary.items():
+        assert (ours.id(token), ours.token(id)) == (id, token)
+
+
+@pytest.mark.parametrize("kind", tokenizer_kinds.KINDS)
+def test_without_special_tokens_and_with_any_ids(kind):
+    theirs = made(kind)
+    ours = heed.Tokenizer.from_json(theirs.to_str(), kind)
+    rng = random.Random(kind)
+    for _ in range(-(-TEXTS // 100)):
+        text = random_texts.text(rng)
+        encoding, got = theirs.encode(text, add_special_tokens=False), ours.encode(text, add_special=False)
+        assert (got.ids, got.offsets) == (encoding.ids, encoding.offsets), ascii(text)
+        ids = [rng.randrange(theirs.get_vocab_size()) for _ in range(rng.randrange(1, 12))]
+        assert ours.decode(ids, skip_special=False) == theirs.decode(ids, skip_special_tokens=False), ids
+
+
+def test_files_that_give_merges_as_text_and_no_type_are_read():
+    theirs = made("gpt_2")
+    old = json.loads(theirs.to_str())
+    old["model"]["merges"] = [" ".join(pair) for pair in old["model"]["merges"]]
+    del old["model"]["type"]
+    ours = heed.Tokenizer.from_json(json.dumps(old))
+    assert ours.encode("the able “quotes”").ids == theirs.encode("the able “quotes”").ids

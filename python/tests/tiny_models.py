@@ -1,0 +1,76 @@
+"""Tiny models of every family that heed.load_model reads, made with transformers and random in all their weights."""
+
+import copy
+import functools
+
+import torch
+import transformers as t
+
+SIZES = dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48, vocab_size=101,
+             max_position_embeddings=256)
+GROUPED = SIZES | dict(num_key_value_heads=2)
+LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=64)
+GEMMA = GROUPED | dict(head_dim=16, query_pre_attn_scalar=24, sliding_window=8, final_logit_softcapping=3.0)
+
+FAMILIES = {
+    "bert": (t.BertForMaskedLM, t.BertConfig, SIZES),
+    "bert-untied": (t.BertForMaskedLM, t.BertConfig, SIZES | dict(tie_word_embeddings=False, hidden_act="gelu_new")),
+    "distilbert": (t.DistilBertForMaskedLM, t.DistilBertConfig,
+                   dict(dim=32, n_layers=3, n_heads=4, hidden_dim=48, vocab_size=101, max_position_embeddings=256)),
+    "gpt2": (t.GPT2LMHeadModel, t.GPT2Config, dict(n_embd=32, n_layer=3, n_head=4, vocab_size=101, n_positions=256)),
+    "gpt2-scaled": (t.GPT2LMHeadModel, t.GPT2Config,
+                    dict(n_embd=32, n_layer=3, n_head=4, n_inner=40, vocab_size=101, n_positions=256, activation_function="relu",
+                         scale_attn_by_inverse_layer_idx=True, tie_word_embeddings=False)),
+    "llama": (t.LlamaForCausalLM, t.LlamaConfig, GROUPED),
+    "llama3": (t.LlamaForCausalLM, t.LlamaConfig,
+               GROUPED | dict(rope_parameters=LLAMA3, head_dim=16, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
+    "llama-linear": (t.LlamaForCausalLM, t.LlamaConfig,
+                     SIZES | dict(rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0))),
+    "mistral": (t.MistralForCausalLM, t.MistralConfig, GROUPED | dict(sliding_window=8)),
+    "mistral-whole": (t.MistralForCausalLM, t.MistralConfig, GROUPED | dict(sliding_window=None, head_dim=12)),
+    "qwen2": (t.Qwen2ForCausalLM, t.Qwen2Config, GROUPED | dict(tie_word_embeddings=True)),
+    "qwen2-windows": (t.Qwen2ForCausalLM, t.Qwen2Config,
+                      GROUPED | dict(use_sliding_window=True, sliding_window=5, max_window_layers=1)),
+    "qwen3": (t.Qwen3ForCausalLM, t.Qwen3Config, GROUPED | dict(head_dim=16, rope_parameters=dict(rope_type="default", rope_theta=1e6))),
+    "gemma2": (t.Gemma2ForCausalLM, t.Gemma2Config, GEMMA | dict(attn_logit_softcapping=2.0)),
+    "gemma3": (t.Gemma3ForCausalLM, t.Gemma3TextConfig,
+               GEMMA | dict(num_hidden_layers=7, rope_parameters=dict(
+                   full_attention=dict(rope_type="linear", rope_theta=1e6, factor=8.0),
+                   sliding_attention=dict(rope_type="default", rope_theta=1e4)))),
+    "gpt_neox": (t.GPTNeoXForCausalLM, t.GPTNeoXConfig, SIZES),
+    "gpt_neox-serial": (t.GPTNeoXForCausalLM, t.GPTNeoXConfig,
+                        SIZES | dict(use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True,
+                                     rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))),
+}
+CAUSAL = [name for name in FAMILIES if "bert" not in name]
+
+
+@functools.cache
+def config_of(name):
+    _, config, settings = FAMILIES[name]
+    return config(**settings, bos_token_id=None, eos_token_id=None, pad_token_id=None, attn_implementation="eager")
+
+
+def make(name, dtype=torch.float32, seed=1):
+    """Weights of a size at which attention is neither flat nor of one key, norms and biases that are not 1 and 0. They are
+    numbers of `dtype`, held in f32."""
+    generator = torch.Generator().manual_seed(seed)
+    model = FAMILIES[name][0](config_of(name)).eval()
+    with torch.no_grad():
+        for weight in {id(one): one for one in model.parameters()}.values():
+            scale = 0.3 if weight.ndim == 1 else 1.5 * weight.shape[-1] ** -0.5
+            drawn = torch.randn(weight.shape, generator=generator) * scale
+            norm = weight.ndim == 1 and bool((weight == 1).all())
+            weight.copy_((drawn + norm).to(dtype))
+    return model
+
+
+def save(model, folder, dtype=torch.float32, **how):
+    """The folder, with weights of `dtype`; the model stays as it was, its rotary frequencies too."""
+    copy.deepcopy(model).to(dtype).save_pretrained(folder, **how)
+    return folder
+
+
+def ids_of(length, vocabulary=101, seed=3):
+    return torch.randint(0, vocabulary, (length,), generator=torch.Generator().manual_seed(seed + length))

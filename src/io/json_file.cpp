@@ -1,0 +1,69 @@
+#include "io/json_file.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "heed/error.hpp"
+
+namespace heed::io::detail {
+
+namespace fs = std::filesystem;
+using heed::detail::fault_in_json;
+using heed::detail::JsonFault;
+using heed::detail::JsonLimits;
+using heed::detail::kLongestJsonWord;
+
+std::string bytes_in(const std::string& path, std::uintmax_t most) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) throw Error(ErrorCode::io, path + " is a folder; a file is expected");
+  // A pipe may wait for ever, and a device have no end.
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error))
+    throw Error(ErrorCode::io, path + " is not a regular file");
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error(ErrorCode::io, path + " could not be opened: " + std::strerror(errno));
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (error) throw Error(ErrorCode::io, path + " could not be read");
+  if (size > most << 20)
+    throw Error(ErrorCode::io, path + " is larger than " + std::to_string(most) + " MiB");
+  std::string bytes(size, '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(size));
+  if (file.gcount() != static_cast<std::streamsize>(size))
+    throw Error(ErrorCode::io, path + " could not be read");
+  return bytes;
+}
+
+void check_json(std::string_view text, const std::string& subject, const JsonLimits& limits) {
+  const auto fail = [&](const std::string& what) { throw Error(ErrorCode::io, subject + " " + what); };
+  const std::string taken = ", which is the most that is taken";
+  switch (fault_in_json(text, limits)) {
+    case JsonFault::none:
+      break;
+    case JsonFault::malformed:
+      fail("is not JSON");
+      break;
+    case JsonFault::deep:
+      fail("nests values more than " + std::to_string(limits.depth) + " deep; no model does");
+      break;
+    case JsonFault::wide:
+      fail("has an object of more than " + std::to_string(limits.members) + " members" + taken);
+      break;
+    case JsonFault::many:
+      fail("has more than " + std::to_string(limits.values) + " values" + taken);
+      break;
+    case JsonFault::long_word:
+      fail("has a string, a number or a gap of more than " + std::to_string(kLongestJsonWord) + " bytes" +
+           taken);
+      break;
+  }
+}
+
+std::string json_in(const std::string& path, std::uintmax_t most, const JsonLimits& limits) {
+  std::string text = bytes_in(path, most);
+  check_json(text, path, limits);
+  return text;
+}
+
+}  // namespace heed::io::detail

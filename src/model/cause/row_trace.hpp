@@ -1,0 +1,18 @@
+// What a model's layers hold at one row of a text.
+#pragma once
+
+#include <cstdint>
+
+#include "heed/model.hpp"
+
+namespace heed::detail {
+
+struct RowTrace {
+  Tensor streams;  ///< [layers + 1, D], before each layer and behind the last
+  Tensor heads;    ///< [layers, H d], outputs of the heads
+  Tensor hidden;   ///< [1, D], behind the last norm
+};
+
+[[nodiscard]] RowTrace trace_row(const Model& model, const TensorView& tokens, std::int64_t row, int threads);
+
+}  // namespace heed::detail

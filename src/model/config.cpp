@@ -1,0 +1,126 @@
+#include "model/config.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "io/fault.hpp"
+#include "io/json_file.hpp"
+
+namespace heed::detail {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr std::uintmax_t kMostConfigMiB = 4;
+constexpr JsonLimits kConfigLimits = {.depth = 16, .members = 100'000, .values = 200'000};
+
+std::string range_of(std::int64_t least, std::int64_t most) {
+  return std::to_string(least) + " to " + std::to_string(most);
+}
+
+}  // namespace
+
+ModelConfig::ModelConfig(const std::string& path)
+    : ModelConfig(Json::parse(io::detail::json_in(path, kMostConfigMiB, kConfigLimits)), path) {}
+
+ModelConfig::ModelConfig(Json object, std::string path) : object_(std::move(object)), path_(std::move(path)) {
+  if (!object_.is_object()) fail("is no object of JSON");
+}
+
+void ModelConfig::fail(const std::string& what) const {
+  io::detail::fail(io::detail::subject_of(path_), what);
+}
+
+bool ModelConfig::has(const char* name) const { return object_.contains(name) && !object_[name].is_null(); }
+
+const Json& ModelConfig::at(const char* name) const {
+  if (!has(name)) fail("has no " + std::string(name));
+  return object_[name];
+}
+
+std::int64_t ModelConfig::integer(const char* name, std::int64_t least, std::int64_t most) const {
+  const Json& value = at(name);
+  const std::string expected = "; " + range_of(least, most) + " is expected";
+  if (!value.is_number_integer()) fail("has " + std::string(name) + " that is no whole number" + expected);
+  // Beyond 63 bits a number without a sign would become negative.
+  const bool vast = value.is_number_unsigned() && value.get<std::uint64_t>() >> 63;
+  const auto number = vast ? -1 : value.get<std::int64_t>();
+  if (vast || number < least || number > most)
+    fail("has " + std::string(name) + " " + value.dump() + expected);
+  return number;
+}
+
+std::int64_t ModelConfig::integer(const char* name, std::int64_t least, std::int64_t most,
+                                  std::int64_t fallback) const {
+  return has(name) ? integer(name, least, most) : fallback;
+}
+
+double ModelConfig::real(const char* name) const {
+  const Json& value = at(name);
+  if (!value.is_number() || !std::isfinite(value.get<double>()))
+    fail("has " + std::string(name) + " that is no finite number");
+  return value.get<double>();
+}
+
+double ModelConfig::real(const char* name, double fallback) const {
+  return has(name) ? real(name) : fallback;
+}
+
+bool ModelConfig::flag(const char* name, bool fallback) const {
+  if (!has(name)) return fallback;
+  if (!at(name).is_boolean()) fail("has " + std::string(name) + " that is neither true nor false");
+  return at(name).get<bool>();
+}
+
+std::string ModelConfig::text(const char* name) const {
+  if (!at(name).is_string()) fail("has " + std::string(name) + " that is no text");
+  return at(name).get<std::string>();
+}
+
+std::string ModelConfig::text(const char* name, const std::string& fallback) const {
+  return has(name) ? text(name) : fallback;
+}
+
+std::vector<std::string> ModelConfig::texts(const char* name) const {
+  std::vector<std::string> all;
+  if (!has(name)) return all;
+  if (!at(name).is_array()) fail("has " + std::string(name) + " that is no list");
+  for (const Json& one : at(name)) {
+    if (!one.is_string()) fail("has a list " + std::string(name) + " with what is no text");
+    all.push_back(one.get<std::string>());
+  }
+  return all;
+}
+
+std::vector<double> ModelConfig::reals(const char* name) const {
+  std::vector<double> all;
+  if (!has(name)) return all;
+  if (!at(name).is_array()) fail("has " + std::string(name) + " that is no list");
+  for (const Json& one : at(name)) {
+    if (!one.is_number() || !std::isfinite(one.get<double>()))
+      fail("has a list " + std::string(name) + " with what is no finite number");
+    all.push_back(one.get<double>());
+  }
+  return all;
+}
+
+std::vector<std::int64_t> ModelConfig::integers(const char* name) const {
+  std::vector<std::int64_t> all;
+  if (!has(name)) return all;
+  const Json list = at(name).is_array() ? at(name) : Json::array({at(name)});
+  for (const Json& one : list) {
+    if (!one.is_number_integer())
+      fail("has " + std::string(name) + " that is no whole number, nor a list of them");
+    all.push_back(one.get<std::int64_t>());
+  }
+  return all;
+}
+
+std::optional<ModelConfig> ModelConfig::object(const char* name) const {
+  if (!has(name)) return std::nullopt;
+  if (!at(name).is_object()) fail("has " + std::string(name) + " that is no object");
+  return ModelConfig(at(name), path_);
+}
+
+}  // namespace heed::detail

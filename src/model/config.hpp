@@ -1,0 +1,50 @@
+// config.json of a model's folder, whose members are checked as they are read.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace heed::detail {
+
+/// An object of the configuration. What is missing or out of range throws Error (io): "'DIR/config.json' has
+/// hidden_size 0; 1 to 1048576 is expected".
+class ModelConfig {
+ public:
+  /// Reads the file.
+  explicit ModelConfig(const std::string& path);
+  ModelConfig(nlohmann::ordered_json object, std::string path);
+
+  [[nodiscard]] bool has(const char* name) const;  ///< and not null
+  [[nodiscard]] std::int64_t integer(const char* name, std::int64_t least, std::int64_t most) const;
+  [[nodiscard]] std::int64_t integer(const char* name, std::int64_t least, std::int64_t most,
+                                     std::int64_t fallback) const;
+  [[nodiscard]] double real(const char* name) const;  ///< finite
+  [[nodiscard]] double real(const char* name, double fallback) const;
+  [[nodiscard]] bool flag(const char* name, bool fallback) const;
+  [[nodiscard]] std::string text(const char* name) const;
+  [[nodiscard]] std::string text(const char* name, const std::string& fallback) const;
+  /// Texts of a list, none where it is missing.
+  [[nodiscard]] std::vector<std::string> texts(const char* name) const;
+  [[nodiscard]] std::vector<double> reals(const char* name) const;
+  /// A whole number, or those of a list; none where it is missing.
+  [[nodiscard]] std::vector<std::int64_t> integers(const char* name) const;
+  /// The object of that name, where there is one.
+  [[nodiscard]] std::optional<ModelConfig> object(const char* name) const;
+
+  /// Throws Error (io): "'DIR/config.json' " and what.
+  [[noreturn]] void fail(const std::string& what) const;
+
+ private:
+  const nlohmann::ordered_json& at(const char* name) const;
+
+  nlohmann::ordered_json object_;
+  std::string path_;
+};
+
+/// Sizes that a configuration may give: beyond them nothing real lies, and products stay within 63 bits.
+inline constexpr std::int64_t kMostLayers = 1024, kMostHeads = 4096, kMostWidth = 1 << 20,
+                              kMostVocabulary = 1 << 24, kMostContext = std::int64_t{1} << 32;
+
+}  // namespace heed::detail

@@ -1,0 +1,77 @@
+#include "model/families/encoder.hpp"
+
+#include <numeric>
+#include <utility>
+
+namespace heed::detail {
+namespace {
+
+class Encoder final : public Family {
+ public:
+  Encoder(EncoderWeights weights, const ModelInfo& info)
+      : weights_(std::move(weights)), heads_(info.heads), head_dim_(info.head_dim) {}
+
+  Tensor embed(std::span<const std::int64_t> ids, std::int64_t begin, int threads) const override {
+    Tensor x = rows_of(weights_.tokens, ids, threads);
+    if (weights_.types) {
+      // Tokens of one text are all of the first type.
+      const std::vector<std::int64_t> first(ids.size(), 0);
+      add_to(x, rows_of(*weights_.types, first, threads), threads);
+    }
+    std::vector<std::int64_t> places(ids.size());
+    std::iota(places.begin(), places.end(), begin);
+    add_to(x, rows_of(weights_.positions, places, threads), threads);
+    return layer_norm(x, weights_.norm, threads);
+  }
+
+  Projected project(std::int64_t layer, const Tensor& stream, std::int64_t /*begin*/,
+                    int threads) const override {
+    const EncoderBlock& block = weights_.blocks[static_cast<std::size_t>(layer)];
+    Projected made;
+    made.memory.push_back(linear(stream, block.query, threads));
+    made.memory.push_back(linear(stream, block.key, threads));
+    made.memory.push_back(linear(stream, block.value, threads));
+    made.query = as_heads(made.memory[0], 0, heads_, head_dim_);
+    made.key = as_heads(made.memory[1], 0, heads_, head_dim_);
+    made.value = as_heads(made.memory[2], 0, heads_, head_dim_);
+    return made;  // the options' own scale is BERT's, 1 / sqrt(d)
+  }
+
+  void finish(std::int64_t layer, const Tensor& heads, Tensor& stream, int threads) const override {
+    const EncoderBlock& block = weights_.blocks[static_cast<std::size_t>(layer)];
+    add_to(stream, linear(heads, block.output, threads), threads);
+    stream = layer_norm(stream, block.attention_norm, threads);
+    add_to(stream, mlp(stream, block.feed_forward, threads), threads);
+    stream = layer_norm(stream, block.mlp_norm, threads);
+  }
+
+  // The last layer's output is normed already.
+  Tensor last_norm(const Tensor& stream, int /*threads*/) const override { return Tensor::copy_of(stream); }
+
+  Tensor logits(const TensorView& hidden, int threads) const override {
+    Tensor x = linear(hidden, weights_.head->transform, threads);
+    activate(weights_.head->activation, x, threads);
+    return linear(layer_norm(x, weights_.head->norm, threads), weights_.head->unembedding, threads);
+  }
+
+  const LinearWeights& output_projection(std::int64_t layer) const override {
+    return weights_.blocks[static_cast<std::size_t>(layer)].output;
+  }
+
+ private:
+  EncoderWeights weights_;
+  std::int64_t heads_, head_dim_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Family> make_encoder(EncoderWeights weights, ModelInfo& info) {
+  info.kv_heads = info.heads;
+  info.head_dim = info.model_dim / info.heads;
+  info.fixed_context = true;
+  info.causal = false;
+  info.predicts = weights.head.has_value();
+  return std::make_unique<Encoder>(std::move(weights), info);
+}
+
+}  // namespace heed::detail

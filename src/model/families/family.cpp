@@ -1,0 +1,78 @@
+#include "model/families/family.hpp"
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "heed/parallel.hpp"
+
+namespace heed::detail {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, MakeFamily>, 10> kFamilies = {
+    {{"bert", make_bert},
+     {"distilbert", make_distilbert},
+     {"gemma2", make_gemma2},
+     {"gemma3_text", make_gemma3},
+     {"gpt2", make_gpt2},
+     {"gpt_neox", make_gpt_neox},
+     {"llama", make_llama},
+     {"mistral", make_mistral},
+     {"qwen2", make_qwen2},
+     {"qwen3", make_qwen3}}};
+
+}  // namespace
+
+MakeFamily family_of(const ModelConfig& config) {
+  const std::string type = config.text("model_type");
+  if (config.has("quantization_config"))
+    config.fail("has quantization_config; heed reads weights of f32, bf16 and f16");
+  for (const auto& [name, make] : kFamilies)
+    if (name == type) return make;
+  std::string known;
+  for (const auto& [name, make] : kFamilies) known += (known.empty() ? "" : ", ") + std::string(name);
+  config.fail("has model_type '" + type + "'; heed runs " + known);
+}
+
+Activation activation_of(const ModelConfig& config, const char* name, const std::string& fallback) {
+  const std::string text = config.text(name, fallback);
+  const auto known = activation_named(text);
+  if (!known) config.fail("has " + std::string(name) + " '" + text + "', which heed does not know");
+  return *known;
+}
+
+double epsilon_of(const ModelConfig& config, const char* name, double fallback) {
+  const double epsilon = config.real(name, fallback);
+  if (!(epsilon >= 0 && epsilon <= 1)) config.fail("has " + std::string(name) + " beyond 0 to 1");
+  return epsilon;
+}
+
+void require_multiple(const ModelConfig& config, const char* name, std::int64_t size, const char* part_name,
+                      std::int64_t part) {
+  if (size % part != 0)
+    config.fail("has " + std::string(name) + " " + std::to_string(size) + ", which is no multiple of " +
+                part_name + " " + std::to_string(part));
+}
+
+WeightMatrix unembedding_weight(const ModelConfig& config, Weights& weights, const std::string& name,
+                                const WeightMatrix& tokens, bool tied) {
+  if (!weights.contains(name) && config.flag("tie_word_embeddings", tied)) return tokens;
+  return weights.matrix(name, tokens.rows, tokens.columns);
+}
+
+Tensor rows_of(const WeightMatrix& table, std::span<const std::int64_t> ids, int threads) {
+  Tensor rows = Tensor::uninitialized({static_cast<std::int64_t>(ids.size()), table.columns}, DType::f32);
+  float* to = rows.values<float>().data();
+  parallel_for(static_cast<std::int64_t>(ids.size()), threads, [&](std::int64_t i, int /*worker*/) {
+    read_weight_row(table, ids[static_cast<std::size_t>(i)], to + i * table.columns);
+  });
+  return rows;
+}
+
+MutableTensorView as_heads(Tensor& x, std::int64_t first, std::int64_t count, std::int64_t head_dim) {
+  const std::int64_t rows = x.size(0), columns = x.size(1);
+  return {x.values<float>().data() + first, {count, rows, head_dim}, {head_dim, columns, 1}};
+}
+
+}  // namespace heed::detail

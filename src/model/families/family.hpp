@@ -1,0 +1,99 @@
+// What a family of models is to the rest: how its tokens become a residual stream, what its layers attend
+// with, and what they add to the stream. model/run.cpp puts these together.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heed/model.hpp"
+#include "model/config.hpp"
+#include "model/layers/activations.hpp"
+#include "model/layers/linear.hpp"
+#include "model/layers/norms.hpp"
+#include "model/weights.hpp"
+
+namespace heed::detail {
+
+/// Queries, keys and values of a layer, and the rules that they attend by.
+struct Projected {
+  std::vector<Tensor> memory;    ///< what the views point into
+  TensorView query, key, value;  ///< [H, L, d], [Hkv, L, d]; any strides but along d
+  AttentionOptions options;
+};
+
+/// One model's weights in its family's shape. `begin` is the position of the first token.
+class Family {
+ public:
+  virtual ~Family() = default;
+  /// Embeddings of ids, which are in [0, vocabulary): [L, D].
+  [[nodiscard]] virtual Tensor embed(std::span<const std::int64_t> ids, std::int64_t begin,
+                                     int threads) const = 0;
+  [[nodiscard]] virtual Projected project(std::int64_t layer, const Tensor& stream, std::int64_t begin,
+                                          int threads) const = 0;
+  /// Makes the stream before the layer the stream behind it. heads [L, H d]: the outputs of attention.
+  virtual void finish(std::int64_t layer, const Tensor& heads, Tensor& stream, int threads) const = 0;
+  /// The last norm: [L, D].
+  [[nodiscard]] virtual Tensor last_norm(const Tensor& stream, int threads) const = 0;
+  /// hidden [R, D] → [R, vocabulary]. Only where info.predicts.
+  [[nodiscard]] virtual Tensor logits(const TensorView& hidden, int threads) const = 0;
+
+  /// W_O of a layer: from the outputs of its heads [H d] to [D].
+  [[nodiscard]] virtual const LinearWeights& output_projection(std::int64_t layer) const = 0;
+  /// The norm that W_O's product x [D] passes before it is added to the stream, where there is one (Gemma 2).
+  [[nodiscard]] virtual std::optional<HeldNorm> norm_behind_attention(std::int64_t /*layer*/,
+                                                                      std::span<const float> /*x*/) const {
+    return std::nullopt;
+  }
+  /// The last norm at one row [D] of the stream, where the stream is a plain sum of what layers add; nothing
+  /// where norms lie along it (BERT).
+  [[nodiscard]] virtual std::optional<HeldNorm> held_last_norm(std::span<const float> /*row*/) const {
+    return std::nullopt;
+  }
+  /// The matrix of logits = W_U hidden + b, before a last softcap. Only where held_last_norm() gives one.
+  [[nodiscard]] virtual const LinearWeights* unembedding() const { return nullptr; }
+};
+
+/// Reads and checks sizes and weights, and fills `info` but for its parameters and family.
+using MakeFamily = std::unique_ptr<const Family> (*)(const ModelConfig& config, Weights& weights,
+                                                     ModelInfo& info);
+
+std::unique_ptr<const Family> make_bert(const ModelConfig& config, Weights& weights, ModelInfo& info);
+std::unique_ptr<const Family> make_distilbert(const ModelConfig& config, Weights& weights, ModelInfo& info);
+std::unique_ptr<const Family> make_gemma2(const ModelConfig& config, Weights& weights, ModelInfo& info);
+std::unique_ptr<const Family> make_gemma3(const ModelConfig& config, Weights& weights, ModelInfo& info);
+std::unique_ptr<const Family> make_gpt2(const ModelConfig& config, Weights& weights, ModelInfo& info);
+std::unique_ptr<const Family> make_gpt_neox(const ModelConfig& config, Weights& weights, ModelInfo& info);
+std::unique_ptr<const Family> make_llama(const ModelConfig& config, Weights& weights, ModelInfo& info);
+std::unique_ptr<const Family> make_mistral(const ModelConfig& config, Weights& weights, ModelInfo& info);
+std::unique_ptr<const Family> make_qwen2(const ModelConfig& config, Weights& weights, ModelInfo& info);
+std::unique_ptr<const Family> make_qwen3(const ModelConfig& config, Weights& weights, ModelInfo& info);
+
+/// That of the configuration's model_type. Throws Error (io) that lists those that there are.
+[[nodiscard]] MakeFamily family_of(const ModelConfig& config);
+
+/// A member that names an activation. Throws Error (io) for one that heed does not have.
+[[nodiscard]] Activation activation_of(const ModelConfig& config, const char* name,
+                                       const std::string& fallback);
+/// A member that is added to variances: 0 to 1.
+[[nodiscard]] double epsilon_of(const ModelConfig& config, const char* name, double fallback);
+/// Throws Error (io) where `size` is no multiple of `part`.
+void require_multiple(const ModelConfig& config, const char* name, std::int64_t size, const char* part_name,
+                      std::int64_t part);
+
+/// What gives logits: the tensor `name` where the file has it, else the embeddings `tokens` where the
+/// configuration ties the two (`tied`: where it does not say).
+[[nodiscard]] WeightMatrix unembedding_weight(const ModelConfig& config, Weights& weights,
+                                              const std::string& name, const WeightMatrix& tokens, bool tied);
+
+/// Rows `ids` of a table [vocabulary, D].
+[[nodiscard]] Tensor rows_of(const WeightMatrix& table, std::span<const std::int64_t> ids, int threads);
+
+/// x [L, count * d] as heads [count, L, d], from column `first` on.
+[[nodiscard]] MutableTensorView as_heads(Tensor& x, std::int64_t first, std::int64_t count,
+                                         std::int64_t head_dim);
+
+}  // namespace heed::detail

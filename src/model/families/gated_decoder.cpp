@@ -1,0 +1,203 @@
+#include "model/families/gated_decoder.hpp"
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "model/layers/linear.hpp"
+#include "model/layers/mlp.hpp"
+#include "model/layers/norms.hpp"
+
+namespace heed::detail {
+namespace {
+
+struct GatedBlock {
+  RmsNormWeights attention_norm, mlp_norm;
+  std::optional<RmsNormWeights> query_norm, key_norm;        // of heads
+  std::optional<RmsNormWeights> attention_after, mlp_after;  // the outer halves of sandwiches
+  LinearWeights query, key, value, output;
+  MlpWeights feed_forward;
+};
+
+class GatedDecoder final : public Family {
+ public:
+  GatedDecoder(const ModelConfig& config, Weights& weights, ModelInfo& info, GatedDecoderRules rules)
+      : rules_(std::move(rules)),
+        heads_(info.heads),
+        kv_heads_(info.kv_heads),
+        head_dim_(info.head_dim),
+        dim_(info.model_dim) {
+    // A model without its head for tokens is stored without the name of that part.
+    const bool whole = weights.contains("model.embed_tokens.weight");
+    const std::string root = whole ? "model." : "";
+    tokens_ = weights.matrix(root + "embed_tokens.weight", info.vocabulary, dim_);
+    for (std::int64_t n = 0; n < info.layers; ++n)
+      blocks_.push_back(read_block(weights, root + "layers." + std::to_string(n) + "."));
+    last_norm_ = norm(weights, root + "norm");
+    info.predicts = whole || config.flag("tie_word_embeddings", rules_.tied);
+    if (info.predicts)
+      unembedding_.weight = unembedding_weight(config, weights, "lm_head.weight", tokens_, rules_.tied);
+  }
+
+  Tensor embed(std::span<const std::int64_t> ids, std::int64_t /*begin*/, int threads) const override {
+    Tensor x = rows_of(tokens_, ids, threads);
+    if (rules_.embedding_scale != 1)
+      for (float& value : x.values<float>()) value *= rules_.embedding_scale;
+    return x;
+  }
+
+  Projected project(std::int64_t layer, const Tensor& stream, std::int64_t begin,
+                    int threads) const override {
+    const GatedBlock& block = blocks_[static_cast<std::size_t>(layer)];
+    const Tensor normed = rms_norm(stream, block.attention_norm, threads);
+    Projected made;
+    made.memory.push_back(linear(normed, block.query, threads));
+    made.memory.push_back(linear(normed, block.key, threads));
+    made.memory.push_back(linear(normed, block.value, threads));
+    const MutableTensorView query = as_heads(made.memory[0], 0, heads_, head_dim_);
+    const MutableTensorView key = as_heads(made.memory[1], 0, kv_heads_, head_dim_);
+    if (block.query_norm) rms_norm_heads(query, *block.query_norm, threads);
+    if (block.key_norm) rms_norm_heads(key, *block.key_norm, threads);
+    const std::int64_t window = rules_.windows[static_cast<std::size_t>(layer)];
+    rotate(window > 0 ? rules_.window_rope : rules_.rope, query, key, begin, threads);
+    made.query = query;
+    made.key = key;
+    made.value = as_heads(made.memory[2], 0, kv_heads_, head_dim_);
+    made.options.causal = true;
+    made.options.scale = rules_.scale;
+    made.options.softcap = rules_.softcap;
+    if (window > 0) made.options.window.left = window - 1;  // the token itself is one of the window
+    return made;
+  }
+
+  void finish(std::int64_t layer, const Tensor& heads, Tensor& stream, int threads) const override {
+    const GatedBlock& block = blocks_[static_cast<std::size_t>(layer)];
+    Tensor attended = linear(heads, block.output, threads);
+    if (block.attention_after) attended = rms_norm(attended, *block.attention_after, threads);
+    add_to(stream, attended, threads);
+    Tensor fed = mlp(rms_norm(stream, block.mlp_norm, threads), block.feed_forward, threads);
+    if (block.mlp_after) fed = rms_norm(fed, *block.mlp_after, threads);
+    add_to(stream, fed, threads);
+  }
+
+  Tensor last_norm(const Tensor& stream, int threads) const override {
+    return rms_norm(stream, last_norm_, threads);
+  }
+
+  Tensor logits(const TensorView& hidden, int threads) const override {
+    Tensor made = linear(hidden, unembedding_, threads);
+    if (rules_.logits_cap > 0) cap(made, rules_.logits_cap, threads);
+    return made;
+  }
+
+  const LinearWeights& output_projection(std::int64_t layer) const override {
+    return blocks_[static_cast<std::size_t>(layer)].output;
+  }
+  std::optional<HeldNorm> norm_behind_attention(std::int64_t layer, std::span<const float> x) const override {
+    const auto& norm = blocks_[static_cast<std::size_t>(layer)].attention_after;
+    return norm ? std::optional(held_norm(*norm, x)) : std::nullopt;
+  }
+  std::optional<HeldNorm> held_last_norm(std::span<const float> row) const override {
+    return held_norm(last_norm_, row);
+  }
+  const LinearWeights* unembedding() const override { return &unembedding_; }
+
+ private:
+  RmsNormWeights norm(Weights& weights, const std::string& name) const {
+    return rms_norm_weights(weights, name, dim_, rules_.epsilon, rules_.norm_offset);
+  }
+
+  GatedBlock read_block(Weights& weights, const std::string& at) const {
+    const std::int64_t query_dim = heads_ * head_dim_, key_dim = kv_heads_ * head_dim_;
+    const bool bias = rules_.query_key_value_bias, mlp_bias = rules_.mlp_bias;
+    GatedBlock block;
+    block.attention_norm = norm(weights, at + "input_layernorm");
+    block.query = linear_weights(weights, at + "self_attn.q_proj", query_dim, dim_, bias);
+    block.key = linear_weights(weights, at + "self_attn.k_proj", key_dim, dim_, bias);
+    block.value = linear_weights(weights, at + "self_attn.v_proj", key_dim, dim_, bias);
+    block.output = linear_weights(weights, at + "self_attn.o_proj", dim_, query_dim, rules_.output_bias);
+    if (rules_.head_norms) {
+      const auto head_norm = [&](const char* name) {
+        return rms_norm_weights(weights, at + name, head_dim_, rules_.epsilon, rules_.norm_offset);
+      };
+      block.query_norm = head_norm("self_attn.q_norm");
+      block.key_norm = head_norm("self_attn.k_norm");
+    }
+    if (rules_.sandwich_norms) {
+      block.attention_after = norm(weights, at + "post_attention_layernorm");
+      block.mlp_norm = norm(weights, at + "pre_feedforward_layernorm");
+      block.mlp_after = norm(weights, at + "post_feedforward_layernorm");
+    } else {
+      block.mlp_norm = norm(weights, at + "post_attention_layernorm");
+    }
+    block.feed_forward = {linear_weights(weights, at + "mlp.gate_proj", rules_.inner, dim_, mlp_bias),
+                          linear_weights(weights, at + "mlp.up_proj", rules_.inner, dim_, mlp_bias),
+                          linear_weights(weights, at + "mlp.down_proj", dim_, rules_.inner, mlp_bias),
+                          rules_.activation};
+    weights.leave(at + "self_attn.rotary_emb.inv_freq");  // of old files
+    return block;
+  }
+
+  GatedDecoderRules rules_;
+  std::int64_t heads_, kv_heads_, head_dim_, dim_;
+  WeightMatrix tokens_;
+  std::vector<GatedBlock> blocks_;
+  RmsNormWeights last_norm_;
+  LinearWeights unembedding_;
+};
+
+}  // namespace
+
+GatedDecoderRules read_gated_decoder(const ModelConfig& config, ModelInfo& info) {
+  info.layers = config.integer("num_hidden_layers", 1, kMostLayers);
+  info.heads = config.integer("num_attention_heads", 1, kMostHeads);
+  info.kv_heads = config.integer("num_key_value_heads", 1, info.heads, info.heads);
+  info.model_dim = config.integer("hidden_size", 1, kMostWidth);
+  info.vocabulary = config.integer("vocab_size", 1, kMostVocabulary);
+  info.context = config.integer("max_position_embeddings", 1, kMostContext);
+  if (!config.has("head_dim"))
+    require_multiple(config, "hidden_size", info.model_dim, "num_attention_heads", info.heads);
+  info.head_dim = config.integer("head_dim", 1, kMostWidth, info.model_dim / info.heads);
+  require_multiple(config, "num_attention_heads", info.heads, "num_key_value_heads", info.kv_heads);
+  if (info.head_dim % 2 != 0)
+    config.fail("gives heads " + std::to_string(info.head_dim) +
+                " numbers wide; rotary positions need an even number");
+  GatedDecoderRules rules;
+  rules.inner = config.integer("intermediate_size", 1, kMostWidth);
+  rules.epsilon = epsilon_of(config, "rms_norm_eps", 1e-6);
+  rules.activation = activation_of(config, "hidden_act", "silu");
+  rules.scale = 1 / std::sqrt(static_cast<double>(info.head_dim));
+  rules.windows.assign(static_cast<std::size_t>(info.layers), 0);
+  return rules;
+}
+
+Rope whole_rope(const ModelConfig& config, const ModelInfo& info, const RopeRules& rules) {
+  if (rules.share != 1)
+    config.fail("has partial_rotary_factor other than 1, which heed's " + config.text("model_type") +
+                " lacks");
+  return rope_of(rules, info.head_dim);
+}
+
+std::vector<std::int64_t> layer_windows(const ModelConfig& config, std::int64_t layers,
+                                        const std::function<bool(std::int64_t)>& slides) {
+  const std::vector<std::string> types = config.texts("layer_types");
+  if (config.has("layer_types") && types.size() != static_cast<std::size_t>(layers))
+    config.fail("has " + std::to_string(types.size()) + " layer_types for " + std::to_string(layers) +
+                " layers");
+  for (const std::string& type : types)
+    if (type != "full_attention" && type != "sliding_attention")
+      config.fail("has a layer of type '" + type + "'; heed has full_attention and sliding_attention");
+  std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), 0);
+  for (std::size_t n = 0; n < windows.size(); ++n)
+    if (types.empty() ? slides(static_cast<std::int64_t>(n)) : types[n] == "sliding_attention")
+      windows[n] = config.integer("sliding_window", 1, kMostContext);
+  return windows;
+}
+
+std::unique_ptr<const Family> make_gated_decoder(const ModelConfig& config, Weights& weights, ModelInfo& info,
+                                                 GatedDecoderRules rules) {
+  return std::make_unique<GatedDecoder>(config, weights, info, std::move(rules));
+}
+
+}  // namespace heed::detail

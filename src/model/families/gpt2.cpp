@@ -1,0 +1,144 @@
+// GPT-2 (Radford et al. 2019): learned positions, norms before attention and MLP, one product for queries,
+// keys and values, all with biases.
+//
+//   x = wte[id] + wpe[position]
+//   x = x + attention(ln_1(x)) W_O,   x = x + mlp(ln_2(x))
+//   logits = ln_f(x) W_U^T, where W_U is wte unless the file has an lm_head
+#include <cmath>
+#include <utility>
+
+#include "model/families/family.hpp"
+#include "model/layers/linear.hpp"
+#include "model/layers/mlp.hpp"
+#include "model/layers/norms.hpp"
+
+namespace heed::detail {
+namespace {
+
+struct Block {
+  LayerNormWeights attention_norm, mlp_norm;
+  LinearWeights query_key_value, output;
+  MlpWeights feed_forward;
+};
+
+// Conv1D: the weight is [inputs, outputs].
+LinearWeights conv1d(Weights& weights, const std::string& name, std::int64_t inputs, std::int64_t outputs) {
+  return {weights.matrix(name + ".weight", inputs, outputs), weights.vector(name + ".bias", outputs), true};
+}
+
+class Gpt2 final : public Family {
+ public:
+  Gpt2(const ModelConfig& config, Weights& weights, ModelInfo& info) {
+    info.layers = config.integer("n_layer", 1, kMostLayers);
+    info.heads = info.kv_heads = config.integer("n_head", 1, kMostHeads);
+    info.model_dim = config.integer("n_embd", 1, kMostWidth);
+    info.vocabulary = config.integer("vocab_size", 1, kMostVocabulary);
+    info.context = config.integer("n_positions", 1, kMostContext);
+    info.fixed_context = true;
+    require_multiple(config, "n_embd", info.model_dim, "n_head", info.heads);
+    info.head_dim = info.model_dim / info.heads;
+    dim_ = info.model_dim;
+    heads_ = info.heads;
+    head_dim_ = info.head_dim;
+    read_rules(config, info);
+    read_weights(config, weights, info);
+  }
+
+  Tensor embed(std::span<const std::int64_t> ids, std::int64_t begin, int threads) const override {
+    Tensor x = rows_of(tokens_, ids, threads);
+    std::vector<std::int64_t> places(ids.size());
+    for (std::size_t i = 0; i < places.size(); ++i) places[i] = begin + static_cast<std::int64_t>(i);
+    add_to(x, rows_of(positions_, places, threads), threads);
+    return x;
+  }
+
+  Projected project(std::int64_t layer, const Tensor& stream, std::int64_t /*begin*/,
+                    int threads) const override {
+    const Block& block = blocks_[static_cast<std::size_t>(layer)];
+    Projected made;
+    made.memory.push_back(
+        linear(layer_norm(stream, block.attention_norm, threads), block.query_key_value, threads));
+    Tensor& fused = made.memory.back();
+    made.query = as_heads(fused, 0, heads_, head_dim_);
+    made.key = as_heads(fused, dim_, heads_, head_dim_);
+    made.value = as_heads(fused, 2 * dim_, heads_, head_dim_);
+    made.options.causal = true;
+    double scale = scaled_ ? 1 / std::sqrt(static_cast<double>(head_dim_)) : 1;
+    if (scaled_by_layer_) scale /= static_cast<double>(layer + 1);
+    made.options.scale = scale;
+    return made;
+  }
+
+  void finish(std::int64_t layer, const Tensor& heads, Tensor& stream, int threads) const override {
+    const Block& block = blocks_[static_cast<std::size_t>(layer)];
+    add_to(stream, linear(heads, block.output, threads), threads);
+    add_to(stream, mlp(layer_norm(stream, block.mlp_norm, threads), block.feed_forward, threads), threads);
+  }
+
+  Tensor last_norm(const Tensor& stream, int threads) const override {
+    return layer_norm(stream, last_norm_, threads);
+  }
+
+  Tensor logits(const TensorView& hidden, int threads) const override {
+    return linear(hidden, unembedding_, threads);
+  }
+
+  const LinearWeights& output_projection(std::int64_t layer) const override {
+    return blocks_[static_cast<std::size_t>(layer)].output;
+  }
+  std::optional<HeldNorm> held_last_norm(std::span<const float> row) const override {
+    return held_norm(last_norm_, row);
+  }
+  const LinearWeights* unembedding() const override { return &unembedding_; }
+
+ private:
+  void read_rules(const ModelConfig& config, const ModelInfo& info) {
+    epsilon_ = epsilon_of(config, "layer_norm_epsilon", 1e-5);
+    scaled_ = config.flag("scale_attn_weights", true);
+    scaled_by_layer_ = config.flag("scale_attn_by_inverse_layer_idx", false);
+    if (config.flag("add_cross_attention", false))
+      config.fail("asks for cross-attention, which heed's gpt2 lacks");
+    activation_ = activation_of(config, "activation_function", "gelu_new");
+    inner_ = config.integer("n_inner", 1, kMostWidth, 4 * info.model_dim);
+  }
+
+  void read_weights(const ModelConfig& config, Weights& weights, const ModelInfo& info) {
+    const std::string root = weights.contains("transformer.wte.weight") ? "transformer." : "";
+    tokens_ = weights.matrix(root + "wte.weight", info.vocabulary, dim_);
+    positions_ = weights.matrix(root + "wpe.weight", info.context, dim_);
+    for (std::int64_t n = 0; n < info.layers; ++n) {
+      const std::string at = root + "h." + std::to_string(n) + ".";
+      Block block;
+      block.attention_norm = layer_norm_weights(weights, at + "ln_1", dim_, epsilon_);
+      block.query_key_value = conv1d(weights, at + "attn.c_attn", dim_, 3 * dim_);
+      block.output = conv1d(weights, at + "attn.c_proj", dim_, dim_);
+      block.mlp_norm = layer_norm_weights(weights, at + "ln_2", dim_, epsilon_);
+      block.feed_forward.up = conv1d(weights, at + "mlp.c_fc", dim_, inner_);
+      block.feed_forward.down = conv1d(weights, at + "mlp.c_proj", inner_, dim_);
+      block.feed_forward.activation = activation_;
+      blocks_.push_back(std::move(block));
+      // Masks that old files keep.
+      weights.leave(at + "attn.bias");
+      weights.leave(at + "attn.masked_bias");
+    }
+    last_norm_ = layer_norm_weights(weights, root + "ln_f", dim_, epsilon_);
+    unembedding_.weight = unembedding_weight(config, weights, "lm_head.weight", tokens_, true);
+  }
+
+  std::int64_t dim_ = 0, heads_ = 0, head_dim_ = 0, inner_ = 0;
+  double epsilon_ = 1e-5;
+  bool scaled_ = true, scaled_by_layer_ = false;
+  Activation activation_ = Activation::gelu_tanh;
+  WeightMatrix tokens_, positions_;
+  std::vector<Block> blocks_;
+  LayerNormWeights last_norm_;
+  LinearWeights unembedding_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Family> make_gpt2(const ModelConfig& config, Weights& weights, ModelInfo& info) {
+  return std::make_unique<Gpt2>(config, weights, info);
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,153 @@
+// GPT-NeoX (Black et al. 2022), Pythia's family: rotary positions on a part of each head, one product for
+// queries, keys and values that lie head by head, and attention and MLP that both read the same stream.
+//
+//   x = E[id]
+//   x = x + attention(norm_1(x)) W_O + mlp(norm_2(x))                              parallel residual
+//   y = x + attention(norm_1(x)) W_O,   x = y + mlp(norm_2(y))                     otherwise
+//   logits = norm(x) W_U^T
+#include <cmath>
+#include <utility>
+
+#include "model/families/family.hpp"
+#include "model/layers/linear.hpp"
+#include "model/layers/mlp.hpp"
+#include "model/layers/norms.hpp"
+#include "model/layers/rope.hpp"
+
+namespace heed::detail {
+namespace {
+
+struct NeoxBlock {
+  LayerNormWeights attention_norm, mlp_norm;
+  LinearWeights query_key_value, output;
+  MlpWeights feed_forward;
+};
+
+class GptNeox final : public Family {
+ public:
+  GptNeox(const ModelConfig& config, Weights& weights, ModelInfo& info) {
+    info.layers = config.integer("num_hidden_layers", 1, kMostLayers);
+    info.heads = info.kv_heads = config.integer("num_attention_heads", 1, kMostHeads);
+    info.model_dim = config.integer("hidden_size", 1, kMostWidth);
+    info.vocabulary = config.integer("vocab_size", 1, kMostVocabulary);
+    info.context = config.integer("max_position_embeddings", 1, kMostContext);
+    require_multiple(config, "hidden_size", info.model_dim, "num_attention_heads", info.heads);
+    info.head_dim = info.model_dim / info.heads;
+    dim_ = info.model_dim;
+    heads_ = info.heads;
+    head_dim_ = info.head_dim;
+    parallel_ = config.flag("use_parallel_residual", true);
+    read_rope(config);
+    read_weights(config, weights, info);
+  }
+
+  Tensor embed(std::span<const std::int64_t> ids, std::int64_t /*begin*/, int threads) const override {
+    return rows_of(tokens_, ids, threads);
+  }
+
+  Projected project(std::int64_t layer, const Tensor& stream, std::int64_t begin,
+                    int threads) const override {
+    const NeoxBlock& block = blocks_[static_cast<std::size_t>(layer)];
+    Projected made;
+    made.memory.push_back(
+        linear(layer_norm(stream, block.attention_norm, threads), block.query_key_value, threads));
+    // Columns are [H, 3, d]: a head's query, key and value lie beside one another.
+    float* fused = made.memory.back().values<float>().data();
+    const auto part = [&](std::int64_t which) {
+      return MutableTensorView(fused + which * head_dim_, {heads_, stream.size(0), head_dim_},
+                               {3 * head_dim_, 3 * dim_, 1});
+    };
+    rotate(rope_, part(0), part(1), begin, threads);
+    made.query = part(0);
+    made.key = part(1);
+    made.value = part(2);
+    made.options.causal = true;
+    return made;
+  }
+
+  void finish(std::int64_t layer, const Tensor& heads, Tensor& stream, int threads) const override {
+    const NeoxBlock& block = blocks_[static_cast<std::size_t>(layer)];
+    const Tensor attended = linear(heads, block.output, threads);
+    if (!parallel_) add_to(stream, attended, threads);
+    const Tensor fed = mlp(layer_norm(stream, block.mlp_norm, threads), block.feed_forward, threads);
+    if (parallel_) add_to(stream, attended, threads);
+    add_to(stream, fed, threads);
+  }
+
+  Tensor last_norm(const Tensor& stream, int threads) const override {
+    return layer_norm(stream, last_norm_, threads);
+  }
+
+  Tensor logits(const TensorView& hidden, int threads) const override {
+    return linear(hidden, unembedding_, threads);
+  }
+
+  const LinearWeights& output_projection(std::int64_t layer) const override {
+    return blocks_[static_cast<std::size_t>(layer)].output;
+  }
+  std::optional<HeldNorm> held_last_norm(std::span<const float> row) const override {
+    return held_norm(last_norm_, row);
+  }
+  const LinearWeights* unembedding() const override { return &unembedding_; }
+
+ private:
+  // rotary_pct and rotary_emb_base are the older names.
+  void read_rope(const ModelConfig& config) {
+    RopeRules defaults;
+    defaults.base = config.real("rotary_emb_base", 10000);
+    defaults.share = config.real("rotary_pct", 0.25);
+    if (!(defaults.base > 0)) config.fail("has rotary_emb_base that is not above 0");
+    if (!(defaults.share > 0 && defaults.share <= 1)) config.fail("has rotary_pct beyond 0 to 1");
+    const RopeRules rules = rope_rules(config, defaults);
+    const auto rotary = static_cast<std::int64_t>(static_cast<double>(head_dim_) * rules.share);
+    if (rotary < 2 || rotary % 2 != 0)
+      config.fail("rotates " + std::to_string(rotary) + " of " + std::to_string(head_dim_) +
+                  " numbers a head; an even number from 2 on is expected");
+    rope_ = rope_of(rules, rotary);
+  }
+
+  void read_weights(const ModelConfig& config, Weights& weights, ModelInfo& info) {
+    const double epsilon = epsilon_of(config, "layer_norm_eps", 1e-5);
+    const std::int64_t inner = config.integer("intermediate_size", 1, kMostWidth);
+    const Activation activation = activation_of(config, "hidden_act", "gelu");
+    const bool bias = config.flag("attention_bias", true);
+    const bool whole = weights.contains("gpt_neox.embed_in.weight");
+    const std::string root = whole ? "gpt_neox." : "";
+    tokens_ = weights.matrix(root + "embed_in.weight", info.vocabulary, dim_);
+    for (std::int64_t n = 0; n < info.layers; ++n) {
+      const std::string at = root + "layers." + std::to_string(n) + ".";
+      NeoxBlock block;
+      block.attention_norm = layer_norm_weights(weights, at + "input_layernorm", dim_, epsilon);
+      block.query_key_value = linear_weights(weights, at + "attention.query_key_value", 3 * dim_, dim_, bias);
+      block.output = linear_weights(weights, at + "attention.dense", dim_, dim_, bias);
+      block.mlp_norm = layer_norm_weights(weights, at + "post_attention_layernorm", dim_, epsilon);
+      block.feed_forward.up = linear_weights(weights, at + "mlp.dense_h_to_4h", inner, dim_, true);
+      block.feed_forward.down = linear_weights(weights, at + "mlp.dense_4h_to_h", dim_, inner, true);
+      block.feed_forward.activation = activation;
+      blocks_.push_back(std::move(block));
+      // Masks and frequencies that old files keep.
+      for (const char* kept : {"bias", "masked_bias", "rotary_emb.inv_freq"})
+        weights.leave(at + "attention." + kept);
+    }
+    last_norm_ = layer_norm_weights(weights, root + "final_layer_norm", dim_, epsilon);
+    info.predicts = whole || config.flag("tie_word_embeddings", false);
+    if (info.predicts)
+      unembedding_.weight = unembedding_weight(config, weights, "embed_out.weight", tokens_, false);
+  }
+
+  std::int64_t dim_ = 0, heads_ = 0, head_dim_ = 0;
+  bool parallel_ = true;
+  Rope rope_;
+  WeightMatrix tokens_;
+  std::vector<NeoxBlock> blocks_;
+  LayerNormWeights last_norm_;
+  LinearWeights unembedding_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Family> make_gpt_neox(const ModelConfig& config, Weights& weights, ModelInfo& info) {
+  return std::make_unique<GptNeox>(config, weights, info);
+}
+
+}  // namespace heed::detail

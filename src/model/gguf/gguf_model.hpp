@@ -1,0 +1,28 @@
+// GGUF files of the architectures llama, qwen2 and qwen3, brought to what their folders hold.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "heed/text_tokenizer.hpp"
+#include "io/gguf.hpp"
+#include "model/weights.hpp"
+
+namespace heed::detail {
+
+/// The metadata as config.json has it. What is not understood of the architecture's values throws Error (io).
+[[nodiscard]] nlohmann::ordered_json gguf_config(const io::detail::GgufFile& file);
+
+/// The tensors by the names of model.safetensors. Rows of Llama's queries and keys, which such files have in
+/// the order of interleaved rotary pairs, are copied back into that of halves.
+[[nodiscard]] std::shared_ptr<Weights> gguf_weights(const io::detail::GgufFile& file,
+                                                    const nlohmann::ordered_json& config);
+
+/// tokenizer.ggml.* as a tokenizer; nothing where the file has none. Models "gpt2" and "llama" are known, and
+/// of the first the pre-tokenizers "gpt-2", "llama-bpe" and "qwen2"; others throw Error (io).
+[[nodiscard]] std::optional<TextTokenizer> gguf_tokenizer(const io::detail::GgufFile& file,
+                                                          const std::string& path);
+
+}  // namespace heed::detail

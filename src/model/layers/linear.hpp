@@ -1,0 +1,25 @@
+// Products with weights where they lie.
+#pragma once
+
+#include "heed/tensor.hpp"
+#include "model/weights.hpp"
+
+namespace heed::detail {
+
+/// y = x W^T + b.
+struct LinearWeights {
+  WeightMatrix weight;      ///< [N, K]; where transposed, [K, N]
+  Tensor bias;              ///< [N], or empty
+  bool transposed = false;  ///< GPT-2's
+  [[nodiscard]] std::int64_t outputs() const { return transposed ? weight.columns : weight.rows; }
+  [[nodiscard]] std::int64_t inputs() const { return transposed ? weight.rows : weight.columns; }
+};
+
+/// `name`.weight [outputs, inputs] and, where `bias`, `name`.bias [outputs].
+[[nodiscard]] LinearWeights linear_weights(Weights& weights, const std::string& name, std::int64_t outputs,
+                                           std::int64_t inputs, bool bias);
+
+/// x [R, K], rows contiguous → [R, N], f32. The same bits for every number of threads.
+[[nodiscard]] Tensor linear(const TensorView& x, const LinearWeights& weights, int threads);
+
+}  // namespace heed::detail

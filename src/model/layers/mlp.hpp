@@ -1,0 +1,23 @@
+// The feed-forward parts of blocks. Rows are taken a piece at a time, so that what lies between is small at
+// any length.
+#pragma once
+
+#include "model/layers/activations.hpp"
+#include "model/layers/linear.hpp"
+
+namespace heed::detail {
+
+/// down(act(up(x))); with a gate, down(act(gate(x)) * up(x)) (Shazeer 2020).
+struct MlpWeights {
+  std::optional<LinearWeights> gate;
+  LinearWeights up, down;
+  Activation activation = Activation::gelu;
+};
+
+/// x [R, D], contiguous → [R, D].
+[[nodiscard]] Tensor mlp(const TensorView& x, const MlpWeights& weights, int threads);
+
+/// to += x.
+void add_to(Tensor& to, const Tensor& x, int threads);
+
+}  // namespace heed::detail

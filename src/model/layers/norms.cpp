@@ -1,0 +1,111 @@
+#include "model/layers/norms.hpp"
+
+#include <cmath>
+
+#include "heed/parallel.hpp"
+
+namespace heed::detail {
+namespace {
+
+constexpr std::int64_t kRows = 64;  // of a piece of work
+
+// Calls body(row) for each row, on several threads.
+template <class Body>
+void for_rows(std::int64_t rows, int threads, Body body) {
+  parallel_for((rows + kRows - 1) / kRows, threads, [&](std::int64_t piece, int /*worker*/) {
+    for (std::int64_t row = piece * kRows; row < std::min(rows, (piece + 1) * kRows); ++row) body(row);
+  });
+}
+
+// Sums are in f64: one rounding, whatever the order.
+void normalise_rms(const float* x, const float* weight, std::int64_t size, double epsilon, float* to) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < size; ++i) sum += static_cast<double>(x[i]) * x[i];
+  const auto scale = static_cast<float>(1 / std::sqrt(sum / static_cast<double>(size) + epsilon));
+  for (std::int64_t i = 0; i < size; ++i) to[i] = weight[i] * (x[i] * scale);
+}
+
+// The weight times 1 / sqrt(sum of squares / D + epsilon).
+std::vector<double> gain_of(const Tensor& weight, double squares, double epsilon) {
+  const auto weights = weight.values<float>();
+  const double scale = 1 / std::sqrt(squares / static_cast<double>(weights.size()) + epsilon);
+  std::vector<double> gain(weights.begin(), weights.end());
+  for (double& one : gain) one *= scale;
+  return gain;
+}
+
+}  // namespace
+
+LayerNormWeights layer_norm_weights(Weights& weights, const std::string& name, std::int64_t size,
+                                    double epsilon) {
+  const bool old = weights.contains(name + ".gamma");
+  return {weights.vector(name + (old ? ".gamma" : ".weight"), size),
+          weights.vector(name + (old ? ".beta" : ".bias"), size), epsilon};
+}
+
+Tensor layer_norm(const TensorView& x, const LayerNormWeights& weights, int threads) {
+  const std::int64_t size = x.size(-1), rows = size == 0 ? 0 : x.count() / size;
+  Tensor y = Tensor::uninitialized(x.shape(), DType::f32);
+  const float* from = x.data_as<float>();
+  float* to = y.values<float>().data();
+  const float* weight = weights.weight.values<float>().data();
+  const float* bias = weights.bias.values<float>().data();
+  for_rows(rows, threads, [&](std::int64_t row) {
+    const float* in = from + row * size;
+    float* out = to + row * size;
+    double sum = 0, square = 0;
+    for (std::int64_t i = 0; i < size; ++i) sum += in[i];
+    const double mean = sum / static_cast<double>(size);
+    for (std::int64_t i = 0; i < size; ++i) square += (in[i] - mean) * (in[i] - mean);
+    const double scale = 1 / std::sqrt(square / static_cast<double>(size) + weights.epsilon);
+    for (std::int64_t i = 0; i < size; ++i)
+      out[i] = static_cast<float>((in[i] - mean) * scale) * weight[i] + bias[i];
+  });
+  return y;
+}
+
+RmsNormWeights rms_norm_weights(Weights& weights, const std::string& name, std::int64_t size, double epsilon,
+                                float offset) {
+  RmsNormWeights norm{weights.vector(name + ".weight", size), epsilon};
+  for (float& weight : norm.weight.values<float>()) weight += offset;
+  return norm;
+}
+
+Tensor rms_norm(const TensorView& x, const RmsNormWeights& weights, int threads) {
+  const std::int64_t size = x.size(-1), rows = size == 0 ? 0 : x.count() / size;
+  Tensor y = Tensor::uninitialized(x.shape(), DType::f32);
+  const float* from = x.data_as<float>();
+  float* to = y.values<float>().data();
+  const float* weight = weights.weight.values<float>().data();
+  for_rows(rows, threads, [&](std::int64_t row) {
+    normalise_rms(from + row * size, weight, size, weights.epsilon, to + row * size);
+  });
+  return y;
+}
+
+void rms_norm_heads(const MutableTensorView& heads, const RmsNormWeights& weights, int threads) {
+  const std::int64_t rows = heads.size(1), size = heads.size(2);
+  float* data = heads.data_as<float>();
+  const float* weight = weights.weight.values<float>().data();
+  for_rows(heads.size(0) * rows, threads, [&](std::int64_t index) {
+    float* at = data + index / rows * heads.strides()[0] + index % rows * heads.strides()[1];
+    normalise_rms(at, weight, size, weights.epsilon, at);
+  });
+}
+
+HeldNorm held_norm(const LayerNormWeights& weights, std::span<const float> x) {
+  double sum = 0, squares = 0;
+  for (const float one : x) sum += one;
+  const double mean = sum / static_cast<double>(x.size());
+  for (const float one : x) squares += (one - mean) * (one - mean);
+  const auto bias = weights.bias.values<float>();
+  return {gain_of(weights.weight, squares, weights.epsilon), {bias.begin(), bias.end()}, true};
+}
+
+HeldNorm held_norm(const RmsNormWeights& weights, std::span<const float> x) {
+  double squares = 0;
+  for (const float one : x) squares += static_cast<double>(one) * one;
+  return {gain_of(weights.weight, squares, weights.epsilon), {}, false};
+}
+
+}  // namespace heed::detail

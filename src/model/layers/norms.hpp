@@ -1,0 +1,45 @@
+// Norms over the last axis.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "heed/tensor.hpp"
+#include "model/weights.hpp"
+
+namespace heed::detail {
+
+/// weight (x - mean) / sqrt(variance + epsilon) + bias (Ba, Kiros, Hinton 2016).
+struct LayerNormWeights {
+  Tensor weight, bias;  ///< [D]
+  double epsilon = 1e-5;
+};
+/// `name`.weight, `name`.bias; or `name`.gamma, `name`.beta, as BERT's first files have it.
+[[nodiscard]] LayerNormWeights layer_norm_weights(Weights& weights, const std::string& name,
+                                                  std::int64_t size, double epsilon);
+/// x [R, D], contiguous → the same shape.
+[[nodiscard]] Tensor layer_norm(const TensorView& x, const LayerNormWeights& weights, int threads);
+
+/// (offset + weight) x / sqrt(mean of x^2 + epsilon) (Zhang and Sennrich 2019); offset is 1 for Gemma.
+struct RmsNormWeights {
+  Tensor weight;  ///< [D], the offset added
+  double epsilon = 1e-6;
+};
+/// `name`.weight.
+[[nodiscard]] RmsNormWeights rms_norm_weights(Weights& weights, const std::string& name, std::int64_t size,
+                                              double epsilon, float offset = 0);
+[[nodiscard]] Tensor rms_norm(const TensorView& x, const RmsNormWeights& weights, int threads);
+/// The same in place for vectors [..., d] of any strides but along d, as queries and keys of heads are.
+void rms_norm_heads(const MutableTensorView& heads, const RmsNormWeights& weights, int threads);
+
+/// A norm at one vector x with its scale held, so that it is linear in what x is a sum of:
+///   gain (x - mean of x) + bias, without the mean for a root-mean-square norm.
+struct HeldNorm {
+  std::vector<double> gain;  ///< [D], weight times scale
+  std::vector<double> bias;  ///< [D], or empty
+  bool centred = false;      ///< whether the mean is taken away
+};
+[[nodiscard]] HeldNorm held_norm(const LayerNormWeights& weights, std::span<const float> x);
+[[nodiscard]] HeldNorm held_norm(const RmsNormWeights& weights, std::span<const float> x);
+
+}  // namespace heed::detail

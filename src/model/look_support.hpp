@@ -1,0 +1,24 @@
+// What looks at the heads of a text share.
+//
+// Attention that weighs keys by what they move: softmax(s_ij + log n_j) has p_ij n_j / m_i for its weights.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "heed/attention.hpp"
+#include "heed/model.hpp"
+#include "heed/tensor.hpp"
+
+namespace heed::detail {
+
+/// norms [H, L] → their logarithms, at least log 1e-30, as a bias [1, H, 1, L].
+[[nodiscard]] Tensor log_norms(const Tensor& norms);
+
+/// Adds the bias, which must outlive the options. Throws Error (invalid_argument) where they have one.
+void weigh_by(const Tensor& bias, AttentionOptions& options);
+
+/// Throws Error (invalid_argument) where the model does not have it.
+void check_layer(const std::optional<std::int64_t>& layer, const ModelInfo& info);
+
+}  // namespace heed::detail

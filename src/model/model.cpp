@@ -1,0 +1,151 @@
+// A model's folder, or its GGUF file.
+#include "heed/model.hpp"
+
+#include <filesystem>
+#include <utility>
+
+#include "attention/call/message.hpp"
+#include "heed/error.hpp"
+#include "io/fault.hpp"
+#include "io/gguf.hpp"
+#include "model/gguf/gguf_model.hpp"
+#include "model/parts.hpp"
+#include "train/folder.hpp"
+
+namespace heed {
+namespace {
+
+// Characters and words stand in the text as they are shown.
+ModelTokens own_tokens(const Tokenizer& tokenizer, std::string_view text, const std::string& source) {
+  ModelTokens made;
+  made.shown = tokenizer.tokens_of(text, source);
+  if (made.shown.empty()) detail::refuse(source, " has no tokens; at least one is expected");
+  const Tensor ids = tokenizer.encode(made.shown, source);
+  made.ids.assign(ids.values<std::int64_t>().begin(), ids.values<std::int64_t>().end());
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < made.ids.size(); ++i) {
+    const std::size_t begin = text.find(made.shown[i], at);
+    at = begin + made.shown[i].size();
+    made.places.push_back({made.ids[i], begin, at, false});
+  }
+  return made;
+}
+
+Tokenizer own_tokenizer_in(const std::string& folder, const ModelInfo& info) {
+  Tokenizer tokenizer = detail::tokenizer_in(folder);
+  if (tokenizer.size() != info.vocabulary)
+    throw Error(ErrorCode::io, folder + "/vocabulary.json has " + std::to_string(tokenizer.size()) +
+                                   " tokens; config.json says " + std::to_string(info.vocabulary));
+  return tokenizer;
+}
+
+// Texts begin with any character.
+void set_own_tokenizer(Tokenizer tokenizer, detail::ModelParts& parts) {
+  if (!tokenizer.is_symbols()) parts.info.begin_token = 0;
+  parts.own_tokenizer = std::move(tokenizer);
+}
+
+// Of the tokens that a configuration names those that the model has: tiny models keep the numbers of large
+// ones.
+std::vector<std::int64_t> tokens_in(const detail::ModelConfig& config, const char* name,
+                                    const ModelInfo& info) {
+  std::vector<std::int64_t> all = config.integers(name);
+  std::erase_if(all, [&](std::int64_t id) { return id < 0 || id >= info.vocabulary; });
+  return all;
+}
+
+// generation_config.json goes before config.json.
+void read_text_ends(const std::string& folder, const detail::ModelConfig& config, ModelInfo& info) {
+  const std::string path = folder + "/generation_config.json";
+  std::error_code error;
+  std::optional<detail::ModelConfig> own;
+  if (std::filesystem::exists(path, error)) own.emplace(path);
+  const auto tokens = [&](const char* name) {
+    return tokens_in(own && own->has(name) ? *own : config, name, info);
+  };
+  info.end_tokens = tokens("eos_token_id");
+  if (const auto begin = tokens("bos_token_id"); !begin.empty()) info.begin_token = begin.front();
+}
+
+Model model_in_gguf(const std::string& path) {
+  const io::detail::GgufFile file(path);
+  const nlohmann::ordered_json values = detail::gguf_config(file);
+  const detail::ModelConfig config(values, path);
+  auto parts = std::make_unique<detail::ModelParts>();
+  parts->info.family = config.text("model_type");
+  parts->weights = detail::gguf_weights(file, values);
+  parts->family = detail::family_of(config)(config, *parts->weights, parts->info);
+  parts->weights->require_all_taken();
+  parts->info.parameters = parts->weights->numbers();
+  parts->tokenizer = detail::gguf_tokenizer(file, path);
+  parts->info.end_tokens = tokens_in(config, "eos_token_id", parts->info);
+  if (const auto begin = tokens_in(config, "bos_token_id", parts->info); !begin.empty())
+    parts->info.begin_token = begin.front();
+  return Model(std::move(parts));
+}
+
+}  // namespace
+
+Model::Model(std::unique_ptr<const detail::ModelParts> parts) : parts_(std::move(parts)) {}
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
+const ModelInfo& Model::info() const noexcept { return parts_->info; }
+
+const TextTokenizer* Model::tokenizer() const noexcept {
+  return parts_->tokenizer ? &*parts_->tokenizer : nullptr;
+}
+
+ModelTokens Model::tokenize(std::string_view text, const std::string& source) const {
+  if (parts_->own_tokenizer) return own_tokens(*parts_->own_tokenizer, text, source);
+  if (!parts_->tokenizer)
+    detail::refuse("the model has no tokenizer.json, so that ", source, " cannot be read as tokens");
+  ModelTokens made;
+  try {
+    made.places = parts_->tokenizer->encode(text);
+  } catch (const Error& error) {
+    detail::refuse(error.code(), source, ": ", error.what());
+  }
+  if (made.places.empty()) detail::refuse(source, " has no tokens; at least one is expected");
+  for (const TextToken& token : made.places) made.ids.push_back(token.id);
+  made.shown = parts_->tokenizer->shown(made.ids);
+  return made;
+}
+
+std::string Model::text_of(std::int64_t id, const ModelTokens& beside) const {
+  if (id < 0 || id >= info().vocabulary)
+    detail::refuse("id is ", id, "; 0 to ", info().vocabulary - 1, " is expected");
+  if (parts_->own_tokenizer) return parts_->own_tokenizer->text_of(id, beside.shown);
+  if (parts_->tokenizer && parts_->tokenizer->token(id)) return parts_->tokenizer->shown({&id, 1}).front();
+  std::string number = std::to_string(id);
+  return number.insert(0, 1, '#');
+}
+
+Model load_model(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (folder.ends_with(".gguf") && !fs::is_directory(folder, error)) return model_in_gguf(folder);
+  if (!fs::is_directory(folder, error))
+    io::detail::fail(io::detail::subject_of(folder),
+                     "is no folder; that of a model, with config.json, is expected");
+  const detail::ModelConfig config(folder + "/config.json");
+  if (config.has("format") && !config.has("model_type"))
+    config.fail("is of an earlier heed; heed train --resume writes the folder anew from its checkpoint");
+  const detail::MakeFamily make = detail::family_of(config);
+  auto parts = std::make_unique<detail::ModelParts>();
+  parts->info.family = config.text("model_type");
+  parts->weights = detail::Weights::open(folder);
+  parts->family = make(config, *parts->weights, parts->info);
+  parts->weights->require_all_taken();
+  parts->info.parameters = parts->weights->numbers();
+  read_text_ends(folder, config, parts->info);
+  const std::string tokenizer = folder + "/tokenizer.json";
+  if (config.has("heed") && fs::exists(folder + "/vocabulary.json", error))
+    set_own_tokenizer(own_tokenizer_in(folder, parts->info), *parts);
+  else if (fs::exists(tokenizer, error))
+    parts->tokenizer = TextTokenizer::from_file(tokenizer);
+  return Model(std::move(parts));
+}
+
+}  // namespace heed

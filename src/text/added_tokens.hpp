@@ -1,0 +1,53 @@
+// Where added tokens are in a text.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "text/vocabulary.hpp"
+
+namespace heed::detail {
+
+/// An added token over the bytes [begin, end) of a text.
+struct FoundToken {
+  std::int64_t id = 0;
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+/// Looks for added tokens by a trie of their bytes. Immutable.
+class AddedTokenFinder {
+ public:
+  /// Of those whose `normalized` is the given one. The vocabulary must live as long, where it is.
+  AddedTokenFinder(const TokenVocabulary& vocabulary, bool normalized);
+
+  /// The leftmost and of those the longest, in order. White space that a token takes on its right may belong
+  /// to the next one, too.
+  [[nodiscard]] std::vector<FoundToken> find(std::string_view text) const;
+
+ private:
+  static constexpr auto kNone = std::numeric_limits<std::uint32_t>::max();
+
+  struct Match {
+    std::uint32_t token = kNone;  // of the vocabulary's added ones
+    std::size_t end = 0;
+  };
+
+  static std::uint64_t key(std::uint32_t node, char byte) {
+    return std::uint64_t{node} << 8 | static_cast<unsigned char>(byte);
+  }
+  void insert(std::string_view pattern, std::size_t token);
+  [[nodiscard]] Match longest(std::string_view text, std::size_t begin) const;
+
+  const std::vector<AddedToken>* tokens_;
+  std::unordered_map<std::uint64_t, std::uint32_t> next_;  // node after a node and a byte
+  std::vector<std::uint32_t> ends_ = {kNone};              // the token that ends at a node
+  std::array<bool, 256> starts_ = {};                      // bytes that tokens begin with
+};
+
+}  // namespace heed::detail

@@ -1,0 +1,21 @@
+// The letters that GPT-2 writes bytes as (Radford et al. 2019): printable ones of Latin-1 as themselves, the
+// others as U+0100 and on.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace heed::detail {
+
+/// The code point of each byte.
+[[nodiscard]] constexpr std::array<std::uint32_t, 256> byte_letters() {
+  std::array<std::uint32_t, 256> letters{};
+  std::uint32_t next = 0x100;
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
+    letters[byte] = printable ? byte : next++;
+  }
+  return letters;
+}
+
+}  // namespace heed::detail

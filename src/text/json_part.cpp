@@ -1,0 +1,82 @@
+#include "text/json_part.hpp"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "io/fault.hpp"
+
+namespace heed::detail {
+
+using nlohmann::json;
+
+JsonPart::JsonPart(const json& value, std::string file, const std::string& part)
+    : object_(&value), file_(std::move(file)), part_(part) {
+  if (!value.is_object()) io::detail::fail(file_, "has " + part + " that is no object of JSON");
+  if (const auto found = value.find("type"); found != value.end() && found->is_string())
+    type_ = found->get<std::string>();
+}
+
+void JsonPart::fail(const std::string& what) const {
+  io::detail::fail(
+      file_, "has " + part_ + (type_.empty() ? "" : " of type " + io::detail::printable(type_)) + " " + what);
+}
+
+void JsonPart::fail_type() const {
+  if (type_.empty()) fail("without a type");
+  io::detail::fail(
+      file_, "has " + part_ + " of type " + io::detail::printable(type_) + ", which heed does not know");
+}
+
+bool JsonPart::has(const char* member) const {
+  const auto found = object_->find(member);
+  return found != object_->end() && !found->is_null();
+}
+
+const json& JsonPart::at(const char* member) const {
+  if (!has(member)) fail(std::string("without ") + member);
+  return *object_->find(member);
+}
+
+std::string JsonPart::text(const char* member) const {
+  const json& value = at(member);
+  if (!value.is_string()) fail(std::string("whose ") + member + " is no text");
+  return value.get<std::string>();
+}
+
+std::string JsonPart::text(const char* member, const std::string& fallback) const {
+  return has(member) ? text(member) : fallback;
+}
+
+bool JsonPart::flag(const char* member) const {
+  const json& value = at(member);
+  if (!value.is_boolean()) fail(std::string("whose ") + member + " is neither true nor false");
+  return value.get<bool>();
+}
+
+bool JsonPart::flag(const char* member, bool fallback) const { return has(member) ? flag(member) : fallback; }
+
+std::int64_t JsonPart::integer(const char* member, std::int64_t least, std::int64_t most) const {
+  const json& value = at(member);
+  // Beyond 63 bits a number without a sign would become negative.
+  const bool vast = value.is_number_unsigned() && value.get<std::uint64_t>() >> 63;
+  const auto number = value.is_number_integer() && !vast ? value.get<std::int64_t>() : 0;
+  if (!value.is_number_integer() || vast || number < least || number > most)
+    fail(std::string("whose ") + member + " is no whole number of " + std::to_string(least) + " to " +
+         std::to_string(most));
+  return number;
+}
+
+std::int64_t JsonPart::integer(const char* member, std::int64_t least, std::int64_t most,
+                               std::int64_t fallback) const {
+  return has(member) ? integer(member, least, most) : fallback;
+}
+
+std::vector<JsonPart> JsonPart::parts(const char* member) const {
+  const json& list = at(member);
+  if (!list.is_array()) fail(std::string("whose ") + member + " is no list");
+  std::vector<JsonPart> all;
+  for (const json& one : list) all.emplace_back(one, file_, part_);
+  return all;
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,44 @@
+// A part of a tokenizer.json, an object, whose members are checked as they are read.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace heed::detail {
+
+/// Refers to the object, which must live as long. What is missing or of another type throws Error (io):
+/// "'tokenizer.json' has a Split without pattern".
+class JsonPart {
+ public:
+  /// `part` is what messages call it where it has no type: "a normalizer".
+  JsonPart(const nlohmann::json& value, std::string file, const std::string& part);
+
+  [[nodiscard]] const std::string& type() const { return type_; }  ///< empty where it has none
+  [[nodiscard]] const std::string& file() const { return file_; }
+  [[nodiscard]] bool has(const char* member) const;                  ///< and not null
+  [[nodiscard]] const nlohmann::json& at(const char* member) const;  ///< any value but null
+  [[nodiscard]] std::string text(const char* member) const;
+  [[nodiscard]] std::string text(const char* member, const std::string& fallback) const;
+  [[nodiscard]] bool flag(const char* member) const;
+  [[nodiscard]] bool flag(const char* member, bool fallback) const;
+  [[nodiscard]] std::int64_t integer(const char* member, std::int64_t least, std::int64_t most) const;
+  [[nodiscard]] std::int64_t integer(const char* member, std::int64_t least, std::int64_t most,
+                                     std::int64_t fallback) const;
+  /// The objects of a list.
+  [[nodiscard]] std::vector<JsonPart> parts(const char* member) const;
+
+  /// Throws Error (io): "'tokenizer.json' has a Split " and what.
+  [[noreturn]] void fail(const std::string& what) const;
+  /// Throws Error (io): "'tokenizer.json' has a normalizer of type 'Foo', which heed does not know".
+  [[noreturn]] void fail_type() const;
+
+ private:
+  const nlohmann::json* object_;
+  std::string file_;
+  std::string part_;
+  std::string type_;
+};
+
+}  // namespace heed::detail

@@ -1,0 +1,51 @@
+// The models of tokens, one a source file.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/json_part.hpp"
+#include "text/models/token_table.hpp"
+#include "text/token_model.hpp"
+
+namespace heed::detail {
+
+/// What all have: a vocabulary.
+class TableModel : public TokenModel {
+ public:
+  TableModel(std::vector<std::string> tokens, const std::vector<std::int32_t>& ids)
+      : table_(std::move(tokens), ids) {}
+  [[nodiscard]] std::optional<std::int64_t> id(std::string_view token) const final {
+    return table_.id(token);
+  }
+  [[nodiscard]] std::optional<std::string_view> token(std::int64_t id) const final {
+    return table_.token(id);
+  }
+  [[nodiscard]] std::int64_t size() const final { return table_.size(); }
+
+ protected:
+  /// Throws Error (invalid_argument) for words that the model has no token for, not even one for the unknown.
+  [[noreturn]] static void fail_unknown(std::string_view word);
+
+  TokenTable table_;
+};
+
+/// An object of tokens and ids, as the model's member "vocab" holds it.
+struct TokenIds {
+  explicit TokenIds(const JsonPart& part);
+  std::vector<std::string> tokens;
+  std::vector<std::int32_t> ids;
+};
+
+/// Ids of "<0x00>" to "<0xFF>" in the vocabulary, -1 where it has none.
+[[nodiscard]] std::vector<std::int32_t> byte_tokens(const TokenTable& table);
+
+/// Throw Error (io).
+[[nodiscard]] std::unique_ptr<const TokenModel> word_level_from(const JsonPart& part);
+[[nodiscard]] std::unique_ptr<const TokenModel> word_piece_from(const JsonPart& part);
+[[nodiscard]] std::unique_ptr<const TokenModel> bpe_from(const JsonPart& part);
+[[nodiscard]] std::unique_ptr<const TokenModel> unigram_from(const JsonPart& part);
+
+}  // namespace heed::detail

@@ -1,0 +1,70 @@
+// WordPiece (Schuster and Nakajima 2012), as BERT cuts words: from the left the longest token that fits,
+// where tokens within a word have a prefix; a word that cannot be cut so is unknown as a whole.
+#include <algorithm>
+#include <utility>
+
+#include "core/utf8.hpp"
+#include "text/models/token_models.hpp"
+
+namespace heed::detail {
+namespace {
+
+// What is looked at anew for each piece of a word; real files have 100.
+constexpr std::int64_t kLongestPieceWord = 10'000;
+
+// Those with the prefix, without it.
+TokenTrie continuing(const TokenTable& table, std::string_view prefix) {
+  std::vector<TokenTrie::Entry> entries;
+  for (const TokenTrie::Entry& one : table.entries())
+    if (one.bytes.starts_with(prefix)) entries.push_back({one.bytes.substr(prefix.size()), one.id});
+  return TokenTrie(std::move(entries));
+}
+
+bool has_more_letters(std::string_view word, std::size_t most) {
+  if (word.size() <= most) return false;
+  const auto is_first = [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0u) != 0x80u; };
+  return static_cast<std::size_t>(std::count_if(word.begin(), word.end(), is_first)) > most;
+}
+
+class WordPiece final : public TableModel {
+ public:
+  WordPiece(const JsonPart& part, TokenIds vocabulary)
+      : TableModel(std::move(vocabulary.tokens), vocabulary.ids),
+        unknown_(table_.id(part.text("unk_token", "[UNK]"))),
+        longest_(
+            static_cast<std::size_t>(part.integer("max_input_chars_per_word", 0, kLongestPieceWord, 100))),
+        continuing_(continuing(table_, part.text("continuing_subword_prefix", "##"))) {}
+
+  void cut(std::string_view word, std::vector<TokenPiece>& pieces) const override {
+    const std::size_t before = pieces.size();
+    bool known = !has_more_letters(word, longest_);
+    for (std::size_t begin = 0; known && begin < word.size();) {
+      TokenPiece piece{-1, begin, begin};
+      const TokenTrie& trie = begin == 0 ? table_.trie() : continuing_;
+      trie.each_prefix(word.substr(begin), [&](std::size_t length, std::int32_t id) {
+        piece.id = id;
+        piece.end = begin + length;
+      });
+      known = piece.id >= 0;
+      begin = piece.end;
+      pieces.push_back(piece);
+    }
+    if (known) return;
+    if (!unknown_) fail_unknown(word);
+    pieces.resize(before);
+    pieces.push_back({*unknown_, 0, word.size()});
+  }
+
+ private:
+  std::optional<std::int64_t> unknown_;
+  std::size_t longest_;
+  TokenTrie continuing_;
+};
+
+}  // namespace
+
+std::unique_ptr<const TokenModel> word_piece_from(const JsonPart& part) {
+  return std::make_unique<WordPiece>(part, TokenIds(part));
+}
+
+}  // namespace heed::detail

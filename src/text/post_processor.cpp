@@ -1,0 +1,210 @@
+#include "text/post_processor.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "heed/error.hpp"
+#include "text/models/token_table.hpp"
+#include "text/unicode.hpp"
+
+namespace heed::detail {
+namespace {
+
+using nlohmann::json;
+
+bool continues_letter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0u) == 0x80u; }
+
+std::size_t after_letters(std::string_view text, std::size_t at, std::size_t count) {
+  for (; count > 0 && at < text.size(); --count) do
+      ++at;
+    while (at < text.size() && continues_letter(text[at]));
+  return at;
+}
+
+// Where the text has fewer before `at`, that is where it stays.
+std::size_t before_letters(std::string_view text, std::size_t at, std::size_t count) {
+  std::size_t place = at;
+  while (place > 0 && place < text.size() && continues_letter(text[place])) --place;
+  for (; count > 0; --count) {
+    if (place == 0) return at;
+    place = begin_of_last(text.substr(0, place));
+  }
+  return place;
+}
+
+struct Spaces {
+  std::size_t before = 0, after = 0;
+};
+
+// Around a token, in letters; "Ġ" is GPT-2's space.
+Spaces spaces_around(std::string_view token) {
+  constexpr std::uint32_t kGpt2Space = 0x120;
+  const auto is_space = [](std::string_view letter) {
+    const std::uint32_t point = decode_utf8(letter).value;
+    return point == kGpt2Space || is_white_space(point);
+  };
+  Spaces spaces;
+  for (std::string_view rest = token; !rest.empty() && is_space(rest); ++spaces.before)
+    rest.remove_prefix(decode_utf8(rest).length);
+  for (std::string_view rest = token; !rest.empty(); ++spaces.after) {
+    const std::size_t last = begin_of_last(rest);
+    if (!is_space(rest.substr(last))) break;
+    rest = rest.substr(0, last);
+  }
+  return spaces;
+}
+
+// Takes spaces off the spans, but for one that the pre-tokenizer has put before the text.
+class Trim {
+ public:
+  explicit Trim(const JsonPart& part)
+      : trims_(part.flag("trim_offsets", true)), prefixed_(part.flag("add_prefix_space", true)) {}
+
+  void apply(std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary) const {
+    if (!trims_) return;
+    for (std::size_t n = 0; n < tokens.size(); ++n) {
+      const auto token = vocabulary.token(tokens[n].id);
+      if (token) trim(tokens[n], *token, n == 0, text);
+    }
+  }
+
+ private:
+  void trim(TextToken& token, std::string_view content, bool is_first, std::string_view text) const {
+    // Added tokens may have taken the spaces beside them.
+    const std::string_view own = text.substr(token.begin, token.end - token.begin);
+    Spaces spaces = spaces_around(own.find(content) != std::string_view::npos ? own : content);
+    if ((is_first || token.begin == 0) && prefixed_ && spaces.before == 1) spaces.before = 0;
+    token.begin = std::min(after_letters(text, token.begin, spaces.before), token.end);
+    if (spaces.after > 0) token.end = std::max(before_letters(text, token.end, spaces.after), token.begin);
+  }
+
+  bool trims_, prefixed_;
+};
+
+class TrimOnly final : public PostProcessor {
+ public:
+  explicit TrimOnly(const JsonPart& part) : trim_(part) {}
+  void apply(std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary,
+             bool /*add_special*/) const override {
+    trim_.apply(tokens, text, vocabulary);
+  }
+
+ private:
+  Trim trim_;
+};
+
+using Ids = std::vector<std::int64_t>;
+
+void add_tokens(const Ids& ids, const TokenVocabulary& vocabulary, std::vector<TextToken>& tokens) {
+  for (const std::int64_t id : ids) {
+    if (!vocabulary.token(id))
+      throw Error(ErrorCode::invalid_argument,
+                  "the tokenizer's post-processor adds " + std::to_string(id) + ", which is no token");
+    tokens.push_back({id, 0, 0, vocabulary.is_special(id)});
+  }
+}
+
+// Tokens before the text's and behind them.
+class Around final : public PostProcessor {
+ public:
+  Around(Ids before, Ids after, std::optional<Trim> trim = std::nullopt)
+      : before_(std::move(before)), after_(std::move(after)), trim_(trim) {}
+
+  void apply(std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary,
+             bool add_special) const override {
+    if (trim_) trim_->apply(tokens, text, vocabulary);
+    if (!add_special) return;
+    std::vector<TextToken> all;
+    add_tokens(before_, vocabulary, all);
+    all.insert(all.end(), tokens.begin(), tokens.end());
+    add_tokens(after_, vocabulary, all);
+    tokens = std::move(all);
+  }
+
+ private:
+  Ids before_, after_;
+  std::optional<Trim> trim_;
+};
+
+std::int64_t id_from(const JsonPart& part, const json& value) {
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMostTokenIds))
+    part.fail("with an id that is no whole number of 0 to " + std::to_string(kMostTokenIds - 1));
+  return value.get<std::int64_t>();
+}
+
+// ["[CLS]", 101]
+Ids named_id(const JsonPart& part, const char* member) {
+  const json& pair = part.at(member);
+  if (!pair.is_array() || pair.size() != 2)
+    part.fail(std::string("whose ") + member + " is no list of a token and its id");
+  return {id_from(part, pair[1])};
+}
+
+std::unique_ptr<const PostProcessor> around_from(const JsonPart& part) {
+  std::optional<Trim> trim;
+  if (part.type() == "RobertaProcessing") trim.emplace(part);
+  return std::make_unique<Around>(named_id(part, "cls"), named_id(part, "sep"), trim);
+}
+
+// The ids of a special token that a template names.
+Ids ids_named(const JsonPart& part, const json& piece) {
+  const JsonPart tokens(part.at("special_tokens"), part.file(), "a list special_tokens");
+  const std::string name = JsonPart(piece, part.file(), "a template's special token").text("id");
+  if (!tokens.has(name.c_str())) part.fail("whose single form names a token that special_tokens lacks");
+  const JsonPart token(tokens.at(name.c_str()), part.file(), "a template's special token");
+  if (!token.at("ids").is_array()) token.fail("whose ids is no list");
+  Ids ids;
+  for (const json& id : token.at("ids")) ids.push_back(id_from(part, id));
+  return ids;
+}
+
+std::unique_ptr<const PostProcessor> template_from(const JsonPart& part) {
+  Ids around[2];
+  std::size_t texts = 0;
+  if (!part.at("single").is_array()) part.fail("whose single form is no list");
+  for (const json& piece : part.at("single")) {
+    const JsonPart one(piece, part.file(), "a piece of a template");
+    if (one.has("SpecialToken")) {
+      const Ids ids = ids_named(part, one.at("SpecialToken"));
+      Ids& side = around[std::min<std::size_t>(texts, 1)];
+      side.insert(side.end(), ids.begin(), ids.end());
+    } else {
+      const JsonPart text(one.at("Sequence"), part.file(), "a piece of a template");
+      if (text.text("id") != "A") part.fail("whose single form has another text than A");
+      ++texts;
+    }
+  }
+  if (texts != 1)
+    part.fail("whose single form has the text " + std::to_string(texts) + " times; 1 is expected");
+  return std::make_unique<Around>(std::move(around[0]), std::move(around[1]));
+}
+
+class ProcessorSequence final : public PostProcessor {
+ public:
+  explicit ProcessorSequence(const JsonPart& part) {
+    for (const JsonPart& one : part.parts("processors")) all_.push_back(post_processor_from(one));
+  }
+  void apply(std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary,
+             bool add_special) const override {
+    for (const auto& one : all_) one->apply(tokens, text, vocabulary, add_special);
+  }
+
+ private:
+  std::vector<std::unique_ptr<const PostProcessor>> all_;
+};
+
+}  // namespace
+
+std::unique_ptr<const PostProcessor> post_processor_from(const JsonPart& part) {
+  if (part.type() == "BertProcessing" || part.type() == "RobertaProcessing") return around_from(part);
+  if (part.type() == "TemplateProcessing") return template_from(part);
+  if (part.type() == "ByteLevel") return std::make_unique<TrimOnly>(part);
+  if (part.type() == "Sequence") return std::make_unique<ProcessorSequence>(part);
+  part.fail_type();
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,28 @@
+// What is done to the tokens of a text: special tokens are put around them, and spaces trimmed off their
+// spans.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "heed/text_tokenizer.hpp"
+#include "text/json_part.hpp"
+#include "text/vocabulary.hpp"
+
+namespace heed::detail {
+
+/// Immutable; several threads may use one.
+class PostProcessor {
+ public:
+  virtual ~PostProcessor() = default;
+  /// The tokens of the text. With `add_special` false only spans change. Throws Error (invalid_argument)
+  /// where it adds ids that are no tokens.
+  virtual void apply(std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary,
+                     bool add_special) const = 0;
+};
+
+/// A post-processor of a tokenizer.json. Throws Error (io).
+[[nodiscard]] std::unique_ptr<const PostProcessor> post_processor_from(const JsonPart& part);
+
+}  // namespace heed::detail

@@ -1,0 +1,216 @@
+#include "text/pre_tokenizer.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "text/byte_level.hpp"
+#include "text/known_patterns.hpp"
+#include "text/pattern.hpp"
+#include "text/split.hpp"
+#include "text/unicode.hpp"
+
+namespace heed::detail {
+namespace {
+
+// Cuts words at the matches of a pattern.
+class Splitter : public PreTokenizer {
+ public:
+  Splitter(std::unique_ptr<const Pattern> pattern, SplitBehavior behavior, bool invert = false)
+      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+  void apply(Words& words) const override { split(*pattern_, behavior_, invert_, words); }
+
+ private:
+  std::unique_ptr<const Pattern> pattern_;
+  SplitBehavior behavior_;
+  bool invert_;
+};
+
+class Sequence : public PreTokenizer {
+ public:
+  Sequence() = default;
+  explicit Sequence(const JsonPart& part) {
+    for (const JsonPart& one : part.parts("pretokenizers")) add(pre_tokenizer_from(one));
+  }
+  void add(std::unique_ptr<const PreTokenizer> one) { all_.push_back(std::move(one)); }
+  void apply(Words& words) const override {
+    for (const auto& one : all_) one->apply(words);
+  }
+
+ private:
+  std::vector<std::unique_ptr<const PreTokenizer>> all_;
+};
+
+// Changes the text of each word: `change(words, word, text)` adds the new one to `text`.
+template <typename Change>
+void rewrite_words(Words& words, const Change& change) {
+  AlignedText text = AlignedText::rewritten(words.text.size() + words.text.size() / 2);
+  for (Word& word : words.words) {
+    const std::size_t begin = text.size();
+    change(word, text);
+    word = {begin, text.size()};
+  }
+  words.text = std::move(text);
+}
+
+class ByteLevel : public PreTokenizer {
+ public:
+  explicit ByteLevel(const JsonPart& part) : prefix_(part.flag("add_prefix_space")) {
+    if (part.flag("use_regex", true)) pattern_ = regex_pattern(std::string(kWordsOfGpt2), part);
+  }
+  void apply(Words& words) const override {
+    if (prefix_) add_prefix(words);
+    if (pattern_) split(*pattern_, SplitBehavior::isolated, false, words);
+    rewrite_words(words, [&](const Word& word, AlignedText& text) {
+      add_letters(words.text, word.begin, word.end, text);
+    });
+  }
+
+ private:
+  static void add_prefix(Words& words) {
+    const std::string_view bytes = words.text.text();
+    const auto begins_with_space = [&](const Word& word) { return bytes[word.begin] == ' '; };
+    if (std::all_of(words.words.begin(), words.words.end(), begins_with_space)) return;
+    rewrite_words(words, [&](const Word& word, AlignedText& text) {
+      if (!begins_with_space(word)) text.add(" ", words.text.span(word.begin, word.begin + 1));
+      text.add(words.text, word.begin, word.end);
+    });
+  }
+
+  bool prefix_;
+  std::unique_ptr<const Pattern> pattern_;  // null: words stay whole
+};
+
+class Metaspace : public PreTokenizer {
+ public:
+  explicit Metaspace(const JsonPart& part)
+      : mark_(part.text("replacement")), split_(part.flag("split", true)) {
+    if (mark_.empty() || decode_utf8(mark_).length != mark_.size())
+      part.fail("whose replacement is no single code point");
+    const std::string scheme = part.text("prepend_scheme", "always");
+    if (scheme != "always" && scheme != "first" && scheme != "never")
+      part.fail("whose prepend_scheme is none of always, first, never");
+    const bool prefix = part.flag("add_prefix_space", true);
+    if (!prefix && scheme != "never" && part.has("prepend_scheme"))
+      part.fail("whose add_prefix_space is false, where prepend_scheme is " + scheme);
+    always_ = prefix && scheme == "always";
+    first_ = prefix && scheme == "first";
+    pattern_ = string_pattern(mark_);
+  }
+  void apply(Words& words) const override {
+    rewrite_words(words, [&](const Word& word, AlignedText& text) { mark(words.text, word, text); });
+    if (split_) split(*pattern_, SplitBehavior::merged_with_next, false, words);
+  }
+
+ private:
+  void mark(const AlignedText& from, const Word& word, AlignedText& text) const {
+    const std::string_view bytes = from.text();
+    const bool is_marked =
+        bytes[word.begin] == ' ' || bytes.substr(word.begin, word.end - word.begin).starts_with(mark_);
+    const Span first = from.span(word.begin, word.begin + 1);
+    if (!is_marked && (always_ || (first_ && first.begin == 0))) text.add(mark_, first);
+    std::size_t at = word.begin;
+    for (std::size_t space = bytes.find(' ', at); space < word.end; space = bytes.find(' ', at)) {
+      text.add(from, at, space);
+      text.add(mark_, from.span(space, space + 1));
+      at = space + 1;
+    }
+    text.add(from, at, word.end);
+  }
+
+  std::string mark_;  // for a space: ▁
+  bool split_;
+  bool always_ = false;  // put before a word that has none
+  bool first_ = false;   // before the text's first alone
+  std::unique_ptr<const Pattern> pattern_;
+};
+
+class FixedLength : public PreTokenizer {
+ public:
+  explicit FixedLength(const JsonPart& part) : length_(part.integer("length", 1, 1 << 30, 5)) {}
+  void apply(Words& words) const override {
+    std::vector<Word> cut;
+    for (const Word& word : words.words) {
+      std::int64_t count = 0;
+      for (std::size_t at = word.begin; at < word.end; ++count) {
+        const std::size_t next = at + decode_utf8(std::string_view(words.text.text()).substr(at)).length;
+        if (count % length_ == 0) cut.push_back({at, at});
+        cut.back().end = next;
+        at = next;
+      }
+    }
+    words.words = std::move(cut);
+  }
+
+ private:
+  std::int64_t length_;
+};
+
+// Letters and what belongs to them, or signs, in a row.
+std::vector<TextRange> words_or_signs(std::string_view text);
+
+class WhitespacePattern : public Pattern {
+ public:
+  [[nodiscard]] std::vector<TextRange> find(std::string_view text) const override {
+    return words_or_signs(text);
+  }
+};
+
+std::vector<TextRange> words_or_signs(std::string_view text) {
+  enum class Kind { none, space, word, sign };
+  std::vector<TextRange> all;
+  Kind last = Kind::none;
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint point = decode_utf8(text.substr(at));
+    const Kind kind = is_word(point.value)          ? Kind::word
+                      : is_white_space(point.value) ? Kind::space
+                                                    : Kind::sign;
+    if (kind != Kind::space && kind != last) all.push_back({at, at});
+    at += point.length;
+    if (kind != Kind::space) all.back().end = at;
+    last = kind;
+  }
+  return all;
+}
+
+std::unique_ptr<const PreTokenizer> splitter(bool (*holds)(std::uint32_t), SplitBehavior behavior) {
+  return std::make_unique<Splitter>(point_pattern(holds), behavior);
+}
+
+std::unique_ptr<const PreTokenizer> bert() {
+  auto both = std::make_unique<Sequence>();
+  both->add(splitter(is_white_space, SplitBehavior::removed));
+  both->add(splitter(is_punctuation, SplitBehavior::isolated));
+  return both;
+}
+
+std::unique_ptr<const PreTokenizer> delimiter(const JsonPart& part) {
+  const std::string text = part.text("delimiter");
+  if (text.empty() || decode_utf8(text).length != text.size())
+    part.fail("whose delimiter is no single code point");
+  return std::make_unique<Splitter>(string_pattern(text), SplitBehavior::removed);
+}
+
+}  // namespace
+
+std::unique_ptr<const PreTokenizer> pre_tokenizer_from(const JsonPart& part) {
+  const std::string& type = part.type();
+  if (type == "ByteLevel") return std::make_unique<ByteLevel>(part);
+  if (type == "BertPreTokenizer") return bert();
+  if (type == "Metaspace") return std::make_unique<Metaspace>(part);
+  if (type == "Whitespace")
+    return std::make_unique<Splitter>(std::make_unique<WhitespacePattern>(), SplitBehavior::removed, true);
+  if (type == "WhitespaceSplit") return splitter(is_white_space, SplitBehavior::removed);
+  if (type == "Punctuation") return splitter(is_punctuation, split_behavior_from(part, "Isolated"));
+  if (type == "Digits")
+    return splitter(is_numeric,
+                    part.flag("individual_digits") ? SplitBehavior::isolated : SplitBehavior::contiguous);
+  if (type == "CharDelimiterSplit") return delimiter(part);
+  if (type == "FixedLength") return std::make_unique<FixedLength>(part);
+  if (type == "Split")
+    return std::make_unique<Splitter>(pattern_from(part), split_behavior_from(part, ""), part.flag("invert"));
+  if (type == "Sequence") return std::make_unique<Sequence>(part);
+  part.fail_type();
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,36 @@
+// How a text is cut into words, within which tokens are looked for.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "text/aligned.hpp"
+#include "text/json_part.hpp"
+
+namespace heed::detail {
+
+/// Bytes [begin, end) of a text, at least one.
+struct Word {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+/// A text, and the words of it in order.
+struct Words {
+  AlignedText text;
+  std::vector<Word> words;
+};
+
+/// Immutable; several threads may use one.
+class PreTokenizer {
+ public:
+  virtual ~PreTokenizer() = default;
+  /// Cuts each word further, and may change the text.
+  virtual void apply(Words& words) const = 0;
+};
+
+/// A pre-tokenizer of a tokenizer.json. Throws Error (io).
+[[nodiscard]] std::unique_ptr<const PreTokenizer> pre_tokenizer_from(const JsonPart& part);
+
+}  // namespace heed::detail

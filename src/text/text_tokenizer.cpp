@@ -1,0 +1,207 @@
+#include "heed/text_tokenizer.hpp"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/utf8.hpp"
+#include "heed/error.hpp"
+#include "io/fault.hpp"
+#include "io/json_file.hpp"
+#include "text/added_tokens.hpp"
+#include "text/piece_cache.hpp"
+#include "text/post_processor.hpp"
+#include "text/pre_tokenizer.hpp"
+#include "text/shown_tokens.hpp"
+#include "text/token_decoder.hpp"
+
+namespace heed {
+
+using detail::AddedTokenFinder;
+using detail::AlignedText;
+using detail::FoundToken;
+using detail::JsonPart;
+using detail::Normalizer;
+using detail::PieceCache;
+using detail::PostProcessor;
+using detail::PreTokenizer;
+using detail::Span;
+using detail::TokenDecoder;
+using detail::TokenPiece;
+using detail::TokenVocabulary;
+using detail::Words;
+using nlohmann::json;
+
+namespace {
+
+// Vocabularies of 300,000 tokens have files of 40 MB and two million values.
+constexpr std::uintmax_t kMostTokenizerMiB = 128;
+constexpr detail::JsonLimits kTokenizerLimits = {.depth = 32, .members = 2'000'000, .values = 8'000'000};
+
+void check_text(std::string_view text) {
+  if (text.size() > std::numeric_limits<std::uint32_t>::max())
+    throw Error(ErrorCode::invalid_argument,
+                "text has " + std::to_string(text.size()) + " bytes; fewer than 2^32 are expected");
+  for (std::size_t at = 0; at < text.size();) {
+    const auto point = detail::decode_utf8(text.substr(at));
+    if (!point.valid)
+      throw Error(ErrorCode::invalid_argument, "text is not UTF-8 at byte " + std::to_string(at));
+    at += point.length;
+  }
+}
+
+// A token of some of a letter's bytes stands for the letter.
+void widen_to_letters(std::string_view text, TextToken& token) {
+  const auto goes_on = [&](std::size_t at) {
+    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u;
+  };
+  while (goes_on(token.begin)) --token.begin;
+  while (goes_on(token.end)) ++token.end;
+}
+
+// A part that may be missing or null.
+template <typename Part, typename Make>
+std::unique_ptr<const Part> part_of(const JsonPart& file, const char* member, const char* name, Make make) {
+  if (!file.has(member)) return nullptr;
+  return make(JsonPart(file.at(member), file.file(), name));
+}
+
+std::vector<JsonPart> added_tokens_of(const JsonPart& file) {
+  std::vector<JsonPart> added;
+  if (!file.has("added_tokens")) return added;
+  if (!file.at("added_tokens").is_array()) file.fail("whose added_tokens is no list");
+  for (const json& one : file.at("added_tokens")) added.emplace_back(one, file.file(), "an added token");
+  return added;
+}
+
+}  // namespace
+
+struct HEED_HIDDEN TextTokenizer::Impl {
+  explicit Impl(const JsonPart& file)
+      : normalizer(part_of<Normalizer>(file, "normalizer", "a normalizer", detail::normalizer_from)),
+        pre_tokenizer(
+            part_of<PreTokenizer>(file, "pre_tokenizer", "a pre-tokenizer", detail::pre_tokenizer_from)),
+        post_processor(
+            part_of<PostProcessor>(file, "post_processor", "a post-processor", detail::post_processor_from)),
+        decoder(part_of<TokenDecoder>(file, "decoder", "a decoder", detail::token_decoder_from)),
+        vocabulary(detail::token_model_from(file.at("model"), file.file()), added_tokens_of(file),
+                   normalizer.get()),
+        given(vocabulary, false),
+        normalized(vocabulary, true) {}
+
+  void encode_given(std::string_view text, std::size_t begin, PieceCache& cache,
+                    std::vector<TextToken>& tokens) const;
+  void encode_normalized(AlignedText text, PieceCache& cache, std::vector<TextToken>& tokens) const;
+  [[nodiscard]] TextToken token_of(const FoundToken& found, Span span) const {
+    return {found.id, span.begin, span.end, vocabulary.is_special(found.id)};
+  }
+
+  std::unique_ptr<const Normalizer> normalizer;  // these may be null
+  std::unique_ptr<const PreTokenizer> pre_tokenizer;
+  std::unique_ptr<const PostProcessor> post_processor;
+  std::unique_ptr<const TokenDecoder> decoder;
+  TokenVocabulary vocabulary;
+  AddedTokenFinder given;       // of tokens in the text as it is given
+  AddedTokenFinder normalized;  // and as it is normalised
+};
+
+// A part of the text between added tokens, from its byte `begin` on.
+void TextTokenizer::Impl::encode_given(std::string_view text, std::size_t begin, PieceCache& cache,
+                                       std::vector<TextToken>& tokens) const {
+  if (text.empty()) return;
+  AlignedText changed(text, begin);
+  if (normalizer) normalizer->apply(changed);
+  const auto all = normalized.find(changed.text());
+  if (all.empty()) return encode_normalized(std::move(changed), cache, tokens);
+  std::size_t at = 0;
+  for (const FoundToken& found : all) {
+    if (at < found.begin) encode_normalized(changed.part(at, found.begin), cache, tokens);
+    tokens.push_back(token_of(found, changed.span(found.begin, found.end)));
+    at = found.end;
+  }
+  if (at < changed.size()) encode_normalized(changed.part(at, changed.size()), cache, tokens);
+}
+
+void TextTokenizer::Impl::encode_normalized(AlignedText text, PieceCache& cache,
+                                            std::vector<TextToken>& tokens) const {
+  if (text.size() == 0) return;
+  const std::size_t size = text.size();
+  Words words{std::move(text), {{0, size}}};
+  if (pre_tokenizer) pre_tokenizer->apply(words);
+  for (const auto& word : words.words) {
+    const std::string_view bytes = std::string_view(words.text.text()).substr(0, word.end);
+    for (std::size_t begin = word.begin, next = begin; begin < word.end; begin = next) {
+      next = begin + vocabulary.model().separable(bytes.substr(begin));
+      for (const TokenPiece& piece : cache.pieces_of(bytes.substr(begin, next - begin))) {
+        const Span span = words.text.span(begin + piece.begin, begin + piece.end);
+        tokens.push_back({piece.id, span.begin, span.end, vocabulary.is_special(piece.id)});
+      }
+    }
+  }
+}
+
+TextTokenizer::TextTokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+TextTokenizer::TextTokenizer(TextTokenizer&&) noexcept = default;
+TextTokenizer& TextTokenizer::operator=(TextTokenizer&&) noexcept = default;
+TextTokenizer::~TextTokenizer() = default;
+
+TextTokenizer TextTokenizer::from_json(std::string_view text, const std::string& name) {
+  const std::string subject = io::detail::subject_of(name);
+  io::detail::check_json(text, subject, kTokenizerLimits);
+  const json values = json::parse(text);
+  return TextTokenizer(std::make_unique<const Impl>(JsonPart(values, subject, "a value")));
+}
+
+TextTokenizer TextTokenizer::from_file(const std::string& path) {
+  return from_json(io::detail::bytes_in(path, kMostTokenizerMiB), path);
+}
+
+std::vector<TextToken> TextTokenizer::encode(std::string_view text, bool add_special) const {
+  check_text(text);
+  std::vector<TextToken> tokens;
+  PieceCache cache(impl_->vocabulary.model(), text.size());
+  std::size_t at = 0;
+  for (const FoundToken& found : impl_->given.find(text)) {
+    if (at < found.begin) impl_->encode_given(text.substr(at, found.begin - at), at, cache, tokens);
+    tokens.push_back(impl_->token_of(
+        found, {static_cast<std::uint32_t>(found.begin), static_cast<std::uint32_t>(found.end)}));
+    at = found.end;
+  }
+  if (at < text.size()) impl_->encode_given(text.substr(at), at, cache, tokens);
+  for (TextToken& token : tokens) widen_to_letters(text, token);
+  if (impl_->post_processor) impl_->post_processor->apply(tokens, text, impl_->vocabulary, add_special);
+  return tokens;
+}
+
+std::string TextTokenizer::decode(std::span<const std::int64_t> ids, bool skip_special) const {
+  std::vector<std::string> tokens;
+  for (const std::int64_t id : ids) {
+    const auto token = impl_->vocabulary.decoded(id);
+    if (!token)
+      throw Error(ErrorCode::invalid_argument, "ids has " + std::to_string(id) + ", which is no token");
+    if (!skip_special || !is_special(id)) tokens.emplace_back(*token);
+  }
+  if (impl_->decoder) impl_->decoder->apply(tokens);
+  std::string text;
+  for (std::size_t i = 0; i < tokens.size(); ++i) text += (impl_->decoder || i == 0 ? "" : " ") + tokens[i];
+  return text;
+}
+
+std::int64_t TextTokenizer::size() const noexcept { return impl_->vocabulary.size(); }
+bool TextTokenizer::is_special(std::int64_t id) const noexcept { return impl_->vocabulary.is_special(id); }
+std::optional<std::int64_t> TextTokenizer::id(std::string_view token) const {
+  return impl_->vocabulary.id(token);
+}
+std::optional<std::string> TextTokenizer::token(std::int64_t id) const {
+  const auto token = impl_->vocabulary.token(id);
+  return token ? std::optional<std::string>(*token) : std::nullopt;
+}
+
+std::vector<std::string> TextTokenizer::shown(std::span<const std::int64_t> ids) const {
+  for (const std::int64_t id : ids)
+    if (!impl_->vocabulary.token(id))
+      throw Error(ErrorCode::invalid_argument, "ids has " + std::to_string(id) + ", which is no token");
+  return detail::shown_tokens(*this, ids);
+}
+
+}  // namespace heed

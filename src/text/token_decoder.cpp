@@ -1,0 +1,245 @@
+#include "text/token_decoder.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/utf8.hpp"
+#include "text/byte_letters.hpp"
+#include "text/lossy_utf8.hpp"
+
+namespace heed::detail {
+namespace {
+
+using Tokens = std::vector<std::string>;
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  if (text.find(from) == std::string::npos) return;
+  std::string changed;
+  std::size_t at = 0;
+  for (std::size_t found; (found = text.find(from, at)) != std::string::npos; at = found + from.size())
+    changed.append(text, at, found - at).append(to);
+  text = changed.append(text, at);
+}
+
+// Each letter of a token stands for a byte; tokens with other letters, added ones, stand as they are.
+class ByteLevelDecoder final : public TokenDecoder {
+ public:
+  ByteLevelDecoder() {
+    bytes_.fill(-1);
+    for (std::int16_t byte = 0; byte < 256; ++byte)
+      bytes_[byte_letters()[static_cast<std::size_t>(byte)]] = byte;
+  }
+  void apply(Tokens& tokens) const override {
+    std::string text;
+    for (const std::string& token : tokens) text += bytes_of(token).value_or(token);
+    tokens = {lossy_utf8(text)};
+  }
+
+ private:
+  std::optional<std::string> bytes_of(std::string_view token) const {
+    std::string bytes;
+    while (!token.empty()) {
+      const CodePoint letter = decode_utf8(token);
+      if (letter.value >= bytes_.size() || bytes_[letter.value] < 0) return std::nullopt;
+      bytes += static_cast<char>(bytes_[letter.value]);
+      token.remove_prefix(letter.length);
+    }
+    return bytes;
+  }
+
+  std::array<std::int16_t, 0x144> bytes_;  // of each letter, or -1
+};
+
+// "##" goes, other tokens have a space before them, which goes before punctuation.
+class WordPieceDecoder final : public TokenDecoder {
+ public:
+  explicit WordPieceDecoder(const JsonPart& part)
+      : prefix_(part.text("prefix", "##")), cleanup_(part.flag("cleanup", true)) {}
+  void apply(Tokens& tokens) const override {
+    bool is_first = true;
+    for (std::string& token : tokens) {
+      if (!is_first) token = token.starts_with(prefix_) ? token.substr(prefix_.size()) : " " + token;
+      is_first = false;
+      if (cleanup_) clean(token);
+    }
+  }
+
+ private:
+  static void clean(std::string& token) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kClean = {{{" .", "."},
+                                                                                       {" ?", "?"},
+                                                                                       {" !", "!"},
+                                                                                       {" ,", ","},
+                                                                                       {" ' ", "'"},
+                                                                                       {" n't", "n't"},
+                                                                                       {" 'm", "'m"},
+                                                                                       {" do not", " don't"},
+                                                                                       {" 's", "'s"},
+                                                                                       {" 've", "'ve"},
+                                                                                       {" 're", "'re"}}};
+    for (const auto& [from, to] : kClean) replace_all(token, from, to);
+  }
+
+  std::string prefix_;
+  bool cleanup_;
+};
+
+// The replacement stands for a space; before the text it was put there.
+class MetaspaceDecoder final : public TokenDecoder {
+ public:
+  explicit MetaspaceDecoder(const JsonPart& part)
+      : replacement_(part.text("replacement", "▁")),
+        prepended_(part.flag("add_prefix_space", true) && part.text("prepend_scheme", "always") != "never") {
+    if (replacement_.empty()) part.fail("whose replacement is empty");
+  }
+  void apply(Tokens& tokens) const override {
+    for (std::size_t n = 0; n < tokens.size(); ++n)
+      replace_all(tokens[n], replacement_, n == 0 && prepended_ ? "" : " ");
+  }
+
+ private:
+  std::string replacement_;
+  bool prepended_;
+};
+
+// The end of a word is marked.
+class SuffixDecoder final : public TokenDecoder {
+ public:
+  explicit SuffixDecoder(const JsonPart& part) : suffix_(part.text("suffix", "</w>")) {
+    if (suffix_.empty()) part.fail("whose suffix is empty");
+  }
+  void apply(Tokens& tokens) const override {
+    for (std::size_t n = 0; n < tokens.size(); ++n)
+      replace_all(tokens[n], suffix_, n + 1 == tokens.size() ? "" : " ");
+  }
+
+ private:
+  std::string suffix_;
+};
+
+// "<0xE2>" is a byte. Bytes in a row that are not UTF-8 give U+FFFD each.
+class ByteFallbackDecoder final : public TokenDecoder {
+ public:
+  void apply(Tokens& tokens) const override {
+    Tokens made;
+    std::string bytes;
+    const auto flush = [&] {
+      if (is_utf8(bytes)) {
+        if (!bytes.empty()) made.push_back(bytes);
+      } else {
+        made.insert(made.end(), bytes.size(), "\uFFFD");
+      }
+      bytes.clear();
+    };
+    for (std::string& token : tokens) {
+      if (const auto byte = byte_of(token)) {
+        bytes += *byte;
+        continue;
+      }
+      flush();
+      made.push_back(std::move(token));
+    }
+    flush();
+    tokens = std::move(made);
+  }
+
+ private:
+  static std::optional<char> byte_of(std::string_view token) {
+    if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+    const int high = digit(token[3]), low = digit(token[4]);
+    if (high < 0 || low < 0) return std::nullopt;
+    return static_cast<char>(high * 16 + low);
+  }
+  static int digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+  }
+};
+
+class FuseDecoder final : public TokenDecoder {
+ public:
+  void apply(Tokens& tokens) const override {
+    std::string text;
+    for (const std::string& token : tokens) text += token;
+    tokens = {std::move(text)};
+  }
+};
+
+// Takes a letter off, so many times at most before and behind each token.
+class StripDecoder final : public TokenDecoder {
+ public:
+  explicit StripDecoder(const JsonPart& part)
+      : letter_(part.text("content")),
+        before_(part.integer("start", 0, kMost)),
+        after_(part.integer("stop", 0, kMost)) {
+    if (letter_.empty()) part.fail("whose content is empty");
+  }
+  void apply(Tokens& tokens) const override {
+    for (std::string& token : tokens) {
+      std::string_view rest = token;
+      for (std::int64_t n = 0; n < before_ && rest.starts_with(letter_); ++n)
+        rest.remove_prefix(letter_.size());
+      for (std::int64_t n = 0; n < after_ && rest.ends_with(letter_); ++n) rest.remove_suffix(letter_.size());
+      token = std::string(rest);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kMost = 1 << 30;
+  std::string letter_;
+  std::int64_t before_, after_;
+};
+
+class ReplaceDecoder final : public TokenDecoder {
+ public:
+  explicit ReplaceDecoder(const JsonPart& part) : content_(part.text("content")) {
+    const JsonPart pattern(part.at("pattern"), part.file(), "a decoder's pattern");
+    if (pattern.has("Regex"))
+      part.fail("whose pattern is a regular expression, which heed's decoder does not know");
+    from_ = pattern.text("String");
+    if (from_.empty()) part.fail("whose pattern is empty");
+  }
+  void apply(Tokens& tokens) const override {
+    for (std::string& token : tokens) replace_all(token, from_, content_);
+  }
+
+ private:
+  std::string from_, content_;
+};
+
+class DecoderSequence final : public TokenDecoder {
+ public:
+  explicit DecoderSequence(const JsonPart& part) {
+    for (const JsonPart& one : part.parts("decoders")) all_.push_back(token_decoder_from(one));
+  }
+  void apply(Tokens& tokens) const override {
+    for (const auto& one : all_) one->apply(tokens);
+  }
+
+ private:
+  std::vector<std::unique_ptr<const TokenDecoder>> all_;
+};
+
+}  // namespace
+
+std::unique_ptr<const TokenDecoder> token_decoder_from(const JsonPart& part) {
+  const std::string& type = part.type();
+  if (type == "ByteLevel") return std::make_unique<ByteLevelDecoder>();
+  if (type == "WordPiece") return std::make_unique<WordPieceDecoder>(part);
+  if (type == "Metaspace") return std::make_unique<MetaspaceDecoder>(part);
+  if (type == "BPEDecoder") return std::make_unique<SuffixDecoder>(part);
+  if (type == "ByteFallback") return std::make_unique<ByteFallbackDecoder>();
+  if (type == "Fuse") return std::make_unique<FuseDecoder>();
+  if (type == "Strip") return std::make_unique<StripDecoder>(part);
+  if (type == "Replace") return std::make_unique<ReplaceDecoder>(part);
+  if (type == "Sequence") return std::make_unique<DecoderSequence>(part);
+  part.fail_type();
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,65 @@
+#include "text/token_model.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "heed/error.hpp"
+#include "io/fault.hpp"
+#include "text/models/token_models.hpp"
+
+namespace heed::detail {
+
+TokenIds::TokenIds(const JsonPart& part) {
+  const nlohmann::json& vocabulary = part.at("vocab");
+  if (!vocabulary.is_object()) part.fail("whose vocab is no object of JSON");
+  for (const auto& [token, value] : vocabulary.items()) {
+    const bool whole = value.is_number_unsigned();
+    if (!whole || value.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMostTokenIds))
+      part.fail("whose vocab gives " + io::detail::printable(token) + " no id from 0 to " +
+                std::to_string(kMostTokenIds - 1));
+    tokens.push_back(token);
+    ids.push_back(value.get<std::int32_t>());
+  }
+}
+
+std::vector<std::int32_t> byte_tokens(const TokenTable& table) {
+  static constexpr std::string_view kDigits = "0123456789ABCDEF";
+  std::vector<std::int32_t> ids;
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    std::string token = "<0x";
+    token += kDigits[byte / 16];
+    token += kDigits[byte % 16];
+    token += '>';
+    ids.push_back(static_cast<std::int32_t>(table.id(token).value_or(-1)));
+  }
+  return ids;
+}
+
+void TableModel::fail_unknown(std::string_view word) {
+  throw Error(ErrorCode::invalid_argument,
+              "text has " + io::detail::printable(word) +
+                  ", which is no token, and the tokenizer has none for the unknown");
+}
+
+namespace {
+
+// Old files do not say: only BPE has merges, only Unigram a list of tokens.
+std::string type_of_model(const JsonPart& part) {
+  if (!part.type().empty()) return part.type();
+  if (part.has("merges")) return "BPE";
+  if (part.at("vocab").is_array()) return "Unigram";
+  return part.has("max_input_chars_per_word") ? "WordPiece" : "WordLevel";
+}
+
+}  // namespace
+
+std::unique_ptr<const TokenModel> token_model_from(const nlohmann::json& model, const std::string& name) {
+  const JsonPart part(model, name, "a model");
+  const std::string type = type_of_model(part);
+  if (type == "BPE") return bpe_from(part);
+  if (type == "WordPiece") return word_piece_from(part);
+  if (type == "WordLevel") return word_level_from(part);
+  if (type == "Unigram") return unigram_from(part);
+  part.fail_type();
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,41 @@
+// How a word that is cut out of a text becomes tokens: BPE, WordPiece, Unigram, or whole words.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heed::detail {
+
+/// A token for the bytes [begin, end) of a word.
+struct TokenPiece {
+  std::int64_t id = 0;
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+/// Immutable; several threads may use one.
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  /// Adds the pieces of a word, UTF-8 and normalised, in order.
+  virtual void cut(std::string_view word, std::vector<TokenPiece>& pieces) const = 0;
+  /// Bytes at the beginning of a word, at least one, whose pieces do not depend on what follows, nor the
+  /// other way round: cut one after the other, these parts have the pieces of the word.
+  [[nodiscard]] virtual std::size_t separable(std::string_view word) const { return word.size(); }
+  [[nodiscard]] virtual std::optional<std::int64_t> id(std::string_view token) const = 0;
+  [[nodiscard]] virtual std::optional<std::string_view> token(std::int64_t id) const = 0;
+  /// Ids are in [0, size()).
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+};
+
+/// The member "model" of a tokenizer.json. Throws Error (io) that begins with `name`.
+[[nodiscard]] std::unique_ptr<const TokenModel> token_model_from(const nlohmann::json& model,
+                                                                 const std::string& name);
+
+}  // namespace heed::detail

@@ -1,0 +1,141 @@
+#include "train/folder.hpp"
+
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "heed/error.hpp"
+#include "heed/io.hpp"
+#include "io/json_file.hpp"
+#include "train/gpt2.hpp"
+#include "train/settings.hpp"
+
+namespace heed {
+namespace detail {
+namespace {
+
+namespace fs = std::filesystem;
+using io::detail::json_in;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kModelFormat = "heed model 2";
+// MiB of a configuration, whose list of losses grows with the logarithm of the steps, and of a vocabulary: a
+// million characters, escaped in up to 15 bytes. And what a configuration holds; the vocabulary's own reader
+// counts.
+constexpr std::uintmax_t kConfigMiB = 1, kVocabularyMiB = 16;
+constexpr JsonLimits kConfig = {.values = 10'000};
+constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+constexpr JsonLimits kVocabulary = {.members = kAny, .values = kAny};
+
+// What heed wrote into a configuration of its own. `path` is the file's.
+const Json& own_part(const Json& config, const std::string& path) {
+  const auto fail = [&](const std::string& what) { throw Error(ErrorCode::io, path + " " + what); };
+  if (config.is_object() && config.contains("format") && config["format"] == "heed model 1")
+    fail("is of an earlier heed; heed train --resume writes the folder anew from its checkpoint");
+  const bool own = config.is_object() && config.contains("heed") && config["heed"].is_object();
+  if (!own && config.is_object() && config.contains("model_type"))
+    fail("is of a model that heed train did not make");
+  if (!own || !config["heed"].contains("format") || config["heed"]["format"] != kModelFormat ||
+      !config["heed"].contains("settings"))
+    fail("is no configuration of a model that heed trained: its format is not '" + std::string(kModelFormat) +
+         "'");
+  return config["heed"];
+}
+
+// What others read must be what heed reads.
+void require_same_sizes(const Json& config, const nn::LanguageModelConfig& sizes, const std::string& path) {
+  const Json expected = gpt2_config(sizes);
+  for (const auto& [name, value] : expected.items())
+    if (!config.contains(name) || config[name] != value)
+      throw Error(ErrorCode::io, path + " has " + name + " " +
+                                     (config.contains(name) ? config[name].dump() : "missing") +
+                                     "; its settings and vocabulary.json give " + value.dump());
+}
+
+Json losses_json(const LossMarks& losses) {
+  Json list = Json::array();
+  for (const auto& [step, loss] : losses) list.push_back({{"step", step}, {"loss", loss}});
+  return list;
+}
+
+void write_tokenizers(const std::string& folder, const Tokenizer& tokenizer, std::int64_t context) {
+  const Json vocabulary = tokenizer.is_symbols() ? Json{{"symbols", tokenizer.size()}}
+                                                 : Json{{"characters", tokenizer.characters().words()}};
+  io::write_text(folder + "/vocabulary.json", vocabulary.dump() + "\n");
+  if (tokenizer.is_symbols()) return;
+  io::write_text(folder + "/tokenizer.json", tokenizers_json(tokenizer.characters()) + "\n");
+  const Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                       {"clean_up_tokenization_spaces", false},
+                       {"model_max_length", context}};
+  io::write_text(folder + "/tokenizer_config.json", config.dump(2) + "\n");
+}
+
+}  // namespace
+
+Tokenizer tokenizer_in(const std::string& folder) {
+  const std::string path = folder + "/vocabulary.json";
+  return tokenizer_from_json(json_in(path, kVocabularyMiB, kVocabulary), path);
+}
+
+// Each code point is a word. The word for others is not among the words, so that they are refused.
+std::string tokenizers_json(const Vocabulary& characters) {
+  using Sorted = nlohmann::json;  // an ordered_json of a million members takes hours
+  Sorted words = Sorted::object();
+  for (const std::string& character : characters.words())
+    words.emplace(character, static_cast<std::int64_t>(words.size()));
+  const Sorted json = {
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens", Sorted::array()},
+      {"normalizer", nullptr},
+      {"pre_tokenizer",
+       {{"type", "Split"},
+        {"pattern", {{"Regex", "[\\s\\S]"}}},
+        {"behavior", "Isolated"},
+        {"invert", false}}},
+      {"post_processor", nullptr},
+      {"decoder", {{"type", "Fuse"}}},
+      {"model", {{"type", "WordLevel"}, {"vocab", std::move(words)}, {"unk_token", "<unknown>"}}}};
+  return json.dump();
+}
+
+}  // namespace detail
+
+TrainedModel load_trained_model(const std::string& folder) {
+  using namespace detail;
+  std::error_code error;
+  if (!fs::is_directory(folder, error))
+    throw Error(ErrorCode::io, folder + " is no folder; that of a model trained by heed train is expected");
+  const std::string config_path = folder + "/config.json";
+  const Json config = Json::parse(json_in(config_path, kConfigMiB, kConfig));
+  const TrainSettings settings = settings_from(own_part(config, config_path)["settings"], config_path);
+  Tokenizer tokenizer = tokenizer_in(folder);
+  const nn::LanguageModelConfig sizes = model_config(settings, tokenizer.size());
+  require_same_sizes(config, sizes, config_path);
+  nn::LanguageModel model = read_gpt2_tensors(folder + "/model.safetensors", sizes);
+  return {settings, std::move(tokenizer), std::move(model)};
+}
+
+void save_model(const std::string& folder, TrainedModel& trained, const LossMarks& losses) {
+  using namespace detail;
+  Json config = {{"architectures", {"GPT2LMHeadModel"}}};
+  config.update(gpt2_config(trained.model.config));
+  // No token begins or ends a text, and nothing was left out at random.
+  config.update({{"bos_token_id", nullptr},
+                 {"eos_token_id", nullptr},
+                 {"embd_pdrop", 0.0},
+                 {"attn_pdrop", 0.0},
+                 {"resid_pdrop", 0.0},
+                 {"dtype", "float32"}});
+  config["heed"] = {{"format", kModelFormat},
+                    {"parameters", nn::parameter_count(trained.model.config)},
+                    {"settings", settings_json(trained.settings)},
+                    {"losses", losses_json(losses)}};
+  write_tokenizers(folder, trained.tokenizer, trained.model.config.context);
+  write_gpt2_tensors(folder + "/model.safetensors", trained.model);
+  io::write_text(folder + "/config.json", config.dump(2) + "\n");
+}
+
+}  // namespace heed

@@ -1,0 +1,111 @@
+// The JSON of a vocabulary, followed event by event: each must fit one of the two forms that it has, so that
+// a file of a million characters takes no more than they do, and a hostile one nothing.
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/utf8.hpp"
+#include "heed/error.hpp"
+#include "train/folder.hpp"
+
+namespace heed::detail {
+namespace {
+
+class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit TokenizerReader(const std::string& path) : path_(path) {}
+
+  std::int64_t symbols = 0;
+  std::vector<std::string> characters;
+
+  bool null() override { misplaced(); }
+  bool boolean(bool /*value*/) override { misplaced(); }
+  bool number_integer(std::int64_t /*value*/) override { misplaced(); }
+  bool number_float(double /*value*/, const std::string& /*text*/) override { misplaced(); }
+  bool binary(nlohmann::json::binary_t& /*value*/) override { misplaced(); }
+
+  bool number_unsigned(std::uint64_t value) override {
+    if (place_ != Place::symbols || value < 1 || value > Tokenizer::kMost) misplaced();
+    symbols = static_cast<std::int64_t>(value);
+    return true;
+  }
+
+  bool string(std::string& text) override {
+    if (place_ != Place::list) misplaced();
+    if (characters.size() == Tokenizer::kMost) fail_list();
+    if (text.empty() || text.size() != decode_utf8(text).length) misplaced();
+    if (!characters.empty() && text <= characters.back()) fail("has characters that are not in order");
+    characters.push_back(std::move(text));
+    return true;
+  }
+
+  bool start_object(std::size_t /*unknown*/) override {
+    if (place_ != Place::outside) misplaced();
+    place_ = Place::object;
+    return true;
+  }
+
+  bool key(std::string& text) override {
+    if (place_ != Place::object || (text != "characters" && text != "symbols")) fail_form();
+    place_ = text == "symbols" ? Place::symbols : Place::characters;
+    return true;
+  }
+
+  bool end_object() override {
+    if (place_ == Place::object) fail_form();
+    return true;
+  }
+
+  bool start_array(std::size_t /*unknown*/) override {
+    if (place_ != Place::characters) misplaced();
+    place_ = Place::list;
+    return true;
+  }
+
+  bool end_array() override {
+    if (characters.empty()) fail_list();
+    place_ = Place::characters;
+    return true;
+  }
+
+  bool parse_error(std::size_t /*position*/, const std::string& /*last*/,
+                   const nlohmann::json::exception& /*error*/) override {
+    fail("is not JSON");
+  }
+
+ private:
+  enum class Place { outside, object, symbols, characters, list };
+
+  [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::io, path_ + " " + what); }
+  [[noreturn]] void fail_form() const {
+    fail("is no vocabulary: an object with 'characters' or 'symbols' is expected");
+  }
+  [[noreturn]] void fail_list() const {
+    fail("has characters that are no list of 1 to " + std::to_string(Tokenizer::kMost));
+  }
+
+  [[noreturn]] void misplaced() const {
+    if (place_ == Place::symbols)
+      fail("has symbols that are no number from 1 to " + std::to_string(Tokenizer::kMost));
+    if (place_ == Place::characters) fail_list();
+    if (place_ == Place::list) fail("has a character that is not one code point");
+    fail_form();
+  }
+
+  const std::string& path_;
+  Place place_ = Place::outside;
+};
+
+}  // namespace
+
+Tokenizer tokenizer_from_json(std::string_view text, const std::string& path) {
+  TokenizerReader reader(path);
+  (void)nlohmann::json::sax_parse(text, &reader);  // what is wrong is thrown
+  if (reader.characters.empty()) return Tokenizer::of_symbols(reader.symbols);
+  return Tokenizer::of_characters(Vocabulary(std::move(reader.characters)));
+}
+
+}  // namespace heed::detail

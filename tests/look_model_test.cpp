@@ -1,0 +1,154 @@
+// heed look --model …: the heads that stand out, needles, weights by norm, beside what the library says.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "command.hpp"
+#include "heed/model_look.hpp"
+
+namespace {
+
+using heed::Model;
+using heed::TextLook;
+using heed::TextLookOptions;
+using heed::WeighedBy;
+using heed::test::CommandInput;
+using heed::test::CommandResult;
+using heed::test::run_heed;
+using heed::test::TemporaryFolder;
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+const std::string kText = "to be or not to be or";
+
+CommandResult look(const Words& more, const std::string& text = kText) {
+  Words all = {"look", "--model", "induction"};
+  if (!text.empty()) all.push_back(text);
+  all.insert(all.end(), more.begin(), more.end());
+  return run_heed(all);
+}
+
+Json answer(Words more, const std::string& text = kText) {
+  more.push_back("--json");
+  const CommandResult result = look(more, text);
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  return Json::parse(result.output, nullptr, false);
+}
+
+TextLook looked_at(WeighedBy by = WeighedBy::attention) {
+  const Model model = heed::load_model(std::string(HEED_SOURCE_DIR) + "/models/induction");
+  const heed::ModelTokens tokens = model.tokenize(kText);
+  TextLookOptions options;
+  options.by = by;
+  options.needle = heed::spans_of(kText, tokens, "be or");
+  return look_at_text(model, tokens, options);
+}
+
+double induction_score(const Json& head) { return head["scores"]["induction"].get<double>(); }
+
+TEST(LookModel, FindListsTheHeadsNearestToANameBestFirst) {
+  const Json all = answer({})["summary"], best = answer({"--find", "induction", "--top", "3"})["summary"];
+  ASSERT_EQ(best.size(), 3u);
+  std::vector<double> scores;
+  for (const Json& head : all)
+    scores.push_back(std::max(induction_score(head), head["rest_scores"]["induction"].is_null()
+                                                         ? 0
+                                                         : head["rest_scores"]["induction"].get<double>()));
+  std::sort(scores.rbegin(), scores.rend());
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Json rest = best[i]["rest_scores"]["induction"];
+    EXPECT_EQ(std::max(induction_score(best[i]), rest.is_null() ? 0 : rest.get<double>()), scores[i]);
+    EXPECT_EQ(best[i]["label"].get<std::string>()[0], '1');
+  }
+  const std::string text = look({"--find", "induction", "--top", "3"}).output;
+  EXPECT_NE(text.find("heads nearest to induction, named from 0.300 on"), std::string::npos) << text;
+}
+
+TEST(LookModel, TopCutsTheTable) {
+  EXPECT_EQ(answer({"--sort", "entropy", "--top", "2"})["summary"].size(), 2u);
+  EXPECT_EQ(answer({"--top", "20"})["summary"].size(), 8u);
+}
+
+TEST(LookModel, NeedleGivesTheWeightOfTheLastRow) {
+  const TextLook library = looked_at();
+  const Json heads = answer({"--needle", "be or"})["summary"];
+  ASSERT_EQ(heads.size(), 8u);
+  double before = 1;
+  for (const Json& head : heads) {
+    const auto& found = library.retrieval[head["head"].get<std::size_t>()];
+    EXPECT_EQ(head["needle"]["last"].get<double>(), found.last);
+    EXPECT_EQ(head["needle"]["mean"].get<double>(), found.mean);
+    EXPECT_LE(found.last, before);
+    before = found.last;
+  }
+  const std::string text = look({"--needle", "be or"}).output;
+  EXPECT_NE(text.find("weight on 'be or', token 1-2, 5-6"), std::string::npos) << text;
+}
+
+// What the page, rows and the file are of: the same model through the calls of all layers at once.
+TEST(LookModel, ByNormWeighsTheTableAndTheRows) {
+  const TextLook library = looked_at(WeighedBy::norm);
+  const Json object = answer({"--by", "norm"});
+  for (std::size_t n = 0; n < 8; ++n)
+    EXPECT_EQ(object["summary"][n]["entropy"].get<double>(), library.report.summaries[n].entropy);
+  const Json rows = answer({"--by", "norm", "--row", "6", "--top-k", "1"})["rows"];
+  for (std::size_t n = 0; n < 8; ++n)
+    EXPECT_NEAR(rows[n]["keys"][0]["weight"].get<double>(),
+                heed::number_at(library.report.max_weight, {0, static_cast<std::int64_t>(n), 6}),
+                1e-6);  // a rounding of f32 in another order of rows
+}
+
+TEST(LookModel, ByNormIsKeptInTheFile) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "doc.safetensors";
+  ASSERT_EQ(look({"--by", "norm", "--save", path}).exit_code, 0);
+  const CommandResult row = run_heed({"look", path, "--row", "6", "--json"});
+  ASSERT_EQ(row.exit_code, 0) << row.errors;
+  const Json from_model = answer({"--by", "norm", "--row", "6"})["rows"];
+  EXPECT_EQ(Json::parse(row.output)["rows"], from_model);
+  EXPECT_EQ(run_heed({"look", path, "--check"}).exit_code, 0);
+}
+
+TEST(LookModel, SaysWhatAllHeadsTogetherAttendTo) {
+  const TextLook library = looked_at();
+  const Json received = answer({})["received"];
+  ASSERT_EQ(received.size(), 7u);
+  double sum = 0;
+  for (const Json& one : received) sum += one["weight"].get<double>();
+  EXPECT_NEAR(sum, 7, 1e-4);  // each of seven rows gives 1, in f32
+  EXPECT_GE(received[0]["weight"].get<double>(), received[1]["weight"].get<double>());
+}
+
+TEST(LookModel, ReadsOneFileForAnyQuestion) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "text.txt";
+  heed::test::write_file(path, kText);
+  EXPECT_EQ(answer({"--text", path, "--row", "6"}, ""), answer({"--row", "6"}));
+  EXPECT_EQ(answer({"--text", path}, ""), answer({}));
+}
+
+TEST(LookModel, RefusesInOneSentence) {
+  const auto refusal = [](const CommandResult& result) {
+    EXPECT_EQ(result.exit_code, 2) << result.output;
+    return result.errors;
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(has(refusal(look({"--needle", "yes"})),
+                  "--needle is 'yes', which does not stand in the text; words of it are expected"));
+  EXPECT_TRUE(has(refusal(look({"--layer", "2"})), "--layer is 2; the layers are 0 to 1"));
+  EXPECT_TRUE(has(refusal(look({"--find", "induction", "--needle", "be"})),
+                  "--find and --needle are both given; one question at a time is expected"));
+  EXPECT_TRUE(has(refusal(look({"--find", "induction", "--row", "1"})),
+                  "--row and --find are both given; one question at a time is expected"));
+  EXPECT_TRUE(has(refusal(look({"--needle", "be", "--csv", "a.csv"})),
+                  "--csv is given beside --needle, whose answer --json has"));
+  EXPECT_TRUE(has(refusal(run_heed({"look", "doc.safetensors", "--by", "norm"})),
+                  "--by is given without --model DIR, which would read the text"));
+}
+
+}  // namespace

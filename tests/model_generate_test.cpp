@@ -1,0 +1,251 @@
+// heed/model_generate.hpp: models that write on.
+#include "heed/model_generate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpt2_oracle.hpp"
+#include "heed/trained_model.hpp"
+#include "io_support.hpp"
+#include "model/sample.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::CacheFormat;
+using heed::GeneratedToken;
+using heed::GenerateOptions;
+using heed::Model;
+using heed::ModelTokens;
+using heed::Tensor;
+using heed::TensorView;
+using heed::test::Gpt2;
+using heed::test::message_of;
+using heed::test::TemporaryFolder;
+using heed::test::write_file;
+using Words = std::vector<std::string>;
+
+const std::string kFolder = std::string(HEED_SOURCE_DIR) + "/models/induction";
+
+TEST(Generation, WritesOnTokenByToken) {
+  const Model model = heed::load_model(kFolder);
+  Words added;
+  const std::string text = generate(model, "to be or not to be", {.tokens = 3, .temperature = 0},
+                                    [&](const GeneratedToken& token) { added.push_back(token.text); });
+  EXPECT_EQ(text, " or not to");  // as heed generate prints it behind the prompt
+  EXPECT_EQ(added, (Words{" or", " not", " to"}));
+  const GenerateOptions wild{.tokens = 20, .temperature = 3, .seed = 4};
+  EXPECT_EQ(generate(model, "to be", wild), generate(model, "to be", wild));
+}
+
+// The ids that whole passes of the model that was trained give, one for each token over as many of the last
+// ones as the context holds.
+std::vector<std::int64_t> ids_without_cache(const heed::nn::LanguageModel& model,
+                                            std::vector<std::int64_t> ids, const GenerateOptions& options) {
+  const std::size_t given = ids.size();
+  heed::Generator generator(options.seed);
+  for (std::int64_t n = 0; n < options.tokens; ++n) {
+    const auto seen = std::min<std::int64_t>(static_cast<std::int64_t>(ids.size()), model.config.context);
+    const Tensor logits =
+        model.forward(TensorView(ids.data() + ids.size() - seen, {seen}), {.threads = 1}).logits;
+    const auto last = logits.values<float>().last(static_cast<std::size_t>(model.config.vocabulary));
+    ids.push_back(heed::detail::sample(last, options, generator));
+  }
+  return {ids.begin() + static_cast<std::ptrdiff_t>(given), ids.end()};
+}
+
+std::vector<std::int64_t> ids_of(const std::vector<GeneratedToken>& tokens) {
+  std::vector<std::int64_t> ids;
+  for (const GeneratedToken& token : tokens) ids.push_back(token.id);
+  return ids;
+}
+
+// Logits differ by their rounding; it would take a draw within that of a boundary to show.
+TEST(Generation, WritesOverACacheWhatWholePassesDo) {
+  const Model model = heed::load_model(kFolder);
+  const heed::TrainedModel trained = heed::load_trained_model(kFolder);
+  std::string longer;
+  for (int i = 0; i < 70; ++i) longer += "w" + std::to_string(i % 23) + " ";
+  // Within the context, across its end, and beyond it.
+  const std::pair<std::string, std::int64_t> cases[] = {{"to be or not to be", 20}, {"a", 70}, {longer, 8}};
+  for (const auto& [text, tokens] : cases)
+    for (const GenerateOptions& options :
+         {GenerateOptions{.tokens = tokens, .temperature = 0}, GenerateOptions{.tokens = tokens, .seed = 3},
+          GenerateOptions{.tokens = tokens, .temperature = 2, .top_k = 7, .top_p = 0.8, .seed = 4}}) {
+      const ModelTokens prompt = model.tokenize(text);
+      EXPECT_EQ(ids_of(generate(model, prompt, options)),
+                ids_without_cache(trained.model, prompt.ids, options))
+          << text;
+    }
+}
+
+// Twenty symbols three times: the rows of the first 32 tokens are codes by then.
+TEST(Generation, WritesOverCachesOfEveryFormat) {
+  const Model model = heed::load_model(kFolder);
+  std::string prompt;
+  for (int i = 0; i < 60; ++i) prompt += "w" + std::to_string(i % 20) + " ";
+  const std::vector<std::int64_t> ids = model.tokenize(prompt).ids;
+  const Tensor whole = model.logits(model.hidden_states(TensorView(ids.data(), {60})));
+  // Keys and values are each rounded once, by at most this share of the largest of their group.
+  for (const auto& [format, rounding] :
+       {std::pair(CacheFormat::f32, 0x1p-20), std::pair(CacheFormat::bf16, 0x1p-9),
+        std::pair(CacheFormat::f16, 0x1p-12), std::pair(CacheFormat::int8, 1.0 / 254),
+        std::pair(CacheFormat::int4, 1.0 / 30), std::pair(CacheFormat::fp8, 0x1p-4)}) {
+    const GenerateOptions options{.tokens = 4, .temperature = 0, .cache = format};
+    EXPECT_EQ(generate(model, prompt, options), " w0 w1 w2 w3") << name_of(format);
+    heed::ModelCache cache(model.info(), format);
+    double largest = 0, size = 0;
+    for (const std::int64_t count : {40, 41, 55, 60}) {
+      const std::int64_t read = cache.length();
+      const Tensor hidden = model.hidden_states(TensorView(ids.data() + read, {count - read}), cache);
+      const Tensor logits = model.logits(hidden.view().narrow(0, count - read - 1, 1));
+      for (std::int64_t v = 0; v < model.info().vocabulary; ++v) {
+        const double exact = static_cast<double>(whole.at<float>(count - 1, v));
+        largest = std::max(largest, std::abs(static_cast<double>(logits.at<float>(0, v)) - exact));
+        size = std::max(size, std::abs(exact));
+      }
+    }
+    EXPECT_LE(largest, 2 * rounding * size) << name_of(format);
+    EXPECT_EQ(largest > 1e-4, format != CacheFormat::f32) << name_of(format);  // it is the format asked for
+  }
+}
+
+class RandomGpt2 : public testing::Test {
+ protected:
+  RandomGpt2() {
+    oracle.fill(5);
+    oracle.write(folder.path());
+  }
+  // Ends of texts, as a configuration says them.
+  void write_generation_config(const std::string& json) const {
+    write_file(folder / "generation_config.json", json);
+  }
+
+  TemporaryFolder folder;
+  Gpt2 oracle;
+};
+
+// Weights and probabilities are the formulas' in f64.
+TEST_F(RandomGpt2, TellsWhatItAttendedTo) {
+  const Model model = heed::load_model(folder.path());
+  ModelTokens prompt;
+  prompt.ids = {3, 1, 4, 1, 5, 9};
+  const GenerateOptions options{.tokens = 5, .temperature = 0, .watch = 3};
+  const std::vector<GeneratedToken> any = generate(model, prompt, options);
+  GenerateOptions of_one = options;
+  of_one.head = heed::ModelHead{1, 2};
+  const std::vector<GeneratedToken> one = generate(model, prompt, of_one);
+  ASSERT_EQ(any.size(), 5u);
+  std::vector<std::int64_t> ids = prompt.ids;
+  for (std::size_t n = 0; n < any.size(); ++n) {
+    const heed::test::Gpt2Run run = run_of(oracle, ids);
+    const auto last = static_cast<std::int64_t>(ids.size()) - 1;
+    // Of each place but the first the largest weight, with its head; and the weights of head 1.2.
+    std::vector<std::pair<double, std::int64_t>> best, own;
+    double sum = 0;
+    for (std::int64_t v = 0; v < oracle.vocabulary; ++v) sum += std::exp(run.logits(last, v));
+    for (std::int64_t place = 0; place <= last; ++place) {
+      double most = 0;
+      for (const auto& layer : run.layers)
+        for (const auto& weights : layer.weights) most = std::max(most, weights(last, place));
+      if (place > 0) best.emplace_back(-most, place);
+      own.emplace_back(-run.layers[1].weights[2](last, place), place);
+    }
+    std::sort(best.begin(), best.end());
+    std::sort(own.begin(), own.end());
+    EXPECT_NEAR(any[n].probability, std::exp(run.logits(last, any[n].id)) / sum, 1e-5);
+    ASSERT_EQ(any[n].watched.size(), 3u);
+    ASSERT_EQ(one[n].watched.size(), 3u);
+    for (std::size_t k = 0; k < 3; ++k) {
+      const heed::WatchedPair& pair = any[n].watched[k];
+      EXPECT_EQ(pair.place, best[k].second);
+      // Rounding in f32 of scores of size 10 and less, through two layers.
+      EXPECT_NEAR(pair.weight, -best[k].first, 1e-5);
+      EXPECT_NEAR(pair.weight,
+                  run.layers[static_cast<std::size_t>(pair.head.layer)]
+                      .weights[static_cast<std::size_t>(pair.head.head)](last, pair.place),
+                  1e-5);
+      EXPECT_EQ(one[n].watched[k].place, own[k].second);
+      EXPECT_EQ(one[n].watched[k].head, (heed::ModelHead{1, 2}));
+      EXPECT_NEAR(one[n].watched[k].weight, -own[k].first, 1e-5);
+      EXPECT_EQ(pair.token, "#" + std::to_string(ids[static_cast<std::size_t>(pair.place)]));
+    }
+    ids.push_back(any[n].id);
+  }
+  // Watching changes nothing.
+  EXPECT_EQ(ids_of(any), ids_of(generate(model, prompt, {.tokens = 5, .temperature = 0})));
+}
+
+TEST_F(RandomGpt2, StopsAtATokenThatEndsTexts) {
+  ModelTokens prompt;
+  prompt.ids = {3, 1, 4};
+  const GenerateOptions wild{.tokens = 60, .temperature = 4};
+  const std::vector<std::int64_t> all = ids_of(generate(heed::load_model(folder.path()), prompt, wild));
+  ASSERT_EQ(all.size(), 60u);  // beyond the context of 32
+  const std::int64_t end = all[20];
+  const auto first = std::find(all.begin(), all.end(), end);
+  std::string ends = "[";
+  ends += std::to_string(end);
+  write_generation_config("{\"eos_token_id\": " + ends + ", 50256], \"bos_token_id\": 7}");
+  const Model model = heed::load_model(folder.path());
+  EXPECT_EQ(model.info().end_tokens, std::vector<std::int64_t>{end});
+  EXPECT_EQ(ids_of(generate(model, prompt, wild)), std::vector<std::int64_t>(all.begin(), first + 1));
+  EXPECT_EQ(generate(model, ModelTokens{}, {.tokens = 1}).front().id, 7);
+}
+
+TEST_F(RandomGpt2, RefusesWhatItsConfigurationSaysOfEnds) {
+  write_generation_config("{\"eos_token_id\": \"end\"}");
+  EXPECT_EQ(message_of([&] { (void)heed::load_model(folder.path()); }),
+            "'" + (folder / "generation_config.json") +
+                "' has eos_token_id that is no whole number, nor a list of them");
+  write_generation_config("[");
+  EXPECT_EQ(message_of([&] { (void)heed::load_model(folder.path()); }),
+            (folder / "generation_config.json") + " is not JSON");
+}
+
+TEST(Generation, NamesWhatMayComeNext) {
+  const Model model = heed::load_model(kFolder);
+  const ModelTokens text = model.tokenize("one two three four five one two three four five");
+  const Tensor logits = model.logits(model.hidden_states(TensorView(text.ids.data(), {10})));
+  for (std::int64_t place = 5; place < 10; ++place) {
+    const auto some = expected(model, logits.view().select(0, place), text, 3);
+    ASSERT_EQ(some.size(), 3u);
+    EXPECT_EQ(some[0].token, text.shown[static_cast<std::size_t>((place + 1) % 5)]);
+    EXPECT_TRUE(some[0].probability >= 0.5);
+    EXPECT_TRUE(some[0].probability >= some[1].probability);
+  }
+  double sum = 0;
+  for (const auto& one : expected(model, logits.view().select(0, 9), text, 1000)) sum += one.probability;
+  EXPECT_NEAR(sum, 1, 1e-12);  // all of them: roundings of a sum of 64 numbers in f64
+}
+
+TEST(Generation, RefusesInOneSentence) {
+  const Model model = heed::load_model(kFolder);
+  const auto refusal = [&](const GenerateOptions& options, const char* prompt = "to") {
+    return message_of([&] { (void)generate(model, prompt, options); });
+  };
+  EXPECT_EQ(refusal({}, ""), "the prompt has no words; this model goes on with what is repeated in it");
+  EXPECT_EQ(refusal({.tokens = 0}), "tokens is 0; 1 or more is expected");
+  EXPECT_EQ(refusal({.temperature = -1}), "temperature is -1; a number of at least 0 is expected");
+  EXPECT_EQ(refusal({.temperature = std::nan("")}), "temperature is nan; a number of at least 0 is expected");
+  EXPECT_EQ(refusal({.top_k = -1}), "top_k is -1; 0 (all) or more is expected");
+  EXPECT_EQ(refusal({.top_p = 0}), "top_p is 0; a number above 0, at most 1, is expected");
+  EXPECT_EQ(refusal({.watch = -1}), "watch is -1; 0 (nothing) or more is expected");
+  EXPECT_EQ(refusal({.head = heed::ModelHead{2, 0}}), "head has layer 2; 0 to 1 is expected");
+  EXPECT_EQ(refusal({.head = heed::ModelHead{1, 4}}), "head is 4; 0 to 3 is expected");
+  EXPECT_EQ(message_of([&] { (void)generate(model, ModelTokens{}); }),
+            "the prompt has no tokens; at least one is expected, as the model has none to begin with");
+  heed::ModelInfo odd = model.info();
+  odd.head_dim = 3;
+  EXPECT_EQ(message_of([&] { (void)heed::ModelCache(odd, CacheFormat::int4); }),
+            "head_dim is 3; an even number is expected for int4");
+}
+
+}  // namespace

@@ -1,0 +1,149 @@
+// Products with weights, and activations, on every target of this machine, beside sums in f64.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "each_target.hpp"
+#include "heed/random.hpp"
+#include "heed/targets.hpp"
+#include "heed/tensor.hpp"
+#include "model/layers/activations.hpp"
+#include "model/layers/linear.hpp"
+#include "support.hpp"
+
+namespace heed::test {
+namespace {
+
+using detail::Activation;
+using detail::LinearWeights;
+
+struct Product {
+  std::int64_t rows, outputs, inputs;
+  bool transposed, bias;
+  DType dtype;
+  std::string name() const {
+    return std::to_string(rows) + " x " + std::to_string(outputs) + " x " + std::to_string(inputs) +
+           (transposed ? ", transposed" : "") + (bias ? ", bias" : "");
+  }
+};
+
+// Each sum of K + 1 products beside the same in f64, whose own error is nothing here.
+void expect_product(const Product& call, std::uint64_t seed) {
+  Generator generator(seed);
+  const Tensor x = randn(generator, {call.rows, call.inputs});
+  Tensor weight = randn(generator, {call.outputs, call.inputs});
+  if (call.transposed) weight = std::move(weight).reshaped({call.inputs, call.outputs});
+  const Tensor stored = Tensor::copy_of(weight, call.dtype), exact = Tensor::copy_of(stored, DType::f32);
+  LinearWeights weights;
+  weights.weight = {stored.view().data(), detail::weight_format_of(call.dtype), stored.size(0),
+                    stored.size(1)};
+  weights.transposed = call.transposed;
+  if (call.bias) weights.bias = randn(generator, {call.outputs});
+  const Tensor y = linear(x, weights, 1), again = linear(x, weights, 4);
+  for (std::int64_t row = 0; row < call.rows; ++row)
+    for (std::int64_t n = 0; n < call.outputs; ++n) {
+      double sum = call.bias ? weights.bias.at<float>(n) : 0, size = std::abs(sum);
+      for (std::int64_t k = 0; k < call.inputs; ++k) {
+        const double term = static_cast<double>(x.at<float>(row, k)) *
+                            (call.transposed ? exact.at<float>(k, n) : exact.at<float>(n, k));
+        sum += term;
+        size += std::abs(term);
+      }
+      // A rounding each for the products and the sums, the worst case.
+      const double bound = size * static_cast<double>(2 * call.inputs + 2) * 0x1p-24;
+      ASSERT_TRUE(std::abs(y.at<float>(row, n) - sum) <= bound)
+          << call.name() << " at " << row << ", " << n << ": " << y.at<float>(row, n) << " beside " << sum;
+    }
+  EXPECT_EQ(std::memcmp(y.view().data(), again.view().data(), y.values<float>().size_bytes()), 0)
+      << call.name() << ": other bits with four threads";
+}
+
+TEST(Products, AreSumsOfProductsAtEveryShapeAndEdge) {
+  EachTarget each;
+  for (const std::string& target : each.available()) {
+    if (target.ends_with("emulated")) continue;  // their products are those of the target plain
+    set_target(target);
+    SCOPED_TRACE(target);
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+      for (const bool transposed : {false, true}) {
+        std::uint64_t seed = 1;
+        for (const std::int64_t rows : {1, 2, 3, 8, 9, 13, 37})
+          for (const std::int64_t outputs : {1, 5, 33, 70})
+            for (const std::int64_t inputs : {7, 259})
+              expect_product({rows, outputs, inputs, transposed, outputs != 5, dtype}, ++seed);
+        expect_product({961, 3, 9, transposed, true, dtype}, 7);  // a row beyond those packed together
+        expect_product({2, 515, 5, transposed, true, dtype}, 8);  // and beyond a piece of work
+      }
+  }
+}
+
+double activated(Activation activation, double x) {
+  switch (activation) {
+    case Activation::gelu:
+      return x * std::erfc(-x / std::sqrt(2.0)) / 2;
+    case Activation::gelu_tanh:
+      return x / (1 + std::exp(-2 * std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    case Activation::relu:
+      return std::max(x, 0.0);
+    case Activation::silu:
+      return x / (1 + std::exp(-x));
+  }
+  return 0;
+}
+
+// Every 2003rd float: 2 million. The bound is that of the header.
+TEST(Activations, ErrByLessThanTheirBoundOnEveryFloat) {
+  EachTarget each;
+  std::vector<float> all;
+  for (std::uint64_t bits = 0; bits < 0x100000000; bits += 2003)
+    if (const float x = std::bit_cast<float>(static_cast<std::uint32_t>(bits)); std::isfinite(x))
+      all.push_back(x);
+  for (const float x : {0.0f, -0.0f, std::numeric_limits<float>::max(), -std::numeric_limits<float>::max()})
+    all.push_back(x);
+  const auto count = static_cast<std::int64_t>(all.size());
+  for (const std::string& target : each.available()) {
+    set_target(target);
+    for (const Activation activation :
+         {Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::silu}) {
+      Tensor x = Tensor::copy_of(TensorView(all.data(), {count}));
+      activate(activation, x, 2);
+      double largest = 0;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const double from = all[static_cast<std::size_t>(i)], exact = activated(activation, from);
+        // Subnormal results are coarser than their share of x.
+        const double error = std::abs(x.at<float>(i) - exact) / (std::abs(from) * 0x1p-21 + 0x1p-149);
+        ASSERT_TRUE(error <= 1) << target << ", " << static_cast<int>(activation) << ": " << from << " gave "
+                                << x.at<float>(i) << " beside " << exact;
+        largest = std::max(largest, error);
+      }
+      RecordProperty(target + std::to_string(static_cast<int>(activation)), std::to_string(largest));
+    }
+  }
+}
+
+TEST(Activations, PassOnWhatIsNoNumber) {
+  EachTarget each;
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              infinity = std::numeric_limits<float>::infinity();
+  for (const std::string& target : each.available()) {
+    set_target(target);
+    for (const Activation activation : {Activation::gelu, Activation::gelu_tanh, Activation::silu}) {
+      Tensor x({2}, DType::f32);
+      x.at<float>(0) = nan;
+      x.at<float>(1) = infinity;
+      activate(activation, x, 1);
+      EXPECT_TRUE(std::isnan(x.at<float>(0))) << target;
+      EXPECT_EQ(x.at<float>(1), infinity) << target;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heed::test

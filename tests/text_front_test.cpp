@@ -1,0 +1,182 @@
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/utf8.hpp"
+#include "heed/text_tokenizer.hpp"
+#include "support.hpp"
+#include "text/known_patterns.hpp"
+#include "text/normalizer.hpp"
+#include "text/pre_tokenizer.hpp"
+#include "text/regex.hpp"
+#include "text/unicode.hpp"
+#include "text_front_cases.hpp"
+
+namespace heed::test {
+
+void PrintTo(const TextPart& part, std::ostream* out) {
+  *out << part.text << " [" << part.begin << ", " << part.end << ")";
+}
+
+namespace {
+
+using detail::AlignedText;
+using detail::JsonPart;
+using detail::normalizer_from;
+using detail::pre_tokenizer_from;
+using detail::Regex;
+using detail::TextRange;
+using detail::Words;
+using nlohmann::json;
+
+AlignedText normalized(const std::string& part, const std::string& text) {
+  const json value = json::parse(part);
+  AlignedText result(text);
+  normalizer_from(JsonPart(value, "'t.json'", "a normalizer"))->apply(result);
+  return result;
+}
+
+std::vector<TextPart> words_of(const std::string& part, AlignedText text) {
+  const json value = json::parse(part);
+  const std::size_t size = text.size();
+  Words words{std::move(text), {{0, size}}};
+  pre_tokenizer_from(JsonPart(value, "'t.json'", "a pre-tokenizer"))->apply(words);
+  std::vector<TextPart> parts;
+  for (const auto& word : words.words) {
+    const auto span = words.text.span(word.begin, word.end);
+    parts.push_back({words.text.text().substr(word.begin, word.end - word.begin), span.begin, span.end});
+  }
+  return parts;
+}
+
+std::string refusal_of(const std::string& file) {
+  return message_of([&] { (void)TextTokenizer::from_json(file, "t.json"); });
+}
+
+// A tokenizer of whole words, and other parts of its file.
+std::string word_list(const std::string& parts) {
+  return R"({"model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "?": 2, "▁a": 3}, "unk_token": "?"})" +
+         parts + "}";
+}
+
+TEST(TextFront, NormalizersGiveWhatTokenizersGivesAndKeepThePlaces) {
+  for (const FrontCase& one : normalizer_cases())
+    EXPECT_EQ(words_of(R"({"type": "FixedLength", "length": 1})", normalized(one.part, one.text)),
+              one.expected)
+        << one.part;
+}
+
+TEST(TextFront, PreTokenizersCutWhereTokenizersCuts) {
+  for (const FrontCase& one : pre_tokenizer_cases())
+    EXPECT_EQ(words_of(one.part, AlignedText(one.text)), one.expected) << one.part;
+}
+
+// Letters, digits, spaces, breaks, contractions, and code points of all of Unicode.
+std::string random_text(std::mt19937& random) {
+  static const std::vector<std::string> pieces = {"a",   "Zz", "é",  "漢",   "1",  "22",     "٣",     "½",
+                                                  " ",   "  ", "\n", "\r\n", "\t", "\u00a0", "'",     "'s",
+                                                  "'LL", "'ſ", "!",  "-_",   "👍",  "\u0301", "\u2028"};
+  std::string text;
+  for (auto left = random() % 24; left > 0; --left) {
+    const auto point = static_cast<std::uint32_t>(random() % 0x110000);
+    const bool any = random() % 8 == 0 && (point < 0xD800 || point > 0xDFFF);
+    if (any)
+      detail::append_utf8(point, text);
+    else
+      text += pieces[random() % pieces.size()];
+  }
+  return text;
+}
+
+TEST(TextFront, WordsFoundByHandAreThoseOfTheRegularExpression) {
+  const json none = json::object();
+  std::mt19937 random(15);
+  for (const std::string_view pattern :
+       {detail::kWordsOfGpt2, detail::kWordsOfLlama3, detail::kWordsOfQwen2}) {
+    const Regex regex(std::string(pattern), JsonPart(none, "'t.json'", "a pattern"));
+    for (std::uint64_t left = share_of(20'000); left > 0; --left) {
+      const std::string text = random_text(random);
+      const auto by_hand = detail::known_pattern(pattern)(text);
+      const auto by_regex = regex.find(text);
+      ASSERT_TRUE(std::equal(
+          by_hand.begin(), by_hand.end(), by_regex.begin(), by_regex.end(),
+          [](const TextRange& a, const TextRange& b) { return a.begin == b.begin && a.end == b.end; }))
+          << pattern << "\n"
+          << json(text).dump(-1, ' ', true);
+    }
+  }
+}
+
+TEST(TextFront, ARegularExpressionThatGoesBackForEverIsStopped) {
+  const json none = json::object();
+  const Regex regex("(a|a)*[bc][de]", JsonPart(none, "'t.json'", "a pattern"));
+  EXPECT_EQ(message_of([&] { (void)regex.find(std::string(100, 'a') + "bb"); }),
+            "text takes a regular expression of the tokenizer too many steps at byte 0");
+}
+
+TEST(TextFront, TextThatIsNotUtf8IsRefusedByItsByte) {
+  const auto tokenizer = TextTokenizer::from_json(word_list(""));
+  EXPECT_EQ(message_of([&] { (void)tokenizer.encode("aé\xff"); }), "text is not UTF-8 at byte 3");
+  EXPECT_EQ(message_of([&] { (void)tokenizer.encode("\xed\xa0\x80"); }), "text is not UTF-8 at byte 0");
+}
+
+TEST(TextFront, AddedTokensAreFoundBeforeAndAfterNormalisation) {
+  const auto tokenizer = TextTokenizer::from_json(word_list(R"(,
+    "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "WhitespaceSplit"},
+    "added_tokens": [
+      {"id": 4, "content": "<S>", "special": true, "lstrip": true, "rstrip": true, "normalized": false},
+      {"id": 5, "content": "<S>x", "special": true, "normalized": false},
+      {"id": 6, "content": "Day", "special": false, "normalized": true, "single_word": true}])"));
+  // The longest at a place; white space belongs to the first; the third in any case, but not within a word.
+  EXPECT_EQ(tokenizer.encode("a  <S> b<S>x dAY aday"), (std::vector<TextToken>{{0, 0, 1, false},
+                                                                               {4, 1, 7, true},
+                                                                               {1, 7, 8, false},
+                                                                               {5, 8, 12, true},
+                                                                               {6, 13, 16, false},
+                                                                               {2, 17, 21, false}}));
+  EXPECT_EQ(tokenizer.encode("<s>").front().id, 2);
+  EXPECT_EQ(tokenizer.size(), 7);
+  EXPECT_TRUE(tokenizer.is_special(5));
+  EXPECT_FALSE(tokenizer.is_special(6));
+  EXPECT_EQ(tokenizer.id("Day"), 6);
+  EXPECT_EQ(tokenizer.token(5), "<S>x");
+}
+
+TEST(TextFront, TheFirstWordAloneIsMarkedWhereTheSchemeSaysFirst) {
+  const auto tokenizer = TextTokenizer::from_json(word_list(R"(,
+    "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": true},
+    "added_tokens": [{"id": 4, "content": "<s>", "special": true, "normalized": false}])"));
+  EXPECT_EQ(tokenizer.encode("a<s>a"),
+            (std::vector<TextToken>{{3, 0, 1, false}, {4, 1, 4, true}, {0, 4, 5, false}}));
+}
+
+TEST(TextFront, FilesWithPartsThatAreNotKnownAreRefused) {
+  EXPECT_EQ(refusal_of(word_list(R"(, "normalizer": {"type": "Foo"})")),
+            "'t.json' has a normalizer of type 'Foo', which heed does not know");
+  EXPECT_EQ(refusal_of(word_list(R"(, "pre_tokenizer": {"type": "UnicodeScripts"})")),
+            "'t.json' has a pre-tokenizer of type 'UnicodeScripts', which heed does not know");
+  EXPECT_EQ(
+      refusal_of(word_list(R"(, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a"},
+                                     "behavior": "Isolated", "invert": false})")),
+      "'t.json' has a pre-tokenizer of type 'Split' with a pattern that is no regular expression: '(a'");
+  EXPECT_EQ(refusal_of(word_list(R"(, "pre_tokenizer": {"type": "Punctuation", "behavior": "Kept"})")),
+            "'t.json' has a pre-tokenizer of type 'Punctuation' whose behavior is none of Removed, Isolated, "
+            "MergedWithPrevious, MergedWithNext, Contiguous");
+  EXPECT_EQ(
+      refusal_of(word_list(R"(, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAA"})")),
+      "'t.json' has a normalizer of type 'Precompiled' whose precompiled_charsmap is not in base 64");
+  EXPECT_EQ(
+      refusal_of(word_list(R"(, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "////fw=="})")),
+      "'t.json' has a normalizer of type 'Precompiled' whose precompiled_charsmap is cut off");
+  EXPECT_EQ(refusal_of(word_list(R"(, "added_tokens": [{"id": 9, "content": "<s>"}])")),
+            "'t.json' has an added token '<s>' with id 9, where the vocabulary gives 4");
+  EXPECT_EQ(refusal_of("{\"model\": "), "'t.json' is not JSON");
+}
+
+}  // namespace
+}  // namespace heed::test

@@ -1,0 +1,210 @@
+// Behind the model of tokens: what is put around a text's tokens, what is taken off their places, and how
+// tokens become text again. What is expected was printed by PyPI's tokenizers 0.23.3, but for places, which
+// count bytes here.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "heed/text_tokenizer.hpp"
+#include "support.hpp"
+#include "text/token_decoder.hpp"
+
+namespace {
+
+using heed::TextToken;
+using heed::TextTokenizer;
+using heed::detail::JsonPart;
+using heed::test::message_of;
+using Tokens = std::vector<std::string>;
+using Places = std::vector<std::tuple<int, int, int>>;  // id, begin, end
+
+std::string decoded(const std::string& decoder, Tokens tokens) {
+  const auto json = nlohmann::json::parse(decoder);
+  heed::detail::token_decoder_from(JsonPart(json, "'t.json'", "a decoder"))->apply(tokens);
+  std::string text;
+  for (const std::string& one : tokens) text += one;
+  return text;
+}
+
+// Byte-level BPE with the post-processor, and an added token that takes the spaces before it.
+std::string file_with(const std::string& post_processor, bool prefixed) {
+  return R"({"added_tokens": [{"id": 5, "content": "<s>", "special": true},
+      {"id": 6, "content": "</s>", "special": true}, {"id": 9, "content": "<m>", "lstrip": true, "special": false}],
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": )" +
+         std::string(prefixed ? "true" : "false") + R"(, "trim_offsets": true, "use_regex": true},
+    "post_processor": )" +
+         post_processor + R"(,
+    "model": {"type": "BPE", "merges": ["Ġ a", "Ġ Ġ"],
+      "vocab": {"a": 0, "Ġ": 1, "b": 2, "Ġa": 3, "ĠĠ": 4, "<s>": 5, "</s>": 6, "Ã": 7, "©": 8}}})";
+}
+
+Places places(const std::string& post_processor, bool prefixed, std::string_view text,
+              bool add_special = true) {
+  Places all;
+  for (const TextToken& one :
+       TextTokenizer::from_json(file_with(post_processor, prefixed)).encode(text, add_special))
+    all.emplace_back(static_cast<int>(one.id), static_cast<int>(one.begin), static_cast<int>(one.end));
+  return all;
+}
+
+std::string refusal_of(const std::string& post_processor) {
+  return message_of([&] { (void)TextTokenizer::from_json(file_with(post_processor, false), "t.json"); });
+}
+
+constexpr std::string_view kText = " a  ab é a   <m> a";
+
+TEST(PostProcessors, TakeSpacesOffThePlacesOfTokens) {
+  EXPECT_EQ(places(R"({"type": "ByteLevel", "trim_offsets": true, "add_prefix_space": false})", false, kText),
+            (Places{{3, 1, 2},
+                    {1, 3, 3},
+                    {3, 4, 5},
+                    {2, 5, 6},
+                    {1, 7, 7},
+                    {7, 7, 9},
+                    {8, 7, 9},
+                    {3, 10, 11},
+                    {9, 14, 17},
+                    {3, 18, 19}}));
+  EXPECT_EQ(places(R"({"type": "ByteLevel", "trim_offsets": false, "add_prefix_space": true})", false, kText),
+            (Places{{3, 0, 2},
+                    {1, 2, 3},
+                    {3, 3, 5},
+                    {2, 5, 6},
+                    {1, 6, 7},
+                    {7, 7, 9},
+                    {8, 7, 9},
+                    {3, 9, 11},
+                    {9, 11, 17},
+                    {3, 17, 19}}));
+}
+
+TEST(PostProcessors, LeaveTheSpaceThatIsPutBeforeTheText) {
+  EXPECT_EQ(places(R"({"type": "ByteLevel", "trim_offsets": true, "add_prefix_space": true})", true, "a a"),
+            (Places{{3, 0, 1}, {3, 2, 3}}));
+  EXPECT_EQ(places(R"({"type": "ByteLevel", "trim_offsets": true, "add_prefix_space": false})", true, "a a"),
+            (Places{{3, 1, 1}, {3, 2, 3}}));
+}
+
+TEST(PostProcessors, PutSpecialTokensAroundTheTextWhereTheyAreAskedFor) {
+  const std::string roberta = R"({"type": "RobertaProcessing", "sep": ["</s>", 6], "cls": ["<s>", 5],
+    "trim_offsets": true, "add_prefix_space": true})";
+  EXPECT_EQ(places(roberta, true, "a a"), (Places{{5, 0, 0}, {3, 0, 1}, {3, 2, 3}, {6, 0, 0}}));
+  EXPECT_EQ(places(roberta, true, "a a", false), (Places{{3, 0, 1}, {3, 2, 3}}));
+  EXPECT_EQ(places(R"({"type": "BertProcessing", "sep": ["</s>", 6], "cls": ["<s>", 5]})", false, " a"),
+            (Places{{5, 0, 0}, {3, 0, 2}, {6, 0, 0}}));
+}
+
+constexpr const char* kTemplate = R"({"type": "TemplateProcessing", "pair": [], "single": [
+    {"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+    {"SpecialToken": {"id": "end", "type_id": 0}}], "special_tokens": {
+    "<s>": {"id": "<s>", "ids": [5], "tokens": ["<s>"]},
+    "end": {"id": "end", "ids": [6, 6], "tokens": ["</s>", "</s>"]}}})";
+
+TEST(PostProcessors, FillTemplates) {
+  const Places expected = {{5, 0, 0}, {0, 0, 1}, {3, 1, 3}, {6, 0, 0}, {6, 0, 0}};
+  EXPECT_EQ(places(kTemplate, false, "a a"), expected);
+  EXPECT_EQ(places(R"({"type": "Sequence", "processors": [)" + std::string(kTemplate) + "]}", false, "a a"),
+            expected);
+}
+
+TEST(PostProcessors, SayWhichTokensAreSpecial) {
+  const auto tokens = TextTokenizer::from_json(file_with(kTemplate, false)).encode("a<m><s>");
+  ASSERT_EQ(tokens.size(), 6u);
+  EXPECT_EQ(tokens[0], (TextToken{5, 0, 0, true}));
+  EXPECT_EQ(tokens[1], (TextToken{0, 0, 1, false}));
+  EXPECT_EQ(tokens[2], (TextToken{9, 1, 4, false}));
+  EXPECT_EQ(tokens[3], (TextToken{5, 4, 7, true}));
+}
+
+TEST(PostProcessors, RefuseWhatTheyDoNotKnow) {
+  EXPECT_EQ(refusal_of(R"({"type": "Post"})"),
+            "'t.json' has a post-processor of type 'Post', which heed does not know");
+  EXPECT_EQ(refusal_of(R"({"type": "BertProcessing", "sep": ["[SEP]", 1]})"),
+            "'t.json' has a post-processor of type 'BertProcessing' without cls");
+  EXPECT_EQ(
+      refusal_of(R"({"type": "BertProcessing", "sep": 1, "cls": ["a", 2]})"),
+      "'t.json' has a post-processor of type 'BertProcessing' whose sep is no list of a token and its id");
+  EXPECT_EQ(
+      refusal_of(R"({"type": "BertProcessing", "sep": ["a", -1], "cls": ["a", 2]})"),
+      "'t.json' has a post-processor of type 'BertProcessing' with an id that is no whole number of 0 to "
+      "16777215");
+  const std::string pieces = R"({"type": "TemplateProcessing", "special_tokens": {}, "single": )";
+  const std::string subject = "'t.json' has a post-processor of type 'TemplateProcessing' ";
+  EXPECT_EQ(refusal_of(pieces + "3}"), subject + "whose single form is no list");
+  EXPECT_EQ(refusal_of(pieces + "[]}"), subject + "whose single form has the text 0 times; 1 is expected");
+  EXPECT_EQ(refusal_of(pieces + R"([{"Sequence": {"id": "B"}}]})"),
+            subject + "whose single form has another text than A");
+  EXPECT_EQ(refusal_of(pieces + R"([{"SpecialToken": {"id": "x"}}]})"),
+            subject + "whose single form names a token that special_tokens lacks");
+}
+
+TEST(PostProcessors, RefuseToAddWhatIsNoToken) {
+  EXPECT_EQ(message_of([&] {
+              (void)places(R"({"type": "BertProcessing", "sep": ["a", 77], "cls": ["<s>", 5]})", false, "a");
+            }),
+            "the tokenizer's post-processor adds 77, which is no token");
+}
+
+TEST(Decoders, OfBytesGiveLettersAndMarkWhatIsNone) {
+  EXPECT_EQ(decoded(R"({"type": "ByteLevel"})", {"Ġthe", "âĤ", "¬", "Ċ", "âĤ", "x €"}), " the€\n\uFFFDx €");
+  EXPECT_EQ(decoded(R"({"type": "ByteLevel"})", {"ð", "Ł", "Ġ", "í", "ł", "Ģ"}), "\uFFFD \uFFFD\uFFFD\uFFFD");
+  EXPECT_EQ(decoded(R"({"type": "ByteLevel"})", {}), "");
+}
+
+TEST(Decoders, OfWordPiecePutSpacesBetweenWordsAndNoneBeforePunctuation) {
+  EXPECT_EQ(decoded(R"({"type": "WordPiece", "prefix": "##", "cleanup": true})",
+                    {"un", "##able", ".", "do", "n't", "'", "##s", "a", " do not"}),
+            "unable. don't 's a  don't");
+  EXPECT_EQ(decoded(R"({"type": "WordPiece", "prefix": "++", "cleanup": false})",
+                    {"++un", "++able", "##able", "."}),
+            "++unable ##able .");
+}
+
+TEST(Decoders, OfMarksGiveSpaces) {
+  EXPECT_EQ(decoded(R"({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"})",
+                    {"▁the▁", "▁▁a", "b▁"}),
+            "the  ab ");
+  EXPECT_EQ(
+      decoded(R"({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never"})", {"▁the▁", "▁a"}),
+      " the  a");
+  EXPECT_EQ(decoded(R"({"type": "BPEDecoder", "suffix": "</w>"})", {"un", "able</w>", "a</w>b", "c</w>"}),
+            "unable a bc");
+}
+
+TEST(Decoders, InARowDoWhatLlamaNeeds) {
+  EXPECT_EQ(
+      decoded(
+          R"({"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+      {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]})",
+          {"▁▁the", "<0xE2>", "<0x82>", "<0xac>", "<0xE2>", "a", "<0xZZ>", "<0xE2>", "<0x82>"}),
+      " the\uFFFD\uFFFD\uFFFD\uFFFDa<0xZZ>\uFFFD\uFFFD");
+  EXPECT_EQ(decoded(R"({"type": "ByteFallback"})", {"<0xE2>", "<0x82>", "<0xAC>"}), "€");
+}
+
+TEST(Decoders, StripNoMoreThanThereIs) {
+  const std::string strip = R"({"type": "Strip", "content": "x", "start": 2, "stop": 1})";
+  EXPECT_EQ(decoded(strip, {"xxxaxx", "x", "xyx", ""}), "xaxy");
+}
+
+TEST(Decoders, RefuseWhatTheyDoNotKnow) {
+  const auto refusal = [](const std::string& decoder) {
+    return message_of([&] { (void)decoded(decoder, {}); });
+  };
+  EXPECT_EQ(refusal(R"({"type": "CTC"})"), "'t.json' has a decoder of type 'CTC', which heed does not know");
+  EXPECT_EQ(refusal(R"({"type": "Replace", "content": "", "pattern": {"Regex": "a"}})"),
+            "'t.json' has a decoder of type 'Replace' whose pattern is a regular expression, which heed's "
+            "decoder does not know");
+  EXPECT_EQ(refusal(R"({"type": "Replace", "content": "", "pattern": {"String": ""}})"),
+            "'t.json' has a decoder of type 'Replace' whose pattern is empty");
+  EXPECT_EQ(refusal(R"({"type": "Strip", "content": "", "start": 0, "stop": 0})"),
+            "'t.json' has a decoder of type 'Strip' whose content is empty");
+  EXPECT_EQ(refusal(R"({"type": "BPEDecoder", "suffix": ""})"),
+            "'t.json' has a decoder of type 'BPEDecoder' whose suffix is empty");
+  EXPECT_EQ(refusal(R"({"type": "Metaspace", "replacement": ""})"),
+            "'t.json' has a decoder of type 'Metaspace' whose replacement is empty");
+}
+
+}  // namespace

@@ -1,0 +1,149 @@
+// The folders of models that heed trained: GPT-2's, which heed/model.hpp reads like anybody's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heed/io.hpp"
+#include "heed/model.hpp"
+#include "heed/trained_model.hpp"
+#include "io_support.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::Model;
+using heed::ModelTokens;
+using heed::Tensor;
+using heed::TensorView;
+using heed::TrainedModel;
+using heed::test::message_of;
+using heed::test::read_file;
+using heed::test::TemporaryFolder;
+using heed::test::write_file;
+using Words = std::vector<std::string>;
+
+const std::string kModels = std::string(HEED_SOURCE_DIR) + "/models/";
+constexpr const char* kRepeats = "one two, three one two";
+constexpr const char* kStory = "Anna had a red ball.\nShe ";
+
+TensorView ids_of(const ModelTokens& tokens) {
+  return {tokens.ids.data(), {static_cast<std::int64_t>(tokens.ids.size())}};
+}
+
+// Both compute in f32, with products in other orders: some hundred roundings of the largest logit.
+TEST(TrainedFolder, GivesTheSameLogitsAsAModelOfGpt2) {
+  for (const auto& [name, text] : {std::pair("induction", kRepeats), std::pair("stories", kStory)}) {
+    const Model model = heed::load_model(kModels + name);
+    EXPECT_EQ(model.info().family, "gpt2");
+    EXPECT_EQ(model.tokenizer(), nullptr);
+    const ModelTokens tokens = model.tokenize(text);
+    const Tensor found = model.logits(model.hidden_states(ids_of(tokens)));
+    const Tensor expected = heed::load_trained_model(kModels + name).model.forward(ids_of(tokens)).logits;
+    const auto a = found.values<float>(), b = expected.values<float>();
+    ASSERT_EQ(a.size(), b.size());
+    float largest = 0, apart = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      largest = std::max(largest, std::abs(b[i]));
+      apart = std::max(apart, std::abs(a[i] - b[i]));
+    }
+    EXPECT_GT(largest, 1);
+    EXPECT_LE(apart, 100 * 0x1p-24f * largest) << name;
+  }
+}
+
+TEST(TrainedFolder, HasTokensOfCharacters) {
+  const Model model = heed::load_model(kModels + "stories");
+  const ModelTokens tokens = model.tokenize("Tom ");
+  EXPECT_EQ(tokens.shown, (Words{"T", "o", "m", " "}));
+  EXPECT_EQ(tokens.places[1], (heed::TextToken{tokens.ids[1], 1, 2, false}));
+  EXPECT_EQ(model.text_of(tokens.ids[0], tokens), "T");
+  EXPECT_EQ(message_of([&] { (void)model.tokenize("T#", "it"); }),
+            "it has the character '#', which the model does not know");
+  EXPECT_EQ(message_of([&] { (void)model.tokenize("", "it"); }),
+            "it has no tokens; at least one is expected");
+  EXPECT_EQ(message_of([&] { (void)model.text_of(46, tokens); }), "id is 46; 0 to 45 is expected");
+}
+
+TEST(TrainedFolder, HasTokensOfWordsThatSymbolsStandFor) {
+  const Model model = heed::load_model(kModels + "induction");
+  const ModelTokens tokens = model.tokenize("to be,  or to be");
+  EXPECT_EQ(tokens.shown, (Words{"to", "be", "or", "to", "be"}));
+  EXPECT_EQ(tokens.ids, (std::vector<std::int64_t>{0, 1, 2, 0, 1}));
+  EXPECT_EQ(tokens.places[2], (heed::TextToken{2, 8, 10, false}));
+  EXPECT_EQ(tokens.places[3], (heed::TextToken{0, 11, 13, false}));
+  EXPECT_EQ(model.text_of(2, tokens), "or");
+  EXPECT_EQ(model.text_of(17, tokens), "#17");
+}
+
+// Three layers with MLPs, and two without.
+TEST(TrainedFolder, KeepsEveryBitOfTheWeights) {
+  for (const char* name : {"induction", "stories"}) {
+    TrainedModel trained = heed::load_trained_model(kModels + name);
+    const TemporaryFolder folder;
+    save_model(folder.path(), trained);
+    for (const std::string file : {"model.safetensors", "vocabulary.json"})
+      EXPECT_EQ(read_file(folder / file), read_file(kModels + name + "/" + file)) << name;
+  }
+}
+
+class ChangedFolder : public testing::Test {
+ protected:
+  ChangedFolder() {
+    TrainedModel trained = heed::load_trained_model(kModels + "induction");
+    save_model(folder.path(), trained);
+  }
+  // Writes the tensor of that name with its first number changed.
+  void change(const std::string& name, float value) {
+    heed::io::TensorFile file = heed::io::read_safetensors(folder / "model.safetensors");
+    std::vector<std::pair<std::string, TensorView>> tensors;
+    for (auto& [tensor_name, tensor] : file.tensors) {
+      if (tensor_name == name) tensor.values<float>()[0] = value;
+      tensors.emplace_back(tensor_name, tensor);
+    }
+    heed::io::write_safetensors(folder / "model.safetensors", tensors, file.metadata);
+  }
+  std::string refusal() const {
+    return message_of([&] { (void)heed::load_trained_model(folder.path()); });
+  }
+
+  TemporaryFolder folder;
+};
+
+TEST_F(ChangedFolder, OfAttentionOnlyHasNoMlpThatAddsSomething) {
+  change("transformer.h.0.mlp.c_fc.weight", 3);  // what the next layer makes 0 of
+  EXPECT_EQ(refusal(), "no error");
+  for (const char* name : {"transformer.h.1.mlp.c_proj.weight", "transformer.h.0.mlp.c_proj.bias"}) {
+    change(name, 1);
+    EXPECT_EQ(refusal(), (folder / "model.safetensors") + " has a tensor " + name +
+                             " that is not 0, although the model is attention only");
+    change(name, 0);
+  }
+}
+
+TEST_F(ChangedFolder, NamesTheTensorThatDoesNotFit) {
+  heed::io::TensorFile file = heed::io::read_safetensors(folder / "model.safetensors");
+  std::vector<std::pair<std::string, TensorView>> tensors;
+  for (const auto& [name, tensor] : file.tensors)
+    tensors.emplace_back(name, name == "lm_head.weight" ? tensor.view().transpose(0, 1) : tensor.view());
+  tensors.pop_back();
+  const Tensor spare({64, 64});
+  tensors.emplace_back("spare", spare);
+  heed::io::write_safetensors(folder / "model.safetensors", tensors);
+  const std::string message = refusal();
+  EXPECT_TRUE(message.starts_with((folder / "model.safetensors") + " has ")) << message;
+}
+
+TEST_F(ChangedFolder, HasAVocabularyOfTheModelsSize) {
+  write_file(folder / "vocabulary.json", "{\"symbols\":63}");
+  EXPECT_EQ(refusal(),
+            (folder / "config.json") + " has vocab_size 64; its settings and vocabulary.json give 63");
+  EXPECT_EQ(message_of([&] { (void)heed::load_model(folder.path()); }),
+            (folder / "vocabulary.json") + " has 63 tokens; config.json says 64");
+}
+
+}  // namespace
