@@ -107,12 +107,37 @@ def test_every_figure_ranks_the_heads_and_stands_on_the_cards(layers, browser):
             browser.run("location.hash = `view=layers&figure=${encodeURIComponent(arguments[0])}&order=${arguments[1]}`", name, order)
             frame(browser)
             told = browser.run("return [...document.querySelectorAll('.head-figure')].map((one) => one.textContent)")
-            numbers = [float(text.replace("−", "-")) for text in told if text != "–"]
+            numbers = [float(text.replace("−", "-").rstrip("*")) for text in told if text != "–"]
             assert told[len(numbers):] == ["–"] * (len(told) - len(numbers))  # heads that lack it come last
             assert numbers == sorted(numbers, key=lambda number: sign * number)
             assert sorted(heads(browser)) == list(range(15))
             if name in known:
                 np.testing.assert_allclose(numbers, known[name][heads(browser)], rtol=6e-3, atol=1e-5)
+
+
+def test_the_score_of_a_name_is_that_of_the_look_that_earned_it(heed, browser, tmp_path):
+    """Nearly half of the weight on the first key, half of the rest on the key before: a name of the second look."""
+    length = 12
+    weights = np.full((length, length), 0.28 / length)
+    weights[:, 0] += 0.45
+    weights[np.arange(1, length), np.arange(length - 1)] += 0.27
+    weights /= weights.sum(-1, keepdims=True)
+    for name, tensor in (("q", np.log(weights)), ("k", np.eye(length)), ("v", np.eye(length))):
+        np.save(tmp_path / f"{name}.npy", np.stack([tensor] * 2).astype(np.float32))
+    heed("look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--scale", "1", "--html", "page.html")
+    browser.open((tmp_path / "page.html").as_uri() + "#view=layers")
+    painted(browser)
+    head = summaries(browser)[0]
+    name = head["names"][0]
+    assert name["name"] == "previous-token" and name["rest"]
+    told = browser.run("return [...document.querySelectorAll('.head-figure')].map((one) => one.textContent)")
+    assert told[0].endswith("*") and float(told[0].rstrip("*")) == pytest.approx(name["score"], rel=6e-3)  # three digits
+    for view in ("layers", "map"):
+        browser.run("location.hash = arguments[0]", "view=" + view)
+        frame(browser)
+        chips = browser.run("return [...document.querySelectorAll('.pattern.named')].map((one) => one.textContent)")
+        assert f"previous-token {name['score']:.2f}*" in chips
+    assert "* of the weight that is not on the first key" in browser.text("body")
 
 
 def test_chips_filter_by_name_and_heads_keep_their_place(layers, browser):

@@ -4,14 +4,17 @@ const FIGURE_TITLES = { max_weight: 'largest weight', distance: 'mean distance',
 const NO_FIGURES = new Set(['batch', 'head', 'rows', 'nan_rows']);
 const ORDERS = { layers: 'by layer', down: 'largest first', up: 'smallest first' };
 
-// By name: {title, group, of(head) -> number or none}.
+// By name: {title, group, of(head) -> number or none, star(head): whether it is of the weight beside the first key}.
 let allFigures = null;
 function figuresOfHeads() {
   if (allFigures) return allFigures;
-  allFigures = { named: { title: 'score of its name', of: (head) => head.patterns.find(({ name }) => name === head.name)?.score } };
-  for (const { name } of heads[0].patterns)
-    allFigures['score ' + name] = { title: name, group: 'Scores of names',
-      of: (head) => head.patterns.find((pattern) => pattern.name === name)?.score };
+  allFigures = { named: { title: 'score of its name', of: (head) => head.names?.[0]?.score,
+    star: (head) => head.names?.[0]?.rest } };
+  for (const { name } of heads[0].patterns) {
+    const pattern = (head) => head.patterns.find((one) => one.name === name);
+    allFigures['score ' + name] = { title: name, group: 'Scores of names', of: (head) => pattern(head)?.score ?? pattern(head)?.rest,
+      star: (head) => isNumber(pattern(head)?.rest) && !isNumber(pattern(head).score) };
+  }
   for (const name of Object.keys(heads[0]))
     if (!NO_FIGURES.has(name) && heads.some((head) => typeof head[name] === 'number'))
       allFigures[name] = { title: FIGURE_TITLES[name] ?? name.replaceAll('_', ' '), group: 'Means over rows', of: (head) => head[name] };
@@ -130,7 +133,8 @@ const layersView = {
       () => state.order in ORDERS ? state.order : 'layers', (name) => choose({ order: name }));
     host.append(element('div', { class: 'with-panel layers-view' }, element('div', { class: 'flow' },
       element('div', { class: 'map-tools' }, figurePicker(), order), nameChips(), this.grid,
-      element('p', { class: 'soft line-where' }, 'Each thumbnail has a colour scale of its own.')), this.side));
+      element('p', { class: 'soft line-where' }, 'Each thumbnail has a colour scale of its own.' +
+        (heads.some((head) => figureChosen().star?.(head)) ? ' * of the weight that is not on the first key.' : ''))), this.side));
     this.layOut();
   },
   matrix() {
@@ -142,9 +146,9 @@ const layersView = {
           : element('span', { class: h < list.length ? 'head-gap' : '' })))])];
   },
   card(n) {
-    const { title, of } = figureChosen();
+    const { title, of, star } = figureChosen();
     const value = of(heads[n]);
-    const told = isNumber(value) ? short(value) : '–';
+    const told = isNumber(value) ? short(value) + (star?.(heads[n]) ? '*' : '') : '–';
     const picture = element('span', { class: 'bins', 'data-thumb': n });
     this.painter.watch(picture);
     return element('button', { type: 'button', class: 'head-card', 'data-head': n, tabindex: -1, 'aria-pressed': 'false',
@@ -191,8 +195,7 @@ const layersView = {
       figure, element('div', { class: 'showing-figures' }, element('dl', {}, means.map(([name, { title, of }]) =>
         element('div', { class: name === state.figure ? 'on' : '' }, element('dt', {}, title),
           element('dd', {}, isNumber(of(heads[n])) ? short(of(heads[n])) : '–')))),
-      element('p', { class: 'patterns' }, heads[n].patterns.map(({ name, score, named }) =>
-        element('span', { class: named ? 'pattern named' : 'pattern' }, `${name} ${score === null ? '–' : score.toFixed(2)}`)))));
+      ...patternChips(heads[n])));
     if (this.picture) this.picture.layOut(figure.clientWidth - 6);
     else figure.firstChild.append(pictureOf(n, Math.max(120, figure.clientWidth)));
   },

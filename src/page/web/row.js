@@ -57,6 +57,19 @@ async function copy(text, button) {
   setTimeout(() => { button.textContent = 'Copy'; }, 1500);
 }
 
+// The score of each rule: that of the look which earned the head its name, else the first look's. (Some rules have no first.)
+function patternChips(head) {
+  const chips = head.patterns.map(({ name, score, rest, named }) => {
+    const earned = head.names?.find((one) => one.name === name);
+    const second = earned ? earned.rest : score === null && rest !== null;
+    const value = second ? rest : score;
+    return [second, element('span', { class: named ? 'pattern named' : 'pattern' },
+      `${name} ${value === null ? '–' : value.toFixed(2)}${second ? '*' : ''}`)];
+  });
+  return [element('p', { class: 'patterns' }, chips.map(([, chip]) => chip)),
+    chips.some(([second]) => second) && element('p', { class: 'soft' }, '* of the weight that is not on the first key')].filter(Boolean);
+}
+
 // "previous-token 0.94, then local 0.82"
 function namesOf(head) {
   const said = ({ name, score, rest }) => `${name} ${score.toFixed(2)}${rest ? ' of what is not on the first key' : ''}`;
@@ -74,8 +87,7 @@ function showRow(panel, now) {
     weight === null ? '' : element('p', { class: 'sum' }, '→ ', element('b', { class: 'key' }, nameOf(keyWords, now.key)), ' ',
       element('output', { 'data-result': 'weight' }, weight)),
     facts(now), element('h3', {}, 'Attends most to'), ...[topTable(now)].flat().filter(Boolean),
-    element('h3', {}, 'This head'), element('p', { class: 'names' }, namesOf(head)), element('p', { class: 'patterns' }, head.patterns.map(({ name, score, named }) =>
-      element('span', { class: named ? 'pattern named' : 'pattern' }, `${name} ${score === null ? '–' : score.toFixed(2)}`))),
+    element('h3', {}, 'This head'), element('p', { class: 'names' }, namesOf(head)), ...patternChips(head),
     element('p', { class: 'soft' }, 'The rules behind these names: docs/heads.md.'), elsewhere(now) || '');
 }
 
