@@ -184,6 +184,19 @@ TEST(Decoders, InARowDoWhatLlamaNeeds) {
   EXPECT_EQ(decoded(R"({"type": "ByteFallback"})", {"<0xE2>", "<0x82>", "<0xAC>"}), "€");
 }
 
+TEST(Decoders, ReplaceWhatAPatternMatchesInEachToken) {
+  const auto replaced = [](const std::string& pattern) {
+    return decoded(R"({"type": "Replace", "content": "<>", "pattern": )" + pattern + "}",
+                   {"xaab", "", "éb  ba", "abab"});
+  };
+  EXPECT_EQ(replaced(R"({"Regex": "a+"})"), "x<>béb  b<><>b<>b");
+  EXPECT_EQ(replaced(R"({"Regex": "b$"})"), "xaa<>éb  baaba<>");
+  EXPECT_EQ(replaced(R"({"Regex": "\\s+|é"})"), "xaab<>b<>baabab");
+  EXPECT_EQ(replaced(R"({"Regex": "a|b*"})"), "<>x<><><><>é<> <> <><><><><><>");
+  EXPECT_EQ(replaced(R"({"String": "ab"})"), "xa<>éb  ba<><>");
+  EXPECT_EQ(replaced(R"({"String": ""})"), "<>x<>a<>a<>b<><>é<>b<> <> <>b<>a<><>a<>b<>a<>b<>");
+}
+
 TEST(Decoders, StripNoMoreThanThereIs) {
   const std::string strip = R"({"type": "Strip", "content": "x", "start": 2, "stop": 1})";
   EXPECT_EQ(decoded(strip, {"xxxaxx", "x", "xyx", ""}), "xaxy");
@@ -194,11 +207,8 @@ TEST(Decoders, RefuseWhatTheyDoNotKnow) {
     return message_of([&] { (void)decoded(decoder, {}); });
   };
   EXPECT_EQ(refusal(R"({"type": "CTC"})"), "'t.json' has a decoder of type 'CTC', which heed does not know");
-  EXPECT_EQ(refusal(R"({"type": "Replace", "content": "", "pattern": {"Regex": "a"}})"),
-            "'t.json' has a decoder of type 'Replace' whose pattern is a regular expression, which heed's "
-            "decoder does not know");
-  EXPECT_EQ(refusal(R"({"type": "Replace", "content": "", "pattern": {"String": ""}})"),
-            "'t.json' has a decoder of type 'Replace' whose pattern is empty");
+  EXPECT_EQ(refusal(R"({"type": "Replace", "content": "", "pattern": {"Regex": "(a"}})"),
+            "'t.json' has a decoder of type 'Replace' with a pattern that is no regular expression: '(a'");
   EXPECT_EQ(refusal(R"({"type": "Strip", "content": "", "start": 0, "stop": 0})"),
             "'t.json' has a decoder of type 'Strip' whose content is empty");
   EXPECT_EQ(refusal(R"({"type": "BPEDecoder", "suffix": ""})"),

@@ -10,7 +10,7 @@ import minilm
 import pytest
 import random_texts
 import tokenizer_kinds
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer, decoders, models
 
 TEXTS = -(-200_000 // int(os.environ.get("HEED_TEST_SHARE", "1")))  # a kind
 AT_A_TIME = 2000
@@ -72,6 +72,44 @@ def test_without_special_tokens_and_with_any_ids(kind):
         assert (got.ids, got.offsets) == (encoding.ids, encoding.offsets), ascii(text)
         ids = [rng.randrange(theirs.get_vocab_size()) for _ in range(rng.randrange(1, 12))]
         assert ours.decode(ids, skip_special=False) == theirs.decode(ids, skip_special_tokens=False), ids
+
+
+@pytest.mark.parametrize("pattern", ["", "ab", Regex("a+"), Regex("x*"), Regex("b$"), Regex(r"\s+|é"), Regex("(?=b)"), Regex("a|b*")])
+def test_decoders_replace_what_a_pattern_matches(pattern):
+    tokens = ["xaab", "", "éb  ba", "abab"]
+    theirs = Tokenizer(models.WordLevel({token: id for id, token in enumerate(tokens)}, unk_token=""))
+    theirs.decoder = decoders.Replace(pattern, "<>")
+    ours = heed.Tokenizer.from_json(theirs.to_str())
+    assert ours.decode([0, 1, 2, 3]) == theirs.decode([0, 1, 2, 3])
+
+
+def file_of(vocabulary: dict[str, int], added: list[tuple[str, int]]) -> str:
+    made = json.loads(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).to_str())
+    made["model"]["vocab"] = vocabulary
+    made["added_tokens"] = [{"id": id, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
+                             "normalized": False, "special": True} for content, id in added]
+    return json.dumps(made | {"pre_tokenizer": {"type": "Whitespace"}})
+
+
+WITH_GAP, SHARED = {"a": 0, "b": 1, "c": 5}, {"a": 0, "b": 1, "c": 1}
+
+
+# tokenizers count the model's tokens and do not read the ids that a file gives for added ones.
+@pytest.mark.parametrize("vocabulary, added", [
+    (WITH_GAP, []), (WITH_GAP, ["<x>"]), (WITH_GAP, ["<x>", "<y>", "<z>"]), (WITH_GAP, ["c", "<x>"]),
+    (WITH_GAP, ["<x>", "c", "<y>"]), (SHARED, ["<x>"]),
+])
+def test_added_tokens_have_the_same_ids_beside_vocabularies_with_gaps(vocabulary, added):
+    theirs = Tokenizer.from_str(file_of(vocabulary, [(token, 0) for token in added]))
+    ids = [(token, theirs.token_to_id(token)) for token in added]
+    ours = heed.Tokenizer.from_json(file_of(vocabulary, ids))
+    text = "a b c <x> <y> <z>"
+    assert ours.encode(text).ids == theirs.encode(text).ids
+    assert ours.size == max(id for _, id in theirs.get_vocab().items()) + 1
+    wrong = [(token, id + (token == added[-1])) for token, id in ids]  # the last one's, by one
+    if added:
+        with pytest.raises(OSError, match=f"an added token '{added[-1]}' with id {wrong[-1][1]}, where the vocabulary gives"):
+            heed.Tokenizer.from_json(file_of(vocabulary, wrong))
 
 
 def test_files_that_give_merges_as_text_and_no_type_are_read():

@@ -11,6 +11,7 @@
 #include "core/utf8.hpp"
 #include "text/byte_letters.hpp"
 #include "text/lossy_utf8.hpp"
+#include "text/pattern.hpp"
 
 namespace heed::detail {
 namespace {
@@ -198,19 +199,23 @@ class StripDecoder final : public TokenDecoder {
 
 class ReplaceDecoder final : public TokenDecoder {
  public:
-  explicit ReplaceDecoder(const JsonPart& part) : content_(part.text("content")) {
-    const JsonPart pattern(part.at("pattern"), part.file(), "a decoder's pattern");
-    if (pattern.has("Regex"))
-      part.fail("whose pattern is a regular expression, which heed's decoder does not know");
-    from_ = pattern.text("String");
-    if (from_.empty()) part.fail("whose pattern is empty");
-  }
+  explicit ReplaceDecoder(const JsonPart& part)
+      : pattern_(pattern_from(part)), content_(part.text("content")) {}
   void apply(Tokens& tokens) const override {
-    for (std::string& token : tokens) replace_all(token, from_, content_);
+    for (std::string& token : tokens) {
+      std::string changed;
+      std::size_t at = 0;
+      for (const TextRange& match : pattern_->find(token)) {
+        changed.append(token, at, match.begin - at).append(content_);
+        at = match.end;
+      }
+      token = changed.append(token, at);
+    }
   }
 
  private:
-  std::string from_, content_;
+  std::unique_ptr<const Pattern> pattern_;
+  std::string content_;
 };
 
 class DecoderSequence final : public TokenDecoder {

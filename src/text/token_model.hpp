@@ -32,6 +32,8 @@ class TokenModel {
   [[nodiscard]] virtual std::optional<std::string_view> token(std::int64_t id) const = 0;
   /// Ids are in [0, size()).
   [[nodiscard]] virtual std::int64_t size() const = 0;
+  /// Tokens: fewer than size() where ids stand for none, more where tokens share one.
+  [[nodiscard]] virtual std::int64_t count() const = 0;
 };
 
 /// The member "model" of a tokenizer.json. Throws Error (io) that begins with `name`.

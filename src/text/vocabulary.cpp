@@ -24,7 +24,7 @@ std::string pattern_of(const AddedToken& token, const Normalizer* normalizer) {
 
 TokenVocabulary::TokenVocabulary(std::unique_ptr<const TokenModel> model, const std::vector<JsonPart>& added,
                                  const Normalizer* normalizer)
-    : model_(std::move(model)), next_(model_->size()), size_(model_->size()) {
+    : model_(std::move(model)), next_(model_->count()), size_(model_->size()) {
   for (const JsonPart& part : added) add(part, normalizer);
 }
 
@@ -42,6 +42,7 @@ void TokenVocabulary::add(const JsonPart& part, const Normalizer* normalizer) {
   if (token.pattern.empty() || token.pattern.size() > kLongestAddedToken)
     part.fail(shown + " that is, normalised, " + std::to_string(token.pattern.size()) + " bytes long; 1 to " +
               std::to_string(kLongestAddedToken) + " is expected");
+  // New ones count on from the number of the model's tokens, whatever ids these have, as in tokenizers.
   const auto known = id(token.content);
   token.id = known ? *known : next_++;
   const std::int64_t said = part.integer("id", 0, kMostTokens, token.id);

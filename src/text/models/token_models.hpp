@@ -24,6 +24,7 @@ class TableModel : public TokenModel {
     return table_.token(id);
   }
   [[nodiscard]] std::int64_t size() const final { return table_.size(); }
+  [[nodiscard]] std::int64_t count() const final { return std::ssize(table_.entries()); }
 
  protected:
   /// Throws Error (invalid_argument) for words that the model has no token for, not even one for the unknown.
