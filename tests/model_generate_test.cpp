@@ -200,6 +200,15 @@ TEST_F(RandomGpt2, StopsAtATokenThatEndsTexts) {
   EXPECT_EQ(generate(model, ModelTokens{}, {.tokens = 1}).front().id, 7);
 }
 
+TEST_F(RandomGpt2, ReadsNoTokenThatItHasNoEmbeddingFor) {
+  write_file(folder / "tokenizer.json", R"({"pre_tokenizer": {"type": "Whitespace"},
+      "model": {"type": "WordLevel", "vocab": {"a": 0, "last": 28, "beyond": 29}, "unk_token": "a"}})");
+  const Model model = heed::load_model(folder.path());
+  EXPECT_EQ(model.tokenize("a last").ids, (std::vector<std::int64_t>{0, 28}));
+  EXPECT_EQ(message_of([&] { (void)model.tokenize("a beyond", "it"); }),
+            "it has the token 'beyond' of id 29; the model has 29 tokens");
+}
+
 TEST_F(RandomGpt2, RefusesWhatItsConfigurationSaysOfEnds) {
   write_generation_config("{\"eos_token_id\": \"end\"}");
   EXPECT_EQ(message_of([&] { (void)heed::load_model(folder.path()); }),

@@ -106,7 +106,8 @@ class HEED_API Model {
   /// characters or symbols.
   [[nodiscard]] const TextTokenizer* tokenizer() const noexcept;
   /// The text's tokens, special ones added as the tokenizer does. Throws Error (invalid_argument) that begins
-  /// with `source` for text that it cannot read or that has no tokens, and where there is no tokenizer.
+  /// with `source` for text that it cannot read, that has no tokens or one that the model has no embedding
+  /// for, and where there is no tokenizer.
   [[nodiscard]] ModelTokens tokenize(std::string_view text, const std::string& source = "the text") const;
   /// What people read for token `id` beside a text: as ModelTokens::shown has it; "#17" where the model has
   /// no text for it. What a symbol of a model that heed trained stands for depends on the text

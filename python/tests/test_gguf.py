@@ -184,7 +184,7 @@ def test_byte_level_tokens_are_those_of_tokenizers(pre, tmp_path):
         writer.add_bos_token_id(0)
         writer.add_add_bos_token(True)
 
-    model = make("llama")
+    model = make("llama", vocab_size=len(tokens))
     ours = heed.load_model(write(tmp_path / "m.gguf", model.config, state_of(model), edit=add))
     for text in TEXTS:
         assert ours.token_ids(text) == [0, *theirs.encode(text).ids]
@@ -216,7 +216,7 @@ def test_sentence_piece_tokens_are_those_of_its_rule(tmp_path):
         writer.add_bos_token_id(1)
         writer.add_unk_token_id(0)
 
-    model = make("llama")
+    model = make("llama", vocab_size=len(tokens))
     ours = heed.load_model(write(tmp_path / "m.gguf", model.config, state_of(model), edit=add))
     known = dict(zip(tokens[259:], scores[259:]))
     for text in ("the cat sat on the mat", "cat the on 1234", "thethe  on"):

@@ -47,16 +47,16 @@ CAUSAL = [name for name in FAMILIES if "bert" not in name]
 
 
 @functools.cache
-def config_of(name):
+def config_of(name, **other):
     _, config, settings = FAMILIES[name]
-    return config(**settings, bos_token_id=None, eos_token_id=None, pad_token_id=None, attn_implementation="eager")
+    return config(**settings | other, bos_token_id=None, eos_token_id=None, pad_token_id=None, attn_implementation="eager")
 
 
-def make(name, dtype=torch.float32, seed=1):
+def make(name, dtype=torch.float32, seed=1, **other):
     """Weights of a size at which attention is neither flat nor of one key, norms and biases that are not 1 and 0. They are
     numbers of `dtype`, held in f32."""
     generator = torch.Generator().manual_seed(seed)
-    model = FAMILIES[name][0](config_of(name)).eval()
+    model = FAMILIES[name][0](config_of(name, **other)).eval()
     with torch.no_grad():
         for weight in {id(one): one for one in model.parameters()}.values():
             scale = 0.3 if weight.ndim == 1 else 1.5 * weight.shape[-1] ** -0.5

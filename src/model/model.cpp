@@ -110,6 +110,11 @@ ModelTokens Model::tokenize(std::string_view text, const std::string& source) co
   if (made.places.empty()) detail::refuse(source, " has no tokens; at least one is expected");
   for (const TextToken& token : made.places) made.ids.push_back(token.id);
   made.shown = parts_->tokenizer->shown(made.ids);
+  // Tokenizers may have more tokens than the embedding has rows, as Gemma 3's has one for images.
+  for (std::size_t i = 0; i < made.ids.size(); ++i)
+    if (made.ids[i] >= info().vocabulary)
+      detail::refuse(source, " has the token '", made.shown[i], "' of id ", made.ids[i], "; the model has ",
+                     info().vocabulary, " tokens");
   return made;
 }
 
