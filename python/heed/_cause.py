@@ -17,7 +17,7 @@ Text = str | Sequence[int] | Floats
 @dataclass(frozen=True)
 class TokenShift:
     id: int
-    token: str | None  #: as people read it; None where the model has no tokenizer
+    token: str  #: as people read it; "#17" where the model has no text for it
     before: float  #: probability
     after: float
 
@@ -40,7 +40,7 @@ class Attribution:
 
     row: int
     id: int
-    token: str | None
+    token: str
     logit: float  #: before a last softcap
     heads: Floats  #: [layers, H], f64
     biases: Floats  #: [layers], of each layer's W_O
@@ -52,7 +52,7 @@ class Attribution:
 @dataclass(frozen=True)
 class LensToken:
     id: int
-    token: str | None
+    token: str
     probability: float
 
 
@@ -67,7 +67,7 @@ class LensLayer:
 class Lens:
     row: int
     id: int
-    token: str | None
+    token: str
     layers: list[LensLayer]  #: the embedding's, then those behind each layer
 
 
@@ -127,7 +127,7 @@ class Causes:
         alone: Floats = _heed.rollout(self._data, ids, [row], threads)[0]
         return alone
 
-    def _texts(self, what: Text, ids: list[int]) -> list[str | None]:
+    def _texts(self, what: Text, ids: list[int]) -> list[str]:
         return _heed.texts_of(self._data, ids, what if isinstance(what, str) else None)
 
     def _options(self, what: Text, row: int | None, token: int | str | None, top: int,

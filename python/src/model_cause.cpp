@@ -14,7 +14,6 @@
 
 #include "calls.hpp"
 #include "fail.hpp"
-#include "heed/error.hpp"
 
 namespace heed::python {
 namespace {
@@ -104,18 +103,12 @@ nb::object rollout_of(const Model& model, nb::handle ids, const std::vector<std:
   return to_python(released([&] { return rollout(model, tokens.view(), rows, threads); }), Kind::numpy);
 }
 
-// What people read for tokens beside a text; none for an id that is no token, and without a tokenizer.
-std::vector<std::optional<std::string>> texts_of(const Model& model, const std::vector<std::int64_t>& ids,
-                                                 const std::optional<std::string>& text) {
+// What people read for tokens beside a text; a symbol without one is "#17".
+std::vector<std::string> texts_of(const Model& model, const std::vector<std::int64_t>& ids,
+                                  const std::optional<std::string>& text) {
   const ModelTokens beside = text ? model.tokenize(*text) : ModelTokens();
-  std::vector<std::optional<std::string>> texts;
-  for (const std::int64_t id : ids) {
-    try {
-      texts.emplace_back(model.text_of(id, beside));
-    } catch (const Error&) {
-      texts.emplace_back();
-    }
-  }
+  std::vector<std::string> texts;
+  for (const std::int64_t id : ids) texts.push_back(model.text_of(id, beside));
   return texts;
 }
 
