@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "command.hpp"
-#include "heed/trained_model.hpp"
+#include "heed/model_look.hpp"
 #include "support.hpp"
 
 namespace {
@@ -67,8 +67,8 @@ TEST_F(Atlas, TheSameCommandWritesTheSameBytes) {
 }
 
 TEST_F(Atlas, ASavedDocumentHasTheSamePosterAsTheModel) {
-  heed::Document document =
-      document_of_layers(heed::load_trained_model(HEED_SOURCE_DIR "/models/induction").read(kText));
+  const heed::Model model = heed::load_model(HEED_SOURCE_DIR "/models/induction");
+  heed::Document document = document_of_text(model, model.tokenize(kText));
   fill_report(document);
   save_document(folder / "doc.safetensors", document);
   EXPECT_TRUE(drawn({"atlas", "doc.safetensors", "--title", "x", "--out", "d.svg"}, "d.svg") ==

@@ -10,8 +10,8 @@
 #include "heed/error.hpp"
 #include "heed/inspect.hpp"
 #include "heed/io.hpp"
+#include "heed/model_look.hpp"
 #include "heed/random.hpp"
-#include "heed/trained_model.hpp"
 #include "io_support.hpp"
 #include "support.hpp"
 
@@ -95,13 +95,13 @@ TEST(Layers, ReportsThatDoNotFitAreRefused) {
 }
 
 TEST(Layers, AModelsLayersAsOneCallAreThoseOfEachAlone) {
-  const TrainedModel model = load_trained_model(std::string(HEED_SOURCE_DIR) + "/models/induction");
-  const Reading reading = model.read("to be or not to be or");
-  Document whole = document_of_layers(reading);
+  const Model model = load_model(std::string(HEED_SOURCE_DIR) + "/models/induction");
+  const ModelTokens text = model.tokenize("to be or not to be or");
+  Document whole = document_of_text(model, text);
   fill_report(whole);
   ASSERT_EQ(whole.report.layers.size(), 2U);
   for (std::int64_t layer = 0; layer < 2; ++layer) {
-    Document one = document_of_layer(reading, layer);
+    Document one = document_of_text(model, text, {.layer = layer});
     fill_report(one);
     for (std::int64_t h = 0; h < 4; ++h)
       for (std::int64_t i = 0; i < 7; ++i) {
@@ -113,8 +113,8 @@ TEST(Layers, AModelsLayersAsOneCallAreThoseOfEachAlone) {
 }
 
 TEST(Layers, ASavedDocumentKeepsThem) {
-  const TrainedModel model = load_trained_model(std::string(HEED_SOURCE_DIR) + "/models/induction");
-  Document document = document_of_layers(model.read("to be or not to be or"));
+  const Model model = load_model(std::string(HEED_SOURCE_DIR) + "/models/induction");
+  Document document = document_of_text(model, model.tokenize("to be or not to be or"));
   fill_report(document);
   const TemporaryFolder folder;
   const std::string path = folder / "doc.safetensors";

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -14,9 +13,6 @@
 
 namespace {
 
-using heed::Document;
-using heed::HeadSummary;
-using heed::Reading;
 using heed::Tokenizer;
 using heed::TrainedModel;
 using heed::Vocabulary;
@@ -69,42 +65,6 @@ TEST(Tokenizer, SaysWhatItDoesNotKnow) {
   EXPECT_EQ(message_of([&] { (void)letters.text_of(2, {}); }), "id is 2; 0 to 1 is expected");
 }
 
-TEST(TrainedModel, SaysWhatFollowedTheLastTime) {
-  const TrainedModel trained = heed::load_trained_model(kFolder);
-  const Reading reading = trained.read(kText);
-  ASSERT_EQ(reading.tokens.size(), 10u);
-  for (std::int64_t place = 5; place < 10; ++place) {
-    const auto expected = trained.expected_after(reading, place, 3);
-    ASSERT_EQ(expected.size(), 3u);
-    EXPECT_EQ(expected[0].token, reading.tokens[static_cast<std::size_t>((place + 1) % 5)]);
-    EXPECT_TRUE(expected[0].probability >= 0.5);
-    EXPECT_TRUE(expected[0].probability >= expected[1].probability);
-  }
-  double sum = 0;
-  for (const auto& one : trained.expected_after(reading, 9, 1000)) sum += one.probability;
-  EXPECT_NEAR(sum, 1, 1e-12);  // all of them: roundings of a sum of 64 numbers in f64
-}
-
-TEST(TrainedModel, GivesTheCallOfEachLayer) {
-  const TrainedModel trained = heed::load_trained_model(kFolder);
-  const Reading reading = trained.read(kText);
-  std::vector<std::vector<std::string>> names;
-  for (std::int64_t layer = 0; layer < 2; ++layer) {
-    Document call = document_of_layer(reading, layer);
-    EXPECT_FALSE(call.has_report);
-    fill_report(call);
-    EXPECT_TRUE(check_document(call, 4).holds());
-    EXPECT_EQ(call.report.query_tokens, reading.tokens);
-    names.emplace_back();
-    for (const HeadSummary& head : call.report.summaries) names.back().emplace_back(head.name());
-  }
-  const auto has = [](const Words& all, const char* name) {
-    return std::find(all.begin(), all.end(), name) != all.end();
-  };
-  EXPECT_TRUE(has(names[0], "previous-token"));
-  EXPECT_TRUE(has(names[1], "induction"));
-}
-
 TEST(TrainedModel, IsTheSameAfterItWasSaved) {
   TrainedModel trained = heed::load_trained_model(kFolder);
   const TemporaryFolder folder;
@@ -113,21 +73,15 @@ TEST(TrainedModel, IsTheSameAfterItWasSaved) {
   const TrainedModel again = heed::load_trained_model(folder.path());
   EXPECT_EQ(again.settings.seed, trained.settings.seed);
   EXPECT_EQ(again.tokenizer.size(), trained.tokenizer.size());
-  const heed::Tensor before = trained.read(kText).logits, after = again.read(kText).logits;
+  const heed::Tensor ids = trained.tokenizer.encode(trained.tokenizer.tokens_of(kText));
+  const heed::Tensor before = trained.model.forward(ids).logits, after = again.model.forward(ids).logits;
   for (std::size_t i = 0; i < before.values<float>().size(); ++i)
     ASSERT_EQ(before.values<float>()[i], after.values<float>()[i]) << i;
 }
 
-TEST(TrainedModel, RefusesInOneSentence) {
-  const TrainedModel trained = heed::load_trained_model(kFolder);
-  const Reading reading = trained.read(kText);
+TEST(TrainedModel, RefusesAFolderThatThereIsNot) {
   EXPECT_EQ(message_of([] { (void)heed::load_trained_model("nowhere"); }),
             "nowhere is no folder; that of a model trained by heed train is expected");
-  EXPECT_EQ(message_of([&] { (void)trained.read(" ", "it"); }),
-            "it has 0 words; 1 to 64 are expected, as the model reads them");
-  EXPECT_EQ(message_of([&] { (void)trained.expected_after(reading, 10, 1); }),
-            "place is 10; 0 to 9 is expected");
-  EXPECT_EQ(message_of([&] { (void)document_of_layer(reading, 2); }), "layer is 2; 0 to 1 is expected");
 }
 
 TEST(TrainSettings, AreCheckedByName) {

@@ -1,5 +1,5 @@
-// A small language model that heed trained (docs/training.md): read from its folder, looked into while it
-// reads a text. heed/model.hpp reads the folder, too, as it reads that of any GPT-2.
+// A small language model that heed trains (docs/training.md): its settings, its tokens, its layers, and its
+// folder. heed/model.hpp reads the folder as it reads that of any GPT-2; it runs the model and looks into it.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/document.hpp"
 #include "heed/export.hpp"
-#include "heed/model_generate.hpp"
 #include "heed/tensor.hpp"
 #include "heed/transformer.hpp"
 #include "heed/vocabulary.hpp"
@@ -98,32 +96,11 @@ class HEED_API Tokenizer {
   Vocabulary characters_;
 };
 
-/// What a model computed while it read a text of L tokens.
-struct Reading {
-  std::vector<std::string> tokens;
-  std::vector<Tensor> query, key, value;  ///< of each layer: [H, L, d]
-  Tensor logits;                          ///< [L, vocabulary]: what comes next
-};
-
-struct HEED_API TrainedModel {
+struct TrainedModel {
   TrainSettings settings;
   Tokenizer tokenizer;
   nn::LanguageModel model;
-
-  /// Throws Error (invalid_argument) that begins with `source` for text that it cannot read: no tokens, more
-  /// than its context, or tokens that it does not know.
-  [[nodiscard]] Reading read(std::string_view text, const std::string& source = "the text") const;
-
-  /// The `count` likeliest tokens after place `place` of the reading, the likeliest first.
-  [[nodiscard]] std::vector<Expectation> expected_after(const Reading& reading, std::int64_t place,
-                                                        std::int64_t count) const;
 };
-
-/// The call of a layer's heads (from 0), without a report yet: its views point into the reading. Throws Error
-/// (invalid_argument) for a layer that the model does not have.
-[[nodiscard]] HEED_API Document document_of_layer(const Reading& reading, std::int64_t layer);
-/// The heads of all layers as one call: they have the same masks, and a head attends for itself alone.
-[[nodiscard]] HEED_API Document document_of_layers(const Reading& reading);
 
 /// Reads a folder of save_model(): model.safetensors, config.json, vocabulary.json. Files are hostile until
 /// checked: what does not fit together throws Error (io) that names the file, before memory is taken for what

@@ -14,7 +14,6 @@
 #include "fail.hpp"
 #include "heed/living_page.hpp"
 #include "heed/train.hpp"
-#include "report.hpp"
 
 namespace heed::python {
 namespace {
@@ -110,26 +109,12 @@ void train_of_python(const std::string& folder, const std::optional<std::string>
   watch.raise_again();
 }
 
-ReportData look(const TrainedModel& trained, const std::string& text, std::optional<std::int64_t> layer) {
-  const nb::gil_scoped_release released;
-  Reading reading = trained.read(text);
-  Document call = layer ? document_of_layer(reading, *layer) : document_of_layers(reading);
-  fill_report(call, {.full_weights_cells = kFullWeightsCells});
-  if (layer) {  // whose views point into the reading
-    const auto at = static_cast<std::size_t>(*layer);
-    for (auto* parts : {&reading.query, &reading.key, &reading.value})
-      call.tensors.push_back(std::move((*parts)[at]));
-  }
-  return report_data(std::move(call));
-}
-
 }  // namespace
 
 void define_model(nb::module_& module) {
   nb::class_<TrainedModel>(module, "TrainedModelData")
       .def_prop_ro("settings", settings_of)
       .def_prop_ro("symbols", [](const TrainedModel& trained) { return trained.tokenizer.is_symbols(); })
-      .def("look", look, nb::arg("text"), nb::arg("layer").none())
       .def("page",
            [](const TrainedModel& trained, const std::string& path, const std::string& name,
               const std::string& text) {

@@ -7,7 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "heed/error.hpp"
+#include "attention/call/message.hpp"
+#include "heed/inspect.hpp"
 #include "heed/version.hpp"
 #include "io/atomic_file.hpp"
 #include "page/template.hpp"
@@ -22,11 +23,9 @@ constexpr std::string_view kFirstText = "Life is short, eat dessert first, Life 
 void check_size(const nn::LanguageModelConfig& config) {
   const std::int64_t count = nn::parameter_count(config);
   if (count <= kMostLivingParameters && config.context <= kMostLivingContext) return;
-  throw Error(ErrorCode::invalid_argument,
-              "the model has " + std::to_string(count) + " parameters and a context of " +
-                  std::to_string(config.context) + " tokens; a living page holds " +
-                  std::to_string(kMostLivingParameters) + " and " + std::to_string(kMostLivingContext) +
-                  " at most");
+  detail::refuse("the model has ", count, " parameters and a context of ", config.context,
+                 " tokens; a living page holds ", kMostLivingParameters, " and ", kMostLivingContext,
+                 " at most");
 }
 
 // Of the text, as many tokens from its beginning as the model can read; characters that it does not know are
@@ -63,15 +62,24 @@ std::string telling_text(const TrainedModel& trained, const std::string& text) {
   return all;
 }
 
+Tensor ids_of(const TrainedModel& trained, const std::string& text) {
+  const std::vector<std::string> tokens = trained.tokenizer.tokens_of(text);
+  if (tokens.empty() || std::ssize(tokens) > trained.model.config.context)
+    detail::refuse("the text has ", tokens.size(), trained.tokenizer.is_symbols() ? " words" : " characters",
+                   "; 1 to ", trained.model.config.context, " are expected, as the model reads them");
+  return trained.tokenizer.encode(tokens);
+}
+
 // Of each layer, of each head: what it looks like, and how much.
 Json looks_of_heads(const TrainedModel& trained, const std::string& text) {
-  const Reading reading = trained.read(text);
   Json layers = Json::array();
-  for (std::int64_t layer = 0; layer < trained.model.config.layers; ++layer) {
-    Document call = document_of_layer(reading, layer);
-    fill_report(call, {.top_k = 0, .map = {0, 0}});
+  const nn::LanguageModelResult result = trained.model.forward(ids_of(trained, text));
+  for (const nn::BlockResult& block : result.blocks) {
+    const nn::LayerResult& call = block.attention;
+    const AttentionReport report =
+        make_report(call.query, call.key, call.value, {.causal = true}, {.top_k = 0, .map = {0, 0}});
     Json& heads = layers.emplace_back(Json::array());
-    for (const HeadSummary& summary : call.report.summaries) {
+    for (const HeadSummary& summary : report.summaries) {
       const std::vector<HeadName> names = summary.names();
       const double score = names.empty() ? 0 : names.front().score;
       heads.push_back({{"name", summary.name()}, {"score", score}});
@@ -110,7 +118,7 @@ Json about(const TrainedModel& trained, const LivingPage& page, const std::strin
 void write_living_page(const std::string& path, const TrainedModel& trained, const LivingPage& page) {
   check_size(trained.model.config);
   const std::string text = page.text.empty() ? readable(trained, kFirstText) : page.text;
-  (void)trained.read(text);  // throws what is wrong with it
+  (void)ids_of(trained, text);  // throws what is wrong with it
   std::vector<detail::PageBlock> blocks;
   nn::LanguageModel model = trained.model;
   for (const nn::NamedParameter& parameter : model.parameters())
