@@ -67,6 +67,43 @@ std::vector<std::int64_t> ids_of(const std::vector<GeneratedToken>& tokens) {
   return ids;
 }
 
+// What sample() stands for, by a sort of the whole vocabulary.
+std::int64_t sampled_by_a_sort(const std::vector<float>& logits, const GenerateOptions& options,
+                               double uniform) {
+  std::vector<std::pair<double, std::int64_t>> order;
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    order.emplace_back(-static_cast<double>(logits[i]), static_cast<std::int64_t>(i));
+  std::sort(order.begin(), order.end());
+  if (options.top_k > 0) order.resize(std::min(order.size(), static_cast<std::size_t>(options.top_k)));
+  std::vector<double> upto;
+  for (const auto& [logit, id] : order)
+    upto.push_back((upto.empty() ? 0 : upto.back()) +
+                   std::exp((order.front().first - logit) / options.temperature));
+  const auto last = std::lower_bound(upto.begin(), upto.end() - 1, options.top_p * upto.back());
+  const auto found = std::upper_bound(upto.begin(), last, uniform * *last);
+  return order[static_cast<std::size_t>(found - upto.begin())].second;
+}
+
+// Equal logits are among them. Sums have other orders: of a thousand draws none lies within 1e-12 of a
+// boundary.
+TEST(Generation, DrawsWhatASortOfTheVocabularyWould) {
+  heed::Generator numbers(7), generator(8), same(8);
+  for (int n = 0; n < 1000; ++n) {
+    std::vector<float> logits(static_cast<std::size_t>(1 + n * 7 % 1200));
+    const Tensor drawn = heed::randn(numbers, {std::ssize(logits)});
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      logits[i] = std::round(drawn.values<float>()[i] * 30) / 10;
+    const GenerateOptions options{.temperature = n % 3 == 0 ? 5.0 : 0.7,
+                                  .top_k = n % 4 == 0 ? 100 : 0,
+                                  .top_p = n % 5 == 0   ? 1.0
+                                           : n % 5 == 1 ? 0.3
+                                                        : 0.95};
+    const double uniform = heed::rand(same, {1}, heed::DType::f64).at<double>(0);
+    EXPECT_EQ(heed::detail::sample(logits, options, generator), sampled_by_a_sort(logits, options, uniform))
+        << n;
+  }
+}
+
 // Logits differ by their rounding; it would take a draw within that of a boundary to show.
 TEST(Generation, WritesOverACacheWhatWholePassesDo) {
   const Model model = heed::load_model(kFolder);

@@ -1,13 +1,16 @@
-"""Measures heed.Model beside transformers with sdpa, in turns, in one run: forward passes in f32 of models of
-MiniLM's and GPT-2's size with random weights. Prints a table in Markdown; the factor is transformers / heed.
+"""Measures heed.Model beside transformers, in turns, in one run: models of MiniLM's and GPT-2's size with random weights,
+f32. A plain forward pass, and the table of all heads (what `heed look --model` prints), beside transformers with sdpa, which
+has no weights to tell of; and that table beside eager with output_attentions=True, which has. Prints a table in Markdown; a
+factor is the median of transformers / heed of the rounds.
 
     PYTHONPATH=build/release/python .venv/bin/python bench/peers/models.py --threads 1,2
 
-`--linear build/bench/bench/linear` also measures products with weights beside torch's. On a machine that others
-use, look at the factors, not at the times.
+`--linear build/bench/bench/linear` also measures products with weights beside torch's. On a machine that others use, take
+`--cpu`, the CPU time of the process in place of the clock's, with one thread.
 """
 
 import argparse
+import pathlib
 import statistics
 import subprocess
 import tempfile
@@ -27,36 +30,60 @@ SHAPES = [(384, 1536), (768, 3072), (3072, 768), (2048, 8192)]
 ROWS = [1, 8, 64, 512, 2048]
 
 
-def seconds(call):
-    begin = time.perf_counter()
+def seconds(call, clock=time.perf_counter):
+    begin = clock()
     call()
-    return time.perf_counter() - begin
+    return clock() - begin
 
 
-def compare(rounds, ours, theirs):
-    """Medians of calls in turns; the first round warms up."""
-    pairs = [(seconds(ours), seconds(theirs)) for _ in range(rounds + 1)][1:]
-    return [statistics.median(times) for times in zip(*pairs, strict=True)]
+def processor():
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    fields = dict([part.strip() for part in line.split(":", 1)] for line in reversed(lines) if ":" in line)
+    return f"{fields.get('model name', 'unknown')}, family {fields.get('cpu family', '?')}, model {fields.get('model', '?')}"
+
+
+def print_in_turns(place, calls, pairs, arguments):
+    """Rounds in which each call runs once, the first of which warms up; a line for each pair (heed's, transformers')."""
+    clock = time.process_time if arguments.cpu else time.perf_counter
+    rounds = [{name: seconds(call, clock) for name, call in calls.items()} for _ in range(arguments.rounds + 1)][1:]
+    for own, other in pairs:
+        ours, theirs = (statistics.median(one[name] for one in rounds) * 1e3 for name in (own, other))
+        factor = statistics.median(one[other] / one[own] for one in rounds)
+        print(f"| {place} | {own} | {ours:.0f} | {other} | {theirs:.0f} | {factor:.2f} |", flush=True)
 
 
 def models(arguments):
-    print("| model | tokens | threads | heed, ms | transformers, ms | factor |\n" + "| --- " * 6 + "|", flush=True)
-    for name, (kind, config) in SIZES.items():
-        config._attn_implementation = "sdpa"
+    print(f"{processor()}; torch {torch.__version__}, transformers {transformers.__version__}\n")
+    print("| model | tokens | threads | heed | ms | transformers | ms | factor |\n" + "| --- " * 8 + "|", flush=True)
+    for name in arguments.models:
+        kind, config = SIZES[name]
         theirs = kind(config).eval()
         body = getattr(theirs, "transformer", theirs)
         with tempfile.TemporaryDirectory() as folder:
             theirs.save_pretrained(folder)
             ours = heed.load_model(folder)
-            for length in arguments.tokens:
-                ids = torch.randint(0, config.vocab_size, (length,))
-                for threads in arguments.threads:
-                    torch.set_num_threads(threads)
-                    with torch.no_grad():
-                        own, other = compare(arguments.rounds, lambda: ours.hidden_states(ids, threads=threads),
-                                             lambda: body(ids[None]))
-                    print(f"| {name} | {length} | {threads} | {own * 1e3:.0f} | {other * 1e3:.0f} | {other / own:.2f} |",
-                          flush=True)
+        for length in arguments.tokens:
+            for threads in arguments.threads:
+                measure(f"{name} | {length} | {threads}", ours, body, length, threads, arguments)
+
+
+def measure(place, ours, body, length, threads, arguments):
+    ids = torch.randint(0, ours.info["vocabulary"], (length,))
+    torch.set_num_threads(threads)
+
+    def run(implementation, **options):
+        body.set_attn_implementation(implementation)
+        with torch.no_grad():
+            body(ids[None], **options)
+
+    calls = {"forward": lambda: ours.hidden_states(ids, threads=threads),
+             "table of heads": lambda: ours.look(ids, top_k=0, keep=False, threads=threads),
+             "sdpa": lambda: run("sdpa")}
+    pairs = [("forward", "sdpa"), ("table of heads", "sdpa")]
+    if length >= arguments.eager_from:
+        calls["eager, weights"] = lambda: run("eager", output_attentions=True)
+        pairs.append(("table of heads", "eager, weights"))
+    print_in_turns(place, calls, pairs, arguments)
 
 
 def products(arguments):
@@ -83,6 +110,9 @@ def main():
     whole_numbers = lambda text: [int(n) for n in text.split(",")]  # noqa: E731
     parser.add_argument("--threads", type=whole_numbers, default=[1, 2], help="1,2 by default")
     parser.add_argument("--tokens", type=whole_numbers, default=[512, 2048], help="512,2048 by default")
+    parser.add_argument("--models", type=lambda text: text.split(","), default=list(SIZES), help="MiniLM,GPT-2 by default")
+    parser.add_argument("--eager-from", type=int, default=2048, help="tokens from which eager is measured, too (2048)")
+    parser.add_argument("--cpu", action="store_true", help="the process's CPU time in place of the clock's")
     parser.add_argument("--rounds", type=int, default=5, help="5 by default")
     parser.add_argument("--linear", help="the program `linear` of a build with HEED_BUILD_BENCHMARKS")
     parser.add_argument("--seconds", type=float, default=0.2, help="of calls of each product (0.2)")

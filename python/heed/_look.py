@@ -258,6 +258,7 @@ class Report:
     def tile(self, rows: Any = None, keys: Any = None, head: Any = None, batch: int | None = None) -> Floats:
         """Any piece of the weights, [B, H, rows, keys], of one head or batch entry where it is named: computed, where the
         report does not hold it. rows, keys: (first, last + 1), a slice, one number or word, or None for all."""
+        self._require_calls("tile, row or pair")
         data = self._data
         row_range = range_of("rows", rows, self.tokens, data.queries)
         key_range = range_of("keys", keys, self.key_tokens, data.keys)
@@ -269,6 +270,10 @@ class Report:
         piece = piece if n is None else piece[:, n:n + 1]
         return piece if batch is None else piece[self._batch(batch)][None]
 
+    def _require_calls(self, what: str) -> None:
+        if self._data.calls == 0:
+            raise ValueError(f"{what} needs queries and keys, which look(keep=False) forgot; look with keep=True is expected")
+
     def _picture(self, batch: int, head: int) -> npt.NDArray[Any]:
         """Weights, or where they are too many, the finest level of the map."""
         picture: npt.NDArray[Any] = (self.map[0] if self.weights is None else self.weights)[batch, head]
@@ -277,6 +282,7 @@ class Report:
     def plot(self, heads: Sequence[Any] | None = None, batch: int = 0) -> Any:
         """A matplotlib figure with a map of each of these heads. Where none are named: of layers all heads, a row of small
         maps for each layer; else the first 16."""
+        self._require_calls("plot")
         pyplot = need("matplotlib.pyplot", "heed.Report.plot", "plot")
         batch = self._batch(batch)
         if heads is None and len(self.layers) > 1:
@@ -289,6 +295,7 @@ class Report:
 
     def page(self, path: str | pathlib.Path | None = None, title: str | None = None) -> str:
         """The page for a browser, one text of HTML that needs nothing else; written to `path` where one is given."""
+        self._require_calls("page")
         if path is not None:
             self._data.write_html(str(path), self.title if title is None else title, self.about, 0)
             return pathlib.Path(path).read_text(encoding="utf-8")
@@ -297,6 +304,7 @@ class Report:
     def save(self, path: str | pathlib.Path, title: str | None = None) -> None:
         """Writes, by its ending, the page for a browser (.html, .htm), plot() as a picture (.png, .svg, .pdf), or the
         document that heed.open and `heed look` read (.safetensors, which has no title)."""
+        self._require_calls("save")
         path = pathlib.Path(path)
         ending = path.suffix.lower()
         if ending in PAGES:
@@ -337,6 +345,8 @@ class Report:
             return path.read_text(encoding="utf-8"), left_out
 
     def _repr_html_(self) -> str:
+        if self._data.calls == 0:
+            return f"<pre>{html.escape(str(self))}</pre>"
         whole = '<code>report.save("look.html")</code> writes a page with all of it.'
         try:
             page, left_out = self._page(self.title, MOST_CELL_BYTES)

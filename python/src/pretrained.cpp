@@ -109,17 +109,10 @@ nb::object weights(const Model& model, nb::handle ids, std::optional<std::int64_
 }
 
 // The report of all heads, and what answers further questions. Of many heads it holds fewer bins and cells.
-ReportData look_at(const Model& model, nb::handle ids, std::vector<std::string> words, bool by_norm,
-                   std::optional<std::int64_t> layer, std::int64_t top_k, int threads) {
+ReportData kept_look(const Model& model, const ModelTokens& text, const TextCallOptions& options,
+                     std::int64_t top_k) {
   constexpr std::int64_t kMostCells = 64'000'000, kMostBins = 64'000'000;
-  const Tensor copied = Tensor::copy_of(Borrowed("ids", ids).view(), DType::i64);
-  const nb::gil_scoped_release released;
-  ModelTokens text;
-  text.ids.assign(copied.values<std::int64_t>().begin(), copied.values<std::int64_t>().end());
-  text.shown = std::move(words);
-  Document document = document_of_text(
-      model, text,
-      {.by = by_norm ? WeighedBy::norm : WeighedBy::attention, .layer = layer, .threads = threads});
+  Document document = document_of_text(model, text, options);
   ReportOptions wanted{.top_k = top_k};
   const std::int64_t heads = document.query.size(1);
   wanted.full_weights_cells = std::min(kFullWeightsCells, kMostCells / heads);
@@ -127,6 +120,31 @@ ReportData look_at(const Model& model, nb::handle ids, std::vector<std::string> 
     wanted.map = {wanted.map.rows / 2, wanted.map.columns / 2};
   fill_report(document, std::move(wanted));
   return report_data(std::move(document));
+}
+
+// What heads do, found while the model runs; nothing that answers further questions.
+ReportData passing_look(const Model& model, const ModelTokens& text, const TextCallOptions& call,
+                        std::int64_t top_k) {
+  TextLookOptions options;
+  options.report.top_k = top_k;
+  options.by = call.by;
+  options.layer = call.layer;
+  options.threads = call.threads;
+  ReportData data;
+  data.report = look_at_text(model, text, options).report;
+  return data;
+}
+
+ReportData look_at(const Model& model, nb::handle ids, std::vector<std::string> words, bool by_norm,
+                   std::optional<std::int64_t> layer, std::int64_t top_k, bool keep, int threads) {
+  const Tensor copied = Tensor::copy_of(Borrowed("ids", ids).view(), DType::i64);
+  const nb::gil_scoped_release released;
+  ModelTokens text;
+  text.ids.assign(copied.values<std::int64_t>().begin(), copied.values<std::int64_t>().end());
+  text.shown = std::move(words);
+  const TextCallOptions options = {
+      .by = by_norm ? WeighedBy::norm : WeighedBy::attention, .layer = layer, .threads = threads};
+  return keep ? kept_look(model, text, options, top_k) : passing_look(model, text, options, top_k);
 }
 
 }  // namespace
@@ -145,7 +163,7 @@ void define_pretrained(nb::module_& module) {
       .def("streams", streams, nb::arg("ids"), nb::arg("threads"))
       .def("weights", weights, nb::arg("ids"), nb::arg("layer").none(), nb::arg("threads"))
       .def("look", look_at, nb::arg("ids"), nb::arg("tokens"), nb::arg("by_norm"), nb::arg("layer").none(),
-           nb::arg("top_k"), nb::arg("threads"));
+           nb::arg("top_k"), nb::arg("keep"), nb::arg("threads"));
   module.def("load_pretrained", load_model, nb::call_guard<nb::gil_scoped_release>());
 }
 

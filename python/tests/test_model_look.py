@@ -49,6 +49,30 @@ def test_by_norm_weights_are_shares_of_what_a_row_moves(name, tmp_path):
         assert (report.top_k_index[0, head, :, 0] == shares.argmax(1)).all()
 
 
+@pytest.mark.parametrize("by", ["attention", "norm"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "gemma3"])
+def test_a_look_that_keeps_nothing_says_the_same_of_the_heads(name, by, tmp_path):
+    model = heed.load_model(save(make(name), tmp_path))
+    ids = ids_of(40)
+    passing, kept = model.look(ids, by=by, keep=False), model.look(ids, by=by)
+    assert [head["name"] for head in passing.summaries] == [head["name"] for head in kept.summaries]
+    for array in ("lse", "entropy", "distance", "max_weight", "first", "previous", "received", "top_k_weight"):
+        # A scale that differs by layer is folded into kept queries: a rounding of scores, which are below 10.
+        np.testing.assert_allclose(getattr(passing, array), getattr(kept, array), rtol=1e-5, atol=1e-5)
+    assert passing.layers == kept.layers and passing.weights is None and passing.map == []
+    assert str(passing) == passing._repr_html_()[5:-6].replace("&#x27;", "'")
+    assert len(passing.heads()) == len(kept.heads()) and len(passing.row(30, 0)) == 5
+    model.look(ids, 0, keep=False, top_k=0)
+
+
+def test_what_takes_weights_is_refused_where_none_were_kept(tmp_path):
+    report = heed.load_model(save(make("llama"), tmp_path)).look([1, 2, 3, 4, 5, 6, 7, 8], keep=False)
+    for what, call in {"tile": report.tile, "tile, row or pair": lambda: report.pair(3, 2), "plot": report.plot, "page": report.page,
+                       "save": lambda: report.save(tmp_path / "a.html")}.items():
+        with pytest.raises(ValueError, match=f"{what}.* needs queries and keys, which look.keep=False. forgot; look with keep=True"):
+            call()
+
+
 def test_refusals(tmp_path):
     model = heed.load_model(save(make("llama"), tmp_path))
     with pytest.raises(ValueError, match="by is 'size'; 'attention' or 'norm' is expected"):

@@ -10,40 +10,68 @@
 namespace heed::detail {
 namespace {
 
-// The K largest logits (0: all), the largest first.
-std::vector<std::int64_t> order_of(std::span<const float> logits, std::int64_t top_k) {
-  std::vector<std::int64_t> order(logits.size());
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  const auto logit = [&](std::int64_t id) { return logits[static_cast<std::size_t>(id)]; };
-  const auto before = [&](std::int64_t a, std::int64_t b) {
-    return logit(a) > logit(b) || (logit(a) == logit(b) && a < b);
-  };
-  const auto size = static_cast<std::int64_t>(order.size());
-  const std::int64_t kept = top_k > 0 ? std::min(top_k, size) : size;
-  std::partial_sort(order.begin(), order.begin() + kept, order.end(), before);
-  order.resize(static_cast<std::size_t>(kept));
-  return order;
-}
+// The K tokens of the largest logits (0: all), the largest first; sorted no further than they are read.
+class Order {
+ public:
+  Order(std::span<const float> logits, std::int64_t top_k) : logits_(logits), tokens_(logits.size()) {
+    std::iota(tokens_.begin(), tokens_.end(), std::int64_t{0});
+    size_ = top_k > 0 ? std::min(top_k, std::ssize(tokens_)) : std::ssize(tokens_);
+  }
+  [[nodiscard]] std::int64_t size() const { return size_; }
+
+  // Each time that more are sorted, there are four times as many.
+  [[nodiscard]] std::int64_t operator[](std::int64_t i) {
+    constexpr std::int64_t kFirst = 64;
+    while (i >= sorted_) {
+      const std::int64_t end = std::min(size_, std::max(kFirst, 4 * sorted_));
+      std::partial_sort(tokens_.begin() + sorted_, tokens_.begin() + end, tokens_.end(),
+                        [this](std::int64_t a, std::int64_t b) { return before(a, b); });
+      sorted_ = end;
+    }
+    return tokens_[static_cast<std::size_t>(i)];
+  }
+
+ private:
+  [[nodiscard]] bool before(std::int64_t a, std::int64_t b) const {
+    const float left = logits_[static_cast<std::size_t>(a)], right = logits_[static_cast<std::size_t>(b)];
+    return left > right || (left == right && a < b);
+  }
+
+  std::span<const float> logits_;
+  std::vector<std::int64_t> tokens_;
+  std::int64_t size_ = 0, sorted_ = 0;
+};
 
 }  // namespace
 
 std::int64_t sample(std::span<const float> logits, const GenerateOptions& options, Generator& generator) {
   for (const float logit : logits)
     if (!std::isfinite(logit)) refuse(ErrorCode::internal, "the model gives a logit that is not a number");
-  if (options.temperature == 0) return std::max_element(logits.begin(), logits.end()) - logits.begin();
-  const std::vector<std::int64_t> order = order_of(logits, options.top_k);
-  const auto logit_of = [&](std::int64_t id) {
-    return static_cast<double>(logits[static_cast<std::size_t>(id)]);
+  const auto largest = std::max_element(logits.begin(), logits.end());
+  if (options.temperature == 0) return largest - logits.begin();
+  const auto share_of = [&](std::int64_t id) {  // relative to the largest
+    const double below = static_cast<double>(logits[static_cast<std::size_t>(id)]) - *largest;
+    return std::exp(below / options.temperature);
   };
-  std::vector<double> upto;  // cumulated, relative to the largest
+  Order order(logits, options.top_k);
   double sum = 0;
-  for (const std::int64_t id : order)
-    upto.push_back(sum += std::exp((logit_of(id) - logit_of(order.front())) / options.temperature));
-  // Up to the first with which they have the share of top_p.
-  const auto last = std::lower_bound(upto.begin(), upto.end() - 1, options.top_p * sum);
-  const double drawn = rand(generator, {1}, DType::f64).at<double>(0) * *last;
-  const auto found = std::upper_bound(upto.begin(), last, drawn);
-  return order[static_cast<std::size_t>(found - upto.begin())];
+  if (options.top_k > 0)
+    for (std::int64_t i = 0; i < order.size(); ++i) sum += share_of(order[i]);
+  else
+    for (std::int64_t id = 0; id < std::ssize(logits); ++id) sum += share_of(id);
+  // Up to the first token with which they have the share of top_p.
+  std::int64_t last = order.size() - 1;
+  if (options.top_p < 1) {
+    double upto = share_of(order[0]);
+    std::int64_t i = 0;
+    while (i < last && upto < options.top_p * sum) upto += share_of(order[++i]);
+    last = i;
+    sum = upto;
+  }
+  const double drawn = rand(generator, {1}, DType::f64).at<double>(0) * sum;
+  std::int64_t found = 0;
+  for (double upto = share_of(order[0]); found < last && upto <= drawn;) upto += share_of(order[++found]);
+  return order[found];
 }
 
 }  // namespace heed::detail
