@@ -87,6 +87,7 @@ void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
   if (arguments.model.empty()) {
     if (arguments.document.empty())
       throw UsageError("there is nothing to look at: DOC.safetensors, or --model DIR and WORDS, is expected");
+    refuse_model(arguments.document);
     if (!arguments.words.empty())
       throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed atlas --help)");
     if (given(app, "--text")) throw UsageError("--text is given without --model, which would read it");
@@ -208,7 +209,8 @@ Command add_atlas(CLI::App& heed) {
                "with --model: the words to read, DOC being the first of them");
   const char* group = "Model";
   add_text(*app, "--model", "DIR", arguments->model,
-           "a model while it reads WORDS: a folder of Hugging Face's or of heed train, or induction, which "
+           "a model while it reads WORDS: a folder of Hugging Face's or of heed train, a GGUF file, or "
+           "induction, which "
            "comes with heed")
       ->group(group);
   add_texts_option(

@@ -87,7 +87,7 @@ std::vector<NamedFile> input_files(const LookArguments& arguments) {
   if (is_folder(arguments.document)) return {};
   if (!arguments.document.empty()) return {{"DOC", arguments.document}};
   if (!arguments.model.empty()) {
-    std::vector<NamedFile> files = {{"--model", model_folder(arguments.model) + "/model.safetensors"}};
+    std::vector<NamedFile> files = {{"--model", model_file(arguments.model)}};
     for (const std::string& path : arguments.texts) files.push_back({"--text", path});
     return files;
   }

@@ -67,6 +67,7 @@ void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
   if (!arguments.model.empty() && !arguments.tokens.empty())
     throw UsageError("--tokens is given beside --model, whose words are its tokens");
   if (!arguments.model.empty()) return;
+  refuse_model(arguments.document);
   if (!arguments.words.empty())
     throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed who --help)");
   if (given(app, "--against"))
@@ -126,7 +127,8 @@ Command add_who(CLI::App& heed) {
                "with --model: the words to read, DOC being the first of them");
   const char* group = "Model";
   add_text(*app, "--model", "DIR", arguments->model,
-           "ask a model while it reads WORDS: a folder of Hugging Face's or of heed train, or induction, "
+           "ask a model while it reads WORDS: a folder of Hugging Face's or of heed train, a GGUF file, or "
+           "induction, "
            "which comes with heed")
       ->group(group);
   add_text(*app, "--against", "TEXT", arguments->against,

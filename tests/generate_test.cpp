@@ -171,7 +171,8 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   expect_refusal(2, {"--prompt", "a b c d e"}, "--prompt has 5 different words; the model has symbols for 4",
                  "symbols");
   expect_refusal(1, {},
-                 "'" + (*folder / "none") + "' is no folder; that of a model, with config.json, is expected",
+                 "'" + (*folder / "none") +
+                     "' is no folder; that of a model, with config.json, or a GGUF file is expected",
                  "none");
 }
 

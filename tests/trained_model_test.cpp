@@ -207,7 +207,7 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
   expect_refusal(2, with({"\xff"}), "SENTENCE is not UTF-8 text");
   expect_refusal(2, {"explain", "a b", "--layer", "1"}, "--layer is given without --model");
   expect_refusal(1, {"explain", "--model", "nowhere", "a b"},
-                 "'nowhere' is no folder; that of a model, with config.json, is expected");
+                 "'nowhere' is no folder; that of a model, with config.json, or a GGUF file is expected");
 }
 
 TEST(ExplainModel, FollowsOneWordThroughTheLayers) {
@@ -327,15 +327,31 @@ TEST(LookModel, SaysWhatAFolderLacks) {
   const Tensor weight({2, 2});
   heed::io::write_safetensors(folder / "bert/model.safetensors", {{"embeddings.weight", weight}},
                               {{"format", "pt"}});
-  const std::string python =
-      "; a model of transformers is looked at from Python, by heed.transformers.look(model, tokenizer, text)";
+  const std::string instead = "; heed look --model FOLDER WORDS looks at a model";
   expect_refusal(1, {"look", "--model", "gpt2", "a"},
-                 "'gpt2' is no folder; that of a model, with config.json, is expected");
+                 "'gpt2' is no folder; that of a model, with config.json, or a GGUF file is expected");
   expect_refusal(1, {"look", "--model", folder / "bert", "a"},
                  "'" + (folder / "bert") + "/config.json' has no num_hidden_layers");
   expect_refusal(1, {"look", folder / "bert/model.safetensors"},
                  (folder / "bert/model.safetensors") +
-                     " holds the parameters of a model, not a call of attention" + python);
+                     " holds the parameters of a model, not a call of attention" + instead);
+  for (const std::string command : {"look", "who", "atlas"})
+    for (const std::string& model : {folder / "bert", folder / "none.gguf"}) {
+      std::vector<std::string> words = {command, model, "a"};
+      if (command == "who") words = {command, "a", "b", model, "a"};
+      if (command == "atlas") words.insert(words.end(), {"--out", folder / "a.png"});
+      expect_refusal(
+          2, words,
+          "DOC is '" + model + "', which is a model; --model before it, and words behind it, are expected");
+    }
+}
+
+TEST(LookModel, NoResultIsWrittenOverAGgufFile) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "m.gguf") << "GGUF";
+  expect_refusal(2, {"look", "--model", folder / "m.gguf", "a", "--csv", folder / "m.gguf"},
+                 "--csv '" + (folder / "m.gguf") +
+                     "' is the file that --model is read from; an input is never overwritten");
 }
 
 TEST(LookModel, RefusesWhatItCannotDo) {

@@ -12,6 +12,7 @@
 #include "picture/canvas.hpp"
 #include "serve/http.hpp"
 #include "text.hpp"
+#include "trained_model.hpp"
 
 namespace heed::cli {
 namespace {
@@ -57,8 +58,8 @@ void add_sources(CLI::App& app, LookArguments& arguments) {
   add_argument(app, "WORDS", arguments.words, "with --model: the words to read, DOC being the first of them");
   add_text(
       app, "--model", "DIR", arguments.model,
-      "look at a model while it reads WORDS: a folder of Hugging Face's or of heed train, or induction or "
-      "stories, which come with heed")
+      "look at a model while it reads WORDS: a folder of Hugging Face's or of heed train, a GGUF file, or "
+      "induction or stories, which come with heed")
       ->group("Model");
   add_texts_option(
       app, "--text", "FILE", [&](const std::vector<std::string>& files) { arguments.texts = files; },
@@ -312,6 +313,7 @@ void complete_run_arguments(const CLI::App& app) {
 }
 
 void complete_source(const CLI::App& app, const LookArguments& arguments) {
+  refuse_model(arguments.document);
   if (!arguments.words.empty())
     throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed look --help)");
   if (!arguments.texts.empty()) throw UsageError("--text is given without --model, which would read it");

@@ -131,9 +131,10 @@ bool is_folder(const std::string& path) {
 void look_at_run(const TextOutput& output, const LookArguments& arguments) {
   Json calls = Json::array();
   std::size_t number = 0;
+  const std::vector<std::string> files = captured_files(arguments.document);
   if (!arguments.json)
     output.stream << arguments.document << ": what capture(to=…) wrote, layers counted from 0\n";
-  for (const std::string& file : captured_files(arguments.document)) {
+  for (const std::string& file : files) {
     const Call call = read_call(file);
     const std::size_t here = number++;
     if (std::to_string(call.layer) != arguments.layer.value_or(std::to_string(call.layer))) continue;

@@ -64,6 +64,15 @@ class HeadSummary(TypedDict):
     most_received_weight: list[float]
 
 
+class Retrieval(TypedDict):
+    """The weight that a head gives to a needle, words of the text: by the last row, and a mean over those rows outside of it
+    that may see its first place (NaN without any)."""
+
+    last: float
+    mean: float
+    rows: int
+
+
 class CostLine(TypedDict):
     """One thing that was asked for, and what it cost."""
 
@@ -111,6 +120,7 @@ class Report:
         self.key_tokens: list[str] = data.key_tokens
         self.layers: list[tuple[str, int]] = data.layers  #: (name, heads) of each; none for one call
         self.summaries: list[HeadSummary] = data.summaries  #: of each head
+        self.retrieval: list[Retrieval] | None = data.retrieval  #: of each head, where heed.Model.look was given a needle
         self.cost: list[CostLine] = data.cost
         self.kernel: str = data.kernel
         self.isa: str = data.isa

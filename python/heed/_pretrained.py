@@ -60,17 +60,19 @@ class Model(Causes, Writes):
         return self._data.weights(self._ids(what), layer, threads)
 
     def look(self, what: str | Sequence[int] | Floats, layer: int | None = None, *, by: str = "attention", top_k: int = 5,
-             keep: bool = True, threads: int = 0) -> Report:
+             needle: str | None = None, keep: bool = True, threads: int = 0) -> Report:
         """What the heads of all layers, or of one (from 0), do with it, as heed.look shows them. by="norm": weights are each
-        row's shares of what it moves, p_ij |v_j W_O| (Kobayashi et al. 2020), in place of p_ij.
+        row's shares of what it moves, p_ij |v_j W_O| (Kobayashi et al. 2020), in place of p_ij. needle: words of the text;
+        report.retrieval then says which heads find them again.
 
         keep=False forgets queries, keys and weights as the model runs, for about the time of hidden_states(): the report
         has heads(), summaries and its arrays a row, but neither maps nor what takes weights (pair, tile, plot, page, save)."""
         if by not in ("attention", "norm"):
             raise ValueError(f"by is {by!r}; 'attention' or 'norm' is expected")
-        words = self.tokens(what) if isinstance(what, str) else []
-        data = self._data.look(self._ids(what), words, by == "norm", layer, whole("top_k", top_k), keep, threads)
-        return Report(data, what if isinstance(what, str) else "")
+        text = what if isinstance(what, str) else None
+        words = [] if text is None else self.tokens(text)
+        data = self._data.look(self._ids(what), words, text, needle, by == "norm", layer, whole("top_k", top_k), keep, threads)
+        return Report(data, text or "")
 
     def _ids(self, what: str | Sequence[int] | Floats) -> Any:
         return np.asarray(self.token_ids(what) if isinstance(what, str) else what)

@@ -108,9 +108,18 @@ nb::object weights(const Model& model, nb::handle ids, std::optional<std::int64_
   return to_python(std::move(all), Kind::numpy);
 }
 
+std::vector<TokenSpan> spans_of_needle(const Model& model, const std::optional<std::string>& text,
+                                       const std::string& needle) {
+  if (!text) fail("needle is given beside ids; a text, in which it stands, is expected");
+  std::vector<TokenSpan> spans = spans_of(*text, model.tokenize(*text), needle);
+  if (spans.empty())
+    fail("needle is '", needle, "', which does not stand in the text; words of it are expected");
+  return spans;
+}
+
 // The report of all heads, and what answers further questions. Of many heads it holds fewer bins and cells.
 ReportData kept_look(const Model& model, const ModelTokens& text, const TextCallOptions& options,
-                     std::int64_t top_k) {
+                     std::int64_t top_k, const std::vector<TokenSpan>& needle) {
   constexpr std::int64_t kMostCells = 64'000'000, kMostBins = 64'000'000;
   Document document = document_of_text(model, text, options);
   ReportOptions wanted{.top_k = top_k};
@@ -119,24 +128,33 @@ ReportData kept_look(const Model& model, const ModelTokens& text, const TextCall
   while (wanted.map.rows > 64 && heads * wanted.map.rows * wanted.map.columns > kMostBins)
     wanted.map = {wanted.map.rows / 2, wanted.map.columns / 2};
   fill_report(document, std::move(wanted));
-  return report_data(std::move(document));
+  std::vector<Retrieval> found;
+  if (!needle.empty()) found = retrieval_of(document, needle);
+  ReportData data = report_data(std::move(document));
+  data.retrieval = std::move(found);
+  return data;
 }
 
 // What heads do, found while the model runs; nothing that answers further questions.
 ReportData passing_look(const Model& model, const ModelTokens& text, const TextCallOptions& call,
-                        std::int64_t top_k) {
+                        std::int64_t top_k, std::vector<TokenSpan> needle) {
   TextLookOptions options;
   options.report.top_k = top_k;
   options.by = call.by;
   options.layer = call.layer;
   options.threads = call.threads;
+  options.needle = std::move(needle);
+  TextLook look = look_at_text(model, text, options);
   ReportData data;
-  data.report = look_at_text(model, text, options).report;
+  data.report = std::move(look.report);
+  data.retrieval = std::move(look.retrieval);
   return data;
 }
 
-ReportData look_at(const Model& model, nb::handle ids, std::vector<std::string> words, bool by_norm,
-                   std::optional<std::int64_t> layer, std::int64_t top_k, bool keep, int threads) {
+ReportData look_at(const Model& model, nb::handle ids, std::vector<std::string> words,
+                   const std::optional<std::string>& what, const std::optional<std::string>& needle,
+                   bool by_norm, std::optional<std::int64_t> layer, std::int64_t top_k, bool keep,
+                   int threads) {
   const Tensor copied = Tensor::copy_of(Borrowed("ids", ids).view(), DType::i64);
   const nb::gil_scoped_release released;
   ModelTokens text;
@@ -144,7 +162,10 @@ ReportData look_at(const Model& model, nb::handle ids, std::vector<std::string> 
   text.shown = std::move(words);
   const TextCallOptions options = {
       .by = by_norm ? WeighedBy::norm : WeighedBy::attention, .layer = layer, .threads = threads};
-  return keep ? kept_look(model, text, options, top_k) : passing_look(model, text, options, top_k);
+  std::vector<TokenSpan> spans;
+  if (needle) spans = spans_of_needle(model, what, *needle);
+  return keep ? kept_look(model, text, options, top_k, spans)
+              : passing_look(model, text, options, top_k, std::move(spans));
 }
 
 }  // namespace
@@ -162,8 +183,9 @@ void define_pretrained(nb::module_& module) {
       .def("logits", logits, nb::arg("hidden"), nb::arg("threads"))
       .def("streams", streams, nb::arg("ids"), nb::arg("threads"))
       .def("weights", weights, nb::arg("ids"), nb::arg("layer").none(), nb::arg("threads"))
-      .def("look", look_at, nb::arg("ids"), nb::arg("tokens"), nb::arg("by_norm"), nb::arg("layer").none(),
-           nb::arg("top_k"), nb::arg("keep"), nb::arg("threads"));
+      .def("look", look_at, nb::arg("ids"), nb::arg("tokens"), nb::arg("text").none(),
+           nb::arg("needle").none(), nb::arg("by_norm"), nb::arg("layer").none(), nb::arg("top_k"),
+           nb::arg("keep"), nb::arg("threads"));
   module.def("load_pretrained", load_model, nb::call_guard<nb::gil_scoped_release>());
 }
 

@@ -271,6 +271,19 @@ nb::list cost(const ReportData& data) {
   return all;
 }
 
+nb::object retrieval(const ReportData& data) {
+  if (data.retrieval.empty()) return nb::none();
+  nb::list list;
+  for (const Retrieval& head : data.retrieval) {
+    nb::dict one;
+    one["last"] = head.last;
+    one["mean"] = head.mean;
+    one["rows"] = head.rows;
+    list.append(one);
+  }
+  return list;
+}
+
 nb::list layers(const ReportData& data) {
   nb::list all;
   for (const LayerHeads& layer : data.report.layers) all.append(nb::make_tuple(layer.name, layer.heads));
@@ -346,6 +359,7 @@ void define_report(nb::module_& module) {
       .def_prop_ro("arrays", arrays)
       .def_prop_ro("summaries", summaries)
       .def_prop_ro("cost", cost)
+      .def_prop_ro("retrieval", retrieval)
       .def("tiles", tiles)
       .def("save", save)
       .def("write_html", write_page);

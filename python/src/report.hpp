@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "heed/document.hpp"
+#include "heed/model_look.hpp"
 #include "options.hpp"
 
 namespace heed::python {
@@ -22,6 +23,7 @@ struct Call {
 struct ReportData {
   AttentionReport report;
   std::vector<std::shared_ptr<Call>> calls;  ///< whose heads are those of the report, in this order
+  std::vector<Retrieval> retrieval{};        ///< of each head, where there is a needle
 };
 
 /// Takes a document with its report.

@@ -190,6 +190,30 @@ def test_byte_level_tokens_are_those_of_tokenizers(pre, tmp_path):
         assert ours.token_ids(text) == [0, *theirs.encode(text).ids]
 
 
+def test_texts_begin_and_end_with_the_tokens_of_the_metadata(tmp_path):
+    model = make("llama")
+    letters = sorted(tk.pre_tokenizers.ByteLevel.alphabet())[:100]
+    tokens = [*letters, letters[0] + letters[1]]
+
+    def file(begin, end):
+        def add(writer):
+            writer.add_tokenizer_model("gpt2")
+            writer.add_tokenizer_pre("gpt-2")
+            writer.add_token_list(tokens)
+            writer.add_token_merges([" ".join(letters[:2])])
+            writer.add_bos_token_id(begin)
+            writer.add_eos_token_id(end)
+        return heed.load_model(write(tmp_path / f"{begin}-{end}.gguf", model.config, state_of(model), edit=add))
+
+    first, second, *_ = (int(file(3, 100).logits(ids).argmax(1)[-1]) for ids in ([3], [7]))
+    assert first != second and 100 not in (first, second)
+    def written(begin, end):
+        return [token["id"] for token in file(begin, end).watch("", tokens=4, temperature=0)]
+
+    assert written(3, 100)[:2] == [3, first] and written(7, 100)[:2] == [7, second]
+    assert len(written(7, 100)) == 4 and written(7, second) == [7, second]
+
+
 def sentence_piece(text, scores):
     """Ids by the rule itself: of all neighbours the pair whose joined piece has the best score, the first of equals."""
     pieces = list("\u2581" + text.replace(" ", "\u2581"))

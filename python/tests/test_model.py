@@ -82,7 +82,7 @@ def test_it_refuses_in_one_sentence(model, call, message):
 
 
 def test_a_folder_that_is_none_is_an_os_error(tmp_path):
-    with pytest.raises(OSError, match="is no folder; that of a model, with config.json, is expected"):
+    with pytest.raises(OSError, match="is no folder; that of a model, with config.json, or a GGUF file is expected"):
         heed.load_model(tmp_path / "none")
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 from tiny_models import FAMILIES, ids_of, make, save
 
@@ -71,6 +72,29 @@ def test_what_takes_weights_is_refused_where_none_were_kept(tmp_path):
                        "save": lambda: report.save(tmp_path / "a.html")}.items():
         with pytest.raises(ValueError, match=f"{what}.* needs queries and keys, which look.keep=False. forgot; look with keep=True"):
             call()
+
+
+def test_retrieval_is_the_weight_on_the_needle(tmp_path):
+    words = "the cat sat on the mat and the cat ran".split()
+    vocabulary = {word: i for i, word in enumerate(dict.fromkeys(words))}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="the"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    ours = heed.load_model(save(make("llama"), tmp_path))
+    assert ours.look([0, 1, 2]).retrieval is None
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    ours = heed.load_model(tmp_path)
+    weights = ours.weights(" ".join(words)).reshape(-1, 10, 10).astype(np.float64)
+    on_cats = weights[:, :, [1, 8]].sum(2)
+    rows = [i for i in range(2, 10) if i != 8]  # causal; a cat is no row of its own
+    for keep in (True, False):
+        found = ours.look(" ".join(words), needle="cat", keep=keep).retrieval
+        assert [one["rows"] for one in found] == [len(rows)] * len(weights)
+        np.testing.assert_allclose([one["last"] for one in found], on_cats[:, 9], atol=WEIGHTS)
+        np.testing.assert_allclose([one["mean"] for one in found], on_cats[:, rows].mean(1), atol=WEIGHTS)
+    with pytest.raises(ValueError, match="needle is 'dog', which does not stand in the text; words of it are expected"):
+        ours.look(" ".join(words), needle="dog")
+    with pytest.raises(ValueError, match="needle is given beside ids; a text, in which it stands, is expected"):
+        ours.look([0, 1, 2], needle="cat")
 
 
 def test_refusals(tmp_path):

@@ -35,9 +35,9 @@ class DocumentReader {
     // What frameworks write beside parameters.
     if (text == "pt" || text == "tf" || text == "flax" || text == "np")
       fail(
-          "holds the parameters of a model, not a call of attention; a model of transformers is looked at "
-          "from "
-          "Python, by heed.transformers.look(model, tokenizer, text)");
+          "holds the parameters of a model, not a call of attention; heed look --model FOLDER WORDS looks at "
+          "a "
+          "model");
     if (text != kLookFormat)
       fail("is no document of heed look or heed explain: its metadata do not say format '" +
            std::string(kLookFormat) + "' or '" + kExplainFormat + "'");

@@ -133,7 +133,7 @@ Model load_model(const std::string& folder) {
   if (folder.ends_with(".gguf") && !fs::is_directory(folder, error)) return model_in_gguf(folder);
   if (!fs::is_directory(folder, error))
     io::detail::fail(io::detail::subject_of(folder),
-                     "is no folder; that of a model, with config.json, is expected");
+                     "is no folder; that of a model, with config.json, or a GGUF file is expected");
   const detail::ModelConfig config(folder + "/config.json");
   if (config.has("format") && !config.has("model_type"))
     config.fail("is of an earlier heed; heed train --resume writes the folder anew from its checkpoint");
