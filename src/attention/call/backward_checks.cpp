@@ -71,9 +71,10 @@ Target summed_target(std::string_view name, const MutableTensorView& view, const
 
 }  // namespace
 
-BackwardProblem check_backward(const AttentionBackwardInputs& inputs, const AttentionOptions& options) {
+BackwardProblem check_backward(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
+                               const CallPart* part) {
   BackwardProblem problem;
-  problem.forward = check_call(inputs.query, inputs.key, inputs.value, options);
+  problem.forward = check_call(inputs.query, inputs.key, inputs.value, options, part);
   const Problem& p = problem.forward;
   const Reader read(p, inputs.query.rank());
   problem.output = read.output("output", inputs.output);

@@ -7,7 +7,8 @@
 namespace heed::detail {
 
 /// Everything but the gradients' places.
-BackwardProblem check_backward(const AttentionBackwardInputs& inputs, const AttentionOptions& options);
+BackwardProblem check_backward(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
+                               const CallPart* part = nullptr);
 
 /// Memory for the gradients that are asked for.
 AttentionGradients allocate_gradients(const AttentionBackwardInputs& inputs, const AttentionOptions& options,

@@ -1,9 +1,11 @@
 #include "attention/call/checks.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "attention/call/message.hpp"
 #include "attention/call/operands.hpp"
+#include "attention/call/part.hpp"
 #include "attention/masks/sources.hpp"
 #include "heed/parallel.hpp"
 
@@ -94,7 +96,7 @@ void read_numbers(const AttentionOptions& options, Problem& problem) {
   const std::int64_t offset = options.query_offset.value_or(0);
   if (offset < -kMaxOffset || offset > kMaxOffset)
     refuse("query_offset is ", offset, "; -2^60 to 2^60 is expected");
-  problem.dropout = options.dropout;
+  static_cast<Dropout&>(problem.dropout) = options.dropout;
   if (!(options.dropout.probability >= 0 && options.dropout.probability < 1))
     refuse("dropout.probability is ", options.dropout.probability,
            "; a number of 0 or more and below 1 is expected");
@@ -111,14 +113,15 @@ Operand floating(const char* name, const TensorView& view, const Dims& shape) {
 
 void read_sparse_mask(const SparseMask& mask, Problem& problem) {
   if (mask.is_empty()) return;
-  const bool batch = mask.batch() == 1 || mask.batch() == problem.batch;
-  const bool heads = problem.heads % mask.heads() == 0;
-  if (!batch || !heads || mask.query_length() != problem.query_length ||
+  const WholeCall& whole = problem.whole;
+  const bool batch = mask.batch() == 1 || mask.batch() == whole.batch;
+  const bool heads = whole.heads % mask.heads() == 0;
+  if (!batch || !heads || mask.query_length() != whole.query_length ||
       mask.key_length() != problem.key_length)
     refuse("sparse_mask has size ", Dims{mask.batch(), mask.heads(), mask.query_length(), mask.key_length()},
-           "; ", Dims{problem.batch, problem.heads, problem.query_length, problem.key_length},
+           "; ", Dims{whole.batch, whole.heads, whole.query_length, problem.key_length},
            ", or 1 of the first two, or a divisor of the heads, is expected");
-  problem.sparse_masks = sources_of(mask, problem.heads);
+  problem.sparse_masks = sources_of(mask, whole.heads);
 }
 
 void read_operands(const AttentionOptions& options, Problem& problem) {
@@ -131,7 +134,8 @@ void read_operands(const AttentionOptions& options, Problem& problem) {
   }
   read_sparse_mask(options.sparse_mask, problem);
   if (!options.score_mod.is_empty())
-    options.score_mod.part()->check(problem.batch, problem.heads, problem.query_length, problem.key_length);
+    options.score_mod.part()->check(problem.whole.batch, problem.whole.heads, problem.whole.query_length,
+                                    problem.key_length);
   problem.score_mod = source_of(options.score_mod);
   if (options.bias) problem.bias = floating("bias", *options.bias, scores);
   if (options.alibi_slopes)
@@ -161,8 +165,8 @@ void read_batch(const AttentionOptions& options, Problem& problem) {
     if (keys < 0 || keys > problem.key_length)
       refuse("kv_lengths[", b, "] is ", keys, "; 0 to ", problem.key_length,
              ", the length of key, is expected");
-    const std::int64_t offset = offset_of(options, problem.query_length, keys);
-    problem.segments.push_back({b, 0, problem.query_length, 0, keys, offset});
+    const std::int64_t queries = problem.whole.query_length;
+    problem.segments.push_back({b, 0, queries, 0, keys, offset_of(options, queries, keys)});
   }
 }
 
@@ -186,10 +190,10 @@ void read_packed(const AttentionOptions& options, Problem& problem) {
            options.query_segments ? "key_segments" : "query_segments", "; both or neither are expected");
   if (options.kv_lengths)
     refuse("kv_lengths is given beside query_segments; key_segments alone say where keys end");
-  if (problem.batch != 1)
-    refuse("query has batch size ", problem.batch, "; 1 is expected with query_segments");
+  if (problem.whole.batch != 1)
+    refuse("query has batch size ", problem.whole.batch, "; 1 is expected with query_segments");
   const auto queries =
-      segment_offsets("query_segments", *options.query_segments, "query", problem.query_length);
+      segment_offsets("query_segments", *options.query_segments, "query", problem.whole.query_length);
   const auto keys = segment_offsets("key_segments", *options.key_segments, "key", problem.key_length);
   if (keys.size() != queries.size())
     refuse("key_segments has ", keys.size(), " offsets; ", queries.size(),
@@ -198,6 +202,7 @@ void read_packed(const AttentionOptions& options, Problem& problem) {
     const std::int64_t offset = offset_of(options, queries[s + 1] - queries[s], keys[s + 1] - keys[s]);
     problem.segments.push_back({0, queries[s], queries[s + 1], keys[s], keys[s + 1], offset});
   }
+  problem.whole.sequences = static_cast<std::int64_t>(problem.segments.size());
 }
 
 // The memory of the last call's segments on this thread.
@@ -221,9 +226,11 @@ void check_requests(const AttentionOptions& options, const Problem& problem) {
 }  // namespace
 
 Problem check_call(const TensorView& query, const TensorView& key, const TensorView& value,
-                   const AttentionOptions& options) {
+                   const AttentionOptions& options, const CallPart* part) {
   Problem problem;
   read_shapes(query, key, value, problem);
+  problem.whole = {problem.batch, problem.heads, problem.kv_heads, problem.query_length, problem.batch, 0};
+  if (part != nullptr) read_part(*part, problem);
   read_numbers(options, problem);
   read_operands(options, problem);
   problem.segments.swap(kept_segments());
@@ -232,6 +239,9 @@ Problem check_call(const TensorView& query, const TensorView& key, const TensorV
     read_packed(options, problem);
   else
     read_batch(options, problem);
+  for (const Segment& s : problem.segments)
+    problem.whole.most_rows = std::max(problem.whole.most_rows, s.query_end - s.query_begin);
+  if (part != nullptr) cut_to_part(*part, problem);
   check_requests(options, problem);
   return problem;
 }

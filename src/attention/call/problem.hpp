@@ -8,6 +8,7 @@
 
 #include "attention/kv_cache/cache_rows.hpp"
 #include "attention/masks/mask_source.hpp"
+#include "attention/rules/dropout.hpp"
 #include "attention/rules/visible_keys.hpp"
 #include "heed/attention.hpp"
 
@@ -42,7 +43,11 @@ struct Segment {
   std::int64_t offset = 0;
   std::int64_t sequence = 0;                ///< of the cache, where there is one
   const std::int64_t* positions = nullptr;  ///< of its keys; nullptr: they count from 0
+  std::int64_t whole_rows = 0;              ///< of the sequence, where these are some of them; else 0
 
+  [[nodiscard]] std::int64_t rows_of_whole() const {
+    return whole_rows > 0 ? whole_rows : query_end - query_begin;
+  }
   [[nodiscard]] KeyPositions keys() const { return {key_end - key_begin, positions}; }
 };
 
@@ -55,6 +60,16 @@ struct ProblemShape {
   std::int64_t head_dim = 0;
   std::int64_t value_dim = 0;
   DType dtype = DType::f32;  ///< of query, key and value
+};
+
+/// The call that this one is a part of, or this one.
+struct WholeCall {
+  std::int64_t batch = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t query_length = 0;
+  std::int64_t sequences = 0;  ///< batch entries, or packed sequences
+  std::int64_t most_rows = 0;  ///< of a sequence
 };
 
 /// What becomes of a score, and which scores there are (rules/score_rules.hpp).
@@ -85,7 +100,9 @@ struct Problem : ProblemShape, ScoreRules, ResultTargets {
   /// Of a cache: key and value then hold its rows by their numbers, and strides are of [-, Hkv, row, D].
   const CacheRows* cache = nullptr;
   std::vector<Segment> segments;  ///< in order of batch and query_begin; they cover every query row once
-  Dropout dropout;
+  PlacedDropout dropout;
+  WholeCall whole;
+  std::vector<std::int64_t> rows_of_part;  ///< what PartPlace::rows points to
 
   int threads = 1;  ///< at most; 1 or more
   /// Told after pieces of the work: which pass, and how much of it is done (0 to 1). From any thread.

@@ -18,10 +18,10 @@ struct MaskTile {
 };
 
 /// Where rows of a call that is a part of another stand in that one: row i at rows[i], which ascend, or at
-/// row_begin + i; batch entries from batch_begin on.
+/// row_begin + i; batch entries and query heads from batch_begin and head_begin on.
 struct PartPlace {
   const std::int64_t* rows = nullptr;
-  std::int64_t row_begin = 0, batch_begin = 0;
+  std::int64_t row_begin = 0, batch_begin = 0, head_begin = 0;
   [[nodiscard, gnu::always_inline]] std::int64_t row(std::int64_t i) const {
     return rows != nullptr ? rows[i] : row_begin + i;
   }
@@ -40,16 +40,17 @@ struct MaskSource {
   /// For a batch entry, a query head and rows of the call; at least one row.
   [[nodiscard, gnu::always_inline]] Coverage coverage(const MaskTile& tile) const {
     return coverage_of(
-        part, {(tile.batch + place.batch_begin) * batch_step, tile.head / heads_each,
+        part, {(tile.batch + place.batch_begin) * batch_step, (tile.head + place.head_begin) / heads_each,
                place.row(tile.row_begin), place.row(tile.row_end - 1) + 1, tile.key_begin, tile.key_end});
   }
   [[gnu::always_inline]] void restrict_row(std::int64_t batch, std::int64_t head, std::int64_t row,
                                            std::int64_t key_begin, std::int64_t key_end,
                                            std::uint8_t* visible) const {
     const std::int64_t at = place.row(row);
-    restrict_one(
-        part, {(batch + place.batch_begin) * batch_step, head / heads_each, at, at + 1, key_begin, key_end},
-        visible);
+    restrict_one(part,
+                 {(batch + place.batch_begin) * batch_step, (head + place.head_begin) / heads_each, at,
+                  at + 1, key_begin, key_end},
+                 visible);
   }
 };
 
@@ -65,7 +66,8 @@ struct ScoreModSource {
   [[gnu::always_inline]] void apply(std::int64_t batch, std::int64_t head, std::int64_t row,
                                     std::int64_t key_begin, std::int64_t key_end, float* scores,
                                     float* slopes) const {
-    apply_f32(part, batch + place.batch_begin, head, place.row(row), key_begin, key_end, scores, slopes);
+    apply_f32(part, batch + place.batch_begin, head + place.head_begin, place.row(row), key_begin, key_end,
+              scores, slopes);
   }
 };
 

@@ -6,29 +6,38 @@
 //   weight ij   dropped where x[j mod 4] < round(probability * 2^32)
 //
 // so that one block serves four neighbouring keys. i and j count within the tensors (not within a packed
-// segment). Words are stored low half first.
+// segment); batch, head and i within the whole call where this one is a part. Words are stored low half
+// first.
 #pragma once
 
 #include <cstdint>
 
+#include "attention/masks/mask_source.hpp"
 #include "attention/rules/philox.hpp"
 #include "heed/attention.hpp"
 
 namespace heed::detail {
 
+struct PlacedDropout : Dropout {
+  PartPlace place{};
+};
+
 class HeadDropout {
  public:
-  HeadDropout(const Dropout& dropout, std::int64_t batch, std::int64_t head)
-      : threshold_(threshold(dropout.probability)), keep_scale_(1 / (1 - dropout.probability)) {
+  HeadDropout(const PlacedDropout& dropout, std::int64_t batch, std::int64_t head)
+      : place_(dropout.place),
+        threshold_(threshold(dropout.probability)),
+        keep_scale_(1 / (1 - dropout.probability)) {
     const PhiloxBlock block = philox({low_word(dropout.offset), high_word(dropout.offset),
-                                      static_cast<std::uint32_t>(batch), static_cast<std::uint32_t>(head)},
+                                      static_cast<std::uint32_t>(batch + place_.batch_begin),
+                                      static_cast<std::uint32_t>(head + place_.head_begin)},
                                      {low_word(dropout.seed), high_word(dropout.seed)});
     key_ = {block[0], block[1]};
   }
 
   [[nodiscard]] bool drops(std::int64_t i, std::int64_t j) const {
     if (threshold_ == 0) return false;
-    const auto row = static_cast<std::uint64_t>(i);
+    const auto row = static_cast<std::uint64_t>(place_.row(i));
     const auto four = static_cast<std::uint64_t>(j) / 4;
     const PhiloxBlock block = philox({low_word(four), high_word(four), low_word(row), high_word(row)}, key_);
     return block[static_cast<std::size_t>(j % 4)] < threshold_;
@@ -44,6 +53,7 @@ class HeadDropout {
   }
 
  private:
+  PartPlace place_;
   PhiloxKey key_{};
   std::uint32_t threshold_;
   double keep_scale_;

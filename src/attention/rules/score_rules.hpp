@@ -80,7 +80,8 @@ inline Softcapped<F64Math> modified(const Problem& p, const Row& row, std::int64
   const PartPlace& place = p.score_mod.place;
   double slope = 0;
   static_cast<const ScoreFunction*>(p.score_mod.part)
-      ->apply({row.batch + place.batch_begin, row.head, place.row(row.i), j, j + 1}, &at.score, &slope);
+      ->apply({row.batch + place.batch_begin, row.head + place.head_begin, place.row(row.i), j, j + 1},
+              &at.score, &slope);
   at.slope *= slope;
   return at;
 }

@@ -211,7 +211,7 @@ class BackwardDriver {
   void plan_tasks() {
     const bool by_batch = shares_bias(0, f_.batch);
     const bool by_head = shares_bias(1, f_.heads);
-    const std::int64_t heads = f_.kv_heads * static_cast<std::int64_t>(f_.segments.size());
+    const std::int64_t heads = f_.whole.kv_heads * f_.whole.sequences;  // so a part splits as the whole does
     const auto end_phase = [&] {
       if (phases_.empty() || phases_.back() != tasks_.size()) phases_.push_back(tasks_.size());
     };

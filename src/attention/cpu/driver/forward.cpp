@@ -291,11 +291,17 @@ class Driver {
     parallel_for(count, threads, std::cref(body));  // a reference fits a std::function without an allocation
   }
 
+  // Also of a part of packed sequences that has the rows of one alone.
+  bool is_packed() const {
+    if (p_.whole.sequences > 0) return p_.whole.sequences != p_.whole.batch;
+    return static_cast<std::int64_t>(p_.segments.size()) != p_.batch;
+  }
+
   // Packed sequences of few rows have other kernels than long ones: each class of them is a pass of its own.
   // So a row's bits depend on its own sequence alone.
   void forward_all() {
     const std::int64_t most_rows = call_.most_rows;
-    if (p_.map || static_cast<std::int64_t>(p_.segments.size()) == p_.batch) {
+    if (p_.map || !is_packed()) {
       forward(p_.segments);
     } else {
       std::int64_t above = -1;
@@ -303,7 +309,7 @@ class Driver {
         std::vector<Segment> segments;
         call_.most_rows = 0;
         for (const Segment& s : p_.segments) {
-          const std::int64_t rows = s.query_end - s.query_begin;
+          const std::int64_t rows = s.rows_of_whole();
           if (rows * call_.group <= above || rows * call_.group > most) continue;
           segments.push_back(s);
           call_.most_rows = std::max(call_.most_rows, rows);

@@ -33,7 +33,8 @@ cpu::Arguments lower(const Problem& p) {
   call.group = p.kv_heads > 0 ? p.heads / p.kv_heads : 1;
   call.query_length = p.query_length;
   call.key_length = p.key_length;
-  for (const Segment& s : p.segments) call.most_rows = std::max(call.most_rows, s.query_end - s.query_begin);
+  call.most_rows = p.whole.most_rows;
+  for (const Segment& s : p.segments) call.most_rows = std::max(call.most_rows, s.rows_of_whole());
   call.head_dim = p.head_dim;
   call.value_dim = p.value_dim;
   call.query = input_of(p.query);
@@ -60,7 +61,8 @@ cpu::Arguments lower(const Problem& p) {
   call.window_right = window(p.window_right);
   if (p.dropout.probability > 0)
     call.dropout = {HeadDropout::threshold(p.dropout.probability),
-                    static_cast<float>(1 / (1 - p.dropout.probability)), p.dropout.seed, p.dropout.offset};
+                    static_cast<float>(1 / (1 - p.dropout.probability)), p.dropout.seed, p.dropout.offset,
+                    p.dropout.place};
   for (std::size_t i = 0; i < kResultCount; ++i)
     result<cpu::Output>(call, i) = output_of(result<Target>(p, i));
   call.top_k = p.top_k_index || p.top_k_weight ? p.top_k : 0;

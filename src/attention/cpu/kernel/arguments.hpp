@@ -50,6 +50,7 @@ struct Drop {
   std::uint32_t threshold;  ///< 0: off
   float keep_scale;
   std::uint64_t seed, offset;
+  PartPlace place;
 };
 
 /// What became of a row.

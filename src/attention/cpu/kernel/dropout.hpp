@@ -36,8 +36,8 @@ inline HeadBits bits_of_head(const cpu::Drop& drop, std::int64_t batch, std::int
   std::uint32_t counter[4][kStreams] = {};
   counter[0][0] = static_cast<std::uint32_t>(drop.offset);
   counter[1][0] = static_cast<std::uint32_t>(drop.offset >> 32);
-  counter[2][0] = static_cast<std::uint32_t>(batch);
-  counter[3][0] = static_cast<std::uint32_t>(head);
+  counter[2][0] = static_cast<std::uint32_t>(batch + drop.place.batch_begin);
+  counter[3][0] = static_cast<std::uint32_t>(head + drop.place.head_begin);
   philox_streams(counter, static_cast<std::uint32_t>(drop.seed), static_cast<std::uint32_t>(drop.seed >> 32));
   return {{counter[0][0], counter[1][0]}};
 }
@@ -49,13 +49,14 @@ inline void kept_weights(const cpu::Drop& drop, const HeadBits& bits, std::int64
                          float* keep) {
   static_assert(kPanel / 4 + 1 <= kStreams);
   std::uint32_t counter[4][kStreams];
+  const std::int64_t row = drop.place.row(index);
   const std::int64_t first = key / 4;
   for (int i = 0; i < kStreams; ++i) {
     const auto four = static_cast<std::uint64_t>(first + i);
     counter[0][i] = static_cast<std::uint32_t>(four);
     counter[1][i] = static_cast<std::uint32_t>(four >> 32);
-    counter[2][i] = static_cast<std::uint32_t>(index);
-    counter[3][i] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(index) >> 32);
+    counter[2][i] = static_cast<std::uint32_t>(row);
+    counter[3][i] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(row) >> 32);
   }
   philox_streams(counter, bits.key[0], bits.key[1]);
   const std::int64_t skip = key % 4;

@@ -1,0 +1,57 @@
+// options -> checks -> plan -> kernel, for a part of a call.
+#include "heed/part.hpp"
+
+#include "attention/api/memory_errors.hpp"
+#include "attention/call/backward_checks.hpp"
+#include "attention/call/checks.hpp"
+#include "attention/call/message.hpp"
+#include "attention/call/overlap.hpp"
+#include "attention/call/plan.hpp"
+#include "attention/call/results.hpp"
+
+namespace heed {
+namespace {
+
+void check_sums(const CallPart& part, const detail::Problem& problem) {
+  if (problem.query_length == part.query_length) return;
+  for (std::size_t i = 0; i < kResultCount; ++i)
+    if (!has_rows(result_entry(i).shape) && result<detail::Target>(problem, i))
+      detail::refuse(result_entry(i).path, " is given for ", problem.query_length, " of ", part.query_length,
+                     " rows; all rows are expected for what sums over them");
+}
+
+}  // namespace
+
+AttentionRun attention_part_into(const TensorView& query, const TensorView& key, const TensorView& value,
+                                 const AttentionOptions& options, const CallPart& part,
+                                 const AttentionOutputs& outputs) {
+  return detail::with_memory_errors([&] {
+    detail::Problem problem = detail::check_call(query, key, value, options, &part);
+    detail::bind_outputs(outputs, options, query.rank(), problem);
+    detail::check_overlaps(problem);
+    check_sums(part, problem);
+    const detail::Plan plan = detail::make_plan(problem, options.kernel);
+    const detail::KernelRun run = plan.kernel(problem);
+    detail::recycle(problem);
+    return AttentionRun{plan.name, plan.isa, run.threads, run.recomputed_rows};
+  });
+}
+
+AttentionRun attention_backward_part_into(const AttentionBackwardInputs& inputs,
+                                          const AttentionOptions& options, const CallPart& part,
+                                          const AttentionGradientViews& gradients) {
+  return detail::with_memory_errors([&] {
+    detail::BackwardProblem problem = detail::check_backward(inputs, options, &part);
+    if (problem.forward.query_length != part.query_length)
+      detail::refuse("part.rows are ", problem.forward.query_length, " of ", part.query_length,
+                     " rows; all rows are expected for gradients");
+    detail::bind_gradients(gradients, inputs, options, problem);
+    detail::check_overlaps(problem);
+    const detail::BackwardPlan plan = detail::make_backward_plan(problem, options.kernel);
+    const detail::KernelRun run = plan.kernel(problem);
+    detail::recycle(problem.forward);
+    return AttentionRun{plan.name, plan.isa, run.threads, run.recomputed_rows};
+  });
+}
+
+}  // namespace heed

@@ -1,0 +1,289 @@
+// A part of a call has the bits that its rows and heads have in the whole.
+#include "heed/part.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "attention_support.hpp"
+#include "core/tensor/concatenate.hpp"
+#include "describe_call.hpp"
+#include "fused_calls.hpp"
+#include "heed/attention.hpp"
+#include "random_call.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::AttentionOptions;
+using heed::AttentionOutputs;
+using heed::CallPart;
+using heed::Kernel;
+using heed::MutableTensorView;
+using heed::PositionRange;
+using heed::Tensor;
+using heed::TensorView;
+using heed::test::CallLimits;
+using heed::test::Draw;
+using heed::test::RandomCall;
+
+constexpr std::uint64_t kSeed = 20261124;
+
+// What broadcasts along an axis is the part's already.
+template <class View>
+View narrowed(const View& view, int axis_from_end, std::int64_t begin, std::int64_t count) {
+  const int axis = view.rank() - axis_from_end;
+  if (axis < 0 || view.size(axis) == 1) return view;
+  return view.narrow(axis, begin, count);
+}
+
+Tensor rows_of(const TensorView& view, const std::vector<PositionRange>& rows) {
+  const int axis = view.rank() - 2;
+  if (axis < 0 || view.size(axis) == 1) return Tensor::copy_of(view);
+  std::vector<TensorView> ranges;
+  for (const PositionRange& range : rows)
+    ranges.push_back(view.narrow(axis, range.begin, range.end - range.begin));
+  if (ranges.empty()) ranges.push_back(view.narrow(axis, 0, 0));
+  return heed::detail::concatenated(ranges, axis);
+}
+
+struct Box {
+  std::int64_t batch, batches, kv_head, kv_heads;
+  std::vector<PositionRange> rows;
+};
+
+class CutCall {
+ public:
+  CutCall(const RandomCall& call, const Box& box) : options(call.options) {
+    const TensorView q = call.query, k = call.key, v = call.value;
+    const std::int64_t kv_heads = k.rank() > 2 ? k.size(-3) : 1;
+    part.batch = q.rank() > 3 ? q.size(-4) : 1;
+    part.heads = q.rank() > 2 ? q.size(-3) : 1;
+    part.query_length = q.size(-2);
+    const std::int64_t group = kv_heads > 0 ? part.heads / kv_heads : 1;
+    part.batch_begin = box.batch;
+    part.head_begin = box.kv_head * group;
+    const auto of_heads = [&](const TensorView& view, int axis, std::int64_t each) {
+      return narrowed(narrowed(view, axis + 1, box.batch, box.batches), axis, box.kv_head * each,
+                      box.kv_heads * each);
+    };
+    rows_ = box.rows;
+    part.rows = rows_;
+    query = rows_of(of_heads(q, 3, group), rows_);
+    key = Tensor::copy_of(of_heads(k, 3, 1));
+    value = Tensor::copy_of(of_heads(v, 3, 1));
+    const auto take = [&](std::optional<TensorView>& view, Tensor made) {
+      memory_.push_back(std::move(made));
+      view = memory_.back().view();
+    };
+    memory_.reserve(5);
+    if (options.mask) take(options.mask, rows_of(of_heads(*options.mask, 3, group), rows_));
+    if (options.bias) take(options.bias, rows_of(of_heads(*options.bias, 3, group), rows_));
+    if (options.alibi_slopes)
+      take(options.alibi_slopes, Tensor::copy_of(of_heads(*options.alibi_slopes, 1, group)));
+    if (options.sinks)
+      take(options.sinks,
+           Tensor::copy_of(narrowed(*options.sinks, 1, part.head_begin, box.kv_heads * group)));
+    if (options.kv_lengths)
+      take(options.kv_lengths, Tensor::copy_of(narrowed(*options.kv_lengths, 1, box.batch, box.batches)));
+  }
+
+  // The part's share of a result of the whole.
+  [[nodiscard]] Tensor share_of(const Tensor& result, bool has_rows, int axes) const {
+    const Box box{part.batch_begin, query.rank() > 3 ? query.size(-4) : 1, part.head_begin,
+                  query.rank() > 2 ? query.size(-3) : 1, rows_};
+    const int missing = 4 - query.rank();
+    TensorView view = result.view();
+    if (missing < 1) view = view.narrow(0, box.batch, box.batches);
+    if (missing < 2) view = view.narrow(view.rank() - axes - 1, box.kv_head, box.kv_heads);
+    if (!has_rows) return Tensor::copy_of(view);
+    std::vector<TensorView> ranges;
+    const int axis = view.rank() - axes;
+    for (const PositionRange& range : rows_)
+      ranges.push_back(view.narrow(axis, range.begin, range.end - range.begin));
+    return heed::detail::concatenated(ranges, axis);
+  }
+
+  Tensor query, key, value;
+  AttentionOptions options;
+  CallPart part;
+
+ private:
+  std::vector<PositionRange> rows_;
+  std::vector<Tensor> memory_;
+};
+
+std::vector<PositionRange> some_rows(Draw& draw, std::int64_t length) {
+  std::vector<PositionRange> rows;
+  for (std::int64_t at = 0; at < length;) {
+    const std::int64_t end = draw.between(at + 1, length);
+    if (draw.chance(0.6)) rows.push_back({at, end});
+    at = end;
+  }
+  if (rows.empty()) rows.push_back({0, length});
+  return rows;
+}
+
+// Axes of a result behind [B, H].
+int axes_of(heed::ResultShape shape) {
+  switch (shape) {
+    case heed::ResultShape::row:
+    case heed::ResultShape::key:
+    case heed::ResultShape::key_last:
+      return 1;
+    default:
+      return 2;
+  }
+}
+
+// Kernels read keys in place or packed by how they lie: here the whole's lie as the part's do.
+// An entropy is a sum of w (s - m) with terms up to 8 in size beside it: 2^-18 is some forty roundings of
+// f32.
+bool is_near(const Tensor& a, const Tensor& b) {
+  const Tensor x = Tensor::copy_of(a, heed::DType::f64), y = Tensor::copy_of(b, heed::DType::f64);
+  for (std::size_t i = 0; i < x.values<double>().size(); ++i) {
+    const double p = x.values<double>()[i], q = y.values<double>()[i];
+    if (!(std::isnan(p) && std::isnan(q)) && !(std::abs(p - q) <= 0x1p-18 * (1 + std::abs(q)))) return false;
+  }
+  return true;
+}
+
+// Packed sequences beside a map take one kernel for all of them: such a whole is compared without.
+void compare_part(const RandomCall& original, const Box& box, bool all_rows) {
+  RandomCall call = original;
+  if (!all_rows && call.options.query_segments) call.options.map = {};
+  const heed::AttentionResult whole = heed::attention(Tensor::copy_of(call.query), Tensor::copy_of(call.key),
+                                                      Tensor::copy_of(call.value), call.options);
+  CutCall cut(call, box);
+  heed::AttentionResult found;
+  AttentionOutputs outputs;
+  for (std::size_t i = 0; i < heed::kResultCount; ++i) {
+    const heed::ResultEntry& entry = heed::result_entry(i);
+    if (!heed::is_asked_for(entry, call.options) || (!all_rows && !heed::has_rows(entry.shape))) continue;
+    const Tensor& expected = heed::result<Tensor>(whole, i);
+    heed::result<Tensor>(found, i) =
+        cut.share_of(expected, heed::has_rows(entry.shape), axes_of(entry.shape));
+    Tensor& mine = heed::result<Tensor>(found, i);
+    mine = Tensor(mine.shape(), mine.dtype());
+    heed::result(outputs, i) = mine.mutable_view();
+  }
+  (void)heed::attention_part_into(cut.query, cut.key, cut.value, cut.options, cut.part, outputs);
+  for (std::size_t i = 0; i < heed::kResultCount; ++i) {
+    const heed::ResultEntry& entry = heed::result_entry(i);
+    if (heed::result(outputs, i).data() == nullptr) continue;
+    const Tensor& mine = heed::result<Tensor>(found, i);
+    const Tensor expected =
+        cut.share_of(heed::result<Tensor>(whole, i), heed::has_rows(entry.shape), axes_of(entry.shape));
+    if (entry.need == heed::Need::entropy && !all_rows)
+      EXPECT_TRUE(is_near(mine, expected)) << entry.name();
+    else
+      EXPECT_TRUE(heed::test::same_bits(mine, expected)) << entry.name();
+  }
+}
+
+void compare_gradients(const RandomCall& call, const Box& box, bool /*all_rows*/) {
+  const Tensor query = Tensor::copy_of(call.query), key = Tensor::copy_of(call.key),
+               value = Tensor::copy_of(call.value);
+  AttentionOptions options = call.options;
+  options.need = heed::Need::lse;
+  options.top_k = options.received_last = 0;
+  options.map = {};
+  const heed::AttentionResult forward = heed::attention(query, key, value, options);
+  const Tensor grad = heed::test::normal_tensor(forward.output.shape(), call.index, forward.output.dtype());
+  const heed::AttentionBackwardInputs inputs{query, key, value, forward.output, forward.lse, grad};
+  const heed::AttentionGradients whole = heed::attention_backward(inputs, options);
+
+  CutCall cut(call, box);
+  const Tensor output = cut.share_of(forward.output, true, 2), lse = cut.share_of(forward.lse, true, 1),
+               cut_grad = cut.share_of(grad, true, 2);
+  Tensor grad_query(cut.query.shape(), cut.query.dtype()), grad_key(cut.key.shape(), cut.key.dtype()),
+      grad_value(cut.value.shape(), cut.value.dtype());
+  heed::AttentionGradientViews views{grad_query.mutable_view(), grad_key.mutable_view(),
+                                     grad_value.mutable_view()};
+  (void)heed::attention_backward_part_into({cut.query, cut.key, cut.value, output, lse, cut_grad},
+                                           cut.options, cut.part, views);
+  EXPECT_TRUE(heed::test::same_bits(grad_query, cut.share_of(whole.query, true, 2))) << "query";
+  const auto of_keys = [&](const Tensor& of_whole) {
+    return Tensor::copy_of(
+        narrowed(narrowed(of_whole.view(), 4, box.batch, box.batches), 3, box.kv_head, box.kv_heads));
+  };
+  EXPECT_TRUE(heed::test::same_bits(grad_key, of_keys(whole.key))) << "key";
+  EXPECT_TRUE(heed::test::same_bits(grad_value, of_keys(whole.value))) << "value";
+}
+
+using Compare = void (*)(const RandomCall& call, const Box& box, bool all_rows);
+
+void compare_parts(const CallLimits& limits, std::uint64_t count, Compare compare = compare_part) {
+  for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
+    const RandomCall call = heed::test::random_call(kSeed, index, limits);
+    Draw draw(kSeed + 1, index);
+    const std::int64_t batch = call.query.rank() > 3 ? call.query.size(-4) : 1;
+    const std::int64_t kv_heads = call.key.rank() > 2 ? call.key.size(-3) : 1;
+    const std::int64_t length = call.query.size(-2);
+    if (batch == 0 || length == 0) continue;
+    Box box{0, batch, 0, kv_heads, {{0, length}}};
+    if (compare == compare_part && draw.chance(0.7)) box.rows = some_rows(draw, length);
+    const bool all_rows = box.rows.size() == 1 && box.rows[0].end - box.rows[0].begin == length;
+    if (draw.chance(0.5) && !call.options.query_segments) {
+      box.batch = draw.between(0, batch - 1);
+      box.batches = draw.between(1, batch - box.batch);
+    }
+    if (draw.chance(0.5)) {
+      box.kv_head = draw.between(0, kv_heads - 1);
+      box.kv_heads = draw.between(1, kv_heads - box.kv_head);
+    }
+    SCOPED_TRACE(heed::test::describe(call));
+    compare(call, box, all_rows);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(CallParts, HaveTheBitsOfTheWholeInSmallCalls) { compare_parts(heed::test::small_calls(), 3000); }
+TEST(CallParts, HaveTheBitsOfTheWholeByTheReference) { compare_parts({}, 1000); }
+TEST(CallParts, HaveTheBitsOfTheWholeAcrossTiles) { compare_parts(heed::test::tile_calls(), 600); }
+TEST(CallParts, HaveTheBitsOfTheWholeAcrossSpans) { compare_parts(heed::test::span_calls(), 150); }
+TEST(CallParts, HaveTheBitsOfTheWholeInPackedSequences) { compare_parts(heed::test::document_calls(), 400); }
+
+// What is refused, each with its sentence.
+TEST(CallParts, ThatDoNotFitAreRefused) {
+  const Tensor query({2, 3, 4}, heed::DType::f32), key({1, 5, 4}, heed::DType::f32);
+  Tensor output({2, 3, 4}, heed::DType::f32), received({2, 5}, heed::DType::f32);
+  const auto attend = [&](const CallPart& part, const AttentionOutputs& outputs) {
+    (void)heed::attention_part_into(query, key, key, {}, part, outputs);
+  };
+  const std::vector<PositionRange> three{{4, 6}, {7, 8}}, two{{0, 2}}, falling{{4, 6}, {5, 6}};
+  AttentionOutputs outputs;
+  outputs.output = output.mutable_view();
+  EXPECT_NO_THROW(attend({1, 2, 9, 0, 0, three}, outputs));
+  EXPECT_EQ(heed::test::message_of([&] {
+              attend({1, 2, 9, 0, 0, two}, outputs);
+            }),
+            "part.rows are 2 rows; 3 as in query are expected");
+  EXPECT_EQ(heed::test::message_of([&] {
+              attend({1, 2, 9, 0, 0, falling}, outputs);
+            }),
+            "part.rows[1] is 5 to 6; rows that rise, from 6 to 9, are expected");
+  EXPECT_EQ(heed::test::message_of([&] {
+              attend({1, 2, 9, 0, 2, three}, outputs);
+            }),
+            "part.head_begin is 2; 0 to 0 is expected for query's 2 of 2 heads");
+  EXPECT_EQ(heed::test::message_of([&] {
+              attend({1, 3, 9, 0, 0, three}, outputs);
+            }),
+            "part.heads is 3 from 0; multiples of 2, the query heads that share a key head, are expected");
+  outputs.received = received.mutable_view();
+  EXPECT_EQ(heed::test::message_of([&] {
+              attend({1, 2, 9, 0, 0, three}, outputs);
+            }),
+            "outputs.received is given for 3 of 9 rows; all rows are expected for what sums over them");
+}
+
+TEST(CallParts, HaveTheGradientsOfTheWhole) {
+  compare_parts(heed::test::small_calls(), 1000, compare_gradients);
+  compare_parts(heed::test::tile_calls(), 300, compare_gradients);
+}
+
+}  // namespace
