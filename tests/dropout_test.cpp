@@ -9,10 +9,10 @@
 
 namespace {
 
-using heed::Dropout;
 using heed::detail::HeadDropout;
 using heed::detail::philox;
 using heed::detail::PhiloxBlock;
+using heed::detail::PlacedDropout;
 
 // The known answers published with Random123 (tests/kat_vectors, "philox4x32 10").
 TEST(Philox, GivesTheKnownAnswersOfRandom123) {
@@ -26,7 +26,7 @@ TEST(Philox, GivesTheKnownAnswersOfRandom123) {
 // The mapping of the header's comment, spelled out: other kernels and later versions must give the same
 // masks.
 TEST(Dropout, TakesFourKeysFromOneBlockOfTheHeadsOwnKey) {
-  const Dropout dropout{0.25, 0x0123456789abcdef, 0xfedcba9876543210};
+  const PlacedDropout dropout{{0.25, 0x0123456789abcdef, 0xfedcba9876543210}};
   const HeadDropout head(dropout, 3, 5);
   const PhiloxBlock key = philox({0x76543210, 0xfedcba98, 3, 5}, {0x89abcdef, 0x01234567});
   for (std::int64_t i : {std::int64_t{0}, std::int64_t{7}, (std::int64_t{1} << 32) + 1})
@@ -46,19 +46,19 @@ TEST(Dropout, DropsTheShareAskedForInEveryDirection) {
     for (int n = 0; n < 40000; ++n) dropped += drops(n) ? 1 : 0;
     return std::abs(dropped - 12000.0);
   };
-  const HeadDropout head({0.3, 11, 0}, 0, 0);
+  const HeadDropout head({{0.3, 11, 0}}, 0, 0);
   EXPECT_LE(share([&](int n) { return head.drops(5, n); }), tolerance);
   EXPECT_LE(share([&](int n) { return head.drops(n, 5); }), tolerance);
-  EXPECT_LE(share([&](int n) { return HeadDropout({0.3, 11, 0}, 0, n).drops(1, 2); }), tolerance);
-  EXPECT_LE(share([&](int n) { return HeadDropout({0.3, 11, 0}, n, 0).drops(1, 2); }), tolerance);
+  EXPECT_LE(share([&](int n) { return HeadDropout({{0.3, 11, 0}}, 0, n).drops(1, 2); }), tolerance);
+  EXPECT_LE(share([&](int n) { return HeadDropout({{0.3, 11, 0}}, n, 0).drops(1, 2); }), tolerance);
   const auto step = [](int n) { return static_cast<std::uint64_t>(n); };
-  EXPECT_LE(share([&](int n) { return HeadDropout({0.3, step(n), 0}, 0, 0).drops(1, 2); }), tolerance);
-  EXPECT_LE(share([&](int n) { return HeadDropout({0.3, 11, step(n)}, 0, 0).drops(1, 2); }), tolerance);
+  EXPECT_LE(share([&](int n) { return HeadDropout({{0.3, step(n), 0}}, 0, 0).drops(1, 2); }), tolerance);
+  EXPECT_LE(share([&](int n) { return HeadDropout({{0.3, 11, step(n)}}, 0, 0).drops(1, 2); }), tolerance);
 }
 
 TEST(Dropout, OfNothingDropsNothingAndOfNearlyAllNearlyAll) {
-  const HeadDropout none({0, 1, 2}, 0, 0);
-  const HeadDropout nearly(Dropout{std::nextafter(1.0, 0.0), 1, 2}, 0, 0);
+  const HeadDropout none({{0, 1, 2}}, 0, 0);
+  const HeadDropout nearly({{std::nextafter(1.0, 0.0), 1, 2}}, 0, 0);
   for (std::int64_t j = 0; j < 1000; ++j) {
     EXPECT_FALSE(none.drops(0, j));
     EXPECT_TRUE(nearly.drops(0, j));
