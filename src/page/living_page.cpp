@@ -74,10 +74,11 @@ Tensor ids_of(const TrainedModel& trained, const std::string& text) {
 Json looks_of_heads(const TrainedModel& trained, const std::string& text) {
   Json layers = Json::array();
   const nn::LanguageModelResult result = trained.model.forward(ids_of(trained, text));
+  ReportOptions options{.top_k = 0, .map = {0, 0}};
+  options.query_tokens = options.key_tokens = trained.tokenizer.tokens_of(text);
   for (const nn::BlockResult& block : result.blocks) {
     const nn::LayerResult& call = block.attention;
-    const AttentionReport report =
-        make_report(call.query, call.key, call.value, {.causal = true}, {.top_k = 0, .map = {0, 0}});
+    const AttentionReport report = make_report(call.query, call.key, call.value, {.causal = true}, options);
     Json& heads = layers.emplace_back(Json::array());
     for (const HeadSummary& summary : report.summaries) {
       const std::vector<HeadName> names = summary.names();
