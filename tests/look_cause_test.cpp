@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "command.hpp"
 #include "heed/model_cause.hpp"
+#include "look_induction.hpp"
 
 namespace {
 
@@ -15,23 +15,16 @@ using heed::Model;
 using heed::ModelHead;
 using heed::TensorView;
 using heed::test::CommandResult;
+using heed::test::kInductionText;
+using heed::test::look_at_induction;
 using heed::test::run_heed;
 using heed::test::TemporaryFolder;
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
-const std::string kText = "to be or not to be or";
-
-CommandResult look(const Words& more, const std::string& text = kText) {
-  Words all = {"look", "--model", "induction"};
-  if (!text.empty()) all.push_back(text);
-  all.insert(all.end(), more.begin(), more.end());
-  return run_heed(all);
-}
-
-Json answer(const std::string& option, Words more, const std::string& text = kText) {
+Json answer(const std::string& option, Words more, const std::string& text = kInductionText) {
   more.push_back("--json");
-  const CommandResult result = look(more, text);
+  const CommandResult result = look_at_induction(more, text);
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   return Json::parse(result.output)[option];
 }
@@ -46,7 +39,7 @@ TensorView ids_of(const heed::ModelTokens& tokens) {
 }
 
 TEST(LookCause, AblateGivesWhatTheLibraryDoes) {
-  const heed::ModelTokens tokens = induction().tokenize(kText);
+  const heed::ModelTokens tokens = induction().tokenize(kInductionText);
   for (const auto& [option, to] :
        {std::pair("0.3,1.2", heed::Ablation::zero), std::pair("0.3,1.2=mean", heed::Ablation::mean)}) {
     const heed::Effect effect =
@@ -67,7 +60,7 @@ TEST(LookCause, AblateGivesWhatTheLibraryDoes) {
 }
 
 TEST(LookCause, WithoutThePreviousTokenHeadTheModelForgetsWhatFollowed) {
-  const CommandResult result = look({"--ablate", "0.3"});
+  const CommandResult result = look_at_induction({"--ablate", "0.3"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_TRUE(
       result.output.starts_with("head 0.3 set to zero\n\n  behind or (6)             before     after\n"
@@ -77,7 +70,8 @@ TEST(LookCause, WithoutThePreviousTokenHeadTheModelForgetsWhatFollowed) {
 }
 
 TEST(LookCause, PatchReadsTheOtherText) {
-  const heed::ModelTokens tokens = induction().tokenize(kText), other = induction().tokenize("a b a b a b a");
+  const heed::ModelTokens tokens = induction().tokenize(kInductionText),
+                          other = induction().tokenize("a b a b a b a");
   const heed::Effect effect = heed::patch(induction(), ids_of(tokens), ids_of(other),
                                           std::vector<ModelHead>{{1, 0}, {1, 1}}, {.row = 4});
   const Json object = answer("patch", {"--patch", "a b a b a b a:1.0,1.1", "--row", "4"});
@@ -99,13 +93,14 @@ TEST(LookCause, AttributeAddsUpToTheLogitOfTheTokenThatIsNamed) {
     for (const Json& share : object[part]) sum += share.get<double>();
   EXPECT_NEAR(sum, object["logit"].get<double>(), 1e-4);  // f32 streams of numbers up to ten
   EXPECT_EQ(answer("attribute", {"--attribute", "#1"})["id"], 1);
-  const CommandResult result = look({"--attribute", "not", "--top-k", "2"});
+  const CommandResult result = look_at_induction({"--attribute", "not", "--top-k", "2"});
   EXPECT_TRUE(result.output.starts_with("logit of not behind or (6): 15.0")) << result.output;
   EXPECT_NE(result.output.find("layer 1"), std::string::npos);
 }
 
 TEST(LookCause, LensEndsWithWhatTheModelSays) {
-  const heed::Lens lens = heed::lens(induction(), ids_of(induction().tokenize(kText)), {.row = 5, .top = 3});
+  const heed::Lens lens =
+      heed::lens(induction(), ids_of(induction().tokenize(kInductionText)), {.row = 5, .top = 3});
   const Json object = answer("lens", {"--lens", "--row", "5", "--top-k", "3"});
   EXPECT_EQ(object["token"], "or");
   ASSERT_EQ(object["layers"].size(), 3u);
@@ -115,14 +110,14 @@ TEST(LookCause, LensEndsWithWhatTheModelSays) {
     EXPECT_EQ(object["layers"][n]["top"].size(), 3u);
   }
   EXPECT_EQ(object["layers"][2]["top"][0]["token"], "or");
-  const std::string printed = look({"--lens"}).output;
+  const std::string printed = look_at_induction({"--lens"}).output;
   EXPECT_NE(printed.find("\n  embedding"), std::string::npos) << printed;
   EXPECT_NE(printed.find("\n  layer 1"), std::string::npos) << printed;
 }
 
 TEST(LookCause, RolloutTakesSeveralRows) {
   const std::vector<std::int64_t> rows = {2, 6, 0};
-  const heed::Tensor flow = heed::rollout(induction(), ids_of(induction().tokenize(kText)), rows);
+  const heed::Tensor flow = heed::rollout(induction(), ids_of(induction().tokenize(kInductionText)), rows);
   const Json object = answer("rollout", {"--rollout", "--row", "or,0"});
   ASSERT_EQ(object["rows"].size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -131,18 +126,19 @@ TEST(LookCause, RolloutTakesSeveralRows) {
       EXPECT_EQ(object["rows"][i]["from"][j].get<float>(),
                 flow.at<float>(static_cast<std::int64_t>(i), static_cast<std::int64_t>(j)));
   }
-  EXPECT_NE(look({"--rollout"}).output.find("\nor (6)\n  not (3)"), std::string::npos);
+  EXPECT_NE(look_at_induction({"--rollout"}).output.find("\nor (6)\n  not (3)"), std::string::npos);
 }
 
 TEST(LookCause, ReadsATextFromAFile) {
   const TemporaryFolder folder;
-  heed::test::write_file(folder / "text.txt", kText);
-  EXPECT_EQ(look({"--text", folder / "text.txt", "--lens"}, "").output, look({"--lens"}).output);
+  heed::test::write_file(folder / "text.txt", kInductionText);
+  EXPECT_EQ(look_at_induction({"--text", folder / "text.txt", "--lens"}, "").output,
+            look_at_induction({"--lens"}).output);
 }
 
 TEST(LookCause, RefusesInOneSentence) {
-  const auto refusal = [](const Words& more, const std::string& text = kText) {
-    const CommandResult result = look(more, text);
+  const auto refusal = [](const Words& more, const std::string& text = kInductionText) {
+    const CommandResult result = look_at_induction(more, text);
     EXPECT_EQ(result.exit_code, 2) << result.output;
     return result.errors;
   };

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "command.hpp"
 #include "heed/model_look.hpp"
+#include "look_induction.hpp"
 
 namespace {
 
@@ -17,33 +17,26 @@ using heed::TextLookOptions;
 using heed::WeighedBy;
 using heed::test::CommandInput;
 using heed::test::CommandResult;
+using heed::test::kInductionText;
+using heed::test::look_at_induction;
 using heed::test::run_heed;
 using heed::test::TemporaryFolder;
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
-const std::string kText = "to be or not to be or";
-
-CommandResult look(const Words& more, const std::string& text = kText) {
-  Words all = {"look", "--model", "induction"};
-  if (!text.empty()) all.push_back(text);
-  all.insert(all.end(), more.begin(), more.end());
-  return run_heed(all);
-}
-
-Json answer(Words more, const std::string& text = kText) {
+Json answer(Words more, const std::string& text = kInductionText) {
   more.push_back("--json");
-  const CommandResult result = look(more, text);
+  const CommandResult result = look_at_induction(more, text);
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   return Json::parse(result.output, nullptr, false);
 }
 
 TextLook looked_at(WeighedBy by = WeighedBy::attention) {
   const Model model = heed::load_model(std::string(HEED_SOURCE_DIR) + "/models/induction");
-  const heed::ModelTokens tokens = model.tokenize(kText);
+  const heed::ModelTokens tokens = model.tokenize(kInductionText);
   TextLookOptions options;
   options.by = by;
-  options.needle = heed::spans_of(kText, tokens, "be or");
+  options.needle = heed::spans_of(kInductionText, tokens, "be or");
   return look_at_text(model, tokens, options);
 }
 
@@ -63,7 +56,7 @@ TEST(LookModel, FindListsTheHeadsNearestToANameBestFirst) {
     EXPECT_EQ(std::max(induction_score(best[i]), rest.is_null() ? 0 : rest.get<double>()), scores[i]);
     EXPECT_EQ(best[i]["label"].get<std::string>()[0], '1');
   }
-  const std::string text = look({"--find", "induction", "--top", "3"}).output;
+  const std::string text = look_at_induction({"--find", "induction", "--top", "3"}).output;
   EXPECT_NE(text.find("heads nearest to induction, named from 0.300 on"), std::string::npos) << text;
 }
 
@@ -84,7 +77,7 @@ TEST(LookModel, NeedleGivesTheWeightOfTheLastRow) {
     EXPECT_LE(found.last, before);
     before = found.last;
   }
-  const std::string text = look({"--needle", "be or"}).output;
+  const std::string text = look_at_induction({"--needle", "be or"}).output;
   EXPECT_NE(text.find("weight on 'be or', token 1-2, 5-6"), std::string::npos) << text;
 }
 
@@ -104,7 +97,7 @@ TEST(LookModel, ByNormWeighsTheTableAndTheRows) {
 TEST(LookModel, ByNormIsKeptInTheFile) {
   const TemporaryFolder folder;
   const std::string path = folder / "doc.safetensors";
-  ASSERT_EQ(look({"--by", "norm", "--save", path}).exit_code, 0);
+  ASSERT_EQ(look_at_induction({"--by", "norm", "--save", path}).exit_code, 0);
   const CommandResult row = run_heed({"look", path, "--row", "6", "--json"});
   ASSERT_EQ(row.exit_code, 0) << row.errors;
   const Json from_model = answer({"--by", "norm", "--row", "6"})["rows"];
@@ -125,7 +118,7 @@ TEST(LookModel, SaysWhatAllHeadsTogetherAttendTo) {
 TEST(LookModel, ReadsOneFileForAnyQuestion) {
   const TemporaryFolder folder;
   const std::string path = folder / "text.txt";
-  heed::test::write_file(path, kText);
+  heed::test::write_file(path, kInductionText);
   EXPECT_EQ(answer({"--text", path, "--row", "6"}, ""), answer({"--row", "6"}));
   EXPECT_EQ(answer({"--text", path}, ""), answer({}));
 }
@@ -138,14 +131,14 @@ TEST(LookModel, RefusesInOneSentence) {
   const auto has = [](const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;
   };
-  EXPECT_TRUE(has(refusal(look({"--needle", "yes"})),
+  EXPECT_TRUE(has(refusal(look_at_induction({"--needle", "yes"})),
                   "--needle is 'yes', which does not stand in the text; words of it are expected"));
-  EXPECT_TRUE(has(refusal(look({"--layer", "2"})), "--layer is 2; the layers are 0 to 1"));
-  EXPECT_TRUE(has(refusal(look({"--find", "induction", "--needle", "be"})),
+  EXPECT_TRUE(has(refusal(look_at_induction({"--layer", "2"})), "--layer is 2; the layers are 0 to 1"));
+  EXPECT_TRUE(has(refusal(look_at_induction({"--find", "induction", "--needle", "be"})),
                   "--find and --needle are both given; one question at a time is expected"));
-  EXPECT_TRUE(has(refusal(look({"--find", "induction", "--row", "1"})),
+  EXPECT_TRUE(has(refusal(look_at_induction({"--find", "induction", "--row", "1"})),
                   "--row and --find are both given; one question at a time is expected"));
-  EXPECT_TRUE(has(refusal(look({"--needle", "be", "--csv", "a.csv"})),
+  EXPECT_TRUE(has(refusal(look_at_induction({"--needle", "be", "--csv", "a.csv"})),
                   "--csv is given beside --needle, whose answer --json has"));
   EXPECT_TRUE(has(refusal(run_heed({"look", "doc.safetensors", "--by", "norm"})),
                   "--by is given without --model DIR, which would read the text"));
