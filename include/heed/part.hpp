@@ -33,6 +33,12 @@ HEED_API AttentionRun attention_part_into(const TensorView& query, const TensorV
                                           const TensorView& value, const AttentionOptions& options,
                                           const CallPart& part, const AttentionOutputs& outputs);
 
+/// Throws what attention_part_into() would, and computes nothing: of key and value only shape, strides and
+/// dtype are looked at.
+HEED_API void check_attention_part(const TensorView& query, const TensorView& key, const TensorView& value,
+                                   const AttentionOptions& options, const CallPart& part,
+                                   const AttentionOutputs& outputs);
+
 /// As attention_backward_into(), for all rows of some batch entries and heads. A gradient that the whole sums
 /// over others (of a shared bias, of sinks) is the part's share.
 HEED_API AttentionRun attention_backward_part_into(const AttentionBackwardInputs& inputs,

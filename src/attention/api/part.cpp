@@ -20,16 +20,33 @@ void check_sums(const CallPart& part, const detail::Problem& problem) {
                      " rows; all rows are expected for what sums over them");
 }
 
+detail::Problem checked(const TensorView& query, const TensorView& key, const TensorView& value,
+                        const AttentionOptions& options, const CallPart& part,
+                        const AttentionOutputs& outputs) {
+  detail::Problem problem = detail::check_call(query, key, value, options, &part);
+  detail::bind_outputs(outputs, options, query.rank(), problem);
+  detail::check_overlaps(problem);
+  check_sums(part, problem);
+  return problem;
+}
+
 }  // namespace
+
+void check_attention_part(const TensorView& query, const TensorView& key, const TensorView& value,
+                          const AttentionOptions& options, const CallPart& part,
+                          const AttentionOutputs& outputs) {
+  detail::with_memory_errors([&] {
+    detail::Problem problem = checked(query, key, value, options, part, outputs);
+    (void)detail::make_plan(problem, options.kernel);
+    detail::recycle(problem);
+  });
+}
 
 AttentionRun attention_part_into(const TensorView& query, const TensorView& key, const TensorView& value,
                                  const AttentionOptions& options, const CallPart& part,
                                  const AttentionOutputs& outputs) {
   return detail::with_memory_errors([&] {
-    detail::Problem problem = detail::check_call(query, key, value, options, &part);
-    detail::bind_outputs(outputs, options, query.rank(), problem);
-    detail::check_overlaps(problem);
-    check_sums(part, problem);
+    detail::Problem problem = checked(query, key, value, options, part, outputs);
     const detail::Plan plan = detail::make_plan(problem, options.kernel);
     const detail::KernelRun run = plan.kernel(problem);
     detail::recycle(problem);

@@ -1,0 +1,64 @@
+#include "distributed/mpi/agreement.hpp"
+
+#include <algorithm>
+#include <new>
+#include <optional>
+#include <string>
+
+#include "heed/error.hpp"
+
+namespace heed::distributed {
+namespace {
+
+std::optional<Error> error_of(const std::function<void()>& work) {
+  try {
+    work();
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::out_of_memory, "the memory that the call needs could not be had");
+  }
+}
+
+// The first rank's code and message, on every rank.
+Error message_of(const Communicator& comm, int rank, const std::optional<Error>& own) {
+  std::string text = own ? own->what() : "";
+  std::int64_t head[2] = {own ? static_cast<std::int64_t>(own->code()) : 0,
+                          static_cast<std::int64_t>(text.size())};
+  check(MPI_Bcast(head, 2, MPI_INT64_T, rank, comm.get()), "MPI_Bcast");
+  text.resize(static_cast<std::size_t>(head[1]));
+  check(MPI_Bcast(text.data(), static_cast<int>(text.size()), MPI_CHAR, rank, comm.get()), "MPI_Bcast");
+  return {static_cast<ErrorCode>(head[0]), "rank " + std::to_string(rank) + ": " + text};
+}
+
+}  // namespace
+
+void agree(const Communicator& comm, const std::function<void()>& work) {
+  const std::optional<Error> own = error_of(work);
+  std::int64_t first = own ? comm.size() - comm.rank() : 0;  // the larger, the earlier the rank that failed
+  comm.take_largest({&first, 1});
+  if (first == 0) return;
+  const Error of_first = message_of(comm, static_cast<int>(comm.size() - first), own);
+  if (own) throw *own;
+  throw of_first;
+}
+
+void agree_on(const Communicator& comm, const std::vector<Common>& numbers) {
+  std::vector<std::int64_t> ends;  // the largest, and the largest negative
+  for (const Common& one : numbers) {
+    ends.push_back(one.value);
+    ends.push_back(~one.value);
+  }
+  comm.take_largest(ends);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const std::int64_t most = ends[2 * i], least = ~ends[2 * i + 1];
+    if (most != least)
+      throw Error(ErrorCode::invalid_argument,
+                  std::string(numbers[i].name) + " is " + std::to_string(numbers[i].value) + " on rank " +
+                      std::to_string(comm.rank()) + ", and " + std::to_string(least) + " to " +
+                      std::to_string(most) + " on all; the same on every rank is expected");
+  }
+}
+
+}  // namespace heed::distributed

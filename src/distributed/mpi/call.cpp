@@ -1,0 +1,249 @@
+#include "distributed/mpi/call.hpp"
+
+#include <bit>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include "distributed/mpi/agreement.hpp"
+#include "heed/error.hpp"
+#include "heed/results.hpp"
+
+namespace heed::distributed {
+namespace {
+
+template <class... Words>
+[[noreturn]] void refuse(const Words&... words) {
+  std::ostringstream text;
+  (text << ... << words);
+  throw Error(ErrorCode::invalid_argument, text.str());
+}
+
+// What broadcasts, narrowed along an axis counted from the end.
+TensorView narrowed(const TensorView& view, int axis_from_end, std::int64_t begin, std::int64_t count) {
+  const int axis = view.rank() - axis_from_end;
+  return axis < 0 || view.size(axis) == 1 ? view : view.narrow(axis, begin, count);
+}
+
+void check_shards(const Communicator& comm, const Given& given) {
+  const auto check_one = [&](const char* of, const Sharding& sharding, const char* tensor,
+                             const TensorView& view) {
+    if (sharding.ranks() != comm.size())
+      refuse("layout.", of, " has ", sharding.ranks(), " ranks; the communicator's ", comm.size(),
+             " are expected");
+    if (view.rank() < 2 || view.rank() > 4)
+      refuse(tensor, " has shape ", to_string(view.shape()), "; 2 to 4 axes are expected");
+    if (view.size(-2) != sharding.rows(comm.rank()))
+      refuse(tensor, " has length ", view.size(-2), " (shape ", to_string(view.shape()), "); ",
+             sharding.rows(comm.rank()), " rows as layout.", of, " gives rank ", comm.rank(),
+             " are expected");
+  };
+  check_one("query", given.layout.query, "query", given.query);
+  check_one("key", given.layout.key, "key", given.key);
+  check_one("key", given.layout.key, "value", given.value);
+}
+
+// Keys and values of all ranks, as far as checks look at them: their shape.
+TensorView of_all_ranks(const TensorView& view, std::int64_t length) {
+  static const double anywhere[1] = {};
+  Dims shape = view.shape(), strides = view.strides();
+  shape[view.rank() - 2] = length;
+  strides[view.rank() - 2] = 0;
+  return {view.data() != nullptr ? view.data() : anywhere, view.dtype(), shape, strides};
+}
+
+CallPart whole_part(const Communicator& comm, const Given& given) {
+  const Layout& layout = given.layout;
+  const TensorView query = lifted(given.query, 4);
+  return {layout.batch > 0 ? layout.batch : query.size(0),
+          layout.heads > 0 ? layout.heads : query.size(1),
+          layout.query.length(),
+          layout.batch_begin,
+          layout.head_begin,
+          layout.query.ranges(comm.rank())};
+}
+
+void check_sums(const Communicator& comm, const Given& given, const AttentionOutputs& outputs) {
+  const TensorView query = lifted(given.query, 4);
+  const DType dtype = query.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  const std::int64_t keys = given.layout.key.rows(comm.rank());
+  for (std::size_t i = 0; i < kResultCount; ++i) {
+    const ResultEntry& entry = result_entry(i);
+    const MutableTensorView& view = result(outputs, i);
+    if (has_rows(entry.shape) || view.data() == nullptr) continue;
+    Dims expected{};
+    for (int axis = 4 - given.query.rank(); axis < 2; ++axis) expected.push_back(query.size(axis));
+    if (entry.shape == ResultShape::map) {
+      if (view.rank() < 2)
+        refuse(entry.path, " has shape ", to_string(view.shape()), "; [B, H, R, C] is expected");
+      expected.push_back(view.size(-2));
+      expected.push_back(view.size(-1));
+    } else {
+      expected.push_back(keys);
+    }
+    if (view.shape() != expected || view.dtype() != dtype)
+      refuse(entry.path, " has shape ", to_string(view.shape()), " and dtype ", name_of(view.dtype()), "; ",
+             to_string(expected), " and ", name_of(dtype), " are expected");
+    if (entry.shape == ResultShape::key_last && given.options.received_last <= 0)
+      refuse(entry.path, " is given, but options.received_last is 0; 1 or more is expected");
+  }
+}
+
+std::int64_t hash_of(const Sharding& sharding) {
+  std::uint64_t hash = 1469598103934665603u;  // FNV-1a over the ends of ranges
+  const auto add = [&](std::int64_t number) {
+    hash = (hash ^ static_cast<std::uint64_t>(number)) * 1099511628211u;
+  };
+  for (int rank = 0; rank < sharding.ranks(); ++rank) {
+    for (const PositionRange& range : sharding.ranges(rank)) {
+      add(range.begin);
+      add(range.end);
+    }
+    add(-1);
+  }
+  return static_cast<std::int64_t>(hash);
+}
+
+std::int64_t results_given(const AttentionOutputs& outputs) {
+  std::int64_t given = 0;
+  for (std::size_t i = 0; i < kResultCount; ++i)
+    if (result(outputs, i).data() != nullptr) given |= std::int64_t{1} << i;
+  return given;
+}
+
+std::int64_t bits_of(double number) { return std::bit_cast<std::int64_t>(number); }
+
+// What has to be the same everywhere; what cannot be compared so (masks, segments, score functions) is taken
+// on trust.
+void agree_on_call(const Communicator& comm, const Given& given, const AttentionOutputs& outputs) {
+  const TensorView query = lifted(given.query, 4), key = lifted(given.key, 4), value = lifted(given.value, 4);
+  const AttentionOptions& o = given.options;
+  agree_on(comm, {{"the number of axes", given.query.rank()},
+                  {"the batch size", query.size(0)},
+                  {"query's head count", query.size(1)},
+                  {"key's head count", key.size(1)},
+                  {"the head dimension", query.size(3)},
+                  {"value's head dimension", value.size(3)},
+                  {"the dtype's number", static_cast<std::int64_t>(query.dtype())},
+                  {"layout.query's length", given.layout.query.length()},
+                  {"layout.query's hash", hash_of(given.layout.query)},
+                  {"layout.key's length", given.layout.key.length()},
+                  {"layout.key's hash", hash_of(given.layout.key)},
+                  {"options.causal", o.causal},
+                  {"options.align", static_cast<std::int64_t>(o.align)},
+                  {"options.query_offset", o.query_offset.value_or(INT64_MIN)},
+                  {"options.window.left", o.window.left},
+                  {"options.window.right", o.window.right},
+                  {"whether there is a mask", o.mask.has_value()},
+                  {"whether there is a sparse mask", !o.sparse_mask.is_empty()},
+                  {"whether there is a bias", o.bias.has_value()},
+                  {"whether there is a score_mod", !o.score_mod.is_empty()},
+                  {"whether there are alibi_slopes", o.alibi_slopes.has_value()},
+                  {"whether there are sinks", o.sinks.has_value()},
+                  {"whether there are kv_lengths", o.kv_lengths.has_value()},
+                  {"whether there are segments", o.query_segments.has_value()},
+                  {"the bits of options.scale", bits_of(o.scale.value_or(0))},
+                  {"the bits of options.softcap", bits_of(o.softcap)},
+                  {"the bits of options.dropout.probability", bits_of(o.dropout.probability)},
+                  {"options.dropout.seed", static_cast<std::int64_t>(o.dropout.seed)},
+                  {"options.dropout.offset", static_cast<std::int64_t>(o.dropout.offset)},
+                  {"options.received_last", o.received_last},
+                  {"the results that are asked for, as bits,", results_given(outputs)}});
+}
+
+// A view that a rank has with one row tells nothing: it may be broadcast, or that row's.
+bool has_rows_somewhere(const Communicator& comm, const std::optional<TensorView>& view, std::int64_t rows) {
+  std::int64_t broadcast = !view || view->rank() < 2 || (view->size(-2) == 1 && rows != 1) ? 1 : 0;
+  comm.take_largest({&broadcast, 1});
+  return broadcast == 0;
+}
+
+AttentionOutputs lifted_outputs(const AttentionOutputs& outputs) {
+  AttentionOutputs all = outputs;
+  for (std::size_t i = 0; i < kResultCount; ++i)
+    if (MutableTensorView& view = result(all, i); view.data() != nullptr)
+      view = lifted(view, 2 + axes_of(result_entry(i).shape));
+  return all;
+}
+
+AttentionOutputs some_results(const AttentionOutputs& outputs, bool of_rows) {
+  AttentionOutputs some = outputs;
+  for (std::size_t i = 0; i < kResultCount; ++i)
+    if (has_rows(result_entry(i).shape) != of_rows) result(some, i) = {};
+  return some;
+}
+
+}  // namespace
+
+CallPart Call::part_of(const Unit& unit, std::span<const PositionRange> rows) const {
+  return {layout.batch > 0 ? layout.batch : batch(),
+          layout.heads > 0 ? layout.heads : heads(),
+          layout.query.length(),
+          layout.batch_begin + unit.batch,
+          layout.head_begin + unit.kv_head * group(),
+          rows};
+}
+
+AttentionOptions Call::options_of(const Unit& unit) const {
+  AttentionOptions own = options;
+  const std::int64_t head = unit.kv_head * group();
+  const auto narrow = [&](std::optional<TensorView>& view, int batch_axis, int head_axis) {
+    if (!view) return;
+    if (batch_axis > 0) view = narrowed(*view, batch_axis, unit.batch, 1);
+    if (head_axis > 0) view = narrowed(*view, head_axis, head, group());
+  };
+  narrow(own.mask, 4, 3);
+  narrow(own.bias, 4, 3);
+  narrow(own.alibi_slopes, 2, 1);
+  narrow(own.sinks, 0, 1);
+  narrow(own.kv_lengths, 1, 0);
+  return own;
+}
+
+Call checked_call(const Communicator& comm, const Given& given, const AttentionOutputs& outputs) {
+  agree(comm, [&] {
+    check_shards(comm, given);
+    check_attention_part(given.query, of_all_ranks(given.key, given.layout.key.length()),
+                         of_all_ranks(given.value, given.layout.key.length()), given.options,
+                         whole_part(comm, given), row_results(outputs));
+    check_sums(comm, given, outputs);
+  });
+  agree_on_call(comm, given, outputs);
+  Call call{given.layout,         given.options,          lifted(given.query, 4),
+            lifted(given.key, 4), lifted(given.value, 4), lifted_outputs(outputs)};
+  const std::int64_t rows = call.query.size(2);
+  call.mask_has_rows = has_rows_somewhere(comm, given.options.mask, rows);
+  call.bias_has_rows = has_rows_somewhere(comm, given.options.bias, rows);
+  if (call.options.mask) call.options.mask = lifted(*call.options.mask, 4);
+  if (call.options.bias) call.options.bias = lifted(*call.options.bias, 4);
+  return call;
+}
+
+int axes_of(ResultShape shape) {
+  switch (shape) {
+    case ResultShape::row:
+    case ResultShape::key:
+    case ResultShape::key_last:
+      return 1;
+    default:
+      return 2;
+  }
+}
+
+MutableTensorView result_rows(const MutableTensorView& view, ResultShape shape) {
+  return axes_of(shape) == 1 ? view.unsqueeze(3) : view;
+}
+
+AttentionOutputs outputs_of(const Call& call, const AttentionOutputs& outputs, const Unit& unit) {
+  AttentionOutputs own = outputs;
+  for (std::size_t i = 0; i < kResultCount; ++i)
+    if (MutableTensorView& view = result(own, i); view.data() != nullptr)
+      view = view.narrow(0, unit.batch, 1).narrow(1, unit.kv_head * call.group(), call.group());
+  return own;
+}
+
+AttentionOutputs row_results(const AttentionOutputs& outputs) { return some_results(outputs, true); }
+AttentionOutputs sum_results(const AttentionOutputs& outputs) { return some_results(outputs, false); }
+bool is_any_given(const AttentionOutputs& outputs) { return results_given(outputs) != 0; }
+
+}  // namespace heed::distributed

@@ -1,0 +1,82 @@
+// A checked call over ranks: every tensor with all its axes, and the pieces of it that schemes work on.
+//
+// A unit is one key head of one batch entry with the query heads that read it: what a rank computes without
+// knowing the others. Units are counted batch entry by batch entry.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "distributed/mpi/communicator.hpp"
+#include "heed/distributed.hpp"
+#include "heed/part.hpp"
+
+namespace heed::distributed {
+
+struct Unit {
+  std::int64_t batch, kv_head;
+};
+
+struct Call {
+  const Layout& layout;
+  AttentionOptions options;      ///< mask and bias with four axes
+  TensorView query, key, value;  ///< [B, H | Hkv, rows, D | Dv]
+  AttentionOutputs outputs;      ///< [B, H, …]
+  bool mask_has_rows = false;    ///< not broadcast along them; the same on all ranks
+  bool bias_has_rows = false;
+
+  [[nodiscard]] std::int64_t batch() const { return query.size(0); }
+  [[nodiscard]] std::int64_t heads() const { return query.size(1); }
+  [[nodiscard]] std::int64_t kv_heads() const { return key.size(1); }
+  [[nodiscard]] std::int64_t group() const { return kv_heads() > 0 ? heads() / kv_heads() : 1; }
+  [[nodiscard]] std::int64_t units() const { return batch() * kv_heads(); }
+  [[nodiscard]] Unit unit(std::int64_t index) const { return {index / kv_heads(), index % kv_heads()}; }
+
+  /// Some rows of a unit as a part of the whole call.
+  [[nodiscard]] CallPart part_of(const Unit& unit, std::span<const PositionRange> rows) const;
+  /// The options of a unit; mask and bias keep all rows.
+  [[nodiscard]] AttentionOptions options_of(const Unit& unit) const;
+};
+
+/// What a rank was given, and the results that go back, before they are checked.
+struct Given {
+  const TensorView &query, &key, &value;
+  const Layout& layout;
+  const AttentionOptions& options;
+};
+
+/// Throws on all ranks where a rank's tensors, options or outputs are wrong, or ranks disagree.
+[[nodiscard]] Call checked_call(const Communicator& comm, const Given& given,
+                                const AttentionOutputs& outputs);
+
+/// A view with axes of size 1 put before its own, up to `rank`.
+template <class View>
+[[nodiscard]] View lifted(View view, int rank) {
+  while (view.rank() < rank) view = view.unsqueeze(0);
+  return view;
+}
+
+/// The heads of a unit, [each, rows, columns], of a view [B, each * Hkv, rows, columns]; axes of size 1
+/// broadcast.
+template <class View>
+[[nodiscard]] View heads_of(const View& view, const Unit& unit, std::int64_t each) {
+  const View entry = view.select(0, view.size(0) == 1 ? 0 : unit.batch);
+  return entry.size(0) == 1 ? entry : entry.narrow(0, unit.kv_head * each, each);
+}
+
+/// Axes behind [B, H] of a result, its rows or keys first.
+[[nodiscard]] int axes_of(ResultShape shape);
+/// A result's view [B, H, first axis, columns].
+[[nodiscard]] MutableTensorView result_rows(const MutableTensorView& view, ResultShape shape);
+
+/// A unit's share of all outputs, [1, group, …].
+[[nodiscard]] AttentionOutputs outputs_of(const Call& call, const AttentionOutputs& outputs,
+                                          const Unit& unit);
+
+/// The outputs that are results of rows, or the others: sums over rows.
+[[nodiscard]] AttentionOutputs row_results(const AttentionOutputs& outputs);
+[[nodiscard]] AttentionOutputs sum_results(const AttentionOutputs& outputs);
+[[nodiscard]] bool is_any_given(const AttentionOutputs& outputs);
+
+}  // namespace heed::distributed

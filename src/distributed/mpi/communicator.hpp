@@ -1,0 +1,37 @@
+// A private copy of the caller's communicator: the messages of a call meet no others.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <span>
+
+namespace heed::distributed {
+
+/// Throws Error (internal) for a code other than MPI_SUCCESS.
+void check(int code, const char* function);
+
+class Communicator {
+ public:
+  /// Throws Error (invalid_argument) where MPI is not at work.
+  explicit Communicator(MPI_Comm comm);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  [[nodiscard]] MPI_Comm get() const { return comm_; }
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] int largest_tag() const { return largest_tag_; }
+
+  /// Of each number the largest of all ranks.
+  void take_largest(std::span<std::int64_t> numbers) const;
+  /// Of each number the sum over all ranks.
+  void add_up(std::span<std::int64_t> numbers) const;
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 1, largest_tag_ = 32767;
+};
+
+}  // namespace heed::distributed

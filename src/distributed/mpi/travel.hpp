@@ -1,0 +1,49 @@
+// Tensors of which every rank has some rows, and how a unit's rows come together.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "distributed/mpi/call.hpp"
+#include "distributed/mpi/messages.hpp"
+#include "heed/sharding.hpp"
+#include "heed/tensor.hpp"
+
+namespace heed::distributed {
+
+/// A tensor [B, each * Hkv, rows of this rank, columns], or with 1 for the first axes where it broadcasts.
+struct Shard {
+  TensorView view;
+  std::int64_t each;
+  const Sharding* sharding;
+};
+
+/// The rows of a unit, of all ranks, on their way to one of them: [each, L, columns] for every shard.
+class UnitTensors {
+ public:
+  /// Posts what this rank receives of the unit. `slot` tells units under way apart from others.
+  UnitTensors(const Communicator& comm, const std::vector<Shard>& shards, const Unit& unit,
+              std::int64_t slot);
+  /// Waits for all rows.
+  void wait() { messages_.wait(); }
+  bool test() { return messages_.test(); }
+  [[nodiscard]] TensorView operator[](std::size_t index) const { return whole_[index]; }
+
+ private:
+  std::vector<Tensor> whole_;
+  Messages messages_;
+};
+
+/// Sends this rank's rows of a unit to another rank, for its UnitTensors of the same slot.
+void send_unit(Messages& messages, const std::vector<Shard>& shards, const Unit& unit, std::int64_t slot,
+               int to);
+
+/// A tag that no other message of a call has: of tensor number `index` (below 32) of a slot.
+[[nodiscard]] constexpr std::int64_t tag_of(std::int64_t slot, std::size_t index) {
+  return slot * 32 + static_cast<std::int64_t>(index);
+}
+
+/// All rows of a rank, counted on it.
+[[nodiscard]] inline PositionRange own_rows(const TensorView& rows) { return {0, rows.size(1)}; }
+
+}  // namespace heed::distributed

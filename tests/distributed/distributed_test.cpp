@@ -1,0 +1,105 @@
+// Attention over ranks against the definitions in f64, and then against the bits of one process.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "attention_support.hpp"
+#include "checked_call.hpp"
+#include "compare_results.hpp"
+#include "describe_call.hpp"
+#include "fused_calls.hpp"
+#include "fused_rounding.hpp"
+#include "heed/distributed.hpp"
+#include "ranks.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::AttentionResult;
+using heed::Kernel;
+using heed::Tensor;
+using heed::distributed::Choice;
+using heed::distributed::Layout;
+using heed::distributed::Scheme;
+using heed::test::CallLimits;
+using heed::test::Draw;
+using heed::test::RandomCall;
+
+constexpr std::uint64_t kSeed = 20261125;
+
+// Rows on ranks that the schemes get, and how often.
+struct Drawn {
+  Layout layout;
+  Choice choice;
+};
+
+Drawn drawn(const RandomCall& call, std::uint64_t index) {
+  Draw draw(kSeed + 1, index);
+  const int ranks = heed::test::ranks();
+  return {{heed::test::random_sharding(draw, call.query.size(-2), ranks),
+           heed::test::random_sharding(draw, call.key.size(-2), ranks)},
+          {draw.pick<Scheme>({Scheme::automatic, Scheme::gather, Scheme::ulysses}), false}};
+}
+
+// Results of all ranks as one, on rank 0.
+AttentionResult whole_of(const heed::distributed::Result& own, const Layout& layout,
+                         const heed::AttentionOptions& options) {
+  AttentionResult whole;
+  whole.kernel = own.kernel;
+  whole.isa = own.isa;
+  whole.recomputed_rows = own.recomputed_rows;
+  for (std::size_t i = 0; i < heed::kResultCount; ++i)
+    if (const heed::ResultEntry& entry = heed::result_entry(i); heed::is_asked_for(entry, options))
+      heed::result<Tensor>(whole, i) =
+          heed::test::joined_result(heed::result<Tensor>(own, i), entry.shape, layout);
+  return whole;
+}
+
+std::string other_bits(const AttentionResult& whole, const AttentionResult& one,
+                       const heed::AttentionOptions& options) {
+  for (std::size_t i = 0; i < heed::kResultCount; ++i) {
+    const heed::ResultEntry& entry = heed::result_entry(i);
+    if (!heed::is_asked_for(entry, options)) continue;
+    const auto same = heed::test::same_bits(heed::result<Tensor>(whole, i), heed::result<Tensor>(one, i));
+    if (!same) return std::string(entry.name()) + " has other bits than one process: " + same.message();
+  }
+  return "";
+}
+
+heed::test::Rounding rounding_of(const AttentionResult& result, const RandomCall& call) {
+  if (result.kernel == Kernel::reference) return {};
+  return heed::test::fused_rounding(call.query.dtype(), call.options, std::string(result.isa));
+}
+
+// Every rank draws the same calls.
+void compare_calls(const CallLimits& limits, std::uint64_t count) {
+  heed::test::RowTally tally;
+  for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
+    const heed::test::CheckedCall checked = heed::test::checked_call(kSeed, index, limits);
+    const RandomCall& call = checked.call;
+    const auto [layout, choice] = drawn(call, index);
+    const heed::test::ShardedCall shard(call, layout);
+    const auto own = heed::distributed::attention(MPI_COMM_WORLD, shard.query, shard.key, shard.value, layout,
+                                                  shard.options, choice);
+    const AttentionResult whole = whole_of(own, layout, call.options);
+    std::string failure;
+    if (heed::test::rank() == 0) {
+      const AttentionResult one = heed::attention(Tensor::copy_of(call.query), Tensor::copy_of(call.key),
+                                                  Tensor::copy_of(call.value), call.options);
+      failure = heed::test::compare_results(
+          one.kernel == Kernel::reference || whole.isa.empty() ? one : whole, call.options, checked.naive,
+          rounding_of(one, call), tally, [](auto, auto, auto) { return false; });
+      if (failure.empty()) failure = other_bits(whole, one, call.options);
+    }
+    failure = heed::test::agreed(failure);
+    ASSERT_EQ(failure, "") << "call " << index << " by " << heed::distributed::name_of(own.scheme) << "\n"
+                           << heed::test::describe(call);
+  }
+}
+
+TEST(DistributedAttention, IsThatOfOneProcessInSmallCalls) { compare_calls(heed::test::small_calls(), 150); }
+TEST(DistributedAttention, IsThatOfOneProcessByTheReference) { compare_calls({}, 60); }
+TEST(DistributedAttention, IsThatOfOneProcessAcrossTiles) { compare_calls(heed::test::tile_calls(), 60); }
+
+}  // namespace
