@@ -74,4 +74,18 @@ HEED_API Run attention_into(MPI_Comm comm, const TensorView& query, const Tensor
                             const TensorView& value, const Layout& layout, const AttentionOptions& options,
                             const AttentionOutputs& outputs, const Choice& choice = {});
 
+/// `inputs` are this rank's rows of the whole call's, and its keys; `output` and `lse` what attention() gave.
+/// The gradients by query, key and value are where those are. Bias and sinks: what a rank's rows of a bias
+/// have of their own; what ranks share is the sum over all of them, on every rank. Throws as attention().
+[[nodiscard]] HEED_API Gradients attention_backward(MPI_Comm comm, const AttentionBackwardInputs& inputs,
+                                                    const Layout& layout,
+                                                    const AttentionOptions& options = {},
+                                                    const GradientRequest& request = {},
+                                                    const Choice& choice = {});
+
+/// The same into memory of the caller. All ranks give views for the same gradients.
+HEED_API Run attention_backward_into(MPI_Comm comm, const AttentionBackwardInputs& inputs,
+                                     const Layout& layout, const AttentionOptions& options,
+                                     const AttentionGradientViews& gradients, const Choice& choice = {});
+
 }  // namespace heed::distributed

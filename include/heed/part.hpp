@@ -39,6 +39,10 @@ HEED_API void check_attention_part(const TensorView& query, const TensorView& ke
                                    const AttentionOptions& options, const CallPart& part,
                                    const AttentionOutputs& outputs);
 
+/// The same for attention_backward_part_into(), but that rows may be missing.
+HEED_API void check_backward_part(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
+                                  const CallPart& part, const AttentionGradientViews& gradients);
+
 /// As attention_backward_into(), for all rows of some batch entries and heads. A gradient that the whole sums
 /// over others (of a shared bias, of sinks) is the part's share.
 HEED_API AttentionRun attention_backward_part_into(const AttentionBackwardInputs& inputs,

@@ -55,6 +55,13 @@ inline Sharding random_sharding(Draw& draw, std::int64_t length, int ranks) {
   }
 }
 
+/// A view that repeats along an axis has size 1 there: it broadcasts.
+inline TensorView collapsed(TensorView view) {
+  for (int axis = 0; axis < view.rank(); ++axis)
+    if (view.strides()[axis] == 0 && view.size(axis) > 1) view = view.narrow(axis, 0, 1);
+  return view;
+}
+
 /// What broadcasts along an axis (counted from the end) is every rank's already.
 inline Tensor shard_of(const Sharding& sharding, const TensorView& view, int axis_from_end, int rank) {
   const int axis = view.rank() - axis_from_end;
@@ -65,8 +72,7 @@ inline Tensor shard_of(const Sharding& sharding, const TensorView& view, int axi
 /// A rank's share of a call.
 class ShardedCall {
  public:
-  ShardedCall(const RandomCall& call, distributed::Layout of)
-      : layout(std::move(of)), options(call.options) {
+  ShardedCall(const RandomCall& call, distributed::Layout of) : layout(std::move(of)), options(call.options) {
     const int own = rank();
     query = layout.query.shard(call.query, -2, own);
     key = layout.key.shard(call.key, -2, own);
@@ -74,7 +80,7 @@ class ShardedCall {
     memory_.reserve(2);
     for (std::optional<TensorView>* view : {&options.mask, &options.bias})
       if (*view) {
-        memory_.push_back(shard_of(layout.query, **view, 2, own));
+        memory_.push_back(shard_of(layout.query, collapsed(**view), 2, own));
         *view = memory_.back().view();
       }
   }

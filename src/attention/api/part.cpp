@@ -54,6 +54,17 @@ AttentionRun attention_part_into(const TensorView& query, const TensorView& key,
   });
 }
 
+void check_backward_part(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
+                         const CallPart& part, const AttentionGradientViews& gradients) {
+  detail::with_memory_errors([&] {
+    detail::BackwardProblem problem = detail::check_backward(inputs, options, &part);
+    detail::bind_gradients(gradients, inputs, options, problem);
+    detail::check_overlaps(problem);
+    (void)detail::make_backward_plan(problem, options.kernel);
+    detail::recycle(problem.forward);
+  });
+}
+
 AttentionRun attention_backward_part_into(const AttentionBackwardInputs& inputs,
                                           const AttentionOptions& options, const CallPart& part,
                                           const AttentionGradientViews& gradients) {

@@ -53,16 +53,17 @@ Dims own_shape(const TensorView& view) {
   return shape;
 }
 
-// A place for a gradient that is summed to its shape: one that broadcasts to `shape`. Gives its strides and
-// sizes by the last axes of `shape`; 0 and 1 where it is summed over.
+// A place for a gradient that is summed to its shape: one that broadcasts to `shape`, of `dtype` or f64.
+// Gives its strides and sizes by the last axes of `shape`; 0 and 1 where it is summed over.
 Target summed_target(std::string_view name, const MutableTensorView& view, const Dims& shape, DType dtype,
                      Dims& size) {
   (void)broadcast(name, view, shape);
-  Target target = target_of(name, view, view.shape(), dtype, shape.size() - view.rank());
+  const DType own = view.dtype() == DType::f64 ? DType::f64 : dtype;
+  Target target = target_of(name, view, view.shape(), own, shape.size() - view.rank());
   size = shape;
   for (int axis = 0; axis < shape.size(); ++axis) {
-    const int own = axis - (shape.size() - view.rank());
-    if (own >= 0 && view.shape()[own] == shape[axis]) continue;
+    const int at = axis - (shape.size() - view.rank());
+    if (at >= 0 && view.shape()[at] == shape[axis]) continue;
     size[axis] = 1;
     target.stride[axis] = 0;
   }

@@ -23,6 +23,13 @@ void Work::add(const Work& other) {
   bytes_sent += other.bytes_sent;
 }
 
+void add_ranks(const Communicator& comm, AttentionRun& run) {
+  std::int64_t threads = run.threads;
+  comm.take_largest({&threads, 1});
+  comm.add_up({&run.recomputed_rows, 1});
+  run.threads = static_cast<int>(threads);
+}
+
 namespace {
 
 // The fastest by what is known here: heads that divide evenly need the fewest bytes.
@@ -37,14 +44,6 @@ Work run(const Communicator& comm, const Call& call, Scheme scheme) {
   if (is_any_given(rows)) work.add(gather(comm, call, rows));
   if (is_any_given(sums)) work.add(ulysses(comm, call, sums));
   return work;
-}
-
-// Of all ranks: any instruction set that computed, the most threads, all rows that f32 could not hold.
-void add_ranks(const Communicator& comm, AttentionRun& run) {
-  std::int64_t threads = run.threads;
-  comm.take_largest({&threads, 1});
-  comm.add_up({&run.recomputed_rows, 1});
-  run.threads = static_cast<int>(threads);
 }
 
 Tensor memory_for(const ResultEntry& entry, const Given& given, const Layout& layout, int rank) {
@@ -79,7 +78,8 @@ Tensor memory_for(const ResultEntry& entry, const Given& given, const Layout& la
   }
   const DType summary = query.dtype() == DType::f64 ? DType::f64 : DType::f32;
   if (entry.type == ResultType::index) return Tensor(shape, DType::i64);
-  return Tensor(shape, entry.type == ResultType::output ? options.output_dtype.value_or(query.dtype()) : summary);
+  return Tensor(shape,
+                entry.type == ResultType::output ? options.output_dtype.value_or(query.dtype()) : summary);
 }
 
 void allocate(const Communicator& comm, const Given& given, ResultSet<Tensor>& results) {

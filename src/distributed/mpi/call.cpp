@@ -25,44 +25,6 @@ TensorView narrowed(const TensorView& view, int axis_from_end, std::int64_t begi
   return axis < 0 || view.size(axis) == 1 ? view : view.narrow(axis, begin, count);
 }
 
-void check_shards(const Communicator& comm, const Given& given) {
-  const auto check_one = [&](const char* of, const Sharding& sharding, const char* tensor,
-                             const TensorView& view) {
-    if (sharding.ranks() != comm.size())
-      refuse("layout.", of, " has ", sharding.ranks(), " ranks; the communicator's ", comm.size(),
-             " are expected");
-    if (view.rank() < 2 || view.rank() > 4)
-      refuse(tensor, " has shape ", to_string(view.shape()), "; 2 to 4 axes are expected");
-    if (view.size(-2) != sharding.rows(comm.rank()))
-      refuse(tensor, " has length ", view.size(-2), " (shape ", to_string(view.shape()), "); ",
-             sharding.rows(comm.rank()), " rows as layout.", of, " gives rank ", comm.rank(),
-             " are expected");
-  };
-  check_one("query", given.layout.query, "query", given.query);
-  check_one("key", given.layout.key, "key", given.key);
-  check_one("key", given.layout.key, "value", given.value);
-}
-
-// Keys and values of all ranks, as far as checks look at them: their shape.
-TensorView of_all_ranks(const TensorView& view, std::int64_t length) {
-  static const double anywhere[1] = {};
-  Dims shape = view.shape(), strides = view.strides();
-  shape[view.rank() - 2] = length;
-  strides[view.rank() - 2] = 0;
-  return {view.data() != nullptr ? view.data() : anywhere, view.dtype(), shape, strides};
-}
-
-CallPart whole_part(const Communicator& comm, const Given& given) {
-  const Layout& layout = given.layout;
-  const TensorView query = lifted(given.query, 4);
-  return {layout.batch > 0 ? layout.batch : query.size(0),
-          layout.heads > 0 ? layout.heads : query.size(1),
-          layout.query.length(),
-          layout.batch_begin,
-          layout.head_begin,
-          layout.query.ranges(comm.rank())};
-}
-
 void check_sums(const Communicator& comm, const Given& given, const AttentionOutputs& outputs) {
   const TensorView query = lifted(given.query, 4);
   const DType dtype = query.dtype() == DType::f64 ? DType::f64 : DType::f32;
@@ -115,7 +77,7 @@ std::int64_t bits_of(double number) { return std::bit_cast<std::int64_t>(number)
 
 // What has to be the same everywhere; what cannot be compared so (masks, segments, score functions) is taken
 // on trust.
-void agree_on_call(const Communicator& comm, const Given& given, const AttentionOutputs& outputs) {
+void agree_on_call(const Communicator& comm, const Given& given, std::int64_t asked) {
   const TensorView query = lifted(given.query, 4), key = lifted(given.key, 4), value = lifted(given.value, 4);
   const AttentionOptions& o = given.options;
   agree_on(comm, {{"the number of axes", given.query.rank()},
@@ -148,14 +110,7 @@ void agree_on_call(const Communicator& comm, const Given& given, const Attention
                   {"options.dropout.seed", static_cast<std::int64_t>(o.dropout.seed)},
                   {"options.dropout.offset", static_cast<std::int64_t>(o.dropout.offset)},
                   {"options.received_last", o.received_last},
-                  {"the results that are asked for, as bits,", results_given(outputs)}});
-}
-
-// A view that a rank has with one row tells nothing: it may be broadcast, or that row's.
-bool has_rows_somewhere(const Communicator& comm, const std::optional<TensorView>& view, std::int64_t rows) {
-  std::int64_t broadcast = !view || view->rank() < 2 || (view->size(-2) == 1 && rows != 1) ? 1 : 0;
-  comm.take_largest({&broadcast, 1});
-  return broadcast == 0;
+                  {"the results that are asked for, as bits,", asked}});
 }
 
 AttentionOutputs lifted_outputs(const AttentionOutputs& outputs) {
@@ -200,22 +155,73 @@ AttentionOptions Call::options_of(const Unit& unit) const {
   return own;
 }
 
-Call checked_call(const Communicator& comm, const Given& given, const AttentionOutputs& outputs) {
-  agree(comm, [&] {
-    check_shards(comm, given);
-    check_attention_part(given.query, of_all_ranks(given.key, given.layout.key.length()),
-                         of_all_ranks(given.value, given.layout.key.length()), given.options,
-                         whole_part(comm, given), row_results(outputs));
-    check_sums(comm, given, outputs);
-  });
-  agree_on_call(comm, given, outputs);
+void check_shards(const Communicator& comm, const Given& given) {
+  const auto check_one = [&](const char* of, const Sharding& sharding, const char* tensor,
+                             const TensorView& view) {
+    if (sharding.ranks() != comm.size())
+      refuse("layout.", of, " has ", sharding.ranks(), " ranks; the communicator's ", comm.size(),
+             " are expected");
+    if (view.rank() < 2 || view.rank() > 4)
+      refuse(tensor, " has shape ", to_string(view.shape()), "; 2 to 4 axes are expected");
+    if (view.size(-2) != sharding.rows(comm.rank()))
+      refuse(tensor, " has length ", view.size(-2), " (shape ", to_string(view.shape()), "); ",
+             sharding.rows(comm.rank()), " rows as layout.", of, " gives rank ", comm.rank(),
+             " are expected");
+  };
+  check_one("query", given.layout.query, "query", given.query);
+  check_one("key", given.layout.key, "key", given.key);
+  check_one("key", given.layout.key, "value", given.value);
+}
+
+TensorView of_all_ranks(const TensorView& view, std::int64_t length) {
+  static const double anywhere[1] = {};
+  const int rows = view.rank() - 2;
+  Dims shape = view.shape(), strides = view.strides();
+  const bool is_empty = shape[rows] == 0;
+  shape[rows] = length;
+  for (int axis = is_empty ? 0 : rows; axis < (is_empty ? view.rank() : rows + 1); ++axis) strides[axis] = 0;
+  return {is_empty ? anywhere : view.data(), view.dtype(), shape, strides};
+}
+
+CallPart rank_part(const Communicator& comm, const Given& given) {
+  const Layout& layout = given.layout;
+  const TensorView query = lifted(given.query, 4);
+  return {layout.batch > 0 ? layout.batch : query.size(0),
+          layout.heads > 0 ? layout.heads : query.size(1),
+          layout.query.length(),
+          layout.batch_begin,
+          layout.head_begin,
+          layout.query.ranges(comm.rank())};
+}
+
+bool has_rows_somewhere(const Communicator& comm, const std::optional<TensorView>& view, std::int64_t rows) {
+  std::int64_t broadcast = !view || view->rank() < 2 || (view->size(-2) == 1 && rows != 1) ? 1 : 0;
+  comm.take_largest({&broadcast, 1});
+  return broadcast == 0;
+}
+
+Call agreed_call(const Communicator& comm, const Given& given, std::int64_t asked) {
+  agree_on_call(comm, given, asked);
   Call call{given.layout,         given.options,          lifted(given.query, 4),
-            lifted(given.key, 4), lifted(given.value, 4), lifted_outputs(outputs)};
+            lifted(given.key, 4), lifted(given.value, 4), {}};
   const std::int64_t rows = call.query.size(2);
   call.mask_has_rows = has_rows_somewhere(comm, given.options.mask, rows);
   call.bias_has_rows = has_rows_somewhere(comm, given.options.bias, rows);
   if (call.options.mask) call.options.mask = lifted(*call.options.mask, 4);
   if (call.options.bias) call.options.bias = lifted(*call.options.bias, 4);
+  return call;
+}
+
+Call checked_call(const Communicator& comm, const Given& given, const AttentionOutputs& outputs) {
+  agree(comm, [&] {
+    check_shards(comm, given);
+    check_attention_part(given.query, of_all_ranks(given.key, given.layout.key.length()),
+                         of_all_ranks(given.value, given.layout.key.length()), given.options,
+                         rank_part(comm, given), row_results(outputs));
+    check_sums(comm, given, outputs);
+  });
+  Call call = agreed_call(comm, given, results_given(outputs));
+  call.outputs = lifted_outputs(outputs);
   return call;
 }
 

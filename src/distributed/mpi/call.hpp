@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,6 +46,19 @@ struct Given {
   const Layout& layout;
   const AttentionOptions& options;
 };
+
+/// What every checked call begins with: tensors fit the layout.
+void check_shards(const Communicator& comm, const Given& given);
+/// Keys or values of all ranks, as far as checks look at them: their shape.
+[[nodiscard]] TensorView of_all_ranks(const TensorView& view, std::int64_t length);
+/// This rank's rows as a part of the whole call.
+[[nodiscard]] CallPart rank_part(const Communicator& comm, const Given& given);
+/// Ranks agree about shapes, options and `asked`, the results that they want, as bits; the call with all
+/// axes.
+[[nodiscard]] Call agreed_call(const Communicator& comm, const Given& given, std::int64_t asked);
+/// Whether a view has rows of its own: on a rank with one row that does not show.
+[[nodiscard]] bool has_rows_somewhere(const Communicator& comm, const std::optional<TensorView>& view,
+                                      std::int64_t rows);
 
 /// Throws on all ranks where a rank's tensors, options or outputs are wrong, or ranks disagree.
 [[nodiscard]] Call checked_call(const Communicator& comm, const Given& given,

@@ -1,6 +1,7 @@
 // The schemes: each computes some results of a checked call, on all ranks at once.
 #pragma once
 
+#include "distributed/mpi/backward_call.hpp"
 #include "distributed/mpi/call.hpp"
 #include "distributed/mpi/communicator.hpp"
 #include "heed/distributed.hpp"
@@ -21,5 +22,11 @@ struct Work {
 /// All results: a rank has all rows of its units. Computes what the call asks for, since the bits of a result
 /// depend on which others are computed with it, and gives `outputs` of it.
 [[nodiscard]] Work ulysses(const Communicator& comm, const Call& call, const AttentionOutputs& outputs);
+
+/// Gradients: a rank has all rows and keys of its units.
+[[nodiscard]] Work ulysses_backward(const Communicator& comm, const BackwardCall& call);
+
+/// What all ranks did together: the most threads, all rows that f32 could not hold.
+void add_ranks(const Communicator& comm, AttentionRun& run);
 
 }  // namespace heed::distributed

@@ -1,0 +1,84 @@
+// options -> checks -> scheme -> gradients.
+#include <string>
+
+#include "distributed/mpi/agreement.hpp"
+#include "distributed/mpi/backward_call.hpp"
+#include "distributed/mpi/schemes.hpp"
+#include "heed/distributed.hpp"
+#include "heed/error.hpp"
+
+namespace heed::distributed {
+namespace {
+
+Tensor like(const TensorView& view) {
+  Dims shape = view.shape();
+  for (int axis = 0; axis < view.rank(); ++axis)
+    if (view.strides()[axis] == 0 && shape[axis] > 1) shape[axis] = 1;
+  return Tensor(shape, view.dtype());
+}
+
+AttentionGradientViews allocate(const Communicator& comm, const BackwardGiven& given,
+                                const GradientRequest& request, Gradients& gradients) {
+  AttentionGradientViews views;
+  agree(comm, [&] {
+    const auto make = [&](bool wanted, const TensorView& view, bool repeats, Tensor& tensor,
+                          MutableTensorView& to) {
+      if (!wanted) return;
+      tensor = repeats ? like(view) : Tensor(view.shape(), view.dtype());
+      to = tensor.mutable_view();
+    };
+    const auto require = [](bool wanted, const char* name, bool given_too) {
+      if (wanted && !given_too)
+        throw Error(ErrorCode::invalid_argument,
+                    std::string("request.") + name + " is true without " + name + " to differentiate by");
+    };
+    require(request.bias, "bias", given.options.bias.has_value());
+    require(request.sinks, "sinks", given.options.sinks.has_value());
+    make(request.query, given.inputs.query, false, gradients.query, views.query);
+    make(request.key, given.inputs.key, false, gradients.key, views.key);
+    make(request.value, given.inputs.value, false, gradients.value, views.value);
+    if (request.bias) make(true, *given.options.bias, true, gradients.bias, views.bias);
+    if (request.sinks) make(true, *given.options.sinks, true, gradients.sinks, views.sinks);
+  });
+  return views;
+}
+
+Run backward_over(const Communicator& comm, const BackwardGiven& given, const AttentionGradientViews& views,
+                  const Choice& /*choice*/) {
+  const BackwardCall call = checked_backward(comm, given, views);
+  Run done;
+  done.scheme = Scheme::ulysses;
+  Work work = ulysses_backward(comm, call);
+  add_ranks(comm, work.run);
+  static_cast<AttentionRun&>(done) = work.run;
+  done.bytes_sent = work.bytes_sent;
+  return done;
+}
+
+}  // namespace
+
+Gradients attention_backward(MPI_Comm comm, const AttentionBackwardInputs& inputs, const Layout& layout,
+                             const AttentionOptions& options, const GradientRequest& request,
+                             const Choice& choice) {
+  const Communicator own(comm);
+  const BackwardGiven given{inputs, layout, options};
+  Gradients gradients;
+  const AttentionGradientViews views = allocate(own, given, request, gradients);
+  const Run run = backward_over(own, given, views, choice);
+  gradients.kernel = run.kernel;
+  gradients.isa = run.isa;
+  gradients.threads = run.threads;
+  gradients.recomputed_rows = run.recomputed_rows;
+  gradients.scheme = run.scheme;
+  gradients.bytes_sent = run.bytes_sent;
+  return gradients;
+}
+
+Run attention_backward_into(MPI_Comm comm, const AttentionBackwardInputs& inputs, const Layout& layout,
+                            const AttentionOptions& options, const AttentionGradientViews& gradients,
+                            const Choice& choice) {
+  const Communicator own(comm);
+  return backward_over(own, {inputs, layout, options}, gradients, choice);
+}
+
+}  // namespace heed::distributed

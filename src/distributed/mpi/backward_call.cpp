@@ -1,0 +1,75 @@
+#include "distributed/mpi/backward_call.hpp"
+
+#include <string>
+
+#include "distributed/mpi/agreement.hpp"
+#include "heed/error.hpp"
+#include "heed/part.hpp"
+
+namespace heed::distributed {
+namespace {
+
+bool is_given(const MutableTensorView& view) { return view.data() != nullptr; }
+
+void check_like(const char* name, const MutableTensorView& view, const TensorView& like) {
+  if (!is_given(view) || (view.shape() == like.shape() && view.dtype() == like.dtype())) return;
+  throw Error(ErrorCode::invalid_argument,
+              std::string(name) + " has shape " + to_string(view.shape()) + " and dtype " +
+                  std::string(name_of(view.dtype())) + "; " + to_string(like.shape()) + " and " +
+                  std::string(name_of(like.dtype())) + " as its tensor are expected");
+}
+
+void check_own(const Communicator& comm, const Given& given, const BackwardGiven& backward,
+               const AttentionGradientViews& gradients) {
+  check_shards(comm, given);
+  const std::int64_t keys = given.layout.key.length();
+  AttentionBackwardInputs inputs = backward.inputs;
+  inputs.key = of_all_ranks(given.key, keys);
+  inputs.value = of_all_ranks(given.value, keys);
+  check_like("gradients.key", gradients.key, given.key);
+  check_like("gradients.value", gradients.value, given.value);
+  AttentionGradientViews others = gradients;
+  others.key = others.value = {};
+  check_backward_part(inputs, given.options, rank_part(comm, given), others);
+}
+
+std::int64_t asked_for(const AttentionBackwardInputs& inputs, const AttentionGradientViews& gradients) {
+  std::int64_t asked = 0;
+  for (const MutableTensorView* view :
+       {&gradients.query, &gradients.key, &gradients.value, &gradients.bias, &gradients.sinks})
+    asked = 2 * asked + (is_given(*view) ? 1 : 0);
+  return 4 * asked + (inputs.grad_lse ? 2 : 0) + (inputs.grad_weights ? 1 : 0);
+}
+
+template <class View>
+View lifted_if(const View& view, int rank) {
+  return view.data() == nullptr ? view : lifted(view, rank);
+}
+
+}  // namespace
+
+BackwardCall checked_backward(const Communicator& comm, const BackwardGiven& given,
+                              const AttentionGradientViews& gradients) {
+  const AttentionBackwardInputs& inputs = given.inputs;
+  const Given forward{inputs.query, inputs.key, inputs.value, given.layout, given.options};
+  agree(comm, [&] { check_own(comm, forward, given, gradients); });
+  BackwardCall call{agreed_call(comm, forward, asked_for(inputs, gradients)),
+                    lifted(inputs.output, 4),
+                    lifted(inputs.lse, 3).unsqueeze(3),
+                    lifted(inputs.grad_output, 4),
+                    {},
+                    {},
+                    lifted_if(gradients.query, 4),
+                    lifted_if(gradients.key, 4),
+                    lifted_if(gradients.value, 4),
+                    lifted_if(gradients.bias, 4),
+                    gradients.sinks};
+  if (is_given(gradients.bias))
+    call.grad_bias_has_rows =
+        has_rows_somewhere(comm, TensorView(gradients.bias), call.forward.query.size(2));
+  if (inputs.grad_lse) call.grad_lse = lifted(*inputs.grad_lse, 3).unsqueeze(3);
+  if (inputs.grad_weights) call.grad_weights = lifted(*inputs.grad_weights, 4);
+  return call;
+}
+
+}  // namespace heed::distributed

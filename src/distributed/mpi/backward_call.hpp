@@ -1,0 +1,30 @@
+// A checked call of the backward pass over ranks.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "distributed/mpi/call.hpp"
+
+namespace heed::distributed {
+
+struct BackwardCall {
+  Call forward;                                      ///< without outputs
+  TensorView output, lse, grad_output;               ///< [B, H, rows, Dv], [B, H, rows, 1], [B, H, rows, Dv]
+  std::optional<TensorView> grad_lse, grad_weights;  ///< [B, H, rows, 1], [B, H, rows, Lk]
+  MutableTensorView grad_query, grad_key, grad_value;  ///< [B, H | Hkv, rows, …], or not given
+  MutableTensorView grad_bias, grad_sinks;             ///< as options.bias, options.sinks, or not given
+  bool grad_bias_has_rows = false;
+};
+
+struct BackwardGiven {
+  const AttentionBackwardInputs& inputs;
+  const Layout& layout;
+  const AttentionOptions& options;
+};
+
+/// Throws on all ranks where a rank's tensors, options or gradients are wrong, or ranks disagree.
+[[nodiscard]] BackwardCall checked_backward(const Communicator& comm, const BackwardGiven& given,
+                                            const AttentionGradientViews& gradients);
+
+}  // namespace heed::distributed

@@ -1,0 +1,103 @@
+// Gradients by units: those of query, key and value have the bits of one process.
+#include <vector>
+
+#include "distributed/mpi/by_units.hpp"
+#include "distributed/mpi/schemes.hpp"
+#include "distributed/mpi/shared_gradients.hpp"
+#include "heed/part.hpp"
+
+namespace heed::distributed {
+namespace {
+
+// Of a unit's tensors.
+enum Input : std::size_t { kQuery, kKey, kValue, kOutput, kLse, kGradOutput, kOthers };
+
+std::vector<Shard> inputs_of(const BackwardCall& call) {
+  const Call& forward = call.forward;
+  const Sharding *rows = &forward.layout.query, *keys = &forward.layout.key;
+  const std::int64_t group = forward.group();
+  std::vector<Shard> inputs{{forward.query, group, rows}, {forward.key, 1, keys},
+                            {forward.value, 1, keys},     {call.output, group, rows},
+                            {call.lse, group, rows},      {call.grad_output, group, rows}};
+  if (call.grad_lse) inputs.push_back({*call.grad_lse, group, rows});
+  if (call.grad_weights) inputs.push_back({*call.grad_weights, group, rows});
+  for (const Shard& shard : travelling_rules(forward)) inputs.push_back(shard);
+  return inputs;
+}
+
+std::vector<UnitResult> results_of(const BackwardCall& call) {
+  const Call& forward = call.forward;
+  std::vector<UnitResult> results;
+  const auto add = [&](const MutableTensorView& view, std::int64_t each, const Sharding& sharding) {
+    if (view.data() != nullptr) results.push_back({view, each, &sharding});
+  };
+  add(call.grad_query, forward.group(), forward.layout.query);
+  add(call.grad_key, 1, forward.layout.key);
+  add(call.grad_value, 1, forward.layout.key);
+  return results;
+}
+
+class UlyssesBackward {
+ public:
+  UlyssesBackward(const Communicator& comm, const BackwardCall& call)
+      : comm_(comm),
+        call_(call),
+        shared_(comm, call),
+        results_(results_of(call)),
+        own_results_(results_.size()) {
+    shared_.add_results(results_);
+  }
+
+  Work run() {
+    const Work work =
+        ByUnits(comm_, call_.forward, inputs_of(call_), results_)
+            .run([&](const Unit& unit, const UnitTensors& tensors, std::vector<Tensor>& results) {
+              return differentiate(unit, tensors, results);
+            });
+    shared_.finish();
+    return work;
+  }
+
+ private:
+  AttentionRun differentiate(const Unit& unit, const UnitTensors& tensors, std::vector<Tensor>& results) {
+    const auto of = [&](std::size_t at) { return tensors[at].unsqueeze(0); };
+    const auto rows_of = [&](std::size_t at) { return of(at).select(3, 0); };
+    AttentionBackwardInputs inputs{of(kQuery),  of(kKey),      of(kValue),
+                                   of(kOutput), rows_of(kLse), of(kGradOutput)};
+    std::size_t at = kOthers;
+    if (call_.grad_lse) inputs.grad_lse = rows_of(at++);
+    if (call_.grad_weights) inputs.grad_weights = of(at++);
+    const AttentionOptions options = unit_options(call_.forward, unit, tensors, at);
+
+    std::size_t result = 0;
+    const auto next = [&](const MutableTensorView& wanted) {
+      return wanted.data() == nullptr ? MutableTensorView{} : results[result++].mutable_view().unsqueeze(0);
+    };
+    AttentionGradientViews views;
+    views.query = next(call_.grad_query);
+    views.key = next(call_.grad_key);
+    views.value = next(call_.grad_value);
+    SharedGradients::OfUnit shares = shared_.of_unit(results, own_results_);
+    views.bias = shares.bias_view;
+    views.sinks = shares.sinks_view;
+    const PositionRange all{0, call_.forward.layout.query.length()};
+    const AttentionRun run =
+        attention_backward_part_into(inputs, options, call_.forward.part_of(unit, {&all, 1}), views);
+    shared_.add(unit, shares);
+    return run;
+  }
+
+  const Communicator& comm_;
+  const BackwardCall& call_;
+  SharedGradients shared_;
+  std::vector<UnitResult> results_;
+  std::size_t own_results_;  // before those of bias and sinks
+};
+
+}  // namespace
+
+Work ulysses_backward(const Communicator& comm, const BackwardCall& call) {
+  return UlyssesBackward(comm, call).run();
+}
+
+}  // namespace heed::distributed

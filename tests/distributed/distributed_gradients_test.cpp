@@ -1,0 +1,127 @@
+// Gradients over ranks against the definitions in f64, and then against the bits of one process.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "attention_support.hpp"
+#include "backward_call.hpp"
+#include "compare_gradients.hpp"
+#include "describe_call.hpp"
+#include "fused_calls.hpp"
+#include "gradient_rounding.hpp"
+#include "heed/distributed.hpp"
+#include "ranks.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::AttentionBackwardInputs;
+using heed::AttentionGradients;
+using heed::Kernel;
+using heed::Tensor;
+using heed::TensorView;
+using heed::distributed::Choice;
+using heed::distributed::Layout;
+using heed::distributed::Scheme;
+using heed::test::BackwardCall;
+using heed::test::CallLimits;
+using heed::test::Draw;
+
+constexpr std::uint64_t kSeed = 20261126;
+
+// This rank's share of what the backward pass is given.
+struct BackwardShard {
+  BackwardShard(const BackwardCall& made, const Layout& layout) : forward(made.call, layout) {
+    const int rank = heed::test::rank();
+    const auto rows = [&](const TensorView& view, int axis) { return layout.query.shard(view, -axis, rank); };
+    output = rows(made.inputs.output, 2);
+    lse = rows(made.inputs.lse, 1);
+    grad_output = rows(made.inputs.grad_output, 2);
+    inputs = {forward.query, forward.key, forward.value, output, lse, grad_output};
+    if (made.inputs.grad_lse) inputs.grad_lse = grad_lse = rows(*made.inputs.grad_lse, 1);
+    if (made.inputs.grad_weights) inputs.grad_weights = grad_weights = rows(*made.inputs.grad_weights, 2);
+  }
+
+  heed::test::ShardedCall forward;
+  Tensor output, lse, grad_output, grad_lse, grad_weights;
+  AttentionBackwardInputs inputs;
+};
+
+AttentionGradients whole_of(const heed::distributed::Gradients& own, const BackwardCall& made,
+                            const Layout& layout) {
+  AttentionGradients whole;
+  whole.kernel = own.kernel;
+  whole.isa = own.isa;
+  whole.query = heed::test::joined(own.query, layout.query, 2);
+  whole.key = heed::test::joined(own.key, layout.key, 2);
+  whole.value = heed::test::joined(own.value, layout.key, 2);
+  if (made.request.bias) {
+    const TensorView bias = heed::test::collapsed(*made.call.options.bias);
+    // Where every rank has one row, one of a bias is that row's.
+    bool one_each = true;
+    for (int rank = 0; rank < heed::test::ranks(); ++rank)
+      one_each = one_each && layout.query.rows(rank) == 1;
+    const bool has_rows = bias.rank() >= 2 && (bias.size(-2) != 1 || one_each);
+    whole.bias = has_rows ? heed::test::joined(own.bias, layout.query, 2) : own.bias;
+  }
+  if (made.request.sinks) whole.sinks = own.sinks;
+  return whole;
+}
+
+std::string other_bits(const AttentionGradients& whole, const BackwardCall& made) {
+  const auto copy = [](const TensorView& view) { return Tensor::copy_of(view); };
+  const Tensor query = copy(made.inputs.query), key = copy(made.inputs.key), value = copy(made.inputs.value),
+               output = copy(made.inputs.output), grad_output = copy(made.inputs.grad_output);
+  AttentionBackwardInputs inputs = made.inputs;
+  inputs.query = query;
+  inputs.key = key;
+  inputs.value = value;
+  inputs.output = output;
+  inputs.grad_output = grad_output;
+  const AttentionGradients one = heed::attention_backward(inputs, made.call.options, made.request);
+  if (!heed::test::same_bits(whole.query, one.query)) return "dQ has other bits than one process";
+  if (!heed::test::same_bits(whole.key, one.key)) return "dK has other bits than one process";
+  if (!heed::test::same_bits(whole.value, one.value)) return "dV has other bits than one process";
+  return "";
+}
+
+std::string compare(const AttentionGradients& whole, const BackwardCall& made, heed::test::RowTally& tally) {
+  const bool exact = whole.kernel == Kernel::reference;
+  const heed::test::Rounding rounding =
+      exact ? heed::test::Rounding{} : heed::test::gradient_rounding(made, whole.isa);
+  const std::string failure =
+      heed::test::GradientComparison(made, rounding, tally, [&](auto, auto, auto) { return exact; })(whole);
+  return failure.empty() ? other_bits(whole, made) : failure;
+}
+
+void compare_calls(const CallLimits& limits, std::uint64_t count) {
+  heed::test::RowTally tally;
+  for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
+    const BackwardCall made = heed::test::backward_call(kSeed, index, limits);
+    Draw draw(kSeed + 1, index);
+    const int ranks = heed::test::ranks();
+    const Layout layout{heed::test::random_sharding(draw, made.call.query.size(-2), ranks),
+                        heed::test::random_sharding(draw, made.call.key.size(-2), ranks)};
+    const Choice choice{draw.pick<Scheme>({Scheme::automatic, Scheme::gather, Scheme::ulysses})};
+    const BackwardShard shard(made, layout);
+    const auto own = heed::distributed::attention_backward(MPI_COMM_WORLD, shard.inputs, layout,
+                                                           shard.forward.options, made.request, choice);
+    const AttentionGradients whole = whole_of(own, made, layout);
+    const std::string failure =
+        heed::test::agreed(heed::test::rank() == 0 ? compare(whole, made, tally) : "");
+    ASSERT_EQ(failure, "") << "call " << index << " by " << heed::distributed::name_of(own.scheme) << "\n"
+                           << heed::test::describe(made.call);
+  }
+}
+
+TEST(DistributedGradients, AreThoseOfOneProcessInSmallCalls) {
+  compare_calls(heed::test::small_calls(), 150);
+}
+TEST(DistributedGradients, AreThoseOfOneProcessByTheReference) { compare_calls({}, 60); }
+TEST(DistributedGradients, AreThoseOfOneProcessAcrossTiles) { compare_calls(heed::test::tile_calls(), 40); }
+TEST(DistributedGradients, AreThoseOfOneProcessOfDocuments) {
+  compare_calls(heed::test::document_calls(), 20);
+}
+
+}  // namespace
