@@ -22,9 +22,9 @@
 #include "attention/call/kernels.hpp"
 #include "attention/cpu/driver/lower.hpp"
 #include "attention/cpu/driver/memory.hpp"
+#include "attention/cpu/driver/tasks.hpp"
 #include "attention/cpu/targets/dispatch.hpp"
 #include "attention/rules/score_rules.hpp"
-#include "attention/rules/visible_keys.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::detail {
@@ -40,18 +40,8 @@ using cpu::WeightsTask;
 constexpr std::int64_t kLargestDim = 1024;
 constexpr std::int64_t kMostTopK = 1024;
 constexpr std::int64_t kMostMapColumns = 32768;  // of a row group fill kStatisticsBytes (workspace.hpp)
-// Rows a key head up to which packed sequences are computed together: by lanes from keys where they lie, in
-// one pass or several; by matrix tiles from such keys; too few for parts by matrix tiles; all others.
-constexpr std::int64_t kFewRows = 12;
-constexpr std::array<std::int64_t, 5> kRowClasses{4, kFewRows, 32, 127, INT64_MAX};
-// Work below this many multiply-adds is not worth a second thread.
-constexpr double kSmallWork = 2e6;
-// WorkItems of work a thread, at least, so that threads end at about the same time.
-constexpr std::int64_t kItemsPerThread = 4;
 // Of a sum that a sink does not exceed by far.
 constexpr double kSmallestInverse = 0x1p-100;
-// For the states of spans that threads share.
-constexpr std::size_t kStateBytes = std::size_t{64} << 20;
 // Of a thread, for tasks side by side.
 constexpr std::size_t kTogetherBytes = std::size_t{6} << 20;
 
@@ -192,13 +182,8 @@ class Driver {
     (void)recompute_rows(only, left, {});
   }
 
-  // Rows of a task a head, and heads that it takes together: all of a key head's where rows are few.
-  std::int64_t rows_per_head(const Segment& s) const {
-    return std::max<std::int64_t>(1, std::min(tiling_.rows, s.query_end - s.query_begin));
-  }
   std::int64_t heads_per_task(const Segment& s) const {
-    if (p_.map) return 1;
-    return std::clamp<std::int64_t>(tiling_.rows / rows_per_head(s), 1, call_.group);
+    return p_.map ? 1 : detail::heads_per_task(tiling_, s, call_.group);
   }
 
   void count_sequence(const Segment& s, std::int64_t blocks) const {
@@ -211,13 +196,12 @@ class Driver {
   // The last rows first: under a causal mask they are the longest.
   void add_tasks(const Segment& s, std::int64_t head, std::int64_t head_count, std::int64_t row_begin,
                  std::int64_t row_end) {
-    const std::int64_t rows = rows_per_head(s);
+    const std::int64_t rows = rows_per_head(tiling_, s);
     const std::int64_t blocks = (row_end - row_begin + rows - 1) / rows;
     if (static_cast<std::int64_t>(p_.segments.size()) > p_.batch) count_sequence(s, blocks);
     for (std::int64_t block = blocks - 1; block >= 0; --block) {
       const std::int64_t begin = row_begin + block * rows;
-      tasks_.push_back({s.batch, head, head_count, begin, std::min(row_end, begin + rows), s.key_begin,
-                        s.key_end, s.offset - s.query_begin, s.query_end, s.sequence, s.positions});
+      tasks_.push_back(task_of(s, head, head_count, begin, std::min(row_end, begin + rows)));
     }
   }
 
@@ -291,34 +275,17 @@ class Driver {
     parallel_for(count, threads, std::cref(body));  // a reference fits a std::function without an allocation
   }
 
-  // Also of a part of packed sequences that has the rows of one alone.
-  bool is_packed() const {
-    if (p_.whole.sequences > 0) return p_.whole.sequences != p_.whole.batch;
-    return static_cast<std::int64_t>(p_.segments.size()) != p_.batch;
-  }
-
-  // Packed sequences of few rows have other kernels than long ones: each class of them is a pass of its own.
-  // So a row's bits depend on its own sequence alone.
   void forward_all() {
     const std::int64_t most_rows = call_.most_rows;
-    if (p_.map || !is_packed()) {
+    if (p_.map || !is_packed(p_)) {
       forward(p_.segments);
     } else {
-      std::int64_t above = -1;
-      for (const std::int64_t most : kRowClasses) {
-        std::vector<Segment> segments;
-        call_.most_rows = 0;
-        for (const Segment& s : p_.segments) {
-          const std::int64_t rows = s.rows_of_whole();
-          if (rows * call_.group <= above || rows * call_.group > most) continue;
-          segments.push_back(s);
-          call_.most_rows = std::max(call_.most_rows, rows);
-        }
+      for_each_row_class(p_, call_.group, [&](const std::vector<Segment>& segments, std::int64_t longest) {
+        call_.most_rows = longest;
         progress_share_ = static_cast<double>(segments.size()) / static_cast<double>(p_.segments.size());
-        if (!segments.empty()) forward(segments);
+        forward(segments);
         progress_ += progress_share_;
-        above = most;
-      }
+      });
       progress_ = 0;
       progress_share_ = 1;
     }
@@ -345,16 +312,6 @@ class Driver {
                 });
   }
 
-  // The spans [begin, end) of a task's keys that its rows may see. Both ends of what a row sees rise with the
-  // rows.
-  KeyRange spans_of(const Task& task) const {
-    const KeyPositions keys = {task.key_end - task.key_begin, task.positions};
-    const KeyRange first = visible_keys(p_, task.row_begin + task.position_offset, keys);
-    const KeyRange last = visible_keys(p_, task.row_end - 1 + task.position_offset, keys);
-    const std::int64_t begin = first.begin / cpu::kSpan;
-    return {begin, std::max(begin, (last.end + cpu::kSpan - 1) / cpu::kSpan)};
-  }
-
   // Whether few rows read keys whose heads lie side by side, or that a cache's table scatters.
   bool reads_pieces(std::span<const Segment> segments) const {
     if (call_.most_rows * call_.group > kFewRows || p_.key_length <= cpu::kSpan) return false;
@@ -374,7 +331,7 @@ class Driver {
     const bool pieces = reads_pieces(segments);
     if (p_.map || !(lacks_tasks || pieces)) return false;
     std::int64_t spans = 0;
-    for (const Task& task : tasks_) spans += spans_of(task).end - spans_of(task).begin;
+    for (const Task& task : tasks_) spans += spans_of(p_, task).end - spans_of(p_, task).begin;
     return (pieces || spans > tasks) && static_cast<std::size_t>(spans) <= kStateBytes / tiling_.state_bytes;
   }
 
@@ -400,7 +357,7 @@ class Driver {
     first.clear();
     for (std::size_t t = 0; t < tasks_.size(); ++t) {
       first.push_back(spans.size());
-      const KeyRange seen = spans_of(tasks_[t]);
+      const KeyRange seen = spans_of(p_, tasks_[t]);
       for (std::int64_t span = seen.begin; span < seen.end; ++span)
         spans.push_back({t, span, rows_of_span(tasks_[t], span)});
     }
@@ -554,9 +511,7 @@ class Driver {
     for (const Segment& s : segments)
       for (std::int64_t h = 0; h < p_.heads; ++h)
         for (std::int64_t key = 0; key < s.key_end - s.key_begin; key += keys)
-          tasks.push_back({{s.batch, h, 1, s.query_begin, s.query_end, s.key_begin, s.key_end,
-                            s.offset - s.query_begin, s.query_end, s.sequence, s.positions},
-                           key,
+          tasks.push_back({task_of(s, h, 1, s.query_begin, s.query_end), key,
                            std::min(key + keys, s.key_end - s.key_begin)});
     return tasks;
   }

@@ -136,6 +136,7 @@ struct Task {
   std::int64_t segment_row_end;  ///< the end of the segment's rows, for "the last W rows"
   std::int64_t sequence = 0;     ///< of the cache, where there is one
   const std::int64_t* positions = nullptr;
+  std::int64_t first_key = 0;  ///< that memory holds: the tensors of keys and values begin with it
 };
 
 /// Some KV blocks of one head for the weights pass: keys [block_begin, block_end), counted within the
@@ -220,6 +221,13 @@ struct Kernels {
                       std::int64_t span, void* workspace) = nullptr;
   void (*fold_spans)(const Arguments&, const Tiling&, const Task&, std::int64_t spans, void* states,
                      void* workspace) = nullptr;
+  /// The same where keys arrive span by span: `states` of no key; a span's, which are used up, join them; and
+  /// results from them. The last two need no keys.
+  void (*clear_states)(const Arguments&, const Tiling&, const Task&, void* states) = nullptr;
+  void (*fold_span)(const Arguments&, const Tiling&, const Task&, void* span, void* states,
+                    void* workspace) = nullptr;
+  void (*finish_states)(const Arguments&, const Tiling&, const Task&, void* states,
+                        void* workspace) = nullptr;
   void (*weights_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;
   /// Whether forward() keeps the weights of a call where Arguments::kept has memory for them; no pass is then
   /// needed for what they tell.

@@ -131,7 +131,7 @@ inline void complete_top(const TaskContext& state, const QueryRow& query_row, co
   const CandidateColumns& list = state.w.list;
   const std::int64_t capacity = state.call.top_k;
   std::int64_t heavy = 0;
-  for (; heavy < capacity && from.weight[heavy * kLanes] > 0; ++heavy) {
+  for (; heavy < capacity && from.weight[heavy * kLanes] > kAnyWeight; ++heavy) {
     list.weight[heavy] = from.weight[heavy * kLanes];
     list.key[heavy] = from.key[heavy * kLanes];
   }
@@ -147,6 +147,11 @@ inline void complete_top(const TaskContext& state, const QueryRow& query_row, co
   }
 }
 
+/// Whether a row's list has K entries that count, as they would after one more merge.
+inline bool is_full(const SoftmaxState& s, std::int64_t row) {
+  return lists_of(s, row).weight[row % kLanes + (s.top_k - 1) * kLanes] > kAnyWeight;
+}
+
 /// Writes the list of a row: where it lies, or completed in state.w.list.
 inline void write_top(const TaskContext& state, const SoftmaxState& s, std::int64_t row, float inverse) {
   const Arguments& call = state.call;
@@ -154,7 +159,7 @@ inline void write_top(const TaskContext& state, const SoftmaxState& s, std::int6
   CandidateColumns list = lists_of(s, row);
   list = {list.weight + row % kLanes, list.key + row % kLanes};
   std::int64_t ld = kLanes;
-  if (!(list.weight[(call.top_k - 1) * ld] > 0)) {
+  if (!is_full(s, row)) {
     count_path(call.paths, Path::top_k_completed);
     complete_top(state, query_row, list);
     list = state.w.list;
@@ -260,7 +265,14 @@ inline double entropy_of(const SoftmaxState& s, std::int64_t row, const RowTotal
   return bits > 0 ? bits * kLn2 : 0.0;
 }
 
-/// Results of one row. Returns false where its scores were so low that f32 could not tell them apart.
+/// Whether a row's list goes on with keys that only their scores tell, and the keys are gone.
+inline bool lacks_keys(const TaskContext& state, const SoftmaxState& s, std::int64_t row) {
+  if (state.call.top_k == 0 || !state.call.score_mod || state.kv.keys.tensor.data != nullptr) return false;
+  return !is_full(s, row);
+}
+
+/// Results of one row. Returns false where its scores were so low that f32 could not tell them apart, or
+/// where it needs keys that are gone.
 inline bool finish_row(const TaskContext& state, const SoftmaxState& s, std::int64_t row) {
   const Arguments& call = state.call;
   const QueryRow& query_row = state.w.query_row[row];
@@ -270,6 +282,7 @@ inline bool finish_row(const TaskContext& state, const SoftmaxState& s, std::int
   };
   const RowTotals totals = totals_of(state, s, row);
   if (totals.weights > 0 && s.shift[row] < -kLargestScore / 2) return false;
+  if (lacks_keys(state, s, row)) return false;
 
   if (call.output.data) finish_output(state, s, row, totals);
   write_at(call.row_shift, batch, query_row, s.shift[row]);

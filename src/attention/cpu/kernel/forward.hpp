@@ -293,4 +293,32 @@ inline void fold_spans(const Arguments& call, const Tiling& tiling, const Task& 
   finish_rows(state, state.w.folded);
 }
 
+/// A task whose states over the spans so far lie in `states`.
+inline TaskState folded_state(const Arguments& call, const Tiling& tiling, const Task& task, void* states,
+                              void* workspace) {
+  Workspace w = lay_out(call, tiling, workspace);
+  Memory folded(states);
+  w.folded = lay_out_state(parts_of(call, tiling), folded);
+  return {context_of(call, task, w)};
+}
+
+inline void clear_states(const Arguments& call, const Tiling& tiling, const Task& task, void* states) {
+  clear_folded(folded_state(call, tiling, task, states, nullptr));
+}
+
+inline void fold_states(const Arguments& call, const Tiling& tiling, const Task& task, void* span,
+                        void* states, void* workspace) {
+  TaskState state = folded_state(call, tiling, task, states, workspace);
+  Memory from(span);
+  KeyRange no_columns = {0, 0};
+  fold_span(state, lay_out_state(parts_of(call, tiling), from), no_columns);
+}
+
+inline void finish_states(const Arguments& call, const Tiling& tiling, const Task& task, void* states,
+                          void* workspace) {
+  const TaskState state = folded_state(call, tiling, task, states, workspace);
+  find_rows(state);
+  finish_rows(state, state.w.folded);
+}
+
 }  // namespace heed::detail::HEED_ISA

@@ -25,6 +25,9 @@ inline cpu::Kernels make_kernels(const char* name) {
     kernels.forward = forward;
     kernels.attend_span = attend_span;
     kernels.fold_spans = fold_spans;
+    kernels.clear_states = clear_states;
+    kernels.fold_span = fold_states;
+    kernels.finish_states = finish_states;
     kernels.weights_pass = weights_pass;
     kernels.keeps_weights = reads_in_place;
     kernels.kv_block = kKvBlock;

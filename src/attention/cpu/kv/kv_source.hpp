@@ -64,13 +64,14 @@ struct HeadRows {
   [[nodiscard]] const char* address_ahead(std::int64_t j) const { return address(smaller(j, count - 1)); }
 };
 
-/// Rows of which number 0 begins at element `first`.
+/// Rows of which number 0 begins at element `first`. It may lie before the memory (Task::first_key): so its
+/// address is a sum of integers.
 inline HeadRows head_rows(const Input& tensor, std::int64_t first, const std::int32_t* numbers = nullptr,
                           std::int64_t count = INT64_MAX) {
   const std::int64_t bits = cpu::bits_of(tensor.type);
-  return {
-      tensor,  first, tensor.stride[2] * bits / 8, static_cast<const char*>(tensor.data) + first * bits / 8,
-      numbers, count};
+  const auto start =
+      reinterpret_cast<std::uintptr_t>(tensor.data) + static_cast<std::uintptr_t>(first * bits / 8);
+  return {tensor, first, tensor.stride[2] * bits / 8, reinterpret_cast<const char*>(start), numbers, count};
 }
 
 /// Row 0 is row `first` of a head of the tensor.
@@ -93,9 +94,9 @@ inline HeadRows cached_rows_of(const Input& tensor, const CachedSequence& sequen
 
 inline KvSource kv_source_of(const cpu::Arguments& call, const cpu::Task& task) {
   const std::int64_t kv_head = task.head_begin / call.group;
+  const std::int64_t first = task.key_begin - task.first_key;
   if (call.cache == nullptr)
-    return {rows_of(call.key, task.batch, kv_head, task.key_begin),
-            rows_of(call.value, task.batch, kv_head, task.key_begin)};
+    return {rows_of(call.key, task.batch, kv_head, first), rows_of(call.value, task.batch, kv_head, first)};
   const CachedSequence& sequence = call.cache->sequences[task.sequence];
   const std::int64_t count = task.key_end - task.key_begin;
   return {cached_rows_of(call.key, sequence, kv_head, count),

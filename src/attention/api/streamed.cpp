@@ -1,0 +1,246 @@
+// options -> checks -> plan, and then ranges of keys -> results.
+#include "heed/streamed.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "attention/api/memory_errors.hpp"
+#include "attention/call/checks.hpp"
+#include "attention/call/key_stream.hpp"
+#include "attention/call/message.hpp"
+#include "attention/call/operands.hpp"
+#include "attention/call/overlap.hpp"
+#include "attention/call/plan.hpp"
+#include "attention/call/results.hpp"
+
+namespace heed {
+namespace {
+
+using detail::Problem;
+using detail::refuse;
+
+constexpr double kNothing = 0;
+
+// Keys or values that are not there yet.
+TensorView later(const TensorView& query, const KeyShape& keys, std::int64_t width) {
+  Dims shape = query.shape();
+  const int rank = query.rank();
+  if (rank > 2) shape[rank - 3] = keys.kv_heads;
+  shape[rank - 2] = keys.length;
+  shape[rank - 1] = width;
+  const std::vector<std::int64_t> none(static_cast<std::size_t>(rank), 0);
+  return {&kNothing, query.dtype(), shape, Dims(none)};
+}
+
+void check_shape(const TensorView& query, const KeyShape& keys) {
+  (void)detail::lift("query", query);
+  const auto check = [](const char* name, std::int64_t size) {
+    if (size < 0) refuse("keys.", name, " is ", size, "; 0 or more is expected");
+  };
+  check("kv_heads", keys.kv_heads);
+  check("length", keys.length);
+  check("value_dim", keys.value_dim);
+  if (query.rank() < 3 && keys.kv_heads != 1)
+    refuse("keys.kv_heads is ", keys.kv_heads, "; 1 is expected with a query of 2 axes");
+}
+
+// Strides as of tensors whose rows lie one after another: kernels are chosen by them.
+void lay_in_rows(detail::Operand& operand, std::int64_t width) {
+  operand.data = nullptr;
+  operand.stride[2] = width;
+  operand.stride[3] = 1;
+}
+
+Problem check_streamed(const TensorView& query, const KeyShape& keys, const AttentionOptions& options,
+                       const CallPart& part, const AttentionOutputs& outputs) {
+  check_shape(query, keys);
+  Problem p = detail::check_call(query, later(query, keys, query.size(-1)),
+                                 later(query, keys, keys.value_dim), options, &part);
+  lay_in_rows(p.key, p.head_dim);
+  lay_in_rows(p.value, p.value_dim);
+  detail::bind_outputs(outputs, options, query.rank(), p);
+  detail::check_overlaps(p);
+  for (std::size_t i = 0; i < kResultCount; ++i) {
+    const ResultEntry& entry = result_entry(i);
+    const bool once =
+        has_rows(entry.shape) && entry.shape != ResultShape::pair && entry.need != Need::dropped;
+    if (!once && result<detail::Target>(p, i))
+      refuse(entry.path,
+             " is given; output, lse, max_score, entropy, distance and top_k are expected where keys come "
+             "range by range");
+  }
+  return p;
+}
+
+// Where spans begin and end, of each sequence: rising, from 0 to the last key.
+std::vector<std::int64_t> cuts_of(const AttentionOptions& options, std::int64_t length) {
+  std::vector<std::int64_t> ends{0, length};
+  if (options.key_segments) ends = detail::integers_of("key_segments", *options.key_segments);
+  std::vector<std::int64_t> cuts{0};
+  for (std::size_t s = 1; s < ends.size(); ++s) {
+    for (std::int64_t at = ends[s - 1] + detail::cpu::kSpan; at < ends[s]; at += detail::cpu::kSpan)
+      cuts.push_back(at);
+    if (ends[s] > cuts.back()) cuts.push_back(ends[s]);
+  }
+  return cuts;
+}
+
+}  // namespace
+
+struct StreamedAttention::Impl {
+  AttentionOptions options;  // masks and functions that the problem points at
+  Problem problem;
+  detail::Plan plan;
+  int rank;
+  std::vector<std::int64_t> cuts;
+  std::unique_ptr<detail::KeyStream> stream;
+  std::int64_t done = 0;  // keys before it have come, or are not needed
+  bool finished = false;
+  std::vector<PartRow> left_out{};
+
+  Impl(const TensorView& query, const KeyShape& keys, const AttentionOptions& given, const CallPart& part,
+       const AttentionOutputs& outputs)
+      : options(given),
+        problem(check_streamed(query, keys, options, part, outputs)),
+        plan(detail::make_plan(problem, options.kernel)),
+        rank(query.rank()),
+        cuts(cuts_of(options, problem.key_length)),
+        stream(plan.name == Kernel::fused ? detail::fused_stream(problem)
+                                          : detail::reference_stream(problem)) {}
+
+  void check_range(const PositionRange& range) const {
+    const auto is_cut = [&](std::int64_t at) { return std::binary_search(cuts.begin(), cuts.end(), at); };
+    if (range.begin >= range.end || !is_cut(range.begin) || !is_cut(range.end))
+      refuse("range is ", range.begin, " to ", range.end, "; a begin and an end where ", detail::cpu::kSpan,
+             " keys of a sequence, or all of it, begin and end are expected");
+  }
+
+  void check_open() const {
+    if (finished) refuse("finish() was called; a new StreamedAttention is expected");
+  }
+
+  // Goes on to the range, beyond keys that no row needs.
+  void go_to(std::int64_t begin) const {
+    if (begin < done)
+      refuse("range begins at ", begin, "; ", done, ", where the last one ended, or more is expected");
+    if (begin > done && detail::may_see(problem, {done, begin}))
+      refuse("keys ", done, " to ", begin, " have not come; rows may see them");
+  }
+
+  void next(const PositionRange& range) {
+    check_open();
+    check_range(range);
+    go_to(range.begin);
+  }
+
+  // A tensor of the range's keys as [B, Hkv, n, width], without gaps in its rows. Kernels take those that lie
+  // one after another, or as far apart in even numbers of elements; of others `copy` becomes a copy.
+  TensorView rows_of(const char* name, const TensorView& view, const PositionRange& range, std::int64_t width,
+                     Tensor& copy) const {
+    const Dims expected = detail::shape_of(problem, rank, {range.end - range.begin, width});
+    Dims shape = expected;
+    if (rank > 2) shape[rank - 3] = problem.kv_heads;
+    if (view.shape() != shape) refuse(name, " has shape ", view.shape(), "; ", shape, " is expected");
+    if (view.dtype() != problem.dtype)
+      refuse(name, " has dtype ", view.dtype(), "; ", problem.dtype, " as in query is expected");
+    detail::check_memory(name, view);
+    // The strides of axes of one element may be any.
+    Dims strides = view.strides();
+    if (shape[rank - 1] == 1) strides[rank - 1] = 1;
+    if (shape[rank - 2] == 1) strides[rank - 2] = width;
+    TensorView rows(view.data(), view.dtype(), shape, strides);
+    if (strides[rank - 1] != 1 || (strides[rank - 2] - width) % 2 != 0)
+      rows = (copy = Tensor::copy_of(view)).view();
+    while (rows.rank() < 4) rows = rows.unsqueeze(0);
+    return rows;
+  }
+};
+
+StreamedAttention::StreamedAttention(const TensorView& query, const KeyShape& keys,
+                                     const AttentionOptions& options, const CallPart& part,
+                                     const AttentionOutputs& outputs)
+    : impl_(detail::with_memory_errors(
+          [&] { return std::make_unique<Impl>(query, keys, options, part, outputs); })) {}
+StreamedAttention::StreamedAttention(StreamedAttention&&) noexcept = default;
+StreamedAttention& StreamedAttention::operator=(StreamedAttention&&) noexcept = default;
+StreamedAttention::~StreamedAttention() = default;
+
+std::vector<PositionRange> StreamedAttention::ranges(std::int64_t keys) const {
+  if (keys < 1) refuse("keys is ", keys, "; 1 or more is expected");
+  const std::vector<std::int64_t>& cuts = impl_->cuts;
+  std::vector<PositionRange> ranges;
+  for (std::size_t at = 0; at + 1 < cuts.size();) {
+    std::size_t end = at + 1;
+    while (end + 1 < cuts.size() && cuts[end + 1] - cuts[at] <= keys) ++end;
+    ranges.push_back({cuts[at], cuts[end]});
+    at = end;
+  }
+  return ranges;
+}
+
+bool StreamedAttention::needs(const PositionRange& range) const {
+  return detail::may_see(impl_->problem, {range.begin, range.end});
+}
+
+void StreamedAttention::attend(const PositionRange& range, const TensorView& key, const TensorView& value) {
+  detail::with_memory_errors([&] {
+    impl_->next(range);
+    Tensor key_copy, value_copy;
+    const TensorView k = impl_->rows_of("key", key, range, impl_->problem.head_dim, key_copy);
+    const TensorView v = impl_->rows_of("value", value, range, impl_->problem.value_dim, value_copy);
+    impl_->done = range.end;
+    impl_->stream->attend({{range.begin, range.end}, k, v});
+  });
+}
+
+void StreamedAttention::states(const PositionRange& range, const TensorView& key, const TensorView& value,
+                               std::span<std::byte> bytes) {
+  detail::with_memory_errors([&] {
+    impl_->check_range(range);
+    Tensor key_copy, value_copy;
+    const TensorView k = impl_->rows_of("key", key, range, impl_->problem.head_dim, key_copy);
+    const TensorView v = impl_->rows_of("value", value, range, impl_->problem.value_dim, value_copy);
+    if (bytes.size() != state_bytes(range))
+      refuse("bytes are ", bytes.size(), "; ", state_bytes(range), " of state_bytes() are expected");
+    impl_->stream->states({{range.begin, range.end}, k, v}, bytes.data());
+  });
+}
+
+void StreamedAttention::fold(const PositionRange& range, std::span<const std::byte> bytes) {
+  detail::with_memory_errors([&] {
+    impl_->next(range);
+    if (bytes.size() != state_bytes(range))
+      refuse("bytes are ", bytes.size(), "; ", state_bytes(range), " of state_bytes() are expected");
+    impl_->done = range.end;
+    impl_->stream->fold({range.begin, range.end}, bytes.data());
+  });
+}
+
+std::size_t StreamedAttention::state_bytes(const PositionRange& range) const {
+  impl_->check_range(range);
+  return impl_->stream->state_bytes({range.begin, range.end});
+}
+
+AttentionRun StreamedAttention::finish() {
+  return detail::with_memory_errors([&] {
+    const Problem& p = impl_->problem;
+    impl_->check_open();
+    impl_->go_to(p.key_length);
+    impl_->finished = true;
+    std::vector<detail::cpu::RowStatus> status;
+    const detail::KernelRun run = impl_->stream->finish(status);
+    for (std::size_t at = 0; at < status.size(); ++at) {
+      if (status[at] == detail::cpu::RowStatus::done) continue;
+      const auto row = static_cast<std::int64_t>(at);
+      const std::int64_t head = row / p.query_length;
+      impl_->left_out.push_back({head / p.heads, head % p.heads, row % p.query_length});
+    }
+    return AttentionRun{impl_->plan.name, impl_->plan.isa, run.threads, 0};
+  });
+}
+
+std::span<const PartRow> StreamedAttention::left_out() const { return impl_->left_out; }
+
+std::size_t StreamedAttention::bytes() const { return impl_->stream->bytes(); }
+
+}  // namespace heed
