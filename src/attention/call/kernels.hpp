@@ -4,10 +4,12 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "attention/call/backward_problem.hpp"
 #include "attention/call/problem.hpp"
 #include "attention/cpu/kernel/arguments.hpp"
+#include "attention/cpu/kernel/backward_arguments.hpp"
 
 namespace heed::detail {
 
@@ -40,6 +42,27 @@ KernelRun add_reference_rows(const BackwardProblem& problem, std::span<const cpu
 
 /// Tiled, vectorised, on many threads, for f32, bf16 and f16; memory O(L).
 KernelRun run_fused_backward(const BackwardProblem& problem);
+
+/// Some of the tasks of run_fused_backward (driver/backward_tasks.hpp): grad_key and grad_value of their
+/// keys, and their parts of the query's gradient where they say.
+struct ShareRun {
+  int threads = 1;
+  bool out_of_range = false;  ///< f32 does not hold it: what was written means nothing
+};
+ShareRun run_fused_share(const BackwardProblem& problem, std::vector<cpu::BackwardTask> tasks);
+
+/// Parts of the query's gradient, and where their sum goes.
+struct QueryPartsProblem {
+  Operand parts;      ///< f32 [splits, rows, heads, D]; the last stride is 1
+  Target grad_query;  ///< [-, heads, rows, D]
+  std::int64_t splits, rows, heads, head_dim;
+  double scale;
+  DType grad_output;          ///< of the call that they belong to
+  std::int64_t query_length;  ///< of its whole
+  int threads;
+};
+void add_query_parts(const QueryPartsProblem& problem);
+
 /// Whether run_fused_backward does this call: what run_fused does, without the weights' gradient.
 bool fused_backward_supports(const BackwardProblem& problem);
 

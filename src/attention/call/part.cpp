@@ -76,7 +76,7 @@ void cut_to_part(const CallPart& part, Problem& p) {
   p.score_mod.place = place;
   p.dropout.place = place;
 
-  if (p.query_length == part.query_length) return;
+  if (runs.size() <= 1 && p.query_length == part.query_length) return;
   std::vector<Segment> cut;
   for (const Segment& s : p.segments)
     for (const Run& run : runs) {

@@ -1,17 +1,17 @@
-// The fused backward pass's driver: a BackwardProblem becomes tasks for the target. A task is some keys
-// of one key head, and owns their gradients. Where heads are few, keys are split, by the shape alone; a row's
-// gradient is then the sum over the key splits, in their order. Tasks that add to the same sum of a shared
-// bias run in different phases. So bits do not depend on the threads, and nothing is atomic.
+// The fused backward pass's driver: a BackwardProblem becomes tasks for the target (backward_tasks.hpp).
+// Tasks that add to the same sum of a shared bias run in different phases. So bits do not depend on the
+// threads, and nothing is atomic.
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "attention/call/elements.hpp"
 #include "attention/call/kernels.hpp"
+#include "attention/cpu/driver/backward_tasks.hpp"
 #include "attention/cpu/driver/lower.hpp"
 #include "attention/cpu/driver/memory.hpp"
 #include "attention/cpu/driver/path_record.hpp"
@@ -30,24 +30,9 @@ using cpu::Kernels;
 using cpu::RowStatus;
 using cpu::Status;
 
-// Tasks that a call should have, so that many threads share it, and the keys that make a split worth its
-// part of the query's gradient.
-constexpr std::int64_t kEnoughTasks = 16;
-constexpr std::int64_t kSplitKeys = 768;
-// Splits begin at whole panels of every target; rows of query_splits are whole vectors of every target.
-constexpr std::int64_t kSplitStep = 192;
-constexpr std::int64_t kLanesAtMost = 16;
-constexpr std::int64_t kRowsAtOnce = 256;
-// An lse that was rounded to f32 is off by up to 2^-24 of itself, and by as much each weight of its row is.
-// Beyond this the lse of the segment's rows is recomputed: one more product. So are short rows, whose few
-// weights would show it most.
-constexpr double kLargeLse = 16;
-constexpr std::int64_t kShortRow = 192;
 // Work below this many multiply-adds of a forward pass is not worth a second thread: half of the forward's
 // own, for a backward pass has 2.5 times as many.
 constexpr double kSmallWork = 1e6;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 void clear_rows(const Target& to, std::int64_t batch, std::int64_t heads, std::int64_t begin,
                 std::int64_t end, std::int64_t columns) {
@@ -71,6 +56,9 @@ class BackwardDriver {
       write_bias_sums();
       return {};
     }
+    tasks_ = backward_tasks(p_);
+    plan_phases();
+    place_query_parts();
     prepare();
     recompute_lse();
     run_tasks();
@@ -82,12 +70,22 @@ class BackwardDriver {
       std::fill(bias_sums_.begin(), bias_sums_.end(), 0.0);
       run_tasks();
     }
-    add_splits();
+    add_query_parts();
     add_sinks();
     write_bias_sums();
     if (call_.forward.row_status == nullptr) return {threads_used_, 0};
     record_left_out();
     return add_reference_rows(p_, std::span(status_).first(row_index(f_.batch, 0, 0)));
+  }
+
+  ShareRun run_share(std::vector<BackwardTask> tasks) {
+    if (tasks.empty()) return {};
+    tasks_ = std::move(tasks);
+    phases_ = {0, tasks_.size()};
+    prepare();
+    recompute_lse();
+    if (!has_failed()) run_tasks();
+    return {threads_used_, has_failed()};
   }
 
  private:
@@ -139,10 +137,6 @@ class BackwardDriver {
       clear_keys(b, f_.heads == 0 ? 0 : done[static_cast<std::size_t>(b)], f_.key_length);
   }
 
-  bool shares_bias(int axis, std::int64_t size) const {
-    return p_.grad_bias && p_.grad_bias_size[axis] < size;
-  }
-
   void prepare() {
     failed_.assign(static_cast<std::size_t>(f_.batch * f_.kv_heads), 0);
     // One more than there are rows: the memory exists also where there are none.
@@ -157,17 +151,14 @@ class BackwardDriver {
     call_.grad_key = output_of(p_.grad_key);
     call_.grad_value = output_of(p_.grad_value);
     call_.heads = f_.heads;
-    call_.batch_heads = f_.batch * f_.heads;
     if (p_.grad_sinks) {
       delta_.assign(static_cast<std::size_t>(f_.batch * f_.heads * f_.query_length), 0.0f);
       call_.delta = output_of_rows(f_, delta_.data());
     }
-    plan_tasks();
-    if (splits_ > 1) {
-      columns_ = ceil_div(f_.head_dim, kLanesAtMost) * kLanesAtMost;
-      split_memory_.reserve(
-          static_cast<std::size_t>(splits_ * call_.batch_heads * f_.query_length * columns_) * sizeof(float));
-      call_.query_splits = static_cast<float*>(split_memory_.data());
+    for (const BackwardTask& task : tasks_) {
+      tiling_.rows = std::max(tiling_.rows, task.rows.row_end - task.rows.row_begin);
+      tiling_.keys = std::max(tiling_.keys, task.key_end - task.key_begin);
+      count_task(task);
     }
     take_unit(target_.backward(call_));
   }
@@ -198,66 +189,50 @@ class BackwardDriver {
     }
   }
 
-  std::int64_t splits_of(std::int64_t keys, std::int64_t heads) const {
-    // By the bias, not by whether its gradient is wanted: no gradient depends on which others are.
-    if (f_.bias && f_.bias.stride[3] == 0) return 1;
-    if (shares_bias(3, f_.key_length)) return 1;
-    return std::clamp<std::int64_t>(std::min(ceil_div(kEnoughTasks, heads), ceil_div(keys, kSplitKeys)), 1,
-                                    kEnoughTasks);
-  }
-
-  // Tasks in order of batch entry and head, in phases that run one after the other. A phase is everything,
-  // or what no shared bias belongs to.
-  void plan_tasks() {
-    const bool by_batch = shares_bias(0, f_.batch);
-    const bool by_head = shares_bias(1, f_.heads);
-    const std::int64_t heads = f_.whole.kv_heads * f_.whole.sequences;  // so a part splits as the whole does
-    const auto end_phase = [&] {
-      if (phases_.empty() || phases_.back() != tasks_.size()) phases_.push_back(tasks_.size());
-    };
+  // Phases run one after the other. A phase is everything, or what no shared bias belongs to.
+  void plan_phases() {
+    const bool by_batch = shares_bias(p_, 0, f_.batch);
+    const bool by_head = shares_bias(p_, 1, f_.heads);
+    // Rows of different segments of one batch entry share a bias only where all rows, or all keys, do.
+    const bool by_segment = shares_bias(p_, 2, f_.query_length) && shares_bias(p_, 3, f_.key_length);
     phases_.push_back(0);
-    std::int64_t batch = 0;
-    for (const Segment& s : f_.segments) {
-      // Rows of different segments of one batch entry share a bias only where all rows, or all keys, do.
-      const bool by_segment = shares_bias(2, f_.query_length) && shares_bias(3, f_.key_length);
-      if ((by_batch && s.batch != batch) || by_segment) end_phase();
-      batch = s.batch;
-      for (std::int64_t kv = 0; kv < f_.kv_heads; ++kv) {
-        add_tasks(s, kv, heads);
-        if (by_head) end_phase();
-      }
+    for (std::size_t t = 1; t < tasks_.size(); ++t) {
+      const BackwardTask &before = tasks_[t - 1], &task = tasks_[t];
+      if ((by_batch && task.rows.batch != before.rows.batch) || (by_head && task.split == 0) ||
+          (by_segment && task.segment != before.segment))
+        phases_.push_back(t);
     }
-    end_phase();
+    if (!tasks_.empty()) phases_.push_back(tasks_.size());
   }
 
-  void add_tasks(const Segment& s, std::int64_t kv, std::int64_t heads) {
-    const std::int64_t keys = s.key_end - s.key_begin;
-    const std::int64_t each = ceil_div(ceil_div(keys, splits_of(keys, heads)), kSplitStep) * kSplitStep;
-    const std::int64_t group = call_.forward.group;
-    std::int64_t split = 0;
-    for (std::int64_t key = 0; key < keys || split == 0;
-         key += each, ++split)  // rows without keys have a task too
-      tasks_.push_back({{s.batch, kv * group, group, s.query_begin, s.query_end, s.key_begin, s.key_end,
-                         s.offset - s.query_begin, s.query_end},
-                        key,
-                        std::min(keys, key + each),
-                        split,
-                        &s - f_.segments.data()});
-    count_splits(s, split);
-    splits_ = std::max(splits_, split);
-    tiling_.rows = std::max(tiling_.rows, s.query_end - s.query_begin);
-    tiling_.keys = std::max(tiling_.keys, std::min(keys, each));
+  // Memory for the parts that the splits have of the query's gradient, in the order of tasks.
+  void place_query_parts() {
+    if (!p_.grad_query) return;
+    const auto for_each_part = [&](auto place) {
+      std::int64_t at = 0;
+      for (BackwardTask& task : tasks_) {
+        if (task.splits == 1) continue;
+        place(task, at);
+        at += query_part_size(task, f_.head_dim);
+      }
+      return static_cast<std::size_t>(at);
+    };
+    const std::size_t floats = for_each_part([](const BackwardTask&, std::int64_t) {});
+    part_memory_.reserve(floats * sizeof(float));
+    for_each_part([&](BackwardTask& task, std::int64_t at) {
+      task.query_part = static_cast<float*>(part_memory_.data()) + at;
+    });
   }
 
-  void count_splits(const Segment& s, std::int64_t splits) const {
+  void count_task(const BackwardTask& task) const {
     using cpu::Path;
     std::int64_t* paths = call_.forward.paths;
-    if (splits > 1) count_path(paths, Path::backward_split_keys, splits);
-    if (call_.bias_sums != nullptr) count_path(paths, Path::backward_bias_sums, splits);
-    if (call_.grad_bias.data != nullptr) count_path(paths, Path::backward_own_bias, splits);
-    if (s.query_end - s.query_begin < f_.query_length)
-      count_path(paths, splits > 1 ? Path::backward_sequence_split_keys : Path::backward_sequence_undivided,
-                 splits);
+    if (task.splits > 1) count_path(paths, Path::backward_split_keys);
+    if (call_.bias_sums != nullptr) count_path(paths, Path::backward_bias_sums);
+    if (call_.grad_bias.data != nullptr) count_path(paths, Path::backward_own_bias);
+    if (task.rows.row_end - task.rows.row_begin < f_.query_length)
+      count_path(paths,
+                 task.splits > 1 ? Path::backward_sequence_split_keys : Path::backward_sequence_undivided);
   }
 
   template <class Item>
@@ -273,18 +248,6 @@ class BackwardDriver {
     parallel_for(count, threads, std::cref(body));
   }
 
-  // Whether an lse of the segment's rows is too large for f32 to hold well. -inf is exact for a row without
-  // keys, but may be all that f32 could hold where scores have a bias in f64.
-  bool has_large_lse(const Segment& s, std::int64_t head) const {
-    const bool rounded_to_infinity = f_.bias && f_.bias.dtype == DType::f64;
-    for (std::int64_t i = s.query_begin; i < s.query_end; ++i) {
-      const double lse = std::abs(read(p_.lse, s.batch, head, i));
-      if (lse > kLargeLse && (rounded_to_infinity || lse < std::numeric_limits<double>::infinity()))
-        return true;
-    }
-    return false;
-  }
-
   // The forward pass without its second product, for the heads of a segment that need it.
   void recompute_lse() {
     recomputes_lse_.assign(f_.segments.size() * static_cast<std::size_t>(f_.heads), 0);
@@ -292,18 +255,23 @@ class BackwardDriver {
     std::vector<cpu::Task> tasks;
     const Kernels& kernels = target_.forward(call_.forward);
     const cpu::Tiling tiling = kernels.plan(call_.forward);
-    std::size_t at = 0;
-    for (const Segment& s : f_.segments)
-      for (std::int64_t h = 0; h < f_.heads; ++h) {
-        char& flag = recomputes_lse_[at++];
-        if (s.key_end - s.key_begin > kShortRow && !has_large_lse(s, h)) continue;
-        flag = 1;
+    const BackwardTask* before = nullptr;
+    for (const BackwardTask& task : tasks_) {
+      const bool other_split = before != nullptr && before->segment == task.segment &&
+                               before->rows.head_begin == task.rows.head_begin;
+      before = &task;
+      if (other_split) continue;
+      const Segment& s = f_.segments[static_cast<std::size_t>(task.segment)];
+      for (std::int64_t h = task.rows.head_begin; h < task.rows.head_begin + task.rows.head_count; ++h) {
+        if (!recomputes_lse(p_, s, h)) continue;
+        recomputes_lse_[static_cast<std::size_t>(task.segment * f_.heads + h)] = 1;
         for (std::int64_t row = s.query_begin; row < s.query_end; row += tiling.rows)
           tasks.push_back({s.batch, h, 1, row, std::min(s.query_end, row + tiling.rows), s.key_begin,
                            s.key_end, s.offset - s.query_begin, s.query_end});
       }
+    }
     if (tasks.empty()) return;
-    const std::int64_t rows = call_.batch_heads * f_.query_length;
+    const std::int64_t rows = f_.batch * f_.heads * f_.query_length;
     row_memory_.resize(static_cast<std::size_t>((p_.grad_sinks ? 3 : 2) * rows));
     call_.forward.row_shift = output_of_rows(f_, row_memory_.data());
     call_.forward.row_inverse = output_of_rows(f_, row_memory_.data() + rows);
@@ -336,27 +304,31 @@ class BackwardDriver {
                   });
   }
 
-  // A row's gradient is the sum over the key splits of its segment.
-  void add_splits() {
-    if (splits_ == 1 || !p_.grad_query) return;
+  void add_query_parts() {
     struct Rows {
-      std::int64_t batch, head, begin, end, splits;
+      const BackwardTask* first;  // of the splits
+      std::int64_t head, begin;
     };
     std::vector<Rows> items;
-    for (std::size_t t = 0; t < tasks_.size(); ++t) {
-      const BackwardTask& task = tasks_[t];
-      const bool last = t + 1 == tasks_.size() || tasks_[t + 1].split == 0;
-      if (!last) continue;
+    for (const BackwardTask& task : tasks_) {
+      if (task.query_part == nullptr || task.split > 0) continue;
       for (std::int64_t h = 0; h < task.rows.head_count; ++h)
         for (std::int64_t row = task.rows.row_begin; row < task.rows.row_end; row += kRowsAtOnce)
-          items.push_back({task.rows.batch, task.rows.head_begin + h, row,
-                           std::min(task.rows.row_end, row + kRowsAtOnce), task.split + 1});
+          items.push_back({&task, h, row});
     }
-    in_parallel(static_cast<std::int64_t>(items.size()), static_cast<std::size_t>(columns_) * sizeof(float),
-                [&](std::int64_t i, void* memory) {
-                  const Rows& r = items[static_cast<std::size_t>(i)];
-                  kernels_->add_query_splits(call_, r.splits, r.batch, r.head, r.begin, r.end, memory);
-                });
+    if (items.empty()) return;
+    in_parallel(
+        static_cast<std::int64_t>(items.size()), query_part_bytes(f_.head_dim),
+        [&](std::int64_t i, void* memory) {
+          const auto [first, head, begin] = items[static_cast<std::size_t>(i)];
+          const cpu::Task& task = first->rows;
+          const std::int64_t row_stride = task.head_count * f_.head_dim;
+          const float* from = first->query_part + (begin - task.row_begin) * row_stride;
+          kernels_->add_query_parts(
+              call_,
+              {from + head * f_.head_dim, first->splits, query_part_size(*first, f_.head_dim), row_stride},
+              task.batch, task.head_begin + head, begin, std::min(kRowsAtOnce, task.row_end - begin), memory);
+        });
   }
 
   // exp(sink - lse) of row i: from the rows' own sums where those were taken anew, for a large lse is too
@@ -407,10 +379,8 @@ class BackwardDriver {
   BackwardTiling tiling_{};
   std::vector<BackwardTask> tasks_;
   std::vector<std::size_t> phases_;  // where each phase of tasks begins, and the end
-  std::int64_t splits_ = 1;
-  std::int64_t columns_ = 0;
-  std::vector<Workspace> memory_;  // of each worker
-  Workspace split_memory_;
+  std::vector<Workspace> memory_;    // of each worker
+  Workspace part_memory_;
   std::vector<char> recomputes_lse_;
   std::vector<float> row_memory_;
   std::vector<float> delta_;
@@ -428,5 +398,9 @@ bool fused_backward_supports(const BackwardProblem& problem) {
 }
 
 KernelRun run_fused_backward(const BackwardProblem& problem) { return BackwardDriver(problem).run(); }
+
+ShareRun run_fused_share(const BackwardProblem& problem, std::vector<BackwardTask> tasks) {
+  return BackwardDriver(problem).run_share(std::move(tasks));
+}
 
 }  // namespace heed::detail

@@ -176,6 +176,7 @@ struct SpanTask {
 inline constexpr std::int64_t kTasksTogether = 16;
 
 struct BackwardArguments;
+struct QueryParts;
 struct BackwardTask;
 struct BackwardTiling;
 
@@ -235,14 +236,13 @@ struct Kernels {
   std::int64_t kv_block = 0;  ///< keys whose weights have one shift
 
   /// Working memory for a task of so many rows and keys; it need not be prepared. nullptr in units
-  /// that take no backward pass, as far as add_query_splits.
+  /// that take no backward pass, as far as add_query_parts.
   std::size_t (*backward_bytes)(const BackwardArguments&, std::int64_t rows, std::int64_t keys) = nullptr;
   Status (*backward)(const BackwardArguments&, const BackwardTiling&, const BackwardTask&,
                      void* workspace) = nullptr;
-  /// Adds up parts of the query's gradient for some rows of a head. `workspace` holds a row.
-  void (*add_query_splits)(const BackwardArguments&, std::int64_t parts, std::int64_t batch,
-                           std::int64_t head, std::int64_t row_begin, std::int64_t row_end,
-                           void* workspace) = nullptr;
+  /// Adds up parts of the query's gradient for `rows` rows of a head from `row` on. `workspace` holds a row.
+  void (*add_query_parts)(const BackwardArguments&, const QueryParts&, std::int64_t batch, std::int64_t head,
+                          std::int64_t row, std::int64_t rows, void* workspace) = nullptr;
   /// nullptr but in the unit that computes everything.
   void (*scores_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;
   Products products = {};

@@ -20,18 +20,23 @@
 
 namespace heed::detail::HEED_ISA {
 
+using cpu::QueryParts;
 using cpu::Status;
+
+inline bool wants_query_grads(const BackwardTaskState& state) {
+  return state.task.query_part != nullptr || state.call.grad_query.data != nullptr;
+}
 
 /// Weights, score gradients and the three products that they enter, of a block of rows and a KV block.
 template <class Format>
 bool backward_block(const BackwardTaskState& state, const Block& block, const HeadBits& bits) {
   if constexpr (Format::kMatrixTiles) {
     if (!recompute_matrix_weights<Format>(state, block, bits)) return false;
-    if (state.call.grad_query.data) add_matrix_query_grads<Format>(state, block);
+    if (wants_query_grads(state)) add_matrix_query_grads<Format>(state, block);
     add_matrix_key_grads<Format>(state, block);
   } else {
     if (!recompute_weights(state, block, bits)) return false;
-    if (state.call.grad_query.data) add_query_grads(state, block);
+    if (wants_query_grads(state)) add_query_grads(state, block);
     add_key_grads(state, block);
   }
   return true;
@@ -108,25 +113,27 @@ bool backward_kv_block(const BackwardTaskState& state, std::int64_t head, std::i
   return true;
 }
 
-/// Writes rows of sums, times `factor`.
+inline void copy_floats(const float* from, std::int64_t count, float* to) {
+  std::int64_t c = 0;
+  for (; c + kLanes <= count; c += kLanes) store(to + c, load(from + c));
+  if (c < count) store_first(to + c, count - c, load(from + c));
+}
+
+/// Writes the sums of a head's rows: the gradient, or as they are where it is the sum over several tasks.
 inline void write_query_grads(const BackwardTaskState& state, std::int64_t head) {
   const BackwardArguments& call = state.call;
   const BackwardWorkspace& w = state.w;
   const Task& task = state.task.rows;
-  if (!call.grad_query.data) return;
+  if (!wants_query_grads(state)) return;
   for (std::int64_t r = 0; r < state.rows; ++r) {
     const std::int64_t index = task.row_begin + r;
     float* from = w.query_grad + r * w.columns;
-    if (call.query_splits != nullptr) {
-      const std::int64_t row =
-          (state.task.split * call.batch_heads + task.batch * call.heads + head) * call.forward.query_length +
-          index;
-      for (std::int64_t c = 0; c < w.columns; c += kLanes)
-        store(call.query_splits + row * w.columns + c, load(from + c));
-    } else {
+    if (state.task.query_part != nullptr)
+      copy_floats(from, w.depth,
+                  state.task.query_part + (r * task.head_count + head - task.head_begin) * w.depth);
+    else
       write_output(call.grad_query, offset_of(call.grad_query.stride, task.batch, head, index), from, w.depth,
                    call.scale);
-    }
   }
 }
 
@@ -194,24 +201,25 @@ inline Status backward(const BackwardArguments& call, const BackwardTiling& tili
   return Status::done;
 }
 
-/// grad_query row = scale * the sum over key splits, in their order.
-inline void add_query_splits(const BackwardArguments& call, std::int64_t splits, std::int64_t batch,
-                             std::int64_t head, std::int64_t row_begin, std::int64_t row_end,
-                             void* workspace) {
-  const std::int64_t columns = round_up(call.forward.head_dim, kLanes);
+/// grad_query row = scale * the sum over key splits, in their order. Of one split it is what that task would
+/// have written.
+inline void add_query_parts(const BackwardArguments& call, const QueryParts& parts, std::int64_t batch,
+                            std::int64_t head, std::int64_t row, std::int64_t rows, void* workspace) {
+  const std::int64_t depth = call.forward.head_dim;
   float* sum = static_cast<float*>(workspace);
-  for (std::int64_t index = row_begin; index < row_end; ++index) {
-    for (std::int64_t c = 0; c < columns; c += kLanes) {
-      Vf total = zero();
-      for (std::int64_t split = 0; split < splits; ++split) {
-        const std::int64_t row =
-            (split * call.batch_heads + batch * call.heads + head) * call.forward.query_length + index;
-        total = add(total, load(call.query_splits + row * columns + c));
-      }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < depth; c += kLanes) {
+      const float* part = parts.data + r * parts.row_stride + c;
+      const auto load_part = [&](const float* from) {
+        return depth - c < kLanes ? load_first(from, depth - c) : load(from);
+      };
+      Vf total = load_part(part);
+      for (std::int64_t split = 1; split < parts.splits; ++split)
+        total = add(total, load_part(part += parts.split_stride));
       store(sum + c, total);
     }
-    write_output(call.grad_query, offset_of(call.grad_query.stride, batch, head, index), sum,
-                 call.forward.head_dim, call.scale);
+    write_output(call.grad_query, offset_of(call.grad_query.stride, batch, head, row + r), sum, depth,
+                 call.scale);
   }
 }
 

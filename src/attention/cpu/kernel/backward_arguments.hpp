@@ -19,11 +19,8 @@ struct BackwardArguments {
   /// Where several share one: sums for grad_bias, strides as in an Output.
   double* bias_sums;
   std::int64_t bias_stride[4];
-  Output delta;  ///< [B, H, Lq]: <g, out> - gradient of lse, written by tasks of split 0
-  /// Where keys are split, each split's part of the query's gradient: [split][B, H, Lq][padded D].
-  float* query_splits;
-  std::int64_t batch_heads;  ///< B * H
-  std::int64_t heads;        ///< H
+  Output delta;        ///< [B, H, Lq]: <g, out> - gradient of lse, written by tasks of split 0
+  std::int64_t heads;  ///< H
 };
 
 /// Keys [key_begin, key_end) of a segment, for one key head: against all rows of the segment of all query
@@ -31,8 +28,18 @@ struct BackwardArguments {
 struct BackwardTask {
   Task rows;
   std::int64_t key_begin, key_end;  ///< within the segment
-  std::int64_t split;
+  std::int64_t split, splits;       ///< which one, of how many of the segment
   std::int64_t segment;
+  /// Where its part of the query's gradient goes: [rows][head_count][D], unscaled. nullptr: the segment has
+  /// one split, and the gradient is written.
+  float* query_part = nullptr;
+};
+
+/// The parts of the query's gradient that the splits have of some rows of a head. Row r of split s is at
+/// data + s * split_stride + r * row_stride.
+struct QueryParts {
+  const float* data;
+  std::int64_t splits, split_stride, row_stride;
 };
 
 struct BackwardTiling {

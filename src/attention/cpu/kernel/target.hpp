@@ -39,7 +39,7 @@ inline cpu::Kernels make_kernels(const char* name) {
   if constexpr (kComputesEverything || kHasMatrixTiles) {
     kernels.backward_bytes = backward_bytes;
     kernels.backward = backward;
-    kernels.add_query_splits = add_query_splits;
+    kernels.add_query_parts = add_query_parts;
   }
   return kernels;
 }

@@ -1,0 +1,167 @@
+// inputs, options -> checks -> plan -> kernel, for a share of the gradients by keys.
+#include "heed/backward_share.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "attention/api/memory_errors.hpp"
+#include "attention/call/backward_checks.hpp"
+#include "attention/call/checks.hpp"
+#include "attention/call/kernels.hpp"
+#include "attention/call/message.hpp"
+#include "attention/call/operands.hpp"
+#include "attention/call/overlap.hpp"
+#include "attention/call/plan.hpp"
+#include "attention/cpu/driver/backward_tasks.hpp"
+#include "heed/parallel.hpp"
+
+namespace heed {
+namespace {
+
+using detail::BackwardProblem;
+using detail::refuse;
+using detail::cpu::BackwardTask;
+
+void require_all_rows(const BackwardProblem& problem, const CallPart& part) {
+  if (problem.forward.query_length != part.query_length)
+    refuse("part.rows are ", problem.forward.query_length, " of ", part.query_length,
+           " rows; all rows are expected for gradients");
+}
+
+std::vector<BackwardTask> tasks_of(const BackwardProblem& problem, Kernel wanted) {
+  if (detail::make_backward_plan(problem, wanted).name != Kernel::fused) return {};
+  return detail::backward_tasks(problem);
+}
+
+GradientTask described(const detail::Problem& p, const BackwardTask& task) {
+  const std::int64_t first_key = task.rows.key_begin;
+  return {task.rows.batch,
+          task.rows.head_begin / task.rows.head_count,
+          {first_key + task.key_begin, first_key + task.key_end},
+          {task.rows.row_begin, task.rows.row_end},
+          task.split,
+          task.splits,
+          detail::visible_cells(p, task)};
+}
+
+/// The share's call without its results, and the tasks.
+struct Share {
+  BackwardProblem problem;
+  std::vector<BackwardTask> tasks;
+};
+
+Share check_share(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
+                  const CallPart& part, std::span<const std::int64_t> places) {
+  if (inputs.grad_weights) refuse("grad_weights is given; none is expected where keys are shared out");
+  Share share{detail::check_backward(inputs, options, &part), {}};
+  require_all_rows(share.problem, part);
+  const std::vector<BackwardTask> all = tasks_of(share.problem, options.kernel);
+  std::int64_t least = 0;
+  for (std::size_t n = 0; n < places.size(); ++n) {
+    const auto count = static_cast<std::int64_t>(all.size());
+    if (places[n] < least || places[n] >= count)
+      refuse("tasks[", n, "] is ", places[n], "; places that rise, from ", least, " on, of ", count,
+             " tasks are expected");
+    share.tasks.push_back(all[static_cast<std::size_t>(places[n])]);
+    least = places[n] + 1;
+  }
+  return share;
+}
+
+void place_query_parts(std::span<float> memory, const detail::Problem& p, std::vector<BackwardTask>& tasks) {
+  if (memory.empty()) return;
+  std::int64_t at = 0;
+  for (BackwardTask& task : tasks) {
+    task.query_part = memory.data() + at;
+    at += detail::query_part_size(task, p.head_dim);
+  }
+  if (at != static_cast<std::int64_t>(memory.size()))
+    refuse("gradients.query_parts has ", memory.size(), " floats; ", at, " as in the parts of ", tasks.size(),
+           " tasks are expected");
+}
+
+// [axes - 1 of them …, D], of any strides but the last.
+void check_parts(const TensorView& parts, const MutableTensorView& grad_query) {
+  if (grad_query.rank() != 3)
+    refuse("grad_query has shape ", grad_query.shape(), "; 3 axes, [H, rows, D], are expected");
+  if (!is_floating(grad_query.dtype()) || grad_query.dtype() == DType::f64)
+    refuse("grad_query has dtype ", grad_query.dtype(), "; f32, f16 or bf16 is expected");
+  if (parts.dtype() != DType::f32) refuse("parts has dtype ", parts.dtype(), "; f32 is expected");
+  const Dims expected{parts.rank() > 0 ? std::max<std::int64_t>(parts.size(0), 1) : 1, grad_query.size(1),
+                      grad_query.size(0), grad_query.size(2)};
+  if (parts.shape() != expected)
+    refuse("parts has shape ", parts.shape(), "; ", expected, ", [splits, rows, H, D], is expected");
+  if (parts.strides()[3] != 1)
+    refuse("parts has strides ", parts.strides(), "; 1 for the last axis is expected");
+  detail::check_memory("parts", parts);
+}
+
+}  // namespace
+
+std::vector<GradientTask> gradient_tasks(const Dims& query, const Dims& key, const Dims& value, DType dtype,
+                                         const AttentionOptions& options, const CallPart& part) {
+  return detail::with_memory_errors([&] {
+    // Views of one number: of the tensors only the shapes are known, and nothing is read.
+    const double number = 0;
+    const auto view = [&](const Dims& shape) { return TensorView(&number, dtype, Dims{}).expand(shape); };
+    BackwardProblem problem;
+    problem.forward = detail::check_call(view(query), view(key), view(value), options, &part);
+    require_all_rows(problem, part);
+    std::vector<GradientTask> tasks;
+    for (const BackwardTask& task : tasks_of(problem, options.kernel))
+      tasks.push_back(described(problem.forward, task));
+    detail::recycle(problem.forward);
+    return tasks;
+  });
+}
+
+GradientShareRun attention_backward_share_into(const AttentionBackwardInputs& inputs,
+                                               const AttentionOptions& options, const CallPart& part,
+                                               std::span<const std::int64_t> tasks,
+                                               const GradientShareViews& gradients) {
+  return detail::with_memory_errors([&] {
+    Share share = check_share(inputs, options, part, tasks);
+    detail::bind_gradients({{}, gradients.key, gradients.value, {}, {}}, inputs, options, share.problem);
+    detail::check_overlaps(share.problem);
+    place_query_parts(gradients.query_parts, share.problem.forward, share.tasks);
+    const detail::ShareRun run = detail::run_fused_share(share.problem, std::move(share.tasks));
+    detail::recycle(share.problem.forward);
+    return GradientShareRun{detail::fused_isa(), run.threads, run.out_of_range};
+  });
+}
+
+bool share_needs_all_keys(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
+                          const CallPart& part, std::span<const std::int64_t> tasks) {
+  return detail::with_memory_errors([&] {
+    const Share share = check_share(inputs, options, part, tasks);
+    return std::any_of(share.tasks.begin(), share.tasks.end(), [&](const BackwardTask& task) {
+      const auto& segment = share.problem.forward.segments[static_cast<std::size_t>(task.segment)];
+      for (std::int64_t h = 0; h < task.rows.head_count; ++h)
+        if (task.splits > 1 && detail::recomputes_lse(share.problem, segment, task.rows.head_begin + h))
+          return true;
+      return false;
+    });
+  });
+}
+
+void add_gradient_parts(const TensorView& parts, DType grad_output, const AttentionOptions& options,
+                        const CallPart& part, const MutableTensorView& grad_query) {
+  check_parts(parts, grad_query);
+  if (grad_query.count() == 0) return;
+  detail::QueryPartsProblem problem{
+      {parts.data(), DType::f32, {}},
+      detail::target_of("grad_query", grad_query, grad_query.shape(), grad_query.dtype(), 1),
+      parts.size(0),
+      parts.size(1),
+      parts.size(2),
+      parts.size(3),
+      options.scale.value_or(1 / std::sqrt(static_cast<double>(parts.size(3)))),
+      grad_output,
+      part.query_length,
+      options.threads > 0 ? options.threads : default_threads()};
+  for (int axis = 0; axis < 4; ++axis) problem.parts.stride[axis] = parts.strides()[axis];
+  detail::add_query_parts(problem);
+}
+
+}  // namespace heed
