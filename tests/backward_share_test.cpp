@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
-#include <limits>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +19,7 @@
 #include "fused_calls.hpp"
 #include "gradient_rounding.hpp"
 #include "random_call.hpp"
+#include "shared_call.hpp"
 #include "support.hpp"
 
 namespace {
@@ -41,172 +42,14 @@ using heed::test::message_of;
 using heed::test::normal_tensor;
 using heed::test::RandomCall;
 using heed::test::same_bits;
+using heed::test::SharedCall;
+using heed::test::SharesOutcome;
+using heed::test::whole_call;
 
 constexpr std::uint64_t kSeed = 20261125;
 
-template <class View>
-View with_four_axes(View view) {
-  while (view.rank() < 4) view = view.unsqueeze(0);
-  return view;
-}
-
-MutableTensorView keys_of(Tensor& tensor, const GradientTask& task) {
-  return with_four_axes(tensor.mutable_view())
-      .select(0, task.batch)
-      .select(0, task.kv_head)
-      .narrow(0, task.keys.begin, task.keys.end - task.keys.begin);
-}
-
-void fill(const MutableTensorView& view, double value) {
-  heed::test::for_each_index(view.shape(), [&](const heed::Dims& at) { heed::test::put(view, at, value); });
-}
-
-CallPart whole_call(const TensorView& query) {
-  const TensorView q = with_four_axes(query);
-  return {q.size(0), q.size(1), q.size(2), 0, 0, {}};
-}
-
-// What calls came to.
-struct Outcome {
-  std::uint64_t joined = 0, split = 0, needs_all_keys = 0, poisoned = 0, out_of_range = 0;
-};
-
-/// One call, shared out at random.
-class SharedCall {
- public:
-  SharedCall(const AttentionBackwardInputs& inputs, const AttentionOptions& options, CallPart part,
-             Draw& draw)
-      : inputs_(inputs), options_(options), part_(part), draw_(draw), rows_{{0, part.query_length}} {
-    gradients_.query = Tensor(inputs.query.shape(), inputs.query.dtype());
-    gradients_.key = Tensor(inputs.key.shape(), inputs.key.dtype());
-    gradients_.value = Tensor(inputs.value.shape(), inputs.value.dtype());
-    part_.rows = rows_;
-    tasks_ = heed::gradient_tasks(inputs.query.shape(), inputs.key.shape(), inputs.value.shape(),
-                                  inputs.query.dtype(), options, part_);
-    parts_.resize(tasks_.size());
-  }
-
-  [[nodiscard]] const std::vector<GradientTask>& tasks() const { return tasks_; }
-
-  /// False where f32 does not hold the call.
-  bool join(std::int64_t ranks, Outcome& outcome) {
-    std::vector<std::int64_t> rank_of;
-    for (std::size_t t = 0; t < tasks_.size(); ++t) rank_of.push_back(draw_.between(0, ranks - 1));
-    bool in_range = true;
-    for (std::int64_t rank = 0; rank < ranks; ++rank) {
-      std::vector<std::int64_t> mine;
-      for (std::size_t t = 0; t < tasks_.size(); ++t)
-        if (rank_of[t] == rank) mine.push_back(static_cast<std::int64_t>(t));
-      in_range = compute(mine, outcome) && in_range;
-    }
-    if (!in_range) return false;
-    for (std::size_t t = 0; t < tasks_.size(); t += static_cast<std::size_t>(tasks_[t].splits)) add_rows(t);
-    return true;
-  }
-
-  [[nodiscard]] AttentionGradients& gradients() { return gradients_; }
-
- private:
-  bool compute(const std::vector<std::int64_t>& mine, Outcome& outcome) {
-    AttentionBackwardInputs inputs = inputs_;
-    Tensor key = Tensor::copy_of(inputs.key), value = Tensor::copy_of(inputs.value);
-    const bool all_keys = heed::share_needs_all_keys(inputs, options_, part_, mine);
-    if (!all_keys) {
-      leave_keys_of(mine, key);
-      leave_keys_of(mine, value);
-      ++outcome.poisoned;
-    }
-    outcome.needs_all_keys += all_keys;
-    inputs.key = key;
-    inputs.value = value;
-    Tensor grad_key(key.shape(), key.dtype()), grad_value(value.shape(), value.dtype());
-    fill(grad_key.mutable_view(), 77);
-    fill(grad_value.mutable_view(), 77);
-    std::vector<float> memory(part_floats(mine));
-    const heed::GradientShareRun run = heed::attention_backward_share_into(
-        inputs, options_, part_, mine, {grad_key.mutable_view(), grad_value.mutable_view(), memory});
-    EXPECT_LE(run.threads, 2);
-    if (run.out_of_range) return false;
-    std::size_t at = 0;
-    for (const std::int64_t t : mine) {
-      const GradientTask& task = tasks_[static_cast<std::size_t>(t)];
-      take_keys(grad_key, gradients_.key, task);
-      take_keys(grad_value, gradients_.value, task);
-      const std::size_t size = part_floats({t});
-      parts_[static_cast<std::size_t>(t)].assign(memory.data() + at, memory.data() + at + size);
-      at += size;
-    }
-    // Nothing else was written.
-    Tensor untouched(key.shape(), key.dtype()), values(value.shape(), value.dtype());
-    fill(untouched.mutable_view(), 77);
-    fill(values.mutable_view(), 77);
-    EXPECT_TRUE(same_bits(grad_key, untouched));
-    EXPECT_TRUE(same_bits(grad_value, values));
-    return true;
-  }
-
-  void leave_keys_of(const std::vector<std::int64_t>& mine, Tensor& tensor) const {
-    Tensor left(tensor.shape(), tensor.dtype());
-    fill(left.mutable_view(), std::numeric_limits<double>::quiet_NaN());
-    for (const std::int64_t t : mine) {
-      const GradientTask& task = tasks_[static_cast<std::size_t>(t)];
-      heed::copy(keys_of(tensor, task), keys_of(left, task));
-    }
-    tensor = left;
-  }
-
-  static void take_keys(Tensor& from, Tensor& to, const GradientTask& task) {
-    heed::copy(keys_of(from, task), keys_of(to, task));
-    fill(keys_of(from, task), 77);
-  }
-
-  [[nodiscard]] std::int64_t group() const {
-    return inputs_.query.rank() > 2 ? inputs_.query.size(-3) / inputs_.key.size(-3) : 1;
-  }
-
-  [[nodiscard]] std::size_t part_floats(const std::vector<std::int64_t>& tasks) const {
-    std::int64_t floats = 0;
-    for (const std::int64_t t : tasks) {
-      const PositionRange& rows = tasks_[static_cast<std::size_t>(t)].rows;
-      floats += (rows.end - rows.begin) * group() * inputs_.query.size(-1);
-    }
-    return static_cast<std::size_t>(floats);
-  }
-
-  // The rows that the splits from `first` on have parts of, by several owners.
-  void add_rows(std::size_t first) {
-    const GradientTask& task = tasks_[first];
-    for (std::int64_t begin = task.rows.begin; begin < task.rows.end;) {
-      const std::int64_t end = draw_.between(begin + 1, task.rows.end);
-      const std::int64_t row_floats = group() * inputs_.query.size(-1);
-      Tensor parts({task.splits, end - begin, group(), inputs_.query.size(-1)}, DType::f32);
-      float* to = parts.values<float>().data();
-      for (std::int64_t split = 0; split < task.splits; ++split) {
-        const float* from =
-            parts_[first + static_cast<std::size_t>(split)].data() + (begin - task.rows.begin) * row_floats;
-        to = std::copy(from, from + (end - begin) * row_floats, to);
-      }
-      const MutableTensorView rows = with_four_axes(gradients_.query.mutable_view())
-                                         .select(0, task.batch)
-                                         .narrow(0, task.kv_head * group(), group())
-                                         .narrow(1, begin, end - begin);
-      heed::add_gradient_parts(parts, inputs_.grad_output.dtype(), options_, part_, rows);
-      begin = end;
-    }
-  }
-
-  AttentionBackwardInputs inputs_;
-  AttentionOptions options_;
-  CallPart part_;
-  Draw& draw_;
-  std::vector<PositionRange> rows_;
-  std::vector<GradientTask> tasks_;
-  std::vector<std::vector<float>> parts_;
-  AttentionGradients gradients_;
-};
-
 void compare_with_whole(const AttentionBackwardInputs& inputs, const AttentionOptions& options, Draw& draw,
-                        Outcome& outcome) {
+                        SharesOutcome& outcome) {
   const AttentionGradients whole = heed::attention_backward(inputs, options);
   SharedCall shared(inputs, options, whole_call(inputs.query), draw);
   if (!shared.join(draw.between(1, 5), outcome)) {
@@ -227,7 +70,7 @@ CallLimits split_calls() {
   CallLimits limits = heed::test::small_calls();
   limits.batches = {1, 1, 2};
   limits.kv_heads = {1, 1, 2};
-  limits.query_lengths = {1, 13, 40, 140};
+  limits.query_lengths = {1, 13, 40, 140, 400};
   limits.lengths = {769, 1700, 2500};
   limits.dims = {8, 16, 20, 33, 64};
   limits.families = heed::test::mostly_normal();
@@ -241,9 +84,9 @@ struct Kind {
 
 TEST(BackwardShares, JoinedHaveTheBitsOfTheWholeOnEveryTarget) {
   const EachTarget targets;
-  std::map<std::string, Outcome> outcomes;
+  std::map<std::string, SharesOutcome> outcomes;
   for (const Kind& kind : {Kind{heed::test::small_calls(), 400}, Kind{heed::test::tile_calls(), 60},
-                           Kind{split_calls(), 100}, Kind{heed::test::matrix_gradient_calls(), 60},
+                           Kind{split_calls(), 60}, Kind{heed::test::matrix_gradient_calls(), 60},
                            Kind{heed::test::threshold_calls(), 40}, Kind{heed::test::document_calls(), 60}})
     for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
       RandomCall call = heed::test::random_call(kSeed, index, kind.limits);
@@ -274,9 +117,238 @@ TEST(BackwardShares, JoinedHaveTheBitsOfTheWholeOnEveryTarget) {
     const std::uint64_t times = heed::test::share_of(target.ends_with("emulated") ? 5 : 50);
     EXPECT_GE(outcome.joined, 5 * times);
     EXPECT_GE(outcome.split, times);
-    EXPECT_GE(outcome.needs_all_keys, times / 2);
+    EXPECT_GE(outcome.needs_all_keys, target.ends_with("emulated") ? 0 : times / 2);
     EXPECT_GE(outcome.poisoned, times);
   }
+}
+
+TEST(BackwardShares, AreNearTheDefinitions) {
+  const EachTarget targets;
+  SharesOutcome outcome;
+  for (const Kind& kind : {Kind{heed::test::tile_calls(), 30}, Kind{heed::test::long_gradient_calls(), 12},
+                           Kind{heed::test::matrix_gradient_calls(), 12}})
+    for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
+      heed::test::BackwardCall made = heed::test::backward_call(kSeed, index, kind.limits);
+      made.inputs.grad_weights.reset();
+      made.request = {};
+      for (const std::string& target : targets.available()) {
+        if (target.ends_with("emulated") && index > 0) continue;
+        SCOPED_TRACE(target + ": " + describe(made.call));
+        heed::set_target(target);
+        Draw draw(kSeed + 2, index);
+        SharedCall shared(made.inputs, made.call.options, whole_call(made.inputs.query), draw);
+        if (!shared.join(3, outcome)) continue;
+        ++outcome.joined;
+        heed::test::RowTally tally;
+        ASSERT_EQ(
+            compare_gradients(made, shared.gradients(), heed::test::gradient_rounding(made, target), tally),
+            "");
+      }
+    }
+  EXPECT_GE(outcome.joined, heed::test::share_of(50));
+}
+
+// B 2, H 4, Hkv 2, Lq 20, Lk 3500, D 32: four splits a key head. Of one head alone there would be five.
+struct LongCall {
+  explicit LongCall(DType dtype = DType::f32)
+      : query(normal_tensor({2, 4, 20, 32}, 1, dtype)),
+        key(normal_tensor({2, 2, 3500, 32}, 2, dtype)),
+        value(normal_tensor({2, 2, 3500, 32}, 3, dtype)),
+        grad(normal_tensor({2, 4, 20, 32}, 4, dtype)),
+        lengths(Tensor::from<std::int64_t>({3500, 3100}, {2})),
+        options{.causal = true,
+                .align = heed::Align::bottom_right,
+                .window = {.left = 3000},
+                .kv_lengths = lengths,
+                .dropout = {.probability = 0.25, .seed = 5},
+                .need = heed::Need::lse},
+        forward(heed::attention(query, key, value, options)) {}
+
+  [[nodiscard]] AttentionBackwardInputs inputs() const {
+    return {query, key, value, forward.output, forward.lse, grad};
+  }
+
+  Tensor query, key, value, grad, lengths;
+  AttentionOptions options;
+  heed::AttentionResult forward;
+  std::vector<PositionRange> rows{{0, 20}};
+  CallPart whole{2, 4, 20, 0, 0, rows};
+};
+
+template <class View>
+View of_head(const View& view, std::int64_t batch, std::int64_t head, std::int64_t heads) {
+  return view.narrow(0, batch, 1).narrow(1, head, heads);
+}
+
+TEST(BackwardShares, OfAPartHaveTheBitsOfTheWhole) {
+  const EachTarget targets;
+  SharesOutcome outcome;
+  Draw draw(kSeed, 7);
+  for (const std::string& target : targets.available())
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      SCOPED_TRACE(target);
+      heed::set_target(target);
+      const LongCall call(dtype);
+      const AttentionGradients whole = heed::attention_backward(call.inputs(), call.options);
+      for (std::int64_t b = 0; b < 2; ++b)
+        for (std::int64_t kv = 0; kv < 2; ++kv) {
+          const auto rows_of = [&](const Tensor& x) { return of_head(x.view(), b, 2 * kv, 2); };
+          const auto keys_of_head = [&](const Tensor& x) { return of_head(x.view(), b, kv, 1); };
+          AttentionOptions options = call.options;
+          options.kv_lengths = call.lengths.view().narrow(0, b, 1);
+          SharedCall shared({rows_of(call.query), keys_of_head(call.key), keys_of_head(call.value),
+                             rows_of(call.forward.output), rows_of(call.forward.lse), rows_of(call.grad)},
+                            options, {2, 4, 20, b, 2 * kv, {}}, draw);
+          ASSERT_EQ(shared.tasks().size(), 4U);
+          ASSERT_TRUE(shared.join(3, outcome));
+          EXPECT_TRUE(same_bits(shared.gradients().query, rows_of(whole.query)));
+          EXPECT_TRUE(same_bits(shared.gradients().key, keys_of_head(whole.key)));
+          EXPECT_TRUE(same_bits(shared.gradients().value, keys_of_head(whole.value)));
+        }
+    }
+  EXPECT_EQ(outcome.needs_all_keys, 0U);
+}
+
+// Units round bf16 below 2^-126 in their own ways.
+TEST(BackwardShares, RoundAsTheUnitOfTheWholeDoes) {
+  const EachTarget targets;
+  SharesOutcome outcome;
+  for (const std::string& target : targets.available()) {
+    SCOPED_TRACE(target);
+    heed::set_target(target);
+    LongCall call(DType::bf16);
+    call.options.scale = 1e-29;
+    for (heed::BFloat16& g : call.grad.values<heed::BFloat16>()) g = heed::to_bfloat16(to_float(g) * 1e-7F);
+    Draw draw(kSeed, 8);
+    compare_with_whole(call.inputs(), call.options, draw, outcome);
+  }
+  EXPECT_EQ(outcome.joined, targets.available().size());
+}
+
+std::vector<GradientTask> tasks_of(const LongCall& call, const AttentionOptions& options,
+                                   DType dtype = DType::f32) {
+  return heed::gradient_tasks(call.query.shape(), call.key.shape(), call.value.shape(), dtype, options,
+                              call.whole);
+}
+
+TEST(BackwardShares, ListWhatEachTaskComputes) {
+  const LongCall call;
+  const std::vector<GradientTask> tasks = tasks_of(call, call.options);
+  ASSERT_EQ(tasks.size(), 16U);
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    const GradientTask& task = tasks[t];
+    const auto at = static_cast<std::int64_t>(t);
+    EXPECT_EQ(task.batch, at / 8);
+    EXPECT_EQ(task.kv_head, at / 4 % 2);
+    EXPECT_EQ(task.split, at % 4);
+    EXPECT_EQ(task.splits, 4);
+    EXPECT_EQ(task.rows, (PositionRange{0, 20}));
+    const std::int64_t keys = task.batch == 0 ? 3500 : 3100;
+    EXPECT_EQ(task.keys.begin, task.split == 0 ? 0 : tasks[t - 1].keys.end);
+    EXPECT_TRUE(task.split < 3 || task.keys.end == keys);
+    std::int64_t cells = 0;
+    for (std::int64_t i = 0; i < 20; ++i)
+      for (std::int64_t j = task.keys.begin; j < task.keys.end; ++j) {
+        const std::int64_t position = i + keys - 20;
+        cells += 2 * static_cast<std::int64_t>(j <= position && j >= position - 3000);
+      }
+    EXPECT_EQ(task.work, cells);
+  }
+}
+
+TEST(BackwardShares, OfWhatTheFusedKernelDoesNotTakeThereAreNone) {
+  const LongCall call;
+  AttentionOptions options = call.options;
+  EXPECT_TRUE(tasks_of(call, options, DType::f64).empty());
+  options.kernel = heed::Kernel::reference;
+  EXPECT_TRUE(tasks_of(call, options).empty());
+}
+
+TEST(BackwardShares, SayWhereF32DoesNotHoldARow) {
+  LongCall call;
+  AttentionOptions options = call.options;
+  options.window = {};
+  call.key.at<float>(0, 1, 1234, 3) = 1e30F;
+  const std::vector<GradientTask> tasks = tasks_of(call, options);
+  ASSERT_EQ(tasks.size(), 16U);
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    const std::vector<std::int64_t> mine{static_cast<std::int64_t>(t)};
+    const bool has_it = tasks[t].batch == 0 && tasks[t].kv_head == 1 && tasks[t].keys.begin <= 1234 &&
+                        1234 < tasks[t].keys.end;
+    EXPECT_EQ(heed::attention_backward_share_into(call.inputs(), options, call.whole, mine, {}).out_of_range,
+              has_it)
+        << t;
+  }
+}
+
+TEST(BackwardShares, ComputeWhatIsAskedForAlone) {
+  const LongCall call;
+  const std::vector<std::int64_t> mine{2, 9};
+  Tensor key(call.key.shape()), value(call.value.shape()), key_alone(call.key.shape());
+  std::vector<float> parts(2 * 20 * 2 * 32), parts_alone(parts.size());
+  const auto compute = [&](const GradientShareViews& views) {
+    (void)heed::attention_backward_share_into(call.inputs(), call.options, call.whole, mine, views);
+  };
+  compute({key, value, parts});
+  compute({key_alone, {}, {}});
+  compute({{}, {}, parts_alone});
+  EXPECT_TRUE(same_bits(key, key_alone));
+  EXPECT_EQ(parts, parts_alone);
+}
+
+TEST(BackwardShares, ThatDoNotFitAreRefused) {
+  const LongCall call;
+  const auto message = [&](const AttentionBackwardInputs& inputs, const CallPart& part,
+                           const std::vector<std::int64_t>& mine, std::span<float> parts = {},
+                           const AttentionOptions* options = nullptr) {
+    return message_of([&] {
+      (void)heed::attention_backward_share_into(inputs, options == nullptr ? call.options : *options, part,
+                                                mine, {{}, {}, parts});
+    });
+  };
+  EXPECT_EQ(message(call.inputs(), call.whole, {0, 3}), "no error");
+  EXPECT_EQ(message(call.inputs(), call.whole, {0, 16}),
+            "tasks[1] is 16; places that rise, from 1 on, of 16 tasks are expected");
+  EXPECT_EQ(message(call.inputs(), call.whole, {3, 3}),
+            "tasks[1] is 3; places that rise, from 4 on, of 16 tasks are expected");
+  AttentionOptions options = call.options;
+  options.kernel = heed::Kernel::reference;
+  EXPECT_EQ(message(call.inputs(), call.whole, {0}, {}, &options),
+            "tasks[0] is 0; places that rise, from 0 on, of 0 tasks are expected");
+  std::vector<float> parts(100);
+  EXPECT_EQ(message(call.inputs(), call.whole, {0, 3}, parts),
+            "gradients.query_parts has 100 floats; 2560 as in the parts of 2 tasks are expected");
+  AttentionBackwardInputs inputs = call.inputs();
+  inputs.grad_weights = call.query;
+  EXPECT_EQ(message(inputs, call.whole, {0}),
+            "grad_weights is given; none is expected where keys are shared out");
+  const std::string not_all = "part.rows are 20 of 25 rows; all rows are expected for gradients";
+  CallPart longer = call.whole;
+  longer.query_length = 25;
+  EXPECT_EQ(message(call.inputs(), longer, {0}), not_all);
+  EXPECT_EQ(message_of([&] {
+              (void)heed::gradient_tasks(call.query.shape(), call.key.shape(), call.value.shape(), DType::f32,
+                                         call.options, longer);
+            }),
+            not_all);
+}
+
+TEST(BackwardShares, PartsThatDoNotFitAreRefused) {
+  const auto message = [](const TensorView& parts, const MutableTensorView& rows) {
+    return message_of([&] { heed::add_gradient_parts(parts, DType::f32, {}, {}, rows); });
+  };
+  Tensor rows({2, 7, 8}), flat({7, 8}), wide({2, 7, 8}, DType::f64);
+  const Tensor parts({3, 7, 2, 8});
+  EXPECT_EQ(message(parts, rows), "no error");
+  EXPECT_EQ(message(parts, flat), "grad_query has shape [7, 8]; 3 axes, [H, rows, D], are expected");
+  EXPECT_EQ(message(parts, wide), "grad_query has dtype f64; f32, f16 or bf16 is expected");
+  EXPECT_EQ(message(Tensor({3, 7, 2, 8}, DType::bf16), rows), "parts has dtype bf16; f32 is expected");
+  EXPECT_EQ(message(Tensor({3, 6, 2, 8}), rows),
+            "parts has shape [3, 6, 2, 8]; [3, 7, 2, 8], [splits, rows, H, D], is expected");
+  EXPECT_EQ(message(Tensor({0, 7, 2, 8}), rows),
+            "parts has shape [0, 7, 2, 8]; [1, 7, 2, 8], [splits, rows, H, D], is expected");
+  EXPECT_EQ(message(Tensor({3, 7, 8, 2}).view().transpose(2, 3), rows),
+            "parts has strides [112, 16, 1, 2]; 1 for the last axis is expected");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // The keys of a key head are cut into splits, by the shapes of the whole call alone. A task is one split. It
 // owns dK and dV of its keys, and has a part of dQ of the rows that may see them: dQ is the scaled sum over
 // the splits, in their order. Each rank computes some tasks; the owner of a row gets its parts and adds them.
+// Bits are those of one target: all ranks take the same (heed/targets.hpp).
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ std::vector<BackwardTask> tasks_of(const BackwardProblem& problem, Kernel wanted
   return detail::backward_tasks(problem);
 }
 
-GradientTask described(const detail::Problem& p, const BackwardTask& task) {
+GradientTask described(const BackwardTask& task, std::int64_t work) {
   const std::int64_t first_key = task.rows.key_begin;
   return {task.rows.batch,
           task.rows.head_begin / task.rows.head_count,
@@ -42,7 +42,7 @@ GradientTask described(const detail::Problem& p, const BackwardTask& task) {
           {task.rows.row_begin, task.rows.row_end},
           task.split,
           task.splits,
-          detail::visible_cells(p, task)};
+          work};
 }
 
 /// The share's call without its results, and the tasks.
@@ -109,8 +109,12 @@ std::vector<GradientTask> gradient_tasks(const Dims& query, const Dims& key, con
     problem.forward = detail::check_call(view(query), view(key), view(value), options, &part);
     require_all_rows(problem, part);
     std::vector<GradientTask> tasks;
-    for (const BackwardTask& task : tasks_of(problem, options.kernel))
-      tasks.push_back(described(problem.forward, task));
+    for (const BackwardTask& task : tasks_of(problem, options.kernel)) {
+      // All key heads of a sequence have the same work.
+      const auto head_before = static_cast<std::size_t>(task.rows.head_begin == 0 ? 0 : task.splits);
+      tasks.push_back(described(task, head_before == 0 ? detail::visible_cells(problem.forward, task)
+                                                       : tasks[tasks.size() - head_before].work));
+    }
     detail::recycle(problem.forward);
     return tasks;
   });
