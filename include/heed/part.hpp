@@ -34,14 +34,15 @@ HEED_API AttentionRun attention_part_into(const TensorView& query, const TensorV
                                           const CallPart& part, const AttentionOutputs& outputs);
 
 /// Throws what attention_part_into() would, and computes nothing: of key and value only shape, strides and
-/// dtype are looked at.
-HEED_API void check_attention_part(const TensorView& query, const TensorView& key, const TensorView& value,
-                                   const AttentionOptions& options, const CallPart& part,
-                                   const AttentionOutputs& outputs);
+/// dtype are looked at. Returns the kernel and instruction set that it would take.
+HEED_API AttentionRun check_attention_part(const TensorView& query, const TensorView& key,
+                                           const TensorView& value, const AttentionOptions& options,
+                                           const CallPart& part, const AttentionOutputs& outputs);
 
 /// The same for attention_backward_part_into(), but that rows may be missing.
-HEED_API void check_backward_part(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
-                                  const CallPart& part, const AttentionGradientViews& gradients);
+HEED_API AttentionRun check_backward_part(const AttentionBackwardInputs& inputs,
+                                          const AttentionOptions& options, const CallPart& part,
+                                          const AttentionGradientViews& gradients);
 
 /// As attention_backward_into(), for all rows of some batch entries and heads. A gradient that the whole sums
 /// over others (of a shared bias, of sinks) is the part's share.

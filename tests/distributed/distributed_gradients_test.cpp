@@ -58,11 +58,11 @@ AttentionGradients whole_of(const heed::distributed::Gradients& own, const Backw
   whole.value = heed::test::joined(own.value, layout.key, 2);
   if (made.request.bias) {
     const TensorView bias = heed::test::collapsed(*made.call.options.bias);
-    // Where every rank has one row, one of a bias is that row's.
+    // Of one row, and where every rank has one, that of a bias is its own.
     bool one_each = true;
     for (int rank = 0; rank < heed::test::ranks(); ++rank)
       one_each = one_each && layout.query.rows(rank) == 1;
-    const bool has_rows = bias.rank() >= 2 && (bias.size(-2) != 1 || one_each);
+    const bool has_rows = bias.rank() >= 2 && (bias.size(-2) != 1 || one_each || layout.query.length() == 1);
     whole.bias = has_rows ? heed::test::joined(own.bias, layout.query, 2) : own.bias;
   }
   if (made.request.sinks) whole.sinks = own.sinks;
@@ -103,7 +103,10 @@ void compare_calls(const CallLimits& limits, std::uint64_t count) {
     const int ranks = heed::test::ranks();
     const Layout layout{heed::test::random_sharding(draw, made.call.query.size(-2), ranks),
                         heed::test::random_sharding(draw, made.call.key.size(-2), ranks)};
-    const Choice choice{draw.pick<Scheme>({Scheme::automatic, Scheme::gather, Scheme::ulysses})};
+    const bool by_keys = !made.request.bias && !made.request.sinks && !made.inputs.grad_weights;
+    std::vector<Scheme> schemes{Scheme::automatic, Scheme::ulysses};
+    if (by_keys) schemes = {Scheme::automatic, Scheme::gather, Scheme::gather, Scheme::ulysses};
+    const Choice choice{draw.pick<Scheme>(schemes)};
     const BackwardShard shard(made, layout);
     const auto own = heed::distributed::attention_backward(MPI_COMM_WORLD, shard.inputs, layout,
                                                            shard.forward.options, made.request, choice);

@@ -18,6 +18,7 @@ namespace {
 
 using heed::AttentionResult;
 using heed::Kernel;
+using heed::Need;
 using heed::Tensor;
 using heed::distributed::Choice;
 using heed::distributed::Layout;
@@ -37,9 +38,14 @@ struct Drawn {
 Drawn drawn(const RandomCall& call, std::uint64_t index) {
   Draw draw(kSeed + 1, index);
   const int ranks = heed::test::ranks();
+  const bool has_pairs = has(call.options.need, Need::weights) || has(call.options.need, Need::scores) ||
+                         has(call.options.need, Need::dropped);
+  std::vector<Scheme> schemes{Scheme::automatic, Scheme::gather, Scheme::ulysses};
+  if (!has_pairs)
+    schemes = {Scheme::automatic, Scheme::gather, Scheme::ring, Scheme::ring, Scheme::decode, Scheme::decode};
   return {{heed::test::random_sharding(draw, call.query.size(-2), ranks),
            heed::test::random_sharding(draw, call.key.size(-2), ranks)},
-          {draw.pick<Scheme>({Scheme::automatic, Scheme::gather, Scheme::ulysses}), false}};
+          {draw.pick<Scheme>(schemes), false}};
 }
 
 // Results of all ranks as one, on rank 0.
@@ -72,11 +78,18 @@ heed::test::Rounding rounding_of(const AttentionResult& result, const RandomCall
   return heed::test::fused_rounding(call.query.dtype(), call.options, std::string(result.isa));
 }
 
+// What a ring and decoding cannot give.
+void ask_for_no_pairs(heed::AttentionOptions& options) {
+  constexpr auto kPairs = static_cast<std::uint32_t>(Need::weights | Need::scores | Need::dropped);
+  options.need = static_cast<Need>(static_cast<std::uint32_t>(options.need) & ~kPairs);
+}
+
 // Every rank draws the same calls.
 void compare_calls(const CallLimits& limits, std::uint64_t count) {
   heed::test::RowTally tally;
   for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
-    const heed::test::CheckedCall checked = heed::test::checked_call(kSeed, index, limits);
+    heed::test::CheckedCall checked = heed::test::checked_call(kSeed, index, limits);
+    if (index % 3 != 0) ask_for_no_pairs(checked.call.options);
     const RandomCall& call = checked.call;
     const auto [layout, choice] = drawn(call, index);
     const heed::test::ShardedCall shard(call, layout);
@@ -101,5 +114,10 @@ void compare_calls(const CallLimits& limits, std::uint64_t count) {
 TEST(DistributedAttention, IsThatOfOneProcessInSmallCalls) { compare_calls(heed::test::small_calls(), 150); }
 TEST(DistributedAttention, IsThatOfOneProcessByTheReference) { compare_calls({}, 60); }
 TEST(DistributedAttention, IsThatOfOneProcessAcrossTiles) { compare_calls(heed::test::tile_calls(), 60); }
+
+TEST(DistributedAttention, IsThatOfOneProcessAcrossSpans) { compare_calls(heed::test::span_calls(), 30); }
+TEST(DistributedAttention, IsThatOfOneProcessInPackedSequences) {
+  compare_calls(heed::test::document_calls(), 40);
+}
 
 }  // namespace

@@ -32,13 +32,14 @@ detail::Problem checked(const TensorView& query, const TensorView& key, const Te
 
 }  // namespace
 
-void check_attention_part(const TensorView& query, const TensorView& key, const TensorView& value,
-                          const AttentionOptions& options, const CallPart& part,
-                          const AttentionOutputs& outputs) {
-  detail::with_memory_errors([&] {
+AttentionRun check_attention_part(const TensorView& query, const TensorView& key, const TensorView& value,
+                                  const AttentionOptions& options, const CallPart& part,
+                                  const AttentionOutputs& outputs) {
+  return detail::with_memory_errors([&] {
     detail::Problem problem = checked(query, key, value, options, part, outputs);
-    (void)detail::make_plan(problem, options.kernel);
+    const detail::Plan plan = detail::make_plan(problem, options.kernel);
     detail::recycle(problem);
+    return AttentionRun{plan.name, plan.isa};
   });
 }
 
@@ -54,14 +55,15 @@ AttentionRun attention_part_into(const TensorView& query, const TensorView& key,
   });
 }
 
-void check_backward_part(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
-                         const CallPart& part, const AttentionGradientViews& gradients) {
-  detail::with_memory_errors([&] {
+AttentionRun check_backward_part(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
+                                 const CallPart& part, const AttentionGradientViews& gradients) {
+  return detail::with_memory_errors([&] {
     detail::BackwardProblem problem = detail::check_backward(inputs, options, &part);
     detail::bind_gradients(gradients, inputs, options, problem);
     detail::check_overlaps(problem);
-    (void)detail::make_backward_plan(problem, options.kernel);
+    const detail::BackwardPlan plan = detail::make_backward_plan(problem, options.kernel);
     detail::recycle(problem.forward);
+    return AttentionRun{plan.name, plan.isa};
   });
 }
 

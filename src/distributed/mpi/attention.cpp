@@ -12,22 +12,24 @@
 namespace heed::distributed {
 
 void Work::add(const AttentionRun& one) {
-  run.kernel = one.kernel;
-  run.isa = one.isa;
-  run.threads = std::max(run.threads, one.threads);
-  run.recomputed_rows += one.recomputed_rows;
+  threads = std::max(threads, one.threads);
+  recomputed_rows += one.recomputed_rows;
 }
 
 void Work::add(const Work& other) {
-  if (!other.run.isa.empty()) add(other.run);
+  threads = std::max(threads, other.threads);
+  recomputed_rows += other.recomputed_rows;
   bytes_sent += other.bytes_sent;
 }
 
-void add_ranks(const Communicator& comm, AttentionRun& run) {
-  std::int64_t threads = run.threads;
+Run run_of(const Communicator& comm, const Call& call, Scheme scheme, const Work& work) {
+  Run run{call.target, scheme, work.bytes_sent};
+  std::int64_t threads = work.threads;
   comm.take_largest({&threads, 1});
-  comm.add_up({&run.recomputed_rows, 1});
   run.threads = static_cast<int>(threads);
+  run.recomputed_rows = work.recomputed_rows;
+  comm.add_up({&run.recomputed_rows, 1});
+  return run;
 }
 
 namespace {
@@ -37,13 +39,35 @@ Scheme chosen(const Communicator& comm, const Call& call) {
   return call.units() >= comm.size() ? Scheme::ulysses : Scheme::gather;
 }
 
+Work run_rows(const Communicator& comm, const Call& call, Scheme scheme, const AttentionOutputs& rows) {
+  switch (scheme) {
+    case Scheme::ring:
+      return ring(comm, call, rows);
+    case Scheme::decode:
+      return decode(comm, call, rows);
+    default:
+      return gather(comm, call, rows);
+  }
+}
+
 Work run(const Communicator& comm, const Call& call, Scheme scheme) {
   if (scheme == Scheme::ulysses) return ulysses(comm, call, call.outputs);
   Work work;
   const AttentionOutputs rows = row_results(call.outputs), sums = sum_results(call.outputs);
-  if (is_any_given(rows)) work.add(gather(comm, call, rows));
+  if (is_any_given(rows)) work.add(run_rows(comm, call, scheme, rows));
   if (is_any_given(sums)) work.add(ulysses(comm, call, sums));
   return work;
+}
+
+// What a ring and decoding never have: all weights of a row at once.
+void check_scheme(const Call& call, Scheme scheme) {
+  if (scheme != Scheme::ring && scheme != Scheme::decode) return;
+  for (const auto& [entry, member] : kResults<MutableTensorView>)
+    if ((entry.shape == ResultShape::pair || entry.need == Need::dropped) &&
+        (call.outputs.*member).data() != nullptr)
+      throw Error(ErrorCode::invalid_argument,
+                  std::string(entry.path) + " is asked for with scheme " + std::string(name_of(scheme)) +
+                      ", which never has all weights of a row; gather or ulysses is expected");
 }
 
 Tensor memory_for(const ResultEntry& entry, const Given& given, const Layout& layout, int rank) {
@@ -104,13 +128,12 @@ void allocate(const Communicator& comm, const Given& given, ResultSet<Tensor>& r
 Run attention_over(const Communicator& comm, const Given& given, const AttentionOutputs& outputs,
                    const Choice& choice) {
   const Call call = checked_call(comm, given, outputs);
-  Run done;
-  done.scheme = choice.scheme == Scheme::automatic ? chosen(comm, call) : choice.scheme;
-  Work work = run(comm, call, done.scheme);
-  add_ranks(comm, work.run);
-  static_cast<AttentionRun&>(done) = work.run;
-  done.bytes_sent = work.bytes_sent;
-  return done;
+  Scheme scheme = choice.scheme == Scheme::automatic ? chosen(comm, call) : choice.scheme;
+  // Beside a map packed sequences of all lengths take one kernel, whose bits rows alone do not have.
+  if (call.outputs.map.data() != nullptr && call.options.query_segments) scheme = Scheme::ulysses;
+  check_scheme(call, scheme);
+  check_targets(comm, call, choice.deterministic || scheme == Scheme::decode);
+  return run_of(comm, call, scheme, run(comm, call, scheme));
 }
 
 }  // namespace

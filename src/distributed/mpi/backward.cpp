@@ -43,16 +43,39 @@ AttentionGradientViews allocate(const Communicator& comm, const BackwardGiven& g
   return views;
 }
 
+// Whether ranks can share the keys of a unit.
+bool is_shared_by_keys(const BackwardCall& call) {
+  return call.grad_bias.data() == nullptr && call.grad_sinks.data() == nullptr && !call.grad_weights;
+}
+
+void check_scheme(const BackwardCall& call, Scheme scheme) {
+  if (scheme == Scheme::ring || scheme == Scheme::decode)
+    throw Error(ErrorCode::invalid_argument, "scheme is " + std::string(name_of(scheme)) +
+                                                 "; gather or ulysses is expected for gradients");
+  if (scheme == Scheme::gather && !is_shared_by_keys(call))
+    throw Error(ErrorCode::invalid_argument,
+                "scheme is gather, which gives gradients by query, key and value alone, and reads no "
+                "grad_weights; ulysses is expected");
+}
+
+// By heads, where they go around; else ranks share the keys of each.
+Scheme chosen(const Communicator& comm, const BackwardCall& call) {
+  const bool by_keys = is_shared_by_keys(call) && call.forward.units() % comm.size() != 0;
+  return by_keys ? Scheme::gather : Scheme::ulysses;
+}
+
 Run backward_over(const Communicator& comm, const BackwardGiven& given, const AttentionGradientViews& views,
-                  const Choice& /*choice*/) {
+                  const Choice& choice) {
   const BackwardCall call = checked_backward(comm, given, views);
-  Run done;
-  done.scheme = Scheme::ulysses;
-  Work work = ulysses_backward(comm, call);
-  add_ranks(comm, work.run);
-  static_cast<AttentionRun&>(done) = work.run;
-  done.bytes_sent = work.bytes_sent;
-  return done;
+  check_scheme(call, choice.scheme);
+  check_targets(comm, call.forward, choice.deterministic);
+  Scheme scheme = choice.scheme == Scheme::automatic ? chosen(comm, call) : choice.scheme;
+  Work work;
+  if (scheme != Scheme::gather || !gather_backward(comm, call, work)) {
+    scheme = Scheme::ulysses;
+    work = ulysses_backward(comm, call, choice.deterministic);
+  }
+  return run_of(comm, call.forward, scheme, work);
 }
 
 }  // namespace

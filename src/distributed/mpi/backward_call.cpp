@@ -19,8 +19,8 @@ void check_like(const char* name, const MutableTensorView& view, const TensorVie
                   std::string(name_of(like.dtype())) + " as its tensor are expected");
 }
 
-void check_own(const Communicator& comm, const Given& given, const BackwardGiven& backward,
-               const AttentionGradientViews& gradients) {
+AttentionRun check_own(const Communicator& comm, const Given& given, const BackwardGiven& backward,
+                       const AttentionGradientViews& gradients) {
   check_shards(comm, given);
   const std::int64_t keys = given.layout.key.length();
   AttentionBackwardInputs inputs = backward.inputs;
@@ -30,7 +30,7 @@ void check_own(const Communicator& comm, const Given& given, const BackwardGiven
   check_like("gradients.value", gradients.value, given.value);
   AttentionGradientViews others = gradients;
   others.key = others.value = {};
-  check_backward_part(inputs, given.options, rank_part(comm, given), others);
+  return check_backward_part(inputs, given.options, rank_part(comm, given), others);
 }
 
 std::int64_t asked_for(const AttentionBackwardInputs& inputs, const AttentionGradientViews& gradients) {
@@ -52,7 +52,8 @@ BackwardCall checked_backward(const Communicator& comm, const BackwardGiven& giv
                               const AttentionGradientViews& gradients) {
   const AttentionBackwardInputs& inputs = given.inputs;
   const Given forward{inputs.query, inputs.key, inputs.value, given.layout, given.options};
-  agree(comm, [&] { check_own(comm, forward, given, gradients); });
+  AttentionRun target;
+  agree(comm, [&] { target = check_own(comm, forward, given, gradients); });
   BackwardCall call{agreed_call(comm, forward, asked_for(inputs, gradients)),
                     lifted(inputs.output, 4),
                     lifted(inputs.lse, 3).unsqueeze(3),
@@ -64,6 +65,7 @@ BackwardCall checked_backward(const Communicator& comm, const BackwardGiven& giv
                     lifted_if(gradients.value, 4),
                     lifted_if(gradients.bias, 4),
                     gradients.sinks};
+  call.forward.target = target;
   if (is_given(gradients.bias))
     call.grad_bias_has_rows =
         has_rows_somewhere(comm, TensorView(gradients.bias), call.forward.query.size(2));

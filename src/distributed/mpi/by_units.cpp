@@ -8,15 +8,6 @@ namespace {
 // Units whose results are on their way back, at most.
 constexpr std::size_t kUnitsSent = 2;
 
-void keep(const TensorView& whole, const std::vector<PositionRange>& rows, const MutableTensorView& own) {
-  std::int64_t row = 0;
-  for (const PositionRange& range : rows) {
-    const std::int64_t count = range.end - range.begin;
-    copy(whole.narrow(1, range.begin, count), own.narrow(1, row, count));
-    row += count;
-  }
-}
-
 }  // namespace
 
 ByUnits::ByUnits(const Communicator& comm, const Call& call, std::vector<Shard> inputs,
@@ -105,7 +96,7 @@ void ByUnits::send_home(std::int64_t unit, Done& done) {
       const std::vector<PositionRange> rows = rows_for(to, results_[i]);
       done.messages.send(done.results[i], rows, to, tag_of(call_.units() + unit, i));
       if (to == comm_.rank())
-        keep(done.results[i], rows, heads_of(results_[i].own, call_.unit(unit), results_[i].each));
+        collect_rows(done.results[i], rows, heads_of(results_[i].own, call_.unit(unit), results_[i].each));
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "distributed/mpi/call.hpp"
 
 #include <bit>
+#include <functional>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -113,6 +114,14 @@ void agree_on_call(const Communicator& comm, const Given& given, std::int64_t as
                   {"the results that are asked for, as bits,", asked}});
 }
 
+// Where a view repeats along an axis, but for that of the rows, one of them travels. (How gradients split
+// keys depends on whether a bias repeats along them.)
+TensorView collapsed(TensorView view) {
+  for (const int axis : {0, 1, 3})
+    if (view.strides()[axis] == 0 && view.size(axis) > 1) view = view.narrow(axis, 0, 1);
+  return view;
+}
+
 AttentionOutputs lifted_outputs(const AttentionOutputs& outputs) {
   AttentionOutputs all = outputs;
   for (std::size_t i = 0; i < kResultCount; ++i)
@@ -130,13 +139,20 @@ AttentionOutputs some_results(const AttentionOutputs& outputs, bool of_rows) {
 
 }  // namespace
 
-CallPart Call::part_of(const Unit& unit, std::span<const PositionRange> rows) const {
+CallPart Call::whole_part(std::span<const PositionRange> rows) const {
   return {layout.batch > 0 ? layout.batch : batch(),
           layout.heads > 0 ? layout.heads : heads(),
           layout.query.length(),
-          layout.batch_begin + unit.batch,
-          layout.head_begin + unit.kv_head * group(),
+          layout.batch_begin,
+          layout.head_begin,
           rows};
+}
+
+CallPart Call::part_of(const Unit& unit, std::span<const PositionRange> rows) const {
+  CallPart part = whole_part(rows);
+  part.batch_begin += unit.batch;
+  part.head_begin += unit.kv_head * group();
+  return part;
 }
 
 AttentionOptions Call::options_of(const Unit& unit) const {
@@ -200,6 +216,13 @@ bool has_rows_somewhere(const Communicator& comm, const std::optional<TensorView
   return broadcast == 0;
 }
 
+AttentionOptions Call::options_of(const Unit& unit, std::int64_t row, std::int64_t count) const {
+  AttentionOptions own = options_of(unit);
+  for (std::optional<TensorView>* view : {&own.mask, &own.bias})
+    if (*view && (*view)->size(2) == query.size(2)) *view = (*view)->narrow(2, row, count);
+  return own;
+}
+
 Call agreed_call(const Communicator& comm, const Given& given, std::int64_t asked) {
   agree_on_call(comm, given, asked);
   Call call{given.layout,         given.options,          lifted(given.query, 4),
@@ -207,22 +230,34 @@ Call agreed_call(const Communicator& comm, const Given& given, std::int64_t aske
   const std::int64_t rows = call.query.size(2);
   call.mask_has_rows = has_rows_somewhere(comm, given.options.mask, rows);
   call.bias_has_rows = has_rows_somewhere(comm, given.options.bias, rows);
-  if (call.options.mask) call.options.mask = lifted(*call.options.mask, 4);
-  if (call.options.bias) call.options.bias = lifted(*call.options.bias, 4);
+  if (call.options.mask) call.options.mask = collapsed(lifted(*call.options.mask, 4));
+  if (call.options.bias) call.options.bias = collapsed(lifted(*call.options.bias, 4));
   return call;
 }
 
 Call checked_call(const Communicator& comm, const Given& given, const AttentionOutputs& outputs) {
+  AttentionRun target;
   agree(comm, [&] {
     check_shards(comm, given);
-    check_attention_part(given.query, of_all_ranks(given.key, given.layout.key.length()),
-                         of_all_ranks(given.value, given.layout.key.length()), given.options,
-                         rank_part(comm, given), row_results(outputs));
+    target = check_attention_part(given.query, of_all_ranks(given.key, given.layout.key.length()),
+                                  of_all_ranks(given.value, given.layout.key.length()), given.options,
+                                  rank_part(comm, given), row_results(outputs));
     check_sums(comm, given, outputs);
   });
   Call call = agreed_call(comm, given, results_given(outputs));
   call.outputs = lifted_outputs(outputs);
+  call.target = target;
   return call;
+}
+
+void check_targets(const Communicator& comm, const Call& call, bool one_target) {
+  if (!one_target) return;
+  const auto hash = static_cast<std::int64_t>(std::hash<std::string_view>{}(call.target.isa));
+  std::int64_t ends[2] = {hash, ~hash};
+  comm.take_largest(ends);
+  if (ends[0] != ~ends[1])
+    refuse("rank ", comm.rank(), " computes by ", call.target.isa,
+           ", and others by another instruction set; one for all ranks is expected, as HEED_ISA sets it");
 }
 
 int axes_of(ResultShape shape) {
@@ -246,6 +281,13 @@ AttentionOutputs outputs_of(const Call& call, const AttentionOutputs& outputs, c
     if (MutableTensorView& view = result(own, i); view.data() != nullptr)
       view = view.narrow(0, unit.batch, 1).narrow(1, unit.kv_head * call.group(), call.group());
   return own;
+}
+
+AttentionOutputs rows_of(const AttentionOutputs& outputs, std::int64_t row, std::int64_t count) {
+  AttentionOutputs some = outputs;
+  for (std::size_t i = 0; i < kResultCount; ++i)
+    if (MutableTensorView& view = result(some, i); view.data() != nullptr) view = view.narrow(2, row, count);
+  return some;
 }
 
 AttentionOutputs row_results(const AttentionOutputs& outputs) { return some_results(outputs, true); }

@@ -26,6 +26,7 @@ struct Call {
   AttentionOutputs outputs;      ///< [B, H, …]
   bool mask_has_rows = false;    ///< not broadcast along them; the same on all ranks
   bool bias_has_rows = false;
+  AttentionRun target{};  ///< the kernel and instruction set of this rank
 
   [[nodiscard]] std::int64_t batch() const { return query.size(0); }
   [[nodiscard]] std::int64_t heads() const { return query.size(1); }
@@ -34,10 +35,13 @@ struct Call {
   [[nodiscard]] std::int64_t units() const { return batch() * kv_heads(); }
   [[nodiscard]] Unit unit(std::int64_t index) const { return {index / kv_heads(), index % kv_heads()}; }
 
+  /// Some rows of all units as a part of the whole call.
+  [[nodiscard]] CallPart whole_part(std::span<const PositionRange> rows) const;
   /// Some rows of a unit as a part of the whole call.
   [[nodiscard]] CallPart part_of(const Unit& unit, std::span<const PositionRange> rows) const;
-  /// The options of a unit; mask and bias keep all rows.
+  /// The options of a unit; mask and bias keep all rows, or have these of the rank's.
   [[nodiscard]] AttentionOptions options_of(const Unit& unit) const;
+  [[nodiscard]] AttentionOptions options_of(const Unit& unit, std::int64_t row, std::int64_t count) const;
 };
 
 /// What a rank was given, and the results that go back, before they are checked.
@@ -64,6 +68,9 @@ void check_shards(const Communicator& comm, const Given& given);
 [[nodiscard]] Call checked_call(const Communicator& comm, const Given& given,
                                 const AttentionOutputs& outputs);
 
+/// Throws on all ranks where `one_target` is asked for and they have different instruction sets.
+void check_targets(const Communicator& comm, const Call& call, bool one_target);
+
 /// A view with axes of size 1 put before its own, up to `rank`.
 template <class View>
 [[nodiscard]] View lifted(View view, int rank) {
@@ -87,6 +94,9 @@ template <class View>
 /// A unit's share of all outputs, [1, group, …].
 [[nodiscard]] AttentionOutputs outputs_of(const Call& call, const AttentionOutputs& outputs,
                                           const Unit& unit);
+
+/// Some rows of outputs that are results of rows.
+[[nodiscard]] AttentionOutputs rows_of(const AttentionOutputs& outputs, std::int64_t row, std::int64_t count);
 
 /// The outputs that are results of rows, or the others: sums over rows.
 [[nodiscard]] AttentionOutputs row_results(const AttentionOutputs& outputs);

@@ -26,19 +26,6 @@ std::vector<PositionRange> some_rows(std::span<const PositionRange> ranges, std:
   return some;
 }
 
-// What of a mask or bias belongs to some rows.
-void narrow_rows(std::optional<TensorView>& view, std::int64_t begin, std::int64_t count, std::int64_t rows) {
-  if (view && view->size(2) == rows) view = view->narrow(2, begin, count);
-}
-
-AttentionOutputs rows_of(const AttentionOutputs& outputs, std::int64_t begin, std::int64_t count) {
-  AttentionOutputs some = outputs;
-  for (std::size_t i = 0; i < kResultCount; ++i)
-    if (MutableTensorView& view = result(some, i); view.data() != nullptr)
-      view = view.narrow(2, begin, count);
-  return some;
-}
-
 class Gather {
  public:
   Gather(const Communicator& comm, const Call& call, const AttentionOutputs& outputs)
@@ -78,11 +65,9 @@ class Gather {
       const std::int64_t count = std::min(step, rows - row);
       const std::vector<PositionRange> some =
           some_rows(call_.layout.query.ranges(comm_.rank()), row, row + count);
-      AttentionOptions options = call_.options_of(unit);
-      narrow_rows(options.mask, row, count, rows);
-      narrow_rows(options.bias, row, count, rows);
-      work_.add(attention_part_into(query.narrow(2, row, count), key, value, options,
-                                    call_.part_of(unit, some), rows_of(outputs, row, count)));
+      work_.add(attention_part_into(query.narrow(2, row, count), key, value,
+                                    call_.options_of(unit, row, count), call_.part_of(unit, some),
+                                    rows_of(outputs, row, count)));
       if (next != nullptr) next->test();
       sends_.test();
     }

@@ -14,7 +14,9 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 std::int64_t bytes_of(const TensorView& view, std::span<const PositionRange> rows) {
   std::int64_t count = 0;
   for (const PositionRange& range : rows) count += range.end - range.begin;
-  return count * view.size(0) * view.size(2) * static_cast<std::int64_t>(size_of(view.dtype()));
+  for (int axis = 0; axis < view.rank(); ++axis)
+    if (axis != view.rank() - 2) count *= view.size(axis);
+  return count * static_cast<std::int64_t>(size_of(view.dtype()));
 }
 
 }  // namespace

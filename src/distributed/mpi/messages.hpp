@@ -21,7 +21,7 @@ class Messages {
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  /// Rows of a view [heads, rows, columns] where they lie; they stay as they are until wait(). Tags are taken
+  /// Rows of a view [..., rows, columns] where they lie; they stay as they are until wait(). Tags are taken
   /// modulo what MPI has. Nothing is sent where there is no element, or to the rank itself.
   void send(const TensorView& from, std::span<const PositionRange> rows, int to, std::int64_t tag);
   void receive(const MutableTensorView& into, std::span<const PositionRange> rows, int from,

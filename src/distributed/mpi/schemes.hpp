@@ -8,9 +8,10 @@
 
 namespace heed::distributed {
 
-/// What a rank did; `isa` and `kernel` are empty where it had nothing to compute.
+/// What a rank did.
 struct Work {
-  AttentionRun run;
+  int threads = 1;
+  std::int64_t recomputed_rows = 0;
   std::int64_t bytes_sent = 0;
 
   void add(const AttentionRun& one);
@@ -19,14 +20,22 @@ struct Work {
 
 /// Row results: keys and values of one unit after the other are gathered on every rank.
 [[nodiscard]] Work gather(const Communicator& comm, const Call& call, const AttentionOutputs& outputs);
+/// output, lse, max_score, entropy, distance and top-k: blocks of keys and values travel in their order.
+[[nodiscard]] Work ring(const Communicator& comm, const Call& call, const AttentionOutputs& outputs);
+/// The same results, for few rows: queries travel, and the states of their rows come back.
+[[nodiscard]] Work decode(const Communicator& comm, const Call& call, const AttentionOutputs& outputs);
 /// All results: a rank has all rows of its units. Computes what the call asks for, since the bits of a result
 /// depend on which others are computed with it, and gives `outputs` of it.
 [[nodiscard]] Work ulysses(const Communicator& comm, const Call& call, const AttentionOutputs& outputs);
 
-/// Gradients: a rank has all rows and keys of its units.
-[[nodiscard]] Work ulysses_backward(const Communicator& comm, const BackwardCall& call);
+/// Gradients: a rank has all rows and keys of its units. `deterministic` refuses sums over units.
+[[nodiscard]] Work ulysses_backward(const Communicator& comm, const BackwardCall& call, bool deterministic);
+
+/// Gradients by query, key and value: ranks share the keys of a unit. False where they cannot, and nothing
+/// that was written counts: f64, kernels other than the fused one, rows that f32 does not hold.
+[[nodiscard]] bool gather_backward(const Communicator& comm, const BackwardCall& call, Work& work);
 
 /// What all ranks did together: the most threads, all rows that f32 could not hold.
-void add_ranks(const Communicator& comm, AttentionRun& run);
+[[nodiscard]] Run run_of(const Communicator& comm, const Call& call, Scheme scheme, const Work& work);
 
 }  // namespace heed::distributed

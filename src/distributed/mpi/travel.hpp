@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "distributed/mpi/call.hpp"
@@ -43,7 +44,20 @@ void send_unit(Messages& messages, const std::vector<Shard>& shards, const Unit&
   return slot * 32 + static_cast<std::int64_t>(index);
 }
 
-/// All rows of a rank, counted on it.
-[[nodiscard]] inline PositionRange own_rows(const TensorView& rows) { return {0, rows.size(1)}; }
+/// All rows of a view [..., rows, columns].
+[[nodiscard]] inline PositionRange own_rows(const TensorView& view) { return {0, view.size(-2)}; }
+
+/// The positions of a range that a rank has.
+[[nodiscard]] std::vector<PositionRange> positions_in(const Sharding& sharding, int rank,
+                                                      const PositionRange& range);
+/// Its rows of them: they lie side by side.
+[[nodiscard]] PositionRange rows_in(const Sharding& sharding, int rank, const PositionRange& range);
+/// Ranges that begin `by` earlier.
+[[nodiscard]] std::vector<PositionRange> moved(std::vector<PositionRange> ranges, std::int64_t by);
+
+/// Copies rows of `from`, one after the other, to these rows of `into`; both [..., rows, columns].
+void scatter_rows(const TensorView& from, const MutableTensorView& into, std::span<const PositionRange> rows);
+/// Copies these rows of `from` to rows of `into`, one after the other.
+void collect_rows(const TensorView& from, std::span<const PositionRange> rows, const MutableTensorView& into);
 
 }  // namespace heed::distributed

@@ -4,6 +4,7 @@
 #include "distributed/mpi/by_units.hpp"
 #include "distributed/mpi/schemes.hpp"
 #include "distributed/mpi/shared_gradients.hpp"
+#include "heed/error.hpp"
 #include "heed/part.hpp"
 
 namespace heed::distributed {
@@ -47,6 +48,8 @@ class UlyssesBackward {
         own_results_(results_.size()) {
     shared_.add_results(results_);
   }
+
+  [[nodiscard]] bool has_sums() const { return shared_.has_sums(); }
 
   Work run() {
     const Work work =
@@ -96,8 +99,14 @@ class UlyssesBackward {
 
 }  // namespace
 
-Work ulysses_backward(const Communicator& comm, const BackwardCall& call) {
-  return UlyssesBackward(comm, call).run();
+Work ulysses_backward(const Communicator& comm, const BackwardCall& call, bool deterministic) {
+  UlyssesBackward pass(comm, call);
+  if (deterministic && pass.has_sums())
+    throw Error(
+        ErrorCode::invalid_argument,
+        "deterministic is asked for beside gradients of a bias or of sinks that heads or batch entries "
+        "share: their sums over ranks are rounded in another order than one process rounds them");
+  return pass.run();
 }
 
 }  // namespace heed::distributed
