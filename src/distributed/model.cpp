@@ -1,0 +1,51 @@
+#include "distributed/model.hpp"
+
+#include <algorithm>
+
+namespace heed::distributed {
+
+double Model::seconds_per_byte() const {
+  const double others = ranks() - 1;
+  if (others == 0) return 0;
+  const double near = std::min(machines.ranks_per_node, ranks()) - 1;
+  return (near / machines.node_bytes_per_second + (others - near) / machines.bytes_per_second) / others;
+}
+
+double Model::slowest_seconds_per_byte() const {
+  if (ranks() <= machines.ranks_per_node) return 1 / machines.node_bytes_per_second;
+  return 1 / std::min(machines.bytes_per_second, machines.node_bytes_per_second);
+}
+
+double Model::shard_bytes(int rank) const {
+  const auto rows = static_cast<double>(call.batch * call.heads * queries.rows(rank));
+  const auto key_rows = static_cast<double>(units() * keys.rows(rank));
+  return (rows + key_rows) * key_bytes() * (call.gradients ? 2 : 1);
+}
+
+Traffic::Traffic(const Model& model)
+    : model_(model), in_(static_cast<std::size_t>(model.ranks())), out_(in_.size()) {}
+
+void Traffic::receive(int rank, double bytes, double messages) {
+  OneWay& way = in_[static_cast<std::size_t>(rank)];
+  way.bytes += bytes;
+  way.messages += messages;
+}
+
+void Traffic::send(int rank, double bytes, double messages) {
+  OneWay& way = out_[static_cast<std::size_t>(rank)];
+  way.bytes += bytes;
+  way.messages += messages;
+}
+
+double Traffic::seconds_of(const OneWay& way) const {
+  return way.bytes * model_.seconds_per_byte() + way.messages * model_.machines.latency_seconds;
+}
+
+double Traffic::seconds() const {
+  double longest = 0;
+  for (const std::vector<OneWay>* ways : {&in_, &out_})
+    for (const OneWay& way : *ways) longest = std::max(longest, seconds_of(way));
+  return longest;
+}
+
+}  // namespace heed::distributed

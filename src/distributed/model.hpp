@@ -1,0 +1,93 @@
+// What the formulas of all schemes go by. Formulas that are not here are in docs/distributed.md.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "distributed/cells.hpp"
+#include "heed/distributed_plan.hpp"
+
+namespace heed::distributed {
+
+/// The keys that an online softmax folds at once: kSpan of the kernel. Blocks that travel are spans.
+constexpr std::int64_t kSpanKeys = 3072;
+/// Of the state of a row beside its output: 64-byte lanes of f32.
+constexpr double kStateLanes = 5 * 16;
+/// The backward pass does five products where the forward pass does two.
+constexpr double kBackwardWork = 2.5;
+
+struct Model {
+  const PlannedCall& call;
+  const Machines& machines;
+  const Sharding& queries;
+  const Sharding& keys;
+
+  [[nodiscard]] int ranks() const { return queries.ranks(); }
+  [[nodiscard]] Visibility sees() const { return {call.causal, call.window, call.query_offset}; }
+  /// Key heads of all batch entries.
+  [[nodiscard]] std::int64_t units() const { return call.batch * call.kv_heads; }
+  /// Query heads of each.
+  [[nodiscard]] double group() const {
+    return static_cast<double>(call.heads) / static_cast<double>(call.kv_heads);
+  }
+  // Bytes of one row of one head.
+  [[nodiscard]] double query_bytes() const { return bytes(call.head_dim); }
+  [[nodiscard]] double output_bytes() const { return bytes(call.value_dim); }
+  [[nodiscard]] double key_bytes() const { return query_bytes() + output_bytes(); }
+  [[nodiscard]] double state_bytes() const { return 4 * (static_cast<double>(call.value_dim) + kStateLanes); }
+
+  /// Of a forward pass over the cells of one query head.
+  [[nodiscard]] double seconds_of(double cells) const {
+    return cells * 2 * static_cast<double>(call.head_dim + call.value_dim) / machines.flops_per_second;
+  }
+  /// Of a byte from one of the other ranks, on average.
+  [[nodiscard]] double seconds_per_byte() const;
+  /// Of a byte on the slowest link that there is.
+  [[nodiscard]] double slowest_seconds_per_byte() const;
+  /// Of queries, outputs, keys and values, and of their gradients where there are some.
+  [[nodiscard]] double shard_bytes(int rank) const;
+
+ private:
+  [[nodiscard]] double bytes(std::int64_t elements) const {
+    return static_cast<double>(elements) * call.element_bytes;
+  }
+};
+
+struct Cost {
+  double memory = 0;  // bytes of the rank that holds the most
+  double sent = 0;    // bytes by the rank that sends the most
+  double seconds = 0;
+  std::string note;
+};
+
+/// What each rank sends and receives in one step of a scheme, in which all links work at once.
+class Traffic {
+ public:
+  explicit Traffic(const Model& model);
+  void receive(int rank, double bytes, double messages);
+  void send(int rank, double bytes, double messages);
+  /// Of a rank.
+  [[nodiscard]] double receiving(int rank) const { return seconds_of(in_[static_cast<std::size_t>(rank)]); }
+  [[nodiscard]] double sending(int rank) const { return seconds_of(out_[static_cast<std::size_t>(rank)]); }
+  /// Of the rank that takes longest.
+  [[nodiscard]] double seconds() const;
+  [[nodiscard]] double sent(int rank) const { return out_[static_cast<std::size_t>(rank)].bytes; }
+
+ private:
+  struct OneWay {
+    double bytes = 0;
+    double messages = 0;
+  };
+  [[nodiscard]] double seconds_of(const OneWay& way) const;
+
+  const Model& model_;
+  std::vector<OneWay> in_;
+  std::vector<OneWay> out_;
+};
+
+[[nodiscard]] Cost ring_cost(const Model& model);
+[[nodiscard]] Cost gather_cost(const Model& model);
+[[nodiscard]] Cost ulysses_cost(const Model& model);
+[[nodiscard]] Cost decode_cost(const Model& model);
+
+}  // namespace heed::distributed

@@ -1,0 +1,128 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "attention/call/message.hpp"
+#include "distributed/model.hpp"
+
+namespace heed::distributed {
+namespace {
+
+using detail::refuse;
+
+constexpr std::int64_t kMost = std::int64_t{1} << 30;  // so that cells fit 63 bits
+
+constexpr std::int64_t kMostHeads = 65536;
+
+void require_size(const char* name, std::int64_t size) {
+  if (size < 1 || size > kMostHeads) refuse(name, " is ", size, "; 1 to 65536 is expected");
+}
+
+void require_length(const char* name, std::int64_t length) {
+  if (length < 1 || length > kMost) refuse("the length of ", name, " is ", length, "; 1 to 2^30 is expected");
+}
+
+void require_rate(const char* name, double rate) {
+  if (!(rate > 0) || std::isinf(rate)) refuse(name, " is ", rate, "; a finite number above 0 is expected");
+}
+
+void require_call(const PlannedCall& call) {
+  require_size("batch", call.batch);
+  require_size("heads", call.heads);
+  require_size("kv_heads", call.kv_heads);
+  require_size("head_dim", call.head_dim);
+  require_size("value_dim", call.value_dim);
+  require_size("element_bytes", call.element_bytes);
+  if (call.heads % call.kv_heads != 0)
+    refuse("heads is ", call.heads, "; a multiple of kv_heads ", call.kv_heads, " is expected");
+  if (call.batch * call.kv_heads > kMostHeads)
+    refuse("batch * kv_heads is ", call.batch * call.kv_heads, "; at most 65536 is expected");
+  for (const std::int64_t side : {call.window.left, call.window.right})
+    if (side < -1 || side > kMost) refuse("window has ", side, "; -1 to 2^30 is expected");
+  if (call.query_offset < -kMost || call.query_offset > kMost)
+    refuse("query_offset is ", call.query_offset, "; -2^30 to 2^30 is expected");
+}
+
+void require_machines(const Machines& machines) {
+  if (machines.ranks_per_node < 1)
+    refuse("ranks_per_node is ", machines.ranks_per_node, "; at least 1 is expected");
+  require_rate("flops_per_second", machines.flops_per_second);
+  require_rate("bytes_per_second", machines.bytes_per_second);
+  require_rate("node_bytes_per_second", machines.node_bytes_per_second);
+  if (!(machines.latency_seconds >= 0) || std::isinf(machines.latency_seconds))
+    refuse("latency_seconds is ", machines.latency_seconds, "; a finite number of at least 0 is expected");
+}
+
+void require_shardings(const Sharding& queries, const Sharding& keys) {
+  require_length("queries", queries.length());
+  require_length("keys", keys.length());
+  if (queries.ranks() != keys.ranks())
+    refuse("keys lies on ", keys.ranks(), " ranks; the ", queries.ranks(), " of queries are expected");
+}
+
+// Why a scheme cannot give what is asked for; empty where it can.
+std::string why_not(Scheme scheme, const PlannedCall& call) {
+  const bool streams = scheme == Scheme::ring || scheme == Scheme::decode;
+  if (call.results == Results::sums && scheme != Scheme::ulysses)
+    return "no rank has all rows of a head: their sum would be added up in another order";
+  if (call.results == Results::weights && streams) return "weights need a row's final sum over all keys";
+  if (call.gradients && streams) return "the backward pass takes gather or ulysses";
+  return "";
+}
+
+struct Formula {
+  Scheme scheme;
+  Cost (*cost)(const Model&);
+};
+
+constexpr std::array<Formula, 4> kFormulas = {{{Scheme::ring, ring_cost},
+                                               {Scheme::gather, gather_cost},
+                                               {Scheme::ulysses, ulysses_cost},
+                                               {Scheme::decode, decode_cost}}};
+
+// All the arithmetic on one rank.
+double alone(const Model& model) {
+  const auto cells = static_cast<double>(
+      model.sees().cells(PositionRange{0, model.queries.length()}, {0, model.keys.length()}));
+  return model.seconds_of(cells) * static_cast<double>(model.call.batch * model.call.heads) *
+         (model.call.gradients ? 1 + kBackwardWork : 1);
+}
+
+SchemePlan planned(const Formula& formula, const Model& model) {
+  SchemePlan plan;
+  plan.scheme = formula.scheme;
+  plan.note = why_not(formula.scheme, model.call);
+  if (!plan.note.empty()) return plan;
+  Cost cost = formula.cost(model);
+  plan.possible = true;
+  plan.note = std::move(cost.note);
+  plan.bytes_per_rank = cost.memory;
+  plan.bytes_sent = cost.sent;
+  plan.seconds = cost.seconds;
+  plan.efficiency = cost.seconds > 0 ? alone(model) / (model.ranks() * cost.seconds) : 1;
+  return plan;
+}
+
+}  // namespace
+
+std::vector<SchemePlan> plan(const PlannedCall& call, const Machines& machines, const Sharding& queries,
+                             const Sharding& keys) {
+  require_call(call);
+  require_machines(machines);
+  require_shardings(queries, keys);
+  const Model model = {call, machines, queries, keys};
+  std::vector<SchemePlan> plans;
+  for (const Formula& formula : kFormulas) plans.push_back(planned(formula, model));
+  return plans;
+}
+
+Scheme choose(const PlannedCall& call, const Machines& machines, const Sharding& queries,
+              const Sharding& keys) {
+  const std::vector<SchemePlan> plans = plan(call, machines, queries, keys);
+  const SchemePlan* best = nullptr;  // ulysses is always possible
+  for (const SchemePlan& one : plans)
+    if (one.possible && (best == nullptr || one.seconds < best->seconds)) best = &one;
+  return best->scheme;
+}
+
+}  // namespace heed::distributed

@@ -1,0 +1,247 @@
+// ring: every rank takes the blocks of keys that its rows see, in the order of positions, the next one beside
+// the computation of the last.
+//
+// Alone, a rank takes for each block its computation, or its transfer where that is longer. With others it
+// waits, too: an owner serves one request after another. Were all that want a block there at once, a block
+// would take the wait w with which the owner is just busy: sum over ranks of service / max(computation, w) =
+// 1, as ranks that compute longer leave room to others. But it comes to that only once: then ranks follow one
+// another from owner to owner. So they wait for as many blocks as an owner has in a row, and at the next
+// owner for all but the two that each has under way.
+#include <algorithm>
+#include <vector>
+
+#include "distributed/model.hpp"
+
+namespace heed::distributed {
+namespace {
+
+constexpr std::int64_t kUnderWay = 2;  // blocks of a rank
+constexpr std::int64_t kMostCounts = 20'000'000;
+constexpr std::int64_t kLeastGroups = 64;
+constexpr std::int64_t kMostGroups = 4096;
+
+double as_double(std::int64_t n) { return static_cast<double>(n); }
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+std::int64_t overlap(PositionRange a, PositionRange b) {
+  return std::max<std::int64_t>(0, std::min(a.end, b.end) - std::max(a.begin, b.begin));
+}
+
+// Blocks of some rank, of which a group has some.
+struct InGroup {
+  double seen = 0;     // blocks that it takes
+  double others = 0;   // of these, those that it does not hold all of
+  double missing = 0;  // the share of the keys of those that lie elsewhere
+  double compute = 0;  // seconds of a block
+};
+
+struct RankTime {
+  bool begun = false;  // with blocks of others
+  double alone = 0;    // seconds, if no other rank asked for anything but the first block
+  double waiting = 0;
+};
+
+class Ring {
+ public:
+  explicit Ring(const Model& model)
+      : model_(model),
+        length_(model.keys.length()),
+        blocks_(ceil_div(length_, kSpanKeys)),
+        wanted_(static_cast<std::size_t>(blocks_) + 1) {
+    for (int rank = 0; rank < model.ranks(); ++rank) {
+      seen_.push_back(seen_by(rank));
+      for (const PositionRange& run : seen_.back()) {
+        wanted_[index(run.begin)] += 1;
+        wanted_[index(run.end)] -= 1;
+      }
+    }
+    for (std::size_t block = 1; block < wanted_.size(); ++block) wanted_[block] += wanted_[block - 1];
+    measure_pieces();
+  }
+
+  [[nodiscard]] double block_bytes() const {
+    return as_double(std::min(kSpanKeys, length_)) * as_double(model_.units()) * model_.key_bytes();
+  }
+
+  // By the rank that sends the most: its keys to all others that see their blocks.
+  [[nodiscard]] double most_sent() const {
+    double most = 0;
+    for (int rank = 0; rank < model_.ranks(); ++rank) {
+      double keys = 0;
+      for (const PositionRange& range : model_.keys.ranges(rank))
+        for (std::int64_t block = range.begin / kSpanKeys; block * kSpanKeys < range.end; ++block) {
+          const double others = wanted_[index(block)] - (sees(rank, block) ? 1 : 0);
+          keys += as_double(overlap(range, keys_of({block, block + 1}))) * others;
+        }
+      most = std::max(most, keys);
+    }
+    return most * as_double(model_.units()) * model_.key_bytes();
+  }
+
+  [[nodiscard]] double seconds() const {
+    std::int64_t ranges = 0;
+    for (int rank = 0; rank < model_.ranks(); ++rank)
+      ranges += static_cast<std::int64_t>(model_.queries.ranges(rank).size());
+    const std::int64_t groups = std::min(
+        blocks_, std::clamp(kMostCounts / std::max<std::int64_t>(1, ranges), kLeastGroups, kMostGroups));
+    std::vector<RankTime> times(index(model_.ranks()));
+    for (std::int64_t group = 0; group < groups; ++group)
+      add_group({blocks_ * group / groups, blocks_ * (group + 1) / groups}, times);
+    double longest = 0;
+    for (const RankTime& time : times) longest = std::max(longest, time.alone + time.waiting);
+    return longest;
+  }
+
+ private:
+  static std::size_t index(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+  [[nodiscard]] PositionRange keys_of(PositionRange blocks) const {
+    return {blocks.begin * kSpanKeys, std::min(blocks.end * kSpanKeys, length_)};
+  }
+
+  // Blocks that some of a rank's rows see: rising runs, none of which touches the next.
+  [[nodiscard]] std::vector<PositionRange> seen_by(int rank) const {
+    std::vector<PositionRange> runs;
+    for (const PositionRange& rows : model_.queries.ranges(rank)) {
+      const PositionRange keys = model_.sees().seen(rows, length_);
+      if (keys.begin == keys.end) continue;
+      const PositionRange run = {keys.begin / kSpanKeys, ceil_div(keys.end, kSpanKeys)};
+      if (!runs.empty() && run.begin <= runs.back().end)
+        runs.back().end = std::max(runs.back().end, run.end);
+      else
+        runs.push_back(run);
+    }
+    return runs;
+  }
+
+  [[nodiscard]] bool sees(int rank, std::int64_t block) const {
+    const std::vector<PositionRange>& runs = seen_[index(rank)];
+    const auto after =
+        std::upper_bound(runs.begin(), runs.end(), block,
+                         [](std::int64_t b, const PositionRange& run) { return b < run.begin; });
+    return after != runs.begin() && block < (after - 1)->end;
+  }
+
+  // The keys of a block that one rank holds, and how many blocks in a row it holds some of: means.
+  void measure_pieces() {
+    double runs = 0;
+    double pieces = 0;
+    for (int rank = 0; rank < model_.ranks(); ++rank) {
+      std::int64_t last = -2;
+      for (const PositionRange& range : model_.keys.ranges(rank))
+        for (std::int64_t block = range.begin / kSpanKeys; block * kSpanKeys < range.end; ++block) {
+          if (block == last) continue;
+          if (block != last + 1) runs += 1;
+          pieces += 1;
+          last = block;
+        }
+    }
+    piece_ = as_double(length_) / pieces;
+    blocks_in_a_row_ = pieces / runs;
+  }
+
+  void add_group(PositionRange blocks, std::vector<RankTime>& times) const {
+    std::vector<InGroup> ranks;
+    for (int rank = 0; rank < model_.ranks(); ++rank) ranks.push_back(in_group(rank, blocks));
+    const double count = as_double(blocks.end - blocks.begin);
+    const PositionRange keys = keys_of(blocks);
+    const double seconds_of_key = as_double(model_.units()) * model_.key_bytes() * model_.seconds_per_byte();
+    const double transfer = as_double(keys.end - keys.begin) / count * seconds_of_key;
+    const double service = std::min(piece_ * seconds_of_key, transfer);
+    const double wait = wait_of(ranks, service);
+    const double latency = model_.machines.latency_seconds;
+    double asked = 0;  // of the link of an owner, by all for one block
+    for (const InGroup& one : ranks) asked += one.missing * service;
+    const double in_a_row = blocks_in_a_row_ + std::max(0.0, blocks_in_a_row_ - kUnderWay);
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      const InGroup& one = ranks[rank];
+      const double arriving = one.missing * transfer;
+      const double each = std::max({one.compute, arriving, (latency + arriving) / kUnderWay});
+      RankTime& time = times[rank];
+      time.alone += (one.seen - one.others) * one.compute + one.others * each;
+      if (one.others == 0) continue;
+      time.waiting = std::max(time.waiting, in_a_row * (one.missing * wait - each));
+      // Nothing runs beside the first transfer, for which all ask at once.
+      if (!time.begun) time.alone += latency + std::max(arriving, asked) - (each - one.compute);
+      time.begun = true;
+    }
+  }
+
+  [[nodiscard]] InGroup in_group(int rank, PositionRange blocks) const {
+    InGroup group;
+    double missing = 0;
+    for (const PositionRange& run : seen_[index(rank)]) {
+      const PositionRange part = {std::max(run.begin, blocks.begin), std::min(run.end, blocks.end)};
+      if (part.begin >= part.end) continue;
+      group.seen += as_double(part.end - part.begin);
+      const PositionRange keys = keys_of(part);
+      std::int64_t own = 0;
+      std::int64_t own_blocks = 0;
+      for (const PositionRange& range : ranges_within(rank, keys)) {
+        const PositionRange held = {std::max(range.begin, keys.begin), std::min(range.end, keys.end)};
+        own += held.end - held.begin;
+        const std::int64_t end = held.end == length_ ? blocks_ : held.end / kSpanKeys;
+        own_blocks += std::max<std::int64_t>(0, end - ceil_div(held.begin, kSpanKeys));
+      }
+      group.others += as_double(part.end - part.begin - own_blocks);
+      missing += as_double(keys.end - keys.begin - own);
+    }
+    if (group.seen == 0) return group;
+    const double cells = as_double(model_.sees().cells(model_.queries.ranges(rank), keys_of(blocks)));
+    group.compute = model_.seconds_of(cells * as_double(model_.call.batch * model_.call.heads)) / group.seen;
+    if (group.others > 0) group.missing = std::min(1.0, missing / (group.others * as_double(kSpanKeys)));
+    return group;
+  }
+
+  [[nodiscard]] std::span<const PositionRange> ranges_within(int rank, PositionRange keys) const {
+    const auto ranges = model_.keys.ranges(rank);
+    const auto first = std::partition_point(
+        ranges.begin(), ranges.end(), [&](const PositionRange& range) { return range.end <= keys.begin; });
+    const auto last = std::partition_point(
+        first, ranges.end(), [&](const PositionRange& range) { return range.begin < keys.end; });
+    return {first, last};
+  }
+
+  // That with which an owner is just busy; 0 where it never is.
+  [[nodiscard]] static double wait_of(std::vector<InGroup> ranks, double service) {
+    std::erase_if(ranks, [](const InGroup& one) { return one.others == 0; });
+    std::sort(ranks.begin(), ranks.end(),
+              [](const InGroup& a, const InGroup& b) { return a.compute > b.compute; });
+    double waiting = 0;  // of the link, for a block of those that compute no longer than the wait
+    for (const InGroup& one : ranks) waiting += one.missing * service;
+    double busy = 0;  // with the others
+    for (const InGroup& one : ranks) {
+      const double wait = waiting / (1 - busy);
+      if (wait >= one.compute) return wait;
+      busy += one.missing * service / one.compute;
+      waiting -= one.missing * service;
+      if (busy >= 1) return one.compute;
+    }
+    return 0;
+  }
+
+  const Model& model_;
+  std::int64_t length_;
+  std::int64_t blocks_;
+  std::vector<std::vector<PositionRange>> seen_;  // blocks, of each rank
+  std::vector<double> wanted_;                    // by how many ranks, of each block
+  double piece_ = 1;
+  double blocks_in_a_row_ = 1;
+};
+
+}  // namespace
+
+Cost ring_cost(const Model& model) {
+  const Ring ring(model);
+  const double blocks = model.ranks() > 1 ? kUnderWay * ring.block_bytes() : 0;
+  const double heads = as_double(model.call.batch * model.call.heads);
+  Cost cost;
+  for (int rank = 0; rank < model.ranks(); ++rank)
+    cost.memory =
+        std::max(cost.memory, model.shard_bytes(rank) + blocks +
+                                  as_double(model.queries.rows(rank)) * heads * model.state_bytes());
+  cost.sent = ring.most_sent();
+  cost.seconds = ring.seconds();
+  return cost;
+}
+
+}  // namespace heed::distributed
