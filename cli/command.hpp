@@ -35,6 +35,7 @@ struct Command {
 [[nodiscard]] Command add_look(CLI::App& heed);
 [[nodiscard]] Command add_who(CLI::App& heed);
 [[nodiscard]] Command add_atlas(CLI::App& heed);
+[[nodiscard]] Command add_plan(CLI::App& heed);
 [[nodiscard]] Command add_info(CLI::App& heed);
 [[nodiscard]] Command add_train(CLI::App& heed);
 [[nodiscard]] Command add_generate(CLI::App& heed);

@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
     hold_standard_streams();
     run_command_line(argc, argv,
                      {add_attend, add_bench, add_explain, add_look, add_who, add_atlas, add_train,
-                      add_generate, add_info});
+                      add_generate, add_plan, add_info});
     return 0;
   } catch (const UsageError& error) {
     return fail(kBadUse, error.what());

@@ -108,7 +108,7 @@ TEST(Info, PrintsALineForEachThingToPeople) {
 }
 
 TEST(Help, OfEveryCommandHasAnExampleAndFitsEightyColumns) {
-  for (const char* command : {"attend", "bench", "explain", "generate", "info", "look", "train"}) {
+  for (const char* command : {"attend", "bench", "explain", "generate", "info", "look", "plan", "train"}) {
     const CommandResult result = run_heed({command, "--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_NE(result.output.find(std::string("\n  heed ") + command), std::string::npos) << result.output;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,8 +64,8 @@ struct SchemePlan {
 [[nodiscard]] HEED_API std::vector<SchemePlan> plan(const PlannedCall& call, const Machines& machines,
                                                     const Sharding& queries, const Sharding& keys);
 
-/// The possible scheme that takes the fewest seconds; of equal ones the first. Throws as plan() does.
-[[nodiscard]] HEED_API Scheme choose(const PlannedCall& call, const Machines& machines,
-                                     const Sharding& queries, const Sharding& keys);
+/// The possible one that takes the fewest seconds; of equal ones the first. Throws Error (invalid_argument)
+/// where none is possible; one of plan()'s always is.
+[[nodiscard]] HEED_API Scheme choose(std::span<const SchemePlan> plans);
 
 }  // namespace heed::distributed

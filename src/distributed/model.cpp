@@ -1,6 +1,7 @@
 #include "distributed/model.hpp"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace heed::distributed {
 
@@ -13,7 +14,16 @@ double Model::seconds_per_byte() const {
 
 double Model::slowest_seconds_per_byte() const {
   if (ranks() <= machines.ranks_per_node) return 1 / machines.node_bytes_per_second;
+  if (machines.ranks_per_node == 1) return 1 / machines.bytes_per_second;
   return 1 / std::min(machines.bytes_per_second, machines.node_bytes_per_second);
+}
+
+double Model::cells_of(int rank) const {
+  return static_cast<double>(sees().cells(queries.ranges(rank), {0, keys.length()}));
+}
+
+double Model::all_cells() const {
+  return static_cast<double>(sees().cells(PositionRange{0, queries.length()}, {0, keys.length()}));
 }
 
 double Model::shard_bytes(int rank) const {
@@ -46,6 +56,17 @@ double Traffic::seconds() const {
   for (const std::vector<OneWay>* ways : {&in_, &out_})
     for (const OneWay& way : *ways) longest = std::max(longest, seconds_of(way));
   return longest;
+}
+
+std::string imbalance_note(const Model& model) {
+  constexpr double kWorthANote = 1.1;
+  double most = 0;
+  for (int rank = 0; rank < model.ranks(); ++rank) most = std::max(most, model.cells_of(rank));
+  const double times = most * model.ranks() / model.all_cells();
+  if (!(times > kWorthANote)) return "";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", times);
+  return "the busiest rank has " + std::string(text) + " times the mean work";
 }
 
 }  // namespace heed::distributed

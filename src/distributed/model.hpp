@@ -44,6 +44,9 @@ struct Model {
   [[nodiscard]] double seconds_per_byte() const;
   /// Of a byte on the slowest link that there is.
   [[nodiscard]] double slowest_seconds_per_byte() const;
+  /// Cells of one query head that a rank's rows see, or that all rows do.
+  [[nodiscard]] double cells_of(int rank) const;
+  [[nodiscard]] double all_cells() const;
   /// Of queries, outputs, keys and values, and of their gradients where there are some.
   [[nodiscard]] double shard_bytes(int rank) const;
 
@@ -84,6 +87,9 @@ class Traffic {
   std::vector<OneWay> in_;
   std::vector<OneWay> out_;
 };
+
+/// A note where a rank's rows see many more keys than those of others.
+[[nodiscard]] std::string imbalance_note(const Model& model);
 
 [[nodiscard]] Cost ring_cost(const Model& model);
 [[nodiscard]] Cost gather_cost(const Model& model);

@@ -82,9 +82,7 @@ constexpr std::array<Formula, 4> kFormulas = {{{Scheme::ring, ring_cost},
 
 // All the arithmetic on one rank.
 double alone(const Model& model) {
-  const auto cells = static_cast<double>(
-      model.sees().cells(PositionRange{0, model.queries.length()}, {0, model.keys.length()}));
-  return model.seconds_of(cells) * static_cast<double>(model.call.batch * model.call.heads) *
+  return model.seconds_of(model.all_cells()) * static_cast<double>(model.call.batch * model.call.heads) *
          (model.call.gradients ? 1 + kBackwardWork : 1);
 }
 
@@ -116,12 +114,11 @@ std::vector<SchemePlan> plan(const PlannedCall& call, const Machines& machines, 
   return plans;
 }
 
-Scheme choose(const PlannedCall& call, const Machines& machines, const Sharding& queries,
-              const Sharding& keys) {
-  const std::vector<SchemePlan> plans = plan(call, machines, queries, keys);
-  const SchemePlan* best = nullptr;  // ulysses is always possible
+Scheme choose(std::span<const SchemePlan> plans) {
+  const SchemePlan* best = nullptr;
   for (const SchemePlan& one : plans)
     if (one.possible && (best == nullptr || one.seconds < best->seconds)) best = &one;
+  if (best == nullptr) refuse("plans has no possible scheme; one is expected");
   return best->scheme;
 }
 

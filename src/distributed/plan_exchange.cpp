@@ -140,9 +140,7 @@ Cost ulysses_cost(const Model& model) {
   const HeadsExchange exchange(model);
   const double group = model.group();
   const double most_units = as_double(exchange.units_of(0));
-  const auto whole = PositionRange{0, model.queries.length()};
-  const double cells = as_double(model.sees().cells(whole, {0, model.keys.length()}));
-  const double forward = most_units * group * model.seconds_of(cells);
+  const double forward = most_units * group * model.seconds_of(model.all_cells());
   std::vector<Traffic> steps = {exchange.traffic(group * model.query_bytes(), model.key_bytes(), false),
                                 exchange.traffic(group * model.output_bytes(), 0, true)};
   Cost cost;

@@ -35,8 +35,7 @@ Cost forward_cost(const Model& model) {
   for (int rank = 0; rank < ranks; ++rank) {
     const double keys = as_double(model.keys.rows(rank));
     most_keys = std::max(most_keys, keys);
-    most_cells = std::max(
-        most_cells, as_double(model.sees().cells(model.queries.ranges(rank), {0, model.keys.length()})));
+    most_cells = std::max(most_cells, model.cells_of(rank));
     const double buffers = ranks > 1 ? std::min(2.0, units) * length * model.key_bytes() : 0;
     cost.memory = std::max(cost.memory, model.shard_bytes(rank) + buffers);
     cost.sent = std::max(cost.sent, forward_sent(model, rank));
@@ -45,6 +44,7 @@ Cost forward_cost(const Model& model) {
   const double transfer = (ranks - 1) * (model.machines.latency_seconds +
                                          most_keys * model.key_bytes() * model.slowest_seconds_per_byte());
   cost.seconds = transfer + (units - 1) * std::max(transfer, compute) + compute;
+  cost.note = imbalance_note(model);
   return cost;
 }
 
@@ -180,7 +180,7 @@ Cost gather_cost(const Model& model) {
   cost.memory = std::max(cost.memory, backward.memory);
   cost.sent = backward.sent;
   cost.seconds += backward.seconds;
-  cost.note = std::move(backward.note);
+  if (!backward.note.empty()) cost.note = std::move(backward.note);
   return cost;
 }
 

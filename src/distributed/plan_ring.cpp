@@ -241,6 +241,7 @@ Cost ring_cost(const Model& model) {
                                   as_double(model.queries.rows(rank)) * heads * model.state_bytes());
   cost.sent = ring.most_sent();
   cost.seconds = ring.seconds();
+  cost.note = imbalance_note(model);
   return cost;
 }
 

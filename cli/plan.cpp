@@ -1,0 +1,326 @@
+// heed plan: what attention over machines would hold, send and take.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/cases.hpp"
+#include "bench/measure.hpp"
+#include "command.hpp"
+#include "draw/lettering.hpp"
+#include "heed/distributed_plan.hpp"
+#include "help.hpp"
+#include "machine.hpp"
+#include "options.hpp"
+#include "standard_streams.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+using distributed::Machines;
+using distributed::PlannedCall;
+using distributed::Results;
+using distributed::Scheme;
+using distributed::SchemePlan;
+
+constexpr const char* kPlanDescription =
+    "say what attention over machines would hold, send and take\n"
+    "\n"
+    "Each row is a scheme by which ranks share one call: memory of the rank that holds the most, bytes by "
+    "the "
+    "rank that sends the most, seconds, and the share of them in which the ranks compute what one alone "
+    "would "
+    "(docs/distributed.md). * marks the fastest. Without --gflops the kernel of this machine is measured for "
+    "a moment, on one thread.";
+
+constexpr const char* kPlanExamples =
+    "Examples:\n"
+    "  heed plan --ranks 8 --length 131072 --causal --gbytes-per-s 12.5\n"
+    "  heed plan --ranks 64 --nodes 32 --length 1000000 --heads 32 --kv-heads 8\n"
+    "      --head-dim 128 --dtype bf16 --causal --layout zigzag --gflops 2000\n"
+    "  heed plan --ranks 16 --length 4000000 --queries 1 --heads 32 --kv-heads 8\n"
+    "  heed plan --ranks 8 --length 32768 --causal --gradients --json\n";
+
+constexpr std::int64_t kMostRanks = 65536;
+constexpr std::int64_t kMostLength = std::int64_t{1} << 30;
+constexpr std::int64_t kMostSize = 65536;
+// Of the call that is measured: enough for a kernel to be at its speed.
+constexpr std::int64_t kMeasuredRows = 768;
+constexpr std::int64_t kMeasuredKeys = 6144;
+constexpr std::int64_t kMeasuredCalls = 5;
+
+constexpr std::array kDTypes = {DType::f32, DType::bf16, DType::f16};
+
+struct PlanArguments {
+  std::int64_t ranks = 0;
+  std::optional<std::int64_t> nodes;
+  std::int64_t length = 0;
+  std::optional<std::int64_t> queries;
+  std::optional<std::int64_t> kv_heads;
+  std::optional<double> gflops;
+  Machines machines{.bytes_per_second = 12.5e9, .latency_seconds = 2e-6};
+  PlannedCall call{.heads = 8};
+  DType dtype = DType::f32;
+  std::size_t layout = 0;
+  bool json = false;
+};
+
+constexpr std::array kLayouts = {"contiguous", "zigzag", "striped"};
+
+Sharding laid_out(std::size_t layout, std::int64_t length, int ranks) {
+  constexpr std::array kMakers = {+[](std::int64_t n, int r) { return Sharding::contiguous(n, r); },
+                                  +[](std::int64_t n, int r) { return Sharding::zigzag(n, r); },
+                                  +[](std::int64_t n, int r) { return Sharding::striped(n, r); }};
+  return kMakers[layout](length, ranks);
+}
+
+// As short as it is.
+std::string number_text(double value) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.6g", value);
+  return text.data();
+}
+
+// Three digits that count.
+std::string three_digits(double value) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", value < 10 ? 2 : value < 100 ? 1 : 0, value);
+  return text.data();
+}
+
+std::string seconds_text(double seconds) {
+  if (seconds < 1e-3) return three_digits(seconds * 1e6) + " µs";
+  if (seconds < 1) return three_digits(seconds * 1e3) + " ms";
+  if (seconds < 1e3) return three_digits(seconds) + " s ";
+  return seconds < 1e6 ? three_digits(seconds / 3600) + " h " : three_digits(seconds / 86400) + " d ";
+}
+
+// Effective flops a second of the kernel, on one thread and a call like a rank's.
+double measured_flops(const PlanArguments& arguments) {
+  BenchCase what;
+  const std::int64_t group = arguments.call.heads / arguments.call.kv_heads;
+  const std::int64_t rows = arguments.queries.value_or(arguments.length);
+  what.shape = {1,
+                group,
+                1,
+                std::min(rows, kMeasuredRows),
+                std::min(arguments.length, kMeasuredKeys),
+                arguments.call.head_dim};
+  what.dtype = arguments.dtype;
+  what.threads = 1;
+  Bench bench;
+  return bench.measure(what, kMeasuredCalls).gflops() * 1e9;
+}
+
+// What the options give together.
+void complete(PlanArguments& arguments) {
+  PlannedCall& call = arguments.call;
+  call.kv_heads = arguments.kv_heads.value_or(call.heads);
+  if (call.heads % call.kv_heads != 0)
+    throw UsageError("--heads is '" + std::to_string(call.heads) + "'; a multiple of --kv-heads " +
+                     std::to_string(call.kv_heads) + " is expected");
+  call.value_dim = call.head_dim;
+  call.element_bytes = static_cast<int>(size_of(arguments.dtype));
+  const std::int64_t nodes = arguments.nodes.value_or(arguments.ranks);
+  if (arguments.ranks % nodes != 0)
+    throw UsageError("--nodes is '" + std::to_string(nodes) + "'; a divisor of --ranks " +
+                     std::to_string(arguments.ranks) + " is expected");
+  arguments.machines.ranks_per_node = static_cast<int>(arguments.ranks / nodes);
+  const std::int64_t queries = arguments.queries.value_or(arguments.length);
+  if (queries > arguments.length)
+    throw UsageError("--queries is '" + std::to_string(queries) + "'; at most --length " +
+                     std::to_string(arguments.length) + " is expected");
+  call.query_offset = arguments.length - queries;
+}
+
+std::string machines_line(const PlanArguments& arguments) {
+  const Machines& machines = arguments.machines;
+  const std::int64_t nodes = arguments.ranks / machines.ranks_per_node;
+  return number_text(machines.flops_per_second / 1e9) + " GFLOP/s a rank" +
+         (arguments.gflops ? "" : " (measured here, one thread)") + ", " + std::to_string(arguments.ranks) +
+         (arguments.ranks == 1 ? " rank on " : " ranks on ") + std::to_string(nodes) +
+         (nodes == 1 ? " node" : " nodes") + "; between nodes " +
+         number_text(machines.bytes_per_second / 1e9) + " GB/s, within one " +
+         number_text(machines.node_bytes_per_second / 1e9) + " GB/s a rank, latency " +
+         seconds_text(machines.latency_seconds);
+}
+
+void print(const PlanArguments& arguments, const std::vector<SchemePlan>& plans, Scheme chosen) {
+  const auto row = [](const std::string& name, const std::string& memory, const std::string& sent,
+                      const std::string& seconds, const std::string& efficiency, const std::string& note) {
+    std::string line = left_aligned(name, 9) + right_aligned(memory, 11) + right_aligned(sent, 11) +
+                       right_aligned(seconds, 10) + right_aligned(efficiency, 11);
+    if (!note.empty()) line += "  " + note;
+    std::cout << line.substr(0, line.find_last_not_of(' ') + 1) << '\n';
+  };
+  std::cout << wrap(machines_line(arguments), 80, 0) << "\n\n";
+  row("scheme", "memory", "sent", "time", "efficiency", "");
+  for (const SchemePlan& one : plans) {
+    const std::string name = std::string(name_of(one.scheme)) + (one.scheme == chosen ? " *" : "");
+    if (one.possible)
+      row(name, size_text(one.bytes_per_rank), size_text(one.bytes_sent), seconds_text(one.seconds),
+          three_digits(100 * one.efficiency) + " %", one.note);
+    else
+      row(name, "-", "-", "-", "-", one.note);
+  }
+}
+
+void print_json(const PlanArguments& arguments, const std::vector<SchemePlan>& plans, Scheme chosen) {
+  const PlannedCall& call = arguments.call;
+  const Machines& machines = arguments.machines;
+  auto schemes = nlohmann::ordered_json::array();
+  for (const SchemePlan& one : plans)
+    schemes.push_back({{"scheme", name_of(one.scheme)},
+                       {"possible", one.possible},
+                       {"note", one.note},
+                       {"bytes_per_rank", one.bytes_per_rank},
+                       {"bytes_sent", one.bytes_sent},
+                       {"seconds", one.seconds},
+                       {"efficiency", one.efficiency}});
+  const nlohmann::ordered_json object = {
+      {"ranks", arguments.ranks},
+      {"nodes", arguments.ranks / machines.ranks_per_node},
+      {"gflops", machines.flops_per_second / 1e9},
+      {"measured", !arguments.gflops.has_value()},
+      {"gbytes_per_s", machines.bytes_per_second / 1e9},
+      {"node_gbytes_per_s", machines.node_bytes_per_second / 1e9},
+      {"latency", machines.latency_seconds},
+      {"shape",
+       {call.batch, call.heads, call.kv_heads, arguments.length - call.query_offset, arguments.length,
+        call.head_dim}},
+      {"dtype", name_of(arguments.dtype)},
+      {"causal", call.causal},
+      {"window", {call.window.left, call.window.right}},
+      {"gradients", call.gradients},
+      {"layout", kLayouts[arguments.layout]},
+      {"chosen", name_of(chosen)},
+      {"schemes", schemes}};
+  std::cout << object.dump() << '\n';
+}
+
+void run_plan(PlanArguments arguments) {
+  require_standard_output();
+  complete(arguments);
+  arguments.machines.flops_per_second =
+      arguments.gflops ? *arguments.gflops * 1e9 : measured_flops(arguments);
+  const int ranks = static_cast<int>(arguments.ranks);
+  const Sharding queries = laid_out(arguments.layout, arguments.queries.value_or(arguments.length), ranks);
+  const Sharding keys = laid_out(arguments.layout, arguments.length, ranks);
+  const auto plans = distributed::plan(arguments.call, arguments.machines, queries, keys);
+  const Scheme chosen = distributed::choose(plans);
+  (arguments.json ? print_json : print)(arguments, plans, chosen);
+}
+
+void add_rate(CLI::App& app, const std::string& name, const char* group, bool may_be_zero,
+              std::function<void(double)> store, const std::string& help) {
+  const auto checked = [name, may_be_zero, store = std::move(store)](double value) {
+    if (value < 0 || (value == 0 && !may_be_zero))
+      throw UsageError(name + " is '" + number_text(value) + "'; a number " +
+                       (may_be_zero ? "of at least" : "above") + " 0 is expected");
+    store(value);
+  };
+  add_real(app, name, checked, help)->group(group);
+}
+
+void add_machines(CLI::App& app, PlanArguments& arguments) {
+  const char* group = "Machines (--ranks is needed)";
+  Machines& machines = arguments.machines;
+  add_integer(
+      app, "--ranks", {1, kMostRanks}, [&arguments](std::int64_t n) { arguments.ranks = n; },
+      "processes that share the call")
+      ->group(group);
+  add_integer(
+      app, "--nodes", {1, kMostRanks}, [&arguments](std::int64_t n) { arguments.nodes = n; },
+      "machines, each with equally many ranks; as many as ranks by default")
+      ->group(group);
+  add_rate(
+      app, "--gbytes-per-s", group, false, [&machines](double x) { machines.bytes_per_second = x * 1e9; },
+      "what a rank sends, and at the same time receives, between nodes; 12.5 by default");
+  add_rate(
+      app, "--node-gbytes-per-s", group, false,
+      [&machines](double x) { machines.node_bytes_per_second = x * 1e9; },
+      "the same between ranks of one node; 8 by default");
+  add_rate(
+      app, "--latency", group, true, [&machines](double x) { machines.latency_seconds = x; },
+      "seconds of a message; 2e-6 by default");
+  add_rate(
+      app, "--gflops", group, false, [&arguments](double x) { arguments.gflops = x; },
+      "effective GFLOP/s of a rank, as heed bench prints them; measured by default");
+}
+
+void add_call(CLI::App& app, PlanArguments& arguments) {
+  const char* group = "Call (--length is needed)";
+  PlannedCall& call = arguments.call;
+  const auto size = [&](const char* name, std::int64_t most, std::function<void(std::int64_t)> store,
+                        const char* help) {
+    add_integer(app, name, {1, most}, std::move(store), help)->group(group);
+  };
+  size(
+      "--length", kMostLength, [&](std::int64_t n) { arguments.length = n; }, "keys, and queries");
+  size(
+      "--queries", kMostLength, [&](std::int64_t n) { arguments.queries = n; },
+      "queries, where they are fewer: the last positions, as in decoding");
+  size(
+      "--batch", kMostSize, [&](std::int64_t n) { call.batch = n; }, "batch entries; 1 by default");
+  size(
+      "--heads", kMostSize, [&](std::int64_t n) { call.heads = n; }, "query heads; 8 by default");
+  size(
+      "--kv-heads", kMostSize, [&](std::int64_t n) { arguments.kv_heads = n; },
+      "key heads; as many as heads by default");
+  size(
+      "--head-dim", kMostSize, [&](std::int64_t n) { call.head_dim = n; },
+      "width of queries, keys and values; 64 by default");
+  add_choice(
+      app, "--dtype", {"f32", "bf16", "f16"}, [&](std::size_t i) { arguments.dtype = kDTypes[i]; },
+      "of query, key, value and output; f32 by default")
+      ->group(group);
+  add_flag(app, "--causal", call.causal, "allow keys up to the query's position")->group(group);
+  add_text_option(
+      app, "--window", "LEFT,RIGHT",
+      [&call](const std::string& text) {
+        const auto [left, right] =
+            integer_pair("--window", text, ',', -1, "LEFT,RIGHT (whole numbers; -1 is unbounded)");
+        call.window = {left, right};
+      },
+      "allow keys from p - LEFT to p + RIGHT; -1 is unbounded")
+      ->group(group);
+  add_flag(app, "--gradients", call.gradients, "the backward pass, too")->group(group);
+  add_choice(
+      app, "--results", {"rows", "weights", "sums"},
+      [&call](std::size_t i) {
+        call.results = std::array{Results::of_rows, Results::weights, Results::sums}[i];
+      },
+      "what is asked for besides the output: of rows (lse, entropy, top-k; the default), also weights or "
+      "scores, also sums over rows (received, map)")
+      ->group(group);
+  add_choice(
+      app, "--layout", {kLayouts[0], kLayouts[1], kLayouts[2]}, [&](std::size_t i) { arguments.layout = i; },
+      "which positions a rank holds; contiguous by default")
+      ->group(group);
+}
+
+}  // namespace
+
+Command add_plan(CLI::App& heed) {
+  CLI::App* app = add_command(heed, "plan", kPlanDescription);
+  const auto arguments = std::make_shared<PlanArguments>();
+  add_machines(*app, *arguments);
+  add_call(*app, *arguments);
+  add_flag(*app, "--json", arguments->json, "print one JSON object instead")->group("Results");
+  finish_help(*app, {"--ranks N --length L [options]"}, kPlanExamples);
+  return {app, [app, arguments] {
+            require_option(*app, "--ranks", "how many processes share the call");
+            require_option(*app, "--length", "how many keys the call has");
+            run_plan(*arguments);
+          }};
+}
+
+}  // namespace heed::cli
