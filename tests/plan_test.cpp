@@ -311,6 +311,30 @@ TEST(Plan, AgreesWithASimulation) {
   EXPECT_LE(all.bytes, kSameBytes);
 }
 
+TEST(Plan, AgreesWithASimulationOfManyRanks) {
+  Agreements all;
+  PlannedCall call;
+  call.heads = 32;
+  call.kv_heads = 8;
+  call.head_dim = call.value_dim = 128;
+  call.element_bytes = 2;
+  call.causal = true;
+  const Machines them = machines(2e12, 1.25e10, 2e-6);
+  for (const int ranks : {64, 256, 1024})
+    for (int number = 0; number < 3; ++number) {
+      const Sharding sharding = layout(number, 131072, ranks);
+      const Simulation simulation(call, them, sharding, sharding);
+      const auto plans = plan(call, them, sharding, sharding);
+      all.add(of(plans, Scheme::ring), simulation.ring());
+      if (ranks < 1024) all.add(of(plans, Scheme::gather), simulation.gather());
+    }
+  for (const auto& [scheme, agreement] : all.seconds) {
+    std::cout << name_of(scheme) << ": " << agreement << '\n';
+    EXPECT_LE(agreement.worst, 1.03) << name_of(scheme);
+  }
+  EXPECT_LE(all.bytes, kSameBytes);
+}
+
 TEST(Plan, AgreesRoughlyWithASimulationWhereLinksAreAHundredTimesTooSlow) {
   Agreements all = compared(1e13, {5e8, 2e9, 1.25e10}, false);
   for (const auto& [scheme, agreement] : all.seconds) {

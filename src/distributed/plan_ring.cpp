@@ -5,8 +5,8 @@
 // waits, too: an owner serves one request after another. Were all that want a block there at once, a block
 // would take the wait w with which the owner is just busy: sum over ranks of service / max(computation, w) =
 // 1, as ranks that compute longer leave room to others. But it comes to that only once: then ranks follow one
-// another from owner to owner. So they wait for as many blocks as an owner has in a row, and at the next
-// owner for all but the two that each has under way.
+// another from owner to owner. So they wait for as many blocks as an owner has in a row, the first of them at
+// the very beginning, and at the next owner for all but the two that each has under way.
 #include <algorithm>
 #include <vector>
 
@@ -151,7 +151,7 @@ class Ring {
     const double latency = model_.machines.latency_seconds;
     double asked = 0;  // of the link of an owner, by all for one block
     for (const InGroup& one : ranks) asked += one.missing * service;
-    const double in_a_row = blocks_in_a_row_ + std::max(0.0, blocks_in_a_row_ - kUnderWay);
+    const double in_a_row = blocks_in_a_row_ - 1 + std::max(0.0, blocks_in_a_row_ - kUnderWay);
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       const InGroup& one = ranks[rank];
       const double arriving = one.missing * transfer;
