@@ -13,9 +13,11 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "heed/attention.hpp"
 #include "heed/backward.hpp"
+#include "heed/distributed_plan.hpp"
 #include "heed/distributed_scheme.hpp"
 #include "heed/export.hpp"
 #include "heed/sharding.hpp"
@@ -41,6 +43,8 @@ struct Choice {
   /// Refuses what need not have the bits of one process: ranks with different instruction sets, and gradients
   /// of bias and sinks, whose sums over ranks are rounded in another order.
   bool deterministic = false;
+  /// What `automatic` reckons with; else 100 GFLOP/s a rank, links of 3 GB/s and 10 us.
+  std::optional<Machines> machines{};
 };
 
 /// What a call took.

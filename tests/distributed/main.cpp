@@ -2,9 +2,27 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include "mpi_layer.hpp"
+
+namespace {
+
+// Every request has ended, and every datatype and communicator was given back.
+class NothingIsLeft : public testing::Environment {
+ public:
+  void TearDown() override {
+    const heed::test::mpi_layer::Left left = heed::test::mpi_layer::left();
+    EXPECT_EQ(left.requests, 0);
+    EXPECT_EQ(left.types, 0);
+    EXPECT_EQ(left.communicators, 0);
+  }
+};
+
+}  // namespace
+
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   testing::InitGoogleTest(&argc, argv);
+  testing::AddGlobalTestEnvironment(new NothingIsLeft);
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   testing::TestEventListeners& listeners = testing::UnitTest::GetInstance()->listeners();

@@ -4,6 +4,7 @@
 
 #include "distributed/mpi/agreement.hpp"
 #include "distributed/mpi/call.hpp"
+#include "distributed/mpi/choose.hpp"
 #include "distributed/mpi/schemes.hpp"
 #include "heed/distributed.hpp"
 #include "heed/error.hpp"
@@ -34,9 +35,12 @@ Run run_of(const Communicator& comm, const Call& call, Scheme scheme, const Work
 
 namespace {
 
-// The fastest by what is known here: heads that divide evenly need the fewest bytes.
-Scheme chosen(const Communicator& comm, const Call& call) {
-  return call.units() >= comm.size() ? Scheme::ulysses : Scheme::gather;
+Scheme chosen(const Communicator& comm, const Call& call, const Choice& choice) {
+  if (choice.scheme != Scheme::automatic) return choice.scheme;
+  // Sums over rows are by heads, whatever the rest is.
+  if (is_any_given(sum_results(call.outputs))) return Scheme::ulysses;
+  return choose_scheme(comm, call, choice, false,
+                       {Scheme::ring, Scheme::gather, Scheme::ulysses, Scheme::decode}, Scheme::gather);
 }
 
 Work run_rows(const Communicator& comm, const Call& call, Scheme scheme, const AttentionOutputs& rows) {
@@ -128,7 +132,7 @@ void allocate(const Communicator& comm, const Given& given, ResultSet<Tensor>& r
 Run attention_over(const Communicator& comm, const Given& given, const AttentionOutputs& outputs,
                    const Choice& choice) {
   const Call call = checked_call(comm, given, outputs);
-  Scheme scheme = choice.scheme == Scheme::automatic ? chosen(comm, call) : choice.scheme;
+  Scheme scheme = chosen(comm, call, choice);
   // Beside a map packed sequences of all lengths take one kernel, whose bits rows alone do not have.
   if (call.outputs.map.data() != nullptr && call.options.query_segments) scheme = Scheme::ulysses;
   check_scheme(call, scheme);

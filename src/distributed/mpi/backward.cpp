@@ -3,6 +3,7 @@
 
 #include "distributed/mpi/agreement.hpp"
 #include "distributed/mpi/backward_call.hpp"
+#include "distributed/mpi/choose.hpp"
 #include "distributed/mpi/schemes.hpp"
 #include "heed/distributed.hpp"
 #include "heed/error.hpp"
@@ -58,10 +59,10 @@ void check_scheme(const BackwardCall& call, Scheme scheme) {
                 "grad_weights; ulysses is expected");
 }
 
-// By heads, where they go around; else ranks share the keys of each.
-Scheme chosen(const Communicator& comm, const BackwardCall& call) {
-  const bool by_keys = is_shared_by_keys(call) && call.forward.units() % comm.size() != 0;
-  return by_keys ? Scheme::gather : Scheme::ulysses;
+Scheme chosen(const Communicator& comm, const BackwardCall& call, const Choice& choice) {
+  if (choice.scheme != Scheme::automatic) return choice.scheme;
+  if (!is_shared_by_keys(call)) return Scheme::ulysses;
+  return choose_scheme(comm, call.forward, choice, true, {Scheme::gather, Scheme::ulysses}, Scheme::ulysses);
 }
 
 Run backward_over(const Communicator& comm, const BackwardGiven& given, const AttentionGradientViews& views,
@@ -69,7 +70,7 @@ Run backward_over(const Communicator& comm, const BackwardGiven& given, const At
   const BackwardCall call = checked_backward(comm, given, views);
   check_scheme(call, choice.scheme);
   check_targets(comm, call.forward, choice.deterministic);
-  Scheme scheme = choice.scheme == Scheme::automatic ? chosen(comm, call) : choice.scheme;
+  Scheme scheme = chosen(comm, call, choice);
   Work work;
   if (scheme != Scheme::gather || !gather_backward(comm, call, work)) {
     scheme = Scheme::ulysses;

@@ -1,0 +1,85 @@
+#include "distributed/mpi/choose.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+#include <vector>
+
+#include "heed/distributed_plan.hpp"
+#include "heed/error.hpp"
+
+namespace heed::distributed {
+namespace {
+
+// What a machine is taken for that nobody described: a core's kernel, a link of 25 Gbit/s.
+constexpr double kFlopsPerSecond = 1e11;
+constexpr double kBytesPerSecond = 3e9;
+constexpr double kLatencySeconds = 1e-5;
+
+int ranks_per_node(const Communicator& comm) {
+  MPI_Comm node = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(comm.get(), MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
+        "MPI_Comm_split_type");
+  int size = 1;
+  check(MPI_Comm_size(node, &size), "MPI_Comm_size");
+  check(MPI_Comm_free(&node), "MPI_Comm_free");
+  std::int64_t most = size;
+  comm.take_largest({&most, 1});
+  return static_cast<int>(most);
+}
+
+Machines machines_of(const Communicator& comm, const Choice& choice) {
+  if (choice.machines) return *choice.machines;
+  Machines machines;
+  machines.ranks_per_node = ranks_per_node(comm);
+  machines.flops_per_second = kFlopsPerSecond;
+  machines.bytes_per_second = kBytesPerSecond;
+  machines.latency_seconds = kLatencySeconds;
+  return machines;
+}
+
+Results results_of(const AttentionOutputs& outputs) {
+  Results results = Results::of_rows;
+  for (const auto& [entry, member] : kResults<MutableTensorView>) {
+    if ((outputs.*member).data() == nullptr) continue;
+    if (!has_rows(entry.shape)) return Results::sums;
+    if (entry.shape == ResultShape::pair || entry.need == Need::dropped) results = Results::weights;
+  }
+  return results;
+}
+
+PlannedCall planned(const Call& call, bool gradients) {
+  PlannedCall planned;
+  planned.batch = call.batch();
+  planned.heads = call.heads();
+  planned.kv_heads = call.kv_heads();
+  planned.head_dim = call.query.size(3);
+  planned.value_dim = call.value.size(3);
+  planned.element_bytes = static_cast<int>(size_of(call.query.dtype()));
+  planned.causal = call.options.causal;
+  planned.window = call.options.window;
+  const std::int64_t end_offset = call.layout.key.length() - call.layout.query.length();
+  planned.query_offset =
+      call.options.query_offset.value_or(call.options.align == Align::bottom_right ? end_offset : 0);
+  planned.gradients = gradients;
+  planned.results = gradients ? Results::of_rows : results_of(call.outputs);
+  return planned;
+}
+
+}  // namespace
+
+Scheme choose_scheme(const Communicator& comm, const Call& call, const Choice& choice, bool gradients,
+                     std::initializer_list<Scheme> possible, Scheme otherwise) {
+  const Machines machines = machines_of(comm, choice);
+  try {
+    std::vector<SchemePlan> plans =
+        plan(planned(call, gradients), machines, call.layout.query, call.layout.key);
+    for (SchemePlan& one : plans)
+      one.possible =
+          one.possible && std::find(possible.begin(), possible.end(), one.scheme) != possible.end();
+    return choose(plans);
+  } catch (const Error&) {
+    return otherwise;
+  }
+}
+
+}  // namespace heed::distributed
