@@ -198,6 +198,12 @@ int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* copy) {
   return PMPI_Comm_dup(comm, copy);
 }
 
+int MPI_Comm_split_type(MPI_Comm comm, int kind, int key, MPI_Info info, MPI_Comm* part) {
+  heed::test::mpi_layer::start_all();
+  ++state().left.communicators;
+  return PMPI_Comm_split_type(comm, kind, key, info, part);
+}
+
 int MPI_Comm_free(MPI_Comm* comm) {
   heed::test::mpi_layer::start_all();
   --state().left.communicators;
