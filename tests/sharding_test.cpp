@@ -209,4 +209,30 @@ TEST(Sharding, SaysWhatIsWrongWithAQuestion) {
             "the shard of rank 1 is f64 [4, 2]; f32 [4, 2] is expected");
 }
 
+// Tiles of 48 rows of a rank and 192 keys in which some row sees some key, under a causal mask.
+std::int64_t causal_tiles(const Sharding& sharding, int rank) {
+  std::int64_t tiles = 0;
+  for (std::int64_t row = 0; row < sharding.rows(rank); row += 48) {
+    const std::int64_t last = std::min(row + 48, sharding.rows(rank)) - 1;
+    tiles += sharding.position(rank, last) / 192 + 1;
+  }
+  return tiles;
+}
+
+double imbalance(const Sharding& sharding) {
+  std::vector<double> tiles;
+  double sum = 0;
+  for (int rank = 0; rank < sharding.ranks(); ++rank) {
+    tiles.push_back(static_cast<double>(causal_tiles(sharding, rank)));
+    sum += tiles.back();
+  }
+  return *std::max_element(tiles.begin(), tiles.end()) * static_cast<double>(tiles.size()) / sum - 1;
+}
+
+TEST(Shardings, ShareTheWorkUnderACausalMask) {
+  EXPECT_LE(imbalance(Sharding::zigzag(65536, 8)), 0.05);
+  EXPECT_LE(imbalance(Sharding::striped(65536, 8)), 0.05);
+  EXPECT_GE(imbalance(Sharding::contiguous(65536, 8)), 0.8);  // what they are for
+}
+
 }  // namespace

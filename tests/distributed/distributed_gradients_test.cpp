@@ -110,7 +110,8 @@ void compare_calls(const CallLimits& limits, std::uint64_t count) {
     const Choice choice{draw.pick<Scheme>(schemes)};
     const BackwardShard shard(made, layout);
     // Messages that start late and in any order change nothing.
-    if (index % 2 == 0) heed::test::mpi_layer::shuffle(8 * index + static_cast<std::uint64_t>(heed::test::rank()));
+    if (index % 2 == 0)
+      heed::test::mpi_layer::shuffle(8 * index + static_cast<std::uint64_t>(heed::test::rank()));
     const auto own = heed::distributed::attention_backward(MPI_COMM_WORLD, shard.inputs, layout,
                                                            shard.forward.options, made.request, choice);
     heed::test::mpi_layer::off();

@@ -95,7 +95,8 @@ void compare_calls(const CallLimits& limits, std::uint64_t count) {
     const auto [layout, choice] = drawn(call, index);
     const heed::test::ShardedCall shard(call, layout);
     // Messages that start late and in any order change nothing.
-    if (index % 2 == 0) heed::test::mpi_layer::shuffle(8 * index + static_cast<std::uint64_t>(heed::test::rank()));
+    if (index % 2 == 0)
+      heed::test::mpi_layer::shuffle(8 * index + static_cast<std::uint64_t>(heed::test::rank()));
     const auto own = heed::distributed::attention(MPI_COMM_WORLD, shard.query, shard.key, shard.value, layout,
                                                   shard.options, choice);
     heed::test::mpi_layer::off();

@@ -198,6 +198,11 @@ int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* copy) {
   return PMPI_Comm_dup(comm, copy);
 }
 
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* part) {
+  ++state().left.communicators;
+  return PMPI_Comm_split(comm, color, key, part);
+}
+
 int MPI_Comm_split_type(MPI_Comm comm, int kind, int key, MPI_Info info, MPI_Comm* part) {
   heed::test::mpi_layer::start_all();
   ++state().left.communicators;

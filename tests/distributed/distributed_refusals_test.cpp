@@ -1,0 +1,116 @@
+// What is refused over ranks: on all of them, with one sentence.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "heed/distributed.hpp"
+#include "ranks.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::AttentionOptions;
+using heed::DType;
+using heed::Need;
+using heed::Sharding;
+using heed::Tensor;
+using heed::distributed::Choice;
+using heed::distributed::Layout;
+using heed::distributed::Scheme;
+using heed::test::message_of;
+using heed::test::rank;
+
+// Nine rows and keys on three ranks.
+struct Call {
+  Layout layout{Sharding::contiguous(9, 3), Sharding::contiguous(9, 3)};
+  Tensor query{{2, 3, 4}, DType::f32}, key{{1, 3, 4}, DType::f32}, value{{1, 3, 5}, DType::f32};
+  AttentionOptions options;
+  Choice choice;
+
+  [[nodiscard]] std::string message() const {
+    return message_of([&] {
+      (void)heed::distributed::attention(MPI_COMM_WORLD, query, key, value, layout, options, choice);
+    });
+  }
+};
+
+TEST(DistributedCalls, AreRefusedOnAllRanksWhereOneIsWrong) {
+  Call call;
+  if (rank() == 1) call.query = Tensor({2, 2, 4}, DType::f32);
+  const std::string own =
+      "query has length 2 (shape [2, 2, 4]); 3 rows as layout.query gives rank 1 are expected";
+  EXPECT_EQ(call.message(), rank() == 1 ? own : "rank 1: " + own);
+  call = {};
+  if (rank() == 2) call.options.softcap = -1;
+  EXPECT_EQ(call.message(), std::string(rank() == 2 ? "" : "rank 2: ") +
+                                "softcap is -1; a finite number of 0 (off) or more is expected");
+}
+
+TEST(DistributedCalls, AreRefusedWhereRanksDisagree) {
+  Call call;
+  call.options.causal = rank() == 0;
+  EXPECT_EQ(call.message(), "options.causal is " + std::to_string(rank() == 0 ? 1 : 0) + " on rank " +
+                                std::to_string(rank()) +
+                                ", and 0 to 1 on all; the same on every rank is expected");
+  call = {};
+  if (rank() == 0) call.options.need = Need::lse;
+  EXPECT_NE(call.message().find("the results that are asked for, as bits, is "), std::string::npos);
+}
+
+TEST(DistributedCalls, AreRefusedWhereTheSchemeCannotGiveAResult) {
+  Call call;
+  call.choice.scheme = Scheme::ring;
+  call.options.need = Need::weights;
+  EXPECT_EQ(call.message(),
+            "outputs.weights is asked for with scheme ring, which never has all weights of a row; gather or "
+            "ulysses is expected");
+  call.layout.key = Sharding::contiguous(9, 2);
+  EXPECT_EQ(call.message().substr(0, 60), "layout.key has 2 ranks; the communicator's 3 are expected");
+}
+
+TEST(DistributedCalls, NeedMpi) {
+  Call call;
+  EXPECT_EQ(message_of([&] {
+              (void)heed::distributed::attention(MPI_COMM_NULL, call.query, call.key, call.value,
+                                                 call.layout);
+            }),
+            "comm is MPI_COMM_NULL; a communicator is expected");
+}
+
+TEST(DistributedGradients, AreRefusedWhereTheSchemeCannotGiveThem) {
+  Call call;
+  const Tensor output({2, 3, 5}, DType::f32), lse({2, 3}, DType::f32);
+  const Tensor bias({1, 1, 9}, DType::f32);
+  call.options.bias = bias;
+  const heed::AttentionBackwardInputs inputs{call.query, call.key, call.value, output, lse, output};
+  const auto message = [&](const Choice& choice, const heed::GradientRequest& request) {
+    return message_of([&] {
+      (void)heed::distributed::attention_backward(MPI_COMM_WORLD, inputs, call.layout, call.options, request,
+                                                  choice);
+    });
+  };
+  EXPECT_EQ(message({Scheme::ring}, {}), "scheme is ring; gather or ulysses is expected for gradients");
+  EXPECT_EQ(
+      message({Scheme::gather}, {.bias = true}),
+      "scheme is gather, which gives gradients by query, key and value alone, and reads no grad_weights; "
+      "ulysses is expected");
+  EXPECT_EQ(message({}, {.sinks = true}), "request.sinks is true without sinks to differentiate by");
+}
+
+TEST(DistributedGradients, OfSumsOverHeadsAreNoOnesBits) {
+  Call call;
+  call.key = Tensor({2, 3, 4}, DType::f32);
+  call.value = Tensor({2, 3, 5}, DType::f32);
+  const Tensor output({2, 3, 5}, DType::f32), lse({2, 3}, DType::f32), bias({1, 1, 9}, DType::f32);
+  call.options.bias = bias;
+  EXPECT_EQ(message_of([&] {
+              (void)heed::distributed::attention_backward(
+                  MPI_COMM_WORLD, {call.query, call.key, call.value, output, lse, output}, call.layout,
+                  call.options, {.bias = true}, {Scheme::automatic, true});
+            }),
+            "deterministic is asked for beside gradients of a bias or of sinks that heads or batch entries "
+            "share: their sums over ranks are rounded in another order than one process rounds them");
+}
+
+}  // namespace
