@@ -1,6 +1,5 @@
 // A part of a call of attention(): some of its rows, batch entries and heads, with the bits that they have in
-// the whole. So a call can be cut over machines, or over time. (The entropy of some of the rows alone may
-// differ in its last bits: how it is rounded depends on neighbouring rows.)
+// the whole. So a call can be cut over machines, or over time.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,8 @@
 //
 // A row's state (softmax_state.hpp) holds sum = sum_j w_j and output = sum_j w_j v_j with unnormalised
 // weights w_j = 2^(s_j - m); at the end out = output / sum and lse = m + log2(sum). When a score exceeds m +
-// 8, m moves up to it. By Cauchy and Schwarz |s| <= |q| |k|: while that bound stays under kBoundedScore m is
-// 0 and tiles skip the search for maxima.
+// 8, m moves up to it. By Cauchy and Schwarz |s| <= |q| |k|: while that bound of a row stays under
+// kBoundedScore its m is 0, and while all do tiles skip the search for maxima.
 #pragma once
 
 #include "attention/cpu/kernel/decode.hpp"
@@ -36,17 +36,17 @@ inline void leave_out_all(TaskState& state, const KeyRange& keys) {
 template <class Format>
 void attend_kv_block(TaskState& state, std::int64_t kv_block_key) {
   const KvBlock kv_block = packed_kv_block<Format>(state, kv_block_key);
-  float bound = score_bound(state.largest_query_square, kv_block.measured.keys.largest_square);
+  float key_square = kv_block.measured.keys.largest_square;
   if (!holds_scores(state, kv_block.measured.keys)) {
-    bound =
-        score_bound(state.largest_query_square, leave_out_rows<Format>(state, kv_block_key, kv_block.count));
+    const float others = leave_out_rows<Format>(state, kv_block_key, kv_block.count);
+    if (!kv_block.measured.keys.in_range) key_square = others;
     if (state.left_out == state.rows) return;
   }
   if (kv_block.measured.value_factor == 0) {
     leave_out_all(state, {kv_block_key, kv_block_key + kv_block.count});
     if (state.left_out == state.rows) return;
   }
-  if (!state.tracks_maxima && bound > kBoundedScore) track_maxima(state);
+  if (key_square > state.tracked_square) track_maxima(state, key_square);
 
   for (std::int64_t row = 0; row < state.padded_rows; row += kQueryBlock) {
     const std::int64_t rows = smaller(kQueryBlock, state.padded_rows - row);

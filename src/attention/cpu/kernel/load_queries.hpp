@@ -6,7 +6,6 @@
 
 namespace heed::detail::HEED_ISA {
 
-inline constexpr float kBoundedScore = 40.0f;
 inline constexpr float kLargestSquare = 0x1p120f;  // sums of squares from here on are as good as infinite
 
 /// Where vector `lane` / kLanes of a packed query lies: in rows; of matrix tiles, in the row of a tile.
@@ -110,24 +109,13 @@ inline void start_span(TaskState& state, bool tracks_maxima) {
   const Workspace& w = state.w;
   if (has_masks(state.call)) restore_rows(masked_rows(state));
   state.tracks_maxima = tracks_maxima;
+  state.tracked_square = tracks_maxima ? __builtin_inff() : 0;
   clear(w.softmax, state.rows, state.padded_rows, tracks_maxima);
   for (std::int64_t i = 0; w.step < kKvBlock && i < state.padded_rows * w.softmax.value_columns; i += kLanes)
     store(w.partial + i, zero());
   if (state.call.top_k > 0) start_candidates(state);
   state.columns = {0, 0};
   find_groups(state, !tracks_maxima);
-}
-
-/// From here on each m moves: rows that have weights keep their m of 0, and those that have none wait for a
-/// key.
-inline void track_maxima(TaskState& state) {
-  state.tracks_maxima = true;
-  count_path(state.call.paths, Path::tracked_late);
-  for (std::int64_t r = 0; r < state.padded_rows; ++r) {
-    const bool started = !is_empty(state.w.softmax, r);
-    state.w.softmax.threshold[r] = started ? kHeadroom : kUnstarted;
-    if (!started) state.w.group[r / kGroupRows].started = false;
-  }
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -12,6 +12,29 @@ inline float score_bound(float query_square, float key_square) {
   return 1.001f * __builtin_sqrtf(query_square) * __builtin_sqrtf(key_square);
 }
 
+inline constexpr float kBoundedScore = 40.0f;
+
+/// From here on the m of each row moves whose scores may be large beside keys of `key_square`: one that has
+/// weights keeps its m of 0, and one that has none waits for a key. It depends on the row alone, for an
+/// entropy is rounded as m moves.
+inline void track_maxima(TaskState& state, float key_square) {
+  state.tracked_square = key_square;
+  if (!(score_bound(state.largest_query_square, key_square) > kBoundedScore)) return;
+  const SoftmaxState& s = state.w.softmax;
+  bool any = false;
+  for (std::int64_t r = 0; r < state.rows; ++r) {
+    if (s.threshold[r] != kNoThreshold || s.left_out[r] != 0 ||
+        !(score_bound(state.w.query_square[r], key_square) > kBoundedScore))
+      continue;
+    any = true;
+    const bool started = !is_empty(s, r);
+    s.threshold[r] = started ? kHeadroom : kUnstarted;
+    if (!started) state.w.group[r / kGroupRows].started = false;
+  }
+  if (any) count_path(state.call.paths, Path::tracked_late);
+  state.tracks_maxima = state.tracks_maxima || any;
+}
+
 /// Whether f32 sums hold all scores of a KV block, in whatever order.
 inline bool holds_scores(const TaskState& state, const Measure& keys) {
   return keys.in_range && score_bound(state.largest_query_square, keys.largest_square) <= kLargestScore / 2;

@@ -103,7 +103,8 @@ struct TaskContext {
 
 /// A task under way.
 struct TaskState : TaskContext {
-  bool tracks_maxima = true;  // m moves; off while scores are bounded
+  bool tracks_maxima = true;  // some row's m moves; off while scores are bounded
+  float tracked_square = 0;   // of the largest key for which rows were asked whether theirs does
   QueryRows queries = {};     // what the tiles multiply with the packed keys
   float largest_query_square = 0;
   std::int64_t left_out = 0;    // rows
