@@ -245,6 +245,75 @@ TEST(StreamedAttention, HasTheBitsOfTheWholeInPackedSequences) {
   EXPECT_GT(tally.left_away, 0);
 }
 
+// Rows 2 to 5 and 6500 to 6503 of 7000 under a window of 50 keys, by a sparse mask.
+class WindowedRows : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kLength = 7000;
+  const std::vector<PositionRange> rows_{{2, 5}, {6500, 6503}};
+  const Tensor query_ = normal_tensor({kLength, 16}, 1, DType::f32),
+               key_ = normal_tensor({kLength, 16}, 2, DType::f32),
+               value_ = normal_tensor({kLength, 8}, 3, DType::f32);
+  const Tensor part_query_ = heed::test::rows_of(query_, rows_);
+  AttentionOptions options_{.sparse_mask =
+                                heed::SparseMask::expression("j <= i && i - j < 50", kLength, kLength)};
+  Tensor output_{{6, 8}, DType::f32}, lse_{{6}, DType::f32}, index_{{6, 8}, DType::i64};
+  AttentionOutputs outputs_;
+
+  WindowedRows() {
+    outputs_.output = output_.mutable_view();
+    outputs_.lse = lse_.mutable_view();
+  }
+  [[nodiscard]] CallPart part() const { return {.query_length = kLength, .rows = rows_}; }
+  // The ranges that it needs, and what it left out.
+  std::vector<PositionRange> stream(std::vector<PartRow>& left_out) {
+    StreamedAttention streamed(part_query_, {1, kLength, 8}, options_, part(), outputs_);
+    std::vector<PositionRange> needed;
+    for (const PositionRange& range : streamed.ranges(1)) {
+      if (!streamed.needs(range)) continue;
+      needed.push_back(range);
+      streamed.attend(range, rows_in_buffer(key_, range).view(), rows_in_buffer(value_, range).view());
+    }
+    (void)streamed.finish();
+    left_out.assign(streamed.left_out().begin(), streamed.left_out().end());
+    return needed;
+  }
+};
+
+TEST_F(WindowedRows, NeedTheRangesThatTheirMaskLeaves) {
+  std::vector<PartRow> left_out;
+  EXPECT_EQ(stream(left_out), (std::vector<PositionRange>{{0, 3072}, {6144, 7000}}));
+  EXPECT_TRUE(left_out.empty());
+  const AttentionResult whole = heed::attention(query_, key_, value_, options_);
+  EXPECT_TRUE(same_bits(output_, heed::test::rows_of(whole.output, rows_)));
+  // f64 by the reference; 1e-5 is some hundred roundings of f32 of numbers of about 1.
+  options_.kernel = Kernel::reference;
+  options_.need = heed::Need::lse;
+  const AttentionResult exact =
+      heed::attention(Tensor::copy_of(query_, DType::f64), Tensor::copy_of(key_, DType::f64),
+                      Tensor::copy_of(value_, DType::f64), options_);
+  EXPECT_LE(heed::test::largest_difference(output_, heed::test::rows_of(exact.output, rows_)), 1e-5);
+  for (std::int64_t i = 0; i < 6; ++i) {
+    const std::int64_t row = i < 3 ? 2 + i : 6500 + i - 3;
+    EXPECT_NEAR(lse_.view().at<float>(i), exact.lse.view().at<double>(row), 1e-5);
+  }
+}
+
+// Which keys a ScoreMod forbids is known from keys that are gone: lists that lack entries are left out.
+TEST_F(WindowedRows, LeaveOutListsThatNeedTheirKeysOnceMore) {
+  options_.score_mod =
+      heed::ScoreMod::function([](auto s, std::int64_t, std::int64_t, std::int64_t, std::int64_t j) {
+        return s * (1.0f + 0.001f * static_cast<float>(j % 7));
+      });
+  options_.top_k = 8;
+  outputs_.top_k_index = index_.mutable_view();
+  std::vector<PartRow> left_out;
+  (void)stream(left_out);
+  EXPECT_EQ(left_out, (std::vector<PartRow>{{0, 0, 0}, {0, 0, 1}, {0, 0, 2}}));
+  const AttentionResult whole = heed::attention(query_, key_, value_, options_);
+  EXPECT_TRUE(same_bits(index_.view().narrow(0, 3, 3), whole.top_k_index.view().narrow(0, 6500, 3)));
+  EXPECT_TRUE(same_bits(output_.view().narrow(0, 3, 3), whole.output.view().narrow(0, 6500, 3)));
+}
+
 // What is refused, each with its sentence.
 class RefusedStreams : public ::testing::Test {
  protected:

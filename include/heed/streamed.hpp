@@ -37,8 +37,9 @@ struct PartRow {
 /// come in rising order, each once, by attend() or by fold(). One that needs() does not ask for may be left
 /// out.
 ///
-/// Memory: a few KB and about Dv floats a row (bytes()). Where the fused kernel does not take the call (f64,
-/// Kernel::reference, head dimensions above 1024) all keys and values are kept until finish().
+/// Memory: of a row Dv floats, at most some 350 bytes, and 8 bytes for each of top_k (bytes()). Where the
+/// fused kernel does not take the call (f64, Kernel::reference, head dimensions above 1024) all keys and
+/// values are kept until finish().
 ///
 /// All functions throw Error (invalid_argument) where an argument is wrong. Not from two threads at once.
 class HEED_API StreamedAttention {
