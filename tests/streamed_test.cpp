@@ -315,7 +315,7 @@ TEST_F(WindowedRows, LeaveOutListsThatNeedTheirKeysOnceMore) {
 }
 
 // What is refused, each with its sentence.
-class RefusedStreams : public ::testing::Test {
+class SmallStreams : public ::testing::Test {
  protected:
   Tensor query_ = normal_tensor({2, 3, 4}, 1, DType::f32), key_ = normal_tensor({1, 7000, 4}, 2, DType::f32),
          value_ = normal_tensor({1, 7000, 5}, 3, DType::f32), output_{{2, 3, 5}, DType::f32};
@@ -324,7 +324,7 @@ class RefusedStreams : public ::testing::Test {
   AttentionOutputs outputs_;
   AttentionOptions options_{.causal = true};
 
-  RefusedStreams() { outputs_.output = output_.mutable_view(); }
+  SmallStreams() { outputs_.output = output_.mutable_view(); }
   StreamedAttention stream() { return {query_, {1, 7000, 5}, options_, part_, outputs_}; }
   static TensorView range_of(const Tensor& all, std::int64_t begin, std::int64_t end) {
     return all.view().narrow(1, begin, end - begin);
@@ -334,7 +334,7 @@ class RefusedStreams : public ::testing::Test {
   }
 };
 
-TEST_F(RefusedStreams, SayWhatTheSizesOfKeysAre) {
+TEST_F(SmallStreams, SayWhatTheSizesOfKeysAre) {
   const auto message = [&](const heed::KeyShape& keys) {
     return message_of([&] { StreamedAttention(query_, keys, options_, part_, outputs_); });
   };
@@ -348,7 +348,7 @@ TEST_F(RefusedStreams, SayWhatTheSizesOfKeysAre) {
             "keys.kv_heads is 2; 1 is expected with a query of 2 axes");
 }
 
-TEST_F(RefusedStreams, SayWhichResultsTheyHave) {
+TEST_F(SmallStreams, SayWhichResultsTheyHave) {
   Tensor dropped({2, 3}, DType::f32), weights({2, 3, 7000}, DType::f32), map({2, 2, 2}, DType::f32);
   const auto message = [&] { return message_of([&] { (void)stream(); }); };
   const std::string expected =
@@ -364,7 +364,7 @@ TEST_F(RefusedStreams, SayWhichResultsTheyHave) {
   EXPECT_EQ(message(), "outputs.map" + expected);
 }
 
-TEST_F(RefusedStreams, SayWhereRangesBeginAndEnd) {
+TEST_F(SmallStreams, SayWhereRangesBeginAndEnd) {
   StreamedAttention streamed = stream();
   EXPECT_EQ(streamed.ranges(1), (std::vector<PositionRange>{{0, 3072}, {3072, 6144}, {6144, 7000}}));
   EXPECT_EQ(streamed.ranges(6200), (std::vector<PositionRange>{{0, 6144}, {6144, 7000}}));
@@ -377,7 +377,7 @@ TEST_F(RefusedStreams, SayWhereRangesBeginAndEnd) {
   EXPECT_EQ(message_of([&] { (void)streamed.state_bytes({0, 1}); }), "range is 0 to 1" + expected);
 }
 
-TEST_F(RefusedStreams, SayWhichRangeComesNext) {
+TEST_F(SmallStreams, SayWhichRangeComesNext) {
   StreamedAttention streamed = stream();
   EXPECT_TRUE(streamed.needs({0, 1}));
   EXPECT_FALSE(streamed.needs({5003, 7000}));
@@ -403,7 +403,7 @@ TEST_F(RefusedStreams, SayWhichRangeComesNext) {
           .narrow(1, 5000, 3)));
 }
 
-TEST_F(RefusedStreams, SayWhatKeysAndBytesAreExpected) {
+TEST_F(SmallStreams, SayWhatKeysAndBytesAreExpected) {
   StreamedAttention streamed = stream();
   const TensorView key = range_of(key_, 0, 3072), value = range_of(value_, 0, 3072);
   EXPECT_EQ(message_of([&] {
@@ -425,6 +425,15 @@ TEST_F(RefusedStreams, SayWhatKeysAndBytesAreExpected) {
   EXPECT_EQ(message_of([&] { streamed.states({0, 3072}, key, value, bytes); }), expected);
   EXPECT_EQ(message_of([&] { streamed.fold({0, 3072}, bytes); }), expected);
   EXPECT_GT(streamed.bytes(), 0U);
+}
+
+TEST_F(SmallStreams, HaveTheSameBytesWhateverWasComputedBefore) {
+  StreamedAttention used = stream(), fresh = stream();
+  attend(used, 0, 3072);
+  std::vector<std::byte> bytes(used.state_bytes({3072, 6144}), std::byte{1}), again(bytes);
+  used.states({3072, 6144}, range_of(key_, 3072, 6144), range_of(value_, 3072, 6144), bytes);
+  fresh.states({3072, 6144}, range_of(key_, 3072, 6144), range_of(value_, 3072, 6144), again);
+  EXPECT_EQ(bytes, again);
 }
 
 }  // namespace

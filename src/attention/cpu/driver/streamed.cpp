@@ -216,13 +216,15 @@ class FusedStream final : public KeyStream {
     });
   }
 
-  // The states of each span: states [spans][state_bytes], which need no alignment.
+  // The states of each span: states [spans][state_bytes], which need no alignment. What no row has is 0:
+  // bytes that another process gets show nothing of this one's memory.
   void compute_spans(const Pass& pass, const SpansOfRange& range, const ArrivedKeys& arrived,
                      std::byte* states) {
     const Arguments call = with_keys(pass, arrived);
     in_parallel(pass, call, range.spans.size(), [&](std::size_t i, void* memory, std::byte* room) {
       const Task task = task_over(pass, range.spans[i].task, arrived);
       const SpanTask of_span{&task, room};
+      std::memset(room, 0, pass.tiling.state_bytes);
       pass.kernels->attend_span(call, pass.tiling, &of_span, 1, range.spans[i].span, memory);
       std::memcpy(states + i * pass.tiling.state_bytes, room, pass.tiling.state_bytes);
     });
