@@ -95,6 +95,20 @@ inline CallLimits long_document_calls() {
   return limits;
 }
 
+/// Blocks of rows that keep their weights for what keys receive (192 rows), whole and not.
+inline CallLimits received_calls() {
+  CallLimits limits = small_calls();
+  limits.dtypes = {DType::f32, DType::f32, DType::f16};
+  limits.batches = {1, 1, 2};
+  limits.kv_heads = {1};
+  limits.groups = {1, 2};
+  limits.query_lengths = {192, 193, 230};
+  limits.lengths = {1, 49, 191, 193, 400};
+  limits.dims = {3, 16};
+  limits.received = true;
+  return limits;
+}
+
 inline CallLimits wide_calls() {
   CallLimits limits = small_calls();
   limits.batches = {1};

@@ -44,6 +44,7 @@ struct CallLimits {
   /// Finite biases as low as their dtype goes, sinks far below the scores, rows far beyond their keys.
   bool extremes = false;
   bool bare = false;        ///< without masks, score modifiers and dropout
+  bool received = false;    ///< what keys receive is asked for, and nothing that takes a second pass besides
   bool poison = true;       ///< in every other call, what nobody may see holds NaN and infinity
   double contiguous = 0.3;  ///< how many query, key and value tensors are row-major without gaps
 };
@@ -418,6 +419,12 @@ class CallMaker {
     if (draw_.chance(0.4)) options.map = {draw_.between(1, 6), draw_.between(1, 6)};
     if (draw_.chance(0.2)) options.output_dtype = DType::f32;
     options.threads = static_cast<int>(draw_.between(0, 4));
+    if (!limits_.received) return;
+    options.need = static_cast<Need>(static_cast<std::uint32_t>(options.need | Need::received) &
+                                     ~static_cast<std::uint32_t>(Need::weights | Need::scores));
+    options.received_last = 0;
+    options.map = {};
+    options.dropout = {};
   }
 
   Draw draw_;

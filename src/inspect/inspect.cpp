@@ -41,6 +41,7 @@ class Progress {
   void operator()(std::string_view what, double share) {
     const std::lock_guard lock(mutex_);
     if (what == "forward" && share >= 1) forward_end_ = Clock::now();
+    has_weights_pass_ = has_weights_pass_ || what == "weights pass";
     const bool same = what == last_what_;
     if (!tell_ || (same && share < 1 && share < last_share_ + 0.001)) return;
     last_what_ = what;
@@ -50,6 +51,7 @@ class Progress {
 
   /// When the forward pass came to its end.
   [[nodiscard]] Clock::time_point forward_end() const { return forward_end_; }
+  [[nodiscard]] bool has_weights_pass() const { return has_weights_pass_; }
 
  private:
   std::function<void(std::string_view, double)> tell_;
@@ -57,6 +59,7 @@ class Progress {
   std::string last_what_;
   double last_share_ = 0;
   Clock::time_point forward_end_;
+  bool has_weights_pass_ = false;
 };
 
 class ReportBuilder {
@@ -165,7 +168,7 @@ class ReportBuilder {
     const std::chrono::duration<double> first = (split ? progress_.forward_end() : end) - begin;
     const std::chrono::duration<double> second = split ? end - progress_.forward_end() : end - end;
     if (forward.estimated) forward = forward.shares_of(first.count());
-    if (wanted_.cost) add_forward_costs(forward, second.count(), plan.name);
+    if (wanted_.cost) add_forward_costs(forward, second.count());
     return plan;
   }
 
@@ -256,7 +259,7 @@ class ReportBuilder {
     report_.cost.push_back({std::move(what), seconds, times, bytes, estimated});
   }
 
-  void add_forward_costs(const ForwardSeconds& forward, double second, Kernel kernel) {
+  void add_forward_costs(const ForwardSeconds& forward, double second) {
     add_line("plain forward", forward.plain, bytes_of(result_.output), forward.estimated);
     add_line("lse, max, entropy, distance", forward.rows, 4 * bytes_of(result_.lse), forward.estimated);
     if (wanted_.top_k > 0)
@@ -268,7 +271,7 @@ class ReportBuilder {
     std::string what = wanted_.received ? "received" : "";
     if (has(options_.need, Need::weights)) what += what.empty() ? "weights" : ", weights";
     if (what.empty()) return;
-    if (kernel == Kernel::reference) what += " (within the one pass)";
+    if (!progress_.has_weights_pass()) what += " (within the one pass)";
     add_line(what, second, bytes_of(result_.received) + bytes_of(result_.weights), false);
   }
 

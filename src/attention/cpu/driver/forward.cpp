@@ -4,13 +4,15 @@
 //
 //   forward        a task is some rows of one head, or, of few rows, those of all heads of a key head;
 //                  where tasks are fewer than threads, threads share the spans of their keys
-//   weights pass   what needs the final sums (weights, received, scores): some KV blocks of one head
+//   received       the same, where tasks keep their weights until the sums of their rows are known
+//   weights pass   what else needs the final sums (weights, received, scores): some KV blocks of one head
 //   recompute      rows whose numbers f32 cannot hold are computed in f64 (recompute.cpp)
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <numeric>
 #include <span>
@@ -22,6 +24,7 @@
 #include "attention/call/kernels.hpp"
 #include "attention/cpu/driver/lower.hpp"
 #include "attention/cpu/driver/memory.hpp"
+#include "attention/cpu/driver/received_sums.hpp"
 #include "attention/cpu/driver/tasks.hpp"
 #include "attention/cpu/targets/dispatch.hpp"
 #include "attention/rules/score_rules.hpp"
@@ -40,6 +43,9 @@ using cpu::WeightsTask;
 constexpr std::int64_t kLargestDim = 1024;
 constexpr std::int64_t kMostTopK = 1024;
 constexpr std::int64_t kMostMapColumns = 32768;  // of a row group fill kStatisticsBytes (workspace.hpp)
+// Blocks of rows a head, at least, where tasks keep their weights of several spans: threads do not share
+// these.
+constexpr std::int64_t kLeastKeepingBlocks = 16;
 // Of a sum that a sink does not exceed by far.
 constexpr double kSmallestInverse = 0x1p-100;
 // Of a thread, for tasks side by side.
@@ -74,12 +80,15 @@ struct WorkItems {
   std::vector<std::size_t> span_order;  // spans, as they are computed
   std::vector<std::size_t> span_items;  // the first of each item within span_order
   Workspace states;                     // of each span
+  Workspace task_weights;               // where threads keep those of their last task
 };
 
 WorkItems& kept_work() {
   thread_local WorkItems kept;
   return kept;
 }
+
+std::int64_t blocks_up_to(std::int64_t end, std::int64_t block) { return (end + block - 1) / block; }
 
 // Numbers the passes of all calls, so that a thread knows whether its memory holds keys of another.
 std::uint64_t next_run() {
@@ -100,7 +109,9 @@ class Driver {
     if (p_.batch * p_.heads == 0) return {};
     status_.assign(rows(), RowStatus::done);
     call_.row_status = status_.data();
-    const bool needs_weights_pass = p_.weights || p_.received || p_.received_last;
+    call_.keeps_task_weights = keeps_task_weights();
+    const bool needs_weights_pass =
+        p_.weights || p_.received_last || (p_.received && !call_.keeps_task_weights);
     const bool keeps_rows = needs_weights_pass || p_.dropped;
     fill(p_.received, p_.key_length, 1, 0.0f);
     fill(p_.received_last, p_.key_length, 1, 0.0f);
@@ -127,6 +138,18 @@ class Driver {
 
  private:
   std::size_t rows() const { return static_cast<std::size_t>(p_.batch * p_.heads * p_.query_length); }
+
+  // Whether tasks keep their weights for what keys receive: so that a head has the bits that it has among
+  // others.
+  bool keeps_task_weights() const {
+    if (!p_.received || p_.received_last || p_.weights || is_packed()) return false;
+    Arguments call = call_;
+    call.keeps_task_weights = true;
+    const Kernels& kernels = target_.forward(call);
+    if (!kernels.takes_received(call)) return false;
+    return p_.key_length <= cpu::kSpan ||
+           blocks_up_to(call.most_rows, kernels.query_block) >= kLeastKeepingBlocks;
+  }
 
   // Room for what the weights pass needs of every row.
   void keep_rows() {
@@ -193,13 +216,15 @@ class Driver {
                                                                         : Path::sequence_in_one_step);
   }
 
-  // The last rows first: under a causal mask they are the longest.
+  // The last rows first: under a causal mask they are the longest. What keys receive is added in the order of
+  // the rows.
   void add_tasks(const Segment& s, std::int64_t head, std::int64_t head_count, std::int64_t row_begin,
                  std::int64_t row_end) {
     const std::int64_t rows = rows_per_head(tiling_, s);
     const std::int64_t blocks = (row_end - row_begin + rows - 1) / rows;
     if (static_cast<std::int64_t>(p_.segments.size()) > p_.batch) count_sequence(s, blocks);
-    for (std::int64_t block = blocks - 1; block >= 0; --block) {
+    for (std::int64_t i = 0; i < blocks; ++i) {
+      const std::int64_t block = call_.keeps_task_weights ? i : blocks - 1 - i;
       const std::int64_t begin = row_begin + block * rows;
       tasks_.push_back(task_of(s, head, head_count, begin, std::min(row_end, begin + rows)));
     }
@@ -259,7 +284,7 @@ class Driver {
     std::atomic<std::int64_t> done{0};
     const int threads = threads_for(p_, count, kSmallWork);
     threads_used_ = std::max(threads_used_, threads);
-    const auto body = [&](std::int64_t i, int) {
+    const auto body = [&](std::int64_t i, int worker) {
       ThreadMemory& mine = thread_memory();
       const bool moved = mine.workspace.reserve(tiling.bytes);
       void* memory = mine.workspace.data();
@@ -267,7 +292,7 @@ class Driver {
         kernels.reset(call, tiling, memory);
         mine.owner = run;
       }
-      item(i, memory);
+      item(i, memory, worker);
       if (p_.progress && !pass.empty())
         p_.progress(pass,
                     progress_ + progress_share_ * static_cast<double>(++done) / static_cast<double>(count));
@@ -303,9 +328,10 @@ class Driver {
       others.insert(others.end(), segments.begin(), segments.end());
     }
     plan_items(segments);
+    if (call_.keeps_task_weights) return forward_received(segments);
     if (goes_by_spans(segments)) return forward_by_spans(reads_pieces(segments));
     in_parallel("forward", static_cast<std::int64_t>(items_.size()) - 1, *kernels_, call_, tiling_,
-                [&](std::int64_t item, void* memory) {
+                [&](std::int64_t item, void* memory, int) {
                   const auto at = static_cast<std::size_t>(item);
                   for (std::size_t t = items_[at]; t < items_[at + 1]; ++t)
                     kernels_->forward(call_, tiling_, tasks_[t], memory);
@@ -394,7 +420,7 @@ class Driver {
     Tiling together = tiling_;
     together.bytes *= most;
     in_parallel("forward", static_cast<std::int64_t>(items.size()) - 1, *kernels_, call_, together,
-                [&](std::int64_t i, void* memory) {
+                [&](std::int64_t i, void* memory, int) {
                   const auto begin = items[static_cast<std::size_t>(i)];
                   const auto count = items[static_cast<std::size_t>(i) + 1] - begin;
                   std::array<cpu::SpanTask, cpu::kTasksTogether> of_item;
@@ -406,12 +432,60 @@ class Driver {
                                         spans[work_.span_order[begin]].span, memory);
                 });
     in_parallel({}, static_cast<std::int64_t>(tasks_.size()), *kernels_, call_, tiling_,
-                [&](std::int64_t i, void* memory) {
+                [&](std::int64_t i, void* memory, int) {
                   const auto t = static_cast<std::size_t>(i);
                   const std::size_t end = t + 1 < first.size() ? first[t + 1] : spans.size();
                   kernels_->fold_spans(call_, tiling_, tasks_[t], static_cast<std::int64_t>(end - first[t]),
                                        state(first[t]), memory);
                 });
+  }
+
+  // The forward pass of tasks whose weights are kept, and what each key receives.
+  void forward_received(std::span<const Segment> segments) {
+    const std::int64_t kv_block = kernels_->kv_block;
+    const std::int64_t keys = blocks_up_to(p_.key_length, kv_block) * kv_block;
+    std::deque<ReceivedSums> received;
+    for (const Segment& s : segments)
+      for (std::int64_t h = 0; h < p_.heads; ++h) received.emplace_back(s.query_begin, keys);
+    std::vector<KeepingThread> keeping = keeping_threads(keys);
+    const auto add = [&](KeepingThread& done) {
+      if (done.task == nullptr) return;
+      const std::int64_t head = done.task->batch * p_.heads + done.task->head_begin;
+      received[static_cast<std::size_t>(head)].add(*done.task, std::move(done.sums));
+    };
+    in_parallel("forward", static_cast<std::int64_t>(tasks_.size()), *kernels_, call_, tiling_,
+                [&](std::int64_t i, void* memory, int worker) {
+                  const Task& task = tasks_[static_cast<std::size_t>(i)];
+                  KeepingThread& mine = keeping[static_cast<std::size_t>(worker)];
+                  const KeyRange seen = seen_keys(task);
+                  SumsOfTask sums(seen.begin / kv_block * kv_block,
+                                  blocks_up_to(seen.end, kv_block) * kv_block);
+                  kernels_->forward_received(call_, tiling_, task, memory, mine.kept, sums.target());
+                  add(mine);
+                  mine.task = &task;
+                  mine.sums = std::move(sums);
+                });
+    for (KeepingThread& last : keeping) {
+      kernels_->finish_received(call_, last.kept);
+      add(last);
+    }
+    for (const Segment& s : segments)
+      for (std::int64_t h = 0; h < p_.heads; ++h) {
+        const std::vector<float>& sums = received[static_cast<std::size_t>(s.batch * p_.heads + h)].sums();
+        float* to = row_of(p_.received, s.batch, h, s.key_begin);
+        for (std::int64_t k = 0; k < s.key_end - s.key_begin; ++k)
+          to[k * p_.received.stride[2]] = sums[static_cast<std::size_t>(k)];
+      }
+  }
+
+  std::vector<KeepingThread> keeping_threads(std::int64_t keys) {
+    const int threads = threads_for(p_, static_cast<std::int64_t>(tasks_.size()), kSmallWork);
+    const std::int64_t floats = KeepingThread::floats(*kernels_, keys);
+    work_.task_weights.reserve(static_cast<std::size_t>(threads * floats) * sizeof(float));
+    std::vector<KeepingThread> keeping;
+    for (int t = 0; t < threads; ++t)
+      keeping.emplace_back(*kernels_, keys, static_cast<float*>(work_.task_weights.data()) + t * floats);
+    return keeping;
   }
 
   // Memory for the weights of all rows.
@@ -527,7 +601,7 @@ class Driver {
       tasks = pass_tasks(segments, keys);
     }
     in_parallel("weights pass", static_cast<std::int64_t>(tasks.size()), kernels, call, tiling,
-                [&](std::int64_t i, void* memory) {
+                [&](std::int64_t i, void* memory, int) {
                   kernel(call, tiling, tasks[static_cast<std::size_t>(i)], memory);
                 });
   }

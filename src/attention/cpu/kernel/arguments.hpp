@@ -122,7 +122,8 @@ struct Arguments : Shape, ScoreRules, ResultTargets, RowNotes {
   Drop dropout;
   KeptWeights kept;
   ReadAhead ahead;
-  std::int64_t* paths;  ///< [kPaths], counted by tests; else nullptr
+  bool keeps_task_weights;  ///< forward_received() takes the call: tasks are one block of rows
+  std::int64_t* paths;      ///< [kPaths], counted by tests; else nullptr
 };
 
 /// Rows [row_begin, row_end) of `head_count` query heads from `head_begin` on (all of one key head) against
@@ -175,6 +176,22 @@ struct SpanTask {
 /// Tasks that go over a span side by side, at most: what they share stays in the second cache.
 inline constexpr std::int64_t kTasksTogether = 16;
 
+/// What the rows of a task give to each key of its segment from `first_key` on, up to whole KV blocks.
+struct TaskSums {
+  float* data;
+  std::int64_t first_key;
+};
+
+/// The weights of the task that a thread did last, until its next task overwrites them (kernel/received.hpp).
+struct KeptTask {
+  float* weights;                          ///< [KV blocks of the call][query_block][kv_block], unnormalised
+  float* shifts;                           ///< [KV blocks][query_block]: those that weights were taken with
+  float *last_shift, *inverse;             ///< [query_block]: of the rows, at the end
+  std::int64_t rows;                       ///< of the task
+  std::int64_t next_key = 0, end_key = 0;  ///< the KV blocks that are not summed yet
+  TaskSums sums;
+};
+
 struct BackwardArguments;
 struct QueryParts;
 struct BackwardTask;
@@ -215,6 +232,14 @@ struct Kernels {
   void (*reset)(const Arguments&, const Tiling&, void* workspace) = nullptr;
   /// These note in Arguments::row_status which rows they left out.
   void (*forward)(const Arguments&, const Tiling&, const Task&, void* workspace) = nullptr;
+  /// forward() of a task of one head, whose weights stay in `kept` in place of those of the task before: the
+  /// sums of that one are then complete. `sums` of this one, zeroed, are complete after the thread's next
+  /// task, or after finish_received(). Of the calls that takes_received() takes; their
+  /// Arguments::keeps_task_weights is set before plan().
+  void (*forward_received)(const Arguments&, const Tiling&, const Task&, void* workspace, KeptTask& kept,
+                           const TaskSums& sums) = nullptr;
+  void (*finish_received)(const Arguments&, KeptTask& kept) = nullptr;
+  bool (*takes_received)(const Arguments&) = nullptr;
   /// forward() in parts that several threads can do: the states of the rows of 1 to kTasksTogether tasks
   /// after span number `span` alone, and results from the states of `spans` spans, all that the rows see, one
   /// after the other in `states`. Of calls without a map. attend_span() works in as many times Tiling::bytes.
@@ -233,7 +258,8 @@ struct Kernels {
   /// Whether forward() keeps the weights of a call where Arguments::kept has memory for them; no pass is then
   /// needed for what they tell.
   bool (*keeps_weights)(const Arguments&, const Tiling&) = nullptr;
-  std::int64_t kv_block = 0;  ///< keys whose weights have one shift
+  std::int64_t kv_block = 0;     ///< keys whose weights have one shift
+  std::int64_t query_block = 0;  ///< rows whose weights of a KV block are computed together
 
   /// Working memory for a task of so many rows and keys; it need not be prepared. nullptr in units
   /// that take no backward pass, as far as add_query_parts.

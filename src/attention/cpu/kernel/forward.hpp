@@ -11,6 +11,7 @@
 #include "attention/cpu/kernel/epilogue.hpp"
 #include "attention/cpu/kernel/load_queries.hpp"
 #include "attention/cpu/kernel/matrix_tiles.hpp"
+#include "attention/cpu/kernel/received.hpp"
 #include "attention/cpu/kernel/score_block.hpp"
 #include "attention/cpu/kernel/score_range.hpp"
 #include "attention/cpu/kernel/value_block.hpp"
@@ -35,7 +36,7 @@ inline void leave_out_all(TaskState& state, const KeyRange& keys) {
 /// One step (a KV block, or a panel) for all rows of the task.
 template <class Format>
 void attend_kv_block(TaskState& state, std::int64_t kv_block_key) {
-  const KvBlock kv_block = packed_kv_block<Format>(state, kv_block_key);
+  KvBlock kv_block = packed_kv_block<Format>(state, kv_block_key);
   float key_square = kv_block.measured.keys.largest_square;
   if (!holds_scores(state, kv_block.measured.keys)) {
     const float others = leave_out_rows<Format>(state, kv_block_key, kv_block.count);
@@ -47,11 +48,16 @@ void attend_kv_block(TaskState& state, std::int64_t kv_block_key) {
     if (state.left_out == state.rows) return;
   }
   if (key_square > state.tracked_square) track_maxima(state, key_square);
+  if (state.kept != nullptr) {
+    take_kept_block(state, kv_block_key);
+    kv_block.next_keys.weights_ahead = kQueryBlock * kKvBlock;
+  }
 
   for (std::int64_t row = 0; row < state.padded_rows; row += kQueryBlock) {
     const std::int64_t rows = smaller(kQueryBlock, state.padded_rows - row);
     score_block<Format>(state, row, rows, kv_block_key, kv_block);
-    insert_candidates(state, row, rows, state.w.weights, kv_block_key);
+    if (state.kept != nullptr) keep_block(state, kv_block_key, kv_block.count);
+    insert_candidates(state, row, rows, state.weights, kv_block_key);
     if (!state.call.output.data) continue;
     drop_block(state, row, rows, kv_block_key, kv_block.count);
     if constexpr (Format::kMatrixTiles)
@@ -219,29 +225,48 @@ inline void clear_folded(const TaskState& state) {
   for (std::int64_t r = 0; r < state.rows; ++r) folded.left_out[r] = 0;
 }
 
-inline void forward(const Arguments& call, const Tiling& tiling, const Task& task, void* workspace) {
-  const MatrixTiles tiles;
-  TaskState state = {context_of(call, task, lay_out(call, tiling, workspace))};
+/// The states of a task's rows over all their keys.
+inline const SoftmaxState& attend_task(TaskState& state, const Tiling& tiling) {
   const ForwardPass pass = start_task<UnitFormat>(state, tiling);
   const KeyRange seen = seen_keys(state);
   clear_bins(state);
   const std::int64_t first = seen.begin / cpu::kSpan;
   if (seen.end <= (first + 1) * cpu::kSpan) {
     attend_keys(state, pass, seen);
-    return finish_rows(state, state.w.softmax);
+    return state.w.softmax;
   }
   clear_folded(state);
   KeyRange columns = {0, 0};
   for (std::int64_t span = first; span * cpu::kSpan < seen.end && state.left_out < state.rows; ++span) {
     const KeyRange keys = keys_of_span(seen, span);
     if (!may_see_span(state, keys)) continue;
-    count_path(call.paths, Path::spans_folded);
+    count_path(state.call.paths, Path::spans_folded);
     carry_bins(state, columns);
     attend_keys(state, pass, keys);
     fold_span(state, state.w.softmax, columns);
   }
   state.columns = columns;
-  finish_rows(state, state.w.folded);
+  return state.w.folded;
+}
+
+inline void forward(const Arguments& call, const Tiling& tiling, const Task& task, void* workspace) {
+  const MatrixTiles tiles;
+  TaskState state = {context_of(call, task, lay_out(call, tiling, workspace))};
+  finish_rows(state, attend_task(state, tiling));
+}
+
+inline void finish_received(const Arguments& call, cpu::KeptTask& kept) {
+  sum_kept(call, kept, kept.end_key);
+}
+
+inline void forward_received(const Arguments& call, const Tiling& tiling, const Task& task, void* workspace,
+                             cpu::KeptTask& kept, const cpu::TaskSums& sums) {
+  TaskState state = {context_of(call, task, lay_out(call, tiling, workspace))};
+  state.kept = &kept;
+  const SoftmaxState& s = attend_task(state, tiling);
+  finish_rows(state, s);
+  finish_received(call, kept);
+  keep_task(state, s, seen_keys(state), sums);
 }
 
 /// The room of task number `at` for attend_span().

@@ -33,6 +33,8 @@ enum class Path : std::uint8_t {
   sequence_in_several_tasks,
   sequence_in_one_step,  // as many keys as are packed at a time, or fewer
   sequence_in_several_steps,
+  // What keys receive, from weights that a task kept, once a KV block:
+  received_from_kept,
   // The weights pass, once a KV block and a block of rows:
   weights_pass,
   weights_pass_unseen,  // no row of the block sees the KV block

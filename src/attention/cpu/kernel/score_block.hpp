@@ -68,7 +68,7 @@ void score_plain(TaskState& state, std::int64_t row, std::int64_t at, std::int64
   if (panel.keys != kPanel && rows > 0) count_path(state.call.paths, Path::tail);
   const TileRows tile = tile_rows(state, panel.done);
   for (std::int64_t r = 0; r < rows; r += column.height) {
-    float* weights = w.weights + at * kKvBlock + panel.done;
+    float* weights = state.weights + at * kKvBlock + panel.done;
     r += column.height * column.score(state.queries.data + (row + r) * ldq, ldq, panel.data,
                                       lanes_of<Format>(w.depth), tile, row + r, (rows - r) / column.height,
                                       weights + r * kKvBlock, kKvBlock, last_keys, state.call.scale,
@@ -114,7 +114,7 @@ void score_panel(TaskState& state, std::int64_t row, std::int64_t rows, const Pa
     count_path(state.call.paths, Path::masked);
     for (std::int64_t r = at; r < smaller(at + kGroupRows, rows); r += kTileRows)
       score_general<Format, kTileRows>(state, row + r, panel.key, panel.data,
-                                       state.w.weights + r * kKvBlock + panel.done, panel.done);
+                                       state.weights + r * kKvBlock + panel.done, panel.done);
     groups[g++].started = true;
   }
 }
@@ -133,7 +133,7 @@ void score_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int
       matrix_score_panel<Format>(state, row, rows, panel);
     else
       score_panel<Format>(state, row, rows, panel, kv_block.next_keys.from(p * state.padded_rows));
-    add_panel_statistics(state, row, rows, panel.key, state.w.weights + panel.done, panel.keys);
+    add_panel_statistics(state, row, rows, panel.key, state.weights + panel.done, panel.keys);
   }
 }
 

@@ -23,6 +23,9 @@ inline cpu::Kernels make_kernels(const char* name) {
     kernels.plan_weights_pass = plan_weights_pass;
     kernels.reset = reset;
     kernels.forward = forward;
+    kernels.forward_received = forward_received;
+    kernels.finish_received = finish_received;
+    kernels.takes_received = takes_received;
     kernels.attend_span = attend_span;
     kernels.fold_spans = fold_spans;
     kernels.clear_states = clear_states;
@@ -31,6 +34,7 @@ inline cpu::Kernels make_kernels(const char* name) {
     kernels.weights_pass = weights_pass;
     kernels.keeps_weights = reads_in_place;
     kernels.kv_block = kKvBlock;
+    kernels.query_block = kQueryBlock;
   }
   if constexpr (kComputesEverything) {
     kernels.scores_pass = scores_pass;

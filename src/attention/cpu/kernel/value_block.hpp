@@ -49,7 +49,7 @@ void rounded_value_block(TaskState& state, std::int64_t row, std::int64_t rows, 
     for (std::int64_t i = 0; i < group_rows; ++i) {
       auto* to = reinterpret_cast<std::uint16_t*>(w.weight_parts + i * (kKvBlock / 2));
       float* rounded = w.softmax.rounded + (row + r + i) * kLanes;
-      const float* from = w.weights + (r + i) * kKvBlock;
+      const float* from = state.weights + (r + i) * kKvBlock;
       Vf sum = load(rounded);
       std::int64_t k = begin;
       for (; k + kLanes < end; k += 2 * kLanes)
@@ -87,7 +87,7 @@ void value_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int
       const std::int64_t end = smaller(kv_block.count, group.end - key);
       if (begin >= end) continue;
       kv_block.next_values.from(first / kValueVectors * state.padded_rows).fetch(row + r, kGroupRows);
-      multiply(smaller(kGroupRows, rows - r), w.weights + r * kKvBlock + begin, values + begin * ldv, ldv,
+      multiply(smaller(kGroupRows, rows - r), state.weights + r * kKvBlock + begin, values + begin * ldv, ldv,
                end - begin,
                (whole ? w.softmax.output : w.partial) + (row + r) * w.value_columns + first * kLanes,
                w.value_columns);
@@ -121,7 +121,7 @@ inline void drop_block(TaskState& state, std::int64_t row, std::int64_t rows, st
     for (std::int64_t k = 0; k < keys; k += kPanel) {
       if (query_row.key_begin >= step_key + k + kPanel || query_row.key_end <= step_key + k) continue;
       kept_weights(call.dropout, bits, query_row.index, state.task.key_begin + step_key + k, keep);
-      float* weights = state.w.weights + r * kKvBlock + k;
+      float* weights = state.weights + r * kKvBlock + k;
       for (std::int64_t v = 0; v < kPanel; v += kLanes)
         store(weights + v, mul(load(weights + v), load(keep + v)));
     }

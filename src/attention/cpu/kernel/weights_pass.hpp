@@ -96,25 +96,9 @@ inline void score_row_in_f64(TaskState& state, std::int64_t row, std::int64_t kv
     alignas(64) float scores[1][kPanel] = {};
     for (std::int64_t k = 0; k < smaller(kPanel, count - done); ++k)
       scores[0][k] = product_of(state, query_row, kv_block_key + done + k);
-    softmax_scores(state, row, kv_block_key + done, scores, state.w.weights + row * kKvBlock + done, done,
+    softmax_scores(state, row, kv_block_key + done, scores, state.weights + row * kKvBlock + done, done,
                    true);
   }
-}
-
-/// sums [kWide vectors] += the same vectors of `weights` (rows kKvBlock apart), times each row's factor.
-template <std::size_t kWide>
-HEED_INLINE void sum_vectors(const float* weights, const float* factors, std::int64_t rows, float* sums) {
-  Vf sum[kWide];
-#pragma GCC unroll 3
-  for (std::size_t v = 0; v < kWide; ++v) sum[v] = load(sums + v * kLanes);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const Vf factor = splat(factors[r]);
-#pragma GCC unroll 3
-    for (std::size_t v = 0; v < kWide; ++v)
-      sum[v] = mul_add(load(weights + r * kKvBlock + v * kLanes), factor, sum[v]);
-  }
-#pragma GCC unroll 3
-  for (std::size_t v = 0; v < kWide; ++v) store(sums + v * kLanes, sum[v]);
 }
 
 /// sums [kKvBlock] = the weights of rows [begin, end) of the block, added up. In the order of the rows,
@@ -126,7 +110,7 @@ inline void sum_rows(const TaskState& state, std::int64_t begin, std::int64_t en
     const KeyRange keys = written_keys(state.w.group[group], kv_block_key, count);
     const std::int64_t first = larger(begin, group * kGroupRows);
     const std::int64_t rows = smaller(end, (group + 1) * kGroupRows) - first;
-    const float* weights = state.w.weights + first * kKvBlock;
+    const float* weights = state.weights + first * kKvBlock;
     std::int64_t k = keys.begin;
     for (; k + kPanel <= keys.end; k += kPanel)
       sum_vectors<kPanelVectors>(weights + k, inverse + first, rows, sums + k);
@@ -183,7 +167,7 @@ inline void write_weights(const TaskState& state, const float* inverse, std::int
     const std::int64_t begin = keys.begin;
     const std::int64_t end = smaller(count, keys.end);
     write_zeros(to, stride, begin);
-    write_scaled(to + begin * stride, stride, state.w.weights + r * kKvBlock + begin, end - begin, inverse[r],
+    write_scaled(to + begin * stride, stride, state.weights + r * kKvBlock + begin, end - begin, inverse[r],
                  past_caches);
     write_zeros(to + end * stride, stride, count - end);
   }

@@ -20,9 +20,13 @@ inline constexpr std::int64_t kKvBlock = 192;  // keys a KV block: packed togeth
 // cache: vectors run at half their rate for some hundred cycles after a tile, so that phases are long.
 inline constexpr std::int64_t kQueryBlock = kHasMatrixTiles ? kGroupRows : 192;
 inline constexpr std::int64_t kTaskRows = 384;  // rows a task where packed keys are kept for the next task
-inline constexpr std::int64_t kLongTaskRows = 768;         // and where each task packs them anew
-inline constexpr std::int64_t kCacheBytes = 5 << 20;       // for packed keys and values
-inline constexpr std::int64_t kStatisticsBytes = 3 << 19;  // for top-k lists, and for map bins
+inline constexpr std::int64_t kLongTaskRows = 768;    // and where each task packs them anew
+inline constexpr std::int64_t kCacheBytes = 5 << 20;  // for packed keys and values
+// The same where tasks keep their weights, and so are short: to pack keys for each would cost more than to
+// read packed ones, which are asked for in time, from memory.
+inline constexpr std::int64_t kLongCacheBytes = 16 << 20;
+inline constexpr std::int64_t kTaskWeightsBytes = 32 << 20;  // for these weights
+inline constexpr std::int64_t kStatisticsBytes = 3 << 19;    // for top-k lists, and for map bins
 inline constexpr std::int64_t kUncachedBytes = 16 << 20;  // of a head's weights: from here on past the caches
 // Few rows, which read keys and values in place. With 32 registers a row of a value tile is as wide as they
 // allow, so that a row of values is read once from end to end; with 16 it has more rows, so that a value is
@@ -107,9 +111,11 @@ struct TaskState : TaskContext {
   float tracked_square = 0;   // of the largest key for which rows were asked whether theirs does
   QueryRows queries = {};     // what the tiles multiply with the packed keys
   float largest_query_square = 0;
-  std::int64_t left_out = 0;    // rows
-  bool splits_weights = false;  // at once, into operands of matrix tiles: nothing else looks at them
-  KeyRange columns = {0, 0};    // of the map, that keys of the span so far fell into
+  std::int64_t left_out = 0;      // rows
+  bool splits_weights = false;    // at once, into operands of matrix tiles: nothing else looks at them
+  float* weights = w.weights;     // [kQueryBlock][kKvBlock]: of the KV block under way
+  cpu::KeptTask* kept = nullptr;  // where weights stay, and those of the task before
+  KeyRange columns = {0, 0};      // of the map, that keys of the span so far fell into
 
   static void* operator new(std::size_t /*size*/, void* room) { return room; }
 };
@@ -250,8 +256,10 @@ inline Tiling plan(const Arguments& call) {
   const std::int64_t all_rows = round_up(larger(1, call.most_rows * call.group), kGroupRows);
   Tiling tiling;
   tiling.keys_in_place = multiplies_keys_in_place(call, all_rows);
-  const bool cached = all_keys <= kCacheBytes / key_bytes && !tiling.keys_in_place;
-  std::int64_t rows = smaller(cached ? kTaskRows : kLongTaskRows, all_rows);
+  const std::int64_t cache_bytes = call.keeps_task_weights ? kLongCacheBytes : kCacheBytes;
+  const bool cached = all_keys <= cache_bytes / key_bytes && !tiling.keys_in_place;
+  const std::int64_t most_rows = call.keeps_task_weights ? kQueryBlock : cached ? kTaskRows : kLongTaskRows;
+  std::int64_t rows = smaller(most_rows, all_rows);
   rows = clamp_rows(rows, 8 * round_up(call.top_k, kLevelsAtOnce), kStatisticsBytes);
   // Where no packed keys are kept, bins may have their room.
   const std::int64_t spare = cached ? 0 : kCacheBytes - kLongTaskRows * key_bytes;

@@ -1,0 +1,89 @@
+// What each key of a head receives, from the sums of its tasks. They are added in the order of the tasks'
+// rows, whichever thread has them first, so that the bits are the same for every number of threads.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "attention/cpu/kernel/arguments.hpp"
+
+namespace heed::detail {
+
+/// What the rows of one task give to the keys from `first_key` on.
+struct SumsOfTask {
+  std::int64_t first_key = 0;
+  std::vector<float> sums;
+
+  SumsOfTask() = default;
+  SumsOfTask(std::int64_t begin, std::int64_t end)
+      : first_key(begin), sums(static_cast<std::size_t>(std::max<std::int64_t>(0, end - begin))) {}
+  [[nodiscard]] cpu::TaskSums target() { return {sums.data(), first_key}; }
+};
+
+/// A thread, and the task whose weights it keeps.
+struct KeepingThread {
+  cpu::KeptTask kept;
+  const cpu::Task* task = nullptr;
+  SumsOfTask sums;
+
+  /// Floats of memory that it takes for `keys` keys, whole KV blocks.
+  static std::int64_t floats(const cpu::Kernels& kernels, std::int64_t keys) {
+    return kernels.query_block * (keys + keys / kernels.kv_block + 2);
+  }
+  KeepingThread(const cpu::Kernels& kernels, std::int64_t keys, float* memory) : kept{} {
+    kept.weights = memory;
+    kept.shifts = kept.weights + kernels.query_block * keys;
+    kept.last_shift = kept.shifts + kernels.query_block * (keys / kernels.kv_block);
+    kept.inverse = kept.last_shift + kernels.query_block;
+  }
+};
+
+class ReceivedSums {
+ public:
+  ReceivedSums(std::int64_t first_row, std::int64_t keys)
+      : next_row_(first_row), sum_(static_cast<std::size_t>(keys)), lost_(static_cast<std::size_t>(keys)) {}
+
+  /// Adds those of a task, once all before it are added.
+  void add(const cpu::Task& task, SumsOfTask sums) {
+    const std::lock_guard lock(mutex_);
+    waiting_.emplace(task.row_begin, Waiting{task.row_end, std::move(sums)});
+    for (auto next = waiting_.find(next_row_); next != waiting_.end(); next = waiting_.find(next_row_)) {
+      fold(next->second.sums);
+      next_row_ = next->second.row_end;
+      waiting_.erase(next);
+    }
+  }
+
+  /// When all tasks are added.
+  [[nodiscard]] const std::vector<float>& sums() const { return sum_; }
+
+ private:
+  struct Waiting {
+    std::int64_t row_end;
+    SumsOfTask sums;
+  };
+
+  // Many small terms: Kahan's compensation keeps the error independent of how many there are (Kahan 1965).
+  void fold(const SumsOfTask& task) {
+    float* sum = sum_.data() + task.first_key;
+    float* lost = lost_.data() + task.first_key;
+    for (std::size_t k = 0; k < task.sums.size(); ++k) {
+      const float term = task.sums[k] - lost[k];
+      const float next = sum[k] + term;
+      lost[k] = (next - sum[k]) - term;
+      sum[k] = next;
+    }
+  }
+
+  std::mutex mutex_;
+  std::int64_t next_row_;
+  std::vector<float> sum_, lost_;
+  std::map<std::int64_t, Waiting> waiting_;  // by their first row
+};
+
+}  // namespace heed::detail
