@@ -43,9 +43,8 @@ using cpu::WeightsTask;
 constexpr std::int64_t kLargestDim = 1024;
 constexpr std::int64_t kMostTopK = 1024;
 constexpr std::int64_t kMostMapColumns = 32768;  // of a row group fill kStatisticsBytes (workspace.hpp)
-// Blocks of rows a head, at least, where tasks keep their weights of several spans: threads do not share
-// these.
-constexpr std::int64_t kLeastKeepingBlocks = 16;
+// Rows a head, at least, where tasks keep their weights of several spans: threads do not share these.
+constexpr std::int64_t kLeastKeepingRows = 3072;
 // Of a sum that a sink does not exceed by far.
 constexpr double kSmallestInverse = 0x1p-100;
 // Of a thread, for tasks side by side.
@@ -145,10 +144,8 @@ class Driver {
     if (!p_.received || p_.received_last || p_.weights || is_packed()) return false;
     Arguments call = call_;
     call.keeps_task_weights = true;
-    const Kernels& kernels = target_.forward(call);
-    if (!kernels.takes_received(call)) return false;
-    return p_.key_length <= cpu::kSpan ||
-           blocks_up_to(call.most_rows, kernels.query_block) >= kLeastKeepingBlocks;
+    if (!target_.forward(call).takes_received(call)) return false;
+    return p_.key_length <= cpu::kSpan || call.most_rows >= kLeastKeepingRows;
   }
 
   // Room for what the weights pass needs of every row.
@@ -457,7 +454,7 @@ class Driver {
                 [&](std::int64_t i, void* memory, int worker) {
                   const Task& task = tasks_[static_cast<std::size_t>(i)];
                   KeepingThread& mine = keeping[static_cast<std::size_t>(worker)];
-                  const KeyRange seen = seen_keys(task);
+                  const KeyRange seen = seen_keys(p_, task);
                   SumsOfTask sums(seen.begin / kv_block * kv_block,
                                   blocks_up_to(seen.end, kv_block) * kv_block);
                   kernels_->forward_received(call_, tiling_, task, memory, mine.kept, sums.target());
@@ -480,11 +477,12 @@ class Driver {
 
   std::vector<KeepingThread> keeping_threads(std::int64_t keys) {
     const int threads = threads_for(p_, static_cast<std::int64_t>(tasks_.size()), kSmallWork);
-    const std::int64_t floats = KeepingThread::floats(*kernels_, keys);
+    const std::int64_t floats = KeepingThread::floats(tiling_.rows, keys, kernels_->kv_block);
     work_.task_weights.reserve(static_cast<std::size_t>(threads * floats) * sizeof(float));
     std::vector<KeepingThread> keeping;
     for (int t = 0; t < threads; ++t)
-      keeping.emplace_back(*kernels_, keys, static_cast<float*>(work_.task_weights.data()) + t * floats);
+      keeping.emplace_back(tiling_.rows, keys, kernels_->kv_block,
+                           static_cast<float*>(work_.task_weights.data()) + t * floats);
     return keeping;
   }
 

@@ -31,15 +31,16 @@ struct KeepingThread {
   const cpu::Task* task = nullptr;
   SumsOfTask sums;
 
-  /// Floats of memory that it takes for `keys` keys, whole KV blocks.
-  static std::int64_t floats(const cpu::Kernels& kernels, std::int64_t keys) {
-    return kernels.query_block * (keys + keys / kernels.kv_block + 2);
+  /// Floats of memory that it takes for `rows` rows a task and `keys` keys, whole KV blocks.
+  static std::int64_t floats(std::int64_t rows, std::int64_t keys, std::int64_t kv_block) {
+    return rows * (keys + keys / kv_block + 2);
   }
-  KeepingThread(const cpu::Kernels& kernels, std::int64_t keys, float* memory) : kept{} {
+  KeepingThread(std::int64_t rows, std::int64_t keys, std::int64_t kv_block, float* memory) : kept{} {
+    kept.row_count = rows;
     kept.weights = memory;
-    kept.shifts = kept.weights + kernels.query_block * keys;
-    kept.last_shift = kept.shifts + kernels.query_block * (keys / kernels.kv_block);
-    kept.inverse = kept.last_shift + kernels.query_block;
+    kept.shifts = kept.weights + rows * keys;
+    kept.last_shift = kept.shifts + rows * (keys / kv_block);
+    kept.inverse = kept.last_shift + rows;
   }
 };
 

@@ -122,7 +122,7 @@ struct Arguments : Shape, ScoreRules, ResultTargets, RowNotes {
   Drop dropout;
   KeptWeights kept;
   ReadAhead ahead;
-  bool keeps_task_weights;  ///< forward_received() takes the call: tasks are one block of rows
+  bool keeps_task_weights;  ///< forward_received() takes the call: tasks have rows of one head
   std::int64_t* paths;      ///< [kPaths], counted by tests; else nullptr
 };
 
@@ -184,12 +184,13 @@ struct TaskSums {
 
 /// The weights of the task that a thread did last, until its next task overwrites them (kernel/received.hpp).
 struct KeptTask {
-  float* weights;                          ///< [KV blocks of the call][query_block][kv_block], unnormalised
-  float* shifts;                           ///< [KV blocks][query_block]: those that weights were taken with
-  float *last_shift, *inverse;             ///< [query_block]: of the rows, at the end
-  std::int64_t rows;                       ///< of the task
+  std::int64_t row_count;                  ///< Tiling::rows
+  float* weights;                          ///< [KV blocks of the call][row_count][kv_block], unnormalised
+  float* shifts;                           ///< [KV blocks][row_count]: those that weights were taken with
+  float *last_shift, *inverse;             ///< [row_count]: of the rows, at the end
+  std::int64_t rows = 0;                   ///< of the task
   std::int64_t next_key = 0, end_key = 0;  ///< the KV blocks that are not summed yet
-  TaskSums sums;
+  TaskSums sums = {};
 };
 
 struct BackwardArguments;
@@ -258,8 +259,7 @@ struct Kernels {
   /// Whether forward() keeps the weights of a call where Arguments::kept has memory for them; no pass is then
   /// needed for what they tell.
   bool (*keeps_weights)(const Arguments&, const Tiling&) = nullptr;
-  std::int64_t kv_block = 0;     ///< keys whose weights have one shift
-  std::int64_t query_block = 0;  ///< rows whose weights of a KV block are computed together
+  std::int64_t kv_block = 0;  ///< keys whose weights have one shift
 
   /// Working memory for a task of so many rows and keys; it need not be prepared. nullptr in units
   /// that take no backward pass, as far as add_query_parts.

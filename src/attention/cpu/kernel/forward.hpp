@@ -49,14 +49,16 @@ void attend_kv_block(TaskState& state, std::int64_t kv_block_key) {
   }
   if (key_square > state.tracked_square) track_maxima(state, key_square);
   if (state.kept != nullptr) {
-    take_kept_block(state, kv_block_key);
-    kv_block.next_keys.weights_ahead = kQueryBlock * kKvBlock;
+    sum_kept(state.call, *state.kept, kv_block_key + kKvBlock);
+    kv_block.next_keys.weights_ahead = state.kept->row_count * kKvBlock;
   }
 
   for (std::int64_t row = 0; row < state.padded_rows; row += kQueryBlock) {
     const std::int64_t rows = smaller(kQueryBlock, state.padded_rows - row);
+    if (state.kept != nullptr) state.weights = kept_weights(*state.kept, kv_block_key) + row * kKvBlock;
     score_block<Format>(state, row, rows, kv_block_key, kv_block);
-    if (state.kept != nullptr) keep_block(state, kv_block_key, kv_block.count);
+    if (state.kept != nullptr)
+      keep_block(state, row, smaller(row + rows, state.rows), kv_block_key, kv_block.count);
     insert_candidates(state, row, rows, state.weights, kv_block_key);
     if (!state.call.output.data) continue;
     drop_block(state, row, rows, kv_block_key, kv_block.count);

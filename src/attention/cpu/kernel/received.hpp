@@ -9,6 +9,7 @@
 // the weights of a task are larger than its caches.
 #pragma once
 
+#include "attention/cpu/kernel/map_bins.hpp"
 #include "attention/cpu/kernel/workspace.hpp"
 
 namespace heed::detail::HEED_ISA {
@@ -30,10 +31,10 @@ HEED_INLINE void sum_vectors(const float* weights, const float* factors, std::in
 }
 
 inline float* kept_weights(const cpu::KeptTask& kept, std::int64_t kv_block_key) {
-  return kept.weights + kv_block_key * kQueryBlock;
+  return kept.weights + kv_block_key * kept.row_count;
 }
 inline float* kept_shifts(const cpu::KeptTask& kept, std::int64_t kv_block_key) {
-  return kept.shifts + kv_block_key / kKvBlock * kQueryBlock;
+  return kept.shifts + kv_block_key / kKvBlock * kept.row_count;
 }
 
 /// factors [rows]: what turns the weights of a KV block into p_ij. Shifts only rise, but for a row that had
@@ -47,53 +48,57 @@ inline void find_factors(const cpu::KeptTask& kept, std::int64_t kv_block_key, f
   }
 }
 
-/// Sums the KV blocks that are kept and begin before `end`, each over the rows in their order; at most
-/// kQueryBlock terms, so plainly.
-inline void sum_kept(const Arguments& call, cpu::KeptTask& kept, std::int64_t end) {
+/// sums [kKvBlock] += the weights of some rows, at most kQueryBlock, added up plainly in their order.
+inline void add_rows(const float* weights, const float* factors, std::int64_t rows, float* sums) {
   constexpr int kWide = kRegisters >= 32 ? 12 : 6;
   static_assert(kKvBlock % (kWide * kLanes) == 0);
-  alignas(64) float factors[kQueryBlock];
+  alignas(64) float sum[kWide * kLanes];
+  for (std::int64_t k = 0; k < kKvBlock; k += kWide * kLanes) {
+    for (int i = 0; i < kWide * kLanes; i += kLanes) store(sum + i, zero());
+    sum_vectors<kWide>(weights + k, factors, rows, sum);
+    for (int i = 0; i < kWide * kLanes; i += kLanes) add_to(sums + k + i, load(sum + i));
+  }
+}
+
+/// Sums the KV blocks that are kept and begin before `end`.
+inline void sum_kept(const Arguments& call, cpu::KeptTask& kept, std::int64_t end) {
+  alignas(64) float factors[kTaskRows];
   for (; kept.next_key < smaller(end, kept.end_key); kept.next_key += kKvBlock) {
     count_path(call.paths, Path::received_from_kept);
     find_factors(kept, kept.next_key, factors);
     const float* weights = kept_weights(kept, kept.next_key);
     float* sums = kept.sums.data + kept.next_key - kept.sums.first_key;
-    for (std::int64_t k = 0; k < kKvBlock; k += kWide * kLanes)
-      sum_vectors<kWide>(weights + k, factors, kept.rows, sums + k);
+    for (std::int64_t row = 0; row < kept.rows; row += kQueryBlock)
+      add_rows(weights + row * kKvBlock, factors + row, smaller(kQueryBlock, kept.rows - row), sums);
   }
 }
 
-/// Before a task overwrites a KV block.
-inline void take_kept_block(TaskState& state, std::int64_t kv_block_key) {
-  sum_kept(state.call, *state.kept, kv_block_key + kKvBlock);
-  state.weights = kept_weights(*state.kept, kv_block_key);
-}
-
-/// Once a task has the weights of a KV block of `count` keys: notes their shifts, and makes weights 0 that no
-/// row of their group may see.
-inline void keep_block(const TaskState& state, std::int64_t kv_block_key, std::int64_t count) {
+/// Once a task has the weights of a KV block of `count` keys for the rows [begin, end): notes their shifts,
+/// and makes weights 0 that no row of their group may see.
+inline void keep_block(const TaskState& state, std::int64_t begin, std::int64_t end,
+                       std::int64_t kv_block_key, std::int64_t count) {
   float* shifts = kept_shifts(*state.kept, kv_block_key);
-  for (std::int64_t r = 0; r < state.rows; ++r) shifts[r] = state.w.softmax.shift[r];
-  for (std::int64_t r = 0; r < state.rows; ++r) {
+  for (std::int64_t r = begin; r < end; ++r) {
+    shifts[r] = state.w.softmax.shift[r];
     const KeyRange keys = written_keys(state.w.group[r / kGroupRows], kv_block_key, count);
-    float* weights = state.weights + r * kKvBlock;
+    float* weights = state.weights + (r - begin) * kKvBlock;
     for (std::int64_t k = 0; k < keys.begin; k += kLanes) store(weights + k, zero());
     for (std::int64_t k = keys.end; k < kKvBlock; k += kLanes) store(weights + k, zero());
   }
 }
 
-/// Whether this unit keeps the weights of a call's tasks: each is one block of rows, no row is narrowed by a
+/// Whether this unit keeps the weights of a call's tasks: each has rows of one head, none is narrowed by a
 /// mask, no weight dropped, and there is memory for them.
 inline bool takes_received(const Arguments& call) {
-  constexpr std::int64_t kMostKeys =
-      kTaskWeightsBytes / (kQueryBlock * static_cast<std::int64_t>(sizeof(float)));
-  return kComputesEverything && !kHasMatrixTiles && call.most_rows >= kQueryBlock &&
-         call.key_length <= kMostKeys && plan(call).rows == kQueryBlock && !has_masks(call) &&
-         call.dropout.threshold == 0 && call.cache == nullptr && call.map_columns == 0;
+  if (!kComputesEverything || kHasMatrixTiles || call.most_rows < kQueryBlock || has_masks(call) ||
+      call.dropout.threshold != 0 || call.cache != nullptr || call.map_columns > 0)
+    return false;
+  const std::int64_t rows = plan(call).rows;
+  return rows >= kQueryBlock && call.key_length <= most_kept_keys(rows);
 }
 
-/// At the end of a task that saw `seen`: what its rows add to `sums` is known. Rows that are computed again
-/// weigh nothing here, whatever was kept of them.
+/// At the end of a task that saw `seen`: what its rows add to `sums` is known. A row that is computed again
+/// has an inverse of 0.
 inline void keep_task(const TaskState& state, const SoftmaxState& s, const KeyRange& seen,
                       const cpu::TaskSums& sums) {
   cpu::KeptTask& kept = *state.kept;
@@ -104,10 +109,6 @@ inline void keep_task(const TaskState& state, const SoftmaxState& s, const KeyRa
   for (std::int64_t r = 0; r < state.rows; ++r) {
     kept.last_shift[r] = s.shift[r];
     kept.inverse[r] = state.w.inverse[r];
-    if (kept.inverse[r] != 0) continue;
-    for (std::int64_t key = kept.next_key; key < kept.end_key; key += kKvBlock)
-      for (std::int64_t k = 0; k < kKvBlock; k += kLanes)
-        store(kept_weights(kept, key) + r * kKvBlock + k, zero());
   }
 }
 

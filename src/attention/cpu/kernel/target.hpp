@@ -34,7 +34,6 @@ inline cpu::Kernels make_kernels(const char* name) {
     kernels.weights_pass = weights_pass;
     kernels.keeps_weights = reads_in_place;
     kernels.kv_block = kKvBlock;
-    kernels.query_block = kQueryBlock;
   }
   if constexpr (kComputesEverything) {
     kernels.scores_pass = scores_pass;

@@ -25,7 +25,7 @@ inline constexpr std::int64_t kCacheBytes = 5 << 20;  // for packed keys and val
 // The same where tasks keep their weights, and so are short: to pack keys for each would cost more than to
 // read packed ones, which are asked for in time, from memory.
 inline constexpr std::int64_t kLongCacheBytes = 16 << 20;
-inline constexpr std::int64_t kTaskWeightsBytes = 32 << 20;  // for these weights
+inline constexpr std::int64_t kTaskWeightsBytes = 48 << 20;  // for these weights
 inline constexpr std::int64_t kStatisticsBytes = 3 << 19;    // for top-k lists, and for map bins
 inline constexpr std::int64_t kUncachedBytes = 16 << 20;  // of a head's weights: from here on past the caches
 // Few rows, which read keys and values in place. With 32 registers a row of a value tile is as wide as they
@@ -249,6 +249,18 @@ inline std::int64_t clamp_rows(std::int64_t rows, std::int64_t bytes_each, std::
   return larger(kGroupRows, smaller(rows, fit));
 }
 
+/// Keys whose weights fit in kTaskWeightsBytes for a task of so many rows.
+constexpr std::int64_t most_kept_keys(std::int64_t rows) {
+  return kTaskWeightsBytes / (rows * static_cast<std::int64_t>(sizeof(float)));
+}
+
+/// Rows that a task has at most. Where it keeps their weights, they are of one head.
+inline std::int64_t most_task_rows(const Arguments& call, bool cached) {
+  if (!call.keeps_task_weights) return cached ? kTaskRows : kLongTaskRows;
+  return smaller(round_up(call.most_rows, kGroupRows),
+                 call.key_length <= most_kept_keys(kTaskRows) ? kTaskRows : kQueryBlock);
+}
+
 inline Tiling plan(const Arguments& call) {
   const std::int64_t key_bytes =
       static_cast<std::int64_t>(sizeof(float)) * (call.head_dim + round_up(call.value_dim, kLanes));
@@ -258,8 +270,7 @@ inline Tiling plan(const Arguments& call) {
   tiling.keys_in_place = multiplies_keys_in_place(call, all_rows);
   const std::int64_t cache_bytes = call.keeps_task_weights ? kLongCacheBytes : kCacheBytes;
   const bool cached = all_keys <= cache_bytes / key_bytes && !tiling.keys_in_place;
-  const std::int64_t most_rows = call.keeps_task_weights ? kQueryBlock : cached ? kTaskRows : kLongTaskRows;
-  std::int64_t rows = smaller(most_rows, all_rows);
+  std::int64_t rows = smaller(most_task_rows(call, cached), all_rows);
   rows = clamp_rows(rows, 8 * round_up(call.top_k, kLevelsAtOnce), kStatisticsBytes);
   // Where no packed keys are kept, bins may have their room.
   const std::int64_t spare = cached ? 0 : kCacheBytes - kLongTaskRows * key_bytes;
