@@ -141,7 +141,7 @@ class Driver {
   // Whether tasks keep their weights for what keys receive: so that a head has the bits that it has among
   // others.
   bool keeps_task_weights() const {
-    if (!p_.received || p_.received_last || p_.weights || is_packed()) return false;
+    if (!p_.received || p_.received_last || p_.weights || is_packed(p_)) return false;
     Arguments call = call_;
     call.keeps_task_weights = true;
     if (!target_.forward(call).takes_received(call)) return false;
