@@ -18,6 +18,8 @@ using Clock = std::chrono::steady_clock;
 struct HeldSend {
   MPI_Request request;
   int looks;  // before it starts; -1: started
+  int to, tag;
+  MPI_Comm comm;
 };
 
 struct State {
@@ -40,9 +42,21 @@ static void start(HeldSend& send) {
   send.looks = -1;
 }
 
+// MPI keeps the order of messages of one tag to one rank.
+static bool waits_for_another(const HeldSend& send) {
+  for (const HeldSend& other : state().sends) {
+    if (&other == &send) return false;
+    if (other.looks >= 0 && other.to == send.to && other.tag == send.tag && other.comm == send.comm)
+      return true;
+  }
+  return false;
+}
+
 static void look_at_sends() {
-  for (HeldSend& send : state().sends)
-    if (send.looks >= 0 && send.looks-- == 0) start(send);
+  for (HeldSend& send : state().sends) {
+    if (send.looks > 0) --send.looks;
+    if (send.looks == 0 && !waits_for_another(send)) start(send);
+  }
 }
 
 // Before a call that waits for other ranks.
@@ -120,7 +134,7 @@ int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, M
   ++state().left.requests;
   if (!state().shuffles) return PMPI_Isend(data, count, type, to, tag, comm, request);
   const int code = PMPI_Send_init(data, count, type, to, tag, comm, request);
-  state().sends.push_back({*request, static_cast<int>(state().engine() % 16)});
+  state().sends.push_back({*request, static_cast<int>(state().engine() % 16), to, tag, comm});
   ++state().held;
   return code;
 }

@@ -22,7 +22,7 @@ ByUnits::ByUnits(const Communicator& comm, const Call& call, std::vector<Shard> 
 Work ByUnits::run(const Compute& compute) {
   for (std::int64_t unit = 0; unit < call_.units(); ++unit) {
     if (rank_of(unit) == comm_.rank()) continue;
-    send_unit(sends_, inputs_, call_.unit(unit), unit, rank_of(unit));
+    send_unit(sends_, comm_, inputs_, call_.unit(unit), unit, rank_of(unit));
     receive_results(unit);
   }
   std::int64_t unit = next_own(0);
@@ -84,8 +84,8 @@ void ByUnits::receive_results(std::int64_t unit) {
   for (std::size_t i = 0; i < results_.size(); ++i) {
     if (!results_[i].goes_home) continue;
     const MutableTensorView own = heads_of(results_[i].own, call_.unit(unit), results_[i].each);
-    const PositionRange rows = own_rows(own);
-    receives_.receive(own, {&rows, 1}, rank_of(unit), tag_of(call_.units() + unit, i));
+    receives_.receive(own, side_by_side(rows_for(comm_.rank(), results_[i])), rank_of(unit),
+                      tag_of(call_.units() + unit, i));
   }
 }
 

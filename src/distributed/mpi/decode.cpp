@@ -62,9 +62,9 @@ class Decode {
     Dims shape = own.shape();
     shape[2] = queries_.length();
     Tensor whole = Tensor::uninitialized(shape, own.dtype());
-    const PositionRange rows = own_rows(own);
+    const std::vector<PositionRange> rows = side_by_side(queries_.ranges(comm_.rank()));
     for (int rank = 0; rank < comm_.size(); ++rank) {
-      sends_.send(own, {&rows, 1}, rank, tag_of(slot, index));
+      sends_.send(own, rows, rank, tag_of(slot, index));
       receives_.receive(whole, queries_.ranges(rank), rank, tag_of(slot, index));
     }
     scatter_rows(own, whole, queries_.ranges(comm_.rank()));
@@ -118,10 +118,11 @@ class Decode {
 
   void send_pieces() {
     for (std::size_t block = 0; block < blocks_.size(); ++block) {
-      const PositionRange rows = rows_in(keys_, comm_.rank(), blocks_[block]);
-      if (rows.begin == rows.end) continue;
-      sends_.send(call_.key, {&rows, 1}, owners_[block], tag_of(static_cast<std::int64_t>(block), kKey));
-      sends_.send(call_.value, {&rows, 1}, owners_[block], tag_of(static_cast<std::int64_t>(block), kValue));
+      const std::vector<PositionRange> rows =
+          side_by_side(positions_in(keys_, comm_.rank(), blocks_[block]),
+                       rows_in(keys_, comm_.rank(), blocks_[block]).begin);
+      sends_.send(call_.key, rows, owners_[block], tag_of(static_cast<std::int64_t>(block), kKey));
+      sends_.send(call_.value, rows, owners_[block], tag_of(static_cast<std::int64_t>(block), kValue));
     }
   }
 
@@ -167,8 +168,7 @@ class Decode {
       const MutableTensorView& view = result(outputs_, i);
       if (view.data() == nullptr) continue;
       const MutableTensorView own = result_rows(view, result_entry(i).shape);
-      const PositionRange rows = own_rows(own);
-      returns_.receive(own, {&rows, 1}, folder_, tag_of(slot, i));
+      returns_.receive(own, side_by_side(queries_.ranges(comm_.rank())), folder_, tag_of(slot, i));
       if (comm_.rank() != folder_) continue;
       const TensorView whole = result_rows(result(whole_, i).mutable_view(), result_entry(i).shape);
       for (int to = 0; to < comm_.size(); ++to)

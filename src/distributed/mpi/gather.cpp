@@ -37,7 +37,7 @@ class Gather {
 
   Work run() {
     for (std::int64_t unit = 0; unit < call_.units(); ++unit)
-      for (int to = 0; to < comm_.size(); ++to) send_unit(sends_, shards_, call_.unit(unit), unit, to);
+      for (int to = 0; to < comm_.size(); ++to) send_unit(sends_, comm_, shards_, call_.unit(unit), unit, to);
     std::unique_ptr<UnitTensors> next = begin(0);
     for (std::int64_t unit = 0; unit < call_.units(); ++unit) {
       const std::unique_ptr<UnitTensors> keys = std::move(next);

@@ -63,7 +63,7 @@ class GatherBackward {
     clear(call_.grad_value);
     for (std::int64_t unit = 0; unit < forward_.units(); ++unit)
       for (int to = 0; to < comm_.size(); ++to)
-        if (has_tasks(unit, to)) send_unit(sends_, inputs_, forward_.unit(unit), 2 * unit, to);
+        if (has_tasks(unit, to)) send_unit(sends_, comm_, inputs_, forward_.unit(unit), 2 * unit, to);
     std::unique_ptr<UnitTensors> next = begin(0);
     for (std::int64_t unit = 0; unit < forward_.units(); ++unit) {
       const std::unique_ptr<UnitTensors> tensors = std::move(next);
@@ -167,18 +167,19 @@ class GatherBackward {
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const auto& [task, from] = tasks_of(unit)[i];
       const std::int64_t slot = slot_of(unit, i);
-      const PositionRange keys = rows_in(keys_, comm_.rank(), task.keys);
+      const std::vector<PositionRange> keys = side_by_side(positions_in(keys_, comm_.rank(), task.keys),
+                                                           rows_in(keys_, comm_.rank(), task.keys).begin);
       const auto receive_keys = [&](const MutableTensorView& view, std::size_t index) {
-        if (view.data() == nullptr || keys.begin == keys.end) return;
-        gradients_.receive(heads_of(view, forward_.unit(unit), 1), {&keys, 1}, from, tag_of(slot, index));
+        if (view.data() == nullptr) return;
+        gradients_.receive(heads_of(view, forward_.unit(unit), 1), keys, from, tag_of(slot, index));
       };
       receive_keys(call_.grad_key, kSentKey);
       receive_keys(call_.grad_value, kSentValue);
       const PositionRange rows = rows_in(rows_, comm_.rank(), task.rows);
       if (call_.grad_query.data() == nullptr || rows.begin == rows.end) continue;
       parts[i] = Tensor::uninitialized({1, rows.end - rows.begin, columns()}, DType::f32);
-      const PositionRange all{0, rows.end - rows.begin};
-      gradients_.receive(parts[i], {&all, 1}, from, tag_of(slot, kSentPart));
+      gradients_.receive(parts[i], side_by_side(positions_in(rows_, comm_.rank(), task.rows)), from,
+                         tag_of(slot, kSentPart));
     }
     return parts;
   }

@@ -22,7 +22,7 @@ class LeftOut {
     const std::vector<std::int64_t> wanted = wanted_units(rows);
     for (std::int64_t unit = 0; unit < call_.units(); ++unit)
       for (int to = 0; to < comm_.size(); ++to)
-        if (wants(wanted, to, unit)) send_unit(sends_, shards_, call_.unit(unit), unit, to);
+        if (wants(wanted, to, unit)) send_unit(sends_, comm_, shards_, call_.unit(unit), unit, to);
     for (std::int64_t unit = 0; unit < call_.units(); ++unit)
       if (wants(wanted, comm_.rank(), unit)) compute(unit);
     sends_.wait();

@@ -10,6 +10,8 @@ namespace {
 
 // Bytes of a message: MPI counts them in 31 bits.
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+// Ranges of rows that are messages of their own.
+constexpr std::size_t kMostPieces = 32;
 
 std::int64_t bytes_of(const TensorView& view, std::span<const PositionRange> rows) {
   std::int64_t count = 0;
@@ -17,6 +19,32 @@ std::int64_t bytes_of(const TensorView& view, std::span<const PositionRange> row
   for (int axis = 0; axis < view.rank(); ++axis)
     if (axis != view.rank() - 2) count *= view.size(axis);
   return count * static_cast<std::int64_t>(size_of(view.dtype()));
+}
+
+// Where these rows lie side by side in memory, and are not too many bytes, their first element; else nullptr.
+template <class View>
+auto contiguous_rows(const View& view, std::span<const PositionRange> rows) -> decltype(view.data()) {
+  for (std::size_t i = 1; i < rows.size(); ++i)
+    if (rows[i].begin != rows[i - 1].end) return nullptr;
+  const View all = view.narrow(-2, rows.front().begin, rows.back().end - rows.front().begin);
+  const bool fits = bytes_of(view, rows) <= static_cast<std::int64_t>(kMostBytes);
+  return fits && all.is_contiguous() ? all.data() : nullptr;
+}
+
+// Calls visit(view [rows, columns], ranges) for the messages that rows of all heads are: one a head and
+// range, or one a head where ranges are many. A message that lies side by side on both sides goes without
+// being copied on its way, and while the sender computes.
+template <class View, class Visit>
+void each_piece(const View& view, std::span<const PositionRange> rows, Visit visit) {
+  if (bytes_of(view, rows) == 0) return;
+  if (view.rank() > 2) {
+    for (std::int64_t i = 0; i < view.size(0); ++i) each_piece(view.select(0, i), rows, visit);
+  } else if (rows.size() > kMostPieces) {
+    visit(view, rows);
+  } else {
+    for (const PositionRange& range : rows)
+      if (range.begin < range.end) visit(view, std::span(&range, 1));
+  }
 }
 
 }  // namespace
@@ -39,18 +67,31 @@ MPI_Request* Messages::next() {
 }
 
 void Messages::send(const TensorView& from, std::span<const PositionRange> rows, int to, std::int64_t tag) {
-  const std::int64_t bytes = bytes_of(from, rows);
-  if (bytes == 0 || to == comm_.rank()) return;
-  const RowType type(from, rows);
-  check(MPI_Isend(from.data(), 1, type.get(), to, tag_of(tag), comm_.get(), next()), "MPI_Isend");
-  bytes_sent_ += bytes;
+  if (to == comm_.rank()) return;
+  each_piece(from, rows, [&](const TensorView& piece, std::span<const PositionRange> ranges) {
+    const std::int64_t bytes = bytes_of(piece, ranges);
+    bytes_sent_ += bytes;
+    if (const void* data = contiguous_rows(piece, ranges))
+      check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag_of(tag), comm_.get(), next()),
+            "MPI_Isend");
+    else
+      check(MPI_Isend(piece.data(), 1, RowType(piece, ranges).get(), to, tag_of(tag), comm_.get(), next()),
+            "MPI_Isend");
+  });
 }
 
 void Messages::receive(const MutableTensorView& into, std::span<const PositionRange> rows, int from,
                        std::int64_t tag) {
-  if (bytes_of(into, rows) == 0 || from == comm_.rank()) return;
-  const RowType type(into, rows);
-  check(MPI_Irecv(into.data(), 1, type.get(), from, tag_of(tag), comm_.get(), next()), "MPI_Irecv");
+  if (from == comm_.rank()) return;
+  each_piece(into, rows, [&](const MutableTensorView& piece, std::span<const PositionRange> ranges) {
+    if (void* data = contiguous_rows(piece, ranges))
+      check(MPI_Irecv(data, static_cast<int>(bytes_of(piece, ranges)), MPI_BYTE, from, tag_of(tag),
+                      comm_.get(), next()),
+            "MPI_Irecv");
+    else
+      check(MPI_Irecv(piece.data(), 1, RowType(piece, ranges).get(), from, tag_of(tag), comm_.get(), next()),
+            "MPI_Irecv");
+  });
 }
 
 void Messages::send(std::span<const std::byte> bytes, int to, std::int64_t tag) {

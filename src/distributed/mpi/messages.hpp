@@ -21,8 +21,9 @@ class Messages {
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  /// Rows of a view [..., rows, columns] where they lie; they stay as they are until wait(). Tags are taken
-  /// modulo what MPI has. Nothing is sent where there is no element, or to the rank itself.
+  /// Rows of a view [..., rows, columns] where they lie; they stay as they are until wait(). The receiver
+  /// names ranges of the same lengths. Tags are taken modulo what MPI has. Nothing is sent where there is no
+  /// element, or to the rank itself.
   void send(const TensorView& from, std::span<const PositionRange> rows, int to, std::int64_t tag);
   void receive(const MutableTensorView& into, std::span<const PositionRange> rows, int from,
                std::int64_t tag);

@@ -77,13 +77,14 @@ class Ring {
 
   void send_blocks() {
     for (std::size_t block = 0; block < blocks_.size(); ++block) {
-      const PositionRange rows = rows_in(keys_, comm_.rank(), blocks_[block]);
-      if (rows.begin == rows.end) continue;
+      const std::vector<PositionRange> rows =
+          side_by_side(positions_in(keys_, comm_.rank(), blocks_[block]),
+                       rows_in(keys_, comm_.rank(), blocks_[block]).begin);
       const auto slot = static_cast<std::int64_t>(block);
       for (int to = 0; to < comm_.size(); ++to) {
         if (!needs(to, block)) continue;
-        sends_.send(call_.key, {&rows, 1}, to, tag_of(slot, 0));
-        sends_.send(call_.value, {&rows, 1}, to, tag_of(slot, 1));
+        sends_.send(call_.key, rows, to, tag_of(slot, 0));
+        sends_.send(call_.value, rows, to, tag_of(slot, 1));
       }
     }
   }

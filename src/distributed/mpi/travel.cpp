@@ -18,6 +18,15 @@ PositionRange rows_in(const Sharding& sharding, int rank, const PositionRange& r
   return {sharding.row_of(positions.front().begin), sharding.row_of(positions.back().end - 1) + 1};
 }
 
+std::vector<PositionRange> side_by_side(std::span<const PositionRange> ranges, std::int64_t first) {
+  std::vector<PositionRange> rows;
+  for (const PositionRange& range : ranges) {
+    rows.push_back({first, first + range.end - range.begin});
+    first = rows.back().end;
+  }
+  return rows;
+}
+
 std::vector<PositionRange> moved(std::vector<PositionRange> ranges, std::int64_t by) {
   for (PositionRange& range : ranges) range = {range.begin - by, range.end - by};
   return ranges;
@@ -58,12 +67,11 @@ UnitTensors::UnitTensors(const Communicator& comm, const std::vector<Shard>& sha
   }
 }
 
-void send_unit(Messages& messages, const std::vector<Shard>& shards, const Unit& unit, std::int64_t slot,
-               int to) {
+void send_unit(Messages& messages, const Communicator& comm, const std::vector<Shard>& shards,
+               const Unit& unit, std::int64_t slot, int to) {
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const TensorView own = heads_of(shards[i].view, unit, shards[i].each);
-    const PositionRange rows = own_rows(own);
-    messages.send(own, {&rows, 1}, to, tag_of(slot, i));
+    messages.send(own, side_by_side(shards[i].sharding->ranges(comm.rank())), to, tag_of(slot, i));
   }
 }
 

@@ -36,8 +36,8 @@ class UnitTensors {
 };
 
 /// Sends this rank's rows of a unit to another rank, for its UnitTensors of the same slot.
-void send_unit(Messages& messages, const std::vector<Shard>& shards, const Unit& unit, std::int64_t slot,
-               int to);
+void send_unit(Messages& messages, const Communicator& comm, const std::vector<Shard>& shards,
+               const Unit& unit, std::int64_t slot, int to);
 
 /// A tag that no other message of a call has: of tensor number `index` (below 32) of a slot.
 [[nodiscard]] constexpr std::int64_t tag_of(std::int64_t slot, std::size_t index) {
@@ -52,6 +52,9 @@ void send_unit(Messages& messages, const std::vector<Shard>& shards, const Unit&
                                                       const PositionRange& range);
 /// Its rows of them: they lie side by side.
 [[nodiscard]] PositionRange rows_in(const Sharding& sharding, int rank, const PositionRange& range);
+/// Ranges of the same lengths, one after the other from `first` on: rows where others are positions.
+[[nodiscard]] std::vector<PositionRange> side_by_side(std::span<const PositionRange> ranges,
+                                                      std::int64_t first = 0);
 /// Ranges that begin `by` earlier.
 [[nodiscard]] std::vector<PositionRange> moved(std::vector<PositionRange> ranges, std::int64_t by);
 
