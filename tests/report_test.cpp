@@ -3,16 +3,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "attention_support.hpp"
 #include "describe_call.hpp"
+#include "each_target.hpp"
 #include "inspect/cost.hpp"
 #include "naive_attention.hpp"
 #include "support.hpp"
@@ -362,6 +365,21 @@ TEST(Report, CostsNameWhatTheMatrixWouldTake) {
     EXPECT_EQ(line.made, &line != &report.cost.back()) << line.what;
     EXPECT_FALSE(line.seconds < 0) << line.what << ' ' << line.seconds;
   }
+}
+
+// Beside a map what keys receive takes a pass of its own; otherwise long calls have it from the forward pass.
+TEST(Report, CostsSayWhereWhatKeysReceiveHasNoPassOfItsOwn) {
+  const heed::test::EachTarget before;
+  heed::set_target("plain");
+  const Tensor x = normal_tensor({1, 200, 8}, 1, DType::f32);
+  const auto has_line = [&](heed::MapSize map, std::string_view what) {
+    const AttentionReport report = heed::make_report(x, x, x, {.kernel = heed::Kernel::fused},
+                                                     {.map = map, .full_weights_cells = 0, .cost = true});
+    return std::any_of(report.cost.begin(), report.cost.end(),
+                       [&](const heed::CostLine& line) { return line.what == what; });
+  };
+  EXPECT_TRUE(has_line({8, 8}, "received"));
+  EXPECT_TRUE(has_line({}, "received (within the one pass)"));
 }
 
 // Whatever the machine was busy with meanwhile: what a plain forward is too short for is not told.
