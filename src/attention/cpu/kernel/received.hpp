@@ -4,9 +4,8 @@
 //   received_j = sum_i p_ij = sum_i w_ij 2^(m_b - m_i) / sum_i
 //
 // where w_ij was taken with the shift m_b that row i had in the KV block, and m_i and sum_i are the row's at
-// the end. A KV block is summed right before the next task overwrites it. Its memory was asked for while the
-// KV block before was multiplied: so a thread waits neither for what it reads nor for what it writes, though
-// the weights of a task are larger than its caches.
+// the end. A KV block is summed right before the next task overwrites it, so that memory that no cache holds
+// is brought near once for both.
 #pragma once
 
 #include "attention/cpu/kernel/map_bins.hpp"
