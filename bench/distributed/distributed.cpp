@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -47,6 +48,14 @@ double seconds_of(const std::function<void()>& work) {
   return seconds;
 }
 
+// A line of /proc/self/status, in MB.
+double megabytes(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(name)) return std::atof(line.c_str() + name.size()) / 1000;
+  return 0;
+}
+
 class Comparison {
  public:
   explicit Comparison(const Setup& setup)
@@ -71,6 +80,21 @@ class Comparison {
     }
     print("forward", median(one), median(all), forward_scheme_);
     print("forward + backward", median(one_both), median(all_both), backward_scheme_);
+  }
+
+  // The most that the process had in memory while it computed, less what it had before, with its shards.
+  void memory() {
+    all_ranks(false);  // which makes the shards, and what threads keep
+    std::ofstream("/proc/self/clear_refs") << 5;
+    const double before = megabytes("VmRSS:");
+    all_ranks(false);
+    double most = megabytes("VmHWM:") - before;
+    MPI_Allreduce(MPI_IN_PLACE, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    const double rows = static_cast<double>(shards_[0].count()) * 4e-6;
+    if (setup_.rank == 0)
+      std::printf(
+          "%s: %.1f MB beside the shards of query, key and value, %.1f MB each; the output has as much\n",
+          std::string(name_of(forward_scheme_)).c_str(), most, rows);
   }
 
   // A block's transfer takes as long as its computation: hidden is what does not lengthen the whole.
@@ -136,7 +160,7 @@ class Comparison {
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   if (argc < 5) {
-    std::fputs("usage: distributed LENGTH HEADS DIM ROUNDS [SCHEME [overlap]]\n", stderr);
+    std::fputs("usage: distributed LENGTH HEADS DIM ROUNDS [SCHEME [overlap | memory]]\n", stderr);
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
   Setup setup{std::atoll(argv[1]), std::atoll(argv[2]), std::atoll(argv[3]), std::atoi(argv[4]), 0, 1, {}};
@@ -144,8 +168,11 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &setup.ranks);
   if (argc > 5) setup.choice.scheme = distributed::scheme_of(argv[5]);
   Comparison comparison(setup);
-  if (argc > 6 && std::string_view(argv[6]) == "overlap")
+  const std::string_view what = argc > 6 ? argv[6] : "";
+  if (what == "overlap")
     comparison.overlap();
+  else if (what == "memory")
+    comparison.memory();
   else
     comparison.efficiency();
   MPI_Finalize();
