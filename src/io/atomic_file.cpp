@@ -57,6 +57,7 @@ AtomicFile::AtomicFile(const std::string& path) : subject_("'" + path + "'") {
   if (name_.empty() || name_ == "." || name_ == "..") fail_write(path.empty() ? ENOENT : EISDIR);
 
   const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
+  folder_path_ = folder;
   folder_ = FileDescriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder_) fail_write(errno);
 
@@ -100,6 +101,18 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
     else if (errno != EINTR)
       fail_write(errno);
   }
+}
+
+void AtomicFile::extend(std::uint64_t bytes) {
+  const off_t end = ::lseek(file_.get(), 0, SEEK_CUR);
+  std::uint64_t size = 0;
+  if (end < 0 || __builtin_add_overflow(static_cast<std::uint64_t>(end), bytes, &size) || size > INT64_MAX)
+    fail_write(end < 0 ? errno : EFBIG);
+  if (::ftruncate(file_.get(), static_cast<off_t>(size)) != 0) fail_write(errno);
+}
+
+std::string AtomicFile::temporary_path() const {
+  return temporary_.empty() ? "" : (fs::absolute(folder_path_) / temporary_).string();
 }
 
 void AtomicFile::flush() {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,6 +28,10 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::span<const std::byte> bytes);
+  /// So many zeros behind what was written, for others to write to.
+  void extend(std::uint64_t bytes);
+  /// The temporary's path from the root; empty where a device or a pipe is written straight.
+  [[nodiscard]] std::string temporary_path() const;
   /// Flushes to the disk, renames, and flushes the folder, so that what was reported as written survives a
   /// loss of power.
   void commit();
@@ -48,6 +54,7 @@ class AtomicFile {
   std::string temporary_;  // likewise; empty: none. Once exchanged, it is the name of the old content
   enum class Published { no, as_new, exchanged, for_good };
   Published published_ = Published::no;
+  std::filesystem::path folder_path_;
   FileDescriptor folder_;
   FileDescriptor file_;
 };

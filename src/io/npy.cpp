@@ -1,89 +1,31 @@
-// The .npy format of NumPy, versions 1.0 to 3.0, as numpy.lib.format describes it:
-//   "\x93NUMPY", version (2 bytes), length of the header (2 bytes in version 1, else 4; little endian),
-//   the header (npy_header.hpp), the elements.
+// .npy files, read and written whole: what npy_start.hpp describes, then the elements.
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "heed/io.hpp"
 #include "io/atomic_file.hpp"
 #include "io/byte_source.hpp"
-#include "io/fault.hpp"
-#include "io/npy_header.hpp"
+#include "io/npy_start.hpp"
 
 namespace heed::io {
 namespace {
 
 using detail::ByteSource;
-using detail::fail;
+using detail::fail_npy_length;
+using detail::npy_byte_count;
 using detail::NpyHeader;
 
-constexpr std::string_view kMagic = "\x93NUMPY";
-// NumPy's own reader takes no longer header either (max_header_size). One that heed can read needs 200 bytes.
-constexpr std::uint32_t kMaxHeaderBytes = 10000;
-// NumPy aligns the data so that it can be mapped into memory.
-constexpr std::size_t kDataAlignment = 64;
 // Of a source whose length is not known, so much memory is taken ahead of the bytes that have come.
 constexpr std::uint64_t kChunkBytes = std::uint64_t{8} << 20;
-
-void read_preamble(ByteSource& source, std::span<std::byte> to, const char* part) {
-  const std::size_t count = source.read(to);
-  if (count < to.size())
-    fail(source.subject(), "ends inside its " + std::string(part) + ": " + std::to_string(count) + " of " +
-                               std::to_string(to.size()) + " bytes are there");
-}
-
-NpyHeader read_header(ByteSource& source) {
-  std::array<std::byte, 8> start{};
-  const std::size_t count = source.read(start);
-  if (count < kMagic.size() || std::memcmp(start.data(), kMagic.data(), kMagic.size()) != 0)
-    fail(source.subject(), "is not a .npy file: it does not begin with \\x93NUMPY");
-  if (count < start.size()) fail(source.subject(), "ends inside its version");
-  const auto major = std::to_integer<unsigned>(start[6]);
-  const auto minor = std::to_integer<unsigned>(start[7]);
-  if (major < 1 || major > 3 || minor != 0)
-    fail(source.subject(), "has version " + std::to_string(major) + "." + std::to_string(minor) +
-                               " of the .npy format; 1.0, 2.0 or 3.0 is expected");
-
-  std::array<std::byte, 4> length_bytes{};
-  read_preamble(source, std::span(length_bytes).first(major == 1 ? 2 : 4), "header's length");
-  std::uint32_t length = 0;
-  for (std::size_t i = 0; i < length_bytes.size(); ++i)
-    length |= std::to_integer<std::uint32_t>(length_bytes[i]) << (8 * i);
-  if (length > kMaxHeaderBytes)
-    fail(source.subject(), "has a header of " + std::to_string(length) + " bytes; at most " +
-                               std::to_string(kMaxHeaderBytes) + " are expected");
-  std::string text(length, '\0');
-  read_preamble(source, std::as_writable_bytes(std::span(text)), "header");
-  return detail::parse_npy_header(text, source.subject());
-}
-
-std::uint64_t byte_count(const NpyHeader& header, const std::string& subject) {
-  try {
-    std::int64_t bytes = 0;
-    if (!__builtin_mul_overflow(element_count(header.shape), static_cast<std::int64_t>(size_of(header.dtype)),
-                                &bytes))
-      return static_cast<std::uint64_t>(bytes);
-  } catch (const Error&) {  // the same overflow, one product earlier
-  }
-  fail(subject, "has the shape " + to_string(header.shape) + " of " + std::string(name_of(header.dtype)) +
-                    ", more bytes than 64 bits can count");
-}
-
-[[noreturn]] void fail_length(const std::string& subject, const NpyHeader& header, const std::string& has,
-                              std::uint64_t needed) {
-  fail(subject, "has " + has + " bytes of data; its shape " + to_string(header.shape) + " of " +
-                    std::string(name_of(header.dtype)) + " needs " + std::to_string(needed));
-}
 
 void refuse_more(ByteSource& source, const NpyHeader& header, std::uint64_t needed) {
   std::array<std::byte, 1> more{};
   if (source.read(more) > 0)
-    fail_length(source.subject(), header, "more than " + std::to_string(needed), needed);
+    fail_npy_length(source.subject(), header, "more than " + std::to_string(needed), needed);
 }
 
 std::span<std::byte> bytes_of(Tensor& tensor, std::uint64_t bytes) {
@@ -93,14 +35,14 @@ std::span<std::byte> bytes_of(Tensor& tensor, std::uint64_t bytes) {
 // A header is believed only as far as bytes follow it: memory for the elements is taken when they are known
 // to be there, or as they come. `stored` is the shape in the order in which the elements lie.
 Tensor read_elements(ByteSource& source, const NpyHeader& header, const Dims& stored) {
-  const std::uint64_t needed = byte_count(header, source.subject());
+  const std::uint64_t needed = npy_byte_count(header, source.subject());
   const auto remaining = source.remaining();
   if (remaining && *remaining != needed)
-    fail_length(source.subject(), header, std::to_string(*remaining), needed);
+    fail_npy_length(source.subject(), header, std::to_string(*remaining), needed);
   if (remaining || needed <= kChunkBytes) {
     Tensor tensor = Tensor::uninitialized(stored, header.dtype);
     const std::size_t count = source.read(bytes_of(tensor, needed));
-    if (count != needed) fail_length(source.subject(), header, std::to_string(count), needed);
+    if (count != needed) fail_npy_length(source.subject(), header, std::to_string(count), needed);
     refuse_more(source, header, needed);
     return tensor;
   }
@@ -110,7 +52,7 @@ Tensor read_elements(ByteSource& source, const NpyHeader& header, const Dims& st
     std::vector<std::byte>& chunk = chunks.emplace_back(std::min(kChunkBytes, needed - done));
     const std::size_t count = source.read(chunk);
     done += count;
-    if (count < chunk.size()) fail_length(source.subject(), header, std::to_string(done), needed);
+    if (count < chunk.size()) fail_npy_length(source.subject(), header, std::to_string(done), needed);
   }
   refuse_more(source, header, needed);
   Tensor tensor = Tensor::uninitialized(stored, header.dtype);
@@ -124,7 +66,7 @@ Tensor read_elements(ByteSource& source, const NpyHeader& header, const Dims& st
 }
 
 Tensor read_from(ByteSource source) {
-  const NpyHeader header = read_header(source);
+  const NpyHeader header = detail::read_npy_start(source);
   // Column-major is row-major with the axes the other way round.
   const int rank = header.shape.size();
   Dims stored = header.shape;
@@ -155,15 +97,7 @@ void write_to(detail::AtomicFile& file, const TensorView& tensor) {
   const void* data = as_it_is ? tensor.data() : copied.view().data();
   const std::size_t bytes = static_cast<std::size_t>(tensor.count()) * size_of(dtype);
 
-  std::string header = detail::npy_header_text(dtype, tensor.shape());
-  const std::size_t preamble = kMagic.size() + 4;  // version and length
-  const std::size_t unpadded = preamble + header.size() + 1;
-  header.append((kDataAlignment - unpadded % kDataAlignment) % kDataAlignment, ' ');
-  header += '\n';
-  std::string start(kMagic);
-  start += {'\x01', '\x00', static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
-  start += header;
-
+  const std::string start = detail::npy_start(dtype, tensor.shape());
   file.write(std::as_bytes(std::span(start)));
   file.write({static_cast<const std::byte*>(data), bytes});
 }

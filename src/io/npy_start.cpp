@@ -1,0 +1,82 @@
+#include "io/npy_start.hpp"
+
+#include <array>
+#include <cstring>
+#include <string_view>
+
+#include "io/fault.hpp"
+
+namespace heed::io::detail {
+namespace {
+
+constexpr std::string_view kMagic = "\x93NUMPY";
+// NumPy's own reader takes no longer header either (max_header_size). One that heed can read needs 200 bytes.
+constexpr std::uint32_t kMaxTextBytes = 10000;
+static_assert(kMaxTextBytes + 12 == kMostNpyStartBytes);
+// NumPy aligns the data so that it can be mapped into memory.
+constexpr std::size_t kDataAlignment = 64;
+
+void read_preamble(ByteSource& source, std::span<std::byte> to, const char* part) {
+  const std::size_t count = source.read(to);
+  if (count < to.size())
+    fail(source.subject(), "ends inside its " + std::string(part) + ": " + std::to_string(count) + " of " +
+                               std::to_string(to.size()) + " bytes are there");
+}
+
+}  // namespace
+
+NpyHeader read_npy_start(ByteSource& source) {
+  std::array<std::byte, 8> start{};
+  const std::size_t count = source.read(start);
+  if (count < kMagic.size() || std::memcmp(start.data(), kMagic.data(), kMagic.size()) != 0)
+    fail(source.subject(), "is not a .npy file: it does not begin with \\x93NUMPY");
+  if (count < start.size()) fail(source.subject(), "ends inside its version");
+  const auto major = std::to_integer<unsigned>(start[6]);
+  const auto minor = std::to_integer<unsigned>(start[7]);
+  if (major < 1 || major > 3 || minor != 0)
+    fail(source.subject(), "has version " + std::to_string(major) + "." + std::to_string(minor) +
+                               " of the .npy format; 1.0, 2.0 or 3.0 is expected");
+
+  std::array<std::byte, 4> length_bytes{};
+  read_preamble(source, std::span(length_bytes).first(major == 1 ? 2 : 4), "header's length");
+  std::uint32_t length = 0;
+  for (std::size_t i = 0; i < length_bytes.size(); ++i)
+    length |= std::to_integer<std::uint32_t>(length_bytes[i]) << (8 * i);
+  if (length > kMaxTextBytes)
+    fail(source.subject(), "has a header of " + std::to_string(length) + " bytes; at most " +
+                               std::to_string(kMaxTextBytes) + " are expected");
+  std::string text(length, '\0');
+  read_preamble(source, std::as_writable_bytes(std::span(text)), "header");
+  return parse_npy_header(text, source.subject());
+}
+
+std::uint64_t npy_byte_count(const NpyHeader& header, const std::string& subject) {
+  try {
+    std::int64_t bytes = 0;
+    if (!__builtin_mul_overflow(element_count(header.shape), static_cast<std::int64_t>(size_of(header.dtype)),
+                                &bytes))
+      return static_cast<std::uint64_t>(bytes);
+  } catch (const Error&) {  // the same overflow, one product earlier
+  }
+  fail(subject, "has the shape " + to_string(header.shape) + " of " + std::string(name_of(header.dtype)) +
+                    ", more bytes than 64 bits can count");
+}
+
+void fail_npy_length(const std::string& subject, const NpyHeader& header, const std::string& has,
+                     std::uint64_t needed) {
+  fail(subject, "has " + has + " bytes of data; its shape " + to_string(header.shape) + " of " +
+                    std::string(name_of(header.dtype)) + " needs " + std::to_string(needed));
+}
+
+std::string npy_start(DType dtype, const Dims& shape) {
+  std::string header = npy_header_text(dtype, shape);
+  const std::size_t preamble = kMagic.size() + 4;  // version and length
+  const std::size_t unpadded = preamble + header.size() + 1;
+  header.append((kDataAlignment - unpadded % kDataAlignment) % kDataAlignment, ' ');
+  header += '\n';
+  std::string start(kMagic);
+  start += {'\x01', '\x00', static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
+  return start + header;
+}
+
+}  // namespace heed::io::detail

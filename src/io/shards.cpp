@@ -1,0 +1,239 @@
+// Shards of tensors in files. Positions of an axis are runs of bytes, one for each index of the axes before
+// it.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <tuple>
+#include <utility>
+
+#include "heed/error.hpp"
+#include "heed/io_shards.hpp"
+#include "io/atomic_file.hpp"
+#include "io/fault.hpp"
+#include "io/npy_start.hpp"
+#include "io/random_access_file.hpp"
+#include "io/safetensors_file.hpp"
+
+namespace heed::io {
+namespace {
+
+using detail::fail;
+using detail::fail_system;
+using detail::NpyHeader;
+using detail::RandomAccessFile;
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::invalid_argument, what); }
+
+int axis_of(const Dims& shape, int axis) {
+  const int counted = axis < 0 ? axis + shape.size() : axis;
+  if (counted < 0 || counted >= shape.size())
+    refuse("axis is " + std::to_string(axis) + "; one of shape " + to_string(shape) + " is expected");
+  return counted;
+}
+
+std::int64_t count_of(std::span<const PositionRange> positions, std::int64_t length) {
+  std::int64_t count = 0;
+  for (const PositionRange& range : positions) {
+    if (range.begin < 0 || range.end < range.begin || range.end > length)
+      refuse("positions " + std::to_string(range.begin) + " to " + std::to_string(range.end) +
+             " are asked for; ones within 0 to " + std::to_string(length) + " are expected");
+    count += range.end - range.begin;
+  }
+  return count;
+}
+
+Dims reversed(const Dims& dims) {
+  Dims turned = dims;
+  for (int axis = 0; axis < dims.size(); ++axis) turned[axis] = dims[dims.size() - 1 - axis];
+  return turned;
+}
+
+// Calls work(offset in the file's data, bytes) for each run of bytes of the positions, in the order of a
+// shard.
+template <class Work>
+void for_each_run(const Dims& stored, int axis, std::span<const PositionRange> positions, std::size_t width,
+                  Work work) {
+  std::int64_t outer = 1, inner = static_cast<std::int64_t>(width);
+  for (int i = 0; i < axis; ++i) outer *= stored[i];
+  for (int i = axis + 1; i < stored.size(); ++i) inner *= stored[i];
+  for (std::int64_t n = 0; n < outer; ++n)
+    for (const PositionRange& range : positions)
+      work(static_cast<std::uint64_t>((n * stored[axis] + range.begin) * inner),
+           static_cast<std::size_t>((range.end - range.begin) * inner));
+}
+
+std::span<std::byte> bytes_of(Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.mutable_view().data()),
+          static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype())};
+}
+
+// A header, and where the elements begin.
+std::pair<NpyHeader, std::uint64_t> read_start(const RandomAccessFile& file, const std::string& path) {
+  std::vector<std::byte> start(std::min<std::uint64_t>(file.size(), detail::kMostNpyStartBytes));
+  file.read(0, start);
+  detail::ByteSource source(start, path);
+  NpyHeader header = detail::read_npy_start(source);
+  const std::uint64_t begin = start.size() - source.remaining().value_or(0);
+  const std::uint64_t needed = detail::npy_byte_count(header, file.subject());
+  if (file.size() - begin != needed)
+    detail::fail_npy_length(file.subject(), header, std::to_string(file.size() - begin), needed);
+  return {header, begin};
+}
+
+void write_at(int file, const std::string& subject, std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_system("write", subject, errno);
+    offset += static_cast<std::uint64_t>(count);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+}
+
+}  // namespace
+
+struct TensorOnDisk::Impl {
+  explicit Impl(const std::string& path) : file(path) { std::tie(header, begin) = read_start(file, path); }
+  Impl(detail::SafetensorsFile&& opened, const detail::StoredTensor& stored)
+      : file(std::move(opened.file)), begin(opened.header.data_begin + stored.begin) {
+    header.dtype = *stored.type->dtype;
+    header.shape = stored.shape;
+  }
+
+  RandomAccessFile file;
+  NpyHeader header;
+  std::uint64_t begin = 0;  // of the elements
+};
+
+TensorOnDisk::TensorOnDisk(const std::string& path, const std::string& name) {
+  if (name.empty()) {
+    impl_ = std::make_unique<Impl>(path);
+    return;
+  }
+  detail::SafetensorsFile opened(path);
+  const detail::StoredTensor& stored = opened.readable(name);
+  impl_ = std::make_unique<Impl>(std::move(opened), stored);
+}
+TensorOnDisk::~TensorOnDisk() = default;
+TensorOnDisk::TensorOnDisk(TensorOnDisk&&) noexcept = default;
+TensorOnDisk& TensorOnDisk::operator=(TensorOnDisk&&) noexcept = default;
+
+DType TensorOnDisk::dtype() const noexcept { return impl_->header.dtype; }
+const Dims& TensorOnDisk::shape() const noexcept { return impl_->header.shape; }
+
+Tensor TensorOnDisk::read(int axis, std::span<const PositionRange> positions) const {
+  const NpyHeader& header = impl_->header;
+  axis = axis_of(header.shape, axis);
+  const int rank = header.shape.size();
+  // Column-major is row-major with the axes the other way round.
+  const Dims stored = header.fortran_order ? reversed(header.shape) : header.shape;
+  const int stored_axis = header.fortran_order ? rank - 1 - axis : axis;
+  Dims shard = stored;
+  shard[stored_axis] = count_of(positions, stored[stored_axis]);
+  Tensor tensor = Tensor::uninitialized(shard, header.dtype);
+  const std::size_t width = size_of(header.dtype);
+  const std::span<std::byte> bytes = bytes_of(tensor);
+  std::span<std::byte> rest = bytes;
+  for_each_run(stored, stored_axis, positions, width, [&](std::uint64_t offset, std::size_t count) {
+    impl_->file.read(impl_->begin + offset, rest.first(count));
+    rest = rest.subspan(count);
+  });
+  if (header.swapped)
+    for (std::size_t i = 0; i < bytes.size(); i += width) std::ranges::reverse(bytes.subspan(i, width));
+  // Any byte may stand in a file; in memory a bool is 0 or 1.
+  if (header.dtype == DType::boolean)
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(byte != std::byte{0} ? 1 : 0);
+  if (!header.fortran_order || rank < 2) return tensor;
+  return Tensor::copy_of(
+      TensorView(tensor.view().data(), header.dtype, reversed(shard), reversed(contiguous_strides(shard))));
+}
+
+struct SharedNpyFiles::Impl {
+  std::vector<std::unique_ptr<detail::AtomicFile>> files;
+};
+
+SharedNpyFiles::SharedNpyFiles() : impl_(std::make_unique<Impl>()) {}
+SharedNpyFiles::~SharedNpyFiles() = default;
+SharedNpyFiles::SharedNpyFiles(SharedNpyFiles&&) noexcept = default;
+SharedNpyFiles& SharedNpyFiles::operator=(SharedNpyFiles&&) noexcept = default;
+
+std::string SharedNpyFiles::add(const std::string& path, DType dtype, const Dims& shape) {
+  NpyHeader header;
+  header.dtype = dtype == DType::bf16 ? DType::f32 : dtype;
+  header.shape = shape;
+  const std::string start = detail::npy_start(header.dtype, shape);
+  auto file = std::make_unique<detail::AtomicFile>(path);
+  std::string temporary = file->temporary_path();
+  if (temporary.empty())
+    fail(detail::subject_of(path),
+         "is not a regular file, as it has to be for several processes to write it");
+  file->write(std::as_bytes(std::span(start)));
+  file->extend(detail::npy_byte_count(header, detail::subject_of(path)));
+  impl_->files.push_back(std::move(file));
+  return temporary;
+}
+
+void SharedNpyFiles::commit() {
+  detail::commit_together(impl_->files);
+  impl_->files.clear();
+}
+
+namespace {
+
+struct Destination {
+  const std::string& path;
+  NpyHeader header;
+  std::uint64_t begin;  // of the elements
+};
+
+Destination destination_at(const std::string& path) {
+  auto [header, begin] = read_start(RandomAccessFile(path), path);
+  return {path, header, begin};
+}
+
+// A row-major copy in the file's dtype.
+Tensor fitted(const Destination& to, const Dims& expected, const TensorView& shard) {
+  const DType dtype = shard.dtype() == DType::bf16 ? DType::f32 : shard.dtype();
+  const NpyHeader& header = to.header;
+  if (!(shard.shape() == expected) || dtype != header.dtype || header.fortran_order || header.swapped)
+    refuse("shard has shape " + to_string(shard.shape()) + " and dtype " +
+           std::string(name_of(shard.dtype())) + "; " + to_string(expected) + " and " +
+           std::string(name_of(header.dtype)) + ", row-major as '" + to.path + "' has to be, are expected");
+  return Tensor::copy_of(shard, dtype);
+}
+
+void write_positions(const Destination& to, const Dims& shape, int axis,
+                     std::span<const PositionRange> positions, Tensor tensor) {
+  const std::string subject = detail::subject_of(to.path);
+  const detail::FileDescriptor file(::open(to.path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file) fail_system("write", subject, errno);
+  std::span<const std::byte> rest = bytes_of(tensor);
+  for_each_run(shape, axis, positions, size_of(tensor.dtype()), [&](std::uint64_t offset, std::size_t count) {
+    write_at(file.get(), subject, to.begin + offset, rest.first(count));
+    rest = rest.subspan(count);
+  });
+  if (::fsync(file.get()) != 0) fail_system("write", subject, errno);
+}
+
+}  // namespace
+
+void write_npy_shard(const std::string& path, int axis, std::span<const PositionRange> positions,
+                     const TensorView& shard) {
+  const Destination to = destination_at(path);
+  const Dims& shape = to.header.shape;
+  axis = axis_of(shape, axis);
+  Dims expected = shape;
+  expected[axis] = count_of(positions, shape[axis]);
+  write_positions(to, shape, axis, positions, fitted(to, expected, shard));
+}
+
+void write_npy_shard(const std::string& path, const TensorView& whole) {
+  const Destination to = destination_at(path);
+  const PositionRange all{0, element_count(to.header.shape)};
+  write_positions(to, {all.end}, 0, {&all, 1}, fitted(to, to.header.shape, whole));
+}
+
+}  // namespace heed::io
