@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attend_arguments.hpp"
+#include "attend_backend.hpp"
 #include "attend_inputs.hpp"
 #include "command.hpp"
 #include "heed/backward.hpp"
@@ -19,6 +20,7 @@
 #include "machine.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
+#include "rank_options.hpp"
 #include "standard_streams.hpp"
 
 namespace heed::cli {
@@ -40,7 +42,9 @@ constexpr const char* kAttendExamples =
     "      --value x.safetensors:v --dtype bf16 --lse lse.npy \\\n"
     "      --top-k 5 --top-k-out keys.npy,weights.npy --json\n"
     "  heed attend --query q.npy --key k.npy --value v.npy --causal \\\n"
-    "      --grad-out do.npy --grad-query dq.npy --grad-key dk.npy\n";
+    "      --grad-out do.npy --grad-query dq.npy --grad-key dk.npy\n"
+    "  mpirun -n 4 heed attend --query q.npy --key k.npy --value v.npy --causal \\\n"
+    "      --out o.npy --scheme ring\n";
 
 struct Run {
   AttentionResult result;
@@ -70,20 +74,51 @@ double median_seconds(std::int64_t repeat, First first, Again again) {
   return median(std::move(seconds));
 }
 
-Run run_attention(const AttendInputs& inputs, std::int64_t repeat) {
+// In this process.
+class Here : public AttendBackend {
+ public:
+  void check(const CLI::App& app, const AttendArguments& /*arguments*/) override {
+    refuse_rank_options_alone(app);
+  }
+  AttendInputs read(const AttendArguments& arguments) override { return read_attend_inputs(arguments); }
+  double memory() override { return memory_of_machine(); }
+  AttentionResult forward(const AttendInputs& inputs) override {
+    return attention(inputs.query, inputs.key, inputs.value, inputs.options);
+  }
+  void forward_into(const AttendInputs& inputs, const AttentionOutputs& outputs) override {
+    attention_into(inputs.query, inputs.key, inputs.value, inputs.options, outputs);
+  }
+  AttentionGradients backward(const AttentionBackwardInputs& from, const AttentionOptions& options,
+                              const GradientRequest& request) override {
+    return attention_backward(from, options, request);
+  }
+  void backward_into(const AttentionBackwardInputs& from, const AttentionOptions& options,
+                     const AttentionGradientViews& gradients) override {
+    attention_backward_into(from, options, gradients);
+  }
+  void write(const std::vector<ResultFile>& files) override {
+    std::vector<std::pair<std::string, TensorView>> views;
+    for (const ResultFile& file : files) views.emplace_back(file.path, file.view);
+    io::write_npy_files(views);
+  }
+  void describe(nlohmann::ordered_json& /*object*/) override {}
+};
+
+Run run_attention(AttendBackend& backend, const AttendInputs& inputs, std::int64_t repeat) {
   Run run;
   AttentionOutputs outputs;
   run.seconds = median_seconds(
       repeat,
       [&] {
-        run.result = attention(inputs.query, inputs.key, inputs.value, inputs.options);
+        run.result = backend.forward(inputs);
         for (std::size_t i = 0; i < kResultCount; ++i) result(outputs, i) = result<Tensor>(run.result, i);
       },
-      [&] { attention_into(inputs.query, inputs.key, inputs.value, inputs.options, outputs); });
+      [&] { backend.forward_into(inputs, outputs); });
   return run;
 }
 
-void run_backward(const AttendArguments& arguments, const AttendInputs& inputs, Run& run) {
+void run_backward(AttendBackend& backend, const AttendArguments& arguments, const AttendInputs& inputs,
+                  Run& run) {
   const AttentionBackwardInputs from{inputs.query,   inputs.key,        inputs.value,  run.result.output,
                                      run.result.lse, *inputs.by_output, inputs.by_lse, inputs.by_weights};
   GradientRequest request;
@@ -92,10 +127,10 @@ void run_backward(const AttendArguments& arguments, const AttendInputs& inputs, 
   run.backward_seconds = median_seconds(
       arguments.repeat,
       [&] {
-        run.gradients = attention_backward(from, inputs.options, request);
+        run.gradients = backend.backward(from, inputs.options, request);
         for (const GradientFile& file : gradient_files()) views.*file.view = *run.gradients.*file.tensor;
       },
-      [&] { attention_backward_into(from, inputs.options, views); });
+      [&] { backend.backward_into(from, inputs.options, views); });
 }
 
 Need needs_of(const AttendArguments& arguments) {
@@ -116,43 +151,60 @@ std::vector<NamedFile> output_files(const AttendArguments& arguments) {
   return files;
 }
 
-void write_results(const AttendArguments& arguments, const Run& run) {
-  std::vector<std::pair<std::string, TensorView>> files;
-  const auto add = [&](const std::string& path, const TensorView& view, bool has_layout) {
-    files.emplace_back(path, arguments.length_first && has_layout ? swap_layout(view) : view);
+Along along_of(ResultShape shape) {
+  switch (shape) {
+    case ResultShape::output:
+      return kAlongQueries;
+    case ResultShape::pair:
+    case ResultShape::top_k:
+      return {.sequence = Along::queries};
+    case ResultShape::row:
+      return {.sequence = Along::queries, .axis = -1};
+    case ResultShape::key:
+    case ResultShape::key_last:
+      return {.sequence = Along::keys, .axis = -1};
+    default:
+      return {};
+  }
+}
+
+std::vector<ResultFile> result_files(const AttendArguments& arguments, const Run& run) {
+  std::vector<ResultFile> files;
+  const auto add = [&](const std::string& path, const TensorView& view, const Along& along) {
+    const bool swapped = arguments.length_first && along.by_layout;
+    files.push_back({path, swapped ? swap_layout(view) : view, along});
   };
   for (std::size_t i = 0; i < kResultCount; ++i)
     if (const std::string& path = result(arguments.results, i); !path.empty())
-      add(path, result<Tensor>(run.result, i), result_entry(i).shape == ResultShape::output);
+      add(path, result<Tensor>(run.result, i), along_of(result_entry(i).shape));
   for (const GradientFile& file : gradient_files())
-    if (!(arguments.*file.path).empty())
-      add(arguments.*file.path, *run.gradients.*file.tensor, file.has_layout);
-  io::write_npy_files(files);
+    if (!(arguments.*file.path).empty()) add(arguments.*file.path, *run.gradients.*file.tensor, file.along);
+  return files;
 }
 
 // Scores of all heads: a number for each query and key.
 double cells_of(const AttendInputs& inputs) {
-  const TensorView& query = inputs.query;
-  double rows = static_cast<double>(query.size(-2));
-  for (int axis = 0; axis < query.rank() - 2; ++axis) rows *= static_cast<double>(query.size(axis));
-  return rows * static_cast<double>(inputs.key.size(-2));
+  const Dims &query = inputs.query_shape, &key = inputs.key_shape;
+  double rows = 1;
+  for (int axis = 0; axis + 1 < query.size(); ++axis) rows *= static_cast<double>(query[axis]);
+  return rows * static_cast<double>(key[key.size() - 2]);
 }
 
 // A matrix of all weights that cannot be held is refused at once, with what answers without it.
-void check_memory(const AttendInputs& inputs) {
+void check_memory(const AttendInputs& inputs, double memory) {
   const int matrices = has(inputs.options.need, Need::weights) + has(inputs.options.need, Need::scores);
   if (matrices == 0 || inputs.query.rank() < 2 || inputs.key.rank() < 2) return;
   const double bytes = cells_of(inputs) * matrices * (inputs.query.dtype() == DType::f64 ? 8 : 4);
-  if (bytes > memory_of_machine())
+  if (bytes > memory)
     throw UsageError("--weights and --scores ask for " + size_text(bytes) +
-                     ", more than this machine's memory (" + size_text(memory_of_machine()) +
+                     ", more than this machine's memory (" + size_text(memory) +
                      "); --map 1024x1024 (exact sums), --received, --entropy or --top-k answer more cheaply");
 }
 
 // A multiplication and an addition for each of the D products of a score and the Dv of a weighted value;
 // causal attention needs half of the scores. Other masks are not subtracted.
 double effective_flops(const AttendInputs& inputs) {
-  const double per_cell = 2.0 * static_cast<double>(inputs.query.size(-1) + inputs.value.size(-1));
+  const double per_cell = 2.0 * static_cast<double>(inputs.query_shape.back() + inputs.value_shape.back());
   return cells_of(inputs) * per_cell * (inputs.options.causal ? 0.5 : 1.0);
 }
 
@@ -161,13 +213,11 @@ constexpr double kBackwardFlops = 2.5;
 
 std::string name_of(Kernel kernel) { return kernel == Kernel::fused ? "fused" : "reference"; }
 
-void print_json(const AttendInputs& inputs, const Run& run) {
-  const auto shape = [](const TensorView& view) {
-    return std::vector<std::int64_t>(view.shape().begin(), view.shape().end());
-  };
-  nlohmann::ordered_json object = {{"query", shape(inputs.query)},
-                                   {"key", shape(inputs.key)},
-                                   {"value", shape(inputs.value)},
+void print_json(AttendBackend& backend, const AttendInputs& inputs, const Run& run) {
+  const auto shape = [](const Dims& dims) { return std::vector<std::int64_t>(dims.begin(), dims.end()); };
+  nlohmann::ordered_json object = {{"query", shape(inputs.query_shape)},
+                                   {"key", shape(inputs.key_shape)},
+                                   {"value", shape(inputs.value_shape)},
                                    {"dtype", heed::name_of(inputs.query.dtype())}};
   const auto add_pass = [](nlohmann::ordered_json& to, const auto& result, double seconds, double flops) {
     to["kernel"] = name_of(result.kernel);
@@ -181,30 +231,34 @@ void print_json(const AttendInputs& inputs, const Run& run) {
   add_pass(object, run.result, run.seconds, flops);
   if (run.gradients)
     add_pass(object["backward"], *run.gradients, run.backward_seconds, kBackwardFlops * flops);
+  backend.describe(object);
   std::cout << object.dump() << '\n';
 }
 
-void attend(const CLI::App& app, AttendArguments& arguments) {
+void attend(const CLI::App& app, AttendBackend& backend, AttendArguments& arguments) {
   complete_attend_arguments(app, arguments);
+  backend.check(app, arguments);
   check_outputs(attend_input_files(arguments), output_files(arguments));
   if (arguments.json) require_standard_output();
-  AttendInputs inputs = read_attend_inputs(arguments);
+  AttendInputs inputs = backend.read(arguments);
   inputs.options.need = needs_of(arguments);
-  check_memory(inputs);
-  Run run = run_attention(inputs, arguments.repeat);
-  if (inputs.by_output) run_backward(arguments, inputs, run);
-  write_results(arguments, run);
-  if (arguments.json) print_json(inputs, run);
+  check_memory(inputs, backend.memory());
+  Run run = run_attention(backend, inputs, arguments.repeat);
+  if (inputs.by_output) run_backward(backend, arguments, inputs, run);
+  backend.write(result_files(arguments, run));
+  if (arguments.json) print_json(backend, inputs, run);
 }
 
 }  // namespace
 
-Command add_attend(CLI::App& heed) {
+Command add_attend_with(CLI::App& heed, std::shared_ptr<AttendBackend> backend) {
   CLI::App* app = add_command(heed, "attend", kAttendDescription);
   const auto arguments = std::make_shared<AttendArguments>();
   add_attend_options(*app, *arguments);
   finish_help(*app, {"--query TENSOR --key TENSOR --value TENSOR [options]"}, kAttendExamples);
-  return {app, [app, arguments] { attend(*app, *arguments); }};
+  return {app, [app, backend, arguments] { attend(*app, *backend, *arguments); }};
 }
+
+Command add_attend(CLI::App& heed) { return add_attend_with(heed, std::make_shared<Here>()); }
 
 }  // namespace heed::cli

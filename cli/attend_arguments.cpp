@@ -6,6 +6,7 @@
 
 #include "command.hpp"
 #include "options.hpp"
+#include "rank_options.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
@@ -19,13 +20,19 @@ using Request = GradientRequest;
 
 constexpr std::array<GradientFile, 5> kGradientFiles = {{
     {"--grad-query", "--query", &Arguments::grad_query, &Gradients::query, &Views::query, &Request::query,
-     true},
-    {"--grad-key", "--key", &Arguments::grad_key, &Gradients::key, &Views::key, &Request::key, true},
+     kAlongQueries},
+    {"--grad-key", "--key", &Arguments::grad_key, &Gradients::key, &Views::key, &Request::key, kAlongKeys},
     {"--grad-value", "--value", &Arguments::grad_value, &Gradients::value, &Views::value, &Request::value,
-     true},
-    {"--grad-bias", "--bias", &Arguments::grad_bias, &Gradients::bias, &Views::bias, &Request::bias, false},
-    {"--grad-sinks", "--sinks", &Arguments::grad_sinks, &Gradients::sinks, &Views::sinks, &Request::sinks,
-     false},
+     kAlongKeys},
+    {"--grad-bias", "--bias", &Arguments::grad_bias, &Gradients::bias, &Views::bias, &Request::bias,
+     kAlongRows},
+    {"--grad-sinks",
+     "--sinks",
+     &Arguments::grad_sinks,
+     &Gradients::sinks,
+     &Views::sinks,
+     &Request::sinks,
+     {}},
 }};
 
 constexpr const char* kTensor = "TENSOR";
@@ -311,6 +318,7 @@ void add_attend_options(CLI::App& app, AttendArguments& arguments) {
   add_gradients(app, arguments);
   add_kernel_options(app, arguments);
   add_timing(app, arguments);
+  add_rank_options(app, arguments.over_ranks);
 }
 
 void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) {

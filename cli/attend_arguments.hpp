@@ -6,9 +6,11 @@
 #include <span>
 #include <string>
 
+#include "along.hpp"
 #include "heed/attention.hpp"
 #include "heed/backward.hpp"
 #include "mask_arguments.hpp"
+#include "rank_options.hpp"
 
 namespace CLI {
 class App;
@@ -23,6 +25,7 @@ struct AttendArguments {
   std::string by_output, by_lse, by_weights;  ///< gradients of the loss
 
   MaskArguments masks;
+  RankOptions over_ranks;
 
   bool length_first = false;   ///< query, key, value and output lie as [B, L, H, D]
   std::optional<DType> dtype;  ///< to compute in; the query's where not given
@@ -48,7 +51,7 @@ struct GradientFile {
   Tensor AttentionGradients::*tensor;
   MutableTensorView AttentionGradientViews::*view;
   bool GradientRequest::*request;
-  bool has_layout;  ///< lies as --layout says
+  Along along;
 };
 [[nodiscard]] std::span<const GradientFile> gradient_files();
 

@@ -14,14 +14,15 @@ struct InputFile {
   const char* option;
   std::string AttendArguments::*text;
   std::optional<TensorView> AttentionOptions::*view;  // nullptr: none of the options'
+  Along along{};
 };
 
 constexpr std::array<InputFile, 13> kInputFiles = {{
     {"--query", &AttendArguments::query, nullptr},
     {"--key", &AttendArguments::key, nullptr},
     {"--value", &AttendArguments::value, nullptr},
-    {"--mask", &AttendArguments::mask, &AttentionOptions::mask},
-    {"--bias", &AttendArguments::bias, &AttentionOptions::bias},
+    {"--mask", &AttendArguments::mask, &AttentionOptions::mask, kAlongRows},
+    {"--bias", &AttendArguments::bias, &AttentionOptions::bias, kAlongRows},
     {"--alibi", &AttendArguments::alibi_slopes, &AttentionOptions::alibi_slopes},
     {"--sinks", &AttendArguments::sinks, &AttentionOptions::sinks},
     {"--kv-lengths", &AttendArguments::kv_lengths, &AttentionOptions::kv_lengths},
@@ -34,13 +35,18 @@ constexpr std::array<InputFile, 13> kInputFiles = {{
 
 class Reader {
  public:
-  Reader(const AttendArguments& arguments, AttendInputs& inputs) : arguments_(arguments), inputs_(inputs) {
+  Reader(const AttendArguments& arguments, const TensorReading& read, AttendInputs& inputs)
+      : arguments_(arguments), read_(read), inputs_(inputs) {
     inputs_.tensors.reserve(kInputFiles.size());
   }
 
   // Query, key or value, in the dtype to compute in: the query's, unless another was asked for.
-  TensorView read_main(const char* option, const std::string& text) {
-    Tensor tensor = read(option, text);
+  TensorView read_main(const char* option, const std::string& text, const Along& along, Dims& whole) {
+    ReadTensor found = read(option, text, along);
+    Tensor tensor = std::move(found.tensor);
+    whole = found.whole;
+    if (arguments_.length_first && (whole.size() == 3 || whole.size() == 4))
+      std::swap(whole[whole.size() - 3], whole[whole.size() - 2]);
     if (!is_floating(tensor.dtype()) && !arguments_.dtype) {
       throw UsageError(std::string(option) + " has dtype " + std::string(name_of(tensor.dtype())) +
                        "; f64, f32, f16 or bf16 is expected (--dtype f32 would convert it)");
@@ -51,13 +57,13 @@ class Reader {
   }
 
   // A gradient by what is not in that dtype: f64 for f64 inputs, f32 for all others.
-  std::optional<TensorView> read_by_summary(const char* option, const std::string& text) {
+  std::optional<TensorView> read_by_summary(const char* option, const std::string& text, const Along& along) {
     if (text.empty()) return std::nullopt;
-    return keep_as(dtype_ == DType::f64 ? DType::f64 : DType::f32, read(option, text));
+    return keep_as(dtype_ == DType::f64 ? DType::f64 : DType::f32, read(option, text, along).tensor);
   }
 
-  TensorView read_beside(const char* option, const std::string& text) {
-    Tensor tensor = read(option, text);
+  TensorView read_beside(const char* option, const std::string& text, const Along& along) {
+    Tensor tensor = read(option, text, along).tensor;
     const bool is_mask = option == std::string_view("--mask");
     if (is_mask && is_floating(tensor.dtype())) {
       throw UsageError("--mask has dtype " + std::string(name_of(tensor.dtype())) +
@@ -68,8 +74,11 @@ class Reader {
   }
 
  private:
-  static Tensor read(const char* option, const std::string& text) {
-    return read_tensor(tensor_argument(option, text));
+  ReadTensor read(const char* option, const std::string& text, const Along& along) {
+    if (read_ && along.sequence != Along::nothing) return read_(option, text, along);
+    Tensor tensor = read_tensor(tensor_argument(option, text));
+    const Dims whole = tensor.shape();
+    return {std::move(tensor), whole};
   }
   TensorView keep_as(DType dtype, Tensor tensor) {
     return keep(tensor.dtype() == dtype ? std::move(tensor) : Tensor::copy_of(tensor, dtype));
@@ -77,6 +86,7 @@ class Reader {
   TensorView keep(Tensor tensor) { return inputs_.tensors.emplace_back(std::move(tensor)); }
 
   const AttendArguments& arguments_;
+  const TensorReading& read_;
   AttendInputs& inputs_;
   std::optional<DType> dtype_;
 };
@@ -101,23 +111,27 @@ std::vector<NamedFile> attend_input_files(const AttendArguments& arguments) {
   return files;
 }
 
-AttendInputs read_attend_inputs(const AttendArguments& arguments) {
+AttendInputs read_attend_inputs(const AttendArguments& arguments, const TensorReading& read) {
   AttendInputs inputs;
   inputs.options = arguments.options;
-  Reader reader(arguments, inputs);
-  inputs.query = reader.read_main("--query", arguments.query);
-  inputs.key = reader.read_main("--key", arguments.key);
-  inputs.value = reader.read_main("--value", arguments.value);
-  if (!arguments.by_output.empty()) inputs.by_output = reader.read_main("--grad-out", arguments.by_output);
-  inputs.by_lse = reader.read_by_summary("--grad-lse", arguments.by_lse);
-  inputs.by_weights = reader.read_by_summary("--grad-weights", arguments.by_weights);
+  Reader reader(arguments, read, inputs);
+  inputs.query = reader.read_main("--query", arguments.query, kAlongQueries, inputs.query_shape);
+  inputs.key = reader.read_main("--key", arguments.key, kAlongKeys, inputs.key_shape);
+  inputs.value = reader.read_main("--value", arguments.value, kAlongKeys, inputs.value_shape);
+  if (Dims shape; !arguments.by_output.empty())
+    inputs.by_output = reader.read_main("--grad-out", arguments.by_output, kAlongQueries, shape);
+  inputs.by_lse =
+      reader.read_by_summary("--grad-lse", arguments.by_lse, {.sequence = Along::queries, .axis = -1});
+  inputs.by_weights =
+      reader.read_by_summary("--grad-weights", arguments.by_weights, {.sequence = Along::queries});
   for (const InputFile& input : kInputFiles) {
     const std::string& text = arguments.*input.text;
     if (input.view != nullptr && !text.empty())
-      inputs.options.*input.view = reader.read_beside(input.option, text);
+      inputs.options.*input.view = reader.read_beside(input.option, text, input.along);
   }
-  if (inputs.query.rank() >= 2 && inputs.key.rank() >= 2)  // else attention() says what is wrong
-    read_masks(arguments.masks, inputs.query.size(-2), inputs.key.size(-2), inputs.options);
+  const Dims &query = inputs.query_shape, &key = inputs.key_shape;
+  if (query.size() >= 2 && key.size() >= 2)  // else attention() says what is wrong
+    read_masks(arguments.masks, query[query.size() - 2], key[key.size() - 2], inputs.options);
   return inputs;
 }
 

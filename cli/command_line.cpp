@@ -71,7 +71,7 @@ std::string reworded(const CLI::ArgumentMismatch& error) {
 void run_command_line(int argc, const char* const* argv, const std::vector<AddCommand>& subcommands) {
   CLI::App app("Attention that shows its weights.", "heed");
   std::vector<Command> commands;
-  for (const AddCommand add : subcommands) commands.push_back(add(app));
+  for (const AddCommand& add : subcommands) commands.push_back(add(app));
   app.add_flag_callback(
          "--version", [] { throw CLI::CallForVersion(); }, "print the version and exit")
       ->group("Help");

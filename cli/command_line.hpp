@@ -1,13 +1,14 @@
 // The command line of `heed`.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "command.hpp"
 
 namespace heed::cli {
 
-using AddCommand = Command (*)(CLI::App& heed);
+using AddCommand = std::function<Command(CLI::App& heed)>;
 
 /// Parses it and runs the subcommand. Throws what that throws, and UsageError where the command line is
 /// wrong.

@@ -10,8 +10,9 @@ packages_run=(g++ cmake ninja-build libopenblas-dev libcli11-dev nlohmann-json3-
 packages_test=("${packages_run[@]}" libgtest-dev python3-dev python3-venv ca-certificates)
 # The library and its fuzz targets, which are clang's.
 packages_fuzz=("${packages_run[@]}" clang libclang-rt-dev)
-# And what ./test --full adds to the tests: fuzzing, tests in a browser, and AArch64 on other machines.
-packages_full=("${packages_test[@]}" clang libclang-rt-dev chromium chromium-driver poppler-utils)
+# And what ./test --full adds to the tests: fuzzing, tests in a browser, ranks of MPI, and AArch64 on other machines.
+packages_full=("${packages_test[@]}" clang libclang-rt-dev chromium chromium-driver poppler-utils
+  libopenmpi-dev openmpi-bin)
 if [[ $(uname -m) == x86_64 ]]; then packages_full+=(g++-aarch64-linux-gnu googletest qemu-user); fi
 # And what .ci/run adds: formatting (this version of it, for others format differently), coverage, and the benchmarks,
 # which it compiles.

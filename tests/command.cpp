@@ -105,7 +105,8 @@ pid_t start(const std::vector<std::string>& arguments, const CommandInput& input
     posix_spawn_file_actions_adddup2(&actions, standard_output, STDOUT_FILENO);
   }
   if (!input.directory.empty()) posix_spawn_file_actions_addchdir_np(&actions, input.directory.c_str());
-  std::vector<std::string> words = {HEED_COMMAND};
+  const std::string program = input.program.empty() ? HEED_COMMAND : input.program;
+  std::vector<std::string> words = {program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> variables = environment_for(input);
   // This process ignores SIGPIPE (below), and a child would inherit that.
@@ -117,11 +118,11 @@ pid_t start(const std::vector<std::string>& arguments, const CommandInput& input
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   pid_t child = -1;
-  errno = posix_spawn(&child, HEED_COMMAND, &actions, &attributes, pointers_to(words).data(),
-                      pointers_to(variables).data());
+  errno = posix_spawnp(&child, program.c_str(), &actions, &attributes, pointers_to(words).data(),
+                       pointers_to(variables).data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
-  require(errno == 0, "posix_spawn of " HEED_COMMAND);
+  require(errno == 0, ("posix_spawn of " + program).c_str());
   return child;
 }
 
@@ -170,6 +171,7 @@ CommandResult run_heed(const std::vector<std::string>& arguments, const CommandI
   std::thread writer([&] {
     write_all(to_child.ours.get(), input.text);
     to_child.ours.close();
+    if (input.meanwhile) input.meanwhile();
   });
   if (!read_all(output.ours.get(), errors.ours.get(), result)) kill(child, SIGKILL);
   int status = 0;

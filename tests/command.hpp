@@ -1,6 +1,7 @@
 // Runs the command `heed` as a person or a script would, and keeps what it prints.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 namespace heed::test {
 
 struct CommandInput {
+  std::string program;                             ///< another than heed, as PATH finds it: "mpirun"
   std::string text;                                ///< on its standard input
   std::map<std::string, std::string> environment;  ///< set on top of a plain one (PATH, LANG and TERM=dumb)
   std::string directory;                           ///< where it runs; here by default
@@ -18,6 +20,7 @@ struct CommandInput {
   bool errors_on_terminal = false;  ///< standard error is that terminal too, and so in `output`
   std::string output_path;          ///< where standard output goes instead of `output`: "/dev/full"
   bool close_output = false;        ///< it starts without a standard output
+  std::function<void()> meanwhile;  ///< done while it runs
 };
 
 struct CommandResult {
@@ -26,7 +29,7 @@ struct CommandResult {
   std::string errors;
 };
 
-/// Runs the binary of this build. A run that takes over a minute is killed.
+/// Runs the binary of this build, or another program. A run that takes over a minute is killed.
 [[nodiscard]] CommandResult run_heed(const std::vector<std::string>& arguments,
                                      const CommandInput& input = {});
 

@@ -1,0 +1,46 @@
+// Where `heed attend` reads, computes and writes: in this process, or over the ranks of mpirun (cli/mpi).
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "attend_inputs.hpp"
+#include "command.hpp"
+#include "heed/backward.hpp"
+
+namespace heed::cli {
+
+/// A result, or over ranks this rank's shard of it, and the file that it goes to.
+struct ResultFile {
+  std::string path;
+  TensorView view;
+  Along along;
+};
+
+class AttendBackend {
+ public:
+  virtual ~AttendBackend() = default;
+
+  /// Before anything is read. Throws UsageError for options that it has no use for.
+  virtual void check(const CLI::App& app, const AttendArguments& arguments) = 0;
+  virtual AttendInputs read(const AttendArguments& arguments) = 0;
+  /// Bytes that all results together may take.
+  virtual double memory() = 0;
+  virtual AttentionResult forward(const AttendInputs& inputs) = 0;
+  virtual void forward_into(const AttendInputs& inputs, const AttentionOutputs& outputs) = 0;
+  virtual AttentionGradients backward(const AttentionBackwardInputs& from, const AttentionOptions& options,
+                                      const GradientRequest& request) = 0;
+  virtual void backward_into(const AttentionBackwardInputs& from, const AttentionOptions& options,
+                             const AttentionGradientViews& gradients) = 0;
+  /// All files or none.
+  virtual void write(const std::vector<ResultFile>& files) = 0;
+  /// What --json prints of it besides.
+  virtual void describe(nlohmann::ordered_json& object) = 0;
+};
+
+/// `heed attend`, which computes there.
+[[nodiscard]] Command add_attend_with(CLI::App& heed, std::shared_ptr<AttendBackend> backend);
+
+}  // namespace heed::cli

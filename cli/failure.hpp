@@ -1,0 +1,21 @@
+// What fails, as one line and an exit code.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace heed::cli {
+
+struct Failure {
+  int exit_code = 1;
+  std::string message;
+};
+
+/// Runs it; what it throws becomes a Failure.
+[[nodiscard]] std::optional<Failure> failure_of(const std::function<void()>& work);
+
+/// Prints "heed: …" on standard error.
+void print_failure(const Failure& failure);
+
+}  // namespace heed::cli

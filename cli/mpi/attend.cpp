@@ -1,0 +1,194 @@
+// heed attend over ranks: each reads its shards, computes its rows, and writes them to its place of one file.
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "attend_backend.hpp"
+#include "heed/io_shards.hpp"
+#include "machine.hpp"
+#include "mpi/commands.hpp"
+#include "mpi/machines.hpp"
+#include "mpi/shards.hpp"
+#include "mpi/temporaries.hpp"
+#include "rank_options.hpp"
+
+namespace heed::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class OverRanks : public AttendBackend {
+ public:
+  explicit OverRanks(const Session& session) : session_(session) {}
+
+  void check(const CLI::App& /*app*/, const AttendArguments& arguments) override {
+    require_files(arguments);
+    machines_ = assumed_machines(session_);
+    choice_ = {arguments.over_ranks.scheme, arguments.over_ranks.deterministic, machines_};
+    sharding_ = sharding_text(arguments.over_ranks, arguments.options.causal);
+  }
+
+  AttendInputs read(const AttendArguments& arguments) override {
+    AttendInputs inputs;
+    together(session_, [&] {
+      shards_.emplace(session_, arguments);
+      inputs = shards_->read();
+      check_whole_call(*shards_, inputs);
+      layout_ = shards_->layout();
+    });
+    if (inputs.options.threads == 0) inputs.options.threads = session_.default_threads();
+    return inputs;
+  }
+
+  double memory() override {
+    auto kilobytes = static_cast<std::int64_t>(memory_of_machine() / 1e3 / session_.ranks_on_machine());
+    session_.comm().add_up({&kilobytes, 1});
+    return static_cast<double>(kilobytes) * 1e3;
+  }
+
+  AttentionResult forward(const AttendInputs& inputs) override {
+    inputs_ = &inputs;
+    distributed::Result result;
+    timed([&] {
+      result = distributed::attention(session_.comm().get(), inputs.query, inputs.key, inputs.value, *layout_,
+                                      inputs.options, choice_);
+    });
+    forward_ = took(result.scheme, result.bytes_sent);
+    return result;
+  }
+
+  void forward_into(const AttendInputs& inputs, const AttentionOutputs& outputs) override {
+    timed([&] {
+      distributed::attention_into(session_.comm().get(), inputs.query, inputs.key, inputs.value, *layout_,
+                                  inputs.options, outputs, choice_);
+    });
+  }
+
+  AttentionGradients backward(const AttentionBackwardInputs& from, const AttentionOptions& options,
+                              const GradientRequest& request) override {
+    distributed::Gradients gradients;
+    timed([&] {
+      gradients = distributed::attention_backward(session_.comm().get(), from, *layout_, options, request,
+                                                  backward_choice());
+    });
+    backward_ = took(gradients.scheme, gradients.bytes_sent);
+    return gradients;
+  }
+
+  void backward_into(const AttentionBackwardInputs& from, const AttentionOptions& options,
+                     const AttentionGradientViews& gradients) override {
+    timed([&] {
+      distributed::attention_backward_into(session_.comm().get(), from, *layout_, options, gradients,
+                                           backward_choice());
+    });
+  }
+
+  void write(const std::vector<ResultFile>& files) override {
+    io::SharedNpyFiles shared;
+    std::vector<std::string> paths(files.size());
+    together(session_, [&] {
+      if (session_.comm().rank() != 0) return;
+      for (std::size_t i = 0; i < files.size(); ++i)
+        paths[i] = shared.add(files[i].path, files[i].view.dtype(), whole_shape(files[i]));
+      hold_temporaries(paths);
+    });
+    for (std::string& path : paths) path = session_.shared(path);
+    hold_temporaries(paths);
+    together(session_, [&] {
+      for (std::size_t i = 0; i < files.size(); ++i) write_shard(paths[i], files[i]);
+    });
+    // A name that was exchanged holds what was there before.
+    hold_temporaries({});
+    together(session_, [&] { shared.commit(); });
+  }
+
+  void describe(Json& object) override {
+    object["ranks"] = session_.comm().size();
+    object["sharding"] = sharding_;
+    describe_pass(object, forward_, false);
+    if (backward_) describe_pass(object["backward"], *backward_, true);
+  }
+
+ private:
+  struct Took {
+    distributed::Scheme scheme = distributed::Scheme::gather;
+    std::int64_t bytes_sent = 0;  // by all ranks
+  };
+
+  // From the first rank that begins to the last that ends.
+  template <class Work>
+  void timed(Work work) {
+    distributed::check(MPI_Barrier(session_.comm().get()), "MPI_Barrier");
+    work();
+    distributed::check(MPI_Barrier(session_.comm().get()), "MPI_Barrier");
+  }
+
+  Took took(distributed::Scheme scheme, std::int64_t bytes_sent) {
+    session_.comm().add_up({&bytes_sent, 1});
+    return {scheme, bytes_sent};
+  }
+
+  // Schemes that give row results alone leave gradients to the others.
+  [[nodiscard]] distributed::Choice backward_choice() const {
+    distributed::Choice choice = choice_;
+    if (choice.scheme == distributed::Scheme::ring || choice.scheme == distributed::Scheme::decode)
+      choice.scheme = distributed::Scheme::automatic;
+    return choice;
+  }
+
+  // Whether ranks have different positions of it. A bias that broadcasts has one gradient on all ranks.
+  [[nodiscard]] bool is_cut(const Along& along) const {
+    return along.sequence != Along::nothing && (!along.broadcasts || shards_->is_cut("--bias"));
+  }
+
+  [[nodiscard]] const Sharding& sharding_of(const Along& along) const {
+    return along.sequence == Along::keys ? layout_->key : layout_->query;
+  }
+
+  [[nodiscard]] int axis_of(const ResultFile& file) const {
+    return file.along.axis_of(file.view.rank(), shards_->length_first());
+  }
+
+  [[nodiscard]] Dims whole_shape(const ResultFile& file) const {
+    Dims shape = file.view.shape();
+    if (is_cut(file.along)) shape[shape.size() + axis_of(file)] = sharding_of(file.along).length();
+    return shape;
+  }
+
+  void write_shard(const std::string& path, const ResultFile& file) const {
+    const int rank = session_.comm().rank();
+    if (is_cut(file.along))
+      return io::write_npy_shard(path, axis_of(file), sharding_of(file.along).ranges(rank), file.view);
+    if (rank == 0) io::write_npy_shard(path, file.view);
+  }
+
+  void describe_pass(Json& object, const Took& took, bool gradients) const {
+    object["scheme"] = distributed::name_of(took.scheme);
+    object["bytes_sent"] = took.bytes_sent;
+    const auto plan = plan_of(*inputs_, *layout_, machines_, took.scheme, gradients);
+    if (!plan) return;
+    object["plan"] = {{"bytes_per_rank", plan->bytes_per_rank},
+                      {"bytes_sent", plan->bytes_sent},
+                      {"seconds", plan->seconds},
+                      {"efficiency", plan->efficiency}};
+  }
+
+  const Session& session_;
+  distributed::Machines machines_;
+  distributed::Choice choice_;
+  std::string sharding_;
+  std::optional<ShardReader> shards_;
+  std::optional<distributed::Layout> layout_;
+  const AttendInputs* inputs_ = nullptr;
+  Took forward_;
+  std::optional<Took> backward_;
+};
+
+}  // namespace
+
+Command add_attend_over(const Session& session, CLI::App& heed) {
+  return add_attend_with(heed, std::make_shared<OverRanks>(session));
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,11 @@
+// The commands that work over ranks.
+#pragma once
+
+#include "command.hpp"
+#include "mpi/session.hpp"
+
+namespace heed::cli {
+
+[[nodiscard]] Command add_attend_over(const Session& session, CLI::App& heed);
+
+}  // namespace heed::cli

@@ -1,0 +1,54 @@
+#include "mpi/machines.hpp"
+
+#include "heed/error.hpp"
+
+namespace heed::cli {
+namespace {
+
+std::int64_t size_of_axis(const Dims& shape, int from_end) {
+  return shape.size() < from_end ? 1 : shape[shape.size() - from_end];
+}
+
+distributed::Results results_of(const AttentionOptions& options) {
+  if (has(options.need, Need::received) || options.received_last > 0 || options.map.rows > 0)
+    return distributed::Results::sums;
+  const bool weights =
+      has(options.need, Need::weights) || has(options.need, Need::scores) || has(options.need, Need::dropped);
+  return weights ? distributed::Results::weights : distributed::Results::of_rows;
+}
+
+}  // namespace
+
+distributed::Machines assumed_machines(const Session& session) {
+  return {.ranks_per_node = session.ranks_on_machine(),
+          .flops_per_second = 1e11,
+          .bytes_per_second = 3e9,
+          .latency_seconds = 1e-5};
+}
+
+std::optional<distributed::SchemePlan> plan_of(const AttendInputs& inputs, const distributed::Layout& layout,
+                                               const distributed::Machines& machines,
+                                               distributed::Scheme scheme, bool gradients) {
+  const AttentionOptions& options = inputs.options;
+  distributed::PlannedCall call;
+  call.batch = size_of_axis(inputs.query_shape, 4);
+  call.heads = size_of_axis(inputs.query_shape, 3);
+  call.kv_heads = size_of_axis(inputs.key_shape, 3);
+  call.head_dim = inputs.query_shape.back();
+  call.value_dim = inputs.value_shape.back();
+  call.element_bytes = static_cast<int>(size_of(inputs.query.dtype()));
+  call.causal = options.causal;
+  call.window = options.window;
+  const std::int64_t end_offset = layout.key.length() - layout.query.length();
+  call.query_offset = options.query_offset.value_or(options.align == Align::bottom_right ? end_offset : 0);
+  call.gradients = gradients;
+  call.results = gradients ? distributed::Results::of_rows : results_of(options);
+  try {
+    for (const distributed::SchemePlan& plan : distributed::plan(call, machines, layout.query, layout.key))
+      if (plan.scheme == scheme && plan.possible) return plan;
+  } catch (const Error&) {  // sizes that the model does not know
+  }
+  return std::nullopt;
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,52 @@
+// heed-mpi: what `heed` does over the ranks of mpirun.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "command_line.hpp"
+#include "failure.hpp"
+#include "mpi/commands.hpp"
+#include "mpi/session.hpp"
+#include "standard_streams.hpp"
+
+namespace heed::cli {
+namespace {
+
+// A command that knows nothing of ranks: with --help, and on one rank.
+AddCommand alone(const Session& session, const std::string& name, AddCommand add) {
+  return [&session, name, add](CLI::App& heed) {
+    Command command = add(heed);
+    if (session.comm().size() > 1)
+      command.run = [&session, name] {
+        throw UsageError("heed " + name + " works in one process, and mpirun started " +
+                         std::to_string(session.comm().size()) + " ranks; one is expected");
+      };
+    return command;
+  };
+}
+
+std::vector<AddCommand> commands(const Session& session) {
+  const auto over = [&](Command (*add)(const Session&, CLI::App&)) -> AddCommand {
+    return [&session, add](CLI::App& heed) { return add(session, heed); };
+  };
+  return {over(add_attend_over),
+          alone(session, "bench", add_bench),
+          alone(session, "explain", add_explain),
+          alone(session, "look", add_look),
+          alone(session, "who", add_who),
+          alone(session, "atlas", add_atlas),
+          alone(session, "train", add_train),
+          alone(session, "generate", add_generate),
+          alone(session, "plan", add_plan),
+          alone(session, "info", add_info)};
+}
+
+}  // namespace
+}  // namespace heed::cli
+
+int main(int argc, char** argv) {
+  using namespace heed::cli;
+  hold_standard_streams();
+  Session session(argc, argv);
+  return session.end(failure_of([&] { run_command_line(argc, argv, commands(session)); }));
+}

@@ -1,0 +1,41 @@
+// How the ranks of mpirun share a call, on the command line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "heed/distributed_scheme.hpp"
+#include "heed/sharding.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace heed::cli {
+
+/// The heading that these options have in the help.
+inline constexpr const char* kRankGroup = "Over several ranks (mpirun -n 4 heed …)";
+
+struct RankOptions {
+  enum class Kind {
+    by_mask,
+    contiguous,
+    zigzag,
+    striped
+  };  ///< by_mask: zigzag where causal, else contiguous
+  Kind sharding = Kind::by_mask;
+  std::int64_t stripe = 192;
+  distributed::Scheme scheme = distributed::Scheme::automatic;
+  bool deterministic = false;
+};
+
+void add_rank_options(CLI::App& app, RankOptions& options);
+
+/// Throws UsageError where one of them is given to a process that mpirun did not start.
+void refuse_rank_options_alone(const CLI::App& app);
+
+[[nodiscard]] Sharding sharding_of(const RankOptions& options, bool causal, std::int64_t length, int ranks);
+/// "zigzag", "striped:192".
+[[nodiscard]] std::string sharding_text(const RankOptions& options, bool causal);
+
+}  // namespace heed::cli
