@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -26,6 +27,7 @@
 #include "look/print.hpp"
 #include "look/ranking.hpp"
 #include "look/run.hpp"
+#include "look/runner.hpp"
 #include "look/serve.hpp"
 #include "look/tables.hpp"
 #include "look/tokens.hpp"
@@ -33,6 +35,7 @@
 #include "options.hpp"
 #include "output_files.hpp"
 #include "progress.hpp"
+#include "rank_options.hpp"
 #include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
@@ -162,7 +165,8 @@ ReportOptions report_options(const LookArguments& arguments, const Document& doc
   wanted.received = arguments.received && whole;
   const bool is_drawn = !arguments.html.empty() || !arguments.png.empty() || arguments.serve;
   wanted.map = !arguments.save.empty() || is_drawn ? saved_map(document) : arguments.map;
-  wanted.cost = is_summary(arguments) && (arguments.model.empty() || arguments.price);
+  wanted.cost = is_summary(arguments) && (arguments.model.empty() || arguments.price) && !arguments.attend;
+  wanted.attend = arguments.attend;
   if (!whole) wanted.rows = rows_asked_for(arguments, document);
   return wanted;
 }
@@ -441,8 +445,7 @@ void look_at_model(const CLI::App& app, LookArguments arguments) {
   answer(app, arguments, found);
 }
 
-void run_look(const CLI::App& app, LookArguments& arguments) {
-  complete_look_arguments(app, arguments);
+void look(const CLI::App& app, LookArguments& arguments) {
   check_outputs(input_files(arguments), output_files(arguments));
   if (arguments.json) require_standard_output();
   if (arguments.cause) return answer_cause(arguments);
@@ -457,7 +460,7 @@ void run_look(const CLI::App& app, LookArguments& arguments) {
 
 }  // namespace
 
-Command add_look(CLI::App& heed) {
+Command add_look_with(CLI::App& heed, LookRunner run) {
   CLI::App* app = add_command(heed, "look", kLookDescription);
   const auto arguments = std::make_shared<LookArguments>();
   add_look_options(*app, *arguments);
@@ -465,7 +468,17 @@ Command add_look(CLI::App& heed) {
               {"--query TENSOR --key TENSOR --value TENSOR [options]", "DOC [options]",
                "--model DIR (WORDS | --text FILE) [options]"},
               kLookExamples);
-  return {app, [app, arguments] { run_look(*app, *arguments); }};
+  return {app, [app, run = std::move(run), arguments] {
+            complete_look_arguments(*app, *arguments);
+            run(*app, *arguments, [&] { look(*app, *arguments); });
+          }};
+}
+
+Command add_look(CLI::App& heed) {
+  return add_look_with(heed, [](const CLI::App& app, LookArguments&, const std::function<void()>& work) {
+    refuse_rank_options_alone(app);
+    work();
+  });
 }
 
 }  // namespace heed::cli

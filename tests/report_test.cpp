@@ -39,6 +39,11 @@ using Index = std::int64_t;
 constexpr std::uint64_t kSeed = 20261121;
 constexpr std::uint64_t kCalls = 2000;
 
+std::vector<double> numbers_of(const Tensor& tensor) {
+  const Tensor copy = Tensor::copy_of(tensor, DType::f64);
+  return {copy.values<double>().begin(), copy.values<double>().end()};
+}
+
 // Where rows and keys stand, found in another way than src/ does: row by row.
 struct Places {
   std::vector<Index> position;   // [B * Lq]
@@ -327,6 +332,34 @@ TEST(Report, OfSomeRowsIsWhatTheWholeReportSaysOfThem) {
   EXPECT_EQ(some.top_k_index.at<Index>(1, 2, 39, 0), -1);
   EXPECT_EQ(some.position.at<Index>(1, 39), whole.position.at<Index>(1, 39));
   EXPECT_TRUE(some.summaries.empty() && some.map.empty() && some.received.rank() == 1);
+}
+
+// As over machines: what computes is given, and asked for all that the report needs, once.
+TEST(Report, OfResultsFromElsewhereIsTheSame) {
+  const Tensor query = normal_tensor({2, 3, 9, 4}, 1), key = normal_tensor({2, 3, 7, 4}, 2);
+  const AttentionOptions options{.causal = true};
+  const AttentionReport own = make_report(query, key, key, options);
+  int calls = 0;
+  const auto elsewhere = [&](const AttentionOptions& asked) {
+    ++calls;
+    EXPECT_TRUE(asked.causal);
+    return attention(query, key, key, asked);
+  };
+  const AttentionReport report = make_report(query, key, key, options, {.cost = true, .attend = elsewhere});
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(report.kernel, own.kernel);
+  EXPECT_EQ(report.isa, own.isa);
+  for (const auto member : {&AttentionReport::output, &AttentionReport::lse, &AttentionReport::received,
+                            &AttentionReport::top_k_weight, &AttentionReport::first})
+    EXPECT_EQ(numbers_of(report.*member), numbers_of(own.*member));
+  for (const heed::CostLine& line : report.cost) EXPECT_NE(line.what, "plain forward");
+  EXPECT_EQ(message_of([&] {
+              const auto wrong = [&](const AttentionOptions& asked) {
+                return attention(query.view().narrow(2, 0, 8), key, key, asked);
+              };
+              (void)make_report(query, key, key, options, {.attend = wrong});
+            }),
+            "outputs.output has shape [2, 3, 8, 4]; [2, 3, 9, 4] is expected");
 }
 
 TEST(Report, HoldsNothingThatWasNotAskedFor) {

@@ -10,6 +10,7 @@
 #include "look/sort.hpp"
 #include "options.hpp"
 #include "picture/canvas.hpp"
+#include "rank_options.hpp"
 #include "serve/http.hpp"
 #include "text.hpp"
 #include "trained_model.hpp"
@@ -337,7 +338,8 @@ void complete_source(const CLI::App& app, const LookArguments& arguments) {
 }  // namespace
 
 bool belongs_to_call(const std::string& group) {
-  return group.starts_with("Inputs") || group == "Scores" || group.starts_with("Masks") || group == "Words";
+  return group.starts_with("Inputs") || group == "Scores" || group == kRankGroup ||
+         group.starts_with("Masks") || group == "Words";
 }
 
 void add_look_options(CLI::App& app, LookArguments& arguments) {
@@ -347,6 +349,7 @@ void add_look_options(CLI::App& app, LookArguments& arguments) {
   add_results(app, arguments);
   add_serving(app, arguments);
   add_kernel_options(app, arguments.call);
+  add_rank_options(app, arguments.call.over_ranks);
 }
 
 void complete_look_arguments(const CLI::App& app, LookArguments& arguments) {

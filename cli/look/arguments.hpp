@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -69,6 +70,9 @@ struct LookArguments {
   bool received = true;
   std::optional<std::int64_t> check;  ///< rows to check
   bool proof = false;                 ///< the page says what the check found
+
+  /// Computes the call over ranks; none: in this process.
+  std::function<AttentionResult(const AttentionOptions&)> attend;
 
   bool json = false;
   std::string csv, npy, save, html, png;  ///< files to write; empty where not asked for

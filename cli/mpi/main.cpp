@@ -32,7 +32,7 @@ std::vector<AddCommand> commands(const Session& session) {
   return {over(add_attend_over),
           alone(session, "bench", add_bench),
           alone(session, "explain", add_explain),
-          alone(session, "look", add_look),
+          over(add_look_over),
           alone(session, "who", add_who),
           alone(session, "atlas", add_atlas),
           alone(session, "train", add_train),

@@ -46,6 +46,8 @@ Session::Session(int& argc, char**& argv) {
   comm_.emplace(MPI_COMM_WORLD);
   ranks_on_machine_ = count_on_machine();
   if (comm_->rank() != 0) silence_standard_output();
+  // mpirun reads from a terminal of its own, and writes where nobody here knows.
+  setenv("NO_COLOR", "1", 0);
 }
 
 int Session::default_threads() const {

@@ -140,10 +140,17 @@ class ReportBuilder {
   }
 
   void compute() {
+    if (wanted_.rows.empty() && wanted_.attend) {
+      result_ = wanted_.attend(options_);
+      bind_outputs(views_of(result_), options_, 4, problem_);
+      take_results(result_.kernel, result_.isa);
+      return;
+    }
     if (wanted_.rows.empty()) {
       result_ = allocate_results(problem_, options_, 4);
       bind_outputs(views_of(result_), options_, 4, problem_);
-      take_results(run(problem_));
+      const Plan plan = run(problem_);
+      take_results(plan.name, plan.isa);
       return;
     }
     // Dropout draws by a row's number, so that its output needs the rows in their places.
@@ -153,7 +160,7 @@ class ReportBuilder {
     bind_outputs(views_of(result_), options_, 4, call.problem);
     const Plan plan = run(call.problem);
     put_in_place(alone);
-    take_results(plan);
+    take_results(plan.name, plan.isa);
   }
 
   Plan run(Problem& problem) {
@@ -191,9 +198,9 @@ class ReportBuilder {
     }
   }
 
-  void take_results(const Plan& plan) {
-    report_.kernel = plan.name == Kernel::fused ? "fused" : "reference";
-    report_.isa = plan.isa;
+  void take_results(Kernel kernel, std::string_view isa) {
+    report_.kernel = kernel == Kernel::fused ? "fused" : "reference";
+    report_.isa = isa;
     report_.output = std::move(result_.output);
     report_.lse = std::move(result_.lse);
     report_.max_score = std::move(result_.max_score);

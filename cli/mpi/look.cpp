@@ -1,0 +1,196 @@
+// heed look over ranks: rank 0 looks as one process does. When it needs the results of the call, all ranks
+// compute their rows, and rank 0 puts them together.
+#include <exception>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "distributed/mpi/messages.hpp"
+#include "heed/distributed.hpp"
+#include "heed/error.hpp"
+#include "look/runner.hpp"
+#include "mpi/commands.hpp"
+#include "mpi/machines.hpp"
+#include "mpi/shards.hpp"
+#include "options.hpp"
+
+namespace heed::cli {
+namespace {
+
+// What rank 0 tells the others.
+struct Order {
+  std::int64_t compute = 0;  // else they end,
+  std::int64_t exit_code = 0;
+  std::int64_t need = 0, top_k = 0, received_last = 0, map_rows = 0, map_columns = 0;
+
+  [[nodiscard]] AttentionOptions applied_to(AttentionOptions options) const {
+    options.need = static_cast<Need>(need);
+    options.top_k = top_k;
+    options.received_last = received_last;
+    options.map = {map_rows, map_columns};
+    return options;
+  }
+};
+
+TensorView lifted(TensorView view) {
+  while (view.rank() < 4) view = view.unsqueeze(0);
+  return view;
+}
+
+// [B * H, rows or keys, columns].
+template <class View>
+View in_rows(View view) {
+  if (view.rank() == 3) view = view.unsqueeze(3);
+  return view.reshape({view.size(0) * view.size(1), view.size(2), view.size(3)});
+}
+
+class SharedCall {
+ public:
+  SharedCall(const Session& session, const AttendArguments& arguments)
+      : session_(session), shards_(session, arguments) {
+    together(session, [&] {
+      inputs_ = shards_.read();
+      check_whole_call(shards_, inputs_);
+      layout_ = shards_.layout();
+    });
+    if (inputs_.options.threads == 0) inputs_.options.threads = session.default_threads();
+    choice_ = {arguments.over_ranks.scheme, arguments.over_ranks.deterministic, assumed_machines(session)};
+  }
+
+  // Rank 0's part.
+  void lead(LookArguments& arguments, const std::function<void()>& look) {
+    arguments.attend = [this](const AttentionOptions& options) {
+      const Order order{1,
+                        0,
+                        static_cast<std::int64_t>(options.need),
+                        options.top_k,
+                        options.received_last,
+                        options.map.rows,
+                        options.map.columns};
+      is_computing_ = true;
+      send(order);
+      AttentionResult whole = computed(order);
+      is_computing_ = false;
+      return whole;
+    };
+    std::exception_ptr failed;
+    const std::optional<Failure> failure = failure_of([&] {
+      try {
+        look();
+      } catch (...) {
+        failed = std::current_exception();
+        throw;
+      }
+    });
+    // Within a computation the others fail, too, or are ended.
+    if (!is_computing_) send({.exit_code = failure ? failure->exit_code : 0});
+    if (failed) std::rethrow_exception(failed);
+  }
+
+  // That of the others.
+  void follow() {
+    for (;;) {
+      const Order order = receive();
+      if (order.compute != 0) {
+        (void)computed(order);
+        continue;
+      }
+      // As rank 0, which says why.
+      if (order.exit_code == 2) throw UsageError("");
+      if (order.exit_code != 0) throw Error(ErrorCode::internal, "");
+      return;
+    }
+  }
+
+ private:
+  void send(Order order) { share(order); }
+  Order receive() {
+    Order order;
+    share(order);
+    return order;
+  }
+  void share(Order& order) {
+    static_assert(sizeof(Order) == 7 * sizeof(std::int64_t));
+    distributed::check(MPI_Bcast(&order, 7, MPI_INT64_T, 0, session_.comm().get()), "MPI_Bcast");
+  }
+
+  AttentionResult computed(const Order& order) {
+    const AttentionOptions options = order.applied_to(inputs_.options);
+    const distributed::Result shard =
+        distributed::attention(session_.comm().get(), lifted(inputs_.query), lifted(inputs_.key),
+                               lifted(inputs_.value), *layout_, options, choice_);
+    AttentionResult whole;
+    whole.kernel = shard.kernel;
+    whole.isa = shard.isa;
+    for (std::size_t i = 0; i < kResultCount; ++i)
+      if (is_asked_for(result_entry(i), options))
+        result<Tensor>(whole, i) = gathered(result<Tensor>(shard, i), result_entry(i).shape);
+    return whole;
+  }
+
+  // On rank 0; the others send, and have nothing.
+  Tensor gathered(const Tensor& shard, ResultShape shape) {
+    const distributed::Communicator& comm = session_.comm();
+    if (shape == ResultShape::map) return comm.rank() == 0 ? Tensor::copy_of(shard) : Tensor();
+    const Sharding& sharding = has_rows(shape) ? layout_->query : layout_->key;
+    distributed::Messages messages(comm);
+    const PositionRange all{0, sharding.rows(comm.rank())};
+    if (comm.rank() != 0) {
+      messages.send(in_rows(shard.view()), {&all, 1}, 0, 0);
+      messages.wait();
+      return {};
+    }
+    Dims dims = shard.shape();
+    dims[2] = sharding.length();
+    Tensor whole = Tensor::uninitialized(dims, shard.dtype());
+    const MutableTensorView rows = in_rows(whole.mutable_view());
+    for (int from = 1; from < comm.size(); ++from) messages.receive(rows, sharding.ranges(from), from, 0);
+    std::int64_t row = 0;
+    for (const PositionRange& range : sharding.ranges(0)) {
+      const std::int64_t count = range.end - range.begin;
+      copy(in_rows(shard.view()).narrow(1, row, count), rows.narrow(1, range.begin, count));
+      row += count;
+    }
+    messages.wait();
+    return whole;
+  }
+
+  const Session& session_;
+  ShardReader shards_;
+  AttendInputs inputs_;
+  std::optional<distributed::Layout> layout_;
+  distributed::Choice choice_;
+  bool is_computing_ = false;
+};
+
+void refuse(const Session& session, const std::string& what) {
+  throw UsageError("heed look " + what + " works in one process, and mpirun started " +
+                   std::to_string(session.comm().size()) +
+                   " ranks, which share --query, --key and --value alone");
+}
+
+void look_over(const Session& session, const CLI::App& app, LookArguments& arguments,
+               const std::function<void()>& look) {
+  if (session.comm().size() == 1) return look();
+  if (!arguments.model.empty()) refuse(session, "--model");
+  if (!arguments.document.empty()) refuse(session, "DOC");
+  for (const char* option : {"--serve", "--price"})
+    if (given(app, option)) refuse(session, option);
+  require_files(arguments.call);
+  SharedCall call(session, arguments.call);
+  if (session.comm().rank() == 0)
+    call.lead(arguments, look);
+  else
+    call.follow();
+}
+
+}  // namespace
+
+Command add_look_over(const Session& session, CLI::App& heed) {
+  return add_look_with(
+      heed, [&session](const CLI::App& app, LookArguments& arguments, const std::function<void()>& look) {
+        look_over(session, app, arguments, look);
+      });
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,139 @@
+// mpirun -n … heed look: what one process prints and keeps.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "../attend_support.hpp"
+#include "over_ranks.hpp"
+
+namespace {
+
+using heed::DType;
+using heed::Tensor;
+using heed::test::CommandInput;
+using heed::test::CommandResult;
+using heed::test::random_tensor;
+using heed::test::read_file;
+using heed::test::run_heed;
+using heed::test::run_over_ranks;
+using heed::test::said;
+using heed::test::Words;
+
+class LookOverRanks : public testing::Test {
+ protected:
+  LookOverRanks() {
+    heed::io::write_npy(folder / "q.npy", random_tensor({2, 4, 71, 8}, 1));
+    heed::io::write_npy(folder / "k.npy", random_tensor({2, 2, 53, 8}, 2));
+    heed::io::write_npy(folder / "v.npy", random_tensor({2, 2, 53, 5}, 3));
+    heed::io::write_npy(folder / "x.npy", random_tensor({37, 8}, 4, DType::f64));
+    std::string tokens;
+    for (int i = 0; i < 71; ++i) tokens += std::string(1, static_cast<char>('a' + i * i % 11)) + "\n";
+    heed::test::write_file(folder / "tokens.txt", tokens);
+    heed::test::write_file(folder / "keys.txt", tokens.substr(2 * 18));
+  }
+
+  [[nodiscard]] static Words look(const Words& more) {
+    Words words = {"look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  [[nodiscard]] CommandResult alone(const Words& words) const {
+    CommandInput here;
+    here.directory = folder.path();
+    return run_heed(words, here);
+  }
+  [[nodiscard]] CommandResult over(int ranks, const Words& words) const {
+    return run_over_ranks(ranks, words, heed::test::mpirun_input(folder.path()));
+  }
+  void expect_same_output(int ranks, const Words& words) const {
+    const CommandResult one = alone(words), many = over(ranks, words);
+    ASSERT_EQ(one.exit_code, 0) << one.errors;
+    ASSERT_EQ(many.exit_code, 0) << many.errors;
+    ASSERT_FALSE(many.output.empty());
+    // Ranks do not say what it cost, which stands at the end.
+    EXPECT_EQ(many.output, one.output.substr(0, many.output.size())) << testing::PrintToString(words);
+  }
+  void expect_refusal(const Words& words, int exit_code, const std::string& sentence) const {
+    const Words before = folder.names();
+    const CommandResult result = over(3, words);
+    EXPECT_EQ(said(result), "heed: " + sentence + "\n");
+    EXPECT_EQ(result.exit_code, exit_code);
+    EXPECT_EQ(folder.names(), before);
+  }
+  // The tensors and what is said of them, but for what it cost.
+  [[nodiscard]] std::string without_cost(const std::string& name) const {
+    const heed::io::TensorFile file = heed::io::read_safetensors(folder / name);
+    std::string all;
+    for (const auto& [key, text] : file.metadata)
+      if (key.find("cost") == std::string::npos) all += key + "=" + text + "\n";
+    for (const auto& [tensor_name, tensor] : file.tensors)
+      all += tensor_name + to_string(tensor.shape()) +
+             std::string(static_cast<const char*>(tensor.view().data()),
+                         static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype()));
+    return all;
+  }
+
+  heed::test::TemporaryFolder folder;
+};
+
+TEST_F(LookOverRanks, TablesAreThoseOfOneProcess) {
+  for (const int ranks : {2, 3})
+    expect_same_output(ranks, look({"--causal", "--tokens", "tokens.txt", "--key-tokens", "keys.txt"}));
+  expect_same_output(3, look({"--window", "9,4", "--map", "6x5", "--draw-mask", "--check"}));
+  expect_same_output(2,
+                     {"look", "--query", "x.npy", "--key", "x.npy", "--value", "x.npy", "--sort", "entropy"});
+  expect_same_output(2, look({"--row", "3", "--top-k", "2"}));
+  expect_same_output(2, look({"--row", "0:71", "--head", "1"}));
+  expect_same_output(2, look({"--tile", "0:4,0:4"}));
+  expect_same_output(2, {"look", "--query", "x.npy", "--key", "x.npy", "--value", "x.npy", "--causal",
+                         "--evict", "streaming:2+8"});
+}
+
+TEST_F(LookOverRanks, JsonTooButForTheCost) {
+  const Words words = look({"--causal", "--json", "--no-received"});
+  auto one = nlohmann::json::parse(alone(words).output);
+  EXPECT_EQ(one.erase("cost"), 1u);
+  EXPECT_EQ(nlohmann::json::parse(over(3, words).output), one);
+}
+
+TEST_F(LookOverRanks, DocumentsHoldTheSame) {
+  const Words words = look({"--causal", "--tokens", "tokens.txt", "--key-tokens", "keys.txt", "--csv",
+                            "one.csv", "--save", "one.safetensors"});
+  ASSERT_EQ(alone(words).exit_code, 0);
+  const Words many =
+      look({"--causal", "--tokens", "tokens.txt", "--key-tokens", "keys.txt", "--csv", "many.csv", "--save",
+            "many.safetensors", "--scheme", "gather", "--sharding", "striped:3"});
+  const CommandResult result = over(3, many);
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(read_file(folder / "many.csv"), read_file(folder / "one.csv"));
+  EXPECT_TRUE(without_cost("many.safetensors") == without_cost("one.safetensors"));
+  // And a page can be drawn.
+  ASSERT_EQ(over(2, look({"--html", "many.html"})).exit_code, 0);
+  EXPECT_GT(read_file(folder / "many.html").size(), 10000u);
+}
+
+TEST_F(LookOverRanks, WhatRanksDoNotShareIsRefusedOnce) {
+  const std::string end =
+      " works in one process, and mpirun started 3 ranks, which share --query, --key and --value alone";
+  expect_refusal({"look", "--model", "induction", "to be or not to be"}, 2, "heed look --model" + end);
+  expect_refusal({"look", "doc.safetensors"}, 2, "heed look DOC" + end);
+  expect_refusal(look({"--price"}), 2, "heed look --price" + end);
+  expect_refusal(look({"--serve"}), 2, "heed look --serve" + end);
+  expect_refusal({"look", "doc.safetensors", "--scheme", "ring"}, 2,
+                 "--scheme is given beside DOC, which holds the call already");
+}
+
+// Rank 0 alone looks at the tokens, while the others wait for it.
+TEST_F(LookOverRanks, WhatRankZeroFindsWrongEndsAll) {
+  expect_refusal(look({"--tokens", "none.txt"}), 1,
+                 "none.txt could not be opened: No such file or directory");
+  heed::test::write_file(folder / "few.txt", "a\nb\n");
+  const CommandResult one = alone(look({"--tokens", "few.txt"}));
+  EXPECT_TRUE(one.errors.starts_with("heed: --tokens"));
+  expect_refusal(look({"--tokens", "few.txt"}), one.exit_code, one.errors.substr(6, one.errors.size() - 7));
+  expect_refusal(look({"--scheme", "ring", "--save", "none/doc.safetensors"}), 1,
+                 "cannot write 'none/doc.safetensors' (--save): No such file or directory");
+}
+
+}  // namespace
