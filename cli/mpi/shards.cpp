@@ -45,7 +45,8 @@ ReadTensor ShardReader::read(const std::string& option, const std::string& text,
   const Dims& shape = file.shape();
   const int axis = along.axis_of(shape.size(), arguments_.length_first);
   const std::int64_t length = shape.size() < -axis ? 1 : shape[shape.size() + axis];
-  const bool is_whole = along.broadcasts && (length == 1 || length != lengths_.at("--query"));
+  const auto rows = lengths_.find("--query");
+  const bool is_whole = along.broadcasts && (length == 1 || rows == lengths_.end() || length != rows->second);
   // attention() says what is wrong with one that has too few axes.
   if (shape.size() < -axis || is_whole) return {read_tensor(argument), shape};
   lengths_[option] = length;

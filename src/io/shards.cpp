@@ -194,27 +194,42 @@ Destination destination_at(const std::string& path) {
   return {path, header, begin};
 }
 
-// A row-major copy in the file's dtype.
-Tensor fitted(const Destination& to, const Dims& expected, const TensorView& shard) {
-  const DType dtype = shard.dtype() == DType::bf16 ? DType::f32 : shard.dtype();
-  const NpyHeader& header = to.header;
-  if (!(shard.shape() == expected) || dtype != header.dtype || header.fortran_order || header.swapped)
-    refuse("shard has shape " + to_string(shard.shape()) + " and dtype " +
-           std::string(name_of(shard.dtype())) + "; " + to_string(expected) + " and " +
-           std::string(name_of(header.dtype)) + ", row-major as '" + to.path + "' has to be, are expected");
-  return Tensor::copy_of(shard, dtype);
-}
+// The shard as the file has it: row-major, in its dtype. A view of bools may show any byte; a copy holds 0
+// and 1.
+class Fitted {
+ public:
+  Fitted(const Destination& to, const Dims& expected, const TensorView& shard) : view_(shard) {
+    const DType dtype = shard.dtype() == DType::bf16 ? DType::f32 : shard.dtype();
+    const NpyHeader& header = to.header;
+    if (!(shard.shape() == expected) || dtype != header.dtype || header.fortran_order || header.swapped)
+      refuse("shard has shape " + to_string(shard.shape()) + " and dtype " +
+             std::string(name_of(shard.dtype())) + "; " + to_string(expected) + " and " +
+             std::string(name_of(header.dtype)) + ", row-major as '" + to.path + "' has to be, are expected");
+    if (dtype == shard.dtype() && dtype != DType::boolean && shard.is_contiguous()) return;
+    copy_ = Tensor::copy_of(shard, dtype);
+    view_ = copy_;
+  }
+  [[nodiscard]] std::span<const std::byte> bytes() const {
+    return {static_cast<const std::byte*>(view_.data()),
+            static_cast<std::size_t>(view_.count()) * size_of(view_.dtype())};
+  }
+
+ private:
+  Tensor copy_;
+  TensorView view_;
+};
 
 void write_positions(const Destination& to, const Dims& shape, int axis,
-                     std::span<const PositionRange> positions, Tensor tensor) {
+                     std::span<const PositionRange> positions, const Fitted& shard) {
   const std::string subject = detail::subject_of(to.path);
   const detail::FileDescriptor file(::open(to.path.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file) fail_system("write", subject, errno);
-  std::span<const std::byte> rest = bytes_of(tensor);
-  for_each_run(shape, axis, positions, size_of(tensor.dtype()), [&](std::uint64_t offset, std::size_t count) {
-    write_at(file.get(), subject, to.begin + offset, rest.first(count));
-    rest = rest.subspan(count);
-  });
+  std::span<const std::byte> rest = shard.bytes();
+  for_each_run(shape, axis, positions, size_of(to.header.dtype),
+               [&](std::uint64_t offset, std::size_t count) {
+                 write_at(file.get(), subject, to.begin + offset, rest.first(count));
+                 rest = rest.subspan(count);
+               });
   if (::fsync(file.get()) != 0) fail_system("write", subject, errno);
 }
 
@@ -227,13 +242,13 @@ void write_npy_shard(const std::string& path, int axis, std::span<const Position
   axis = axis_of(shape, axis);
   Dims expected = shape;
   expected[axis] = count_of(positions, shape[axis]);
-  write_positions(to, shape, axis, positions, fitted(to, expected, shard));
+  write_positions(to, shape, axis, positions, Fitted(to, expected, shard));
 }
 
 void write_npy_shard(const std::string& path, const TensorView& whole) {
   const Destination to = destination_at(path);
   const PositionRange all{0, element_count(to.header.shape)};
-  write_positions(to, {all.end}, 0, {&all, 1}, fitted(to, to.header.shape, whole));
+  write_positions(to, {all.end}, 0, {&all, 1}, Fitted(to, to.header.shape, whole));
 }
 
 }  // namespace heed::io

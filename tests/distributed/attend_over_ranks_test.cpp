@@ -58,6 +58,7 @@ class AttendOverRanks : public testing::Test {
             {"kl", random_tensor({1, 53, 2, 8}, 14)},
             {"dol", random_tensor({1, 53, 4, 8}, 15)},
             {"q64", random_tensor({37, 8}, 16, DType::f64)},
+            {"none", random_tensor({1, 2, 0, 8}, 17)},
             {"lengths", Tensor::from<std::int64_t>({97, 30}, {2})}};
   }
 
@@ -153,6 +154,8 @@ TEST_F(AttendOverRanks, WhateverTheAxesDtypesAndFiles) {
   // A rank without a row, and one query for all ranks.
   expect_same_files(
       4, joined({{"attend", "--query", "q1.npy", "--key", "k5.npy", "--value", "k5.npy"}, kRowResults}), {});
+  const Words none = {"--query", "none.npy", "--key", "none.npy", "--value", "none.npy"};
+  expect_same_files(2, joined({{"attend"}, none, {"--out", "one/o.npy", "--received", "one/r.npy"}}), {});
   const Words flat = {"attend", "--query", "q64.npy", "--key", "q64.npy", "--value", "q64.npy"};
   expect_same_files(2, joined({flat, {"--causal"}, kRowResults, kAllResults}), {});
 }
@@ -225,14 +228,27 @@ TEST_F(AttendOverRanks, RefusalsAreSaidOnce) {
                  "more) is expected");
   expect_refusal(3, {"attend", "--query", "q.npy", "--key", "k.npy", "--value", "do.npy", "--out", "o.npy"},
                  2, "value has head count 4 (shape [2, 4, 101, 7]); 2 as in key is expected");
+  for (const Words& words :
+       {Words{"attend", "--query", "sinks.npy", "--key", "k.npy", "--value", "v.npy", "--bias", "bias.npy",
+              "--out", "o.npy"},
+        Words{"attend", "--query", "q.npy", "--key", "sinks.npy", "--value", "v.npy", "--out", "o.npy"},
+        joined({kCall, {"--bias", "do.npy", "--out", "o.npy"}}),
+        joined({kCall, {"--grad-out", "q.npy", "--grad-query", "o.npy"}})}) {
+    CommandInput here;
+    here.directory = folder.path();
+    const CommandResult alone = run_heed(words, here);
+    ASSERT_NE(alone.exit_code, 0);
+    expect_refusal(3, words, alone.exit_code, alone.errors.substr(6, alone.errors.size() - 7));
+  }
   expect_refusal(3, joined({kCall, {"--mask", "bias.npy", "--out", "o.npy"}}), 2,
                  "--mask has dtype f32; bool is expected (numbers to add to the scores are a --bias)");
   expect_refusal(
       3, joined({kCall, {"--weights", "w.npy", "--scheme", "ring"}}), 2,
       "outputs.weights is asked for with scheme ring, which never has all weights of a row; gather or "
       "ulysses is expected");
-  expect_refusal(3, {"attend", "--query", "q.npy", "--key", "none.npy", "--value", "v.npy", "--out", "o.npy"},
-                 1, "cannot open 'none.npy': No such file or directory");
+  expect_refusal(3,
+                 {"attend", "--query", "q.npy", "--key", "missing.npy", "--value", "v.npy", "--out", "o.npy"},
+                 1, "cannot open 'missing.npy': No such file or directory");
   fs::create_symlink("/dev/null", folder / "null.npy");
   expect_refusal(2, joined({kCall, {"--out", "null.npy"}}), 1,
                  "'null.npy' is not a regular file, as it has to be for several processes to write it");
