@@ -197,6 +197,16 @@ typedef struct heed_attention_gradients {
   int64_t* recomputed_rows;  ///< as in heed_attention_outputs
 } heed_attention_gradients;
 
+/// Which rank of a parallel computation holds which positions of a sequence (heed/sharding.hpp), made by the
+/// functions heed_sharding_… below. It does not change; any number of calls may use it at once.
+typedef struct heed_sharding heed_sharding;
+
+/// Positions [begin, end), which lie on a rank.
+typedef struct heed_sharding_range {
+  int64_t begin, end;
+  int64_t rank;
+} heed_sharding_range;
+
 /// Keys and values for decoding (heed/kv_cache.hpp): rows that are computed once and attended from then on.
 typedef struct heed_kv_cache heed_kv_cache;
 
@@ -345,6 +355,23 @@ HEED_C_API heed_status heed_score_mod_expression(const char* text, size_t count,
                                                  const heed_tensor* const* arrays, heed_score_mod** mod);
 HEED_C_API void heed_score_mod_free(heed_score_mod* mod);
 
+/// Shardings; *sharding gets one that heed_sharding_free ends, or NULL where the call fails.
+HEED_C_API heed_status heed_sharding_contiguous(int64_t length, int32_t ranks, heed_sharding** sharding);
+HEED_C_API heed_status heed_sharding_zigzag(int64_t length, int32_t ranks, heed_sharding** sharding);
+HEED_C_API heed_status heed_sharding_striped(int64_t length, int32_t ranks, int64_t stripe,
+                                             heed_sharding** sharding);
+/// In any order; every position lies in one of them, and the last one ends the sequence.
+HEED_C_API heed_status heed_sharding_from_ranges(const heed_sharding_range* ranges, size_t count,
+                                                 int32_t ranks, heed_sharding** sharding);
+HEED_C_API void heed_sharding_free(heed_sharding* sharding);  ///< NULL is no harm
+
+/// How many rows a rank has; the position of one of them; the rank and the row of a position.
+HEED_C_API heed_status heed_sharding_rows(const heed_sharding* sharding, int32_t rank, int64_t* rows);
+HEED_C_API heed_status heed_sharding_position(const heed_sharding* sharding, int32_t rank, int64_t row,
+                                              int64_t* position);
+HEED_C_API heed_status heed_sharding_row(const heed_sharding* sharding, int64_t position, int32_t* rank,
+                                         int64_t* row);
+
 /// Caches; *cache gets one that heed_kv_cache_free ends, or NULL where the call fails.
 HEED_C_API heed_status heed_kv_cache_create(const heed_kv_cache_options* options, heed_kv_cache** cache);
 /// Caches over memory of the caller, which must outlive them; tables are copied, rows are not. `writable`: 1
@@ -431,6 +458,9 @@ HEED_C_API heed_status heed_set_target(const char* name);
 /// One sentence on the last failure in this thread, "" where the last call succeeded. Valid until the
 /// thread's next call.
 HEED_C_API const char* heed_last_error(void);
+
+/// For libraries over this one: what heed_last_error() says in this thread from now on. Gives `status` back.
+HEED_C_API heed_status heed_set_last_error(heed_status status, const char* message);
 
 /// "0.1.0".
 HEED_C_API const char* heed_version(void);

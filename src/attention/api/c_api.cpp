@@ -2,6 +2,7 @@
 // inside guarded(), which lets no exception out.
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,29 +21,22 @@
 
 namespace {
 
-using heed::AttentionBackwardInputs;
-using heed::AttentionGradientViews;
-using heed::AttentionOptions;
-using heed::AttentionOutputs;
 using heed::Dims;
 using heed::DType;
-using heed::MutableTensorView;
 using heed::TensorView;
-using heed::detail::c_api::as_known;
-using heed::detail::c_api::attend_into;
+using heed::detail::c_api::backward_call;
+using heed::detail::c_api::BackwardCall;
 using heed::detail::c_api::copy_text;
 using heed::detail::c_api::default_attention_options;
 using heed::detail::c_api::dtype_of;
+using heed::detail::c_api::forward_call;
+using heed::detail::c_api::ForwardCall;
 using heed::detail::c_api::guarded;
 using heed::detail::c_api::initialise;
 using heed::detail::c_api::nothing_given;
-using heed::detail::c_api::optional_view;
-using heed::detail::c_api::options_or_defaults;
 using heed::detail::c_api::require;
-using heed::detail::c_api::set;
 using heed::detail::c_api::shape_of;
 using heed::detail::c_api::view_of;
-using heed::detail::c_api::write_run;
 
 static_assert(static_cast<int>(heed::ErrorCode::internal) == HEED_INTERNAL);
 static_assert(static_cast<int>(heed::ErrorCode::invalid_argument) == HEED_INVALID_ARGUMENT);
@@ -51,28 +45,8 @@ static_assert(static_cast<int>(heed::ErrorCode::out_of_memory) == HEED_OUT_OF_ME
 static_assert(static_cast<int>(DType::f64) == HEED_F64 && static_cast<int>(DType::boolean) == HEED_BOOL);
 static_assert(heed::kMaxRank == HEED_MAX_RANK);
 
-AttentionBackwardInputs inputs_of(const heed_attention_backward_inputs& from) {
-  AttentionBackwardInputs inputs;
-  inputs.query = view_of("inputs.query", from.query);
-  inputs.key = view_of("inputs.key", from.key);
-  inputs.value = view_of("inputs.value", from.value);
-  inputs.output = view_of("inputs.output", from.output);
-  inputs.lse = view_of("inputs.lse", from.lse);
-  inputs.grad_output = view_of("inputs.grad_output", from.grad_output);
-  inputs.grad_lse = optional_view("inputs.grad_lse", from.grad_lse);
-  inputs.grad_weights = optional_view("inputs.grad_weights", from.grad_weights);
-  return inputs;
-}
-
-AttentionGradientViews gradients_of(const heed_attention_gradients& from) {
-  AttentionGradientViews gradients;
-  set(gradients.query, "gradients.query", from.query);
-  set(gradients.key, "gradients.key", from.key);
-  set(gradients.value, "gradients.value", from.value);
-  set(gradients.bias, "gradients.bias", from.bias);
-  set(gradients.sinks, "gradients.sinks", from.sinks);
-  return gradients;
-}
+// A buffer of fixed size: telling of a failed allocation must not need one.
+thread_local char last_error[1024] = "";
 
 }  // namespace
 
@@ -108,9 +82,8 @@ heed_status heed_attention(const heed_tensor* query, const heed_tensor* key, con
     const TensorView q = view_of("query", query);
     const TensorView k = view_of("key", key);
     const TensorView v = view_of("value", value);
-    attend_into(options, outputs, [&](const AttentionOptions& how, const AttentionOutputs& where) {
-      return heed::attention_into(q, k, v, how, where);
-    });
+    const ForwardCall call = forward_call(options, outputs);
+    call.report.tell(heed::attention_into(q, k, v, call.options, call.outputs));
   });
 }
 
@@ -130,16 +103,8 @@ heed_status heed_attention_backward(const heed_attention_backward_inputs* inputs
                                     const heed_attention_options* options,
                                     const heed_attention_gradients* gradients) {
   return guarded([&] {
-    require("inputs", inputs);
-    require("gradients", gradients);
-    const AttentionBackwardInputs from =
-        inputs_of(as_known("inputs", inputs, nothing_given<heed_attention_backward_inputs>()));
-    const heed_attention_gradients known =
-        as_known("gradients", gradients, nothing_given<heed_attention_gradients>());
-    const heed::AttentionRun run =
-        heed::attention_backward_into(from, options_or_defaults(options), gradients_of(known));
-    if (known.run != nullptr) write_run(run, *known.run);
-    if (known.recomputed_rows != nullptr) *known.recomputed_rows = run.recomputed_rows;
+    const BackwardCall call = backward_call(inputs, options, gradients);
+    call.report.tell(heed::attention_backward_into(call.inputs, call.options, call.gradients));
   });
 }
 
@@ -174,6 +139,15 @@ heed_status heed_set_target(const char* name) {
     require("name", name);
     heed::set_target(name);
   });
+}
+
+const char* heed_last_error(void) { return last_error; }
+
+heed_status heed_set_last_error(heed_status status, const char* message) {
+  const std::size_t length = std::min(std::strlen(message), sizeof last_error - 1);
+  std::memcpy(last_error, message, length);
+  last_error[length] = '\0';
+  return status;
 }
 
 const char* heed_version(void) { return heed::version().data(); }

@@ -1,6 +1,7 @@
 #include "attention/api/c_attention.hpp"
 
 #include <iterator>
+#include <utility>
 
 namespace heed::detail::c_api {
 
@@ -46,6 +47,41 @@ constexpr const heed_tensor* heed_attention_outputs::*kOutputs[] = {
     &heed_attention_outputs::received,    &heed_attention_outputs::received_last,
     &heed_attention_outputs::map};
 
+AttentionOptions options_or_defaults(const heed_attention_options* options) {
+  const heed_attention_options defaults = default_attention_options();
+  return options_of(options == nullptr ? defaults : as_known("options", options, defaults));
+}
+
+AttentionOutputs outputs_of(const heed_attention_outputs& from) {
+  AttentionOutputs outputs;
+  for (std::size_t i = 0; i < std::size(kOutputs); ++i)
+    set(result(outputs, i), result_entry(i).path, from.*kOutputs[i]);
+  return outputs;
+}
+
+AttentionBackwardInputs inputs_of(const heed_attention_backward_inputs& from) {
+  AttentionBackwardInputs inputs;
+  inputs.query = view_of("inputs.query", from.query);
+  inputs.key = view_of("inputs.key", from.key);
+  inputs.value = view_of("inputs.value", from.value);
+  inputs.output = view_of("inputs.output", from.output);
+  inputs.lse = view_of("inputs.lse", from.lse);
+  inputs.grad_output = view_of("inputs.grad_output", from.grad_output);
+  inputs.grad_lse = optional_view("inputs.grad_lse", from.grad_lse);
+  inputs.grad_weights = optional_view("inputs.grad_weights", from.grad_weights);
+  return inputs;
+}
+
+AttentionGradientViews gradients_of(const heed_attention_gradients& from) {
+  AttentionGradientViews gradients;
+  set(gradients.query, "gradients.query", from.query);
+  set(gradients.key, "gradients.key", from.key);
+  set(gradients.value, "gradients.value", from.value);
+  set(gradients.bias, "gradients.bias", from.bias);
+  set(gradients.sinks, "gradients.sinks", from.sinks);
+  return gradients;
+}
+
 }  // namespace
 
 std::optional<TensorView> optional_view(std::string_view name, const heed_tensor* tensor) {
@@ -54,7 +90,11 @@ std::optional<TensorView> optional_view(std::string_view name, const heed_tensor
 }
 
 void set(MutableTensorView& to, std::string_view name, const heed_tensor* tensor) {
-  if (tensor != nullptr) to = view_of(name, tensor);
+  static double anywhere[1] = {};
+  if (tensor == nullptr) return;
+  to = view_of(name, tensor);
+  // Without an element, and so without memory, it is still asked for: other ranks may have elements.
+  if (to.data() == nullptr) to = {anywhere, to.dtype(), to.shape(), to.strides()};
 }
 
 bool flag(std::string_view name, std::int32_t value) {
@@ -71,22 +111,33 @@ heed_attention_options default_attention_options() {
   return options;
 }
 
-AttentionOptions options_or_defaults(const heed_attention_options* options) {
-  const heed_attention_options defaults = default_attention_options();
-  return options_of(options == nullptr ? defaults : as_known("options", options, defaults));
+void Report::tell(const AttentionRun& took) const {
+  if (run != nullptr) {
+    run->kernel = static_cast<std::int32_t>(took.kernel);
+    run->threads = took.threads;
+    copy_text(took.isa, run->isa);
+  }
+  if (recomputed_rows != nullptr) *recomputed_rows = took.recomputed_rows;
 }
 
-AttentionOutputs outputs_of(const heed_attention_outputs& from) {
-  AttentionOutputs outputs;
-  for (std::size_t i = 0; i < std::size(kOutputs); ++i)
-    set(result(outputs, i), result_entry(i).path, from.*kOutputs[i]);
-  return outputs;
+ForwardCall forward_call(const heed_attention_options* options, const heed_attention_outputs* outputs) {
+  require("outputs", outputs);
+  AttentionOptions how = options_or_defaults(options);
+  const auto known = as_known("outputs", outputs, nothing_given<heed_attention_outputs>());
+  AttentionOutputs where = outputs_of(known);
+  if (known.output != nullptr && where.output.dtype() == DType::f32) how.output_dtype = DType::f32;
+  return {std::move(how), std::move(where), {known.run, known.recomputed_rows}};
 }
 
-void write_run(const AttentionRun& run, heed_attention_run& to) {
-  to.kernel = static_cast<std::int32_t>(run.kernel);
-  to.threads = run.threads;
-  copy_text(run.isa, to.isa);
+BackwardCall backward_call(const heed_attention_backward_inputs* inputs,
+                           const heed_attention_options* options, const heed_attention_gradients* gradients) {
+  require("inputs", inputs);
+  require("gradients", gradients);
+  AttentionBackwardInputs from =
+      inputs_of(as_known("inputs", inputs, nothing_given<heed_attention_backward_inputs>()));
+  const auto known = as_known("gradients", gradients, nothing_given<heed_attention_gradients>());
+  return {
+      std::move(from), options_or_defaults(options), gradients_of(known), {known.run, known.recomputed_rows}};
 }
 
 }  // namespace heed::detail::c_api

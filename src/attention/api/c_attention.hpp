@@ -1,4 +1,4 @@
-// The options and outputs of a C call of attention as those of the C++ call.
+// The arguments of a C call of attention as those of the C++ call.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "attention/api/c_support.hpp"
 #include "attention/call/message.hpp"
 #include "heed/attention.hpp"
+#include "heed/backward.hpp"
 
 namespace heed::detail::c_api {
 
@@ -28,9 +29,6 @@ Enum choice(std::string_view name, std::int32_t value, Enum last) {
 }
 
 [[nodiscard]] heed_attention_options default_attention_options();
-/// NULL: the defaults.
-[[nodiscard]] AttentionOptions options_or_defaults(const heed_attention_options* options);
-[[nodiscard]] AttentionOutputs outputs_of(const heed_attention_outputs& from);
 
 /// As much of the text as there is room for, and zeros.
 template <std::size_t kSize>
@@ -39,20 +37,29 @@ void copy_text(std::string_view from, char (&to)[kSize]) {
   std::memcpy(to, from.data(), std::min(from.size(), kSize - 1));
 }
 
-void write_run(const AttentionRun& run, heed_attention_run& to);
+/// Where a call tells what it took; NULL: nowhere.
+struct Report {
+  heed_attention_run* run = nullptr;
+  std::int64_t* recomputed_rows = nullptr;
+  void tell(const AttentionRun& took) const;
+};
 
-/// Calls attend(options, outputs), an attention_into, and tells the caller what it took.
-template <class Attend>
-void attend_into(const heed_attention_options* options, const heed_attention_outputs* outputs,
-                 Attend attend) {
-  require("outputs", outputs);
-  AttentionOptions how = options_or_defaults(options);
-  const auto known = as_known("outputs", outputs, nothing_given<heed_attention_outputs>());
-  const AttentionOutputs where = outputs_of(known);
-  if (known.output != nullptr && where.output.dtype() == DType::f32) how.output_dtype = DType::f32;
-  const AttentionRun run = attend(how, where);
-  if (known.run != nullptr) write_run(run, *known.run);
-  if (known.recomputed_rows != nullptr) *known.recomputed_rows = run.recomputed_rows;
-}
+/// A C call's arguments as those of the C++ call.
+struct ForwardCall {
+  AttentionOptions options;
+  AttentionOutputs outputs;
+  Report report;
+};
+struct BackwardCall {
+  AttentionBackwardInputs inputs;
+  AttentionOptions options;
+  AttentionGradientViews gradients;
+  Report report;
+};
+[[nodiscard]] ForwardCall forward_call(const heed_attention_options* options,
+                                       const heed_attention_outputs* outputs);
+[[nodiscard]] BackwardCall backward_call(const heed_attention_backward_inputs* inputs,
+                                         const heed_attention_options* options,
+                                         const heed_attention_gradients* gradients);
 
 }  // namespace heed::detail::c_api

@@ -279,9 +279,7 @@ heed_status heed_kv_cache_attention(const heed_tensor* query, const heed_kv_cach
         numbers_of("which.sequences", known.sequences, static_cast<std::size_t>(known.sequence_count));
     from.tree_parents = optional_view("tree_parents", known.tree_parents);
     from.tree_mask = optional_view("tree_mask", known.tree_mask);
-    heed::detail::c_api::attend_into(
-        options, outputs, [&](const heed::AttentionOptions& how, const heed::AttentionOutputs& where) {
-          return heed::attention_into(q, c, how, where, from);
-        });
+    const auto call = heed::detail::c_api::forward_call(options, outputs);
+    call.report.tell(heed::attention_into(q, c, call.options, call.outputs, from));
   });
 }

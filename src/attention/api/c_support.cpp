@@ -1,24 +1,8 @@
 #include "attention/api/c_support.hpp"
 
-#include <algorithm>
-#include <cstring>
-
 #include "attention/call/message.hpp"
 
 namespace heed::detail::c_api {
-namespace {
-
-// A buffer of fixed size: telling of a failed allocation must not need one.
-thread_local char last_error[1024] = "";
-
-}  // namespace
-
-heed_status fail(heed_status status, std::string_view message) noexcept {
-  const std::size_t length = std::min(message.size(), sizeof last_error - 1);
-  std::memcpy(last_error, message.data(), length);
-  last_error[length] = '\0';
-  return status;
-}
 
 void require(std::string_view name, const void* pointer) {
   if (pointer == nullptr) refuse(name, " is NULL");
@@ -54,5 +38,3 @@ std::span<const std::int64_t> numbers_of(std::string_view name, const std::int64
 }
 
 }  // namespace heed::detail::c_api
-
-const char* heed_last_error(void) { return heed::detail::c_api::last_error; }

@@ -1,4 +1,5 @@
-// What the C functions share: each runs its work inside guarded(), which lets no exception out.
+// What the C functions share, those of libheed_mpi too: each runs its work inside guarded(), which lets no
+// exception out.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,7 @@
 #include "heed/heed.h"
 #include "heed/masks.hpp"
 #include "heed/score_mod.hpp"
+#include "heed/sharding.hpp"
 #include "heed/tensor.hpp"
 
 struct heed_mask {
@@ -20,25 +22,25 @@ struct heed_mask {
 struct heed_score_mod {
   heed::ScoreMod mod;
 };
+struct heed_sharding {
+  heed::Sharding sharding;
+};
 
 namespace heed::detail::c_api {
-
-/// Keeps the message for heed_last_error(), "" for none.
-heed_status fail(heed_status status, std::string_view message) noexcept;
 
 template <class Work>
 heed_status guarded(Work work) noexcept {
   try {
     work();
-    return fail(HEED_OK, "");
+    return heed_set_last_error(HEED_OK, "");
   } catch (const Error& error) {
-    return fail(static_cast<heed_status>(error.code()), error.what());
+    return heed_set_last_error(static_cast<heed_status>(error.code()), error.what());
   } catch (const std::bad_alloc&) {
-    return fail(HEED_OUT_OF_MEMORY, "no memory for the working space of the call");
+    return heed_set_last_error(HEED_OUT_OF_MEMORY, "no memory for the working space of the call");
   } catch (const std::exception& error) {
-    return fail(HEED_INTERNAL, error.what());
+    return heed_set_last_error(HEED_INTERNAL, error.what());
   } catch (...) {
-    return fail(HEED_INTERNAL, "an exception of an unknown kind");
+    return heed_set_last_error(HEED_INTERNAL, "an exception of an unknown kind");
   }
 }
 
