@@ -17,6 +17,11 @@ if(TARGET heed_command)
 endif()
 
 install(EXPORT heedTargets NAMESPACE heed:: DESTINATION "${config_dir}")
+if(HEED_HAS_MPI)
+  set_target_properties(heed_mpi PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(TARGETS heed_mpi EXPORT heedMpiTargets)
+  install(EXPORT heedMpiTargets NAMESPACE heed:: DESTINATION "${config_dir}")
+endif()
 configure_package_config_file(cmake/heedConfig.cmake.in "${PROJECT_BINARY_DIR}/heedConfig.cmake"
                               INSTALL_DESTINATION "${config_dir}")
 # Before 1.0 a new minor version may change the interface.
@@ -31,8 +36,14 @@ if(library_type STREQUAL "STATIC_LIBRARY")
 else()
   set(HEED_PC_CFLAGS "")
 endif()
-configure_file(cmake/heed.pc.in "${PROJECT_BINARY_DIR}/heed.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/heed.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+set(packages heed)
+if(HEED_HAS_MPI)
+  list(APPEND packages heed_mpi)
+endif()
+foreach(package IN LISTS packages)
+  configure_file(cmake/${package}.pc.in "${PROJECT_BINARY_DIR}/${package}.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/${package}.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+endforeach()
 
 # A Debian package of all of it: scripts/deb.
 set(CPACK_GENERATOR DEB)

@@ -8,6 +8,7 @@ set -euo pipefail
 kind=$1 source=$2 build=$3
 : "${CC:=cc}" "${CXX:=c++}"
 export CC CXX
+export OMPI_CC=$CC OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/heed-install-XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -25,20 +26,21 @@ consumer() {
   cmake -S "$work/consumer" -B "$dir" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 "$@" >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
   cmake --build "$dir" --parallel 2 >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
   "$dir/consumer"
+  if [[ ${HEED_HAS_MPI:-OFF} == ON ]]; then "$dir/consumer_mpi"; fi
 }
 
-# with_pkg_config SOURCE COMPILER…: compiles SOURCE with what pkg-config says, and runs it.
+# with_pkg_config PACKAGE SOURCE COMPILER…: compiles SOURCE with what pkg-config says, and runs it.
 with_pkg_config() {
-  local from=$1 flags
-  shift
-  flags=$("${pkg_config[@]}" --cflags --libs heed)
+  local package=$1 from=$2 flags
+  shift 2
+  flags=$("${pkg_config[@]}" --cflags --libs "$package")
   # eval, because pkg-config escapes the blank in the prefix for a shell.
   eval "\"\$@\" -Wall -Wextra -Wpedantic -Werror \"$from\" -o \"$work/program\" $flags"
   "$work/program"
 }
 
 mkdir "$work/consumer"
-cp "$source/tests/install/consumer/CMakeLists.txt" "$work/consumer/"
+cp "$source/tests/install/consumer/CMakeLists.txt" "$source/tests/install/consumer/mpi.c" "$work/consumer/"
 block cpp >"$work/consumer/readme.cpp"
 
 case $kind in
@@ -70,4 +72,8 @@ esac
 
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 step "${pkg_config[*]}, C++"
-with_pkg_config "$work/consumer/readme.cpp" "$CXX" -std=c++20
+with_pkg_config heed "$work/consumer/readme.cpp" "$CXX" -std=c++20
+if [[ ${HEED_HAS_MPI:-OFF} == ON ]]; then
+  step "${pkg_config[*]}, C over MPI"
+  with_pkg_config heed_mpi "$work/consumer/mpi.c" mpicc -std=c99
+fi
