@@ -1,30 +1,11 @@
 // heed.attention: from Python objects to a call of the library, and its results back.
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "calls.hpp"
 #include "fail.hpp"
 
 namespace heed::python {
 namespace {
-
-// Sizes of a result's axes after the heads; none for the output.
-std::vector<std::int64_t> axes_of(const ResultEntry& entry, const AttentionOptions& options,
-                                  std::int64_t rows, std::int64_t keys) {
-  switch (entry.shape) {
-    case ResultShape::pair:
-      return {rows, keys};
-    case ResultShape::row:
-      return {rows};
-    case ResultShape::top_k:
-      return {rows, options.top_k};
-    case ResultShape::map:
-      return {options.map.rows, options.map.columns};
-    default:
-      return {keys};
-  }
-}
 
 nb::object attention_of_python(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
   if (is_cache(k)) {
@@ -73,68 +54,7 @@ Also scores_stage= ('raw', 'softcap', 'bias'), out= (an array for the output), o
 
 Raises ValueError and TypeError with one sentence that names the argument.)";
 
-std::string describe(const Result& result) {
-  std::string text = "AttentionResult(";
-  for (const auto& [entry, member] : kResults<nb::object>) {
-    const nb::object& value = result.*member;
-    if (!value.is_valid()) continue;
-    text += std::string(entry.name()) + " " +
-            nb::cast<std::string>(nb::repr(nb::tuple(value.attr("shape")))) + ", ";
-  }
-  return text + result.kernel + " kernel, " + result.isa + ")";
-}
-
 }  // namespace
-
-// Of shapes that do not fit the library says so itself, before it looks at these.
-AttentionResult beside_output(const TensorView& query, std::int64_t keys, const Arguments& arguments,
-                              const std::function<AttentionRun(const AttentionOutputs&)>& run_into) {
-  const AttentionOptions& options = arguments.options;
-  AttentionResult all;
-  AttentionOutputs outputs;
-  outputs.output = arguments.out->mutable_view();
-  for (std::size_t i = 0; i < kResultCount && query.rank() >= 2; ++i) {
-    const ResultEntry& entry = result_entry(i);
-    if (entry.shape == ResultShape::output || !is_asked_for(entry, options)) continue;
-    Dims shape;
-    for (int axis = 0; axis + 2 < query.rank(); ++axis) shape.push_back(query.shape()[axis]);
-    for (const std::int64_t size : axes_of(entry, options, query.size(-2), keys)) shape.push_back(size);
-    const DType summary = query.dtype() == DType::f64 ? DType::f64 : DType::f32;
-    Tensor& place = result<Tensor>(all, i);
-    place = Tensor::uninitialized(shape, entry.type == ResultType::index ? DType::i64 : summary);
-    result(outputs, i) = place;
-  }
-  const AttentionRun run = run_into(outputs);
-  all.kernel = run.kernel;
-  all.isa = run.isa;
-  all.threads = run.threads;
-  all.recomputed_rows = run.recomputed_rows;
-  return all;
-}
-
-nb::object give(AttentionResult&& result, const Arguments& arguments, Kind kind) {
-  nb::object output = arguments.out ? arguments.out_object : to_python(std::move(result.output), kind);
-  if (!arguments.asked) return output;
-  Result given = to_result(std::move(result), arguments.options, kind);
-  given.output = std::move(output);
-  return nb::cast(std::move(given));
-}
-
-std::string_view name_of_kernel(Kernel kernel) { return kernel == Kernel::fused ? "fused" : "reference"; }
-
-Result to_result(AttentionResult&& from, const AttentionOptions& options, Kind kind) {
-  Result result;
-  for (std::size_t i = 0; i < kResultCount; ++i) {
-    const ResultEntry& entry = result_entry(i);
-    if (entry.shape != ResultShape::output && is_asked_for(entry, options))
-      heed::result<nb::object>(result, i) = to_python(std::move(heed::result<Tensor>(from, i)), kind);
-  }
-  result.kernel = name_of_kernel(from.kernel);
-  result.isa = from.isa;
-  result.threads = from.threads;
-  result.recomputed_rows = from.recomputed_rows;
-  return result;
-}
 
 void define_attention(nb::module_& module) {
   auto result = nb::class_<Result>(module, "AttentionResult", nb::is_generic(),
@@ -151,7 +71,7 @@ void define_attention(nb::module_& module) {
       .def_ro("threads", &Result::threads, "how many it used")
       .def_ro("recomputed_rows", &Result::recomputed_rows,
               "rows that f32 could not hold (NaN, huge scores), computed in f64")
-      .def("__repr__", describe);
+      .def("__repr__", [](const Result& self) { return text_of(self); });
   module.def("attention", attention_of_python, nb::arg("q"), nb::arg("k"), nb::arg("v").none() = nb::none(),
              nb::arg("options"), nb::sig("def attention(q, k, v=None, **options)"), kMeaning);
 }

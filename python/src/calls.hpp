@@ -4,9 +4,13 @@
 #include <nanobind/nanobind.h>
 
 #include <functional>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "arrays.hpp"
 #include "heed/attention.hpp"
+#include "heed/backward.hpp"
 #include "options.hpp"
 
 namespace heed::python {
@@ -24,6 +28,71 @@ std::string_view name_of_kernel(Kernel kernel);
 /// All but the output.
 Result to_result(AttentionResult&& result, const AttentionOptions& options, Kind kind);
 
+/// "AttentionResult(output (1, 2, 3, 4), lse (1, 2, 3), fused kernel, avx2)"
+std::string text_of(const Result& result);
+
+/// The gradients, as arrays; what was not asked for is None.
+struct Gradients {
+  nb::object dq = nb::none();
+  nb::object dk = nb::none();
+  nb::object dv = nb::none();
+  nb::object dbias = nb::none();
+  nb::object dsinks = nb::none();
+  std::string kernel;
+  std::string isa;
+  int threads = 1;
+  std::int64_t recomputed_rows = 0;
+};
+
+struct GradientField {
+  const char* name;
+  nb::object Gradients::*member;
+  const char* meaning;
+};
+
+constexpr GradientField kGradientFields[] = {
+    {"dq", &Gradients::dq, "[B, H, Lq, D]"},
+    {"dk", &Gradients::dk, "[B, Hkv, Lk, D]"},
+    {"dv", &Gradients::dv, "[B, Hkv, Lk, Dv]"},
+    {"dbias", &Gradients::dbias, "as bias, with size 1 for axes that it repeats (stride 0)"},
+    {"dsinks", &Gradients::dsinks, "as sinks"},
+};
+
+/// Which gradients a call wants; dq, dk and dv where it is None.
+GradientRequest requested(nb::handle gradients, const AttentionOptions& options);
+Gradients to_gradients(AttentionGradients&& from, const GradientRequest& request, Kind kind);
+std::string text_of(const Gradients& gradients);
+
+/// Arrays that a call reads or writes, alive until it ends.
+class Arrays {
+ public:
+  TensorView read(std::string_view name, nb::handle object) { return keep(Borrowed(name, object)).view(); }
+  std::optional<TensorView> read_where_given(std::string_view name, nb::handle object) {
+    if (object.is_none()) return std::nullopt;
+    return read(name, object);
+  }
+  MutableTensorView write_where_given(std::string_view name, nb::handle object) {
+    if (object.is_none()) return {};
+    return keep(Borrowed(name, object, true)).mutable_view();
+  }
+
+ private:
+  const Borrowed& keep(Borrowed&& borrowed) {
+    kept_.push_back(std::move(borrowed));
+    return kept_.back();
+  }
+
+  std::vector<Borrowed> kept_;
+};
+
+AttentionBackwardInputs read_inputs(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v,
+                                    nb::handle output, nb::handle lse, nb::handle grad_output,
+                                    nb::handle grad_lse, nb::handle grad_weights);
+
+/// The caller's memory for the output, and `memory`, which is allocated, for the other results. Those of keys
+/// have `keys`, weights and scores `all_keys`.
+AttentionOutputs outputs_beside(const TensorView& query, std::int64_t keys, std::int64_t all_keys,
+                                const Arguments& arguments, AttentionResult& memory);
 /// A call whose output goes to the caller's memory, and its other results beside it.
 AttentionResult beside_output(const TensorView& query, std::int64_t keys, const Arguments& arguments,
                               const std::function<AttentionRun(const AttentionOutputs&)>& run_into);

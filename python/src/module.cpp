@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "attention/cpu/targets/dispatch.hpp"
 #include "calls.hpp"
 #include "heed/error.hpp"
 #include "heed/info.hpp"
@@ -87,6 +88,7 @@ NB_MODULE(_heed, module) {
   module.def(
       "set_target", [](const std::string& name) { heed::set_target(name); }, nanobind::arg("name"),
       "Calls take this target from now on; not while calls are under way.");
+  module.def("target", [] { return std::string(heed::detail::cpu::kernels().name()); });
   heed::python::define_memory(module);
   heed::python::define_masks(module);
   heed::python::define_kv_cache(module);

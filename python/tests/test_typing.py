@@ -25,6 +25,13 @@ decoded: npt.NDArray[np.float32] = heed.attention(x, cache, sequences=[0], causa
 seen: heed.AttentionResult[npt.NDArray[np.float32]] = heed.attention(x, cache, tree_parents=[-1, 0], top_k=2)
 heed.attention(x, cache, kv_lengths=[2])  # type: ignore
 heed.KvCache(kv_heads=1, key_dim=4, layout="pages")  # type: ignore
+from heed import distributed
+rows = distributed.Sharding.zigzag(2, 1)
+ours: distributed.AttentionResult[npt.NDArray[np.float32]] = distributed.attention(None, x, x, x, rows, scheme="ring", need="lse")
+part: npt.NDArray[np.float32] = rows.shard(ours.output, -2, 0)
+dk: npt.NDArray[np.float32] = distributed.attention_backward(None, x, x, x, ours.output, ours.lse, x, rows, causal=True).dk
+distributed.attention(None, x, x, x, rows, scheme="rings")  # type: ignore
+distributed.attention(None, x, x, x, rows, caused=True)  # type: ignore
 """
 
 

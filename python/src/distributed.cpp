@@ -1,0 +1,244 @@
+// The extension module heed._heed_mpi: attention over the ranks of an MPI communicator, which comes as the
+// number that it has in Fortran.
+#include "heed/distributed.hpp"
+
+#include <mpi.h>
+#include <nanobind/stl/string.h>
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "attention/cpu/targets/dispatch.hpp"
+#include "calls.hpp"
+#include "distributed.hpp"
+#include "distributed/mpi/agreement.hpp"
+#include "fail.hpp"
+#include "heed/targets.hpp"
+
+namespace heed::python {
+namespace {
+
+using distributed::Choice;
+using distributed::Layout;
+
+struct RanksResult : Result {
+  std::string scheme;
+  std::int64_t bytes_sent = 0;
+};
+
+struct RanksGradients : Gradients {
+  std::string scheme;
+  std::int64_t bytes_sent = 0;
+};
+
+// What read() gives, on every rank. Where it throws on one, it throws on all: there what it threw, elsewhere
+// an Error that names the rank.
+template <class Read>
+auto read_on_all(MPI_Comm comm, Read read) {
+  std::optional<decltype(read())> given;
+  std::exception_ptr own;
+  std::string said;
+  try {
+    given.emplace(read());
+  } catch (const std::exception& error) {
+    own = std::current_exception();
+    said = error.what();
+  }
+  try {
+    const nb::gil_scoped_release released;
+    distributed::agree(distributed::Communicator(comm), [&] {
+      if (own) fail(said);
+    });
+  } catch (const Error&) {
+    if (own) std::rethrow_exception(own);
+    throw;
+  }
+  return *std::move(given);
+}
+
+Layout layout_of(nb::handle given) {
+  const auto sharding = [](const char* name, nb::handle one) {
+    if (!nb::isinstance<Sharding>(one))
+      fail_type(name, " is of type ", nb::inst_name(one).c_str(), "; a Sharding is expected");
+    return nb::cast<const Sharding&>(one);
+  };
+  if (!nb::hasattr(given, "head_begin")) {
+    const Sharding one = sharding("layout", given);
+    return {one, one};
+  }
+  const auto number = [&](const char* name) {
+    return integer(std::string("layout.") + name, given.attr(name));
+  };
+  return {sharding("layout.query", given.attr("query")),
+          sharding("layout.key", given.attr("key")),
+          number("batch"),
+          number("heads"),
+          number("batch_begin"),
+          number("head_begin")};
+}
+
+Choice choice_of(nb::handle scheme, nb::handle deterministic) {
+  return {distributed::scheme_of(text("scheme", scheme)), truth("deterministic", deterministic)};
+}
+
+// Weights that every rank draws for itself would be dropped differently on each.
+Arguments arguments_of(std::string_view function, nb::handle options) {
+  const auto keywords = nb::borrow<nb::kwargs>(options);
+  Arguments arguments = read_arguments(function, keywords);
+  if (arguments.options.dropout.probability > 0 &&
+      (!keywords.contains("seed") || nb::object(keywords["seed"]).is_none()))
+    fail("dropout is given without seed; a seed that is the same on all ranks is expected");
+  return arguments;
+}
+
+// Memory without an element may have no address, and is still asked for.
+MutableTensorView addressed(const MutableTensorView& view) {
+  static double anywhere[1] = {};
+  return view.data() != nullptr ? view
+                                : MutableTensorView(anywhere, view.dtype(), view.shape(), view.strides());
+}
+
+struct ForwardCall {
+  Borrowed query, key, value;
+  Layout layout;
+  Choice choice;
+  Arguments arguments;
+  AttentionResult memory{};  // beside an output of the caller's
+  AttentionOutputs outputs{};
+};
+
+ForwardCall read_forward(nb::handle q, nb::handle k, nb::handle v, nb::handle layout, nb::handle scheme,
+                         nb::handle deterministic, nb::handle options) {
+  ForwardCall call{Borrowed("q", q),
+                   Borrowed("k", k),
+                   Borrowed("v", v),
+                   layout_of(layout),
+                   choice_of(scheme, deterministic),
+                   arguments_of("attention", options)};
+  if (call.arguments.out) {
+    const TensorView key = call.key.view();
+    call.outputs = outputs_beside(call.query.view(), key.rank() < 2 ? 0 : key.size(-2),
+                                  call.layout.key.length(), call.arguments, call.memory);
+    call.outputs.output = addressed(call.outputs.output);
+  }
+  return call;
+}
+
+RanksResult attention_of_python(int number, nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
+                                nb::handle scheme, nb::handle deterministic, nb::handle options) {
+  const MPI_Comm comm = MPI_Comm_f2c(number);
+  ForwardCall call =
+      read_on_all(comm, [&] { return read_forward(q, k, v, layout, scheme, deterministic, options); });
+  const AttentionOptions& how = call.arguments.options;
+  distributed::Result found;
+  {
+    const nb::gil_scoped_release released;
+    if (call.arguments.out) {
+      const distributed::Run run =
+          distributed::attention_into(comm, call.query.view(), call.key.view(), call.value.view(),
+                                      call.layout, how, call.outputs, call.choice);
+      static_cast<AttentionResult&>(found) = std::move(call.memory);
+      found.kernel = run.kernel;
+      found.isa = run.isa;
+      found.threads = run.threads;
+      found.recomputed_rows = run.recomputed_rows;
+      found.scheme = run.scheme;
+      found.bytes_sent = run.bytes_sent;
+    } else {
+      found = distributed::attention(comm, call.query.view(), call.key.view(), call.value.view(), call.layout,
+                                     how, call.choice);
+    }
+  }
+  const Kind kind = array_type(q).kind;
+  nb::object output =
+      call.arguments.out ? call.arguments.out_object : to_python(std::move(found.output), kind);
+  const std::string taken(name_of(found.scheme));
+  const std::int64_t bytes_sent = found.bytes_sent;
+  RanksResult result{to_result(std::move(found), how, kind), taken, bytes_sent};
+  result.output = std::move(output);
+  return result;
+}
+
+struct BackwardCall {
+  Arrays arrays;
+  AttentionBackwardInputs inputs;
+  Layout layout;
+  Choice choice;
+  Arguments arguments;
+  GradientRequest request;
+};
+
+RanksGradients backward_of_python(int number, nb::handle q, nb::handle k, nb::handle v, nb::handle output,
+                                  nb::handle lse, nb::handle grad_output, nb::handle layout,
+                                  nb::handle grad_lse, nb::handle grad_weights, nb::handle gradients,
+                                  nb::handle scheme, nb::handle deterministic, nb::handle options) {
+  const MPI_Comm comm = MPI_Comm_f2c(number);
+  const BackwardCall call = read_on_all(comm, [&] {
+    Arrays arrays;
+    const AttentionBackwardInputs inputs =
+        read_inputs(arrays, q, k, v, output, lse, grad_output, grad_lse, grad_weights);
+    Arguments arguments = arguments_of("attention_backward", options);
+    const GradientRequest request = requested(gradients, arguments.options);
+    return BackwardCall{std::move(arrays),    inputs, layout_of(layout), choice_of(scheme, deterministic),
+                        std::move(arguments), request};
+  });
+  distributed::Gradients found;
+  {
+    const nb::gil_scoped_release released;
+    found = distributed::attention_backward(comm, call.inputs, call.layout, call.arguments.options,
+                                            call.request, call.choice);
+  }
+  const std::string taken(name_of(found.scheme));
+  const std::int64_t bytes_sent = found.bytes_sent;
+  return {to_gradients(std::move(found), call.request, array_type(q).kind), taken, bytes_sent};
+}
+
+// What follows the name of a result over ranks.
+template <class Of>
+std::string described(const Of& self) {
+  std::string text = text_of(self);
+  text.pop_back();
+  return text + ", " + self.scheme + ", " + std::to_string(self.bytes_sent) + " bytes sent)";
+}
+
+template <class Own, class Base>
+void define_result(nb::module_& module, const char* name, const char* meaning) {
+  nb::class_<Own, Base>(module, name, nb::is_generic(), meaning)
+      .def_ro("scheme", &Own::scheme, "'ring', 'gather', 'ulysses' or 'decode'")
+      .def_ro("bytes_sent", &Own::bytes_sent, "by this rank")
+      .def("__repr__", described<Own>);
+}
+
+// (the library's version, whether it has been initialised)
+nb::tuple library() {
+  std::string version(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
+  int length = 0, begun = 0;
+  MPI_Get_library_version(version.data(), &length);
+  MPI_Initialized(&begun);
+  version.resize(static_cast<std::size_t>(length));
+  return nb::make_tuple(version, begun != 0);
+}
+
+// This module has a choice of its own; the user makes that of heed._heed.
+void use_target(const std::string& name) {
+  if (detail::cpu::kernels().name() != name) set_target(name);
+}
+
+}  // namespace
+}  // namespace heed::python
+
+NB_MODULE(_heed_mpi, module) {
+  using namespace heed::python;
+  define_sharding(module);
+  define_result<RanksResult, Result>(module, "AttentionResult", "What a call over ranks computed.");
+  define_result<RanksGradients, Gradients>(module, "AttentionGradients",
+                                           "What a backward call over ranks computed.");
+  module.def("attention", attention_of_python);
+  module.def("attention_backward", backward_of_python, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+             nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg(),
+             nb::arg(), nb::arg());
+  module.def("library", library);
+  module.def("use_target", use_target);
+}
