@@ -20,11 +20,11 @@ from ._missing import need
 
 need("mpi4py", "heed.distributed", "mpi")
 try:
-    from . import _heed_mpi
+    from ._heed_mpi import AttentionGradients, AttentionResult, Sharding
 except ModuleNotFoundError:
     raise ImportError("heed was built without MPI; install one (Debian: libopenmpi-dev) and build heed again, by "
                       "pip install . in its source") from None
-from ._heed_mpi import AttentionGradients, AttentionResult, Sharding
+from . import _heed_mpi
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
