@@ -321,6 +321,41 @@ static void a_fault_on_one_rank_is_said_on_all(const heed_sharding* sharding) {
   EXPECT_FAILURE(heed_mpi_choice_init(NULL), "choice is NULL");
 }
 
+/* The same words on every rank, but for its own number. */
+#define EXPECT_DISAGREEMENT(status, name, own, least, most)                         \
+  do {                                                                              \
+    char text[256];                                                                 \
+    const heed_status given = (status);                                             \
+    snprintf(text, sizeof text,                                                     \
+             "%s is %d on rank %d, and %d to %d on all; the same on every rank is " \
+             "expected",                                                            \
+             (name), (own), own_rank, (least), (most));                             \
+    expect_failure(given, HEED_INVALID_ARGUMENT, text, __LINE__);                   \
+  } while (0)
+
+static void ranks_that_choose_differently_are_told(const heed_sharding* sharding) {
+  const int is_last = own_rank == rank_count - 1;
+  heed_mpi_choice choice;
+  if (rank_count == 1) return;
+  start(sharding);
+  EXPECT(heed_mpi_choice_init(&choice) == HEED_OK);
+  choice.scheme = is_last ? HEED_MPI_GATHER : HEED_MPI_RING;
+  EXPECT_DISAGREEMENT(attend(sharding, &choice, NULL), "choice.scheme's number", choice.scheme, 1, 2);
+  choice.scheme = is_last ? HEED_MPI_GATHER : HEED_MPI_ULYSSES;
+  EXPECT_DISAGREEMENT(differentiate(sharding, &choice, NULL), "choice.scheme's number", choice.scheme, 2, 3);
+  choice.scheme = HEED_MPI_AUTOMATIC;
+  choice.deterministic = is_last;
+  EXPECT_DISAGREEMENT(attend(sharding, &choice, NULL), "choice.deterministic", is_last, 0, 1);
+  choice.deterministic = 0;
+  choice.flops_per_second = choice.bytes_per_second = 1e9;
+  choice.has_machines = is_last;
+  EXPECT_DISAGREEMENT(attend(sharding, &choice, NULL), "whether there are machines", is_last, 0, 1);
+  choice.has_machines = 1;
+  choice.ranks_per_node = is_last ? 3 : 1;
+  EXPECT_DISAGREEMENT(attend(sharding, &choice, NULL), "choice.machines.ranks_per_node",
+                      choice.ranks_per_node, 1, 3);
+}
+
 static void machines_can_be_described(const heed_sharding* sharding) {
   heed_mpi_choice choice;
   EXPECT(heed_mpi_choice_init(&choice) == HEED_OK);
@@ -414,6 +449,7 @@ int main(int argc, char** argv) {
   run_on(made, sharding);
   EXPECT(heed_sharding_zigzag(kLength, rank_count, &sharding) == HEED_OK);
   a_fault_on_one_rank_is_said_on_all(sharding);
+  ranks_that_choose_differently_are_told(sharding);
   machines_can_be_described(sharding);
   EXPECT(heed_sharding_striped(kLength, rank_count, 3, &other) == HEED_OK);
   rows_and_keys_may_lie_differently(sharding, other);

@@ -132,6 +132,7 @@ void allocate(const Communicator& comm, const Given& given, ResultSet<Tensor>& r
 Run attention_over(const Communicator& comm, const Given& given, const AttentionOutputs& outputs,
                    const Choice& choice) {
   const Call call = checked_call(comm, given, outputs);
+  agree_on_choice(comm, choice);
   Scheme scheme = chosen(comm, call, choice);
   // Beside a map packed sequences of all lengths take one kernel, whose bits rows alone do not have.
   if (call.outputs.map.data() != nullptr && call.options.query_segments) scheme = Scheme::ulysses;

@@ -68,6 +68,7 @@ Scheme chosen(const Communicator& comm, const BackwardCall& call, const Choice& 
 Run backward_over(const Communicator& comm, const BackwardGiven& given, const AttentionGradientViews& views,
                   const Choice& choice) {
   const BackwardCall call = checked_backward(comm, given, views);
+  agree_on_choice(comm, choice);
   check_scheme(call, choice.scheme);
   check_targets(comm, call.forward, choice.deterministic);
   Scheme scheme = chosen(comm, call, choice);

@@ -1,9 +1,11 @@
 #include "distributed/mpi/choose.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <initializer_list>
 #include <vector>
 
+#include "distributed/mpi/agreement.hpp"
 #include "heed/distributed_plan.hpp"
 #include "heed/error.hpp"
 
@@ -65,7 +67,22 @@ PlannedCall planned(const Call& call, bool gradients) {
   return planned;
 }
 
+std::int64_t bits_of(double number) { return std::bit_cast<std::int64_t>(number); }
+
 }  // namespace
+
+void agree_on_choice(const Communicator& comm, const Choice& choice) {
+  const Machines machines = choice.machines.value_or(Machines{});
+  agree_on(comm,
+           {{"choice.scheme's number", static_cast<std::int64_t>(choice.scheme)},
+            {"choice.deterministic", choice.deterministic},
+            {"whether there are machines", choice.machines.has_value()},
+            {"choice.machines.ranks_per_node", machines.ranks_per_node},
+            {"the bits of choice.machines.flops_per_second", bits_of(machines.flops_per_second)},
+            {"the bits of choice.machines.bytes_per_second", bits_of(machines.bytes_per_second)},
+            {"the bits of choice.machines.node_bytes_per_second", bits_of(machines.node_bytes_per_second)},
+            {"the bits of choice.machines.latency_seconds", bits_of(machines.latency_seconds)}});
+}
 
 Scheme choose_scheme(const Communicator& comm, const Call& call, const Choice& choice, bool gradients,
                      std::initializer_list<Scheme> possible, Scheme otherwise) {

@@ -6,6 +6,9 @@
 
 namespace heed::distributed {
 
+/// Throws Error (invalid_argument) on all ranks where they disagree about the choice.
+void agree_on_choice(const Communicator& comm, const Choice& choice);
+
 /// The same on all ranks. `possible` names the schemes that the caller has, and what it takes where the model
 /// says nothing: lengths of 0, or more than it reckons with.
 [[nodiscard]] Scheme choose_scheme(const Communicator& comm, const Call& call, const Choice& choice,
