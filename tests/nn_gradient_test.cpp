@@ -174,6 +174,19 @@ TEST_F(Gradients, OfLearnedPositions) {
   expect_parameter_gradients(layer, grads, [&] { return inner_product(layer.forward(x), grad); });
 }
 
+TEST_F(Gradients, OfLearnedPositionsAtSomePlaces) {
+  nn::LearnedPositions layer(6, 3, generator, DType::f64);
+  const Tensor x = randn(generator, {2, 3, 3}, DType::f64), grad = randn(generator, {2, 3, 3}, DType::f64);
+  const std::vector<std::int64_t> places{1, 4, 5};
+  const Tensor y = layer.forward(x, places);
+  for (std::int64_t i = 0; i < 3; ++i)
+    EXPECT_EQ(y.at<double>(1, i, 2),
+              x.at<double>(1, i, 2) + layer.weight.at<double>(places[static_cast<std::size_t>(i)], 2));
+  nn::LearnedPositions grads = zeros_like(layer);
+  layer.backward(grad, grads, places);
+  expect_parameter_gradients(layer, grads, [&] { return inner_product(layer.forward(x, places), grad); });
+}
+
 TEST_F(Gradients, OfACrossEntropy) {
   Tensor logits = randn(generator, {2, 3, 5}, DType::f64);
   const Tensor targets = Tensor::from<std::int64_t>({0, 4, -100, 2, 2, -100}, {2, 3});
@@ -300,6 +313,13 @@ TEST(LayersThatLearn, SayWhatDoesNotFit) {
   const nn::LearnedPositions positions(3, 3, generator);
   EXPECT_EQ(message_of([&] { (void)positions.forward(x); }),
             "x has shape [4, 3]; [L, 3] or [B, L, 3] is expected, L at most 3");
+  const Tensor row({1, 3});
+  EXPECT_EQ(message_of([&] {
+              (void)positions.forward(row, std::vector<std::int64_t>{0, 1});
+            }),
+            "places has 2 numbers; one for each of the 1 rows is expected");
+  EXPECT_EQ(message_of([&] { (void)positions.forward(row, std::vector<std::int64_t>{3}); }),
+            "places holds 3; numbers from 0 to 2 are expected");
   EXPECT_EQ(message_of([&] { (void)nn::cross_entropy(x, Tensor({3}, DType::i64)); }),
             "targets is i64 [3]; i64 or i32 [4] is expected for logits of shape [4, 3]");
   EXPECT_EQ(message_of([&] {
@@ -341,6 +361,9 @@ TEST(ALanguageModel, SaysWhatDoesNotFit) {
             "tokens has shape [4]; [L] or [B, L] is expected, L at most 3");
   EXPECT_EQ(message_of([&] { (void)model.loss_and_gradients(long_tokens, long_tokens, grads); }),
             "tokens and targets have the shapes [4] and [4]; one shape [B, L] that is not empty is expected");
+  const Tensor two_tokens({2, 3}, DType::i64);
+  EXPECT_EQ(message_of([&] { (void)model.loss_pieces(two_tokens, two_tokens, 3, 1, 2); }),
+            "begin, end and pieces are 1, 2 and 3; in rising order, from 0 to the batch of 2, is expected");
   nn::LanguageModelConfig deeper = good;
   deeper.layers = 2;
   nn::LanguageModel other(deeper, generator);

@@ -7,12 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "heed/attention.hpp"
+#include "heed/backward.hpp"
 #include "heed/export.hpp"
 #include "heed/random.hpp"
 #include "heed/tensor.hpp"
@@ -82,6 +84,16 @@ struct LayerResult {
   Tensor query, key, value;  ///< [B, H or Hkv, L, d_k or d_v]: the projections
   AttentionResult
       attention;  ///< what the options asked for; its output are the heads' contexts [B, H, Lq, d_v]
+};
+
+/// What a layer computes attention and its gradients with, where that is not attention() and
+/// attention_backward(): over several processes, say. An empty function stands for heed's own.
+struct AttentionFunctions {
+  std::function<AttentionResult(const TensorView& query, const TensorView& key, const TensorView& value,
+                                const AttentionOptions& options)>
+      forward{};
+  std::function<AttentionGradients(const AttentionBackwardInputs& inputs, const AttentionOptions& options)>
+      backward{};
 };
 
 /// One head without biases, as in the notebooks: query = W_q x, key = W_k x, value = W_v x, no output
@@ -163,17 +175,21 @@ class HEED_API MultiHeadAttention {
                                                          std::int64_t value_dim = 0);
 
   /// Self-attention. x [L, D] or [B, L, D].
-  [[nodiscard]] LayerResult forward(const TensorView& x, const AttentionOptions& options = {}) const;
+  [[nodiscard]] LayerResult forward(const TensorView& x, const AttentionOptions& options = {},
+                                    const AttentionFunctions& functions = {}) const;
   /// Cross-attention: queries from x [L, D] or [B, L, D], keys and values from context [Lk, C] or [B, Lk, C].
   [[nodiscard]] LayerResult forward(const TensorView& x, const TensorView& context,
-                                    const AttentionOptions& options = {}) const;
+                                    const AttentionOptions& options = {},
+                                    const AttentionFunctions& functions = {}) const;
   /// grad_output [B, L, out], and x, result and options of forward() → the gradient of x.
   [[nodiscard]] Tensor backward(const TensorView& grad_output, const TensorView& x, const LayerResult& result,
-                                const AttentionOptions& options, MultiHeadAttention& grads) const;
+                                const AttentionOptions& options, MultiHeadAttention& grads,
+                                const AttentionFunctions& functions = {}) const;
   /// The same for cross-attention.
   [[nodiscard]] CrossGradients backward(const TensorView& grad_output, const TensorView& x,
                                         const TensorView& context, const LayerResult& result,
-                                        const AttentionOptions& options, MultiHeadAttention& grads) const;
+                                        const AttentionOptions& options, MultiHeadAttention& grads,
+                                        const AttentionFunctions& functions = {}) const;
   /// "query.weight", "query.bias", "key.…", "value.…", "out_proj.…".
   [[nodiscard]] std::vector<NamedParameter> parameters();
   [[nodiscard]] std::int64_t heads() const noexcept { return heads_; }

@@ -11,6 +11,7 @@
 #include "heed/optimizer.hpp"
 #include "heed/random.hpp"
 #include "heed/tensor.hpp"
+#include "heed/train_ranks.hpp"
 #include "heed/trained_model.hpp"
 
 namespace heed {
@@ -49,7 +50,8 @@ struct TrainState {
 /// them and one of the BLAS's (nn::set_blas_threads(1)). Throws Error (internal), with the model as it was
 /// before, where loss or gradients are not finite or the loss is far above what mere chance gives: the
 /// training diverges.
-HEED_API void train_step(TrainState& state, const TrainData& data, int threads = 0);
+HEED_API void train_step(TrainState& state, const TrainData& data, int threads = 0,
+                         const TrainRanks& ranks = TrainRanks());
 
 /// One safetensors file with all of the state, written whole or not at all. Throws Error: io, and internal
 /// for parameters that are not numbers.
@@ -65,6 +67,7 @@ struct TrainOptions {
   int threads = 0;                                    ///< as in train_step()
   std::function<void(const TrainState&)> progress{};  ///< before the first step, and after each
   std::function<bool()> stop{};                       ///< asked before each step: true saves and returns
+  const TrainRanks* ranks = nullptr;                  ///< who makes the steps together; none: this process
 };
 
 /// The checkpoint in a folder.

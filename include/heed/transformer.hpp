@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "heed/export.hpp"
@@ -72,10 +73,12 @@ class HEED_API LearnedPositions {
  public:
   /// Drawn from N(0, 0.02^2).
   LearnedPositions(std::int64_t context, std::int64_t dim, Generator& generator, DType dtype = DType::f32);
-  /// x [L, D] or [B, L, D], L at most the context → x + the first L rows.
-  [[nodiscard]] Tensor forward(const TensorView& x) const;
+  /// x [L, D] or [B, L, D] → x + the rows of the table at `places`, one for each of L; empty: the first L.
+  /// Each is less than the context.
+  [[nodiscard]] Tensor forward(const TensorView& x, std::span<const std::int64_t> places = {}) const;
   /// The gradient of x is grad_output itself.
-  void backward(const TensorView& grad_output, LearnedPositions& grads) const;
+  void backward(const TensorView& grad_output, LearnedPositions& grads,
+                std::span<const std::int64_t> places = {}) const;
   /// "weight".
   [[nodiscard]] std::vector<NamedParameter> parameters();
 
@@ -113,9 +116,10 @@ class HEED_API TransformerBlock {
   TransformerBlock(std::int64_t dim, std::int64_t heads, std::int64_t mlp_dim, Generator& generator,
                    DType dtype = DType::f32);
   /// x [L, D] or [B, L, D]. Of the options need, kernel and threads are read; the rest is the block's own.
-  [[nodiscard]] BlockResult forward(const TensorView& x, const AttentionOptions& options = {}) const;
+  [[nodiscard]] BlockResult forward(const TensorView& x, const AttentionOptions& options = {},
+                                    const AttentionFunctions& functions = {}) const;
   [[nodiscard]] Tensor backward(const TensorView& grad_output, const BlockResult& result,
-                                TransformerBlock& grads) const;
+                                TransformerBlock& grads, const AttentionFunctions& functions = {}) const;
   /// "attention_norm.…", "attention.…", "mlp_norm.…", "mlp.…".
   [[nodiscard]] std::vector<NamedParameter> parameters();
 
@@ -139,6 +143,14 @@ HEED_API void check(const LanguageModelConfig& config);
 /// How many numbers a model of these sizes has.
 [[nodiscard]] HEED_API std::int64_t parameter_count(const LanguageModelConfig& config);
 
+/// Some places of each sequence, where the others are elsewhere (heed/distributed_train.hpp).
+struct SequenceShare {
+  std::vector<std::int64_t> places;  ///< [L], rising: where the tokens stand; empty: 0 … L - 1
+  AttentionFunctions attention;      ///< sees the others
+};
+
+struct LossPiece;
+
 struct LanguageModelResult {
   Tensor logits;  ///< [B, L, vocabulary]
   Tensor embedded;
@@ -154,17 +166,25 @@ class HEED_API LanguageModel {
   /// sqrt(2 layers), biases 0.
   LanguageModel(const LanguageModelConfig& config, Generator& generator, DType dtype = DType::f32);
   /// tokens [L] or [B, L], i64 or i32, L at most config.context. options as for TransformerBlock.
-  [[nodiscard]] LanguageModelResult forward(const TensorView& tokens,
-                                            const AttentionOptions& options = {}) const;
+  [[nodiscard]] LanguageModelResult forward(const TensorView& tokens, const AttentionOptions& options = {},
+                                            const SequenceShare& share = {}) const;
   /// grad_logits [B, L, vocabulary].
   void backward(const TensorView& grad_logits, const TensorView& tokens, const LanguageModelResult& result,
-                LanguageModel& grads) const;
+                LanguageModel& grads, const SequenceShare& share = {}) const;
   /// The mean loss over the targets [B, L] that are not `ignore_index`, whose gradients it writes to grads
   /// (what they held is lost). The batch is computed in at most kShards pieces, on at most `threads` threads
   /// (0: what the machine has); sums run over pieces in order, so that the bits do not depend on the number
   /// of threads.
   [[nodiscard]] double loss_and_gradients(const TensorView& tokens, const TensorView& targets,
                                           LanguageModel& grads, int threads = 0) const;
+  /// Pieces [begin, end) of the `pieces` that the batch is cut into, none of them empty: their sum in order
+  /// is loss_and_gradients(), which takes min(B, kShards).
+  [[nodiscard]] std::vector<LossPiece> loss_pieces(const TensorView& tokens, const TensorView& targets,
+                                                   std::int64_t pieces, std::int64_t begin, std::int64_t end,
+                                                   int threads = 0) const;
+  /// What these tokens add to the mean loss over `count` targets, which are theirs and others'.
+  [[nodiscard]] LossPiece loss_piece(const TensorView& tokens, const TensorView& targets, std::int64_t count,
+                                     const SequenceShare& share = {}) const;
   /// "token_embedding.weight", "positions.weight", "blocks.0.…", …, "norm.…", "unembedding.weight".
   [[nodiscard]] std::vector<NamedParameter> parameters();
 
@@ -178,5 +198,13 @@ class HEED_API LanguageModel {
   LayerNorm norm;
   Linear unembedding;
 };
+
+/// What a part of a batch adds to the whole.
+struct LossPiece {
+  double loss = 0;
+  LanguageModel gradients;
+};
+/// Of [...] targets those that are not LanguageModel::kIgnore.
+[[nodiscard]] HEED_API std::int64_t count_targets(const TensorView& targets);
 
 }  // namespace heed::nn

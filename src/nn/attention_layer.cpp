@@ -1,6 +1,5 @@
 #include "nn/attention_layer.hpp"
 
-#include "heed/backward.hpp"
 #include "nn/checks.hpp"
 #include "nn/elements.hpp"
 
@@ -93,13 +92,14 @@ void check_parts(const Parts& parts) {
 }
 
 LayerResult run_layer(const Parts& parts, const TensorView& x, const TensorView& context,
-                      const AttentionOptions& options) {
+                      const AttentionOptions& options, const AttentionFunctions& functions) {
   check_call(parts, x, context, options);
   LayerResult result;
   result.query = split_heads(parts.query.forward(x), parts.heads);
   result.key = split_heads(parts.key.forward(context), parts.kv_heads);
   result.value = split_heads(parts.value.forward(context), parts.kv_heads);
-  result.attention = attention(result.query, result.key, result.value, options);
+  result.attention = functions.forward ? functions.forward(result.query, result.key, result.value, options)
+                                       : attention(result.query, result.key, result.value, options);
   result.output = merge_heads(result.attention.output);
   if (parts.out_proj != nullptr) result.output = parts.out_proj->forward(result.output);
   return result;
@@ -107,7 +107,8 @@ LayerResult run_layer(const Parts& parts, const TensorView& x, const TensorView&
 
 CrossGradients run_layer_backward(const Parts& parts, const TensorView& grad_output, const TensorView& x,
                                   const TensorView& context, const LayerResult& result,
-                                  const AttentionOptions& options, const PartGradients& grads) {
+                                  const AttentionOptions& options, const PartGradients& grads,
+                                  const AttentionFunctions& functions) {
   check_call(parts, x, context, options);
   check_result(parts, x, context, result, grad_output);
   if ((parts.out_proj == nullptr) != (grads.out_proj == nullptr))
@@ -117,13 +118,14 @@ CrossGradients run_layer_backward(const Parts& parts, const TensorView& grad_out
   if (parts.out_proj != nullptr)
     grad_merged = parts.out_proj->backward(grad_output, merge_heads(attention.output), *grads.out_proj);
   const Tensor grad_heads = split_heads(grad_merged, parts.heads);
-  const AttentionGradients inner = attention_backward({.query = result.query,
-                                                       .key = result.key,
-                                                       .value = result.value,
-                                                       .output = attention.output,
-                                                       .lse = attention.lse,
-                                                       .grad_output = grad_heads},
-                                                      options);
+  const AttentionBackwardInputs inputs{.query = result.query,
+                                       .key = result.key,
+                                       .value = result.value,
+                                       .output = attention.output,
+                                       .lse = attention.lse,
+                                       .grad_output = grad_heads};
+  const AttentionGradients inner =
+      functions.backward ? functions.backward(inputs, options) : attention_backward(inputs, options);
   CrossGradients outer;
   outer.x = parts.query.backward(merge_heads(inner.query), x, grads.query);
   outer.context = parts.key.backward(merge_heads(inner.key), context, grads.key);

@@ -21,7 +21,8 @@ void check_parts(const Parts& parts);
 
 /// Queries from x, keys and values from context; checks parts, inputs and options first.
 [[nodiscard]] LayerResult run_layer(const Parts& parts, const TensorView& x, const TensorView& context,
-                                    const AttentionOptions& options);
+                                    const AttentionOptions& options,
+                                    const AttentionFunctions& functions = {});
 
 /// Where the gradients of a layer's parts go.
 struct PartGradients {
@@ -35,7 +36,8 @@ struct PartGradients {
 [[nodiscard]] CrossGradients run_layer_backward(const Parts& parts, const TensorView& grad_output,
                                                 const TensorView& x, const TensorView& context,
                                                 const LayerResult& result, const AttentionOptions& options,
-                                                const PartGradients& grads);
+                                                const PartGradients& grads,
+                                                const AttentionFunctions& functions = {});
 
 /// Adds the parameters of `part`, their names behind "prefix.".
 template <class Part>

@@ -60,12 +60,6 @@ void draw_again(TransformerBlock& block, double into_stream, Generator& generato
   draw_again(block.mlp->down, into_stream, generator);
 }
 
-// What one piece of the batch contributes.
-struct Shard {
-  double loss_share = 0;
-  std::optional<LanguageModel> grads;
-};
-
 void copy_or_add(const std::vector<NamedParameter>& from, const std::vector<NamedParameter>& to, bool first) {
   for (std::size_t i = 0; i < from.size(); ++i) {
     if (first)
@@ -75,14 +69,14 @@ void copy_or_add(const std::vector<NamedParameter>& from, const std::vector<Name
   }
 }
 
-std::int64_t targets_that_count(const TensorView& targets) {
+}  // namespace
+
+std::int64_t count_targets(const TensorView& targets) {
   const Tensor whole = Tensor::copy_of(targets, DType::i64);
   const auto values = whole.values<std::int64_t>();
   return static_cast<std::int64_t>(values.size()) -
          std::count(values.begin(), values.end(), LanguageModel::kIgnore);
 }
-
-}  // namespace
 
 void check(const LanguageModelConfig& config) {
   require_between(config.vocabulary, "vocabulary", kMostVocabulary);
@@ -117,15 +111,16 @@ LanguageModel::LanguageModel(const LanguageModelConfig& sizes, Generator& genera
   draw_again(unembedding, kDeviation, generator);
 }
 
-LanguageModelResult LanguageModel::forward(const TensorView& tokens, const AttentionOptions& options) const {
+LanguageModelResult LanguageModel::forward(const TensorView& tokens, const AttentionOptions& options,
+                                           const SequenceShare& share) const {
   if ((tokens.rank() != 1 && tokens.rank() != 2) || tokens.shape().back() > config.context)
     detail::refuse("tokens has shape " + to_string(tokens.shape()) +
                    "; [L] or [B, L] is expected, L at most " + std::to_string(config.context));
   LanguageModelResult result;
-  result.embedded = positions.forward(token_embedding.forward(tokens));
+  result.embedded = positions.forward(token_embedding.forward(tokens), share.places);
   TensorView stream = result.embedded;
   for (const TransformerBlock& block : blocks) {
-    result.blocks.push_back(block.forward(stream, options));
+    result.blocks.push_back(block.forward(stream, options, share.attention));
     stream = result.blocks.back().output;
   }
   result.norm = norm.forward(stream);
@@ -134,7 +129,8 @@ LanguageModelResult LanguageModel::forward(const TensorView& tokens, const Atten
 }
 
 void LanguageModel::backward(const TensorView& grad_logits, const TensorView& tokens,
-                             const LanguageModelResult& result, LanguageModel& grads) const {
+                             const LanguageModelResult& result, LanguageModel& grads,
+                             const SequenceShare& share) const {
   if (result.blocks.size() != blocks.size() || grads.blocks.size() != blocks.size())
     detail::refuse("result and grads have " + std::to_string(result.blocks.size()) + " and " +
                    std::to_string(grads.blocks.size()) + " blocks; the model's " +
@@ -142,40 +138,55 @@ void LanguageModel::backward(const TensorView& grad_logits, const TensorView& to
   Tensor grad = unembedding.backward(grad_logits, result.norm.output, grads.unembedding);
   grad = norm.backward(grad, result.norm, grads.norm);
   for (std::size_t i = blocks.size(); i-- > 0;)
-    grad = blocks[i].backward(grad, result.blocks[i], grads.blocks[i]);
-  positions.backward(grad, grads.positions);
+    grad = blocks[i].backward(grad, result.blocks[i], grads.blocks[i], share.attention);
+  positions.backward(grad, grads.positions, share.places);
   token_embedding.backward(grad, tokens, grads.token_embedding);
 }
 
-double LanguageModel::loss_and_gradients(const TensorView& tokens, const TensorView& targets,
-                                         LanguageModel& grads, int threads) const {
+LossPiece LanguageModel::loss_piece(const TensorView& tokens, const TensorView& targets, std::int64_t count,
+                                    const SequenceShare& share) const {
+  const LanguageModelResult result = forward(tokens, {.threads = 1}, share);
+  const CrossEntropyResult loss = cross_entropy(result.logits, targets, kIgnore);
+  const double part = count > 0 ? static_cast<double>(loss.count) / static_cast<double>(count) : 0;
+  LossPiece piece{loss.loss * part, zeros_like(*this)};
+  const Tensor grad_logits = cross_entropy_backward(part, result.logits, targets, loss, kIgnore);
+  backward(grad_logits, tokens, result, piece.gradients, share);
+  return piece;
+}
+
+std::vector<LossPiece> LanguageModel::loss_pieces(const TensorView& tokens, const TensorView& targets,
+                                                  std::int64_t pieces, std::int64_t begin, std::int64_t end,
+                                                  int threads) const {
   if (tokens.rank() != 2 || targets.shape() != tokens.shape() || tokens.count() == 0)
     detail::refuse("tokens and targets have the shapes " + to_string(tokens.shape()) + " and " +
                    to_string(targets.shape()) + "; one shape [B, L] that is not empty is expected");
   const std::int64_t batch = tokens.shape()[0];
-  const std::int64_t pieces = std::min(batch, kShards);
-  const std::int64_t count = targets_that_count(targets);
-  std::vector<Shard> shards(static_cast<std::size_t>(pieces));
-  const auto learn = [&](std::int64_t index, int) {
-    const std::int64_t begin = index * batch / pieces;
-    const std::int64_t length = (index + 1) * batch / pieces - begin;
-    const TensorView ids = tokens.narrow(0, begin, length);
-    const TensorView wanted = targets.narrow(0, begin, length);
-    Shard& shard = shards[static_cast<std::size_t>(index)];
-    const LanguageModelResult result = forward(ids, {.threads = 1});
-    const CrossEntropyResult loss = cross_entropy(result.logits, wanted, kIgnore);
-    const double share = count > 0 ? static_cast<double>(loss.count) / static_cast<double>(count) : 0;
-    shard.loss_share = loss.loss * share;
-    shard.grads = zeros_like(*this);
-    backward(cross_entropy_backward(share, result.logits, wanted, loss, kIgnore), ids, result, *shard.grads);
-  };
-  parallel_for(pieces, threads > 0 ? threads : default_threads(), learn);
+  if (pieces < 1 || pieces > batch || begin < 0 || begin > end || end > pieces)
+    detail::refuse("begin, end and pieces are " + std::to_string(begin) + ", " + std::to_string(end) +
+                   " and " + std::to_string(pieces) + "; in rising order, from 0 to the batch of " +
+                   std::to_string(batch) + ", is expected");
+  const std::int64_t count = count_targets(targets);
+  std::vector<std::optional<LossPiece>> made(static_cast<std::size_t>(end - begin));
+  parallel_for(end - begin, threads > 0 ? threads : default_threads(), [&](std::int64_t index, int) {
+    const std::int64_t first = (begin + index) * batch / pieces;
+    const std::int64_t length = (begin + index + 1) * batch / pieces - first;
+    made[static_cast<std::size_t>(index)] =
+        loss_piece(tokens.narrow(0, first, length), targets.narrow(0, first, length), count);
+  });
+  std::vector<LossPiece> result;
+  for (std::optional<LossPiece>& piece : made) result.push_back(std::move(*piece));
+  return result;
+}
+
+double LanguageModel::loss_and_gradients(const TensorView& tokens, const TensorView& targets,
+                                         LanguageModel& grads, int threads) const {
+  const std::int64_t pieces = tokens.rank() == 2 ? std::min(tokens.shape()[0], kShards) : 0;
   double loss = 0;
-  const std::vector<NamedParameter> sums = grads.parameters();
-  for (Shard& shard : shards) {
-    loss += shard.loss_share;
-    copy_or_add(shard.grads->parameters(), sums, &shard == shards.data());
-    shard.grads.reset();
+  bool first = true;
+  for (LossPiece& piece : loss_pieces(tokens, targets, pieces, 0, pieces, threads)) {
+    loss += piece.loss;
+    copy_or_add(piece.gradients.parameters(), grads.parameters(), first);
+    first = false;
   }
   return loss;
 }

@@ -97,34 +97,37 @@ MultiHeadAttention::MultiHeadAttention(Linear query_part, Linear key_part, Linea
   detail::check_parts({query, key, value, out_proj ? &*out_proj : nullptr, heads_, kv_heads_});
 }
 
-LayerResult MultiHeadAttention::forward(const TensorView& x, const AttentionOptions& options) const {
+LayerResult MultiHeadAttention::forward(const TensorView& x, const AttentionOptions& options,
+                                        const AttentionFunctions& functions) const {
   if (key.weight.rank() == 2 && query.weight.rank() == 2 && key.weight.size(1) != query.weight.size(1))
     detail::refuse("context is not given; this layer makes its keys and values from [L, " +
                    std::to_string(key.weight.size(1)) + "]");
-  return forward(x, x, options);
+  return forward(x, x, options, functions);
 }
 
 LayerResult MultiHeadAttention::forward(const TensorView& x, const TensorView& context,
-                                        const AttentionOptions& options) const {
+                                        const AttentionOptions& options,
+                                        const AttentionFunctions& functions) const {
   return detail::run_layer({query, key, value, out_proj ? &*out_proj : nullptr, heads_, kv_heads_}, x,
-                           context, options);
+                           context, options, functions);
 }
 
 Tensor MultiHeadAttention::backward(const TensorView& grad_output, const TensorView& x,
                                     const LayerResult& result, const AttentionOptions& options,
-                                    MultiHeadAttention& grads) const {
-  CrossGradients both = backward(grad_output, x, x, result, options, grads);
+                                    MultiHeadAttention& grads, const AttentionFunctions& functions) const {
+  CrossGradients both = backward(grad_output, x, x, result, options, grads, functions);
   detail::add(both.context, both.x);
   return std::move(both.x);
 }
 
 CrossGradients MultiHeadAttention::backward(const TensorView& grad_output, const TensorView& x,
                                             const TensorView& context, const LayerResult& result,
-                                            const AttentionOptions& options,
-                                            MultiHeadAttention& grads) const {
+                                            const AttentionOptions& options, MultiHeadAttention& grads,
+                                            const AttentionFunctions& functions) const {
   return detail::run_layer_backward(
       {query, key, value, out_proj ? &*out_proj : nullptr, heads_, kv_heads_}, grad_output, x, context,
-      result, options, {grads.query, grads.key, grads.value, grads.out_proj ? &*grads.out_proj : nullptr});
+      result, options, {grads.query, grads.key, grads.value, grads.out_proj ? &*grads.out_proj : nullptr},
+      functions);
 }
 
 std::vector<NamedParameter> MultiHeadAttention::parameters() {

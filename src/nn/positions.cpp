@@ -1,3 +1,7 @@
+#include <numeric>
+#include <string>
+#include <vector>
+
 #include "heed/transformer.hpp"
 #include "nn/checks.hpp"
 #include "nn/elements.hpp"
@@ -16,6 +20,36 @@ void check_places(const TensorView& x, const char* name, const Tensor& weight) {
                    "] is expected, L at most " + std::to_string(weight.size(0)));
 }
 
+// Of each row of x, in elements of the table.
+std::vector<std::int64_t> row_offsets(const TensorView& x, const Tensor& weight,
+                                      std::span<const std::int64_t> places) {
+  std::vector<std::int64_t> offsets(places.begin(), places.end());
+  if (places.empty()) {
+    offsets.resize(static_cast<std::size_t>(x.size(-2)));
+    std::iota(offsets.begin(), offsets.end(), 0);
+  }
+  if (static_cast<std::int64_t>(offsets.size()) != x.size(-2))
+    detail::refuse("places has " + std::to_string(offsets.size()) + " numbers; one for each of the " +
+                   std::to_string(x.size(-2)) + " rows is expected");
+  for (std::int64_t& place : offsets) {
+    if (place < 0 || place >= weight.size(0))
+      detail::refuse("places holds " + std::to_string(place) + "; numbers from 0 to " +
+                     std::to_string(weight.size(0) - 1) + " are expected");
+    place *= weight.size(1);
+  }
+  return offsets;
+}
+
+// Calls body(element of the table, element of x) for all of x.
+template <class Body>
+void for_each_element(std::int64_t count, std::int64_t columns, const std::vector<std::int64_t>& offsets,
+                      Body body) {
+  for (std::int64_t i = 0; i < count; i += columns) {
+    const std::int64_t offset = offsets[static_cast<std::size_t>(i / columns) % offsets.size()];
+    for (std::int64_t c = 0; c < columns; ++c) body(offset + c, i + c);
+  }
+}
+
 }  // namespace
 
 LearnedPositions::LearnedPositions(std::int64_t context, std::int64_t dim, Generator& generator,
@@ -26,21 +60,31 @@ LearnedPositions::LearnedPositions(std::int64_t context, std::int64_t dim, Gener
   normal_(generator, weight, 0, kPositionDeviation);
 }
 
-Tensor LearnedPositions::forward(const TensorView& x) const {
+Tensor LearnedPositions::forward(const TensorView& x, std::span<const std::int64_t> places) const {
   check_places(x, "x", weight);
-  return detail::sum(x, weight.view().narrow(0, 0, x.size(-2)).expand(x.shape()));
+  const std::vector<std::int64_t> offsets = row_offsets(x, weight, places);
+  Tensor result = Tensor::copy_of(x);
+  detail::with_real(weight.dtype(), [&]<class T>(T) {
+    const T* table = weight.values<T>().data();
+    T* to = result.values<T>().data();
+    for_each_element(x.count(), weight.size(1), offsets,
+                     [&](std::int64_t at, std::int64_t i) { to[i] += table[at]; });
+  });
+  return result;
 }
 
-void LearnedPositions::backward(const TensorView& grad_output, LearnedPositions& grads) const {
+void LearnedPositions::backward(const TensorView& grad_output, LearnedPositions& grads,
+                                std::span<const std::int64_t> places) const {
   check_places(grad_output, "grad_output", weight);
   detail::require_like(grads.weight, "grads.weight", weight.shape(), weight.dtype());
   Tensor storage;
   const TensorView grad = detail::contiguous(grad_output, storage);
-  const std::int64_t places = grad.size(-2) * weight.size(1);
+  const std::vector<std::int64_t> offsets = row_offsets(grad, weight, places);
   detail::with_real(weight.dtype(), [&]<class T>(T) {
     const T* from = grad.data_as<T>();
     T* to = grads.weight.values<T>().data();
-    for (std::int64_t i = 0; i < grad.count(); ++i) to[i % places] += from[i];
+    for_each_element(grad.count(), weight.size(1), offsets,
+                     [&](std::int64_t at, std::int64_t i) { to[at] += from[i]; });
   });
 }
 

@@ -23,10 +23,11 @@ TransformerBlock::TransformerBlock(std::int64_t dim, std::int64_t heads, std::in
   mlp = Mlp(dim, mlp_dim, generator, dtype);
 }
 
-BlockResult TransformerBlock::forward(const TensorView& x, const AttentionOptions& options) const {
+BlockResult TransformerBlock::forward(const TensorView& x, const AttentionOptions& options,
+                                      const AttentionFunctions& functions) const {
   BlockResult result;
   result.attention_norm = attention_norm.forward(x);
-  result.attention = attention.forward(result.attention_norm.output, causal(options));
+  result.attention = attention.forward(result.attention_norm.output, causal(options), functions);
   result.output = detail::sum(x, result.attention.output);
   if (!mlp) return result;
   result.middle = std::move(result.output);
@@ -38,7 +39,7 @@ BlockResult TransformerBlock::forward(const TensorView& x, const AttentionOption
 
 // Each part lies beside a path that goes straight through, so its input's gradient is added to the output's.
 Tensor TransformerBlock::backward(const TensorView& grad_output, const BlockResult& result,
-                                  TransformerBlock& grads) const {
+                                  TransformerBlock& grads, const AttentionFunctions& functions) const {
   if (mlp.has_value() != grads.mlp.has_value())
     detail::refuse("grads is a block " + std::string(mlp ? "without" : "with") +
                    " an MLP; one like the block is expected");
@@ -48,7 +49,7 @@ Tensor TransformerBlock::backward(const TensorView& grad_output, const BlockResu
     detail::add(mlp_norm->backward(inner, result.mlp_norm, *grads.mlp_norm), grad);
   }
   const Tensor inner = attention.backward(grad, result.attention_norm.output, result.attention,
-                                          causal({.threads = 1}), grads.attention);
+                                          causal({.threads = 1}), grads.attention, functions);
   detail::add(attention_norm.backward(inner, result.attention_norm, grads.attention_norm), grad);
   return grad;
 }

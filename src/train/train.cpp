@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "attention/call/message.hpp"
 #include "heed/train.hpp"
@@ -47,24 +48,46 @@ void guarded(const std::string& checkpoint, std::int64_t kept, Work work) {
   }
 }
 
+const TrainRanks& ranks_of(const TrainOptions& options) {
+  static const TrainRanks alone;
+  return options.ranks != nullptr ? *options.ranks : alone;
+}
+
 // `kept` is the step of the checkpoint.
 void run_to_the_end(const std::string& folder, const TrainData& data, const TrainOptions& options,
                     std::int64_t kept, TrainState& state) {
+  const TrainRanks& ranks = ranks_of(options);
   const std::string checkpoint = checkpoint_in(folder);
   const std::int64_t steps = state.trained.settings.steps;
   const std::int64_t last = std::min(options.stop_at.value_or(steps), steps);
   const auto keep = [&] {
-    guarded(checkpoint, kept, [&] { save_checkpoint(checkpoint, state); });
+    ranks.require_same(state);
+    guarded(checkpoint, kept, [&] { ranks.once([&] { save_checkpoint(checkpoint, state); }); });
     kept = state.step;
   };
   if (options.progress) options.progress(state);
-  while (state.step < last && !(options.stop && options.stop())) {
-    guarded(checkpoint, kept, [&] { train_step(state, data, options.threads); });
+  while (state.step < last && !ranks.any(options.stop && options.stop())) {
+    guarded(checkpoint, kept, [&] { train_step(state, data, options.threads, ranks); });
     if (options.progress) options.progress(state);
     if (state.step % options.checkpoint_every == 0 && state.step < last) keep();
   }
   keep();
-  save_model(folder, state.trained, state.marks);
+  ranks.once([&] { save_model(folder, state.trained, state.marks); });
+}
+
+// The state that `make` gives, the same on every rank.
+template <class Make>
+TrainState same_on_all(const TrainRanks& ranks, const TrainOptions& options, Make make) {
+  ranks.require_same(options);
+  std::optional<TrainState> state;
+  ranks.each([&] {
+    check_options(options);
+    // A sum that OpenBLAS splits among threads has other bits for each number of them; heed splits the batch.
+    nn::set_blas_threads(1);
+    state = make();
+  });
+  ranks.require_same(*state);
+  return std::move(*state);
 }
 
 }  // namespace
@@ -73,24 +96,27 @@ std::string checkpoint_in(const std::string& folder) { return folder + "/checkpo
 
 TrainState train(const std::string& folder, const TrainSettings& settings, const TrainData& data,
                  const TrainOptions& options) {
-  check_options(options);
-  std::error_code error;
-  if (fs::exists(checkpoint_in(folder), error))
-    detail::refuse(folder, " holds a training already; resuming it, or another folder, is expected");
-  // A sum that OpenBLAS splits among threads has other bits for each number of them; heed splits the batch.
-  nn::set_blas_threads(1);
-  TrainState state = begin_training(settings, data);
-  make_folder(folder);
-  save_checkpoint(checkpoint_in(folder), state);
+  const TrainRanks& ranks = ranks_of(options);
+  const std::string checkpoint = checkpoint_in(folder);
+  ranks.once([&] {
+    std::error_code error;
+    if (fs::exists(checkpoint, error))
+      detail::refuse(folder, " holds a training already; resuming it, or another folder, is expected");
+  });
+  TrainState state = same_on_all(ranks, options, [&] { return begin_training(settings, data); });
+  ranks.once([&] {
+    make_folder(folder);
+    save_checkpoint(checkpoint, state);
+  });
   run_to_the_end(folder, data, options, state.step, state);
   return state;
 }
 
 TrainState resume_training(const std::string& folder, const TrainData& data, const TrainOptions& options) {
-  check_options(options);
-  nn::set_blas_threads(1);
-  TrainState state = read_checkpoint(checkpoint_in(folder), data);
-  make_folder(folder);
+  const TrainRanks& ranks = ranks_of(options);
+  TrainState state =
+      same_on_all(ranks, options, [&] { return read_checkpoint(checkpoint_in(folder), data); });
+  ranks.once([&] { make_folder(folder); });
   run_to_the_end(folder, data, options, state.step, state);
   return state;
 }

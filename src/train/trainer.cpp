@@ -68,10 +68,10 @@ TrainState begin_training(const TrainSettings& settings, const TrainData& data) 
           std::move(gradients)};
 }
 
-void train_step(TrainState& state, const TrainData& data, int threads) {
+void train_step(TrainState& state, const TrainData& data, int threads, const TrainRanks& ranks) {
   auto& [settings, tokenizer, model] = state.trained;
   const detail::Batch batch = detail::draw_batch(data, settings, state.generator);
-  const double loss = model.loss_and_gradients(batch.tokens, batch.targets, state.gradients, threads);
+  const double loss = ranks.loss_and_gradients(model, batch.tokens, batch.targets, state.gradients, threads);
   const double length = nn::clip_gradients(state.gradients.parameters(), settings.clip);
   state.smooth_loss = state.step == 0 ? loss : kKept * state.smooth_loss + (1 - kKept) * loss;
   require_sound(state, loss, length);
