@@ -165,6 +165,17 @@ TEST_F(DistributedTraining, OverTheBatchIsThatOfOneProcess) {
   }
 }
 
+// The tables of so many symbols are added up in more than one part.
+TEST_F(DistributedTraining, OverTheBatchHasTheBitsOfOneProcessOfALargeModel) {
+  TrainSettings settings = with(kOdd, 3, 5);
+  settings.symbols = 40'000;
+  settings.steps = 2;
+  const TrainData many = heed::induction_data(settings);
+  TrainState state = train_over(Over::batch, path("large"), settings, many);
+  TrainState one = in_one_process(settings, many);
+  expect_same_bits(state, one);
+}
+
 TEST_F(DistributedTraining, OverTheSequenceIsThatOfOneProcess) {
   for (const std::int64_t context : {2, 3, 13, 64}) {
     const TrainSettings settings = with(kOdd, 5, context);
