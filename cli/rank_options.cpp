@@ -54,9 +54,9 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
       ->group(kRankGroup);
 }
 
-void refuse_rank_options_alone(const CLI::App& app) {
+void refuse_rank_options_alone(const CLI::App& app, std::initializer_list<const char*> names) {
   if (started_by_mpirun()) return;
-  for (const char* name : {"--sharding", "--scheme", "--deterministic"})
+  for (const char* name : names)
     if (given(app, name))
       throw UsageError(std::string(name) +
                        " is given to one process alone; several ranks, as by mpirun -n 4 heed " +

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 #include "heed/distributed_scheme.hpp"
@@ -31,8 +32,8 @@ struct RankOptions {
 
 void add_rank_options(CLI::App& app, RankOptions& options);
 
-/// Throws UsageError where one of them is given to a process that mpirun did not start.
-void refuse_rank_options_alone(const CLI::App& app);
+/// Throws UsageError where one of these options is given to a process that mpirun did not start.
+void refuse_rank_options_alone(const CLI::App& app, std::initializer_list<const char*> names);
 
 [[nodiscard]] Sharding sharding_of(const RankOptions& options, bool causal, std::int64_t length, int ranks);
 /// "zigzag", "striped:192".

@@ -16,11 +16,13 @@
 #include "heed/train.hpp"
 #include "help.hpp"
 #include "options.hpp"
+#include "rank_options.hpp"
 #include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
 #include "train/stop_signals.hpp"
 #include "train/train_progress.hpp"
+#include "train/trained_by.hpp"
 
 namespace heed::cli {
 namespace {
@@ -51,6 +53,7 @@ struct TrainArguments {
   TrainSettings settings;
   bool resume = false;
   TrainOptions options;
+  bool over_sequence = false;
   bool json = false;
 };
 
@@ -62,9 +65,11 @@ std::string option_of(const char* name) {
 }
 
 // The command that goes on with this training.
-std::string resume_command(const TrainArguments& arguments, Task task) {
+std::string resume_command(const TrainArguments& arguments, const TrainedBy& by, Task task) {
   const std::string source = task == Task::text ? shell_quoted(arguments.text) : "--task induction";
-  return "heed train " + source + " --out " + shell_quoted(arguments.out) + " --resume";
+  return (by.together ? "mpirun -n " + std::to_string(by.ranks) + " " : "") + "heed train " + source +
+         " --out " + shell_quoted(arguments.out) + " --resume" +
+         (arguments.over_sequence ? " --over sequence" : "");
 }
 
 // What the settings of a checkpoint say must not be asked for differently.
@@ -125,8 +130,8 @@ TrainData data_of(const TrainArguments& arguments, const TrainSettings& settings
   return data;
 }
 
-nlohmann::ordered_json summary_json(const TrainArguments& arguments, const TrainState& state,
-                                    const TrainProgress& progress) {
+nlohmann::ordered_json summary_json(const TrainArguments& arguments, const TrainedBy& by,
+                                    const TrainState& state, const TrainProgress& progress) {
   nlohmann::ordered_json json = {{"out", arguments.out},
                                  {"parameters", nn::parameter_count(state.trained.model.config)},
                                  {"vocabulary", state.trained.tokenizer.size()},
@@ -137,13 +142,16 @@ nlohmann::ordered_json summary_json(const TrainArguments& arguments, const Train
                                  {"threads", arguments.options.threads},
                                  {"seconds", progress.seconds()},
                                  {"tokens_per_second", progress.tokens_per_second(state.step)}};
+  if (by.together) json["ranks"] = by.ranks;
+  if (by.together) json["over"] = arguments.over_sequence ? "sequence" : "batch";
   for (const auto& [step, loss] : state.marks) json["losses"].push_back({{"step", step}, {"loss", loss}});
   return json;
 }
 
-void print_summary(const TrainArguments& arguments, const TrainState& state, const TrainProgress& progress) {
+void print_summary(const TrainArguments& arguments, const TrainedBy& by, const TrainState& state,
+                   const TrainProgress& progress) {
   if (arguments.json) {
-    std::cout << summary_json(arguments, state, progress).dump() << '\n';
+    std::cout << summary_json(arguments, by, state, progress).dump() << '\n';
     return;
   }
   const TrainSettings& settings = state.trained.settings;
@@ -151,15 +159,20 @@ void print_summary(const TrainArguments& arguments, const TrainState& state, con
             << state.step << " of " << settings.steps << " steps; the loss is " << state.smooth_loss
             << " nats a token.\nThe model is in " << printable(arguments.out) << ".\n";
   if (state.step < settings.steps)
-    std::cout << "To go on: " << printable(resume_command(arguments, settings.task)) << '\n';
+    std::cout << "To go on: " << printable(resume_command(arguments, by, settings.task)) << '\n';
 }
 
-void train_and_print(const TrainArguments& arguments, const TrainSettings& settings, const TrainData& data) {
+void train_and_print(const TrainArguments& arguments, const TrainedBy& by, const TrainSettings& settings,
+                     const TrainData& data) {
   const StopSignals signals;
   std::optional<TrainProgress> progress;
+  const std::unique_ptr<TrainRanks> ranks =
+      by.together ? by.together(arguments.over_sequence) : std::make_unique<TrainRanks>();
   TrainOptions options = arguments.options;
+  options.ranks = ranks.get();
   options.stop = StopSignals::asked;
   options.progress = [&](const TrainState& state) {
+    if (!by.is_first) return;
     if (progress) return progress->show(state.step, state.smooth_loss);
     const int columns = std::max(kLeastTrainWidth, terminal_at(STDERR_FILENO).width);
     progress.emplace(std::cerr, isatty(STDERR_FILENO) == 1 ? columns : 0, state.step, settings.steps,
@@ -168,12 +181,13 @@ void train_and_print(const TrainArguments& arguments, const TrainSettings& setti
   try {
     const TrainState state = arguments.resume ? resume_training(arguments.out, data, options)
                                               : train(arguments.out, settings, data, options);
-    progress->clear();
-    if (StopSignals::asked() && state.step < options.stop_at.value_or(settings.steps))
+    if (progress) progress->clear();
+    // On all ranks alike, though the signal may have come to one.
+    if (state.step < std::min(options.stop_at.value_or(settings.steps), settings.steps))
       throw Interrupted("stopped after step " + std::to_string(state.step) + " of " +
                         std::to_string(settings.steps) +
-                        "; all is saved, go on with: " + resume_command(arguments, settings.task));
-    print_summary(arguments, state, *progress);
+                        "; all is saved, go on with: " + resume_command(arguments, by, settings.task));
+    if (by.is_first) print_summary(arguments, by, state, *progress);
   } catch (const Error& error) {
     if (progress) progress->clear();
     if (error.code() != ErrorCode::internal) throw;
@@ -182,17 +196,19 @@ void train_and_print(const TrainArguments& arguments, const TrainSettings& setti
   }
 }
 
-void run_train(const CLI::App& app, TrainArguments& arguments) {
+void run_train(const CLI::App& app, TrainArguments& arguments, const TrainedBy& by) {
+  refuse_rank_options_alone(app, {"--over"});
   check_arguments(app, arguments);
   check_folder(arguments);
   if (arguments.json) require_standard_output();
-  if (arguments.options.threads == 0) arguments.options.threads = default_threads();
+  if (arguments.options.threads == 0)
+    arguments.options.threads = by.threads > 0 ? by.threads : default_threads();
   TrainSettings settings = arguments.settings;
   if (arguments.resume) {
     settings = read_checkpoint_settings(checkpoint_in(arguments.out));
     refuse_other_settings(app, arguments, settings);
   }
-  train_and_print(arguments, settings, data_of(arguments, settings));
+  train_and_print(arguments, by, settings, data_of(arguments, settings));
 }
 
 // "attention heads of each block (4)": its meaning, and what it is by default.
@@ -235,7 +251,9 @@ void add_settings(CLI::App& app, TrainSettings& settings) {
 
 }  // namespace
 
-Command add_train(CLI::App& heed) {
+Command add_train(CLI::App& heed) { return add_train_with(heed, {}); }
+
+Command add_train_with(CLI::App& heed, const TrainedBy& by) {
   CLI::App* app = add_command(heed, "train", kTrainDescription);
   const auto arguments = std::make_shared<TrainArguments>();
   add_argument(*app, "TEXT.txt", arguments->text, "UTF-8 text whose characters to learn");
@@ -259,11 +277,16 @@ Command add_train(CLI::App& heed) {
       "at most this many, up to 8 are of use (what the machine has); the result is the same for any number")
       ->group("Running");
   add_flag(*app, "--json", arguments->json, "print one JSON object in the end")->group("Running");
+  add_choice(
+      *app, "--over", {"batch", "sequence"},
+      [arguments](std::size_t i) { arguments->over_sequence = i == 1; },
+      "what ranks share out: the sequences of a batch, or the positions of each of them (batch)")
+      ->group(kRankGroup);
   finish_help(
       *app,
       {"TEXT.txt --out DIR [options]", "--task induction --out DIR [options]", "TEXT.txt --out DIR --resume"},
       kTrainExamples);
-  return {app, [app, arguments] { run_train(*app, *arguments); }};
+  return {app, [app, arguments, by] { run_train(*app, *arguments, by); }};
 }
 
 }  // namespace heed::cli

@@ -35,7 +35,7 @@ std::vector<AddCommand> commands(const Session& session) {
           over(add_look_over),
           alone(session, "who", add_who),
           alone(session, "atlas", add_atlas),
-          alone(session, "train", add_train),
+          over(add_train_over),
           alone(session, "generate", add_generate),
           alone(session, "plan", add_plan),
           alone(session, "info", add_info)};
