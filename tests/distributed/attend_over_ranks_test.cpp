@@ -22,6 +22,7 @@ using heed::Tensor;
 using heed::test::CommandInput;
 using heed::test::CommandResult;
 using heed::test::random_tensor;
+using heed::test::ranks_in;
 using heed::test::read_file;
 using heed::test::run_heed;
 using heed::test::run_over_ranks;
@@ -315,21 +316,6 @@ TEST_F(AttendOverRanks, ARankThatFailsAloneEndsTheOthers) {
   EXPECT_EQ(said(result), "heed: --bogus is not an option of heed attend (see heed attend --help)\n");
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_FALSE(fs::exists(folder / "o.npy"));
-}
-
-// Those of this folder; none where they have not begun.
-std::vector<pid_t> ranks_in(const std::string& folder) {
-  std::vector<pid_t> found;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator("/proc", none)) {
-    const std::string name = entry.path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (fs::read_symlink(entry.path() / "exe", none).filename() != "heed-mpi" || none) continue;
-    if (fs::read_symlink(entry.path() / "cwd", none) == folder)
-      found.push_back(static_cast<pid_t>(std::stol(name)));
-  }
-  std::sort(found.begin(), found.end());
-  return found;
 }
 
 class KilledRank : public AttendOverRanks {

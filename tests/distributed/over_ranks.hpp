@@ -2,8 +2,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/types.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "command.hpp"
@@ -29,6 +33,21 @@ inline CommandResult run_over_ranks(int ranks, const Words& words, const Command
   Words all = {"-n", std::to_string(ranks), "--oversubscribe", HEED_COMMAND};
   all.insert(all.end(), words.begin(), words.end());
   return run_heed(all, input);
+}
+
+/// The ids of the ranks that work in a folder, rising; none where they have not begun.
+inline std::vector<pid_t> ranks_in(const std::string& folder) {
+  std::vector<pid_t> found;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", none)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (std::filesystem::read_symlink(entry.path() / "exe", none).filename() != "heed-mpi" || none) continue;
+    if (std::filesystem::read_symlink(entry.path() / "cwd", none) == folder)
+      found.push_back(static_cast<pid_t>(std::stol(name)));
+  }
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 /// What heed said, without what mpirun says besides.
