@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "attention_support.hpp"
@@ -79,6 +80,12 @@ heed::test::Rounding rounding_of(const AttentionResult& result, const RandomCall
   return heed::test::fused_rounding(call.query.dtype(), call.options, std::string(result.isa));
 }
 
+// How many calls each scheme computed, by all tests.
+std::map<Scheme, int>& calls_by_scheme() {
+  static std::map<Scheme, int> calls;
+  return calls;
+}
+
 // What a ring and decoding cannot give.
 void ask_for_no_pairs(heed::AttentionOptions& options) {
   constexpr auto kPairs = static_cast<std::uint32_t>(Need::weights | Need::scores | Need::dropped);
@@ -100,6 +107,7 @@ void compare_calls(const CallLimits& limits, std::uint64_t count) {
     const auto own = heed::distributed::attention(MPI_COMM_WORLD, shard.query, shard.key, shard.value, layout,
                                                   shard.options, choice);
     heed::test::mpi_layer::off();
+    ++calls_by_scheme()[own.scheme];
     const AttentionResult whole = whole_of(own, layout, call.options);
     std::string failure;
     if (heed::test::rank() == 0) {
@@ -123,6 +131,11 @@ TEST(DistributedAttention, IsThatOfOneProcessAcrossTiles) { compare_calls(heed::
 TEST(DistributedAttention, IsThatOfOneProcessAcrossSpans) { compare_calls(heed::test::span_calls(), 30); }
 TEST(DistributedAttention, IsThatOfOneProcessInPackedSequences) {
   compare_calls(heed::test::document_calls(), 40);
+}
+// After the others.
+TEST(DistributedAttention, TookEveryScheme) {
+  for (const Scheme scheme : {Scheme::ring, Scheme::gather, Scheme::ulysses, Scheme::decode})
+    EXPECT_GE(calls_by_scheme()[scheme], 1) << heed::distributed::name_of(scheme);
 }
 
 }  // namespace
