@@ -78,7 +78,7 @@ double median_seconds(std::int64_t repeat, First first, Again again) {
 class Here : public AttendBackend {
  public:
   void check(const CLI::App& app, const AttendArguments& /*arguments*/) override {
-    refuse_rank_options_alone(app, {"--sharding", "--scheme", "--deterministic"});
+    refuse_rank_options_alone(app);
   }
   AttendInputs read(const AttendArguments& arguments) override { return read_attend_inputs(arguments); }
   double memory() override { return memory_of_machine(); }

@@ -33,7 +33,8 @@ struct RankOptions {
 void add_rank_options(CLI::App& app, RankOptions& options);
 
 /// Throws UsageError where one of these options is given to a process that mpirun did not start.
-void refuse_rank_options_alone(const CLI::App& app, std::initializer_list<const char*> names);
+void refuse_rank_options_alone(const CLI::App& app, std::initializer_list<const char*> names = {
+                                                        "--sharding", "--scheme", "--deterministic"});
 
 [[nodiscard]] Sharding sharding_of(const RankOptions& options, bool causal, std::int64_t length, int ranks);
 /// "zigzag", "striped:192".
