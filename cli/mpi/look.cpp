@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "distributed/mpi/messages.hpp"
 #include "heed/distributed.hpp"
@@ -134,9 +135,14 @@ class SharedCall {
     if (shape == ResultShape::map) return comm.rank() == 0 ? Tensor::copy_of(shard) : Tensor();
     const Sharding& sharding = has_rows(shape) ? layout_->query : layout_->key;
     distributed::Messages messages(comm);
-    const PositionRange all{0, sharding.rows(comm.rank())};
     if (comm.rank() != 0) {
-      messages.send(in_rows(shard.view()), {&all, 1}, 0, 0);
+      // As long as the ranges that rank 0 receives them into.
+      std::vector<PositionRange> rows;
+      for (const PositionRange& range : sharding.ranges(comm.rank())) {
+        const std::int64_t begin = rows.empty() ? 0 : rows.back().end;
+        rows.push_back({begin, begin + range.end - range.begin});
+      }
+      messages.send(in_rows(shard.view()), rows, 0, 0);
       messages.wait();
       return {};
     }
