@@ -20,6 +20,8 @@ using Texts = std::vector<std::string_view>;
 
 constexpr std::int64_t kControl = 3, kUserDefined = 4;
 constexpr std::size_t kLongestPiece = 512, kMostTokens = 2'000'000;
+// Of pairs of pieces and what they make: a token of n bytes may be made in n - 1 ways.
+constexpr std::size_t kMostMergeBytes = std::size_t{64} << 20;
 
 // How a text is cut before merges, by what tokenizer.ggml.pre calls it. GPT-2's is ByteLevel's own.
 struct Cut {
@@ -133,15 +135,20 @@ Json merges_of(const GgufFile& file, const Texts& tokens, const std::vector<std:
   std::unordered_map<std::string_view, std::size_t> ids;
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (types[i] == 1) ids.emplace(tokens[i], i);
-  std::vector<std::tuple<double, std::size_t, std::size_t, std::size_t>> found;  // -score, id, left, right
+  using Merge = std::tuple<double, std::size_t, std::size_t, std::size_t>;  // -score, id, left, right
+  std::vector<Merge> found;
+  std::size_t bytes = 0;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (types[i] != 1) continue;
     const std::string_view whole = tokens[i];
     if (whole.size() > kLongestPiece) fail(file.subject(), "has a token of more than 512 bytes");
     for (std::size_t cut = 1; cut < whole.size(); ++cut) {
       const auto left = ids.find(whole.substr(0, cut)), right = ids.find(whole.substr(cut));
-      if (left != ids.end() && right != ids.end())
-        found.emplace_back(-scores[i], i, left->second, right->second);
+      if (left == ids.end() || right == ids.end()) continue;
+      bytes += sizeof(Merge) + whole.size();
+      if (bytes > kMostMergeBytes)
+        fail(file.subject(), "has tokens that are made of others in more ways than 64 MiB hold");
+      found.emplace_back(-scores[i], i, left->second, right->second);
     }
   }
   std::sort(found.begin(), found.end());

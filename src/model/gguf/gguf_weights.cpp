@@ -1,5 +1,7 @@
 #include <array>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -98,8 +100,6 @@ class GgufTensors {
   }
 
   void add(const GgufTensor& tensor) {
-    if (tensor.name == "rope_freqs.weight") return;  // read with the configuration
-    const std::string known = safetensors_name(tensor.name), name = known.empty() ? tensor.name : known;
     const WeightFormat* format = format_of(tensor.type);
     const std::string named = "has a tensor " + io::detail::printable(tensor.name);
     if (format == nullptr)
@@ -111,12 +111,25 @@ class GgufTensors {
     const auto blocks = static_cast<std::uint64_t>(tensor.count / format->values);
     if (blocks > (file_.size() - tensor.offset) / static_cast<std::uint64_t>(format->bytes))
       fail(file_.subject(), named + " that goes beyond its end");
+    claim(tensor.offset, blocks * static_cast<std::uint64_t>(format->bytes), named);
+    if (tensor.name == "rope_freqs.weight") return;  // read with the configuration
+    const std::string name = safetensors_name(tensor.name);
+    if (name.empty()) fail(file_.subject(), named + " that the model of its metadata has no place for");
     Dims shape;
     for (std::size_t i = tensor.sizes.size(); i-- > 0;) shape.push_back(tensor.sizes[i]);
     weights_.add(name, {placed(name, tensor, *format), format, shape, file_.subject()});
   }
 
  private:
+  // No byte is of two tensors, so that all copies together are no larger than the file.
+  void claim(std::uint64_t begin, std::uint64_t bytes, const std::string& named) {
+    const auto after = claimed_.lower_bound(begin);
+    if ((after != claimed_.end() && after->first < begin + bytes) ||
+        (after != claimed_.begin() && std::prev(after)->second > begin))
+      fail(file_.subject(), named + " that shares bytes with another");
+    claimed_.emplace(begin, begin + bytes);
+  }
+
   const void* placed(const std::string& name, const GgufTensor& tensor, const WeightFormat& format) {
     const std::byte* data = file_.data() + tensor.offset;
     const bool query = name.find(".q_proj.") != std::string::npos,
@@ -137,6 +150,7 @@ class GgufTensors {
   Weights& weights_;
   bool interleaved_;
   std::int64_t heads_ = 0, kv_heads_ = 0;
+  std::map<std::uint64_t, std::uint64_t> claimed_;  // begin and end
 };
 
 }  // namespace

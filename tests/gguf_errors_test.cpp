@@ -1,0 +1,375 @@
+// Hostile GGUF files: each is refused in one sentence that names it, and takes no more memory than an honest
+// one of its size.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gguf_bytes.hpp"
+#include "heed/model.hpp"
+#include "io/gguf.hpp"
+#include "io_support.hpp"
+#include "support.hpp"
+
+namespace heed::test {
+namespace {
+
+using io::detail::GgufFile;
+using Edit = std::function<void(GgufBytes&)>;
+
+// What load_model() says of the file, without its name.
+std::string refusal_at(const std::string& path) {
+  const std::string message = message_of([&] { (void)load_model(path); }), begin = "'" + path + "' ";
+  return message.starts_with(begin) ? message.substr(begin.size()) : message;
+}
+
+std::string refusal_of(const std::string& bytes) {
+  const TemporaryFolder folder;
+  write_file(folder / "m.gguf", bytes);
+  return refusal_at(folder / "m.gguf");
+}
+
+std::string refusal(const Edit& edit) {
+  GgufBytes file = gguf_llama();
+  edit(file);
+  return refusal_of(file.bytes());
+}
+
+struct Case {
+  const char* message;
+  Edit edit;
+};
+void expect_refused(const std::vector<Case>& cases) {
+  for (const Case& one : cases) EXPECT_EQ(refusal(one.edit), one.message);
+}
+Edit with(const std::string& name, const std::string& value) {
+  return [=](GgufBytes& file) { file.set(name, value); };
+}
+Edit without(const std::string& name) {
+  return [=](GgufBytes& file) { file.drop(name); };
+}
+
+TEST(GgufErrors, TheFileThatTheOthersBreakIsTaken) {
+  EXPECT_EQ(refusal([](GgufBytes& /*file*/) {}), "no error");
+}
+
+TEST(GgufErrors, EveryTruncationIsRefused) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "m.gguf", whole = gguf_llama().bytes();
+  write_file(path, whole);
+  for (std::size_t size = whole.size(); size-- > 0;) {
+    std::filesystem::resize_file(path, size);
+    const std::string message = refusal_at(path);
+    const bool spoken = message == "is no GGUF file" || message.ends_with(", within its header") ||
+                        message.ends_with(" beyond its end");
+    ASSERT_TRUE(spoken) << size << " bytes: " << message;
+  }
+}
+
+TEST(GgufErrors, Headers) {
+  constexpr std::uint64_t kVast = std::uint64_t{1} << 63;
+  expect_refused({
+      {"is no GGUF file", [](GgufBytes& file) { file.magic = "GGUf"; }},
+      {"is GGUF of version 1; 2 and 3 are those that heed reads", [](GgufBytes& file) { file.version = 1; }},
+      {"is GGUF of version 50331648; 2 and 3 are those that heed reads",  // 3, the highest byte first
+       [](GgufBytes& file) { file.version = 3u << 24; }},
+      {"has 65537 tensors and 8 values; 65536 of each are the most that is taken",
+       [](GgufBytes& file) { file.tensor_count = 65537; }},
+      {"has 12 tensors and 18446744073709551615 values; 65536 of each are the most that is taken",
+       [](GgufBytes& file) { file.value_count = ~std::uint64_t{0}; }},
+      {"has general.alignment 4; a power of two from 8 to 65536 is expected",
+       with("general.alignment", u32_value(4))},
+      {"has general.alignment 48; a power of two from 8 to 65536 is expected",
+       with("general.alignment", u32_value(48))},
+      {"has general.alignment 131072; a power of two from 8 to 65536 is expected",
+       with("general.alignment", u32_value(131072))},
+      {"has 'general.alignment' that is no whole number", with("general.alignment", text_value("32"))},
+      {"has 'general.alignment' that is a list", with("general.alignment", i32s_value({32}))},
+      {"has the name of a value of 0 bytes; 1 to 65535 are expected", with("", u32_value(1))},
+      {"has the name of a value of 65536 bytes; 1 to 65535 are expected",
+       with(std::string(65536, 'a'), u32_value(1))},
+      {"has 'x' of kind 13; 0 to 12 are those of GGUF", with("x", little(13, 4))},
+      {"has 'x' of kind 13; 0 to 12 are those of GGUF", with("x", list_value(13, 1, ""))},
+      {"has 'x', a list of lists, which heed does not take", with("x", list_value(9, 1, ""))},
+      {"has a list that is longer than the file", with("x", list_value(4, kVast / 4, ""))},
+      {"has a list that is longer than the file", with("x", list_value(0, kVast, ""))},
+      {"has two values named 'x?'",
+       [](GgufBytes& file) {
+         file.values.insert(file.values.end(), 2, {"x\n", u32_value(1)});
+       }},
+      {"has no general.architecture", without("general.architecture")},
+  });
+}
+
+// Lengths that the file has no bytes for: the sentence ends with the size of the file, which no case knows.
+TEST(GgufErrors, LengthsBeyondTheFile) {
+  const std::uint64_t most = ~std::uint64_t{0};
+  const std::string vast = little(8, 4) + little(most, 8);
+  for (const std::string& value :
+       {vast, little(8, 4) + little(most - 7, 8), list_value(8, most, ""), list_value(8, most / 8, ""),
+        list_value(0, most / 2, ""), list_value(12, most / 16, ""), list_value(8, 1, little(most, 8))}) {
+    GgufBytes file = gguf_llama();
+    file.set("x", value);
+    const std::string bytes = file.bytes();
+    EXPECT_EQ(refusal_of(bytes), "ends at byte " + std::to_string(bytes.size()) + ", within its header");
+  }
+}
+
+TEST(GgufErrors, Tensors) {
+  const auto sized = [](std::vector<std::uint64_t> sizes) -> Edit {
+    return [=](GgufBytes& file) { file.tensor("x").sizes = sizes; };
+  };
+  const auto placed = [](std::uint64_t offset) -> Edit {
+    return [=](GgufBytes& file) { file.tensor("output_norm.weight").offset = offset; };
+  };
+  constexpr std::uint64_t kLarge = std::uint64_t{1} << 32;
+  expect_refused({
+      {"has the name of a tensor of 0 bytes; 1 to 65535 are expected",
+       [](GgufBytes& file) { file.tensor("").sizes = {1}; }},
+      {"has a tensor 'x' with 0 axes; 1 to 4 are expected", sized({})},
+      {"has a tensor 'x' with 5 axes; 1 to 4 are expected", sized({1, 1, 1, 1, 1})},
+      {"has a tensor 'x' with an axis of size 0", sized({2, 0})},
+      {"has a tensor 'x' with more elements than 64 bits can count", sized({kLarge, kLarge})},
+      {"has a tensor 'x' with more elements than 64 bits can count", sized({kLarge << 31})},
+      {"has a tensor 'x' with more elements than 64 bits can count", sized({kLarge, kLarge / 2})},
+      {"has two tensors named 'token_embd.weight'",
+       [](GgufBytes& file) { file.tensors.push_back(file.tensors.front()); }},
+      {"has a tensor 'output_norm.weight' at offset 8, which is no multiple of the alignment 32", placed(8)},
+      {"has a tensor 'output_norm.weight' at offset 1048576, beyond its end", placed(1 << 20)},
+      {"has a tensor 'output_norm.weight' at offset 18446744073709551584, beyond its end",
+       placed(~std::uint64_t{31})},
+      {"has a tensor 'output_norm.weight' that shares bytes with another", placed(0)},
+      {"has a tensor 'output_norm.weight' of type 26; heed reads F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K",
+       [](GgufBytes& file) { file.tensor("output_norm.weight").type = 26; }},
+      {"has a tensor 'output_norm.weight' with rows of 8 numbers, which is no multiple of 32",
+       [](GgufBytes& file) { file.tensor("output_norm.weight").type = 8; }},
+      {"has a tensor 'output.weight' that goes beyond its end",
+       [](GgufBytes& file) {
+         file.tensor("output.weight").sizes = {8, 1 << 20};
+       }},
+      {"has a tensor 'output.weight' that goes beyond its end",
+       [](GgufBytes& file) {
+         file.tensor("output.weight").sizes = {8, std::uint64_t{1} << 59};
+       }},
+      {"has a tensor 'blk.0.attn_rot_embd.weight' that the model of its metadata has no place for",
+       [](GgufBytes& file) {
+         file.tensors.push_back({"blk.0.attn_rot_embd.weight", {2}, 0, f32_run(0, 2)});
+       }},
+      // Names of safetensors are none of GGUF.
+      {"has a tensor 'model.norm.weight' that the model of its metadata has no place for",
+       [](GgufBytes& file) { file.tensor("output_norm.weight").name = "model.norm.weight"; }},
+  });
+}
+
+TEST(GgufErrors, ShapesThatTheMetadataContradicts) {
+  expect_refused({
+      {"has no matrix token_embd.weight", without("token_embd.weight")},
+      {"has no matrix token_embd.weight",
+       [](GgufBytes& file) { file.tensor("token_embd.weight").sizes = {24}; }},
+      {"has no tensor model.layers.0.mlp.up_proj.weight, which the model of its metadata needs",
+       without("blk.0.ffn_up.weight")},
+      {"has no tensor model.layers.1.input_layernorm.weight, which the model of its metadata needs",
+       with("llama.block_count", u32_value(2))},
+      {"has a tensor 'model.layers.1.input_layernorm.weight' that the model of its metadata has no place for",
+       [](GgufBytes& file) {
+         file.tensors.push_back({"blk.1.attn_norm.weight", {8}, 0, f32_run(0, 8)});
+       }},
+      {"has a tensor model.layers.0.mlp.gate_proj.weight of shape [4, 8]; [5, 8] is expected, as its "
+       "metadata says",
+       with("llama.feed_forward_length", u32_value(5))},
+      {"has a tensor model.norm.weight of shape [2, 4]; [8] is expected, as its metadata says",
+       [](GgufBytes& file) {
+         file.tensor("output_norm.weight").sizes = {4, 2};
+       }},
+      {"has a tensor model.layers.0.self_attn.q_proj.weight of shape [1, 8, 8]; [8, 8] is expected, as its "
+       "metadata says",
+       [](GgufBytes& file) {
+         file.tensor("blk.0.attn_q.weight").sizes = {8, 8, 1};
+       }},
+  });
+}
+
+TEST(GgufErrors, Metadata) {
+  const auto rope = [](const GgufTensorBytes& tensor) -> Edit {
+    return [=](GgufBytes& file) { file.tensors.push_back(tensor); };
+  };
+  const std::string name = "rope_freqs.weight";
+  constexpr std::uint32_t kInfinity = 0x7F800000;
+  expect_refused({
+      {"has general.architecture 'gemma2'; heed runs llama, qwen2, qwen3 from GGUF",
+       with("general.architecture", text_value("gemma2"))},
+      {"has 'general.architecture' that is no text", with("general.architecture", u32_value(1))},
+      {"has 'llama.expert_count', which heed does not know", with("llama.expert_count", u32_value(4))},
+      {"has no llama.attention.layer_norm_rms_epsilon", without("llama.attention.layer_norm_rms_epsilon")},
+      {"has 'llama.attention.layer_norm_rms_epsilon' that is no finite number",
+       with("llama.attention.layer_norm_rms_epsilon", little(6, 4) + little(kInfinity, 4))},
+      {"has 'llama.block_count' that is beyond 63 bits",
+       with("llama.block_count", little(10, 4) + little(~std::uint64_t{0}, 8))},
+      {"has 'llama.block_count' that is no whole number", with("llama.block_count", f32_value(1))},
+      {"has num_hidden_layers 0; 1 to 1024 is expected", with("llama.block_count", u32_value(0))},
+      {"has no num_hidden_layers", without("llama.block_count")},
+      {"has num_attention_heads -1; 1 to 4096 is expected",
+       with("llama.attention.head_count", little(5, 4) + little(~std::uint64_t{0}, 4))},
+      {"has num_key_value_heads 3; 1 to 2 is expected", with("llama.attention.head_count_kv", u32_value(3))},
+      {"has llama.rope.dimension_count 2; heads are 4 wide",
+       with("llama.rope.dimension_count", u32_value(2))},
+      {"has llama.attention.value_length 8; heads are 4 wide",
+       with("llama.attention.value_length", u32_value(8))},
+      {"has llama.rope.scaling.type 'yarn'; heed has none, linear and Llama 3's divisors",
+       with("llama.rope.scaling.type", text_value("yarn"))},
+      {"has no llama.rope.scaling.factor", with("llama.rope.scaling.type", text_value("linear"))},
+      {"has a tensor rope_freqs.weight that is not at most 4096 numbers of F32",
+       rope({name, {2}, 1, little(0, 4)})},
+      {"has a tensor rope_freqs.weight that is not at most 4096 numbers of F32",
+       rope({name, {4097}, 0, f32_run(0, 4097)})},
+      {"has a tensor rope_freqs.weight that is not at most 4096 numbers of F32",
+       rope({name, {3}, 0, f32_run(1, 2)})},
+      {"has a tensor rope_freqs.weight that is not of Llama 3's rule, the one that heed knows",
+       rope({name, {2}, 0, of_f32(1) + of_f32(2)})},
+      {"has a tensor rope_freqs.weight that is not of Llama 3's rule, the one that heed knows",
+       rope({name, {2}, 0, little(kInfinity, 4) + little(kInfinity + 1, 4)})},
+      {"has a tensor 'rope_freqs.weight' that shares bytes with another",
+       [&](GgufBytes& file) {
+         file.drop("output_norm.weight");
+         std::string ones;
+         for (int i = 0; i < 8; ++i) ones += of_f32(1);
+         file.tensors.insert(file.tensors.begin(), {"output_norm.weight", {8}, 0, ones});
+         file.tensors.push_back({name, {2}, 0, "", 0});
+       }},
+      {"has both rope_freqs.weight and llama.rope.scaling.type; one is expected",
+       [&](GgufBytes& file) {
+         file.set("llama.rope.scaling.type", text_value("linear"));
+         file.tensors.push_back({name, {2}, 0, of_f32(1) + of_f32(1)});
+       }},
+  });
+}
+
+// Values are asked for as what they are not.
+TEST(GgufErrors, KindsOfValues) {
+  GgufBytes file;
+  file.set("number", u32_value(1));
+  file.set("texts", texts_value({"a"}));
+  file.set("numbers", f32s_value({1}));
+  file.set("two", little(7, 4) + little(2, 1));
+  file.set("nan", little(12, 4) + little(~std::uint64_t{0}, 8));
+  const TemporaryFolder folder;
+  write_file(folder / "m.gguf", file.bytes());
+  const GgufFile read(folder / "m.gguf");
+  const auto says = [&](const char* name, const std::string& what, const auto& ask) {
+    EXPECT_EQ(message_of([&] { (void)ask(read.at(name)); }),
+              "'" + folder / "m.gguf" + "' has '" + name + "' that is " + what);
+  };
+  using Value = io::detail::GgufValue;
+  says("number", "no list", [](const Value& value) { return value.integers(); });
+  says("number", "no list", [](const Value& value) { return value.reals(); });
+  says("number", "no list", [](const Value& value) { return value.texts(); });
+  says("texts", "a list", [](const Value& value) { return value.text(); });
+  says("numbers", "a list", [](const Value& value) { return value.real(); });
+  says("numbers", "a list", [](const Value& value) { return value.flag(); });
+  says("texts", "no list of whole numbers", [](const Value& value) { return value.integers(); });
+  says("texts", "no list of numbers", [](const Value& value) { return value.reals(); });
+  says("numbers", "no list of texts", [](const Value& value) { return value.texts(); });
+  says("numbers", "no whole number", [](const Value& value) { return value.integers(); });
+  says("number", "neither true nor false", [](const Value& value) { return value.flag(); });
+  says("two", "neither true nor false", [](const Value& value) { return value.flag(); });
+  says("nan", "no finite number", [](const Value& value) { return value.real(); });
+}
+
+void add_byte_level(GgufBytes& file) {
+  file.set("tokenizer.ggml.model", text_value("gpt2"));
+  file.set("tokenizer.ggml.pre", text_value("gpt-2"));
+  file.set("tokenizer.ggml.tokens", texts_value({"a", "b", "ab"}));
+  file.set("tokenizer.ggml.merges", texts_value({"a b"}));
+}
+void add_sentence_piece(GgufBytes& file) {
+  file.set("tokenizer.ggml.model", text_value("llama"));
+  file.set("tokenizer.ggml.tokens", texts_value({"a", "b", "ab"}));
+  file.set("tokenizer.ggml.scores", f32s_value({-1, -2, 0}));
+  file.set("tokenizer.ggml.bos_token_id", u32_value(0));
+}
+
+TEST(GgufErrors, Tokenizers) {
+  const auto bytes = [](const std::string& name, const std::string& value) -> Edit {
+    return [=](GgufBytes& file) {
+      add_byte_level(file);
+      file.set("tokenizer.ggml." + name, value);
+    };
+  };
+  const auto pieces = [](const std::string& name, const std::string& value) -> Edit {
+    return [=](GgufBytes& file) {
+      add_sentence_piece(file);
+      file.set("tokenizer.ggml." + name, value);
+    };
+  };
+  const auto lacking = [](const std::string& name) -> Edit {
+    return [=](GgufBytes& file) {
+      name == "scores" || name == "bos_token_id" ? add_sentence_piece(file) : add_byte_level(file);
+      file.drop("tokenizer.ggml." + name);
+    };
+  };
+  expect_refused({
+      {"no error", add_byte_level},
+      {"no error", add_sentence_piece},
+      {"has tokenizer.ggml.model 'bert'; heed knows gpt2 and llama", bytes("model", text_value("bert"))},
+      {"has tokenizer.ggml.pre 'falcon'; heed knows gpt-2, llama-bpe and qwen2",
+       bytes("pre", text_value("falcon"))},
+      {"has no tokenizer.ggml.pre", lacking("pre")},
+      {"has no tokenizer.ggml.tokens", lacking("tokens")},
+      {"has no tokenizer.ggml.merges", lacking("merges")},
+      {"has no tokenizer.ggml.scores", lacking("scores")},
+      {"has no tokenizer.ggml.bos_token_id", lacking("bos_token_id")},
+      {"has 0 tokens; 1 to 2000000 are expected", bytes("tokens", texts_value({}))},
+      {"has 2000001 tokens; 1 to 2000000 are expected",
+       bytes("tokens", list_value(8, 2000001, std::string(8 * 2000001, '\0')))},
+      {"has the token 'a' twice", bytes("tokens", texts_value({"a", "b", "a"}))},
+      {"has a token that is not UTF-8", bytes("tokens", texts_value({"a", "b", "\xFF"}))},
+      {"has 2 token types for 3 tokens", bytes("token_type", i32s_value({1, 1}))},
+      {"has 4 scores for 3 tokens", pieces("scores", f32s_value({0, 0, 0, 0}))},
+      {"has a token of more than 512 bytes",
+       pieces("tokens", texts_value({"a", "b", std::string(513, 'c')}))},
+      {"has tokenizer.ggml.bos_token_id 3; 0 to 2 is expected", pieces("bos_token_id", u32_value(3))},
+      {"has tokenizer.ggml.unknown_token_id 3; 0 to 2 is expected", pieces("unknown_token_id", u32_value(3))},
+      {"has 'tokenizer.ggml.add_bos_token' that is neither true nor false",
+       bytes("add_bos_token", u32_value(1))},
+      {"has no tokenizer.ggml.eos_token_id", bytes("add_eos_token", flag_value(true))},
+  });
+}
+
+// Layers that share their bytes would be copied once each: 65,000 times the file.
+TEST(GgufErrors, SharedBytesAreNotCopied) {
+  GgufBytes file = gguf_llama();
+  constexpr std::uint64_t kRows = 8192;
+  file.tensors.push_back({"blk.1.attn_q.weight", {8, kRows}, 0, f32_run(0, 8 * kRows)});
+  for (int layer = 2; layer < 1000; ++layer)
+    file.tensors.push_back({"blk." + std::to_string(layer) + ".attn_q.weight", {8, kRows}, 0, "", 1024});
+  const std::string bytes = file.bytes();
+  const auto taken = peak_memory_of([&] {
+    EXPECT_EQ(refusal_of(bytes), "has a tensor 'blk.2.attn_q.weight' that shares bytes with another");
+  });
+  if (!taken) GTEST_SKIP() << kUnmeasured;
+  EXPECT_LE(*taken, 8 << 20);  // of 261 MB
+}
+
+// a, aa, …, 512 of them, and so for each letter: 131,000 pairs a letter, of 342 bytes on average.
+TEST(GgufErrors, PiecesOfVeryManyPairsAreNotCopied) {
+  std::vector<std::string> tokens;
+  for (char letter = 'a'; letter <= 'z'; ++letter)
+    for (std::size_t size = 1; size <= 512; ++size) tokens.emplace_back(size, letter);
+  const auto taken = peak_memory_of([&] {
+    EXPECT_EQ(refusal([&](GgufBytes& file) {
+                add_sentence_piece(file);
+                file.set("tokenizer.ggml.tokens", texts_value(tokens));
+                file.set("tokenizer.ggml.scores", f32s_value(std::vector<float>(tokens.size())));
+              }),
+              "has tokens that are made of others in more ways than 64 MiB hold");
+  });
+  if (!taken) GTEST_SKIP() << kUnmeasured;
+  EXPECT_LE(*taken, 256 << 20);
+}
+
+}  // namespace
+}  // namespace heed::test
