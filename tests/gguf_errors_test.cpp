@@ -174,18 +174,18 @@ TEST(GgufErrors, ShapesThatTheMetadataContradicts) {
        without("blk.0.ffn_up.weight")},
       {"has no tensor model.layers.1.input_layernorm.weight, which the model of its metadata needs",
        with("llama.block_count", u32_value(2))},
-      {"has a tensor 'model.layers.1.input_layernorm.weight' that the model of its metadata has no place for",
+      {"has a tensor 'blk.1.attn_norm.weight' that the model of its metadata has no place for",
        [](GgufBytes& file) {
          file.tensors.push_back({"blk.1.attn_norm.weight", {8}, 0, f32_run(0, 8)});
        }},
-      {"has a tensor model.layers.0.mlp.gate_proj.weight of shape [4, 8]; [5, 8] is expected, as its "
+      {"has a tensor blk.0.ffn_gate.weight of shape [4, 8]; [5, 8] is expected, as its "
        "metadata says",
        with("llama.feed_forward_length", u32_value(5))},
-      {"has a tensor model.norm.weight of shape [2, 4]; [8] is expected, as its metadata says",
+      {"has a tensor output_norm.weight of shape [2, 4]; [8] is expected, as its metadata says",
        [](GgufBytes& file) {
          file.tensor("output_norm.weight").sizes = {4, 2};
        }},
-      {"has a tensor model.layers.0.self_attn.q_proj.weight of shape [1, 8, 8]; [8, 8] is expected, as its "
+      {"has a tensor blk.0.attn_q.weight of shape [1, 8, 8]; [8, 8] is expected, as its "
        "metadata says",
        [](GgufBytes& file) {
          file.tensor("blk.0.attn_q.weight").sizes = {8, 8, 1};

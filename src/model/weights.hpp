@@ -39,7 +39,8 @@ struct StoredWeight {
   const void* data = nullptr;
   const WeightFormat* format = nullptr;  ///< nullptr: one that no weight has
   Dims shape;
-  std::string file;  ///< as messages name it
+  std::string file;       ///< as messages name it
+  std::string name = {};  ///< that it has there; empty: the weight's
 };
 
 /// All tensors of a folder by name. It keeps the files mapped; what matrix() gave points into them. Errors

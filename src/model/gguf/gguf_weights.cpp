@@ -117,7 +117,7 @@ class GgufTensors {
     if (name.empty()) fail(file_.subject(), named + " that the model of its metadata has no place for");
     Dims shape;
     for (std::size_t i = tensor.sizes.size(); i-- > 0;) shape.push_back(tensor.sizes[i]);
-    weights_.add(name, {placed(name, tensor, *format), format, shape, file_.subject()});
+    weights_.add(name, {placed(name, tensor, *format), format, shape, file_.subject(), tensor.name});
   }
 
  private:
