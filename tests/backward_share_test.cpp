@@ -114,6 +114,7 @@ TEST(BackwardShares, JoinedHaveTheBitsOfTheWholeOnEveryTarget) {
     std::cout << target << ": joined " << outcome.joined << ", with several splits " << outcome.split
               << ", shares that need all keys " << outcome.needs_all_keys << ", that do not "
               << outcome.poisoned << ", calls out of range " << outcome.out_of_range << "\n";
+    if (heed::test::share_of(100) != 100) continue;  // a share of the calls need not meet everything
     const std::uint64_t times = heed::test::share_of(target.ends_with("emulated") ? 5 : 50);
     EXPECT_GE(outcome.joined, 5 * times);
     EXPECT_GE(outcome.split, times);
@@ -145,7 +146,9 @@ TEST(BackwardShares, AreNearTheDefinitions) {
             "");
       }
     }
-  EXPECT_GE(outcome.joined, heed::test::share_of(50));
+  if (heed::test::share_of(100) == 100) {
+    EXPECT_GE(outcome.joined, 50u);
+  }
 }
 
 // B 2, H 4, Hkv 2, Lq 20, Lk 3500, D 32: four splits a key head. Of one head alone there would be five.

@@ -134,6 +134,7 @@ TEST(DistributedAttention, IsThatOfOneProcessInPackedSequences) {
 }
 // After the others.
 TEST(DistributedAttention, TookEveryScheme) {
+  if (heed::test::share_of(100) != 100) GTEST_SKIP() << "a share of the calls need not take every scheme";
   for (const Scheme scheme : {Scheme::ring, Scheme::gather, Scheme::ulysses, Scheme::decode})
     EXPECT_GE(calls_by_scheme()[scheme], 1) << heed::distributed::name_of(scheme);
 }
