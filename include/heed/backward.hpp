@@ -74,8 +74,9 @@ struct AttentionGradients {
 
 /// Where gradients go: as AttentionGradients, in memory of the caller, any strides. A default view is not
 /// computed. `bias` may have any shape that broadcasts to [B, H, Lq, Lk], `sinks` any that broadcasts to
-/// [H]: the gradient is summed to it. Both may be f64, for a caller who goes on adding. A view must not overlap itself, nor another of them or an input.
-/// (Checked; of the last two what interleaves with gaps is not.)
+/// [H]: the gradient is summed to it. Both may be f64, for a caller who goes on adding. A view must not
+/// overlap itself, nor another of them or an input. (Checked; of the last two what interleaves with gaps is
+/// not.)
 struct AttentionGradientViews {
   MutableTensorView query{};
   MutableTensorView key{};
