@@ -222,7 +222,7 @@ TEST_F(DistributedTraining, GoesOnOnAnotherNumberOfRanks) {
   MPI_Comm_split(MPI_COMM_WORLD, rank < few ? 0 : MPI_UNDEFINED, 0, &some);
   if (some != MPI_COMM_NULL) {
     (void)heed::distributed::train(some, path("out"), kOdd, data, {.stop_at = 6}, Over::sequence);
-    MPI_Comm_free(&some);  // MPI_Comm_split is not counted either
+    MPI_Comm_free(&some);
   }
   MPI_Barrier(MPI_COMM_WORLD);
   TrainState state =

@@ -213,8 +213,9 @@ int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* copy) {
 }
 
 int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* part) {
-  ++state().left.communicators;
-  return PMPI_Comm_split(comm, color, key, part);
+  const int code = PMPI_Comm_split(comm, color, key, part);
+  if (*part != MPI_COMM_NULL) ++state().left.communicators;
+  return code;
 }
 
 int MPI_Comm_split_type(MPI_Comm comm, int kind, int key, MPI_Info info, MPI_Comm* part) {
