@@ -196,6 +196,7 @@ class HEED_API Tensor {
 
  private:
   struct Free {
+    std::size_t bytes;  // of the block, which may be more than the tensor's
     void operator()(std::byte* memory) const noexcept;
   };
   [[nodiscard]] static Tensor from_bytes(std::span<const std::byte> bytes, DType dtype, const Dims& shape);

@@ -11,7 +11,7 @@
 
 namespace heed::detail {
 
-inline constexpr std::int64_t kRowsAtOnce = 256;
+inline constexpr std::int64_t kRowsAtOnce = 256, kRowsAhead = 6;
 
 /// [B, H, Lq] to write to.
 inline Target target_rows(Tensor& tensor) {
@@ -37,6 +37,7 @@ void for_each_row(const Problem& p, const char* what, const TensorView& lse, Wan
     for (std::int64_t i = block.begin; i < block.end; ++i) {
       if (!wanted(segment.batch, i)) continue;
       const Row row = row_at(p, block, i);
+      if (i + kRowsAhead < block.end) row_weights.expect_row(row_at(p, block, i + kRowsAhead));
       row_weights.set_row(segment, row, read(normaliser, row.batch, row.head, i));
       visit(segment, row, row_weights);
     }

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "attention/rules/score_rules.hpp"
+#include "heed/parallel.hpp"
 #include "inspect/pattern_scores.hpp"
 #include "inspect/rows.hpp"
 
@@ -110,12 +111,13 @@ void find_most_received(const Tensor& received, std::int64_t count, HeadSummary&
 
 void fill_summaries(const Problem& problem, std::int64_t most_received, const TokenSets& sets,
                     AttentionReport& report) {
-  for (std::int64_t batch = 0; batch < report.batch; ++batch)
-    for (std::int64_t head = 0; head < report.heads; ++head) {
-      HeadSummary summary = Summary(problem, report, sets, batch, head).make();
-      if (report.received.rank() == 3) find_most_received(report.received, most_received, summary);
-      report.summaries.push_back(std::move(summary));
-    }
+  std::vector<HeadSummary> summaries(static_cast<std::size_t>(report.batch * report.heads));
+  parallel_for(report.batch * report.heads, problem.threads, [&](std::int64_t index, int /*worker*/) {
+    HeadSummary& summary = summaries[static_cast<std::size_t>(index)];
+    summary = Summary(problem, report, sets, index / report.heads, index % report.heads).make();
+    if (report.received.rank() == 3) find_most_received(report.received, most_received, summary);
+  });
+  report.summaries = std::move(summaries);
 }
 
 }  // namespace detail

@@ -216,14 +216,15 @@ class ReportBuilder {
   // The first of the top k where there are some: it was not rounded by way of two logarithms.
   void fill_max_weight() {
     report_.max_weight = Tensor::copy_of(report_.max_score, DType::f64);
-    const Tensor lse = Tensor::copy_of(report_.lse, DType::f64);
     const auto weights = report_.max_weight.values<double>();
     if (wanted_.top_k > 0) {
       const Tensor top = Tensor::copy_of(report_.top_k_weight.view().select(3, 0), DType::f64);
       std::copy(top.values<double>().begin(), top.values<double>().end(), weights.begin());
     } else {
+      const Tensor wide = Tensor::copy_of(report_.lse, DType::f64);
+      const auto lse = wide.values<double>();
       for (std::size_t i = 0; i < weights.size(); ++i)
-        weights[i] = weights[i] == -kInfinity ? 0 : std::exp(weights[i] - lse.values<double>()[i]);
+        weights[i] = weights[i] == -kInfinity ? 0 : std::exp(weights[i] - lse[i]);
     }
     if (report_.lse.dtype() != DType::f64)
       report_.max_weight = Tensor::copy_of(report_.max_weight, report_.lse.dtype());

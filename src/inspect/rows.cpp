@@ -65,6 +65,7 @@ void fill_shares(const Problem& p, AttentionReport& report) {
                    write(to, row_weights.weight(j), row.batch, row.head, row.i);
                  };
                  const std::int64_t here = segment.key_begin + row.position;
+                 if (here + kRowsAhead < segment.key_end) row_weights.expect_key(here + kRowsAhead);
                  put(first, segment.key_begin);
                  put(self, here);
                  put(previous, here - 1);

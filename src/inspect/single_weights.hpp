@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "attention/rules/score_rules.hpp"
@@ -22,6 +23,7 @@ class RowWeights {
  public:
   explicit RowWeights(const Problem& problem)
       : p_(problem),
+        is_plain_(problem.key.dtype == DType::f32 && problem.key.stride[3] == 1),
         query_(static_cast<std::size_t>(problem.head_dim)),
         query_f32_(static_cast<std::size_t>(problem.head_dim)),
         key_(static_cast<std::size_t>(problem.head_dim)) {}
@@ -30,9 +32,12 @@ class RowWeights {
     segment_ = &segment;
     row_ = row;
     lse_ = lse;
-    read_row(p_.query, row.batch, row.head, row.i, query_);
-    for (std::size_t d = 0; d < query_.size(); ++d) query_f32_[d] = static_cast<float>(query_[d]);
+    has_query_ = false;
   }
+
+  /// Asks memory early for what will be read: of a head's rows, and of its keys, each lies far from the last.
+  void expect_row(const Row& row) const { expect(p_.query, row.batch, row.head, row.i); }
+  void expect_key(std::int64_t j) const { expect(p_.key, row_.batch, row_.kv_head, j); }
 
   /// Any key of the tensor: those outside the segment are forbidden.
   [[nodiscard]] bool allows(std::int64_t j) const {
@@ -49,36 +54,56 @@ class RowWeights {
   }
 
   double score_of_allowed(std::int64_t j) {
+    read_query();
+    if (is_plain_) return score_of_dot(j, dot(query_.data(), plain_key(j)));
     read_row(p_.key, row_.batch, row_.kv_head, j, key_);
-    double dot = 0;
-    for (std::size_t d = 0; d < key_.size(); ++d) dot += query_[d] * key_[d];
-    return score_of_dot(j, dot);
+    return score_of_dot(j, dot(query_.data(), key_.data()));
   }
 
   /// weight(), several times as fast where keys are f32 side by side: their products are summed in f32, as
   /// the kernel does it. For sums over many keys.
   double quick_weight(std::int64_t j) {
-    if (p_.key.dtype != DType::f32 || p_.key.stride[3] != 1) return weight(j);
+    if (!is_plain_) return weight(j);
     if (!allows(j)) return 0;
-    const float* key =
-        static_cast<const float*>(p_.key.data) + offset_in(p_.key, row_.batch, row_.kv_head, j);
-    const double score = score_of_dot(j, static_cast<double>(dot_f32(query_f32_.data(), key)));
+    read_query();
+    const double score = score_of_dot(j, static_cast<double>(dot(query_f32_.data(), plain_key(j))));
     return score == -kInfinity ? 0 : std::exp(score - lse_);
   }
 
  private:
+  static void expect(const Operand& from, std::int64_t batch, std::int64_t head, std::int64_t row) {
+    constexpr std::int64_t kLine = 64;
+    const auto size = static_cast<std::int64_t>(size_of(from.dtype));
+    const char* const at = static_cast<const char*>(from.data) + offset_in(from, batch, head, row) * size;
+    __builtin_prefetch(at);
+    __builtin_prefetch(at + kLine);
+  }
+
+  // Many rows are set, and none of their keys is asked for.
+  void read_query() {
+    if (std::exchange(has_query_, true)) return;
+    read_row(p_.query, row_.batch, row_.head, row_.i, query_);
+    for (std::size_t d = 0; d < query_.size(); ++d) query_f32_[d] = static_cast<float>(query_[d]);
+  }
+
+  [[nodiscard]] const float* plain_key(std::int64_t j) const {
+    return static_cast<const float*>(p_.key.data) + offset_in(p_.key, row_.batch, row_.kv_head, j);
+  }
+
   [[nodiscard]] double score_of_dot(std::int64_t j, double dot) const {
     return complete_score(p_, *segment_, row_, j, modified(p_, row_, j, p_.scale * dot).score);
   }
 
-  // Sixteen sums side by side, which any vector unit can add to at once.
-  [[nodiscard]] float dot_f32(const float* a, const float* b) const {
-    constexpr std::int64_t kLanes = 16;
-    float sums[kLanes] = {};
+  // Many sums side by side, which any vector unit can add to at once.
+  template <class Sum, class Key>
+  [[nodiscard]] Sum dot(const Sum* query, const Key* key) const {
+    constexpr auto kLanes = static_cast<std::int64_t>(64 / sizeof(Sum));
+    Sum sums[64 / sizeof(Sum)] = {};
     std::int64_t d = 0;
     for (; d + kLanes <= p_.head_dim; d += kLanes)
-      for (std::int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += a[d + lane] * b[d + lane];
-    for (; d < p_.head_dim; ++d) sums[0] += a[d] * b[d];
+      for (std::int64_t lane = 0; lane < kLanes; ++lane)
+        sums[lane] += query[d + lane] * static_cast<Sum>(key[d + lane]);
+    for (; d < p_.head_dim; ++d) sums[0] += query[d] * static_cast<Sum>(key[d]);
     for (std::int64_t width = kLanes / 2; width > 0; width /= 2)
       for (std::int64_t lane = 0; lane < width; ++lane) sums[lane] += sums[lane + width];
     return sums[0];
@@ -88,6 +113,8 @@ class RowWeights {
   const Segment* segment_ = nullptr;
   Row row_{};
   double lse_ = 0;
+  bool is_plain_;  // keys are f32 side by side
+  bool has_query_ = false;
   std::vector<double> query_;
   std::vector<float> query_f32_;
   std::vector<double> key_;

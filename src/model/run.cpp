@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "attention/call/message.hpp"
+#include "core/tensor/recycled_blocks.hpp"
 #include "heed/parallel.hpp"
 #include "model/parts.hpp"
 
@@ -41,7 +42,8 @@ Tensor attend(const ModelParts& parts, const LayerCall& call, const ModelHooks& 
     const TensorView view = output.rank() == 4 ? output.view().select(0, 0) : output.view();
     if (view.shape() != by_head.shape())
       refuse("attend gave an output of shape ", output.shape(), "; ", by_head.shape(), " is expected");
-    copy(view, by_head);
+    parallel_for(info.heads, call.options.threads,
+                 [&](std::int64_t h, int /*worker*/) { copy(view.select(0, h), by_head.select(0, h)); });
   } else if (call.cache != nullptr) {
     copy(attention(call.query.unsqueeze(0), *call.cache, call.options).output.view().select(0, 0), by_head);
   } else {
@@ -66,6 +68,7 @@ Tensor run(const ModelParts& parts, const TensorView& tokens, std::vector<KvCach
   const std::int64_t begin = caches == nullptr ? 0 : caches->front().length(0);
   const std::vector<std::int64_t> ids = checked_ids(tokens, parts.info, begin);
   if (threads == 0) threads = default_threads();
+  const detail::RecycledBlocks recycled;
   Tensor stream = family.embed(ids, begin, threads);
   for (std::int64_t layer = 0; layer < parts.info.layers; ++layer) {
     if (hooks.stream) hooks.stream(layer, stream);

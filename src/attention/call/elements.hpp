@@ -29,11 +29,15 @@ void read_numbers(const Operand& from, std::int64_t a, std::int64_t b, std::int6
                   std::span<Number> row) {
   const std::int64_t start = offset_in(from, a, b, c);
   with_element_type(from.dtype, [&](auto element) {
-    std::int64_t at = start;
-    for (Number& value : row) {
-      value = static_cast<Number>(load<decltype(element)>(from.data, at));
-      at += from.stride[3];
-    }
+    const auto number = [&](std::int64_t at) {
+      return static_cast<Number>(load<decltype(element)>(from.data, at));
+    };
+    const auto count = static_cast<std::int64_t>(row.size());
+    Number* to = row.data();
+    if (from.stride[3] == 1)  // which a compiler can vectorise
+      for (std::int64_t n = 0; n < count; ++n) to[n] = number(start + n);
+    else
+      for (std::int64_t n = 0; n < count; ++n) to[n] = number(start + n * from.stride[3]);
   });
 }
 

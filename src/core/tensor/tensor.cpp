@@ -2,19 +2,13 @@
 
 #include <cstdint>
 #include <cstring>
-#include <new>
 #include <utility>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
+#include "core/tensor/recycled_blocks.hpp"
 #include "heed/error.hpp"
 
 namespace heed {
 namespace {
-
-constexpr std::size_t kAlignment = 64;  // a cache line, and the widest vector register
 
 std::size_t byte_count(const Dims& shape, DType dtype) {
   std::int64_t bytes = 0;
@@ -26,41 +20,18 @@ std::size_t byte_count(const Dims& shape, DType dtype) {
 
 }  // namespace
 
-void Tensor::Free::operator()(std::byte* memory) const noexcept {
-  ::operator delete (memory, std::align_val_t{kAlignment});
-}
-
-namespace {
-
-// From here on a tensor asks for huge pages: filling fresh memory of 4 KiB pages takes as long as computing
-// it.
-constexpr std::size_t kHugeBytes = std::size_t{8} << 20;
-
-void ask_for_huge_pages([[maybe_unused]] std::byte* memory, [[maybe_unused]] std::size_t bytes) {
-#if defined(MADV_HUGEPAGE)
-  if (bytes < kHugeBytes) return;
-  constexpr std::uintptr_t kPage = 4096;
-  const auto begin = (reinterpret_cast<std::uintptr_t>(memory) + kPage - 1) / kPage * kPage;
-  const auto end = (reinterpret_cast<std::uintptr_t>(memory) + bytes) / kPage * kPage;
-  // A hint: where it is refused, pages stay as they are.
-  (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#endif
-}
-
-}  // namespace
+void Tensor::Free::operator()(std::byte* memory) const noexcept { detail::free_block({memory, bytes}); }
 
 Tensor Tensor::uninitialized(const Dims& shape, DType dtype) {
   const std::size_t bytes = byte_count(shape, dtype);
   Tensor tensor;
   // An empty tensor has a valid pointer too, so that `data()` is never null by surprise.
-  auto* memory = static_cast<std::byte*>(
-      ::operator new (bytes == 0 ? 1 : bytes, std::align_val_t{kAlignment}, std::nothrow));
-  if (memory == nullptr)
+  const detail::Block block = detail::allocate_block(bytes);
+  if (block.memory == nullptr)
     throw Error(ErrorCode::out_of_memory, "no memory for shape " + to_string(shape) + " of " +
                                               std::string(name_of(dtype)) + " (" + std::to_string(bytes) +
                                               " bytes)");
-  ask_for_huge_pages(memory, bytes);
-  tensor.memory_.reset(memory);
+  tensor.memory_ = {block.memory, Free{block.bytes}};
   tensor.dtype_ = dtype;
   tensor.shape_ = shape;
   return tensor;

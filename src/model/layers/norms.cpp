@@ -17,11 +17,32 @@ void for_rows(std::int64_t rows, int threads, Body body) {
   });
 }
 
-// Sums are in f64: one rounding, whatever the order.
+// The sum of term(x_i) in f64. Eight sums side by side: each waits for its own last term alone.
+template <class Term>
+double sum_over(const float* x, std::int64_t size, Term term) {
+  constexpr std::int64_t kLanes = 8;
+  double sums[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes)
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += term(static_cast<double>(x[i + lane]));
+  for (; i < size; ++i) sums[0] += term(static_cast<double>(x[i]));
+  for (std::int64_t width = kLanes / 2; width > 0; width /= 2)
+    for (std::int64_t lane = 0; lane < width; ++lane) sums[lane] += sums[lane + width];
+  return sums[0];
+}
+
+double sum_of(const float* x, std::int64_t size) {
+  return sum_over(x, size, [](double one) { return one; });
+}
+
+// Of the distances from `mean`.
+double squares_of(const float* x, std::int64_t size, double mean = 0) {
+  return sum_over(x, size, [mean](double one) { return (one - mean) * (one - mean); });
+}
+
 void normalise_rms(const float* x, const float* weight, std::int64_t size, double epsilon, float* to) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < size; ++i) sum += static_cast<double>(x[i]) * x[i];
-  const auto scale = static_cast<float>(1 / std::sqrt(sum / static_cast<double>(size) + epsilon));
+  const double mean = squares_of(x, size) / static_cast<double>(size);
+  const auto scale = static_cast<float>(1 / std::sqrt(mean + epsilon));
   for (std::int64_t i = 0; i < size; ++i) to[i] = weight[i] * (x[i] * scale);
 }
 
@@ -53,11 +74,9 @@ Tensor layer_norm(const TensorView& x, const LayerNormWeights& weights, int thre
   for_rows(rows, threads, [&](std::int64_t row) {
     const float* in = from + row * size;
     float* out = to + row * size;
-    double sum = 0, square = 0;
-    for (std::int64_t i = 0; i < size; ++i) sum += in[i];
-    const double mean = sum / static_cast<double>(size);
-    for (std::int64_t i = 0; i < size; ++i) square += (in[i] - mean) * (in[i] - mean);
-    const double scale = 1 / std::sqrt(square / static_cast<double>(size) + weights.epsilon);
+    const double mean = sum_of(in, size) / static_cast<double>(size);
+    const double variance = squares_of(in, size, mean) / static_cast<double>(size);
+    const double scale = 1 / std::sqrt(variance + weights.epsilon);
     for (std::int64_t i = 0; i < size; ++i)
       out[i] = static_cast<float>((in[i] - mean) * scale) * weight[i] + bias[i];
   });
@@ -94,17 +113,16 @@ void rms_norm_heads(const MutableTensorView& heads, const RmsNormWeights& weight
 }
 
 HeldNorm held_norm(const LayerNormWeights& weights, std::span<const float> x) {
-  double sum = 0, squares = 0;
-  for (const float one : x) sum += one;
-  const double mean = sum / static_cast<double>(x.size());
-  for (const float one : x) squares += (one - mean) * (one - mean);
+  const auto size = static_cast<std::int64_t>(x.size());
+  const double mean = sum_of(x.data(), size) / static_cast<double>(size);
   const auto bias = weights.bias.values<float>();
-  return {gain_of(weights.weight, squares, weights.epsilon), {bias.begin(), bias.end()}, true};
+  return {gain_of(weights.weight, squares_of(x.data(), size, mean), weights.epsilon),
+          {bias.begin(), bias.end()},
+          true};
 }
 
 HeldNorm held_norm(const RmsNormWeights& weights, std::span<const float> x) {
-  double squares = 0;
-  for (const float one : x) squares += static_cast<double>(one) * one;
+  const double squares = squares_of(x.data(), static_cast<std::int64_t>(x.size()));
   return {gain_of(weights.weight, squares, weights.epsilon), {}, false};
 }
 
