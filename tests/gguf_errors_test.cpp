@@ -170,9 +170,13 @@ TEST(GgufErrors, ShapesThatTheMetadataContradicts) {
       {"has no matrix token_embd.weight", without("token_embd.weight")},
       {"has no matrix token_embd.weight",
        [](GgufBytes& file) { file.tensor("token_embd.weight").sizes = {24}; }},
-      {"has no tensor model.layers.0.mlp.up_proj.weight, which the model of its metadata needs",
+      {"has no tensor blk.0.ffn_up.weight, which the model of its metadata needs",
        without("blk.0.ffn_up.weight")},
-      {"has no tensor model.layers.1.input_layernorm.weight, which the model of its metadata needs",
+      {"has no tensor blk.0.attn_q.weight, which the model of its metadata needs",
+       without("blk.0.attn_q.weight")},
+      {"has no tensor output_norm.weight, which the model of its metadata needs",
+       without("output_norm.weight")},
+      {"has no tensor blk.1.attn_norm.weight, which the model of its metadata needs",
        with("llama.block_count", u32_value(2))},
       {"has a tensor 'blk.1.attn_norm.weight' that the model of its metadata has no place for",
        [](GgufBytes& file) {
@@ -215,6 +219,9 @@ TEST(GgufErrors, Metadata) {
       {"has num_attention_heads -1; 1 to 4096 is expected",
        with("llama.attention.head_count", little(5, 4) + little(~std::uint64_t{0}, 4))},
       {"has num_key_value_heads 3; 1 to 2 is expected", with("llama.attention.head_count_kv", u32_value(3))},
+      {"no error", with("llama.vocab_size", u32_value(3))},
+      {"has llama.vocab_size 4; token_embd.weight has 3 rows", with("llama.vocab_size", u32_value(4))},
+      {"has 'llama.vocab_size' that is no whole number", with("llama.vocab_size", text_value("3"))},
       {"has llama.rope.dimension_count 2; heads are 4 wide",
        with("llama.rope.dimension_count", u32_value(2))},
       {"has llama.attention.value_length 8; heads are 4 wide",
@@ -322,6 +329,12 @@ TEST(GgufErrors, Tokenizers) {
       {"has no tokenizer.ggml.merges", lacking("merges")},
       {"has no tokenizer.ggml.scores", lacking("scores")},
       {"has no tokenizer.ggml.bos_token_id", lacking("bos_token_id")},
+      {"has llama.vocab_size 3; tokenizer.ggml.tokens has 2",
+       [](GgufBytes& file) {
+         add_byte_level(file);
+         file.set("llama.vocab_size", u32_value(3));
+         file.set("tokenizer.ggml.tokens", texts_value({"a", "b"}));
+       }},
       {"has 0 tokens; 1 to 2000000 are expected", bytes("tokens", texts_value({}))},
       {"has 2000001 tokens; 1 to 2000000 are expected",
        bytes("tokens", list_value(8, 2000001, std::string(8 * 2000001, '\0')))},

@@ -93,13 +93,12 @@ void Weights::add(const std::string& name, StoredWeight weight) {
 const StoredWeight& Weights::take(const std::string& name, const Dims& shape) {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())
-    fail(subject_, "has no tensor " + name + ", which the model of its " + configuration_ + " needs");
+    fail(subject_, "has no tensor " + shown(name) + ", which the model of its " + configuration_ + " needs");
   const StoredWeight& stored = found->second;
-  const std::string& shown = stored.name.empty() ? name : stored.name;
   if (stored.data == nullptr || stored.format == nullptr)
-    fail(stored.file, "has a tensor " + shown + " that is neither f32 nor bf16 nor f16");
+    fail(stored.file, "has a tensor " + shown(name) + " that is neither f32 nor bf16 nor f16");
   if (stored.shape != shape)
-    fail(stored.file, "has a tensor " + shown + " of shape " + to_string(stored.shape) + "; " +
+    fail(stored.file, "has a tensor " + shown(name) + " of shape " + to_string(stored.shape) + "; " +
                           to_string(shape) + " is expected, as " +
                           (configuration_ == "config.json" ? "" : "its ") + configuration_ + " says");
   if (taken_.insert(name).second) numbers_ += element_count(shape);
@@ -123,8 +122,8 @@ void Weights::leave(const std::string& name) { taken_.insert(name); }
 void Weights::require_all_taken() const {
   for (const auto& [name, stored] : tensors_)
     if (!taken_.contains(name))
-      fail(stored.file, "has a tensor " + io::detail::printable(stored.name.empty() ? name : stored.name) +
-                            " that the model of its " + configuration_ + " has no place for");
+      fail(stored.file, "has a tensor " + io::detail::printable(shown(name)) + " that the model of its " +
+                            configuration_ + " has no place for");
 }
 
 }  // namespace heed::detail

@@ -39,17 +39,20 @@ struct StoredWeight {
   const void* data = nullptr;
   const WeightFormat* format = nullptr;  ///< nullptr: one that no weight has
   Dims shape;
-  std::string file;       ///< as messages name it
-  std::string name = {};  ///< that it has there; empty: the weight's
+  std::string file;  ///< as messages name it
 };
 
 /// All tensors of a folder by name. It keeps the files mapped; what matrix() gave points into them. Errors
 /// (io) name the file, the tensor and the shape that the configuration gives it.
 class Weights {
  public:
-  /// None yet. As messages name them: where weights come from, and what says which there are.
-  Weights(std::string subject, std::string configuration)
-      : subject_(std::move(subject)), configuration_(std::move(configuration)) {}
+  /// What a file calls the tensor of a weight.
+  using NameInFile = std::string (*)(const std::string& weight);
+
+  /// None yet. As messages name them: where weights come from, what says which there are, and each of them
+  /// (nullptr: by its own name).
+  Weights(std::string subject, std::string configuration, NameInFile name_in_file = nullptr)
+      : subject_(std::move(subject)), configuration_(std::move(configuration)), name_in_file_(name_in_file) {}
   /// model.safetensors, or the files of model.safetensors.index.json.
   [[nodiscard]] static std::shared_ptr<Weights> open(const std::string& folder);
 
@@ -71,8 +74,12 @@ class Weights {
 
  private:
   const StoredWeight& take(const std::string& name, const Dims& shape);
+  [[nodiscard]] std::string shown(const std::string& name) const {
+    return name_in_file_ == nullptr ? name : name_in_file_(name);
+  }
 
   std::string subject_, configuration_;
+  NameInFile name_in_file_;
   std::map<std::string, StoredWeight> tensors_;
   std::set<std::string> taken_;
   std::vector<std::shared_ptr<const void>> memory_;  // mappings, and copies of what is not aligned

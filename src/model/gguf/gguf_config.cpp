@@ -21,18 +21,21 @@ using Json = nlohmann::ordered_json;
 struct NameOfValue {
   std::string_view gguf, config;
 };
-constexpr std::array<NameOfValue, 8> kIntegers = {{{"block_count", "num_hidden_layers"},
+constexpr std::array<NameOfValue, 7> kIntegers = {{{"block_count", "num_hidden_layers"},
                                                    {"context_length", "max_position_embeddings"},
                                                    {"embedding_length", "hidden_size"},
                                                    {"feed_forward_length", "intermediate_size"},
                                                    {"attention.head_count", "num_attention_heads"},
                                                    {"attention.head_count_kv", "num_key_value_heads"},
-                                                   {"attention.key_length", "head_dim"},
-                                                   {"vocab_size", "vocab_size"}}};
+                                                   {"attention.key_length", "head_dim"}}};
 // Read one by one below.
-constexpr std::array<std::string_view, 6> kOthers = {
-    "attention.layer_norm_rms_epsilon", "rope.freq_base",    "rope.dimension_count",
-    "attention.value_length",           "rope.scaling.type", "rope.scaling.factor"};
+constexpr std::array<std::string_view, 7> kOthers = {"attention.layer_norm_rms_epsilon",
+                                                     "rope.freq_base",
+                                                     "rope.dimension_count",
+                                                     "attention.value_length",
+                                                     "rope.scaling.type",
+                                                     "rope.scaling.factor",
+                                                     "vocab_size"};
 
 bool is_known(std::string_view name) {
   return std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end() ||
@@ -45,6 +48,18 @@ const GgufTensor* tensor_named(const GgufFile& file, std::string_view name) {
   const auto found =
       std::find_if(all.begin(), all.end(), [&](const GgufTensor& one) { return one.name == name; });
   return found == all.end() ? nullptr : &*found;
+}
+
+// Files may say once more how many tokens there are.
+void check_vocabulary(const GgufFile& file, const std::string& root, std::int64_t rows) {
+  const GgufValue* given = file.find(root + "vocab_size");
+  if (given == nullptr) return;
+  const std::string said = "has " + root + "vocab_size " + std::to_string(given->integer()) + "; ";
+  if (given->integer() != rows)
+    fail(file.subject(), said + "token_embd.weight has " + std::to_string(rows) + " rows");
+  const GgufValue* tokens = file.find("tokenizer.ggml.tokens");
+  if (tokens != nullptr && std::ssize(tokens->texts()) != given->integer())
+    fail(file.subject(), said + "tokenizer.ggml.tokens has " + std::to_string(tokens->texts().size()));
 }
 
 // Where head_dim is given besides: "rope.dimension_count" counts the components that rotate, and values are
@@ -129,6 +144,7 @@ Json gguf_config(const GgufFile& file) {
   config["rms_norm_eps"] = file.at(root + "attention.layer_norm_rms_epsilon").real();
   const GgufTensor* tokens = tensor_named(file, "token_embd.weight");
   if (tokens == nullptr || tokens->sizes.size() != 2) fail(file.subject(), "has no matrix token_embd.weight");
+  check_vocabulary(file, root, tokens->sizes[1]);
   config["vocab_size"] = tokens->sizes[1];
   config["tie_word_embeddings"] = tensor_named(file, "output.weight") == nullptr;
   if (tensor_named(file, "blk.0.attn_q.bias") != nullptr && architecture != "qwen2")

@@ -77,6 +77,20 @@ std::string safetensors_name(std::string_view name) {
   return {};
 }
 
+// "model.layers.3.self_attn.q_proj.weight" → "blk.3.attn_q.weight", of names that the one above gives.
+std::string gguf_name(const std::string& name) {
+  constexpr std::string_view kBlock = "model.layers.";
+  const std::size_t dot = name.rfind('.');
+  const std::string ending = name.substr(dot), stem = name.substr(0, dot);
+  for (const NameOfTensor& one : kOutside)
+    if (one.safetensors == stem) return std::string(one.gguf) + ending;
+  const std::size_t end = stem.find('.', kBlock.size());
+  for (const NameOfTensor& one : kInBlocks)
+    if (end != std::string::npos && stem.compare(end + 1, stem.npos, one.safetensors) == 0)
+      return "blk." + stem.substr(kBlock.size(), end - kBlock.size()) + "." + std::string(one.gguf) + ending;
+  return name;
+}
+
 // Heads of rows in the order 0, d/2, 1, d/2 + 1, … become 0, 1, 2, ….
 std::shared_ptr<Tensor> rows_in_halves(const std::byte* data, std::int64_t rows, std::int64_t row_bytes,
                                        std::int64_t heads) {
@@ -117,7 +131,7 @@ class GgufTensors {
     if (name.empty()) fail(file_.subject(), named + " that the model of its metadata has no place for");
     Dims shape;
     for (std::size_t i = tensor.sizes.size(); i-- > 0;) shape.push_back(tensor.sizes[i]);
-    weights_.add(name, {placed(name, tensor, *format), format, shape, file_.subject(), tensor.name});
+    weights_.add(name, {placed(name, tensor, *format), format, shape, file_.subject()});
   }
 
  private:
@@ -156,7 +170,7 @@ class GgufTensors {
 }  // namespace
 
 std::shared_ptr<Weights> gguf_weights(const GgufFile& file, const nlohmann::ordered_json& config) {
-  auto weights = std::make_shared<Weights>(file.subject(), "metadata");
+  auto weights = std::make_shared<Weights>(file.subject(), "metadata", gguf_name);
   weights->keep(file.memory());
   GgufTensors tensors(file, config, *weights);
   for (const GgufTensor& tensor : file.tensors()) tensors.add(tensor);
