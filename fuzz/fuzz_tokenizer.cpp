@@ -1,8 +1,9 @@
-// TextTokenizer: whatever a tokenizer.json holds, it is refused in one sentence that names it, or texts are
-// cut into tokens of the vocabulary whose places lie in the text, and these decoded and shown, or refused in
-// one sentence.
+// TextTokenizer: whatever a tokenizer.json holds, or a folder of vocabulary files, it is refused in one
+// sentence that names it, or texts are cut into tokens of the vocabulary whose places lie in the text, and
+// these decoded and shown, or refused in one sentence.
 //
-// An input is the file up to its first byte 0, which JSON does not have; what follows is the text.
+// An input is the file up to its first byte 0, which JSON does not have; what follows is the text. One that
+// begins with 1 is a folder: the lengths of each of its files (two bytes) before their bytes, and the text.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15,16 +16,15 @@
 #include "fuzz_support.hpp"
 #include "heed/error.hpp"
 #include "heed/text_tokenizer.hpp"
-
-// Memory that cannot be had is an Error, not the sanitizer's end of the program.
-extern "C" [[gnu::visibility("default")]] const char* __asan_default_options() {
-  return "allocator_may_return_null=1";
-}
+#include "model_folder.hpp"
+#include "text/vocabulary_files.hpp"
 
 namespace {
 
 using heed::TextToken;
 using heed::TextTokenizer;
+using heed::fuzz::Bytes;
+using heed::fuzz::MemoryFolder;
 using heed::fuzz::require;
 
 bool is_between_letters(std::string_view text, std::size_t at) {
@@ -52,9 +52,18 @@ void use(const TextTokenizer& tokenizer, std::string_view text) {
   for (const std::string& one : shown) require(heed::detail::is_utf8(one));
 }
 
-bool is_expected(const heed::Error& error) {
+// Of WordPiece where there is a vocab.txt. Files of no bytes are not there.
+void use_folder(const MemoryFolder& folder, std::string_view text) {
+  const auto found = heed::detail::tokenizer_in_folder(
+      folder.path(), std::filesystem::exists(folder / "vocab.txt") ? "bert" : "gpt2", "");
+  require(found.tokenizer.has_value() == found.lack.empty());
+  if (found.tokenizer) use(*found.tokenizer, text);
+}
+
+bool is_expected(const heed::Error& error, const std::string& folder) {
   const std::string_view message = error.what();
-  if (error.code() == heed::ErrorCode::io) return message.starts_with("'tokenizer.json' ");
+  if (error.code() == heed::ErrorCode::io)
+    return message.starts_with("'tokenizer.json' ") || message.find(folder) != std::string_view::npos;
   if (error.code() == heed::ErrorCode::invalid_argument)
     return message.starts_with("text ") || message.starts_with("the tokenizer's ");
   return error.code() == heed::ErrorCode::out_of_memory;
@@ -63,13 +72,28 @@ bool is_expected(const heed::Error& error) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const std::string_view input(reinterpret_cast<const char*>(data), size);
-  const std::size_t end = std::min(input.find('\0'), input.size());
+  static MemoryFolder folder;
+  Bytes input(data, size);
+  const auto text = [&] {
+    return std::string_view(reinterpret_cast<const char*>(input.data()), input.size());
+  };
   try {
-    use(TextTokenizer::from_json(input.substr(0, end)), input.substr(std::min(end + 1, input.size())));
+    if (!input.empty() && input[0] == 1) {
+      input = input.subspan(1);
+      for (const char* name : {"vocab.txt", "vocab.json", "merges.txt", "tokenizer_config.json",
+                               "special_tokens_map.json", "added_tokens.json"}) {
+        const Bytes file = heed::fuzz::next_part(input);
+        folder.remove(name);
+        if (!file.empty()) folder.put(name, file);
+      }
+      use_folder(folder, text());
+    } else {
+      const std::size_t end = std::min(text().find('\0'), size);
+      use(TextTokenizer::from_json(text().substr(0, end)), text().substr(std::min(end + 1, size)));
+    }
   } catch (const heed::Error& error) {
-    if (!is_expected(error)) std::cerr << error.what() << std::endl;
-    require(is_expected(error));
+    if (!is_expected(error, folder.path())) std::cerr << error.what() << std::endl;
+    require(is_expected(error, folder.path()));
   }
   return 0;
 }

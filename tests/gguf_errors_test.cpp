@@ -352,6 +352,14 @@ TEST(GgufErrors, Tokenizers) {
   });
 }
 
+TEST(GgufErrors, WithoutATokenizerTextsAreRefused) {
+  const TemporaryFolder folder;
+  write_file(folder / "m.gguf", gguf_llama().bytes());
+  const Model model = load_model(folder / "m.gguf");
+  EXPECT_EQ(message_of([&] { (void)model.tokenize("a"); }),
+            "the model has no tokenizer.ggml.model, so that the text cannot be read as tokens");
+}
+
 // Layers that share their bytes would be copied once each: 65,000 times the file.
 TEST(GgufErrors, SharedBytesAreNotCopied) {
   GgufBytes file = gguf_llama();

@@ -102,7 +102,7 @@ class HEED_API Model {
   ~Model();
 
   [[nodiscard]] const ModelInfo& info() const noexcept;
-  /// Nothing where the folder has no tokenizer.json, and for a model that heed trained, whose tokens are
+  /// Nothing where the folder has none that heed reads, and for a model that heed trained, whose tokens are
   /// characters or symbols.
   [[nodiscard]] const TextTokenizer* tokenizer() const noexcept;
   /// The text's tokens, special ones added as the tokenizer does. Throws Error (invalid_argument) that begins
@@ -137,9 +137,10 @@ class HEED_API Model {
 };
 
 /// Reads a folder: config.json, model.safetensors (or model.safetensors.index.json and the files that it
-/// names), tokenizer.json, or vocabulary.json of a model that heed trained. Files are hostile until checked:
-/// an architecture that heed does not have, tensors that are missing, left over, or of another shape than the
-/// configuration gives throw Error (io), naming the file, before anything is computed.
+/// names), tokenizer.json (or BERT's vocab.txt, or GPT-2's vocab.json and merges.txt, with their settings),
+/// or vocabulary.json of a model that heed trained. Files are hostile until checked: an architecture that
+/// heed does not have, tensors that are missing, left over, or of another shape than the configuration gives
+/// throw Error (io), naming the file, before anything is computed.
 ///
 /// Or a GGUF file (its name ends in ".gguf") of the architectures llama, qwen2 and qwen3, with tensors of
 /// F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K, which are mapped and become f32 as they are read, and its

@@ -3,6 +3,9 @@
 import importlib
 from typing import Any
 
+NEEDS_BLAS = ("heed.{} needs a BLAS, which was not there when heed was built: install OpenBLAS (libopenblas-dev) and "
+              "build heed again")
+
 
 def need(module: str, what: str, extra: str) -> Any:
     """The module, or ImportError that says what needs it and how to get it."""

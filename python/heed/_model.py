@@ -8,13 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from . import _heed
+from ._missing import NEEDS_BLAS
 from ._pretrained import Model
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-NEEDS_BLAS = ("heed.{} needs a BLAS, which was not there when heed was built: install OpenBLAS (libopenblas-dev) and "
-              "build heed again")
 
 
 class TrainSettings(TypedDict, total=False):

@@ -13,6 +13,7 @@ from ._generate import Writes
 from ._heed import ModelCache
 from ._look import Floats, Report
 from ._places import whole
+from ._tokenizer import Tokenizer
 
 
 class Model(Causes, Writes):
@@ -30,6 +31,12 @@ class Model(Causes, Writes):
         info = self.info
         return (f"<heed.Model: {info['family']}, {info['layers']} layers of {info['heads']} heads, "
                 f"{info['parameters']} parameters>")
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """That of the folder; None where it has none that heed reads, and for a model that heed trained."""
+        data = self._data.tokenizer()
+        return None if data is None else Tokenizer(data)
 
     def token_ids(self, text: str) -> list[int]:
         """The text's tokens, with the special ones that the tokenizer adds."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from . import _heed
-from ._model import NEEDS_BLAS
+from ._missing import NEEDS_BLAS
 
 
 class Encoded(NamedTuple):

@@ -176,6 +176,7 @@ void define_pretrained(nb::module_& module) {
       .def("clear", &ModelCache::clear);
   nb::class_<Model>(module, "ModelData")
       .def_prop_ro("info", info_of)
+      .def("tokenizer", &Model::tokenizer, nb::rv_policy::reference_internal)
       .def("cache", make_cache, nb::arg("format"))
       .def("token_ids", [](const Model& model, const std::string& text) { return model.tokenize(text).ids; })
       .def("tokens", [](const Model& model, const std::string& text) { return model.tokenize(text).shown; })

@@ -21,7 +21,7 @@ def model():
 
 def test_it_knows_what_followed_the_last_time(model):
     assert repr(model) == "<heed.TrainedModel: 2 layers of 4 heads, 64 symbols>"
-    assert model.tokens(WORDS) == WORDS.split()
+    assert model.tokens(WORDS) == WORDS.split() and model.tokenizer is None
     (token, probability), *others = model.expected_after(WORDS)
     assert token == "one" and probability >= 0.5 and len(others) == 2
     logits = model.logits(WORDS)

@@ -10,6 +10,7 @@
 #include "io/gguf.hpp"
 #include "model/gguf/gguf_model.hpp"
 #include "model/parts.hpp"
+#include "text/vocabulary_files.hpp"
 #include "train/folder.hpp"
 
 namespace heed {
@@ -78,6 +79,7 @@ Model model_in_gguf(const std::string& path) {
   parts->weights->require_all_taken();
   parts->info.parameters = parts->weights->numbers();
   parts->tokenizer = detail::gguf_tokenizer(file, path);
+  parts->lack = "has no tokenizer.ggml.model";
   parts->info.end_tokens = tokens_in(config, "eos_token_id", parts->info);
   if (const auto begin = tokens_in(config, "bos_token_id", parts->info); !begin.empty())
     parts->info.begin_token = begin.front();
@@ -100,7 +102,7 @@ const TextTokenizer* Model::tokenizer() const noexcept {
 ModelTokens Model::tokenize(std::string_view text, const std::string& source) const {
   if (parts_->own_tokenizer) return own_tokens(*parts_->own_tokenizer, text, source);
   if (!parts_->tokenizer)
-    detail::refuse("the model has no tokenizer.json, so that ", source, " cannot be read as tokens");
+    detail::refuse("the model ", parts_->lack, ", so that ", source, " cannot be read as tokens");
   ModelTokens made;
   try {
     made.places = parts_->tokenizer->encode(text);
@@ -145,11 +147,14 @@ Model load_model(const std::string& folder) {
   parts->weights->require_all_taken();
   parts->info.parameters = parts->weights->numbers();
   read_text_ends(folder, config, parts->info);
-  const std::string tokenizer = folder + "/tokenizer.json";
-  if (config.has("heed") && fs::exists(folder + "/vocabulary.json", error))
+  if (config.has("heed") && fs::exists(folder + "/vocabulary.json", error)) {
     set_own_tokenizer(own_tokenizer_in(folder, parts->info), *parts);
-  else if (fs::exists(tokenizer, error))
-    parts->tokenizer = TextTokenizer::from_file(tokenizer);
+    return Model(std::move(parts));
+  }
+  detail::FolderTokenizer found =
+      detail::tokenizer_in_folder(folder, parts->info.family, config.text("tokenizer_class", ""));
+  parts->tokenizer = std::move(found.tokenizer);
+  parts->lack = std::move(found.lack);
   return Model(std::move(parts));
 }
 

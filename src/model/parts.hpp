@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "heed/model.hpp"
 #include "heed/trained_model.hpp"
@@ -16,6 +17,7 @@ struct ModelParts {
   std::shared_ptr<Weights> weights;
   std::unique_ptr<const Family> family;  ///< its matrices lie in `weights`
   std::optional<TextTokenizer> tokenizer;
+  std::string lack = {};                   ///< where there is none, why: "has no tokenizer.json"
   std::optional<Tokenizer> own_tokenizer;  ///< of a model that heed trained, in place of `tokenizer`
 };
 
