@@ -8,8 +8,10 @@
 #include "backward_call.hpp"
 #include "compare_gradients.hpp"
 #include "describe_call.hpp"
+#include "each_target.hpp"
 #include "fused_calls.hpp"
 #include "gradient_rounding.hpp"
+#include "head_out_of_range.hpp"
 #include "heed/distributed.hpp"
 #include "mpi_layer.hpp"
 #include "ranks.hpp"
@@ -130,6 +132,33 @@ TEST(DistributedGradients, AreThoseOfOneProcessByTheReference) { compare_calls({
 TEST(DistributedGradients, AreThoseOfOneProcessAcrossTiles) { compare_calls(heed::test::tile_calls(), 40); }
 TEST(DistributedGradients, AreThoseOfOneProcessOfDocuments) {
   compare_calls(heed::test::document_calls(), 20);
+}
+
+// A rank without the head whose numbers f32 does not hold need not know of it.
+TEST(DistributedGradients, HaveTheBitsOfOneProcessBesideAHeadOutOfRange) {
+  const heed::test::EachTarget targets;
+  for (const std::string& target : targets.available())
+    for (const heed::DType dtype : {heed::DType::f32, heed::DType::f16, heed::DType::bf16})
+      for (const Scheme scheme : {Scheme::gather, Scheme::ulysses}) {
+        heed::set_target(target);
+        heed::test::HeadOutOfRange call(dtype);
+        BackwardCall made;
+        made.call.query = call.query.mutable_view();
+        made.call.key = call.key.mutable_view();
+        made.call.value = call.value.mutable_view();
+        made.call.options = call.options;
+        made.inputs = call.inputs();
+        const int ranks = heed::test::ranks();
+        const Layout layout{heed::Sharding::zigzag(20, ranks), heed::Sharding::striped(800, ranks, 5)};
+        const BackwardShard shard(made, layout);
+        const auto own = heed::distributed::attention_backward(MPI_COMM_WORLD, shard.inputs, layout,
+                                                               shard.forward.options, {}, {scheme, true});
+        const AttentionGradients whole = whole_of(own, made, layout);
+        const std::string failure =
+            heed::test::agreed(heed::test::rank() == 0 ? other_bits(whole, made) : "");
+        EXPECT_EQ(failure, "") << target << ", " << name_of(dtype) << " by " << name_of(scheme);
+        EXPECT_GT(own.recomputed_rows, 0);
+      }
 }
 
 }  // namespace

@@ -76,10 +76,10 @@ class Reference {
            only_[index((batch * p_.heads + head) * p_.query_length + i)] != cpu::RowStatus::done;
   }
 
-  // Writes a sum, or adds it to the other rows' share.
+  // Writes a sum, or adds it to the other rows' share. A share of -0 stays that where nothing is added.
   void put(const Target& to, double sum, std::int64_t a, std::int64_t b, std::int64_t c,
            std::int64_t d = 0) const {
-    if (!to) return;
+    if (!to || (!only_.empty() && sum == 0)) return;
     const Operand there{to.data, to.dtype, {to.stride[0], to.stride[1], to.stride[2], to.stride[3]}};
     write(to, only_.empty() ? sum : sum + read(there, a, b, c, d), a, b, c, d);
   }

@@ -46,8 +46,9 @@ class BackwardDriver {
  public:
   explicit BackwardDriver(const BackwardProblem& problem) : p_(problem), f_(problem.forward) {}
 
-  // First with all rows. Where f32 does not hold some, they are left out of a second try, by the unit that
-  // computes everything, and the reference adds their share. Should that fail too, whole heads are left out.
+  // First with all rows. Where f32 does not hold some of a key head, they are left out of a second try of
+  // that head alone, by the unit that computes everything, and the reference adds their share. Should that
+  // fail too, all its rows are left out. So no head's bits depend on another's numbers.
   KernelRun run() {
     clear_keys_of_no_segment();
     prepare_bias();
@@ -65,10 +66,7 @@ class BackwardDriver {
     for (const bool whole_heads : {false, true}) {
       if (!has_failed()) break;
       leave_out_rows(whole_heads);
-      take_unit(target_.all());
-      std::fill(failed_.begin(), failed_.end(), char{0});
-      std::fill(bias_sums_.begin(), bias_sums_.end(), 0.0);
-      run_tasks();
+      run_failed_again();
     }
     add_query_parts();
     add_sinks();
@@ -91,6 +89,12 @@ class BackwardDriver {
  private:
   std::size_t index(std::int64_t batch, std::int64_t kv) const {
     return static_cast<std::size_t>(batch * f_.kv_heads + kv);
+  }
+  std::size_t index(const BackwardTask& task) const {
+    return index(task.rows.batch, task.rows.head_begin / call_.forward.group);
+  }
+  const Kernels& unit_of(const BackwardTask& task) const {
+    return fell_back_[index(task)] != 0 ? target_.all() : *unit_;
   }
   bool has_failed() const { return std::find(failed_.begin(), failed_.end(), 1) != failed_.end(); }
 
@@ -139,6 +143,7 @@ class BackwardDriver {
 
   void prepare() {
     failed_.assign(static_cast<std::size_t>(f_.batch * f_.kv_heads), 0);
+    fell_back_ = failed_;
     // One more than there are rows: the memory exists also where there are none.
     status_.assign(row_index(f_.batch, 0, 1), RowStatus::done);
     call_.forward = lower(f_);
@@ -160,12 +165,8 @@ class BackwardDriver {
       tiling_.keys = std::max(tiling_.keys, task.key_end - task.key_begin);
       count_task(task);
     }
-    take_unit(target_.backward(call_));
-  }
-
-  void take_unit(const Kernels& kernels) {
-    kernels_ = &kernels;
-    tiling_.bytes = kernels.backward_bytes(call_, tiling_.rows, tiling_.keys);
+    unit_ = &target_.backward(call_);
+    tiling_.bytes = unit_->backward_bytes(call_, tiling_.rows, tiling_.keys);
   }
 
   // Where each score has a bias of its own, tasks write the gradients of those that are seen. Biases that are
@@ -294,16 +295,33 @@ class BackwardDriver {
     failed_[index(batch, head / call_.forward.group)] = 1;
   }
 
-  void run_tasks() {
-    for (std::size_t phase = 0; phase + 1 < phases_.size(); ++phase)
-      in_parallel(static_cast<std::int64_t>(phases_[phase + 1] - phases_[phase]), tiling_.bytes,
-                  [&](std::int64_t i, void* memory) {
-                    const BackwardTask& task = tasks_[phases_[phase] + static_cast<std::size_t>(i)];
-                    if (kernels_->backward(call_, tiling_, task, memory) != Status::done)
-                      fail(task.rows.batch, task.rows.head_begin);
-                  });
+  // `heads` ([B, Hkv]): those alone; where it is empty, all.
+  void run_tasks(std::span<const char> heads = {}) {
+    for (std::size_t phase = 0; phase + 1 < phases_.size(); ++phase) {
+      std::vector<const BackwardTask*> tasks;
+      for (std::size_t t = phases_[phase]; t < phases_[phase + 1]; ++t)
+        if (heads.empty() || heads[index(tasks_[t])] != 0) tasks.push_back(&tasks_[t]);
+      if (tasks.empty()) continue;
+      in_parallel(static_cast<std::int64_t>(tasks.size()), tiling_.bytes, [&](std::int64_t i, void* memory) {
+        const BackwardTask& task = *tasks[static_cast<std::size_t>(i)];
+        if (unit_of(task).backward(call_, tiling_, task, memory) != Status::done)
+          fail(task.rows.batch, task.rows.head_begin);
+      });
+    }
   }
 
+  // The other heads keep what they have. But to sums for a shared bias heads have added before they failed:
+  // those begin anew, and all heads add to them in their order.
+  void run_failed_again() {
+    const std::vector<char> again = std::exchange(failed_, std::vector<char>(failed_.size()));
+    for (std::size_t head = 0; head < again.size(); ++head)
+      if (again[head] != 0) fell_back_[head] = 1;
+    tiling_.bytes = std::max(tiling_.bytes, target_.all().backward_bytes(call_, tiling_.rows, tiling_.keys));
+    std::fill(bias_sums_.begin(), bias_sums_.end(), 0.0);
+    run_tasks(bias_sums_.empty() ? std::span(again) : std::span<const char>());
+  }
+
+  // By the unit that add_gradient_parts() takes, whichever computed the parts.
   void add_query_parts() {
     struct Rows {
       const BackwardTask* first;  // of the splits
@@ -324,7 +342,7 @@ class BackwardDriver {
           const cpu::Task& task = first->rows;
           const std::int64_t row_stride = task.head_count * f_.head_dim;
           const float* from = first->query_part + (begin - task.row_begin) * row_stride;
-          kernels_->add_query_parts(
+          unit_->add_query_parts(
               call_,
               {from + head * f_.head_dim, first->splits, query_part_size(*first, f_.head_dim), row_stride},
               task.batch, task.head_begin + head, begin, std::min(kRowsAtOnce, task.row_end - begin), memory);
@@ -342,7 +360,8 @@ class BackwardDriver {
         static_cast<const float*>(kept.data)[batch * kept.stride[0] + head * kept.stride[1] + i]);
   }
 
-  // dSink_h = -sum_bi exp(sink_h - lse_i) delta_i
+  // dSink_h = -sum_bi exp(sink_h - lse_i) delta_i. The reference adds the share of rows that are left out,
+  // whatever the first try noted of them.
   void add_sinks() const {
     if (!p_.grad_sinks) return;
     const bool one_for_all = p_.grad_sinks.stride[1] == 0;
@@ -352,9 +371,9 @@ class BackwardDriver {
       const double sink = read(f_.sinks, 0, h);
       for (std::size_t s = 0; s < f_.segments.size(); ++s)
         for (std::int64_t i = f_.segments[s].query_begin; i < f_.segments[s].query_end; ++i) {
-          const std::int64_t row = (f_.segments[s].batch * f_.heads + h) * f_.query_length + i;
-          const double delta = delta_[static_cast<std::size_t>(row)];
-          if (delta != 0) sum -= sink_weight(s, h, sink, i) * delta;
+          const std::size_t row = row_index(f_.segments[s].batch, h, i);
+          const double delta = delta_[row];
+          if (delta != 0 && status_[row] == RowStatus::done) sum -= sink_weight(s, h, sink, i) * delta;
         }
       if (!one_for_all) write(p_.grad_sinks, sum, 0, h, 0);
     }
@@ -374,7 +393,7 @@ class BackwardDriver {
   const BackwardProblem& p_;
   const Problem& f_;
   const cpu::TargetKernels& target_ = cpu::kernels();
-  const Kernels* kernels_ = nullptr;  // the unit of the first try, and then the one that computes everything
+  const Kernels* unit_ = nullptr;  // of the first try
   BackwardArguments call_{};
   BackwardTiling tiling_{};
   std::vector<BackwardTask> tasks_;
@@ -385,7 +404,8 @@ class BackwardDriver {
   std::vector<float> row_memory_;
   std::vector<float> delta_;
   std::vector<double> bias_sums_;
-  std::vector<char> failed_;       // [B, Hkv]
+  std::vector<char> failed_;       // [B, Hkv]: in the last try
+  std::vector<char> fell_back_;    // [B, Hkv]: the unit that computes everything has them
   std::vector<RowStatus> status_;  // [B, H, Lq]
   std::mutex failing_;
   int threads_used_ = 1;
