@@ -23,12 +23,6 @@ struct UnitResult {
   bool goes_home = true;     ///< false: it is computed, and dropped
 };
 
-/// Mask and bias, where they have rows; they follow the other inputs of a unit.
-[[nodiscard]] std::vector<Shard> travelling_rules(const Call& call);
-/// The unit's options, with those of its tensors from number `first` on.
-[[nodiscard]] AttentionOptions unit_options(const Call& call, const Unit& unit, const UnitTensors& tensors,
-                                            std::size_t first);
-
 class ByUnits {
  public:
   /// Computes a unit from its inputs into tensors [each, L, columns], one a result.

@@ -9,14 +9,12 @@
 #include "distributed/mpi/gradient_shares.hpp"
 #include "distributed/mpi/schemes.hpp"
 #include "distributed/mpi/travel.hpp"
+#include "distributed/mpi/unit_inputs.hpp"
 #include "heed/backward_share.hpp"
 #include "heed/part.hpp"
 
 namespace heed::distributed {
 namespace {
-
-// Of a unit's tensors.
-enum Input : std::size_t { kQuery, kKey, kValue, kOutput, kLse, kGradOutput, kGradLse };
 
 Dims dims(std::initializer_list<std::int64_t> sizes) { return Dims(sizes); }
 
@@ -29,7 +27,7 @@ class GatherBackward {
         rows_(forward_.layout.query),
         keys_(forward_.layout.key),
         all_{0, rows_.length()},
-        inputs_(inputs_of(call)),
+        inputs_(backward_shards(call)),
         sends_(comm) {}
 
   // Whether the call can be shared by keys: what the tasks of all units are.
@@ -62,7 +60,8 @@ class GatherBackward {
       GradientShares shares(comm_, call_, shared);
       if (tensors != nullptr) {
         tensors->wait();
-        differentiate(unit, *tensors, shares, work);
+        const UnitBackward own = unit_backward(call_, shared.unit, *tensors);
+        shares.compute(own.inputs, own.options, work);
       }
       shares.finish(work);
       out_of_range_ = out_of_range_ || shares.out_of_range();
@@ -75,19 +74,6 @@ class GatherBackward {
   }
 
  private:
-  static std::vector<Shard> inputs_of(const BackwardCall& call) {
-    const Call& forward = call.forward;
-    const Sharding *rows = &forward.layout.query, *keys = &forward.layout.key;
-    const std::int64_t group = forward.group();
-    std::vector<Shard> inputs{{forward.query, group, rows}, {forward.key, 1, keys},
-                              {forward.value, 1, keys},     {call.output, group, rows},
-                              {call.lse, group, rows},      {call.grad_output, group, rows}};
-    if (call.grad_lse) inputs.push_back({*call.grad_lse, group, rows});
-    if (forward.mask_has_rows) inputs.push_back({*forward.options.mask, group, rows});
-    if (forward.bias_has_rows) inputs.push_back({*forward.options.bias, group, rows});
-    return inputs;
-  }
-
   // As tasks need them: mask and bias by their shapes, with rows of all ranks.
   AttentionOptions options_of_shapes(std::int64_t unit) const {
     static const double anywhere[1] = {};
@@ -142,20 +128,6 @@ class GatherBackward {
     for (std::int64_t other = 0; other < unit; ++other)
       before += static_cast<std::int64_t>(tasks_of(other).size());
     return before;
-  }
-
-  void differentiate(std::int64_t unit, const UnitTensors& tensors, GradientShares& shares,
-                     Work& work) const {
-    const auto of = [&](std::size_t at) { return tensors[at].unsqueeze(0); };
-    const auto rows_of = [&](std::size_t at) { return of(at).select(3, 0); };
-    AttentionBackwardInputs inputs{of(kQuery),  of(kKey),      of(kValue),
-                                   of(kOutput), rows_of(kLse), of(kGradOutput)};
-    std::size_t at = kGradLse;
-    if (call_.grad_lse) inputs.grad_lse = rows_of(at++);
-    AttentionOptions options = forward_.options_of(forward_.unit(unit));
-    if (forward_.mask_has_rows) options.mask = tensors[at++];
-    if (forward_.bias_has_rows) options.bias = tensors[at];
-    shares.compute(inputs, options, work);
   }
 
   const Communicator& comm_;

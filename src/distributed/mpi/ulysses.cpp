@@ -3,6 +3,7 @@
 
 #include "distributed/mpi/by_units.hpp"
 #include "distributed/mpi/schemes.hpp"
+#include "distributed/mpi/unit_inputs.hpp"
 #include "heed/part.hpp"
 
 namespace heed::distributed {
@@ -35,21 +36,6 @@ AttentionOutputs views_of(const Call& call, std::vector<Tensor>& results) {
 }
 
 }  // namespace
-
-std::vector<Shard> travelling_rules(const Call& call) {
-  std::vector<Shard> shards;
-  if (call.mask_has_rows) shards.push_back({*call.options.mask, call.group(), &call.layout.query});
-  if (call.bias_has_rows) shards.push_back({*call.options.bias, call.group(), &call.layout.query});
-  return shards;
-}
-
-AttentionOptions unit_options(const Call& call, const Unit& unit, const UnitTensors& tensors,
-                              std::size_t first) {
-  AttentionOptions options = call.options_of(unit);
-  if (call.mask_has_rows) options.mask = tensors[first++];
-  if (call.bias_has_rows) options.bias = tensors[first];
-  return options;
-}
 
 Work ulysses(const Communicator& comm, const Call& call, const AttentionOutputs& outputs) {
   std::vector<Shard> inputs{{call.query, call.group(), &call.layout.query},

@@ -4,27 +4,12 @@
 #include "distributed/mpi/by_units.hpp"
 #include "distributed/mpi/schemes.hpp"
 #include "distributed/mpi/shared_gradients.hpp"
+#include "distributed/mpi/unit_inputs.hpp"
 #include "heed/error.hpp"
 #include "heed/part.hpp"
 
 namespace heed::distributed {
 namespace {
-
-// Of a unit's tensors.
-enum Input : std::size_t { kQuery, kKey, kValue, kOutput, kLse, kGradOutput, kOthers };
-
-std::vector<Shard> inputs_of(const BackwardCall& call) {
-  const Call& forward = call.forward;
-  const Sharding *rows = &forward.layout.query, *keys = &forward.layout.key;
-  const std::int64_t group = forward.group();
-  std::vector<Shard> inputs{{forward.query, group, rows}, {forward.key, 1, keys},
-                            {forward.value, 1, keys},     {call.output, group, rows},
-                            {call.lse, group, rows},      {call.grad_output, group, rows}};
-  if (call.grad_lse) inputs.push_back({*call.grad_lse, group, rows});
-  if (call.grad_weights) inputs.push_back({*call.grad_weights, group, rows});
-  for (const Shard& shard : travelling_rules(forward)) inputs.push_back(shard);
-  return inputs;
-}
 
 std::vector<UnitResult> results_of(const BackwardCall& call) {
   const Call& forward = call.forward;
@@ -53,7 +38,7 @@ class UlyssesBackward {
 
   Work run() {
     const Work work =
-        ByUnits(comm_, call_.forward, inputs_of(call_), results_)
+        ByUnits(comm_, call_.forward, backward_shards(call_), results_)
             .run([&](const Unit& unit, const UnitTensors& tensors, std::vector<Tensor>& results) {
               return differentiate(unit, tensors, results);
             });
@@ -63,15 +48,7 @@ class UlyssesBackward {
 
  private:
   AttentionRun differentiate(const Unit& unit, const UnitTensors& tensors, std::vector<Tensor>& results) {
-    const auto of = [&](std::size_t at) { return tensors[at].unsqueeze(0); };
-    const auto rows_of = [&](std::size_t at) { return of(at).select(3, 0); };
-    AttentionBackwardInputs inputs{of(kQuery),  of(kKey),      of(kValue),
-                                   of(kOutput), rows_of(kLse), of(kGradOutput)};
-    std::size_t at = kOthers;
-    if (call_.grad_lse) inputs.grad_lse = rows_of(at++);
-    if (call_.grad_weights) inputs.grad_weights = of(at++);
-    const AttentionOptions options = unit_options(call_.forward, unit, tensors, at);
-
+    const UnitBackward own = unit_backward(call_, unit, tensors);
     std::size_t result = 0;
     const auto next = [&](const MutableTensorView& wanted) {
       return wanted.data() == nullptr ? MutableTensorView{} : results[result++].mutable_view().unsqueeze(0);
@@ -85,7 +62,7 @@ class UlyssesBackward {
     views.sinks = shares.sinks_view;
     const PositionRange all{0, call_.forward.layout.query.length()};
     const AttentionRun run =
-        attention_backward_part_into(inputs, options, call_.forward.part_of(unit, {&all, 1}), views);
+        attention_backward_part_into(own.inputs, own.options, call_.forward.part_of(unit, {&all, 1}), views);
     shared_.add(unit, shares);
     return run;
   }
