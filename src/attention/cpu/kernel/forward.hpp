@@ -36,7 +36,7 @@ inline void leave_out_all(TaskState& state, const KeyRange& keys) {
 /// One step (a KV block, or a panel) for all rows of the task.
 template <class Format>
 void attend_kv_block(TaskState& state, std::int64_t kv_block_key) {
-  KvBlock kv_block = packed_kv_block<Format>(state, kv_block_key);
+  const KvBlock kv_block = packed_kv_block<Format>(state, kv_block_key);
   float key_square = kv_block.measured.keys.largest_square;
   if (!holds_scores(state, kv_block.measured.keys)) {
     const float others = leave_out_rows<Format>(state, kv_block_key, kv_block.count);
@@ -48,10 +48,7 @@ void attend_kv_block(TaskState& state, std::int64_t kv_block_key) {
     if (state.left_out == state.rows) return;
   }
   if (key_square > state.tracked_square) track_maxima(state, key_square);
-  if (state.kept != nullptr) {
-    sum_kept(state.call, *state.kept, kv_block_key + kKvBlock);
-    kv_block.next_keys.weights_ahead = state.kept->row_count * kKvBlock;
-  }
+  if (state.kept != nullptr) sum_kept(state.call, *state.kept, kv_block_key + kKvBlock);
 
   for (std::int64_t row = 0; row < state.padded_rows; row += kQueryBlock) {
     const std::int64_t rows = smaller(kQueryBlock, state.padded_rows - row);

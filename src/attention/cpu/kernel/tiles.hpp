@@ -34,21 +34,12 @@ struct TileRows : SoftmaxState {
 struct BlockPrefetch {
   const char* data = nullptr;
   std::int64_t share = 0;
-  std::int64_t weights_ahead = 0;  ///< floats from a tile's weights to those that will be next; 0: not known
 
   HEED_INLINE void fetch(std::int64_t row, std::int64_t rows) const {
     for (std::int64_t byte = row * share; byte < (row + rows) * share; byte += 64)
       __builtin_prefetch(data + byte, 0, 2);
   }
-  /// Of the weights of a tile of so many rows and vectors.
-  template <std::int64_t kRows, std::int64_t kVectors>
-  HEED_INLINE void fetch_weights(const float* weights, std::int64_t ldw) const {
-    if (weights_ahead == 0) return;
-    for (std::int64_t r = 0; r < kRows; ++r)
-      for (std::int64_t k = 0; k < kVectors * kLanes; k += 64 / static_cast<std::int64_t>(sizeof(float)))
-        __builtin_prefetch(weights + weights_ahead + r * ldw + k, 0, 2);
-  }
-  BlockPrefetch from(std::int64_t row) const { return {data + row * share, share, weights_ahead}; }
+  BlockPrefetch from(std::int64_t row) const { return {data + row * share, share}; }
 };
 
 /// acc += rows [kRows] (stride ld) x the first kVectors vectors of panel [depth][kPanel], over `depth`.
@@ -271,7 +262,6 @@ std::int64_t score_microkernel(const float* q, std::int64_t ldq, const float* pa
     const auto advance = [&](Scores & next, const Scores& done, std::int64_t t)
         __attribute__((always_inline)) {
       prefetch.fetch(t * kHeight, kHeight);
-      prefetch.fetch_weights<kHeight, kVectors>(weights + t * kHeight * ldw, ldw);
       score_step<kTraits, Format>(next, done, q + t * kHeight * ldq, ldq, panel, depth, rows,
                                   row + (t - 1) * kHeight, weights + (t - 1) * kHeight * ldw, ldw);
     };
