@@ -55,4 +55,9 @@ void write(const Target& to, Number value, std::int64_t a, std::int64_t b, std::
   with_element_type(to.dtype, [&](auto element) { store<decltype(element)>(to.data, at, value); });
 }
 
+/// Where elements [a, b, c, 0 …] of a target of f32 begin.
+inline float* f32_row(const Target& to, std::int64_t a, std::int64_t b, std::int64_t c) {
+  return static_cast<float*>(to.data) + offset_in(to, a, b, c);
+}
+
 }  // namespace heed::detail

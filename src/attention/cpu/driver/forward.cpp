@@ -5,14 +5,15 @@
 //   forward        a task is some rows of one head, or, of few rows, those of all heads of a key head;
 //                  where tasks are fewer than threads, threads share the spans of their keys
 //   received       the same, where tasks keep their weights until the sums of their rows are known
-//   weights pass   what else needs the final sums (weights, received, scores): some KV blocks of one head
+//                  (received_pass.cpp)
+//   weights pass   what else needs the final sums (weights, received, scores): some KV blocks of one head;
+//                  of few rows nothing, where the forward pass keeps all their weights (kept_weights.cpp)
 //   recompute      rows whose numbers f32 cannot hold are computed in f64 (recompute.cpp)
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <numeric>
 #include <span>
@@ -22,9 +23,10 @@
 
 #include "attention/call/elements.hpp"
 #include "attention/call/kernels.hpp"
+#include "attention/cpu/driver/kept_weights.hpp"
 #include "attention/cpu/driver/lower.hpp"
 #include "attention/cpu/driver/memory.hpp"
-#include "attention/cpu/driver/received_sums.hpp"
+#include "attention/cpu/driver/received_pass.hpp"
 #include "attention/cpu/driver/tasks.hpp"
 #include "attention/cpu/targets/dispatch.hpp"
 #include "attention/rules/score_rules.hpp"
@@ -43,8 +45,6 @@ using cpu::WeightsTask;
 constexpr std::int64_t kLargestDim = 1024;
 constexpr std::int64_t kMostTopK = 1024;
 constexpr std::int64_t kMostMapColumns = 32768;  // of a row group fill kStatisticsBytes (workspace.hpp)
-// Rows a head, at least, where tasks keep their weights of several spans: threads do not share these.
-constexpr std::int64_t kLeastKeepingRows = 3072;
 // Of a sum that a sink does not exceed by far.
 constexpr double kSmallestInverse = 0x1p-100;
 // Of a thread, for tasks side by side.
@@ -87,8 +87,6 @@ WorkItems& kept_work() {
   return kept;
 }
 
-std::int64_t blocks_up_to(std::int64_t end, std::int64_t block) { return (end + block - 1) / block; }
-
 // Numbers the passes of all calls, so that a thread knows whether its memory holds keys of another.
 std::uint64_t next_run() {
   static std::atomic<std::uint64_t> runs{0};
@@ -97,7 +95,7 @@ std::uint64_t next_run() {
 
 class Driver {
  public:
-  explicit Driver(const Problem& problem) : p_(problem), call_(lower(problem)) {
+  explicit Driver(const Problem& problem) : p_(problem), call_(lower(problem)), kept_weights_(problem) {
     std::swap(work_, kept_work());
   }
   ~Driver() { std::swap(work_, kept_work()); }
@@ -108,7 +106,7 @@ class Driver {
     if (p_.batch * p_.heads == 0) return {};
     status_.assign(rows(), RowStatus::done);
     call_.row_status = status_.data();
-    call_.keeps_task_weights = keeps_task_weights();
+    call_.keeps_task_weights = ReceivedPass::takes(p_, call_);
     const bool needs_weights_pass =
         p_.weights || p_.received_last || (p_.received && !call_.keeps_task_weights);
     const bool keeps_rows = needs_weights_pass || p_.dropped;
@@ -120,7 +118,10 @@ class Driver {
     forward_all();
     if (needs_weights_pass) {
       fill_outside(p_.weights, 0.0f);
-      if (!kept_segments_.empty()) finish_kept_weights();
+      if (!kept_segments_.empty()) {
+        const std::span<const float> sums(row_memory_);
+        kept_weights_.finish(kept_segments_, {status_, sums.first(rows()), sums.subspan(rows())});
+      }
       const Arguments call = pass_arguments();
       const Kernels& kernels = target_.weights_pass(call);
       if (!pass_segments_.empty()) pass(pass_segments_, call, kernels, kernels.weights_pass);
@@ -137,16 +138,6 @@ class Driver {
 
  private:
   std::size_t rows() const { return static_cast<std::size_t>(p_.batch * p_.heads * p_.query_length); }
-
-  // Whether tasks keep their weights for what keys receive: so that a head has the bits that it has among
-  // others.
-  bool keeps_task_weights() const {
-    if (!p_.received || p_.received_last || p_.weights || is_packed(p_)) return false;
-    Arguments call = call_;
-    call.keeps_task_weights = true;
-    if (!target_.forward(call).takes_received(call)) return false;
-    return p_.key_length <= cpu::kSpan || call.most_rows >= kLeastKeepingRows;
-  }
 
   // Room for what the weights pass needs of every row.
   void keep_rows() {
@@ -320,12 +311,12 @@ class Driver {
     call_.kept = {};
     if (wants_weights_) {
       const bool keeps = kernels_->keeps_weights(call_, tiling_);
-      if (keeps) keep_weights();
+      if (keeps) call_.kept = kept_weights_.room(kernels_->kv_block);
       std::vector<Segment>& others = keeps ? kept_segments_ : pass_segments_;
       others.insert(others.end(), segments.begin(), segments.end());
     }
     plan_items(segments);
-    if (call_.keeps_task_weights) return forward_received(segments);
+    if (call_.keeps_task_weights) return forward_received();
     if (goes_by_spans(segments)) return forward_by_spans(reads_pieces(segments));
     in_parallel("forward", static_cast<std::int64_t>(items_.size()) - 1, *kernels_, call_, tiling_,
                 [&](std::int64_t item, void* memory, int) {
@@ -437,134 +428,14 @@ class Driver {
                 });
   }
 
-  // The forward pass of tasks whose weights are kept, and what each key receives.
-  void forward_received(std::span<const Segment> segments) {
-    const std::int64_t kv_block = kernels_->kv_block;
-    const std::int64_t keys = blocks_up_to(p_.key_length, kv_block) * kv_block;
-    std::deque<ReceivedSums> received;
-    for (const Segment& s : segments)
-      for (std::int64_t h = 0; h < p_.heads; ++h) received.emplace_back(s.query_begin, keys);
-    std::vector<KeepingThread> keeping = keeping_threads(keys);
-    const auto add = [&](KeepingThread& done) {
-      if (done.task == nullptr) return;
-      const std::int64_t head = done.task->batch * p_.heads + done.task->head_begin;
-      received[static_cast<std::size_t>(head)].add(*done.task, std::move(done.sums));
-    };
-    in_parallel("forward", static_cast<std::int64_t>(tasks_.size()), *kernels_, call_, tiling_,
-                [&](std::int64_t i, void* memory, int worker) {
-                  const Task& task = tasks_[static_cast<std::size_t>(i)];
-                  KeepingThread& mine = keeping[static_cast<std::size_t>(worker)];
-                  const KeyRange seen = seen_keys(p_, task);
-                  SumsOfTask sums(seen.begin / kv_block * kv_block,
-                                  blocks_up_to(seen.end, kv_block) * kv_block);
-                  kernels_->forward_received(call_, tiling_, task, memory, mine.kept, sums.target());
-                  add(mine);
-                  mine.task = &task;
-                  mine.sums = std::move(sums);
-                });
-    for (KeepingThread& last : keeping) {
-      kernels_->finish_received(call_, last.kept);
-      add(last);
-    }
-    for (const Segment& s : segments)
-      for (std::int64_t h = 0; h < p_.heads; ++h) {
-        const std::vector<float>& sums = received[static_cast<std::size_t>(s.batch * p_.heads + h)].sums();
-        float* to = row_of(p_.received, s.batch, h, s.key_begin);
-        for (std::int64_t k = 0; k < s.key_end - s.key_begin; ++k)
-          to[k * p_.received.stride[2]] = sums[static_cast<std::size_t>(k)];
-      }
+  void forward_received() {
+    const auto count = static_cast<std::int64_t>(tasks_.size());
+    ReceivedPass pass(p_, call_, *kernels_, tiling_, threads_for(p_, count, kSmallWork), work_.task_weights);
+    in_parallel("forward", count, *kernels_, call_, tiling_, [&](std::int64_t i, void* memory, int worker) {
+      pass.attend(tasks_[static_cast<std::size_t>(i)], memory, worker);
+    });
+    pass.finish();
   }
-
-  std::vector<KeepingThread> keeping_threads(std::int64_t keys) {
-    const int threads = threads_for(p_, static_cast<std::int64_t>(tasks_.size()), kSmallWork);
-    const std::int64_t floats = KeepingThread::floats(tiling_.rows, keys, kernels_->kv_block);
-    work_.task_weights.reserve(static_cast<std::size_t>(threads * floats) * sizeof(float));
-    std::vector<KeepingThread> keeping;
-    for (int t = 0; t < threads; ++t)
-      keeping.emplace_back(tiling_.rows, keys, kernels_->kv_block,
-                           static_cast<float*>(work_.task_weights.data()) + t * floats);
-    return keeping;
-  }
-
-  // Memory for the weights of all rows.
-  void keep_weights() {
-    std::int64_t keys = 0;
-    for (const Segment& s : p_.segments) keys = std::max(keys, s.key_end - s.key_begin);
-    kv_block_ = kernels_->kv_block;
-    const std::int64_t blocks = (keys + kv_block_ - 1) / kv_block_;
-    if (kept_weights_.count() == 0) {
-      const auto count = static_cast<std::int64_t>(rows());
-      kept_weights_ = Tensor::uninitialized({count, blocks * kv_block_}, DType::f32);
-      kept_shifts_.assign(static_cast<std::size_t>(count * blocks), cpu::kNotKept);
-    }
-    call_.kept = {kept_weights_.values<float>().data(), kept_shifts_.data(), blocks * kv_block_, blocks};
-    kept_ = call_.kept;
-  }
-
-  // What each key received, and the matrix, from the weights that forward kept: a row's weights of a KV block
-  // times 2^(their shift - the row's) / its sum.
-  void finish_kept_weights() {
-    const auto heads = static_cast<std::int64_t>(kept_segments_.size()) * p_.heads;
-    const auto body = [&](std::int64_t i, int) {
-      finish_kept_head(kept_segments_[static_cast<std::size_t>(i / p_.heads)], i % p_.heads);
-    };
-    parallel_for(heads, threads_for(p_, heads, kSmallWork), std::cref(body));
-  }
-
-  void finish_kept_head(const Segment& s, std::int64_t head) const {
-    const std::int64_t keys = s.key_end - s.key_begin;
-    KeySums received(p_.received, s, head, keys), received_last(p_.received_last, s, head, keys);
-    for (std::int64_t i = s.query_begin; i < s.query_end; ++i) {
-      const std::int64_t row = (s.batch * p_.heads + head) * p_.query_length + i;
-      if (status_[static_cast<std::size_t>(row)] == RowStatus::out_of_range) continue;  // recomputed whole
-      const bool is_last = s.query_end - i <= p_.received_last_rows;
-      for (std::int64_t key = 0; key < keys; key += kv_block_) {
-        const std::int64_t here = std::min(kv_block_, keys - key);
-        const float factor = kept_factor(row, key / kv_block_);
-        float* weights = kept_.weights + row * kept_.keys + key;
-        if (factor == 0) std::fill_n(weights, here, 0.0f);  // of which some were never written
-        received.add(key, weights, here, factor);
-        if (is_last) received_last.add(key, weights, here, factor);
-        if (!p_.weights) continue;
-        float* to = row_of(p_.weights, s.batch, head, i) + (s.key_begin + key) * p_.weights.stride[3];
-        for (std::int64_t k = 0; k < here; ++k) to[k * p_.weights.stride[3]] = weights[k] * factor;
-      }
-    }
-    received.write();
-    received_last.write();
-  }
-
-  // What weights of a KV block are multiplied with. Shifts only rise, but for a row that had seen no key yet:
-  // its weights are 0.
-  float kept_factor(std::int64_t row, std::int64_t block) const {
-    const float taken = kept_.shifts[row * kept_.kv_blocks + block];
-    const float inverse = row_memory_[rows() + static_cast<std::size_t>(row)];
-    const float shift = row_memory_[static_cast<std::size_t>(row)];
-    if (taken == cpu::kNotKept || taken > shift) return 0;
-    return std::ldexp(inverse, static_cast<int>(std::max(taken - shift, -300.0f)));
-  }
-
-  // Sums over rows for each key of a head, in the caller's memory where it has no gaps.
-  class KeySums {
-   public:
-    KeySums(const Target& target, const Segment& s, std::int64_t head, std::int64_t keys)
-        : to_(target ? row_of(target, s.batch, head, s.key_begin) : nullptr), stride_(target.stride[2]) {
-      if (to_ != nullptr && stride_ != 1) own_.resize(static_cast<std::size_t>(keys));
-    }
-    void add(std::int64_t key, const float* weights, std::int64_t count, float factor) {
-      if (to_ == nullptr) return;
-      float* to = (own_.empty() ? to_ : own_.data()) + key;
-      for (std::int64_t k = 0; k < count; ++k) to[k] += weights[k] * factor;
-    }
-    void write() const {
-      for (std::size_t k = 0; k < own_.size(); ++k) to_[static_cast<std::int64_t>(k) * stride_] = own_[k];
-    }
-
-   private:
-    float* to_;
-    std::int64_t stride_;
-    std::vector<float> own_;
-  };
 
   // The weights pass has queries and keys only: what else the call asks for is done.
   Arguments pass_arguments() const {
@@ -625,16 +496,12 @@ class Driver {
     pass(all, call, target_.all(), target_.all().scores_pass);
   }
 
-  static float* row_of(const Target& t, std::int64_t b, std::int64_t h, std::int64_t i) {
-    return static_cast<float*>(t.data) + b * t.stride[0] + h * t.stride[1] + i * t.stride[2];
-  }
-
   void fill(const Target& t, std::int64_t rows, std::int64_t columns, float value) const {
     if (!t) return;
     for (std::int64_t b = 0; b < p_.batch; ++b)
       for (std::int64_t h = 0; h < p_.heads; ++h)
         for (std::int64_t i = 0; i < rows; ++i)
-          for (std::int64_t c = 0; c < columns; ++c) row_of(t, b, h, i)[c * t.stride[3]] = value;
+          for (std::int64_t c = 0; c < columns; ++c) f32_row(t, b, h, i)[c * t.stride[3]] = value;
   }
 
   // What a row's segment does not reach of a [B, H, Lq, Lk] result.
@@ -643,7 +510,7 @@ class Driver {
     for (const Segment& s : p_.segments)
       for (std::int64_t h = 0; h < p_.heads; ++h)
         for (std::int64_t i = s.query_begin; i < s.query_end; ++i) {
-          float* row = row_of(t, s.batch, h, i);
+          float* row = f32_row(t, s.batch, h, i);
           for (std::int64_t j = 0; j < s.key_begin; ++j) row[j * t.stride[3]] = value;
           for (std::int64_t j = s.key_end; j < p_.key_length; ++j) row[j * t.stride[3]] = value;
         }
@@ -661,10 +528,7 @@ class Driver {
   std::vector<float> row_memory_;
   bool wants_weights_ = false;                          // after the forward pass
   std::vector<Segment> kept_segments_, pass_segments_;  // whose weights it keeps, and the others
-  std::int64_t kv_block_ = 0;
-  Tensor kept_weights_;
-  std::vector<float> kept_shifts_;
-  cpu::KeptWeights kept_{};
+  KeptRowWeights kept_weights_;
   int threads_used_ = 1;
   double progress_ = 0, progress_share_ = 1;  // of the pass: done before, and of what runs now
 };

@@ -1,0 +1,40 @@
+// The weights of few rows that the forward pass keeps all, and the results that come from them without a
+// second pass.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "attention/call/problem.hpp"
+#include "attention/cpu/kernel/arguments.hpp"
+
+namespace heed::detail {
+
+class KeptRowWeights {
+ public:
+  /// Of each row: [B, H, Lq].
+  struct Rows {
+    std::span<const cpu::RowStatus> status;
+    std::span<const float> shift, inverse;  ///< of its sum
+  };
+
+  explicit KeptRowWeights(const Problem& problem) : p_(problem) {}
+
+  /// Memory for all rows of the call, in KV blocks of so many keys: the same for all passes.
+  [[nodiscard]] cpu::KeptWeights room(std::int64_t kv_block);
+  /// Writes weights, received and received_last of these segments, but for rows that are computed again.
+  void finish(std::span<const Segment> segments, const Rows& rows);
+
+ private:
+  void finish_head(const Segment& s, std::int64_t head, const Rows& rows) const;
+  [[nodiscard]] float factor(std::size_t row, std::int64_t block, const Rows& rows) const;
+
+  const Problem& p_;
+  std::int64_t kv_block_ = 0;
+  Tensor weights_;  // [rows, keys]
+  std::vector<float> shifts_;
+  cpu::KeptWeights kept_{};
+};
+
+}  // namespace heed::detail
