@@ -43,34 +43,34 @@ class Reader {
   // Query, key or value, in the dtype to compute in: the query's, unless another was asked for.
   TensorView read_main(const char* option, const std::string& text, const Along& along, Dims& whole) {
     ReadTensor found = read(option, text, along);
-    Tensor tensor = std::move(found.tensor);
+    const DType stored = found.view().dtype();
     whole = found.whole;
     if (arguments_.length_first && (whole.size() == 3 || whole.size() == 4))
       std::swap(whole[whole.size() - 3], whole[whole.size() - 2]);
-    if (!is_floating(tensor.dtype()) && !arguments_.dtype) {
-      throw UsageError(std::string(option) + " has dtype " + std::string(name_of(tensor.dtype())) +
+    if (!is_floating(stored) && !arguments_.dtype) {
+      throw UsageError(std::string(option) + " has dtype " + std::string(name_of(stored)) +
                        "; f64, f32, f16 or bf16 is expected (--dtype f32 would convert it)");
     }
-    if (!dtype_) dtype_ = arguments_.dtype.value_or(tensor.dtype());
-    const TensorView view = keep_as(*dtype_, std::move(tensor));
+    if (!dtype_) dtype_ = arguments_.dtype.value_or(stored);
+    const TensorView view = keep_as(*dtype_, std::move(found));
     return arguments_.length_first ? swap_layout(view) : view;
   }
 
   // A gradient by what is not in that dtype: f64 for f64 inputs, f32 for all others.
   std::optional<TensorView> read_by_summary(const char* option, const std::string& text, const Along& along) {
     if (text.empty()) return std::nullopt;
-    return keep_as(dtype_ == DType::f64 ? DType::f64 : DType::f32, read(option, text, along).tensor);
+    return keep_as(dtype_ == DType::f64 ? DType::f64 : DType::f32, read(option, text, along));
   }
 
   TensorView read_beside(const char* option, const std::string& text, const Along& along) {
-    Tensor tensor = read(option, text, along).tensor;
+    ReadTensor found = read(option, text, along);
+    const DType stored = found.view().dtype();
     const bool is_mask = option == std::string_view("--mask");
-    if (is_mask && is_floating(tensor.dtype())) {
-      throw UsageError("--mask has dtype " + std::string(name_of(tensor.dtype())) +
+    if (is_mask && is_floating(stored)) {
+      throw UsageError("--mask has dtype " + std::string(name_of(stored)) +
                        "; bool is expected (numbers to add to the scores are a --bias)");
     }
-    if (is_mask && tensor.dtype() == DType::u8) tensor = Tensor::copy_of(tensor, DType::boolean);
-    return keep(std::move(tensor));
+    return keep_as(is_mask && stored == DType::u8 ? DType::boolean : stored, std::move(found));
   }
 
  private:
@@ -80,8 +80,9 @@ class Reader {
     const Dims whole = tensor.shape();
     return {std::move(tensor), whole};
   }
-  TensorView keep_as(DType dtype, Tensor tensor) {
-    return keep(tensor.dtype() == dtype ? std::move(tensor) : Tensor::copy_of(tensor, dtype));
+  TensorView keep_as(DType dtype, ReadTensor found) {
+    if (found.view().dtype() != dtype) return keep(Tensor::copy_of(found.view(), dtype));
+    return found.elsewhere ? *found.elsewhere : keep(std::move(found.tensor));
   }
   TensorView keep(Tensor tensor) { return inputs_.tensors.emplace_back(std::move(tensor)); }
 

@@ -17,11 +17,14 @@ namespace heed::cli {
 struct ReadTensor {
   Tensor tensor;
   Dims whole;
+  std::optional<TensorView> elsewhere{};  ///< instead of the tensor, in memory of who reads
+
+  [[nodiscard]] TensorView view() const { return elsewhere ? *elsewhere : tensor.view(); }
 };
 using TensorReading =
     std::function<ReadTensor(const std::string& option, const std::string& text, const Along& along)>;
 
-/// A call of attention(): its views point into `tensors`.
+/// A call of attention(): its views point into `tensors`, or where a TensorReading says.
 struct AttendInputs {
   TensorView query, key, value;  ///< [B, H, L, D], or without axes, whatever way the files lie
   std::optional<TensorView> by_output, by_lse, by_weights;  ///< gradients of the loss, where given

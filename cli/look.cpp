@@ -111,7 +111,7 @@ std::vector<NamedFile> output_files(const LookArguments& arguments) {
 }
 
 Document read_call(const LookArguments& arguments) {
-  AttendInputs inputs = read_attend_inputs(arguments.call);
+  AttendInputs inputs = read_attend_inputs(arguments.call, arguments.read);
   Document call;
   call.query = inputs.query;
   call.key = inputs.key;

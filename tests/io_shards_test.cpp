@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -119,13 +120,38 @@ TEST_F(IoShards, WhatReadNpyTurnsRoundIsTurnedRoundHere) {
         std::tuple(">f2", "False", "(6, 5, 8)", 480), std::tuple("|b1", "True", "(20, 24)", 480)}) {
     file(descr, order, shape, data.substr(0, static_cast<std::size_t>(bytes)));
     const Tensor whole = heed::io::read_npy(folder / "y.npy");
-    const TensorOnDisk lazy(folder / "y.npy");
+    TensorOnDisk lazy(folder / "y.npy");
+    const std::optional<TensorView> mapped = lazy.mapped();
+    ASSERT_EQ(mapped.has_value(), descr[0] != '>') << descr;
+    if (mapped) {
+      EXPECT_EQ(bytes_of(Tensor::copy_of(*mapped)), bytes_of(whole)) << descr;
+    }
     for (int axis = 0; axis < whole.rank(); ++axis) {
       const std::vector<PositionRange> some = {{1, 2}, {3, whole.size(axis)}};
       if (whole.size(axis) < 4) continue;
       EXPECT_EQ(bytes_of(lazy.read(axis, some)), picked(whole, axis, some)) << descr << axis;
     }
   }
+}
+
+TEST_F(IoShards, MappedTensorsAreWhatReadsOfThemAre) {
+  const Tensor whole = counted({3, 2, 5}, DType::i32);
+  heed::io::write_npy(folder / "row.npy", whole);
+  heed::io::write_safetensors(folder / "two.safetensors",
+                              {{"other", counted({7}, DType::f64)}, {"one", whole}});
+  TensorOnDisk npy(folder / "row.npy"), named(folder / "two.safetensors", "one");
+  for (TensorOnDisk* file : {&npy, &named}) {
+    const std::optional<TensorView> mapped = file->mapped();
+    ASSERT_TRUE(mapped);
+    EXPECT_EQ(bytes_of(Tensor::copy_of(*mapped)), bytes_of(whole));
+    EXPECT_EQ(file->mapped()->data(), mapped->data());
+  }
+  // Of another's making: its elements begin at an odd byte.
+  std::string header = R"({"one":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  if (header.size() % 2 == 0) header += ' ';
+  write_file(folder / "odd.safetensors",
+             static_cast<char>(header.size()) + std::string(7, '\0') + header + std::string(4, '\0'));
+  EXPECT_FALSE(TensorOnDisk(folder / "odd.safetensors", "one").mapped());
 }
 
 TEST_F(IoShards, ShardsOfAllMakeTheFileOfOne) {

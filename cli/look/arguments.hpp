@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attend_arguments.hpp"
+#include "attend_inputs.hpp"
 #include "heed/eviction.hpp"
 #include "heed/inspect.hpp"
 #include "heed/model_look.hpp"
@@ -71,7 +72,9 @@ struct LookArguments {
   std::optional<std::int64_t> check;  ///< rows to check
   bool proof = false;                 ///< the page says what the check found
 
-  /// Computes the call over ranks; none: in this process.
+  /// Reads the tensors of the call that have positions; none: they are read whole.
+  TensorReading read;
+  /// Computes the call over ranks; none: in this process. Its output is there where one is checked.
   std::function<AttentionResult(const AttentionOptions&)> attend;
 
   bool json = false;

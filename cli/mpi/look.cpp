@@ -1,5 +1,5 @@
 // heed look over ranks: rank 0 looks as one process does. When it needs the results of the call, all ranks
-// compute their rows, and rank 0 puts them together.
+// compute their rows, and rank 0 puts them together. Single rows and weights it takes from the files.
 #include <exception>
 #include <functional>
 #include <optional>
@@ -9,14 +9,18 @@
 #include "distributed/mpi/messages.hpp"
 #include "heed/distributed.hpp"
 #include "heed/error.hpp"
+#include "heed/io_shards.hpp"
 #include "look/runner.hpp"
 #include "mpi/commands.hpp"
 #include "mpi/machines.hpp"
 #include "mpi/shards.hpp"
 #include "options.hpp"
+#include "tensor_argument.hpp"
 
 namespace heed::cli {
 namespace {
+
+constexpr std::int64_t kLeastMapped = 1 << 24;  // bytes
 
 // What rank 0 tells the others.
 struct Order {
@@ -47,19 +51,25 @@ View in_rows(View view) {
 
 class SharedCall {
  public:
-  SharedCall(const Session& session, const AttendArguments& arguments)
-      : session_(session), shards_(session, arguments) {
+  SharedCall(const Session& session, const LookArguments& arguments)
+      : session_(session),
+        shards_(session, arguments.call),
+        needs_output_(arguments.check || arguments.proof) {
     together(session, [&] {
       inputs_ = shards_.read();
       check_whole_call(shards_, inputs_);
       layout_ = shards_.layout();
     });
     if (inputs_.options.threads == 0) inputs_.options.threads = session.default_threads();
-    choice_ = {arguments.over_ranks.scheme, arguments.over_ranks.deterministic, assumed_machines(session)};
+    const RankOptions& over = arguments.call.over_ranks;
+    choice_ = {over.scheme, over.deterministic, assumed_machines(session)};
   }
 
   // Rank 0's part.
   void lead(LookArguments& arguments, const std::function<void()>& look) {
+    arguments.read = [this](const std::string& option, const std::string& text, const Along& /*along*/) {
+      return read_all(tensor_argument(option, text));
+    };
     arguments.attend = [this](const AttentionOptions& options) {
       const Order order{1,
                         0,
@@ -104,6 +114,15 @@ class SharedCall {
   }
 
  private:
+  // What is too large to copy stays in its file.
+  ReadTensor read_all(const TensorArgument& argument) {
+    io::TensorOnDisk& file = files_.emplace_back(argument.file, argument.name);
+    const bool is_large =
+        element_count(file.shape()) >= kLeastMapped / static_cast<std::int64_t>(size_of(file.dtype()));
+    const std::optional<TensorView> mapped = is_large ? file.mapped() : std::nullopt;
+    return {mapped ? Tensor() : read_tensor(argument), file.shape(), mapped};
+  }
+
   void send(Order order) { share(order); }
   Order receive() {
     Order order;
@@ -124,7 +143,8 @@ class SharedCall {
     whole.kernel = shard.kernel;
     whole.isa = shard.isa;
     for (std::size_t i = 0; i < kResultCount; ++i)
-      if (is_asked_for(result_entry(i), options))
+      if (is_asked_for(result_entry(i), options) &&
+          (needs_output_ || result_entry(i).shape != ResultShape::output))
         result<Tensor>(whole, i) = gathered(result<Tensor>(shard, i), result_entry(i).shape);
     return whole;
   }
@@ -163,6 +183,8 @@ class SharedCall {
 
   const Session& session_;
   ShardReader shards_;
+  bool needs_output_;
+  std::vector<io::TensorOnDisk> files_;  // of rank 0
   AttendInputs inputs_;
   std::optional<distributed::Layout> layout_;
   distributed::Choice choice_;
@@ -183,7 +205,7 @@ void look_over(const Session& session, const CLI::App& app, LookArguments& argum
   for (const char* option : {"--serve", "--price"})
     if (given(app, option)) refuse(session, option);
   require_files(arguments.call);
-  SharedCall call(session, arguments.call);
+  SharedCall call(session, arguments);
   if (session.comm().rank() == 0)
     call.lead(arguments, look);
   else

@@ -165,7 +165,8 @@ struct ReportOptions {
   std::vector<std::string> key_tokens{};    ///< one a key; none where they are the query's
   bool cost = false;                        ///< time a plain forward (a sample of it where it is long), too
   /// Computes the call in place of attention(), over machines: all results that the options ask for, those
-  /// of rows with four axes. Not where `rows` are asked for. There is no cost of a forward pass then.
+  /// of rows with four axes; the output may be left out. Not where `rows` are asked for. There is no cost of
+  /// a forward pass then.
   std::function<AttentionResult(const AttentionOptions& options)> attend{};
   /// Told now and then how much is done, from 0 to 1, and of what; from any thread, one at a time.
   std::function<void(std::string_view what, double share)> progress{};

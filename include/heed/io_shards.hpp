@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,11 @@ class HEED_API TensorOnDisk {
   /// the bits that the whole has there. Throws Error (invalid_argument) for an axis or a position that is out
   /// of range, Error (io) where the bytes cannot be read.
   [[nodiscard]] Tensor read(int axis, std::span<const PositionRange> positions) const;
+  /// All of it where it lies: pages are read when they are touched, and dropped when memory is short. As long
+  /// as this object lives. Nothing where the bytes cannot be used as they lie (of the other byte order, not
+  /// aligned). Throws Error (io) where they cannot be mapped. A file that is cut short meanwhile ends the
+  /// process (SIGBUS): only what is too large to copy is to be mapped.
+  [[nodiscard]] std::optional<TensorView> mapped();
 
  private:
   struct Impl;

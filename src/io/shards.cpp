@@ -13,6 +13,7 @@
 #include "heed/io_shards.hpp"
 #include "io/atomic_file.hpp"
 #include "io/fault.hpp"
+#include "io/mapped_file.hpp"
 #include "io/npy_start.hpp"
 #include "io/random_access_file.hpp"
 #include "io/safetensors_file.hpp"
@@ -96,16 +97,20 @@ void write_at(int file, const std::string& subject, std::uint64_t offset, std::s
 }  // namespace
 
 struct TensorOnDisk::Impl {
-  explicit Impl(const std::string& path) : file(path) { std::tie(header, begin) = read_start(file, path); }
-  Impl(detail::SafetensorsFile&& opened, const detail::StoredTensor& stored)
-      : file(std::move(opened.file)), begin(opened.header.data_begin + stored.begin) {
+  explicit Impl(const std::string& name) : path(name), file(name) {
+    std::tie(header, begin) = read_start(file, name);
+  }
+  Impl(std::string name, detail::SafetensorsFile&& opened, const detail::StoredTensor& stored)
+      : path(std::move(name)), file(std::move(opened.file)), begin(opened.header.data_begin + stored.begin) {
     header.dtype = *stored.type->dtype;
     header.shape = stored.shape;
   }
 
+  std::string path;
   RandomAccessFile file;
   NpyHeader header;
   std::uint64_t begin = 0;  // of the elements
+  std::unique_ptr<detail::MappedFile> memory;
 };
 
 TensorOnDisk::TensorOnDisk(const std::string& path, const std::string& name) {
@@ -115,7 +120,7 @@ TensorOnDisk::TensorOnDisk(const std::string& path, const std::string& name) {
   }
   detail::SafetensorsFile opened(path);
   const detail::StoredTensor& stored = opened.readable(name);
-  impl_ = std::make_unique<Impl>(std::move(opened), stored);
+  impl_ = std::make_unique<Impl>(path, std::move(opened), stored);
 }
 TensorOnDisk::~TensorOnDisk() = default;
 TensorOnDisk::TensorOnDisk(TensorOnDisk&&) noexcept = default;
@@ -149,6 +154,16 @@ Tensor TensorOnDisk::read(int axis, std::span<const PositionRange> positions) co
   if (!header.fortran_order || rank < 2) return tensor;
   return Tensor::copy_of(
       TensorView(tensor.view().data(), header.dtype, reversed(shard), reversed(contiguous_strides(shard))));
+}
+
+std::optional<TensorView> TensorOnDisk::mapped() {
+  Impl& stored = *impl_;
+  const NpyHeader& header = stored.header;
+  if (header.swapped || stored.begin % size_of(header.dtype) != 0) return std::nullopt;
+  if (!stored.memory) stored.memory = std::make_unique<detail::MappedFile>(stored.path, stored.file.size());
+  const Dims strides = header.fortran_order ? reversed(contiguous_strides(reversed(header.shape)))
+                                            : contiguous_strides(header.shape);
+  return TensorView(stored.memory->data() + stored.begin, header.dtype, header.shape, strides);
 }
 
 struct SharedNpyFiles::Impl {

@@ -1,10 +1,12 @@
 // mpirun -n … heed look: what one process prints and keeps.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "../attend_support.hpp"
+#include "heed/io_shards.hpp"
 #include "over_ranks.hpp"
 
 namespace {
@@ -108,9 +110,41 @@ TEST_F(LookOverRanks, DocumentsHoldTheSame) {
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_EQ(read_file(folder / "many.csv"), read_file(folder / "one.csv"));
   EXPECT_TRUE(without_cost("many.safetensors") == without_cost("one.safetensors"));
-  // And a page can be drawn.
-  ASSERT_EQ(over(2, look({"--html", "many.html"})).exit_code, 0);
-  EXPECT_GT(read_file(folder / "many.html").size(), 10000u);
+  // And a page is the same.
+  ASSERT_EQ(alone(look({"--proof", "--html", "one.html"})).exit_code, 0);
+  ASSERT_EQ(over(2, look({"--proof", "--html", "many.html"})).exit_code, 0);
+  EXPECT_TRUE(read_file(folder / "many.html") == read_file(folder / "one.html"));
+}
+
+// From 16 MiB on: rank 0 reads of them what it shows.
+TEST_F(LookOverRanks, LargeTensorsAreReadWhereTheyLie) {
+  heed::io::write_npy(folder / "wide.npy", random_tensor({32, 2, 70, 1024}, 5));
+  heed::io::write_safetensors(folder / "wide.safetensors", {{"k", random_tensor({32, 2, 70, 1024}, 6)}});
+  heed::io::write_npy(folder / "narrow.npy", random_tensor({32, 2, 70, 3}, 7));
+  const Words wide = {"look",    "--query",    "wide.npy", "--key", "wide.safetensors:k",
+                      "--value", "narrow.npy", "--causal"};
+  for (const Words& more :
+       {Words{"--check", "--map", "4x4"}, Words{"--row", "3"}, Words{"--tile", "0:4,0:4", "--batch", "2"}}) {
+    Words words = wide;
+    words.insert(words.end(), more.begin(), more.end());
+    expect_same_output(2, words);
+  }
+}
+
+// Values of 256 MiB in all, an output as large: a quarter of each is a rank's.
+TEST_F(LookOverRanks, RankZeroHoldsNoWholeTensor) {
+  if (heed::test::kSanitized) GTEST_SKIP() << heed::test::kUnmeasured;
+  heed::io::SharedNpyFiles files;
+  for (const char* name : {"q0.npy", "k0.npy"}) files.add(folder / name, DType::f32, {16, 4, 64, 1024});
+  files.add(folder / "v0.npy", DType::f32, {16, 4, 64, 16384});
+  files.commit();
+  const CommandResult result = over(4, {"look", "--query", "q0.npy", "--key", "k0.npy", "--value", "v0.npy",
+                                        "--no-received", "--scheme", "gather", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(nlohmann::json::parse(result.output)["summary"].size(), 64u);
+  rusage used{};
+  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &used), 0);  // of the largest rank
+  EXPECT_LT(used.ru_maxrss, 256 * 1024);            // KiB
 }
 
 TEST_F(LookOverRanks, WhatRanksDoNotShareIsRefusedOnce) {
