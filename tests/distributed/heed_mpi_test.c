@@ -381,38 +381,57 @@ static void rows_and_keys_may_lie_differently(const heed_sharding* rows, const h
   EXPECT(is_rows_of(&ours.received, &alone.received, keys));
 }
 
-/* The heads of the last key head, alone on a communicator, with the dropout that they have in the whole. */
-static void heads_may_be_cut_besides(void) {
-  const int64_t heads = kHeads / kKvHeads, first = kHeads - heads;
+static void set_shape(held* of, int64_t batch, int64_t heads) {
+  const int64_t shape[] = {batch, heads, of->tensor.shape[2], of->tensor.shape[3]};
+  EXPECT(heed_tensor_init(&of->tensor, of->data, HEED_F32, 4, shape) == HEED_OK);
+}
+
+static void set_shapes(operands* of, int64_t batch, int64_t heads, int64_t kv_heads) {
+  set_shape(&of->query, batch, heads);
+  set_shape(&of->key, batch, kv_heads);
+  set_shape(&of->value, batch, kv_heads);
+}
+
+static void move_to_half(held* half, const held* all, int64_t heads) {
+  const size_t bytes = (size_t)(heads * all->tensor.shape[2] * all->tensor.shape[3]) * sizeof(float);
+  memcpy(half->data, all->data + bytes / sizeof(float), bytes);
+}
+
+/* The second half of the whole, alone on a communicator, with the dropout that it has there: the heads of the
+   last key head, or of two batch entries the second. */
+static void a_half_is_as_in_the_whole(int64_t batch) {
+  const int64_t heads = kHeads / 2, kv_heads = kKvHeads / 2;
   heed_attention_options options = causal;
   heed_sharding* all = NULL;
   heed_mpi_layout layout;
-  held with_dropout = alone.output;
+  static operands call;
+  static held with_dropout;
   heed_attention_outputs outputs;
+  call = whole;
+  set_shapes(&call, batch, kHeads / batch, kKvHeads / batch);
   options.dropout_probability = 0.4;
   options.dropout_seed = 5;
-  with_dropout.tensor.data = with_dropout.data;
+  make(&with_dropout, HEED_F32, 4, kHeads, kLength, kValueDim);
+  set_shape(&with_dropout, batch, kHeads / batch);
   EXPECT(heed_attention_outputs_init(&outputs) == HEED_OK);
   outputs.output = &with_dropout.tensor;
-  EXPECT(heed_attention(&whole.query.tensor, &whole.key.tensor, &whole.value.tensor, &options, &outputs) ==
+  EXPECT(heed_attention(&call.query.tensor, &call.key.tensor, &call.value.tensor, &options, &outputs) ==
          HEED_OK);
   EXPECT(heed_sharding_contiguous(kLength, 1, &all) == HEED_OK);
   layout = layout_of(all);
-  layout.batch = 1;
-  layout.heads = kHeads;
-  layout.head_begin = first;
-  own = whole;
-  make_results(&ours, kLength, kLength);
+  layout.batch = batch;
+  layout.heads = kHeads / batch;
+  layout.batch_begin = batch - 1;
+  layout.head_begin = batch == 1 ? heads : 0;
+  set_shapes(&call, 1, heads, kv_heads);
+  move_to_half(&call.query, &whole.query, heads);
+  move_to_half(&call.key, &whole.key, kv_heads);
+  move_to_half(&call.value, &whole.value, kv_heads);
   make(&ours.output, HEED_F32, 4, heads, kLength, kValueDim);
-  own.query.tensor.shape[1] = heads;
-  own.query.tensor.data = own.query.data + first * kLength * kDim;
-  own.key.tensor.shape[1] = own.value.tensor.shape[1] = 1;
-  own.key.tensor.data = own.key.data + (kKvHeads - 1) * kLength * kDim;
-  own.value.tensor.data = own.value.data + (kKvHeads - 1) * kLength * kValueDim;
   outputs.output = &ours.output.tensor;
-  EXPECT(heed_mpi_attention(MPI_COMM_SELF, &own.query.tensor, &own.key.tensor, &own.value.tensor, &layout,
+  EXPECT(heed_mpi_attention(MPI_COMM_SELF, &call.query.tensor, &call.key.tensor, &call.value.tensor, &layout,
                             &options, &outputs, NULL, NULL) == HEED_OK);
-  EXPECT(memcmp(ours.output.data, with_dropout.data + first * kLength * kValueDim,
+  EXPECT(memcmp(ours.output.data, with_dropout.data + heads * kLength * kValueDim,
                 (size_t)(heads * kLength * kValueDim) * sizeof(float)) == 0);
   heed_sharding_free(all);
 }
@@ -453,7 +472,8 @@ int main(int argc, char** argv) {
   machines_can_be_described(sharding);
   EXPECT(heed_sharding_striped(kLength, rank_count, 3, &other) == HEED_OK);
   rows_and_keys_may_lie_differently(sharding, other);
-  heads_may_be_cut_besides();
+  a_half_is_as_in_the_whole(1);
+  a_half_is_as_in_the_whole(2);
   heed_sharding_free(other);
   heed_sharding_free(sharding);
   if (failures > 0) fprintf(stderr, "rank %d: %d failures\n", own_rank, failures);
