@@ -22,6 +22,10 @@ struct Machines {
   double latency_seconds = 0;          ///< of a message
 };
 
+/// Throws Error (invalid_argument) for no ranks on a node, rates that are not finite and above 0, and a
+/// latency that is not finite or negative: a sentence that begins with the member's name.
+HEED_API void check_machines(const Machines& machines);
+
 /// What a call gives besides its output.
 enum class Results {
   of_rows,  ///< lse, max_score, entropy, distance, top-k, or nothing
@@ -58,9 +62,9 @@ struct SchemePlan {
 /// Ring, gather, ulysses and decode, for a call whose queries and keys lie as the shardings say. Arithmetic
 /// counts the queries and keys that causal and window leave, 2.5 times as much for a backward pass.
 /// Formulas in O(ranks * ranges of a rank); tests hold them to a simulation of links and processors.
-/// Throws Error (invalid_argument) for sizes that are not 1 to 65536 (batch * kv_heads, too), heads that are
-/// no multiple of kv_heads, lengths that are not 1 to 2^30, offsets and windows beyond that, rates that are
-/// not above 0, a negative latency, and shardings over unequal numbers of ranks.
+/// Throws Error (invalid_argument) as check_machines() does, for sizes that are not 1 to 65536 (batch *
+/// kv_heads, too), heads that are no multiple of kv_heads, lengths that are not 1 to 2^30, offsets and
+/// windows beyond that, and shardings over unequal numbers of ranks.
 [[nodiscard]] HEED_API std::vector<SchemePlan> plan(const PlannedCall& call, const Machines& machines,
                                                     const Sharding& queries, const Sharding& keys);
 

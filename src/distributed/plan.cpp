@@ -43,16 +43,6 @@ void require_call(const PlannedCall& call) {
     refuse("query_offset is ", call.query_offset, "; -2^30 to 2^30 is expected");
 }
 
-void require_machines(const Machines& machines) {
-  if (machines.ranks_per_node < 1)
-    refuse("ranks_per_node is ", machines.ranks_per_node, "; at least 1 is expected");
-  require_rate("flops_per_second", machines.flops_per_second);
-  require_rate("bytes_per_second", machines.bytes_per_second);
-  require_rate("node_bytes_per_second", machines.node_bytes_per_second);
-  if (!(machines.latency_seconds >= 0) || std::isinf(machines.latency_seconds))
-    refuse("latency_seconds is ", machines.latency_seconds, "; a finite number of at least 0 is expected");
-}
-
 void require_shardings(const Sharding& queries, const Sharding& keys) {
   require_length("queries", queries.length());
   require_length("keys", keys.length());
@@ -103,10 +93,20 @@ SchemePlan planned(const Formula& formula, const Model& model) {
 
 }  // namespace
 
+void check_machines(const Machines& machines) {
+  if (machines.ranks_per_node < 1)
+    refuse("ranks_per_node is ", machines.ranks_per_node, "; at least 1 is expected");
+  require_rate("flops_per_second", machines.flops_per_second);
+  require_rate("bytes_per_second", machines.bytes_per_second);
+  require_rate("node_bytes_per_second", machines.node_bytes_per_second);
+  if (!(machines.latency_seconds >= 0) || std::isinf(machines.latency_seconds))
+    refuse("latency_seconds is ", machines.latency_seconds, "; a finite number of at least 0 is expected");
+}
+
 std::vector<SchemePlan> plan(const PlannedCall& call, const Machines& machines, const Sharding& queries,
                              const Sharding& keys) {
   require_call(call);
-  require_machines(machines);
+  check_machines(machines);
   require_shardings(queries, keys);
   const Model model = {call, machines, queries, keys};
   std::vector<SchemePlan> plans;

@@ -1,6 +1,7 @@
 // What is refused over ranks: on all of them, with one sentence.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <string>
 
@@ -67,6 +68,33 @@ TEST(DistributedCalls, AreRefusedWhereTheSchemeCannotGiveAResult) {
             "ulysses is expected");
   call.layout.key = Sharding::contiguous(9, 2);
   EXPECT_EQ(call.message().substr(0, 60), "layout.key has 2 ranks; the communicator's 3 are expected");
+}
+
+TEST(DistributedCalls, AreRefusedWhereMachinesCannotBe) {
+  Call call;
+  const auto message = [&](const heed::distributed::Machines& machines) {
+    call.choice.machines = machines;
+    return call.message();
+  };
+  const std::string start = "choice.machines.", above = "; a finite number above 0 is expected";
+  const double nan = std::nan("");
+  EXPECT_EQ(message({}), start + "flops_per_second is 0" + above);
+  EXPECT_EQ(message({0, 1e9, 1e9}), start + "ranks_per_node is 0; at least 1 is expected");
+  EXPECT_EQ(message({1, nan, 1e9}), start + "flops_per_second is nan" + above);
+  EXPECT_EQ(message({1, 1e9, -1}), start + "bytes_per_second is -1" + above);
+  EXPECT_EQ(message({1, 1e9, 1e9, 0}), start + "node_bytes_per_second is 0" + above);
+  EXPECT_EQ(message({1, 1e9, 1e9, 1e9, nan}),
+            start + "latency_seconds is nan; a finite number of at least 0 is expected");
+  // Whoever chooses, and for gradients too.
+  call.choice.scheme = Scheme::gather;
+  EXPECT_EQ(message({}), start + "flops_per_second is 0" + above);
+  const Tensor output({2, 3, 5}, DType::f32), lse({2, 3}, DType::f32);
+  EXPECT_EQ(message_of([&] {
+              (void)heed::distributed::attention_backward(
+                  MPI_COMM_WORLD, {call.query, call.key, call.value, output, lse, output}, call.layout, {},
+                  {}, call.choice);
+            }),
+            start + "flops_per_second is 0" + above);
 }
 
 TEST(DistributedCalls, NeedMpi) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <initializer_list>
+#include <string>
 #include <vector>
 
 #include "distributed/mpi/agreement.hpp"
@@ -82,6 +83,11 @@ void agree_on_choice(const Communicator& comm, const Choice& choice) {
             {"the bits of choice.machines.bytes_per_second", bits_of(machines.bytes_per_second)},
             {"the bits of choice.machines.node_bytes_per_second", bits_of(machines.node_bytes_per_second)},
             {"the bits of choice.machines.latency_seconds", bits_of(machines.latency_seconds)}});
+  try {
+    if (choice.machines) check_machines(machines);
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string("choice.machines.") + error.what());
+  }
 }
 
 Scheme choose_scheme(const Communicator& comm, const Call& call, const Choice& choice, bool gradients,

@@ -6,7 +6,8 @@
 
 namespace heed::distributed {
 
-/// Throws Error (invalid_argument) on all ranks where they disagree about the choice.
+/// Throws Error (invalid_argument) on all ranks where they disagree about the choice, or its machines are
+/// none.
 void agree_on_choice(const Communicator& comm, const Choice& choice);
 
 /// The same on all ranks. `possible` names the schemes that the caller has, and what it takes where the model
