@@ -24,7 +24,7 @@ class OverRanks : public AttendBackend {
 
   void check(const CLI::App& /*app*/, const AttendArguments& arguments) override {
     require_files(arguments);
-    machines_ = assumed_machines(session_);
+    machines_ = distributed::assumed_machines(session_.ranks_on_machine());
     choice_ = {arguments.over_ranks.scheme, arguments.over_ranks.deterministic, machines_};
     sharding_ = sharding_text(arguments.over_ranks, arguments.options.causal);
   }

@@ -12,7 +12,6 @@
 #include "heed/io_shards.hpp"
 #include "look/runner.hpp"
 #include "mpi/commands.hpp"
-#include "mpi/machines.hpp"
 #include "mpi/shards.hpp"
 #include "options.hpp"
 #include "tensor_argument.hpp"
@@ -62,7 +61,7 @@ class SharedCall {
     });
     if (inputs_.options.threads == 0) inputs_.options.threads = session.default_threads();
     const RankOptions& over = arguments.call.over_ranks;
-    choice_ = {over.scheme, over.deterministic, assumed_machines(session)};
+    choice_ = {over.scheme, over.deterministic, distributed::assumed_machines(session.ranks_on_machine())};
   }
 
   // Rank 0's part.

@@ -19,13 +19,6 @@ distributed::Results results_of(const AttentionOptions& options) {
 
 }  // namespace
 
-distributed::Machines assumed_machines(const Session& session) {
-  return {.ranks_per_node = session.ranks_on_machine(),
-          .flops_per_second = 1e11,
-          .bytes_per_second = 3e9,
-          .latency_seconds = 1e-5};
-}
-
 std::optional<distributed::SchemePlan> plan_of(const AttendInputs& inputs, const distributed::Layout& layout,
                                                const distributed::Machines& machines,
                                                distributed::Scheme scheme, bool gradients) {

@@ -6,12 +6,8 @@
 #include "attend_inputs.hpp"
 #include "heed/distributed.hpp"
 #include "heed/distributed_plan.hpp"
-#include "mpi/session.hpp"
 
 namespace heed::cli {
-
-/// A core's kernel and a link of 25 Gbit/s: what a machine is taken for that nobody described.
-[[nodiscard]] distributed::Machines assumed_machines(const Session& session);
 
 /// Nothing where the model cannot say.
 [[nodiscard]] std::optional<distributed::SchemePlan> plan_of(const AttendInputs& inputs,

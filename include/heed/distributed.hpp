@@ -43,7 +43,7 @@ struct Choice {
   /// Refuses what need not have the bits of one process: ranks with different instruction sets, and gradients
   /// of bias and sinks, whose sums over ranks are rounded in another order.
   bool deterministic = false;
-  /// What `automatic` reckons with; else 100 GFLOP/s a rank, links of 3 GB/s and 10 us.
+  /// What `automatic` reckons with; else assumed_machines().
   std::optional<Machines> machines{};
 };
 

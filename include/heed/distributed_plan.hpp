@@ -26,6 +26,14 @@ struct Machines {
 /// latency that is not finite or negative: a sentence that begins with the member's name.
 HEED_API void check_machines(const Machines& machines);
 
+/// What machines are taken for that nobody described: a core's kernel of 100 GFLOP/s, links of 25 Gbit/s.
+[[nodiscard]] inline Machines assumed_machines(int ranks_per_node) {
+  return {.ranks_per_node = ranks_per_node,
+          .flops_per_second = 1e11,
+          .bytes_per_second = 3e9,
+          .latency_seconds = 1e-5};
+}
+
 /// What a call gives besides its output.
 enum class Results {
   of_rows,  ///< lse, max_score, entropy, distance, top-k, or nothing

@@ -13,11 +13,6 @@
 namespace heed::distributed {
 namespace {
 
-// What a machine is taken for that nobody described: a core's kernel, a link of 25 Gbit/s.
-constexpr double kFlopsPerSecond = 1e11;
-constexpr double kBytesPerSecond = 3e9;
-constexpr double kLatencySeconds = 1e-5;
-
 int ranks_per_node(const Communicator& comm) {
   MPI_Comm node = MPI_COMM_NULL;
   check(MPI_Comm_split_type(comm.get(), MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
@@ -28,16 +23,6 @@ int ranks_per_node(const Communicator& comm) {
   std::int64_t most = size;
   comm.take_largest({&most, 1});
   return static_cast<int>(most);
-}
-
-Machines machines_of(const Communicator& comm, const Choice& choice) {
-  if (choice.machines) return *choice.machines;
-  Machines machines;
-  machines.ranks_per_node = ranks_per_node(comm);
-  machines.flops_per_second = kFlopsPerSecond;
-  machines.bytes_per_second = kBytesPerSecond;
-  machines.latency_seconds = kLatencySeconds;
-  return machines;
 }
 
 Results results_of(const AttentionOutputs& outputs) {
@@ -92,7 +77,7 @@ void agree_on_choice(const Communicator& comm, const Choice& choice) {
 
 Scheme choose_scheme(const Communicator& comm, const Call& call, const Choice& choice, bool gradients,
                      std::initializer_list<Scheme> possible, Scheme otherwise) {
-  const Machines machines = machines_of(comm, choice);
+  const Machines machines = choice.machines ? *choice.machines : assumed_machines(ranks_per_node(comm));
   try {
     std::vector<SchemePlan> plans =
         plan(planned(call, gradients), machines, call.layout.query, call.layout.key);
