@@ -14,6 +14,7 @@
 #include "calls.hpp"
 #include "distributed.hpp"
 #include "distributed/mpi/agreement.hpp"
+#include "distributed/mpi/own_calls.hpp"
 #include "fail.hpp"
 #include "heed/targets.hpp"
 
@@ -21,6 +22,7 @@ namespace heed::python {
 namespace {
 
 using distributed::Choice;
+using distributed::Communicator;
 using distributed::Layout;
 
 struct RanksResult : Result {
@@ -33,10 +35,16 @@ struct RanksGradients : Gradients {
   std::int64_t bytes_sent = 0;
 };
 
+// Copying waits for the other ranks.
+Communicator communicator(int number) {
+  const nb::gil_scoped_release released;
+  return Communicator(MPI_Comm_f2c(number));
+}
+
 // What read() gives, on every rank. Where it throws on one, it throws on all: there what it threw, elsewhere
 // an Error that names the rank.
 template <class Read>
-auto read_on_all(MPI_Comm comm, Read read) {
+auto read_on_all(const Communicator& comm, Read read) {
   std::optional<decltype(read())> given;
   std::exception_ptr own;
   std::string said;
@@ -48,7 +56,7 @@ auto read_on_all(MPI_Comm comm, Read read) {
   }
   try {
     const nb::gil_scoped_release released;
-    distributed::agree(distributed::Communicator(comm), [&] {
+    distributed::agree(comm, [&] {
       if (own) fail(said);
     });
   } catch (const Error&) {
@@ -128,7 +136,7 @@ ForwardCall read_forward(nb::handle q, nb::handle k, nb::handle v, nb::handle la
 
 RanksResult attention_of_python(int number, nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
                                 nb::handle scheme, nb::handle deterministic, nb::handle options) {
-  const MPI_Comm comm = MPI_Comm_f2c(number);
+  const Communicator comm = communicator(number);
   ForwardCall call =
       read_on_all(comm, [&] { return read_forward(q, k, v, layout, scheme, deterministic, options); });
   const AttentionOptions& how = call.arguments.options;
@@ -174,7 +182,7 @@ RanksGradients backward_of_python(int number, nb::handle q, nb::handle k, nb::ha
                                   nb::handle lse, nb::handle grad_output, nb::handle layout,
                                   nb::handle grad_lse, nb::handle grad_weights, nb::handle gradients,
                                   nb::handle scheme, nb::handle deterministic, nb::handle options) {
-  const MPI_Comm comm = MPI_Comm_f2c(number);
+  const Communicator comm = communicator(number);
   const BackwardCall call = read_on_all(comm, [&] {
     Arrays arrays;
     const AttentionBackwardInputs inputs =

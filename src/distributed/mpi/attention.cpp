@@ -5,8 +5,8 @@
 #include "distributed/mpi/agreement.hpp"
 #include "distributed/mpi/call.hpp"
 #include "distributed/mpi/choose.hpp"
+#include "distributed/mpi/own_calls.hpp"
 #include "distributed/mpi/schemes.hpp"
-#include "heed/distributed.hpp"
 #include "heed/error.hpp"
 #include "heed/targets.hpp"
 
@@ -143,17 +143,17 @@ Run attention_over(const Communicator& comm, const Given& given, const Attention
 
 }  // namespace
 
-Result attention(MPI_Comm comm, const TensorView& query, const TensorView& key, const TensorView& value,
-                 const Layout& layout, const AttentionOptions& options, const Choice& choice) {
-  const Communicator own(comm);
+Result attention(const Communicator& comm, const TensorView& query, const TensorView& key,
+                 const TensorView& value, const Layout& layout, const AttentionOptions& options,
+                 const Choice& choice) {
   const Given given{query, key, value, layout, options};
   Result result_set;
-  allocate(own, given, result_set);
+  allocate(comm, given, result_set);
   AttentionOutputs outputs;
   for (std::size_t i = 0; i < kResultCount; ++i)
     if (is_asked_for(result_entry(i), options))
       result(outputs, i) = result<Tensor>(result_set, i).mutable_view();
-  const Run run = attention_over(own, given, outputs, choice);
+  const Run run = attention_over(comm, given, outputs, choice);
   result_set.kernel = run.kernel;
   result_set.isa = run.isa;
   result_set.threads = run.threads;
@@ -163,11 +163,21 @@ Result attention(MPI_Comm comm, const TensorView& query, const TensorView& key, 
   return result_set;
 }
 
+Run attention_into(const Communicator& comm, const TensorView& query, const TensorView& key,
+                   const TensorView& value, const Layout& layout, const AttentionOptions& options,
+                   const AttentionOutputs& outputs, const Choice& choice) {
+  return attention_over(comm, {query, key, value, layout, options}, outputs, choice);
+}
+
+Result attention(MPI_Comm comm, const TensorView& query, const TensorView& key, const TensorView& value,
+                 const Layout& layout, const AttentionOptions& options, const Choice& choice) {
+  return attention(Communicator(comm), query, key, value, layout, options, choice);
+}
+
 Run attention_into(MPI_Comm comm, const TensorView& query, const TensorView& key, const TensorView& value,
                    const Layout& layout, const AttentionOptions& options, const AttentionOutputs& outputs,
                    const Choice& choice) {
-  const Communicator own(comm);
-  return attention_over(own, {query, key, value, layout, options}, outputs, choice);
+  return attention_into(Communicator(comm), query, key, value, layout, options, outputs, choice);
 }
 
 }  // namespace heed::distributed

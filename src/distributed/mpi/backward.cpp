@@ -4,8 +4,8 @@
 #include "distributed/mpi/agreement.hpp"
 #include "distributed/mpi/backward_call.hpp"
 #include "distributed/mpi/choose.hpp"
+#include "distributed/mpi/own_calls.hpp"
 #include "distributed/mpi/schemes.hpp"
-#include "heed/distributed.hpp"
 #include "heed/error.hpp"
 
 namespace heed::distributed {
@@ -82,14 +82,13 @@ Run backward_over(const Communicator& comm, const BackwardGiven& given, const At
 
 }  // namespace
 
-Gradients attention_backward(MPI_Comm comm, const AttentionBackwardInputs& inputs, const Layout& layout,
-                             const AttentionOptions& options, const GradientRequest& request,
-                             const Choice& choice) {
-  const Communicator own(comm);
+Gradients attention_backward(const Communicator& comm, const AttentionBackwardInputs& inputs,
+                             const Layout& layout, const AttentionOptions& options,
+                             const GradientRequest& request, const Choice& choice) {
   const BackwardGiven given{inputs, layout, options};
   Gradients gradients;
-  const AttentionGradientViews views = allocate(own, given, request, gradients);
-  const Run run = backward_over(own, given, views, choice);
+  const AttentionGradientViews views = allocate(comm, given, request, gradients);
+  const Run run = backward_over(comm, given, views, choice);
   gradients.kernel = run.kernel;
   gradients.isa = run.isa;
   gradients.threads = run.threads;
@@ -99,11 +98,22 @@ Gradients attention_backward(MPI_Comm comm, const AttentionBackwardInputs& input
   return gradients;
 }
 
+Run attention_backward_into(const Communicator& comm, const AttentionBackwardInputs& inputs,
+                            const Layout& layout, const AttentionOptions& options,
+                            const AttentionGradientViews& gradients, const Choice& choice) {
+  return backward_over(comm, {inputs, layout, options}, gradients, choice);
+}
+
+Gradients attention_backward(MPI_Comm comm, const AttentionBackwardInputs& inputs, const Layout& layout,
+                             const AttentionOptions& options, const GradientRequest& request,
+                             const Choice& choice) {
+  return attention_backward(Communicator(comm), inputs, layout, options, request, choice);
+}
+
 Run attention_backward_into(MPI_Comm comm, const AttentionBackwardInputs& inputs, const Layout& layout,
                             const AttentionOptions& options, const AttentionGradientViews& gradients,
                             const Choice& choice) {
-  const Communicator own(comm);
-  return backward_over(own, {inputs, layout, options}, gradients, choice);
+  return attention_backward_into(Communicator(comm), inputs, layout, options, gradients, choice);
 }
 
 }  // namespace heed::distributed

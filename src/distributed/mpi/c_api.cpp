@@ -5,7 +5,7 @@
 #include "attention/api/c_attention.hpp"
 #include "attention/api/c_structs.hpp"
 #include "distributed/mpi/agreement.hpp"
-#include "heed/distributed.hpp"
+#include "distributed/mpi/own_calls.hpp"
 #include "heed/heed_mpi.h"
 
 namespace {
@@ -25,6 +25,7 @@ using heed::detail::c_api::nothing_given;
 using heed::detail::c_api::require;
 using heed::detail::c_api::view_of;
 using heed::distributed::Choice;
+using heed::distributed::Communicator;
 using heed::distributed::Layout;
 using heed::distributed::Machines;
 using heed::distributed::Run;
@@ -62,9 +63,9 @@ Choice choice_of(const heed_mpi_choice* given) {
 
 // What read() gives, on every rank; where it throws on one, it throws on all.
 template <class Read>
-auto read_on_all(MPI_Comm comm, Read read) {
+auto read_on_all(const Communicator& comm, Read read) {
   std::optional<decltype(read())> given;
-  heed::distributed::agree(heed::distributed::Communicator(comm), [&] { given.emplace(read()); });
+  heed::distributed::agree(comm, [&] { given.emplace(read()); });
   return *std::move(given);
 }
 
@@ -93,14 +94,14 @@ heed_status heed_mpi_attention(MPI_Comm comm, const heed_tensor* query, const he
     Choice choice;
   };
   return guarded([&] {
-    const Given given = read_on_all(comm, [&] {
+    const Communicator own(comm);
+    const Given given = read_on_all(own, [&] {
       return Given{view_of("query", query),        view_of("key", key),
                    view_of("value", value),        layout_of(layout),
                    forward_call(options, outputs), choice_of(choice)};
     });
-    const Run took =
-        heed::distributed::attention_into(comm, given.query, given.key, given.value, given.layout,
-                                          given.call.options, given.call.outputs, given.choice);
+    const Run took = heed::distributed::attention_into(own, given.query, given.key, given.value, given.layout,
+                                                       given.call.options, given.call.outputs, given.choice);
     given.call.report.tell(took);
     tell(took, run);
   });
@@ -116,11 +117,12 @@ heed_status heed_mpi_attention_backward(MPI_Comm comm, const heed_attention_back
     Choice choice;
   };
   return guarded([&] {
-    const Given given = read_on_all(comm, [&] {
+    const Communicator own(comm);
+    const Given given = read_on_all(own, [&] {
       return Given{layout_of(layout), backward_call(inputs, options, gradients), choice_of(choice)};
     });
     const Run took = heed::distributed::attention_backward_into(
-        comm, given.call.inputs, given.layout, given.call.options, given.call.gradients, given.choice);
+        own, given.call.inputs, given.layout, given.call.options, given.call.gradients, given.choice);
     given.call.report.tell(took);
     tell(took, run);
   });
