@@ -197,7 +197,7 @@ void train_and_print(const TrainArguments& arguments, const TrainedBy& by, const
 }
 
 void run_train(const CLI::App& app, TrainArguments& arguments, const TrainedBy& by) {
-  refuse_rank_options_alone(app, {"--over"});
+  if (!by.together) refuse_rank_options_alone(app, {"--over"});
   check_arguments(app, arguments);
   check_folder(arguments);
   if (arguments.json) require_standard_output();

@@ -84,6 +84,16 @@ TEST_F(TrainOverRanks, WritesTheFolderOfOneProcess) {
   EXPECT_NEAR(Json::parse(three.output)["loss"].get<double>(), json["loss"].get<double>(), 1e-6);
 }
 
+// By srun with PMIx: no variable says that there are ranks.
+TEST_F(TrainOverRanks, KnowsItsRanksWhereHeedMpiIsCalledByName) {
+  Words words = {"-n", "2", "--oversubscribe", "env", "-u", "OMPI_COMM_WORLD_SIZE", HEED_COMMAND "-mpi"};
+  const Words training = tiny("out", {"--steps", "1", "--json", "--over", "sequence"});
+  words.insert(words.end(), training.begin(), training.end());
+  const CommandResult result = run_heed(words, heed::test::mpirun_input(folder.path()));
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(Json::parse(result.output)["ranks"], 2);
+}
+
 TEST_F(TrainOverRanks, GoesOnBitForBitAfterARankWasKilled) {
   std::mt19937 random(16);
   for (const char* over : {"batch", "sequence"}) {
