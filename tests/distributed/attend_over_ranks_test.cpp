@@ -29,7 +29,7 @@ using heed::test::run_over_ranks;
 using heed::test::said;
 using heed::test::Words;
 
-class AttendOverRanks : public testing::Test {
+class AttendOverRanks : public heed::test::RunsOverRanks {
  protected:
   AttendOverRanks() {
     for (const auto& [name, tensor] : tensors()) heed::io::write_npy(folder / (name + ".npy"), tensor);
@@ -63,11 +63,6 @@ class AttendOverRanks : public testing::Test {
             {"lengths", Tensor::from<std::int64_t>({97, 30}, {2})}};
   }
 
-  [[nodiscard]] CommandInput input() const { return heed::test::mpirun_input(folder.path()); }
-  [[nodiscard]] CommandResult run(int ranks, const Words& words) const {
-    return run_over_ranks(ranks, words, input());
-  }
-
   // The outputs of `words` (names in "one/…") by one process and over ranks.
   void expect_same_files(int ranks, const Words& words, const Words& over) const {
     SCOPED_TRACE(testing::PrintToString(ranks) + testing::PrintToString(words) +
@@ -76,10 +71,8 @@ class AttendOverRanks : public testing::Test {
       fs::remove_all(folder / name);
       fs::create_directory(folder / name);
     }
-    CommandInput here;
-    here.directory = folder.path();
-    const CommandResult alone = run_heed(words, here);
-    ASSERT_EQ(alone.exit_code, 0) << alone.errors;
+    const CommandResult one = alone(words);
+    ASSERT_EQ(one.exit_code, 0) << one.errors;
     Words many = words;
     for (std::string& word : many)
       for (std::size_t at = word.find("one/"); at != std::string::npos; at = word.find("one/"))
@@ -98,17 +91,6 @@ class AttendOverRanks : public testing::Test {
     EXPECT_EQ(files, static_cast<std::size_t>(std::distance(fs::directory_iterator(folder / "many"), {})));
   }
 
-  // One sentence, printed once, and nothing written.
-  void expect_refusal(int ranks, const Words& words, int exit_code, const std::string& sentence) const {
-    const Words before = folder.names();
-    const CommandResult result = run(ranks, words);
-    EXPECT_EQ(said(result), "heed: " + sentence + "\n");
-    EXPECT_EQ(result.exit_code, exit_code);
-    EXPECT_EQ(result.output, "");
-    EXPECT_EQ(folder.names(), before);
-  }
-
-  heed::test::TemporaryFolder folder;
   Tensor bf16_key = random_tensor({2, 2, 97, 8}, 2, DType::bf16);
 };
 
@@ -180,11 +162,9 @@ TEST_F(AttendOverRanks, GradientsHaveTheBytesOfOneProcess) {
 TEST_F(AttendOverRanks, WhatRanksShareIsWrittenOnce) {
   // Sums over ranks are rounded in another order than those of one process: a few ulps of the largest terms.
   const Words words = joined({kCall, {"--bias", "row.npy", "--sinks", "sinks.npy", "--grad-out", "do.npy"}});
-  CommandInput here;
-  here.directory = folder.path();
-  const CommandResult alone =
-      run_heed(joined({words, {"--grad-bias", "one/db.npy", "--grad-sinks", "one/ds.npy"}}), here);
-  ASSERT_EQ(alone.exit_code, 0) << alone.errors;
+  const CommandResult single =
+      alone(joined({words, {"--grad-bias", "one/db.npy", "--grad-sinks", "one/ds.npy"}}));
+  ASSERT_EQ(single.exit_code, 0) << single.errors;
   const CommandResult many =
       run(3, joined({words, {"--grad-bias", "many/db.npy", "--grad-sinks", "many/ds.npy"}}));
   ASSERT_EQ(many.exit_code, 0) << many.errors;
@@ -235,11 +215,9 @@ TEST_F(AttendOverRanks, RefusalsAreSaidOnce) {
         Words{"attend", "--query", "q.npy", "--key", "sinks.npy", "--value", "v.npy", "--out", "o.npy"},
         joined({kCall, {"--bias", "do.npy", "--out", "o.npy"}}),
         joined({kCall, {"--grad-out", "q.npy", "--grad-query", "o.npy"}})}) {
-    CommandInput here;
-    here.directory = folder.path();
-    const CommandResult alone = run_heed(words, here);
-    ASSERT_NE(alone.exit_code, 0);
-    expect_refusal(3, words, alone.exit_code, alone.errors.substr(6, alone.errors.size() - 7));
+    const CommandResult one = alone(words);
+    ASSERT_NE(one.exit_code, 0);
+    expect_refusal(3, words, one.exit_code, one.errors.substr(6, one.errors.size() - 7));
   }
   expect_refusal(3, joined({kCall, {"--mask", "bias.npy", "--out", "o.npy"}}), 2,
                  "--mask has dtype f32; bool is expected (numbers to add to the scores are a --bias)");
@@ -256,9 +234,8 @@ TEST_F(AttendOverRanks, RefusalsAreSaidOnce) {
 }
 
 TEST_F(AttendOverRanks, HelpAndVersionArePrintedOnce) {
-  CommandInput here;
   for (const Words& words : {Words{"--version"}, Words{"attend", "--help"}, Words{"info", "--help"}})
-    EXPECT_EQ(run(3, words).output, run_heed(words, here).output);
+    EXPECT_EQ(run(3, words).output, alone(words).output);
 }
 
 // The same without mpirun: what it sets is enough.
@@ -280,9 +257,7 @@ TEST_F(AttendOverRanks, WithoutHeedMpiOneSentenceSaysWhatIsMissing) {
 }
 
 TEST_F(AttendOverRanks, OneProcessHasNoUseForTheirOptions) {
-  CommandInput here;
-  here.directory = folder.path();
-  const CommandResult result = run_heed(joined({kCall, {"--out", "one/o.npy", "--scheme", "ring"}}), here);
+  const CommandResult result = alone(joined({kCall, {"--out", "one/o.npy", "--scheme", "ring"}}));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.errors,
             "heed: --scheme is given to one process alone; several ranks, as by mpirun -n 4 heed …, are "

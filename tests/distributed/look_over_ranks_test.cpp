@@ -13,16 +13,12 @@ namespace {
 
 using heed::DType;
 using heed::Tensor;
-using heed::test::CommandInput;
 using heed::test::CommandResult;
 using heed::test::random_tensor;
 using heed::test::read_file;
-using heed::test::run_heed;
-using heed::test::run_over_ranks;
-using heed::test::said;
 using heed::test::Words;
 
-class LookOverRanks : public testing::Test {
+class LookOverRanks : public heed::test::RunsOverRanks {
  protected:
   LookOverRanks() {
     heed::io::write_npy(folder / "q.npy", random_tensor({2, 4, 71, 8}, 1));
@@ -40,28 +36,13 @@ class LookOverRanks : public testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
-  [[nodiscard]] CommandResult alone(const Words& words) const {
-    CommandInput here;
-    here.directory = folder.path();
-    return run_heed(words, here);
-  }
-  [[nodiscard]] CommandResult over(int ranks, const Words& words) const {
-    return run_over_ranks(ranks, words, heed::test::mpirun_input(folder.path()));
-  }
   void expect_same_output(int ranks, const Words& words) const {
-    const CommandResult one = alone(words), many = over(ranks, words);
+    const CommandResult one = alone(words), many = run(ranks, words);
     ASSERT_EQ(one.exit_code, 0) << one.errors;
     ASSERT_EQ(many.exit_code, 0) << many.errors;
     ASSERT_FALSE(many.output.empty());
     // Ranks do not say what it cost, which stands at the end.
     EXPECT_EQ(many.output, one.output.substr(0, many.output.size())) << testing::PrintToString(words);
-  }
-  void expect_refusal(const Words& words, int exit_code, const std::string& sentence) const {
-    const Words before = folder.names();
-    const CommandResult result = over(3, words);
-    EXPECT_EQ(said(result), "heed: " + sentence + "\n");
-    EXPECT_EQ(result.exit_code, exit_code);
-    EXPECT_EQ(folder.names(), before);
   }
   // The tensors and what is said of them, but for what it cost.
   [[nodiscard]] std::string without_cost(const std::string& name) const {
@@ -75,8 +56,6 @@ class LookOverRanks : public testing::Test {
                          static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype()));
     return all;
   }
-
-  heed::test::TemporaryFolder folder;
 };
 
 TEST_F(LookOverRanks, TablesAreThoseOfOneProcess) {
@@ -96,7 +75,7 @@ TEST_F(LookOverRanks, JsonTooButForTheCost) {
   const Words words = look({"--causal", "--json", "--no-received"});
   auto one = nlohmann::json::parse(alone(words).output);
   EXPECT_EQ(one.erase("cost"), 1u);
-  EXPECT_EQ(nlohmann::json::parse(over(3, words).output), one);
+  EXPECT_EQ(nlohmann::json::parse(run(3, words).output), one);
 }
 
 TEST_F(LookOverRanks, DocumentsHoldTheSame) {
@@ -106,13 +85,13 @@ TEST_F(LookOverRanks, DocumentsHoldTheSame) {
   const Words many =
       look({"--causal", "--tokens", "tokens.txt", "--key-tokens", "keys.txt", "--csv", "many.csv", "--save",
             "many.safetensors", "--scheme", "gather", "--sharding", "striped:3"});
-  const CommandResult result = over(3, many);
+  const CommandResult result = run(3, many);
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_EQ(read_file(folder / "many.csv"), read_file(folder / "one.csv"));
   EXPECT_TRUE(without_cost("many.safetensors") == without_cost("one.safetensors"));
   // And a page is the same.
   ASSERT_EQ(alone(look({"--proof", "--html", "one.html"})).exit_code, 0);
-  ASSERT_EQ(over(2, look({"--proof", "--html", "many.html"})).exit_code, 0);
+  ASSERT_EQ(run(2, look({"--proof", "--html", "many.html"})).exit_code, 0);
   EXPECT_TRUE(read_file(folder / "many.html") == read_file(folder / "one.html"));
 }
 
@@ -138,8 +117,8 @@ TEST_F(LookOverRanks, RankZeroHoldsNoWholeTensor) {
   for (const char* name : {"q0.npy", "k0.npy"}) files.add(folder / name, DType::f32, {16, 4, 64, 1024});
   files.add(folder / "v0.npy", DType::f32, {16, 4, 64, 16384});
   files.commit();
-  const CommandResult result = over(4, {"look", "--query", "q0.npy", "--key", "k0.npy", "--value", "v0.npy",
-                                        "--no-received", "--scheme", "gather", "--json"});
+  const CommandResult result = run(4, {"look", "--query", "q0.npy", "--key", "k0.npy", "--value", "v0.npy",
+                                       "--no-received", "--scheme", "gather", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_EQ(nlohmann::json::parse(result.output)["summary"].size(), 64u);
   rusage used{};
@@ -150,23 +129,24 @@ TEST_F(LookOverRanks, RankZeroHoldsNoWholeTensor) {
 TEST_F(LookOverRanks, WhatRanksDoNotShareIsRefusedOnce) {
   const std::string end =
       " works in one process, and mpirun started 3 ranks, which share --query, --key and --value alone";
-  expect_refusal({"look", "--model", "induction", "to be or not to be"}, 2, "heed look --model" + end);
-  expect_refusal({"look", "doc.safetensors"}, 2, "heed look DOC" + end);
-  expect_refusal(look({"--price"}), 2, "heed look --price" + end);
-  expect_refusal(look({"--serve"}), 2, "heed look --serve" + end);
-  expect_refusal({"look", "doc.safetensors", "--scheme", "ring"}, 2,
+  expect_refusal(3, {"look", "--model", "induction", "to be or not to be"}, 2, "heed look --model" + end);
+  expect_refusal(3, {"look", "doc.safetensors"}, 2, "heed look DOC" + end);
+  expect_refusal(3, look({"--price"}), 2, "heed look --price" + end);
+  expect_refusal(3, look({"--serve"}), 2, "heed look --serve" + end);
+  expect_refusal(3, {"look", "doc.safetensors", "--scheme", "ring"}, 2,
                  "--scheme is given beside DOC, which holds the call already");
 }
 
 // Rank 0 alone looks at the tokens, while the others wait for it.
 TEST_F(LookOverRanks, WhatRankZeroFindsWrongEndsAll) {
-  expect_refusal(look({"--tokens", "none.txt"}), 1,
+  expect_refusal(3, look({"--tokens", "none.txt"}), 1,
                  "none.txt could not be opened: No such file or directory");
   heed::test::write_file(folder / "few.txt", "a\nb\n");
   const CommandResult one = alone(look({"--tokens", "few.txt"}));
   EXPECT_TRUE(one.errors.starts_with("heed: --tokens"));
-  expect_refusal(look({"--tokens", "few.txt"}), one.exit_code, one.errors.substr(6, one.errors.size() - 7));
-  expect_refusal(look({"--scheme", "ring", "--save", "none/doc.safetensors"}), 1,
+  expect_refusal(3, look({"--tokens", "few.txt"}), one.exit_code,
+                 one.errors.substr(6, one.errors.size() - 7));
+  expect_refusal(3, look({"--scheme", "ring", "--save", "none/doc.safetensors"}), 1,
                  "cannot write 'none/doc.safetensors' (--save): No such file or directory");
 }
 

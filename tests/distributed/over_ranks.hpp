@@ -62,4 +62,29 @@ inline std::string said(const CommandResult& result) {
   return own;
 }
 
+/// Runs the command in a folder of the test's own, in one process or over ranks.
+class RunsOverRanks : public testing::Test {
+ protected:
+  [[nodiscard]] CommandInput input() const { return mpirun_input(folder.path()); }
+  [[nodiscard]] CommandResult run(int ranks, const Words& words) const {
+    return run_over_ranks(ranks, words, input());
+  }
+  [[nodiscard]] CommandResult alone(const Words& words) const {
+    CommandInput here;
+    here.directory = folder.path();
+    return run_heed(words, here);
+  }
+  /// One sentence, printed once, and nothing written.
+  void expect_refusal(int ranks, const Words& words, int exit_code, const std::string& sentence) const {
+    const Words before = folder.names();
+    const CommandResult result = run(ranks, words);
+    EXPECT_EQ(said(result), "heed: " + sentence + "\n");
+    EXPECT_EQ(result.exit_code, exit_code);
+    EXPECT_EQ(result.output, "");
+    EXPECT_EQ(folder.names(), before);
+  }
+
+  TemporaryFolder folder;
+};
+
 }  // namespace heed::test

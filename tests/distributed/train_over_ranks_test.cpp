@@ -30,7 +30,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kText = "the cat sat on the mat. the dog sat on the log. the frog sat on the cog.\n";
 
-class TrainOverRanks : public testing::Test {
+class TrainOverRanks : public heed::test::RunsOverRanks {
  protected:
   TrainOverRanks() { heed::test::write_file(folder / "text.txt", kText); }
 
@@ -41,14 +41,6 @@ class TrainOverRanks : public testing::Test {
                  "--batch", "11",       "--warmup",    "5", "--threads", "1"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
-  }
-  [[nodiscard]] CommandInput here() const {
-    CommandInput input;
-    input.directory = folder.path();
-    return input;
-  }
-  [[nodiscard]] CommandResult run(int ranks, const Words& words) const {
-    return run_over_ranks(ranks, words, heed::test::mpirun_input(folder.path()));
   }
   void expect_same_files(const std::string& a, const std::string& b) const {
     for (const char* name : {"model.safetensors", "config.json", "vocabulary.json", "tokenizer.json",
@@ -62,13 +54,11 @@ class TrainOverRanks : public testing::Test {
     for (int i = 0; i < 3000 && !fs::exists(folder / (out + "/checkpoint.safetensors")); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-
-  heed::test::TemporaryFolder folder;
 };
 
 TEST_F(TrainOverRanks, WritesTheFolderOfOneProcess) {
   const Words steps = {"--steps", "20", "--json"};
-  const CommandResult one = run_heed(tiny("one", steps), here());
+  const CommandResult one = alone(tiny("one", steps));
   ASSERT_EQ(one.exit_code, 0) << one.errors;
   const CommandResult two = run(2, tiny("two", steps));
   ASSERT_EQ(two.exit_code, 0) << two.errors;
@@ -89,7 +79,7 @@ TEST_F(TrainOverRanks, KnowsItsRanksWhereHeedMpiIsCalledByName) {
   Words words = {"-n", "2", "--oversubscribe", "env", "-u", "OMPI_COMM_WORLD_SIZE", HEED_COMMAND "-mpi"};
   const Words training = tiny("out", {"--steps", "1", "--json", "--over", "sequence"});
   words.insert(words.end(), training.begin(), training.end());
-  const CommandResult result = run_heed(words, heed::test::mpirun_input(folder.path()));
+  const CommandResult result = run_heed(words, input());
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_EQ(Json::parse(result.output)["ranks"], 2);
 }
@@ -107,7 +97,7 @@ TEST_F(TrainOverRanks, GoesOnBitForBitAfterARankWasKilled) {
     const std::string out = std::string("killed-") + over;
     std::uint64_t killed = 0;
     for (int tries = 0; killed < heed::test::share_of(5) && tries < 50; ++tries) {
-      CommandInput input = heed::test::mpirun_input(folder.path());
+      CommandInput input = this->input();
       input.meanwhile = [&] {
         std::this_thread::sleep_for(std::chrono::microseconds(moment(random)));
         const std::vector<pid_t> found = ranks();
@@ -134,7 +124,7 @@ TEST_F(TrainOverRanks, GoesOnBitForBitAfterARankWasKilled) {
 }
 
 TEST_F(TrainOverRanks, SavesWhereOneRankIsToldToStopAndSaysHowToGoOn) {
-  CommandInput input = heed::test::mpirun_input(folder.path());
+  CommandInput input = this->input();
   input.meanwhile = [&] {
     wait_for_checkpoint("out");
     const std::vector<pid_t> found = ranks();
@@ -154,9 +144,9 @@ TEST_F(TrainOverRanks, SavesWhereOneRankIsToldToStopAndSaysHowToGoOn) {
 }
 
 TEST_F(TrainOverRanks, RefusesOnceInOneSentence) {
-  const CommandResult alone = run_heed(tiny("out", {"--over", "batch"}), here());
-  EXPECT_EQ(alone.exit_code, 2);
-  EXPECT_EQ(alone.errors,
+  const CommandResult one = alone(tiny("out", {"--over", "batch"}));
+  EXPECT_EQ(one.exit_code, 2);
+  EXPECT_EQ(one.errors,
             "heed: --over is given to one process alone; several ranks, as by mpirun -n 4 heed …, are "
             "expected\n");
   ASSERT_EQ(run(2, tiny("out", {"--steps", "20", "--stop-at", "3"})).exit_code, 0);
