@@ -230,7 +230,7 @@ void print_cost(const TextOutput& output, const std::vector<CostLine>& cost) {
     bytes += line.made ? line.bytes : 0;
     print_line(line.what + (line.estimated && line.made ? " ~" : ""),
                told        ? sign + seconds_text(line.seconds)
-               : line.made ? "too small"
+               : line.made ? "not told"
                            : "",
                line.made ? line.times : std::nan(""), sign, line.bytes);
   }
@@ -240,7 +240,7 @@ void print_cost(const TextOutput& output, const std::vector<CostLine>& cost) {
   if (estimated) note("~ shares of the pass by a sample of its rows; their sum is what it took");
   if (std::isnan(plain.times)) note("the plain forward takes less than 1 ms: too short to be compared with");
   if (std::any_of(cost.begin(), cost.end(), [](const CostLine& l) { return std::isnan(l.seconds); }))
-    note("too small: less than the times of such runs vary by");
+    note("not told: less than the times of such runs vary by, or within the time of the pass");
 }
 
 void print_rows(const TextOutput& output, const Document& document, const std::vector<AttendedRow>& rows) {

@@ -139,7 +139,7 @@ struct HeadSummary {
 /// One thing that was asked for and what it cost.
 struct CostLine {
   std::string what;        ///< "plain forward", "lse, entropy, distance, top-5", "received", …
-  double seconds = 0;      ///< that it took or added; NaN where that is too little to measure
+  double seconds = 0;      ///< that it took or added; NaN where that is not told apart from the others
   double times = 0;        ///< the same in plain forwards; NaN where one takes less than a millisecond
   double bytes = 0;        ///< memory that it took or added, results included
   bool estimated = false;  ///< from a sample of the rows (plain forward), or from sizes alone (full matrix)

@@ -279,8 +279,9 @@ class ReportBuilder {
     std::string what = wanted_.received ? "received" : "";
     if (has(options_.need, Need::weights)) what += what.empty() ? "weights" : ", weights";
     if (what.empty()) return;
-    if (!progress_.has_weights_pass()) what += " (within the one pass)";
-    add_line(what, second, bytes_of(result_.received) + bytes_of(result_.weights), false);
+    const bool within = !progress_.has_weights_pass();
+    if (within) what += " (within the one pass)";
+    add_line(what, within ? std::nan("") : second, bytes_of(result_.received) + bytes_of(result_.weights), false);
   }
 
   void add_full_matrix() {
