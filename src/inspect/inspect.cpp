@@ -281,7 +281,8 @@ class ReportBuilder {
     if (what.empty()) return;
     const bool within = !progress_.has_weights_pass();
     if (within) what += " (within the one pass)";
-    add_line(what, within ? std::nan("") : second, bytes_of(result_.received) + bytes_of(result_.weights), false);
+    add_line(what, within ? std::nan("") : second, bytes_of(result_.received) + bytes_of(result_.weights),
+             false);
   }
 
   void add_full_matrix() {
