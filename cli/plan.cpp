@@ -57,7 +57,7 @@ constexpr std::int64_t kMeasuredRows = 768;
 constexpr std::int64_t kMeasuredKeys = 6144;
 constexpr std::int64_t kMeasuredCalls = 5;
 
-constexpr std::array kDTypes = {DType::f32, DType::bf16, DType::f16};
+constexpr std::array kPlannedDTypes = {DType::f32, DType::bf16, DType::f16};
 
 struct PlanArguments {
   std::int64_t ranks = 0;
@@ -279,7 +279,7 @@ void add_call(CLI::App& app, PlanArguments& arguments) {
       "--head-dim", kMostSize, [&](std::int64_t n) { call.head_dim = n; },
       "width of queries, keys and values; 64 by default");
   add_choice(
-      app, "--dtype", {"f32", "bf16", "f16"}, [&](std::size_t i) { arguments.dtype = kDTypes[i]; },
+      app, "--dtype", {"f32", "bf16", "f16"}, [&](std::size_t i) { arguments.dtype = kPlannedDTypes[i]; },
       "of query, key, value and output; f32 by default")
       ->group(group);
   add_flag(app, "--causal", call.causal, "allow keys up to the query's position")->group(group);

@@ -148,6 +148,9 @@ install_packages() {
 # forget_packages: what a stamp promised turned out wrong, or might have; look again next time.
 forget_packages() { rm -f "$root"/build/.packages-*; }
 
+# processor: a number that differs between processors with different features.
+processor() { { grep -m 1 -E '^(flags|Features)' /proc/cpuinfo || uname -m; } 2>/dev/null | cksum | cut -d ' ' -f 1; }
+
 # configure PRESET [KEY=VALUE…]: runs CMake for build/PRESET, unless that is done and the values are what they were.
 configure() {
   local preset=$1 dir=$root/build/$1 generator=() setting changed=0

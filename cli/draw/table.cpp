@@ -12,8 +12,8 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kMostRows = 12;
-constexpr int kLongestLabel = 17;
+constexpr std::int64_t kMostTableRows = 12;
+constexpr int kLongestTableLabel = 17;
 constexpr const char* kGap = "  …";
 
 // Which of `count` things are shown: the first and the last ones, with a gap between where not all of `room`.
@@ -74,9 +74,9 @@ std::string NumberFormat::operator()(double value) const {
 std::vector<std::string> draw_table(const Table& table, int indent, int width, Color color) {
   const Tensor values = Tensor::copy_of(table.values, DType::f64);
   const NumberFormat format(table.values);
-  const int label_width = std::min(widest(table.rows), kLongestLabel);
+  const int label_width = std::min(widest(table.rows), kLongestTableLabel);
   const Shown columns = choose_columns(values.size(1), width - indent - label_width);
-  const Shown rows = choose(values.size(0), kMostRows);
+  const Shown rows = choose(values.size(0), kMostTableRows);
   const std::string margin = spaces(indent);
   std::vector<std::string> lines;
   if (!table.columns.empty())

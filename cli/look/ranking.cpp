@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "draw/lettering.hpp"
+#include "draw/palette.hpp"
 #include "look/answer.hpp"
 #include "look/names.hpp"
 #include "looked_at.hpp"

@@ -8,7 +8,7 @@
 namespace heed::cli {
 namespace {
 
-constexpr double kEdge = 24, kGap = 22, kLine = 12, kLeastWidth = 400;
+constexpr double kMargin = 24, kGap = 22, kLine = 12, kLeastWidth = 400;
 constexpr double kLargeCell = 27, kSmallCell = 9;  // with a number in it, and with words beside it
 constexpr double kLeastSide = 180, kUsualSide = 480;
 constexpr double kMostMargin = 110;  // of words
@@ -26,10 +26,11 @@ class HeadsPainter {
         canvas_(format, width(), height()) {}
 
   std::string paint() {
-    const double inside = width() - 2 * kEdge;
-    canvas_.text({kEdge, kEdge - 6, inside, 20}, picture_.title, {.size = 14, .bold = true, .ink = kText});
+    const double inside = width() - 2 * kMargin;
+    canvas_.text({kMargin, kMargin - 6, inside, 20}, picture_.title,
+                 {.size = 14, .bold = true, .ink = kText});
     for (std::size_t i = 0; i < picture_.about.size(); ++i)
-      canvas_.text({kEdge, kEdge + 15 + kLine * static_cast<double>(i), inside, 14}, picture_.about[i],
+      canvas_.text({kMargin, kMargin + 15 + kLine * static_cast<double>(i), inside, 14}, picture_.about[i],
                    {.size = 9, .ink = kFaintText});
     for (std::size_t n = 0; n < picture_.heads.size(); ++n) paint_head(n);
     return canvas_.finish();
@@ -60,17 +61,17 @@ class HeadsPainter {
   [[nodiscard]] double card_height() const { return kTitle + margin_ + map_height() + kScale; }
   [[nodiscard]] double header() const { return 48 + kLine * static_cast<double>(picture_.about.size()); }
   [[nodiscard]] double width() const {
-    return std::max(kLeastWidth, 2 * kEdge + columns_ * (card_width() + kGap) - kGap);
+    return std::max(kLeastWidth, 2 * kMargin + columns_ * (card_width() + kGap) - kGap);
   }
   [[nodiscard]] double height() const {
     const auto rows = (static_cast<int>(picture_.heads.size()) + columns_ - 1) / columns_;
-    return header() + kEdge + rows * card_height();
+    return header() + kMargin + rows * card_height();
   }
 
   void paint_head(std::size_t n) {
     const DrawnHead& head = picture_.heads[n];
     const double x =
-        kEdge + static_cast<double>(n % static_cast<std::size_t>(columns_)) * (card_width() + kGap);
+        kMargin + static_cast<double>(n % static_cast<std::size_t>(columns_)) * (card_width() + kGap);
     const double y = header() + static_cast<double>(n / static_cast<std::size_t>(columns_)) * card_height();
     MapStyle style{.ink = ink_of_name(head.name), .full = head.map.largest};
     style.numbers = !head.map.bins && cell_ >= kLargeCell;

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kNumber = 9;
 constexpr int kPair = 13;
-constexpr int kTextColumns = 60;          // of the text
-constexpr int kWord = 18;                 // columns of a word beside its bar, at most
+constexpr int kShownColumns = 60;         // of the text
+constexpr int kBarWord = 18;              // columns of a word beside its bar, at most
 constexpr std::int64_t kDrawnWhole = 40;  // keys
 
 std::string three_digits(double value) {
@@ -92,7 +92,7 @@ class PairPrinter {
     const AttentionReport& report = answer.document.report;
     std::string line = what + word_and_places(report.query_tokens, answer.rows) + " → " +
                        word_and_places(report.key_tokens, answer.keys);
-    if (const std::string text = text_of(report.query_tokens, kTextColumns); !text.empty())
+    if (const std::string text = text_of(report.query_tokens, kShownColumns); !text.empty())
       line += " in " + text;
     if (has_choice(answer)) line += "; of all these places the heaviest pair of each head";
     output_.stream << wrap(line, output_.width, 2) << '\n';
@@ -165,7 +165,7 @@ class PairPrinter {
     int width = 0;
     for (const auto& key : row.keys)
       width = std::max(width, display_width(word_with_place(report.key_tokens, key.key)));
-    width = std::min(width, kWord);
+    width = std::min(width, kBarWord);
     for (const auto& [key, weight] : row.keys) {
       const bool asked =
           std::find(row.answer.keys.begin(), row.answer.keys.end(), key) != row.answer.keys.end();

@@ -42,7 +42,7 @@ void backward_into_of_python(nb::handle q, nb::handle k, nb::handle v, nb::handl
   attention_backward_into(inputs, arguments.options, gradients);
 }
 
-constexpr const char* kMeaning =
+constexpr const char* kBackwardMeaning =
     R"(The gradients of attention: from those of what a call returned to those of what it was given.
 
 q, k, v: as heed.attention took them. output, lse: what it gave with need="lse" and the same options. grad_output
@@ -76,7 +76,7 @@ void define_backward(nb::module_& module) {
              nb::arg("gradients") = nb::none(), nb::arg("options"),
              nb::sig("def attention_backward(q, k, v, output, lse, grad_output, *, grad_lse=None, "
                      "grad_weights=None, gradients=None, **options)"),
-             kMeaning);
+             kBackwardMeaning);
   module.def("attention_backward_into", backward_into_of_python, nb::arg("q"), nb::arg("k"), nb::arg("v"),
              nb::arg("output"), nb::arg("lse"), nb::arg("grad_output"), nb::arg("grad_lse").none(),
              nb::arg("grad_weights").none(), nb::arg("grad_q").none(), nb::arg("grad_k").none(),

@@ -274,7 +274,7 @@ AttentionResult attend(const TensorView& query, const KvCache& cache, const Argu
   });
 }
 
-constexpr const char* kMeaning =
+constexpr const char* kCacheMeaning =
     R"(Keys and values [batch, kv_heads, rows, key_dim | value_dim], computed once and attended from then on:
 heed.attention(q, cache, ...).
 
@@ -430,7 +430,7 @@ nb::object attention_over_cache(nb::handle q, nb::handle cache, const nb::kwargs
 }
 
 void define_kv_cache(nb::module_& module) {
-  auto cache = nb::class_<HeldCache>(module, "KvCache", kMeaning)
+  auto cache = nb::class_<HeldCache>(module, "KvCache", kCacheMeaning)
                    .def(nb::new_(&make), nb::kw_only(), nb::arg("batch") = 1, nb::arg("kv_heads"),
                         nb::arg("key_dim"), nb::arg("value_dim").none() = nb::none(), nb::arg("capacity") = 0,
                         nb::arg("layout") = "contiguous", nb::arg("page_size") = 16,

@@ -16,6 +16,9 @@ constexpr double kStateLanes = 5 * 16;
 /// The backward pass does five products where the forward pass does two.
 constexpr double kBackwardWork = 2.5;
 
+inline double as_double(std::int64_t n) { return static_cast<double>(n); }
+inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 struct Model {
   const PlannedCall& call;
   const Machines& machines;

@@ -7,8 +7,6 @@
 namespace heed::distributed {
 namespace {
 
-double as_double(std::int64_t n) { return static_cast<double>(n); }
-
 // Rows and keys of heads go from their ranks to those that compute the heads, or the other way.
 class HeadsExchange {
  public:

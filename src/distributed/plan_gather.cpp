@@ -14,9 +14,6 @@ constexpr std::int64_t kEnoughTasks = 16;
 constexpr std::int64_t kSplitKeys = 768;
 constexpr std::int64_t kSplitStep = 192;
 
-double as_double(std::int64_t n) { return static_cast<double>(n); }
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 // Each rank passes on what it got last to the next rank, until all have all.
 double forward_sent(const Model& model, int rank) {
   if (model.ranks() == 1) return 0;

@@ -20,8 +20,6 @@ constexpr std::int64_t kMostCounts = 20'000'000;
 constexpr std::int64_t kLeastGroups = 64;
 constexpr std::int64_t kMostGroups = 4096;
 
-double as_double(std::int64_t n) { return static_cast<double>(n); }
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::int64_t overlap(PositionRange a, PositionRange b) {
   return std::max<std::int64_t>(0, std::min(a.end, b.end) - std::max(a.begin, b.begin));
 }

@@ -37,7 +37,8 @@ fresh() {
     [[ $DEBIAN_FRONTEND == noninteractive ]]'
   stand_in sudo <<<'echo "sudo: a password is required" >&2; exit 1'
   stand_in cmake <<<'mkdir -p build/release/cli && touch build/release/build.ninja
-    echo "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" >build/release/CMakeCache.txt; cat; echo configured'
+    echo "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" >build/release/CMakeCache.txt
+    printf "%s\n" "$@" | sed -n "s/^-D\([^=]*\)=/\1:STRING=/p" >>build/release/CMakeCache.txt; cat; echo configured'
   stand_in ninja <<<'cat; echo "[1/1] Building x"; echo "a note"
     printf "#!/bin/bash\necho heed \"\$@\"; cat\n" >"$2/cli/heed"; chmod 755 "$2/cli/heed"'
   [[ $EUID != 0 ]] || chown -R nobody "$work"
@@ -137,6 +138,19 @@ run info
 [[ $status == 1 && ! -s $work/stdout ]] || wrong "it went on"
 grep -q 'x.cpp:1: error: no' "$work/stderr" || wrong "the compiler's message is missing"
 [[ ! -e $project/build/.packages-run ]] || wrong "it would not look again"
+
+step "another processor: configures anew, unless the build has all kernels"
+fresh
+printf '%s\n' ninja-build libopenblas-dev >>"$INSTALLED"
+run info
+cache=$project/build/release/CMakeCache.txt
+for kernels in native all; do
+  sed -i "s/^HEED_PROCESSOR:.*/HEED_PROCESSOR:STRING=0/; s/^HEED_KERNELS:.*/HEED_KERNELS:STRING=$kernels/" "$cache"
+  : >"$CALLS"
+  run info
+  expect_command info
+  [[ $(calls cmake) == $([[ $kernels == all ]] && echo 0 || echo 1) ]] || wrong "with $kernels kernels"
+done
 
 step "the project was moved: configures anew"
 fresh

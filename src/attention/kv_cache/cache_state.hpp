@@ -9,11 +9,10 @@
 
 #include "attention/call/problem.hpp"
 #include "attention/kv_cache/codes.hpp"
+#include "core/index.hpp"
 #include "heed/kv_cache.hpp"
 
 namespace heed::detail {
-
-inline std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 /// One sequence. Slots are row numbers: slot s of head h begins at element h * head_stride + s * row_stride.
 struct Sequence {

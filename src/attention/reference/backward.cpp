@@ -21,12 +21,11 @@
 
 #include "attention/call/kernels.hpp"
 #include "attention/reference/passes.hpp"
+#include "core/index.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::detail {
 namespace {
-
-std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 // What one thread works with.
 struct Scratch : GradientScratch {

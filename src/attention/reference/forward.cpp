@@ -16,13 +16,12 @@
 #include "attention/call/kernels.hpp"
 #include "attention/kv_cache/gather.hpp"
 #include "attention/reference/forward_row.hpp"
+#include "core/index.hpp"
 
 namespace heed::detail {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 void write_output(const Problem& p, const Row& row, const RowScratch& scratch) {
   for (std::size_t c = 0; c < scratch.output.size(); ++c)

@@ -1,6 +1,7 @@
 // All ranks go on, or none.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <string_view>
@@ -19,6 +20,8 @@ struct Common {
   std::string_view name;
   std::int64_t value;
 };
+/// A floating-point number as one.
+inline std::int64_t bits_of(double number) { return std::bit_cast<std::int64_t>(number); }
 /// Throws Error (invalid_argument) on all ranks where one of them is not. The names are the same everywhere.
 void agree_on(const Communicator& comm, const std::vector<Common>& numbers);
 

@@ -9,8 +9,6 @@
 namespace heed::distributed {
 namespace {
 
-bool is_given(const MutableTensorView& view) { return view.data() != nullptr; }
-
 void check_like(const char* name, const MutableTensorView& view, const TensorView& like) {
   if (!is_given(view) || (view.shape() == like.shape() && view.dtype() == like.dtype())) return;
   throw Error(ErrorCode::invalid_argument,

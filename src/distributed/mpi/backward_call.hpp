@@ -17,6 +17,9 @@ struct BackwardCall {
   bool grad_bias_has_rows = false;
 };
 
+/// Whether a gradient is asked for.
+inline bool is_given(const MutableTensorView& view) { return view.data() != nullptr; }
+
 struct BackwardGiven {
   const AttentionBackwardInputs& inputs;
   const Layout& layout;

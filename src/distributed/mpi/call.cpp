@@ -1,6 +1,5 @@
 #include "distributed/mpi/call.hpp"
 
-#include <bit>
 #include <functional>
 #include <optional>
 #include <sstream>
@@ -73,8 +72,6 @@ std::int64_t results_given(const AttentionOutputs& outputs) {
     if (result(outputs, i).data() != nullptr) given |= std::int64_t{1} << i;
   return given;
 }
-
-std::int64_t bits_of(double number) { return std::bit_cast<std::int64_t>(number); }
 
 // What has to be the same everywhere; what cannot be compared so (masks, segments, score functions) is taken
 // on trust.

@@ -1,7 +1,6 @@
 #include "distributed/mpi/choose.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -52,8 +51,6 @@ PlannedCall planned(const Call& call, bool gradients) {
   planned.results = gradients ? Results::of_rows : results_of(call.outputs);
   return planned;
 }
-
-std::int64_t bits_of(double number) { return std::bit_cast<std::int64_t>(number); }
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "distributed/model.hpp"
 #include "distributed/mpi/left_out.hpp"
 #include "distributed/mpi/schemes.hpp"
 #include "distributed/mpi/travel.hpp"
@@ -11,8 +12,6 @@
 
 namespace heed::distributed {
 namespace {
-
-constexpr std::int64_t kBlockKeys = 3072;
 
 // What travels beside the blocks' pieces has slots behind theirs.
 constexpr std::size_t kKey = 0, kValue = 1, kStates = 2;
@@ -72,7 +71,7 @@ class Decode {
   }
 
   void gather_queries() {
-    const std::int64_t slot = keys_.length() / kBlockKeys + call_.units() + 2;  // behind all blocks'
+    const std::int64_t slot = keys_.length() / kSpanKeys + call_.units() + 2;  // behind all blocks'
     query_ = of_all_rows(call_.query, slot, 0);
     AttentionOptions options = call_.options;
     if (call_.mask_has_rows) options.mask = (mask_ = of_all_rows(*options.mask, slot, 1)).view();
@@ -94,7 +93,7 @@ class Decode {
 
   // Blocks that some row may see, and the rank with the most keys of each.
   void find_blocks() {
-    for (const PositionRange& block : rows_->ranges(kBlockKeys)) {
+    for (const PositionRange& block : rows_->ranges(kSpanKeys)) {
       if (!rows_->needs(block)) continue;
       int owner = 0;
       std::int64_t most = -1;

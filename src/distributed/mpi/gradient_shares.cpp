@@ -8,7 +8,7 @@ namespace heed::distributed {
 namespace {
 
 // Of tags, beside those of a unit's inputs.
-enum Sent : std::size_t { kKey = 8, kValue, kPart };
+enum Sent : std::size_t { kSentKey = 8, kSentValue, kPart };
 
 // Groups of tasks whose gradients are on their way, at most.
 constexpr std::size_t kGroupsSent = 2;
@@ -40,9 +40,9 @@ void GradientShares::receive_keys() {
     const std::vector<PositionRange> keys = side_by_side(positions_in(sharding, comm_.rank(), task.keys),
                                                          rows_in(sharding, comm_.rank(), task.keys).begin);
     if (call_.grad_key.data() != nullptr)
-      keys_.receive(heads_of(call_.grad_key, unit_.unit, 1), keys, from, tag_of(slot_of(i), kKey));
+      keys_.receive(heads_of(call_.grad_key, unit_.unit, 1), keys, from, tag_of(slot_of(i), kSentKey));
     if (call_.grad_value.data() != nullptr)
-      keys_.receive(heads_of(call_.grad_value, unit_.unit, 1), keys, from, tag_of(slot_of(i), kValue));
+      keys_.receive(heads_of(call_.grad_value, unit_.unit, 1), keys, from, tag_of(slot_of(i), kSentValue));
   }
 }
 
@@ -97,8 +97,8 @@ void GradientShares::send_group(Group& group) {
   for (std::size_t at = 0; at < group.tasks.size(); ++at) {
     const std::int64_t i = group.tasks[at];
     const GradientTask& task = placed(i).task;
-    send_keys(group, i, key_, call_.grad_key, kKey);
-    send_keys(group, i, value_, call_.grad_value, kValue);
+    send_keys(group, i, key_, call_.grad_key, kSentKey);
+    send_keys(group, i, value_, call_.grad_value, kSentValue);
     if (!wants_rows()) continue;
     for (int to = 0; to < comm_.size(); ++to)
       group.messages.send(group.parts[at],

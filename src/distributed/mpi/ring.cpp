@@ -5,6 +5,7 @@
 // Ring Attention, where blocks go from neighbour to neighbour.)
 #include <array>
 
+#include "distributed/model.hpp"
 #include "distributed/mpi/left_out.hpp"
 #include "distributed/mpi/schemes.hpp"
 #include "distributed/mpi/travel.hpp"
@@ -12,8 +13,6 @@
 
 namespace heed::distributed {
 namespace {
-
-constexpr std::int64_t kBlockKeys = 3072;
 
 class Ring {
  public:
@@ -24,7 +23,7 @@ class Ring {
         outputs_(outputs),
         rows_(call.query, {call.kv_heads(), keys_.length(), call.value.size(3)}, call.options,
               call.whole_part(call.layout.query.ranges(comm.rank())), outputs),
-        blocks_(rows_.ranges(kBlockKeys)),
+        blocks_(rows_.ranges(kSpanKeys)),
         sends_(comm),
         buffers_{Buffer(comm), Buffer(comm)} {}
 

@@ -5,8 +5,6 @@
 namespace heed::distributed {
 namespace {
 
-bool is_given(const MutableTensorView& view) { return view.data() != nullptr; }
-
 void add_to(const TensorView& share, const MutableTensorView& sum) {
   const Tensor terms = Tensor::copy_of(share);
   Tensor total = Tensor::copy_of(sum);

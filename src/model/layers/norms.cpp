@@ -7,13 +7,13 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::int64_t kRows = 64;  // of a piece of work
+constexpr std::int64_t kNormRows = 64;  // of a piece of work
 
 // Calls body(row) for each row, on several threads.
 template <class Body>
 void for_rows(std::int64_t rows, int threads, Body body) {
-  parallel_for((rows + kRows - 1) / kRows, threads, [&](std::int64_t piece, int /*worker*/) {
-    for (std::int64_t row = piece * kRows; row < std::min(rows, (piece + 1) * kRows); ++row) body(row);
+  parallel_for((rows + kNormRows - 1) / kNormRows, threads, [&](std::int64_t piece, int /*worker*/) {
+    for (std::int64_t row = piece * kNormRows; row < std::min(rows, (piece + 1) * kNormRows); ++row) body(row);
   });
 }
 

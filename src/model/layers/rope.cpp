@@ -10,7 +10,7 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::int64_t kRows = 32;  // of a piece of work
+constexpr std::int64_t kRotatedRows = 32;  // of a piece of work
 
 double positive(const ModelConfig& rope, const char* name) {
   const double value = rope.real(name);
@@ -107,9 +107,9 @@ Rope rope_of(const RopeRules& rules, std::int64_t dims) {
 void rotate(const Rope& rope, const MutableTensorView& query, const MutableTensorView& key,
             std::int64_t begin, int threads) {
   const std::int64_t rows = query.size(1);
-  parallel_for((rows + kRows - 1) / kRows, threads, [&](std::int64_t piece, int /*worker*/) {
+  parallel_for((rows + kRotatedRows - 1) / kRotatedRows, threads, [&](std::int64_t piece, int /*worker*/) {
     std::vector<float> cosines(rope.size()), sines(rope.size());
-    for (std::int64_t row = piece * kRows; row < std::min(rows, (piece + 1) * kRows); ++row) {
+    for (std::int64_t row = piece * kRotatedRows; row < std::min(rows, (piece + 1) * kRotatedRows); ++row) {
       for (std::size_t i = 0; i < rope.size(); ++i) {
         const double angle = static_cast<float>(begin + row) * rope[i];  // the product is in f32
         cosines[i] = static_cast<float>(std::cos(angle));

@@ -17,6 +17,7 @@
 #include "attention/cpu/driver/path_record.hpp"
 #include "attention/kv_cache/gather.hpp"
 #include "attention/reference/forward_row.hpp"
+#include "core/index.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::detail {
@@ -26,8 +27,6 @@ using cpu::RowStatus;
 
 // Rows that a thread does at a time. Sums over rows are folded block by block, in their order.
 constexpr std::int64_t kRowsAtOnce = 16;
-
-std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 double read_target(const Target& from, std::int64_t b, std::int64_t h, std::int64_t l, std::int64_t c) {
   return read(

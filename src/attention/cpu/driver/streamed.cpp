@@ -9,6 +9,7 @@
 #include "attention/cpu/driver/memory.hpp"
 #include "attention/cpu/driver/tasks.hpp"
 #include "attention/cpu/targets/dispatch.hpp"
+#include "core/index.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::detail {
@@ -20,8 +21,6 @@ using cpu::RowStatus;
 using cpu::SpanTask;
 using cpu::Task;
 using cpu::Tiling;
-
-std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 // Tasks of the same kernels, and the states of their rows.
 struct Pass {

@@ -63,6 +63,7 @@ std::string why_not(const TargetEntry& entry) {
   return "HEED_ISA or set_target takes it";
 }
 
+// HEED_UNIT_<NAME> says that a unit is built (cmake/HeedKernels.cmake).
 // What decided it: products alone, or whole calls in turns (docs/kernel.md).
 [[maybe_unused]] constexpr FormatEntry kTilesOfBf16 = {
     "bf16", "matrix tiles", "3,126 GFLOP/s a core where f32 has 234 (Granite Rapids)"};
@@ -83,7 +84,7 @@ std::string why_not(const TargetEntry& entry) {
 
 const std::vector<TargetEntry>& target_entries() {
   static const std::vector<TargetEntry> entries = {
-#if defined(__x86_64__)
+#if defined(HEED_UNIT_AMX)
     {"amx_f32",
      "matrix tiles (AMX) for bf16, and in parts of bf16 for f32 (three) and f16 (two)",
      {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_tile",
@@ -96,6 +97,8 @@ const std::vector<TargetEntry>& target_entries() {
       "amx_bf16"},
      {amx_kernels, avx512_kernels},
      {kF32, kTilesOfBf16, kF16}},
+#endif
+#if defined(HEED_UNIT_AVX512BF16)
     {"avx512bf16",
      "vectors of 16 floats, dot products of bf16 pairs",
      {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"},
@@ -103,13 +106,18 @@ const std::vector<TargetEntry>& target_entries() {
      {kF32, kPairsOfBf16, kF16},
      "GenuineIntel",
      "dot products of pairs have half the rate of f32 multiply-adds (117 and 234 GFLOP/s on Granite Rapids)"},
+#endif
+#if defined(HEED_UNIT_AVX512)
     {"avx512",
      "vectors of 16 floats",
      {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
      {avx512_kernels},
      {kF32, kBf16, kF16}},
+#endif
+#if defined(HEED_UNIT_AVX2)
     {"avx2", "vectors of 8 floats", {"avx2", "fma", "f16c"}, {avx2_kernels}, {kF32, kBf16, kF16}},
-#elif defined(__aarch64__)
+#endif
+#if defined(HEED_UNIT_NEON)
     {"neonbf16",
      "vectors of 4 floats, matrix products of bf16 (BFMMLA)",
      {"neon", "bf16"},
@@ -118,7 +126,7 @@ const std::vector<TargetEntry>& target_entries() {
     {"neon", "vectors of 4 floats", {"neon"}, {neon_kernels}, {kF32, kBf16, kF16}},
 #endif
     {"plain", "plain C++, four floats at a time; runs anywhere", {}, {plain_kernels}, {kF32, kBf16, kF16}},
-#if defined(HEED_EMULATED_TARGETS)
+#if defined(HEED_UNIT_AMX_EMULATED)
     {"amx_emulated",
      "the target amx in plain C++, bit for bit and very slow: for tests",
      {},
