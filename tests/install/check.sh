@@ -58,7 +58,7 @@ case $kind in
     ;;
   static)
     step "add_subdirectory"
-    consumer beside "-DHEED_SOURCE=$source" -DHEED_INSTALL=ON
+    consumer beside "-DHEED_SOURCE=$source" -DHEED_INSTALL=ON -DHEED_KERNELS=native
     if [[ ! -e $work/beside/heed/src/libheed.a ]]; then
       echo "a project that does not set BUILD_SHARED_LIBS got no static library" >&2
       exit 1
