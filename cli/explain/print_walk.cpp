@@ -95,7 +95,7 @@ class Walkthrough {
     const bool heads = step.value.rank() == 3;
     if (heads && step.value.size(0) > 1)
       output_.stream << spaces(kIndent)
-                     << faint("head 1 of " + std::to_string(step.value.size(0)), output_.color) << '\n';
+                     << faint("head 0 of " + std::to_string(step.value.size(0)), output_.color) << '\n';
     const TensorView matrix = heads ? step.value.view().select(0, 0) : step.value.view();
     const std::string& row_axis = step.axes[heads ? 1 : 0];
     Table table{words_of(row_axis), {}, matrix};
@@ -108,7 +108,7 @@ class Walkthrough {
     for (std::int64_t head = 0; head < step.value.size(0); ++head) {
       output_.stream << '\n';
       if (step.value.size(0) > 1)
-        output_.stream << spaces(kIndent) << bold("head " + std::to_string(head + 1), output_.color) << '\n';
+        output_.stream << spaces(kIndent) << bold("head " + std::to_string(head), output_.color) << '\n';
       print_map(step.value.view().select(0, head), head);
       print_attended(head);
     }

@@ -47,7 +47,7 @@ class Follower {
                  "the vector that stands for it");
     for (head_ = 0; head_ < model_.heads(); ++head_) {
       if (model_.heads() > 1)
-        output_.stream << "\n  " << bold("head " + std::to_string(head_ + 1), output_.color) << '\n';
+        output_.stream << "\n  " << bold("head " + std::to_string(head_), output_.color) << '\n';
       print_vector("query", "query", explanation_.find("query")->formula, "what it looks for");
       print_keys();
       print_one_product();

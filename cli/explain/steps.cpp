@@ -111,7 +111,7 @@ class Walk {
 
   void add_merged(Tensor output) {
     const bool one = model_.heads() == 1;
-    add("merged", "merged", one ? "z_i" : "z_i of head 1, head 2, …",
+    add("merged", "merged", one ? "z_i" : "z_i of head 0, head 1, …",
         one ? "one head: its context as it is" : "the contexts of all heads side by side", {kLq, "H d_v"},
         nn::merge_heads(result_.value("context")));
     if (!model_.attention.out_proj) return;

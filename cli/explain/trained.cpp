@@ -1,5 +1,6 @@
 #include "explain/trained.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -106,12 +107,7 @@ class TrainedModelPrinter {
     print_heads(output, document_, told(), false);
     for (const std::int64_t head : drawn()) print_head_map(output, head);
     if (!reading_.model.info().causal || !reading_.model.info().predicts) return;
-    const std::int64_t last = static_cast<std::int64_t>(reading_.tokens.ids.size()) - 1;
-    output.stream << '\n'
-                  << wrap("After all this it expects " + listed(expected_at(reading_, last, kExpectations)) +
-                              ".",
-                          output.width, 2)
-                  << '\n';
+    output.stream << '\n' << wrap(said_of_the_end(), output.width, 2) << '\n';
   }
 
   [[nodiscard]] nlohmann::ordered_json json() const {
@@ -127,6 +123,16 @@ class TrainedModelPrinter {
   }
 
  private:
+  // A model of symbols knows nothing of a new word, and its prediction after one means nothing.
+  [[nodiscard]] std::string said_of_the_end() const {
+    const std::vector<std::int64_t>& ids = reading_.tokens.ids;
+    const auto last = std::ssize(ids) - 1;
+    if (reading_.model.info().symbols && std::count(ids.begin(), ids.end(), ids.back()) == 1)
+      return "After all this it expects nothing: " + printable(reading_.tokens.shown.back()) +
+             " is a new word, with nothing to copy yet.";
+    return "After all this it expects " + listed(expected_at(reading_, last, kExpectations)) + ".";
+  }
+
   [[nodiscard]] const HeadSummary& summary(std::int64_t head) const {
     return document_.report.summaries[static_cast<std::size_t>(head)];
   }

@@ -32,6 +32,7 @@ nb::dict info_of(const Model& model) {
   all["fixed_context"] = info.fixed_context;
   all["causal"] = info.causal;
   all["predicts"] = info.predicts;
+  all["symbols"] = info.symbols;
   all["parameters"] = info.parameters;
   return all;
 }

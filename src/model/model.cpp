@@ -42,7 +42,8 @@ Tokenizer own_tokenizer_in(const std::string& folder, const ModelInfo& info) {
 
 // Texts begin with any character.
 void set_own_tokenizer(Tokenizer tokenizer, detail::ModelParts& parts) {
-  if (!tokenizer.is_symbols()) parts.info.begin_token = 0;
+  parts.info.symbols = tokenizer.is_symbols();
+  if (!parts.info.symbols) parts.info.begin_token = 0;
   parts.own_tokenizer = std::move(tokenizer);
 }
 

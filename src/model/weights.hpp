@@ -69,8 +69,9 @@ class Weights {
   void leave(const std::string& name);
   /// Throws Error (io) that names the first tensor that was neither asked for nor left.
   void require_all_taken() const;
-  /// Of those that were asked for, each once.
+  /// Of those that were asked for, each once, but for those that do not count.
   [[nodiscard]] std::int64_t numbers() const noexcept { return numbers_; }
+  void do_not_count(std::int64_t numbers) { numbers_ -= numbers; }
 
  private:
   const StoredWeight& take(const std::string& name, const Dims& shape);

@@ -50,7 +50,8 @@ std::string readable(const TrainedModel& trained, std::string_view text) {
   return all;
 }
 
-// What heads are named from: of a model of symbols, different words, said twice; else the text itself.
+// A text that shows which heads copy: for a model of symbols different words, said twice; else the text
+// itself.
 std::string telling_text(const TrainedModel& trained, const std::string& text) {
   if (!trained.tokenizer.is_symbols()) return text;
   const std::int64_t words =
@@ -70,7 +71,7 @@ Tensor ids_of(const TrainedModel& trained, const std::string& text) {
   return trained.tokenizer.encode(tokens);
 }
 
-// Of each layer, of each head: what it looks like, and how much.
+// The name and score of each head of each layer on this text.
 Json looks_of_heads(const TrainedModel& trained, const std::string& text) {
   Json layers = Json::array();
   const nn::LanguageModelResult result = trained.model.forward(ids_of(trained, text));
@@ -108,8 +109,9 @@ Json about(const TrainedModel& trained, const LivingPage& page, const std::strin
           {"attention_only", config.attention_only},
           {"parameters", nn::parameter_count(config)},
           {"epsilon", trained.model.norm.epsilon},
-          {"looks", looks_of_heads(trained, telling_text(trained, text))},
-          {"query_tokens", Json::array()},  // the words change; see data.js
+          {"looks", looks_of_heads(trained, text)},
+          {"roles", looks_of_heads(trained, telling_text(trained, text))},  // the story's, whatever is typed
+          {"query_tokens", Json::array()},                                  // the words change; see data.js
           {"key_tokens", Json::array()},
           {"tensors", tensors}};
 }

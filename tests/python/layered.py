@@ -28,11 +28,12 @@ def with_layers(path, layers):
     path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + size:])
 
 
-def layered_page(heed, folder, layers, length, *options, causal=True, words=WORDS):
-    """Writes page.html of random heads, some of which look at the word before; gives their weights, [H, L, L]."""
+def layered_page(heed, folder, layers, length, *options, causal=True, words=WORDS, spread=1.5):
+    """Writes page.html of random heads, some of which look at the word before; gives their weights, [H, L, L]. Queries and
+    keys have the standard deviation `spread`."""
     heads = sum(count for _, count in layers)
     draw = np.random.default_rng(7)
-    query, key, value = (draw.standard_normal((heads, length, 16), dtype=np.float32) * 1.5 for _ in range(3))
+    query, key, value = (draw.standard_normal((heads, length, 16), dtype=np.float32) * spread for _ in range(3))
     places = draw.standard_normal((length, 16), dtype=np.float32) * 2
     for head in range(1, heads, 4):
         query[head, 1:], key[head] = places[:-1], places

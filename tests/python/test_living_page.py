@@ -4,6 +4,7 @@ import json
 import math
 import pathlib
 import re
+import urllib.parse
 
 import numpy
 import pytest
@@ -77,15 +78,19 @@ def shown_weights(browser, layer, head):
         (row) => [...row.querySelectorAll('td')].map((cell) => cell.dataset.weight ?? null))""")
 
 
+NEW_WORD = "new word: nothing to copy yet"
+
+
 def shown_next(browser):
-    """What is expected after each word: ["dessert", 99.9]."""
+    """What is expected after each word: ("dessert", 99.9); None after a new word."""
     titles = browser.run("return [...document.querySelectorAll('.flow-end title')].map((title) => title.textContent)")
-    found = [re.fullmatch(r"after .*: (.*) ([\d.]+) %", title, re.S) for title in titles]
-    return [(one[1], float(one[2])) for one in found]
+    found = [re.fullmatch(rf"after .*: (?:{NEW_WORD}|(.*) ([\d.]+) %)", title, re.S) for title in titles]
+    return [(one[1], float(one[2])) if one[1] is not None else None for one in found]
 
 
-def assert_shows(browser, heads, following, causal=True):
-    """heads: weights [L, L] of each head, all of layer 0 first; following: (token, probability) after each word."""
+def assert_shows(browser, heads, following, causal=True, words=None):
+    """heads: weights [L, L] of each head, all of layer 0 first; following: (token, probability) after each word. words: those
+    that a model of symbols reads, which has nothing to say after a new one."""
     count = browser.run("return document.querySelectorAll('.layer-heads')[0].children.length")
     for index, weights in enumerate(heads):
         shown = shown_weights(browser, index // count, index % count)
@@ -96,7 +101,11 @@ def assert_shows(browser, heads, following, causal=True):
                     assert text is None
                 else:
                     assert close(text, value), (index, row, key, text, value)
-    for (token, share), (wanted, probability) in zip(shown_next(browser), following, strict=True):
+    for row, (shown, (wanted, probability)) in enumerate(zip(shown_next(browser), following, strict=True)):
+        if words and words[row] not in words[:row]:
+            assert shown is None
+            continue
+        token, share = shown
         assert token == wanted
         assert abs(share - 100 * probability) <= 0.05 + 1e-3
 
@@ -115,7 +124,8 @@ def test_typed_words_give_the_numbers_of_the_command(living, browser, heed, text
     told = json.loads(heed("explain", "--model", "induction", "--json", text).stdout)
     words = browser.run("return [...document.querySelectorAll('#words .word')].map((word) => word.textContent)")
     assert [word.rstrip("₀₁₂₃₄₅₆₇₈₉") for word in words] == told["tokens"]
-    assert_shows(browser, [head["weights"] for head in told["heads"]], [(one["token"], one["probability"]) for one in told["next"]])
+    assert_shows(browser, [head["weights"] for head in told["heads"]], [(one["token"], one["probability"]) for one in told["next"]],
+                 words=told["tokens"])
 
 
 def test_a_full_context_has_its_numbers_row_by_row(living, browser, heed):
@@ -124,18 +134,48 @@ def test_a_full_context_has_its_numbers_row_by_row(living, browser, heed):
     told = json.loads(heed("explain", "--model", "induction", "--json", text).stdout)
     shown = browser.run("return [...document.querySelectorAll('table.keys .weight')].map((cell) => cell.textContent)")
     assert all(map(close, shown, told["heads"][2]["weights"][40])) and len(shown) == 64
-    assert [token for token, _ in shown_next(browser)] == [one["token"] for one in told["next"]]
+    shown = shown_next(browser)
+    assert shown[:27] == [None] * 27
+    assert [token for token, _ in shown[27:]] == [one["token"] for one in told["next"][27:]]
 
 
 def test_every_letter_changes_the_prediction(living, browser):
     living()
     write(browser, "to be or not to be o")
-    assert shown_next(browser)[-1][0] != "not"
+    assert shown_next(browser)[-1] is None
     browser.click("#typed")
     browser.press("r")
     settle(browser)
     assert shown_next(browser)[-1] == ("not", pytest.approx(99, abs=3))
     assert "or" in browser.text("#expected h2") and browser.text("#expected li:first-child .bar-name") == "not"
+
+
+def colour_of(browser, css):
+    return browser.run("""const style = getComputedStyle(document.querySelector(arguments[0]));
+        return arguments[0].startsWith('#flow') ? style.fill : style.color;""", css)
+
+
+@pytest.mark.parametrize("text", ["hello", "hello hello world", "é 猫 🙂"])
+def test_a_new_word_is_answered_in_grey_that_there_is_nothing_to_copy(living, browser, text):
+    living(fragment="#thought=9&text=" + urllib.parse.quote(text))
+    last = text.split()[-1]
+    assert shown_next(browser)[-1] is None
+    assert browser.text("#expected").split("\n\n")[:2] == [f"After {last}", NEW_WORD]
+    grey = browser.run("""const probe = document.body.appendChild(document.createElement('i'));
+        probe.style.color = 'var(--soft)';
+        return getComputedStyle(probe).color;""")
+    assert colour_of(browser, "#expected p") == colour_of(browser, "#flow .flow-end.new text") == grey
+    browser.wait("await new Promise((done) => setTimeout(done, 400))")  # for what heads say of the prediction
+    for part in ("#expected", "#story", "#heads"):
+        assert "%" not in browser.text(part)
+    assert f"{last} is new" in browser.text("#story")
+    assert "After a new word they mean nothing" in browser.text("#walk")
+
+
+def test_the_command_says_the_same_of_a_new_word(heed):
+    ends = [heed("explain", "--model", "induction", text).stdout.split("\n\n")[-1] for text in ("a b a c", "a b a", "a b a b")]
+    assert ends[0].split() == "After all this it expects nothing: c is a new word, with nothing to copy yet.".split()
+    assert ends[1].startswith("After all this it expects b ") and ends[2].startswith("After all this it expects a ")
 
 
 class Oracle:
@@ -196,7 +236,7 @@ def test_the_temperature_of_attention(living, browser, oracle, temperature):
     write(browser, WORDS)
     slide(browser, "temperature", temperature)
     weights, logits, numbers = oracle.run(WORDS.split(), temperature=temperature)
-    assert_shows(browser, weights, oracle.following(logits, numbers))
+    assert_shows(browser, weights, oracle.following(logits, numbers), words=WORDS.split())
 
 
 def test_the_temperature_of_the_prediction(living, browser, oracle):
@@ -204,7 +244,7 @@ def test_the_temperature_of_the_prediction(living, browser, oracle):
     write(browser, WORDS)
     slide(browser, "answer", 2.2)
     weights, logits, numbers = oracle.run(WORDS.split())
-    assert_shows(browser, weights, oracle.following(logits, numbers, 2.2))
+    assert_shows(browser, weights, oracle.following(logits, numbers, 2.2), words=WORDS.split())
 
 
 def test_attention_that_is_not_causal(living, browser, oracle):
@@ -212,7 +252,7 @@ def test_attention_that_is_not_causal(living, browser, oracle):
     write(browser, WORDS)
     switch(browser, "#controls input[role=switch]")
     weights, logits, numbers = oracle.run(WORDS.split(), causal=False)
-    assert_shows(browser, weights, oracle.following(logits, numbers), causal=False)
+    assert_shows(browser, weights, oracle.following(logits, numbers), causal=False, words=WORDS.split())
 
 
 @pytest.mark.parametrize("off", [[(0, 3)], [(1, 0), (1, 3)], [(layer, head) for layer in range(2) for head in range(4)]])
@@ -222,7 +262,7 @@ def test_heads_switched_off(living, browser, oracle, off):
     for layer, head in off:
         switch(browser, f'[data-head="{layer}.{head}"] .switch input')
     weights, logits, numbers = oracle.run(WORDS.split(), off=off)
-    assert_shows(browser, weights, oracle.following(logits, numbers))
+    assert_shows(browser, weights, oracle.following(logits, numbers), words=WORDS.split())
 
 
 def test_each_head_says_what_the_prediction_would_be_without_it(living, browser, oracle):
@@ -237,9 +277,92 @@ def test_each_head_says_what_the_prediction_would_be_without_it(living, browser,
         assert abs(float(shown.rstrip(" %")) - wanted) <= 0.051
 
 
-def test_heads_have_their_names(living, browser):
+@pytest.mark.parametrize("text", ["Life is short eat dessert first Life is short eat", WORDS, "the cat sat"])
+def test_heads_have_the_names_that_the_command_gives_them_for_this_text(living, browser, heed, text):
+    living(*([] if text.startswith("Life") else [text]))
+    assert browser.run("return document.getElementById('typed').value") == text
+    told = json.loads(heed("explain", "--model", "induction", "--json", text).stdout)["heads"]
+    names = browser.run("""return Object.fromEntries([...document.querySelectorAll('.head-card')].map((card) =>
+        [card.dataset.head, card.querySelector('.soft').textContent]))""")
+    assert names == {head["label"]: head["looks_like"] for head in told}
+    browser.run("document.querySelector('[data-key=story-next]').click()")
+    settle(browser)
+    assert "Head 0.3 looks one word back" in browser.text("#story")  # whatever the text shows of it
+
+
+def test_parameters_are_counted_once(living, browser, heed):
+    models = pathlib.Path(__file__).parents[2] / "models" / "induction"
+    arrays = safetensors.numpy.load_file(models / "model.safetensors")
+    assert not any(arrays[name].any() for name in arrays if "mlp.c_proj" in name)  # the model has no MLP; the file's add 0
+    count = sum(array.size for name, array in arrays.items() if "mlp" not in name and "ln_2" not in name)
     living()
-    assert "previous-token" in browser.text('[data-head="0.3"]') and "induction" in browser.text('[data-head="1.3"]')
+    assert f" {count:,} parameters" in browser.text("#about")
+    assert f" {count} parameters\n" in heed("explain", "--model", "induction", WORDS).stdout
+    assert json.loads((models / "config.json").read_text())["heed"]["parameters"] == count
+
+
+def place(browser, css):
+    return browser.run("""const box = document.querySelector(arguments[0]).getBoundingClientRect();
+        return [box.left, box.top, box.right, box.bottom];""", css)
+
+
+def test_a_switch_stands_apart_from_what_the_model_says_without_its_head(living, browser):
+    living()
+    browser.wait("while (!document.querySelector('[data-without=\"1.3\"]')) await new Promise((done) => setTimeout(done, 20))")
+    assert browser.text('[data-head="0.0"] .without').startswith("if off: dessert ")
+    assert place(browser, '[data-head="0.0"] .without')[1] >= place(browser, '[data-head="0.0"] .switch')[3]
+    switch(browser, '[data-head="0.0"] .switch input')
+    browser.wait("while (!document.querySelector('[data-without=\"1.3\"]')) await new Promise((done) => setTimeout(done, 20))")
+    browser.wait("await new Promise((done) => setTimeout(done, 300))")
+    assert browser.text('[data-head="0.0"] .without').startswith("if on: dessert ")
+
+
+def share_of(oracle, off, word):
+    _, logits, numbers = oracle.run(WORDS.split(), off=off)
+    powers = numpy.exp(logits[-1] - logits[-1].max())
+    return 100 * (powers / powers.sum())[numbers.index(word)]
+
+
+def test_the_story_takes_all_heads_away_that_copy(living, browser, oracle):
+    living(WORDS, fragment="#thought=4")
+    every = [(1, head) for head in range(4)]
+    shares = [float(share) for share in re.findall(r"([\d.]+) %", browser.text("#story"))]
+    best = int(re.search(r"without head 1\.(\d)", browser.text("#story"))[1])
+    for share, off in zip(shares, [[], [(0, 3)], [(1, best)], every], strict=True):
+        assert abs(share - share_of(oracle, off, "not")) <= 0.051
+    assert "without all 4 heads of layer 1 that copy" in browser.text("#story") and shares[3] < 10 < shares[2]
+    switch(browser, "[data-key=story-switch]")
+    weights, logits, numbers = oracle.run(WORDS.split(), off=every)
+    assert_shows(browser, weights, oracle.following(logits, numbers), words=WORDS.split())
+    assert browser.text('[data-layer="1"]') == "switch all on"
+    switch(browser, '[data-layer="1"]')
+    weights, logits, numbers = oracle.run(WORDS.split())
+    assert_shows(browser, weights, oracle.following(logits, numbers), words=WORDS.split())
+
+
+def test_little_is_blank_beside_the_steps(living, browser):
+    living()
+    browser.resize(1280, 900)
+    settle(browser)
+    bottoms = [place(browser, css)[3] for css in (".walk-map .scrolled", ".walk-steps li:last-child")]
+    browser.resize(1360, 900)
+    assert abs(bottoms[0] - bottoms[1]) < 400
+
+
+def test_a_phone_shows_every_percentage(heed, tmp_path):
+    heed("explain", "--model", "induction", "--html", "life.html")
+    with Browser(width=500, height=844) as phone:
+        phone.resize(390, 844)
+        phone.open((tmp_path / "life.html").as_uri())
+        settle(phone)
+        assert phone.run("return document.documentElement.scrollWidth") <= 390
+        left, _, right, _ = place(phone, "#flow")
+        shares = phone.run("""return [...document.querySelectorAll('.flow-end .share')].map((share) => {
+            const box = share.getBoundingClientRect();
+            return [box.left, box.right, share.textContent]; })""")
+        assert len(shares) == 4 and all(left < begin and end <= right for begin, end, _ in shares)
+        assert all(re.fullmatch(r"[\d.]+ %", text) for *_, text in shares)
+        assert phone.errors() == []
 
 
 def test_the_story_and_its_lines_follow_the_copied_word(living, browser):
@@ -260,7 +383,7 @@ def test_works_by_keyboard_and_the_address_keeps_the_place(living, browser):
     browser.run("document.querySelector('#words [tabindex=\"0\"]').focus()")
     browser.press("left", "left")
     settle(browser)
-    assert browser.text("#expected h2") == "After three the model expects"
+    assert browser.text("#expected h2") == "After three"
     browser.run("document.querySelector('[data-key=story-next]').focus()")
     browser.press("enter")
     settle(browser)
@@ -268,7 +391,7 @@ def test_works_by_keyboard_and_the_address_keeps_the_place(living, browser):
     browser.wait("await new Promise((done) => setTimeout(done, 300))")
     fragment = browser.run("return location.hash")
     browser.open(path.as_uri() + fragment)
-    assert browser.text("#expected h2") == "After three the model expects"
+    assert browser.text("#expected h2") == "After three"
     assert browser.run("return document.getElementById('typed').value") == "one two three one two"
     assert browser.text("#story .place") == "2 of 5"
 

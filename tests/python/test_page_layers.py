@@ -1,5 +1,7 @@
 """All heads of all layers at once, in a real browser, against the weights in f64 with NumPy."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -102,6 +104,8 @@ def test_every_figure_ranks_the_heads_and_stands_on_the_cards(layers, browser):
     options = browser.run("return [...document.querySelectorAll('.layers-view option')].map((option) => option.value)")
     patterns = ["score " + pattern["name"] for pattern in summaries(browser)[0]["patterns"]]
     assert {"named", "distance", "previous", "next", *known, *patterns} <= set(options)
+    assert not {"rows", "nan_rows", "choices"} & set(options)  # counts, of which three digits say nothing true
+    assert not re.search("choices|rows", browser.text(".showing-figures"))
     for name in options:
         for order, sign in (("down", -1), ("up", 1)):
             browser.run("location.hash = `view=layers&figure=${encodeURIComponent(arguments[0])}&order=${arguments[1]}`", name, order)

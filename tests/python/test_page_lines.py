@@ -90,6 +90,21 @@ def test_every_weight_from_0_01_on_is_a_line(lines, browser):
     assert fragment(browser)["sink"] == "0"
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_the_strongest_lines_are_those_drawn_widest(lines, browser, first):
+    weights = lines(10, f"&head=4&sink={int(first)}", causal=False)
+    wanted = expected(weights, [4], range(10), range(10), first)
+    label = {place: word for place, word in enumerate(["the₁", *WORDS[1:5], "the₂", *WORDS[6:]])}
+    heaviest = sorted(wanted, key=wanted.get, reverse=True)[:8]
+    assert any(row == key for _, row, key in heaviest)
+    assert not first or any(key == 0 for _, _, key in heaviest)
+    assert browser.run("return [...document.querySelectorAll('.panel .line-pair')].map((one) => one.textContent)") == [
+        f"{label[row]} → {label[key]}" for _, row, key in heaviest]
+    shown = browser.run("return [...document.querySelectorAll('.panel td:nth-child(2)')].map((one) => Number(one.textContent))")
+    np.testing.assert_allclose(shown, [wanted[line] for line in heaviest], atol=6e-5)
+    assert max(drawn(browser), key=drawn(browser).get) == heaviest[0]
+
+
 @pytest.mark.parametrize("side", ["row", "key"])
 def test_a_word_under_the_pointer_shows_only_its_lines_and_their_weights(lines, browser, side):
     weights = lines(10, "&head=3")

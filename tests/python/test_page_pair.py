@@ -135,8 +135,21 @@ def test_a_long_text_ranks_what_the_page_holds_and_says_what_it_lacks(pair, brow
     assert [head for head, _ in told[:len(held)]] == held and 0 < len(held) < 15
     assert_ranked(told[:len(held)], weight)
     for head, text in told[len(held):]:
-        assert text.startswith("under ") and float(text.split()[1]) == pytest.approx(fifth[head], rel=6e-3)
+        assert text.startswith("at most ") and float(text.split()[2]) == pytest.approx(fifth[head], rel=6e-3)
         assert weight[head] < fifth[head]
+
+
+def test_a_weight_that_is_at_most_0_is_0(pair, browser):
+    """Rows of such large scores that the keys attended to most have weights of 0, too."""
+    weights = pair("&row=1500&key=1499", length=2100, spread=30)
+    weight = weights[:, 1500, 1499]
+    fifth = np.sort(weights[:, 1500], axis=-1)[:, -5]
+    browser.run("[...document.querySelectorAll('[data-way=to] .copy')].at(-1).click()")
+    told = dict(ranking(browser, "to"))
+    zeros = [head for head in range(15) if max(weight[head], fifth[head]) < 1e-12]
+    assert len(zeros) > 3 and all(told[head] == "0" for head in zeros)
+    assert list(told)[-len(zeros):] == zeros  # the last, by their places
+    assert browser.text(".pair-answer").endswith("0 in every head.") == (weight.max() < 1e-12)
 
 
 def test_a_phone_shows_pairs_without_scrolling_sideways(pair):

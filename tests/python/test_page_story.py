@@ -2,12 +2,14 @@
 
 import json
 import math
+import re
 import statistics
 
 import pytest
 import safetensors.numpy
 
 from browser import Browser, available
+from page_support import assert_shown
 
 FOX = "the quick brown fox jumps over the lazy dog"
 pytestmark = pytest.mark.skipif(not available(), reason="the packages chromium and chromium-driver are not installed")
@@ -92,6 +94,48 @@ def test_the_root_is_explained_with_the_numbers_of_the_sentence(page, browser):
     assert "√24 = 4.8990" in told
 
 
+def shares(steps, row, head=0):
+    """The largest share of a row's softmax without the division by the root, and with it."""
+    found = []
+    for name in ("scores", "scaled"):
+        allowed = [score for key, score in enumerate(steps[name][head][row]) if "masked" not in steps or key <= row]
+        found.append(1 / sum(math.exp(score - max(allowed)) for score in allowed))
+    return found
+
+
+@pytest.mark.parametrize("arguments", [[], ["--heads", "4", "--causal"], ["--heads", "4", "--causal", "--key-dim", "1"]])
+def test_what_is_said_of_the_root_follows_from_the_numbers(page, browser, arguments):
+    """Where the softmax of the chosen row is all or nothing with the division, too, the story tells of another row."""
+    sentence = "Life is short, eat dessert first"
+    words = sentence.replace(",", "").split()
+    steps = page(sentence, *arguments, fragment="#view=story&thought=4&head=0")
+    found = [shares(steps, row) for row in range(6)]
+    most = max(range(6), key=lambda row: found[row][0] - found[row][1])
+    for row, (raw, scaled) in enumerate(found):
+        browser.run("location.hash = `view=story&thought=4&head=0&row=${arguments[0]}`", row)
+        browser.wait("await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        told = browser.text(".story-text")
+        little = f"For {words[row]} it changes little: one word gets {raw:.4f} without the division, {scaled:.4f} with it"
+        assert (little in told) == (raw - scaled < 0.1)
+        shown = row if raw - scaled >= 0.1 else most
+        raw, scaled = found[shown]
+        without = f"the softmax of {words[shown]} would give {raw:.4f} to one word; with it, {scaled:.4f}"
+        assert (without in told) == (raw - scaled >= 0.1)
+        assert ("the division changes no share by more than" in told) == (raw - scaled < 0.1)
+        slopes = re.search(r"the slope of the softmax, w \(1 − w\): (\S+) without the division, (\S+) with it", told)
+        assert (slopes is not None) == (raw - scaled >= 0.1 and raw * (1 - raw) < scaled * (1 - scaled))
+        for slope, share in zip(slopes.groups() if slopes else [], (raw, scaled)):
+            assert_shown(slope.replace("−", "-"), share * (1 - share))
+    assert (found[most][0] - found[most][1] >= 0.1) == ("--key-dim" not in arguments)  # d of 1 has a root of 1
+
+
+def test_a_quotient_of_large_numbers_has_the_digits_of_its_result(page, browser):
+    page("Life is short, eat dessert first", fragment="#row=3&key=2")
+    shown = re.search(r"= ([\d.e+]+) / ([\d.e+]+)\s*= ([\d.]+)", browser.text("[data-part=weights] .sum"))
+    over, under, weight = map(float, shown.groups())
+    assert over > 1e6 and abs(over / under - weight) <= 1.5e-4
+
+
 def test_the_mask_says_what_it_hides(page, browser):
     page(FOX, "--causal", fragment="#view=story&thought=5&row=6")
     assert "lazy" not in browser.text(".story-text")
@@ -131,6 +175,13 @@ def test_the_glossary_opens_by_keyboard_and_closes(page, browser):
     assert browser.run("return document.activeElement.getAttribute('aria-expanded')") == "true"
     browser.press("\ue00c")  # Escape
     assert browser.run("return document.querySelector('.story-text .definition').hidden")
+
+
+def test_heads_are_counted_from_0(page, browser, heed):
+    page(FOX, "--heads", "3", fragment="#view=story&thought=0")
+    assert "head 0, head 1, …" in browser.text("[data-step=merged]")
+    printed = heed("explain", FOX, "--heads", "3").stdout
+    assert set(re.findall(r"head (\d)", printed)) == {"0", "1", "2"} and "head 0 of 3" in printed
 
 
 def test_nothing_is_wider_than_a_phone(heed, tmp_path):

@@ -4,8 +4,10 @@
 //   x = wte[id] + wpe[position]
 //   x = x + attention(ln_1(x)) W_O,   x = x + mlp(ln_2(x))
 //   logits = ln_f(x) W_U^T, where W_U is wte unless the file has an lm_head
+#include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "model/families/family.hpp"
 #include "model/layers/linear.hpp"
@@ -24,6 +26,15 @@ struct Block {
 // Conv1D: the weight is [inputs, outputs].
 LinearWeights conv1d(Weights& weights, const std::string& name, std::int64_t inputs, std::int64_t outputs) {
   return {weights.matrix(name + ".weight", inputs, outputs), weights.vector(name + ".bias", outputs), true};
+}
+
+// heed train writes attention-only models with MLPs of one unit whose output is 0.
+bool adds_nothing(const MlpWeights& mlp) {
+  std::vector<float> row(static_cast<std::size_t>(mlp.down.weight.columns));
+  read_weight_row(mlp.down.weight, 0, row.data());
+  const auto bias = mlp.down.bias.values<float>();
+  const auto is_zero = [](float value) { return value == 0; };
+  return std::ranges::all_of(row, is_zero) && std::ranges::all_of(bias, is_zero);
 }
 
 class Gpt2 final : public Family {
@@ -116,6 +127,7 @@ class Gpt2 final : public Family {
       block.feed_forward.up = conv1d(weights, at + "mlp.c_fc", dim_, inner_);
       block.feed_forward.down = conv1d(weights, at + "mlp.c_proj", inner_, dim_);
       block.feed_forward.activation = activation_;
+      if (inner_ == 1 && adds_nothing(block.feed_forward)) weights.do_not_count(5 * dim_ + 1);
       blocks_.push_back(std::move(block));
       // Masks that old files keep.
       weights.leave(at + "attn.bias");

@@ -109,6 +109,8 @@ function showSoftmax(now) {
   const shown = (score) => (shift ? `${exact(score)} − ${factor(shift)}` : exact(score));
   const power = (score) => [element('i', {}, 'e'), element('sup', {}, shown(score))];
   const sum = scores.reduce((total, score) => total + Math.exp(score - shift), 0);
+  // Large numbers with as many digits as their quotient shows.
+  const parts = (value) => (value >= 1e6 ? value.toExponential(4) : exact(value));
   const score = scores[now.key];
   const rows = heaviest(weights, now).map((j) => element('tr', { class: j === now.key ? 'marked' : '' },
     element('th', { scope: 'row' }, keyWords[j]), element('td', {}, isMasked(scores[j]) ? '−∞' : exact(scores[j])),
@@ -117,7 +119,7 @@ function showSoftmax(now) {
   return [part('Softmax: shares of 1', ['weights', 'masked'], now,
     element('p', { class: 'sum' }, element('i', {}, 'w'), ' = ',
       isMasked(score) ? ['0 / ', exact(sum)] : [...power(score), ' / Σ ', element('i', {}, 'e'), element('sup', {}, 's'),
-        ` = ${exact(Math.exp(score - shift))} / ${exact(sum)}`],
+        ` = ${parts(Math.exp(score - shift))} / ${parts(sum)}`],
       ' = ', element('output', { 'data-result': 'weights' }, exact(weights[now.key]))),
     element('table', { class: 'shares' }, element('thead', {}, element('tr', {}, element('th', {}, ''),
       element('th', { scope: 'col' }, 'score'), element('th', { scope: 'col' }, 'weight'), element('th', {}, ''))),

@@ -1,7 +1,7 @@
 // All heads at once: rows are layers, columns are heads. Any figure of the summaries ranks them.
 const FIGURE_TITLES = { max_weight: 'largest weight', distance: 'mean distance', first: 'weight on the first key',
   self: 'weight on itself', previous: 'weight on the key before', next: 'weight on the key after' };
-const NO_FIGURES = new Set(['batch', 'head', 'rows', 'nan_rows']);
+const NO_FIGURES = new Set(['batch', 'head', 'rows', 'nan_rows', 'choices']);  // places and counts, no means
 const ORDERS = { layers: 'by layer', down: 'largest first', up: 'smallest first' };
 
 // By name: {title, group, of(head) -> number or none, star(head): whether it is of the weight beside the first key}.

@@ -71,12 +71,11 @@ function weightsTable(lit, list, rows) {
     element('tbody', {}, lines));
 }
 
-// The heaviest lines of the picture: between two words, and not to the first key.
+// The heaviest lines that are drawn.
 function strongestLines(head, rows, keys) {
   const found = [];
   for (let row = rows[0]; row < rows[1]; row++)
-    for (const [key, weight, rounded] of strandsOf(head, row, keys))
-      if (key > 0 && (page.cross || key !== row)) found.push({ row, key, weight, rounded });
+    for (const [key, weight, rounded] of drawnStrands(head, row, keys, state.sink)) found.push({ row, key, weight, rounded });
   return found.sort((a, b) => b.weight - a.weight || a.row - b.row).slice(0, 8);
 }
 

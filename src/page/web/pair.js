@@ -2,17 +2,21 @@
 const MOST_RANKED = 8;
 const MOST_SUGGESTED = 1000;
 
-// The heads by their weight of a row on a key, as {n, weight, rounded}; then those of which the page knows no more than that
-// it is under `below`. Heads whose masks forbid the key are left out.
+// The heads by their weight of a row on a key, as {n, weight, rounded}. Before those that give it 0 stand those of which the
+// page knows no more than that it is at most `below`, the least of the weights that it holds of the row. Heads whose masks
+// forbid the key are left out.
 function rankedPair(row, key) {
   const known = [];
   const unknown = [];
   for (let n = 0; n < headCount(); n++) {
     const held = heldWeight(n, row, key);
     if (held && !isMasked(held.weight)) known.push({ n, ...held });
-    if (held === null) unknown.push({ n, weight: null, below: topOf(n, row, Infinity).at(-1)?.[1] ?? null });
+    const [, below = null, rounded] = held === null ? topOf(n, row, Infinity).at(-1) ?? [] : [];
+    if (below === 0) known.push({ n, weight: 0, rounded });
+    else if (held === null) unknown.push({ n, weight: null, below });
   }
-  return [...known.sort((a, b) => b.weight - a.weight || a.n - b.n), ...unknown];
+  known.sort((a, b) => b.weight - a.weight || a.n - b.n);
+  return [...known.filter(({ weight }) => weight > 0), ...unknown, ...known.filter(({ weight }) => !(weight > 0))];
 }
 
 const SAME_WORDS = !page.cross && page.query_count === page.key_count;
@@ -26,7 +30,7 @@ function pairTable(view, { way, row, key, ranked }) {
     element('th', { scope: 'row' }, element('button', { type: 'button', class: 'line-pair', 'aria-label': `Draw ${headName(n)}, ${way}`,
       'aria-pressed': String(view.drawnNow === `${way}${n}`), onclick: () => choose({ head: n, drawn: `${way}${n}` }) }, headLabel(n))),
     element('td', { class: 'soft pair-kind' }, heads[n].name), element('td', { 'data-weight': n }, weight === null
-      ? below === null ? 'not on this page' : `under ${short(below)}` : written(weight, rounded)),
+      ? below === null ? 'not on this page' : `at most ${short(below)}` : written(weight, rounded)),
     element('td', {}, weight !== null && bar(weight))));
   return element('section', { class: 'pair-way', 'data-way': way }, element('h2', {}, pairWords(row, key)),
     lines.length ? element('table', { class: 'shares' }, element('tbody', {}, lines))
@@ -124,6 +128,7 @@ const pairView = {
   say({ row, key, ranked }) {
     const [best] = ranked;
     this.answer.replaceChildren(...(!best ? [...pairWords(row, key), ': masked in every head.']
+      : best.weight === 0 ? [...pairWords(row, key), ': 0 in every head.']
       : best.weight === null ? [...pairWords(row, key), ': the page does not hold this weight of any head; it holds the ',
         `${report.top_k} keys that each word attends to most.`]
         : [...pairWords(row, key), ': most in ', element('b', {}, headName(best.n)), `, ${written(best.weight, best.rounded)}`]));

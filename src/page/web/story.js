@@ -11,15 +11,34 @@ const largestShare = (scores) => 1 / scores.reduce((sum, score) => sum + Math.ex
 const allowedOf = (name, row) => Array.from(rowOf(stepMatrix(name), row)).filter((_, key) =>
   !steps.masked || !isMasked(at(stepMatrix('masked'), row, key)));
 
+// The largest share of a row's softmax without the division by √d, and with it.
+function sharesOf(row) {
+  const [raw, scaled] = ['scores', 'scaled'].map((name) => largestShare(allowedOf(name, row)));
+  return { row, raw, scaled, lost: raw - scaled };
+}
+
+const TELLING = 0.1;  // a smaller difference teaches nothing
+function tellShares({ row, raw, scaled }) {
+  const told = ['Without the division, the softmax of ', queryWord(row), ` would give ${exact(raw)} to one word; with it, ${
+    exact(scaled)}. `];
+  const slope = (share) => share * (1 - share);
+  return slope(raw) >= slope(scaled) ? told : [...told, `Training changes a weight w by the slope of the softmax, w (1 − w): ${
+    exact(slope(raw))} without the division, ${exact(slope(scaled))} with it.`];
+}
+
+// The chosen row, where the division shows in it. Else what is true of it, and the row of the head where it shows most.
 function tellRoot(now) {
   const d = stepMatrix('query').columns;
-  const [raw, scaled] = ['scores', 'scaled'].map((name) => allowedOf(name, now.row));
-  return [`A dot product sums ${d} products, so it grows like √${d} with their number. In this sentence the scores of the ` +
-    `head spread by ${exact(spread(finite(stepMatrix('scores').values)))} around their mean; ` +
-    `divided by √${d} = ${exact(Math.sqrt(d))} they are scaled and spread by ${
-    exact(spread(finite(stepMatrix('scaled').values)))}. Without that, the softmax of `, queryWord(now.row),
-  ` would give ${exact(largestShare(raw))} to one word; so it gives ${exact(largestShare(scaled))}. A softmax that is almost ` +
-    `all or nothing hardly learns.`];
+  const spreads = ['scores', 'scaled'].map((name) => exact(spread(finite(stepMatrix(name).values))));
+  const begin = `A dot product sums ${d} products, so it grows like √${d} with their number. In this sentence the scores of the ` +
+    `head spread by ${spreads[0]} around their mean; divided by √${d} = ${exact(Math.sqrt(d))} they are scaled and spread by ${spreads[1]}. `;
+  const here = sharesOf(now.row);
+  if (here.lost >= TELLING) return [begin, ...tellShares(here)];
+  const most = queryWords.map((_, row) => sharesOf(row)).reduce((best, one) => (one.lost > best.lost ? one : best));
+  const little = ['For ', queryWord(now.row), ` it changes little: one word gets ${exact(here.raw)} without the division, ${
+    exact(here.scaled)} with it. `];
+  return [begin, ...little, ...(most.lost >= TELLING ? tellShares(most)
+    : ['So it is in every row of this head: with these weights the division changes no share by more than ', exact(most.lost), '.'])];
 }
 
 function tellMask(now) {

@@ -18,6 +18,10 @@ const isWithin = (place, [from, to]) => place >= from && place < to;
 // The weights that the page holds of a row, on keys from..to, as [key, weight, rounded].
 const strandsOf = (head, row, keys) => topOf(head, row, Infinity).filter(([key]) => isWithin(key, keys));
 
+// Those of them that are drawn; `first`: also to the first key.
+const drawnStrands = (head, row, keys, first) => strandsOf(head, row, keys)
+  .filter(([key, weight]) => weight >= LEAST_LINED && (first || key > 0));
+
 function drawn(name, attributes = {}, ...children) {
   const made = document.createElementNS('http://www.w3.org/2000/svg', name);
   for (const [key, value] of Object.entries(attributes)) if (value != null) made.setAttribute(key, value);
@@ -108,8 +112,8 @@ class LinePicture {
 
   linesFrom(row, only = null) {
     const { heads, keys, first } = this.spec;
-    return heads.flatMap((head, index) => strandsOf(head, row, keys)
-      .filter(([key, weight]) => weight >= LEAST_LINED && (first || key > 0) && (only === null || key === only))
+    return heads.flatMap((head, index) => drawnStrands(head, row, keys, first)
+      .filter(([key]) => only === null || key === only)
       .map(([key, weight]) => this.line(row, key, weight, index)));
   }
 

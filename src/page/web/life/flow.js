@@ -52,9 +52,9 @@ function flowPlan(width) {
   const narrow = width < 620;
   measuring.font = FLOW_FONT;
   const longest = Math.max(...now.labels.map((label) => measuring.measureText(label).width), 30);
-  const word = Math.min(narrow ? 60 : 110, longest + 12);
-  const end = narrow ? 86 : 190;
-  const gap = Math.max(46, Math.min(260, (width - word * (page.layers + 1) - end) / page.layers));
+  const word = Math.min(narrow ? 54 : 110, longest + 12);
+  const end = narrow ? 112 : 210;
+  const gap = Math.max(narrow ? 24 : 46, Math.min(260, (width - word * (page.layers + 1) - end) / page.layers));
   const height = now.labels.length > 64 ? 17 : narrow ? 22 : 25;
   const left = (column) => column * (word + gap);
   return { narrow, word, end, gap, height, left, width: left(page.layers) + word + end,
@@ -96,13 +96,17 @@ function flowWords(plan, column) {
 
 // After each word: what is expected, and how surely.
 function flowEnd(plan, row) {
-  const [{ id, probability }] = expectedAfter(now.found, row, state.answer);
   const x = plan.left(page.layers) + plan.word + 4;
+  const group = (kind, ...parts) => svg('g', { class: `flow-end${kind}${row === now.row ? ' chosen' : ''}`, 'data-after': row }, parts);
+  const written = (words, more) => svg('text', { y: plan.y(row) + 4.5, ...more }, words);
+  if (isNew(row)) return group(' new', written(plan.narrow ? 'new word' : NEW_WORD, { x: x + 5 }),
+    svg('title', {}, `after ${now.labels[row]}: ${NEW_WORD}`));
+  const [{ id, probability }] = expectedAfter(now.found, row, state.answer);
   const share = percent(probability);
-  return svg('g', { class: row === now.row ? 'flow-end chosen' : 'flow-end', 'data-after': row },
+  return group('',
     svg('rect', { x, y: plan.y(row) - plan.height / 2 + 3, width: (plan.end - 8) * probability, height: plan.height - 6, rx: 3 }),
-    svg('text', { x: x + 5, y: plan.y(row) + 4.5 }, cutTo(textOf(id, now), plan.end - (plan.narrow ? 12 : 70))),
-    !plan.narrow && svg('text', { class: 'share', x: x + plan.end - 12, y: plan.y(row) + 4.5, 'text-anchor': 'end' }, share),
+    written(cutTo(textOf(id, now), plan.end - 70), { x: x + 5 }),
+    written(share, { class: 'share', x: x + plan.end - 12, 'text-anchor': 'end' }),
     svg('title', {}, `after ${now.labels[row]}: ${textOf(id, now)} ${share}`));
 }
 

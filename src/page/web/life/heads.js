@@ -10,7 +10,7 @@ function headCard(layer, head) {
     element('span', { class: 'head-frame' }, canvas, mark),
     element('span', { class: 'head-caption' }, name, element('span', { class: 'soft' }, headName(layer, head))));
   const onOff = element('input', { type: 'checkbox', role: 'switch', 'aria-label': `head ${name}`, onchange: () =>
-    switchHead(layer, head) });
+    switchHeads([name]) });
   const without = element('p', { class: 'without' });
   const card = element('article', { class: 'head-card', 'data-head': name }, pick,
     element('label', { class: 'switch' }, onOff, element('span', {}, 'on')), without);
@@ -18,11 +18,16 @@ function headCard(layer, head) {
   return card;
 }
 
+const namesOfLayer = (layer) => headsOf.map((head) => `${layer}.${head}`);
 const buildHeads = () => layers.map((layer) => element('section', { class: 'layer' },
-  element('h3', {}, `Layer ${layer}`), element('div', { class: 'layer-heads' }, headsOf.map((head) => headCard(layer, head)))));
+  element('h3', {}, `Layer ${layer}`, element('button', { type: 'button', class: 'plain', 'data-layer': layer,
+    onclick: () => switchHeads(namesOfLayer(layer)) })),
+  element('div', { class: 'layer-heads' }, headsOf.map((head) => headCard(layer, head)))));
 
 function showHeads() {
-  for (const layer of layers)
+  for (const layer of layers) {
+    document.querySelector(`[data-layer="${layer}"]`).textContent = areOff(namesOfLayer(layer)) ? 'switch all on'
+      : 'switch all off';
     for (const head of headsOf) {
       const { card, canvas, mark, pick, onOff } = cards.get(`${layer}.${head}`);
       const isOff = state.off.has(`${layer}.${head}`);
@@ -41,14 +46,12 @@ function showHeads() {
       mark.style.top = `${(100 * now.row) / weights.rows}%`;
       mark.style.height = `${100 / weights.rows}%`;
     }
+  }
 }
 
-// The probability of `id` after the chosen word, were one head switched the other way.
-function otherwise(layer, head, id) {
-  const off = new Set(state.off);
-  const name = `${layer}.${head}`;
-  if (!off.delete(name)) off.add(name);
-  const found = run(now.ids, { ...state, off }, now.found, layer);
+// The probability of `id` after the chosen word, were these heads switched; none lies before `layer`.
+function otherwise(names, layer, id) {
+  const found = run(now.ids, { ...state, off: switched(names) }, now.found, layer);
   return expectedAfter(found, now.row, state.answer).find((one) => one.id === id).probability;
 }
 
@@ -56,7 +59,7 @@ function otherwise(layer, head, id) {
 let waiting = 0;
 function showWithout() {
   clearTimeout(waiting);
-  if (!now.found) {
+  if (!now.found || isNew(now.row)) {
     for (const { without } of cards.values()) without.textContent = '';
     return;
   }
@@ -64,9 +67,8 @@ function showWithout() {
   const left = [...cards];
   const next = () => {
     const [name, { without }] = left.shift();
-    const [layer, head] = name.split('.').map(Number);
-    without.replaceChildren(`${state.off.has(name) ? 'with' : 'without'} it: ${cutTo(textOf(id, now), 90)} `,
-      element('output', { 'data-without': name }, percent(otherwise(layer, head, id))));
+    without.replaceChildren(`if ${state.off.has(name) ? 'on' : 'off'}: ${cutTo(textOf(id, now), 90)} `,
+      element('output', { 'data-without': name }, percent(otherwise([name], Number(name.split('.')[0]), id))));
     if (left.length) waiting = setTimeout(next, 0);
   };
   waiting = setTimeout(next, 150);

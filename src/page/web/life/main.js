@@ -34,10 +34,9 @@ function buildPage() {
   byId('examples').hidden = !EXAMPLES.length;
   byId('controls').append(controls.temperature.node, controls.answer.node, element('label', { class: 'switch' }, causal,
     element('span', {}, 'causal')), reset, theme);
-  const telling = isSymbols ? 'words that repeat' : 'the text that the page opened with';
   byId('heads').append(element('h2', {}, 'All heads'),
     element('p', { class: 'soft' }, 'Layers and heads are counted from 0. A click on a map shows that head in the lines and below; ' +
-      `grey is masked. Heads are named from ${telling} (docs/heads.md has the rules).`),
+      `grey is masked. Heads are named from the text that the page opened with (docs/heads.md has the rules).`),
     element('div', { class: 'layers' }, buildHeads()));
 }
 
@@ -66,10 +65,19 @@ function onWordKey(event) {
   requestAnimationFrame(() => byId('words').children[row]?.focus());
 }
 
+function showNewWord(host) {
+  const word = () => element('b', { class: 'query' }, now.labels[now.row]);
+  host.replaceChildren(element('h2', {}, 'After ', word()), element('p', { class: 'soft' }, NEW_WORD),
+    element('p', { class: 'soft' }, 'This model copies what followed the same word the last time. Say more, then ', word(),
+      ' again.'));
+  tell(`After ${now.labels[now.row]}: ${NEW_WORD}`);
+}
+
 function showExpected() {
   const host = byId('expected');
   if (!now.found) return host.replaceChildren(element('p', { class: 'soft' },
     `Type a ${unit}, and the model says what it expects next.`));
+  if (isNew(now.row)) return showNewWord(host);
   const expected = expectedAfter(now.found, now.row, state.answer).slice(0, SHOWN_EXPECTED);
   host.replaceChildren(element('h2', {}, 'After ', element('b', { class: 'query' }, now.labels[now.row]), ' the model expects'),
     element('ol', { class: 'bars' }, expected.map(({ id, probability }) => element('li', { 'data-id': id,

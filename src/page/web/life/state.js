@@ -7,12 +7,11 @@ const layers = Array.from({ length: page.layers }, (_, layer) => layer);
 const headsOf = Array.from({ length: page.heads }, (_, head) => head);
 const headName = (layer, head) => page.looks[layer][head].name;
 
-// The head of a layer that looks most like it; -1 for none.
-function bestHead(layer, name) {
-  const fits = headsOf.filter((head) => headName(layer, head) === name);
-  return fits.reduce((best, head) => (best < 0 || page.looks[layer][head].score > page.looks[layer][best].score ? head : best),
-    -1);
-}
+// The heads of a layer that play a part of the story, the best first. Their names are those of the text that the page
+// opened with; parts are told from a text that shows which heads copy.
+const headsThat = (layer, role) => headsOf.filter((head) => page.roles[layer][head].name === role)
+  .sort((a, b) => page.roles[layer][b].score - page.roles[layer][a].score);
+const bestHead = (layer, role) => headsThat(layer, role)[0] ?? -1;
 // Of each layer the head that the lines show: an induction or a previous-token head, where it has one.
 function tellingHead(layer) {
   const head = bestHead(layer, INDUCTION);
@@ -67,6 +66,9 @@ function writeAddress() {
 
 // What the model makes of it: {tokens, ids, labels, said, row, found}; found is null without tokens.
 let now = null;
+// A word that was not said before. A model of symbols copies; what it expects after such a word means nothing.
+const NEW_WORD = 'new word: nothing to copy yet';
+const isNew = (row) => isSymbols && now.ids.indexOf(now.ids[row]) === row;
 const chosenRow = () => Math.min(state.word < 0 ? Infinity : state.word, now.ids.length - 1);
 function compute() {
   now = tokensOf(state.text);
@@ -85,12 +87,14 @@ function change(changes) {
   });
 }
 
-function switchHead(layer, head) {
+const areOff = (names) => names.every((name) => state.off.has(name));
+// state.off once these heads are switched together: all off, or all on where they are off.
+function switched(names) {
   const off = new Set(state.off);
-  const name = `${layer}.${head}`;
-  if (!off.delete(name)) off.add(name);
-  change({ off });
+  for (const name of names) if (areOff(names)) off.delete(name); else off.add(name);
+  return off;
 }
+const switchHeads = (names) => change({ off: switched(names) });
 
 const showHead = (layer, head) => change({ layer, shown: state.shown.map((shown, at) => (at === layer ? head : shown)) });
 const chooseWord = (row) => change({ word: row === now.ids.length - 1 ? LAST : row });

@@ -21,8 +21,6 @@ function mostAttended(place) {
   return { key, weight: row[key] };
 }
 const best = () => expectedAfter(now.found, now.row, state.answer)[0];
-const hasEarlierCopy = () => now.ids.indexOf(now.ids[now.row]) < now.row;
-
 function tellPrevious() {
   if (now.row === 0) return ['The first word has none before it. Choose a later one.'];
   return ['Whatever the words are, it attends to the place before. At ', wordAt(now.row), ' it gives ',
@@ -31,7 +29,7 @@ function tellPrevious() {
 }
 
 function tellInduction() {
-  if (!hasEarlierCopy()) return [wordAt(now.row), ' has not been said before, so no place answers what this head asks for. Say ' +
+  if (isNew(now.row)) return [wordAt(now.row), ' has not been said before, so no place answers what this head asks for. Say ' +
     'it again, or choose a word that came before.'];
   const { key, weight } = mostAttended(induction);
   const fits = key > 0 && now.ids[key - 1] === now.ids[now.row];
@@ -41,7 +39,11 @@ function tellInduction() {
       '. The query of one layer meets the key that the other made possible.'] : '.'];
 }
 
+const tellNew = () => [wordAt(now.row), ' is new: nothing was said that could be copied, so what the model expects means nothing. ' +
+  'Choose a word that came before.'];
+
 function tellCopy() {
+  if (isNew(now.row)) return tellNew();
   const { id, probability } = best();
   const { key } = mostAttended(induction);
   const copied = now.ids[key] === id;
@@ -52,12 +54,18 @@ function tellCopy() {
 }
 
 function tellProof() {
+  if (isNew(now.row)) return tellNew();
   const { id, probability } = best();
-  const without = (place) => [number(percent(state.off.has(place.name) ? probability : otherwise(place.layer, place.head, id))),
-    ` without head ${place.name}`];
+  const without = (names, layer, words) => [number(percent(areOff(names) ? probability : otherwise(names, layer, id))),
+    ` without ${words}`];
+  const copying = headsThat(induction.layer, INDUCTION).map((head) => `${induction.layer}.${head}`);
+  const others = copying.length > 1 ? `all ${copying.length} heads of layer ${induction.layer} that copy` : '';
   return ['The probability of ', element('b', {}, textOf(id, now)), ' is ', number(percent(probability)), ' now, ',
-    without(previous), ', and ', without(induction),
-    '. Other heads of a layer may help, or do the same. Switch heads off below, and see what goes.'];
+    without([previous.name], previous.layer, `head ${previous.name}`), others ? ', ' : ', and ',
+    without([induction.name], induction.layer, `head ${induction.name}`),
+    others && [', and ', without(copying, induction.layer, others)], '. ',
+    element('button', { type: 'button', class: 'plain', 'data-key': 'story-switch', onclick: () => switchHeads(copying) },
+      `Switch ${copying.join(', ')} ${areOff(copying) ? 'on' : 'off'}`)];
 }
 
 const THE_STORY = [

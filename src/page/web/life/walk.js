@@ -105,7 +105,8 @@ function walkSteps(layer, head) {
     !page.attention_only && [['An MLP adds its part, place by place.'], strip('MLP', row(block.mlp))],
     [[`All heads of layer ${layer} together: the stream behind it.`], strip('x', row(block.output))],
     [['Behind the last layer a last norm and the unembedding give each possible next ' + unit +
-      ' a logit; the softmax makes probabilities of them.'],
+      ' a logit; the softmax makes probabilities of them.', isNew(now.row) && ' After a new word they mean nothing: there ' +
+      'is nothing to copy yet.'],
       strip('n', row(now.found.norm)), logitsTable()],
   ].filter(Boolean).map(([text, ...shown]) => element('li', {}, element('p', {}, text), shown));
 }
