@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/page.md anew, in Chromium: docs/pictures/page-*.png.
+"""Takes the pictures of the pages anew, in Chromium: docs/pictures/page-*.png, for README.md and docs/page.md.
 
     .venv/bin/python bench/page/screenshots.py
 
@@ -29,6 +29,7 @@ PICTURES = [
     ("map", TWICE, "#view=map&theme=light", (1280, 860)),
     ("map-dark", TWICE, "#view=map&theme=dark", (1280, 860)),
     ("phone", TWICE, "#view=map&theme=light", (390, 844)),
+    ("living", ["explain", "--model", "induction"], "#theme=dark&thought=2", (1280, 760)),
 ]
 
 
@@ -49,13 +50,15 @@ def take(heed, folder, name, arguments, fragment, size):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="pictures: %s; all without any" % ", ".join(one[0] for one in PICTURES))
     parser.add_argument("--heed", type=pathlib.Path, default=ROOT / "build" / "release" / "cli" / "heed", help="the command")
     arguments = parser.parse_args()
     if not available():
         parser.error("it needs the packages chromium and chromium-driver")
     with tempfile.TemporaryDirectory() as folder:
         for picture in PICTURES:
-            take(arguments.heed.resolve(), pathlib.Path(folder), *picture)
+            if not arguments.names or picture[0] in arguments.names:
+                take(arguments.heed.resolve(), pathlib.Path(folder), *picture)
 
 
 if __name__ == "__main__":

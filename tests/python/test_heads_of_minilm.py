@@ -44,13 +44,13 @@ def test_its_pictures_are_there_and_small():
     assert sum((DOCS / name).stat().st_size for name in named) < MOST_PICTURES
 
 
-def test_the_readme_shows_what_the_command_prints(tmp_path):
-    block = (ROOT / "README.md").read_text().split("```text\n./run look --model all-MiniLM-L6-v2", 1)[1].split("```")[0]
-    (tmp_path / "all-MiniLM-L6-v2").symlink_to(minilm.folder())
+def test_models_md_shows_what_the_command_prints(tmp_path):
+    block = re.search(r"^```text\n(heed look --model MiniLM .*?)^```", (DOCS / "models.md").read_text(), re.M | re.S)[1]
+    (tmp_path / "MiniLM").symlink_to(minilm.folder())
     printed, shown = iter(()), 0
-    for line in ("./run look --model all-MiniLM-L6-v2" + block).splitlines():
-        if line.startswith("./run "):
-            done = subprocess.run(shlex.split(line.replace("./run", COMMAND, 1)), cwd=tmp_path, capture_output=True, text=True,
+    for line in block.splitlines():
+        if line.startswith("heed "):
+            done = subprocess.run(shlex.split(line.replace("heed", COMMAND, 1)), cwd=tmp_path, capture_output=True, text=True,
                                   check=True, timeout=60)
             printed = iter(done.stdout.splitlines())
         elif line != "…":

@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# readme.sh SOURCE HEED: what the README says of ./run is so. The lines of its console blocks that begin with `$ ` are
-# run, in order, and the lines below each must come in its output, in that order (a line of … stands for any); every
-# `./run …` in a table is run. All must succeed.
+# readme.sh SOURCE HEED DOCUMENT=LEAST…: what a document says of ./run is so. Each line `$ …` of its console blocks is run, in
+# order, and the lines below it must come in its output, in that order (a line of … stands for any). Each `./run …` in a
+# table or a sentence is run. All must succeed, and be LEAST at least. Each test that `./test -- -R …` names must exist.
 # shellcheck disable=SC2016,SC2034
 set -euo pipefail
 source=$1 heed=$2
+shift 2
 work=$(mktemp -d "${TMPDIR:-/tmp}/heed-readme-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 cp "$source/LICENSE" "$work"
 cd "$work"
-: >said
-commands=0
 
 # perform COMMAND: runs it with heed in the place of ./run.
 perform() {
@@ -18,19 +17,42 @@ perform() {
   eval "${1/#.\/run/\"\$heed\"}" >said 2>&1 || { printf 'failed: %s\n' "$1"; cat said; exit 1; }
 }
 
-while IFS= read -r line <&3; do
-  case $line in
-    '```console') inside=1 ;;
-    '```') inside= ;;
-    '| '*\`./run*) perform "$(sed -E 's/.*`(\.\/run[^`]*)`.*/\1/' <<<"$line")" ;;
-    '$ '*) perform "${line#\$ }" && exec 4<said ;;
-    '' | …) ;;
-    *)
-      [[ ${inside:-} ]] || continue
-      while IFS= read -r found <&4 || { printf 'not printed, or not there: %s\n' "$line"; exit 1; }; do
-        [[ $found != "$line" ]] || break
-      done ;;
-  esac
-done 3<"$source/README.md"
-if ((commands < 10)); then echo "only $commands commands were found"; exit 1; fi
-echo "$commands commands of the README do what it says"
+# perform_named LINE: the commands in backticks. `./run ARGS…` stands for any, and a server would not end (test_serve.py).
+perform_named() {
+  local command
+  while IFS= read -r command; do
+    case $command in
+      *ARGS* | *--serve*) ;;
+      ./run\ *) perform "$command" ;;
+      ./test\ --\ -R\ *)
+        grep -rq -- "${command##* }" "$source/tests" || { printf 'there is no test of %s\n' "$command"; exit 1; } ;;
+    esac
+  done < <(grep -oE '`\./(run|test) [^`]*`' <<<"$1" | tr -d '`')
+}
+
+# look_into DOCUMENT LEAST
+look_into() {
+  local line inside='' found
+  commands=0
+  : >said
+  while IFS= read -r line <&3; do
+    case $line in
+      '```') inside='' ;;
+      '```console') inside=console ;;
+      '```'*) inside=other ;;
+      *)
+        case $inside:$line in
+          other:* | console: | console:…) ;;
+          'console:$ '*) perform "${line#\$ }" && exec 4<said ;;
+          console:*)
+            while IFS= read -r found <&4 || { printf 'not printed, or not there: %s\n' "$line"; exit 1; }; do
+              [[ $found != "$line" ]] || break
+            done ;;
+          *) perform_named "$line" ;;
+        esac ;;
+    esac
+  done 3<"$source/$1"
+  if ((commands < $2)); then echo "only $commands commands were found in $1"; exit 1; fi
+  echo "$commands commands of $1 do what it says"
+}
+for document in "$@"; do look_into "${document%=*}" "${document#*=}"; done

@@ -1,0 +1,124 @@
+"""README.md is one screen, and what it shows is there and so. Its commands are run by tests/scripts/readme.sh, its C++ by
+tests/install, its Python by python/tests/test_documents.py, all of it on a bare machine by scripts/bare."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import COMMAND
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python" / "tests"))
+
+import minilm  # noqa: E402
+
+README = (ROOT / "README.md").read_text()
+MOST_WORDS = 700
+MOST_BYTES_OF_A_PICTURE = 300_000
+# The blocks of code by section and language: each of them is run by one of the tests named above.
+BLOCKS = [("Two commands", "sh"), ("The command", "console"), ("From C++", "cpp"), ("From C++", "sh"), ("From Python", "sh"),
+          ("From Python", "python"), ("A model", "sh")]
+
+
+def blocks(text):
+    """(section, language, code) of each block."""
+    section, found = None, []
+    for heading, language, code in re.findall(r"^## ([^\n]*)$|^```(\w*)\n(.*?)^```$", text, re.M | re.S):
+        section = heading or section
+        if not heading:
+            found.append((section, language, code))
+    return found
+
+
+def test_it_is_one_screen():
+    assert len(README.split()) <= MOST_WORDS
+    bullets = re.search(r"^## Why heed\n(.*?)^(?=!\[|## )", README, re.M | re.S)[1]
+    assert len(re.findall(r"^- ", bullets, re.M)) == 5
+
+
+def test_every_block_of_code_is_one_that_a_test_runs():
+    assert [(section, language) for section, language, _ in blocks(README)] == BLOCKS
+    for section, language, code in blocks(README):
+        if language in ("cpp", "python", "console"):
+            assert len(code.splitlines()) == 6, section
+
+
+def anchors(path):
+    """The fragments of a document's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", re.sub(r"\]\(.*?\)", "", title)).strip().lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name)
+def test_every_link_leads_somewhere(path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.M | re.S)):
+        if re.match(r"https?://", target):
+            continue
+        name, _, fragment = target.partition("#")
+        found = (path.parent / name).resolve() if name else path
+        assert found.exists(), target
+        assert not fragment or fragment in anchors(found), target
+
+
+def test_its_pictures_are_small_and_the_chart_is_what_the_figures_make():
+    pictures = re.findall(r"!\[[^]]*\]\((.*?)\)", README)
+    assert len(pictures) == 2
+    assert all((ROOT / picture).stat().st_size < MOST_BYTES_OF_A_PICTURE for picture in pictures)
+    subprocess.run([ROOT / "scripts" / "speed-chart", "--check"], check=True)
+
+
+def test_the_chart_has_the_factors_of_performance_md():
+    """Each bar's label against the table of the page, by hand."""
+    chart = (ROOT / "docs" / "pictures" / "speed.svg").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")]
+            for line in (ROOT / "docs" / "performance.md").read_text().split("On that Granite Rapids (`--without", 1)[1].splitlines()
+            if line.startswith("| ")]
+    shown = [float(text) for text in re.findall(r">([\d.]+) ×<", chart)]
+    wanted = []
+    for call in ("16, 2048, 2048, 64 f32", "16, 2048, 2048, 64 f32 causal", "16, 2048, 2048, 64 bf16", "32 (8 kv), 1, 8192, 128 f32"):
+        row = next(row for row in rows if row[:2] == [call, "2"])
+        heed, openvino, fused, operator, flash = (None if cell == "–" else float(cell) for cell in row[2:7])
+        onnx = min((time for time in (fused, operator) if time), default=None)
+        wanted += [time / heed for time in (flash, openvino, onnx) if time]
+    assert shown == pytest.approx(wanted, abs=0.0501)
+    text = re.search(r"!\[Time of one call .*?: ([\d.]+) to ([\d.]+) times", README)
+    assert [float(number) for number in text.groups()] == [min(shown), max(shown)]
+
+
+def stand_in(path, script):
+    path.write_text(f"#!/bin/bash\nset -eu\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_the_model_that_it_downloads_answers(tmp_path):
+    """The lines of "A model" as they stand, with stand-ins for the network: `hf` copies the files that it is asked for."""
+    code = next(code for section, _, code in blocks(README) if section == "A model")
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    stand_in(tmp_path / "env" / "bin" / "pip", '[[ "$*" == "install huggingface_hub" ]]')
+    stand_in(tmp_path / "env" / "bin" / "hf", f'''
+        [[ "$1 $2" == "download sentence-transformers/all-MiniLM-L6-v2" && "${{@:$#-1:1}}" == --local-dir ]]
+        mkdir "${{@:$#}}" && for file in "${{@:3:$#-4}}"; do ln -s "{minilm.folder()}/$file" "${{@:$#}}/"; done''')
+    stand_in(tmp_path / "run", f'exec "{COMMAND}" "$@"')
+    done = subprocess.run(["bash", "-euc", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert re.search(r"^5\.3 +0\.5\d\d +1 +10 → 5", done.stdout, re.M)
+
+
+def test_the_command_that_downloads_takes_these_arguments():
+    command = pathlib.Path(sys.executable).parent / "hf"
+    if not command.exists():
+        pytest.skip("huggingface_hub is not installed beside this Python")
+    said = subprocess.run([command, "download", "--help"], capture_output=True, text=True, check=True,
+                          env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}).stdout
+    assert "--local-dir" in said and re.search(r"REPO_ID", said) and re.search(r"FILENAMES", said)
+
+
+def test_the_figures_name_the_machine_and_every_library():
+    figures = json.loads((ROOT / "docs" / "figures" / "peers.json").read_text())
+    for machine in figures["machines"]:
+        assert machine["machine"] and machine["programs"]
+        for row in machine["rows"]:
+            assert len(row["milliseconds"]) == len(machine["columns"])
