@@ -58,6 +58,7 @@ TEST(TrainedFolder, GivesTheSameLogitsAsAModelOfGpt2) {
 
 TEST(TrainedFolder, HasTokensOfCharacters) {
   const Model model = heed::load_model(kModels + "stories");
+  EXPECT_FALSE(model.info().symbols);
   const ModelTokens tokens = model.tokenize("Tom ");
   EXPECT_EQ(tokens.shown, (Words{"T", "o", "m", " "}));
   EXPECT_EQ(tokens.places[1], (heed::TextToken{tokens.ids[1], 1, 2, false}));
@@ -71,6 +72,7 @@ TEST(TrainedFolder, HasTokensOfCharacters) {
 
 TEST(TrainedFolder, HasTokensOfWordsThatSymbolsStandFor) {
   const Model model = heed::load_model(kModels + "induction");
+  EXPECT_TRUE(model.info().symbols);
   const ModelTokens tokens = model.tokenize("to be,  or to be");
   EXPECT_EQ(tokens.shown, (Words{"to", "be", "or", "to", "be"}));
   EXPECT_EQ(tokens.ids, (std::vector<std::int64_t>{0, 1, 2, 0, 1}));
@@ -123,6 +125,22 @@ TEST_F(ChangedFolder, OfAttentionOnlyHasNoMlpThatAddsSomething) {
                              " that is not 0, although the model is attention only");
     change(name, 0);
   }
+}
+
+// 2 norms, 4 projections with biases, in 2 layers of 64; embedding, positions and unembedding of 64 x 64; a
+// norm.
+constexpr std::int64_t kParameters = 2 * (2 * 64 + 4 * (64 * 64 + 64)) + 3 * 64 * 64 + 2 * 64;
+constexpr std::int64_t kMlp = 2 * 64 + (64 + 1) + (64 + 64);  // its norm, one unit in, one out
+
+TEST_F(ChangedFolder, CountsOnlyMlpsThatAddSomething) {
+  const auto count = [&] { return heed::load_model(folder.path()).info().parameters; };
+  EXPECT_EQ(count(), kParameters);
+  change("transformer.h.0.mlp.c_fc.weight", 3);
+  EXPECT_EQ(count(), kParameters);
+  change("transformer.h.1.mlp.c_proj.weight", 1);
+  EXPECT_EQ(count(), kParameters + kMlp);
+  change("transformer.h.0.mlp.c_proj.bias", 1);
+  EXPECT_EQ(count(), kParameters + 2 * kMlp);
 }
 
 TEST_F(ChangedFolder, NamesTheTensorThatDoesNotFit) {

@@ -58,7 +58,7 @@ function tellProof() {
   const { id, probability } = best();
   const without = (names, layer, words) => [number(percent(areOff(names) ? probability : otherwise(names, layer, id))),
     ` without ${words}`];
-  const copying = headsThat(induction.layer, INDUCTION).map((head) => `${induction.layer}.${head}`);
+  const copying = headsThat(induction.layer, INDUCTION).sort().map((head) => `${induction.layer}.${head}`);
   const others = copying.length > 1 ? `all ${copying.length} heads of layer ${induction.layer} that copy` : '';
   return ['The probability of ', element('b', {}, textOf(id, now)), ' is ', number(percent(probability)), ' now, ',
     without([previous.name], previous.layer, `head ${previous.name}`), others ? ', ' : ', and ',
