@@ -50,7 +50,7 @@ def take(heed, folder, name, arguments, fragment, size):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="pictures: %s; all without any" % ", ".join(one[0] for one in PICTURES))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of PICTURES; all without any")
     parser.add_argument("--heed", type=pathlib.Path, default=ROOT / "build" / "release" / "cli" / "heed", help="the command")
     arguments = parser.parse_args()
     if not available():

@@ -123,7 +123,7 @@ class TrainedModelPrinter {
   }
 
  private:
-  // A model of symbols knows nothing of a new word, and its prediction after one means nothing.
+  // A model of symbols only copies, so its prediction after a new word means nothing.
   [[nodiscard]] std::string said_of_the_end() const {
     const std::vector<std::int64_t>& ids = reading_.tokens.ids;
     const auto last = std::ssize(ids) - 1;

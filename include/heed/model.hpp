@@ -34,8 +34,8 @@ struct ModelInfo {
   bool fixed_context = false;   ///< it has no positions for more (learned ones)
   bool causal = true;           ///< false: every token sees all others (BERT)
   bool predicts = true;         ///< it has a head that gives logits
-  bool symbols = false;         ///< words are symbols without meaning: it can only copy what was said before
-  std::int64_t parameters = 0;  ///< numbers in all its weights, without MLPs of one unit that add 0
+  bool symbols = false;         ///< tokens have no meaning: the model only copies what came before
+  std::int64_t parameters = 0;  ///< numbers in its weights; MLPs of one unit that add 0 do not count
   /// That begins a text of none, and those that end one, as config.json and generation_config.json say.
   std::optional<std::int64_t> begin_token{};
   std::vector<std::int64_t> end_tokens{};

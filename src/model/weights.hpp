@@ -69,8 +69,9 @@ class Weights {
   void leave(const std::string& name);
   /// Throws Error (io) that names the first tensor that was neither asked for nor left.
   void require_all_taken() const;
-  /// Of those that were asked for, each once, but for those that do not count.
+  /// Counts the numbers of all weights that were asked for, each weight once.
   [[nodiscard]] std::int64_t numbers() const noexcept { return numbers_; }
+  /// Takes so many of them out of the count.
   void do_not_count(std::int64_t numbers) { numbers_ -= numbers; }
 
  private:

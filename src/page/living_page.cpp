@@ -50,7 +50,7 @@ std::string readable(const TrainedModel& trained, std::string_view text) {
   return all;
 }
 
-// A text that shows which heads copy: for a model of symbols different words, said twice; else the text
+// A text that shows which heads copy: different words, said twice, for a model of symbols; else the text
 // itself.
 std::string telling_text(const TrainedModel& trained, const std::string& text) {
   if (!trained.tokenizer.is_symbols()) return text;

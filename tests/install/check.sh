@@ -77,3 +77,8 @@ if [[ ${HEED_HAS_MPI:-OFF} == ON ]]; then
   step "${pkg_config[*]}, C over MPI"
   with_pkg_config heed_mpi "$work/consumer/mpi.c" mpicc -std=c99
 fi
+if [[ $kind == shared ]]; then
+  step "the program of docs/cpp.md"
+  sed -n '/^```cpp$/,/^```$/{ /^```/d; p }' "$source/docs/cpp.md" >"$work/consumer/gradients.cpp"
+  with_pkg_config heed "$work/consumer/gradients.cpp" "$CXX" -std=c++20
+fi

@@ -1,5 +1,5 @@
-"""README.md is one screen, and what it shows is there and so. Its commands are run by tests/scripts/readme.sh, its C++ by
-tests/install, its Python by python/tests/test_documents.py, all of it on a bare machine by scripts/bare."""
+"""README.md is one screen, and its links, pictures and figures hold. tests/scripts/readme.sh runs its commands, tests/install
+its C++, python/tests/test_documents.py its Python, scripts/bare all of it on a bare machine."""
 
 import json
 import os
@@ -19,8 +19,9 @@ import minilm  # noqa: E402
 README = (ROOT / "README.md").read_text()
 MOST_WORDS = 700
 MOST_BYTES_OF_A_PICTURE = 300_000
-# The blocks of code by section and language: each of them is run by one of the tests named above.
-BLOCKS = [("Two commands", "sh"), ("The command", "console"), ("From C++", "cpp"), ("From C++", "sh"), ("From Python", "sh"),
+# The blocks of code by section and language. One of the tests named above runs each.
+BLOCKS = [("Two commands", "sh"), ("The command", "console"), ("From C++", "cpp"), ("From C++", "sh"), ("From C++", "cmake"),
+          ("From Python", "sh"),
           ("From Python", "python"), ("A model", "sh")]
 
 

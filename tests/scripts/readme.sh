@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# readme.sh SOURCE HEED DOCUMENT=LEAST…: what a document says of ./run is so. Each line `$ …` of its console blocks is run, in
+# readme.sh SOURCE HEED DOCUMENT=LEAST…: runs the commands of documents. Each line `$ …` of its console blocks is run, in
 # order, and the lines below it must come in its output, in that order (a line of … stands for any). Each `./run …` in a
 # table or a sentence is run. All must succeed, and be LEAST at least. Each test that `./test -- -R …` names must exist.
 # shellcheck disable=SC2016,SC2034

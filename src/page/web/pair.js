@@ -2,8 +2,8 @@
 const MOST_RANKED = 8;
 const MOST_SUGGESTED = 1000;
 
-// The heads by their weight of a row on a key, as {n, weight, rounded}. Before those that give it 0 stand those of which the
-// page knows no more than that it is at most `below`, the least of the weights that it holds of the row. Heads whose masks
+// The heads by their weight of a row on a key, as {n, weight, rounded}. Where the page lacks the weight, it is at most
+// `below`, the least weight that the page holds of the row; such heads come before heads that give 0. Heads whose masks
 // forbid the key are left out.
 function rankedPair(row, key) {
   const known = [];

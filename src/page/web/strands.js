@@ -18,7 +18,7 @@ const isWithin = (place, [from, to]) => place >= from && place < to;
 // The weights that the page holds of a row, on keys from..to, as [key, weight, rounded].
 const strandsOf = (head, row, keys) => topOf(head, row, Infinity).filter(([key]) => isWithin(key, keys));
 
-// Those of them that are drawn; `first`: also to the first key.
+// The strands that are drawn. `first`: also to the first key.
 const drawnStrands = (head, row, keys, first) => strandsOf(head, row, keys)
   .filter(([key, weight]) => weight >= LEAST_LINED && (first || key > 0));
 

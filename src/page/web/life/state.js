@@ -7,8 +7,8 @@ const layers = Array.from({ length: page.layers }, (_, layer) => layer);
 const headsOf = Array.from({ length: page.heads }, (_, head) => head);
 const headName = (layer, head) => page.looks[layer][head].name;
 
-// The heads of a layer that play a part of the story, the best first. Their names are those of the text that the page
-// opened with; parts are told from a text that shows which heads copy.
+// The heads of a layer that play a part of the story, the best first. A text of repeated words assigns the parts, whatever
+// text the page opens with.
 const headsThat = (layer, role) => headsOf.filter((head) => page.roles[layer][head].name === role)
   .sort((a, b) => page.roles[layer][b].score - page.roles[layer][a].score);
 const bestHead = (layer, role) => headsThat(layer, role)[0] ?? -1;
