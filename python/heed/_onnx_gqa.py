@@ -140,10 +140,10 @@ class _Call:
         seqlens, total = self.inputs["seqlens_k"], self.inputs["total_sequence_length"]
         if total.size != 1 or total.dtype.kind != "i":
             raise _refuse(f"total_sequence_length is {total.dtype} {list(total.shape)}", "one integer")
-        if seqlens.shape != (batch,) or seqlens.dtype.kind != "i":
-            raise _refuse(f"seqlens_k is {seqlens.dtype} {list(seqlens.shape)}", f"integers [{batch}]")
+        if seqlens.ndim == 0 or seqlens.size != batch or seqlens.dtype.kind != "i":
+            raise _refuse(f"seqlens_k is {seqlens.dtype} {list(seqlens.shape)}", f"integers [{batch}] or [{batch}, 1]")
         longest, first_prompt = int(total.item()), int(total.item()) == length
-        counts = seqlens.astype(np.int64) + 1
+        counts = seqlens.ravel().astype(np.int64) + 1
         least = 1 if first_prompt else length
         if ((counts < least) | (counts > longest)).any():
             raise _refuse(f"seqlens_k is {seqlens.tolist()} for {length} queries and total_sequence_length {longest}",
@@ -158,10 +158,9 @@ class _Call:
         return _Tokens(counts, before, longest, first_prompt)
 
     def _window(self) -> int | None:
-        size = self.attributes.get("local_window_size", -1)
-        if size < -1 or size == 0:
-            raise _refuse(f"local_window_size is {size}", "1 or more, or -1,")
-        return None if size == -1 else int(size)
+        """Keys that a query may see, the last ones; any negative number is none to ONNX Runtime."""
+        size = int(self.attributes.get("local_window_size", -1))
+        return None if size < 0 else size
 
     def _format(self, letter: str) -> _Codes | None:
         kind = self.attributes.get(f"{letter}_quant_type", "NONE")
@@ -188,7 +187,7 @@ class _Call:
 
     def rotate(self, x: Array) -> Array:
         """Rotary embedding of new rows [B, H, S, D]: pairs of channels turn by the angles of their positions."""
-        if not self.attributes.get("do_rotary", 0) or x.shape[2] == 0:
+        if self.attributes.get("do_rotary", 0) != 1 or x.shape[2] == 0:
             return x
         if "cos_cache" not in self.inputs:
             raise _refuse("do_rotary is 1 without cos_cache and sin_cache", "both")
@@ -199,7 +198,7 @@ class _Call:
         positions = self._positions(len(cos))
         cosine, sine = (table.astype(np.float32)[positions][:, None] for table in (cos, sin))  # [B, 1, S, pairs]
         pairs = cos.shape[1]
-        if self.attributes.get("rotary_interleaved", 0):
+        if self.attributes.get("rotary_interleaved", 0) == 1:
             first, second = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
         else:
             first, second = slice(0, pairs), slice(pairs, 2 * pairs)
@@ -291,12 +290,15 @@ class _Call:
         present_value = self.present("past_value", self.value, value_codes)
         key, value = self.numbers(present_key, key_codes), self.numbers(present_value, value_codes)
         options: dict[str, Any] = {"query_offset": 0} if self.tokens.first_prompt else {"align": "bottom-right"}
+        if self.window == 0:  # which leaves a query no key
+            options["mask"] = np.zeros((1, 1), np.bool_)
+        elif self.window is not None:
+            options["window"] = (self.window - 1, None)
         if wants_qk:
             options |= {"need": "weights"} if mode == WEIGHTS else {"need": "scores", "scores_stage": "bias"}
         result: Any = _heed.attention(
             query.astype(key.dtype, copy=False), key, value, causal=True, kv_lengths=self.tokens.all,
-            window=None if self.window is None else (self.window - 1, None), sinks=self.sinks(),
-            scale=self.attributes.get("scale") or None, softcap=self.attributes.get("softcap") or None,
+            sinks=self.sinks(), scale=self.attributes.get("scale") or None, softcap=max(0.0, self.attributes.get("softcap", 0)),
             bias=self.bias(key.dtype), **options)
         dtype = self.query.dtype
         output = result.output if wants_qk else result

@@ -51,7 +51,7 @@ class Call:
         """Outputs by name, with 0 for what the schema leaves open: rows of padding, and cache rows beyond a sequence."""
         outputs = {name: np.array(array) for name, array in zip(self.outputs, outputs)}
         length = self.inputs["query"].shape[1]
-        for b, count in enumerate(self.inputs["seqlens_k"] + 1):
+        for b, count in enumerate(self.inputs["seqlens_k"].ravel() + 1):
             outputs["output"][b, min(count, length):] = 0
             outputs["present_key"][b, :, count:] = 0
             outputs["present_value"][b, :, count:] = 0
@@ -84,7 +84,9 @@ def draw(rng, kind, dtype=np.float32, quantised=("NONE", 0), beyond_runtime=Fals
     counts = rng.integers(1 if kind == "prompt" else length, most + 1, batch)
     counts[rng.integers(batch)] = most
     attributes = {"num_heads": heads, "kv_num_heads": kv_heads}
-    inputs = {"seqlens_k": (counts - 1).astype(np.int32), "total_sequence_length": np.array(most, np.int32)}
+    # Exported models have both as columns and as vectors, too.
+    seqlens = (counts - 1).astype(np.int32).reshape([(batch,), (batch, 1), (1, batch)][rng.integers(3)])
+    inputs = {"seqlens_k": seqlens, "total_sequence_length": np.full(() if maybe() else 1, most, np.int32)}
     if maybe(0.3) and kind != "shared":
         inputs["query"] = normal(batch, length, (heads + 2 * kv_heads) * dim)
     else:
@@ -110,8 +112,8 @@ def draw(rng, kind, dtype=np.float32, quantised=("NONE", 0), beyond_runtime=Fals
             if bits == 4:
                 inputs[name] = rng.integers(0, 256, (*shape[:3], dim // 2)).astype(np.uint8)
     if maybe():
-        attributes["do_rotary"] = 1
-        attributes["rotary_interleaved"] = int(maybe())
+        attributes["do_rotary"] = 2 if maybe(0.1) else 1  # 1 alone turns
+        attributes["rotary_interleaved"] = int(rng.integers(3))
         pairs = dim // 2 if dim == 16 or maybe() else 8
         angles = np.outer(np.arange(40), 100.0 ** -(np.arange(pairs) / pairs))
         inputs["cos_cache"], inputs["sin_cache"] = np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
@@ -119,9 +121,9 @@ def draw(rng, kind, dtype=np.float32, quantised=("NONE", 0), beyond_runtime=Fals
             start = rng.integers(0, 20, 1 if kind == "prompt" else (batch, 1))
             inputs["position_ids"] = np.broadcast_to(start + np.arange(length), (batch, length)).astype(np.int64)
     if maybe(0.4):
-        attributes["local_window_size"] = int(rng.integers(1, 10))
+        attributes["local_window_size"] = int(rng.integers(-2, 10))
     if maybe(0.3):
-        attributes["softcap"] = float(rng.uniform(1, 5))
+        attributes["softcap"] = -1.0 if maybe(0.1) else float(rng.uniform(1, 5))
     if maybe(0.3):
         attributes["scale"] = float(rng.uniform(0.1, 0.5))
     if maybe(0.3):
@@ -172,7 +174,7 @@ def compute(call):
     else:
         query, key, value = np.split(x, [heads * dim, (heads + kv_heads) * dim], axis=2)
     query, key, value = (y.reshape(batch, y.shape[1], y.shape[2] // dim, dim) for y in (query, key, value))
-    most = int(inputs["total_sequence_length"])
+    most = inputs["total_sequence_length"].item()
     prompt = length == most
     bits = get("kv_cache_bit_width", 0)
     past = {name: inputs.get("past_" + name) for name in ("key", "value")}
@@ -188,17 +190,17 @@ def compute(call):
     output_qk = np.zeros((batch, heads, length, most))
     scale, window = get("scale") or 1 / math.sqrt(dim), get("local_window_size", -1)
     for b in range(batch):
-        count = int(inputs["seqlens_k"][b]) + 1
+        count = int(inputs["seqlens_k"].flat[b]) + 1
         first = 0 if prompt else count - length  # position of the first query
         before = count if key.shape[1] == 0 else first
 
         def turn(row, s):
-            if not get("do_rotary"):
+            if get("do_rotary") != 1:
                 return row
             at = first + s
             if "position_ids" in inputs:
                 at = inputs["position_ids"][0, 0] + s if prompt else inputs["position_ids"][b, s]
-            return rotate(row, at, inputs["cos_cache"], inputs["sin_cache"], get("rotary_interleaved"))
+            return rotate(row, at, inputs["cos_cache"], inputs["sin_cache"], get("rotary_interleaved") == 1)
 
         numbers = {}
         for name, new in (("key", key), ("value", value)):
@@ -217,9 +219,9 @@ def compute(call):
             keys, values = (numbers[name][h // (heads // kv_heads)] for name in ("key", "value"))
             for s in range(min(length, count)):
                 end = first + s + 1
-                seen = np.arange(max(0, end - window) if window > 0 else 0, end)
+                seen = np.arange(max(0, end - window) if window >= 0 else 0, end)
                 scores = keys[seen] @ turn(query[b, s, h], s).astype(np.float64) * scale
-                if get("softcap"):
+                if get("softcap", 0) > 0:
                     scores = get("softcap") * np.tanh(scores / get("softcap"))
                 if "attention_bias" in inputs:
                     bias = np.broadcast_to(inputs["attention_bias"], (batch, heads, length, most))

@@ -145,7 +145,7 @@ def test_a_prompt_and_its_tokens_one_by_one_give_the_same(quantised):
 def test_what_lies_beyond_a_sequence_is_never_read():
     call = draw(np.random.default_rng(4), "decode")
     call.inputs.pop("attention_bias", None)
-    before = call.inputs["seqlens_k"]  # one token is new
+    before = call.inputs["seqlens_k"].ravel()  # one token is new
     room = before.max() + 3
     shape = call.inputs["past_key"].shape
     for name in ("past_key", "past_value"):
@@ -216,7 +216,7 @@ WRONG = [
     ({"key": floats(2, 2, 32)}, "key has shape [2, 2, 32]; [2, 1, 32] or no rows is expected"),
     ({"key": floats(2, 0, 32)}, "key has shape [2, 0, 32] and value [2, 1, 32]; one shape is expected"),
     ({"value": np.ones((2, 1, 32), np.float16)}, "value is float16 and query float32; one dtype is expected"),
-    ({"seqlens_k": np.array([5], np.int32)}, "seqlens_k is int32 [1]; integers [2] is expected"),
+    ({"seqlens_k": np.array([5], np.int32)}, "seqlens_k is int32 [1]; integers [2] or [2, 1] is expected"),
     ({"seqlens_k": floats(2)}, "seqlens_k is float32 [2]"),
     ({"seqlens_k": np.array([5, 6], np.int32)}, "seqlens_k is [5, 6] for 1 queries and total_sequence_length 6; 0 to 5"),
     ({"seqlens_k": np.array([-1, 5], np.int32)}, "seqlens_k is [-1, 5]"),
@@ -225,7 +225,7 @@ WRONG = [
     ({"past_key": None, "past_value": None}, "past_key has 0 rows; 5 or more"),
     ({"past_value": floats(2, 2, 5, 8)}, "past_value is float32 [2, 2, 5, 8]; float32 [2, 2, rows, 16] is expected"),
     ({"past_key": np.ones((2, 2, 5, 16), np.float16)}, "past_key is float16 [2, 2, 5, 16]; float32 [2, 2, rows, 16]"),
-    ({"local_window_size": 0}, "local_window_size is 0; 1 or more, or -1, is expected"),
+    ({"seqlens_k": np.array(5, np.int32)}, "seqlens_k is int32 []; integers [2] or [2, 1] is expected"),
     ({"do_rotary": 1}, "do_rotary is 1 without cos_cache and sin_cache; both is expected"),
     ({"do_rotary": 1, "cos_cache": floats(8, 9), "sin_cache": floats(8, 9)}, "cos_cache has shape [8, 9]"),
     ({"do_rotary": 1, "cos_cache": floats(5, 8), "sin_cache": floats(5, 8)}, "positions go from 3 to 5; 0 to 4"),
@@ -246,6 +246,23 @@ WRONG = [
     ({"attention_bias": floats(1, 1, 1, 5)}, "attention_bias has shape [1, 1, 1, 5]; [2 or 1, 4 or 1, 1, 6] is expected"),
     ({"head_sink": floats(3)}, "head_sink has shape [3]; [4] is expected"),
 ]
+
+
+# What the schema does not speak of, and exported models have.
+@pytest.mark.parametrize("changes", [
+    {"seqlens_k": np.array([[5], [3]], np.int32)}, {"seqlens_k": np.array([[5, 3]], np.int32)},
+    {"total_sequence_length": np.array([6], np.int32)}, {"local_window_size": 0}, {"local_window_size": -2},
+    {"local_window_size": 0, "head_sink": np.ones(4, np.float32), "qk_output": 1}, {"local_window_size": 0, "qk_output": 2},
+    {"softcap": -1.0}, {"scale": 0.0}, {"smooth_softmax": 2}, {"do_rotary": 2}, {"do_rotary": 1, "rotary_interleaved": 2}], ids=str)
+def test_what_onnxruntime_takes_is_taken_alike(changes):
+    pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(6)
+    call = plain_decode(**changes)
+    for name in ("query", "key", "value", "past_key", "past_value"):
+        call.inputs[name] = rng.standard_normal(call.inputs[name].shape, dtype=np.float32)
+    if "do_rotary" in changes:
+        call.inputs |= {name: rng.standard_normal((8, 8), dtype=np.float32) for name in ("cos_cache", "sin_cache")}
+    assert hold(call, ours(call), call.defined(by_onnxruntime(call)))
 
 
 @pytest.mark.parametrize("changes, message", WRONG, ids=[message for _, message in WRONG])
