@@ -13,6 +13,7 @@
 
 #include "attention_support.hpp"
 #include "heed/kv_cache.hpp"
+#include "saved_cache.hpp"
 
 namespace {
 
@@ -64,8 +65,12 @@ using heed::KvCacheOptions;
 using heed::Tensor;
 using heed::test::normal_tensor;
 
+// A cache itself, its copy, and what its tensors make: all have the room that operations count on.
+enum class Made { plain, copied, restored };
+constexpr const char* kMade[] = {"plain", "copied", "restored"};
+
 // Two sequences of 13 and 9 rows, the first of which has a gap, a fork and sums.
-KvCache cache_of(CacheLayout layout, CacheFormat format) {
+KvCache cache_of(CacheLayout layout, CacheFormat format, Made made) {
   KvCacheOptions options;
   options.sequences = 2;
   options.kv_heads = 2;
@@ -87,7 +92,8 @@ KvCache cache_of(CacheLayout layout, CacheFormat format) {
   cache.add_received(normal_tensor({2, 2, 13}, 3, DType::f32));
   (void)cache.fork(0);
   cache.evict(0, gone);
-  return cache;
+  if (made == Made::copied) return cache.copy();
+  return made == Made::restored ? heed::test::restored(cache) : std::move(cache);
 }
 
 struct Snapshot {
@@ -123,14 +129,14 @@ void expect_same(const Snapshot& a, const Snapshot& b) {
   EXPECT_EQ(a.shared_pages, b.shared_pages);
 }
 
-class KvCacheMemory : public testing::TestWithParam<std::tuple<CacheLayout, CacheFormat>> {
+class KvCacheMemory : public testing::TestWithParam<std::tuple<CacheLayout, CacheFormat, Made>> {
  protected:
   // The operation with each allocation of it failing in turn, and then without a failure.
   using Operation = std::function<void(KvCache&)>;
   void expect_whole_or_nothing(
       const Operation& operation, const Operation& next = go_on, const Operation& first = [](KvCache&) {}) {
-    const auto [layout, format] = GetParam();
-    KvCache right = cache_of(layout, format);
+    const auto [layout, format, made] = GetParam();
+    KvCache right = cache_of(layout, format, made);
     first(right);
     operation(right);
     const Snapshot after(right);
@@ -138,7 +144,7 @@ class KvCacheMemory : public testing::TestWithParam<std::tuple<CacheLayout, Cach
     const Snapshot later(right);
     for (int number = 0; number < 1000; ++number) {
       SCOPED_TRACE("allocation " + std::to_string(number));
-      KvCache cache = cache_of(layout, format);
+      KvCache cache = cache_of(layout, format, made);
       first(cache);
       const Snapshot before(cache);
       bool failed = false;
@@ -199,6 +205,9 @@ TEST_P(KvCacheMemory, ReleaseIsWholeOrNothing) {
                           });
   expect_whole_or_nothing([](KvCache& c) { (void)c.fork(0); }, go_on, [](KvCache& c) { c.release(1); });
 }
+TEST_P(KvCacheMemory, CopyIsWholeOrNothing) {
+  expect_whole_or_nothing([](KvCache& c) { c = c.copy(); });
+}
 TEST_P(KvCacheMemory, EvictIsWholeOrNothing) {
   const std::int64_t gone[] = {0, 1, 2, 5, 6, 7}, more[] = {0, 12};
   expect_whole_or_nothing([&](KvCache& c) { c.evict(1, gone); });
@@ -215,10 +224,9 @@ TEST_P(KvCacheMemory, AddReceivedIsWholeOrNothing) {
 
 // Counted at operator new; of a KvCache itself there is only a pointer.
 TEST_P(KvCacheMemory, StatsCountAllOfIt) {
-  const CacheLayout layout = std::get<0>(GetParam());
-  const CacheFormat format = std::get<1>(GetParam());
+  const auto [layout, format, made] = GetParam();
   const std::int64_t before = held;
-  KvCache cache = cache_of(layout, format);
+  KvCache cache = cache_of(layout, format, made);
   const auto expect_counted = [&](const std::string& after) {
     const heed::KvCacheStats stats = cache.stats();
     EXPECT_EQ(stats.bytes + stats.tail_bytes + stats.table_bytes, held - before) << after;
@@ -248,10 +256,12 @@ TEST_P(KvCacheMemory, StatsCountAllOfIt) {
 INSTANTIATE_TEST_SUITE_P(Caches, KvCacheMemory,
                          testing::Combine(testing::Values(CacheLayout::contiguous, CacheLayout::paged,
                                                           CacheLayout::ring),
-                                          testing::Values(CacheFormat::f32, CacheFormat::int4)),
+                                          testing::Values(CacheFormat::f32, CacheFormat::int4),
+                                          testing::Values(Made::plain, Made::copied, Made::restored)),
                          [](const auto& one) {
                            return std::string(heed::name_of(std::get<0>(one.param))) + "_" +
-                                  std::string(heed::name_of(std::get<1>(one.param)));
+                                  std::string(heed::name_of(std::get<1>(one.param))) + "_" +
+                                  kMade[static_cast<std::size_t>(std::get<2>(one.param))];
                          });
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "compare_results.hpp"
 #include "heed/kv_cache.hpp"
 #include "random_call.hpp"
+#include "saved_cache.hpp"
 #include "support.hpp"
 
 namespace {
@@ -62,6 +63,9 @@ class Machine {
         return clear_or_reserve();
       case 6:
         return attend();
+      case 7:
+        cache_ = draw_.chance(0.5) ? cache_.copy() : heed::test::restored(cache_);
+        return;
       default:
         return append();
     }

@@ -16,7 +16,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "heed/attention.hpp"
@@ -160,6 +162,15 @@ class HEED_API KvCache {
     return over_page_indices(key_pool.mutable_view(), value_pool.mutable_view(), indptr, indices,
                              last_page_len, order);
   }
+
+  /// The same rows, positions, pages and sums in memory of its own, which go on as these would, bit for bit.
+  /// Of memory of the caller the copy has no part: it can be written to, and grows.
+  [[nodiscard]] KvCache copy() const;
+  /// All of it as tensors by name (docs/kv_cache.md), to be kept or sent elsewhere.
+  [[nodiscard]] std::vector<std::pair<std::string, Tensor>> tensors() const;
+  /// The cache that had these tensors, as copy() gives it. Throws Error (invalid_argument) for what tensors()
+  /// does not give.
+  [[nodiscard]] static KvCache from_tensors(std::span<const std::pair<std::string, TensorView>> tensors);
 
   KvCache(KvCache&& other) noexcept;
   KvCache& operator=(KvCache&& other) noexcept;

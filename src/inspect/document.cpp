@@ -12,7 +12,7 @@
 #include "heed/io.hpp"
 #include "inspect/document_format.hpp"
 #include "inspect/pattern_scores.hpp"
-#include "inspect/saved_mask.hpp"
+#include "attention/masks/saved_mask.hpp"
 #include "inspect/tile.hpp"
 #include "io/json_text.hpp"
 
@@ -185,7 +185,7 @@ class DocumentReader {
     });
     if (file_.contains(kMaskFirst) || file_.contains(kMaskKeys))
       document.options.sparse_mask =
-          restored_mask(file_.read(kMaskFirst), file_.read(kMaskKeys), document.key.size(2));
+          restored_runs(file_.read(kMaskFirst), file_.read(kMaskKeys), document.key.size(2));
     read_score_mod(document);
     for (const OptionTensor& option : kOptionTensors)
       if (file_.contains(option.name))

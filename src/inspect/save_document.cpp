@@ -7,7 +7,7 @@
 
 #include "heed/io.hpp"
 #include "inspect/document_format.hpp"
-#include "inspect/saved_mask.hpp"
+#include "attention/masks/saved_mask.hpp"
 
 namespace heed {
 namespace detail {

@@ -11,15 +11,11 @@
 #include "attention/kv_cache/read_row.hpp"
 
 namespace heed::detail {
-namespace {
 
-// Where element `at` of the memory lies, in bytes.
-std::int64_t byte_of(const CacheState& state, const Operand& view, std::int64_t at) {
-  return state.has_codes() ? code_bytes(state.format, at)
-                           : at * static_cast<std::int64_t>(size_of(view.dtype));
+bool lie_evenly(std::span<const std::int32_t> slots) {
+  return std::adjacent_find(slots.begin(), slots.end(),
+                            [](std::int32_t a, std::int32_t b) { return b != a + 1; }) == slots.end();
 }
-
-}  // namespace
 
 std::int64_t Sequence::row_from(std::int64_t position) const {
   if (!has_gaps) return std::clamp<std::int64_t>(position, 0, rows());
@@ -223,11 +219,7 @@ class Writer {
     have_room(state_.free_scales, state_.scale_holders.size());
   }
 
-  void find_evenness() {
-    s_.is_even = true;
-    for (std::size_t row = 1; row < s_.slots.size() && s_.is_even; ++row)
-      s_.is_even = s_.slots[row] == s_.slots[row - 1] + 1;
-  }
+  void find_evenness() { s_.is_even = lie_evenly(s_.slots); }
 
   // Pages of the pool of which no row is held: all their slots are free. What a caller's table lists stays.
   void give_pages_back() {

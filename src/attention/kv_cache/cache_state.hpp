@@ -4,7 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/call/problem.hpp"
@@ -85,10 +88,21 @@ class CacheState {
                 std::span<float> to) const;
 };
 
+/// Where element `at` of the memory lies, in bytes.
+inline std::int64_t byte_of(const CacheState& state, const Operand& view, std::int64_t at) {
+  return state.has_codes() ? code_bytes(state.format, at)
+                           : at * static_cast<std::int64_t>(size_of(view.dtype));
+}
+/// Whether slots ascend by 1.
+bool lie_evenly(std::span<const std::int32_t> slots);
+
+constexpr std::int64_t kLargestPage = 256;
+
 /// Throws where an option is not within [least, most].
 void check_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most);
 /// The options of a cache of its own, checked, and memory for it.
-std::unique_ptr<CacheState> make_cache(const KvCacheOptions& options);
+std::unique_ptr<CacheState> make_cache(const KvCacheOptions& options,
+                                       std::int64_t largest_page = kLargestPage);
 /// Memory for `pages` pages, where it has fewer.
 void grow_pages(CacheState& state, std::int64_t pages);
 /// Memory for `rows` rows of each sequence of a contiguous cache, where it has less.
@@ -100,6 +114,13 @@ struct ScaleStrides {
   std::int64_t head = 0, row = 0;
 };
 ScaleStrides value_scale_strides(const CacheState& state);
+
+/// All of a cache as tensors by name, and a cache of them (saved.cpp).
+using SavedTensors = std::span<const std::pair<std::string, TensorView>>;
+std::vector<std::pair<std::string, Tensor>> saved(const CacheState& state);
+std::unique_ptr<CacheState> restored(SavedTensors tensors);
+/// The same cache in memory of its own.
+std::unique_ptr<CacheState> copied(const CacheState& state);
 
 /// Rows of several sequences that come at once: rows [begin, end) of key and value go to `sequence`.
 struct Arrival {

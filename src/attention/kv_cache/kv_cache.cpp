@@ -109,6 +109,18 @@ KvCache::KvCache(KvCache&& other) noexcept = default;
 KvCache& KvCache::operator=(KvCache&& other) noexcept = default;
 KvCache::~KvCache() = default;
 
+KvCache KvCache::copy() const {
+  return KvCache(detail::with_memory_errors([&] { return detail::copied(*state_); }));
+}
+
+std::vector<std::pair<std::string, Tensor>> KvCache::tensors() const {
+  return detail::with_memory_errors([&] { return detail::saved(*state_); });
+}
+
+KvCache KvCache::from_tensors(std::span<const std::pair<std::string, TensorView>> tensors) {
+  return KvCache(detail::with_memory_errors([&] { return detail::restored(tensors); }));
+}
+
 void KvCache::append(const TensorView& key, const TensorView& value) {
   detail::with_memory_errors([&] {
     check_writable(*state_);

@@ -60,7 +60,7 @@ void check_codes(const KvCacheOptions& options, RowFormat format) {
 }
 
 // Checks the options and completes them: page_size is then the rows of a page in every layout.
-void complete(KvCacheOptions& options, RowFormat format) {
+void complete(KvCacheOptions& options, RowFormat format, std::int64_t largest_page) {
   check_range("format", static_cast<std::int64_t>(options.format), 0, 5);
   check_range("layout", static_cast<std::int64_t>(options.layout), 0, 2);
   check_range("order", static_cast<std::int64_t>(options.order), 0, 1);
@@ -83,7 +83,7 @@ void complete(KvCacheOptions& options, RowFormat format) {
   }
   check_range("capacity", options.capacity, options.layout == CacheLayout::contiguous ? 1 : 0, kMostRows);
   if (options.layout == CacheLayout::paged) {
-    check_range("page_size", options.page_size, 1, 256);
+    check_range("page_size", options.page_size, 1, largest_page);
   } else {
     options.page_size = options.capacity;
     options.order = PageOrder::hnd;
@@ -218,17 +218,31 @@ void grow_sequences(CacheState& state, std::int64_t rows) {
   state.value_offset = std::move(grown.value_offset);
 }
 
-std::unique_ptr<CacheState> make_cache(const KvCacheOptions& options) {
+std::unique_ptr<CacheState> make_cache(const KvCacheOptions& options, std::int64_t largest_page) {
   auto state = std::make_unique<CacheState>();
   state->options = options;
   state->format = row_format_of(options.format);
-  complete(state->options, state->format);
+  complete(state->options, state->format, largest_page);
   grow_pages(*state, pages_for(state->options));
   if (state->key.owned.count() == 0) take(*state, memory_for(*state, 0));
   state->sequences.resize(static_cast<std::size_t>(options.sequences));
   if (state->options.layout != CacheLayout::paged)
     for (Sequence& sequence : state->sequences) give_page(*state, sequence);
   return state;
+}
+
+std::unique_ptr<CacheState> copied(const CacheState& state) {
+  if (state.borrowed) {
+    const std::vector<std::pair<std::string, Tensor>> tensors = saved(state);
+    return restored(std::vector<std::pair<std::string, TensorView>>(tensors.begin(), tensors.end()));
+  }
+  auto copy = std::make_unique<CacheState>(state);
+  for (CacheRowsMemory* memory : {&copy->key, &copy->value}) {
+    memory->view.data = memory->owned.view().data();
+    memory->writable = static_cast<std::byte*>(memory->owned.mutable_view().data());
+  }
+  copy->free_pages.reserve(copy->page_holders.size());  // which giving pages back relies on
+  return copy;
 }
 
 }  // namespace heed::detail

@@ -18,6 +18,7 @@ class ColumnIntervals final : public MaskPart {
   [[nodiscard]] Coverage coverage(const MaskTile& tile) const override;
   void restrict_row(const MaskTile& row, std::uint8_t* visible) const override;
   [[nodiscard]] std::size_t bytes() const override;
+  [[nodiscard]] SavedPart saved() const override;
 
  private:
   // Of one interval of each of a block of keys: rows that all forbid are [most_begin, least_end), rows that

@@ -15,6 +15,7 @@ class ExpressionMask final : public MaskPart {
   [[nodiscard]] Coverage coverage(const MaskTile& tile) const override;
   void restrict_row(const MaskTile& row, std::uint8_t* visible) const override;
   [[nodiscard]] std::size_t bytes() const override { return program_.bytes(); }
+  [[nodiscard]] SavedPart saved() const override;
 
  private:
   RowProgram program_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "attention/call/message.hpp"
+#include "attention/masks/expression_tree.hpp"
 
 namespace heed::detail {
 namespace {
@@ -87,6 +88,14 @@ std::size_t ExpressionArray::bytes() const {
   std::size_t bytes = sizeof *this + name_.capacity() + static_cast<std::size_t>(size()) * sizeof(double);
   for (const auto& level : levels_) bytes += level.capacity() * sizeof(Extremes);
   return bytes;
+}
+
+std::vector<std::pair<std::string, Tensor>> arrays_of(const Expression& expression) {
+  std::vector<std::pair<std::string, Tensor>> all;
+  for (const ExpressionArray& array : expression.arrays)
+    all.emplace_back(array.name(), Tensor::copy_of(TensorView(array.data(), Dims{array.size()}),
+                                                   array.is_boolean() ? DType::boolean : DType::f64));
+  return all;
 }
 
 }  // namespace heed::detail

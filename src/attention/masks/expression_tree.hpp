@@ -75,6 +75,9 @@ struct Expression {
   [[nodiscard]] std::size_t bytes() const;
 };
 
+/// Its arrays by name, as parse_expression() takes them.
+[[nodiscard]] std::vector<std::pair<std::string, Tensor>> arrays_of(const Expression& expression);
+
 using NamedArrays = std::span<const std::pair<std::string, TensorView>>;
 
 /// Throws Error (invalid_argument) that quotes the place of a mistake. Whether indices stay inside of their

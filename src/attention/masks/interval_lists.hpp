@@ -48,6 +48,7 @@ class IntervalLists final : public MaskPart {
   [[nodiscard]] Coverage coverage(const MaskTile& tile) const override;
   void restrict_row(const MaskTile& row, std::uint8_t* visible) const override;
   [[nodiscard]] std::size_t bytes() const override;
+  [[nodiscard]] SavedPart saved() const override;
 
  private:
   [[nodiscard]] Coverage coverage_of_chunk(std::int64_t chunk, std::int64_t first, std::int64_t last,

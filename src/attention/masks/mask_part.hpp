@@ -3,8 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "attention/masks/mask_source.hpp"
+#include "heed/tensor.hpp"
 
 namespace heed::detail {
 
@@ -12,6 +16,13 @@ namespace heed::detail {
 struct MaskShape {
   std::int64_t batch = 1, heads = 1, query_length = 0, key_length = 0;
   [[nodiscard]] std::int64_t planes() const { return batch * heads; }
+};
+
+/// A part as plain data.
+struct SavedPart {
+  std::string form;  ///< "rows", "columns", "blocks" or "expression"
+  std::string text;  ///< of an expression
+  std::vector<std::pair<std::string, Tensor>> tensors;
 };
 
 class MaskPart {
@@ -27,6 +38,9 @@ class MaskPart {
   /// As MaskSource::restrict_row.
   virtual void restrict_row(const MaskTile& row, std::uint8_t* visible) const = 0;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
+  /// As restored_part() reads it. Throws Error (invalid_argument) where the part is a function of the
+  /// caller's.
+  [[nodiscard]] virtual SavedPart saved() const;
 
  private:
   MaskShape shape_;

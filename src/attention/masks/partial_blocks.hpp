@@ -25,6 +25,7 @@ class PartialBlocks final : public MaskPart {
   [[nodiscard]] Coverage coverage(const MaskTile& tile) const override;
   void restrict_row(const MaskTile& row, std::uint8_t* visible) const override;
   [[nodiscard]] std::size_t bytes() const override;
+  [[nodiscard]] SavedPart saved() const override;
 
  private:
   // The first partial block of a row of blocks that ends after `key`, and the end of that row.

@@ -40,11 +40,7 @@ class ExpressionScoreMod final : public ScoreFunction {
 
   [[nodiscard]] std::string_view text() const override { return program_.expression().text; }
   [[nodiscard]] std::vector<std::pair<std::string, Tensor>> arrays() const override {
-    std::vector<std::pair<std::string, Tensor>> all;
-    for (const ExpressionArray& array : program_.expression().arrays)
-      all.emplace_back(array.name(), Tensor::copy_of(TensorView(array.data(), Dims{array.size()}),
-                                                     array.is_boolean() ? DType::boolean : DType::f64));
-    return all;
+    return arrays_of(program_.expression());
   }
 
  private:

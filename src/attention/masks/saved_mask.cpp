@@ -1,4 +1,4 @@
-#include "inspect/saved_mask.hpp"
+#include "attention/masks/saved_mask.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -34,14 +34,20 @@ SavedMask saved_mask(const SparseMask& mask) {
                                      {static_cast<std::int64_t>(keys.size() / 2), 2})};
 }
 
-SparseMask restored_mask(const TensorView& first, const TensorView& keys, std::int64_t key_length) {
-  if (first.rank() != 3 || first.size(0) < 1 || first.size(1) < 1 || first.size(2) < 1)
-    refuse(kMaskFirst, " has shape ", first.shape(), "; [B, H, Lq + 1] is expected");
+SparseMask restored_runs(const TensorView& first, const TensorView& keys, std::int64_t key_length) {
+  const std::int64_t rows = first.rank() == 3 ? std::max<std::int64_t>(0, first.size(2) - 1) : 0;
+  return restored_lists(first, keys, 1, rows, key_length);
+}
+
+SparseMask restored_lists(const TensorView& first, const TensorView& keys, std::int64_t rows_each,
+                          std::int64_t query_length, std::int64_t key_length) {
+  const std::int64_t rows = query_length / rows_each + (query_length % rows_each != 0);
+  if (first.rank() != 3 || first.size(0) < 1 || first.size(1) < 1 || first.size(2) != rows + 1)
+    refuse(kMaskFirst, " has shape ", first.shape(), "; [B, H, ", rows, " + 1] is expected");
   if (keys.rank() != 2 || keys.size(1) != 2)
     refuse(kMaskKeys, " has shape ", keys.shape(), "; [N, 2] is expected");
   const std::vector<std::int64_t> at = whole_numbers_of(kMaskFirst, first),
                                   ends = whole_numbers_of(kMaskKeys, keys);
-  const std::int64_t rows = first.size(2) - 1;
   ListOfIntervals lists;
   std::vector<KeyInterval> list;
   for (std::size_t plane = 0; plane < static_cast<std::size_t>(first.size(0) * first.size(1)); ++plane)
@@ -62,8 +68,8 @@ SparseMask restored_mask(const TensorView& first, const TensorView& keys, std::i
       normalise(list);
       lists.append(list);
     }
-  return SparseMask(std::make_shared<IntervalLists>(MaskShape{first.size(0), first.size(1), rows, key_length},
-                                                    1, std::move(lists)));
+  return SparseMask(std::make_shared<IntervalLists>(
+      MaskShape{first.size(0), first.size(1), query_length, key_length}, rows_each, std::move(lists)));
 }
 
 }  // namespace heed::detail

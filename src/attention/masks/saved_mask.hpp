@@ -23,7 +23,11 @@ struct SavedMask {
 [[nodiscard]] SavedMask saved_mask(const SparseMask& mask);
 
 /// Throws Error (invalid_argument) for what saved_mask() does not give.
-[[nodiscard]] SparseMask restored_mask(const TensorView& first, const TensorView& keys,
+[[nodiscard]] SparseMask restored_runs(const TensorView& first, const TensorView& keys,
                                        std::int64_t key_length);
+/// The same of runs that each serve `rows_each` rows, the last of a plane maybe fewer.
+[[nodiscard]] SparseMask restored_lists(const TensorView& first, const TensorView& keys,
+                                        std::int64_t rows_each, std::int64_t query_length,
+                                        std::int64_t key_length);
 
 }  // namespace heed::detail

@@ -1,0 +1,439 @@
+// A cache as tensors by name, and back. Saved are what its users see (rows, positions, sums) and where they
+// lie; who holds a page or a scale, and which are free, follows from that. What is read is checked before it
+// is believed.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <unordered_map>
+#include <utility>
+
+#include "attention/call/elements.hpp"
+#include "attention/call/message.hpp"
+#include "attention/call/operands.hpp"
+#include "attention/kv_cache/cache_state.hpp"
+
+namespace heed::detail {
+namespace {
+
+// The numbers of the tensor "cache": the form of what is saved, the options, and how many pages and scales
+// there are.
+enum SavedNumber : std::size_t {
+  kForm,
+  kFormat,
+  kLayout,
+  kOrder,
+  kKvHeads,
+  kHeadDim,
+  kValueDim,
+  kPageSize,
+  kSinks,
+  kWindow,
+  kGroup,
+  kRotate,
+  kPages,
+  kScales,
+  kSavedNumbers
+};
+constexpr std::int64_t kThisForm = 1;
+
+template <class T>
+Tensor list_tensor(const std::vector<T>& values) {
+  return Tensor::from(std::span<const T>(values), {static_cast<std::int64_t>(values.size())});
+}
+
+Tensor scales_of(const std::vector<std::uint16_t>& bits, const Dims& shape) {
+  Tensor tensor(shape, DType::bf16);
+  if (!bits.empty()) std::memcpy(tensor.mutable_view().data(), bits.data(), bits.size() * sizeof bits[0]);
+  return tensor;
+}
+
+std::string name_of_part(std::size_t sequence, const char* name) {
+  return std::to_string(sequence) + "." + name;
+}
+
+// Calls with (element of the saved tensor, element of the memory) of each row of the pages that somebody
+// holds.
+void for_each_row(const CacheState& state, const Operand& view, std::int64_t width,
+                  const std::function<void(std::int64_t, std::int64_t)>& use) {
+  std::int64_t at = 0;
+  for (std::size_t page = 0; page < state.page_holders.size(); ++page) {
+    if (state.page_holders[page] == 0) continue;
+    for (std::int64_t head = 0; head < state.options.kv_heads; ++head)
+      for (std::int64_t row = 0; row < state.options.page_size; ++row, at += width)
+        use(at, offset_in(view, 0, head, static_cast<std::int64_t>(page) * state.page_rows + row));
+  }
+}
+
+// As value_scale lies, [row number][C], an operand to walk it by.
+Operand scale_view(const CacheState& state) {
+  const ScaleStrides strides = value_scale_strides(state);
+  return {nullptr, DType::bf16, {0, strides.head, strides.row, 1}};
+}
+
+Dims shape_of_rows(const CacheState& state, std::int64_t width) {
+  const auto held = std::count_if(state.page_holders.begin(), state.page_holders.end(),
+                                  [](std::int32_t holders) { return holders > 0; });
+  return {held, state.options.kv_heads, state.options.page_size, width};
+}
+
+Tensor rows_of_pages(const CacheState& state, const Operand& view, std::int64_t width) {
+  Tensor rows(shape_of_rows(state, state.has_codes() ? code_bytes(state.format, width) : width), view.dtype);
+  auto* to = static_cast<std::byte*>(rows.mutable_view().data());
+  const auto bytes = index(byte_of(state, view, width));
+  for_each_row(state, view, width, [&](std::int64_t saved, std::int64_t lying) {
+    std::memcpy(to + byte_of(state, view, saved),
+                static_cast<const std::byte*>(view.data) + byte_of(state, view, lying), bytes);
+  });
+  return rows;
+}
+
+Tensor value_scales(const CacheState& state, const std::vector<std::uint16_t>& all) {
+  const std::int64_t width = state.value_groups();
+  Tensor scales(shape_of_rows(state, width), DType::bf16);
+  auto* to = static_cast<std::uint16_t*>(scales.mutable_view().data());
+  for_each_row(state, scale_view(state), width, [&](std::int64_t saved, std::int64_t lying) {
+    std::copy_n(all.begin() + lying, width, to + saved);
+  });
+  return scales;
+}
+
+// Slots as a cache has them whose pages follow each other: page * page_size + row.
+std::vector<std::int32_t> dense_slots(const CacheState& state, const std::vector<std::int32_t>& slots) {
+  std::vector<std::int32_t> dense;
+  for (const std::int32_t slot : slots)
+    dense.push_back(
+        static_cast<std::int32_t>(state.page_of(slot) * state.options.page_size + slot % state.page_rows));
+  return dense;
+}
+
+void save_sequence(const CacheState& state, std::size_t number,
+                   std::vector<std::pair<std::string, Tensor>>& all) {
+  const Sequence& s = state.sequences[number];
+  const auto add = [&](const char* name, Tensor tensor) {
+    all.emplace_back(name_of_part(number, name), std::move(tensor));
+  };
+  add("slots", list_tensor(dense_slots(state, s.slots)));
+  add("free_slots", list_tensor(dense_slots(state, s.free_slots)));
+  add("pages", list_tensor(s.pages));
+  if (s.has_gaps) add("positions", list_tensor(s.positions));
+  if (!s.received.empty()) add("received", list_tensor(s.received));
+  if (!state.has_codes()) return;
+  add("groups", list_tensor(s.groups));
+  add("key_tail", list_tensor(s.key_tail));
+  add("value_tail", list_tensor(s.value_tail));
+}
+
+// Tensors that came from elsewhere, by name.
+class Found {
+ public:
+  explicit Found(SavedTensors tensors) : tensors_(tensors.begin(), tensors.end()) {}
+
+  [[nodiscard]] bool has(const std::string& name) const { return tensors_.contains(name); }
+  [[nodiscard]] TensorView at(const std::string& name, DType dtype, const Dims& shape) const {
+    const TensorView view = at(name);
+    if (view.dtype() != dtype || view.shape() != shape)
+      refuse("the saved cache has ", name, " of dtype ", view.dtype(), " and shape ", view.shape(), "; ",
+             dtype, " ", shape, " is expected");
+    return view;
+  }
+  template <class T>
+  [[nodiscard]] std::vector<T> list(const std::string& name) const {
+    const TensorView view = at(name);
+    if (view.rank() != 1)
+      refuse("the saved cache has ", name, " of shape ", view.shape(), "; one axis is expected");
+    const Tensor copy = Tensor::copy_of(at(name, dtype_of_v<T>, view.shape()));
+    return {copy.values<T>().begin(), copy.values<T>().end()};
+  }
+  template <class T>
+  [[nodiscard]] std::vector<T> list(const std::string& name, std::size_t count) const {
+    std::vector<T> all = list<T>(name);
+    if (all.size() != count)
+      refuse("the saved cache has ", all.size(), " numbers in ", name, "; ", count, " are expected");
+    return all;
+  }
+
+ private:
+  [[nodiscard]] TensorView at(const std::string& name) const {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) refuse("the saved cache has no ", name, ", which is expected");
+    check_memory(name, found->second);
+    return found->second;
+  }
+  std::unordered_map<std::string, TensorView> tensors_;
+};
+
+template <class Enum>
+Enum saved_choice(std::int64_t value, std::int64_t most, const char* name) {
+  check_range(name, value, 0, most);
+  return static_cast<Enum>(value);
+}
+
+// A cache of these options without a sequence.
+std::unique_ptr<CacheState> empty_cache(const std::vector<std::int64_t>& numbers) {
+  if (numbers[kForm] != kThisForm)
+    refuse("the saved cache is of form ", numbers[kForm], "; ", kThisForm, " is expected");
+  KvCacheOptions o;
+  o.sequences = 0;
+  o.format = saved_choice<CacheFormat>(numbers[kFormat], 5, "format");
+  o.layout = saved_choice<CacheLayout>(numbers[kLayout], 2, "layout");
+  o.order = saved_choice<PageOrder>(numbers[kOrder], 1, "order");
+  o.kv_heads = numbers[kKvHeads];
+  o.head_dim = numbers[kHeadDim];
+  o.value_dim = numbers[kValueDim];
+  check_range("value_dim", o.value_dim, 1, INT32_MAX);
+  o.page_size = numbers[kPageSize];
+  o.capacity = o.layout == CacheLayout::contiguous ? o.page_size : 0;
+  o.sinks = numbers[kSinks];
+  o.window = numbers[kWindow];
+  o.group = numbers[kGroup];
+  o.rotate = numbers[kRotate] != 0;
+  check_range("pages", numbers[kPages], 0, INT32_MAX);
+  check_range("scales", numbers[kScales], 0, INT32_MAX);
+  auto state = make_cache(o, INT32_MAX);
+  if (state->options.page_size != numbers[kPageSize])
+    refuse("the saved ring has room for ", numbers[kPageSize],
+           " rows; sinks + window = ", state->options.page_size, " is expected");
+  return state;
+}
+
+// One sequence as it was saved, checked against the rest of the cache.
+class SequenceReader {
+ public:
+  SequenceReader(const CacheState& state, const Found& found, std::size_t number, std::int64_t scales)
+      : state_(state), found_(found), number_(number), scales_(scales) {}
+
+  [[nodiscard]] Sequence read(std::int64_t length, std::int64_t tail_begin) {
+    s_.length = length;
+    s_.tail_begin = tail_begin;
+    require(length >= 0 && length <= INT32_MAX, "length");
+    require(tail_begin >= 0 && tail_begin <= (state_.has_codes() ? state_.coded_end(s_) : 0), "tail_begin");
+    read_pages();
+    read_slots();
+    read_positions();
+    if (found_.has(name("received")))
+      s_.received = found_.list<float>(name("received"), s_.slots.size() * index(state_.options.kv_heads));
+    if (state_.has_codes()) {
+      read_groups();
+      s_.key_tail = tail("key_tail", state_.options.head_dim);
+      s_.value_tail = tail("value_tail", state_.options.value_dim);
+    }
+    return std::move(s_);
+  }
+
+ private:
+  [[nodiscard]] std::string name(const char* what) const { return name_of_part(number_, what); }
+  void require(bool holds, const char* what) const {
+    if (!holds)
+      refuse("the saved cache has ", name(what),
+             " that do not fit the rest of it; those of one cache are expected");
+  }
+
+  void read_pages() {
+    s_.pages = found_.list<std::int32_t>(name("pages"));
+    std::vector<std::int32_t> sorted = s_.pages;
+    std::sort(sorted.begin(), sorted.end());
+    require(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(), "pages");
+    require(sorted.empty() || (sorted.front() >= 0 && index(sorted.back()) < state_.page_holders.size()),
+            "pages");
+    require(state_.options.layout == CacheLayout::paged || s_.pages.size() == 1, "pages");
+  }
+
+  // Every slot of the pages is held or free, once.
+  void read_slots() {
+    const std::int64_t size = state_.options.page_size;
+    s_.slots = found_.list<std::int32_t>(name("slots"));
+    s_.free_slots = found_.list<std::int32_t>(name("free_slots"));
+    std::vector<std::int32_t> had = s_.slots, expected;
+    had.insert(had.end(), s_.free_slots.begin(), s_.free_slots.end());
+    require(had.size() == s_.pages.size() * index(size), "slots");
+    for (const std::int32_t page : s_.pages)
+      for (std::int64_t row = 0; row < size; ++row)
+        expected.push_back(static_cast<std::int32_t>(page * size + row));
+    std::sort(had.begin(), had.end());
+    std::sort(expected.begin(), expected.end());
+    require(had == expected, "slots");
+    for (std::vector<std::int32_t>* slots : {&s_.slots, &s_.free_slots})
+      for (std::int32_t& slot : *slots)
+        slot = static_cast<std::int32_t>(slot / size * state_.page_rows + slot % size);
+    s_.is_even = lie_evenly(s_.slots);
+  }
+
+  void read_positions() {
+    s_.has_gaps = found_.has(name("positions"));
+    if (!s_.has_gaps) return require(s_.rows() == s_.length, "slots");
+    s_.positions = found_.list<std::int64_t>(name("positions"), s_.slots.size());
+    require(std::adjacent_find(s_.positions.begin(), s_.positions.end(), std::greater_equal<>()) ==
+                s_.positions.end(),
+            "positions");
+    require(s_.positions.empty() || (s_.positions.front() >= 0 && s_.positions.back() < s_.length),
+            "positions");
+  }
+
+  // A row that is codes has scales.
+  void read_groups() {
+    const std::int64_t group = state_.options.group;
+    s_.groups = found_.list<std::int32_t>(name("groups"), index(s_.length / group));
+    require(std::all_of(s_.groups.begin(), s_.groups.end(),
+                        [&](std::int32_t g) { return g >= -1 && g < scales_; }),
+            "groups");
+    const std::int64_t coded = s_.row_from(state_.coded_end(s_));
+    for (std::int64_t row = 0; row < coded; ++row)
+      require(s_.groups[index(s_.position(row) / group)] >= 0, "groups");
+  }
+
+  // Numbers that codes can be made of.
+  [[nodiscard]] std::vector<float> tail(const char* what, std::int64_t width) const {
+    std::vector<float> rows = found_.list<float>(name(what));
+    const std::size_t whole = index(state_.options.kv_heads * 2 * state_.options.group * width);
+    require(rows.size() == whole || (rows.empty() && s_.length == 0), what);
+    require(std::all_of(rows.begin(), rows.end(), [](float x) { return std::isfinite(x); }), what);
+    return rows;
+  }
+
+  const CacheState& state_;
+  const Found& found_;
+  std::size_t number_;
+  std::int64_t scales_;
+  Sequence s_;
+};
+
+// Of fp8, which has a code that stands for no number.
+void check_saved_codes(const CacheState& state, const char* name, const TensorView& rows) {
+  if (state.format != RowFormat::e4m3) return;
+  const Tensor codes = Tensor::copy_of(rows);
+  for (const std::uint8_t code : codes.values<std::uint8_t>())
+    if ((code & 0x7fu) == 0x7fu)
+      refuse("the saved cache has the code ", code, " in ", name, ", which is no number of fp8");
+}
+
+void read_rows(const CacheState& state, CacheRowsMemory& memory, const char* name, std::int64_t width,
+               const Found& found) {
+  const std::int64_t kept = state.has_codes() ? code_bytes(state.format, width) : width;
+  const Tensor rows = Tensor::copy_of(found.at(name, memory.view.dtype, shape_of_rows(state, kept)));
+  check_saved_codes(state, name, rows);
+  const auto* from = static_cast<const std::byte*>(rows.view().data());
+  const auto bytes = index(byte_of(state, memory.view, width));
+  for_each_row(state, memory.view, width, [&](std::int64_t saved, std::int64_t lying) {
+    std::memcpy(memory.writable + byte_of(state, memory.view, lying),
+                from + byte_of(state, memory.view, saved), bytes);
+  });
+}
+
+void read_value_scales(const CacheState& state, std::vector<std::uint16_t>& all, const char* name,
+                       const Found& found) {
+  const std::int64_t width = state.value_groups();
+  const Tensor scales = Tensor::copy_of(found.at(name, DType::bf16, shape_of_rows(state, width)));
+  const auto* from = static_cast<const std::uint16_t*>(scales.view().data());
+  for_each_row(state, scale_view(state), width, [&](std::int64_t saved, std::int64_t lying) {
+    std::copy_n(from + saved, width, all.begin() + lying);
+  });
+}
+
+std::vector<std::uint16_t> key_scales(const char* name, const Dims& shape, const Found& found) {
+  const Tensor scales = Tensor::copy_of(found.at(name, DType::bf16, shape));
+  const auto* from = static_cast<const std::uint16_t*>(scales.view().data());
+  return {from, from + scales.count()};
+}
+
+// Who holds what, and what nobody holds; the lowest is the next to be used.
+void count_holders(std::vector<std::int32_t>& holders, std::vector<std::int32_t>& free,
+                   const std::vector<Sequence>& sequences, std::vector<std::int32_t> Sequence::*held) {
+  for (const Sequence& s : sequences)
+    for (const std::int32_t one : s.*held)
+      if (one >= 0) ++holders[index(one)];
+  free.clear();
+  free.reserve(holders.size());
+  for (auto one = static_cast<std::int32_t>(holders.size()) - 1; one >= 0; --one)
+    if (holders[index(one)] == 0) free.push_back(one);
+}
+
+void read_sequences(CacheState& state, const Found& found, std::int64_t scales) {
+  const std::vector<std::int64_t> lengths = found.list<std::int64_t>("lengths");
+  const std::vector<std::int64_t> tail_begins = found.list<std::int64_t>("tail_begins", lengths.size());
+  state.released = found.list<std::int32_t>("released");
+  state.sequences.resize(lengths.size());
+  for (const std::int32_t number : state.released) {
+    if (number < 0 || index(number) >= lengths.size() || state.sequences[index(number)].is_released)
+      refuse("the saved cache has ", number,
+             " in released; numbers of its sequences, each once, are expected");
+    state.sequences[index(number)].is_released = true;
+  }
+  for (std::size_t number = 0; number < lengths.size(); ++number)
+    if (!state.sequences[number].is_released)
+      state.sequences[number] =
+          SequenceReader(state, found, number, scales).read(lengths[number], tail_begins[number]);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, Tensor>> saved(const CacheState& state) {
+  const KvCacheOptions& o = state.options;
+  const auto scales = static_cast<std::int64_t>(state.scale_holders.size());
+  std::vector<std::int64_t> numbers(kSavedNumbers), lengths, tail_begins;
+  numbers[kForm] = kThisForm;
+  numbers[kFormat] = static_cast<std::int64_t>(o.format);
+  numbers[kLayout] = static_cast<std::int64_t>(o.layout);
+  numbers[kOrder] = static_cast<std::int64_t>(o.order);
+  numbers[kKvHeads] = o.kv_heads;
+  numbers[kHeadDim] = o.head_dim;
+  numbers[kValueDim] = o.value_dim;
+  numbers[kPageSize] = o.page_size;
+  numbers[kSinks] = o.sinks;
+  numbers[kWindow] = o.window;
+  numbers[kGroup] = o.group;
+  numbers[kRotate] = o.rotate ? 1 : 0;
+  numbers[kPages] = static_cast<std::int64_t>(state.page_holders.size());
+  numbers[kScales] = scales;
+  for (const Sequence& s : state.sequences) {
+    lengths.push_back(s.length);
+    tail_begins.push_back(s.tail_begin);
+  }
+  std::vector<std::pair<std::string, Tensor>> all;
+  all.emplace_back("cache", list_tensor(numbers));
+  all.emplace_back("lengths", list_tensor(lengths));
+  all.emplace_back("tail_begins", list_tensor(tail_begins));
+  all.emplace_back("released", list_tensor(state.released));
+  all.emplace_back("key", rows_of_pages(state, state.key.view, o.head_dim));
+  all.emplace_back("value", rows_of_pages(state, state.value.view, o.value_dim));
+  if (state.has_codes()) {
+    const Dims shape{scales, o.kv_heads, o.head_dim};
+    all.emplace_back("key_scale", scales_of(state.key_scale, shape));
+    all.emplace_back("value_scale", value_scales(state, state.value_scale));
+    if (state.has_offsets()) {
+      all.emplace_back("key_offset", scales_of(state.key_offset, shape));
+      all.emplace_back("value_offset", value_scales(state, state.value_offset));
+    }
+  }
+  for (std::size_t number = 0; number < state.sequences.size(); ++number)
+    if (!state.sequences[number].is_released) save_sequence(state, number, all);
+  return all;
+}
+
+std::unique_ptr<CacheState> restored(SavedTensors tensors) {
+  const Found found(tensors);
+  const std::vector<std::int64_t> numbers = found.list<std::int64_t>("cache", kSavedNumbers);
+  auto state = empty_cache(numbers);
+  grow_pages(*state, numbers[kPages]);
+  read_sequences(*state, found, numbers[kScales]);
+  count_holders(state->page_holders, state->free_pages, state->sequences, &Sequence::pages);
+  if (state->options.layout != CacheLayout::paged &&
+      std::any_of(state->page_holders.begin(), state->page_holders.end(),
+                  [](std::int32_t n) { return n > 1; }))
+    refuse("the saved cache has one page for two sequences; one for each is expected, unless it is paged");
+  read_rows(*state, state->key, "key", state->options.head_dim, found);
+  read_rows(*state, state->value, "value", state->options.value_dim, found);
+  if (!state->has_codes()) return state;
+  const Dims shape{numbers[kScales], state->options.kv_heads, state->options.head_dim};
+  state->key_scale = key_scales("key_scale", shape, found);
+  read_value_scales(*state, state->value_scale, "value_scale", found);
+  if (state->has_offsets()) {
+    state->key_offset = key_scales("key_offset", shape, found);
+    read_value_scales(*state, state->value_offset, "value_offset", found);
+  }
+  state->scale_holders.resize(index(numbers[kScales]), 0);
+  count_holders(state->scale_holders, state->free_scales, state->sequences, &Sequence::groups);
+  return state;
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,187 @@
+#include "attention/masks/saved_parts.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "attention/call/message.hpp"
+#include "attention/masks/column_intervals.hpp"
+#include "attention/masks/expression.hpp"
+#include "attention/masks/interval_lists.hpp"
+#include "attention/masks/partial_blocks.hpp"
+#include "attention/masks/saved_mask.hpp"
+#include "attention/masks/whole_numbers.hpp"
+
+namespace heed::detail {
+namespace {
+
+using SavedViews = std::span<const std::pair<std::string, TensorView>>;
+
+constexpr const char* kSizes = "sizes";
+constexpr const char* kArray = "array ";  // and the name that an expression has for it
+constexpr std::int64_t kMostSize = std::int64_t{1} << 48;
+
+Tensor numbers_tensor(std::span<const std::int64_t> numbers) {
+  return Tensor::from(numbers, {static_cast<std::int64_t>(numbers.size())});
+}
+
+const TensorView& saved_view(SavedViews tensors, std::string_view name) {
+  const auto found =
+      std::find_if(tensors.begin(), tensors.end(), [&](const auto& one) { return one.first == name; });
+  if (found == tensors.end()) refuse("the saved mask has no ", name, ", which is expected");
+  return found->second;
+}
+
+std::vector<std::int64_t> saved_numbers(SavedViews tensors, std::string_view name) {
+  return whole_numbers_of(name, saved_view(tensors, name));
+}
+
+// Of so many numbers, each from its least on.
+std::vector<std::int64_t> saved_sizes(SavedViews tensors, std::initializer_list<std::int64_t> least) {
+  std::vector<std::int64_t> sizes = saved_numbers(tensors, kSizes);
+  if (sizes.size() != least.size())
+    refuse("the saved mask has ", sizes.size(), " sizes; ", least.size(), " are expected");
+  for (std::size_t n = 0; n < sizes.size(); ++n)
+    if (sizes[n] < least.begin()[n] || sizes[n] > kMostSize)
+      refuse("the saved mask has a size of ", sizes[n], "; ", least.begin()[n], " to 2^48 is expected");
+  return sizes;
+}
+
+SparseMask restored_rows(SavedViews tensors) {
+  const std::vector<std::int64_t> sizes = saved_sizes(tensors, {1, 0, 0});
+  return restored_lists(saved_view(tensors, kMaskFirst), saved_view(tensors, kMaskKeys), sizes[0], sizes[1],
+                        sizes[2]);
+}
+
+// What the numbers of a mask of blocks must be for the others.
+void check_saved_blocks(bool holds, const char* what) {
+  if (!holds)
+    refuse("the saved mask has ", what, " that do not fit its sizes; those of one mask are expected");
+}
+
+SparseMask restored_blocks(SavedViews tensors) {
+  const std::vector<std::int64_t> sizes = saved_sizes(tensors, {1, 1, 0, 0, 1, 1});
+  const MaskShape shape{sizes[0], sizes[1], sizes[2], sizes[3]};
+  const std::int64_t query_block = sizes[4], key_block = sizes[5];
+  const auto ceil_of = [](std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); };
+  const std::int64_t rows = ceil_of(shape.query_length, query_block),
+                     columns = ceil_of(shape.key_length, key_block);
+  const std::vector<std::int64_t> first = saved_numbers(tensors, "first"),
+                                  column = saved_numbers(tensors, "columns"),
+                                  bits = saved_numbers(tensors, "bits");
+  std::int64_t lists = 0, words = 0, all = 0;
+  const auto count = static_cast<std::int64_t>(column.size());
+  check_saved_blocks(!__builtin_mul_overflow(shape.batch, shape.heads, &lists) &&
+                         !__builtin_mul_overflow(lists, rows, &lists) &&
+                         static_cast<std::int64_t>(first.size()) - 1 == lists,
+                     "first");
+  check_saved_blocks(
+      first.front() == 0 && first.back() == count && std::is_sorted(first.begin(), first.end()), "first");
+  check_saved_blocks(!__builtin_mul_overflow(query_block, ceil_of(key_block, 64), &words) &&
+                         !__builtin_mul_overflow(words, count, &all) &&
+                         static_cast<std::int64_t>(bits.size()) == all,
+                     "bits");
+  std::vector<PartialBlock> blocks;
+  for (std::int64_t n = 0; n < count; ++n) blocks.push_back({column[static_cast<std::size_t>(n)], n * words});
+  for (std::size_t list = 0; list + 1 < first.size(); ++list)
+    for (std::int64_t n = first[list]; n < first[list + 1]; ++n) {
+      const auto at = static_cast<std::size_t>(n);
+      check_saved_blocks(
+          column[at] >= 0 && column[at] < columns && (n == first[list] || column[at - 1] < column[at]),
+          "columns");
+    }
+  std::vector<std::uint64_t> packed(bits.size());
+  if (!bits.empty()) std::memcpy(packed.data(), bits.data(), bits.size() * sizeof bits[0]);
+  return SparseMask(std::make_shared<PartialBlocks>(shape, query_block, key_block,
+                                                    std::vector<std::size_t>(first.begin(), first.end()),
+                                                    std::move(blocks), std::move(packed)));
+}
+
+SparseMask restored_expression(std::string_view text, SavedViews tensors) {
+  const std::vector<std::int64_t> sizes = saved_sizes(tensors, {0, 0});
+  const std::string_view prefix = kArray;
+  std::vector<std::pair<std::string, TensorView>> arrays;
+  for (const auto& [name, view] : tensors)
+    if (name.starts_with(prefix)) arrays.emplace_back(name.substr(prefix.size()), view);
+  return SparseMask::expression(text, sizes[0], sizes[1], arrays);
+}
+
+}  // namespace
+
+SavedPart MaskPart::saved() const {
+  refuse(
+      "sparse_mask is a function, which cannot be saved; one by intervals, blocks or an expression is "
+      "expected");
+}
+
+SavedPart IntervalLists::saved() const {
+  std::vector<std::int64_t> first, keys;
+  for (std::int64_t plane = 0, list = 0; plane < shape().planes(); ++plane) {
+    first.push_back(static_cast<std::int64_t>(keys.size() / 2));
+    for (std::int64_t n = 0; n < lists_a_plane(); ++n, ++list) {
+      for (const KeyInterval* at = lists_[list].begin; at != lists_[list].end; ++at)
+        keys.insert(keys.end(), {at->begin, at->end});
+      first.push_back(static_cast<std::int64_t>(keys.size() / 2));
+    }
+  }
+  const std::int64_t sizes[] = {rows_each_, shape().query_length, shape().key_length};
+  SavedPart part{"rows", "", {}};
+  part.tensors.emplace_back(kSizes, numbers_tensor(sizes));
+  part.tensors.emplace_back(
+      kMaskFirst, numbers_tensor(first).reshaped({shape().batch, shape().heads, lists_a_plane() + 1}));
+  part.tensors.emplace_back(kMaskKeys,
+                            numbers_tensor(keys).reshaped({static_cast<std::int64_t>(keys.size() / 2), 2}));
+  return part;
+}
+
+SavedPart ColumnIntervals::saved() const {
+  Tensor intervals({shape().batch, shape().heads, key_length_, 2 * count_}, DType::i32);
+  const std::span<std::int32_t> to = intervals.values<std::int32_t>();
+  for (std::int64_t plane = 0, at = 0; plane < shape().planes(); ++plane)
+    for (std::int64_t j = 0; j < key_length_; ++j)
+      for (std::int64_t n = 0; n < 2 * count_; ++n, ++at)
+        to[static_cast<std::size_t>(at)] =
+            rows_[static_cast<std::size_t>((plane * count_ * 2 + n) * key_length_ + j)];
+  const std::int64_t sizes[] = {shape().query_length};
+  SavedPart part{"columns", "", {}};
+  part.tensors.emplace_back(kSizes, numbers_tensor(sizes));
+  part.tensors.emplace_back("intervals", std::move(intervals));
+  return part;
+}
+
+SavedPart PartialBlocks::saved() const {
+  const std::int64_t sizes[] = {shape().batch,      shape().heads, shape().query_length,
+                                shape().key_length, query_block_,  key_block_};
+  std::vector<std::int64_t> columns, bits;
+  for (const PartialBlock& block : blocks_) {
+    columns.push_back(block.column);
+    for (std::int64_t word = 0; word < query_block_ * words_; ++word)
+      bits.push_back(static_cast<std::int64_t>(bits_[static_cast<std::size_t>(block.bits + word)]));
+  }
+  SavedPart part{"blocks", "", {}};
+  part.tensors.emplace_back(kSizes, numbers_tensor(sizes));
+  part.tensors.emplace_back("first", numbers_tensor(std::vector<std::int64_t>(first_.begin(), first_.end())));
+  part.tensors.emplace_back("columns", numbers_tensor(columns));
+  part.tensors.emplace_back("bits", numbers_tensor(bits));
+  return part;
+}
+
+SavedPart ExpressionMask::saved() const {
+  const std::int64_t sizes[] = {shape().query_length, shape().key_length};
+  SavedPart part{"expression", program_.expression().text, {}};
+  part.tensors.emplace_back(kSizes, numbers_tensor(sizes));
+  for (auto& [name, values] : arrays_of(program_.expression()))
+    part.tensors.emplace_back(kArray + name, std::move(values));
+  return part;
+}
+
+SparseMask restored_part(std::string_view form, std::string_view text, SavedViews tensors) {
+  if (form == "rows") return restored_rows(tensors);
+  if (form == "columns")
+    return SparseMask::column_intervals(saved_view(tensors, "intervals"), saved_sizes(tensors, {0}).front());
+  if (form == "blocks") return restored_blocks(tensors);
+  if (form == "expression") return restored_expression(text, tensors);
+  refuse("the saved mask is of the form '", form, "'; rows, columns, blocks or expression is expected");
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,165 @@
+// Parts of masks as plain data: what they make again allows the same pairs, and takes no more memory. Data
+// that no mask gives is refused, or makes a mask that can be used without harm.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/masks/saved_parts.hpp"
+#include "attention_support.hpp"
+#include "heed/error.hpp"
+#include "heed/mask_mod.hpp"
+#include "heed/masks.hpp"
+#include "random_call.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::DType;
+using heed::SparseMask;
+using heed::Tensor;
+using heed::TensorView;
+using heed::detail::SavedPart;
+using heed::test::Draw;
+
+constexpr std::uint64_t kSeed = 20261127;
+
+Tensor whole(std::vector<std::int64_t> numbers, const heed::Dims& shape) {
+  return Tensor::from(std::span<const std::int64_t>(numbers), shape);
+}
+
+Tensor random_whole(Draw& draw, const heed::Dims& shape, std::int64_t most) {
+  Tensor tensor(shape, DType::i64);
+  for (std::int64_t& x : tensor.values<std::int64_t>()) x = draw.between(0, most);
+  return tensor;
+}
+
+SparseMask partial_blocks(Draw& draw) {
+  const Tensor counts = whole({2, 1}, {2}), indices = whole({2, 0, 1, 0, 0, 0}, {2, 3});
+  Tensor bits({3, 5, 70}, DType::boolean);
+  for (bool& bit : bits.values<bool>()) bit = draw.chance(0.5);
+  heed::BlockMaskView view;
+  view.kv_num_blocks = counts;
+  view.kv_indices = indices;
+  view.partial = bits;
+  view.query_block = 5;
+  view.key_block = 70;
+  return SparseMask::from_block_mask(view, 9, 190);
+}
+
+std::vector<SparseMask> masks(Draw& draw) {
+  const Tensor doc = whole({0, 0, 1, 1, 2}, {5});
+  const bool yes_and_no[] = {true, false};
+  const Tensor wide = Tensor::from(std::span<const bool>(yes_and_no), {2});
+  const std::pair<std::string, TensorView> arrays[] = {{"doc", doc}, {"wide", wide}};
+  return {heed::masks::documents(std::vector<std::int64_t>{3, 0, 4}, true),
+          heed::masks::bigbird(4, 1, 1, 1, 3, 18, 22),
+          SparseMask::row_intervals(random_whole(draw, {2, 3, 5, 2, 2}, 8), 8),
+          SparseMask::column_intervals(random_whole(draw, {3, 8, 4}, 5), 5),
+          SparseMask::column_intervals(random_whole(draw, {8, 1}, 5), 5),
+          partial_blocks(draw),
+          SparseMask::expression("j <= i && doc[i] == doc[j] || wide[h]", 5, 5, arrays),
+          heed::masks::prefix_lm(2, 9, 190) & partial_blocks(draw)};
+}
+
+SparseMask restored(const SavedPart& part) {
+  return heed::detail::restored_part(
+      part.form, part.text,
+      std::vector<std::pair<std::string, TensorView>>(part.tensors.begin(), part.tensors.end()));
+}
+
+TEST(SavedMask, AllowsTheSamePairsInAsMuchMemory) {
+  Draw draw(kSeed, 0);
+  for (const SparseMask& mask : masks(draw)) {
+    SparseMask again;
+    for (const auto& part : mask.parts()) again = again & restored(part->saved());
+    EXPECT_TRUE(heed::test::same_bits(mask.dense(), again.dense()));
+    EXPECT_EQ(mask.parts().size(), again.parts().size());
+    EXPECT_LE(again.bytes(), 2 * mask.bytes());  // vectors that grew may have twice the room
+  }
+}
+
+TEST(SavedMask, OfAFunctionIsRefused) {
+  const SparseMask mask = heed::mask_mod([](auto, auto, auto i, auto j) { return j <= i; }, 1, 1, 4, 4);
+  try {
+    (void)mask.parts().front()->saved();
+    FAIL();
+  } catch (const heed::Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "sparse_mask is a function, which cannot be saved; one by intervals, blocks or an "
+                 "expression is expected");
+  }
+}
+
+std::string message_of(const SavedPart& part) {
+  try {
+    (void)restored(part);
+  } catch (const heed::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(SavedMask, OfAnotherFormIsRefusedWithWhatIsWrong) {
+  Draw draw(kSeed, 1);
+  const auto with = [&](const SparseMask& mask, const std::string& name, Tensor tensor) {
+    SavedPart part = mask.parts().back()->saved();
+    for (auto& [known, held] : part.tensors)
+      if (known == name) held = std::move(tensor);
+    return message_of(part);
+  };
+  const SparseMask rows = heed::masks::documents(std::vector<std::int64_t>{2}, true),
+                   blocks = partial_blocks(draw);
+  EXPECT_EQ(message_of({"bits", "", {}}),
+            "the saved mask is of the form 'bits'; rows, columns, blocks or expression is expected");
+  EXPECT_EQ(message_of({"rows", "", {}}), "the saved mask has no sizes, which is expected");
+  EXPECT_EQ(with(rows, "sizes", whole({1, 2}, {2})), "the saved mask has 2 sizes; 3 are expected");
+  EXPECT_EQ(with(rows, "sizes", whole({0, 2, 2}, {3})),
+            "the saved mask has a size of 0; 1 to 2^48 is expected");
+  EXPECT_EQ(with(rows, "sparse_mask_first", whole({0, 1}, {1, 1, 2})),
+            "sparse_mask_first has shape [1, 1, 2]; [B, H, 2 + 1] is expected");
+  EXPECT_EQ(with(blocks, "sizes", whole({1, 2, 9, 190, 5, 70}, {6})),
+            "the saved mask has first that do not fit its sizes; those of one mask are expected");
+  EXPECT_EQ(with(blocks, "columns", whole({1, 1, 0}, {3})),
+            "the saved mask has columns that do not fit its sizes; those of one mask are expected");
+  EXPECT_EQ(with(blocks, "columns", whole({0, 3, 0}, {3})),
+            "the saved mask has columns that do not fit its sizes; those of one mask are expected");
+  EXPECT_EQ(with(blocks, "bits", whole({1, 2}, {2})),
+            "the saved mask has bits that do not fit its sizes; those of one mask are expected");
+}
+
+TEST(SavedMask, ThatWasDamagedIsRefusedOrCanBeUsed) {
+  std::int64_t refused = 0, used = 0;
+  for (std::uint64_t at = 0; at < heed::test::share_of(4000); ++at) {
+    SCOPED_TRACE("damage " + std::to_string(at));
+    Draw draw(kSeed, at);
+    const std::vector<SparseMask> all = masks(draw);
+    const SparseMask mask = draw.pick(all);
+    SavedPart part = mask.parts().back()->saved();
+    auto& [name, tensor] = part.tensors[static_cast<std::size_t>(
+        draw.between(0, static_cast<std::int64_t>(part.tensors.size()) - 1))];
+    if (draw.chance(0.1) || tensor.count() == 0) {
+      tensor = Tensor({draw.between(0, 3), draw.between(1, 3)}, tensor.dtype());
+    } else if (tensor.dtype() == DType::i64) {
+      tensor.values<std::int64_t>()[static_cast<std::size_t>(draw.between(0, tensor.count() - 1))] =
+          draw.between(-2, 300);
+    } else if (tensor.dtype() == DType::i32) {
+      tensor.values<std::int32_t>()[static_cast<std::size_t>(draw.between(0, tensor.count() - 1))] =
+          static_cast<std::int32_t>(draw.between(-2, 300));
+    }
+    try {
+      const SparseMask again = restored(part);
+      ++used;
+      if (again.batch() * again.heads() * again.query_length() * again.key_length() < 1'000'000)
+        (void)again.dense();
+    } catch (const heed::Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(used, 0);
+  EXPECT_GT(refused, 0);
+}
+
+}  // namespace
