@@ -80,6 +80,16 @@ def _is_cached(key: Tensor, value: Tensor) -> bool:
     return isinstance(key, CachedRows) and isinstance(value, CachedRows) and key.layer is value.layer
 
 
+def _check_keys(module: Any, mask: Tensor | None, key: Tensor) -> None:
+    """Where a decoder's two attentions append to one cache, its masks are of fewer keys."""
+    if mask is None or mask.shape[-1] in (1, key.shape[2]):
+        return
+    two = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
+    raise ValueError(f"attention_mask has {mask.shape[-1]} keys and {type(module).__name__} {key.shape[2]}: expected " + (
+        "past_key_values=transformers.EncoderDecoderCache(one, other), a cache for each attention of a decoder" if two
+        else "one number"))
+
+
 def heed_attention_forward(
     module: torch.nn.Module,
     query: Tensor,
@@ -105,6 +115,7 @@ def heed_attention_forward(
         query = autocast(query, query, query)[0]
     else:
         query, key, value = autocast(query, dense(key), dense(value))
+    _check_keys(module, attention_mask, key)
     call = _call(module, query, key, value, attention_mask, position_bias, is_causal, s_aux, softcap, scaling).held()
     collector = None if torch.compiler.is_compiling() else current()
     layer = None if collector is None else collector.number(module, call)

@@ -54,6 +54,20 @@ def test_generation_chooses_the_tokens_of_eager_attention(name):
         assert layers_of(cache)[0].kv.layout == layout.get("layout", "paged")
 
 
+@pytest.mark.parametrize("made", [transformers.DynamicCache, Cache])
+def test_one_cache_for_both_attentions_of_a_decoder_gives_what_eager_gives_or_a_sentence(made):
+    eager, ours = pair("T5")
+    given = prompt("T5", padded=False)
+    assert torch.equal(generate(ours, given, past_key_values=made()), generate(eager, given, past_key_values=made()))
+    given = prompt("T5")
+    with pytest.raises(RuntimeError, match="must match the size"):  # a mask of the prompt's 9 keys, and a decoded one
+        generate(eager, given, past_key_values=made())
+    with pytest.raises(ValueError, match=r"attention_mask has 9 keys and T5Attention 10: expected past_key_values="
+                                         r"transformers.EncoderDecoderCache\(one, other\), a cache for each"):
+        generate(ours, given, past_key_values=made())
+    assert torch.equal(generate(ours, given), generate(eager, given))
+
+
 # Hybrids of Mamba's states and attention, latent attention, shared keys, blocks of keys.
 KINDS = ["qwen3", "gemma3_text", "gemma3n_text", "deepseek_v3", "cohere2", "llama4_text", "jamba", "qwen3_next", "phi3"]
 
