@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -68,6 +69,12 @@ class CachedRows(Tensor):  # type: ignore[misc]
         index = places.clamp(max=self.shape[2]).reshape(len(places), *[1] * (columns.dim() - 2), -1)
         whole = columns.new_zeros(*columns.shape[:-1], self.shape[2] + 1)  # the last one: of no row
         return whole.scatter_(-1, index.expand(columns.shape), columns)[..., :-1]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return self.dense()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.dense().__reduce_ex__(protocol)
 
     def __repr__(self) -> str:
         return f"CachedRows({list(self.shape)}, {'keys' if self.are_keys else 'values'} of {self.layer.kv})"
@@ -247,7 +254,7 @@ class Cache(transformers.Cache):  # type: ignore[misc]
         if options["capacity"] < 1 and layout != "ring":
             raise ValueError(f"capacity is {capacity}; 1 or more is expected")
         if config is None:
-            super().__init__(layer_class_to_replicate=lambda: Layer(options))
+            super().__init__(layer_class_to_replicate=functools.partial(Layer, options))  # which can be pickled
         else:
             super().__init__(layers=[
                 Layer(options) if type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) else layer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -58,8 +59,10 @@ def seen(kind: str, layer: int, call: Any) -> Seen:
     """Copies query and key: a static cache changes its memory."""
     query, key = call.untracked().query.clone(), dense(call.untracked().key).clone()
     options = {name: value for name, value in call.options().items() if value is not None}
+    shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    return Seen(kind, layer, shape, functools.partial(_report, query, key, options))
 
-    def report(words: Words, top_k: int, heads: int) -> _heed.ReportData:
-        return data_of_call(query, key, key[..., :1], *words, top_k, False, options, heads)
 
-    return Seen(kind, layer, (query.shape[0], query.shape[1], query.shape[2], key.shape[2]), report)
+def _report(query: torch.Tensor, key: torch.Tensor, options: dict[str, Any], words: Words, top_k: int,
+            heads: int) -> _heed.ReportData:
+    return data_of_call(query, key, key[..., :1], *words, top_k, False, options, heads)

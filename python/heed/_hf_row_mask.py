@@ -38,6 +38,12 @@ class RowMask(Tensor):  # type: ignore[misc]
         mask.runs, mask.seen, mask.position, mask._sparse = runs, seen, position, None
         return mask
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> RowMask:
+        return RowMask.make(self.runs, self.seen, self.shape, self.position)  # which no operation writes to
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return RowMask.make, (self.runs, self.seen, tuple(self.shape), self.position)
+
     def sparse(self) -> SparseMask:
         """As heed.attention takes it; made once, for all layers."""
         if self._sparse is None:

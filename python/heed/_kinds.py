@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -89,10 +90,11 @@ def report_of_maps(calls: Sequence[Any], texts: Texts, call: int, top_k: int) ->
 
 
 def _seen(call: Any) -> Seen:
+    kind, layer = (call.kind, call.kind_layer) if call.kind else ("decoder", call.layer)
+    return Seen(kind, layer, tuple(call.weights.shape), functools.partial(_report, call.weights))
+
+
+def _report(weights: Any, words: Words, top_k: int, heads: int) -> _heed.ReportData:
     from ._look_at import data_of_weights
 
-    def report(words: Words, top_k: int, heads: int) -> _heed.ReportData:
-        return data_of_weights(call.weights, words, top_k, heads)
-
-    kind, layer = (call.kind, call.kind_layer) if call.kind else ("decoder", call.layer)
-    return Seen(kind, layer, tuple(call.weights.shape), report)
+    return data_of_weights(weights, words, top_k, heads)

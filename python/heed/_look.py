@@ -127,6 +127,9 @@ class Report:
         self.title = title or self._title()
         self._kinds = kinds or {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._data, self.title), {"_kinds": self._kinds}  # kinds know each other
+
     def _title(self) -> str:
         text = " ".join(self.tokens[:40]).replace(f" {CONTINUES}", "")
         return (text if len(text) <= 80 and len(self.tokens) <= 40 else text[:79] + "…") if text else self.about

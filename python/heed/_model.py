@@ -36,8 +36,8 @@ class TrainSettings(TypedDict, total=False):
 class TrainedModel(Model):
     """A heed.Model that heed trained: of characters, or of symbols that the words of any text are numbered onto."""
 
-    def __init__(self, data: _heed.ModelData, trained: _heed.TrainedModelData) -> None:
-        super().__init__(data)
+    def __init__(self, data: _heed.ModelData, trained: _heed.TrainedModelData, path: str) -> None:
+        super().__init__(data, path)
         self._trained = trained
         self.settings: dict[str, Any] = trained.settings
 
@@ -74,7 +74,7 @@ def load_model(folder: str | os.PathLike[str]) -> TrainedModel | Model:
         raise ImportError(NEEDS_BLAS.format("load_model"))
     path = os.fspath(folder)
     data = _heed.load_pretrained(path)
-    return TrainedModel(data, _heed.load_model(path)) if _is_of_heed(path) else Model(data)
+    return TrainedModel(data, _heed.load_model(path), path) if _is_of_heed(path) else Model(data, path)
 
 
 def train(
@@ -101,4 +101,4 @@ def train(
     path = os.fspath(folder)
     _heed.train(path, None if text is None else os.fspath(text), resume, checkpoint_every, stop_at, threads, progress,
                 settings)
-    return TrainedModel(_heed.load_pretrained(path), _heed.load_model(path))
+    return TrainedModel(_heed.load_pretrained(path), _heed.load_model(path), path)

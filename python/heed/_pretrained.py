@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +17,9 @@ from ._look import Floats, Report
 from ._places import whole
 from ._tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 class Model(Causes, Writes):
     """A folder as transformers writes it (heed.load_model): BERT, GPT-2, Llama, Mistral, Qwen, Gemma, GPT-NeoX.
@@ -23,9 +28,25 @@ class Model(Causes, Writes):
     ids of tokens; `threads` 0 takes what the machine has.
     """
 
-    def __init__(self, data: _heed.ModelData) -> None:
+    def __init__(self, data: _heed.ModelData, path: str) -> None:
         self._data = data
+        self._path = os.path.abspath(path)
         self.info: dict[str, Any] = data.info  #: family, layers, heads, …: what config.json says
+
+    # A copy has the same weights, which nothing changes; a pickle says where they are.
+
+    def __copy__(self) -> Self:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = self.__copy__()
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened, (self._path, self._data.info)
 
     def __repr__(self) -> str:
         info = self.info
@@ -36,7 +57,7 @@ class Model(Causes, Writes):
     def tokenizer(self) -> Tokenizer | None:
         """That of the folder; None where it has none that heed reads, and for a model that heed trained."""
         data = self._data.tokenizer()
-        return None if data is None else Tokenizer(data)
+        return None if data is None else Tokenizer(data, (_tokenizer_of, (self,)))
 
     def token_ids(self, text: str) -> list[int]:
         """The text's tokens, with the special ones that the tokenizer adds."""
@@ -83,3 +104,22 @@ class Model(Causes, Writes):
 
     def _ids(self, what: str | Sequence[int] | Floats) -> Any:
         return np.asarray(self.token_ids(what) if isinstance(what, str) else what)
+
+
+def _opened(path: str, info: dict[str, Any]) -> Model:
+    """The model of a pickle, from its folder."""
+    from ._model import load_model
+
+    model = load_model(path)
+    for name, value in info.items():
+        if model.info.get(name) != value:
+            raise ValueError(f"the folder {path} has a model whose {name} is {model.info.get(name)!r}; {value!r}, as when it "
+                             "was pickled, is expected")
+    return model
+
+
+def _tokenizer_of(model: Model) -> Tokenizer:
+    found = model.tokenizer
+    if found is None:
+        raise ValueError(f"the folder {model._path} has no tokenizer; the one that was pickled is expected")
+    return found

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import NamedTuple
+import pathlib
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from . import _heed
 from ._missing import NEEDS_BLAS
@@ -21,20 +22,32 @@ class Encoded(NamedTuple):
 class Tokenizer:
     """Byte-level BPE, WordPiece, Unigram, BPE of SentencePiece, or whole words, as a tokenizer.json says."""
 
-    def __init__(self, data: _heed.TextTokenizer) -> None:
+    def __init__(self, data: _heed.TextTokenizer, again: tuple[Callable[..., Tokenizer], tuple[Any, ...]]) -> None:
         self._data = data
+        self._again = again  # what a pickle makes it of: a function and its arguments
+
+    def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[Any, ...]]:
+        return self._again
+
+    def __copy__(self) -> Tokenizer:
+        return self  # nothing changes it
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tokenizer:
+        return self
 
     @staticmethod
     def from_file(path: str | os.PathLike[str]) -> Tokenizer:
         """Reads a tokenizer.json. Raises OSError for what is not one, and for parts of one that heed does not know."""
         _check_build()
-        return Tokenizer(_heed.read_tokenizer(os.fspath(path)))
+        path = os.fspath(path)
+        data = _heed.read_tokenizer(path)
+        return Tokenizer(data, (Tokenizer.from_json, (pathlib.Path(path).read_text(encoding="utf-8"), path)))
 
     @staticmethod
     def from_json(text: str, name: str = "tokenizer.json") -> Tokenizer:
         """Reads the text of one, which messages call `name`."""
         _check_build()
-        return Tokenizer(_heed.tokenizer_from(text, name))
+        return Tokenizer(_heed.tokenizer_from(text, name), (Tokenizer.from_json, (text, name)))
 
     def __repr__(self) -> str:
         return f"<heed.Tokenizer of {self.size} tokens>"

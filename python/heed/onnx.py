@@ -140,7 +140,11 @@ class HeedBackendRep(BackendRep):
     """A model that is ready to run."""
 
     def __init__(self, model: Any) -> None:
+        self._model = model
         self._evaluator = ReferenceEvaluator(model, new_ops=OPERATORS)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HeedBackendRep, (self._model,)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """inputs: a mapping by name, a sequence in the model's order, or the one array."""

@@ -71,7 +71,9 @@ void define_attention(nb::module_& module) {
       .def_ro("threads", &Result::threads, "how many it used")
       .def_ro("recomputed_rows", &Result::recomputed_rows,
               "rows that f32 could not hold (NaN, huge scores), computed in f64")
-      .def("__repr__", [](const Result& self) { return text_of(self); });
+      .def("__repr__", [](const Result& self) { return text_of(self); })
+      .def(pickled([](const Result& self) { return state_of(self); },
+                   [](nb::handle state) { return result_from(ResultFields(state)); }));
   module.def("attention", attention_of_python, nb::arg("q"), nb::arg("k"), nb::arg("v").none() = nb::none(),
              nb::arg("options"), nb::sig("def attention(q, k, v=None, **options)"), kMeaning);
 }

@@ -69,7 +69,9 @@ void define_backward(nb::module_& module) {
       .def_ro("threads", &Gradients::threads, "how many it used")
       .def_ro("recomputed_rows", &Gradients::recomputed_rows,
               "rows that f32 could not hold (NaN, huge scores), computed in f64")
-      .def("__repr__", [](const Gradients& self) { return text_of(self); });
+      .def("__repr__", [](const Gradients& self) { return text_of(self); })
+      .def(pickled([](const Gradients& self) { return state_of(self); },
+                   [](nb::handle state) { return gradients_from(ResultFields(state)); }));
   module.def("attention_backward", backward_of_python, nb::arg("q"), nb::arg("k"), nb::arg("v"),
              nb::arg("output"), nb::arg("lse"), nb::arg("grad_output"), nb::kw_only(),
              nb::arg("grad_lse") = nb::none(), nb::arg("grad_weights") = nb::none(),

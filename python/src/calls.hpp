@@ -12,6 +12,7 @@
 #include "heed/attention.hpp"
 #include "heed/backward.hpp"
 #include "options.hpp"
+#include "saved.hpp"
 
 namespace heed::python {
 
@@ -27,6 +28,10 @@ std::string_view name_of_kernel(Kernel kernel);
 
 /// All but the output.
 Result to_result(AttentionResult&& result, const AttentionOptions& options, Kind kind);
+
+/// What a result is pickled as: its arrays and the rest by name; and one of what a pickle has, checked.
+nb::dict state_of(const Result& result);
+Result result_from(const ResultFields& fields);
 
 /// "AttentionResult(output (1, 2, 3, 4), lse (1, 2, 3), fused kernel, avx2)"
 std::string text_of(const Result& result);
@@ -62,6 +67,8 @@ constexpr GradientField kGradientFields[] = {
 GradientRequest requested(nb::handle gradients, const AttentionOptions& options);
 Gradients to_gradients(AttentionGradients&& from, const GradientRequest& request, Kind kind);
 std::string text_of(const Gradients& gradients);
+nb::dict state_of(const Gradients& gradients);
+Gradients gradients_from(const ResultFields& fields);
 
 /// Arrays that a call reads or writes, alive until it ends.
 class Arrays {

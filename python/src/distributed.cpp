@@ -211,12 +211,25 @@ std::string described(const Of& self) {
   return text + ", " + self.scheme + ", " + std::to_string(self.bytes_sent) + " bytes sent)";
 }
 
+// `restore`: what the base has, of the fields of a pickle.
 template <class Own, class Base>
-void define_result(nb::module_& module, const char* name, const char* meaning) {
+void define_result(nb::module_& module, const char* name, const char* meaning,
+                   Base (*restore)(const ResultFields&)) {
+  const auto state = [](const Own& self) {
+    nb::dict all = state_of(self);
+    all["scheme"] = self.scheme;
+    all["bytes_sent"] = self.bytes_sent;
+    return all;
+  };
+  const auto made = [restore](nb::handle saved_state) {
+    const ResultFields fields(saved_state);
+    return Own{restore(fields), fields.text("scheme"), fields.integer("bytes_sent")};
+  };
   nb::class_<Own, Base>(module, name, nb::is_generic(), meaning)
       .def_ro("scheme", &Own::scheme, "'ring', 'gather', 'ulysses' or 'decode'")
       .def_ro("bytes_sent", &Own::bytes_sent, "by this rank")
-      .def("__repr__", described<Own>);
+      .def("__repr__", described<Own>)
+      .def(pickled(state, made));
 }
 
 // (the library's version, whether it has been initialised)
@@ -240,9 +253,10 @@ void use_target(const std::string& name) {
 NB_MODULE(_heed_mpi, module) {
   using namespace heed::python;
   define_sharding(module);
-  define_result<RanksResult, Result>(module, "AttentionResult", "What a call over ranks computed.");
+  define_result<RanksResult, Result>(module, "AttentionResult", "What a call over ranks computed.",
+                                     result_from);
   define_result<RanksGradients, Gradients>(module, "AttentionGradients",
-                                           "What a backward call over ranks computed.");
+                                           "What a backward call over ranks computed.", gradients_from);
   module.def("attention", attention_of_python);
   module.def("attention_backward", backward_of_python, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
              nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg(),

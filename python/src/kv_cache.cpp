@@ -13,6 +13,7 @@
 #include "calls.hpp"
 #include "fail.hpp"
 #include "held.hpp"
+#include "saved.hpp"
 
 namespace heed::python {
 namespace {
@@ -389,6 +390,20 @@ void define_settings(nb::class_<HeldCache>& cache) {
   setting("layout", [](const KvCache& c) { return std::string(name_of(c.layout())); });
 }
 
+void define_copies(nb::class_<HeldCache>& cache) {
+  cache
+      .def(copied([](const HeldCache& self) {
+        return HeldCache({{}, self.read([](const Cache& held) { return held.cache.copy(); })});
+      }))
+      .def(pickled(
+          [](const HeldCache& self) {
+            return saved(self.read([](const Cache& held) { return held.cache.tensors(); }));
+          },
+          [](nb::handle state) {
+            return HeldCache({{}, KvCache::from_tensors(Restored(state).tensors())});
+          }));
+}
+
 void define_over(nb::class_<HeldCache>& cache) {
   cache
       .def_static(
@@ -441,6 +456,7 @@ void define_kv_cache(nb::module_& module) {
   define_changes(cache);
   define_rows(cache);
   define_settings(cache);
+  define_copies(cache);
 }
 
 }  // namespace heed::python

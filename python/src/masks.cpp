@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/masks/saved_parts.hpp"
 #include "calls.hpp"
 #include "fail.hpp"
 #include "heed/masks.hpp"
@@ -118,6 +119,37 @@ std::string describe(const SparseMask& mask) {
          std::to_string(mask.bytes()) + " bytes)";
 }
 
+// [(form, text, tensors), …] of the parts.
+nb::list mask_state(const SparseMask& mask) {
+  nb::list parts;
+  for (const auto& part : mask.parts()) {
+    const detail::SavedPart one = part->saved();
+    parts.append(nb::make_tuple(one.form, one.text, saved(one.tensors)));
+  }
+  return parts;
+}
+
+SparseMask mask_from(nb::handle state) {
+  check_state(nb::isinstance<nb::list>(state), state, "a list of parts");
+  SparseMask mask;
+  for (const nb::handle part : state) {
+    check_state(nb::isinstance<nb::tuple>(part) && nb::len(part) == 3, part, "(form, text, tensors)");
+    const Restored tensors(part[2]);
+    mask = mask & detail::restored_part(text("form", part[0]), text("text", part[1]), tensors.tensors());
+  }
+  return mask;
+}
+
+nb::tuple score_mod_state(const ScoreMod& mod) {
+  if (mod.is_empty()) return nb::make_tuple("", nb::dict());
+  return nb::make_tuple(std::string(mod.part()->text()), saved(mod.part()->arrays()));
+}
+
+ScoreMod score_mod_from(nb::handle state) {
+  check_state(nb::isinstance<nb::tuple>(state) && nb::len(state) == 2, state, "(text, arrays)");
+  return ScoreMod::expression(text("text", state[0]), Restored(state[1]).tensors());
+}
+
 void define_patterns(nb::module_& module) {
   module.def("prefix_lm", masks::prefix_lm, nb::arg("prefix"), nb::arg("queries"), nb::arg("keys"),
              "Keys before `prefix` are seen by all, the others causally.");
@@ -152,6 +184,8 @@ void define_masks(nb::module_& module) {
       "Which keys each query may attend, in memory that grows with the length: attention(mask=…). "
       "Masks combine with &.")
       .def(nb::init<>(), "Allows everything.")
+      .def(CopiedAsItself())
+      .def(pickled(mask_state, mask_from))
       .def_static(
           "rows", rows, nb::arg("intervals"), nb::arg("keys"),
           "intervals [Lq, n, 2], or with [B, H] or [H] before: row i may see keys [begin, end) of any.")
@@ -195,6 +229,8 @@ void define_masks(nb::module_& module) {
   nb::class_<ScoreMod>(module, "ScoreMod",
                        "What becomes of a score, after scale and softcap and before the bias: "
                        "attention(score_mod=ScoreMod.expression('s - 0.1 * abs(i - j)')).")
+      .def(CopiedAsItself())
+      .def(pickled(score_mod_state, score_mod_from))
       .def_static("expression", score_expression, nb::arg("text"), nb::arg("arrays"),
                   nb::sig("def expression(text, **arrays)"),
                   "A number of s, b, h, i and j; -inf forbids the key.")

@@ -14,6 +14,7 @@
 #include "fail.hpp"
 #include "heed/living_page.hpp"
 #include "heed/train.hpp"
+#include "saved.hpp"
 
 namespace heed::python {
 namespace {
@@ -113,6 +114,8 @@ void train_of_python(const std::string& folder, const std::optional<std::string>
 
 void define_model(nb::module_& module) {
   nb::class_<TrainedModel>(module, "TrainedModelData")
+      .def(CopiedAsItself())
+      .def(NotPickled("a TrainedModelData is pickled by the heed.TrainedModel that has it; that is expected"))
       .def_prop_ro("settings", settings_of)
       .def_prop_ro("symbols", [](const TrainedModel& trained) { return trained.tokenizer.is_symbols(); })
       .def("page",

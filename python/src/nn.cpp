@@ -6,12 +6,14 @@
 #include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "calls.hpp"
 #include "fail.hpp"
 #include "heed/random.hpp"
 #include "held.hpp"
+#include "saved.hpp"
 
 namespace heed::python {
 namespace {
@@ -24,6 +26,9 @@ struct Layer {
   nb::object value = nb::none();
   nb::object attention = nb::none();
 };
+
+constexpr std::pair<const char*, nb::object Layer::*> kLayerArrays[] = {
+    {"output", &Layer::output}, {"query", &Layer::query}, {"key", &Layer::key}, {"value", &Layer::value}};
 
 // A Generator of the caller's, or one of its own for a seed.
 class Source {
@@ -62,9 +67,57 @@ void load(Held<Module>& layer, const std::string& path) {
   layer.write([&](Module& module) { nn::load_parameters(path, module.parameters()); });
 }
 
+// The parameters under their names, and what a layer is made of besides.
+template <class Module>
+NamedTensors tensors_of(const Held<Module>& layer) {
+  Module copy = layer.read([](const Module& module) { return module; });
+  NamedTensors all;
+  for (const nn::NamedParameter& parameter : copy.parameters())
+    all.emplace_back(parameter.name, std::move(*parameter.value));
+  if constexpr (std::is_same_v<Module, nn::MultiHeadAttention>)
+    all.emplace_back("heads", Tensor::from({copy.heads(), copy.kv_heads()}, {2}));
+  return all;
+}
+
+Tensor parameter(const Restored& saved, const std::string& name) { return Tensor::copy_of(saved.at(name)); }
+
+nn::Linear linear_from(const Restored& saved, const std::string& prefix) {
+  std::optional<Tensor> bias;
+  if (const TensorView* found = saved.find(prefix + "bias")) bias = Tensor::copy_of(*found);
+  return nn::Linear(parameter(saved, prefix + "weight"), std::move(bias));
+}
+
+void make_of(const Restored& saved, std::optional<nn::Embedding>& layer) {
+  layer.emplace(parameter(saved, "weight"));
+}
+void make_of(const Restored& saved, std::optional<nn::Linear>& layer) { layer = linear_from(saved, ""); }
+void make_of(const Restored& saved, std::optional<nn::SelfAttention>& layer) {
+  layer.emplace(parameter(saved, "query.weight"), parameter(saved, "key.weight"),
+                parameter(saved, "value.weight"));
+}
+void make_of(const Restored& saved, std::optional<nn::MultiHeadAttention>& layer) {
+  std::optional<nn::Linear> out;
+  if (saved.find("out_proj.weight") != nullptr) out = linear_from(saved, "out_proj.");
+  const Tensor heads = parameter(saved, "heads");
+  if (heads.dtype() != DType::i64 || heads.shape() != Dims{2})
+    fail("the pickle has heads of dtype ", name_of(heads.dtype()), " and shape ", to_string(heads.shape()),
+         "; i64 [2] is expected");
+  layer.emplace(linear_from(saved, "query."), linear_from(saved, "key."), linear_from(saved, "value."),
+                std::move(out), heads.at<std::int64_t>(0), heads.at<std::int64_t>(1));
+}
+
 template <class Module>
 nb::class_<Held<Module>> define(nb::module_& in, const char* name, const char* meaning) {
   return nb::class_<Held<Module>>(in, name, meaning)
+      .def(copied([](const Held<Module>& self) {
+        return Held<Module>(self.read([](const Module& module) { return module; }));
+      }))
+      .def(pickled([](const Held<Module>& self) { return saved(tensors_of(self)); },
+                   [](nb::handle state) {
+                     std::optional<Module> made;
+                     make_of(Restored(state), made);
+                     return Held<Module>(*std::move(made));
+                   }))
       .def("parameters", parameters<Module>, "the arrays by name, in the layer's own memory")
       .def("save", save<Module>, nb::arg("path"), "writes a safetensors file")
       .def("load", load<Module>, nb::arg("path"),
@@ -120,10 +173,38 @@ nb::object forward_heads(const Held<nn::MultiHeadAttention>& layer, nb::handle x
   return give(std::move(result), arguments, array_type(x).kind);
 }
 
+nb::dict layer_result_state(const Layer& layer) {
+  nb::dict state;
+  for (const auto& [name, member] : kLayerArrays) state[name] = layer.*member;
+  state["attention"] = layer.attention;
+  return state;
+}
+
+Layer layer_result_from(nb::handle state) {
+  const ResultFields fields(state);
+  Layer layer;
+  for (const auto& [name, member] : kLayerArrays) layer.*member = fields.array(name);
+  layer.attention = fields.at("attention");
+  if (!nb::isinstance<Result>(layer.attention))
+    fail_type("the pickle has attention of type ", nb::inst_name(layer.attention).c_str(),
+              "; an AttentionResult is expected");
+  return layer;
+}
+
 void define_generator(nb::module_& module) {
   using Sizes = const std::vector<std::int64_t>&;
   nb::class_<Generator>(module, "Generator", "PyTorch's random numbers on a CPU for the same seed.")
       .def(nb::init<std::uint64_t>(), nb::arg("seed") = Generator::kDefaultSeed)
+      .def(copied([](const Generator& self) { return self; }))
+      .def(pickled(
+          [](const Generator& self) {
+            return saved({{"state", self.state()}});
+          },
+          [](nb::handle state) {
+            Generator made;
+            made.set_state(Restored(state).at("state"));
+            return made;
+          }))
       .def(
           "rand",
           [](Generator& self, Sizes shape, nb::handle type) {
@@ -171,6 +252,7 @@ void define_plain_layers(nb::module_& module) {
 
 void define_attention_layers(nb::module_& module) {
   nb::class_<Layer>(module, "LayerResult", "What an attention layer computed on the way.")
+      .def(pickled(layer_result_state, layer_result_from))
       .def_ro("output", &Layer::output)
       .def_ro("query", &Layer::query)
       .def_ro("key", &Layer::key)

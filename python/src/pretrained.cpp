@@ -14,6 +14,7 @@
 #include "heed/model.hpp"
 #include "heed/model_look.hpp"
 #include "report.hpp"
+#include "saved.hpp"
 
 namespace heed::python {
 namespace {
@@ -41,6 +42,20 @@ ModelCache make_cache(const Model& model, const std::string& format) {
   const auto known = cache_format_named(format);
   if (!known) fail("format is '", format, "'; f32, bf16, f16, int8, int4 or fp8 is expected");
   return ModelCache(model.info(), *known);
+}
+
+// Of each layer its tensors.
+nb::list cache_state(const ModelCache& cache) {
+  nb::list layers;
+  for (const KvCache& layer : cache.layers()) layers.append(saved(layer.tensors()));
+  return layers;
+}
+
+ModelCache cache_from(nb::handle state) {
+  check_state(nb::isinstance<nb::list>(state), state, "a list of layers");
+  std::vector<KvCache> layers;
+  for (const nb::handle layer : state) layers.push_back(KvCache::from_tensors(Restored(layer).tensors()));
+  return ModelCache(std::move(layers));
 }
 
 nb::object hidden_states(const Model& model, nb::handle ids, ModelCache* cache, int threads) {
@@ -174,8 +189,12 @@ ReportData look_at(const Model& model, nb::handle ids, std::vector<std::string> 
 void define_pretrained(nb::module_& module) {
   nb::class_<ModelCache>(module, "ModelCache", "The keys and values of tokens that a model has read.")
       .def_prop_ro("length", &ModelCache::length)
-      .def("clear", &ModelCache::clear);
+      .def("clear", &ModelCache::clear)
+      .def(copied([](const ModelCache& cache) { return cache.copy(); }))
+      .def(pickled(cache_state, cache_from));
   nb::class_<Model>(module, "ModelData")
+      .def(CopiedAsItself())
+      .def(NotPickled("a ModelData is pickled by the heed.Model that has it; that is expected"))
       .def_prop_ro("info", info_of)
       .def("tokenizer", &Model::tokenizer, nb::rv_policy::reference_internal)
       .def("cache", make_cache, nb::arg("format"))

@@ -10,6 +10,7 @@
 #include "calls.hpp"
 #include "fail.hpp"
 #include "heed/page.hpp"
+#include "saved.hpp"
 
 namespace heed::python {
 namespace {
@@ -341,6 +342,9 @@ void define_report(nb::module_& module) {
     return [member](const ReportData& data) { return data.report.*member; };
   };
   nb::class_<ReportData>(module, "ReportData")
+      .def(copied([](const ReportData& data) { return data; }))
+      .def(NotPickled("a heed.Report is not pickled, as it reads the arrays of its call again; "
+                      "save('….safetensors') keeps one that heed.open reads"))
       .def_prop_ro("batch", number(&AttentionReport::batch))
       .def_prop_ro("heads", number(&AttentionReport::heads))
       .def_prop_ro("kv_heads", number(&AttentionReport::kv_heads))

@@ -96,6 +96,61 @@ std::string text_of(const Result& result) {
   return text + result.kernel + " kernel, " + result.isa + ")";
 }
 
+namespace {
+
+// What results and gradients say besides their arrays.
+template <class Of>
+void add_run(const Of& of, nb::dict& state) {
+  state["kernel"] = of.kernel;
+  state["isa"] = of.isa;
+  state["threads"] = of.threads;
+  state["recomputed_rows"] = of.recomputed_rows;
+}
+
+template <class Of>
+void read_run(const ResultFields& fields, Of& of) {
+  of.kernel = fields.text("kernel");
+  of.isa = fields.text("isa");
+  of.threads = static_cast<int>(fields.integer("threads"));
+  of.recomputed_rows = fields.integer("recomputed_rows");
+}
+
+}  // namespace
+
+nb::dict state_of(const Result& result) {
+  nb::dict state;
+  for (const auto& [entry, member] : kResults<nb::object>) {
+    const nb::object& value = result.*member;
+    state[entry.name().data()] = value.is_valid() ? value : nb::none();
+  }
+  add_run(result, state);
+  return state;
+}
+
+Result result_from(const ResultFields& fields) {
+  Result result;
+  for (const auto& [entry, member] : kResults<nb::object>) {
+    nb::object value = fields.array_or_none(entry.name().data());
+    if (!value.is_none()) result.*member = std::move(value);
+  }
+  read_run(fields, result);
+  return result;
+}
+
+nb::dict state_of(const Gradients& gradients) {
+  nb::dict state;
+  for (const GradientField& field : kGradientFields) state[field.name] = gradients.*field.member;
+  add_run(gradients, state);
+  return state;
+}
+
+Gradients gradients_from(const ResultFields& fields) {
+  Gradients gradients;
+  for (const GradientField& field : kGradientFields) gradients.*field.member = fields.array_or_none(field.name);
+  read_run(fields, gradients);
+  return gradients;
+}
+
 AttentionBackwardInputs read_inputs(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v,
                                     nb::handle output, nb::handle lse, nb::handle grad_output,
                                     nb::handle grad_lse, nb::handle grad_weights) {

@@ -12,6 +12,7 @@
 #include "distributed.hpp"
 #include "fail.hpp"
 #include "options.hpp"
+#include "saved.hpp"
 
 namespace heed::python {
 namespace {
@@ -42,6 +43,12 @@ std::vector<Ends> ranges(const Sharding& sharding, int rank) {
   return all;
 }
 
+std::vector<std::vector<Ends>> all_ranges(const Sharding& sharding) {
+  std::vector<std::vector<Ends>> all;
+  for (int rank = 0; rank < sharding.ranks(); ++rank) all.push_back(ranges(sharding, rank));
+  return all;
+}
+
 nb::object shard(const Sharding& sharding, nb::handle whole, int axis, int rank) {
   const Borrowed array("array", whole);
   return to_python(sharding.shard(array.view(), axis, rank), array_type(whole).kind);
@@ -66,6 +73,8 @@ void define_sharding(nb::module_& module) {
   nb::class_<Sharding>(module, "Sharding",
                        "Which rank holds which positions of a sequence. The rows of a rank are its positions "
                        "in rising order.")
+      .def(CopiedAsItself())
+      .def(pickled(all_ranges, from_ranges))
       .def_static("contiguous", &Sharding::contiguous, nb::arg("length"), nb::arg("ranks"),
                   "Rank r holds the r-th of consecutive ranges whose sizes differ by at most 1.")
       .def_static("zigzag", &Sharding::zigzag, nb::arg("length"), nb::arg("ranks"),

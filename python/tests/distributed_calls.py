@@ -3,6 +3,8 @@
     mpirun -n 3 python distributed_calls.py NAME…
 """
 
+import copy
+import pickle
 import sys
 
 import attention_oracle
@@ -241,6 +243,22 @@ def results_describe_themselves():
     assert distributed.AttentionResult[np.ndarray]  # as annotations have it
     assert repr(result).startswith(f"AttentionResult(output (2, 4, {rows.rows(comm.rank)}, 12), fused kernel, ")
     assert repr(result).endswith(f", gather, {result.bytes_sent} bytes sent)")
+
+
+def results_are_copied_and_pickled():
+    rows = Sharding.zigzag(LENGTH, comm.size)
+    q, k, v, grad_output = own(rows, *whole_call())
+    result = distributed.attention(comm, q, k, v, rows, need="lse")
+    gradients = distributed.attention_backward(comm, q, k, v, result.output, result.lse, grad_output, rows)
+    for one, names in ((result, ("output", "lse")), (gradients, ("dq", "dk", "dv"))):
+        for other in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+            assert type(other) is type(one) and repr(other) == repr(one)
+            assert (other.scheme, other.bytes_sent, other.threads) == (one.scheme, one.bytes_sent, one.threads)
+            assert all((getattr(other, name) == getattr(one, name)).all() for name in names)
+            assert not any(np.shares_memory(getattr(other, name), getattr(one, name)) for name in names)
+        state = one.__getstate__()
+        del state["scheme"]
+        assert heed_says(lambda: type(one).__new__(type(one)).__setstate__(state)) == "the pickle has no scheme, which is expected"
 
 
 if __name__ == "__main__":

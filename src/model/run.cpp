@@ -62,9 +62,27 @@ void append(KvCache& cache, const Projected& made) {
   cache.append(made.key.unsqueeze(0), made.value.unsqueeze(0));
 }
 
+// A cache comes from anywhere.
+void check_fits(const ModelInfo& info, const std::vector<KvCache>& caches) {
+  if (static_cast<std::int64_t>(caches.size()) != info.layers)
+    refuse("cache has ", caches.size(), " layers; ", info.layers, ", those of the model, are expected");
+  for (const KvCache& cache : caches) {
+    if (cache.sequences() != 1 || cache.layout() != CacheLayout::contiguous ||
+        cache.kv_heads() != info.kv_heads || cache.head_dim() != info.head_dim ||
+        cache.value_dim() != info.head_dim)
+      refuse("cache has ", cache.sequences(), " sequences of ", cache.kv_heads(), " heads of ",
+             cache.head_dim(), "; one of ", info.kv_heads, " heads of ", info.head_dim,
+             ", as the model has them, is expected");
+    if (cache.length(0) != caches.front().length(0))
+      refuse("cache has layers of ", caches.front().length(0), " and ", cache.length(0),
+             " tokens; one number is expected");
+  }
+}
+
 Tensor run(const ModelParts& parts, const TensorView& tokens, std::vector<KvCache>* caches,
            const ModelHooks& hooks, int threads) {
   const Family& family = *parts.family;
+  if (caches != nullptr) check_fits(parts.info, *caches);
   const std::int64_t begin = caches == nullptr ? 0 : caches->front().length(0);
   const std::vector<std::int64_t> ids = checked_ids(tokens, parts.info, begin);
   if (threads == 0) threads = default_threads();
@@ -102,6 +120,12 @@ std::int64_t ModelCache::length() const { return layers_.empty() ? 0 : layers_.f
 
 void ModelCache::clear() {
   for (KvCache& cache : layers_) cache.clear(0);
+}
+
+ModelCache ModelCache::copy() const {
+  std::vector<KvCache> layers;
+  for (const KvCache& cache : layers_) layers.push_back(cache.copy());
+  return ModelCache(std::move(layers));
 }
 
 Tensor Model::hidden_states(const TensorView& tokens, const ModelHooks& hooks, int threads) const {

@@ -1,0 +1,501 @@
+"""Copies and pickles of every class: what comes out says the same, lives apart, or is refused in one sentence of heed's.
+A class that is not in the table fails the test, and a pickle of something else is refused before it is used."""
+
+import copy
+import importlib
+import inspect
+import json
+import pickle
+import pkgutil
+
+import numpy as np
+import pytest
+
+import heed
+import heed.nn
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("onnx")
+
+import heed.onnx  # noqa: E402
+import heed.torch  # noqa: E402
+import heed.transformers  # noqa: E402
+from tiny_models import make  # noqa: E402
+
+heed.transformers.register()
+RNG = np.random.default_rng(5)
+WORDS = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+         "model": {"type": "WordLevel", "vocab": {"a": 0, "bc": 1, "?": 2}, "unk_token": "?"}}
+
+
+def floats(*shape):
+    return RNG.standard_normal(shape, dtype=np.float32)
+
+
+def cache_of(**options):
+    cache = heed.KvCache(batch=2, kv_heads=2, key_dim=8, group=8, **options)
+    cache.append(floats(1, 2, 30, 8), floats(1, 2, 30, 8), offsets=[0, 19, 30])
+    cache.add_received(np.abs(floats(2, 4, int(cache.rows.max()))))
+    cache.fork(0)
+    cache.evict(0, [17])
+    return cache
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a model as transformers writes it, and one with a model that heed trained."""
+    path = tmp_path_factory.mktemp("models")
+    make("llama").save_pretrained(path / "llama")
+    (path / "llama" / "tokenizer.json").write_text(json.dumps(WORDS))
+    (path / "trained").mkdir()
+    heed.train(path / "trained", steps=2, layers=1, heads=1, model_dim=8, context=8, symbols=8, batch=2)
+    return path
+
+
+def read(model):
+    cache = model.cache()
+    model.hidden_states([1, 2, 3], cache=cache)
+    return cache
+
+
+def attended(**options):
+    return heed.attention(floats(1, 2, 3, 4), floats(1, 2, 3, 4), floats(1, 2, 3, 4), **options)
+
+
+def looked():
+    return heed.look(floats(1, 2, 6, 4), floats(1, 2, 6, 4), floats(1, 2, 6, 4), causal=True)
+
+
+def gradients():
+    q, k, v, g = (floats(1, 2, 3, 4) for _ in range(4))
+    result = heed.attention(q, k, v, need="lse")
+    return heed.attention_backward(q, k, v, result.output, result.lse, g)
+
+
+def block_mask():
+    kept = RNG.random((3, 4, 4)) < 0.5
+    return heed.SparseMask.block_mask([2, 1], [[1, 0], [1, 0]], partial=kept, block_size=(4, 4), queries=7, keys=8)
+
+
+def transformers_cache():
+    cache = heed.transformers.Cache(page_size=3)
+    for layer in range(2):
+        cache.update(torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4), layer)
+    return cache
+
+
+def rows_of_a_cache():
+    return transformers_cache().update(torch.randn(2, 2, 1, 4), torch.randn(2, 2, 1, 4), 1)[0]
+
+
+def row_mask():
+    from heed._hf_row_mask import RowMask
+
+    runs = torch.tensor([[[[0, 1]], [[0, 2]], [[1, 3]]]], dtype=torch.int32)
+    return RowMask.make(runs, torch.tensor([[True, True, False]]), (1, 1, 3, 3), 0)
+
+
+def captured(**options):
+    model = make("gpt2")
+    model.set_attn_implementation("heed")
+    with torch.no_grad(), heed.transformers.capture(top_k=2, **options) as maps:
+        model(torch.tensor([[1, 2, 3, 4]]))
+    return maps
+
+
+def torch_attended():
+    q = torch.from_numpy(floats(1, 2, 3, 4))
+    return heed.torch.attention(q, q, q, need=["entropy"], top_k=2)
+
+
+def onnx_rep():
+    from onnx import TensorProto, helper
+
+    x = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2, 3, 4]) for name in "qkvy"]
+    graph = helper.make_graph([helper.make_node("Attention", ["q", "k", "v"], ["y"])], "g", x[:3], x[3:])
+    return heed.onnx.prepare(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)]))
+
+
+# Objects by what pytest calls them: how one is made. `folder` is given where it is asked for.
+OBJECTS = {
+    "KvCache": lambda: cache_of(capacity=40),
+    "KvCache paged": lambda: cache_of(layout="paged", capacity=200, page_size=4, format="bf16"),
+    "KvCache ring": lambda: cache_of(layout="ring", sinks=1, window=12),
+    "KvCache int8": lambda: cache_of(layout="paged", capacity=200, format="int8", rotate=True),
+    "KvCache int4": lambda: cache_of(capacity=40, format="int4"),
+    "KvCache fp8": lambda: cache_of(layout="ring", sinks=1, window=12, format="fp8"),
+    "KvCache over": lambda: heed.KvCache.over(floats(2, 2, 9, 8), floats(2, 2, 9, 8), [9, 4]),
+    "SparseMask": lambda: heed.SparseMask(),
+    "SparseMask documents": lambda: heed.masks.documents([3, 4]),
+    "SparseMask bigbird": lambda: heed.masks.bigbird(4, 1, 1, 1, 3, 18, 22),
+    "SparseMask rows": lambda: heed.SparseMask.rows(RNG.integers(0, 9, (2, 3, 5, 2, 2)), 8),
+    "SparseMask columns": lambda: heed.SparseMask.columns(RNG.integers(0, 5, (2, 8, 4)), 5),
+    "SparseMask flash": lambda: heed.SparseMask.flash(RNG.integers(0, 6, (1, 2, 5, 1)), causal=True, queries=5),
+    "SparseMask blocks": block_mask,
+    "SparseMask expression": lambda: heed.SparseMask.expression(
+        "j <= i && doc[i] == doc[j] || wide[h]", 5, 5, doc=[0, 0, 1, 1, 1], wide=np.array([True, False])),
+    "SparseMask of several": lambda: heed.masks.prefix_lm(2, 7, 8) & block_mask(),
+    "ScoreMod": lambda: heed.ScoreMod.expression("s - 0.5 * slope[h] * abs(i - j)", slope=[1.0, 0.25]),
+    "AttentionResult": lambda: attended(need=("lse", "weights"), top_k=2),
+    "AttentionGradients": gradients,
+    "Generator": lambda: heed.nn.Generator(3),
+    "Embedding": lambda: heed.nn.Embedding(5, 4, 1),
+    "Linear": lambda: heed.nn.Linear(4, 3, generator=1),
+    "Linear without a bias": lambda: heed.nn.Linear(4, 3, bias=False, generator=1, dtype="float64"),
+    "SelfAttention": lambda: heed.nn.SelfAttention(4, 3, 2, 1),
+    "MultiHeadAttention": lambda: heed.nn.MultiHeadAttention(8, 4, kv_heads=2, generator=1),
+    "MultiHeadAttention across": lambda: heed.nn.MultiHeadAttention(8, 2, context_dim=6, bias=False, output_projection=False,
+                                                                    generator=1),
+    "LayerResult": lambda: heed.nn.MultiHeadAttention(8, 4, generator=1)(floats(3, 8), need="lse"),
+    "Tokenizer": lambda: heed.Tokenizer.from_json(json.dumps(WORDS)),
+    "Tokenizer of a file": lambda folder: heed.Tokenizer.from_file(folder / "llama" / "tokenizer.json"),
+    "Tokenizer of a model": lambda folder: heed.load_model(folder / "llama").tokenizer,
+    "Model": lambda folder: heed.load_model(folder / "llama"),
+    "TrainedModel": lambda folder: heed.load_model(folder / "trained"),
+    "ModelCache": lambda folder: read(heed.load_model(folder / "llama")),
+    "Report": looked,
+    "Run": lambda folder: captured(to=folder / f"{len(list(folder.iterdir()))}.heed"),
+    "Maps": captured,
+    "Maps for a report": lambda: captured(report=True),
+    "Cache": transformers_cache,
+    "CachedRows": rows_of_a_cache,
+    "RowMask": row_mask,
+    "Attended": torch_attended,
+    "Summary": lambda: heed.torch.scaled_dot_product_attention(*[torch.ones(1, 1, 3, 4)] * 3, return_summary=True)[-1],
+    "MultiheadAttention": lambda: heed.torch.MultiheadAttention(4, 2),
+    "HeedBackendRep": onnx_rep,
+}
+
+# Objects that are copied, and these say why they are not pickled.
+NOT_PICKLED = {"Report": "a heed.Report is not pickled"}
+# Classes that are parts of those above, are pickled by them, or hold nothing, each with the reason.
+PARTS = {
+    "Memory": "what an array lies in",
+    "ModelData": "of a Model",
+    "ReportData": "of a Report",
+    "TextTokenizer": "of a Tokenizer",
+    "TrainedModelData": "of a TrainedModel",
+    "CallMap": "of Maps and Runs",
+    "HeedBackend": "has class methods alone",
+    "Layout": "a tuple of Shardings",
+    "Sharding": "below: it needs MPI",
+}
+MODULES = ["heed", "heed.masks", "heed.nn", "heed.torch", "heed.transformers", "heed.onnx"]
+
+
+def classes():
+    """All of the extension, and those that public modules name."""
+    extension = {name for name, one in vars(heed._heed).items() if inspect.isclass(one)}
+    public = {name for module in map(importlib.import_module, MODULES) for name in module.__all__
+              if inspect.isclass(getattr(module, name))}
+    return extension | public
+
+
+def test_every_public_class_has_an_answer():
+    answered = {name.split(" ")[0] for name in OBJECTS} | set(PARTS)
+    assert classes() <= answered, "a class that holds data is copied and pickled, or refuses in one sentence"
+
+
+def test_every_public_module_is_asked():
+    found = {f"heed.{module.name}" for module in pkgutil.iter_modules(heed.__path__) if not module.name.startswith("_")}
+    assert found - {"heed.distributed"} == set(MODULES[1:])
+
+
+@pytest.fixture
+def made(request, folder):
+    make_one = OBJECTS[request.param]
+    return make_one(folder) if "folder" in inspect.signature(make_one).parameters else make_one()
+
+
+def each(names=OBJECTS):
+    return pytest.mark.parametrize("made", names, indirect=True)
+
+
+def says(one):
+    """All that an object says of itself: numbers, texts, arrays, and what is made of them."""
+    match one:
+        case heed.KvCache():
+            stats = one.stats()
+            rows = [[one.positions(b), one.keys(b), one.values(b), one.received(b)] for b in range(one.batch)]
+            return [repr(one), one.lengths, rows, [stats[name] for name in ("rows", "capacity", "pages", "free_pages",
+                                                                            "shared_pages")], one.page_size, one.rotate]
+        case heed.SparseMask():
+            return [one.shape, one.dense()]
+        case heed.ScoreMod():
+            x = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4) / 24
+            return [repr(one), heed.attention(x, x, x, score_mod=one)]
+        case heed._heed.Generator():
+            return one.__getstate__()
+        case heed.Tokenizer():
+            return [one.size, one.encode("a bc a nothing"), one.decode([1, 0])]
+        case heed.Model():
+            return [repr(one), one.info, one.hidden_states([1, 2, 3])]
+        case heed._heed.ModelCache():
+            return [one.length, one.__getstate__()]
+        case heed.Report():
+            return [str(one), one.title, one.summaries, one.lse, one.map, one.tile((1, 3))]
+        case heed.transformers.Cache():
+            return [[layer.kv, layer.length, layer.sequences, layer.dtype] for layer in one.layers]
+        case heed.transformers.Run():
+            return [repr(one), list(one)]
+        case heed.transformers.Maps():
+            return [repr(one), list(one), one._seen and str(one.report())]
+        case torch.nn.Module():
+            return [type(one).__name__, dict(one.state_dict())]
+        case heed.onnx.HeedBackendRep():
+            return list(one.run([np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)] * 3))
+        case torch.Tensor():
+            return (one + 0).numpy()
+    if hasattr(one, "parameters"):
+        return [type(one).__name__, one.parameters(), getattr(one, "heads", None), getattr(one, "kv_heads", None)]
+    if type(one).__module__.startswith("heed._heed"):
+        names = [name for name, value in vars(type(one)).items() if not name.startswith("_") and not callable(value)]
+        return {name: getattr(one, name) for name in names}
+    return one
+
+
+def assert_same(a, b):
+    a, b = says(a), says(b)
+    if isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    elif isinstance(a, dict):
+        assert list(a) == list(b)
+        assert_same(list(a.values()), list(b.values()))
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b)
+        for one, other in zip(a, b):
+            assert_same(one, other)
+    elif isinstance(a, float):
+        assert a == b or (a != a and b != b)
+    else:
+        assert a == b
+
+
+@each()
+def test_copies_say_the_same(made):
+    for copied in (copy.copy, copy.deepcopy):
+        other = copied(made)
+        if not isinstance(made, torch.Tensor):
+            assert type(other) is type(made)
+        assert_same(made, other)
+
+
+@each(sorted(set(OBJECTS) - set(NOT_PICKLED)))
+@pytest.mark.parametrize("protocol", [2, pickle.HIGHEST_PROTOCOL])
+def test_pickles_say_the_same(made, protocol):
+    again = pickle.loads(pickle.dumps(made, protocol))
+    assert_same(made, again)
+    assert_same(again, copy.deepcopy(again))
+
+
+@each(sorted(NOT_PICKLED))
+def test_what_is_not_pickled_says_what_to_do(made, request):
+    with pytest.raises(TypeError, match=NOT_PICKLED[type(made).__name__]):
+        pickle.dumps(made)
+
+
+def test_parts_say_who_pickles_them(folder):
+    model = heed.load_model(folder / "trained")
+    for part, sentence in ((model._data, "by the heed.Model"), (model._trained, "by the heed.TrainedModel"),
+                           (heed.Tokenizer.from_json(json.dumps(WORDS))._data, "by the heed.Tokenizer"),
+                           (attended(need="lse").lse.base.obj, "what an array lies in"), (looked()._data, "heed.open")):
+        with pytest.raises(TypeError, match=sentence):
+            pickle.dumps(part)
+    with pytest.raises(TypeError, match="copy or pickle the array"):
+        copy.deepcopy(attended(need="lse").lse.base.obj)
+
+
+CHANGES = {  # of each class that can be changed, how
+    "KvCache": lambda cache: cache.truncate(0, 3),
+    "Generator": lambda generator: generator.rand([3]),
+    "Linear": lambda layer: layer.parameters()["weight"].fill(7),
+    "MultiHeadAttention": lambda layer: layer.parameters()["query.weight"].fill(7),
+    "AttentionResult": lambda result: result.output.fill(7),
+    "AttentionGradients": lambda result: result.dq.fill(7),
+    "LayerResult": lambda result: result.attention.lse.fill(7),
+    "Cache": lambda cache: cache.crop(-2),
+    "Model": lambda model: model.info.update(layers=77),
+    "ModelCache": lambda cache: cache.clear(),
+    "Report": lambda report: report.lse.fill(7),
+    "MultiheadAttention": lambda module: module.in_proj_weight.data.fill_(7),
+}
+
+
+@each(sorted(CHANGES))
+def test_a_deep_copy_lives_apart(made, request):
+    kept, other = copy.deepcopy(made), copy.deepcopy(made)
+    CHANGES[type(made).__name__](other)
+    assert_same(made, kept)
+    CHANGES[type(made).__name__](made)
+    assert_same(made, other) if type(made).__name__ != "Generator" else None
+    with pytest.raises(AssertionError):
+        assert_same(made, kept)
+
+
+@pytest.mark.parametrize("name", [name for name in OBJECTS if name.startswith("KvCache")])
+def test_a_cache_goes_on_as_its_copies_do(name):
+    made = OBJECTS[name]()
+    caches = [made, copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))]
+    if name == "KvCache over":
+        for cache in caches[1:]:
+            cache.reserve(40)
+        assert all(cache.stats()["bytes"] > 0 for cache in caches[1:])
+        caches = caches[1:]
+    rows, q = (floats(1, 2, 13, 8), floats(1, 2, 13, 8)), floats(1, 4, 2, 8)
+    outputs = []
+    for cache in caches:
+        cache.truncate(0, int(cache.lengths[0]) - 1)
+        cache.append(*rows, offsets=[0, 13], sequences=[0])
+        cache.append(*rows, offsets=[0, 13], sequences=[cache.fork(1)])
+        outputs.append([heed.attention(q, cache, sequences=[b], causal=True) for b in range(cache.batch)])
+        assert_same(caches[0], cache)
+    assert all(np.array_equal(a, b) for one in outputs for a, b in zip(one, outputs[0]))
+
+
+def test_caches_that_several_hold_are_one_again():
+    cache = cache_of(capacity=40)
+    pair = copy.deepcopy([cache, cache])
+    assert pair[0] is pair[1] is not cache
+    pair = pickle.loads(pickle.dumps([cache, cache]))
+    assert pair[0] is pair[1]
+
+
+def test_a_prompt_is_read_once_for_many_answers():
+    """transformers' recipe: a cache of the prompt is copied for each text that goes on from it."""
+    model = make("llama")
+    model.set_attn_implementation("heed")
+    prompt, cache = torch.tensor([[5, 6, 7, 8, 9, 10]]), heed.transformers.Cache()
+    with torch.no_grad():
+        model(prompt, past_key_values=cache)
+        before = copy.deepcopy(cache)
+        for end in ([11, 12], [13], [14, 15, 16]):
+            text = torch.cat([prompt, torch.tensor([end])], 1)
+            new = model.generate(text, max_new_tokens=6, do_sample=False, past_key_values=copy.deepcopy(cache))
+            assert torch.equal(new, model.generate(text, max_new_tokens=6, do_sample=False))
+    assert_same(cache, before)
+
+
+def test_a_report_of_several_kinds_is_copied_with_them():
+    first, second = looked(), looked()
+    first._kinds = second._kinds = {"encoder": first, "cross": second}
+    other = copy.deepcopy(first)
+    assert other.kind("encoder") is other and other.kind("cross").kind("encoder") is other
+    assert_same(other.kind("cross"), second)
+
+
+def test_a_model_of_a_pickle_is_read_from_its_folder(folder, tmp_path):
+    make("llama").save_pretrained(tmp_path / "model")
+    kept = pickle.dumps(heed.load_model(tmp_path / "model"))
+    make("llama", num_hidden_layers=2).save_pretrained(tmp_path / "model")
+    with pytest.raises(ValueError, match="has a model whose layers is 2; 3, as when it was pickled, is expected"):
+        pickle.loads(kept)
+    make("llama").save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").write_text(json.dumps(WORDS))
+    words = pickle.dumps(heed.load_model(tmp_path / "model").tokenizer)
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match="has no tokenizer; the one that was pickled is expected"):
+        pickle.loads(words)
+    (tmp_path / "model" / "config.json").unlink()
+    with pytest.raises(OSError, match="config.json"):
+        pickle.loads(kept)
+
+
+def test_a_cache_of_another_model_is_refused(folder):
+    model, other = heed.load_model(folder / "llama"), heed.load_model(folder / "trained")
+    with pytest.raises(ValueError, match="cache has 1 layers; 3, those of the model, are expected"):
+        model.hidden_states([1, 2], cache=read(other))
+    with pytest.raises(ValueError, match="cache has 3 layers; 1, those of the model"):
+        other.hidden_states([1, 2], cache=model.cache())
+    cache = model.cache()
+    state = cache.__getstate__()
+    empty = type(cache).__new__(type(cache))
+    empty.__setstate__([])
+    with pytest.raises(ValueError, match="cache has 0 layers"):
+        model.hidden_states([1, 2], cache=empty)
+    long = type(cache).__new__(type(cache))
+    long.__setstate__([*state[:2], read(model).__getstate__()[2]])
+    with pytest.raises(ValueError, match="cache has layers of 0 and 3 tokens; one number is expected"):
+        model.hidden_states([1, 2], cache=long)
+    wide = type(cache).__new__(type(cache))
+    wide.__setstate__([heed.KvCache(kv_heads=2, key_dim=4, capacity=4).__getstate__()] * 3)
+    with pytest.raises(ValueError, match="cache has 1 sequences of 2 heads of 4; one of 2 heads of 8, as the model has them"):
+        model.hidden_states([1, 2], cache=wide)
+
+
+class Derived(heed.KvCache):
+    pass
+
+
+def test_a_class_derived_from_one_needs_a_way_of_its_own():
+    cache = Derived(kv_heads=1, key_dim=4, capacity=4)
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="of type .*Derived is to be copied or pickled by its base .*KvCache; __reduce__ of "
+                                            "its own is expected"):
+            copied(cache)
+
+
+STATES = sorted(name for name in OBJECTS if hasattr(getattr(heed._heed, name.split(" ")[0], None), "__setstate__"))
+NOTHING = [None, 5, "a text", b"bytes", (), [], {}, (1, 2), [1], {"key": 1}, {1: 2}, ("s", {}, 3)]
+
+
+def damaged(state):
+    """States like this one, each with one thing taken away or put in another's place, at any depth."""
+    if isinstance(state, dict):
+        for key in state:
+            yield {name: value for name, value in state.items() if name != key}
+            yield from ({**state, key: value} for value in NOTHING)
+            yield from ({**state, key: value} for value in damaged(state[key]))
+    elif isinstance(state, list | tuple):
+        for place in range(len(state)):
+            changed = list(state)
+            del changed[place]
+            yield type(state)(changed)
+            for value in [*NOTHING, *damaged(state[place])]:
+                changed = list(state)
+                changed[place] = value
+                yield type(state)(changed)
+    elif isinstance(state, bytes):
+        yield state[:-1]
+        yield state + b"1"
+    elif isinstance(state, int):
+        yield from (-1, 2**40, 2**70)
+
+
+@each(STATES)
+def test_a_pickle_of_something_else_is_refused_in_a_sentence(made):
+    kind, states = type(made), [*NOTHING, *damaged(made.__getstate__())]
+    made.__getstate__()
+    refused = 0
+    for state in states:
+        other = kind.__new__(kind)
+        try:
+            other.__setstate__(state)
+        except (TypeError, ValueError, MemoryError) as error:
+            assert "std::" not in str(error) and "incompatible function" not in str(error), (state, error)
+            refused += 1
+            with pytest.raises(TypeError):  # what was refused cannot be used
+                other.__getstate__()
+        else:
+            repr(other)
+            other.__getstate__()
+    assert refused > 5
+
+
+def test_an_object_is_not_made_twice():
+    cache = cache_of(capacity=40)
+    with pytest.warns(RuntimeWarning, match="already-initialized"), pytest.raises(TypeError):
+        cache.__setstate__(cache.__getstate__())
+    assert_same(cache, copy.copy(cache))
+
+
+def test_shardings_and_layouts_are_copied():
+    distributed = pytest.importorskip("heed.distributed", exc_type=ImportError)
+    rows = distributed.Sharding.zigzag(20, 3)
+    layout = distributed.Layout(rows, rows, 2, 4)
+    for again in (copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))):
+        assert again(rows) == rows and again(layout) == layout
+    for state in NOTHING:
+        with pytest.raises((TypeError, ValueError)):
+            distributed.Sharding.__new__(distributed.Sharding).__setstate__(state)
