@@ -1,11 +1,16 @@
 # The Debian packages that the project is built with, by what needs them. The names are the same on Debian 12 and
-# Ubuntu 24.04. Sourced by scripts/common.sh; a change here makes ./run and ./test look again.
+# Ubuntu 24.04. Sourced by scripts/common.sh; a change here makes ./run and ./test look again. What documents and
+# pyproject.toml say of packages is checked against these lists (tests/scripts/packages.sh).
 # shellcheck shell=bash disable=SC2034
 
-# The library and the command. pkg-config finds cpp-httplib, for `heed look --serve`, and Pango and Cairo, for pictures;
-# Oniguruma and utf8proc are for tokenizers.
-packages_run=(g++ cmake ninja-build libopenblas-dev libcli11-dev nlohmann-json3-dev libcpp-httplib-dev libpango1.0-dev
-  libonig-dev libutf8proc-dev pkg-config)
+# The libraries that the code is linked to, beside C++'s own; Oniguruma and utf8proc are for tokenizers.
+packages_linked=(libonig-dev libopenblas-dev libutf8proc-dev)
+# `pip install .`, which fetches CMake, Ninja and what pyproject.toml requires.
+packages_python=(g++ "${packages_linked[@]}" libcli11-dev nlohmann-json3-dev python3-dev python3-venv)
+pypi_build=('scikit-build-core>=0.10' 'nanobind>=2.4')
+# The library and the command. pkg-config finds cpp-httplib, for `heed look --serve`, and Pango and Cairo, for pictures.
+packages_run=(g++ cmake ninja-build "${packages_linked[@]}" libcli11-dev nlohmann-json3-dev libcpp-httplib-dev
+  libpango1.0-dev pkg-config)
 # And their tests. Python: its package, and the tests of that.
 packages_test=("${packages_run[@]}" libgtest-dev python3-dev python3-venv ca-certificates)
 # The library and its fuzz targets, which are clang's.
@@ -17,3 +22,12 @@ if [[ $(uname -m) == x86_64 ]]; then packages_full+=(g++-aarch64-linux-gnu googl
 # And what .ci/run adds: formatting (this version of it, for others format differently), coverage, and the benchmarks,
 # which it compiles.
 packages_ci=("${packages_full[@]}" clang-format-14 llvm libbenchmark-dev)
+
+# scripts/deb.
+packages_deb=("${packages_run[@]}" dpkg-dev)
+# scripts/wheels for AArch64 on another machine, and what it unpacks of AArch64's own; headers without a library are this
+# machine's.
+packages_wheels=(g++-aarch64-linux-gnu mmdebstrap qemu-user)
+packages_sysroot=(libc6-dev libgomp1 "${packages_linked[@]}" libpython3-dev libstdc++6 python3)
+# scripts/bare.
+packages_bare=(debootstrap)

@@ -3,8 +3,7 @@
 import importlib
 from typing import Any
 
-NEEDS_BLAS = ("heed.{} needs a BLAS, which was not there when heed was built: install OpenBLAS (libopenblas-dev) and "
-              "build heed again")
+NEEDS_BLAS = "heed.{} needs a BLAS, and this heed was built without one (HEED_NN=OFF): build it again with HEED_NN=ON"
 
 
 def need(module: str, what: str, extra: str) -> Any:

@@ -7,10 +7,11 @@ The arrays that parameters() gives are the layer's own memory: they stay so afte
 Threads may call, save and load a layer at the same time; who writes into its arrays sees to it that none does meanwhile.
 """
 
+from ._missing import NEEDS_BLAS
+
 try:
     from ._heed import Embedding, Generator, LayerResult, Linear, MultiHeadAttention, SelfAttention
 except ImportError:
-    raise ImportError("heed.nn needs a BLAS, which was not there when heed was built: install OpenBLAS "
-                      "(libopenblas-dev) and build heed again") from None
+    raise ImportError(NEEDS_BLAS.format("nn")) from None
 
 __all__ = ["Embedding", "Generator", "LayerResult", "Linear", "MultiHeadAttention", "SelfAttention"]

@@ -29,8 +29,8 @@ fresh() {
   mkdir -p "$project" "$work/bin"
   cp -r "$source/run" "$source/scripts" "$project/"
   : >"$CALLS"
-  printf '%s\n' g++ cmake libcli11-dev nlohmann-json3-dev libcpp-httplib-dev libpango1.0-dev libonig-dev libutf8proc-dev \
-    pkg-config >"$INSTALLED"
+  (source "$source/scripts/packages.sh" && printf '%s\n' "${packages_run[@]}") |
+    grep -vx -e ninja-build -e libopenblas-dev >"$INSTALLED"
   stand_in dpkg-query <<<'while read -r name; do printf "%s=installed " "$name"; done <"$INSTALLED"
     for name in "${@:4}"; do grep -qx "$name" "$INSTALLED" || exit 1; done'
   stand_in apt-get <<<'cat >/dev/null; [[ $* != *install* ]] || printf "%s\n" "${@:6}" >>"$INSTALLED"
