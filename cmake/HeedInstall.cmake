@@ -32,12 +32,20 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/heedConfigVersion.cmake"
 install(FILES "${PROJECT_BINARY_DIR}/heedConfig.cmake" "${PROJECT_BINARY_DIR}/heedConfigVersion.cmake"
         DESTINATION "${config_dir}")
 
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/heed")
+
 # heed.pc finds the prefix from where it lies itself, so the installed tree may be moved.
 file(RELATIVE_PATH HEED_PC_TO_PREFIX "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
 if(library_type STREQUAL "STATIC_LIBRARY")
   set(HEED_PC_CFLAGS " -DHEED_STATIC")
 else()
   set(HEED_PC_CFLAGS "")
+endif()
+# The loader searches the system's own folders alone. Elsewhere a program is told where its library lies, as one that
+# CMake links is.
+set(HEED_PC_RPATH "")
+if(library_type STREQUAL "SHARED_LIBRARY" AND NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
+  set(HEED_PC_RPATH " -Wl,-rpath,\${libdir}")
 endif()
 set(packages heed)
 if(HEED_HAS_MPI)

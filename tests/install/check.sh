@@ -2,22 +2,24 @@
 # check.sh shared|static SOURCE BUILD: programs outside the tree build against heed and run, in each way that the
 # README names. The programs are the README's own.
 #
-#   shared   what BUILD holds, installed into a prefix that is moved afterwards: find_package, pkg-config, the command
+#   shared   what BUILD holds, installed into a prefix that is moved afterwards: find_package, pkg-config, the command.
+#            Programs find the library without LD_LIBRARY_PATH.
 #   static   built anew inside the consumer by add_subdirectory; that one installed: find_package, pkg-config
 set -euo pipefail
 kind=$1 source=$2 build=$3
 : "${CC:=cc}" "${CXX:=c++}"
 export CC CXX
+unset LD_LIBRARY_PATH
 export OMPI_CC=$CC OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/heed-install-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 prefix="$work/a prefix"
 
-step() { printf -- '--- %s\n' "$*"; }
+# shellcheck source=scripts/readme.sh
+source "$source/scripts/readme.sh"
 
-# block LANGUAGE: the first code block of that language in the README.
-block() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/p" "$source/README.md" | sed '1d; /^```$/,$d'; }
+step() { printf -- '--- %s\n' "$*"; }
 
 # consumer NAME OPTION…: configures, builds and runs the CMake project with these options.
 consumer() {
@@ -41,20 +43,24 @@ with_pkg_config() {
 
 mkdir "$work/consumer"
 cp "$source/tests/install/consumer/CMakeLists.txt" "$source/tests/install/consumer/mpi.c" "$work/consumer/"
-block cpp >"$work/consumer/readme.cpp"
+block cpp '#include <heed/' "$source/README.md" >"$work/consumer/readme.cpp"
+block c '#include <heed/heed.h>' "$source/README.md" "$source"/docs/*.md >"$work/consumer/readme.c"
 
 case $kind in
   shared)
     step "install, and move what was installed"
     cmake --install "$build" --prefix "$work/first" >"$work/log" || { cat "$work/log"; exit 1; }
     mv "$work/first" "$prefix"
+    step "what was installed"
+    [[ $(cd "$prefix" && echo *) == "bin include lib share" ]] ||
+      { echo "the prefix holds $(cd "$prefix" && echo *); bin include lib share was expected" >&2; exit 1; }
+    cmp "$source/LICENSE" "$prefix/share/doc/heed/LICENSE"
     step "find_package"
     consumer installed "-DCMAKE_PREFIX_PATH=$prefix"
     step "the command"
     "$prefix/bin/heed" --version
     "$prefix/bin/heed" explain --model induction to be or not to be or | grep "expects not"
     pkg_config=(pkg-config)
-    export LD_LIBRARY_PATH=$prefix/lib
     ;;
   static)
     step "add_subdirectory"
@@ -64,6 +70,7 @@ case $kind in
       exit 1
     fi
     cmake --install "$work/beside" --prefix "$prefix" >"$work/log" || { cat "$work/log"; exit 1; }
+    cmp "$source/LICENSE" "$prefix/share/doc/heed/LICENSE"
     step "find_package"
     consumer installed "-DCMAKE_PREFIX_PATH=$prefix"
     pkg_config=(pkg-config --static)
@@ -73,6 +80,8 @@ esac
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 step "${pkg_config[*]}, C++"
 with_pkg_config heed "$work/consumer/readme.cpp" "$CXX" -std=c++20
+step "${pkg_config[*]}, C"
+with_pkg_config heed "$work/consumer/readme.c" "$CC" -std=c99
 if [[ ${HEED_HAS_MPI:-OFF} == ON ]]; then
   step "${pkg_config[*]}, C over MPI"
   with_pkg_config heed_mpi "$work/consumer/mpi.c" mpicc -std=c99

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# exports.sh LIBHEED.SO: the shared library is called libheed.so.0 and shows the names of namespace heed and the C
-# functions heed_*, nothing else: no internals, no instances of std templates.
+# exports.sh LIBRARY VERSION: the shared library of this version shows the names of namespace heed and the C functions
+# heed_*, nothing else: no internals, no instances of std templates. Its SONAME names the interface: before 1.0 a minor
+# version may change it (docs/release.md), from then on a major one.
 set -euo pipefail
-library=$1
+library=$1 version=$2
 
 soname=$(readelf -d "$library" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
-if [[ $soname != libheed.so.0 ]]; then
-  echo "the SONAME is '$soname'; libheed.so.0 was expected" >&2
+interface=${version%%.*}
+if [[ $interface == 0 ]]; then interface=${version%.*}; fi
+if [[ $soname != "libheed.so.$interface" ]]; then
+  echo "the SONAME is '$soname'; libheed.so.$interface was expected" >&2
   exit 1
 fi
 
