@@ -314,21 +314,16 @@ TEST(GgufErrors, Tokenizers) {
   };
   const auto lacking = [](const std::string& name) -> Edit {
     return [=](GgufBytes& file) {
-      name == "scores" || name == "bos_token_id" ? add_sentence_piece(file) : add_byte_level(file);
+      name == "scores" ? add_sentence_piece(file) : add_byte_level(file);
       file.drop("tokenizer.ggml." + name);
     };
   };
   expect_refused({
       {"no error", add_byte_level},
       {"no error", add_sentence_piece},
-      {"has tokenizer.ggml.model 'bert'; heed knows gpt2 and llama", bytes("model", text_value("bert"))},
-      {"has tokenizer.ggml.pre 'falcon'; heed knows gpt-2, llama-bpe and qwen2",
-       bytes("pre", text_value("falcon"))},
-      {"has no tokenizer.ggml.pre", lacking("pre")},
       {"has no tokenizer.ggml.tokens", lacking("tokens")},
       {"has no tokenizer.ggml.merges", lacking("merges")},
       {"has no tokenizer.ggml.scores", lacking("scores")},
-      {"has no tokenizer.ggml.bos_token_id", lacking("bos_token_id")},
       {"has llama.vocab_size 3; tokenizer.ggml.tokens has 2",
        [](GgufBytes& file) {
          add_byte_level(file);
@@ -352,12 +347,34 @@ TEST(GgufErrors, Tokenizers) {
   });
 }
 
-TEST(GgufErrors, WithoutATokenizerTextsAreRefused) {
-  const TemporaryFolder folder;
-  write_file(folder / "m.gguf", gguf_llama().bytes());
-  const Model model = load_model(folder / "m.gguf");
-  EXPECT_EQ(message_of([&] { (void)model.tokenize("a"); }),
-            "the model has no tokenizer.ggml.model, so that the text cannot be read as tokens");
+// The model takes ids all the same.
+TEST(GgufErrors, WithoutATokenizerThatHeedKnowsTextsAreRefused) {
+  const auto expect = [](const std::string& lack, const Edit& edit) {
+    const TemporaryFolder folder;
+    GgufBytes file = gguf_llama();
+    edit(file);
+    write_file(folder / "m.gguf", file.bytes());
+    const Model model = load_model(folder / "m.gguf");
+    EXPECT_EQ(message_of([&] { (void)model.tokenize("a"); }),
+              "the model " + lack + ", so that the text cannot be read as tokens");
+    EXPECT_EQ(model.tokenizer(), nullptr);
+    const Tensor ids = Tensor::from<std::int64_t>({0, 2}, {2});
+    EXPECT_EQ(model.hidden_states(ids).shape(), (Dims{2, 8}));
+  };
+  const auto set = [](const std::string& name, const std::string& value) -> Edit {
+    return [=](GgufBytes& file) {
+      add_byte_level(file);
+      file.set("tokenizer.ggml." + name, text_value(value));
+    };
+  };
+  expect("has no tokenizer.ggml.model", [](GgufBytes& /*file*/) {});
+  expect("has tokenizer.ggml.model 'bert', where heed knows gpt2 and llama", set("model", "bert"));
+  expect("has tokenizer.ggml.pre 'tekken', which heed does not know", set("pre", "tekken"));
+  expect("has no tokenizer.ggml.pre, which says how texts are cut", [](GgufBytes& file) {
+    add_byte_level(file);
+    file.drop("tokenizer.ggml.pre");
+  });
+  expect("has no tokenizer.ggml.bos_token_id, with which its texts begin", set("pre", "llama-bpe"));
 }
 
 // Layers that share their bytes would be copied once each: 65,000 times the file.

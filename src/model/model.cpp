@@ -47,6 +47,11 @@ void set_own_tokenizer(Tokenizer tokenizer, detail::ModelParts& parts) {
   parts.own_tokenizer = std::move(tokenizer);
 }
 
+void set_tokenizer(detail::FolderTokenizer found, detail::ModelParts& parts) {
+  parts.tokenizer = std::move(found.tokenizer);
+  parts.lack = std::move(found.lack);
+}
+
 // Of the tokens that a configuration names those that the model has: tiny models keep the numbers of large
 // ones.
 std::vector<std::int64_t> tokens_in(const detail::ModelConfig& config, const char* name,
@@ -79,8 +84,7 @@ Model model_in_gguf(const std::string& path) {
   parts->family = detail::family_of(config)(config, *parts->weights, parts->info);
   parts->weights->require_all_taken();
   parts->info.parameters = parts->weights->numbers();
-  parts->tokenizer = detail::gguf_tokenizer(file, path);
-  parts->lack = "has no tokenizer.ggml.model";
+  set_tokenizer(detail::gguf_tokenizer(file, path), *parts);
   parts->info.end_tokens = tokens_in(config, "eos_token_id", parts->info);
   if (const auto begin = tokens_in(config, "bos_token_id", parts->info); !begin.empty())
     parts->info.begin_token = begin.front();
@@ -152,10 +156,8 @@ Model load_model(const std::string& folder) {
     set_own_tokenizer(own_tokenizer_in(folder, parts->info), *parts);
     return Model(std::move(parts));
   }
-  detail::FolderTokenizer found =
-      detail::tokenizer_in_folder(folder, parts->info.family, config.text("tokenizer_class", ""));
-  parts->tokenizer = std::move(found.tokenizer);
-  parts->lack = std::move(found.lack);
+  set_tokenizer(detail::tokenizer_in_folder(folder, parts->info.family, config.text("tokenizer_class", "")),
+                *parts);
   return Model(std::move(parts));
 }
 

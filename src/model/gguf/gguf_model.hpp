@@ -3,12 +3,11 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
-#include "heed/text_tokenizer.hpp"
 #include "io/gguf.hpp"
 #include "model/weights.hpp"
+#include "text/vocabulary_files.hpp"
 
 namespace heed::detail {
 
@@ -20,9 +19,9 @@ namespace heed::detail {
 [[nodiscard]] std::shared_ptr<Weights> gguf_weights(const io::detail::GgufFile& file,
                                                     const nlohmann::ordered_json& config);
 
-/// tokenizer.ggml.* as a tokenizer; nothing where the file has none. Models "gpt2" and "llama" are known, and
-/// of the first the pre-tokenizers "gpt-2", "llama-bpe" and "qwen2"; others throw Error (io).
-[[nodiscard]] std::optional<TextTokenizer> gguf_tokenizer(const io::detail::GgufFile& file,
-                                                          const std::string& path);
+/// tokenizer.ggml.* as a tokenizer, or why heed makes none of it. Models "gpt2" and "llama" are known, and of
+/// the first the pre-tokenizers that cut as "gpt-2", "llama-bpe" or "qwen2" do. A tokenizer of these that is
+/// not as it should be throws Error (io).
+[[nodiscard]] FolderTokenizer gguf_tokenizer(const io::detail::GgufFile& file, const std::string& path);
 
 }  // namespace heed::detail

@@ -8,6 +8,7 @@
 
 #include "io/fault.hpp"
 #include "model/gguf/gguf_model.hpp"
+#include "text/known_patterns.hpp"
 
 namespace heed::detail {
 namespace {
@@ -23,18 +24,57 @@ constexpr std::size_t kLongestPiece = 512, kMostTokens = 2'000'000;
 // Of pairs of pieces and what they make: a token of n bytes may be made in n - 1 ways.
 constexpr std::size_t kMostMergeBytes = std::size_t{64} << 20;
 
-// How a text is cut before merges, by what tokenizer.ggml.pre calls it. GPT-2's is ByteLevel's own.
+// How a byte-level tokenizer cuts a text before merges, and what llama.cpp (llama-vocab.cpp) assumes with
+// that cut. Without a pattern it is ByteLevel's own.
 struct Cut {
-  std::string_view name;
-  const char* pattern;
+  std::string_view pattern;
+  bool ignores_merges;  ///< a piece that is a token stays whole
+  bool begins;          ///< texts begin with the BOS token where the file has no add_bos_token
 };
-constexpr std::array<Cut, 3> kCuts = {{
-    {"gpt-2", nullptr},
-    {"llama-bpe",
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {"qwen2",
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+constexpr Cut kGpt2 = {"", false, false};
+constexpr Cut kLlama3 = {kWordsOfLlama3, true, true};
+constexpr Cut kQwen2 = {kWordsOfQwen2, false, false};
+
+// Values of tokenizer.ggml.pre. No value makes texts end with the EOS token.
+struct PreTokenizerName {
+  std::string_view name;
+  const Cut* cut;
+};
+constexpr std::array<PreTokenizerName, 26> kPreTokenizers = {{
+    {"llama-bpe", &kLlama3},
+    {"llama3", &kLlama3},
+    {"llama-v3", &kLlama3},
+    {"falcon3", &kLlama3},
+    {"falcon-h1", &kLlama3},
+    {"pixtral", &kLlama3},
+    {"midm-2.0", &kLlama3},
+    {"lfm2", &kLlama3},
+    {"gpt-2", &kGpt2},
+    {"phi-2", &kGpt2},
+    {"gigachat", &kGpt2},
+    {"a.x-4.0", &kGpt2},
+    {"mellum", &kGpt2},
+    {"modern-bert", &kGpt2},
+    {"exaone4", &kGpt2},
+    {"jina-es", &kGpt2},
+    {"jina-de", &kGpt2},
+    {"jina-v2-es", &kGpt2},
+    {"jina-v2-de", &kGpt2},
+    {"jina-v1-en", &kGpt2},
+    {"jina-v2-code", &kGpt2},
+    {"roberta-bpe", &kGpt2},
+    {"qwen2", &kQwen2},
+    {"megrez", &kQwen2},
+    {"deepseek-r1-qwen", &kQwen2},
+    {"kormo", &kQwen2},
 }};
+
+// nullptr for a name that heed does not know.
+const Cut* cut_named(std::string_view name) {
+  const auto found = std::find_if(kPreTokenizers.begin(), kPreTokenizers.end(),
+                                  [&](const PreTokenizerName& one) { return one.name == name; });
+  return found == kPreTokenizers.end() ? nullptr : found->cut;
+}
 
 bool flag_of(const GgufFile& file, const char* name, bool fallback) {
   const GgufValue* value = file.find(name);
@@ -78,11 +118,16 @@ Json added_tokens(const Texts& tokens, const std::vector<std::int64_t>& types) {
   return added;
 }
 
-// The first and the last token that a text gets.
-Json post_processor(const GgufFile& file, const Texts& tokens, bool begins) {
+// What a text begins and ends with. SentencePiece's ids of <s> and </s> are 1 and 2 where the file has none.
+struct TextEnds {
+  bool begins;
+  std::optional<std::int64_t> begin, end;
+};
+
+Json post_processor(const GgufFile& file, const Texts& tokens, const TextEnds& assumed) {
   Json single = Json::array(), special = Json::object();
-  const auto add = [&](const char* name) {
-    const std::int64_t id = file.at(name).integer();
+  const auto add = [&](const char* name, std::optional<std::int64_t> fallback) {
+    const std::int64_t id = fallback && file.find(name) == nullptr ? *fallback : file.at(name).integer();
     if (id < 0 || id >= static_cast<std::int64_t>(tokens.size()))
       fail(file.subject(), "has " + std::string(name) + " " + std::to_string(id) + "; 0 to " +
                                std::to_string(tokens.size() - 1) + " is expected");
@@ -90,38 +135,34 @@ Json post_processor(const GgufFile& file, const Texts& tokens, bool begins) {
     single.push_back({{"SpecialToken", {{"id", text}, {"type_id", 0}}}});
     special[text] = {{"id", text}, {"ids", {id}}, {"tokens", {text}}};
   };
-  if (flag_of(file, "tokenizer.ggml.add_bos_token", begins)) add("tokenizer.ggml.bos_token_id");
+  if (flag_of(file, "tokenizer.ggml.add_bos_token", assumed.begins))
+    add("tokenizer.ggml.bos_token_id", assumed.begin);
   single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
-  if (flag_of(file, "tokenizer.ggml.add_eos_token", false)) add("tokenizer.ggml.eos_token_id");
+  if (flag_of(file, "tokenizer.ggml.add_eos_token", false)) add("tokenizer.ggml.eos_token_id", assumed.end);
   if (special.empty()) return nullptr;
   return {{"type", "TemplateProcessing"}, {"single", single}, {"pair", single}, {"special_tokens", special}};
 }
 
 // Byte-level BPE (Radford et al. 2019).
-void add_byte_level(const GgufFile& file, Json& made) {
-  const std::string name(file.at("tokenizer.ggml.pre").text());
-  const auto cut = std::find_if(kCuts.begin(), kCuts.end(), [&](const Cut& one) { return one.name == name; });
-  if (cut == kCuts.end())
-    fail(file.subject(),
-         "has tokenizer.ggml.pre " + io::detail::printable(name) + "; heed knows gpt-2, llama-bpe and qwen2");
+void add_byte_level(const GgufFile& file, const Cut& cut, Json& made) {
   Json merges = Json::array();
   for (const std::string_view merge : file.at("tokenizer.ggml.merges").texts())
     merges.push_back(std::string(merge));
   made["model"]["merges"] = std::move(merges);
-  made["model"]["ignore_merges"] = name == "llama-bpe";
+  made["model"]["ignore_merges"] = cut.ignores_merges;
   const Json byte_level = {{"type", "ByteLevel"},
                            {"add_prefix_space", false},
                            {"trim_offsets", true},
-                           {"use_regex", cut->pattern == nullptr}};
+                           {"use_regex", cut.pattern.empty()}};
   made["pre_tokenizer"] = byte_level;
-  if (cut->pattern != nullptr) {
+  if (!cut.pattern.empty()) {
     const Json split = {{"type", "Split"},
-                        {"pattern", {{"Regex", cut->pattern}}},
+                        {"pattern", {{"Regex", std::string(cut.pattern)}}},
                         {"behavior", "Isolated"},
                         {"invert", false}};
     made["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {split, byte_level}}};
   }
-  if (name == "qwen2") made["normalizer"] = {{"type", "NFC"}};
+  if (file.at("tokenizer.ggml.pre").text() == "qwen2") made["normalizer"] = {{"type", "NFC"}};
   made["decoder"] = byte_level;
 }
 
@@ -184,15 +225,36 @@ void add_sentence_piece(const GgufFile& file, const Texts& tokens, const std::ve
   made["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
 }
 
+const Cut* cut_of(const GgufFile& file) {
+  const GgufValue* pre = file.find("tokenizer.ggml.pre");
+  return pre == nullptr ? nullptr : cut_named(pre->text());
+}
+
+// Why heed makes no tokenizer of the file; empty where it does.
+std::string lack_of(const GgufFile& file) {
+  const GgufValue* model = file.find("tokenizer.ggml.model");
+  if (model == nullptr) return "has no tokenizer.ggml.model";
+  if (model->text() == "llama") return "";
+  if (model->text() != "gpt2")
+    return "has tokenizer.ggml.model " + io::detail::printable(model->text()) +
+           ", where heed knows gpt2 and llama";
+  const GgufValue* pre = file.find("tokenizer.ggml.pre");
+  if (pre == nullptr) return "has no tokenizer.ggml.pre, which says how texts are cut";
+  const Cut* cut = cut_of(file);
+  if (cut == nullptr)
+    return "has tokenizer.ggml.pre " + io::detail::printable(pre->text()) + ", which heed does not know";
+  const auto has = [&](const char* name) { return file.find(name) != nullptr; };
+  const bool assumed = cut->begins && !has("tokenizer.ggml.add_bos_token");
+  return assumed && !has("tokenizer.ggml.bos_token_id")
+             ? "has no tokenizer.ggml.bos_token_id, with which its texts begin"
+             : "";
+}
+
 }  // namespace
 
-std::optional<TextTokenizer> gguf_tokenizer(const GgufFile& file, const std::string& path) {
-  const GgufValue* model = file.find("tokenizer.ggml.model");
-  if (model == nullptr) return std::nullopt;
-  const std::string_view name = model->text();
-  if (name != "gpt2" && name != "llama")
-    fail(file.subject(),
-         "has tokenizer.ggml.model " + io::detail::printable(name) + "; heed knows gpt2 and llama");
+FolderTokenizer gguf_tokenizer(const GgufFile& file, const std::string& path) {
+  if (std::string lack = lack_of(file); !lack.empty()) return {std::nullopt, std::move(lack)};
+  const bool is_byte_level = file.at("tokenizer.ggml.model").text() == "gpt2";
   const Texts tokens = file.at("tokenizer.ggml.tokens").texts();
   if (tokens.empty() || tokens.size() > kMostTokens)
     fail(file.subject(), "has " + std::to_string(tokens.size()) + " tokens; 1 to 2000000 are expected");
@@ -201,13 +263,14 @@ std::optional<TextTokenizer> gguf_tokenizer(const GgufFile& file, const std::str
   made["added_tokens"] = added_tokens(tokens, types);
   made["model"] = {{"type", "BPE"}};
   made["model"]["vocab"] = vocabulary_of(file, tokens);
-  if (name == "gpt2")
-    add_byte_level(file, made);
+  if (is_byte_level)
+    add_byte_level(file, *cut_of(file), made);
   else
     add_sentence_piece(file, tokens, types, made);
-  made["post_processor"] = post_processor(file, tokens, name == "llama");
+  made["post_processor"] = post_processor(
+      file, tokens, is_byte_level ? TextEnds{cut_of(file)->begins, {}, {}} : TextEnds{true, 1, 2});
   try {
-    return TextTokenizer::from_json(made.dump(), path);
+    return {TextTokenizer::from_json(made.dump(), path), ""};
   } catch (const Json::exception&) {  // dump() takes UTF-8 alone
     fail(file.subject(), "has a token that is not UTF-8");
   }
