@@ -99,6 +99,15 @@ TEST(Bpe, SpellsLettersThatItDoesNotKnowByTheirBytes) {
   EXPECT_EQ(cut(*model, "a€a"), (Pieces{{256, 0, 1}, {226, 1, 2}, {130, 2, 3}, {172, 3, 4}, {256, 4, 5}}));
 }
 
+// The bytes of "€" are E2 82 AC; "¢", C2 A2, has all of its bytes.
+TEST(Bpe, LeavesALetterUnknownOneOfWhoseBytesHasNoToken) {
+  json made = json::parse(R"({"type": "BPE", "byte_fallback": true, "unk_token": "<unk>", "merges": []})");
+  made["vocab"] = json::parse(with_bytes(R"("a": 256, "<unk>": 257)"));
+  made["vocab"].erase("<0xAC>");
+  const auto model = model_of(made.dump());
+  EXPECT_EQ(cut(*model, "a€a¢"), (Pieces{{256, 0, 1}, {257, 1, 4}, {256, 4, 5}, {194, 5, 6}, {162, 6, 7}}));
+}
+
 TEST(Bpe, TakesAWordThatIsATokenWholeWhereMergesAreIgnored) {
   const auto model = model_of(R"({"type": "BPE", "ignore_merges": true,
     "vocab": {"a": 0, "b": 1, "ab": 2, "abb": 3}, "merges": []})");
@@ -148,6 +157,12 @@ TEST(Unigram, SpellsLettersThatItDoesNotKnowByTheirBytes) {
   const auto model =
       model_of(R"({"type": "Unigram", "unk_id": 0, "byte_fallback": true, "vocab": )" + vocabulary + "]}");
   EXPECT_EQ(cut(*model, "a€a"), (Pieces{{1, 0, 1}, {228, 1, 4}, {132, 1, 4}, {174, 1, 4}, {1, 4, 5}}));
+}
+
+TEST(Unigram, LeavesALetterUnknownOneOfWhoseBytesHasNoToken) {
+  const auto model = model_of(R"({"type": "Unigram", "unk_id": 1, "byte_fallback": true, "vocab": [
+    ["<0xE2>", -5.0], ["<unk>", 0.0], ["a", -1.0], ["<0xAC>", -5.0], ["<0xC2>", -5.0], ["<0xA2>", -5.0]]})");
+  EXPECT_EQ(cut(*model, "a€a¢"), (Pieces{{2, 0, 1}, {1, 1, 4}, {2, 4, 5}, {4, 5, 7}, {5, 5, 7}}));
 }
 
 TEST(WordLevel, KnowsWholeWords) {
