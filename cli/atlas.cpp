@@ -14,12 +14,13 @@
 #include "command.hpp"
 #include "heed/error.hpp"
 #include "heed/io.hpp"
+#include "heed/model.hpp"
 #include "help.hpp"
 #include "looked_at.hpp"
+#include "model_name.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
 #include "text.hpp"
-#include "trained_model.hpp"
 #include "word_places.hpp"
 
 namespace heed::cli {
@@ -73,7 +74,7 @@ std::vector<Document> read_all(const AtlasArguments& arguments, const std::strin
     documents.push_back(open_looked_at(source));
     return documents;
   }
-  const heed::Model model = read_model(source);
+  const heed::Model model = load_model(source);
   for (const NamedText& text : given_texts(arguments))
     documents.push_back(read_with_model(model, text.text, text.source));
   return documents;
@@ -87,7 +88,7 @@ void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
   if (arguments.model.empty()) {
     if (arguments.document.empty())
       throw UsageError("there is nothing to look at: DOC.safetensors, or --model DIR and WORDS, is expected");
-    refuse_model(arguments.document);
+    check_document_name(arguments.document);
     if (!arguments.words.empty())
       throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed atlas --help)");
     if (given(app, "--text")) throw UsageError("--text is given without --model, which would read it");

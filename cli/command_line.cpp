@@ -1,6 +1,7 @@
 #include "command_line.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -39,12 +40,26 @@ void refuse_unknown_option(const CLI::App& app, const std::string& called) {
                    (hint.empty() ? " (see " + called + " --help)" : hint));
 }
 
+// Those before the first option.
+std::string joined_words(const std::vector<std::string>& arguments) {
+  std::string words;
+  for (const std::string& one : arguments) {
+    if (one.starts_with('-')) break;
+    words += (words.empty() ? "" : " ") + one;
+  }
+  return words;
+}
+
 void refuse_unknown(const CLI::App& app, const std::vector<Command>& commands) {
   const std::vector<std::string> unknown = app.remaining();
   if (unknown.empty() || unknown[0].starts_with('-')) return refuse_unknown_option(app, "heed");
   std::vector<std::string> names;
   for (const Command& command : commands) names.push_back(command.app->get_name());
   const std::string hint = suggestion(unknown[0], names);
+  const std::string words = joined_words(unknown);
+  if (hint.empty() && words.find(' ') != words.npos)
+    throw UsageError("'" + words + "' is not a command of heed; heed explain '" + words +
+                     "' shows what attention does with these words");
   throw UsageError("'" + unknown[0] + "' is not a command of heed" +
                    (hint.empty() ? " (see heed --help)" : hint));
 }
@@ -66,6 +81,17 @@ std::string reworded(const CLI::ArgumentMismatch& error) {
   return text.ends_with("missing") ? name + " needs a value" : name + " is given more than once";
 }
 
+// `heed help`, `heed help COMMAND` and `heed version`, as other commands have them, for CLI11: last first.
+std::vector<std::string> arguments_of(int argc, const char* const* argv) {
+  std::vector<std::string> arguments(argv + std::min(1, argc), argv + argc);
+  if (!arguments.empty() && arguments[0] == "version") arguments[0] = "--version";
+  if (!arguments.empty() && arguments[0] == "help") {
+    arguments.erase(arguments.begin());
+    arguments.emplace_back("--help");
+  }
+  return {arguments.rbegin(), arguments.rend()};
+}
+
 }  // namespace
 
 void run_command_line(int argc, const char* const* argv, const std::vector<AddCommand>& subcommands) {
@@ -73,14 +99,14 @@ void run_command_line(int argc, const char* const* argv, const std::vector<AddCo
   std::vector<Command> commands;
   for (const AddCommand& add : subcommands) commands.push_back(add(app));
   app.add_flag_callback(
-         "--version", [] { throw CLI::CallForVersion(); }, "print the version and exit")
+         "-v,--version", [] { throw CLI::CallForVersion(); }, "print the version and exit")
       ->group("Help");
   finish_help(app, {"COMMAND [options]"}, "Each command has its own --help, with examples.\n");
   app.require_subcommand(0, 1);
   app.allow_extras();
   for (const Command& command : commands) command.app->allow_extras();
   try {
-    app.parse(argc, argv);
+    app.parse(arguments_of(argc, argv));
     run_chosen(app, commands);
   } catch (const CLI::CallForHelp&) {
     std::cout << app.help();

@@ -18,13 +18,14 @@
 #include "explain/trained.hpp"
 #include "heed/error.hpp"
 #include "heed/living_page.hpp"
+#include "heed/model.hpp"
+#include "heed/trained_model.hpp"
 #include "help.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
 #include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
-#include "trained_model.hpp"
 
 namespace heed::cli {
 namespace {
@@ -210,11 +211,11 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   for (const std::string& word : arguments.words) text += " " + word;
   if (arguments.json) require_standard_output();
   if (!only_page) {
-    const heed::Model model = load_model(model_folder(arguments.model));
+    const heed::Model model = load_model(arguments.model);
     explain_reading(arguments, read_with(model, arguments.model, text, "SENTENCE"));
   }
   if (arguments.html.empty()) return;
-  write_living_page(arguments.html, read_trained_model(arguments.model), {arguments.model, text});
+  write_living_page(arguments.html, load_trained_model(arguments.model), {arguments.model, text});
   if (!arguments.json)
     std::cout << (only_page ? "" : "\n") << "Wrote the model into a page, " << printable(arguments.html)
               << ": open it in a browser and type words.\n";

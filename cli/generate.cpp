@@ -9,12 +9,12 @@
 
 #include "command.hpp"
 #include "draw/lettering.hpp"
+#include "heed/model.hpp"
 #include "heed/model_generate.hpp"
 #include "help.hpp"
 #include "options.hpp"
 #include "standard_streams.hpp"
 #include "text.hpp"
-#include "trained_model.hpp"
 
 namespace heed::cli {
 namespace {
@@ -171,7 +171,7 @@ void run_generate(const CLI::App& app, GenerateArguments& arguments) {
     throw UsageError("--head is given without --watch, which shows what it attends to");
   if (!is_utf8(arguments.prompt)) throw UsageError("--prompt is not UTF-8 text");
   if (arguments.json) require_standard_output();
-  const heed::Model model = load_model(model_folder(arguments.folder));
+  const heed::Model model = load_model(arguments.folder);
   if (arguments.watch) arguments.options.watch = kWatchedPairs;
   if (given(app, "--head")) arguments.options.head = head_of(arguments.head, model.info());
   GeneratePrinter printer(arguments);

@@ -15,6 +15,7 @@
 #include "command.hpp"
 #include "heed/document.hpp"
 #include "heed/io.hpp"
+#include "heed/model.hpp"
 #include "heed/model_look.hpp"
 #include "help.hpp"
 #include "look/answer.hpp"
@@ -32,6 +33,7 @@
 #include "look/tables.hpp"
 #include "look/tokens.hpp"
 #include "looked_at.hpp"
+#include "model_name.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
 #include "progress.hpp"
@@ -39,7 +41,6 @@
 #include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
-#include "trained_model.hpp"
 
 namespace heed::cli {
 namespace {
@@ -426,7 +427,7 @@ void look_at_texts(const heed::Model& model, LookArguments arguments) {
 }
 
 void look_at_model(const CLI::App& app, LookArguments arguments) {
-  const heed::Model model = read_model(arguments.model);
+  const heed::Model model = load_model(arguments.model);
   if (arguments.texts.size() + (arguments.text.empty() ? 0 : 1) > 1) return look_at_texts(model, arguments);
   const bool from_file = !arguments.texts.empty();
   const std::string text = from_file ? file_text(arguments.texts.front()) : arguments.text;

@@ -11,13 +11,14 @@
 
 #include "command.hpp"
 #include "heed/error.hpp"
+#include "heed/model.hpp"
 #include "help.hpp"
 #include "look/tokens.hpp"
 #include "looked_at.hpp"
+#include "model_name.hpp"
 #include "options.hpp"
 #include "standard_streams.hpp"
 #include "terminal.hpp"
-#include "trained_model.hpp"
 #include "who/answer.hpp"
 
 namespace heed::cli {
@@ -67,7 +68,7 @@ void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
   if (!arguments.model.empty() && !arguments.tokens.empty())
     throw UsageError("--tokens is given beside --model, whose words are its tokens");
   if (!arguments.model.empty()) return;
-  refuse_model(arguments.document);
+  check_document_name(arguments.document);
   if (!arguments.words.empty())
     throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed who --help)");
   if (given(app, "--against"))
@@ -95,7 +96,7 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
     answer = answer_pair(with_tokens(open_looked_at(arguments.document), arguments.tokens), printing.row,
                          printing.key);
   } else {
-    const heed::Model model = read_model(arguments.model);
+    const heed::Model model = load_model(arguments.model);
     answer = answer_pair(read_with_model(model, given_text(arguments), "WORDS"), printing.row, printing.key);
     if (!arguments.against.empty())
       against = answer_pair(read_with_model(model, arguments.against, "--against"), printing.row,

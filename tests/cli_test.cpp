@@ -31,7 +31,36 @@ TEST(Heed, AlonePrintsItsHelp) {
 }
 
 TEST(Heed, TellsItsVersion) {
-  EXPECT_EQ(run_heed({"--version"}).output, "heed " + std::string(heed::version()) + "\n");
+  for (const char* asked : {"--version", "-v", "version"})
+    EXPECT_EQ(run_heed({asked}).output, "heed " + std::string(heed::version()) + "\n") << asked;
+}
+
+TEST(Heed, HelpsWhereItIsAskedByAWord) {
+  EXPECT_EQ(run_heed({"help"}).output, run_heed({"--help"}).output);
+  EXPECT_EQ(run_heed({"help"}).exit_code, 0);
+  EXPECT_EQ(run_heed({"help", "info"}).output, run_heed({"info", "--help"}).output);
+}
+
+TEST(Heed, SaysWhichCommandReadsWords) {
+  const std::string refusal =
+      "heed: 'hello world' is not a command of heed; heed explain 'hello world' shows what attention does "
+      "with "
+      "these words\n";
+  EXPECT_EQ(run_heed({"hello world"}).errors, refusal);
+  EXPECT_EQ(run_heed({"hello", "world", "--json"}).errors, refusal);
+  EXPECT_EQ(run_heed({"hello world"}).exit_code, 2);
+  EXPECT_EQ(run_heed({"explain", "hello world"}).exit_code, 0);
+}
+
+TEST(Heed, SaysWhichOptionLooksAtWords) {
+  const std::string refusal =
+      "heed: DOC is 'the cat sat', and there is no such file; before words, --model DIR is expected (--model "
+      "induction comes with heed)\n";
+  EXPECT_EQ(run_heed({"look", "the cat sat"}).errors, refusal);
+  EXPECT_EQ(run_heed({"who", "cat", "sat", "the cat sat"}).errors, refusal);
+  EXPECT_EQ(run_heed({"atlas", "the cat sat", "--out", "x.svg"}).errors, refusal);
+  EXPECT_EQ(run_heed({"look", "the cat sat"}).exit_code, 2);
+  EXPECT_EQ(run_heed({"look", "--model", "induction", "the cat sat"}).exit_code, 0);
 }
 
 TEST(Heed, SuggestsTheCommandThatWasMeant) {

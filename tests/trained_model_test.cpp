@@ -206,8 +206,10 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
   expect_refusal(2, with({"to be", "--word", "or"}), "--word is 'or', which is not in the sentence");
   expect_refusal(2, with({"\xff"}), "SENTENCE is not UTF-8 text");
   expect_refusal(2, {"explain", "a b", "--layer", "1"}, "--layer is given without --model");
-  expect_refusal(1, {"explain", "--model", "nowhere", "a b"},
-                 "'nowhere' is no folder; that of a model, with config.json, or a GGUF file is expected");
+  expect_refusal(
+      1, {"explain", "--model", "nowhere", "a b"},
+      "'nowhere' is no folder; for the model of that name on huggingface.co, type hf download nowhere "
+      "--local-dir nowhere, and give ./nowhere instead");
 }
 
 TEST(ExplainModel, FollowsOneWordThroughTheLayers) {
@@ -328,8 +330,16 @@ TEST(LookModel, SaysWhatAFolderLacks) {
   heed::io::write_safetensors(folder / "bert/model.safetensors", {{"embeddings.weight", weight}},
                               {{"format", "pt"}});
   const std::string instead = "; heed look --model FOLDER WORDS looks at a model";
-  expect_refusal(1, {"look", "--model", "gpt2", "a"},
-                 "'gpt2' is no folder; that of a model, with config.json, or a GGUF file is expected");
+  const auto hub = [](const std::string& name, const std::string& local) {
+    return "'" + name + "' is no folder; for the model of that name on huggingface.co, type hf download " +
+           name + " --local-dir " + local + ", and give ./" + local + " instead";
+  };
+  expect_refusal(1, {"look", "--model", "gpt2", "a"}, hub("gpt2", "gpt2"));
+  expect_refusal(1, {"look", "--model", "Qwen/Qwen2.5-0.5B", "a"}, hub("Qwen/Qwen2.5-0.5B", "Qwen2.5-0.5B"));
+  for (const char* path : {"./gpt2", "/nowhere/gpt2", "a/b/c", "gpt2/", "a name"})
+    expect_refusal(1, {"look", "--model", path, "a"},
+                   "'" + std::string(path) +
+                       "' is no folder; that of a model, with config.json, or a GGUF file is expected");
   expect_refusal(1, {"look", "--model", folder / "bert", "a"},
                  "'" + (folder / "bert") + "/config.json' has no num_hidden_layers");
   expect_refusal(1, {"look", folder / "bert/model.safetensors"},

@@ -8,12 +8,12 @@
 #include "command.hpp"
 #include "look/run.hpp"
 #include "look/sort.hpp"
+#include "model_name.hpp"
 #include "options.hpp"
 #include "picture/canvas.hpp"
 #include "rank_options.hpp"
 #include "serve/http.hpp"
 #include "text.hpp"
-#include "trained_model.hpp"
 
 namespace heed::cli {
 namespace {
@@ -314,7 +314,7 @@ void complete_run_arguments(const CLI::App& app) {
 }
 
 void complete_source(const CLI::App& app, const LookArguments& arguments) {
-  refuse_model(arguments.document);
+  check_document_name(arguments.document);
   if (!arguments.words.empty())
     throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed look --help)");
   if (!arguments.texts.empty()) throw UsageError("--text is given without --model, which would read it");

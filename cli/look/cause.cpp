@@ -1,4 +1,5 @@
 #include "look/cause.hpp"
+#include "heed/model.hpp"
 
 #include <unistd.h>
 
@@ -15,7 +16,6 @@
 #include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
-#include "trained_model.hpp"
 #include "word_places.hpp"
 
 namespace heed::cli {
@@ -196,7 +196,7 @@ void answer_one(const TextOutput& output, const Model& model, const ModelTokens&
 
 void answer_cause(const LookArguments& arguments) {
   const CauseQuestion& question = *arguments.cause;
-  const Model model = load_model(model_folder(arguments.model));
+  const Model model = load_model(arguments.model);
   check_cause_heads(question, model.info());
   const ModelTokens tokens = arguments.texts.empty()
                                  ? model.tokenize(arguments.text, "WORDS")

@@ -145,15 +145,24 @@ class HEED_API Model {
   std::unique_ptr<const detail::ModelParts> parts_;
 };
 
-/// Reads a folder: config.json, model.safetensors (or model.safetensors.index.json and the files that it
-/// names), tokenizer.json (or BERT's vocab.txt, or GPT-2's vocab.json and merges.txt, with their settings),
-/// or vocabulary.json of a model that heed trained. Files are hostile until checked: an architecture that
-/// heed does not have, tensors that are missing, left over, or of another shape than the configuration gives
-/// throw Error (io), naming the file, before anything is computed.
+/// Whether a model of that name comes with heed: "induction" and "stories" do.
+[[nodiscard]] HEED_API bool comes_with_heed(const std::string& name);
+
+/// The folder or file that a model's name stands for: the name itself, but for those that come with heed.
+/// These lie in share/heed beside the command's or the library's folder. A folder of that name in the working
+/// directory goes first.
+[[nodiscard]] HEED_API std::string model_folder(const std::string& name);
+
+/// Reads a model by its name (model_folder()). A folder holds config.json, model.safetensors (or
+/// model.safetensors.index.json and the files that it names), tokenizer.json (or BERT's vocab.txt, or GPT-2's
+/// vocab.json and merges.txt, with their settings), or vocabulary.json of a model that heed trained. Files
+/// are hostile until checked: an architecture that heed does not have, tensors that are missing, left over,
+/// or of another shape than the configuration gives throw Error (io), naming the file, before anything is
+/// computed.
 ///
 /// Or a GGUF file (its name ends in ".gguf") of the architectures llama, qwen2 and qwen3, with tensors of
 /// F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K, which are mapped and become f32 as they are read, and its
 /// tokenizer.
-[[nodiscard]] HEED_API Model load_model(const std::string& folder);
+[[nodiscard]] HEED_API Model load_model(const std::string& name);
 
 }  // namespace heed

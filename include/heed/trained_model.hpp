@@ -102,10 +102,10 @@ struct TrainedModel {
   nn::LanguageModel model;
 };
 
-/// Reads a folder of save_model(): model.safetensors, config.json, vocabulary.json. Files are hostile until
-/// checked: what does not fit together throws Error (io) that names the file, before memory is taken for what
-/// a file only claims to hold.
-[[nodiscard]] HEED_API TrainedModel load_trained_model(const std::string& folder);
+/// Reads a folder of save_model(), by its name (model_folder()): model.safetensors, config.json,
+/// vocabulary.json. Files are hostile until checked: what does not fit together throws Error (io) that names
+/// the file, before memory is taken for what a file only claims to hold.
+[[nodiscard]] HEED_API TrainedModel load_trained_model(const std::string& name);
 
 /// The mean loss of the steps since the step before it in the list.
 using LossMarks = std::vector<std::pair<std::int64_t, double>>;

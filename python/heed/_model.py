@@ -69,10 +69,11 @@ def _is_of_heed(folder: str) -> bool:
 
 
 def load_model(folder: str | os.PathLike[str]) -> TrainedModel | Model:
-    """Reads the folder of a model that heed trained, or that transformers wrote (heed.Model)."""
+    """Reads the folder of a model that heed trained, or that transformers wrote (heed.Model); "induction" and "stories" come
+    with heed."""
     if not hasattr(_heed, "load_model"):
         raise ImportError(NEEDS_BLAS.format("load_model"))
-    path = os.fspath(folder)
+    path = _heed.model_folder(os.fspath(folder))
     data = _heed.load_pretrained(path)
     return TrainedModel(data, _heed.load_model(path), path) if _is_of_heed(path) else Model(data, path)
 

@@ -207,6 +207,7 @@ void define_pretrained(nb::module_& module) {
       .def("look", look_at, nb::arg("ids"), nb::arg("tokens"), nb::arg("text").none(),
            nb::arg("needle").none(), nb::arg("by_norm"), nb::arg("layer").none(), nb::arg("top_k"),
            nb::arg("keep"), nb::arg("threads"));
+  module.def("model_folder", model_folder);
   module.def("load_pretrained", load_model, nb::call_guard<nb::gil_scoped_release>());
 }
 

@@ -81,6 +81,24 @@ def test_it_refuses_in_one_sentence(model, call, message):
     assert str(refused.value) == message
 
 
+def test_models_that_come_with_heed_are_read_by_their_names(tmp_path, monkeypatch):
+    for name in ("induction", "stories"):
+        ours, folder = heed.load_model(name), heed.load_model(ROOT / "models" / name)
+        assert isinstance(ours, heed.TrainedModel) and ours.info == folder.info
+        np.testing.assert_array_equal(ours.logits([1, 2, 3]), folder.logits([1, 2, 3]))
+    monkeypatch.chdir(tmp_path)
+    mine = heed.train("induction", **TINY)  # a folder of that name goes first
+    assert heed.load_model("induction").settings == mine.settings != ours.settings
+
+
+@pytest.mark.parametrize("name, folder", [("gpt2", "gpt2"), ("Qwen/Qwen2.5-0.5B", "Qwen2.5-0.5B")])
+def test_a_name_of_huggingface_co_is_told_how_to_get_it(name, folder):
+    with pytest.raises(OSError) as refusal:
+        heed.load_model(name)
+    assert str(refusal.value) == (f"'{name}' is no folder; for the model of that name on huggingface.co, type hf download {name} "
+                                  f"--local-dir {folder}, and give ./{folder} instead")
+
+
 def test_a_folder_that_is_none_is_an_os_error(tmp_path):
     with pytest.raises(OSError, match="is no folder; that of a model, with config.json, or a GGUF file is expected"):
         heed.load_model(tmp_path / "none")

@@ -9,6 +9,7 @@
 #include "io/fault.hpp"
 #include "io/gguf.hpp"
 #include "model/gguf/gguf_model.hpp"
+#include "model/model_folder.hpp"
 #include "model/parts.hpp"
 #include "text/vocabulary_files.hpp"
 #include "train/folder.hpp"
@@ -134,13 +135,12 @@ std::string Model::text_of(std::int64_t id, const ModelTokens& beside) const {
   return number.insert(0, 1, '#');
 }
 
-Model load_model(const std::string& folder) {
+Model load_model(const std::string& name) {
   namespace fs = std::filesystem;
   std::error_code error;
+  const std::string folder = model_folder(name);
   if (folder.ends_with(".gguf") && !fs::is_directory(folder, error)) return model_in_gguf(folder);
-  if (!fs::is_directory(folder, error))
-    io::detail::fail(io::detail::subject_of(folder),
-                     "is no folder; that of a model, with config.json, or a GGUF file is expected");
+  if (!fs::is_directory(folder, error)) detail::fail_without_folder(folder);
   const detail::ModelConfig config(folder + "/config.json");
   if (config.has("format") && !config.has("model_type"))
     config.fail("is of an earlier heed; heed train --resume writes the folder anew from its checkpoint");

@@ -7,6 +7,7 @@
 
 #include "heed/error.hpp"
 #include "heed/io.hpp"
+#include "heed/model.hpp"
 #include "io/json_file.hpp"
 #include "train/gpt2.hpp"
 #include "train/settings.hpp"
@@ -103,9 +104,10 @@ std::string tokenizers_json(const Vocabulary& characters) {
 
 }  // namespace detail
 
-TrainedModel load_trained_model(const std::string& folder) {
+TrainedModel load_trained_model(const std::string& name) {
   using namespace detail;
   std::error_code error;
+  const std::string folder = model_folder(name);
   if (!fs::is_directory(folder, error))
     throw Error(ErrorCode::io, folder + " is no folder; that of a model trained by heed train is expected");
   const std::string config_path = folder + "/config.json";

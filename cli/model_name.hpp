@@ -1,0 +1,13 @@
+// Models as the command line names them.
+#pragma once
+
+#include <string>
+
+namespace heed::cli {
+
+/// The file with a model's weights: that of its folder, or a GGUF file itself.
+[[nodiscard]] std::string model_file(const std::string& name);
+/// Throws UsageError where DOC is a model, or words without a model that reads them.
+void check_document_name(const std::string& path);
+
+}  // namespace heed::cli
