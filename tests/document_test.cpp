@@ -84,6 +84,36 @@ TEST(Document, KeepsWhatTheReportSays) {
     EXPECT_EQ(opened.report.summaries[i].name(), call.document.report.summaries[i].name());
 }
 
+// Texts that say of all tokens that they are copies, and ids that say of few.
+TEST(Document, KeepsTheIdsByWhichCopiesAreTold) {
+  Call call;
+  heed::AttentionReport& report = call.document.report;
+  report.query_tokens.assign(kQueries, "x");
+  report.key_tokens.assign(kKeys, "x");
+  for (std::int64_t i = 0; i < kQueries; ++i) report.query_token_ids.push_back(i % 4);
+  for (std::int64_t j = 0; j < kKeys; ++j) report.key_token_ids.push_back(j % 4);
+  const Tensor by_texts = report.induction;
+  fill_report(call.document);
+  expect_same(call.document.report.induction, by_texts);  // whose texts were those numbers
+  save_document(call.path, call.document);
+  Document opened = heed::open_document(call.path);
+  EXPECT_EQ(opened.report.query_token_ids, call.document.report.query_token_ids);
+  EXPECT_EQ(opened.report.key_token_ids, call.document.report.key_token_ids);
+  expect_same(opened.report.induction, by_texts);
+  EXPECT_TRUE(check_document(opened, kQueries).holds());
+  opened.report.query_token_ids.clear();
+  EXPECT_FALSE(check_document(opened, kQueries).holds());
+}
+
+TEST(Document, RefusesIdsThatAreNotOneForEachToken) {
+  Call call;
+  for (std::int64_t i = 0; i < kQueries; ++i) call.document.report.query_token_ids.push_back(i);
+  call.document.report.key_token_ids = {1, 2, 3};
+  save_document(call.path, call.document);
+  EXPECT_EQ(message_of([&] { (void)heed::open_document(call.path); }),
+            call.path + " has key_token_ids of dtype i64 and shape [3]; i64 [11] is expected");
+}
+
 TEST(Document, AnswersAsTheWholeMatrixDoes) {
   const Call call;
   save_document(call.path, call.document);

@@ -2,6 +2,7 @@
 // word are computed together: against the full matrix, added up one weight at a time.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -11,6 +12,7 @@
 
 #include "attention_support.hpp"
 #include "heed/inspect.hpp"
+#include "support.hpp"
 
 namespace {
 
@@ -50,6 +52,14 @@ InductionCall self_call(DType dtype = DType::f32, std::int64_t length = 400) {
   return call;
 }
 
+// Numbers that tell words apart as the words do.
+std::vector<std::int64_t> ids_of(const Words& words) {
+  std::vector<std::int64_t> ids;
+  for (const std::string& word : words)
+    ids.push_back(std::find(words.begin(), words.end(), word) - words.begin() + 1000);
+  return ids;
+}
+
 // The sum over single weights of the whole matrix, in f64; NaN where there is no copy.
 double expected_of(const InductionCall& call, const Tensor& weights, std::int64_t h, std::int64_t i) {
   const std::int64_t begin = call.first_key(i);
@@ -65,10 +75,14 @@ double expected_of(const InductionCall& call, const Tensor& weights, std::int64_
   return any ? sum : std::nan("");
 }
 
-void expect_agreement(const InductionCall& call) {
+heed::ReportOptions by_words(const InductionCall& call) {
   heed::ReportOptions wanted;
   wanted.query_tokens = call.query_words;
   wanted.key_tokens = call.key_words;
+  return wanted;
+}
+
+void expect_agreement(const InductionCall& call, const heed::ReportOptions& wanted) {
   const heed::AttentionReport report =
       heed::make_report(call.query, call.key, call.key, call.options, wanted);
   AttentionOptions exact = call.options;
@@ -85,6 +99,41 @@ void expect_agreement(const InductionCall& call) {
       ASSERT_TRUE(std::isnan(expected) ? std::isnan(got) : std::abs(got - expected) <= 1e-5 * expected)
           << "head " << h << ", row " << i << ": " << got << ", not " << expected;
     }
+}
+
+void expect_agreement(const InductionCall& call) { expect_agreement(call, by_words(call)); }
+
+TEST(Induction, ComparesIdsWhereThereAreIds) {
+  const InductionCall call = self_call();
+  heed::ReportOptions wanted;
+  wanted.query_token_ids = ids_of(call.query_words);
+  expect_agreement(call, wanted);
+  wanted.query_tokens = Words(400, "the same text");
+  expect_agreement(call, wanted);
+}
+
+TEST(Induction, ComparesTextsWhereOneSideAloneHasIds) {
+  InductionCall call = self_call();
+  call.query = normal_tensor({4, 200, 16}, 7, DType::f32);
+  call.query_words = Words(call.key_words.begin() + 200, call.key_words.end());
+  call.options.align = heed::Align::bottom_right;
+  call.position = [](std::int64_t i) { return i + 200; };
+  heed::ReportOptions wanted = by_words(call);
+  wanted.query_token_ids = std::vector<std::int64_t>(200, 7);
+  expect_agreement(call, wanted);
+}
+
+TEST(Induction, RefusesIdsThatAreNotOneForEachToken) {
+  const InductionCall call = self_call();
+  heed::ReportOptions wanted;
+  wanted.query_token_ids = {1, 2};
+  const auto refusal = [&] {
+    return heed::test::message_of(
+        [&] { (void)heed::make_report(call.query, call.key, call.key, call.options, wanted); });
+  };
+  EXPECT_EQ(refusal(), "query_token_ids has 2 of them; 400, the length of query, is expected");
+  std::swap(wanted.query_token_ids, wanted.key_token_ids);
+  EXPECT_EQ(refusal(), "key_token_ids has 2 of them; 400, the length of key, is expected");
 }
 
 TEST(Induction, OfFewWordsIsTheSumOfSingleWeights) {

@@ -32,8 +32,8 @@ struct HEED_API Document {
   AttentionReport report;
 };
 
-/// Runs the call and fills the report, as make_report() does, with the document's tokens and layers. Throws
-/// as that does, and Error (invalid_argument) for a document without values.
+/// Runs the call and fills the report, as make_report() does, with the document's tokens, ids and layers.
+/// Throws as that does, and Error (invalid_argument) for a document without values.
 HEED_API void fill_report(Document& document, ReportOptions wanted = {});
 
 /// What there is to see in weights that were computed elsewhere, [B, H, Lq, Lk] or without the first axes,

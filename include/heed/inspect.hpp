@@ -87,7 +87,7 @@ struct PatternShare {
 /// How well a rule fits, at two looks: over all weights, and over those beside the first key.
 struct PatternScore {
   HeadPattern pattern = HeadPattern::uniform;
-  double score = 0;       ///< from 0 to 1; NaN where no row can say (induction without tokens)
+  double score = 0;       ///< from 0 to 1; NaN where no row can say (induction without tokens or ids)
   double rest_score = 0;  ///< of the weight that is not on the first key; NaN for the sink itself
   bool named = false;     ///< enough rows, and one of the two reaches the threshold
   std::int64_t rows = 0;  ///< that have such keys, and a choice
@@ -116,7 +116,7 @@ struct HeadSummary {
   double self = 0;                     ///< weight on the key at p_i
   double previous = 0;                 ///< weight on the key at p_i - 1
   double next = 0;                     ///< weight on the key at p_i + 1
-  double induction = 0;                ///< over rows with an earlier copy of their token; NaN without tokens
+  double induction = 0;                ///< over rows with an earlier copy of their token; NaN without any
   std::vector<PatternScore> patterns;  ///< all of them, in the order of HeadPattern
   std::vector<std::int64_t> most_received;   ///< keys, the most attended first
   std::vector<double> most_received_weight;  ///< what they received
@@ -163,7 +163,10 @@ struct ReportOptions {
   std::vector<std::int64_t> rows{};
   std::vector<std::string> query_tokens{};  ///< one a row, or none; UTF-8
   std::vector<std::string> key_tokens{};    ///< one a key; none where they are the query's
-  bool cost = false;                        ///< time a plain forward (a sample of it where it is long), too
+  /// Ids of the same tokens, or none. Copies of a token are those of its id; without ids, of its text.
+  std::vector<std::int64_t> query_token_ids{};
+  std::vector<std::int64_t> key_token_ids{};
+  bool cost = false;  ///< time a plain forward (a sample of it where it is long), too
   /// Computes the call in place of attention(), over machines: all results that the options ask for, those
   /// of rows with four axes; the output may be left out. Not where `rows` are asked for. There is no cost of
   /// a forward pass then.
@@ -186,10 +189,12 @@ struct LayerHeads {
 struct AttentionReport {
   std::int64_t batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, head_dim = 0, value_dim = 0;
   DType dtype = DType::f32;
-  std::string kernel;                     ///< "fused", "reference"
-  std::string isa;                        ///< its instruction set
-  std::vector<std::string> query_tokens;  ///< Lq of them, or none
-  std::vector<std::string> key_tokens;    ///< Lk of them, or none
+  std::string kernel;                         ///< "fused", "reference"
+  std::string isa;                            ///< its instruction set
+  std::vector<std::string> query_tokens;      ///< Lq of them, or none
+  std::vector<std::string> key_tokens;        ///< Lk of them, or none
+  std::vector<std::int64_t> query_token_ids;  ///< Lq of them, or none
+  std::vector<std::int64_t> key_token_ids;    ///< Lk of them, or none
   /// The layers that have the heads, H of them together, in this order; none where the heads are of one call.
   std::vector<LayerHeads> layers;
   /// The call in words, as options of `heed attend`: {"scale", "0.125"}, {"causal", "true"}, {"window",
@@ -204,7 +209,7 @@ struct AttentionReport {
   Tensor lse, max_score, entropy, distance;       ///< [B, H, Lq], as in AttentionResult
   Tensor max_weight;                              ///< [B, H, Lq]: the largest weight
   Tensor first, self, previous, next, induction;  ///< [B, H, Lq]: as in HeadSummary; induction only with
-                                                  ///< tokens, NaN in rows without an earlier copy
+                                                  ///< tokens or ids, NaN in rows without an earlier copy
   Tensor received;                                ///< [B, H, Lk]
   Tensor top_k_index, top_k_weight;               ///< [B, H, Lq, K], as in AttentionResult
 

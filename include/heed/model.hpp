@@ -117,6 +117,9 @@ class HEED_API Model {
   /// with `source` for text that it cannot read, that has no tokens or one that the model has no embedding
   /// for, and where there is no tokenizer.
   [[nodiscard]] ModelTokens tokenize(std::string_view text, const std::string& source = "the text") const;
+  /// Ids [L], i64 or i32, as tokens without a text. `shown` has them as people read them; it is empty where
+  /// the model has no text for one of them. Throws Error (invalid_argument) as hidden_states() does for ids.
+  [[nodiscard]] ModelTokens tokens_of(const TensorView& ids) const;
   /// What people read for token `id` beside a text: as ModelTokens::shown has it; "#17" where the model has
   /// no text for it. What a symbol of a model that heed trained stands for depends on the text
   /// (Tokenizer::text_of()). Throws Error (invalid_argument) for an id that is not in [0, vocabulary).

@@ -495,6 +495,10 @@ class ReportData:
     @property
     def key_tokens(self) -> list[str]: ...
     @property
+    def query_token_ids(self) -> list[int]: ...
+    @property
+    def key_token_ids(self) -> list[int]: ...
+    @property
     def options(self) -> list[tuple[str, str]]: ...
     @property
     def layers(self) -> list[tuple[str, int]]: ...
@@ -516,8 +520,7 @@ def make_report(
     q: Any,
     k: Any,
     v: Any,
-    tokens: list[str],
-    key_tokens: list[str],
+    tokens: tuple[list[str], list[str], list[int], list[int]],
     top_k: int,
     cost: bool,
     cells: int,
@@ -528,8 +531,7 @@ def make_report(
 def report_of_weights(
     weights: Any,
     allowed: Any,
-    tokens: list[str],
-    key_tokens: list[str],
+    tokens: tuple[list[str], list[str], list[int], list[int]],
     layers: list[tuple[str, int]],
     top_k: int,
     cells: int,
@@ -672,8 +674,8 @@ class ModelData:
     def streams(self, ids: Any, threads: int) -> Floats: ...
     def weights(self, ids: Any, layer: int | None, threads: int) -> Floats: ...
     def look(
-        self, ids: Any, tokens: list[str], text: str | None, needle: str | None, by_norm: bool, layer: int | None, top_k: int,
-        keep: bool, threads: int,
+        self, ids: Any, text: str | None, needle: str | None, by_norm: bool, layer: int | None, top_k: int, keep: bool,
+        threads: int,
     ) -> ReportData: ...
 
 _CauseOptions = tuple[int | None, int | None, int, int]

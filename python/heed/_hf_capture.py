@@ -238,14 +238,16 @@ class Maps(list[CallMap]):
         self._more = more
         self._seen: list[list[Seen]] = []  #: for reports: of each layer its calls
 
-    def report(self, tokens: Sequence[str] = (), target_tokens: Sequence[str] = (), *, title: str = "", call: int = 0,
-               top_k: int = 5) -> Report:
+    def report(self, tokens: Sequence[str] = (), target_tokens: Sequence[str] = (), *, token_ids: Sequence[int] = (),
+               target_token_ids: Sequence[int] = (), title: str = "", call: int = 0, top_k: int = 5) -> Report:
         """What was captured with report=True or weights=True, as heed.look shows it: of each layer its call of that number
         (from 0). Encoder, decoder and cross-attention are told apart: report.kind("cross").
 
-        tokens: of rows and keys (pieces() makes them); target_tokens: a decoder's, where an encoder has others.
+        tokens: of rows and keys (pieces() makes them); target_tokens: a decoder's, where an encoder has others. token_ids,
+        target_token_ids: the same as the model has them, by which copies of a token are told.
         """
-        number, texts = whole("call", call), Texts(tokens, target_tokens, title, title)
+        number = whole("call", call)
+        texts = Texts(tokens, target_tokens, title, title, token_ids, target_token_ids)
         if not self._seen:
             return report_of_maps(self, texts, number, top_k)
         most = max(map(len, self._seen))

@@ -13,9 +13,9 @@ from transformers import PreTrainedModel
 
 from ._hf_capture import capture
 from ._hf_pieces import pieces
-from ._kinds import Seen, Texts, Words, report_of
+from ._kinds import Seen, Texts, report_of
 from ._look import Report
-from ._look_at import data_of_weights, detached
+from ._look_at import Tokens, data_of_weights, detached
 from ._places import whole
 
 FIELDS = {"encoder": ("encoder_attentions", "attentions"), "decoder": ("decoder_attentions",),
@@ -93,11 +93,13 @@ def _inputs(model: PreTrainedModel, tokenizer: Any, text: str, target: str | Non
 
 
 def _texts(tokenizer: Any, given: dict[str, Tensor], text: str) -> Texts:
-    tokens = pieces(tokenizer, given["input_ids"][0].tolist())
+    ids = given["input_ids"][0].tolist()
+    read = Texts(pieces(tokenizer, ids), title=text, ids=ids)
     if "decoder_input_ids" not in given:
-        return Texts(tokens, (), text)
+        return read
     written = given["decoder_input_ids"][0].tolist()
-    return Texts(tokens, pieces(tokenizer, written), text, str(tokenizer.decode(written, skip_special_tokens=True)))
+    return read._replace(target_tokens=pieces(tokenizer, written), target_ids=written,
+                         target_title=str(tokenizer.decode(written, skip_special_tokens=True)))
 
 
 def _from_weights(model: PreTrainedModel, given: dict[str, Tensor]) -> list[Seen]:
@@ -119,8 +121,8 @@ def _from_weights(model: PreTrainedModel, given: dict[str, Tensor]) -> list[Seen
 
 
 def _seen(kind: str, layer: int, weights: Tensor) -> Seen:
-    def report(words: Words, top_k: int, heads: int) -> Any:
-        return data_of_weights(weights, words, top_k, heads)
+    def report(tokens: Tokens, top_k: int, heads: int) -> Any:
+        return data_of_weights(weights, tokens, top_k, heads)
 
     batch, heads, rows, keys = weights.shape
     return Seen(kind, layer, (batch, heads, rows, keys), report)

@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 
 from . import _heed
 from ._hf_cache import dense
-from ._kinds import Seen, Words
-from ._look_at import data_of_call
+from ._kinds import Seen
+from ._look_at import Tokens, data_of_call
 
 CROSS = ("crossattn", "crossattention", "encoderattn", "encdecattention", "encoderattention")  # in paths, without "_"
 
@@ -63,6 +63,6 @@ def seen(kind: str, layer: int, call: Any) -> Seen:
     return Seen(kind, layer, shape, functools.partial(_report, query, key, options))
 
 
-def _report(query: torch.Tensor, key: torch.Tensor, options: dict[str, Any], words: Words, top_k: int,
+def _report(query: torch.Tensor, key: torch.Tensor, options: dict[str, Any], tokens: Tokens, top_k: int,
             heads: int) -> _heed.ReportData:
-    return data_of_call(query, key, key[..., :1], *words, top_k, False, options, heads)
+    return data_of_call(query, key, key[..., :1], tokens, top_k, False, options, heads)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from . import _heed
 from ._look import Report
+from ._look_at import Tokens, data_of_weights
 
 KINDS = ("encoder", "decoder", "cross")
-Words = tuple[list[str], list[str]]  # of rows and keys
+Token = TypeVar("Token", str, int)
 
 
 class Seen(NamedTuple):
@@ -19,28 +20,37 @@ class Seen(NamedTuple):
     kind: str
     layer: int  #: among those of its kind
     shape: tuple[int, int, int, int]  #: (B, H, Lq, Lk)
-    #: (words, top_k, heads of all layers) to its report
-    report: Callable[[Words, int, int], _heed.ReportData]
+    #: (tokens, top_k, heads of all layers) to its report
+    report: Callable[[Tokens, int, int], _heed.ReportData]
 
 
 class Texts(NamedTuple):
-    """What rows and keys are. A decoder has words of its own where they are given."""
+    """What rows and keys are, by texts and by ids. A decoder has tokens of its own where they are given."""
 
     tokens: Sequence[str] = ()
     target_tokens: Sequence[str] = ()
     title: str = ""
     target_title: str = ""
+    ids: Sequence[int] = ()
+    target_ids: Sequence[int] = ()
 
-    def of(self, kind: str) -> tuple[Sequence[str], Sequence[str], str]:
-        """(of the rows, of the keys, title)"""
-        if not self.target_tokens or kind.startswith("encoder"):
-            return self.tokens, self.tokens, self.title
-        if kind.startswith("cross"):
-            return self.target_tokens, self.tokens, " ← ".join(x for x in (self.target_title, self.title) if x)
-        return self.target_tokens, self.target_tokens, self.target_title
+    def of(self, kind: str, rows: int, keys: int) -> tuple[Tokens, str]:
+        """Those of so many rows and keys, and a title."""
+        has_target = len(self.target_tokens) > 0 or len(self.target_ids) > 0
+        source = has_target and kind.startswith("cross")
+        if not has_target or kind.startswith("encoder"):
+            texts, ids, title = self.tokens, self.ids, self.title
+        else:
+            texts, ids, title = self.target_tokens, self.target_ids, self.target_title
+        if source:
+            title = " ← ".join(x for x in (title, self.title) if x)
+        among = rows if source else keys
+        key_texts, key_ids = (self.tokens, self.ids) if source else (texts, ids)
+        return Tokens(fitting(texts, rows, among), fitting(key_texts, keys, keys),
+                      fitting(ids, rows, among), fitting(key_ids, keys, keys)), title
 
 
-def fitting(tokens: Sequence[str], count: int, keys: int) -> list[str]:
+def fitting(tokens: Sequence[Token], count: int, keys: int) -> list[Token]:
     """Of so many rows or keys; fewer rows than keys are the last ones. None where a model added places of its own."""
     if len(tokens) == keys and count <= keys:
         return list(tokens[keys - count:])
@@ -62,11 +72,9 @@ def report_of(seen: Sequence[Seen], texts: Texts, top_k: int = 5) -> Report:
     """The report of the first kind, whose kind() gives the others."""
     found = {}
     for kind, layers in groups(seen).items():
-        tokens, key_tokens, title = texts.of(kind)
-        _, _, rows, keys = layers[0].shape
-        words = fitting(tokens, rows, keys if tokens is key_tokens else rows), fitting(key_tokens, keys, keys)
+        tokens, title = texts.of(kind, *layers[0].shape[2:])
         heads = sum(one.shape[1] for one in layers)
-        data = [(str(one.layer), one.report(words, top_k, heads)) for one in layers]
+        data = [(str(one.layer), one.report(tokens, top_k, heads)) for one in layers]
         found[kind] = Report(_heed.join_reports(data), title)
     first = next(iter(found.values()))
     for one in found.values():
@@ -94,7 +102,5 @@ def _seen(call: Any) -> Seen:
     return Seen(kind, layer, tuple(call.weights.shape), functools.partial(_report, call.weights))
 
 
-def _report(weights: Any, words: Words, top_k: int, heads: int) -> _heed.ReportData:
-    from ._look_at import data_of_weights
-
-    return data_of_weights(weights, words, top_k, heads)
+def _report(weights: Any, tokens: Tokens, top_k: int, heads: int) -> _heed.ReportData:
+    return data_of_weights(weights, tokens, top_k, heads)

@@ -105,7 +105,7 @@ class Report:
     self: Floats  #: on the query's own position
     previous: Floats
     next: Floats
-    induction: Floats | None  #: on what followed earlier copies of the token; None without tokens
+    induction: Floats | None  #: on what followed earlier copies of the token; None without tokens or ids
     received: Floats | None  #: [B, H, Lk]; None in a document saved without
     top_k_index: Integers  #: [B, H, Lq, K]
     top_k_weight: Floats  #: [B, H, Lq, K]
@@ -118,6 +118,8 @@ class Report:
             setattr(self, name, value)
         self.tokens: list[str] = data.query_tokens
         self.key_tokens: list[str] = data.key_tokens
+        self.token_ids: list[int] = data.query_token_ids  #: ids of the tokens; none where they are not known
+        self.key_token_ids: list[int] = data.key_token_ids
         self.layers: list[tuple[str, int]] = data.layers  #: (name, heads) of each; none for one call
         self.summaries: list[HeadSummary] = data.summaries  #: of each head
         self.retrieval: list[Retrieval] | None = data.retrieval  #: of each head, where heed.Model.look was given a needle

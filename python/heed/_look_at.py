@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from . import _heed
-from ._look import Report
+from ._look import Floats, Report
 from ._places import whole
 from ._run import Run, is_run, open_run
 
@@ -38,6 +38,28 @@ def detached(x: Any) -> Any:
     return x.detach() if getattr(x, "requires_grad", False) else x
 
 
+class Tokens(NamedTuple):
+    """Rows and keys: their texts, and the ids by which copies are told. Any may be none."""
+
+    texts: list[str]
+    key_texts: list[str]
+    ids: list[int]
+    key_ids: list[int]
+
+
+class GivenTokens(NamedTuple):
+    """The same as look() takes them."""
+
+    tokens: Any
+    key_tokens: Any
+    token_ids: Any
+    key_token_ids: Any
+
+    def checked(self, rows: int, keys: int) -> Tokens:
+        return Tokens(words_of("tokens", self.tokens, rows, "query"), words_of("key_tokens", self.key_tokens, keys, "key"),
+                      ids_of("token_ids", self.token_ids, rows, "query"), ids_of("key_token_ids", self.key_token_ids, keys, "key"))
+
+
 def words_of(name: str, given: Any, count: int, of: str) -> list[str]:
     """Tokens as a list of texts, as many as there are rows or keys; or none."""
     if isinstance(given, str) or not isinstance(given, Iterable):
@@ -51,6 +73,16 @@ def words_of(name: str, given: Any, count: int, of: str) -> list[str]:
     return words
 
 
+def ids_of(name: str, given: Any, count: int, of: str) -> list[int]:
+    """Ids of tokens, as many as there are rows or keys; or none."""
+    ids = np.asarray(given)
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise TypeError(f"{name} is {given!r}; a list of whole numbers, one for each {of}, is expected")
+    if ids.size and ids.size != count:
+        raise ValueError(f"{name} has {ids.size} of them; {count}, one for each {of}, is expected")
+    return [int(one) for one in ids]
+
+
 def look(
     q: Any = None,
     k: Any = None,
@@ -60,6 +92,8 @@ def look(
     allowed: Any = None,
     tokens: Sequence[str] = (),
     key_tokens: Sequence[str] = (),
+    token_ids: Sequence[int] | Floats = (),
+    key_token_ids: Sequence[int] | Floats = (),
     top_k: int = 5,
     title: str = "",
     cost: bool = False,
@@ -72,37 +106,39 @@ def look(
     are the keys that each row may see: where it is left out all, or, if every weight beyond the diagonal is exactly 0,
     those up to it.
     tokens: one for each query, or none; key_tokens: one for each key, where they are not the queries'.
+    token_ids, key_token_ids: the same as the model's vocabulary numbers them. Scores about copies of a token (induction and
+    its like) compare ids; without ids they compare tokens.
     title: of the page; else it is made of the tokens.
     cost: also how long a plain call takes, and what each part of the report added.
     """
     top_k = whole("top_k", top_k)
+    given_tokens = GivenTokens(tokens, key_tokens, token_ids, key_token_ids)
     if weights is not None:
         for name, given in {"q": q, "k": k, "v": v, **options}.items():
             if given is not None:
                 raise TypeError(f"{name} is given beside weights, which were computed; either is expected")
-        return _look_at_weights(weights, allowed, tokens, key_tokens, top_k, title)
+        return _look_at_weights(weights, allowed, given_tokens, top_k, title)
     for name, given in (("q", q), ("k", k), ("v", v)):
         if given is None:
             raise TypeError(f"{name} is missing; q, k and v, or weights, are expected")
     if allowed is not None:
         raise TypeError("allowed is given without weights; mask is expected")
-    return _look_at_calls(q, k, v, tokens, key_tokens, top_k, title, cost, options)
+    return _look_at_calls(q, k, v, given_tokens, top_k, title, cost, options)
 
 
-def _look_at_weights(weights: Any, allowed: Any, tokens: Any, key_tokens: Any, top_k: int, title: str) -> Report:
+def _look_at_weights(weights: Any, allowed: Any, tokens: GivenTokens, top_k: int, title: str) -> Report:
     array, layers = _of_layers("weights", weights)
     if not hasattr(array, "shape") or len(array.shape) < 2:
         raise TypeError(f"weights is of type {type(weights).__name__}; an array [B, H, Lq, Lk], or a list of them, is expected")
     rows, keys = array.shape[-2:]
-    words, key_words = words_of("tokens", tokens, rows, "query"), words_of("key_tokens", key_tokens, keys, "key")
     heads = array.shape[-3] if len(array.shape) > 2 else 1
     cells, bins = limits(heads, rows * keys)
-    return Report(_heed.report_of_weights(array, detached(allowed), words, key_words, layers, top_k, cells, bins), title)
+    return Report(_heed.report_of_weights(array, detached(allowed), tokens.checked(rows, keys), layers, top_k, cells, bins), title)
 
 
-def data_of_weights(weights: Any, words: tuple[list[str], list[str]], top_k: int, heads: int) -> _heed.ReportData:
+def data_of_weights(weights: Any, tokens: Tokens, top_k: int, heads: int) -> _heed.ReportData:
     """Of a layer [B, H, Lq, Lk] of a model with so many heads in all."""
-    return _heed.report_of_weights(weights, None, *words, [], top_k, *limits(heads, weights.shape[-2] * weights.shape[-1]))
+    return _heed.report_of_weights(weights, None, tokens, [], top_k, *limits(heads, weights.shape[-2] * weights.shape[-1]))
 
 
 def limits(heads: int, cells: int) -> tuple[int, int]:
@@ -113,30 +149,30 @@ def limits(heads: int, cells: int) -> tuple[int, int]:
     return (MOST_CELLS if heads * cells <= 1 << 28 else 0), bins
 
 
-def _look_at_calls(q: Any, k: Any, v: Any, tokens: Any, key_tokens: Any, top_k: int, title: str, cost: bool,
-                   options: Any) -> Report:
+def _look_at_calls(q: Any, k: Any, v: Any, tokens: GivenTokens, top_k: int, title: str, cost: bool, options: Any) -> Report:
     given = [x if isinstance(x, (list, tuple)) and x and hasattr(x[0], "shape") else None for x in (q, k, v)]
     listed = [x for x in given if x is not None]
     if not listed:
-        return Report(data_of_call(q, k, v, tokens, key_tokens, top_k, cost, options), title)
+        return Report(data_of_call(q, k, v, tokens, top_k, cost, options), title)
     if len(listed) < 3 or len({len(x) for x in listed}) > 1:
         raise ValueError("q, k and v are not lists of as many layers each; three lists, or three arrays, are expected")
     heads = sum(x.shape[-3] if len(x.shape) > 2 else 1 for x in listed[0])
-    parts = [(str(layer), data_of_call(one[0], one[1], one[2], tokens, key_tokens, top_k, cost, options, heads))
+    parts = [(str(layer), data_of_call(one[0], one[1], one[2], tokens, top_k, cost, options, heads))
              for layer, one in enumerate(zip(*listed))]
     return Report(_heed.join_reports(parts), title)
 
 
-def data_of_call(q: Any, k: Any, v: Any, tokens: Any, key_tokens: Any, top_k: int, cost: bool, options: Any,
-                   heads: int = 1) -> _heed.ReportData:
+def data_of_call(q: Any, k: Any, v: Any, tokens: GivenTokens | Tokens, top_k: int, cost: bool, options: Any,
+                 heads: int = 1) -> _heed.ReportData:
     """Of one call, of a model with so many heads in all."""
     q, k, v = detached(q), detached(k), detached(v)
-    rows, keys = (x.shape[-2] if len(getattr(x, "shape", ())) > 1 else 0 for x in (q, k))
-    words = words_of("tokens", tokens, rows, "query") if rows else list(tokens)
-    key_words = words_of("key_tokens", key_tokens, keys, "key") if keys else list(key_tokens)
+    rows, keys = (x.shape[-2] if len(getattr(x, "shape", ())) > 1 else None for x in (q, k))
+    if rows is None or keys is None:
+        return _heed.make_report(q, k, v, Tokens([], [], [], []), top_k, cost, 0, 0, {})  # which says what is wrong
+    known = GivenTokens(*tokens).checked(rows, keys)
     cells, bins = limits(heads, rows * keys)
     plain = {name: detached(option) for name, option in options.items()}
-    return _heed.make_report(q, k, v, words, key_words, top_k, cost, cells, bins, plain)
+    return _heed.make_report(q, k, v, known, top_k, cost, cells, bins, plain)
 
 
 def open(path: str | os.PathLike[str]) -> Report | Run:

@@ -98,8 +98,8 @@ class Model(Causes, Writes):
         if by not in ("attention", "norm"):
             raise ValueError(f"by is {by!r}; 'attention' or 'norm' is expected")
         text = what if isinstance(what, str) else None
-        words = [] if text is None else self.tokens(text)
-        data = self._data.look(self._ids(what), words, text, needle, by == "norm", layer, whole("top_k", top_k), keep, threads)
+        ids = None if isinstance(what, str) else np.asarray(what)
+        data = self._data.look(ids, text, needle, by == "norm", layer, whole("top_k", top_k), keep, threads)
         return Report(data, text or "")
 
     def _ids(self, what: str | Sequence[int] | Floats) -> Any:

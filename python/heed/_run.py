@@ -159,12 +159,13 @@ class Run(Sequence[CallMap]):
         return CallMap(module=call["module"], layer=call["layer"], heads=call["heads"], rows=rows, tiles=tiles or None,
                        kind=call.get("kind"), kind_layer=call.get("kind_layer"), **known)
 
-    def report(self, tokens: Sequence[str] = (), target_tokens: Sequence[str] = (), *, title: str = "", call: int = 0,
-               top_k: int = 5) -> Report:
+    def report(self, tokens: Sequence[str] = (), target_tokens: Sequence[str] = (), *, token_ids: Sequence[int] = (),
+               target_token_ids: Sequence[int] = (), title: str = "", call: int = 0, top_k: int = 5) -> Report:
         """As that of capture, of calls that were captured with weights=True."""
         from ._kinds import Texts, report_of_maps
 
-        return report_of_maps(self, Texts(tokens, target_tokens, title, title), whole("call", call), top_k)
+        texts = Texts(tokens, target_tokens, title, title, token_ids, target_token_ids)
+        return report_of_maps(self, texts, whole("call", call), top_k)
 
     @property
     def layers(self) -> list[int]:

@@ -124,10 +124,10 @@ nb::object weights(const Model& model, nb::handle ids, std::optional<std::int64_
   return to_python(std::move(all), Kind::numpy);
 }
 
-std::vector<TokenSpan> spans_of_needle(const Model& model, const std::optional<std::string>& text,
+std::vector<TokenSpan> spans_of_needle(const std::optional<std::string>& text, const ModelTokens& tokens,
                                        const std::string& needle) {
   if (!text) fail("needle is given beside ids; a text, in which it stands, is expected");
-  std::vector<TokenSpan> spans = spans_of(*text, model.tokenize(*text), needle);
+  std::vector<TokenSpan> spans = spans_of(*text, tokens, needle);
   if (spans.empty())
     fail("needle is '", needle, "', which does not stand in the text; words of it are expected");
   return spans;
@@ -167,21 +167,20 @@ ReportData passing_look(const Model& model, const ModelTokens& text, const TextC
   return data;
 }
 
-ReportData look_at(const Model& model, nb::handle ids, std::vector<std::string> words,
-                   const std::optional<std::string>& what, const std::optional<std::string>& needle,
-                   bool by_norm, std::optional<std::int64_t> layer, std::int64_t top_k, bool keep,
-                   int threads) {
-  const Tensor copied = Tensor::copy_of(Borrowed("ids", ids).view(), DType::i64);
+// Either a text or ids.
+ReportData look_at(const Model& model, nb::handle ids, const std::optional<std::string>& text,
+                   const std::optional<std::string>& needle, bool by_norm, std::optional<std::int64_t> layer,
+                   std::int64_t top_k, bool keep, int threads) {
+  std::optional<Borrowed> given;
+  if (!text) given.emplace("ids", ids);
   const nb::gil_scoped_release released;
-  ModelTokens text;
-  text.ids.assign(copied.values<std::int64_t>().begin(), copied.values<std::int64_t>().end());
-  text.shown = std::move(words);
+  const ModelTokens tokens = text ? model.tokenize(*text) : model.tokens_of(given->view());
   const TextCallOptions options = {
       .by = by_norm ? WeighedBy::norm : WeighedBy::attention, .layer = layer, .threads = threads};
   std::vector<TokenSpan> spans;
-  if (needle) spans = spans_of_needle(model, what, *needle);
-  return keep ? kept_look(model, text, options, top_k, spans)
-              : passing_look(model, text, options, top_k, std::move(spans));
+  if (needle) spans = spans_of_needle(text, tokens, *needle);
+  return keep ? kept_look(model, tokens, options, top_k, spans)
+              : passing_look(model, tokens, options, top_k, std::move(spans));
 }
 
 }  // namespace
@@ -204,9 +203,9 @@ void define_pretrained(nb::module_& module) {
       .def("logits", logits, nb::arg("hidden"), nb::arg("threads"))
       .def("streams", streams, nb::arg("ids"), nb::arg("threads"))
       .def("weights", weights, nb::arg("ids"), nb::arg("layer").none(), nb::arg("threads"))
-      .def("look", look_at, nb::arg("ids"), nb::arg("tokens"), nb::arg("text").none(),
-           nb::arg("needle").none(), nb::arg("by_norm"), nb::arg("layer").none(), nb::arg("top_k"),
-           nb::arg("keep"), nb::arg("threads"));
+      .def("look", look_at, nb::arg("ids").none(), nb::arg("text").none(), nb::arg("needle").none(),
+           nb::arg("by_norm"), nb::arg("layer").none(), nb::arg("top_k"), nb::arg("keep"),
+           nb::arg("threads"));
   module.def("model_folder", model_folder);
   module.def("load_pretrained", load_model, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -2,9 +2,11 @@
 #include "report.hpp"
 
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "calls.hpp"
@@ -15,32 +17,32 @@
 namespace heed::python {
 namespace {
 
-using Words = std::vector<std::string>;
+// Texts of rows and of keys, and ids of the same.
+using Tokens = std::tuple<std::vector<std::string>, std::vector<std::string>, std::vector<std::int64_t>,
+                          std::vector<std::int64_t>>;
 using Range = std::pair<std::int64_t, std::int64_t>;
 
 // How much of the matrix a report may hold: the whole of it while a head has at most so many cells, and a map
 // of at most so many bins a side.
-ReportOptions wanted_of(Words query_tokens, Words key_tokens, std::int64_t top_k, std::int64_t cells,
-                        std::int64_t bins) {
+ReportOptions wanted_of(Tokens tokens, std::int64_t top_k, std::int64_t cells, std::int64_t bins) {
   ReportOptions wanted;
   wanted.top_k = top_k;
-  wanted.query_tokens = std::move(query_tokens);
-  wanted.key_tokens = std::move(key_tokens);
+  std::tie(wanted.query_tokens, wanted.key_tokens, wanted.query_token_ids, wanted.key_token_ids) =
+      std::move(tokens);
   wanted.full_weights_cells = cells;
   wanted.map = {bins, bins};
   return wanted;
 }
 
-ReportData report_of_call(nb::handle q, nb::handle k, nb::handle v, Words query_tokens, Words key_tokens,
-                          std::int64_t top_k, bool cost, std::int64_t cells, std::int64_t bins,
-                          const nb::dict& options) {
+ReportData report_of_call(nb::handle q, nb::handle k, nb::handle v, Tokens tokens, std::int64_t top_k,
+                          bool cost, std::int64_t cells, std::int64_t bins, const nb::dict& options) {
   ReportData data;
   const auto call = std::make_shared<Call>();
   call->inputs.emplace_back("q", q);
   call->inputs.emplace_back("k", k);
   const Borrowed value("v", v);
   call->arguments.emplace(read_arguments("look", nb::borrow<nb::kwargs>(options)));
-  ReportOptions wanted = wanted_of(std::move(query_tokens), std::move(key_tokens), top_k, cells, bins);
+  ReportOptions wanted = wanted_of(std::move(tokens), top_k, cells, bins);
   wanted.cost = cost;
   {
     const nb::gil_scoped_release released;
@@ -60,16 +62,15 @@ ReportData report_of_call(nb::handle q, nb::handle k, nb::handle v, Words query_
   return data;
 }
 
-ReportData report_of_weights(nb::handle weights, nb::handle allowed, Words query_tokens, Words key_tokens,
+ReportData report_of_weights(nb::handle weights, nb::handle allowed, Tokens tokens,
                              const std::vector<std::pair<std::string, std::int64_t>>& layers,
                              std::int64_t top_k, std::int64_t cells, std::int64_t bins) {
   const Borrowed given("weights", weights);
   std::optional<Borrowed> mask;
   if (!allowed.is_none()) mask.emplace("allowed", allowed);
   const nb::gil_scoped_release released;
-  Document document =
-      document_of_weights(given.view(), mask ? std::optional(mask->view()) : std::nullopt,
-                          wanted_of(std::move(query_tokens), std::move(key_tokens), top_k, cells, bins));
+  Document document = document_of_weights(given.view(), mask ? std::optional(mask->view()) : std::nullopt,
+                                          wanted_of(std::move(tokens), top_k, cells, bins));
   for (const auto& [name, heads] : layers) document.report.layers.push_back({name, heads});
   return report_data(std::move(document));
 }
@@ -142,11 +143,11 @@ void save(const ReportData& data, const std::string& path) {
     document.has_report = true;
   } else {
     const Tensor& allowed = report.weights.allowed;
-    document = document_of_weights(report.weights.weights,
-                                   is_told(allowed) ? std::nullopt : std::optional<TensorView>(allowed),
-                                   wanted_of(report.query_tokens, report.key_tokens,
-                                             report.top_k_index.rank() == 4 ? report.top_k_index.size(3) : 0,
-                                             0, report.map.empty() ? 0 : report.map.front().size(2)));
+    document = document_of_weights(
+        report.weights.weights, is_told(allowed) ? std::nullopt : std::optional<TensorView>(allowed),
+        wanted_of({report.query_tokens, report.key_tokens, report.query_token_ids, report.key_token_ids},
+                  report.top_k_index.rank() == 4 ? report.top_k_index.size(3) : 0, 0,
+                  report.map.empty() ? 0 : report.map.front().size(2)));
     document.report.layers = report.layers;
   }
   save_document(path, document);
@@ -357,6 +358,8 @@ void define_report(nb::module_& module) {
       .def_prop_ro("isa", [](const ReportData& data) { return data.report.isa; })
       .def_prop_ro("query_tokens", [](const ReportData& data) { return data.report.query_tokens; })
       .def_prop_ro("key_tokens", [](const ReportData& data) { return data.report.key_tokens; })
+      .def_prop_ro("query_token_ids", [](const ReportData& data) { return data.report.query_token_ids; })
+      .def_prop_ro("key_token_ids", [](const ReportData& data) { return data.report.key_token_ids; })
       .def_prop_ro("options", [](const ReportData& data) { return data.report.options; })
       .def_prop_ro("layers", layers)
       .def_prop_ro("calls", [](const ReportData& data) { return data.calls.size(); })
@@ -369,8 +372,7 @@ void define_report(nb::module_& module) {
       .def("write_html", write_page);
   module.def("make_report", report_of_call);
   module.def("report_of_weights", report_of_weights, nb::arg("weights"), nb::arg("allowed").none(),
-             nb::arg("tokens"), nb::arg("key_tokens"), nb::arg("layers"), nb::arg("top_k"), nb::arg("cells"),
-             nb::arg("bins"));
+             nb::arg("tokens"), nb::arg("layers"), nb::arg("top_k"), nb::arg("cells"), nb::arg("bins"));
   module.def("join_reports", report_of_layers);
   module.def("merge_summaries", merged_summaries);
   module.def("open_report", report_of_file);

@@ -154,6 +154,14 @@ class HeadCheck {
     if (report_.induction.rank() == 3) check("induction", report_.induction, induction(i, row), least);
   }
 
+  // By ids where rows and keys have them.
+  bool holds_token_of(std::int64_t i, std::int64_t j) const {
+    const auto row = static_cast<std::size_t>(i), key = static_cast<std::size_t>(j);
+    if (report_.query_token_ids.empty() || report_.key_token_ids.empty())
+      return report_.query_tokens[row] == report_.key_tokens[key];
+    return report_.query_token_ids[row] == report_.key_token_ids[key];
+  }
+
   // Weight on the keys before the row that follow an earlier copy of its token; NaN where there is none.
   double induction(std::int64_t i, const PlainRow& row) const {
     const Range& keys = row.place.segment;
@@ -161,9 +169,7 @@ class HeadCheck {
     bool any = false;
     for (std::int64_t j = keys.begin; j + 1 < keys.end; ++j) {
       if (j + 1 - keys.begin >= row.place.position) break;
-      if (report_.key_tokens[static_cast<std::size_t>(j)] !=
-          report_.query_tokens[static_cast<std::size_t>(i)])
-        continue;
+      if (!holds_token_of(i, j)) continue;
       sum += weight(row, j + 1);
       any = true;
     }

@@ -37,10 +37,27 @@ std::vector<std::pair<std::string, std::string>> describe_options(const Attentio
   return words;
 }
 
-void check_tokens(const char* name, const std::vector<std::string>& tokens, std::int64_t expected,
-                  const char* of) {
-  if (!tokens.empty() && static_cast<std::int64_t>(tokens.size()) != expected)
-    refuse(name, " has ", tokens.size(), " of them; ", expected, ", the length of ", of, ", is expected");
+void check_tokens(const ReportOptions& wanted, std::int64_t rows, const char* of_rows, std::int64_t columns,
+                  const char* of_columns) {
+  const auto check = [](const char* name, std::size_t count, std::int64_t expected, const char* of) {
+    if (count > 0 && static_cast<std::int64_t>(count) != expected)
+      refuse(name, " has ", count, " of them; ", expected, ", the length of ", of, ", is expected");
+  };
+  check("query_tokens", wanted.query_tokens.size(), rows, of_rows);
+  check("key_tokens", wanted.key_tokens.size(), columns, of_columns);
+  check("query_token_ids", wanted.query_token_ids.size(), rows, of_rows);
+  check("key_token_ids", wanted.key_token_ids.size(), columns, of_columns);
+}
+
+void take_tokens(const ReportOptions& wanted, AttentionReport& report) {
+  report.query_tokens = wanted.query_tokens;
+  report.key_tokens = wanted.key_tokens;
+  report.query_token_ids = wanted.query_token_ids;
+  report.key_token_ids = wanted.key_token_ids;
+  if (report.queries != report.keys) return;
+  if (report.key_tokens.empty()) report.key_tokens = report.query_tokens;
+  if (report.key_token_ids.empty() && report.key_tokens == report.query_tokens)
+    report.key_token_ids = report.query_token_ids;
 }
 
 }  // namespace heed::detail

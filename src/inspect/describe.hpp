@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "heed/attention.hpp"
+#include "heed/inspect.hpp"
 
 namespace heed::detail {
 
@@ -14,8 +15,12 @@ namespace heed::detail {
 /// AttentionOptions.
 std::vector<std::pair<std::string, std::string>> describe_options(const AttentionOptions& options);
 
-/// Throws Error (invalid_argument) unless there are none, or as many as `of` is long.
-void check_tokens(const char* name, const std::vector<std::string>& tokens, std::int64_t expected,
-                  const char* of);
+/// Throws Error (invalid_argument) unless texts and ids are one for each row of `rows`, or each key of
+/// `columns`, or none.
+void check_tokens(const ReportOptions& wanted, std::int64_t rows, const char* of_rows, std::int64_t columns,
+                  const char* of_columns);
+
+/// Tokens of the report, whose sizes are known. Keys are the rows' tokens unless they have their own.
+void take_tokens(const ReportOptions& wanted, AttentionReport& report);
 
 }  // namespace heed::detail

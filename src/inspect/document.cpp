@@ -14,6 +14,7 @@
 #include "inspect/pattern_scores.hpp"
 #include "attention/masks/saved_mask.hpp"
 #include "inspect/tile.hpp"
+#include "inspect/token_sets.hpp"
 #include "io/json_text.hpp"
 
 namespace heed {
@@ -82,6 +83,13 @@ class DocumentReader {
     return words;
   }
 
+  // None in documents that were written before there were ids.
+  std::vector<std::int64_t> token_ids(const char* name, std::int64_t expected) const {
+    if (!file_.contains(name)) return {};
+    const Tensor ids = saved_tensor(name, {expected}, true);
+    return {ids.values<std::int64_t>().begin(), ids.values<std::int64_t>().end()};
+  }
+
   // A tensor of the file as [B, H, L, D].
   TensorView main_tensor(const char* name, Document& document) const {
     Tensor tensor = file_.read(name);
@@ -124,8 +132,9 @@ class DocumentReader {
     }
     document.report.query_tokens = tokens("tokens", document.query.size(2), true);
     document.report.key_tokens = tokens("key_tokens", document.key.size(2), true);
-    const AttentionReport& report = document.report;
-    if (report.induction.rank() == 3 && (report.query_tokens.empty() || report.key_tokens.empty()))
+    document.report.query_token_ids = token_ids(kTokenIds, document.query.size(2));
+    document.report.key_token_ids = token_ids(kKeyTokenIds, document.key.size(2));
+    if (document.report.induction.rank() == 3 && !tells_copies(document.report))
       fail("has induction without the tokens that it is about");
     read_summaries(document.report);
     read_layers(document.report);
@@ -365,6 +374,8 @@ void fill_report(Document& document, ReportOptions wanted) {
   if (!document.has_value) detail::refuse("the document holds no values; its report is all that there is");
   wanted.query_tokens = document.report.query_tokens;
   wanted.key_tokens = document.report.key_tokens;
+  wanted.query_token_ids = document.report.query_token_ids;
+  wanted.key_token_ids = document.report.key_token_ids;
   std::vector<LayerHeads> layers = std::move(document.report.layers);
   document.report = make_report(document.query, document.key, document.value, document.options, wanted);
   document.report.layers = std::move(layers);

@@ -14,6 +14,10 @@ namespace heed::detail {
 inline constexpr const char* kLookFormat = "heed look 1";
 inline constexpr const char* kExplainFormat = "heed explain 1";
 
+// Tensors of i64, where ids are known; the texts are in the metadata.
+inline constexpr const char* kTokenIds = "token_ids";
+inline constexpr const char* kKeyTokenIds = "key_token_ids";
+
 enum class Axis { row, key, place };
 
 struct SavedTensor {

@@ -38,8 +38,8 @@ class WeightsReader {
     check_memory("weights", weights);
     const DType dtype = weights.dtype() == DType::f64 ? DType::f64 : DType::f32;
     weights_ = Tensor::copy_of(lifted(weights), dtype);
-    check_tokens("query_tokens", wanted_.query_tokens, weights_.size(2), "the rows of weights");
-    check_tokens("key_tokens", wanted_.key_tokens, weights_.size(3), "the columns of weights");
+    check_tokens(wanted_, weights_.size(2), "the rows of weights", weights_.size(3),
+                 "the columns of weights");
     check_numbers();
     make_call(allowed);
   }
@@ -139,9 +139,7 @@ class WeightsReader {
     made.dtype = problem_.dtype;
     made.kernel = "given weights";
     made.isa = "none";
-    made.query_tokens = wanted_.query_tokens;
-    made.key_tokens = wanted_.key_tokens;
-    if (made.key_tokens.empty() && made.queries == made.keys) made.key_tokens = made.query_tokens;
+    take_tokens(wanted_, made);
     AttentionOptions said = document_.options;
     said.bias.reset();
     said.scale.reset();

@@ -107,8 +107,7 @@ class ReportBuilder {
   }
 
   void check_wanted() {
-    check_tokens("query_tokens", wanted_.query_tokens, problem_.query_length, "query");
-    check_tokens("key_tokens", wanted_.key_tokens, problem_.key_length, "key");
+    check_tokens(wanted_, problem_.query_length, "query", problem_.key_length, "key");
     if (wanted_.map.rows < 0 || wanted_.map.columns < 0)
       refuse("map is ", wanted_.map.rows, " x ", wanted_.map.columns,
              "; sizes of 0 (off) or more are expected");
@@ -131,10 +130,7 @@ class ReportBuilder {
     report_.head_dim = problem_.head_dim;
     report_.value_dim = problem_.value_dim;
     report_.dtype = problem_.dtype;
-    report_.query_tokens = wanted_.query_tokens;
-    report_.key_tokens = wanted_.key_tokens;
-    if (report_.key_tokens.empty() && report_.queries == report_.keys)
-      report_.key_tokens = report_.query_tokens;
+    take_tokens(wanted_, report_);
     report_.options = describe_options(options_);
     fill_places(problem_, report_);
   }
@@ -249,7 +245,7 @@ class ReportBuilder {
 
   void add_shares() {
     timed("first, self, previous, next", 4 * bytes_of(report_.lse), [&] { fill_shares(problem_, report_); });
-    if (report_.query_tokens.empty() || report_.key_tokens.empty()) return;
+    if (!tells_copies(report_)) return;
     timed("copies, separators", bytes_of(report_.lse), [&] { sets_ = fill_token_sets(problem_, report_); });
   }
 

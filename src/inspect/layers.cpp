@@ -34,7 +34,8 @@ void check_alike(const Layers& layers) {
     same("queries", report.queries, first.queries);
     same("keys", report.keys, first.keys);
     if (report.heads < 1) detail::refuse("layer '", name, "' has no heads");
-    if (report.query_tokens != first.query_tokens || report.key_tokens != first.key_tokens)
+    if (report.query_tokens != first.query_tokens || report.key_tokens != first.key_tokens ||
+        report.query_token_ids != first.query_token_ids || report.key_token_ids != first.key_token_ids)
       detail::refuse("layer '", name, "' has other tokens than layer '", layers.front().first, "'");
   }
 }
@@ -148,6 +149,8 @@ AttentionReport join_layers(Layers layers) {
   whole.isa = first.isa;
   whole.query_tokens = first.query_tokens;
   whole.key_tokens = first.key_tokens;
+  whole.query_token_ids = first.query_token_ids;
+  whole.key_token_ids = first.key_token_ids;
   for (const auto& [name, report] : layers) {
     whole.layers.push_back({name, report.heads});
     whole.heads += report.heads;

@@ -173,8 +173,7 @@ class Scorer {
   }
 
   [[nodiscard]] bool is_copy_of_first(const SeenRow& row) const {
-    return row.position > 0 && report_.query_tokens[static_cast<std::size_t>(row.i)] ==
-                                   report_.key_tokens[static_cast<std::size_t>(row.segment->key_begin)];
+    return row.position > 0 && is_copy(report_, row.i, row.segment->key_begin);
   }
 
   // How much nearer the weight lies than even weights would.

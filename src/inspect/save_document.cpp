@@ -109,6 +109,11 @@ void save_document(const std::string& path, const Document& document) {
     if ((report.*saved.tensor).rank() > 1) tensors.emplace_back(saved.name, report.*saved.tensor);
   tensors.emplace_back("top_k_index", report.top_k_index);
   tensors.emplace_back("top_k_weight", report.top_k_weight);
+  const auto put_ids = [&](const char* name, const std::vector<std::int64_t>& ids) {
+    if (!ids.empty()) tensors.emplace_back(name, TensorView(ids.data(), {std::ssize(ids)}));
+  };
+  put_ids(kTokenIds, report.query_token_ids);
+  put_ids(kKeyTokenIds, report.key_token_ids);
   Tensor map;
   if (!report.map.empty()) tensors.emplace_back("map", map = saved_map(report));
 

@@ -23,21 +23,39 @@ struct TokenPlaces {
   std::vector<std::int64_t> separators;
 };
 
-TokenPlaces places_of(const std::vector<std::string>& query_tokens,
-                      const std::vector<std::string>& key_tokens) {
-  TokenPlaces places;
-  std::unordered_map<std::string, std::int64_t> numbers;
+// `Token` is an id or a text.
+template <class Token>
+void add_copies(const std::vector<Token>& query_tokens, const std::vector<Token>& key_tokens,
+                TokenPlaces& places) {
+  std::unordered_map<Token, std::int64_t> numbers;
   for (std::size_t j = 0; j < key_tokens.size(); ++j) {
     const auto number =
         numbers.try_emplace(key_tokens[j], static_cast<std::int64_t>(numbers.size())).first->second;
     if (number == static_cast<std::int64_t>(places.keys.size())) places.keys.emplace_back();
     places.keys[static_cast<std::size_t>(number)].push_back(static_cast<std::int64_t>(j));
-    if (is_separator(key_tokens[j])) places.separators.push_back(static_cast<std::int64_t>(j));
   }
-  for (const std::string& token : query_tokens) {
+  for (const Token& token : query_tokens) {
     const auto found = numbers.find(token);
     places.of_row.push_back(found == numbers.end() ? -1 : found->second);
   }
+}
+
+bool has_ids(const AttentionReport& report) {
+  return !report.query_token_ids.empty() && !report.key_token_ids.empty();
+}
+
+bool has_texts(const AttentionReport& report) {
+  return !report.query_tokens.empty() && !report.key_tokens.empty();
+}
+
+TokenPlaces places_of(const AttentionReport& report) {
+  TokenPlaces places;
+  if (has_ids(report))
+    add_copies(report.query_token_ids, report.key_token_ids, places);
+  else
+    add_copies(report.query_tokens, report.key_tokens, places);
+  for (std::size_t j = 0; j < report.key_tokens.size(); ++j)
+    if (is_separator(report.key_tokens[j])) places.separators.push_back(static_cast<std::int64_t>(j));
   return places;
 }
 
@@ -188,15 +206,23 @@ void forget_rows_without_copies(const Problem& p, const TokenPlaces& places, Ten
 
 }  // namespace
 
+bool tells_copies(const AttentionReport& report) { return has_ids(report) || has_texts(report); }
+
+bool is_copy(const AttentionReport& report, std::int64_t row, std::int64_t key) {
+  const auto i = static_cast<std::size_t>(row), j = static_cast<std::size_t>(key);
+  return has_ids(report) ? report.query_token_ids[i] == report.key_token_ids[j]
+                         : report.query_tokens[i] == report.key_tokens[j];
+}
+
 TokenSets fill_token_sets(const Problem& p, AttentionReport& report) {
   TokenSets sets;
-  if (report.query_tokens.empty() || report.key_tokens.empty()) return sets;
-  const TokenPlaces places = places_of(report.query_tokens, report.key_tokens);
+  if (!tells_copies(report)) return sets;
+  const TokenPlaces places = places_of(report);
   const auto filled = [&](Set set) { return SetFiller(p, report, places, set).fill(); };
   sets.earlier = filled(Set::earlier);
   sets.later = filled(Set::later);
   sets.followers = filled(Set::followers);
-  sets.separators = filled(Set::separators);
+  if (has_texts(report)) sets.separators = filled(Set::separators);
   report.induction = Tensor::copy_of(sets.followers.weight);
   forget_rows_without_copies(p, places, report.induction);
   return sets;

@@ -1,6 +1,8 @@
 // What rows give to keys that are known by their tokens.
 #pragma once
 
+#include <cstdint>
+
 #include "attention/call/problem.hpp"
 #include "heed/inspect.hpp"
 
@@ -18,8 +20,14 @@ struct TokenSets {
   SetWeights earlier, later, followers, separators;
 };
 
-/// From report.lse; empty where the report has no tokens of rows or keys. Also sets report.induction, the
-/// weights of `followers`: NaN in rows whose token has no copy to follow.
+/// Whether rows and keys both have ids of tokens, or both have texts.
+bool tells_copies(const AttentionReport& report);
+
+/// Whether a key holds the row's token: the same id where both have ids, else the same text.
+bool is_copy(const AttentionReport& report, std::int64_t row, std::int64_t key);
+
+/// From report.lse; empty where the report does not tell copies, and without texts no separators. Also sets
+/// report.induction, the weights of `followers`: NaN in rows whose token has no copy to follow.
 TokenSets fill_token_sets(const Problem& problem, AttentionReport& report);
 
 }  // namespace heed::detail

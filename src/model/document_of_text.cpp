@@ -65,6 +65,7 @@ class CallKeeper {
     if (sinks_.count() > 0) document.options.sinks = sinks_.view();
     for (Tensor* tensor : {&query_, &key_, &value_, &sinks_}) document.tensors.push_back(std::move(*tensor));
     document.report.query_tokens = document.report.key_tokens = text_.shown;
+    document.report.query_token_ids = document.report.key_token_ids = text_.ids;
     for (std::int64_t n = 0; n < layers_; ++n)
       document.report.layers.push_back({std::to_string(wanted_.layer.value_or(n)), info.heads});
     return document;

@@ -16,6 +16,7 @@ class TextLooker {
   TextLooker(const Model& model, const ModelTokens& text, const TextLookOptions& options)
       : model_(model), text_(text), options_(options), wanted_(options.report) {
     wanted_.query_tokens = wanted_.key_tokens = text.shown;
+    wanted_.query_token_ids = wanted_.key_token_ids = text.ids;
     wanted_.rows.clear();
     wanted_.tiles.clear();
     wanted_.cost = false;

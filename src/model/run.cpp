@@ -1,5 +1,6 @@
 // A model's layers one after another, with what hooks see and change.
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,16 @@ std::vector<std::int64_t> checked_ids(const TensorView& tokens, const ModelInfo&
   if (info.fixed_context && length > info.context)
     refuse("there are ", length, " tokens; the model has positions for ", info.context);
   return {ids.begin(), ids.end()};
+}
+
+// Nothing where one of the ids has no text of its own. What a symbol stands for depends on a text.
+std::vector<std::string> shown_without_text(const ModelParts& parts, const std::vector<std::int64_t>& ids) {
+  std::vector<std::string> shown;
+  if (const auto& own = parts.own_tokenizer; own && !own->is_symbols())
+    for (const std::int64_t id : ids) shown.push_back(own->text_of(id, {}));
+  const auto is_token = [&](std::int64_t id) { return parts.tokenizer->token(id).has_value(); };
+  if (parts.tokenizer && std::all_of(ids.begin(), ids.end(), is_token)) shown = parts.tokenizer->shown(ids);
+  return shown;
 }
 
 // Outputs of a layer's heads, [L, H d], from what it attends with.
@@ -135,6 +146,13 @@ Tensor Model::hidden_states(const TensorView& tokens, const ModelHooks& hooks, i
 Tensor Model::hidden_states(const TensorView& tokens, ModelCache& cache, const ModelHooks& hooks,
                             int threads) const {
   return run(*parts_, tokens, &cache.layers_, hooks, threads);
+}
+
+ModelTokens Model::tokens_of(const TensorView& ids) const {
+  ModelTokens made;
+  made.ids = checked_ids(ids, info(), 0);
+  made.shown = shown_without_text(*parts_, made.ids);
+  return made;
 }
 
 Tensor Model::logits(const TensorView& hidden, int threads) const {
