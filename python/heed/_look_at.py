@@ -34,8 +34,11 @@ def _of_layers(name: str, given: Any) -> tuple[Any, list[tuple[str, int]]]:
 
 
 def detached(x: Any) -> Any:
-    """A tensor without its gradient: a report has none."""
-    return x.detach() if getattr(x, "requires_grad", False) else x
+    """A tensor without its gradient, which a report has none of, and with the signs in its memory."""
+    if getattr(x, "is_nested", False):
+        raise ValueError("a nested tensor is given; plain ones, a list of them for layers, are expected")
+    x = x.detach() if getattr(x, "requires_grad", False) else x
+    return x.resolve_neg() if hasattr(x, "resolve_neg") else x
 
 
 class Tokens(NamedTuple):

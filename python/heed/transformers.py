@@ -38,8 +38,9 @@ from ._hf_pieces import pieces  # noqa: E402
 from ._hf_row_mask import RowMask  # noqa: E402
 from ._hf_versions import collects_weights, mask_function  # noqa: E402
 from ._run import CallMap, Run  # noqa: E402
+from ._torch_tensors import check, is_plain  # noqa: E402
 from .torch import attention  # noqa: E402
-from .torch._ops import autocast, draw_seed, is_plain, seed_number  # noqa: E402
+from .torch._ops import autocast, draw_seed, seed_number  # noqa: E402
 
 __all__ = ["Cache", "CallMap", "Maps", "Run", "capture", "look", "pieces", "register"]
 
@@ -58,7 +59,7 @@ def _call(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask
     """What transformers passes, as heed takes it: masks are bool, True for allowed, and what is added is floating."""
     queries, keys = query.shape[2], key.shape[2]
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
-    causal = bool(causal) and attention_mask is None and queries > 1
+    causal = bool(causal and attention_mask is None and queries > 1)  # a trace gives tensors for numbers
     offset = max(0, keys - queries)  # fewer queries are the last ones: Gemma 4, in layers that share keys
     mask, bias, row_mask = None, None if position_bias is None else position_bias[..., :keys], None
     if isinstance(attention_mask, RowMask):
@@ -67,7 +68,7 @@ def _call(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask
         mask = attention_mask
     elif attention_mask is not None:
         bias = attention_mask if bias is None else attention_mask + bias
-    return Call(query, key, value, mask, row_mask, bias, sinks, causal, offset, softcap or 0.0, scale)
+    return Call(query, key, value, mask, row_mask, bias, sinks, causal, offset, 0.0 if softcap is None else softcap, scale)
 
 
 # What a layer may pass to its attention function, changes the numbers, and is not known here: keys that it selected
@@ -110,6 +111,8 @@ def heed_attention_forward(
         if kwargs.get(name) is not None:
             raise ValueError(f'attn_implementation is "heed", which does not know what {type(module).__name__} passes '
                              f'as {name}: expected "eager"')
+    check('attn_implementation "heed"', query=query, key=key, value=value, attention_mask=attention_mask,
+          position_bias=position_bias, s_aux=s_aux)
     cached = _is_cached(key, value) and is_plain(query, position_bias, s_aux)
     if cached:
         query = autocast(query, query, query)[0]
@@ -122,7 +125,7 @@ def heed_attention_forward(
     asked = None if collector is None or layer is None else collector.asked
     weights = _wants_weights(kwargs)
     found = matrix = None
-    if cached or (not weights and is_plain(query, key, value, call.mask, call.bias, s_aux)):
+    if cached or (not weights and dropout < 1 and is_plain(query, key, value, call.mask, call.bias, s_aux)):
         batch, heads, queries, _ = query.shape
         output = query.new_empty(batch, queries, heads, value.shape[3])
         whole = asked if asked is not None and not asked.is_limited() else None  # comes with the output
@@ -137,9 +140,11 @@ def heed_attention_forward(
             found = whole.results(result, call) | whole.cut_tiles(call.untracked(), result.lse)
     else:
         sparse = None if call.row_mask is None else call.row_mask.sparse()
+        # A trace gives a tensor, which is more than 0: then fewer queries are the last ones, of whatever length.
+        place: Any = {"align": "bottom-right"} if isinstance(call.offset, Tensor) else {"query_offset": call.offset}
         attended = attention(query, key, value, mask=call.mask, sparse_mask=sparse, bias=call.bias, sinks=s_aux,
-                             causal=call.causal, query_offset=call.offset, softcap=call.softcap, scale=scaling,
-                             dropout=dropout, need=["weights"] if weights else [])
+                             causal=call.causal, softcap=call.softcap, scale=scaling, dropout=dropout,
+                             need=["weights"] if weights else [], **place)
         output = attended.output.transpose(1, 2).contiguous()
         matrix = None if attended.weights is None else attended.weights.to(query.dtype)
     if collector is not None and asked is not None:

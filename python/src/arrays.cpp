@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fail.hpp"
+#include "torch_tensor.hpp"
 
 namespace heed::python {
 namespace {
@@ -20,6 +21,10 @@ std::string root_module(nb::handle type) {
   return name.substr(0, name.find('.'));
 }
 
+bool is_torch_tensor(nb::handle type) {
+  return root_module(type) == "torch" && nb::cast<std::string>(type.attr("__name__")) == "Tensor";
+}
+
 TypeInfo examine(nb::handle object) {
   const nb::handle type = object.type();
   TypeInfo info;
@@ -30,7 +35,10 @@ TypeInfo examine(nb::handle object) {
   if (root == "jax" || root == "jaxlib") info.kind = Kind::jax;
   if (info.has_dlpack && !info.has_buffer) {
     info.exchange = exchange_of(type);
-    if (info.exchange != nullptr || root == "torch") info.kind = Kind::torch;
+    info.is_usual_torch = is_torch_tensor(type);
+    for (const nb::handle base : nb::borrow<nb::tuple>(type.attr("__mro__")))
+      info.is_torch = info.is_torch || is_torch_tensor(base);
+    if (info.exchange != nullptr || info.is_torch) info.kind = Kind::torch;
   }
   return info;
 }
@@ -81,13 +89,6 @@ std::optional<DType> dtype_of_code(const dlpack::DataType& type) {
   fail(name, " cannot be ", how, " in place: ", why.substr(0, why.find('\n')));
 }
 
-// What is computed here no graph of PyTorch's knows of.
-void refuse_gradient(std::string_view name, nb::handle tensor) {
-  if (nb::getattr(tensor, "requires_grad", nb::bool_(false)).is(Py_True))
-    fail(name, " requires a gradient, which heed.torch.scaled_dot_product_attention gives; here ", name,
-         ".detach() is expected");
-}
-
 [[noreturn]] void refuse_dtype(std::string_view name, nb::handle object) {
   const nb::object dtype = nb::getattr(object, "dtype", nb::str("unknown"));
   fail(name, " has dtype ", nb::cast<std::string>(nb::str(dtype)),
@@ -133,22 +134,25 @@ bool is_array(nb::handle object) {
   return info.has_buffer || info.has_dlpack;
 }
 
-Borrowed::Borrowed(std::string_view name, nb::handle object, bool writable) {
+Borrowed::Borrowed(std::string_view name, nb::handle object, Purpose purpose) {
   const TypeInfo& info = array_type(object);
+  const bool writable = purpose == Purpose::write;
   if (info.has_buffer) {
     read_buffer(name, object, writable);
-  } else if (info.exchange != nullptr) {
-    refuse_gradient(name, object);
-    dlpack::Tensor tensor;
-    if (info.exchange->tensor_from_object(object.ptr(), &tensor) != 0) refuse_unreadable(name, "read");
-    owner_ = nb::borrow(object);
-    read_dlpack(name, tensor);
-  } else if (info.has_dlpack) {
-    read_capsule(name, object, writable);
-  } else {
+    return;
+  }
+  if (!info.has_dlpack)
     fail_type(name, " is a ", nb::cast<std::string>(nb::str(object.type().attr("__name__"))),
               "; an array that speaks DLPack or the buffer protocol (NumPy, PyTorch, JAX) is expected");
-  }
+  const nb::object array = info.is_torch
+                               ? readable_tensor(name, object, info.is_usual_torch, purpose != Purpose::read)
+                               : nb::borrow(object);
+  owner_ = array;
+  if (info.exchange != nullptr)
+    read_exchange(name, *info.exchange);
+  else
+    read_capsule(name, writable);
+  if (info.is_torch) check_storage(name, array, view_);
 }
 
 Borrowed::Borrowed(Borrowed&& other) noexcept
@@ -205,6 +209,10 @@ void Borrowed::read_dlpack(std::string_view name, const dlpack::Tensor& tensor) 
   check_rank(name, tensor.rank);
   const auto rank = static_cast<std::size_t>(tensor.rank);
   const Dims shape(std::span<const std::int64_t>(tensor.shape, rank));
+  if (tensor.data == nullptr && element_count(shape) != 0)
+    fail(name,
+         " has no memory, as its storage was cut or its numbers are made when they are read; an array in "
+         "memory is expected");
   void* data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
   view_ =
       tensor.strides == nullptr
@@ -212,9 +220,19 @@ void Borrowed::read_dlpack(std::string_view name, const dlpack::Tensor& tensor) 
           : MutableTensorView(data, *dtype, shape, Dims(std::span<const std::int64_t>(tensor.strides, rank)));
 }
 
-void Borrowed::read_capsule(std::string_view name, nb::handle object, bool writable) {
-  owner_ = nb::borrow(object);
-  const nb::object capsule = object.attr("__dlpack__")();
+void Borrowed::read_exchange(std::string_view name, const dlpack::Exchange& exchange) {
+  dlpack::Tensor tensor;
+  if (exchange.tensor_from_object(owner_.ptr(), &tensor) != 0) {
+    nb::python_error why;
+    (void)readable_tensor(name, owner_, false, true);  // has a sentence for most kinds
+    why.restore();
+    refuse_unreadable(name, "read");
+  }
+  read_dlpack(name, tensor);
+}
+
+void Borrowed::read_capsule(std::string_view name, bool writable) {
+  const nb::object capsule = owner_.attr("__dlpack__")();
   const auto* plain = static_cast<dlpack::Managed*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
   if (plain != nullptr) {
     read_dlpack(name, plain->tensor);

@@ -23,6 +23,8 @@ struct TypeInfo {
   Kind kind = Kind::numpy;
   bool has_buffer = false;
   bool has_dlpack = false;
+  bool is_torch = false;        ///< torch.Tensor or a subclass
+  bool is_usual_torch = false;  ///< torch.Tensor itself
   const dlpack::Exchange* exchange = nullptr;
 };
 
@@ -35,12 +37,15 @@ const TypeInfo& array_type(nb::handle object);
 /// Whether an object speaks the buffer protocol or DLPack.
 bool is_array(nb::handle object);
 
+/// What memory is borrowed for: to be read by this call, to be seen for as long as a view of it lives, or to
+/// be written.
+enum class Purpose : std::uint8_t { read, keep, write };
+
 /// The memory of a Python object as a view, kept alive and unchanged in size until this ends. Throws
 /// TypeError where the object is no array, and Error (invalid_argument) where it cannot be read in place.
 class Borrowed {
  public:
-  /// `writable`: throws where the object cannot be written.
-  Borrowed(std::string_view name, nb::handle object, bool writable = false);
+  Borrowed(std::string_view name, nb::handle object, Purpose purpose = Purpose::read);
   Borrowed(Borrowed&& other) noexcept;
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
@@ -53,7 +58,8 @@ class Borrowed {
  private:
   void read_buffer(std::string_view name, nb::handle object, bool writable);
   void read_dlpack(std::string_view name, const dlpack::Tensor& tensor);
-  void read_capsule(std::string_view name, nb::handle object, bool writable);
+  void read_exchange(std::string_view name, const dlpack::Exchange& exchange);
+  void read_capsule(std::string_view name, bool writable);
 
   MutableTensorView view_;
   nb::object owner_;

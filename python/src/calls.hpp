@@ -80,7 +80,7 @@ class Arrays {
   }
   MutableTensorView write_where_given(std::string_view name, nb::handle object) {
     if (object.is_none()) return {};
-    return keep(Borrowed(name, object, true)).mutable_view();
+    return keep(Borrowed(name, object, Purpose::write)).mutable_view();
   }
 
  private:

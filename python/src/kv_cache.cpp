@@ -114,8 +114,9 @@ template <class Make>
 HeldCache over_arrays(const char* key_name, nb::handle key, const char* value_name, nb::handle value,
                       bool writable, const Make& make_over) {
   std::vector<Borrowed> memory;
-  memory.emplace_back(key_name, key, writable);
-  memory.emplace_back(value_name, value, writable);
+  const Purpose purpose = writable ? Purpose::write : Purpose::keep;
+  memory.emplace_back(key_name, key, purpose);
+  memory.emplace_back(value_name, value, purpose);
   KvCache cache = writable ? make_over(memory[0].mutable_view(), memory[1].mutable_view())
                            : make_over(memory[0].view(), memory[1].view());
   return HeldCache({std::move(memory), std::move(cache)});
@@ -162,10 +163,11 @@ void append(HeldCache& self, nb::handle key, nb::handle value, nb::handle offset
   self.write([&](Cache& held) { held.cache.append(k.view(), v.view(), view_of(ends), which); });
 }
 
-void add_received(HeldCache& self, nb::handle received, double decay, nb::handle sequences) {
+void add_received(HeldCache& self, nb::handle received, nb::handle decay, nb::handle sequences) {
   const Borrowed sums("received", received);
+  const double kept = number("decay", decay);
   const Numbers which = sequences_of(sequences);
-  self.write([&](Cache& held) { held.cache.add_received(sums.view(), decay, which); });
+  self.write([&](Cache& held) { held.cache.add_received(sums.view(), kept, which); });
 }
 
 void evict(HeldCache& self, std::int64_t sequence, nb::handle positions) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "fail.hpp"
+#include "torch_tensor.hpp"
 
 namespace heed::python {
 namespace {
@@ -151,7 +152,7 @@ void set_threads(Arguments& arguments, nb::handle value) {
 }
 
 void set_out(Arguments& arguments, nb::handle value) {
-  arguments.out.emplace("out", value, true);
+  arguments.out.emplace("out", value, Purpose::write);
   arguments.out_object = nb::borrow(value);
 }
 
@@ -261,7 +262,8 @@ std::int64_t integer(std::string_view name, nb::handle value) {
 }
 
 double number(std::string_view name, nb::handle value) {
-  const double got = PyFloat_AsDouble(value.ptr());
+  const nb::object plain = array_type(value).is_torch ? number_of_tensor(name, value) : nb::borrow(value);
+  const double got = PyFloat_AsDouble(plain.ptr());
   if (got == -1 && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
     fail_kind(name, value, "a number");

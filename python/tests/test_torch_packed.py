@@ -196,7 +196,7 @@ PACKED_MISTAKES = {
     "a multiple of key's 2 is expected": lambda q, k, v: varlen_attention(q[:, :3], k, v, [0, 8], [0, 9]),
     "window_size is (-2, 0); (left, right), each -1 (open) or more":
         lambda q, k, v: varlen_attention(q, k, v, [0, 8], [0, 9], window_size=(-2, 0)),
-    "query is a nested tensor; a packed one": lambda q, k, v: varlen_attention(*[nested([q])] * 3, [0, 8]),
+    "query is a nested tensor; a plain one": lambda q, k, v: varlen_attention(*[nested([q])] * 3, [0, 8]),
 }
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.attention import flex_attention as flex
 
 from .. import _heed
+from .._torch_tensors import is_traced
 
 MOST_PAIRS = 1 << 21  # that mask_mod is asked about at a time: numbers of 8 bytes each, on its way
 ANY_LENGTH = 1 << 30  # the block size of PyTorch's mask for all lengths
@@ -79,6 +80,9 @@ def convert_within_operator(mask: Any, queries: int, keys: int) -> _heed.SparseM
 
 
 def _convert(mask: Any, queries: int, keys: int) -> _heed.SparseMask:
+    if is_traced():
+        _refuse("is a BlockMask that heed reads while PyTorch traces a graph, which would keep it as a constant; what "
+                "heed.torch.from_block_mask made of it before is expected")
     if was_sliced(mask):
         _refuse("was sliced, which takes its mask_mod away; one whose mask_mod was set again is expected")
     indices = {name: getattr(mask, name) for name in INDICES}

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn.attention import flex_attention as flex
 
 from .. import _heed
+from .._torch_tensors import check, is_plain
 from ._block_mask import convert, convert_within_operator, serves_any_length, was_sliced
 from ._held import call_while_tracing, hold
-from ._ops import attention, autocast, is_plain, untracked
+from ._ops import attention, autocast, untracked
 from ._summary import SUMMARY, Summary
 
 if TYPE_CHECKING:
@@ -24,14 +25,10 @@ def _refuse(message: str) -> None:
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, grouped: bool) -> None:
+    check("flex_attention", query=query, key=key, value=value)
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if tensor.is_nested:
-            _refuse(f"{name} is a nested tensor; a plain one is expected (scaled_dot_product_attention takes nested "
-                    "ones)")
         if tensor.dim() != 4:
             _refuse(f"{name} has shape {list(tensor.shape)}; 4 axes, [B, H, L, E], are expected")
-        if tensor.device.type not in ("cpu", "meta"):
-            _refuse(f"{name} is on {tensor.device}; the CPU is expected")
     if not grouped and query.shape[1] != key.shape[1]:
         _refuse(f"query has {query.shape[1]} heads and key {key.shape[1]}; the same number is expected "
                 "(enable_gqa=True lets several query heads share a key head)")
@@ -110,7 +107,7 @@ def flex_attention(
             key, value = (tensor.expand(query.shape[0], -1, -1, -1) for tensor in (key, value))
     query, key, value = autocast(query, key, value)
     asked = return_lse or return_aux is not None or return_weights or return_summary
-    if not asked and not isinstance(block_mask, Tensor) and is_plain(query, key, value):
+    if not asked and query.shape[-1] and not isinstance(block_mask, Tensor) and is_plain(query, key, value):
         return _heed.attention(
             untracked(query), untracked(key), untracked(value), scale=scale, threads=torch.get_num_threads(),
             score_mod=score_mod, sparse_mask=_as_sparse(block_mask, query.shape[2], key.shape[2]))

@@ -16,8 +16,9 @@ from .. import _heed
 
 # A tensor [1] of i64 stands for an object: the number is its key here. The tensor's memory is an array that holds the
 # object, so whatever keeps the tensor (a graph of autograd, a checkpoint, a compiled function, the caller) keeps the
-# object, and nothing else does: the table is weak. Each tensor has a key of its own, which never comes again, so a
-# tensor that outlived its memory (a copy, one from another process) is an error and never another object. torch.compile
+# object, and nothing else does: the tables are weak. An object has one key as long as a tensor stands for it, so two
+# traces of a function are equal. A key never comes again, so a tensor that outlived its memory (a copy, one from another
+# process) is an error and never another object. torch.compile
 # sees a tensor as any other: as a constant where it meets the object itself (it guards on which object that is; see
 # mask_tensor), else as an input.
 _keys = itertools.count(secrets.randbits(62))  # at random: keys of another process are none here
@@ -30,14 +31,17 @@ class _Key(np.ndarray[Any, Any]):
 
 
 _table: weakref.WeakValueDictionary[int, _Key] = weakref.WeakValueDictionary()
+_table_by_id: weakref.WeakValueDictionary[int, _Key] = weakref.WeakValueDictionary()  # no id comes again while it is kept
 
 
 def hold(value: object) -> Tensor:
     """A tensor that stands for the value and keeps it."""
-    number = next(_keys)
-    key = np.array([number], np.int64).view(_Key)
-    key.held = value
-    _table[number] = key
+    key = _table_by_id.get(id(value))
+    if key is None:
+        number = next(_keys)
+        key = np.array([number], np.int64).view(_Key)
+        key.held = value
+        _table[number] = _table_by_id[id(value)] = key
     return torch.from_numpy(key)
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from .._torch_tensors import check, check_storage, is_nested
 from ._sdpa import scaled_dot_product_attention
 
 
@@ -44,8 +45,11 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         if is_causal and attn_mask is None:
             raise ValueError("MultiheadAttention: is_causal is a hint on attn_mask, which is None; a mask is expected")
-        if query.is_nested:
+        if is_nested(query):
             return self._nested(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights)
+        check("MultiheadAttention", query=query, key=key, value=value, key_padding_mask=key_padding_mask,
+              attn_mask=attn_mask)
+        check_storage("MultiheadAttention", query=query, key=key, value=value)
         batched = query.dim() == 3
         if not batched:
             if query.dim() != 2:

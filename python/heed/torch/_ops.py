@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from .. import _heed
+from .._torch_tensors import check, number, refuse_transforms
+from . import _formula
 from ._held import as_handle, held, kept, score_handle
 
 if TYPE_CHECKING:
@@ -89,7 +92,7 @@ def _attention_backward(grad: Tensor, grad_lse: Tensor | None, grad_weights: Ten
     *values, needed = rest
     options = _options(values)
     inputs = (q, k, v, options["bias"], options["sinks"])
-    into = [torch.empty(x.shape, dtype=x.dtype) if x is not None and wanted else None
+    into = [torch.empty(x.shape, dtype=x.dtype, device="cpu") if x is not None and wanted else None
             for x, wanted in zip(inputs, needed)]
     _heed.attention_backward_into(q.detach(), k.detach(), v.detach(), output.detach(), lse.detach(), grad.detach(),
                                   None if grad_lse is None else grad_lse.detach(),
@@ -117,7 +120,26 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> N
     ctx.weights = names.index("weights") if "weights" in names else None
 
 
+def _is_batched(tensor: Tensor | None) -> bool:
+    return tensor is not None and bool(torch._C._functorch.is_legacy_batchedtensor(tensor))
+
+
+def _one_by_one(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """The backward pass with is_grads_batched=True: one pass for each entry of the axis that PyTorch's vmap hides."""
+    level = torch._C._vmapmode_increment_nesting() - 1
+    torch._C._vmapmode_decrement_nesting()
+    if level != 1:
+        raise RuntimeError(f"gradients of heed's attention are batched {level} times over; once is expected")
+    shown = [torch._remove_batch_dim(x, level, 0, 0) if _is_batched(x) else None for x in gradients]
+    count = next(len(x) for x in shown if x is not None)
+    entries = [[given] * count if x is None else x.unbind() for x, given in zip(shown, gradients)]
+    found = [_backward(ctx, list(one)) for one in zip(*entries)]
+    return tuple(None if x[0] is None else torch._add_batch_dim(torch.stack(x), 0, level) for x in zip(*found))
+
+
 def _backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, ...]:
+    if any(_is_batched(x) for x in gradients):
+        return _one_by_one(ctx, gradients)
     output, lse, q, k, v, *tensors = ctx.saved_tensors
     wanted = [ctx.needs_input_grad[place] for place in (0, 1, 2, 4, 5)]  # q, k, v, bias, sinks
     found: list[Tensor | None] = [None] * 5
@@ -138,13 +160,6 @@ def _no_second(ctx: Any, gradients: list[Tensor | None]) -> Any:
 
 
 _attention_backward.register_autograd(_no_second)
-
-
-def refuse_transforms() -> None:
-    """torch.func transforms what PyTorch's operators are made of, which these are not."""
-    if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
-        raise RuntimeError("heed's attention is called within a transform of torch.func (vmap, grad, hessian, …), which it does "
-                           "not know: expected tensors [B, H, L, D] in place of vmap, and backward() or torch.autograd.grad")
 
 
 _attention.register_autograd(_backward, setup_context=_setup_context)
@@ -187,20 +202,20 @@ def autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def draw_seed(dropout: float) -> Tensor | None:
     """From PyTorch's generator, so that torch.manual_seed decides."""
-    return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64) if dropout > 0 else None
+    return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, device="cpu") if dropout > 0 else None
 
 
-def _segments(given: Any) -> tuple[Tensor | None, Tensor | None]:
+def _segments(given: Any, device: Any) -> tuple[Tensor | None, Tensor | None]:
     """cu_seqlens of queries and keys: one for both, or a pair."""
     if given is None:
         return None, None
     pair = isinstance(given, (tuple, list)) and len(given) == 2 and not isinstance(given[0], int)
     query, key = given if pair else (given, given)
-    return _numbers(query, torch.int64), _numbers(key, torch.int64)
+    return _numbers(query, torch.int64, device), _numbers(key, torch.int64, device)
 
 
-def _numbers(given: Any, dtype: torch.dtype) -> Tensor | None:
-    return given if given is None or isinstance(given, Tensor) else torch.tensor(given, dtype=dtype)
+def _numbers(given: Any, dtype: torch.dtype, device: Any) -> Tensor | None:
+    return given if given is None or isinstance(given, Tensor) else torch.tensor(given, dtype=dtype, device=device)
 
 
 def attention(
@@ -217,7 +232,7 @@ def attention(
     kv_lengths: Tensor | Sequence[int] | None = None,
     cu_seqlens: Tensor | Sequence[int] | tuple[Tensor, Tensor] | None = None,
     causal: bool = False,
-    window: tuple[int, int] = (-1, -1),
+    window: Sequence[int] = (-1, -1),
     softcap: float = 0.0,
     scale: float | None = None,
     align: Align = "top-left",
@@ -239,14 +254,32 @@ def attention(
             raise ValueError("attention: mask is a SparseMask and sparse_mask is given; one of both is expected (masks "
                              "combine with &)")
         mask, sparse_mask = None, mask
-    refuse_transforms()
+    check("attention", q=q, k=k, v=v, mask=mask, bias=bias, sinks=sinks)
+    alibi, kv_lengths = _numbers(alibi, torch.float64, q.device), _numbers(kv_lengths, torch.int64, q.device)
+    segments = _segments(cu_seqlens, q.device)
+    check("attention", q=q, alibi=alibi, kv_lengths=kv_lengths, cu_seqlens=segments[0], cu_seqlens_of_keys=segments[1])
+    refuse_transforms(q, k, v, bias, sinks)
     q, k, v = autocast(q, k, v)
+    if not torch.jit.is_tracing() and q.shape[-1] == 0 == k.shape[-1]:  # all scores are 0
+        q, k, scale = functional.pad(q, (0, 1)), functional.pad(k, (0, 1)), 1.0
     names = [name for name in need if name != "lse"]
+    if _formula.is_exporting():
+        _formula.refuse_rest(alibi=alibi, kv_lengths=kv_lengths, cu_seqlens=segments[0], sparse_mask=sparse_mask,
+                             score_mod=score_mod, dropout=dropout, top_k=top_k,
+                             **{f"need={name!r}": True for name in names if name != "weights"})
+        output, lse, weights = _formula.attend(
+            q, k, v, mask=mask, bias=bias, sinks=sinks, softcap=softcap, scale=scale, causal=causal, window=window,
+            align=align, query_offset=query_offset)
+        return Attended(output, lse, weights=weights if names else None)
+    softcap, scale, dropout = number("softcap", softcap), number("scale", scale), number("dropout", dropout)
+    query_offset, window = number("query_offset", query_offset), [number("window", side) for side in window]
+    drops_all = dropout == 1
+    dropout = 0.0 if drops_all else dropout
     found = torch.ops.heed.attention(
-        q, k, v, mask, bias, sinks, _numbers(alibi, torch.float64), _numbers(kv_lengths, torch.int64),
-        *_segments(cu_seqlens), draw_seed(dropout), as_handle("attention", sparse_mask),
-        score_handle(score_mod), causal, window, softcap, scale,
-        align, query_offset, dropout, ",".join(names), top_k)
+        q, k, v, mask, bias, sinks, alibi, kv_lengths, *segments, draw_seed(dropout), as_handle("attention", sparse_mask),
+        score_handle(score_mod), causal, window, softcap, scale, align, query_offset, dropout, ",".join(names), top_k)
+    if drops_all:
+        found[0] = found[0].masked_fill(torch.ones((), dtype=torch.bool, device=found[0].device), 0.0)
     return Attended(**dict(zip(_results(",".join(names), top_k), found)))
 
 
@@ -258,18 +291,3 @@ def untracked(tensor: Tensor | None) -> Tensor | None:
 def seed_number(seed: Tensor | None) -> int | None:
     """As heed.attention takes it: not negative."""
     return None if seed is None else int(seed) & 0xFFFFFFFFFFFFFFFF
-
-
-def is_plain(*tensors: Tensor | None) -> bool:
-    """Whether PyTorch has nothing to see here: no gradient to track, no graph to trace, no transform at work."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() != 0:
-        return False
-    tracked = torch.is_grad_enabled()
-    for tensor in tensors:
-        if tensor is None:
-            continue
-        if type(tensor) not in (Tensor, torch.nn.Parameter) or not tensor.is_cpu:
-            return False
-        if tracked and tensor.requires_grad:
-            return False
-    return torch._C._functorch.peek_interpreter_stack() is None

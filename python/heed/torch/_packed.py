@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from .. import _heed
-from ._ops import Attended, attention, autocast, draw_seed, is_plain, seed_number, untracked
+from .._torch_tensors import check, is_plain
+from ._ops import Attended, attention, autocast, draw_seed, seed_number, untracked
 from ._summary import SUMMARY, Summary
 
 
@@ -34,7 +35,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, offsets: tuple[Tensor, Ten
     `asked`, of the results only the output may be looked at."""
     query, key, value = autocast(query, key, value)
     q, k, v = (_heads_first(tensor) for tensor in (query, key, value))
-    if not asked and is_plain(query, key, value, sinks, *offsets):
+    if not asked and dropout < 1 and query.shape[-1] and is_plain(query, key, value, sinks, *offsets):
         output = query.new_empty(len(query), query.shape[1], value.shape[2])
         _heed.attention(untracked(q), untracked(k), untracked(v), cu_seqlens=offsets, alibi=alibi,
                         sinks=untracked(sinks), dropout=dropout, seed=seed_number(draw_seed(dropout)),
@@ -45,14 +46,14 @@ def attend(query: Tensor, key: Tensor, value: Tensor, offsets: tuple[Tensor, Ten
     return Attended(*(None if tensor is None else _tokens_first(tensor) for tensor in found))
 
 
-def _offsets(what: str, given: Any, tokens: int, most: int | None) -> Tensor:
+def _offsets(what: str, given: Any, tokens: int, most: int | None, device: Any) -> Tensor:
     """cu_seqlens_q or cu_seqlens_k as a tensor. While a graph is traced its numbers are unknown; the call checks."""
     name = f"cu_seqlens_{what}"
-    tensor = given if isinstance(given, Tensor) else torch.tensor(given, dtype=torch.int64)
+    tensor = given if isinstance(given, Tensor) else torch.tensor(given, dtype=torch.int64, device=device)
     if tensor.dim() != 1 or len(tensor) < 1 or tensor.dtype not in (torch.int32, torch.int64):
         _refuse(f"varlen_attention: {name} has dtype {tensor.dtype} and shape {list(tensor.shape)}; int32 or int64 and "
                 "[sequences + 1] are expected")
-    if torch.compiler.is_compiling() or type(tensor) is not Tensor or not tensor.is_cpu:
+    if not is_plain(tensor):
         return tensor
     numbers = tensor.tolist()
     lengths = [end - begin for begin, end in zip(numbers, numbers[1:])]
@@ -66,14 +67,10 @@ def _offsets(what: str, given: Any, tokens: int, most: int | None) -> Tensor:
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor) -> None:
+    check("varlen_attention", query=query, key=key, value=value)
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if tensor.is_nested:
-            _refuse(f"varlen_attention: {name} is a nested tensor; a packed one, [tokens, H, D], is expected "
-                    "(scaled_dot_product_attention takes nested ones)")
         if tensor.dim() != 3:
             _refuse(f"varlen_attention: {name} has shape {list(tensor.shape)}; 3 axes, [tokens, H, D], are expected")
-        if tensor.device.type not in ("cpu", "meta"):
-            _refuse(f"varlen_attention: {name} is on {tensor.device}; the CPU is expected")
 
 
 def varlen_attention(
@@ -108,15 +105,16 @@ def varlen_attention(
     Summary, [Tq, H] or [Tq, H, top_k] each, whose indices are rows of `key`. Gradients flow through output and lse.
     """
     _check(query, key, value)
-    offsets = (_offsets("q", cu_seqlens_q, len(query), max_seqlen_q),
-               _offsets("k", cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k, len(key), max_seqlen_k))
+    offsets = (_offsets("q", cu_seqlens_q, len(query), max_seqlen_q, query.device),
+               _offsets("k", cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k, len(key), max_seqlen_k,
+                        query.device))
     if len(offsets[0]) != len(offsets[1]):
         _refuse(f"varlen_attention: cu_seqlens_k has {len(offsets[1])} numbers; {len(offsets[0])}, as cu_seqlens_q, "
                 "are expected")
     if len(window_size) != 2 or min(window_size) < -1:
         _refuse(f"varlen_attention: window_size is {window_size}; (left, right), each -1 (open) or more, is expected")
     if isinstance(alibi_slopes, Sequence):
-        alibi_slopes = torch.tensor(alibi_slopes, dtype=torch.float64)
+        alibi_slopes = torch.tensor(alibi_slopes, dtype=torch.float64, device=query.device)
     asked = return_lse or return_summary
     found = attend(query, key, value, offsets, causal=causal, window=tuple(window_size), scale=scale,
                    softcap=softcap, alibi=alibi_slopes, sinks=sinks, dropout=dropout_p, align="bottom-right",

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from .. import _heed
-from ._ops import attention, autocast, draw_seed, is_plain, seed_number, untracked
+from .._torch_tensors import check, is_nested, is_plain
+from ._ops import attention, autocast, draw_seed, seed_number, untracked
 from ._packed import nested_attention
 from ._summary import SUMMARY, Summary
 
@@ -18,13 +19,12 @@ def _refuse(message: str) -> None:
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool, grouped: bool) -> None:
+    check("scaled_dot_product_attention", query=query, key=key, value=value, attn_mask=attn_mask)
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() < 2:
             _refuse(f"{name} has shape {list(tensor.shape)}; at least 2 axes, (..., L, E), are expected")
         if grouped and tensor.dim() < 3:
             _refuse(f"{name} has {tensor.dim()} axes; with enable_gqa at least 3, (..., H, L, E), are expected")
-        if tensor.device.type not in ("cpu", "meta"):
-            _refuse(f"{name} is on {tensor.device}; the CPU is expected")
     if attn_mask is None:
         return
     if is_causal:
@@ -85,7 +85,7 @@ def scaled_dot_product_attention(
     through which gradients flow too; with return_summary followed by a Summary, whose size does not grow with S, and
     which has gradients through lse alone.
     """
-    if query.is_nested or key.is_nested or value.is_nested:
+    if is_nested(query) or is_nested(key) or is_nested(value):
         return nested_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, return_weights,
                                 return_summary, top_k)
     _check(query, key, value, attn_mask, is_causal, enable_gqa)
@@ -106,7 +106,7 @@ def scaled_dot_product_attention(
     mask = attn_mask if bias is None else None
 
     asked = return_weights or return_summary
-    if not asked and is_plain(query, key, value, attn_mask):
+    if not asked and dropout_p < 1 and query.shape[-1] and is_plain(query, key, value, attn_mask):
         output: Tensor = _heed.attention(
             untracked(query), untracked(key), untracked(value), mask=mask, bias=untracked(bias), causal=is_causal,
             scale=scale, dropout=dropout_p, seed=seed_number(draw_seed(dropout_p)), threads=torch.get_num_threads())

@@ -1,0 +1,178 @@
+"""What PyTorch's dispatcher knows of a tensor that its memory does not show: gradients, tangents, graphs, signs, kinds.
+
+The extension takes the memory of a plain tensor at once and asks `readable` about every other one. heed.torch asks
+`is_plain` before it goes around the dispatcher. Nothing else decides.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.fx.experimental import proxy_tensor
+
+
+def _plain_keys() -> int:
+    """The dispatch keys of a tensor on the CPU whose memory holds its numbers."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+    for name in ("ADInplaceOrView", "AutogradCPU", "AutocastCPU"):
+        keys = keys.add(getattr(torch._C.DispatchKey, name))
+    return int(keys.raw_repr())
+
+
+PLAIN_KEYS = _plain_keys()
+_PLAIN_TYPES = (Tensor, torch.nn.Parameter)
+_STRIDED = torch.strided
+_TANGENT = ("heed's attention is called with a tangent of forward-mode differentiation, which it does not compute: expected "
+            "backward() or torch.autograd.grad")
+_tracing_state, _dispatch_modes = torch._C._get_tracing_state, torch._C._len_torch_dispatch_stack
+_function_modes, _transforms = torch._C._len_torch_function_stack, torch._C._functorch.peek_interpreter_stack
+
+
+def is_plain(*tensors: Tensor | None) -> bool:
+    """Whether PyTorch records nothing of a call with these tensors: no graph, gradient, tangent, mode or transform."""
+    if torch.compiler.is_compiling() or _tracing_state() is not None or _dispatch_modes() or _function_modes():
+        return False
+    if forward_ad._current_level >= 0 or _transforms() is not None:
+        return False
+    tracked = torch.is_grad_enabled()
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        if type(tensor) not in _PLAIN_TYPES or not tensor.is_cpu or tracked and tensor.requires_grad:
+            return False
+    return True
+
+
+def _has_tangent(tensor: Tensor) -> bool:
+    if forward_ad._current_level < 0:
+        return False
+    if torch.compiler.is_compiling():  # it sees no tangents, and runs a function that raises uncompiled
+        raise RuntimeError(_TANGENT)
+    return forward_ad.unpack_dual(tensor).tangent is not None
+
+
+def _proxy_mode() -> Any:
+    """The mode of make_fx or torch.export that traces now; None where neither does."""
+    return proxy_tensor.get_proxy_mode() if _dispatch_modes() else None
+
+
+def is_traced() -> bool:
+    """Whether PyTorch traces a graph now, or computes shapes alone."""
+    if torch.jit.is_tracing():
+        return True
+    if not _dispatch_modes():
+        return False
+    fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+    return fake is not None or _proxy_mode() is not None
+
+
+def _stands_for_a_node(tensor: Tensor) -> bool:
+    """Whether a graph that PyTorch traces has a node for this tensor; always True under torch.jit.trace, which tells none."""
+    if torch.jit.is_tracing():
+        return True
+    mode = _proxy_mode()
+    return mode is not None and bool(proxy_tensor.has_proxy_slot(tensor, mode.tracer))
+
+
+def _other_kind(tensor: Tensor) -> str | None:
+    """How a tensor differs in kind from a dense one on the CPU; None where it does not."""
+    if tensor.is_nested:
+        return "is a nested tensor; a plain one is expected (heed.torch.scaled_dot_product_attention takes nested ones)"
+    if tensor.layout is not torch.strided:
+        return f"has layout {tensor.layout}; torch.strided is expected, as to_dense() gives it"
+    if tensor.is_quantized:
+        return f"has dtype {tensor.dtype}; a floating one is expected, as dequantize() gives it"
+    if not tensor.is_cpu:
+        return f"is on {tensor.device}; the CPU is expected"
+    return None
+
+
+def readable(name: str, tensor: Tensor, in_place: bool) -> Tensor:
+    """The tensor whose memory holds the numbers: this one, or a copy where PyTorch negates them when it reads them."""
+    def refuse(what: str) -> NoReturn:
+        raise ValueError(f"{name} {what}")
+
+    if tensor.requires_grad:
+        refuse(f"requires a gradient, which heed.torch.scaled_dot_product_attention gives; here {name}.detach() is "
+               "expected")
+    if _has_tangent(tensor):
+        refuse("has a tangent of forward-mode differentiation, which heed does not compute; a tensor without one is "
+               "expected, as torch.autograd.forward_ad.unpack_dual gives it")
+    if _stands_for_a_node(tensor):
+        refuse("is given while PyTorch traces a graph, which would keep the result as a constant; a function of heed.torch, "
+               "which the graph records, is expected")
+    kind = _other_kind(tensor)
+    if kind is not None:
+        refuse(kind)
+    keys = torch._C._dispatch_keys(tensor)
+    if keys.has(torch._C.DispatchKey.Python):
+        refuse(f"is a {type(tensor).__name__}, a kind of torch.Tensor without memory of its own; a plain torch.Tensor "
+               "is expected")
+    if tensor.is_neg():
+        if in_place:
+            refuse("has the negative bit: PyTorch negates its numbers when it reads them; a tensor whose memory has them "
+                   f"is expected, as {name}.resolve_neg() gives it")
+        return tensor.resolve_neg()
+    if keys.raw_repr() & ~PLAIN_KEYS and not tensor.is_complex():  # whose dtype the extension refuses
+        refuse(f"is a tensor that PyTorch reads in its own way ({keys}); a plain one on the CPU is expected")
+    return tensor
+
+
+def number(name: str, value: Any) -> Any:
+    """The number in a tensor of one element; what is no tensor comes back as it is."""
+    if not isinstance(value, Tensor):
+        return value
+    if value.requires_grad:
+        raise ValueError(f"{name} requires a gradient, which heed does not compute; a number is expected, as "
+                         f"{name}.item() gives it")
+    if _stands_for_a_node(value):
+        raise ValueError(f"{name} is a tensor while PyTorch traces a graph, which would keep its number as a constant; a "
+                         f"number is expected, as {name}.item() gives it")
+    if value.numel() != 1:
+        raise TypeError(f"{name} is a tensor of shape {list(value.shape)}; a number is expected")
+    return value.item() if torch.compiler.is_compiling() else readable(name, value, False).item()
+
+
+def is_nested(tensor: Any) -> bool:
+    return isinstance(tensor, Tensor) and tensor.is_nested
+
+
+def check(function: str, **tensors: Any) -> None:
+    """Refuses other objects than tensors, kinds of tensors that the operators do not take, and a mix of devices."""
+    on_meta = None
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{function}: {name} is of type {type(tensor).__name__}; a torch.Tensor is expected")
+        on_meta = tensor.is_meta if on_meta is None else on_meta
+        if on_meta and tensor.is_meta:
+            continue
+        if tensor.layout is not _STRIDED or not tensor.is_cpu or tensor.is_nested or tensor.is_quantized:
+            raise ValueError(f"{function}: {name} {_other_kind(tensor)}")
+        if on_meta:
+            raise ValueError(f"{function}: {name} is on cpu and {next(iter(tensors))} on meta; one device is expected")
+
+
+def check_storage(function: str, **tensors: Tensor) -> None:
+    """Refuses tensors that reach beyond their storage, before an operator of PyTorch reads there."""
+    if not is_plain():
+        return
+    for name, tensor in tensors.items():
+        last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+        needed, held = (last + 1) * tensor.element_size(), tensor.untyped_storage().nbytes()
+        if tensor.numel() and needed > held:
+            raise ValueError(f"{function}: {name} needs {needed} bytes of its storage, which was cut to {held}; a tensor "
+                             "within its storage is expected")
+
+
+def refuse_transforms(*tensors: Tensor | None) -> None:
+    """Refuses transforms of torch.func and tangents, which PyTorch derives from its own operators."""
+    if isinstance(_transforms(), torch._C._functorch.CInterpreter):  # torch.compile understands no other form of the question
+        raise RuntimeError("heed's attention is called within a transform of torch.func (vmap, grad, hessian, …), which it does "
+                           "not know: expected tensors [B, H, L, D] in place of vmap, and backward() or torch.autograd.grad")
+    if any(x is not None and _has_tangent(x) for x in tensors):
+        raise RuntimeError(_TANGENT)

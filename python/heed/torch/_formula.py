@@ -1,0 +1,74 @@
+"""Attention in PyTorch's own operators: what an exporter to ONNX writes, which knows none of heed's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def is_exporting() -> bool:
+    """Whether torch.onnx.export, of either kind, calls the model."""
+    return (torch.jit.is_tracing() or torch.compiler.is_compiling()) and bool(torch.onnx.is_in_onnx_export())
+
+
+def refuse_rest(**options: Any) -> None:
+    """Refuses options that have no formula here, by what is given of them."""
+    for name, value in options.items():
+        if value is not None and (isinstance(value, Tensor) or value):
+            raise ValueError(f"attention: {name} is given while torch.onnx.export exports the model, for which heed has no ONNX; "
+                             f"a model without {name} is expected (mask, bias, sinks, causal, window, softcap and scale are "
+                             "exported)")
+
+
+def _repeated(x: Tensor, heads: int) -> Tensor:
+    """[..., Hkv, L, D] as [..., H, L, D]: each head as often as query heads share it."""
+    if x.shape[-3] == heads:
+        return x
+    shape = (*x.shape[:-2], heads // x.shape[-3], *x.shape[-2:])
+    return x.unsqueeze(-3).expand(shape).flatten(-4, -3)
+
+
+def _allowed(queries: int, keys: int, mask: Tensor | None, causal: bool, window: Sequence[int], align: str,
+             query_offset: int | None) -> Tensor | None:
+    """What the rules leave to each row, bool and broadcast over [..., Lq, Lk]; None for all."""
+    offset = query_offset if query_offset is not None else keys - queries if align == "bottom-right" else 0
+    away = torch.arange(keys)[None] - (torch.arange(queries) + offset)[:, None]
+    left, right = window
+    rules = [] if mask is None else [mask]
+    rules += [away <= 0] if causal else []
+    rules += [away >= -left] if left >= 0 else []
+    rules += [away <= right] if right >= 0 else []
+    allowed = rules[0] if rules else None
+    for rule in rules[1:]:
+        allowed = allowed & rule
+    return allowed
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, bias: Tensor | None, sinks: Tensor | None,
+           softcap: float, scale: float | None, **rules: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """(output, lse, weights); 0 and -inf in rows that may attend to nothing."""
+    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+    if q.dim() > 2:
+        k, v = _repeated(k, q.shape[-3]), _repeated(v, q.shape[-3])
+    scores = (q.to(dtype) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.to(dtype).transpose(-1, -2)
+    if softcap > 0:
+        scores = softcap * torch.tanh(scores / softcap)
+    if bias is not None:
+        scores = scores + bias.to(dtype)
+    allowed = _allowed(q.shape[-2], k.shape[-2], mask, **rules)
+    if allowed is not None:
+        scores = torch.where(allowed, scores, float("-inf"))
+    most = scores.amax(-1, keepdim=True)
+    sink = None if sinks is None else sinks.to(dtype).reshape(-1, 1, 1)
+    if sink is not None:
+        most = torch.maximum(most, sink)
+    most = torch.where(most == float("-inf"), 0.0, most)
+    exponentials = torch.exp(scores - most)
+    total = exponentials.sum(-1, keepdim=True)
+    if sink is not None:
+        total = total + torch.exp(sink - most)
+    weights = exponentials / torch.where(total == 0, 1.0, total)
+    return (weights @ v.to(dtype)).to(q.dtype), (torch.log(total) + most).squeeze(-1), weights
