@@ -3,8 +3,10 @@
 // these decoded and shown, or refused in one sentence.
 //
 // An input is the file up to its first byte 0, which JSON does not have; what follows is the text. One that
-// begins with 1 is a folder: the lengths of each of its files (two bytes) before their bytes, and the text.
+// begins with 1 or 2 is a folder, of vocabulary files or with a tokenizer.json: the lengths of each of its
+// files (two bytes) before their bytes, and the text.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
@@ -52,10 +54,23 @@ void use(const TextTokenizer& tokenizer, std::string_view text) {
   for (const std::string& one : shown) require(heed::detail::is_utf8(one));
 }
 
-// Of WordPiece where there is a vocab.txt. Files of no bytes are not there.
+constexpr std::array<const char*, 7> kFiles = {"vocab.txt",
+                                               "vocab.json",
+                                               "merges.txt",
+                                               "tokenizer.json",
+                                               "tokenizer_config.json",
+                                               "special_tokens_map.json",
+                                               "added_tokens.json"};
+
+// Of WordPiece where there is a vocab.txt, of any class where there is a tokenizer.json. Files of no bytes
+// are not there.
 void use_folder(const MemoryFolder& folder, std::string_view text) {
-  const auto found = heed::detail::tokenizer_in_folder(
-      folder.path(), std::filesystem::exists(folder / "vocab.txt") ? "bert" : "gpt2", "");
+  const auto has = [&](const char* name) { return std::filesystem::exists(folder / name); };
+  const auto found = heed::detail::tokenizer_in_folder(folder.path(),
+                                                       has("tokenizer.json") ? "llama"
+                                                       : has("vocab.txt")    ? "bert"
+                                                                             : "gpt2",
+                                                       "");
   require(found.tokenizer.has_value() == found.lack.empty());
   if (found.tokenizer) use(*found.tokenizer, text);
 }
@@ -78,12 +93,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return std::string_view(reinterpret_cast<const char*>(input.data()), input.size());
   };
   try {
-    if (!input.empty() && input[0] == 1) {
+    if (!input.empty() && (input[0] == 1 || input[0] == 2)) {
+      const bool has_json = input[0] == 2;
       input = input.subspan(1);
-      for (const char* name : {"vocab.txt", "vocab.json", "merges.txt", "tokenizer_config.json",
-                               "special_tokens_map.json", "added_tokens.json"}) {
-        const Bytes file = heed::fuzz::next_part(input);
+      for (const std::string name : kFiles) {
         folder.remove(name);
+        const bool is_vocabulary = name.starts_with("vocab") || name == "merges.txt";
+        if (has_json ? is_vocabulary : name == "tokenizer.json") continue;
+        const Bytes file = heed::fuzz::next_part(input);
         if (!file.empty()) folder.put(name, file);
       }
       use_folder(folder, text());

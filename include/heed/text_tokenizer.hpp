@@ -26,6 +26,10 @@ struct TextToken {
   friend bool operator==(const TextToken&, const TextToken&) = default;
 };
 
+namespace detail {
+struct TokenizerJson;
+}
+
 /// Immutable; several threads may use one.
 class HEED_API TextTokenizer {
  public:
@@ -61,6 +65,7 @@ class HEED_API TextTokenizer {
   [[nodiscard]] std::vector<std::string> shown(std::span<const std::int64_t> ids) const;
 
  private:
+  friend struct detail::TokenizerJson;
   struct Impl;
   explicit TextTokenizer(std::unique_ptr<const Impl> impl);
   std::unique_ptr<const Impl> impl_;

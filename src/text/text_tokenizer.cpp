@@ -14,6 +14,7 @@
 #include "text/pre_tokenizer.hpp"
 #include "text/shown_tokens.hpp"
 #include "text/token_decoder.hpp"
+#include "text/tokenizer_json.hpp"
 
 namespace heed {
 
@@ -145,15 +146,27 @@ TextTokenizer::TextTokenizer(TextTokenizer&&) noexcept = default;
 TextTokenizer& TextTokenizer::operator=(TextTokenizer&&) noexcept = default;
 TextTokenizer::~TextTokenizer() = default;
 
-TextTokenizer TextTokenizer::from_json(std::string_view text, const std::string& name) {
-  const std::string subject = io::detail::subject_of(name);
+std::string detail::TokenizerJson::bytes(const std::string& path) {
+  return io::detail::bytes_in(path, kMostTokenizerMiB);
+}
+
+json detail::TokenizerJson::values(std::string_view text, const std::string& subject) {
   io::detail::check_json(text, subject, kTokenizerLimits);
-  const json values = json::parse(text);
-  return TextTokenizer(std::make_unique<const Impl>(JsonPart(values, subject, "a value")));
+  return json::parse(text);
+}
+
+TextTokenizer detail::TokenizerJson::tokenizer(const json& values, const std::string& subject) {
+  return TextTokenizer(std::make_unique<const TextTokenizer::Impl>(JsonPart(values, subject, "a value")));
+}
+
+TextTokenizer TextTokenizer::from_json(std::string_view text, const std::string& name) {
+  using detail::TokenizerJson;
+  const std::string subject = io::detail::subject_of(name);
+  return TokenizerJson::tokenizer(TokenizerJson::values(text, subject), subject);
 }
 
 TextTokenizer TextTokenizer::from_file(const std::string& path) {
-  return from_json(io::detail::bytes_in(path, kMostTokenizerMiB), path);
+  return from_json(detail::TokenizerJson::bytes(path), path);
 }
 
 std::vector<TextToken> TextTokenizer::encode(std::string_view text, bool add_special) const {

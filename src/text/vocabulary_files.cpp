@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <unordered_set>
@@ -15,8 +14,12 @@
 #include "core/utf8.hpp"
 #include "io/fault.hpp"
 #include "io/json_file.hpp"
-#include "text/json_part.hpp"
+#include "text/folder_settings.hpp"
 #include "text/models/token_table.hpp"
+#include "text/settings_tokens.hpp"
+#include "text/tokenizer_class.hpp"
+#include "text/tokenizer_json.hpp"
+#include "text/tokenizer_with_settings.hpp"
 #include "text/unicode.hpp"
 
 namespace heed::detail {
@@ -27,20 +30,9 @@ using io::detail::printable;
 using io::detail::subject_of;
 using nlohmann::json;
 
-// Those of tokenizer.json and config.json.
-constexpr std::uintmax_t kMostVocabularyMiB = 128, kMostSettingsMiB = 4;
+constexpr std::uintmax_t kMostVocabularyMiB = 128;  // as of tokenizer.json
 constexpr std::size_t kMostLines = 2'000'000;
 constexpr JsonLimits kVocabularyLimits = {.depth = 4, .members = kMostLines, .values = 2 * kMostLines};
-constexpr JsonLimits kSettingsLimits = {.depth = 16, .members = 100'000, .values = 200'000};
-
-// The order in which transformers adds them.
-constexpr std::array<const char*, 7> kNamedTokens = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                                     "pad_token", "cls_token", "mask_token"};
-
-bool is_there(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error);
-}
 
 std::string on_line(std::size_t number) { return " on line " + std::to_string(number); }
 
@@ -119,231 +111,34 @@ json merges_of_lines(const std::string& path, const json& tokens) {
   return merges;
 }
 
-/// An object of JSON in a file, without members where there is none.
-class Settings {
- public:
-  Settings(const std::string& folder, const char* name)
-      : values_(read(folder + "/" + name)), part_(values_, subject_of(folder + "/" + name), "settings") {}
-  Settings(const Settings&) = delete;
-  Settings& operator=(const Settings&) = delete;
+// A model's vocabulary and merges, as tokenizer.json has them.
+json words_of_bert(const std::string& folder) { return {{"vocab", tokens_of_lines(folder + "/vocab.txt")}}; }
 
-  [[nodiscard]] const json& values() const { return values_; }
-  [[nodiscard]] const JsonPart& part() const { return part_; }
-
- private:
-  static json read(const std::string& path) {
-    if (!is_there(path)) return json::object();
-    return json::parse(io::detail::json_in(path, kMostSettingsMiB, kSettingsLimits));
-  }
-
-  json values_;
-  JsonPart part_;  // of values_
-};
-
-/// What tokenizer.json has of an added token, of an object with a member "content".
-json added_token(const JsonPart& part, bool special) {
-  return {{"content", part.text("content")},
-          {"single_word", part.flag("single_word", false)},
-          {"lstrip", part.flag("lstrip", false)},
-          {"rstrip", part.flag("rstrip", false)},
-          {"normalized", part.flag("normalized", !special)},
-          {"special", special}};
-}
-
-/// Such an object, or the content alone.
-json special_token(const json& value, const std::string& file, const char* name) {
-  const json object = value.is_string() ? json::object({{"content", value}}) : value;
-  return added_token(JsonPart(object, file, name), true);
-}
-
-/// The tokens that files add to a vocabulary, in transformers' order: those with ids by these, then special
-/// ones.
-class AddedTokens {
- public:
-  /// `special` has the special tokens that are there without being said. Both files of old are read only
-  /// where tokenizer_config.json has no added_tokens_decoder.
-  AddedTokens(const std::string& folder, const Settings& config, const json& vocabulary, const json& special)
-      : folder_(subject_of(folder)), vocabulary_(vocabulary), next_(std::ssize(vocabulary)) {
-    for (const auto& [name, content] : special.items()) named_[name] = special_token(content, folder_, "");
-    read_special(config);
-    if (config.part().has("added_tokens_decoder")) {
-      read_decoder(config.part());
-    } else {
-      read_special(Settings(folder, "special_tokens_map.json"));
-      read_ids(Settings(folder, "added_tokens.json"));
-    }
-    for (const char* name : kNamedTokens)
-      if (has(name)) add(named_[name]);
-    for (const json& one : others_) add(one);
-  }
-
-  [[nodiscard]] const json& list() const { return list_; }
-  [[nodiscard]] bool has(const char* name) const { return named_.contains(name) && !named_[name].is_null(); }
-  /// A special token by its name; refused where there is none.
-  [[nodiscard]] std::string content(const char* name) const {
-    if (!has(name)) fail(folder_, "has a tokenizer without " + std::string(name));
-    return named_[name]["content"].get<std::string>();
-  }
-  /// Of a token of the list.
-  [[nodiscard]] std::int64_t id(const std::string& content) const {
-    return ids_[content].get<std::int64_t>();
-  }
-
- private:
-  // A special token that is null is taken away.
-  void read_special(const Settings& file) {
-    const json& values = file.values();
-    for (const char* name : kNamedTokens)
-      if (values.contains(name))
-        named_[name] =
-            values[name].is_null() ? json() : special_token(values[name], file.part().file(), name);
-    for (const char* name : {"additional_special_tokens", "extra_special_tokens"})
-      if (file.part().has(name))
-        for (const json& one : values[name]) others_.push_back(special_token(one, file.part().file(), name));
-  }
-
-  [[nodiscard]] std::unordered_set<std::string> special_contents() const {
-    std::unordered_set<std::string> contents;
-    for (const json* tokens : {&named_, &others_})
-      for (const json& one : *tokens)
-        if (!one.is_null()) contents.insert(one["content"].get<std::string>());
-    return contents;
-  }
-
-  // {"50257": {"content": "<x>", …}}
-  void read_decoder(const JsonPart& config) {
-    const JsonPart decoder(config.at("added_tokens_decoder"), config.file(), "added_tokens_decoder");
-    const auto special_ones = special_contents();
-    std::vector<std::pair<std::int64_t, json>> tokens;
-    for (const auto& [id, value] : config.at("added_tokens_decoder").items()) {
-      const bool digits = !id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == id.npos;
-      if (!digits) decoder.fail("with " + printable(id) + ", which is no id");
-      const JsonPart token(value, config.file(), "an added token");
-      const bool special = token.flag("special", false) || special_ones.contains(token.text("content"));
-      tokens.emplace_back(std::stoll(id), added_token(token, special));
-    }
-    add_by_id(std::move(tokens), config.file());
-  }
-
-  // {"<x>": 50257}
-  void read_ids(const Settings& file) {
-    const auto special_ones = special_contents();
-    std::vector<std::pair<std::int64_t, json>> tokens;
-    for (const auto& [content, id] : file.values().items()) {
-      if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMostTokenIds))
-        fail(file.part().file(),
-             "gives " + printable(content) + " no id from 0 to " + std::to_string(kMostTokenIds - 1));
-      const json object = {{"content", content}};
-      const JsonPart token(object, file.part().file(), "an added token");
-      tokens.emplace_back(id.get<std::int64_t>(), added_token(token, special_ones.contains(content)));
-    }
-    add_by_id(std::move(tokens), file.part().file());
-  }
-
-  void add_by_id(std::vector<std::pair<std::int64_t, json>> tokens, const std::string& file) {
-    std::stable_sort(tokens.begin(), tokens.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (const auto& [id, token] : tokens) {
-      const auto content = token["content"].get<std::string>();
-      add(token);
-      if (this->id(content) != id)
-        fail(file, "has the added token " + printable(content) + " with id " + std::to_string(id) +
-                       ", where the vocabulary gives " + std::to_string(this->id(content)));
-    }
-  }
-
-  // Those that the vocabulary lacks count on from it, as in TokenVocabulary.
-  void add(json token) {
-    const auto content = token["content"].get<std::string>();
-    if (ids_.contains(content)) return;
-    const auto known = vocabulary_.find(content);
-    const std::int64_t id = known == vocabulary_.end() ? next_++ : known->get<std::int64_t>();
-    ids_[content] = token["id"] = id;
-    list_.push_back(std::move(token));
-  }
-
-  std::string folder_;
-  const json& vocabulary_;
-  std::int64_t next_;
-  json named_ = json::object();  // special tokens by names, null for those that there are not
-  json others_ = json::array();
-  json list_ = json::array();
-  json ids_ = json::object();
-};
-
-/// A text with the special tokens of two names around it, as far as there are such; nullptr: none.
-json around(const AddedTokens& added, const char* before, const char* behind) {
-  json single = json::array(), special = json::object();
-  const auto put = [&](const char* name) {
-    if (name == nullptr || !added.has(name)) return;
-    const std::string content = added.content(name);
-    single.push_back({{"SpecialToken", {{"id", content}, {"type_id", 0}}}});
-    special[content] = {{"id", content}, {"ids", {added.id(content)}}, {"tokens", {content}}};
-  };
-  put(before);
-  single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
-  put(behind);
-  return {{"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", special}};
-}
-
-json bert_tokenizer(const std::string& folder, const Settings& config) {
-  const JsonPart& said = config.part();
-  json made;
-  made["model"]["type"] = "WordPiece";
-  made["model"]["vocab"] = tokens_of_lines(folder + "/vocab.txt");
-  const AddedTokens added(folder, config, made["model"]["vocab"],
-                          {{"unk_token", "[UNK]"},
-                           {"sep_token", "[SEP]"},
-                           {"pad_token", "[PAD]"},
-                           {"cls_token", "[CLS]"},
-                           {"mask_token", "[MASK]"}});
-  made["model"]["unk_token"] = added.content("unk_token");
-  made["added_tokens"] = added.list();
-  made["normalizer"] = {{"type", "BertNormalizer"},
-                        {"clean_text", true},
-                        {"handle_chinese_chars", said.flag("tokenize_chinese_chars", true)},
-                        {"lowercase", said.flag("do_lower_case", true)}};
-  if (said.has("strip_accents")) made["normalizer"]["strip_accents"] = said.flag("strip_accents");
-  made["pre_tokenizer"] = {{"type", "BertPreTokenizer"}};
-  made["decoder"] = {{"type", "WordPiece"}, {"prefix", "##"}};
-  made["post_processor"] = around(added, "cls_token", "sep_token");
-  return made;
-}
-
-json gpt2_tokenizer(const std::string& folder, const Settings& config) {
-  const JsonPart& said = config.part();
-  json made;
-  made["model"]["type"] = "BPE";
-  made["model"]["vocab"] = tokens_of_object(folder + "/vocab.json");
-  made["model"]["merges"] = merges_of_lines(folder + "/merges.txt", made["model"]["vocab"]);
-  const char* const end = "<|endoftext|>";
-  const AddedTokens added(folder, config, made["model"]["vocab"],
-                          {{"bos_token", end}, {"eos_token", end}, {"unk_token", end}});
-  made["added_tokens"] = added.list();
-  made["pre_tokenizer"] = {
-      {"type", "ByteLevel"}, {"add_prefix_space", said.flag("add_prefix_space", false)}, {"use_regex", true}};
-  made["decoder"] = {{"type", "ByteLevel"}};
-  made["post_processor"] = around(added, said.flag("add_bos_token", false) ? "bos_token" : nullptr,
-                                  said.flag("add_eos_token", false) ? "eos_token" : nullptr);
-  return made;
+json pairs_of_gpt2(const std::string& folder) {
+  json model = {{"vocab", tokens_of_object(folder + "/vocab.json")}};
+  model["merges"] = merges_of_lines(folder + "/merges.txt", model["vocab"]);
+  return model;
 }
 
 struct Kind {
   std::vector<std::string_view> names;  // model_type or tokenizer_class
+  const char* rules;                    // a class
   std::vector<const char*> files;
   const char* listed;  // the files, in a sentence
-  json (*make)(const std::string& folder, const Settings& config);
+  json (*read)(const std::string& folder);
 };
 
 const std::array<Kind, 2>& kinds() {
   static const std::array<Kind, 2> all = {{{{"bert", "distilbert", "BertTokenizer", "DistilBertTokenizer"},
+                                            "BertTokenizer",
                                             {"vocab.txt"},
                                             "vocab.txt",
-                                            bert_tokenizer},
+                                            words_of_bert},
                                            {{"gpt2", "GPT2Tokenizer"},
+                                            "GPT2Tokenizer",
                                             {"vocab.json", "merges.txt"},
                                             "vocab.json and merges.txt",
-                                            gpt2_tokenizer}}};
+                                            pairs_of_gpt2}}};
   return all;
 }
 
@@ -364,17 +159,31 @@ void refuse_slow(const JsonPart& config) {
     config.fail("with split_special_tokens, which heed does not know");
 }
 
+TextTokenizer made_from(const Kind& kind, const std::string& folder, const FolderSettings& config) {
+  const TokenizerClass& rules = *tokenizer_class_named(kind.rules);
+  json made = {{"model", kind.read(folder)}};
+  const SettingsTokens tokens({folder, config, made["model"]["vocab"], rules.special});
+  if (const auto& found = tokens.contradiction()) fail(found->file, found->what);
+  made["added_tokens"] = tokens.list();
+  const auto said = [&](const char* flag) { return config.part().flag(flag, false); };
+  made["post_processor"] =
+      text_between(said("add_bos_token") ? end_named(tokens, "bos_token") : std::nullopt,
+                   said("add_eos_token") ? end_named(tokens, "eos_token") : std::nullopt);
+  rules.complete({config.part(), tokens, nullptr}, made);
+  return TokenizerJson::tokenizer(made, subject_of(folder));
+}
+
 }  // namespace
 
 FolderTokenizer tokenizer_in_folder(const std::string& folder, const std::string& family,
                                     const std::string& tokenizer_class) {
-  if (is_there(folder + "/tokenizer.json")) return {TextTokenizer::from_file(folder + "/tokenizer.json"), ""};
+  if (is_there(folder + "/tokenizer.json")) return tokenizer_with_settings(folder, family, tokenizer_class);
   const auto in_folder = [&](const char* name) { return is_there(folder + "/" + name); };
   constexpr std::array<const char*, 6> kFiles = {
       "vocab.txt", "vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"};
   const auto found = std::find_if(kFiles.begin(), kFiles.end(), in_folder);
   if (found == kFiles.end()) return {std::nullopt, "has no tokenizer.json"};
-  const Settings config(folder, "tokenizer_config.json");
+  const FolderSettings config(folder, "tokenizer_config.json");
   const std::string name =
       config.part().text("tokenizer_class", tokenizer_class.empty() ? family : tokenizer_class);
   const std::string without = "has " + std::string(*found) + " and no tokenizer.json, which heed ";
@@ -383,9 +192,7 @@ FolderTokenizer tokenizer_in_folder(const std::string& folder, const std::string
   if (!std::all_of(kind->files.begin(), kind->files.end(), in_folder))
     return {std::nullopt, without + "makes for " + printable(name) + " from " + kind->listed};
   refuse_slow(config.part());
-  // The values are not held beside those of reading.
-  const std::string text = kind->make(folder, config).dump();
-  return {TextTokenizer::from_json(text, folder), ""};
+  return {made_from(*kind, folder, config), ""};
 }
 
 }  // namespace heed::detail

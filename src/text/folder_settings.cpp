@@ -1,0 +1,37 @@
+#include "text/folder_settings.hpp"
+
+#include <filesystem>
+
+#include "io/fault.hpp"
+#include "io/json_file.hpp"
+
+namespace heed::detail {
+namespace {
+
+// The limits of config.json.
+constexpr std::uintmax_t kMostSettingsMiB = 4;
+constexpr JsonLimits kSettingsLimits = {.depth = 16, .members = 100'000, .values = 200'000};
+
+}  // namespace
+
+FolderSettings::FolderSettings(const std::string& folder, const char* name)
+    : values_(read(folder + "/" + name)),
+      part_(values_, io::detail::subject_of(folder + "/" + name), "settings") {}
+
+nlohmann::json FolderSettings::read(const std::string& path) {
+  using nlohmann::json;
+  if (!is_there(path)) return json::object();
+  return json::parse(io::detail::json_in(path, kMostSettingsMiB, kSettingsLimits),
+                     [this](int depth, json::parse_event_t event, json& value) {
+                       if (depth == 1 && event == json::parse_event_t::key)
+                         names_.push_back(value.get<std::string>());
+                       return true;
+                     });
+}
+
+bool is_there(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+}  // namespace heed::detail

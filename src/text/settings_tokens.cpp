@@ -1,0 +1,231 @@
+#include "text/settings_tokens.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <unordered_set>
+
+#include "io/fault.hpp"
+#include "text/models/token_table.hpp"
+
+namespace heed::detail {
+namespace {
+
+using io::detail::fail;
+using io::detail::printable;
+using nlohmann::json;
+
+// The order in which transformers adds them.
+constexpr std::array<const char*, 7> kNamedTokens = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                                     "pad_token", "cls_token", "mask_token"};
+constexpr std::size_t kMostNames = 1000;
+constexpr const char* kExtra = "extra_special_tokens";
+constexpr const char* kAdditional = "additional_special_tokens";  // its older name
+
+/// What tokenizer.json has of an added token, of an object with a member "content".
+json added_token(const JsonPart& part, bool special) {
+  return {{"content", part.text("content")},
+          {"single_word", part.flag("single_word", false)},
+          {"lstrip", part.flag("lstrip", false)},
+          {"rstrip", part.flag("rstrip", false)},
+          {"normalized", part.flag("normalized", !special)},
+          {"special", special}};
+}
+
+/// Such an object, or the content alone.
+json special_token(const json& value, const std::string& file, const char* name) {
+  const json object = value.is_string() ? json::object({{"content", value}}) : value;
+  return added_token(JsonPart(object, file, name), true);
+}
+
+std::string content_of(const json& token) { return token["content"].get<std::string>(); }
+
+std::optional<std::int64_t> id_in(const json& vocabulary, const std::string& token) {
+  if (vocabulary.is_object()) {
+    const auto found = vocabulary.find(token);
+    if (found != vocabulary.end() && found->is_number_unsigned()) return found->get<std::int64_t>();
+    return std::nullopt;
+  }
+  const auto is_token = [&](const json& one) { return one.is_array() && !one.empty() && one[0] == token; };
+  const auto found = std::find_if(vocabulary.begin(), vocabulary.end(), is_token);
+  return found == vocabulary.end() ? std::nullopt : std::optional(found - vocabulary.begin());
+}
+
+bool is_extra_dictionary(const FolderSettings& file) {
+  return file.part().has(kExtra) && file.values()[kExtra].is_object();
+}
+
+}  // namespace
+
+SettingsTokens::SettingsTokens(const TokenSources& sources)
+    : sources_(sources), next_(std::ssize(sources.vocabulary)) {
+  for (const char* name : kNamedTokens) {
+    const auto said = sources.special.find(name);
+    named_.emplace_back(name,
+                        said == sources.special.end() ? json() : special_token(*said, sources.folder, name));
+  }
+  const bool has_decoder = sources.config.part().has("added_tokens_decoder");
+  read_special(sources.config, true);
+  if (!has_decoder) read_special_map(FolderSettings(sources.folder, "special_tokens_map.json"));
+  std::vector<NumberedToken> numbered = tokens_of_file();
+  if (sources.keeps_file)
+    for (const NumberedToken& one : numbered) add(one.token);
+  if (has_decoder)
+    numbered = tokens_of_decoder();
+  else
+    add_ids_of(FolderSettings(sources.folder, "added_tokens.json"), numbered);
+  add_by_id(std::move(numbered));
+  for (const auto& [name, token] : named_)
+    if (!token.is_null()) add_unless_known(token);
+  for (const json& one : others_) add_unless_known(one);
+}
+
+bool SettingsTokens::has(const char* name) const {
+  return std::any_of(named_.begin(), named_.end(),
+                     [&](const auto& one) { return one.first == name && !one.second.is_null(); });
+}
+
+std::string SettingsTokens::content(const char* name) const {
+  for (const auto& [known, token] : named_)
+    if (known == name && !token.is_null()) return content_of(token);
+  return "None";
+}
+
+std::int64_t SettingsTokens::id(const std::string& content) const {
+  return ids_[content].get<std::int64_t>();
+}
+
+std::vector<std::string> SettingsTokens::special() const {
+  std::vector<std::string> contents;
+  for (const auto& [name, token] : named_)
+    if (!token.is_null()) contents.push_back(content_of(token));
+  for (const json& one : others_) contents.push_back(content_of(one));
+  return contents;
+}
+
+// What it has of the newer name takes the place of a list that was there, unless it is a list itself.
+void SettingsTokens::read_special_map(const FolderSettings& file) {
+  const json& config = sources_.config.values();
+  const bool has_list = config.contains(kExtra) || config.contains(kAdditional);
+  if (file.values().contains(kExtra) && !file.values()[kExtra].is_array()) others_ = json::array();
+  read_special(file, !has_list || is_extra_dictionary(file));
+}
+
+// A list of the newer name goes before one of the older, which counts where `takes_older`.
+void SettingsTokens::read_special(const FolderSettings& file, bool takes_older) {
+  read_named(file);
+  const bool newer = file.part().has(kExtra) && !is_extra_dictionary(file) && !file.values()[kExtra].empty();
+  const char* name = newer ? kExtra : kAdditional;
+  if (!file.part().has(name) || file.values()[name].is_object() || (!newer && !takes_older)) return;
+  for (const json& one : file.values()[name]) others_.push_back(special_token(one, file.part().file(), name));
+}
+
+// A special token that is null is taken away. Models may have names of their own for others.
+void SettingsTokens::read_named(const FolderSettings& file) {
+  const json& values = file.values();
+  const auto set = [&](const std::string& name, const json& value) {
+    json token = value.is_null() ? json() : special_token(value, file.part().file(), name.c_str());
+    if (!token.is_null() && content_of(token).empty()) token = nullptr;
+    const auto known =
+        std::find_if(named_.begin(), named_.end(), [&](const auto& one) { return one.first == name; });
+    if (known != named_.end())
+      known->second = token;
+    else if (!token.is_null())
+      named_.emplace_back(name, token);
+    if (named_.size() > kMostNames)
+      fail(file.part().file(), "has special tokens of more than " + std::to_string(kMostNames) + " names");
+  };
+  for (const char* name : kNamedTokens)
+    if (values.contains(name)) set(name, values[name]);
+  const auto set_own = [&](bool texts) {
+    for (const std::string& name : file.names())
+      if (name.ends_with("_token") &&
+          std::find(kNamedTokens.begin(), kNamedTokens.end(), name) == kNamedTokens.end() &&
+          (texts ? values[name].is_string() : values[name].is_object()))
+        set(name, values[name]);
+  };
+  set_own(false);
+  set_own(true);
+  if (is_extra_dictionary(file))
+    for (const auto& [name, value] : values[kExtra].items()) set(name, value);
+}
+
+std::vector<SettingsTokens::NumberedToken> SettingsTokens::tokens_of_file() const {
+  std::vector<NumberedToken> tokens;
+  if (sources_.file == nullptr || !sources_.file->has("added_tokens")) return tokens;
+  if (!sources_.file->at("added_tokens").is_array()) sources_.file->fail("whose added_tokens is no list");
+  for (const json& value : sources_.file->at("added_tokens")) {
+    const JsonPart token(value, sources_.file->file(), "an added token");
+    tokens.push_back({token.integer("id", 0, kMostTokenIds), added_token(token, token.flag("special", false)),
+                      sources_.file->file()});
+  }
+  return tokens;
+}
+
+// {"50257": {"content": "<x>", …}}
+std::vector<SettingsTokens::NumberedToken> SettingsTokens::tokens_of_decoder() const {
+  const JsonPart& config = sources_.config.part();
+  const JsonPart decoder(config.at("added_tokens_decoder"), config.file(), "added_tokens_decoder");
+  std::vector<NumberedToken> tokens;
+  for (const auto& [id, value] : config.at("added_tokens_decoder").items()) {
+    const bool digits = !id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == id.npos;
+    if (!digits) decoder.fail("with " + printable(id) + ", which is no id");
+    const JsonPart token(value, config.file(), "an added token");
+    tokens.push_back({std::stoll(id), added_token(token, token.flag("special", false)), config.file()});
+  }
+  return tokens;
+}
+
+// {"<x>": 50257}. Ids that have a token already keep it.
+void SettingsTokens::add_ids_of(const FolderSettings& file, std::vector<NumberedToken>& tokens) const {
+  const std::vector<std::string> contents = special();
+  const std::unordered_set<std::string> special_ones(contents.begin(), contents.end());
+  std::unordered_set<std::int64_t> taken;
+  for (const NumberedToken& one : tokens) taken.insert(one.id);
+  for (const auto& [content, id] : file.values().items()) {
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMostTokenIds))
+      fail(file.part().file(),
+           "gives " + printable(content) + " no id from 0 to " + std::to_string(kMostTokenIds - 1));
+    if (taken.contains(id.get<std::int64_t>())) continue;
+    const json object = {{"content", content}};
+    const JsonPart token(object, file.part().file(), "an added token");
+    tokens.push_back(
+        {id.get<std::int64_t>(), added_token(token, special_ones.contains(content)), file.part().file()});
+  }
+}
+
+void SettingsTokens::add_by_id(std::vector<NumberedToken> tokens) {
+  std::stable_sort(tokens.begin(), tokens.end(),
+                   [](const NumberedToken& a, const NumberedToken& b) { return a.id < b.id; });
+  std::unordered_set<std::string> named;
+  for (const auto& [name, token] : named_)
+    if (!token.is_null()) named.insert(content_of(token));
+  for (NumberedToken& one : tokens) {
+    const std::string content = content_of(one.token);
+    if (content.empty()) continue;
+    if (named.contains(content)) one.token["special"] = true;
+    add(one.token);
+    if (id(content) != one.id && !contradiction_)
+      contradiction_ = {one.file, "has the added token " + printable(content) + " with id " +
+                                      std::to_string(one.id) + ", where the vocabulary gives " +
+                                      std::to_string(id(content))};
+  }
+}
+
+void SettingsTokens::add_unless_known(const json& token) {
+  if (!ids_.contains(content_of(token))) add(token);
+}
+
+// Those that the vocabulary lacks count on from it, as in TokenVocabulary.
+void SettingsTokens::add(json token) {
+  const std::string content = content_of(token);
+  if (content.empty()) return;
+  if (!ids_.contains(content)) {
+    const auto known = id_in(sources_.vocabulary, content);
+    ids_[content] = known ? *known : next_++;
+  }
+  token["id"] = ids_[content];
+  list_.push_back(std::move(token));
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,57 @@
+// Classes of transformers' tokenizers. Most of them keep no more of a tokenizer.json than its vocabulary, its
+// merges and its post-processor, and make the rest by rules and settings of their own.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "text/folder_settings.hpp"
+#include "text/settings_tokens.hpp"
+
+namespace heed::detail {
+
+/// What the rules of a class go by.
+struct ClassInput {
+  const JsonPart& settings;  ///< tokenizer_config.json
+  const SettingsTokens& tokens;
+  const nlohmann::json& normalizer;  ///< of tokenizer.json, or null
+};
+
+struct TokenizerClass {
+  std::string_view name;   ///< without "Fast"
+  std::string_view model;  ///< the type of its model
+  nlohmann::json special;  ///< special tokens without being said, by their names
+  /// Completes a tokenizer.json that has a vocabulary, merges and a post-processor, if any.
+  void (*complete)(const ClassInput& input, nlohmann::json& made);
+};
+
+/// nullptr for a name that heed does not know. "Fast" at the end of a name says nothing.
+[[nodiscard]] const TokenizerClass* tokenizer_class_named(std::string_view name);
+
+/// A token before or behind a text.
+struct TextEnd {
+  std::string content;
+  std::int64_t id = 0;
+};
+/// The special token of that name, if any.
+[[nodiscard]] std::optional<TextEnd> end_named(const SettingsTokens& tokens, const char* name);
+
+/// The post-processor that puts them there.
+[[nodiscard]] nlohmann::json text_between(const std::optional<TextEnd>& before,
+                                          const std::optional<TextEnd>& behind);
+
+/// The class that transformers' AutoTokenizer takes.
+struct ChosenClass {
+  const TokenizerClass* rules = nullptr;  ///< nullptr: the one that keeps all of tokenizer.json
+  std::string unknown{};                  ///< not empty: the name of one that heed does not know
+};
+
+/// By a model's family (its model_type), the tokenizer_class of tokenizer_config.json and that of config.json
+/// (empty: none), and whether its tokenizer.json speaks of ByteLevel.
+[[nodiscard]] ChosenClass auto_class(std::string_view family, const std::string& settings_class,
+                                     const std::string& config_class, bool is_byte_level);
+
+}  // namespace heed::detail

@@ -1,0 +1,16 @@
+// A tokenizer.json beside a tokenizer_config.json, which may say otherwise.
+#pragma once
+
+#include <string>
+
+#include "text/vocabulary_files.hpp"
+
+namespace heed::detail {
+
+/// The tokenizer of a folder with a tokenizer.json. Where there is a tokenizer_config.json too, the ids are
+/// those of transformers' AutoTokenizer, or there is no tokenizer. `family` and `config_class` are what
+/// config.json says (model_type, tokenizer_class). Throws Error (io) for a file that is not as it should be.
+[[nodiscard]] FolderTokenizer tokenizer_with_settings(const std::string& folder, const std::string& family,
+                                                      const std::string& config_class);
+
+}  // namespace heed::detail
