@@ -11,7 +11,7 @@ namespace {
 
 namespace nb = nanobind;
 
-// What PyTorch is asked.
+// Functions and names of PyTorch that tell a plain tensor.
 struct Questions {
   nb::module_ core = nb::module_::import_("torch._C");
   nb::module_ ours = nb::module_::import_("heed._torch_tensors");

@@ -261,7 +261,7 @@ KINDS = {
 NO_GRADIENT = {"heed.look"}  # takes tensors that require one, as a report has none
 OF_GRADIENTS = {"torch.func.grad", "hessian", "jacobian by vmap", "batched gradients", "the negative bit and a gradient",
                 "a gradient of the negative bit"}
-# What PyTorch's own operators on the way to the function say themselves.
+# PyTorch's own operators, which run before heed's function, refuse these.
 PYTORCHS = {("meta", "module"), ("meta", "sdpa mask")} | {
     (kind, name) for name in ("sdpa mask", "varlen", "module")
     for kind in ("a storage that was cut", "a storage that was taken", "a cut storage and a gradient", "sparse", "mkldnn",
