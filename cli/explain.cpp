@@ -21,6 +21,7 @@
 #include "heed/model.hpp"
 #include "heed/trained_model.hpp"
 #include "help.hpp"
+#include "model_name.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
 #include "standard_streams.hpp"
@@ -211,7 +212,7 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   for (const std::string& word : arguments.words) text += " " + word;
   if (arguments.json) require_standard_output();
   if (!only_page) {
-    const heed::Model model = load_model(arguments.model);
+    const heed::Model model = read_model(arguments.model);
     explain_reading(arguments, read_with(model, arguments.model, text, "SENTENCE"));
   }
   if (arguments.html.empty()) return;

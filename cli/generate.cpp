@@ -12,6 +12,7 @@
 #include "heed/model.hpp"
 #include "heed/model_generate.hpp"
 #include "help.hpp"
+#include "model_name.hpp"
 #include "options.hpp"
 #include "standard_streams.hpp"
 #include "text.hpp"
@@ -171,7 +172,7 @@ void run_generate(const CLI::App& app, GenerateArguments& arguments) {
     throw UsageError("--head is given without --watch, which shows what it attends to");
   if (!is_utf8(arguments.prompt)) throw UsageError("--prompt is not UTF-8 text");
   if (arguments.json) require_standard_output();
-  const heed::Model model = load_model(arguments.folder);
+  const heed::Model model = read_model(arguments.folder);
   if (arguments.watch) arguments.options.watch = kWatchedPairs;
   if (given(app, "--head")) arguments.options.head = head_of(arguments.head, model.info());
   GeneratePrinter printer(arguments);

@@ -427,7 +427,7 @@ void look_at_texts(const heed::Model& model, LookArguments arguments) {
 }
 
 void look_at_model(const CLI::App& app, LookArguments arguments) {
-  const heed::Model model = load_model(arguments.model);
+  const heed::Model model = read_model(arguments.model);
   if (arguments.texts.size() + (arguments.text.empty() ? 0 : 1) > 1) return look_at_texts(model, arguments);
   const bool from_file = !arguments.texts.empty();
   const std::string text = from_file ? file_text(arguments.texts.front()) : arguments.text;

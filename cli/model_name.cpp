@@ -1,9 +1,11 @@
 #include "model_name.hpp"
 
 #include <filesystem>
+#include <iostream>
 
 #include "command.hpp"
 #include "heed/model.hpp"
+#include "text.hpp"
 
 namespace heed::cli {
 
@@ -24,6 +26,12 @@ void check_document_name(const std::string& path) {
     throw UsageError("DOC is '" + path +
                      "', and there is no such file; before words, --model DIR is expected (--model induction "
                      "comes with heed)");
+}
+
+heed::Model read_model(const std::string& name) {
+  heed::Model model = load_model(name);
+  for (const std::string& note : model.info().notes) std::cerr << "heed: " << printable(note) << std::endl;
+  return model;
 }
 
 }  // namespace heed::cli

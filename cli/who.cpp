@@ -96,7 +96,7 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
     answer = answer_pair(with_tokens(open_looked_at(arguments.document), arguments.tokens), printing.row,
                          printing.key);
   } else {
-    const heed::Model model = load_model(arguments.model);
+    const heed::Model model = read_model(arguments.model);
     answer = answer_pair(read_with_model(model, given_text(arguments), "WORDS"), printing.row, printing.key);
     if (!arguments.against.empty())
       against = answer_pair(read_with_model(model, arguments.against, "--against"), printing.row,

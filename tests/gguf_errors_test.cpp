@@ -207,7 +207,14 @@ TEST(GgufErrors, Metadata) {
       {"has general.architecture 'gemma2'; heed runs llama, qwen2, qwen3 from GGUF",
        with("general.architecture", text_value("gemma2"))},
       {"has 'general.architecture' that is no text", with("general.architecture", u32_value(1))},
-      {"has 'llama.expert_count', which heed does not know", with("llama.expert_count", u32_value(4))},
+      {"has llama.expert_count 4; at most 0 is expected", with("llama.expert_count", u32_value(4))},
+      {"no error", with("llama.expert_count", u32_value(0))},
+      {"has 'llama.attention.clamp_kqv', which heed does not know",
+       with("llama.attention.clamp_kqv", f32_value(1))},
+      {"has 'llama.attention.causal' that is neither true nor false",
+       with("llama.attention.causal", u32_value(1))},
+      {"has split.count 3; at most 1 is expected", with("split.count", u32_value(3))},
+      {"no error", with("llama.pooling_type", u32_value(1))},
       {"has no llama.attention.layer_norm_rms_epsilon", without("llama.attention.layer_norm_rms_epsilon")},
       {"has 'llama.attention.layer_norm_rms_epsilon' that is no finite number",
        with("llama.attention.layer_norm_rms_epsilon", little(6, 4) + little(kInfinity, 4))},
@@ -215,7 +222,11 @@ TEST(GgufErrors, Metadata) {
        with("llama.block_count", little(10, 4) + little(~std::uint64_t{0}, 8))},
       {"has 'llama.block_count' that is no whole number", with("llama.block_count", f32_value(1))},
       {"has num_hidden_layers 0; 1 to 1024 is expected", with("llama.block_count", u32_value(0))},
-      {"has no num_hidden_layers", without("llama.block_count")},
+      {"has no llama.block_count", without("llama.block_count")},
+      {"has no llama.context_length", without("llama.context_length")},
+      {"has no llama.embedding_length", without("llama.embedding_length")},
+      {"has no llama.feed_forward_length", without("llama.feed_forward_length")},
+      {"has no llama.attention.head_count", without("llama.attention.head_count")},
       {"has num_attention_heads -1; 1 to 4096 is expected",
        with("llama.attention.head_count", little(5, 4) + little(~std::uint64_t{0}, 4))},
       {"has num_key_value_heads 3; 1 to 2 is expected", with("llama.attention.head_count_kv", u32_value(3))},
@@ -228,7 +239,8 @@ TEST(GgufErrors, Metadata) {
        with("llama.attention.value_length", u32_value(8))},
       {"has llama.rope.scaling.type 'yarn'; heed has none, linear and Llama 3's divisors",
        with("llama.rope.scaling.type", text_value("yarn"))},
-      {"has no llama.rope.scaling.factor", with("llama.rope.scaling.type", text_value("linear"))},
+      {"no error", with("llama.rope.scaling.type", text_value("linear"))},
+      {"has factor that is not above 0", with("llama.rope.scaling.factor", f32_value(-1))},
       {"has a tensor rope_freqs.weight that is not at most 4096 numbers of F32",
        rope({name, {2}, 1, little(0, 4)})},
       {"has a tensor rope_freqs.weight that is not at most 4096 numbers of F32",
@@ -247,9 +259,9 @@ TEST(GgufErrors, Metadata) {
          file.tensors.insert(file.tensors.begin(), {"output_norm.weight", {8}, 0, ones});
          file.tensors.push_back({name, {2}, 0, "", 0});
        }},
-      {"has both rope_freqs.weight and llama.rope.scaling.type; one is expected",
+      {"has both rope_freqs.weight and llama.rope.scaling.factor; one is expected",
        [&](GgufBytes& file) {
-         file.set("llama.rope.scaling.type", text_value("linear"));
+         file.set("llama.rope.scaling.factor", f32_value(2));
          file.tensors.push_back({name, {2}, 0, of_f32(1) + of_f32(1)});
        }},
   });

@@ -119,7 +119,8 @@ void fill_bert(Folder& folder) {
 // Llama in f64, number by number.
 class ByFormula {
  public:
-  ByFormula(const Folder& folder, std::int64_t window) : folder_(folder), window_(window) {}
+  ByFormula(const Folder& folder, std::int64_t window, bool causal = true)
+      : folder_(folder), window_(window), causal_(causal) {}
 
   Rows logits(const std::vector<std::int64_t>& ids) const {
     Rows x;
@@ -183,20 +184,26 @@ class ByFormula {
       add(x[i], times(at + "mlp.down_proj.weight", hidden));
     }
   }
+  // A window of a causal model has as many keys as it says; in others it goes so far to either side.
+  bool sees(std::size_t i, std::size_t j) const {
+    const auto distance = static_cast<std::int64_t>(i) - static_cast<std::int64_t>(j);
+    if (causal_) return distance >= 0 && (window_ == 0 || distance < window_);
+    return window_ == 0 || std::abs(distance) <= window_;
+  }
   Row attended(const Row& query, const Rows& key, const Rows& value, std::size_t i) const {
     Row output(query.size(), 0);
     for (std::size_t head = 0; head < kHeads; ++head) {
       const std::size_t of = head / (kHeads / kKvHeads) * kHeadDim, to = head * kHeadDim;
-      Row weights(i + 1, 0);
+      Row weights(key.size(), 0);
       double sum = 0;
-      for (std::size_t j = 0; j <= i; ++j) {
-        if (window_ > 0 && static_cast<std::int64_t>(i - j) >= window_) continue;
+      for (std::size_t j = 0; j < key.size(); ++j) {
+        if (!sees(i, j)) continue;
         double score = 0;
         for (std::size_t c = 0; c < kHeadDim; ++c) score += query[to + c] * key[j][of + c];
         weights[j] = std::exp(score / std::sqrt(double(kHeadDim)));
         sum += weights[j];
       }
-      for (std::size_t j = 0; j <= i; ++j)
+      for (std::size_t j = 0; j < key.size(); ++j)
         for (std::size_t c = 0; c < kHeadDim; ++c) output[to + c] += weights[j] / sum * value[j][of + c];
     }
     return output;
@@ -207,6 +214,7 @@ class ByFormula {
 
   const Folder& folder_;
   std::int64_t window_;
+  bool causal_;
 };
 
 const std::vector<std::int64_t> kIds = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 10, 0};
@@ -246,6 +254,38 @@ TEST(ModelFamilies, MistralSeesAsManyKeysAsItsWindow) {
     const Model model = folder.load();
     expect_near(model.logits(model.hidden_states(view_of(kIds))), ByFormula(folder, window).logits(kIds));
   }
+}
+
+TEST(ModelFamilies, ADecoderThatIsNotCausalSeesWhatComesAfter) {
+  Folder folder;
+  fill_llama(folder);
+  folder.config["model_type"] = "mistral";
+  folder.config["is_causal"] = false;
+  for (const std::int64_t window : {0, 1, 3, 12}) {
+    folder.config["sliding_window"] = window == 0 ? Json() : Json(window);
+    const Model model = folder.load();
+    EXPECT_FALSE(model.info().causal);
+    expect_near(model.logits(model.hidden_states(view_of(kIds))),
+                ByFormula(folder, window, false).logits(kIds));
+    EXPECT_EQ(message_of([&] { heed::ModelCache(model.info(), heed::CacheFormat::f32); }),
+              "a model of family 'mistral' reads texts whole; it has no cache");
+  }
+}
+
+TEST(ModelFamilies, NameTheKeysThatNobodyKnows) {
+  Folder folder;
+  fill_llama(folder);
+  folder.config["torch_dtype"] = "float32";
+  EXPECT_TRUE(folder.load().info().notes.empty());
+  folder.config["rope_scaling"] = {{"type", "linear"}, {"factor", 1}, {"section", 2}};
+  folder.config["torch"] = 1;  // part of a name that is known
+  folder.config["dtype torch_dtype"] = 1;
+  for (const char* name : {"", "b", "c", "d", "e", "f", "h\n"}) folder.config[name] = nullptr;
+  EXPECT_EQ(folder.load().info().notes,
+            std::vector<std::string>{
+                "'" + (folder.files / "config.json") +
+                "' has 'torch', 'dtype torch_dtype', '', 'b', 'c', 'd', 'e', 'f' and 2 more, which heed "
+                "does not know and leaves aside"});
 }
 
 TEST(ModelFamilies, HaveTheSameBitsForEveryNumberOfThreads) {
@@ -345,8 +385,19 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
       {"llama", R"({"hidden_act": "tanh"})", "has hidden_act 'tanh', which heed does not know"},
       {"llama", R"({"rms_norm_eps": -1})", "has rms_norm_eps beyond 0 to 1"},
       {"llama", R"({"rope_theta": 0})", "has rope_theta that is not above 0"},
-      {"llama", R"({"partial_rotary_factor": 0.5})",
+      {"llama", R"({"num_hidden_layers": null})", "has num_hidden_layers null; a value is expected"},
+      {"llama", R"({"partial_rotary_factor": 0.5})", "has partial_rotary_factor 0.5; heed's llama expects 1"},
+      {"llama", R"({"rope_parameters": {"partial_rotary_factor": 0.5}})",
        "has partial_rotary_factor other than 1, which heed's llama lacks"},
+      {"llama", R"({"rope_parameters": {"rope_type": null}})", "has rope_type null; a value is expected"},
+      {"llama", R"({"rope_parameters": {"rope_theta": null}})", "has rope_theta null; a value is expected"},
+      {"llama", R"({"sliding_window": 4})", "has sliding_window 4; heed's llama expects null"},
+      {"llama", R"({"is_causal": 1})", "has is_causal that is neither true nor false"},
+      {"llama", R"({"per_layer_config": {"0": {"hidden_act": "gelu"}}})",
+       R"(has per_layer_config {"0":{"hidden_act":"gelu"}}; heed's llama expects {})"},
+      {"llama",
+       R"({"per_layer_config": "a \u0007 value that is longer than all that a sentence should hold of it"})",
+       R"(has per_layer_config "a \u0007 value that is longer than all that a sentence should h…; heed's llama expects {})"},
       {"llama", R"({"rope_parameters": {"partial_rotary_factor": 2}})", "has partial_rotary_factor above 1"},
       {"llama", R"({"rope_scaling": {"type": "yarn", "factor": 4}})",
        "has rope_type 'yarn'; heed has default, linear and llama3"},
@@ -357,7 +408,7 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
       {"llama", R"({"rope_parameters": {"rope_type": "linear"}})", "has no factor"},
       {"llama", R"({"rope_parameters": {"rope_type": "linear", "factor": 0}})",
        "has factor that is not above 0"},
-      {"llama", R"({"rope_parameters": {}, "rope_scaling": {}})",
+      {"llama", R"({"rope_parameters": {"rope_theta": 1}, "rope_scaling": {"factor": 1}})",
        "has both rope_scaling and rope_parameters; one is expected"},
       {"llama", R"({"rope_parameters": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
                                         "high_freq_factor": 4}})",
@@ -366,31 +417,37 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
        "has rope_parameters for each type of layer, which heed's llama lacks"},
       {"mistral", R"({"sliding_window": 0})", "has sliding_window 0; 1 to 4294967296 is expected"},
       {"mistral", R"({"layer_types": ["full_attention", "full_attention"]})",
-       "has layer_types, which heed's mistral lacks"},
+       R"(has layer_types ["full_attention","full_attention"]; heed's mistral expects null)"},
       {"qwen2", R"({"layer_types": ["full_attention"]})", "has 1 layer_types for 2 layers"},
       {"qwen2", R"({"layer_types": ["full_attention", "chunked_attention"]})",
        "has a layer of type 'chunked_attention'; heed has full_attention and sliding_attention"},
-      {"qwen3", R"({"layer_types": ["full_attention", "sliding_attention"]})", "has no sliding_window"},
-      {"gemma2", R"({})", "has no query_pre_attn_scalar"},
+      {"qwen3", R"({"layer_types": ["full_attention", "sliding_attention"]})",
+       "has a layer of type 'sliding_attention' and no sliding_window for it"},
+      {"gemma3_text", R"({"sliding_window": null})",
+       "has a layer of type 'sliding_attention' and no sliding_window for it"},
       {"gemma2", R"({"use_bidirectional_attention": true})",
-       "has use_bidirectional_attention, which heed's gemma2 lacks"},
+       "has use_bidirectional_attention true; heed's gemma2 expects false"},
       {"gemma2", R"({"final_logit_softcapping": 0})", "has final_logit_softcapping that is not above 0"},
-      {"gemma3_text", R"({"query_pre_attn_scalar": 6, "attn_logit_softcapping": 50})",
-       "has attn_logit_softcapping, which heed's gemma3_text lacks"},
+      {"gemma3_text", R"({"attn_logit_softcapping": 50})",
+       "has attn_logit_softcapping 50; heed's gemma3_text expects null"},
+      {"gemma3_text", R"({"rope_parameters": {"full_attention": {}}, "rope_scaling": {"factor": 1}})",
+       "has both rope_scaling and rope_parameters; one is expected"},
       {"gemma3_text", R"({"query_pre_attn_scalar": 6, "rope_parameters": {"rope_type": "default"}})",
        "has rope_parameters other than full_attention and sliding_attention"},
       {"gemma3_text", R"({"query_pre_attn_scalar": 6, "rope_local_base_freq": -1})",
        "has rope_local_base_freq that is not above 0"},
-      {"gpt_neox", R"({"rotary_pct": 0})", "has rotary_pct beyond 0 to 1"},
+      {"gpt_neox", R"({"rotary_pct": 0})", "has rotary_pct that is not above 0"},
+      {"gpt_neox", R"({"rotary_pct": 2})", "has rotary_pct above 1"},
+      {"gpt_neox", R"({"rope_theta": 5, "head_dim": null})", "has rope_theta 5; its other keys say 10000.0"},
       {"gpt_neox", R"({"rotary_emb_base": 0})", "has rotary_emb_base that is not above 0"},
-      {"gpt_neox", R"({"rotary_pct": 0.5, "num_attention_heads": 8})",
+      {"gpt_neox", R"({"rotary_pct": 0.5, "num_attention_heads": 8, "rope_theta": null, "head_dim": null})",
        "rotates 0 of 1 numbers a head; an even number from 2 on is expected"},
       {"bert", R"({"position_embedding_type": "relative_key"})",
-       "has position_embedding_type 'relative_key'; heed's bert has absolute"},
-      {"bert", R"({"is_decoder": true})", "has is_decoder, which heed's bert lacks"},
+       R"(has position_embedding_type "relative_key"; heed's bert expects "absolute")"},
+      {"bert", R"({"is_decoder": true})", "has is_decoder true; heed's bert expects false"},
       {"bert", R"({"num_attention_heads": 3})",
        "has hidden_size 8, which is no multiple of num_attention_heads 3"},
-      {"distilbert", R"({"n_layers": 2, "n_heads": 3, "dim": 8})",
+      {"distilbert", R"({"n_layers": 2, "n_heads": 4, "dim": 8, "num_attention_heads": 3})",
        "has dim 8, which is no multiple of n_heads 3"},
   };
   for (const Wrong& wrong : all) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@ using heed::test::message_of;
 using heed::test::read_file;
 using heed::test::TemporaryFolder;
 using heed::test::write_file;
+using Json = nlohmann::ordered_json;
 using Words = std::vector<std::string>;
 
 const std::string kModels = std::string(HEED_SOURCE_DIR) + "/models/";
@@ -162,6 +164,26 @@ TEST_F(ChangedFolder, HasAVocabularyOfTheModelsSize) {
             (folder / "config.json") + " has vocab_size 64; its settings and vocabulary.json give 63");
   EXPECT_EQ(message_of([&] { (void)heed::load_model(folder.path()); }),
             (folder / "vocabulary.json") + " has 63 tokens; config.json says 64");
+}
+
+// Others read config.json, so that it must say what heed computes.
+TEST_F(ChangedFolder, HasOnlyTheRulesOfHeedsOwnModels) {
+  const Json config = Json::parse(read_file(folder / "config.json"));
+  const auto with = [&](const char* key, const Json& value) {
+    Json other = config;
+    other[key] = value;
+    write_file(folder / "config.json", other.dump());
+    return refusal();
+  };
+  const std::string said = (folder / "config.json") + " has ",
+                    give = "; its settings and vocabulary.json give ";
+  EXPECT_EQ(with("is_causal", false), said + "is_causal false" + give + "true");
+  EXPECT_EQ(with("is_causal", nullptr), said + "is_causal null" + give + "true");
+  EXPECT_EQ(with("scale_attn_weights", false), said + "scale_attn_weights false" + give + "true");
+  EXPECT_EQ(with("hidden_size", 8), said + "n_embd 8" + give + "64");
+  EXPECT_EQ(with("add_cross_attention", true),
+            "'" + (folder / "config.json") + "' has add_cross_attention true; heed's gpt2 expects false");
+  for (const char* key : {"use_cache", "summary_type", "unknown"}) EXPECT_EQ(with(key, 1), "no error") << key;
 }
 
 }  // namespace

@@ -321,6 +321,24 @@ TEST(LookModel, AnswersAllQuestionsOnALayer) {
   EXPECT_EQ(checked.exit_code, 0) << checked.output;
 }
 
+TEST(LookModel, TellsWhatTheConfigurationSaysAndHeedDoesNotKnow) {
+  const TemporaryFolder folder;
+  fs::copy(kModel, folder.path(), fs::copy_options::recursive);
+  Json config = json_in(kModel + "/config.json");
+  config["a\u001b key"] = 1;
+  std::ofstream(folder / "config.json") << config.dump();
+  const std::string told =
+      "heed: '" + (folder / "config.json") + "' has 'a? key', which heed does not know and leaves aside\n";
+  for (const Words& command : {Words{"look", "--model", folder.path(), "a", "b", "a"},
+                               Words{"look", "--model", folder.path(), "--lens", "a", "b", "a"},
+                               Words{"explain", "--model", folder.path(), "a", "b", "a"},
+                               Words{"generate", folder.path(), "--prompt", "a b a", "--tokens", "2"}}) {
+    const CommandResult result = run_heed(command);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(result.errors, told) << command[0];
+  }
+}
+
 // What a researcher types first: a model's name, its folder, its file.
 TEST(LookModel, SaysWhatAFolderLacks) {
   const TemporaryFolder folder;
@@ -340,8 +358,10 @@ TEST(LookModel, SaysWhatAFolderLacks) {
     expect_refusal(1, {"look", "--model", path, "a"},
                    "'" + std::string(path) +
                        "' is no folder; that of a model, with config.json, or a GGUF file is expected");
-  expect_refusal(1, {"look", "--model", folder / "bert", "a"},
-                 "'" + (folder / "bert") + "/config.json' has no num_hidden_layers");
+  expect_refusal(
+      1, {"look", "--model", folder / "bert", "a"},
+      "'" + (folder / "bert") +
+          "' has no tensor embeddings.word_embeddings.weight, which the model of its config.json needs");
   expect_refusal(1, {"look", folder / "bert/model.safetensors"},
                  (folder / "bert/model.safetensors") +
                      " holds the parameters of a model, not a call of attention" + instead);

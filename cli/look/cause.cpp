@@ -12,6 +12,7 @@
 #include "look/arguments.hpp"
 #include "look/cause_print.hpp"
 #include "looked_at.hpp"
+#include "model_name.hpp"
 #include "options.hpp"
 #include "standard_streams.hpp"
 #include "terminal.hpp"
@@ -196,7 +197,7 @@ void answer_one(const TextOutput& output, const Model& model, const ModelTokens&
 
 void answer_cause(const LookArguments& arguments) {
   const CauseQuestion& question = *arguments.cause;
-  const Model model = load_model(arguments.model);
+  const Model model = read_model(arguments.model);
   check_cause_heads(question, model.info());
   const ModelTokens tokens = arguments.texts.empty()
                                  ? model.tokenize(arguments.text, "WORDS")

@@ -41,6 +41,8 @@ struct ModelInfo {
   /// That begins a text of none, and those that end one, as config.json and generation_config.json say.
   std::optional<std::int64_t> begin_token{};
   std::vector<std::int64_t> end_tokens{};
+  /// Sentences about what the files say and heed leaves aside.
+  std::vector<std::string> notes{};
 };
 
 struct ModelHead {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -70,11 +71,16 @@ def _is_of_heed(folder: str) -> bool:
 
 def load_model(folder: str | os.PathLike[str]) -> TrainedModel | Model:
     """Reads the folder of a model that heed trained, or that transformers wrote (heed.Model); "induction" and "stories" come
-    with heed."""
+    with heed.
+
+    Warns of what the folder's files say and heed leaves aside, such as keys of config.json that it does not know.
+    """
     if not hasattr(_heed, "load_model"):
         raise ImportError(NEEDS_BLAS.format("load_model"))
     path = _heed.model_folder(os.fspath(folder))
     data = _heed.load_pretrained(path)
+    for note in data.notes:
+        warnings.warn(note, stacklevel=2)
     return TrainedModel(data, _heed.load_model(path), path) if _is_of_heed(path) else Model(data, path)
 
 

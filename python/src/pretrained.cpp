@@ -195,6 +195,7 @@ void define_pretrained(nb::module_& module) {
       .def(CopiedAsItself())
       .def(NotPickled("a ModelData is pickled by the heed.Model that has it; that is expected"))
       .def_prop_ro("info", info_of)
+      .def_prop_ro("notes", [](const Model& model) { return model.info().notes; })
       .def("tokenizer", &Model::tokenizer, nb::rv_policy::reference_internal)
       .def("cache", make_cache, nb::arg("format"))
       .def("token_ids", [](const Model& model, const std::string& text) { return model.tokenize(text).ids; })

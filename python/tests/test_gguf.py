@@ -107,6 +107,84 @@ def test_the_divisors_of_llama_3_are_its_rule(tmp_path):
         heed.load_model(path)
 
 
+def without(*names):
+    return lambda writer: [writer.kv_data[0].pop(f"{writer.arch}.{name}") for name in names]
+
+
+def scaled(factor, kind=None, key="rope.scaling.factor"):
+    def edit(writer):
+        writer.add_float32(f"llama.{key}", factor)
+        if kind is not None:
+            writer.add_rope_scaling_type(kind)
+    return edit
+
+
+def with_the_old_name(writer):
+    without("rope.scaling.type", "rope.scaling.factor")(writer)
+    scaled(4.0, key="rope.scale_linear")(writer)
+
+
+SCALING = gguf.RopeScalingType
+
+
+# llama.cpp decides what a missing value means, and what others change.
+@pytest.mark.parametrize("name, settings, edit, other", [
+    ("llama", {}, without("rope.freq_base"), {}),
+    ("qwen2", {}, without("rope.freq_base"), {}),
+    ("llama", dict(num_key_value_heads=4), without("attention.head_count_kv"), {}),
+    ("qwen3", dict(head_dim=8), without("attention.key_length", "attention.value_length"), {}),
+    ("llama-linear", {}, without("rope.scaling.type"), {}),
+    ("llama-linear", {}, with_the_old_name, {}),
+    ("llama", {}, scaled(0.0), {}),
+    ("llama", {}, scaled(4.0, SCALING.NONE), {}),
+    ("llama", {}, lambda writer: writer.add_rope_scaling_type(SCALING.LINEAR), {}),
+    ("llama", {}, lambda writer: writer.add_causal_attention(False), dict(is_causal=False)),
+    ("llama", {}, lambda writer: writer.add_causal_attention(True), {}),
+    ("qwen3", {}, lambda writer: writer.add_pooling_type(gguf.PoolingType.LAST), {}),
+    ("llama", {}, lambda writer: (writer.add_rope_scaling_orig_ctx_len(64), writer.add_rope_scaling_finetuned(True)), {}),
+    ("llama", {}, lambda writer: (writer.add_expert_count(0), writer.add_expert_used_count(0)), {}),
+    ("llama", {}, lambda writer: (writer.add_tensor_data_layout("reference"), writer.add_quantization_version(2)), {}),
+])
+def test_values_mean_what_they_mean_in_llama_cpp(name, settings, edit, other, tmp_path):
+    model = make(name, **settings)
+    path = write(tmp_path / "m.gguf", model.config, state_of(model), edit=edit)
+    folder = heed.load_model(save(make(name, **settings | other), tmp_path / "folder"))
+    np.testing.assert_array_equal(heed.load_model(path).logits(ids_of(40)), folder.logits(ids_of(40)))
+
+
+def test_every_value_of_the_architecture_is_read_unused_or_refused(tmp_path):
+    """All that the package `gguf` knows, as a number and as true or false."""
+    model = make("llama")
+    state, plain = state_of(model), write(tmp_path / "plain.gguf", model.config, state_of(model))
+    expected = heed.load_model(plain).logits(ids_of(9))
+    unused = []
+    for group in (gguf.Keys.LLM, gguf.Keys.Attention, gguf.Keys.Rope):
+        for key in (value.replace("{arch}", "llama") for value in vars(group).values() if "{arch}." in str(value)):
+            for add in (lambda writer: writer.add_uint32(key, 5), lambda writer: writer.add_bool(key, False)):
+                try:
+                    logits = heed.load_model(write(tmp_path / "m.gguf", model.config, state, edit=lambda w: put(w, key, add)))
+                except OSError:
+                    continue
+                if np.array_equal(logits.logits(ids_of(9)), expected):
+                    unused.append(key)
+    assert sorted(set(unused)) == ["llama.context_length", "llama.expert_used_count", "llama.pooling_type",
+                                   "llama.rope.scaling.finetuned", "llama.rope.scaling.original_context_length",
+                                   "llama.tensor_data_layout"]
+
+
+def put(writer, key, add):
+    writer.kv_data[0].pop(key, None)
+    add(writer)
+
+
+def test_values_that_nobody_knows_are_told_and_left_aside(tmp_path):
+    model = make("llama")
+    path = write(tmp_path / "m.gguf", model.config, state_of(model),
+                 edit=lambda writer: (writer.add_uint32("qwen2.block_count", 9), writer.add_string("general.author", "me")))
+    with pytest.warns(UserWarning, match="m.gguf' has 'qwen2.block_count', which heed does not know and leaves aside"):
+        heed.load_model(path)
+
+
 def of_width_256(**settings):
     config = t.LlamaConfig(hidden_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                            intermediate_size=512, vocab_size=101, bos_token_id=None, eos_token_id=None,
@@ -275,7 +353,8 @@ def test_sentence_piece_tokens_are_those_of_its_rule(tmp_path):
 
 
 @pytest.mark.parametrize("edit, message", [
-    (lambda writer: writer.add_uint32("llama.expert_count", 4), "has 'llama.expert_count', which heed does not know"),
+    (lambda writer: writer.add_expert_count(4), "has llama.expert_count 4; at most 0 is expected"),
+    (lambda writer: writer.add_clamp_kqv(4.0), "has 'llama.attention.clamp_kqv', which heed does not know"),
     (lambda writer: writer.add_rope_scaling_type(gguf.RopeScalingType.YARN), "rope.scaling.type 'yarn'"),
     (lambda writer: writer.add_rope_dimension_count(6), "rope.dimension_count 6; heads are 8 wide"),
     (lambda writer: writer.add_tensor("blk.0.other.weight", np.zeros(3, np.float32)),

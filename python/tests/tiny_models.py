@@ -46,10 +46,14 @@ FAMILIES = {
 CAUSAL = [name for name in FAMILIES if "bert" not in name]
 
 
+DEFAULT = object()  # in place of a setting: that of the class
+
+
 @functools.cache
 def config_of(name, **other):
     _, config, settings = FAMILIES[name]
-    return config(**settings | other, bos_token_id=None, eos_token_id=None, pad_token_id=None, attn_implementation="eager")
+    given = {key: value for key, value in (settings | other).items() if value is not DEFAULT}
+    return config(**given, bos_token_id=None, eos_token_id=None, pad_token_id=None, attn_implementation="eager")
 
 
 def make(name, dtype=torch.float32, seed=1, **other):

@@ -32,10 +32,13 @@ void ModelConfig::fail(const std::string& what) const {
   io::detail::fail(io::detail::subject_of(path_), what);
 }
 
+bool ModelConfig::contains(const char* name) const { return object_.contains(name); }
+
 bool ModelConfig::has(const char* name) const { return object_.contains(name) && !object_[name].is_null(); }
 
 const Json& ModelConfig::at(const char* name) const {
-  if (!has(name)) fail("has no " + std::string(name));
+  if (!contains(name)) fail("has no " + std::string(name));
+  if (!has(name)) fail("has " + std::string(name) + " null; a value is expected");
   return object_[name];
 }
 
@@ -51,11 +54,6 @@ std::int64_t ModelConfig::integer(const char* name, std::int64_t least, std::int
   return number;
 }
 
-std::int64_t ModelConfig::integer(const char* name, std::int64_t least, std::int64_t most,
-                                  std::int64_t fallback) const {
-  return has(name) ? integer(name, least, most) : fallback;
-}
-
 double ModelConfig::real(const char* name) const {
   const Json& value = at(name);
   if (!value.is_number() || !std::isfinite(value.get<double>()))
@@ -63,12 +61,13 @@ double ModelConfig::real(const char* name) const {
   return value.get<double>();
 }
 
-double ModelConfig::real(const char* name, double fallback) const {
-  return has(name) ? real(name) : fallback;
+double ModelConfig::positive(const char* name) const {
+  const double value = real(name);
+  if (value <= 0) fail("has " + std::string(name) + " that is not above 0");
+  return value;
 }
 
-bool ModelConfig::flag(const char* name, bool fallback) const {
-  if (!has(name)) return fallback;
+bool ModelConfig::flag(const char* name) const {
   if (!at(name).is_boolean()) fail("has " + std::string(name) + " that is neither true nor false");
   return at(name).get<bool>();
 }
@@ -79,7 +78,7 @@ std::string ModelConfig::text(const char* name) const {
 }
 
 std::string ModelConfig::text(const char* name, const std::string& fallback) const {
-  return has(name) ? text(name) : fallback;
+  return contains(name) ? text(name) : fallback;
 }
 
 std::vector<std::string> ModelConfig::texts(const char* name) const {
@@ -89,18 +88,6 @@ std::vector<std::string> ModelConfig::texts(const char* name) const {
   for (const Json& one : at(name)) {
     if (!one.is_string()) fail("has a list " + std::string(name) + " with what is no text");
     all.push_back(one.get<std::string>());
-  }
-  return all;
-}
-
-std::vector<double> ModelConfig::reals(const char* name) const {
-  std::vector<double> all;
-  if (!has(name)) return all;
-  if (!at(name).is_array()) fail("has " + std::string(name) + " that is no list");
-  for (const Json& one : at(name)) {
-    if (!one.is_number() || !std::isfinite(one.get<double>()))
-      fail("has a list " + std::string(name) + " with what is no finite number");
-    all.push_back(one.get<double>());
   }
   return all;
 }
@@ -120,6 +107,7 @@ std::vector<std::int64_t> ModelConfig::integers(const char* name) const {
 std::optional<ModelConfig> ModelConfig::object(const char* name) const {
   if (!has(name)) return std::nullopt;
   if (!at(name).is_object()) fail("has " + std::string(name) + " that is no object");
+  if (at(name).empty()) return std::nullopt;
   return ModelConfig(at(name), path_);
 }
 

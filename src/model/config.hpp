@@ -16,23 +16,24 @@ class ModelConfig {
   explicit ModelConfig(const std::string& path);
   ModelConfig(nlohmann::ordered_json object, std::string path);
 
-  [[nodiscard]] bool has(const char* name) const;  ///< and not null
+  [[nodiscard]] bool contains(const char* name) const;  ///< a value, or null
+  [[nodiscard]] bool has(const char* name) const;       ///< and not null
   [[nodiscard]] std::int64_t integer(const char* name, std::int64_t least, std::int64_t most) const;
-  [[nodiscard]] std::int64_t integer(const char* name, std::int64_t least, std::int64_t most,
-                                     std::int64_t fallback) const;
-  [[nodiscard]] double real(const char* name) const;  ///< finite
-  [[nodiscard]] double real(const char* name, double fallback) const;
-  [[nodiscard]] bool flag(const char* name, bool fallback) const;
+  [[nodiscard]] double real(const char* name) const;      ///< finite
+  [[nodiscard]] double positive(const char* name) const;  ///< finite, and above 0
+  [[nodiscard]] bool flag(const char* name) const;
   [[nodiscard]] std::string text(const char* name) const;
-  [[nodiscard]] std::string text(const char* name, const std::string& fallback) const;
+  [[nodiscard]] std::string text(const char* name,
+                                 const std::string& fallback) const;  ///< where it is missing
   /// Texts of a list, none where it is missing.
   [[nodiscard]] std::vector<std::string> texts(const char* name) const;
-  [[nodiscard]] std::vector<double> reals(const char* name) const;
   /// A whole number, or those of a list; none where it is missing.
   [[nodiscard]] std::vector<std::int64_t> integers(const char* name) const;
-  /// The object of that name, where there is one.
+  /// The object of that name, where there is one that has members.
   [[nodiscard]] std::optional<ModelConfig> object(const char* name) const;
 
+  [[nodiscard]] const nlohmann::ordered_json& json() const noexcept { return object_; }
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
   /// Throws Error (io): "'DIR/config.json' " and what.
   [[noreturn]] void fail(const std::string& what) const;
 

@@ -1,6 +1,7 @@
 // A model's folder, or its GGUF file.
 #include "heed/model.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -75,16 +76,38 @@ void read_text_ends(const std::string& folder, const detail::ModelConfig& config
   if (const auto begin = tokens("bos_token_id"); !begin.empty()) info.begin_token = begin.front();
 }
 
+void note_unknown(const std::string& path, const std::vector<std::string>& names, ModelInfo& info) {
+  if (names.empty()) return;
+  constexpr std::size_t kMost = 8;
+  std::string note = io::detail::subject_of(path) + " has ";
+  for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i)
+    note += (i > 0 ? ", " : "") + io::detail::printable(names[i]);
+  if (names.size() > kMost) note += " and " + std::to_string(names.size() - kMost) + " more";
+  info.notes.push_back(note + ", which heed does not know and leaves aside");
+}
+
+// The family's model, with the weights that `open` gives.
+template <class Open>
+std::unique_ptr<detail::ModelParts> parts_of(const detail::ModelConfig& file, const Open& open) {
+  const detail::FamilyEntry& entry = detail::family_of(file);
+  std::vector<std::string> unknown;
+  const detail::ModelConfig config = detail::with_defaults(file, entry.keys, unknown);
+  auto parts = std::make_unique<detail::ModelParts>();
+  parts->info.family = entry.model_type;
+  note_unknown(file.path(), unknown, parts->info);
+  parts->weights = open();
+  parts->family = entry.make(config, *parts->weights, parts->info);
+  parts->weights->require_all_taken();
+  parts->info.parameters = parts->weights->numbers();
+  return parts;
+}
+
 Model model_in_gguf(const std::string& path) {
   const io::detail::GgufFile file(path);
   const nlohmann::ordered_json values = detail::gguf_config(file);
   const detail::ModelConfig config(values, path);
-  auto parts = std::make_unique<detail::ModelParts>();
-  parts->info.family = config.text("model_type");
-  parts->weights = detail::gguf_weights(file, values);
-  parts->family = detail::family_of(config)(config, *parts->weights, parts->info);
-  parts->weights->require_all_taken();
-  parts->info.parameters = parts->weights->numbers();
+  auto parts = parts_of(config, [&] { return detail::gguf_weights(file, values); });
+  note_unknown(path, detail::unknown_in_gguf(file), parts->info);
   set_tokenizer(detail::gguf_tokenizer(file, path), *parts);
   parts->info.end_tokens = tokens_in(config, "eos_token_id", parts->info);
   if (const auto begin = tokens_in(config, "bos_token_id", parts->info); !begin.empty())
@@ -144,20 +167,14 @@ Model load_model(const std::string& name) {
   const detail::ModelConfig config(folder + "/config.json");
   if (config.has("format") && !config.has("model_type"))
     config.fail("is of an earlier heed; heed train --resume writes the folder anew from its checkpoint");
-  const detail::MakeFamily make = detail::family_of(config);
-  auto parts = std::make_unique<detail::ModelParts>();
-  parts->info.family = config.text("model_type");
-  parts->weights = detail::Weights::open(folder);
-  parts->family = make(config, *parts->weights, parts->info);
-  parts->weights->require_all_taken();
-  parts->info.parameters = parts->weights->numbers();
+  auto parts = parts_of(config, [&] { return detail::Weights::open(folder); });
   read_text_ends(folder, config, parts->info);
   if (config.has("heed") && fs::exists(folder + "/vocabulary.json", error)) {
     set_own_tokenizer(own_tokenizer_in(folder, parts->info), *parts);
     return Model(std::move(parts));
   }
-  set_tokenizer(detail::tokenizer_in_folder(folder, parts->info.family, config.text("tokenizer_class", "")),
-                *parts);
+  const std::string tokenizer_class = config.has("tokenizer_class") ? config.text("tokenizer_class") : "";
+  set_tokenizer(detail::tokenizer_in_folder(folder, parts->info.family, tokenizer_class), *parts);
   return Model(std::move(parts));
 }
 

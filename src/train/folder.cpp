@@ -4,11 +4,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "heed/error.hpp"
 #include "heed/io.hpp"
 #include "heed/model.hpp"
 #include "io/json_file.hpp"
+#include "model/families/family.hpp"
 #include "train/gpt2.hpp"
 #include "train/settings.hpp"
 
@@ -44,13 +46,17 @@ const Json& own_part(const Json& config, const std::string& path) {
   return config["heed"];
 }
 
-// What others read must be what heed reads.
+// What others read must be what heed reads: all that decides a GPT-2's numbers.
 void require_same_sizes(const Json& config, const nn::LanguageModelConfig& sizes, const std::string& path) {
-  const Json expected = gpt2_config(sizes);
+  std::vector<std::string> unknown;
+  const auto completed = [&](const Json& keys) {
+    return with_defaults(ModelConfig(keys, path), kGpt2.keys, unknown).json();
+  };
+  const Json found = completed(config), expected = completed(gpt2_config(sizes));
   for (const auto& [name, value] : expected.items())
-    if (!config.contains(name) || config[name] != value)
+    if (found[name] != value)
       throw Error(ErrorCode::io, path + " has " + name + " " +
-                                     (config.contains(name) ? config[name].dump() : "missing") +
+                                     (config.contains(name) ? found[name].dump() : "missing") +
                                      "; its settings and vocabulary.json give " + value.dump());
 }
 

@@ -9,14 +9,6 @@
 namespace heed::detail {
 namespace {
 
-void refuse_other_rules(const ModelConfig& config) {
-  const std::string positions = config.text("position_embedding_type", "absolute");
-  if (positions != "absolute")
-    config.fail("has position_embedding_type '" + positions + "'; heed's bert has absolute");
-  for (const char* name : {"is_decoder", "add_cross_attention"})
-    if (config.flag(name, false)) config.fail("has " + std::string(name) + ", which heed's bert lacks");
-}
-
 EncoderBlock read_bert_block(Weights& weights, const std::string& at, std::int64_t dim, std::int64_t inner,
                              double epsilon, Activation activation) {
   EncoderBlock block;
@@ -40,7 +32,7 @@ EncoderHead read_bert_head(const ModelConfig& config, Weights& weights, const We
   head.transform = linear_weights(weights, at + "transform.dense", dim, dim, true);
   head.activation = activation;
   head.norm = layer_norm_weights(weights, at + "transform.LayerNorm", dim, epsilon);
-  head.unembedding.weight = unembedding_weight(config, weights, at + "decoder.weight", tokens, true);
+  head.unembedding.weight = unembedding_weight(config, weights, at + "decoder.weight", tokens);
   // One bias under two names.
   const bool own = weights.contains(at + "decoder.bias");
   head.unembedding.bias = weights.vector(at + (own ? "decoder.bias" : "bias"), tokens.rows);
@@ -48,10 +40,7 @@ EncoderHead read_bert_head(const ModelConfig& config, Weights& weights, const We
   return head;
 }
 
-}  // namespace
-
 std::unique_ptr<const Family> make_bert(const ModelConfig& config, Weights& weights, ModelInfo& info) {
-  refuse_other_rules(config);
   info.layers = config.integer("num_hidden_layers", 1, kMostLayers);
   info.heads = config.integer("num_attention_heads", 1, kMostHeads);
   info.model_dim = config.integer("hidden_size", 1, kMostWidth);
@@ -59,8 +48,8 @@ std::unique_ptr<const Family> make_bert(const ModelConfig& config, Weights& weig
   info.context = config.integer("max_position_embeddings", 1, kMostContext);
   require_multiple(config, "hidden_size", info.model_dim, "num_attention_heads", info.heads);
   const std::int64_t inner = config.integer("intermediate_size", 1, kMostWidth), dim = info.model_dim;
-  const double epsilon = epsilon_of(config, "layer_norm_eps", 1e-12);
-  const Activation activation = activation_of(config, "hidden_act", "gelu");
+  const double epsilon = epsilon_of(config, "layer_norm_eps");
+  const Activation activation = activation_of(config, "hidden_act");
 
   const std::string root = weights.contains("bert.embeddings.word_embeddings.weight") ? "bert." : "";
   const std::string at = root + "embeddings.";
@@ -68,7 +57,7 @@ std::unique_ptr<const Family> make_bert(const ModelConfig& config, Weights& weig
   made.tokens = weights.matrix(at + "word_embeddings.weight", info.vocabulary, dim);
   made.positions = weights.matrix(at + "position_embeddings.weight", info.context, dim);
   made.types = weights.matrix(at + "token_type_embeddings.weight",
-                              config.integer("type_vocab_size", 1, kMostVocabulary, 2), dim);
+                              config.integer("type_vocab_size", 1, kMostVocabulary), dim);
   made.norm = layer_norm_weights(weights, at + "LayerNorm", dim, epsilon);
   for (std::int64_t n = 0; n < info.layers; ++n)
     made.blocks.push_back(read_bert_block(weights, root + "encoder.layer." + std::to_string(n) + ".", dim,
@@ -83,5 +72,17 @@ std::unique_ptr<const Family> make_bert(const ModelConfig& config, Weights& weig
   weights.leave(at + "position_ids");
   return make_encoder(std::move(made), info);
 }
+
+}  // namespace
+
+const FamilyEntry kBert = {
+    .model_type = "bert",
+    .keys = {.read = R"({"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12,
+                 "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512,
+                 "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
+                 "tie_word_embeddings": true})",
+             .only = R"({"is_causal": false, "is_decoder": false, "add_cross_attention": false,
+                 "position_embedding_type": "absolute"})"},
+    .make = make_bert};
 
 }  // namespace heed::detail

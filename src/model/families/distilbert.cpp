@@ -25,8 +25,6 @@ EncoderBlock read_distilbert_block(Weights& weights, const std::string& at, std:
   return block;
 }
 
-}  // namespace
-
 std::unique_ptr<const Family> make_distilbert(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   info.layers = config.integer("n_layers", 1, kMostLayers);
   info.heads = config.integer("n_heads", 1, kMostHeads);
@@ -35,7 +33,7 @@ std::unique_ptr<const Family> make_distilbert(const ModelConfig& config, Weights
   info.context = config.integer("max_position_embeddings", 1, kMostContext);
   require_multiple(config, "dim", info.model_dim, "n_heads", info.heads);
   const std::int64_t inner = config.integer("hidden_dim", 1, kMostWidth), dim = info.model_dim;
-  const Activation activation = activation_of(config, "activation", "gelu");
+  const Activation activation = activation_of(config, "activation");
 
   const std::string root =
       weights.contains("distilbert.embeddings.word_embeddings.weight") ? "distilbert." : "";
@@ -52,7 +50,7 @@ std::unique_ptr<const Family> make_distilbert(const ModelConfig& config, Weights
     head.transform = linear_weights(weights, "vocab_transform", dim, dim, true);
     head.activation = activation;
     head.norm = layer_norm_weights(weights, "vocab_layer_norm", dim, kDistilBertEpsilon);
-    head.unembedding = {unembedding_weight(config, weights, "vocab_projector.weight", made.tokens, true),
+    head.unembedding = {unembedding_weight(config, weights, "vocab_projector.weight", made.tokens),
                         weights.vector("vocab_projector.bias", info.vocabulary), false};
     made.head = std::move(head);
   }
@@ -61,5 +59,18 @@ std::unique_ptr<const Family> make_distilbert(const ModelConfig& config, Weights
   weights.leave(at + "position_ids");
   return make_encoder(std::move(made), info);
 }
+
+}  // namespace
+
+// The file has the positions, also with sinusoidal_pos_embds. Old files have tie_weights_.
+const FamilyEntry kDistilBert = {
+    .model_type = "distilbert",
+    .keys = {.read = R"({"vocab_size": 30522, "dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072,
+                 "max_position_embeddings": 512, "activation": "gelu", "tie_word_embeddings": true})",
+             .only = R"({"is_causal": false})",
+             .unused = "sinusoidal_pos_embds tie_weights_",
+             .renamed = R"({"hidden_size": "dim", "num_hidden_layers": "n_layers",
+                 "num_attention_heads": "n_heads"})"},
+    .make = make_distilbert};
 
 }  // namespace heed::detail

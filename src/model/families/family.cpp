@@ -3,50 +3,43 @@
 #include <array>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "heed/parallel.hpp"
 
 namespace heed::detail {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, MakeFamily>, 10> kFamilies = {
-    {{"bert", make_bert},
-     {"distilbert", make_distilbert},
-     {"gemma2", make_gemma2},
-     {"gemma3_text", make_gemma3},
-     {"gpt2", make_gpt2},
-     {"gpt_neox", make_gpt_neox},
-     {"llama", make_llama},
-     {"mistral", make_mistral},
-     {"qwen2", make_qwen2},
-     {"qwen3", make_qwen3}}};
+constexpr std::array<const FamilyEntry*, 10> kFamilies = {
+    &kBert, &kDistilBert, &kGemma2, &kGemma3, &kGpt2, &kGptNeox, &kLlama, &kMistral, &kQwen2, &kQwen3};
 
 }  // namespace
 
-MakeFamily family_of(const ModelConfig& config) {
+const FamilyEntry& family_of(const ModelConfig& config) {
   const std::string type = config.text("model_type");
   if (config.has("quantization_config"))
     config.fail("has quantization_config; heed reads weights of f32, bf16 and f16");
-  for (const auto& [name, make] : kFamilies)
-    if (name == type) return make;
   std::string known;
-  for (const auto& [name, make] : kFamilies) known += (known.empty() ? "" : ", ") + std::string(name);
+  for (const FamilyEntry* family : kFamilies) {
+    if (family->model_type == type) return *family;
+    known += (known.empty() ? "" : ", ") + std::string(family->model_type);
+  }
   config.fail("has model_type '" + type + "'; heed runs " + known);
 }
 
-Activation activation_of(const ModelConfig& config, const char* name, const std::string& fallback) {
-  const std::string text = config.text(name, fallback);
+Activation activation_of(const ModelConfig& config, const char* name) {
+  const std::string text = config.text(name);
   const auto known = activation_named(text);
   if (!known) config.fail("has " + std::string(name) + " '" + text + "', which heed does not know");
   return *known;
 }
 
-double epsilon_of(const ModelConfig& config, const char* name, double fallback) {
-  const double epsilon = config.real(name, fallback);
+double epsilon_of(const ModelConfig& config, const char* name) {
+  const double epsilon = config.real(name);
   if (!(epsilon >= 0 && epsilon <= 1)) config.fail("has " + std::string(name) + " beyond 0 to 1");
   return epsilon;
 }
+
+bool is_causal(const ModelConfig& config) { return config.has("is_causal") && config.flag("is_causal"); }
 
 void require_multiple(const ModelConfig& config, const char* name, std::int64_t size, const char* part_name,
                       std::int64_t part) {
@@ -56,8 +49,8 @@ void require_multiple(const ModelConfig& config, const char* name, std::int64_t 
 }
 
 WeightMatrix unembedding_weight(const ModelConfig& config, Weights& weights, const std::string& name,
-                                const WeightMatrix& tokens, bool tied) {
-  if (!weights.contains(name) && config.flag("tie_word_embeddings", tied)) return tokens;
+                                const WeightMatrix& tokens) {
+  if (!weights.contains(name) && config.flag("tie_word_embeddings")) return tokens;
   return weights.matrix(name, tokens.rows, tokens.columns);
 }
 

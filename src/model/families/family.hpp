@@ -7,10 +7,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heed/model.hpp"
 #include "model/config.hpp"
+#include "model/config_keys.hpp"
 #include "model/layers/activations.hpp"
 #include "model/layers/linear.hpp"
 #include "model/layers/norms.hpp"
@@ -61,33 +63,32 @@ class Family {
 using MakeFamily = std::unique_ptr<const Family> (*)(const ModelConfig& config, Weights& weights,
                                                      ModelInfo& info);
 
-std::unique_ptr<const Family> make_bert(const ModelConfig& config, Weights& weights, ModelInfo& info);
-std::unique_ptr<const Family> make_distilbert(const ModelConfig& config, Weights& weights, ModelInfo& info);
-std::unique_ptr<const Family> make_gemma2(const ModelConfig& config, Weights& weights, ModelInfo& info);
-std::unique_ptr<const Family> make_gemma3(const ModelConfig& config, Weights& weights, ModelInfo& info);
-std::unique_ptr<const Family> make_gpt2(const ModelConfig& config, Weights& weights, ModelInfo& info);
-std::unique_ptr<const Family> make_gpt_neox(const ModelConfig& config, Weights& weights, ModelInfo& info);
-std::unique_ptr<const Family> make_llama(const ModelConfig& config, Weights& weights, ModelInfo& info);
-std::unique_ptr<const Family> make_mistral(const ModelConfig& config, Weights& weights, ModelInfo& info);
-std::unique_ptr<const Family> make_qwen2(const ModelConfig& config, Weights& weights, ModelInfo& info);
-std::unique_ptr<const Family> make_qwen3(const ModelConfig& config, Weights& weights, ModelInfo& info);
+/// Each family's file ends with its entry.
+struct FamilyEntry {
+  std::string_view model_type;
+  ConfigKeys keys;  ///< with the defaults of transformers' configuration class
+  MakeFamily make;
+};
+extern const FamilyEntry kBert, kDistilBert, kGemma2, kGemma3, kGpt2, kGptNeox, kLlama, kMistral, kQwen2,
+    kQwen3;
 
-/// That of the configuration's model_type. Throws Error (io) that lists those that there are.
-[[nodiscard]] MakeFamily family_of(const ModelConfig& config);
+/// The entry of the configuration's model_type. Throws Error (io) that lists the types that heed runs.
+[[nodiscard]] const FamilyEntry& family_of(const ModelConfig& config);
 
 /// A member that names an activation. Throws Error (io) for one that heed does not have.
-[[nodiscard]] Activation activation_of(const ModelConfig& config, const char* name,
-                                       const std::string& fallback);
+[[nodiscard]] Activation activation_of(const ModelConfig& config, const char* name);
 /// A member that is added to variances: 0 to 1.
-[[nodiscard]] double epsilon_of(const ModelConfig& config, const char* name, double fallback);
+[[nodiscard]] double epsilon_of(const ModelConfig& config, const char* name);
+/// Whether is_causal says that tokens see only those before them. Null says no, as in transformers.
+[[nodiscard]] bool is_causal(const ModelConfig& config);
 /// Throws Error (io) where `size` is no multiple of `part`.
 void require_multiple(const ModelConfig& config, const char* name, std::int64_t size, const char* part_name,
                       std::int64_t part);
 
 /// What gives logits: the tensor `name` where the file has it, else the embeddings `tokens` where the
-/// configuration ties the two (`tied`: where it does not say).
+/// configuration ties the two.
 [[nodiscard]] WeightMatrix unembedding_weight(const ModelConfig& config, Weights& weights,
-                                              const std::string& name, const WeightMatrix& tokens, bool tied);
+                                              const std::string& name, const WeightMatrix& tokens);
 
 /// Rows `ids` of a table [vocabulary, D].
 [[nodiscard]] Tensor rows_of(const WeightMatrix& table, std::span<const std::int64_t> ids, int threads);

@@ -26,6 +26,7 @@ class GatedDecoder final : public Family {
       : rules_(std::move(rules)),
         heads_(info.heads),
         kv_heads_(info.kv_heads),
+        causal_(info.causal),
         head_dim_(info.head_dim),
         dim_(info.model_dim) {
     // A model without its head for tokens is stored without the name of that part.
@@ -35,9 +36,8 @@ class GatedDecoder final : public Family {
     for (std::int64_t n = 0; n < info.layers; ++n)
       blocks_.push_back(read_block(weights, root + "layers." + std::to_string(n) + "."));
     last_norm_ = norm(weights, root + "norm");
-    info.predicts = whole || config.flag("tie_word_embeddings", rules_.tied);
-    if (info.predicts)
-      unembedding_.weight = unembedding_weight(config, weights, "lm_head.weight", tokens_, rules_.tied);
+    info.predicts = whole || config.flag("tie_word_embeddings");
+    if (info.predicts) unembedding_.weight = unembedding_weight(config, weights, "lm_head.weight", tokens_);
   }
 
   Tensor embed(std::span<const std::int64_t> ids, std::int64_t /*begin*/, int threads) const override {
@@ -59,15 +59,15 @@ class GatedDecoder final : public Family {
     const MutableTensorView key = as_heads(made.memory[1], 0, kv_heads_, head_dim_);
     if (block.query_norm) rms_norm_heads(query, *block.query_norm, threads);
     if (block.key_norm) rms_norm_heads(key, *block.key_norm, threads);
-    const std::int64_t window = rules_.windows[static_cast<std::size_t>(layer)];
-    rotate(window > 0 ? rules_.window_rope : rules_.rope, query, key, begin, threads);
+    const std::int64_t reach = rules_.reaches[static_cast<std::size_t>(layer)];
+    rotate(reach >= 0 ? rules_.window_rope : rules_.rope, query, key, begin, threads);
     made.query = query;
     made.key = key;
     made.value = as_heads(made.memory[2], 0, kv_heads_, head_dim_);
-    made.options.causal = true;
+    made.options.causal = causal_;
     made.options.scale = rules_.scale;
     made.options.softcap = rules_.softcap;
-    if (window > 0) made.options.window.left = window - 1;  // the token itself is one of the window
+    made.options.window = {.left = reach, .right = causal_ ? -1 : reach};
     return made;
   }
 
@@ -140,7 +140,9 @@ class GatedDecoder final : public Family {
   }
 
   GatedDecoderRules rules_;
-  std::int64_t heads_, kv_heads_, head_dim_, dim_;
+  std::int64_t heads_, kv_heads_;
+  bool causal_;
+  std::int64_t head_dim_, dim_;
   WeightMatrix tokens_;
   std::vector<GatedBlock> blocks_;
   RmsNormWeights last_norm_;
@@ -149,26 +151,29 @@ class GatedDecoder final : public Family {
 
 }  // namespace
 
-GatedDecoderRules read_gated_decoder(const ModelConfig& config, ModelInfo& info) {
+GatedDecoderRules read_gated_decoder(const ModelConfig& config, ModelInfo& info, const char* activation) {
   info.layers = config.integer("num_hidden_layers", 1, kMostLayers);
   info.heads = config.integer("num_attention_heads", 1, kMostHeads);
-  info.kv_heads = config.integer("num_key_value_heads", 1, info.heads, info.heads);
+  info.kv_heads =
+      config.has("num_key_value_heads") ? config.integer("num_key_value_heads", 1, info.heads) : info.heads;
   info.model_dim = config.integer("hidden_size", 1, kMostWidth);
   info.vocabulary = config.integer("vocab_size", 1, kMostVocabulary);
   info.context = config.integer("max_position_embeddings", 1, kMostContext);
+  info.causal = is_causal(config);
   if (!config.has("head_dim"))
     require_multiple(config, "hidden_size", info.model_dim, "num_attention_heads", info.heads);
-  info.head_dim = config.integer("head_dim", 1, kMostWidth, info.model_dim / info.heads);
+  info.head_dim =
+      config.has("head_dim") ? config.integer("head_dim", 1, kMostWidth) : info.model_dim / info.heads;
   require_multiple(config, "num_attention_heads", info.heads, "num_key_value_heads", info.kv_heads);
   if (info.head_dim % 2 != 0)
     config.fail("gives heads " + std::to_string(info.head_dim) +
                 " numbers wide; rotary positions need an even number");
   GatedDecoderRules rules;
   rules.inner = config.integer("intermediate_size", 1, kMostWidth);
-  rules.epsilon = epsilon_of(config, "rms_norm_eps", 1e-6);
-  rules.activation = activation_of(config, "hidden_act", "silu");
+  rules.epsilon = epsilon_of(config, "rms_norm_eps");
+  rules.activation = activation_of(config, activation);
   rules.scale = 1 / std::sqrt(static_cast<double>(info.head_dim));
-  rules.windows.assign(static_cast<std::size_t>(info.layers), 0);
+  rules.reaches.assign(static_cast<std::size_t>(info.layers), -1);
   return rules;
 }
 
@@ -179,7 +184,13 @@ Rope whole_rope(const ModelConfig& config, const ModelInfo& info, const RopeRule
   return rope_of(rules, info.head_dim);
 }
 
-std::vector<std::int64_t> layer_windows(const ModelConfig& config, std::int64_t layers,
+std::optional<std::int64_t> sliding_window(const ModelConfig& config) {
+  if (!config.has("sliding_window")) return std::nullopt;
+  return config.integer("sliding_window", 1, kMostContext);
+}
+
+std::vector<std::int64_t> layer_reaches(const ModelConfig& config, std::int64_t layers,
+                                        std::optional<std::int64_t> window,
                                         const std::function<bool(std::int64_t)>& slides) {
   const std::vector<std::string> types = config.texts("layer_types");
   if (config.has("layer_types") && types.size() != static_cast<std::size_t>(layers))
@@ -188,11 +199,13 @@ std::vector<std::int64_t> layer_windows(const ModelConfig& config, std::int64_t 
   for (const std::string& type : types)
     if (type != "full_attention" && type != "sliding_attention")
       config.fail("has a layer of type '" + type + "'; heed has full_attention and sliding_attention");
-  std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), 0);
-  for (std::size_t n = 0; n < windows.size(); ++n)
-    if (types.empty() ? slides(static_cast<std::int64_t>(n)) : types[n] == "sliding_attention")
-      windows[n] = config.integer("sliding_window", 1, kMostContext);
-  return windows;
+  std::vector<std::int64_t> reaches(static_cast<std::size_t>(layers), -1);
+  for (std::size_t n = 0; n < reaches.size(); ++n) {
+    if (types.empty() ? !slides(static_cast<std::int64_t>(n)) : types[n] != "sliding_attention") continue;
+    if (!window) config.fail("has a layer of type 'sliding_attention' and no sliding_window for it");
+    reaches[n] = is_causal(config) ? *window - 1 : *window;
+  }
+  return reaches;
 }
 
 std::unique_ptr<const Family> make_gated_decoder(const ModelConfig& config, Weights& weights, ModelInfo& info,

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "model/families/family.hpp"
@@ -33,22 +34,27 @@ struct GatedDecoderRules {
   double scale = 0;                   ///< of scores
   double softcap = 0;                 ///< of scores; 0: none
   double logits_cap = 0;              ///< 0: none
-  bool tied = false;                  ///< W_U is E where the configuration does not say
-  std::vector<std::int64_t> windows;  ///< of each layer: how many keys a token sees, itself one; 0: all
+  std::vector<std::int64_t> reaches;  ///< how many keys before it a token of each layer sees; -1: all
   Rope rope;                          ///< of layers that see all
   Rope window_rope;                   ///< of the others
 };
 
 /// num_hidden_layers, num_attention_heads, … into `info`, and the rules that all families have as Llama names
-/// them: intermediate_size, rms_norm_eps, hidden_act, rope, scale 1 / sqrt(head_dim), no windows.
-[[nodiscard]] GatedDecoderRules read_gated_decoder(const ModelConfig& config, ModelInfo& info);
+/// them: intermediate_size, rms_norm_eps, rope, scale 1 / sqrt(head_dim), no windows. `activation` is a key.
+[[nodiscard]] GatedDecoderRules read_gated_decoder(const ModelConfig& config, ModelInfo& info,
+                                                   const char* activation = "hidden_act");
 
 /// Of whole heads: rules that rotate a part of each are refused.
 [[nodiscard]] Rope whole_rope(const ModelConfig& config, const ModelInfo& info, const RopeRules& rules);
 
-/// Windows of layers, sliding_window keys wide: those that layer_types calls sliding, or where the file has
-/// no such list those of which slides(layer) says so.
-[[nodiscard]] std::vector<std::int64_t> layer_windows(const ModelConfig& config, std::int64_t layers,
+/// The keys of a window, where sliding_window is a number.
+[[nodiscard]] std::optional<std::int64_t> sliding_window(const ModelConfig& config);
+
+/// How far tokens of each layer see. A layer slides where layer_types says so; without that list, where
+/// slides(layer) says so. Then tokens see `window` keys back. In a causal model the token itself is one of
+/// them, in others it comes on top (transformers).
+[[nodiscard]] std::vector<std::int64_t> layer_reaches(const ModelConfig& config, std::int64_t layers,
+                                                      std::optional<std::int64_t> window,
                                                       const std::function<bool(std::int64_t)>& slides);
 
 /// Takes the weights and fills in whether the model predicts.

@@ -16,68 +16,92 @@ namespace heed::detail {
 namespace {
 
 double cap_of(const ModelConfig& config, const char* name) {
-  if (!config.has(name)) return 0;
-  const double cap = config.real(name);
-  if (cap <= 0) config.fail("has " + std::string(name) + " that is not above 0");
-  return cap;
+  return config.has(name) ? config.positive(name) : 0;
 }
 
 GatedDecoderRules read_gemma(const ModelConfig& config, ModelInfo& info) {
-  GatedDecoderRules rules = read_gated_decoder(config, info);
-  if (config.flag("use_bidirectional_attention", false))
-    config.fail("has use_bidirectional_attention, which heed's " + config.text("model_type") + " lacks");
-  rules.activation = activation_of(config, "hidden_activation", "gelu_pytorch_tanh");
-  rules.query_key_value_bias = rules.output_bias = config.flag("attention_bias", false);
+  GatedDecoderRules rules = read_gated_decoder(config, info, "hidden_activation");
+  rules.query_key_value_bias = rules.output_bias = config.flag("attention_bias");
   rules.sandwich_norms = true;
   rules.norm_offset = 1;
   rules.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(info.model_dim)));
-  rules.tied = true;
   rules.logits_cap = cap_of(config, "final_logit_softcapping");
   rules.scale = 1 / std::sqrt(static_cast<double>(config.integer("query_pre_attn_scalar", 1, kMostWidth)));
   return rules;
 }
 
-// Of Gemma 3: rope_parameters has an object for each type of layer; older files have rope_theta and
-// rope_scaling for layers that see all, and rope_local_base_freq for the others.
+// Gemma 3: rope_parameters has an object for each type of layer; older files have rope_theta and rope_scaling
+// for layers that see all, and rope_local_base_freq for the others.
 void read_ropes(const ModelConfig& config, const ModelInfo& info, GatedDecoderRules& rules) {
-  RopeRules full, window;
-  full.base = 1e6;
-  window.base = config.real("rope_local_base_freq", 1e4);
-  if (window.base <= 0) config.fail("has rope_local_base_freq that is not above 0");
+  std::optional<ModelConfig> full = config.object("rope_scaling"), window;
   if (const auto parameters = config.object("rope_parameters")) {
-    const auto of_full = parameters->object("full_attention");
-    const auto of_window = parameters->object("sliding_attention");
-    if (!of_full || !of_window || config.has("rope_scaling"))
-      config.fail("has rope_parameters other than full_attention and sliding_attention");
-    full = rope_rules_in(config, *of_full, full);
-    window = rope_rules_in(config, *of_window, window);
-  } else {
-    full = rope_rules(config, full);
+    if (full) config.fail("has both rope_scaling and rope_parameters; one is expected");
+    for (const auto& [name, value] : parameters->json().items())
+      if (name != "full_attention" && name != "sliding_attention")
+        config.fail("has rope_parameters other than full_attention and sliding_attention");
+    full = parameters->object("full_attention");
+    window = parameters->object("sliding_attention");
   }
-  rules.rope = whole_rope(config, info, full);
-  rules.window_rope = whole_rope(config, info, window);
+  rules.rope = whole_rope(config, info, rope_rules_in(config, full, "rope_theta"));
+  rules.window_rope = whole_rope(config, info, rope_rules_in(config, window, "rope_local_base_freq"));
 }
-
-}  // namespace
 
 std::unique_ptr<const Family> make_gemma2(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   GatedDecoderRules rules = read_gemma(config, info);
   rules.softcap = cap_of(config, "attn_logit_softcapping");
   rules.rope = rules.window_rope = whole_rope(config, info, rope_rules(config));
-  rules.windows = layer_windows(config, info.layers, [](std::int64_t layer) { return layer % 2 == 0; });
+  rules.reaches = layer_reaches(config, info.layers, sliding_window(config),
+                                [](std::int64_t layer) { return layer % 2 == 0; });
   return make_gated_decoder(config, weights, info, std::move(rules));
 }
 
 std::unique_ptr<const Family> make_gemma3(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   GatedDecoderRules rules = read_gemma(config, info);
-  if (config.has("attn_logit_softcapping"))
-    config.fail("has attn_logit_softcapping, which heed's gemma3_text lacks");
   rules.head_norms = true;
   read_ropes(config, info, rules);
-  const std::int64_t pattern = config.integer("sliding_window_pattern", 1, kMostLayers, 6);
-  rules.windows =
-      layer_windows(config, info.layers, [&](std::int64_t layer) { return (layer + 1) % pattern != 0; });
+  const std::int64_t pattern =
+      config.has("layer_types") ? 1 : config.integer("sliding_window_pattern", 1, kMostLayers);
+  std::optional<std::int64_t> window = sliding_window(config);
+  // EmbeddingGemma: both sides of a token share its window.
+  if (config.has("use_bidirectional_attention") && config.flag("use_bidirectional_attention")) {
+    info.causal = false;
+    if (window) *window = *window / 2 + 1;
+  }
+  rules.reaches = layer_reaches(config, info.layers, window,
+                                [&](std::int64_t layer) { return (layer + 1) % pattern != 0; });
   return make_gated_decoder(config, weights, info, std::move(rules));
 }
+
+}  // namespace
+
+// hidden_act stands in old files beside hidden_activation, sliding_window_size beside sliding_window.
+const FamilyEntry kGemma2 = {
+    .model_type = "gemma2",
+    .keys = {.read = R"({"vocab_size": 256000, "hidden_size": 2304, "intermediate_size": 9216,
+                 "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
+                 "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 8192,
+                 "rms_norm_eps": 1e-6, "attention_bias": false, "query_pre_attn_scalar": 256,
+                 "sliding_window": 4096, "layer_types": null, "attn_logit_softcapping": 50.0,
+                 "final_logit_softcapping": 30.0, "tie_word_embeddings": true, "is_causal": true,
+                 "rope_parameters": null, "rope_scaling": null, "rope_theta": 10000.0,
+                 "original_max_position_embeddings": null})",
+             .only = R"({"partial_rotary_factor": 1, "use_bidirectional_attention": false})",
+             .unused = "hidden_act sliding_window_size"},
+    .make = make_gemma2};
+
+const FamilyEntry kGemma3 = {
+    .model_type = "gemma3_text",
+    .keys = {.read = R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
+                 "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
+                 "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 131072,
+                 "rms_norm_eps": 1e-6, "attention_bias": false, "query_pre_attn_scalar": 256,
+                 "sliding_window": 4096, "sliding_window_pattern": 6, "layer_types": null,
+                 "use_bidirectional_attention": false, "final_logit_softcapping": null,
+                 "tie_word_embeddings": true, "is_causal": true, "rope_parameters": null,
+                 "rope_scaling": null, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0})",
+             .only = R"({"partial_rotary_factor": 1, "attn_logit_softcapping": null,
+                 "original_max_position_embeddings": null})",
+             .unused = "hidden_act _sliding_window_pattern"},
+    .make = make_gemma3};
 
 }  // namespace heed::detail

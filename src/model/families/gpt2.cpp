@@ -46,6 +46,7 @@ class Gpt2 final : public Family {
     info.vocabulary = config.integer("vocab_size", 1, kMostVocabulary);
     info.context = config.integer("n_positions", 1, kMostContext);
     info.fixed_context = true;
+    info.causal = causal_ = is_causal(config);
     require_multiple(config, "n_embd", info.model_dim, "n_head", info.heads);
     info.head_dim = info.model_dim / info.heads;
     dim_ = info.model_dim;
@@ -73,7 +74,7 @@ class Gpt2 final : public Family {
     made.query = as_heads(fused, 0, heads_, head_dim_);
     made.key = as_heads(fused, dim_, heads_, head_dim_);
     made.value = as_heads(fused, 2 * dim_, heads_, head_dim_);
-    made.options.causal = true;
+    made.options.causal = causal_;
     double scale = scaled_ ? 1 / std::sqrt(static_cast<double>(head_dim_)) : 1;
     if (scaled_by_layer_) scale /= static_cast<double>(layer + 1);
     made.options.scale = scale;
@@ -104,13 +105,11 @@ class Gpt2 final : public Family {
 
  private:
   void read_rules(const ModelConfig& config, const ModelInfo& info) {
-    epsilon_ = epsilon_of(config, "layer_norm_epsilon", 1e-5);
-    scaled_ = config.flag("scale_attn_weights", true);
-    scaled_by_layer_ = config.flag("scale_attn_by_inverse_layer_idx", false);
-    if (config.flag("add_cross_attention", false))
-      config.fail("asks for cross-attention, which heed's gpt2 lacks");
-    activation_ = activation_of(config, "activation_function", "gelu_new");
-    inner_ = config.integer("n_inner", 1, kMostWidth, 4 * info.model_dim);
+    epsilon_ = epsilon_of(config, "layer_norm_epsilon");
+    scaled_ = config.flag("scale_attn_weights");
+    scaled_by_layer_ = config.flag("scale_attn_by_inverse_layer_idx");
+    activation_ = activation_of(config, "activation_function");
+    inner_ = config.has("n_inner") ? config.integer("n_inner", 1, kMostWidth) : 4 * info.model_dim;
   }
 
   void read_weights(const ModelConfig& config, Weights& weights, const ModelInfo& info) {
@@ -134,12 +133,12 @@ class Gpt2 final : public Family {
       weights.leave(at + "attn.masked_bias");
     }
     last_norm_ = layer_norm_weights(weights, root + "ln_f", dim_, epsilon_);
-    unembedding_.weight = unembedding_weight(config, weights, "lm_head.weight", tokens_, true);
+    unembedding_.weight = unembedding_weight(config, weights, "lm_head.weight", tokens_);
   }
 
   std::int64_t dim_ = 0, heads_ = 0, head_dim_ = 0, inner_ = 0;
   double epsilon_ = 1e-5;
-  bool scaled_ = true, scaled_by_layer_ = false;
+  bool causal_ = true, scaled_ = true, scaled_by_layer_ = false;
   Activation activation_ = Activation::gelu_tanh;
   WeightMatrix tokens_, positions_;
   std::vector<Block> blocks_;
@@ -147,10 +146,23 @@ class Gpt2 final : public Family {
   LinearWeights unembedding_;
 };
 
-}  // namespace
-
 std::unique_ptr<const Family> make_gpt2(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   return std::make_unique<Gpt2>(config, weights, info);
 }
+
+}  // namespace
+
+// In f32 reorder_and_upcast_attn gives the same numbers. Old files have n_ctx beside n_positions.
+const FamilyEntry kGpt2 = {
+    .model_type = "gpt2",
+    .keys = {.read = R"({"vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12,
+                 "n_inner": null, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
+                 "scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false,
+                 "tie_word_embeddings": true, "is_causal": true})",
+             .only = R"({"add_cross_attention": false})",
+             .unused = "reorder_and_upcast_attn n_ctx",
+             .renamed = R"({"hidden_size": "n_embd", "max_position_embeddings": "n_positions",
+                 "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"})"},
+    .make = make_gpt2};
 
 }  // namespace heed::detail

@@ -23,6 +23,13 @@ struct NeoxBlock {
   MlpWeights feed_forward;
 };
 
+// Where the key is there, it says once more what others say.
+void require_number(const ModelConfig& config, const char* name, double expected) {
+  if (config.has(name) && config.real(name) != expected)
+    config.fail("has " + std::string(name) + " " + config.json()[name].dump() + "; its other keys say " +
+                nlohmann::json(expected).dump());
+}
+
 class GptNeox final : public Family {
  public:
   GptNeox(const ModelConfig& config, Weights& weights, ModelInfo& info) {
@@ -33,10 +40,11 @@ class GptNeox final : public Family {
     info.context = config.integer("max_position_embeddings", 1, kMostContext);
     require_multiple(config, "hidden_size", info.model_dim, "num_attention_heads", info.heads);
     info.head_dim = info.model_dim / info.heads;
+    info.causal = causal_ = is_causal(config);
     dim_ = info.model_dim;
     heads_ = info.heads;
     head_dim_ = info.head_dim;
-    parallel_ = config.flag("use_parallel_residual", true);
+    parallel_ = config.flag("use_parallel_residual");
     read_rope(config);
     read_weights(config, weights, info);
   }
@@ -61,7 +69,7 @@ class GptNeox final : public Family {
     made.query = part(0);
     made.key = part(1);
     made.value = part(2);
-    made.options.causal = true;
+    made.options.causal = causal_;
     return made;
   }
 
@@ -91,14 +99,12 @@ class GptNeox final : public Family {
   const LinearWeights* unembedding() const override { return &unembedding_; }
 
  private:
-  // rotary_pct and rotary_emb_base are the older names.
   void read_rope(const ModelConfig& config) {
-    RopeRules defaults;
-    defaults.base = config.real("rotary_emb_base", 10000);
-    defaults.share = config.real("rotary_pct", 0.25);
-    if (!(defaults.base > 0)) config.fail("has rotary_emb_base that is not above 0");
-    if (!(defaults.share > 0 && defaults.share <= 1)) config.fail("has rotary_pct beyond 0 to 1");
-    const RopeRules rules = rope_rules(config, defaults);
+    const RopeRules rules = rope_rules(config, "rotary_emb_base", "rotary_pct");
+    // transformers does not read the first two here, and the third only to rotate.
+    require_number(config, "rope_theta", rules.base);
+    require_number(config, "partial_rotary_factor", rules.share);
+    require_number(config, "head_dim", static_cast<double>(head_dim_));
     const auto rotary = static_cast<std::int64_t>(static_cast<double>(head_dim_) * rules.share);
     if (rotary < 2 || rotary % 2 != 0)
       config.fail("rotates " + std::to_string(rotary) + " of " + std::to_string(head_dim_) +
@@ -107,10 +113,10 @@ class GptNeox final : public Family {
   }
 
   void read_weights(const ModelConfig& config, Weights& weights, ModelInfo& info) {
-    const double epsilon = epsilon_of(config, "layer_norm_eps", 1e-5);
+    const double epsilon = epsilon_of(config, "layer_norm_eps");
     const std::int64_t inner = config.integer("intermediate_size", 1, kMostWidth);
-    const Activation activation = activation_of(config, "hidden_act", "gelu");
-    const bool bias = config.flag("attention_bias", true);
+    const Activation activation = activation_of(config, "hidden_act");
+    const bool bias = config.flag("attention_bias");
     const bool whole = weights.contains("gpt_neox.embed_in.weight");
     const std::string root = whole ? "gpt_neox." : "";
     tokens_ = weights.matrix(root + "embed_in.weight", info.vocabulary, dim_);
@@ -130,13 +136,12 @@ class GptNeox final : public Family {
         weights.leave(at + "attention." + kept);
     }
     last_norm_ = layer_norm_weights(weights, root + "final_layer_norm", dim_, epsilon);
-    info.predicts = whole || config.flag("tie_word_embeddings", false);
-    if (info.predicts)
-      unembedding_.weight = unembedding_weight(config, weights, "embed_out.weight", tokens_, false);
+    info.predicts = whole || config.flag("tie_word_embeddings");
+    if (info.predicts) unembedding_.weight = unembedding_weight(config, weights, "embed_out.weight", tokens_);
   }
 
   std::int64_t dim_ = 0, heads_ = 0, head_dim_ = 0;
-  bool parallel_ = true;
+  bool causal_ = true, parallel_ = true;
   Rope rope_;
   WeightMatrix tokens_;
   std::vector<NeoxBlock> blocks_;
@@ -144,10 +149,22 @@ class GptNeox final : public Family {
   LinearWeights unembedding_;
 };
 
-}  // namespace
-
 std::unique_ptr<const Family> make_gpt_neox(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   return std::make_unique<GptNeox>(config, weights, info);
 }
+
+}  // namespace
+
+// In rope_parameters, rotary_emb_base and rotary_pct are called rope_theta and partial_rotary_factor.
+const FamilyEntry kGptNeox = {
+    .model_type = "gpt_neox",
+    .keys = {.read = R"({"vocab_size": 50432, "hidden_size": 6144, "num_hidden_layers": 44,
+                 "num_attention_heads": 64, "intermediate_size": 24576, "max_position_embeddings": 2048,
+                 "hidden_act": "gelu", "layer_norm_eps": 1e-5, "attention_bias": true,
+                 "use_parallel_residual": true, "tie_word_embeddings": false, "is_causal": true,
+                 "rope_parameters": null, "rope_scaling": null, "rotary_emb_base": 10000.0, "rotary_pct": 0.25,
+                 "original_max_position_embeddings": null, "rope_theta": null,
+                 "partial_rotary_factor": null, "head_dim": null})"},
+    .make = make_gpt_neox};
 
 }  // namespace heed::detail

@@ -9,22 +9,49 @@
 #include "model/families/gated_decoder.hpp"
 
 namespace heed::detail {
+namespace {
 
 std::unique_ptr<const Family> make_llama(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   GatedDecoderRules rules = read_gated_decoder(config, info);
   rules.rope = whole_rope(config, info, rope_rules(config));
-  rules.query_key_value_bias = rules.output_bias = config.flag("attention_bias", false);
-  rules.mlp_bias = config.flag("mlp_bias", false);
+  rules.query_key_value_bias = rules.output_bias = config.flag("attention_bias");
+  rules.mlp_bias = config.flag("mlp_bias");
   return make_gated_decoder(config, weights, info, std::move(rules));
 }
 
 std::unique_ptr<const Family> make_mistral(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   GatedDecoderRules rules = read_gated_decoder(config, info);
   rules.rope = rules.window_rope = whole_rope(config, info, rope_rules(config));
-  if (config.has("layer_types")) config.fail("has layer_types, which heed's mistral lacks");
-  const bool slides = config.has("sliding_window");
-  rules.windows = layer_windows(config, info.layers, [&](std::int64_t /*layer*/) { return slides; });
+  const auto window = sliding_window(config);
+  rules.reaches =
+      layer_reaches(config, info.layers, window, [&](std::int64_t /*layer*/) { return window.has_value(); });
   return make_gated_decoder(config, weights, info, std::move(rules));
 }
+
+}  // namespace
+
+// pretraining_tp cut the products into parts, whose sum is the same.
+const FamilyEntry kLlama = {
+    .model_type = "llama",
+    .keys = {.read = R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
+                 "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": null,
+                 "head_dim": null, "hidden_act": "silu", "max_position_embeddings": 2048,
+                 "rms_norm_eps": 1e-6, "attention_bias": false, "mlp_bias": false,
+                 "tie_word_embeddings": false, "is_causal": true, "rope_parameters": null,
+                 "rope_scaling": null, "rope_theta": 10000.0, "original_max_position_embeddings": null})",
+             .only = R"({"partial_rotary_factor": 1})",
+             .unused = "pretraining_tp"},
+    .make = make_llama};
+
+const FamilyEntry kMistral = {
+    .model_type = "mistral",
+    .keys = {.read = R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
+                 "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+                 "head_dim": null, "hidden_act": "silu", "max_position_embeddings": 131072,
+                 "rms_norm_eps": 1e-6, "sliding_window": 4096, "tie_word_embeddings": false,
+                 "is_causal": true, "rope_parameters": null, "rope_scaling": null, "rope_theta": 10000.0,
+                 "original_max_position_embeddings": null})",
+             .only = R"({"partial_rotary_factor": 1})"},
+    .make = make_mistral};
 
 }  // namespace heed::detail

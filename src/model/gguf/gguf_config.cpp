@@ -4,6 +4,7 @@
 #include <numbers>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/fault.hpp"
 #include "model/gguf/gguf_model.hpp"
@@ -21,26 +22,36 @@ using Json = nlohmann::ordered_json;
 struct NameOfValue {
   std::string_view gguf, config;
 };
-constexpr std::array<NameOfValue, 7> kIntegers = {{{"block_count", "num_hidden_layers"},
-                                                   {"context_length", "max_position_embeddings"},
-                                                   {"embedding_length", "hidden_size"},
-                                                   {"feed_forward_length", "intermediate_size"},
-                                                   {"attention.head_count", "num_attention_heads"},
-                                                   {"attention.head_count_kv", "num_key_value_heads"},
-                                                   {"attention.key_length", "head_dim"}}};
+// No file does without them.
+constexpr std::array<NameOfValue, 5> kSizes = {{{"block_count", "num_hidden_layers"},
+                                                {"context_length", "max_position_embeddings"},
+                                                {"embedding_length", "hidden_size"},
+                                                {"feed_forward_length", "intermediate_size"},
+                                                {"attention.head_count", "num_attention_heads"}}};
 // Read one by one below.
-constexpr std::array<std::string_view, 7> kOthers = {"attention.layer_norm_rms_epsilon",
-                                                     "rope.freq_base",
-                                                     "rope.dimension_count",
-                                                     "attention.value_length",
-                                                     "rope.scaling.type",
-                                                     "rope.scaling.factor",
-                                                     "vocab_size"};
+constexpr std::array<std::string_view, 12> kReadValues = {"attention.head_count_kv",
+                                                          "attention.key_length",
+                                                          "attention.value_length",
+                                                          "attention.layer_norm_rms_epsilon",
+                                                          "attention.causal",
+                                                          "rope.freq_base",
+                                                          "rope.dimension_count",
+                                                          "rope.scaling.type",
+                                                          "rope.scaling.factor",
+                                                          "rope.scale_linear",
+                                                          "expert_count",
+                                                          "vocab_size"};
+// They change no number: pooling makes one vector of a text, the context is YaRN's, whose rope.scaling.type
+// is refused, and there are no experts to choose from.
+constexpr std::array<std::string_view, 5> kUnusedValues = {
+    "pooling_type", "rope.scaling.original_context_length", "rope.scaling.finetuned", "expert_used_count",
+    "tensor_data_layout"};
 
 bool is_known(std::string_view name) {
-  return std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end() ||
-         std::any_of(kIntegers.begin(), kIntegers.end(),
-                     [&](const NameOfValue& one) { return one.gguf == name; });
+  const auto is_same = [&](std::string_view one) { return one == name; };
+  return std::any_of(kReadValues.begin(), kReadValues.end(), is_same) ||
+         std::any_of(kUnusedValues.begin(), kUnusedValues.end(), is_same) ||
+         std::any_of(kSizes.begin(), kSizes.end(), [&](const NameOfValue& one) { return one.gguf == name; });
 }
 
 const GgufTensor* tensor_named(const GgufFile& file, std::string_view name) {
@@ -62,13 +73,11 @@ void check_vocabulary(const GgufFile& file, const std::string& root, std::int64_
     fail(file.subject(), said + "tokenizer.ggml.tokens has " + std::to_string(tokens->texts().size()));
 }
 
-// Where head_dim is given besides: "rope.dimension_count" counts the components that rotate, and values are
-// as wide as keys.
+// "rope.dimension_count" counts the components that rotate, and values are as wide as keys.
 void check_head_width(const GgufFile& file, const std::string& root, const Json& config) {
-  if (!config.contains("num_attention_heads") || !config.contains("hidden_size")) return;
   const auto heads = std::max<std::int64_t>(1, config["num_attention_heads"].get<std::int64_t>());
-  const std::int64_t width = config.contains("head_dim") ? config["head_dim"].get<std::int64_t>()
-                                                         : config["hidden_size"].get<std::int64_t>() / heads;
+  const std::int64_t width = config["head_dim"].is_null() ? config["hidden_size"].get<std::int64_t>() / heads
+                                                          : config["head_dim"].get<std::int64_t>();
   for (const char* name : {"rope.dimension_count", "attention.value_length"})
     if (const GgufValue* given = file.find(root + name); given != nullptr && given->integer() != width)
       fail(file.subject(), "has " + root + name + " " + std::to_string(given->integer()) + "; heads are " +
@@ -108,22 +117,41 @@ Json rope_of_divisors(const GgufFile& file, const GgufTensor& tensor, double bas
           {"original_max_position_embeddings", 8192}};
 }
 
+// llama.cpp takes a scaling without a type as linear, and a factor of 0 as none.
+double linear_factor(const GgufFile& file, const std::string& root) {
+  std::string_view type = "linear";
+  if (const GgufValue* given = file.find(root + "rope.scaling.type")) type = given->text();
+  if (type == "none") return 1;
+  if (type != "linear")
+    fail(file.subject(), "has " + root + "rope.scaling.type " + io::detail::printable(type) +
+                             "; heed has none, linear and Llama 3's divisors");
+  const GgufValue* given = file.find(root + "rope.scaling.factor");
+  if (given == nullptr) given = file.find(root + "rope.scale_linear");
+  return given == nullptr || given->real() == 0 ? 1 : given->real();
+}
+
 void read_rope(const GgufFile& file, const std::string& root, Json& config) {
   double base = 10000;
   if (const GgufValue* given = file.find(root + "rope.freq_base")) base = given->real();
   config["rope_theta"] = base;
-  std::string type = "none";
-  if (const GgufValue* given = file.find(root + "rope.scaling.type")) type = given->text();
-  if (type != "none" && type != "linear")
-    fail(file.subject(), "has " + root + "rope.scaling.type " + io::detail::printable(type) +
-                             "; heed has none, linear and Llama 3's divisors");
+  const double factor = linear_factor(file, root);
   const GgufTensor* divisors = tensor_named(file, "rope_freqs.weight");
-  if (divisors != nullptr && type == "linear")
-    fail(file.subject(), "has both rope_freqs.weight and " + root + "rope.scaling.type; one is expected");
+  if (divisors != nullptr && factor != 1)
+    fail(file.subject(), "has both rope_freqs.weight and " + root + "rope.scaling.factor; one is expected");
   if (divisors != nullptr) config["rope_scaling"] = rope_of_divisors(file, *divisors, base);
-  if (type == "linear")
-    config["rope_scaling"] = {{"rope_type", "linear"},
-                              {"factor", file.at(root + "rope.scaling.factor").real()}};
+  if (factor != 1) config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", factor}};
+}
+
+Json integer_or_null(const GgufFile& file, const std::string& name) {
+  const GgufValue* value = file.find(name);
+  return value == nullptr ? Json() : Json(value->integer());
+}
+
+void refuse_more_than(const GgufFile& file, const std::string& name, std::int64_t most) {
+  const GgufValue* value = file.find(name);
+  if (value != nullptr && value->integer() > most)
+    fail(file.subject(), "has " + name + " " + std::to_string(value->integer()) + "; at most " +
+                             std::to_string(most) + " is expected");
 }
 
 }  // namespace
@@ -137,10 +165,15 @@ Json gguf_config(const GgufFile& file) {
   for (const auto& [name, value] : file.metadata())
     if (name.starts_with(root) && !is_known(std::string_view(name).substr(root.size())))
       fail(file.subject(), "has " + io::detail::printable(name) + ", which heed does not know");
-  Json config = {{"model_type", architecture}};
-  for (const NameOfValue& name : kIntegers)
-    if (const GgufValue* value = file.find(root + std::string(name.gguf)))
-      config[std::string(name.config)] = value->integer();
+  refuse_more_than(file, root + "expert_count", 0);
+  refuse_more_than(file, "split.count", 1);
+  Json config = {{"model_type", architecture},
+                 {"head_dim", integer_or_null(file, root + "attention.key_length")}};
+  for (const NameOfValue& name : kSizes)
+    config[std::string(name.config)] = file.at(root + std::string(name.gguf)).integer();
+  const Json groups = integer_or_null(file, root + "attention.head_count_kv");
+  config["num_key_value_heads"] = groups.is_null() ? config["num_attention_heads"] : groups;
+  if (const GgufValue* causal = file.find(root + "attention.causal")) config["is_causal"] = causal->flag();
   config["rms_norm_eps"] = file.at(root + "attention.layer_norm_rms_epsilon").real();
   const GgufTensor* tokens = tensor_named(file, "token_embd.weight");
   if (tokens == nullptr || tokens->sizes.size() != 2) fail(file.subject(), "has no matrix token_embd.weight");
@@ -155,6 +188,18 @@ Json gguf_config(const GgufFile& file) {
   check_head_width(file, root, config);
   read_rope(file, root, config);
   return config;
+}
+
+std::vector<std::string> unknown_in_gguf(const GgufFile& file) {
+  const std::string root = std::string(file.at("general.architecture").text()) + ".";
+  std::vector<std::string> unknown;
+  for (const auto& [name, value] : file.metadata()) {
+    const auto begins = [&](std::string_view part) { return name.starts_with(part); };
+    if (!begins(root) && !begins("general.") && !begins("tokenizer.") && !begins("quantize.") &&
+        !begins("split."))
+      unknown.push_back(name);
+  }
+  return unknown;
 }
 
 }  // namespace heed::detail

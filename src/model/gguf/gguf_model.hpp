@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "io/gguf.hpp"
 #include "model/weights.hpp"
@@ -13,6 +14,9 @@ namespace heed::detail {
 
 /// The metadata as config.json has it. What is not understood of the architecture's values throws Error (io).
 [[nodiscard]] nlohmann::ordered_json gguf_config(const io::detail::GgufFile& file);
+
+/// Names of values that belong neither to the architecture nor to what all files have.
+[[nodiscard]] std::vector<std::string> unknown_in_gguf(const io::detail::GgufFile& file);
 
 /// The tensors by the names of model.safetensors. Rows of Llama's queries and keys, which such files have in
 /// the order of interleaved rotary pairs, are copied back into that of halves.

@@ -12,18 +12,6 @@ namespace {
 
 constexpr std::int64_t kRotatedRows = 32;  // of a piece of work
 
-double positive(const ModelConfig& rope, const char* name) {
-  const double value = rope.real(name);
-  if (value <= 0) rope.fail("has " + std::string(name) + " that is not above 0");
-  return value;
-}
-
-void read_base_and_share(const ModelConfig& from, RopeRules& rules) {
-  if (from.has("rope_theta")) rules.base = positive(from, "rope_theta");
-  if (from.has("partial_rotary_factor")) rules.share = positive(from, "partial_rotary_factor");
-  if (rules.share > 1) from.fail("has partial_rotary_factor above 1");
-}
-
 // Wavelengths below original_context / high_frequency_factor stay, those above original_context /
 // low_frequency_factor grow by the factor, between them the two are blended.
 float blended(float frequency, const RopeRules& rules) {
@@ -56,37 +44,41 @@ void rotate_row_of_heads(const MutableTensorView& heads, std::int64_t row, const
 
 }  // namespace
 
-RopeRules rope_rules(const ModelConfig& config, RopeRules defaults) {
+RopeRules rope_rules(const ModelConfig& config, const char* base, const char* share) {
   const std::optional<ModelConfig> scaling = config.object("rope_scaling"),
                                    parameters = config.object("rope_parameters");
   if (scaling && parameters) config.fail("has both rope_scaling and rope_parameters; one is expected");
-  read_base_and_share(config, defaults);
-  if (scaling) return rope_rules_in(config, *scaling, defaults);
-  if (parameters) return rope_rules_in(config, *parameters, defaults);
-  return defaults;
+  return rope_rules_in(config, scaling ? scaling : parameters, base, share);
 }
 
-RopeRules rope_rules_in(const ModelConfig& config, const ModelConfig& rope, RopeRules defaults) {
+RopeRules rope_rules_in(const ModelConfig& config, const std::optional<ModelConfig>& given, const char* base,
+                        const char* share) {
+  const ModelConfig rope = given.value_or(ModelConfig(nlohmann::ordered_json::object(), config.path()));
   for (const char* type : {"full_attention", "sliding_attention"})
     if (rope.has(type))
       config.fail("has rope_parameters for each type of layer, which heed's " + config.text("model_type") +
                   " lacks");
-  RopeRules rules = defaults;
-  read_base_and_share(rope, rules);
-  const std::string type = rope.text("rope_type", rope.text("type", "default"));
+  RopeRules rules;
+  rules.base = rope.contains("rope_theta") ? rope.positive("rope_theta") : config.positive(base);
+  const bool own_share = rope.contains("partial_rotary_factor");
+  if (own_share) share = "partial_rotary_factor";
+  if (share != nullptr) rules.share = (own_share ? rope : config).positive(share);
+  if (rules.share > 1) config.fail("has " + std::string(share) + " above 1");
+  const std::string type = rope.text(rope.contains("rope_type") ? "rope_type" : "type", "default");
   if (type == "default") return rules;
   if (type != "linear" && type != "llama3")
     config.fail("has rope_type '" + type + "'; heed has default, linear and llama3");
-  rules.factor = positive(rope, "factor");
+  rules.factor = rope.positive("factor");
   if (type == "linear") return rules;
   rules.llama3 = true;
-  rules.low_frequency_factor = positive(rope, "low_freq_factor");
-  rules.high_frequency_factor = positive(rope, "high_freq_factor");
+  rules.low_frequency_factor = rope.positive("low_freq_factor");
+  rules.high_frequency_factor = rope.positive("high_freq_factor");
   if (rules.high_frequency_factor <= rules.low_frequency_factor)
     config.fail("has high_freq_factor that is not above low_freq_factor");
-  const ModelConfig& context = rope.has("original_max_position_embeddings") ? rope : config;
-  rules.original_context =
-      positive(context, &context == &rope ? "original_max_position_embeddings" : "max_position_embeddings");
+  const char* original = "original_max_position_embeddings";
+  rules.original_context = config.has(original)      ? config.positive(original)
+                           : rope.contains(original) ? rope.positive(original)
+                                                     : config.positive("max_position_embeddings");
   return rules;
 }
 

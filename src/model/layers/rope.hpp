@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,14 @@ struct RopeRules {
   double share = 1;  ///< of a head's components that rotate; above 0, at most 1
 };
 
-/// "rope_parameters", or as older files have it "rope_scaling" and "rope_theta". Throws Error (io) for kinds
-/// that heed does not have, naming them. Base and share are the defaults' where the file has none.
-[[nodiscard]] RopeRules rope_rules(const ModelConfig& config, RopeRules defaults = {});
-/// Those of one object `rope` of the configuration.
-[[nodiscard]] RopeRules rope_rules_in(const ModelConfig& config, const ModelConfig& rope, RopeRules defaults);
+/// Reads "rope_parameters", or "rope_scaling" of older files. Where the object lacks rope_theta, the
+/// configuration has it under the name `base`; where it lacks partial_rotary_factor, under the name `share`.
+/// Without that name whole heads rotate. Throws Error (io) for kinds that heed does not have, naming them.
+[[nodiscard]] RopeRules rope_rules(const ModelConfig& config, const char* base = "rope_theta",
+                                   const char* share = nullptr);
+/// The same for one object of the configuration; without one, its names `base` and `share` say all.
+[[nodiscard]] RopeRules rope_rules_in(const ModelConfig& config, const std::optional<ModelConfig>& rope,
+                                      const char* base, const char* share = nullptr);
 
 /// Angles a position, [R / 2], in f32 as transformers computes them: so that angles at large positions agree.
 using Rope = std::vector<float>;

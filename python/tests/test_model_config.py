@@ -1,0 +1,268 @@
+"""config.json of every family beside transformers: each key of its class changed, missing and null, and unknown keys.
+
+heed gives transformers' numbers, or refuses the file. Both sum in f32, in orders of their own (test_pretrained.py).
+"""
+
+import copy
+import dataclasses
+import inspect
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+import transformers as t
+from tiny_models import CAUSAL, DEFAULT, FAMILIES, ids_of, make, save
+from transformers import cache_utils, masking_utils
+
+import heed
+
+RELATIVE = 1e-4
+# One model of each class. The part of GPT-NeoX's heads that rotates has four frequencies.
+WINDOWS = dict(use_sliding_window=True, sliding_window=5, max_window_layers=1)
+WIDE = dict(hidden_size=64, num_attention_heads=2)
+NAMES = {"bert": {}, "distilbert": {}, "gpt2": {}, "llama": {}, "mistral": {}, "qwen2-windows": {}, "qwen3": WINDOWS, "gemma2": {},
+         "gemma3": {}, "gpt_neox": WIDE}
+SHAPES = {"vocab_size", "hidden_size", "n_embd", "dim", "intermediate_size", "hidden_dim", "n_positions"}
+LENGTH = 40  # beyond the windows of tiny models
+
+
+def saved(name, folder, **other):
+    """A model of transformers, its folder and what its config.json says."""
+    model = make(name, **NAMES[name] | other)
+    save(model, folder)
+    return model, json.loads((folder / "config.json").read_text())
+
+
+def weights_of(model):
+    """As they are stored: what is tied once."""
+    tied = model._tied_weights_keys if model.config.tie_word_embeddings else ()
+    return {key: weight for key, weight in model.state_dict().items() if key not in tied}
+
+
+def theirs(name, config, state, ids):
+    """Logits of transformers; None where it refuses the configuration or lacks weights."""
+    try:
+        kind, made = FAMILIES[name][0], FAMILIES[name][1].from_dict(copy.deepcopy(config))
+        made._attn_implementation = "eager"
+        made.tie_word_embeddings &= not set(state) & set(kind._tied_weights_keys)  # as from_pretrained does
+        model = kind(made).eval()
+        missing, unexpected = model.load_state_dict(state, strict=False)
+        if unexpected or set(missing) - set(model._tied_weights_keys if made.tie_word_embeddings else ()):
+            return None
+        with torch.no_grad():
+            return model(ids[None], return_dict=True).logits[0].numpy()
+    except Exception:  # it has no type of its own for this
+        return None
+
+
+def ours(folder, config, ids, recwarn):
+    """Logits of heed, what it says it leaves aside, and why it refuses the folder."""
+    (folder / "config.json").write_text(json.dumps(config))
+    recwarn.clear()
+    try:
+        logits = heed.load_model(folder).logits(ids)
+    except OSError as error:
+        return None, "", str(error)
+    return logits, " ".join(str(one.message) for one in recwarn.list), ""
+
+
+def near(logits, expected):
+    return np.abs(logits - expected).max() <= RELATIVE * np.abs(expected).max()
+
+
+def keys_of(name):
+    """Fields of the class and of its bases, and what it and the code that runs the model read besides."""
+    config, model = FAMILIES[name][1], FAMILIES[name][0]
+    keys = {field.name for field in dataclasses.fields(config)} | set(config.attribute_map)
+    base = t.PreTrainedConfig
+    rope = [base.convert_rope_params_to_dict] if "rope_parameters" in keys else []
+    for taken in (inspect.getmodule(config), base.__post_init__, *rope):
+        keys |= set(re.findall(r'kwargs\.(?:pop|get)\(\s*"(\w+)"', inspect.getsource(taken)))
+    for code in (inspect.getmodule(model), masking_utils, cache_utils):
+        keys |= set(re.findall(r'getattr\((?:self\.)?config,\s*"(\w+)"', inspect.getsource(code)))
+    return sorted(keys - {"model_type"} - (set() if rope else {"rope_scaling", "rope_theta"}))
+
+
+OTHER = {
+    "hidden_act": "relu", "hidden_activation": "relu", "activation": "relu", "activation_function": "relu", "is_causal": False,
+    "rope_theta": 500.0, "rotary_emb_base": 500.0, "rotary_pct": 0.5, "partial_rotary_factor": 0.5, "rope_local_base_freq": 100.0,
+    "rope_scaling": dict(rope_type="linear", factor=4.0), "sliding_window": 5, "attention_chunk_size": 5, "sliding_window_pattern": 3,
+    "per_layer_config": {"0": {"rms_norm_eps": 1.0, "layer_norm_eps": 1.0, "layer_norm_epsilon": 1.0}}, "problem_type": "regression",
+    "id2label": {"0": "a"}, "label2id": {"a": 0}, "architectures": ["OtherModel"], "dtype": "bfloat16", "torch_dtype": "bfloat16",
+    "attn_logit_softcapping": 1.5, "final_logit_softcapping": 1.5, "original_max_position_embeddings": 128, "head_dim": 24,
+    "n_inner": 40, "use_bidirectional_attention": True, "summary_type": "mean", "summary_activation": "tanh",
+}
+
+
+def changed(key, config, model):
+    value = config.get(model.config.attribute_map.get(key, key))
+    if key == "layer_types":
+        return ["full_attention"] * model.config.num_hidden_layers
+    if key == "rope_parameters":
+        nested = isinstance(value, dict) and "full_attention" in value
+        return {"full_attention": OTHER["rope_scaling"]} if nested else OTHER["rope_scaling"]
+    if key in OTHER:
+        return OTHER[key]
+    if isinstance(value, str):
+        return "other"
+    return not value if isinstance(value, bool) or value is None else value + 1 if isinstance(value, int) else value * 3 + 0.01
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_key_that_is_changed_counts_changes_nothing_or_is_refused_by_its_name(name, tmp_path, recwarn):
+    model, config = saved(name, tmp_path)
+    state, ids, wrong = weights_of(model), ids_of(LENGTH), []
+    base, _, _ = ours(tmp_path, config, ids, recwarn)
+    assert near(base, theirs(name, config, state, ids))
+    for key in keys_of(name):
+        other = config | {key: changed(key, config, model)}
+        expected = theirs(name, other, state, ids)
+        logits, notes, refusal = ours(tmp_path, other, ids, recwarn)
+        if key in notes:
+            wrong.append(f"{key} is a key that heed does not know")
+        elif logits is None:
+            if expected is not None and key not in refusal:
+                wrong.append(f"{key} {other[key]} is refused by another name: {refusal}")
+        elif not near(logits, base if expected is None else expected):
+            wrong.append(f"{key} {other[key]} gives other numbers than in transformers")
+    assert "\n".join(wrong) == ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_null_is_what_it_is_in_transformers(name, tmp_path, recwarn):
+    model, config = saved(name, tmp_path)
+    state, ids, wrong = weights_of(model), ids_of(LENGTH), []
+    base, _, _ = ours(tmp_path, config, ids, recwarn)
+    assert near(base, theirs(name, config, state, ids))
+    for key in keys_of(name):
+        expected = theirs(name, config | {key: None}, state, ids)
+        logits, _, refusal = ours(tmp_path, config | {key: None}, ids, recwarn)
+        if expected is not None and logits is None:
+            wrong.append(f"{key} null is refused: {refusal}")
+        elif logits is not None and not near(logits, base if expected is None else expected):
+            wrong.append(f"{key} null gives other numbers than in transformers")
+    assert "\n".join(wrong) == ""
+
+
+# Further settings of a model whose key has the class's own value.
+HEADS = dict(head_dim=4, num_attention_heads=8)
+LONG = dict(num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1)
+ALSO = {
+    "num_attention_heads": {"bert": dict(hidden_size=48), "distilbert": dict(dim=48), "gpt2": dict(n_embd=48),
+                            "llama": dict(head_dim=4), "mistral": dict(head_dim=4), "qwen2-windows": dict(head_dim=4),
+                            "gpt_neox": dict(hidden_size=512)},
+    "num_key_value_heads": {"mistral": HEADS, "qwen2-windows": HEADS | dict(num_attention_heads=32),
+                            "qwen3": dict(num_attention_heads=32)},
+    "layer_norm_eps": {"bert": dict(tie_word_embeddings=False)},
+    "max_window_layers": {"qwen2-windows": dict(num_hidden_layers=30), "qwen3": dict(num_hidden_layers=30)},
+    "sliding_window": {"mistral": LONG, "gemma2": LONG, "gemma3": LONG, "qwen2-windows": LONG | dict(max_window_layers=0),
+                       "qwen3": LONG | dict(max_window_layers=0)},
+}
+ALSO["n_heads"] = ALSO["n_head"] = ALSO["num_attention_heads"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_key_that_is_missing_has_the_default_of_the_class(name, tmp_path, recwarn):
+    _, config = saved(name, tmp_path)
+    wrong = []
+    for key in sorted(set(config) - {"model_type", "layer_types", "dtype"}):
+        if key in SHAPES or key == "max_position_embeddings" and "rope_parameters" not in config:
+            default = getattr(FAMILIES[name][1](), key)
+            _, _, refusal = ours(tmp_path, {k: v for k, v in config.items() if k != key}, [1], recwarn)
+            if str(default) not in refusal:
+                wrong.append(f"without {key}, {default} is expected: {refusal}")
+            continue
+        model, full = saved(name, tmp_path, **{key: DEFAULT} | ALSO.get(key, {}).get(name, {}))
+        if "eps" in key:  # a stream so small that the epsilon counts
+            with torch.no_grad():
+                for table in (one for one in model.modules() if isinstance(one, torch.nn.Embedding)):
+                    table.weight *= full[key] ** 0.5
+            save(model, tmp_path)
+        ids = ids_of(4200 if key == "sliding_window" and full[key] else LENGTH)
+        with torch.no_grad():
+            expected = model(ids[None]).logits[0].numpy()
+        if key == "use_sliding_window":  # without it the class forgets the window
+            full["sliding_window"] = 5
+        logits, _, refusal = ours(tmp_path, {k: v for k, v in full.items() if k not in (key, "layer_types")}, ids, recwarn)
+        if logits is None or not near(logits, expected):
+            wrong.append(f"without {key}, {full[key]} is expected{refusal and ': ' + refusal}")
+        elif heed.load_model(tmp_path).info["context"] != model.config.max_position_embeddings:
+            wrong.append(f"without {key} the context is another")
+    assert "\n".join(wrong) == ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_embeddings_give_logits_where_the_class_ties_them(name, tmp_path):
+    save(make(name, **NAMES[name], tie_word_embeddings=DEFAULT).base_model, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    tied = config.pop("tie_word_embeddings")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert heed.load_model(tmp_path).info["predicts"] == (tied and name in CAUSAL)
+
+
+ROPES = [
+    ("llama", dict(rope_parameters={}, rope_theta=500.0)),
+    ("llama", dict(rope_parameters=None, rope_theta=500.0, rope_scaling={})),
+    ("llama", dict(rope_parameters=None, rope_theta=500, rope_scaling=dict(type="linear", factor=4.0))),
+    ("llama", dict(rope_parameters=dict(rope_type="default", type="linear", factor=4.0, attention_factor=2.0))),
+    ("llama3", dict(original_max_position_embeddings=128)),
+    ("llama3", dict(rope_parameters=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0))),
+    ("gpt_neox", dict(rope_parameters=dict(rope_type="default"), rotary_emb_base=500.0, rotary_pct=0.5)),
+    ("gpt_neox", dict(rope_parameters=None, rotary_emb_base=500.0, rope_theta=500.0, partial_rotary_factor=0.25, head_dim=32)),
+    ("gpt_neox", dict(rope_parameters=None, rope_scaling=dict(type="linear", factor=2.0), rotary_pct=0.5)),
+    ("gemma3", dict(rope_parameters=dict(full_attention=dict(rope_type="linear", factor=8.0)), rope_theta=500.0)),
+    ("gemma3", dict(rope_parameters=dict(sliding_attention=dict(rope_theta=300.0), full_attention=None))),
+    ("gemma3", dict(rope_parameters=None, rope_local_base_freq=100.0, rope_scaling=dict(rope_type="linear", factor=2.0))),
+    ("gemma3", dict(use_bidirectional_attention=True, sliding_window=7)),
+    ("gemma3", dict(use_bidirectional_attention=True, sliding_window=7, is_causal=False)),
+    ("gpt2", dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=256)),
+    ("distilbert", dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4)),
+]
+
+
+@pytest.mark.parametrize("name, keys", ROPES, ids=str)
+def test_keys_together_mean_what_they_mean_in_transformers(name, keys, tmp_path, recwarn):
+    model = make(name, **NAMES.get(name, {}))
+    save(model, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text()) | keys
+    if name in ("gpt2", "distilbert"):  # the other names alone
+        config = {k: v for k, v in config.items() if k not in model.config.attribute_map.values()}
+    expected = theirs(name, config, weights_of(model), ids_of(LENGTH))
+    logits, notes, refusal = ours(tmp_path, config, ids_of(LENGTH), recwarn)
+    assert not refusal and not notes and near(logits, expected)
+
+
+@pytest.mark.parametrize("keys, message", [
+    (dict(rope_theta=500.0), "has rope_theta 500.0; its other keys say 10000.0"),
+    (dict(partial_rotary_factor=0.5), "has partial_rotary_factor 0.5; its other keys say 0.25"),
+    (dict(head_dim=16), "has head_dim 16; its other keys say 32.0"),
+])
+def test_keys_that_transformers_does_not_read_in_gpt_neox_may_not_say_something_else(keys, message, tmp_path, recwarn):
+    _, config = saved("gpt_neox", tmp_path)
+    assert message in ours(tmp_path, config | keys, ids_of(3), recwarn)[2]
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_decoder_that_is_not_causal_reads_texts_whole(name, tmp_path):
+    theirs = make(name, is_causal=False)
+    model = heed.load_model(save(theirs, tmp_path))
+    ids = ids_of(LENGTH)
+    with torch.no_grad():
+        expected = theirs(ids[None]).logits[0].numpy()
+    assert near(model.logits(ids), expected) and not model.info["causal"]
+    with pytest.raises(ValueError, match="reads texts whole; it has no cache"):
+        model.cache()
+
+
+def test_keys_that_nobody_knows_are_told_and_left_aside(tmp_path):
+    model, config = saved("llama", tmp_path)
+    keys = {"a_key": 1, "another\n": [2], "rope_parameters": config["rope_parameters"] | {"sections": [1]}}
+    (tmp_path / "config.json").write_text(json.dumps(config | keys))
+    with pytest.warns(UserWarning) as told:
+        logits = heed.load_model(tmp_path).logits(ids_of(5))
+    assert [str(one.message) for one in told] == [
+        f"'{tmp_path}/config.json' has 'a_key', 'another?', 'rope_parameters.sections', which heed does not know and leaves aside"]
+    with torch.no_grad():
+        assert near(logits, model(ids_of(5)[None]).logits[0].numpy())
