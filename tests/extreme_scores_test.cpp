@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "attention_support.hpp"
@@ -69,6 +70,143 @@ TEST(ExtremeScores, GradientsUnderAFiniteBiasBelowWhatF32HoldsAreThoseOfTheMean)
       for (std::size_t c = 0; c < 2; ++c)
         EXPECT_NEAR(gradients.value.values<float>()[2 * j + c], g.values<float>()[c] / 4, 1e-6);
   }
+}
+
+// finfo.min of the query's dtype is what masks are made of. Rows of padding have it for every key that they
+// may see: such a row is the mean of these keys, and the kernel's own numbers are right. The others have it
+// beside biases of 0.
+struct PaddedCall {
+  PaddedCall(std::int64_t rows, double lowest, DType dtype)
+      : query(normal_tensor({2, rows, 16}, 1, DType::f32)),
+        key(normal_tensor({2, rows, 16}, 2, DType::f32)),
+        value(normal_tensor({2, rows, 16}, 3, DType::f32)),
+        bias({1, rows, rows}, dtype) {
+    Tensor numbers({1, rows, rows}, DType::f64);
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < rows; ++j)
+        numbers.at<double>(0, i, j) = j < rows / 2 || j > i ? lowest : 0;
+    bias = Tensor::copy_of(numbers, dtype);
+  }
+  Tensor query, key, value, bias;
+};
+
+TEST(ExtremeScores, RowsOfPaddingAreTheMeanOfTheirKeys) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  constexpr Need kNeeds = Need::lse | Need::max_score | Need::entropy | Need::distance | Need::received |
+                          Need::weights | Need::dropped;
+  for (const auto& [dtype, lowest] :
+       {std::pair{DType::f32, -0x1.fffffep127}, std::pair{DType::bf16, -0x1.fep127},
+        std::pair{DType::f64, std::numeric_limits<double>::lowest()}})
+    for (const std::int64_t rows : {4, 40, 300})
+      for (const bool causal : {false, true}) {
+        SCOPED_TRACE(testing::Message() << heed::name_of(dtype) << ", " << rows << " rows, " << causal);
+        const PaddedCall call(rows, lowest, dtype);
+        const AttentionOptions options{.causal = causal,
+                                       .bias = call.bias,
+                                       .need = kNeeds,
+                                       .top_k = 2,
+                                       .map = {3, 2},
+                                       .kernel = Kernel::fused};
+        const AttentionResult got = heed::attention(call.query, call.key, call.value, options);
+        EXPECT_EQ(got.recomputed_rows, 0);
+        const heed::test::Naive naive =
+            heed::test::naive_attention(call.query, call.key, call.value, options);
+        for (std::int64_t h = 0; h < 2; ++h)
+          for (std::int64_t i = 0; i < rows; ++i) {
+            const auto row = static_cast<std::size_t>(h * rows + i);
+            for (std::int64_t j = 0; j < rows; ++j)
+              ASSERT_NEAR(
+                  got.weights
+                      .values<float>()[row * static_cast<std::size_t>(rows) + static_cast<std::size_t>(j)],
+                  static_cast<double>(naive.weights(0, h, i, j)), 2e-6);
+            for (std::int64_t c = 0; c < 16; ++c)
+              ASSERT_NEAR(got.output.values<float>()[row * 16 + static_cast<std::size_t>(c)],
+                          static_cast<double>(naive.output(0, h, i, c)), 4e-6);
+            const auto lse = static_cast<float>(naive.lse(0, h, i));
+            const auto max = static_cast<float>(naive.max_score(0, h, i));
+            if (i < rows / 2) {
+              ASSERT_EQ(got.lse.values<float>()[row], lse);
+              ASSERT_EQ(got.max_score.values<float>()[row], max);
+              ASSERT_EQ(got.top_k_index.values<std::int64_t>()[2 * row], 0);
+              ASSERT_EQ(got.dropped.values<float>()[row], 0);
+            }
+            ASSERT_NEAR(got.entropy.values<float>()[row], static_cast<double>(naive.entropy(0, h, i)), 2e-5);
+            ASSERT_NEAR(got.distance.values<float>()[row], static_cast<double>(naive.distance(0, h, i)),
+                        1e-3);
+          }
+        for (std::int64_t h = 0; h < 2; ++h)
+          for (std::int64_t j = 0; j < rows; ++j)
+            ASSERT_NEAR(got.received.values<float>()[static_cast<std::size_t>(h * rows + j)],
+                        static_cast<double>(naive.received(0, h, j)), 1e-4);
+      }
+}
+
+TEST(ExtremeScores, GradientsOfRowsOfPaddingAreThoseOfTheMean) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  for (const std::int64_t rows : {4, 40, 300}) {
+    SCOPED_TRACE(rows);
+    const PaddedCall call(rows, -0x1.fffffep127, DType::f32);
+    const Tensor grad = normal_tensor({2, rows, 16}, 4, DType::f32);
+    const AttentionOptions options{
+        .causal = true, .bias = call.bias, .need = Need::lse, .kernel = Kernel::fused};
+    const AttentionResult forward = heed::attention(call.query, call.key, call.value, options);
+    const heed::AttentionBackwardInputs inputs{call.query,     call.key,    call.value,
+                                               forward.output, forward.lse, grad};
+    const auto got = heed::attention_backward(inputs, options, {.bias = true});
+    EXPECT_EQ(got.recomputed_rows, 0);
+    const auto naive = heed::test::naive_attention(call.query, call.key, call.value, options);
+    const auto expected = heed::test::naive_backward(inputs, options, naive);
+    const auto compare = [](const Tensor& x, const heed::test::Cube& want,
+                            const heed::test::Cube& magnitude) {
+      for (std::size_t n = 0; n < want.values.size(); ++n)
+        ASSERT_NEAR(x.values<float>()[n], static_cast<double>(want.values[n]),
+                    1e-6 + 5e-5 * static_cast<double>(magnitude.values[n]))
+            << n;
+    };
+    compare(got.query, expected.query, expected.query_magnitude);
+    compare(got.key, expected.key, expected.key_magnitude);
+    compare(got.value, expected.value, expected.value_magnitude);
+  }
+}
+
+// What swallows the scores must be the same for all keys, and larger than they are by far.
+TEST(ExtremeScores, RowsOfSeveralLowBiasesAreNoMean) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  struct Case {
+    const char* name;
+    float bias, other;  // other: of every third key
+    float scale;        // of the queries
+    float sink;
+  };
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  for (const Case& one : {Case{"two biases", kLowest, kLowest / 2, 1, -kInfinity},
+                          Case{"one below the other by little", kLowest, -0x1.fffffcp127F, 1, -kInfinity},
+                          Case{"a bias that scores are seen beside", -3e7F, -3e7F, 1, -kInfinity},
+                          Case{"scores as large", -1e35F, -1e35F, 1e17F, -kInfinity},
+                          Case{"a sink above", kLowest, kLowest, 1, -3.2e38F},
+                          Case{"a sink below", -3.2e38F, -3.2e38F, 1, kLowest}})
+    for (const std::int64_t rows : {1, 40}) {
+      SCOPED_TRACE(testing::Message() << one.name << ", " << rows << " rows");
+      Tensor q = normal_tensor({rows, 8}, 1, DType::f32), k = normal_tensor({60, 8}, 2, DType::f32);
+      const Tensor v = normal_tensor({60, 8}, 3, DType::f32);
+      for (float& x : q.values<float>()) x *= one.scale;
+      for (float& x : k.values<float>()) x *= one.scale;
+      Tensor bias({rows, 60}, DType::f32), sinks({1}, DType::f32);
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < 60; ++j) bias.at<float>(i, j) = j % 3 == 0 ? one.other : one.bias;
+      sinks.at<float>(0) = one.sink;
+      AttentionOptions options{.bias = bias, .need = Need::weights | Need::lse, .kernel = Kernel::fused};
+      if (one.sink > -kInfinity) options.sinks = sinks;
+      const AttentionResult got = heed::attention(q, k, v, options);
+      const heed::test::Naive naive = heed::test::naive_attention(q, k, v, options);
+      for (std::int64_t i = 0; i < rows; ++i) {
+        for (std::int64_t j = 0; j < 60; ++j)
+          ASSERT_NEAR(got.weights.values<float>()[static_cast<std::size_t>(i * 60 + j)],
+                      static_cast<double>(naive.weights(0, 0, i, j)), 2e-6);
+        const double lse = static_cast<double>(naive.lse(0, 0, i));
+        ASSERT_NEAR(got.lse.values<float>()[static_cast<std::size_t>(i)], lse, 1e-7 * std::abs(lse));
+      }
+    }
 }
 
 // lse = log(exp(sink)) = sink, and the gradient of lse by the sink is 1.

@@ -23,11 +23,11 @@ inline double read(const Operand& from, std::int64_t a, std::int64_t b, std::int
       from.dtype, [&](auto element) { return static_cast<double>(load<decltype(element)>(from.data, at)); });
 }
 
-/// Elements [a, b, c, 0 …].
+/// Elements [a, b, c, first …].
 template <class Number>
-void read_numbers(const Operand& from, std::int64_t a, std::int64_t b, std::int64_t c,
-                  std::span<Number> row) {
-  const std::int64_t start = offset_in(from, a, b, c);
+void read_numbers(const Operand& from, std::int64_t a, std::int64_t b, std::int64_t c, std::span<Number> row,
+                  std::int64_t first = 0) {
+  const std::int64_t start = offset_in(from, a, b, c, first);
   with_element_type(from.dtype, [&](auto element) {
     const auto number = [&](std::int64_t at) {
       return static_cast<Number>(load<decltype(element)>(from.data, at));

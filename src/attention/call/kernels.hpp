@@ -36,9 +36,9 @@ std::string_view fused_isa();
 
 /// The backward pass in f64, one row at a time; the key heads are shared out among threads.
 KernelRun run_reference_backward(const BackwardProblem& problem);
-/// Adds the gradients of the rows of `status` that are not done to those of the others; dQ of these rows is
-/// written.
-KernelRun add_reference_rows(const BackwardProblem& problem, std::span<const cpu::RowStatus> status);
+/// Adds the gradients of the rows of `status` that are not done, in f64, to those of the others; dQ of these
+/// rows is written. Returns how many rows it computed.
+KernelRun add_left_out_rows(const BackwardProblem& problem, std::span<const cpu::RowStatus> status);
 
 /// Tiled, vectorised, on many threads, for f32, bf16 and f16; memory O(L).
 KernelRun run_fused_backward(const BackwardProblem& problem);

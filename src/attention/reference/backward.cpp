@@ -15,8 +15,6 @@
 // f64 can.
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <span>
 #include <vector>
 
 #include "attention/call/kernels.hpp"
@@ -42,9 +40,7 @@ struct Place {
 
 class Reference {
  public:
-  /// `only`, where given ([B, H, Lq]): rows that are not done are differentiated, and add to what is there.
-  explicit Reference(const BackwardProblem& problem, std::span<const cpu::RowStatus> only = {})
-      : problem_(problem), p_(problem.forward), only_(only) {
+  explicit Reference(const BackwardProblem& problem) : problem_(problem), p_(problem.forward) {
     if (p_.heads == 0) return;  // no rows, however long
     segment_of_.resize(index(p_.batch * p_.query_length));
     for (const Segment& segment : p_.segments)
@@ -65,24 +61,10 @@ class Reference {
       in_parallel(size[0] * size[1] * size[2], [&](std::int64_t row, Scratch& scratch) {
         differentiate_bias_row(row / (size[1] * size[2]), row / size[2] % size[1], row % size[2], scratch);
       });
-    const auto is_done = [](cpu::RowStatus status) { return status == cpu::RowStatus::done; };
-    return {threads_used_, std::count_if(only_.begin(), only_.end(), std::not_fn(is_done))};
+    return {threads_used_, 0};
   }
 
  private:
-  bool takes_part(std::int64_t batch, std::int64_t head, std::int64_t i) const {
-    return only_.empty() ||
-           only_[index((batch * p_.heads + head) * p_.query_length + i)] != cpu::RowStatus::done;
-  }
-
-  // Writes a sum, or adds it to the other rows' share. A share of -0 stays that where nothing is added.
-  void put(const Target& to, double sum, std::int64_t a, std::int64_t b, std::int64_t c,
-           std::int64_t d = 0) const {
-    if (!to || (!only_.empty() && sum == 0)) return;
-    const Operand there{to.data, to.dtype, {to.stride[0], to.stride[1], to.stride[2], to.stride[3]}};
-    write(to, only_.empty() ? sum : sum + read(there, a, b, c, d), a, b, c, d);
-  }
-
   template <class Piece>
   void in_parallel(std::int64_t count, Piece piece) {
     if (count == 0) return;
@@ -100,12 +82,10 @@ class Reference {
 
   void differentiate_row(const Place& at, const HeadDropout& dropout, Scratch& scratch) const {
     const auto& [row, segment] = at;
-    score_row(p_, *segment, row, scratch);
-    const double sink_weight = softmax_row(p_, *segment, row, scratch).sink_weight;
-    drop_row(*segment, row, dropout, scratch);
-    differentiate_weights(problem_, *segment, row, scratch);
-    const double grad_sink = differentiate_scores(problem_, *segment, row, scratch);
-    scratch.grad_sink = sink_weight == 0 ? 0 : sink_weight * grad_sink;
+    const KeyRange keys = seen_keys(p_, *segment, row);
+    multiply_keys(p_, row, keys, scratch);
+    multiply_values(problem_, row, keys, scratch);
+    scratch.grad_sink = detail::differentiate_row(problem_, *segment, row, dropout, scratch);
   }
 
   void differentiate_kv_head(std::int64_t batch, std::int64_t kv_head, Scratch& scratch) {
@@ -116,7 +96,6 @@ class Reference {
       const HeadDropout dropout(p_.dropout, batch, head);
       double grad_sink = 0;
       for (std::int64_t i = 0; i < p_.query_length; ++i) {
-        if (!takes_part(batch, head, i)) continue;
         const Place at = place_of(batch, head, i);
         differentiate_row(at, dropout, scratch);
         add_value_gradients(p_, *at.segment, scratch);
@@ -135,7 +114,7 @@ class Reference {
   void write_rows(const Target& to, const std::vector<double>& from, std::int64_t width, std::int64_t batch,
                   std::int64_t kv_head) const {
     for (std::int64_t j = 0; j < p_.key_length; ++j)
-      for (std::int64_t d = 0; d < width; ++d) put(to, from[index(j * width + d)], batch, kv_head, j, d);
+      for (std::int64_t d = 0; d < width; ++d) write(to, from[index(j * width + d)], batch, kv_head, j, d);
   }
 
   // dSink_h: the sum over the batch, and over the heads where one sink serves them all.
@@ -146,9 +125,9 @@ class Reference {
       if (!one_for_all) sum = 0;
       for (std::int64_t batch = 0; batch < p_.batch; ++batch)
         sum += sink_parts_[index(batch * p_.heads + head)];
-      if (!one_for_all) put(problem_.grad_sinks, sum, 0, head, 0);
+      if (!one_for_all) write(problem_.grad_sinks, sum, 0, head, 0);
     }
-    if (one_for_all) put(problem_.grad_sinks, sum, 0, 0, 0);
+    if (one_for_all) write(problem_.grad_sinks, sum, 0, 0, 0);
   }
 
   // What index `at` of an axis of dBias sums over: that index alone, or the whole axis.
@@ -170,7 +149,6 @@ class Reference {
       for (std::int64_t head = heads.begin; head < heads.end; ++head) {
         const HeadDropout dropout(p_.dropout, batch, head);
         for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-          if (!takes_part(batch, head, row)) continue;
           const Place at = place_of(batch, head, row);
           differentiate_row(at, dropout, scratch);
           for (std::int64_t j = at.segment->key_begin; j < at.segment->key_end; ++j)
@@ -179,17 +157,16 @@ class Reference {
       }
     if (size[3] == p_.key_length) {
       for (std::int64_t j = 0; j < p_.key_length; ++j)
-        put(problem_.grad_bias, scratch.grad_bias[index(j)], b, h, i, j);
+        write(problem_.grad_bias, scratch.grad_bias[index(j)], b, h, i, j);
     } else {
       double sum = 0;
       for (double part : scratch.grad_bias) sum += part;
-      put(problem_.grad_bias, sum, b, h, i, 0);
+      write(problem_.grad_bias, sum, b, h, i, 0);
     }
   }
 
   const BackwardProblem& problem_;
   const Problem& p_;
-  std::span<const cpu::RowStatus> only_;
   std::vector<const Segment*> segment_of_;  // [B, Lq]
   std::vector<double> sink_parts_;          // [B, H], where dSink is wanted
   int threads_used_ = 1;
@@ -198,9 +175,5 @@ class Reference {
 }  // namespace
 
 KernelRun run_reference_backward(const BackwardProblem& problem) { return Reference(problem).run(); }
-
-KernelRun add_reference_rows(const BackwardProblem& problem, std::span<const cpu::RowStatus> status) {
-  return Reference(problem, status).run();
-}
 
 }  // namespace heed::detail

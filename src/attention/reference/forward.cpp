@@ -23,11 +23,6 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-void write_output(const Problem& p, const Row& row, const RowScratch& scratch) {
-  for (std::size_t c = 0; c < scratch.output.size(); ++c)
-    write(p.output, scratch.output[c], row.batch, row.head, row.i, static_cast<std::int64_t>(c));
-}
-
 // The whole row of the weights: 0 for keys outside the segment.
 void write_weights(const Problem& p, const Segment& segment, const Row& row,
                    const ReferenceScratch& scratch) {
@@ -44,9 +39,9 @@ void write_scores(const Problem& p, const Segment& segment, const Row& row, Refe
     const bool inside = j >= segment.key_begin && j < segment.key_end;
     double score = -kInfinity;
     if (p.scores_stage == ScoresStage::raw)
-      score = raw_score(p, row, j, scratch);
+      score = scratch.products[index(j)];
     else if (p.scores_stage == ScoresStage::softcap)
-      score = capped(p, raw_score(p, row, j, scratch)).score;
+      score = capped(p, scratch.products[index(j)]).score;
     else if (inside)
       score = scratch.scores[index(j)] + alibi_offset(p, segment, row);
     write(p.scores, score, row.batch, row.head, row.i, j);
@@ -115,6 +110,17 @@ void add_to_sums(const Problem& p, const Segment& segment, const Row& row, Refer
   }
 }
 
+void attend_row(const Problem& p, const Segment& segment, const Row& row, const HeadDropout& dropout,
+                ReferenceScratch& scratch) {
+  multiply_keys(p, row, multiplied_keys(p, segment, row), scratch);
+  const Normaliser normaliser = weigh_row(p, segment, row, dropout, scratch);
+  if (p.output) {
+    sum_values(p, segment, row, scratch);
+    write_output(p, row, scratch.output);
+  }
+  write_results(p, segment, row, normaliser, scratch);
+}
+
 void attend_head(const Problem& p, std::int64_t batch, std::int64_t head, ReferenceScratch& scratch) {
   const HeadDropout dropout(p.dropout, batch, head);
   for (auto* sums : {&scratch.received, &scratch.received_last, &scratch.map})
@@ -148,15 +154,27 @@ ReferenceScratch::ReferenceScratch(const Problem& p)
   if (p.dropped) unmasked = without_masks(p);
 }
 
-void attend_row(const Problem& p, const Segment& segment, const Row& row, const HeadDropout& dropout,
-                ReferenceScratch& scratch) {
+KeyRange multiplied_keys(const Problem& p, const Segment& segment, const Row& row) {
+  if (p.scores && p.scores_stage != ScoresStage::bias) return {0, p.key_length};
+  if (p.dropped) return seen_keys(without_masks(p), segment, row);
+  return seen_keys(p, segment, row);
+}
+
+Normaliser weigh_row(const Problem& p, const Segment& segment, const Row& row, const HeadDropout& dropout,
+                     ReferenceScratch& scratch) {
   score_row(p, segment, row, scratch);
   const Normaliser normaliser = softmax_row(p, segment, row, scratch);
   drop_row(segment, row, dropout, scratch);
-  if (p.output) {
-    sum_values(p, segment, row, scratch);
-    write_output(p, row, scratch);
-  }
+  return normaliser;
+}
+
+void write_output(const Problem& p, const Row& row, std::span<const double> output) {
+  for (std::size_t c = 0; c < output.size(); ++c)
+    write(p.output, output[c], row.batch, row.head, row.i, static_cast<std::int64_t>(c));
+}
+
+void write_results(const Problem& p, const Segment& segment, const Row& row, const Normaliser& normaliser,
+                   ReferenceScratch& scratch) {
   if (p.weights) write_weights(p, segment, row, scratch);
   if (p.scores) write_scores(p, segment, row, scratch);
   const double offset = alibi_offset(p, segment, row);

@@ -1,7 +1,9 @@
-// One row of the reference: what run_reference computes all rows with, and recompute_rows some.
+// One row of the forward pass in f64, step by step: run_reference takes the steps row after row, and
+// recompute_rows shares its products among some rows.
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "attention/reference/passes.hpp"
@@ -17,15 +19,24 @@ struct ReferenceScratch : RowScratch {
   std::optional<Problem> unmasked;              // the call without its masks, where `dropped` is wanted
 };
 
-/// Writes every result of a row, and adds its weights to the scratch's sums.
-void attend_row(const Problem& problem, const Segment& segment, const Row& row, const HeadDropout& dropout,
-                ReferenceScratch& scratch);
+/// The keys of the tensor whose products a row's results need.
+KeyRange multiplied_keys(const Problem& problem, const Segment& segment, const Row& row);
 
-/// Writes the row's scores alone.
+/// The row's weights, from its products.
+Normaliser weigh_row(const Problem& problem, const Segment& segment, const Row& row,
+                     const HeadDropout& dropout, ReferenceScratch& scratch);
+
+void write_output(const Problem& problem, const Row& row, std::span<const double> output);
+
+/// Writes every other result of a row, and adds its weights to the scratch's sums.
+void write_results(const Problem& problem, const Segment& segment, const Row& row,
+                   const Normaliser& normaliser, ReferenceScratch& scratch);
+
+/// Writes the row's scores alone, from its products.
 void attend_scores(const Problem& problem, const Segment& segment, const Row& row, ReferenceScratch& scratch);
 
-/// The same as attend_row for a row one of whose scores is known to be NaN, but without its scores: every
-/// weight that is not forbidden is NaN.
+/// Writes every result but the scores of a row one of whose scores is known to be NaN: every weight that is
+/// not forbidden is NaN.
 void attend_nan_row(const Problem& problem, const Segment& segment, const Row& row,
                     ReferenceScratch& scratch);
 

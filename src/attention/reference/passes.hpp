@@ -15,6 +15,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct RowScratch {
         key(at(p.head_dim)),
         value(at(p.value_dim)),
         output(at(p.value_dim)),
+        visible(at(p.key_length)),
+        bias(at(p.key_length)),
+        products(at(p.key_length)),
         scores(at(p.key_length)),
         slopes(at(p.key_length)),
         weights(at(p.key_length)),
@@ -43,6 +47,9 @@ struct RowScratch {
 
   std::vector<double> query, key;     // [D]
   std::vector<double> value, output;  // [Dv]
+  std::vector<std::uint8_t> visible;  // 0 where masks forbid the key
+  std::vector<double> bias;           // of the visible keys
+  std::vector<double> products;       // scale <q, k_j>
   std::vector<double> scores;         // s_j, less the row's alibi_offset
   std::vector<double> slopes;         // s'_j
   std::vector<double> weights;        // p_j
@@ -54,33 +61,85 @@ struct GradientScratch : RowScratch {
       : RowScratch(p),
         grad_output(at(p.value_dim)),
         grad_query(at(p.head_dim)),
+        grad_products(at(p.key_length)),
         grad_scores(at(p.key_length)) {}
 
   std::vector<double> grad_output;           // g
   std::vector<double> grad_query;            // dQ
+  std::vector<double> grad_products;         // <g, v_j>
   std::vector<double> grad_scores;           // dP_j, then dS_j
   std::vector<double> grad_key, grad_value;  // dK [Lk][D] and dV [Lk][Dv], sums over rows
 };
 
-/// scale <q, k_j>
-inline double raw_score(const Problem& p, const Row& row, std::int64_t j, RowScratch& x) {
-  read_row(p.key, row.batch, row.kv_head, j, x.key);
-  double dot = 0;
-  for (std::size_t d = 0; d < x.key.size(); ++d) dot += x.query[d] * x.key[d];
-  return p.scale * dot;
+/// The products of a row with some keys of the tensor.
+inline void multiply_keys(const Problem& p, const Row& row, const KeyRange& keys, RowScratch& x) {
+  read_row(p.query, row.batch, row.head, row.i, x.query);
+  for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+    read_row(p.key, row.batch, row.kv_head, j, x.key);
+    double dot = 0;
+    for (std::size_t d = 0; d < x.key.size(); ++d) dot += x.query[d] * x.key[d];
+    x.products[x.at(j)] = p.scale * dot;
+  }
 }
 
-// Forward 1.
+/// Which keys of the segment the row sees, as is_allowed() says of one; and their biases.
+inline void find_visible(const Problem& p, const Segment& segment, const Row& row, RowScratch& x) {
+  const KeyRange seen = seen_keys(p, segment, row);
+  const auto of_seen = [&](auto& all) {
+    return std::span(all).subspan(x.at(seen.begin), x.at(seen.end - seen.begin));
+  };
+  const std::span<std::uint8_t> visible = of_seen(x.visible);
+  std::fill_n(x.visible.begin() + segment.key_begin, segment.key_end - segment.key_begin, std::uint8_t{0});
+  if (visible.empty()) return;
+  if (p.mask)
+    read_numbers(p.mask, row.batch, row.head, row.i, visible, seen.begin);
+  else
+    std::fill(visible.begin(), visible.end(), std::uint8_t{1});
+  for (const MaskSource& mask : p.sparse_masks)
+    mask.restrict_row(row.batch, row.head, row.i, seen.begin, seen.end, visible.data());
+  if (!p.bias) return;
+  const std::span<double> bias = of_seen(x.bias);
+  read_numbers(p.bias, row.batch, row.head, row.i, bias, seen.begin);
+  for (std::size_t j = 0; j < bias.size(); ++j)
+    if (bias[j] == -kInfinity) visible[j] = 0;
+}
+
+/// The ScoreMod of the scores of keys [begin, end), and its slopes. It forbids a key by -inf.
+inline void apply_score_mod(const Problem& p, const Row& row, const KeyRange& keys, RowScratch& x) {
+  std::vector<double> mod_slopes(x.at(keys.end - keys.begin));
+  const PartPlace& place = p.score_mod.place;
+  static_cast<const ScoreFunction*>(p.score_mod.part)
+      ->apply({row.batch + place.batch_begin, row.head + place.head_begin, place.row(row.i), keys.begin,
+               keys.end},
+              x.scores.data() + keys.begin, mod_slopes.data());
+  for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+    x.slopes[x.at(j)] *= mod_slopes[x.at(j - keys.begin)];
+    if (x.scores[x.at(j)] == -kInfinity) x.visible[x.at(j)] = 0;
+  }
+}
+
+// Forward 1, from the products.
 inline void score_row(const Problem& p, const Segment& segment, const Row& row, RowScratch& x) {
-  read_row(p.query, row.batch, row.head, row.i, x.query);
-  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
-    x.scores[x.at(j)] = -kInfinity;
-    if (!is_allowed(p, segment, row, j)) continue;
-    const auto [score, slope] = modified(p, row, j, raw_score(p, row, j, x));
-    if (score == -kInfinity && p.score_mod) continue;  // it forbids the key
-    x.scores[x.at(j)] = relative_score(p, segment, row, j, score);
+  find_visible(p, segment, row, x);
+  const KeyRange seen = seen_keys(p, segment, row);
+  for (std::int64_t j = seen.begin; j < seen.end; ++j) {
+    const auto [score, slope] = capped(p, x.products[x.at(j)]);
+    x.scores[x.at(j)] = score;
     x.slopes[x.at(j)] = slope;
   }
+  if (p.score_mod && seen.begin < seen.end) apply_score_mod(p, row, seen, x);
+  if (p.bias)
+    for (std::int64_t j = seen.begin; j < seen.end; ++j)
+      x.scores[x.at(j)] = biased<F64Math>(x.scores[x.at(j)], x.bias[x.at(j)], 1);
+  if (p.alibi_slopes) {
+    const double slope = read(p.alibi_slopes, row.batch, row.head);
+    const std::int64_t nearest = nearest_position(segment, row);
+    for (std::int64_t j = seen.begin; j < seen.end; ++j)
+      x.scores[x.at(j)] = with_alibi<F64Math>(
+          x.scores[x.at(j)], slope, static_cast<double>(nearest - segment.keys().of(j - segment.key_begin)));
+  }
+  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
+    if (x.visible[x.at(j)] == 0) x.scores[x.at(j)] = -kInfinity;
 }
 
 // Forward 2. Returns lse and max less the row's alibi_offset, which cancels in the weights.
@@ -109,17 +168,23 @@ inline void sum_values(const Problem& p, const Segment& segment, const Row& row,
   }
 }
 
-// Backward 1.
+/// The products of a row's gradient with some values of the tensor.
+inline void multiply_values(const BackwardProblem& b, const Row& row, const KeyRange& keys,
+                            GradientScratch& x) {
+  read_row(b.grad_output, row.batch, row.head, row.i, x.grad_output);
+  for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+    read_row(b.forward.value, row.batch, row.kv_head, j, x.value);
+    double dot = 0;
+    for (std::size_t c = 0; c < x.value.size(); ++c) dot += x.grad_output[c] * x.value[c];
+    x.grad_products[x.at(j)] = dot;
+  }
+}
+
+// Backward 1, from the products.
 inline void differentiate_weights(const BackwardProblem& b, const Segment& segment, const Row& row,
                                   GradientScratch& x) {
-  read_row(b.grad_output, row.batch, row.head, row.i, x.grad_output);
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
-    double grad = 0;
-    if (x.kept[x.at(j)] != 0) {
-      read_row(b.forward.value, row.batch, row.kv_head, j, x.value);
-      for (std::size_t c = 0; c < x.value.size(); ++c) grad += x.grad_output[c] * x.value[c];
-      grad *= x.kept[x.at(j)];
-    }
+    double grad = x.kept[x.at(j)] != 0 ? x.grad_products[x.at(j)] * x.kept[x.at(j)] : 0;
     if (b.grad_weights && x.attends(j)) grad += read(b.grad_weights, row.batch, row.head, row.i, j);
     x.grad_scores[x.at(j)] = grad;
   }
@@ -136,6 +201,17 @@ inline double differentiate_scores(const BackwardProblem& b, const Segment& segm
     if (x.attends(j))
       x.grad_scores[x.at(j)] = x.weights[x.at(j)] * (x.grad_scores[x.at(j)] - mean + grad_lse);
   return grad_lse - mean;
+}
+
+/// The forward's passes, and dS, from the row's products. Returns the gradient of the score of a sink.
+inline double differentiate_row(const BackwardProblem& b, const Segment& segment, const Row& row,
+                                const HeadDropout& dropout, GradientScratch& x) {
+  score_row(b.forward, segment, row, x);
+  const double sink_weight = softmax_row(b.forward, segment, row, x).sink_weight;
+  drop_row(segment, row, dropout, x);
+  differentiate_weights(b, segment, row, x);
+  const double grad_sink = differentiate_scores(b, segment, row, x);
+  return sink_weight == 0 ? 0 : sink_weight * grad_sink;
 }
 
 // Backward 3.

@@ -15,6 +15,8 @@ inline double larger(double a, double b) {
   return std::isnan(a) || std::isnan(b) ? std::numeric_limits<double>::quiet_NaN() : std::max(a, b);
 }
 
+inline constexpr double kNoWeight = -746;  // exp of less is 0
+
 struct Normaliser {
   double max_score = -kInfinity;  ///< over the keys, without the sink
   double lse = -kInfinity;
@@ -32,7 +34,7 @@ inline Normaliser normalise(std::span<const double> scores, std::span<double> we
   const double sink_part = sink == -kInfinity ? 0 : std::exp(sink - m);
   double sum = sink_part;
   for (std::size_t j = 0; j < scores.size(); ++j) {
-    weights[j] = scores[j] == -kInfinity ? 0 : std::exp(scores[j] - m);
+    weights[j] = scores[j] == -kInfinity || scores[j] - m < kNoWeight ? 0 : std::exp(scores[j] - m);
     sum += weights[j];
   }
   for (std::size_t j = 0; j < scores.size(); ++j)

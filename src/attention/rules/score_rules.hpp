@@ -57,6 +57,12 @@ inline bool masks_allow(const std::vector<MaskSource>& masks, const Row& row, st
   return visible != 0;
 }
 
+/// The keys of the tensor that causality, window and segment leave to a row.
+inline KeyRange seen_keys(const ScoreRules& rules, const Segment& segment, const Row& row) {
+  const KeyRange seen = visible_keys(rules, row.position, segment.keys());
+  return {segment.key_begin + seen.begin, segment.key_begin + seen.end};
+}
+
 /// Whether the masks let row i see key j: causal, window, boolean and sparse masks, and a bias of -inf.
 inline bool is_allowed(const Problem& p, const Segment& segment, const Row& row, std::int64_t j) {
   const KeyRange visible = visible_keys(p, row.position, segment.keys());

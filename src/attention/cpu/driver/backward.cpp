@@ -47,8 +47,8 @@ class BackwardDriver {
   explicit BackwardDriver(const BackwardProblem& problem) : p_(problem), f_(problem.forward) {}
 
   // First with all rows. Where f32 does not hold some of a key head, they are left out of a second try of
-  // that head alone, by the unit that computes everything, and the reference adds their share. Should that
-  // fail too, all its rows are left out. So no head's bits depend on another's numbers.
+  // that head alone, by the unit that computes everything, and their share is added in f64. Should that fail
+  // too, all its rows are left out. So no head's bits depend on another's numbers.
   KernelRun run() {
     clear_keys_of_no_segment();
     prepare_bias();
@@ -73,7 +73,7 @@ class BackwardDriver {
     write_bias_sums();
     if (call_.forward.row_status == nullptr) return {threads_used_, 0};
     record_left_out();
-    return add_reference_rows(p_, std::span(status_).first(row_index(f_.batch, 0, 0)));
+    return add_left_out_rows(p_, std::span(status_).first(row_index(f_.batch, 0, 0)));
   }
 
   ShareRun run_share(std::vector<BackwardTask> tasks) {
@@ -360,7 +360,7 @@ class BackwardDriver {
         static_cast<const float*>(kept.data)[batch * kept.stride[0] + head * kept.stride[1] + i]);
   }
 
-  // dSink_h = -sum_bi exp(sink_h - lse_i) delta_i. The reference adds the share of rows that are left out,
+  // dSink_h = -sum_bi exp(sink_h - lse_i) delta_i. The share of rows that are left out is added in f64,
   // whatever the first try noted of them.
   void add_sinks() const {
     if (!p_.grad_sinks) return;

@@ -1,9 +1,10 @@
-// Rows that the fused kernel left out, computed in f64 by the reference's formulas, on all threads.
+// Rows that the fused kernel left out, computed in f64 by the reference's formulas, on all threads. Some rows
+// of a head are a block: their products are taken together, and a block is one thread's.
 //
-// Two kinds of rows are recognised instead of computed, for one NaN may touch every row of a head:
+// Two kinds of rows are recognised instead of computed, for one NaN or infinity may touch every row of a
+// head:
 //   - a row that sees a NaN in its query or in a key has NaN for every weight;
-//   - an output whose infinite or NaN columns all come from a NaN in a value that the row sees is right as it
-//   is.
+//   - an output whose infinite or NaN columns all come from values that the row sees is right as it is.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -14,6 +15,7 @@
 
 #include "attention/call/elements.hpp"
 #include "attention/call/kernels.hpp"
+#include "attention/cpu/driver/f64_products.hpp"
 #include "attention/cpu/driver/path_record.hpp"
 #include "attention/kv_cache/gather.hpp"
 #include "attention/reference/forward_row.hpp"
@@ -25,8 +27,10 @@ namespace {
 
 using cpu::RowStatus;
 
-// Rows that a thread does at a time. Sums over rows are folded block by block, in their order.
-constexpr std::int64_t kRowsAtOnce = 16;
+// Scores of a block, at most. Sums over rows are folded block by block, in order.
+constexpr std::int64_t kBlockScores = std::int64_t{1} << 22;
+// Keys that a thread looks through at a time.
+constexpr std::int64_t kKeysAtOnce = 1024;
 
 double read_target(const Target& from, std::int64_t b, std::int64_t h, std::int64_t l, std::int64_t c) {
   return read(
@@ -34,55 +38,85 @@ double read_target(const Target& from, std::int64_t b, std::int64_t h, std::int6
       l, c);
 }
 
-// Of the keys and values of one key head, those that are not finite.
+// Keys of one key head, in order.
 struct NotFinite {
-  std::vector<std::int64_t> nan_keys;                 // with a NaN in the key
-  std::vector<std::vector<std::int64_t>> nan_values;  // [Dv]: keys whose value has a NaN in this column
-  std::vector<std::int64_t> infinite_values;          // keys with an infinity in the value
+  std::vector<std::int64_t> nan_keys;  // with a NaN in the key
+  std::vector<std::int64_t> values;    // with a NaN or an infinity in the value
 };
 
-NotFinite look_through(const Problem& p, std::int64_t batch, std::int64_t kv_head) {
+NotFinite look_through(const Problem& p, std::int64_t batch, std::int64_t kv_head, const KeyRange& keys) {
   NotFinite found;
-  found.nan_values.resize(index(p.value_dim));
   std::vector<double> key(index(p.head_dim)), value(index(p.value_dim));
-  for (std::int64_t j = 0; j < p.key_length; ++j) {
+  for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     read_row(p.key, batch, kv_head, j, key);
     if (std::any_of(key.begin(), key.end(), [](double x) { return std::isnan(x); }))
       found.nan_keys.push_back(j);
     read_row(p.value, batch, kv_head, j, value);
-    bool infinite = false;
-    for (std::size_t c = 0; c < value.size(); ++c) {
-      if (std::isnan(value[c])) found.nan_values[c].push_back(j);
-      infinite = infinite || std::isinf(value[c]);
-    }
-    if (infinite) found.infinite_values.push_back(j);
+    if (!std::all_of(value.begin(), value.end(), [](double x) { return std::isfinite(x); }))
+      found.values.push_back(j);
   }
   return found;
 }
 
-// Some rows of one head, in order.
+// Some rows of one head and segment, in order.
 struct Block {
   std::int64_t batch, head;
+  const Segment* segment;
   std::vector<std::int64_t> rows;
+};
+
+// A row of a block, and what is computed of it.
+struct RowWork {
+  Row row;
+  const Problem* results;  // nullptr: scores alone
+  bool scores;             // alone
+};
+
+// What one thread works with.
+struct BlockScratch : ReferenceScratch {
+  BlockScratch(const Problem& p, std::int64_t rows)
+      : ReferenceScratch(p),
+        row_stride(p.key_length + F64Products::kSpare),
+        queries(index(rows * p.head_dim)),
+        numbers(index(rows * row_stride)),
+        outputs(index(rows * F64Products::padded(p.value_dim))) {}
+
+  F64Products multiply;
+  std::int64_t row_stride;
+  std::vector<double> queries;  // [rows][D]
+  std::vector<double> numbers;  // [rows][Lk]: products, then what values are multiplied by
+  std::vector<double> outputs;  // [rows][Dv]
 };
 
 class Recomputation {
  public:
   Recomputation(const Problem& problem, std::span<const RowStatus> status,
                 std::span<const RowStatus> score_status)
-      : p_(problem), status_(status), score_status_(score_status), head_(index(p_.batch * p_.kv_heads)) {}
+      : p_(problem),
+        output_only_(problem),
+        status_(status),
+        score_status_(score_status),
+        block_rows_(std::clamp<std::int64_t>(kBlockScores / std::max<std::int64_t>(1, p_.key_length), 1,
+                                             F64Products::kRows)),
+        not_finite_(index(p_.batch * p_.kv_heads)) {
+    // The weights of such rows are in the sums already.
+    output_only_.weights = output_only_.scores = output_only_.received = output_only_.received_last =
+        output_only_.map = {};
+  }
 
   KernelRun run() {
+    find_segments();
     collect();
     if (blocks_.empty()) return {};
-    find_segments();
     look_through_heads();
     // Blocks are computed some at a time, so that their sums need no more memory than there are threads.
     const std::int64_t count = static_cast<std::int64_t>(blocks_.size());
     threads_ = static_cast<int>(std::min<std::int64_t>(p_.threads, count));
     const bool sums = p_.received || p_.received_last || p_.map;
     const std::int64_t at_once = sums ? threads_ : count;
-    std::vector<ReferenceScratch> scratch(index(threads_), ReferenceScratch(p_));
+    std::size_t most = 0;
+    for (const Block& block : blocks_) most = std::max(most, block.rows.size());
+    std::vector<BlockScratch> scratch(index(threads_), BlockScratch(p_, static_cast<std::int64_t>(most)));
     computed_.assign(blocks_.size(), 0);
     for (std::int64_t first = 0; first < count; first += at_once) {
       const std::int64_t here = std::min(at_once, count - first);
@@ -107,16 +141,16 @@ class Recomputation {
 
   void collect() {
     for (std::int64_t b = 0; b < p_.batch; ++b)
-      for (std::int64_t h = 0; h < p_.heads; ++h) {
-        bool open = false;
+      for (std::int64_t h = 0; h < p_.heads; ++h)
         for (std::int64_t i = 0; i < p_.query_length; ++i) {
           if (status(b, h, i) == RowStatus::done && !wants_scores(b, h, i)) continue;
-          if (!open || static_cast<std::int64_t>(blocks_.back().rows.size()) == kRowsAtOnce)
-            blocks_.push_back({b, h, {}});
-          open = true;
+          const Segment* segment = segment_of_[index(b * p_.query_length + i)];
+          const bool joins = !blocks_.empty() && blocks_.back().segment == segment &&
+                             blocks_.back().head == h &&
+                             static_cast<std::int64_t>(blocks_.back().rows.size()) < block_rows_;
+          if (!joins) blocks_.push_back({b, h, segment, {}});
           blocks_.back().rows.push_back(i);
         }
-      }
   }
 
   void find_segments() {
@@ -127,59 +161,128 @@ class Recomputation {
   }
 
   std::int64_t kv_head(std::int64_t head) const { return head / (p_.heads / p_.kv_heads); }
-  NotFinite& head_of(std::int64_t batch, std::int64_t head) {
-    return head_[index(batch * p_.kv_heads + kv_head(head))];
+  const NotFinite& not_finite(const Row& row) const {
+    return not_finite_[index(row.batch * p_.kv_heads + row.kv_head)];
   }
 
   void look_through_heads() {
-    std::vector<char> concerned(head_.size(), 0);
+    std::vector<char> concerned(not_finite_.size(), 0);
     for (const Block& block : blocks_) concerned[index(block.batch * p_.kv_heads + kv_head(block.head))] = 1;
-    parallel_for(static_cast<std::int64_t>(head_.size()), p_.threads, [&](std::int64_t at, int) {
-      if (concerned[index(at)] != 0) head_[index(at)] = look_through(p_, at / p_.kv_heads, at % p_.kv_heads);
+    const std::int64_t pieces = (p_.key_length + kKeysAtOnce - 1) / kKeysAtOnce;
+    std::vector<NotFinite> found(not_finite_.size() * index(pieces));
+    parallel_for(static_cast<std::int64_t>(found.size()), p_.threads, [&](std::int64_t at, int) {
+      const std::int64_t head = at / pieces, piece = at % pieces;
+      const KeyRange keys{piece * kKeysAtOnce, std::min(p_.key_length, (piece + 1) * kKeysAtOnce)};
+      if (concerned[index(head)] != 0)
+        found[index(at)] = look_through(p_, head / p_.kv_heads, head % p_.kv_heads, keys);
     });
+    const auto append = [](std::vector<std::int64_t>& to, const std::vector<std::int64_t>& more) {
+      to.insert(to.end(), more.begin(), more.end());
+    };
+    for (std::size_t at = 0; at < found.size(); ++at) {
+      append(not_finite_[at / index(pieces)].nan_keys, found[at].nan_keys);
+      append(not_finite_[at / index(pieces)].values, found[at].values);
+    }
   }
 
-  void compute(std::size_t which, ReferenceScratch& scratch) {
+  void compute(std::size_t which, BlockScratch& scratch) {
     const Block& block = blocks_[which];
     const HeadDropout dropout(p_.dropout, block.batch, block.head);
     for (auto* sums : {&scratch.received, &scratch.received_last, &scratch.map})
       std::fill(sums->begin(), sums->end(), 0.0);
+    const std::vector<RowWork> work = work_of(block, dropout, scratch, computed_[which]);
+    if (work.empty()) return;
+    multiply(*block.segment, work, scratch);
+    for (std::size_t r = 0; r < work.size(); ++r) weigh(*block.segment, work[r], r, dropout, scratch);
+    if (p_.output) write_outputs(*block.segment, work, scratch);
+  }
+
+  // What is left to do of a block's rows. NaN rows are written. `computed` counts both.
+  std::vector<RowWork> work_of(const Block& block, const HeadDropout& dropout, BlockScratch& scratch,
+                               std::int64_t& computed) const {
+    std::vector<RowWork> work;
     for (const std::int64_t i : block.rows) {
-      const Segment& segment = *segment_of_[index(block.batch * p_.query_length + i)];
+      const Segment& segment = *block.segment;
       const Row row{block.batch, block.head, kv_head(block.head), i,
                     i - segment.query_begin + segment.offset};
       const RowStatus what = status(block.batch, block.head, i);
       const bool again = what == RowStatus::out_of_range ||
                          (what == RowStatus::output_only && !is_right(segment, row, dropout));
-      if (again && is_nan(segment, row, scratch))
-        attend_nan_row(p_, segment, row, scratch);
-      else if (again)
-        attend_again(segment, row, what, dropout, scratch);
-      if (wants_scores(block.batch, block.head, i)) attend_scores(p_, segment, row, scratch);
-      if (!again && !wants_scores(block.batch, block.head, i)) continue;
+      const bool scores = wants_scores(block.batch, block.head, i);
+      if (!again && !scores) continue;
       record_fallback(cpu::Path::fallback, {block.batch, block.head, i, i + 1});
-      ++computed_[which];
+      const bool nan = again && is_nan(segment, row, scratch);
+      if (nan) attend_nan_row(p_, segment, row, scratch);
+      ++computed;
+      const Problem* results = what == RowStatus::out_of_range ? &p_ : &output_only_;
+      if (!nan || scores) work.push_back({row, again && !nan ? results : nullptr, scores});
     }
+    return work;
   }
 
-  // Where only the output is wrong, the row's weights are in the sums already.
-  void attend_again(const Segment& segment, const Row& row, RowStatus what, const HeadDropout& dropout,
-                    ReferenceScratch& scratch) const {
-    if (what == RowStatus::out_of_range) return attend_row(p_, segment, row, dropout, scratch);
-    Problem output = p_;
-    output.weights = output.scores = output.received = output.received_last = output.map = {};
-    attend_row(output, segment, row, dropout, scratch);
+  // The products of the block's rows with all keys that one of them needs.
+  void multiply(const Segment& segment, const std::vector<RowWork>& work, BlockScratch& scratch) const {
+    KeyRange keys{p_.key_length, 0};
+    const auto rows = static_cast<std::int64_t>(work.size());
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const Row& row = work[index(r)].row;
+      read_row(p_.query, row.batch, row.head, row.i,
+               std::span(scratch.queries).subspan(index(r * p_.head_dim), index(p_.head_dim)));
+      const KeyRange own = multiplied_keys(p_, segment, row);
+      keys = {std::min(keys.begin, own.begin), std::max(keys.end, own.end)};
+    }
+    const Row& any = work[0].row;
+    scratch.multiply.dot(
+        {scratch.queries.data(), rows, p_.head_dim},
+        [&](std::int64_t j, std::span<double> to) { read_row(p_.key, any.batch, any.kv_head, j, to); }, keys,
+        p_.head_dim, {scratch.numbers.data(), rows, scratch.row_stride});
+  }
+
+  // All results of a row but its output, of which the factors of the values are kept.
+  void weigh(const Segment& segment, const RowWork& work, std::size_t r, const HeadDropout& dropout,
+             BlockScratch& scratch) const {
+    double* numbers = scratch.numbers.data() + r * index(scratch.row_stride);
+    const KeyRange keys = multiplied_keys(p_, segment, work.row);
+    for (std::int64_t j = keys.begin; j < keys.end; ++j) scratch.products[index(j)] = p_.scale * numbers[j];
+    std::fill(numbers + segment.key_begin, numbers + segment.key_end, kNoTerm);
+    if (work.results != nullptr) {
+      const Normaliser normaliser = weigh_row(p_, segment, work.row, dropout, scratch);
+      for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
+        if (scratch.kept[index(j)] != 0) numbers[j] = scratch.weights[index(j)] * scratch.kept[index(j)];
+      write_results(*work.results, segment, work.row, normaliser, scratch);
+    }
+    if (work.scores) attend_scores(p_, segment, work.row, scratch);
+  }
+
+  void write_outputs(const Segment& segment, const std::vector<RowWork>& work, BlockScratch& scratch) const {
+    KeyRange keys{p_.key_length, 0};
+    for (const RowWork& one : work) {
+      const KeyRange own = seen_keys(p_, segment, one.row);
+      keys = {std::min(keys.begin, own.begin), std::max(keys.end, own.end)};
+    }
+    const auto rows = static_cast<std::int64_t>(work.size());
+    const std::int64_t stride = F64Products::padded(p_.value_dim);
+    std::fill(scratch.outputs.begin(), scratch.outputs.end(), 0.0);
+    const Row& any = work[0].row;
+    scratch.multiply.add_combined(
+        {scratch.numbers.data(), rows, scratch.row_stride},
+        [&](std::int64_t j, std::span<double> to) { read_row(p_.value, any.batch, any.kv_head, j, to); },
+        keys, p_.value_dim, {scratch.outputs.data(), rows, stride});
+    for (std::int64_t r = 0; r < rows; ++r)
+      if (work[index(r)].results != nullptr)
+        write_output(p_, work[index(r)].row,
+                     std::span(scratch.outputs).subspan(index(r * stride), index(p_.value_dim)));
   }
 
   bool sees(const Segment& segment, const Row& row, std::int64_t j) const {
     return j >= segment.key_begin && j < segment.key_end && is_allowed(p_, segment, row, j);
   }
 
-  bool is_nan(const Segment& segment, const Row& row, ReferenceScratch& scratch) {
+  bool is_nan(const Segment& segment, const Row& row, ReferenceScratch& scratch) const {
     if (p_.score_mod) return false;  // which may forbid the key
     const auto seen = [&](std::int64_t j) { return sees(segment, row, j); };
-    const NotFinite& head = head_of(row.batch, row.head);
-    if (std::any_of(head.nan_keys.begin(), head.nan_keys.end(), seen)) return true;
+    const std::vector<std::int64_t>& nan_keys = not_finite(row).nan_keys;
+    if (std::any_of(nan_keys.begin(), nan_keys.end(), seen)) return true;
     read_row(p_.query, row.batch, row.head, row.i, scratch.query);
     if (std::none_of(scratch.query.begin(), scratch.query.end(), [](double x) { return std::isnan(x); }))
       return false;
@@ -188,16 +291,22 @@ class Recomputation {
     return false;
   }
 
-  // Whether NaN in values that the row sees explain all of its output that is not finite.
-  bool is_right(const Segment& segment, const Row& row, const HeadDropout& dropout) {
+  // Whether values that the row sees explain all of its output that is not finite. A sum that is infinite had
+  // no weight of 0 beside an infinity, and none of the other sign: where a value is that infinity, it is
+  // right.
+  bool is_right(const Segment& segment, const Row& row, const HeadDropout& dropout) const {
     if (p_.score_mod) return false;
-    const auto counts = [&](std::int64_t j) { return sees(segment, row, j) && !dropout.drops(row.i, j); };
-    const NotFinite& head = head_of(row.batch, row.head);
-    if (std::any_of(head.infinite_values.begin(), head.infinite_values.end(), counts)) return false;
+    std::vector<std::int64_t> keys;
+    for (const std::int64_t j : not_finite(row).values)
+      if (sees(segment, row, j) && !dropout.drops(row.i, j)) keys.push_back(j);
     for (std::int64_t c = 0; c < p_.value_dim; ++c) {
-      if (std::isfinite(read_target(p_.output, row.batch, row.head, row.i, c))) continue;
-      const std::vector<std::int64_t>& keys = head.nan_values[index(c)];
-      if (std::none_of(keys.begin(), keys.end(), counts)) return false;
+      const double sum = read_target(p_.output, row.batch, row.head, row.i, c);
+      if (std::isfinite(sum)) continue;
+      const auto explains = [&](std::int64_t j) {
+        const double value = read(p_.value, row.batch, row.kv_head, j, c);
+        return std::isnan(value) || value == sum;
+      };
+      if (std::none_of(keys.begin(), keys.end(), explains)) return false;
     }
     return true;
   }
@@ -218,10 +327,12 @@ class Recomputation {
   }
 
   const Problem& p_;
+  Problem output_only_;
   std::span<const RowStatus> status_, score_status_;
+  std::int64_t block_rows_;
   std::vector<Block> blocks_;
   std::vector<const Segment*> segment_of_;  // [B, Lq]
-  std::vector<NotFinite> head_;             // [B, Hkv]
+  std::vector<NotFinite> not_finite_;       // [B, Hkv]
   std::vector<std::int64_t> computed_;      // rows of each block
   int threads_ = 1;
 };

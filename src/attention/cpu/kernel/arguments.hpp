@@ -218,6 +218,19 @@ struct Products {
   void (*silu)(float* x, std::int64_t size) = nullptr;
 };
 
+/// c[row][column] += sum_k a[row][k] b[k][column], terms in order of k. `columns` is a multiple of
+/// kF64Columns.
+struct F64Product {
+  const double* a;
+  std::int64_t a_row, a_step;  ///< from a row to the next, and from k to k + 1
+  const double* b;
+  std::int64_t b_row;
+  double* c;
+  std::int64_t c_row;
+  std::int64_t rows, depth, columns;
+};
+inline constexpr std::int64_t kF64Columns = 8;
+
 /// One unit: kernels for one instruction set. A target has one that computes everything, and may have others
 /// before it for the calls that they take.
 struct Kernels {
@@ -271,6 +284,7 @@ struct Kernels {
                           std::int64_t row, std::int64_t rows, void* workspace) = nullptr;
   /// nullptr but in the unit that computes everything.
   void (*scores_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;
+  void (*add_f64_product)(const F64Product&) = nullptr;
   Products products = {};
 };
 

@@ -199,6 +199,29 @@ inline void finish_left_out(const TaskContext& state, std::int64_t row) {
   note_status(state, query_row, cpu::RowStatus::out_of_range);
 }
 
+/// A bias of at most kSwallowing and a score of at most kLargestProduct add up to the bias, in f64 too.
+inline constexpr double kSwallowing = -0x1p115;
+
+/// The bias of all keys that a row sees, where they have the same and it swallows their scores; else 0. Such
+/// scores are equal, as those that the kernel raised to -kLargestScore are. It is finfo.min that masks are
+/// made of: a row that may see nothing has it for every key.
+inline double swallowing_bias(const TaskContext& state, const QueryRow& query_row) {
+  const Arguments& call = state.call;
+  if (!call.bias.data || call.score_mod || call.alibi_slopes.data || call.sinks.data) return 0;
+  const std::int64_t at = offset_of(call.bias.stride, state.task.batch, query_row.head, query_row.index);
+  double common = 0;
+  for (std::int64_t key = query_row.key_begin; key < query_row.key_end; ++key) {
+    const std::int64_t element = at + (state.task.key_begin + key) * call.bias.stride[3];
+    const double bias = call.bias.type == Type::f64
+                            ? static_cast<const double*>(call.bias.data)[element]
+                            : static_cast<double>(read_float(call.bias.data, call.bias.type, element));
+    if (bias == common || is_forbidden(state, query_row, key)) continue;
+    if (common != 0 || !(bias <= kSwallowing)) return 0;
+    common = bias;
+  }
+  return common;
+}
+
 /// What a row's state comes to, with the sink as one more term 2^sink of the sum, in units of log 2. Scores
 /// of the state are relative to `offset`, and its weights to 2^m: both together are `origin`.
 struct RowTotals {
@@ -281,7 +304,9 @@ inline bool finish_row(const TaskContext& state, const SoftmaxState& s, std::int
     write_at(out, batch, query_row, static_cast<float>(x));
   };
   const RowTotals totals = totals_of(state, s, row);
-  if (totals.weights > 0 && s.shift[row] < -kLargestScore / 2) return false;
+  const bool is_low = totals.weights > 0 && s.shift[row] < -kLargestScore / 2;
+  const double swallowing = is_low ? swallowing_bias(state, query_row) : 0;
+  if (is_low && swallowing == 0) return false;
   if (lacks_keys(state, s, row)) return false;
 
   if (call.output.data) finish_output(state, s, row, totals);
@@ -289,12 +314,13 @@ inline bool finish_row(const TaskContext& state, const SoftmaxState& s, std::int
   write_at(call.row_inverse, batch, query_row, totals.inverse);
   state.w.inverse[row] = totals.inverse;
   if (call.row_sink.data) write(call.row_sink, totals.sink_weight());
-  if (call.lse.data) write(call.lse, totals.lse() * kLn2);
+  if (call.lse.data) write(call.lse, is_low ? swallowing : totals.lse() * kLn2);
   if (call.entropy.data) write(call.entropy, entropy_of(s, row, totals));
   if (call.max_score.data) {
     const float max = reduce_max(load(s.max + row * kLanes));
-    write(call.max_score,
-          max <= kForbidden ? -__builtin_inf() : (static_cast<double>(max) + totals.offset) * kLn2);
+    write(call.max_score, max <= kForbidden ? -__builtin_inf()
+                          : is_low          ? swallowing
+                                            : (static_cast<double>(max) + totals.offset) * kLn2);
   }
   if (call.distance.data)
     write_at(call.distance, batch, query_row, reduce_add(load(s.distance + row * kLanes)) * totals.inverse);

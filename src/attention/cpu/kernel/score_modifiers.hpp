@@ -107,12 +107,13 @@ inline void apply_score_mod(const Arguments& call, std::int64_t batch, const Que
   }
 }
 
-inline constexpr float kLargestFloat = 0x1.fffffep127f;
+/// Products beyond it may have overflowed on their way: such a sum stays infinite, whatever the score is. And
+/// beside a bias below kSwallowing (epilogue.hpp) only they would count.
+inline constexpr float kLargestProduct = 0x1p60f;
 
 /// Scores of one row against keys [key, key + kPanel) of its segment, in place in `scores` [kPanel]. `slope`
 /// [kPanel], where given, gets the derivative of the softcap. Returns false where an allowed score is NaN or
-/// beyond what f32 sums hold, and where its product is infinite: a sum that overflows on its way stays so,
-/// whatever the score is.
+/// beyond what f32 sums hold, and where its product is beyond kLargestProduct.
 inline bool modify_scores(const Arguments& call, const Task& task, const QueryRow& query_row,
                           std::int64_t key, float* scores, float* slope = nullptr) {
   const std::int64_t batch = task.batch;
@@ -135,7 +136,7 @@ inline bool modify_scores(const Arguments& call, const Task& task, const QueryRo
     Mask allowed = visible.lanes(v);
     Vf s = load(scores + v * kLanes);
     const Mask finite =
-        greater_equal(splat(kLargestFloat), absolute(call.score_mod ? load(raw + v * kLanes) : s));
+        greater_equal(splat(kLargestProduct), absolute(call.score_mod ? load(raw + v * kLanes) : s));
     if (call.score_mod) {
       allowed = without(allowed, greater_equal(splat(-__builtin_inff()), s));
     } else if (call.softcap > 0) {

@@ -64,9 +64,14 @@ float each_row_out_of_range(TaskState& state, std::int64_t kv_block_key, std::in
     const QueryRow query_row = state.w.query_row[r];
     const std::int64_t begin = larger(0, query_row.key_begin - kv_block_key);
     const std::int64_t end = smaller(count, query_row.key_end - kv_block_key);
-    bool fits = begin >= end || score_bound(state.w.query_square[r], largest) <= kLargestScore / 2;
+    const auto holds = [&](float square) {
+      return score_bound(state.w.query_square[r], square) <= kLargestScore / 2;
+    };
+    const bool holds_all = holds(largest);
+    bool fits = true;
     for (std::int64_t k = begin; k < end && fits; ++k)
-      fits = squares[k] < kLargestSquare || is_forbidden(state, query_row, kv_block_key + k);
+      fits = (squares[k] < kLargestSquare && (holds_all || holds(squares[k]))) ||
+             is_forbidden(state, query_row, kv_block_key + k);
     if (!fits) refuse(r);
   }
   return largest;

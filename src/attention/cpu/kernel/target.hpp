@@ -7,6 +7,7 @@
 
 #include "attention/cpu/kernel/arguments.hpp"
 #include "attention/cpu/kernel/backward.hpp"
+#include "attention/cpu/kernel/f64_products.hpp"
 #include "attention/cpu/kernel/forward.hpp"
 #include "attention/cpu/kernel/products.hpp"
 #include "attention/cpu/kernel/weights_pass.hpp"
@@ -37,6 +38,7 @@ inline cpu::Kernels make_kernels(const char* name) {
   }
   if constexpr (kComputesEverything) {
     kernels.scores_pass = scores_pass;
+    kernels.add_f64_product = add_f64_product;
     kernels.products = make_products();
   }
   if constexpr (kComputesEverything || kHasMatrixTiles) {

@@ -1,0 +1,50 @@
+// Products in f64 of rows that are computed again with rows of a tensor: each row of the tensor is read once
+// for all of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "attention/cpu/kernel/arguments.hpp"
+#include "attention/rules/visible_keys.hpp"
+
+namespace heed::detail {
+
+/// A factor that stands for no term: the number that it would multiply may be NaN or infinite. No other
+/// factor is -0.
+inline constexpr double kNoTerm = -0.0;
+
+/// A matrix of doubles: element [row][k] lies at row * row_stride + k * step.
+struct F64Matrix {
+  double* data;
+  std::int64_t rows, row_stride, step = 1;
+};
+
+/// What one thread works with.
+class F64Products {
+ public:
+  /// Reads row j of a tensor.
+  using ReadRow = std::function<void(std::int64_t j, std::span<double> to)>;
+
+  /// to[r][j] = <a[r], row j> for the rows `range` of a tensor of `width` columns. Rows of `to` have room for
+  /// kSpare more numbers than these.
+  void dot(const F64Matrix& a, const ReadRow& read, const KeyRange& range, std::int64_t width,
+           const F64Matrix& to);
+
+  /// to[r] += sum_j a[r][j] row j. Rows of `to` are padded() wide.
+  void add_combined(const F64Matrix& a, const ReadRow& read, const KeyRange& range, std::int64_t width,
+                    const F64Matrix& to);
+
+  static constexpr std::int64_t kRows = 32;  ///< of `a`, for which reading a row of the tensor is worth it
+  static constexpr std::int64_t kSpare = cpu::kF64Columns;
+  static std::int64_t padded(std::int64_t width) {
+    return (width + cpu::kF64Columns - 1) / cpu::kF64Columns * cpu::kF64Columns;
+  }
+
+ private:
+  std::vector<double> row_, chunk_;
+};
+
+}  // namespace heed::detail
