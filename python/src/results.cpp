@@ -146,7 +146,8 @@ nb::dict state_of(const Gradients& gradients) {
 
 Gradients gradients_from(const ResultFields& fields) {
   Gradients gradients;
-  for (const GradientField& field : kGradientFields) gradients.*field.member = fields.array_or_none(field.name);
+  for (const GradientField& field : kGradientFields)
+    gradients.*field.member = fields.array_or_none(field.name);
   read_run(fields, gradients);
   return gradients;
 }

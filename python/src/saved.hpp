@@ -56,7 +56,8 @@ class ResultFields {
   nb::object state_;
 };
 
-/// A class derived in Python may hold what its base knows nothing of; what a pickle failed to make holds nothing.
+/// A class derived in Python may hold what its base knows nothing of; what a pickle failed to make holds
+/// nothing.
 template <class C>
 void check_own_class(nb::handle self) {
   if (!nb::inst_ready(self))

@@ -8,11 +8,11 @@
 #include <optional>
 #include <utility>
 
+#include "attention/masks/saved_mask.hpp"
 #include "heed/error.hpp"
 #include "heed/io.hpp"
 #include "inspect/document_format.hpp"
 #include "inspect/pattern_scores.hpp"
-#include "attention/masks/saved_mask.hpp"
 #include "inspect/tile.hpp"
 #include "inspect/token_sets.hpp"
 #include "io/json_text.hpp"

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "attention/masks/saved_mask.hpp"
 #include "heed/io.hpp"
 #include "inspect/document_format.hpp"
-#include "attention/masks/saved_mask.hpp"
 
 namespace heed {
 namespace detail {

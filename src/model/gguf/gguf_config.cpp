@@ -192,12 +192,12 @@ Json gguf_config(const GgufFile& file) {
 
 std::vector<std::string> unknown_in_gguf(const GgufFile& file) {
   const std::string root = std::string(file.at("general.architecture").text()) + ".";
+  const std::array<std::string_view, 5> known = {root, "general.", "tokenizer.", "quantize.", "split."};
   std::vector<std::string> unknown;
-  for (const auto& [name, value] : file.metadata()) {
-    const auto begins = [&](std::string_view part) { return name.starts_with(part); };
-    if (!begins(root) && !begins("general.") && !begins("tokenizer.") && !begins("quantize.") &&
-        !begins("split."))
-      unknown.push_back(name);
+  for (const auto& entry : file.metadata()) {
+    const std::string_view name = entry.first;
+    if (std::none_of(known.begin(), known.end(), [name](auto part) { return name.starts_with(part); }))
+      unknown.emplace_back(name);
   }
   return unknown;
 }

@@ -13,7 +13,8 @@ constexpr std::int64_t kNormRows = 64;  // of a piece of work
 template <class Body>
 void for_rows(std::int64_t rows, int threads, Body body) {
   parallel_for((rows + kNormRows - 1) / kNormRows, threads, [&](std::int64_t piece, int /*worker*/) {
-    for (std::int64_t row = piece * kNormRows; row < std::min(rows, (piece + 1) * kNormRows); ++row) body(row);
+    for (std::int64_t row = piece * kNormRows; row < std::min(rows, (piece + 1) * kNormRows); ++row)
+      body(row);
   });
 }
 
