@@ -1,4 +1,6 @@
 // heed attend: attention on tensors from files.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -20,6 +22,7 @@
 #include "machine.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
+#include "progress.hpp"
 #include "rank_options.hpp"
 #include "standard_streams.hpp"
 
@@ -45,6 +48,8 @@ constexpr const char* kAttendExamples =
     "      --grad-out do.npy --grad-query dq.npy --grad-key dk.npy\n"
     "  mpirun -n 4 heed attend --query q.npy --key k.npy --value v.npy --causal \\\n"
     "      --out o.npy --scheme ring\n";
+
+constexpr double kBytesWorthSaying = 64e6;  // from here on writing them takes a while
 
 struct Run {
   AttentionResult result;
@@ -99,7 +104,8 @@ class Here : public AttendBackend {
   void write(const std::vector<ResultFile>& files) override {
     std::vector<std::pair<std::string, TensorView>> views;
     for (const ResultFile& file : files) views.emplace_back(file.path, file.view);
-    io::write_npy_files(views);
+    ProgressBar bar;
+    io::write_npy_files(views, [&](double share) { bar.show("writing", share); });
   }
   void describe(nlohmann::ordered_json& /*object*/) override {}
 };
@@ -190,15 +196,28 @@ double cells_of(const AttendInputs& inputs) {
   return rows * static_cast<double>(key[key.size() - 2]);
 }
 
-// A matrix of all weights that cannot be held is refused at once, with what answers without it.
-void check_memory(const AttendInputs& inputs, double memory) {
+// Bytes of the matrices that --weights and --scores ask for.
+double matrix_bytes(const AttendInputs& inputs) {
   const int matrices = has(inputs.options.need, Need::weights) + has(inputs.options.need, Need::scores);
-  if (matrices == 0 || inputs.query.rank() < 2 || inputs.key.rank() < 2) return;
-  const double bytes = cells_of(inputs) * matrices * (inputs.query.dtype() == DType::f64 ? 8 : 4);
+  if (matrices == 0 || inputs.query.rank() < 2 || inputs.key.rank() < 2) return 0;
+  return cells_of(inputs) * matrices * (inputs.query.dtype() == DType::f64 ? 8 : 4);
+}
+
+// A matrix of all weights that cannot be held is refused at once, with what answers without it.
+void check_memory(double bytes, double memory) {
   if (bytes > memory)
     throw UsageError("--weights and --scores ask for " + size_text(bytes) +
                      ", more than this machine's memory (" + size_text(memory) +
                      "); --map 1024x1024 (exact sums), --received, --entropy or --top-k answer more cheaply");
+}
+
+// Tells a person at a terminal how long the files are before work begins.
+void say_size(const AttendArguments& arguments, double bytes) {
+  if (bytes < kBytesWorthSaying || isatty(STDERR_FILENO) != 1) return;
+  const std::string weights = arguments.results.weights.empty() ? "" : "--weights";
+  const std::string scores = arguments.results.scores.empty() ? "" : "--scores";
+  std::cerr << "heed: " << weights << (weights.empty() || scores.empty() ? "" : " and ") << scores
+            << (weights.empty() || scores.empty() ? " writes " : " write ") << size_text(bytes) << std::endl;
 }
 
 // A multiplication and an addition for each of the D products of a score and the Dv of a weighted value;
@@ -242,7 +261,9 @@ void attend(const CLI::App& app, AttendBackend& backend, AttendArguments& argume
   if (arguments.json) require_standard_output();
   AttendInputs inputs = backend.read(arguments);
   inputs.options.need = needs_of(arguments);
-  check_memory(inputs, backend.memory());
+  const double bytes = matrix_bytes(inputs);
+  check_memory(bytes, backend.memory());
+  say_size(arguments, bytes);
   Run run = run_attention(backend, inputs, arguments.repeat);
   if (inputs.by_output) run_backward(backend, arguments, inputs, run);
   backend.write(result_files(arguments, run));

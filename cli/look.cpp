@@ -271,7 +271,8 @@ void print_summary(const TextOutput& output, const LookedAt& found, const std::v
     print_ranking(output, document, heads, arguments, found.retrieval);
   else
     print_heads(output, document, heads, !arguments.brief && heads.size() <= kMostWithKeys);
-  if (!arguments.model.empty()) print_most_received(output, document, most_received(document, heads));
+  if (!arguments.model.empty())
+    print_most_received(output, document, most_received(document, heads), heads.size());
 }
 
 void answer_with_summary(const TextOutput& output, const LookedAt& found, const LookArguments& arguments,
@@ -397,7 +398,7 @@ void look_at_texts(const heed::Model& model, LookArguments arguments) {
   Document first;
   std::int64_t tokens = 0;
   const auto read = [&](const std::string& text, const std::string& source) {
-    Document document = table_of(model, model.tokenize(text, source), arguments).document;
+    Document document = table_of(model, read_tokens_of(model, text, source), arguments).document;
     tokens += document.report.queries;
     summaries.push_back(document.report.summaries);
     if (summaries.size() == 1) first = std::move(document);
@@ -431,7 +432,7 @@ void look_at_model(const CLI::App& app, LookArguments arguments) {
   if (arguments.texts.size() + (arguments.text.empty() ? 0 : 1) > 1) return look_at_texts(model, arguments);
   const bool from_file = !arguments.texts.empty();
   const std::string text = from_file ? file_text(arguments.texts.front()) : arguments.text;
-  const ModelTokens tokens = model.tokenize(text, from_file ? arguments.texts.front() : "WORDS");
+  const ModelTokens tokens = read_tokens_of(model, text, from_file ? arguments.texts.front() : "WORDS");
   if (!arguments.needle.empty()) arguments.needle_spans = spans_of(text, tokens, arguments.needle);
   if (!arguments.needle.empty() && arguments.needle_spans.empty())
     throw UsageError("--needle is '" + arguments.needle +

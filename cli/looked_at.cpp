@@ -1,6 +1,8 @@
 #include "looked_at.hpp"
 
+#include <cstdint>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <utility>
 
@@ -8,6 +10,7 @@
 #include "heed/error.hpp"
 #include "heed/model_look.hpp"
 #include "look/run.hpp"
+#include "text.hpp"
 
 namespace heed::cli {
 
@@ -18,8 +21,18 @@ Document open_looked_at(const std::string& path) {
   return document;
 }
 
+ModelTokens read_tokens_of(const heed::Model& model, const std::string& text, const std::string& source) {
+  ModelTokens tokens = model.tokenize(text, source);
+  const ModelInfo& info = model.info();
+  if (static_cast<std::int64_t>(tokens.ids.size()) > info.context && !info.fixed_context)
+    std::cerr << "heed: " << printable(source) << " has " << tokens.ids.size()
+              << " tokens; the model was trained on up to " << info.context
+              << ", and its heads may do something else beyond them" << std::endl;
+  return tokens;
+}
+
 Document read_with_model(const heed::Model& model, const std::string& text, const std::string& source) {
-  Document document = document_of_text(model, model.tokenize(text, source));
+  Document document = document_of_text(model, read_tokens_of(model, text, source));
   fill_report(document, {.map = {}});
   return document;
 }

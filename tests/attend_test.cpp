@@ -378,4 +378,23 @@ TEST_F(Attend, TheExamplesOfTheManualRun) {
   EXPECT_FALSE(same(read("all.npy"), read("last.npy")));
 }
 
+// 64 MB, of which who waits at a terminal should know before.
+TEST_F(Attend, SaysOnATerminalHowMuchTheWeightsTake) {
+  if (!heed::test::has_terminals()) GTEST_SKIP() << "no pseudo-terminal can be opened here";
+  for (const char* name : {"q.npy", "k.npy", "v.npy"}) write(name, Tensor({1, 4000, 1}, DType::f32));
+  CommandInput terminal;
+  terminal.terminal_columns = 100;
+  terminal.errors_on_terminal = true;
+  const auto said = [&](const Words& more) { return run(more, terminal).output; };
+  EXPECT_EQ(said({"--weights", "/dev/null"}).rfind("heed: --weights writes 64.0 MB\r\n", 0), 0U);
+  EXPECT_EQ(said({"--scores", "/dev/null"}).rfind("heed: --scores writes 64.0 MB\r\n", 0), 0U);
+  const std::string both = said({"--weights", "/dev/null", "--scores", "/dev/zero"});
+  EXPECT_EQ(both.rfind("heed: --weights and --scores write 128.0 MB\r\n", 0), 0U) << both;
+  EXPECT_EQ(said({"--out", "/dev/null"}), "");
+  EXPECT_EQ(run({"--weights", "/dev/null"}).errors, "");  // no terminal
+  write("k.npy", Tensor({1, 3999, 1}, DType::f32));
+  write("v.npy", Tensor({1, 3999, 1}, DType::f32));
+  EXPECT_EQ(said({"--weights", "/dev/null"}), "");
+}
+
 }  // namespace

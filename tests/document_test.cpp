@@ -171,6 +171,23 @@ TEST(Document, CheckHoldsAndFindsAWrongNumber) {
   EXPECT_TRUE(check_document(call.document, 3, 0).holds());  // of another batch entry
 }
 
+// Where a row sees nothing, its empty range may stand anywhere; else its keys are what they are.
+TEST(Document, CheckTellsARowOfNoKeysFromOneOfSome) {
+  const auto holds = [](std::int64_t row, std::int64_t begin, std::int64_t end) {
+    Call call;
+    call.document.report.key_begin.at<std::int64_t>(0, row) = begin;
+    call.document.report.key_end.at<std::int64_t>(0, row) = end;
+    const DocumentCheck check = check_document(call.document, kQueries);
+    for (const heed::CheckLine& line : check.lines)
+      EXPECT_TRUE(line.holds() || line.what == "position and keys") << line.what;
+    return check.holds();
+  };
+  EXPECT_TRUE(holds(2, 0, 5));  // at position 4, of a window that reaches 6 back
+  for (const std::int64_t begin : {0, 4, 5}) EXPECT_FALSE(holds(2, begin, begin)) << begin;
+  EXPECT_FALSE(holds(2, 1, 5));
+  EXPECT_FALSE(holds(2, 0, 4));
+}
+
 // Saved by a build that knew five patterns and no layers, of the last layer of models/induction.
 TEST(Document, OfAnOlderBuildOpensWithTheNamesThatItHad) {
   const Document old = heed::open_document(std::string(HEED_TEST_DATA) + "/look_document_0.1.safetensors");

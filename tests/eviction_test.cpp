@@ -349,6 +349,12 @@ TEST(Eviction, RefusesWhatItCannotDo) {
   EXPECT_EQ(positions(0, {.kind = EvictionKind::snapkv, .pool = 2}),
             "pool is 2; an odd number of at least 1 is expected");
   EXPECT_EQ(positions(0, {.kind = EvictionKind::h2o, .decay = 2}), "decay is 2; 0 to 1 is expected");
+  EXPECT_EQ(positions(0, {.kind = EvictionKind::h2o, .decay = -0.5}), "decay is -0.5; 0 to 1 is expected");
+  EXPECT_EQ(positions(0, {.kind = EvictionKind::snapkv, .pool = -1}),
+            "pool is -1; an odd number of at least 1 is expected");
+  for (const EvictionPolicy& least : {EvictionPolicy{EvictionKind::h2o, 0, 1}, EvictionPolicy{.decay = 0},
+                                      EvictionPolicy{.decay = 1}, EvictionPolicy{.pool = 1}})
+    EXPECT_EQ(positions(0, least), "no error");
   EXPECT_NE(positions(1, {}), "no error");
 
   const Tensor query = normal_tensor({1, 2, 6, 4}, 1, DType::f32),

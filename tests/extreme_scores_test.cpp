@@ -169,7 +169,7 @@ TEST(ExtremeScores, GradientsOfRowsOfPaddingAreThoseOfTheMean) {
   }
 }
 
-// What swallows the scores must be the same for all keys, and larger than they are by far.
+// A mean needs one bias for all keys, and scores that are smaller by far.
 TEST(ExtremeScores, RowsOfSeveralLowBiasesAreNoMean) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   struct Case {

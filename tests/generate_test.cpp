@@ -245,6 +245,8 @@ TEST_F(StrangeModel, IsRefusedInOneSentence) {
                ": its 'clip' is no number above 0");
   expect_fault("config.json", changed("\"heads\": 2", "\"heads\": 3"),
                " has a model_dim that is no multiple of its heads");
+  expect_fault("config.json", changed("\"heads\": 2", "\"heads\": 5"),  // 16 = 3 * 5 + 1
+               " has a model_dim that is no multiple of its heads");
   expect_fault("vocabulary.json", "{\"words\":[]}",
                " is no vocabulary: an object with 'characters' or 'symbols' is expected");
   expect_fault("vocabulary.json", "{\"symbols\":0}", " has symbols that are no number from 1 to 1000000");

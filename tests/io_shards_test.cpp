@@ -229,6 +229,10 @@ TEST_F(IoShards, PositionsThatAreNotThereAreRefused) {
   expect_error("positions 4 to 6 are asked for; ones within 0 to 5 are expected", code, read(0, {{4, 6}}));
   expect_error("positions 3 to 2 are asked for; ones within 0 to 5 are expected", code, read(0, {{3, 2}}));
   expect_error("positions -1 to 2 are asked for; ones within 0 to 5 are expected", code, read(0, {{-1, 2}}));
+  expect_error("positions 6 to 6 are asked for; ones within 0 to 5 are expected", code, read(0, {{6, 6}}));
+  for (const Ranges& none : {Ranges{}, Ranges{{0, 0}}, Ranges{{5, 5}}})
+    EXPECT_EQ(file.read(0, none).shape(), (heed::Dims{0, 2}));
+  EXPECT_EQ(file.read(0, {Ranges{{0, 5}}}).shape(), (heed::Dims{5, 2}));
 }
 
 TEST_F(IoShards, ShardsThatDoNotFitTheirFileAreRefused) {
@@ -243,6 +247,22 @@ TEST_F(IoShards, ShardsThatDoNotFitTheirFileAreRefused) {
   expect_error("shard has shape [3, 2] and dtype f32; " + expected, code, write(counted({3, 2}, DType::f32)));
   expect_error("shard has shape [2, 2] and dtype f64; " + expected, code, write(counted({2, 2}, DType::f64)));
   EXPECT_NO_THROW(write(counted({2, 2}, DType::f32))());
+  // Of the other byte order, and column-major.
+  for (const auto& [descr, order] : {std::pair(">f4", "False"), std::pair("<f4", "True")}) {
+    std::string header =
+        "{'descr': '" + std::string(descr) + "', 'fortran_order': " + order + ", 'shape': (5, 2), }";
+    header.append(117 - header.size(), ' ');
+    const std::string other = folder / "other.npy";
+    const std::string whole =
+        std::string("\x93NUMPY\x01") + '\0' + '\x76' + '\0' + header + '\n' + std::string(40, 'x');
+    write_file(other, whole);
+    expect_error("shard has shape [2, 2] and dtype f32; [2, 2] and f32, row-major as '" + other +
+                     "' has to be, are expected",
+                 code, [&] {
+                   write_npy_shard(other, 0, rows, counted({2, 2}, DType::f32));
+                 });
+    EXPECT_EQ(read_file(other), whole);
+  }
   ASSERT_EQ(symlink("/dev/null", (folder / "null.npy").c_str()), 0);
   expect_error("\'" + (folder / "null.npy") +
                    "' is not a regular file, as it has to be for several processes to write it",

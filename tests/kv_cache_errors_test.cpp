@@ -243,6 +243,7 @@ void expect_bad_batches_are_refused(Refusing cache) {
   expect("offsets has 2 numbers; 3, one more than sequences, are expected", integers({0, 3}));
   expect("offsets has 3 numbers; 2, one more than sequences, are expected", integers({0, 1, 3}), {1});
   expect("offsets run from 1 to 3; 0 to 3, never falling, is expected", integers({1, 2, 3}));
+  expect("offsets run from -1 to 3; 0 to 3, never falling, is expected", integers({-1, 1, 3}));
   expect("offsets run from 0 to 2; 0 to 3, never falling, is expected", integers({0, 1, 2}));
   expect("offsets run from 0 to 4; 0 to 3, never falling, is expected", integers({0, 1, 4}));
   expect("offsets run from 0 to 3; 0 to 3, never falling, is expected", integers({0, 4, 3}));

@@ -325,6 +325,31 @@ TEST(KvCacheState, EqualsPlainVectorsOfRowsAfterEveryOperation) {
   EXPECT_GT(attended, 0);
 }
 
+// Pages are whole: as many as hold the rows, and never fewer than there are.
+TEST(KvCacheState, RoomIsReservedInWholePages) {
+  for (const auto& [rows, capacity] :
+       {std::pair<std::int64_t, std::int64_t>{0, 8}, {8, 8}, {9, 12}, {12, 12}, {13, 16}}) {
+    KvCache cache({.sequences = 2,
+                   .kv_heads = 3,
+                   .head_dim = 2,
+                   .value_dim = 5,
+                   .layout = CacheLayout::paged,
+                   .capacity = 7,
+                   .page_size = 4});
+    EXPECT_EQ(cache.stats().capacity, 8);
+    cache.reserve(rows);
+    EXPECT_EQ(cache.stats().capacity, capacity) << rows;
+    EXPECT_EQ(cache.stats().free_pages, capacity / 4) << rows;
+    EXPECT_EQ(cache.stats().bytes, capacity * 3 * (2 + 5) * 4) << rows;
+    const Tensor key = heed::test::normal_tensor({1, 3, 5, 2}, 1, DType::f32),
+                 value = heed::test::normal_tensor({1, 3, 5, 5}, 2, DType::f32);
+    const std::int64_t ends[] = {0, 4, 5}, which[] = {0, 1};
+    cache.append(key, value, heed::TensorView(ends, {3}), which);
+    EXPECT_EQ(cache.stats().rows, 5);
+    EXPECT_EQ(cache.stats().free_pages, capacity / 4 - 2) << "four rows fill a page";
+  }
+}
+
 // Floats have no groups: what the option says is not looked at.
 TEST(KvCacheState, GroupsAreOfCodesAlone) {
   for (const CacheLayout layout : {CacheLayout::contiguous, CacheLayout::paged, CacheLayout::ring})
@@ -494,6 +519,33 @@ TEST(KvCacheCodes, KeepTheirValuesWhenMoreIsTakenBack) {
   cache.truncate(0, 37);
   EXPECT_TRUE(heed::test::same_bits(cache.keys(0), keys.view().narrow(1, 0, 37)));
   EXPECT_TRUE(heed::test::same_bits(cache.values(0), values.view().narrow(1, 0, 37)));
+}
+
+// The last two groups are kept as they came, too. A row that a later one has pushed out of them is read from
+// its code, wherever the sequence then ended and is cut.
+TEST(KvCacheCodes, KeepTheirValuesWhereverTheyAreCut) {
+  const Tensor key = heed::test::normal_tensor({1, 2, 70, 24}, 13, DType::f32);
+  const Tensor value = heed::test::normal_tensor({1, 2, 70, 20}, 14, DType::f32);
+  for (std::int64_t rows = 31; rows < 70; ++rows)
+    for (const std::int64_t length : {std::int64_t{0}, std::int64_t{1}, std::int64_t{5}, std::int64_t{16},
+                                      std::int64_t{17}, rows - 33, rows - 32, rows - 31, rows - 1, rows}) {
+      if (length < 0) continue;
+      KvCache cache(codes_options(CacheFormat::int8, false));
+      cache.append(key.view().narrow(2, 0, rows), value.view().narrow(2, 0, rows));
+      cache.truncate(0, length);
+      const Tensor keys = cache.keys(0), values = cache.values(0);
+      ASSERT_EQ(keys.size(1), length);
+      // Within a step of 4 / 127, a code's half-step and what bf16 rounds of its scale.
+      for (std::int64_t h = 0; h < 2; ++h)
+        for (std::int64_t r = 0; r < length; ++r) {
+          for (std::int64_t c = 0; c < 24; ++c)
+            ASSERT_NEAR(keys.at<float>(h, r, c), key.at<float>(0, h, r, c), 0.03)
+                << rows << " cut at " << length;
+          for (std::int64_t c = 0; c < 20; ++c)
+            ASSERT_NEAR(values.at<float>(h, r, c), value.at<float>(0, h, r, c), 0.03)
+                << rows << " cut at " << length;
+        }
+    }
 }
 
 // H H / n = 1, and scores stay.

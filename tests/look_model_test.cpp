@@ -2,11 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "heed/io.hpp"
 #include "heed/model_look.hpp"
+#include "heed/random.hpp"
 #include "look_induction.hpp"
 
 namespace {
@@ -121,6 +125,101 @@ TEST(LookModel, ReadsOneFileForAnyQuestion) {
   heed::test::write_file(path, kInductionText);
   EXPECT_EQ(answer({"--text", path, "--row", "6"}, ""), answer({"--row", "6"}));
   EXPECT_EQ(answer({"--text", path}, ""), answer({}));
+}
+
+TEST(LookModel, SaysWhichHeadsAttendToMost) {
+  const auto heading = [](Words more) {
+    more.push_back("--brief");
+    const std::string text = look_at_induction(more).output;
+    const std::size_t at = text.find("attended to most, ");
+    return at == std::string::npos ? text : text.substr(at, text.find('\n', at) - at);
+  };
+  EXPECT_EQ(heading({}), "attended to most, by a head on average");
+  EXPECT_EQ(heading({"--top", "8"}), "attended to most, by a head on average");
+  EXPECT_EQ(heading({"--top", "4"}), "attended to most, by one of the 4 heads above on average");
+  EXPECT_EQ(heading({"--head", "1.2"}), "attended to most, by the head above on average");
+}
+
+// A Llama of one layer, 2 heads and 3 words, made for texts of `context` tokens.
+std::string tiny_llama(const TemporaryFolder& folder, int context) {
+  heed::Generator draw{5};
+  std::vector<std::pair<std::string, heed::Tensor>> tensors;
+  const auto add = [&](const std::string& name, const heed::Dims& shape) {
+    tensors.emplace_back(name, heed::randn(draw, shape));
+  };
+  const std::string layer = "model.layers.0.";
+  add("model.embed_tokens.weight", {3, 8});
+  for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) add(layer + norm + ".weight", {8});
+  for (const char* square : {"q_proj", "k_proj", "v_proj", "o_proj"})
+    add(layer + "self_attn." + square + ".weight", {8, 8});
+  for (const char* up : {"gate_proj", "up_proj"}) add(layer + "mlp." + up + ".weight", {4, 8});
+  add(layer + "mlp.down_proj.weight", {8, 4});
+  add("model.norm.weight", {8});
+  add("lm_head.weight", {3, 8});
+  std::vector<std::pair<std::string, heed::TensorView>> views(tensors.begin(), tensors.end());
+  heed::io::write_safetensors(folder / "model.safetensors", views);
+  heed::test::write_file(folder / "config.json", Json{{"model_type", "llama"},
+                                                      {"vocab_size", 3},
+                                                      {"hidden_size", 8},
+                                                      {"intermediate_size", 4},
+                                                      {"num_hidden_layers", 1},
+                                                      {"num_attention_heads", 2},
+                                                      {"num_key_value_heads", 2},
+                                                      {"hidden_act", "silu"},
+                                                      {"max_position_embeddings", context},
+                                                      {"rms_norm_eps", 1e-6},
+                                                      {"rope_theta", 10000.0},
+                                                      {"tie_word_embeddings", false}}
+                                                     .dump());
+  heed::test::write_file(
+      folder / "tokenizer.json",
+      Json{{"version", "1.0"},
+           {"added_tokens", Json::array()},
+           {"normalizer", nullptr},
+           {"pre_tokenizer", {{"type", "WhitespaceSplit"}}},
+           {"post_processor", nullptr},
+           {"decoder", nullptr},
+           {"model", {{"type", "WordLevel"}, {"vocab", {{"a", 0}, {"b", 1}, {"c", 2}}}, {"unk_token", "a"}}}}
+          .dump());
+  return folder.path();
+}
+
+TEST(LookModel, SaysWhereATextIsLongerThanWhatTheModelWasTrainedOn) {
+  const TemporaryFolder folder;
+  const std::string model = tiny_llama(folder, 5);
+  heed::test::write_file(folder / "long.txt", "a b c a b c");
+  const std::string more =
+      " has 6 tokens; the model was trained on up to 5, and its heads may do something else "
+      "beyond them\n";
+  EXPECT_EQ(run_heed({"look", "--model", model, "a b c a b"}).errors, "");
+  EXPECT_EQ(run_heed({"look", "--model", model, "a b c a b c"}).errors, "heed: WORDS" + more);
+  for (const Words& question : {Words{"--json"}, Words{"--row", "5"}, Words{"--lens"}}) {
+    Words command{"look", "--model", model, "--text", folder / "long.txt"};
+    command.insert(command.end(), question.begin(), question.end());
+    const CommandResult result = run_heed(command);
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.errors, "heed: " + (folder / "long.txt") + more);
+  }
+}
+
+TEST(LookModel, SaysThatAFolderHasAPickleAlone) {
+  const TemporaryFolder folder;
+  const std::string model = tiny_llama(folder, 5);
+  ASSERT_EQ(run_heed({"look", "--model", model, "a b"}).exit_code, 0);
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    std::filesystem::rename(folder / "model.safetensors", folder / name);
+    const CommandResult result = run_heed({"look", "--model", model, "a b"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(
+        result.errors,
+        "heed: '" + model + "' has its weights in " + name +
+            ", which heed does not read; model.safetensors is expected, which transformers writes from it: "
+            "AutoModelForCausalLM (of an encoder AutoModel) "
+            ".from_pretrained(folder).save_pretrained(folder)\n");
+    std::filesystem::rename(folder / name, folder / "model.safetensors");
+  }
+  std::filesystem::remove(folder / "model.safetensors");
+  EXPECT_NE(run_heed({"look", "--model", model, "a b"}).errors.find("model.safetensors"), std::string::npos);
 }
 
 TEST(LookModel, RefusesInOneSentence) {

@@ -91,8 +91,44 @@ TEST(TrainSettings, AreCheckedByName) {
   EXPECT_EQ(refusal({}), "no error");
   EXPECT_EQ(refusal({.layers = 0}), "layers is 0; a whole number from 1 to 1000 is expected");
   EXPECT_EQ(refusal({.heads = 3}), "model_dim is 64; a multiple of the 3 heads is expected");
+  EXPECT_EQ(refusal({.heads = 4, .model_dim = 9}), "model_dim is 9; a multiple of the 4 heads is expected");
   EXPECT_EQ(refusal({.learning_rate = 0}), "learning_rate is 0; a number above 0 is expected");
   EXPECT_EQ(refusal({.weight_decay = -0.5}), "weight_decay is -0.5; a number of at least 0 is expected");
+  EXPECT_EQ(refusal({.weight_decay = 0}), "no error");
+  EXPECT_EQ(refusal({.clip = 0}), "clip is 0; a number above 0 is expected");
+}
+
+// The documented ranges, on both sides of both ends.
+TEST(TrainSettings, HaveTheirRangesToTheLastNumber) {
+  using Settings = heed::TrainSettings;
+  struct Range {
+    const char* name;
+    std::int64_t Settings::*value;
+    std::int64_t least, most;
+  };
+  const auto refusal = [](const Range& range, std::int64_t value) {
+    Settings settings;
+    settings.heads = 1;
+    settings.*range.value = value;
+    if (range.value == &Settings::heads) settings.model_dim = value;
+    return message_of([&] { check(settings); });
+  };
+  for (const Range& range :
+       {Range{"layers", &Settings::layers, 1, 1000}, Range{"heads", &Settings::heads, 1, 100'000},
+        Range{"model_dim", &Settings::model_dim, 1, 100'000},
+        Range{"context", &Settings::context, 2, 1'000'000},
+        Range{"symbols", &Settings::symbols, 2, 1'000'000}, Range{"batch", &Settings::batch, 1, 1'000'000},
+        Range{"steps", &Settings::steps, 1, 1'000'000'000},
+        Range{"warmup", &Settings::warmup, 0, 1'000'000'000},
+        Range{"seed", &Settings::seed, 0, 0xffffffff}}) {
+    const std::string expected = "; a whole number from " + std::to_string(range.least) + " to " +
+                                 std::to_string(range.most) + " is expected";
+    for (const std::int64_t inside : {range.least, range.most})
+      EXPECT_EQ(refusal(range, inside), "no error") << range.name;
+    for (const std::int64_t outside : {range.least - 1, range.most + 1})
+      EXPECT_EQ(refusal(range, outside),
+                std::string(range.name) + " is " + std::to_string(outside) + expected);
+  }
 }
 
 }  // namespace

@@ -38,6 +38,26 @@ TEST(NpyFiles, AreAllWritten) {
   EXPECT_EQ(folder.names(), (Names{"a.npy", "b.npy"}));
 }
 
+// Pieces of 4 MiB of all numbers as they are stored: bf16 as f32, and a tensor of none.
+TEST(NpyFiles, TellHowMuchIsWritten) {
+  const TemporaryFolder folder;
+  std::vector<double> shares;
+  heed::io::write_npy_files({{folder / "a.npy", Tensor({3, 1 << 20}, heed::DType::f32)},
+                             {folder / "b.npy", Tensor({0, 5}, heed::DType::f32)},
+                             {folder / "c.npy", Tensor({1 << 20}, heed::DType::bf16)}},
+                            [&](double share) { shares.push_back(share); });
+  EXPECT_EQ(shares, (std::vector<double>{0.25, 0.5, 0.75, 1}));
+  shares.clear();
+  heed::io::write_npy_files({{folder / "a.npy", Tensor({(1 << 20) + 1}, heed::DType::f32)}},
+                            [&](double share) { shares.push_back(share); });
+  ASSERT_EQ(shares.size(), 2U);
+  EXPECT_LT(shares[0], 1);
+  EXPECT_EQ(shares[1], 1);
+  heed::io::write_npy_files({{folder / "a.npy", Tensor({0}, heed::DType::f32)}},
+                            [&](double) { FAIL() << "there is nothing to write"; });
+  EXPECT_EQ(folder.names(), (Names{"a.npy", "b.npy", "c.npy"}));
+}
+
 TEST(NpyFiles, AreNotWrittenWhereOneOfThemCannotBe) {
   const TemporaryFolder folder;
   write_file(folder / "a.npy", "old");

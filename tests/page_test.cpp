@@ -140,6 +140,26 @@ TEST_F(PageFile, HoldsNumbersAsLittleEndianFloats) {
   EXPECT_EQ(about.at("tensors").at("step-embeddings").at("dtype"), "f32");
 }
 
+// Of a report, and of steps alone.
+TEST_F(PageFile, TellsQueriesFromKeys) {
+  heed::Generator draw{3};
+  const Tensor query = heed::randn(draw, {2, 5, 4}), key = heed::randn(draw, {2, 9, 4});
+  const heed::AttentionReport report = heed::make_report(query, key, key, {}, {});
+  HtmlPage page;
+  page.query_tokens = std::vector<std::string>(5, "asks");
+  page.key_tokens = std::vector<std::string>(9, "is asked");
+  page.heads = 2;
+  for (const heed::AttentionReport* given : {static_cast<const heed::AttentionReport*>(nullptr), &report}) {
+    page.report = given;
+    const auto about = nlohmann::json::parse(script_of(written(page), "page"));
+    EXPECT_EQ(about["query_count"], 5);
+    EXPECT_EQ(about["key_count"], 9);
+    EXPECT_EQ(about["heads"], 2);
+    EXPECT_EQ(about["query_tokens"].size(), 5U);
+    EXPECT_EQ(about["key_tokens"].size(), 9U);
+  }
+}
+
 TEST_F(PageFile, KeepsTextThatLooksLikeMarkupOutOfTheMarkup) {
   const std::string hostile = "</script><!--<script>@DATA@\\\"\xff";
   HtmlPage page;
@@ -176,6 +196,12 @@ TEST_F(PageFile, RefusesMoreValuesThanABrowserLoadsWell) {
                         {"Lq", "Lk"},
                         heed::TensorView(one.view().data(), heed::DType::f32, {4'000, 1'001}, {0, 0})});
   EXPECT_THROW(heed::write_html(path, page), heed::Error);
+  page.steps[0].value =
+      heed::TensorView(one.view().data(), heed::DType::f32, {1, heed::kMostPageValues + 1}, {0, 0});
+  EXPECT_THROW(heed::write_html(path, page), heed::Error);
+  page.steps[0].value =
+      heed::TensorView(one.view().data(), heed::DType::f32, {1, heed::kMostPageValues}, {0, 0});
+  EXPECT_NO_THROW(heed::write_html(path, page));
 }
 
 // Six heads of 203 tokens: 200 kB a head where the page holds every weight.

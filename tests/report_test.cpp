@@ -526,6 +526,15 @@ TEST(Report, RefusesWhatDoesNotFit) {
             "range has keys 3 to 2; a range within 0 to 4, the length of key, is expected");
   EXPECT_EQ(report({.tiles = {{0, 4, 0, 4, -1, 2}}}), "range has head 2; -1 (all) or 0 to 1 is expected");
   EXPECT_EQ(report({.tiles = {{0, 4, 0, 4, 1}}}), "range has batch 1; -1 (all) or 0 to 0 is expected");
+  EXPECT_EQ(report({.tiles = {{-1, 4, 0, 4}}}),
+            "range has rows -1 to 4; a range within 0 to 4, the length of query, is expected");
+  EXPECT_EQ(report({.tiles = {{0, 4, 0, 5}}}),
+            "range has keys 0 to 5; a range within 0 to 4, the length of key, is expected");
+  EXPECT_EQ(report({.tiles = {{0, 4, 0, 4, -1, -2}}}), "range has head -2; -1 (all) or 0 to 1 is expected");
+  EXPECT_EQ(report({.tiles = {{0, 4, 0, 4, -2}}}), "range has batch -2; -1 (all) or 0 to 0 is expected");
+  for (const heed::TileRange& range : {heed::TileRange{0, 4, 0, 4, 0, 1}, heed::TileRange{0, 0, 4, 4},
+                                       heed::TileRange{4, 4, 0, 4}, heed::TileRange{3, 4, 3, 4, -1, 0}})
+    EXPECT_EQ(report({.tiles = {range}}), "no error");
   const Tensor lse({2, 4}, DType::f32);
   EXPECT_EQ(message_of([&] { (void)heed::attention_tile(x, x, {}, lse.view().select(0, 0), {}); }),
             "lse has shape [4]; [2, 4] is expected");

@@ -260,7 +260,7 @@ nlohmann::ordered_json layer_json(const WalkedLayer& layer) {
 
 ModelReading read_with(const heed::Model& model, const std::string& name, const std::string& text,
                        const std::string& source) {
-  ModelReading reading{model, name, model.tokenize(text, source), {}};
+  ModelReading reading{model, name, read_tokens_of(model, text, source), {}};
   const TensorView ids(reading.tokens.ids.data(), {static_cast<std::int64_t>(reading.tokens.ids.size())});
   const Tensor hidden = model.hidden_states(ids);
   if (model.info().predicts) reading.logits = model.logits(hidden);

@@ -200,8 +200,8 @@ void answer_cause(const LookArguments& arguments) {
   const Model model = read_model(arguments.model);
   check_cause_heads(question, model.info());
   const ModelTokens tokens = arguments.texts.empty()
-                                 ? model.tokenize(arguments.text, "WORDS")
-                                 : model.tokenize(file_text(arguments.texts[0]), arguments.texts[0]);
+                                 ? read_tokens_of(model, arguments.text, "WORDS")
+                                 : read_tokens_of(model, file_text(arguments.texts[0]), arguments.texts[0]);
   const auto token_of = [&](std::int64_t id) {
     try {
       return model.text_of(id, tokens);

@@ -191,9 +191,13 @@ void print_heads(const TextOutput& output, const Document& document, const std::
 }
 
 void print_most_received(const TextOutput& output, const Document& document,
-                         const std::vector<ReceivedKey>& keys) {
+                         const std::vector<ReceivedKey>& keys, std::size_t heads) {
   if (keys.empty()) return;
-  output.stream << '\n' << bold("attended to most, by a head on average", output.color) << '\n';
+  const std::string by =
+      heads == document.report.summaries.size()
+          ? "a head"
+          : (heads == 1 ? "the head" : "one of the " + std::to_string(heads) + " heads") + " above";
+  output.stream << '\n' << bold("attended to most, by " + by + " on average", output.color) << '\n';
   std::vector<std::string> items;
   for (const ReceivedKey& one : keys)
     items.push_back(key_text(document.report.key_tokens, one.key) + " " + four_digits(one.weight));

@@ -20,9 +20,9 @@ void print_call(const TextOutput& output, const Document& document);
 /// A table of the heads, and `with_keys` below each the keys that it attends to most.
 void print_heads(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads,
                  bool with_keys);
-/// What all heads together attend to most; nothing where that is not known.
+/// The keys that `heads` heads attend to most, of all or of those in the table above; nothing without keys.
 void print_most_received(const TextOutput& output, const Document& document,
-                         const std::vector<ReceivedKey>& keys);
+                         const std::vector<ReceivedKey>& keys, std::size_t heads);
 /// What was asked for and what it cost, beside the plain forward.
 void print_cost(const TextOutput& output, const std::vector<CostLine>& cost);
 /// Rows with their keys, at most a hundred.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -28,8 +29,9 @@ namespace heed::io {
 HEED_API void write_npy(const std::string& path, const TensorView& tensor);
 /// Several such files, all or none: a failure at any of them leaves all that was there before. (Where the
 /// file system cannot exchange two names, as those of networks, a failure of the renaming itself may leave
-/// some.)
-HEED_API void write_npy_files(const std::vector<std::pair<std::string, TensorView>>& files);
+/// some.) `progress` is told after each piece how much of all numbers is written, from above 0 to 1.
+HEED_API void write_npy_files(const std::vector<std::pair<std::string, TensorView>>& files,
+                              const std::function<void(double share)>& progress = {});
 
 /// Writes text, as it is, to a file: whole or not at all.
 HEED_API void write_text(const std::string& path, std::string_view text);

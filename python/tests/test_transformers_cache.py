@@ -359,3 +359,22 @@ def test_what_is_wrong_is_said(message):
     with pytest.raises(ValueError) as caught:
         MISTAKES[message]()
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_first_rows_make_the_room_that_was_asked_for():
+    """`capacity` is of each batch entry: a contiguous cache has that many rows for each, a pool as many for all."""
+    for layout in ("contiguous", "paged"):
+        cache = Cache(layout=layout, capacity=256, page_size=16)
+        rows = torch.zeros(3, 2, 4, 8)
+        cache.update(rows, rows, 0)
+        kv = layers_of(cache)[0].kv
+        stats = kv.stats()
+        # Keys and values of f32: 3 entries x 256 rows x 2 heads x 8 numbers.
+        assert stats["bytes"] >= 2 * 4 * 3 * 256 * 2 * 8, layout
+        assert stats["bytes"] < 2 * 2 * 4 * 3 * 256 * 2 * 8, layout
+        if layout == "paged":
+            assert stats["pages"] == 3 * 256 // 16 and stats["free_pages"] == 3 * 256 // 16 - 3
+        for _ in range(2):
+            more = torch.zeros(3, 2, 126, 8)
+            cache.update(more, more, 0)
+        assert kv.stats()["bytes"] == stats["bytes"], layout  # 256 rows each, and no more room than for them

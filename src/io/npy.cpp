@@ -89,17 +89,33 @@ Tensor read_from(ByteSource source) {
   return Tensor::copy_of(TensorView(tensor.view().data(), tensor.dtype(), header.shape, strides));
 }
 
-void write_to(detail::AtomicFile& file, const TensorView& tensor) {
-  const DType dtype = tensor.dtype() == DType::bf16 ? DType::f32 : tensor.dtype();
+DType stored_dtype(const TensorView& tensor) {
+  return tensor.dtype() == DType::bf16 ? DType::f32 : tensor.dtype();
+}
+
+std::size_t stored_bytes(const TensorView& tensor) {
+  return static_cast<std::size_t>(tensor.count()) * size_of(stored_dtype(tensor));
+}
+
+// Calls wrote(bytes) after each piece of the numbers.
+template <class Wrote>
+void write_to(detail::AtomicFile& file, const TensorView& tensor, Wrote wrote) {
+  constexpr std::size_t kPiece = std::size_t{4} << 20;
+  const DType dtype = stored_dtype(tensor);
   // A view of bools may show any byte; a copy holds 0 and 1.
   const bool as_it_is = dtype == tensor.dtype() && dtype != DType::boolean && tensor.is_contiguous();
   const Tensor copied = as_it_is ? Tensor() : Tensor::copy_of(tensor, dtype);
   const void* data = as_it_is ? tensor.data() : copied.view().data();
-  const std::size_t bytes = static_cast<std::size_t>(tensor.count()) * size_of(dtype);
 
   const std::string start = detail::npy_start(dtype, tensor.shape());
   file.write(std::as_bytes(std::span(start)));
-  file.write({static_cast<const std::byte*>(data), bytes});
+  std::span<const std::byte> rest(static_cast<const std::byte*>(data), stored_bytes(tensor));
+  while (!rest.empty()) {
+    const std::span<const std::byte> piece = rest.first(std::min(kPiece, rest.size()));
+    file.write(piece);
+    wrote(piece.size());
+    rest = rest.subspan(piece.size());
+  }
 }
 
 }  // namespace
@@ -112,15 +128,22 @@ Tensor read_npy_bytes(std::span<const std::byte> bytes, const std::string& name)
 
 void write_npy(const std::string& path, const TensorView& tensor) {
   detail::AtomicFile file(path);
-  write_to(file, tensor);
+  write_to(file, tensor, [](std::size_t) {});
   file.commit();
 }
 
-void write_npy_files(const std::vector<std::pair<std::string, TensorView>>& files) {
+void write_npy_files(const std::vector<std::pair<std::string, TensorView>>& files,
+                     const std::function<void(double share)>& progress) {
+  std::size_t all = 0, done = 0;
+  for (const auto& [path, tensor] : files) all += stored_bytes(tensor);
+  const auto wrote = [&](std::size_t bytes) {
+    done += bytes;
+    if (progress) progress(static_cast<double>(done) / static_cast<double>(all));
+  };
   std::vector<std::unique_ptr<detail::AtomicFile>> staged;
   for (const auto& [path, tensor] : files) {
     staged.push_back(std::make_unique<detail::AtomicFile>(path));
-    write_to(*staged.back(), tensor);
+    write_to(*staged.back(), tensor, wrote);
   }
   detail::commit_together(staged);
 }

@@ -38,6 +38,19 @@ std::vector<std::string> files_of_index(const std::string& path) {
   return {files.begin(), files.end()};
 }
 
+// Folders of before safetensors hold a pickle, which could run anything.
+void refuse_pickles(const std::string& folder) {
+  std::error_code error;
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
+    if (fs::exists(folder + "/" + name, error) && !fs::exists(folder + "/model.safetensors", error))
+      fail(
+          subject_of(folder),
+          std::string("has its weights in ") + name +
+              ", which heed does not read; model.safetensors is expected, which transformers writes from it: "
+              "AutoModelForCausalLM (of an encoder AutoModel) "
+              ".from_pretrained(folder).save_pretrained(folder)");
+}
+
 }  // namespace
 
 void read_weights(const WeightMatrix& matrix, std::int64_t row, std::int64_t begin, std::int64_t count,
@@ -55,7 +68,10 @@ std::shared_ptr<Weights> Weights::open(const std::string& folder) {
   const std::string index = folder + "/model.safetensors.index.json";
   std::error_code error;
   std::vector<std::string> files = {"model.safetensors"};
-  if (fs::exists(index, error)) files = files_of_index(index);
+  if (fs::exists(index, error))
+    files = files_of_index(index);
+  else
+    refuse_pickles(folder);
   for (const std::string& name : files) {
     const std::string path = folder + "/" + name;
     const io::detail::RandomAccessFile file(path);

@@ -10,7 +10,7 @@
 
 namespace heed::detail {
 
-/// What one thread works with. Sums over rows are in f64, and are the caller's to clear and to write.
+/// The working memory of one thread. Sums over rows are in f64, and are the caller's to clear and to write.
 struct ReferenceScratch : RowScratch {
   explicit ReferenceScratch(const Problem& problem);
 
@@ -35,8 +35,8 @@ void write_results(const Problem& problem, const Segment& segment, const Row& ro
 /// Writes the row's scores alone, from its products.
 void attend_scores(const Problem& problem, const Segment& segment, const Row& row, ReferenceScratch& scratch);
 
-/// Writes every result but the scores of a row one of whose scores is known to be NaN: every weight that is
-/// not forbidden is NaN.
+/// Writes every result but the scores. The row has a score that is NaN: every weight that is not forbidden is
+/// NaN.
 void attend_nan_row(const Problem& problem, const Segment& segment, const Row& row,
                     ReferenceScratch& scratch);
 

@@ -82,7 +82,7 @@ inline void multiply_keys(const Problem& p, const Row& row, const KeyRange& keys
   }
 }
 
-/// Which keys of the segment the row sees, as is_allowed() says of one; and their biases.
+/// Finds the keys that the row sees, by the rules of is_allowed(), and their biases.
 inline void find_visible(const Problem& p, const Segment& segment, const Row& row, RowScratch& x) {
   const KeyRange seen = seen_keys(p, segment, row);
   const auto of_seen = [&](auto& all) {

@@ -1,5 +1,5 @@
-// Products in f64 of rows that are computed again with rows of a tensor: each row of the tensor is read once
-// for all of them.
+// Matrix products in f64 for the rows that are computed again. They read each row of a tensor once for all
+// these rows.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct F64Matrix {
   std::int64_t rows, row_stride, step = 1;
 };
 
-/// What one thread works with.
+/// The working memory of one thread.
 class F64Products {
  public:
   /// Reads row j of a tensor.

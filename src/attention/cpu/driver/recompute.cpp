@@ -72,7 +72,7 @@ struct RowWork {
   bool scores;             // alone
 };
 
-// What one thread works with.
+// The working memory of one thread.
 struct BlockScratch : ReferenceScratch {
   BlockScratch(const Problem& p, std::int64_t rows)
       : ReferenceScratch(p),
@@ -197,7 +197,7 @@ class Recomputation {
     if (p_.output) write_outputs(*block.segment, work, scratch);
   }
 
-  // What is left to do of a block's rows. NaN rows are written. `computed` counts both.
+  // Lists the rows of a block that need products, and writes the NaN rows. `computed` counts both.
   std::vector<RowWork> work_of(const Block& block, const HeadDropout& dropout, BlockScratch& scratch,
                                std::int64_t& computed) const {
     std::vector<RowWork> work;

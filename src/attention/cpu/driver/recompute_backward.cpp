@@ -46,17 +46,16 @@ struct LeftOutRow {
   const Segment* segment;
 };
 
-// Of matrices of numbers for keys. Rows do not begin at the same place of a page, for those of a column would
-// lie in the same few lines of a cache.
+// Row stride of a matrix [rows][Lk]. The spare numbers keep a column out of the same few cache lines.
 std::int64_t row_stride_of(const Problem& p) { return p.key_length + F64Products::kSpare; }
 
-// What one thread works with.
+// The working memory of one thread.
 struct GradientBlockScratch : GradientScratch {
-  GradientBlockScratch(const Problem& p)
+  GradientBlockScratch(const Problem& p, std::int64_t rows)
       : GradientScratch(p),
-        scores(index(F64Products::kRows * row_stride_of(p))),
+        scores(index(rows * row_stride_of(p))),
         weights(scores.size()),
-        query_gradients(index(F64Products::kRows * F64Products::padded(p.head_dim))) {}
+        query_gradients(index(rows * F64Products::padded(p.head_dim))) {}
 
   F64Products multiply;
   std::vector<double> scores, weights;  // [rows][Lk]: products with keys, and of gradients with values
@@ -71,7 +70,8 @@ class LeftOutRows {
         status_(status),
         row_stride_(row_stride_of(p_)),
         most_rows_(std::clamp<std::int64_t>(kFactors / std::max<std::int64_t>(1, p_.key_length), 1,
-                                            std::max<std::int64_t>(1, p_.heads * p_.query_length))) {}
+                                            std::max<std::int64_t>(1, p_.heads * p_.query_length))),
+        block_rows_(std::min(F64Products::kRows, most_rows_)) {}
 
   KernelRun run() {
     const std::int64_t count =
@@ -109,7 +109,8 @@ class LeftOutRows {
   void in_parallel(std::int64_t count, Piece piece) {
     const int threads = static_cast<int>(std::min<std::int64_t>(count, p_.threads));
     threads_used_ = std::max(threads_used_, threads);
-    if (scratch_.size() < index(threads)) scratch_.resize(index(threads), GradientBlockScratch(p_));
+    if (scratch_.size() < index(threads))
+      scratch_.resize(index(threads), GradientBlockScratch(p_, block_rows_));
     parallel_for(count, threads, [&](std::int64_t i, int worker) { piece(i, scratch_[index(worker)]); });
   }
 
@@ -157,7 +158,7 @@ class LeftOutRows {
     grad_sinks_.assign(rows_.size(), 0.0);
     std::vector<std::size_t> blocks{0};
     for (std::size_t r = 1; r < rows_.size(); ++r)
-      if (rows_[r].segment != rows_[r - 1].segment || r - blocks.back() == index(F64Products::kRows))
+      if (rows_[r].segment != rows_[r - 1].segment || r - blocks.back() == index(block_rows_))
         blocks.push_back(r);
     blocks.push_back(rows_.size());
     in_parallel(static_cast<std::int64_t>(blocks.size()) - 1,
@@ -242,7 +243,7 @@ class LeftOutRows {
     return index(number);
   }
 
-  // What the rows give to some keys.
+  // Adds the share of all rows to the sums of some keys.
   void add_to_keys(const KeyRange& keys, GradientBlockScratch& x) {
     const std::int64_t count = keys.end - keys.begin;
     const auto rows = static_cast<std::int64_t>(rows_.size());
@@ -263,7 +264,7 @@ class LeftOutRows {
         bias_sums_[bias_index(rows_[r].row, j)] += row_of(bias_terms_, r, row_stride_)[index(j)];
   }
 
-  // What a row gives to a bias that its keys share, and to its sink.
+  // Adds the share of a row to its sink, and to a bias that is one number for all keys.
   void add_row_sums(std::size_t r) {
     const Row& row = rows_[r].row;
     if (shares_bias() && problem_.grad_bias_size[3] == 1) {
@@ -286,7 +287,7 @@ class LeftOutRows {
   const BackwardProblem& problem_;
   const Problem& p_;
   std::span<const RowStatus> status_;
-  std::int64_t row_stride_, most_rows_;
+  std::int64_t row_stride_, most_rows_, block_rows_;
   std::int64_t key_width_ = 0, value_width_ = 0;  // of rows of the two below
   std::vector<const Segment*> segment_of_;        // [B, Lq]
   std::vector<double> grad_key_, grad_value_;     // [Lk][D] and [Lk][Dv], of the key head at hand
@@ -294,7 +295,7 @@ class LeftOutRows {
   std::vector<double> sink_sums_;                 // [H], or the first for all
   std::vector<GradientBlockScratch> scratch_;
 
-  // Of the rows at hand:
+  // The rows at hand:
   std::span<const LeftOutRow> rows_;
   std::vector<double> queries_, gradients_;                       // [rows][D], [rows][Dv]
   std::vector<double> key_factors_, value_factors_, bias_terms_;  // [rows][Lk]
