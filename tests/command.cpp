@@ -81,8 +81,9 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 
 std::vector<std::string> environment_for(const CommandInput& input) {
   std::map<std::string, std::string> variables = {{"LANG", "C.UTF-8"}, {"TERM", "dumb"}};
-  // What coverage and the sanitizers read must reach the child.
-  for (const char* name : {"PATH", "HOME", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "GCOV_PREFIX"}) {
+  // What coverage and the sanitizers read must reach the child, and the target that the test itself runs on.
+  for (const char* name :
+       {"PATH", "HOME", "HEED_ISA", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "GCOV_PREFIX"}) {
     if (const char* value = std::getenv(name)) variables[name] = value;
   }
   for (const auto& [name, value] : input.environment) variables[name] = value;

@@ -1,12 +1,16 @@
 // The targets that this machine can run, in one process: what a test compares with is computed once for all.
+// HEED_ISA leaves the one that it names.
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "heed/targets.hpp"
+#include "support.hpp"
 
 namespace heed::test {
 
@@ -17,6 +21,7 @@ class EachTarget {
   EachTarget() {
     for (const Target& target : targets()) {
       if (target.chosen) before_ = target.name;
+      if (is_forced_ && !target.chosen) continue;
 #if defined(HEED_EMULATED)
       if (target.name.ends_with("emulated")) continue;  // on an emulated processor
 #endif
@@ -38,7 +43,22 @@ class EachTarget {
     return names;
   }
 
+  /// Emulations are slow: beside other targets one makes one in `one_in` of the random calls.
+  [[nodiscard]] bool takes(std::string_view target, std::uint64_t index, std::uint64_t one_in) const {
+    return !is_thinned(target) || index % one_in == 0;
+  }
+  /// How often all random calls together take each path of a target at least.
+  [[nodiscard]] std::uint64_t least_paths(std::string_view target) const {
+    return is_thinned(target) ? 10 : 100;
+  }
+
  private:
+  // HEED_TEST_SHARE is for all targets.
+  [[nodiscard]] bool is_thinned(std::string_view target) const {
+    return target.ends_with("emulated") && !is_forced_ && share_of(100) == 100;
+  }
+
+  bool is_forced_ = std::getenv("HEED_ISA") != nullptr;
   std::vector<std::string> available_, missing_;
   std::string before_;
 };

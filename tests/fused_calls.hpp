@@ -95,10 +95,11 @@ inline CallLimits long_document_calls() {
   return limits;
 }
 
-/// Blocks of rows that keep their weights for what keys receive (192 rows), whole and not.
+/// Blocks of rows that keep their weights for what keys receive (192 rows), whole and not. Where f32 and f16
+/// go by matrix tiles, bf16 alone does so.
 inline CallLimits received_calls() {
   CallLimits limits = small_calls();
-  limits.dtypes = {DType::f32, DType::f32, DType::f16};
+  limits.dtypes = {DType::f32, DType::f16, DType::bf16, DType::bf16, DType::bf16};
   limits.batches = {1, 1, 2};
   limits.kv_heads = {1};
   limits.groups = {1, 2};
@@ -136,7 +137,7 @@ inline CallLimits uncached_calls() {
 /// keys before their values.
 inline CallLimits decoding_calls() {
   CallLimits limits = small_calls();
-  limits.dtypes = {DType::f32, DType::f16, DType::bf16, DType::bf16};
+  limits.dtypes = {DType::f32, DType::f16, DType::bf16, DType::bf16, DType::bf16};
   limits.groups = {1, 2, 4};
   limits.batches = {1, 1, 2};
   limits.kv_heads = {1, 1, 2};

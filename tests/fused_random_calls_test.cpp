@@ -62,18 +62,13 @@ void compare(const heed::test::CheckedCall& checked, const std::string& target, 
   outcome.paths.end_call();
 }
 
-// Emulations are slow: of all calls they make one in so many.
-std::uint64_t emulated_share(const std::string& target) {
-  return target.ends_with("emulated") && heed::test::share_of(100) == 100 ? 6 : 1;
-}
-
 void run_calls(const Kind& kind, const EachTarget& targets, std::map<std::string, Outcome>& outcomes) {
   for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
     heed::test::CheckedCall checked = heed::test::checked_call(kSeed, index, kind.limits);
     checked.call.options.kernel = Kernel::fused;
     checked.call.options.threads = index % 10 == 0 ? 1 : 2;
     for (const std::string& target : targets.available()) {
-      if (index % emulated_share(target) != 0) continue;
+      if (!targets.takes(target, index, 6)) continue;
       SCOPED_TRACE(target);
       compare(checked, target, outcomes[target]);
       if (testing::Test::HasFatalFailure()) return;
@@ -95,8 +90,7 @@ TEST(FusedRandomCalls, AgreeWithTheDefinitionsAndTakeEveryPathOfEachTarget) {
   }
   for (const auto& [target, outcome] : outcomes) {
     SCOPED_TRACE(target);
-    outcome.paths.expect_each_taken(Path::decode, Path::fallback, target,
-                                    target.ends_with("emulated") ? 10 : 100);
+    outcome.paths.expect_each_taken(Path::decode, Path::fallback, target, targets.least_paths(target));
     heed::test::expect_tight(outcome.tally, 0.95);
   }
 }

@@ -37,8 +37,6 @@ using heed::test::tile_calls;
 
 constexpr std::uint64_t kSeed = 20240811;
 
-std::uint64_t emulated_share() { return heed::test::share_of(100) == 100 ? 4 : 1; }
-
 struct Kind {
   heed::test::CallLimits limits;
   std::uint64_t count;
@@ -80,8 +78,7 @@ void run_calls(const Kind& kind, const EachTarget& targets, std::map<std::string
     made.inputs.grad_weights.reset();
     made.call.options.kernel = Kernel::fused;
     for (const std::string& target : targets.available()) {
-      // Emulations are slow: of all calls they make one in so many.
-      if (target.ends_with("emulated") && index % emulated_share() != 0) continue;
+      if (!targets.takes(target, index, 4)) continue;
       SCOPED_TRACE(target);
       compare(made, target, outcomes[target]);
       if (testing::Test::HasFatalFailure()) return;
@@ -102,7 +99,7 @@ TEST(FusedRandomGradients, AgreeWithTheDefinitionsAndTakeEveryPathOfEachTarget) 
   }
   for (const auto& [target, outcome] : outcomes) {
     SCOPED_TRACE(target);
-    const std::uint64_t times = target.ends_with("emulated") ? 10 : 100;
+    const std::uint64_t times = targets.least_paths(target);
     outcome.paths.expect_each_taken(Path::backward_plain, Path::backward_fallback, target, times);
     const std::uint64_t least = heed::test::share_of(times);
     std::cout << "calls with sequences plain beside recomputed: " << outcome.plain_beside_recomputed

@@ -259,10 +259,6 @@ void compare_with_tensors(const CacheCall& made, const CacheLife& life, const At
   ASSERT_TRUE(heed::test::same_bits(plain, cached)) << description_of(made, life);
 }
 
-std::uint64_t emulated_share(const std::string& target) {
-  return target.ends_with("emulated") && heed::test::share_of(100) == 100 ? 8 : 1;
-}
-
 struct Kind {
   heed::test::CallLimits limits;
   std::uint64_t count;
@@ -301,7 +297,7 @@ TEST(KvCacheCalls, AgreeWithTheDefinitionsWithTensorsAndWithOtherLayoutsBitForBi
       for (std::int64_t b = 0; b < made.call.query.size(0); ++b)
         expected.push_back(expected_of(made, lives[0], b));
       for (const std::string& target : targets.available()) {
-        if (index % emulated_share(target) != 0) continue;
+        if (!targets.takes(target, index, 8)) continue;
         SCOPED_TRACE(target);
         compare(made, lives, expected, target, outcomes[target]);
         if (HasFatalFailure()) return;
@@ -352,7 +348,7 @@ TEST(KvCacheCalls, OfPackedQueriesAreThoseOfEachSequenceBitForBit) {
     options.top_k = 3;
     options.threads = static_cast<int>(index % 4);
     for (const std::string& target : targets.available()) {
-      if (index % emulated_share(target) != 0) continue;
+      if (!targets.takes(target, index, 8)) continue;
       SCOPED_TRACE(target);
       heed::set_target(target);
       AttentionOptions ragged = options;

@@ -130,7 +130,6 @@ class PathWatch {
       if ((path == Path::decode_pairs && isa != "avx512bf16") ||
           (path == Path::matrix_keys && !isa.starts_with("amx") && isa != "neonbf16") ||
           (path == Path::packed_pairs && !multiplies_bf16(isa)) ||
-          (path == Path::received_from_kept && isa.starts_with("amx_f32")) ||
           (path >= Path::backward_matrix_tiles && path <= Path::backward_matrix_modified &&
            !multiplies_bf16(isa))) {
         EXPECT_EQ(taken(path), 0) << kPathNames[p];

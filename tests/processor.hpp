@@ -1,6 +1,11 @@
 // What the processor has, as the system tells it: independent of how the library asks.
 #pragma once
 
+#if defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -46,7 +51,17 @@ inline std::vector<std::string> processor_flags() {
   throw std::runtime_error("/proc/cpuinfo has no line of flags");
 }
 
-/// Whether this processor has an instruction set of the kernel's.
+/// Whether the system gives this process the registers of matrix tiles; some systems refuse what the
+/// processor has (arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA); Linux, Documentation/x86/xstate.rst).
+inline bool system_gives_tiles() {
+#if defined(__x86_64__)
+  return syscall(SYS_arch_prctl, 0x1023L, 18L) == 0;
+#else
+  return false;
+#endif
+}
+
+/// Whether this machine has an instruction set of the kernel's.
 inline bool processor_has(std::string_view isa) {
   if (isa == "plain" || isa.ends_with("emulated")) return true;
 #if defined(__aarch64__)
@@ -61,9 +76,10 @@ inline bool processor_has(std::string_view isa) {
   if (isa.starts_with("amx"))
     for (const char* flag : {"amx_tile", "amx_bf16"}) needed.emplace_back(flag);
   const std::vector<std::string> flags = processor_flags();
-  return !isa.starts_with("neon") && std::all_of(needed.begin(), needed.end(), [&](std::string_view flag) {
-    return std::find(flags.begin(), flags.end(), flag) != flags.end();
-  });
+  return !isa.starts_with("neon") && (!isa.starts_with("amx") || system_gives_tiles()) &&
+         std::all_of(needed.begin(), needed.end(), [&](std::string_view flag) {
+           return std::find(flags.begin(), flags.end(), flag) != flags.end();
+         });
 #else
   return false;
 #endif

@@ -427,6 +427,9 @@ class CallMaker {
     options.received_last = 0;
     options.map = {};
     options.dropout = {};
+    options.mask = {};
+    options.query_segments = options.key_segments = {};
+    if (dtype_ == DType::bf16) options.output_dtype = DType::f32;  // which no unit of bf16 alone takes
   }
 
   Draw draw_;

@@ -101,10 +101,6 @@ heed::test::Rounding with_slack(heed::test::Rounding rounding) {
   return rounding;
 }
 
-std::uint64_t emulated_share(const std::string& target) {
-  return target.ends_with("emulated") && heed::test::share_of(100) == 100 ? 8 : 1;
-}
-
 TEST(ScoreModCalls, AgreeWithOptionsThatMeanTheSame) {
   const EachTarget targets;
   std::map<std::string, heed::test::RowTally> tallies;
@@ -118,7 +114,7 @@ TEST(ScoreModCalls, AgreeWithOptionsThatMeanTheSame) {
       made.with_function.kernel = Kernel::fused;
       const auto& [call, naive] = made.checked;
       for (const std::string& target : targets.available()) {
-        if (index % emulated_share(target) != 0) continue;
+        if (!targets.takes(target, index, 8)) continue;
         heed::set_target(target);
         paths.start_call();
         const auto result = heed::attention(call.query, call.key, call.value, made.with_function);
@@ -146,7 +142,7 @@ TEST(ScoreModGradients, AgreeWithOptionsThatMeanTheSame) {
       if (index % 3 == 1) made.request.bias = false;  // the bias stands for the function
       modified.with_function.kernel = Kernel::fused;
       for (const std::string& target : targets.available()) {
-        if (index % emulated_share(target) != 0) continue;
+        if (!targets.takes(target, index, 8)) continue;
         heed::set_target(target);
         paths.start_call();
         const auto gradients = heed::attention_backward(made.inputs, modified.with_function, made.request);

@@ -72,11 +72,6 @@ MaskedCall masked_call(std::uint64_t index, const heed::test::CallLimits& limits
   return made;
 }
 
-// Emulations are slow: of all calls they make one in so many.
-std::uint64_t emulated_share(const std::string& target) {
-  return target.ends_with("emulated") && heed::test::share_of(100) == 100 ? 8 : 1;
-}
-
 void compare(const MaskedCall& made, const std::string& target, Outcome& outcome) {
   const auto& [call, naive] = made.checked;
   heed::set_target(target);
@@ -105,7 +100,7 @@ TEST(SparseMaskCalls, AgreeWithTheDefinitionsAndWithBooleansBitForBit) {
       SCOPED_TRACE(made.kind);
       made.sparse.kernel = made.checked.call.options.kernel = Kernel::fused;
       for (const std::string& target : targets.available()) {
-        if (index % emulated_share(target) != 0) continue;
+        if (!targets.takes(target, index, 8)) continue;
         SCOPED_TRACE(target);
         compare(made, target, outcomes[target]);
         if (HasFatalFailure()) return;
@@ -113,8 +108,7 @@ TEST(SparseMaskCalls, AgreeWithTheDefinitionsAndWithBooleansBitForBit) {
     }
   for (const auto& [target, outcome] : outcomes) {
     SCOPED_TRACE(target);
-    outcome.paths.expect_each_taken(Path::mask_empty, Path::mask_cut, target,
-                                    target.ends_with("emulated") ? 10 : 100);
+    outcome.paths.expect_each_taken(Path::mask_empty, Path::mask_cut, target, targets.least_paths(target));
     heed::test::expect_tight(outcome.tally, 0.95);
   }
 }
@@ -155,7 +149,7 @@ TEST(SparseMaskGradients, AgreeWithTheDefinitionsAndWithBooleansBitForBit) {
       made.inputs.grad_weights.reset();
       made.call.options.kernel = masked.sparse.kernel = Kernel::fused;
       for (const std::string& target : targets.available()) {
-        if (index % emulated_share(target) != 0) continue;
+        if (!targets.takes(target, index, 8)) continue;
         SCOPED_TRACE(target);
         compare_gradients(made, masked.sparse, target, outcomes[target]);
         if (HasFatalFailure()) return;
@@ -163,8 +157,7 @@ TEST(SparseMaskGradients, AgreeWithTheDefinitionsAndWithBooleansBitForBit) {
     }
   for (const auto& [target, outcome] : outcomes) {
     SCOPED_TRACE(target);
-    outcome.paths.expect_each_taken(Path::mask_empty, Path::mask_cut, target,
-                                    target.ends_with("emulated") ? 10 : 100);
+    outcome.paths.expect_each_taken(Path::mask_empty, Path::mask_cut, target, targets.least_paths(target));
     heed::test::expect_tight(outcome.tally, 0.95);
   }
 }
