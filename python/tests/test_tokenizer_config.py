@@ -51,7 +51,7 @@ VALUES = {
     "split_special_tokens": FLAG, "fix_mistral_regex": FLAG, "init_inputs": [[]], "auto_map": [{"AutoModel": "a.B"}],
     "fast_tokenizer_files": [[], ["tokenizer.json", "tokenizer.4.0.0.json"]],
 }
-NO_IDS = {  # what changes no id, and why
+NO_IDS = {  # keys that change no id, and why
     "model_max_length": (5, "a call cuts texts only where it is asked to"), "max_len": (5, "its older name"), "max_length": (5, "likewise"),
     "stride": (1, "of texts that are cut"), "truncation_side": ("left", "likewise"), "truncation_strategy": ("longest_first", "likewise"),
     "padding_side": ("left", "a call pads only where it is asked to"), "pad_token_type_id": (1, "likewise"), "pad_to_multiple_of": (8, "likewise"),
@@ -65,11 +65,11 @@ NO_IDS = {  # what changes no id, and why
     "wordpieces_prefix": ("@@", "likewise"), "clean_text": (False, "likewise"), "unk_id": (0, "where there is no tokenizer.json"),
     "nobody_knows_this": (True, "an unknown key"),
 }
-# What transformers gives itself, or takes from a caller: a file of settings has none of it.
+# transformers sets these itself, or takes them from a caller; no file of settings has them.
 INNER = {"tokenizer_object", "gguf_file", "tokenizer_file", "vocab_file", "vocab", "merges", "post_processor", "tokenizer_truncation",
          "tokenizer_padding", "_json_truncation", "_json_padding", "_spm_precompiled_charsmap", "model_specific_special_tokens", "tokenizer",
          "is_local", "local_files_only", "kwargs", "self", "__class__"}
-REFUSED = {  # key, value, and what heed says of the tokenizer
+REFUSED = {  # key and value: the reason that heed gives
     ("tokenizer_class", "T5Tokenizer"): "of 'T5Tokenizer', which heed does not know",
     ("split_special_tokens", True): "with split_special_tokens, which heed does not know",
     ("fix_mistral_regex", True): "with fix_mistral_regex, which heed does not know",

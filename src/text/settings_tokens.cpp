@@ -22,7 +22,7 @@ constexpr std::size_t kMostNames = 1000;
 constexpr const char* kExtra = "extra_special_tokens";
 constexpr const char* kAdditional = "additional_special_tokens";  // its older name
 
-/// What tokenizer.json has of an added token, of an object with a member "content".
+/// Writes an object with a member "content" as tokenizer.json has an added token.
 json added_token(const JsonPart& part, bool special) {
   return {{"content", part.text("content")},
           {"single_word", part.flag("single_word", false)},
@@ -103,7 +103,7 @@ std::vector<std::string> SettingsTokens::special() const {
   return contents;
 }
 
-// What it has of the newer name takes the place of a list that was there, unless it is a list itself.
+// Its extra_special_tokens replace an earlier list, unless they are a list themselves.
 void SettingsTokens::read_special_map(const FolderSettings& file) {
   const json& config = sources_.config.values();
   const bool has_list = config.contains(kExtra) || config.contains(kAdditional);
@@ -216,7 +216,7 @@ void SettingsTokens::add_unless_known(const json& token) {
   if (!ids_.contains(content_of(token))) add(token);
 }
 
-// Those that the vocabulary lacks count on from it, as in TokenVocabulary.
+// Tokens that the vocabulary lacks count on from it, as in TokenVocabulary.
 void SettingsTokens::add(json token) {
   const std::string content = content_of(token);
   if (content.empty()) return;

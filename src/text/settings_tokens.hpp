@@ -29,12 +29,12 @@ class SettingsTokens {
  public:
   explicit SettingsTokens(const TokenSources& sources);
 
-  /// As tokenizer.json has its added_tokens. Of two with the same content the later one counts.
+  /// The added_tokens of a tokenizer.json. The later one of two with the same content counts.
   [[nodiscard]] const nlohmann::json& list() const { return list_; }
   [[nodiscard]] bool has(const char* name) const;
   /// A special token by its name. Without one it is "None", which is what Python writes into a tokenizer.
   [[nodiscard]] std::string content(const char* name) const;
-  /// Of a token of the list.
+  /// The id of a token of the list.
   [[nodiscard]] std::int64_t id(const std::string& content) const;
   /// Contents of all special tokens: those with names, then the others.
   [[nodiscard]] std::vector<std::string> special() const;

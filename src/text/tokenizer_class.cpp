@@ -30,7 +30,7 @@ json metaspace(const char* scheme, bool split) {
   return {{"type", "Metaspace"}, {"replacement", kMark}, {"prepend_scheme", scheme}, {"split", split}};
 }
 
-// Its ends have ids of their own where the settings take their tokens away.
+// The ends have fixed ids where the settings take their tokens away.
 void complete_bert(const ClassInput& input, json& made) {
   made["model"]["type"] = "WordPiece";
   made["model"]["unk_token"] = input.tokens.content("unk_token");
@@ -54,7 +54,7 @@ void complete_gpt2(const ClassInput& input, json& made) {
   made["decoder"] = byte_level(true, true);
 }
 
-// It keeps no post-processor.
+// GPT-NeoX keeps no post-processor.
 void complete_gpt_neox(const ClassInput& input, json& made) {
   complete_gpt2(input, made);
   made["normalizer"] = {{"type", "NFC"}};
@@ -105,7 +105,7 @@ void complete_gemma(const ClassInput& input, json& made) {
       sequence("Sequence", "decoders", {replace(kMark, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}});
 }
 
-// Of a normalizer it keeps the map of letters, itself or the first in a list.
+// XLM-RoBERTa keeps the map of letters of a normalizer: itself, or the first one in its list.
 json map_of_letters(const json& normalizer) {
   if (!normalizer.is_object()) return nullptr;
   const json list = normalizer.value("normalizers", json::array({normalizer}));

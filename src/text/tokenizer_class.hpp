@@ -13,7 +13,7 @@
 
 namespace heed::detail {
 
-/// What the rules of a class go by.
+/// The input of a class's rules.
 struct ClassInput {
   const JsonPart& settings;  ///< tokenizer_config.json
   const SettingsTokens& tokens;
@@ -49,8 +49,8 @@ struct ChosenClass {
   std::string unknown{};                  ///< not empty: the name of one that heed does not know
 };
 
-/// By a model's family (its model_type), the tokenizer_class of tokenizer_config.json and that of config.json
-/// (empty: none), and whether its tokenizer.json speaks of ByteLevel.
+/// `family` is the model's model_type. `settings_class` and `config_class` are the tokenizer_class of
+/// tokenizer_config.json and of config.json, or empty. `is_byte_level`: the tokenizer.json has a ByteLevel.
 [[nodiscard]] ChosenClass auto_class(std::string_view family, const std::string& settings_class,
                                      const std::string& config_class, bool is_byte_level);
 

@@ -42,7 +42,7 @@ std::string model_type(const JsonPart& model) {
   return model.at("vocab").is_array() ? "Unigram" : "WordPiece";
 }
 
-// What a class keeps of a tokenizer.json.
+// A class keeps the vocabulary, the merges and the post-processor.
 json kept_by_class(json& values) {
   json made;
   for (const char* name : {"vocab", "merges"})

@@ -118,7 +118,8 @@ Json added_tokens(const Texts& tokens, const std::vector<std::int64_t>& types) {
   return added;
 }
 
-// What a text begins and ends with. SentencePiece's ids of <s> and </s> are 1 and 2 where the file has none.
+// The tokens before and behind a text. SentencePiece's ids of <s> and </s> are 1 and 2 where the file has
+// none.
 struct TextEnds {
   bool begins;
   std::optional<std::int64_t> begin, end;
