@@ -65,7 +65,8 @@ using heed::KvCacheOptions;
 using heed::Tensor;
 using heed::test::normal_tensor;
 
-// A cache itself, its copy, and what its tensors make: all have the room that operations count on.
+// The original cache, a copy, and a cache rebuilt from tensors. Operations rely on the capacity that each one
+// reserves.
 enum class Made { plain, copied, restored };
 constexpr const char* kMade[] = {"plain", "copied", "restored"};
 

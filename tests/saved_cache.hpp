@@ -1,4 +1,4 @@
-// A cache by way of its tensors.
+// Rebuilds a cache from its tensors.
 #pragma once
 
 #include <string>

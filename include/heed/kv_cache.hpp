@@ -163,13 +163,13 @@ class HEED_API KvCache {
                              last_page_len, order);
   }
 
-  /// The same rows, positions, pages and sums in memory of its own, which go on as these would, bit for bit.
-  /// Of memory of the caller the copy has no part: it can be written to, and grows.
+  /// A deep copy. It gives the same bits as the original from then on. A copy of a cache over the caller's
+  /// memory owns its memory, so it can be written to and can grow.
   [[nodiscard]] KvCache copy() const;
-  /// All of it as tensors by name (docs/kv_cache.md), to be kept or sent elsewhere.
+  /// Exports the whole cache as named tensors; docs/kv_cache.md lists them.
   [[nodiscard]] std::vector<std::pair<std::string, Tensor>> tensors() const;
-  /// The cache that had these tensors, as copy() gives it. Throws Error (invalid_argument) for what tensors()
-  /// does not give.
+  /// Rebuilds an exported cache. The tensors are checked first. Throws Error (invalid_argument) if they do
+  /// not describe a cache.
   [[nodiscard]] static KvCache from_tensors(std::span<const std::pair<std::string, TensorView>> tensors);
 
   KvCache(KvCache&& other) noexcept;

@@ -86,14 +86,14 @@ class HEED_API ModelCache {
  public:
   /// Of an empty text. Throws Error (invalid_argument) for a format that cannot keep the model's heads.
   ModelCache(const ModelInfo& info, CacheFormat format);
-  /// Of what layers() had, those of another cache.
+  /// Takes one cache for each layer. Model::hidden_states() checks that they fit the model.
   explicit ModelCache(std::vector<KvCache> layers) noexcept : layers_(std::move(layers)) {}
   ModelCache(ModelCache&&) noexcept = default;
   ModelCache& operator=(ModelCache&&) noexcept = default;
   [[nodiscard]] std::int64_t length() const;
   /// Forgets all.
   void clear();
-  /// One that goes on from here in memory of its own.
+  /// A deep copy.
   [[nodiscard]] ModelCache copy() const;
   [[nodiscard]] std::span<const KvCache> layers() const noexcept { return layers_; }
 
@@ -133,7 +133,7 @@ class HEED_API Model {
   [[nodiscard]] Tensor hidden_states(const TensorView& tokens, const ModelHooks& hooks = {},
                                      int threads = 0) const;
   /// The same for tokens that come after those in the cache, which keeps them. Throws Error
-  /// (invalid_argument) for one that was not made for such a model.
+  /// (invalid_argument) if the cache does not fit the model.
   [[nodiscard]] Tensor hidden_states(const TensorView& tokens, ModelCache& cache,
                                      const ModelHooks& hooks = {}, int threads = 0) const;
   /// hidden [R, D] → logits [R, vocabulary]: of a causal model what comes next, of another what stands there.

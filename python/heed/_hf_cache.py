@@ -254,7 +254,7 @@ class Cache(transformers.Cache):  # type: ignore[misc]
         if options["capacity"] < 1 and layout != "ring":
             raise ValueError(f"capacity is {capacity}; 1 or more is expected")
         if config is None:
-            super().__init__(layer_class_to_replicate=functools.partial(Layer, options))  # which can be pickled
+            super().__init__(layer_class_to_replicate=functools.partial(Layer, options))  # a lambda could not be pickled
         else:
             super().__init__(layers=[
                 Layer(options) if type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) else layer

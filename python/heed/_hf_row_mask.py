@@ -39,7 +39,7 @@ class RowMask(Tensor):  # type: ignore[misc]
         return mask
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RowMask:
-        return RowMask.make(self.runs, self.seen, self.shape, self.position)  # which no operation writes to
+        return RowMask.make(self.runs, self.seen, self.shape, self.position)  # shares runs, which never change
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return RowMask.make, (self.runs, self.seen, tuple(self.shape), self.position)

@@ -130,7 +130,7 @@ class Report:
         self._kinds = kinds or {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._data, self.title), {"_kinds": self._kinds}  # kinds know each other
+        return type(self), (self._data, self.title), {"_kinds": self._kinds}  # as state: kinds refer to each other
 
     def _title(self) -> str:
         text = " ".join(self.tokens[:40]).replace(f" {CONTINUES}", "")

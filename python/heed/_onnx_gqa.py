@@ -158,7 +158,7 @@ class _Call:
         return _Tokens(counts, before, longest, first_prompt)
 
     def _window(self) -> int | None:
-        """Keys that a query may see, the last ones; any negative number is none to ONNX Runtime."""
+        """The number of last keys that a query sees. ONNX Runtime takes every negative number as no window."""
         size = int(self.attributes.get("local_window_size", -1))
         return None if size < 0 else size
 
@@ -290,7 +290,7 @@ class _Call:
         present_value = self.present("past_value", self.value, value_codes)
         key, value = self.numbers(present_key, key_codes), self.numbers(present_value, value_codes)
         options: dict[str, Any] = {"query_offset": 0} if self.tokens.first_prompt else {"align": "bottom-right"}
-        if self.window == 0:  # which leaves a query no key
+        if self.window == 0:  # a query sees no key
             options["mask"] = np.zeros((1, 1), np.bool_)
         elif self.window is not None:
             options["window"] = (self.window - 1, None)

@@ -33,7 +33,7 @@ class Model(Causes, Writes):
         self._path = os.path.abspath(path)
         self.info: dict[str, Any] = data.info  #: family, layers, heads, …: what config.json says
 
-    # A copy has the same weights, which nothing changes; a pickle says where they are.
+    # Copies share the weights, which never change. A pickle stores the path of the folder, not the weights.
 
     def __copy__(self) -> Self:
         made = object.__new__(type(self))
@@ -107,19 +107,19 @@ class Model(Causes, Writes):
 
 
 def _opened(path: str, info: dict[str, Any]) -> Model:
-    """The model of a pickle, from its folder."""
+    """Reads the folder of a pickled model again and checks that it still holds the same kind of model."""
     from ._model import load_model
 
     model = load_model(path)
     for name, value in info.items():
         if model.info.get(name) != value:
-            raise ValueError(f"the folder {path} has a model whose {name} is {model.info.get(name)!r}; {value!r}, as when it "
-                             "was pickled, is expected")
+            raise ValueError(f"{name} of the model in {path} is {model.info.get(name)!r}; {value!r}, as in the pickle, is "
+                             "expected")
     return model
 
 
 def _tokenizer_of(model: Model) -> Tokenizer:
     found = model.tokenizer
     if found is None:
-        raise ValueError(f"the folder {model._path} has no tokenizer; the one that was pickled is expected")
+        raise ValueError(f"{model._path} has no tokenizer; the tokenizer of the pickled model is expected")
     return found

@@ -24,13 +24,13 @@ class Tokenizer:
 
     def __init__(self, data: _heed.TextTokenizer, again: tuple[Callable[..., Tokenizer], tuple[Any, ...]]) -> None:
         self._data = data
-        self._again = again  # what a pickle makes it of: a function and its arguments
+        self._again = again  # (function, arguments): rebuilds it from a pickle
 
     def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[Any, ...]]:
         return self._again
 
     def __copy__(self) -> Tokenizer:
-        return self  # nothing changes it
+        return self  # immutable
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tokenizer:
         return self

@@ -82,13 +82,14 @@ def _is_cached(key: Tensor, value: Tensor) -> bool:
 
 
 def _check_keys(module: Any, mask: Tensor | None, key: Tensor) -> None:
-    """Where a decoder's two attentions append to one cache, its masks are of fewer keys."""
+    """Refuses a mask whose length differs from the keys: one cache served both attentions of a decoder."""
     if mask is None or mask.shape[-1] in (1, key.shape[2]):
         return
     two = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
-    raise ValueError(f"attention_mask has {mask.shape[-1]} keys and {type(module).__name__} {key.shape[2]}: expected " + (
-        "past_key_values=transformers.EncoderDecoderCache(one, other), a cache for each attention of a decoder" if two
-        else "one number"))
+    expected = ("past_key_values=transformers.EncoderDecoderCache(…), with one cache for self-attention and one for "
+                "cross-attention" if two else "equal numbers")
+    raise ValueError(f"attention_mask has {mask.shape[-1]} keys and the call of {type(module).__name__} {key.shape[2]}: expected "
+                     f"{expected}")
 
 
 def heed_attention_forward(

@@ -29,7 +29,7 @@ std::string_view name_of_kernel(Kernel kernel);
 /// All but the output.
 Result to_result(AttentionResult&& result, const AttentionOptions& options, Kind kind);
 
-/// What a result is pickled as: its arrays and the rest by name; and one of what a pickle has, checked.
+/// The pickled state of a result, and the result of a state, which is checked.
 nb::dict state_of(const Result& result);
 Result result_from(const ResultFields& fields);
 

@@ -211,7 +211,7 @@ std::string described(const Of& self) {
   return text + ", " + self.scheme + ", " + std::to_string(self.bytes_sent) + " bytes sent)";
 }
 
-// `restore`: what the base has, of the fields of a pickle.
+// `restore` makes the base from the fields of a pickled state.
 template <class Own, class Base>
 void define_result(nb::module_& module, const char* name, const char* meaning,
                    Base (*restore)(const ResultFields&)) {

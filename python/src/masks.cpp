@@ -119,7 +119,7 @@ std::string describe(const SparseMask& mask) {
          std::to_string(mask.bytes()) + " bytes)";
 }
 
-// [(form, text, tensors), …] of the parts.
+// A list of (form, text, tensors), one for each part.
 nb::list mask_state(const SparseMask& mask) {
   nb::list parts;
   for (const auto& part : mask.parts()) {

@@ -211,7 +211,7 @@ void define_memory(nb::module_& module) {
                                 {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
                                 {0, nullptr}};
   nb::class_<Memory>(module, "Memory", nb::type_slots(slots))
-      .def(NotPickled("a heed Memory is what an array lies in; copy or pickle the array"))
+      .def(NotPickled("Memory cannot be copied or pickled; copy or pickle the array that uses it"))
       .def("__dlpack__", [](Memory& memory, const nb::kwargs&) { return capsule_of(memory); })
       .def("__dlpack_device__", [](const Memory&) { return nb::make_tuple(dlpack::kCpu, 0); });
 }

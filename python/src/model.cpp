@@ -115,7 +115,7 @@ void train_of_python(const std::string& folder, const std::optional<std::string>
 void define_model(nb::module_& module) {
   nb::class_<TrainedModel>(module, "TrainedModelData")
       .def(CopiedAsItself())
-      .def(NotPickled("a TrainedModelData is pickled by the heed.TrainedModel that has it; that is expected"))
+      .def(NotPickled("TrainedModelData cannot be pickled; pickle the heed.TrainedModel that has it"))
       .def_prop_ro("settings", settings_of)
       .def_prop_ro("symbols", [](const TrainedModel& trained) { return trained.tokenizer.is_symbols(); })
       .def("page",

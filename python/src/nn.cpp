@@ -67,7 +67,7 @@ void load(Held<Module>& layer, const std::string& path) {
   layer.write([&](Module& module) { nn::load_parameters(path, module.parameters()); });
 }
 
-// The parameters under their names, and what a layer is made of besides.
+// Copies the parameters; MultiHeadAttention also needs its head counts.
 template <class Module>
 NamedTensors tensors_of(const Held<Module>& layer) {
   Module copy = layer.read([](const Module& module) { return module; });
@@ -100,7 +100,7 @@ void make_of(const Restored& saved, std::optional<nn::MultiHeadAttention>& layer
   if (saved.find("out_proj.weight") != nullptr) out = linear_from(saved, "out_proj.");
   const Tensor heads = parameter(saved, "heads");
   if (heads.dtype() != DType::i64 || heads.shape() != Dims{2})
-    fail("the pickle has heads of dtype ", name_of(heads.dtype()), " and shape ", to_string(heads.shape()),
+    fail("heads of the pickled state is ", name_of(heads.dtype()), " ", to_string(heads.shape()),
          "; i64 [2] is expected");
   layer.emplace(linear_from(saved, "query."), linear_from(saved, "key."), linear_from(saved, "value."),
                 std::move(out), heads.at<std::int64_t>(0), heads.at<std::int64_t>(1));
@@ -186,7 +186,7 @@ Layer layer_result_from(nb::handle state) {
   for (const auto& [name, member] : kLayerArrays) layer.*member = fields.array(name);
   layer.attention = fields.at("attention");
   if (!nb::isinstance<Result>(layer.attention))
-    fail_type("the pickle has attention of type ", nb::inst_name(layer.attention).c_str(),
+    fail_type("attention of the pickled state is of type ", nb::inst_name(layer.attention).c_str(),
               "; an AttentionResult is expected");
   return layer;
 }

@@ -280,7 +280,9 @@ bool truth(std::string_view name, nb::handle value) {
 
 std::string text(std::string_view name, nb::handle value) {
   if (!nb::isinstance<nb::str>(value)) fail_kind(name, value, "a string");
-  return nb::cast<std::string>(value);
+  std::string characters;
+  if (!nb::try_cast(value, characters)) fail_value(name, value, "a string without lone surrogates");
+  return characters;
 }
 
 std::pair<nb::object, nb::object> two(std::string_view name, nb::handle value, std::string_view expected) {

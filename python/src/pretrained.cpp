@@ -44,7 +44,7 @@ ModelCache make_cache(const Model& model, const std::string& format) {
   return ModelCache(model.info(), *known);
 }
 
-// Of each layer its tensors.
+// A list with the tensors of each layer.
 nb::list cache_state(const ModelCache& cache) {
   nb::list layers;
   for (const KvCache& layer : cache.layers()) layers.append(saved(layer.tensors()));
@@ -193,7 +193,7 @@ void define_pretrained(nb::module_& module) {
       .def(pickled(cache_state, cache_from));
   nb::class_<Model>(module, "ModelData")
       .def(CopiedAsItself())
-      .def(NotPickled("a ModelData is pickled by the heed.Model that has it; that is expected"))
+      .def(NotPickled("ModelData cannot be pickled; pickle the heed.Model that has it"))
       .def_prop_ro("info", info_of)
       .def_prop_ro("notes", [](const Model& model) { return model.info().notes; })
       .def("tokenizer", &Model::tokenizer, nb::rv_policy::reference_internal)

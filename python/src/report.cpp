@@ -344,8 +344,8 @@ void define_report(nb::module_& module) {
   };
   nb::class_<ReportData>(module, "ReportData")
       .def(copied([](const ReportData& data) { return data; }))
-      .def(NotPickled("a heed.Report is not pickled, as it reads the arrays of its call again; "
-                      "save('….safetensors') keeps one that heed.open reads"))
+      .def(NotPickled("heed.Report cannot be pickled because it reads the arrays of its call again; "
+                      "save it with report.save('name.safetensors') and read it with heed.open"))
       .def_prop_ro("batch", number(&AttentionReport::batch))
       .def_prop_ro("heads", number(&AttentionReport::heads))
       .def_prop_ro("kv_heads", number(&AttentionReport::kv_heads))

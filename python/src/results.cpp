@@ -98,7 +98,7 @@ std::string text_of(const Result& result) {
 
 namespace {
 
-// What results and gradients say besides their arrays.
+// The fields that results and gradients share.
 template <class Of>
 void add_run(const Of& of, nb::dict& state) {
   state["kernel"] = of.kernel;

@@ -8,32 +8,33 @@ namespace heed::python {
 namespace {
 
 TensorView view_of_saved(const std::string& name, nb::handle entry) {
-  const auto refuse_entry = [&]() {
-    fail_type("the pickle has ", name, " that is no (dtype, shape, bytes); such a tuple is expected");
+  const auto check_type = [&](bool holds) {
+    if (!holds)
+      fail_type(name, " of the pickled state has a wrong type; a tuple (dtype, shape, bytes) is expected");
   };
-  if (!nb::isinstance<nb::tuple>(entry) || nb::len(entry) != 3) refuse_entry();
+  check_type(nb::isinstance<nb::tuple>(entry) && nb::len(entry) == 3);
   const nb::object type = entry[0], sizes = entry[1], bytes = entry[2];
-  if (!nb::isinstance<nb::str>(type) || !nb::isinstance<nb::tuple>(sizes) ||
-      !nb::isinstance<nb::bytes>(bytes))
-    refuse_entry();
-  const std::optional<DType> known = dtype_named(nb::cast<std::string>(type));
-  if (!known)
-    fail("the pickle has ", name, " of dtype ", nb::repr(type).c_str(), "; that of a tensor is expected");
+  check_type(nb::isinstance<nb::str>(type) && nb::isinstance<nb::tuple>(sizes) &&
+             nb::isinstance<nb::bytes>(bytes));
+  const std::optional<DType> dtype = dtype_named(text(name, type));
+  if (!dtype)
+    fail(name, " of the pickled state has dtype ", nb::repr(type).c_str(),
+         "; the name of a tensor's dtype is expected");
   Dims shape;
   for (const nb::handle size : sizes) {
-    if (!nb::isinstance<nb::int_>(size)) refuse_entry();
+    check_type(nb::isinstance<nb::int_>(size));
     shape.push_back(integer(name, size));
   }
   const auto data = nb::borrow<nb::bytes>(bytes);
-  const auto count = static_cast<std::size_t>(element_count(shape));
-  if (data.size() / size_of(*known) != count || data.size() % size_of(*known) != 0)
-    fail("the pickle has ", data.size(), " bytes of ", name, ", ", name_of(*known), " ", to_string(shape),
-         "; as many as it has elements are expected");
+  const std::size_t width = size_of(*dtype);
+  if (data.size() % width != 0 || data.size() / width != static_cast<std::size_t>(element_count(shape)))
+    fail(name, " of the pickled state is ", name_of(*dtype), " ", to_string(shape), " with ", data.size(),
+         " bytes; the bytes of all its elements are expected");
   const auto* begin = reinterpret_cast<const std::uint8_t*>(data.c_str());
-  if (*known == DType::boolean &&
-      std::any_of(begin, begin + data.size(), [](std::uint8_t bit) { return bit > 1; }))
-    fail("the pickle has numbers in ", name, ", which is bool; 0 and 1 are expected");
-  return {begin, *known, shape};
+  const auto is_no_bool = [](std::uint8_t byte) { return byte > 1; };
+  if (*dtype == DType::boolean && std::any_of(begin, begin + data.size(), is_no_bool))
+    fail(name, " of the pickled state contains a bool that is neither 0 nor 1; one of them is expected");
+  return {begin, *dtype, shape};
 }
 
 }  // namespace
@@ -52,7 +53,7 @@ nb::dict saved(const NamedTensors& tensors) {
 
 void check_state(bool holds, nb::handle state, const char* expected) {
   if (!holds)
-    fail_type("the pickle has a state of type ", nb::inst_name(state).c_str(), "; ", expected,
+    fail_type("the pickled state contains the type ", nb::inst_name(state).c_str(), "; ", expected,
               " is expected");
 }
 
@@ -60,7 +61,7 @@ Restored::Restored(nb::handle state) : state_(nb::borrow(state)) {
   check_state(nb::isinstance<nb::dict>(state), state, "a dict");
   for (const auto& [key, entry] : nb::borrow<nb::dict>(state)) {
     check_state(nb::isinstance<nb::str>(key), key, "a name");
-    const auto name = nb::cast<std::string>(key);
+    const std::string name = text("a name", key);
     tensors_.emplace_back(name, view_of_saved(name, entry));
   }
 }
@@ -73,14 +74,15 @@ const TensorView* Restored::find(std::string_view name) const {
 
 nb::object ResultFields::at(const char* name) const {
   nb::object value = nb::borrow<nb::dict>(state_).get(name, nb::object());
-  if (!value.is_valid()) fail("the pickle has no ", name, ", which is expected");
+  if (!value.is_valid()) fail("the pickled state lacks '", name, "'; it is expected");
   return value;
 }
 
 nb::object ResultFields::array(const char* name) const {
   nb::object value = at(name);
-  if (!is_array(value) || !nb::hasattr(value, "shape"))  // bytes have a buffer, too
-    fail_type("the pickle has ", name, " of type ", nb::inst_name(value).c_str(), "; an array is expected");
+  if (!is_array(value) || !nb::hasattr(value, "shape"))  // bytes support the buffer protocol too
+    fail_type(name, " of the pickled state is of type ", nb::inst_name(value).c_str(),
+              "; an array is expected");
   return value;
 }
 
@@ -93,7 +95,7 @@ std::int64_t ResultFields::integer(const char* name) const { return python::inte
 
 const TensorView& Restored::at(std::string_view name) const {
   const TensorView* found = find(name);
-  if (found == nullptr) fail("the pickle has no ", name, ", which is expected");
+  if (found == nullptr) fail("the pickled state lacks '", name, "'; it is expected");
   return *found;
 }
 

@@ -1,5 +1,5 @@
-// How objects of the extension are copied and pickled. A pickle is plain data that is checked before it is
-// believed: {name: (dtype, shape, bytes)} of tensors, and what else a class needs.
+// Copying and pickling for the classes of the extension. Pickled tensors are plain data, {name: (dtype,
+// shape, bytes)}. A pickled state is checked before it is used.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -19,19 +19,19 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 nb::dict saved(const NamedTensors& tensors);
 
-/// Throws TypeError where a pickle has another type of state; `expected`: "a dict".
+/// Throws TypeError unless `holds`. `expected` names the right type: "a dict".
 void check_state(bool holds, nb::handle state, const char* expected);
 
-/// The tensors of a pickle, in the memory that it has.
+/// Views of the tensors of a pickled state.
 class Restored {
  public:
-  /// Throws for what saved() does not give.
+  /// Throws if the state is not from saved().
   explicit Restored(nb::handle state);
   Restored(const Restored&) = delete;
   Restored& operator=(const Restored&) = delete;
 
   [[nodiscard]] const std::vector<std::pair<std::string, TensorView>>& tensors() const { return tensors_; }
-  /// nullptr: there is none of this name.
+  /// nullptr if there is no such tensor.
   [[nodiscard]] const TensorView* find(std::string_view name) const;
   [[nodiscard]] const TensorView& at(std::string_view name) const;
 
@@ -40,7 +40,7 @@ class Restored {
   std::vector<std::pair<std::string, TensorView>> tensors_;
 };
 
-/// What a pickle says of results: arrays and None, texts and whole numbers, by name.
+/// The fields of a pickled result: arrays, None, text and whole numbers.
 class ResultFields {
  public:
   explicit ResultFields(nb::handle state) : state_(nb::borrow(state)) {
@@ -56,18 +56,18 @@ class ResultFields {
   nb::object state_;
 };
 
-/// A class derived in Python may hold what its base knows nothing of; what a pickle failed to make holds
-/// nothing.
+/// Refuses subclasses written in Python, whose own attributes would be lost, and uninitialised objects.
 template <class C>
 void check_own_class(nb::handle self) {
   if (!nb::inst_ready(self))
-    fail_type("an object of type ", nb::inst_name(self).c_str(), " was never made; one that was is expected");
+    fail_type("the ", nb::inst_name(self).c_str(),
+              " object is not initialised; an initialised one is expected");
   if (!self.type().is(nb::type<C>()))
-    fail_type("an object of type ", nb::inst_name(self).c_str(), " is to be copied or pickled by its base ",
-              nb::type_name(nb::type<C>()).c_str(), "; __reduce__ of its own is expected");
+    fail_type(nb::inst_name(self).c_str(), " would be copied or pickled as its base ",
+              nb::type_name(nb::type<C>()).c_str(), "; a __reduce__ method of its own is expected");
 }
 
-/// .def(pickled(get, set)): a pickle holds get(object), and set(state) makes an object of that again.
+/// .def(pickled(get, set)) pickles the state get(object); set(state) rebuilds the object.
 template <class Get, class Set>
 struct Pickled : nb::def_visitor<Pickled<Get, Set>> {
   Pickled(Get to_get, Set to_set) : get(to_get), set(to_set) {}
@@ -92,7 +92,7 @@ Pickled<Get, Set> pickled(Get get, Set set) {
   return {get, set};
 }
 
-/// .def(copied(copy)): copies are copy(object), which shares nothing.
+/// .def(copied(copy)) copies with copy(object), which must share nothing that can change.
 template <class Copy>
 struct Copied : nb::def_visitor<Copied<Copy>> {
   explicit Copied(Copy to_copy) : copy(to_copy) {}
@@ -115,7 +115,7 @@ Copied<Copy> copied(Copy copy) {
   return Copied<Copy>(copy);
 }
 
-/// .def(CopiedAsItself()): nothing changes an object, so that it is its own copy.
+/// .def(CopiedAsItself()) is for immutable classes: a copy is the object itself.
 struct CopiedAsItself : nb::def_visitor<CopiedAsItself> {
   template <class Class, class... Extra>
   void execute(Class& in, const Extra&...) const {
@@ -124,7 +124,7 @@ struct CopiedAsItself : nb::def_visitor<CopiedAsItself> {
   }
 };
 
-/// .def(NotPickled("why, and what is expected")).
+/// .def(NotPickled(why)) refuses to pickle, with one sentence.
 struct NotPickled : nb::def_visitor<NotPickled> {
   explicit NotPickled(const char* reason) : why(reason) {}
 

@@ -47,7 +47,7 @@ std::pair<std::vector<std::int64_t>, Spans> encode(const TextTokenizer& tokenize
 void define_text_tokenizer(nb::module_& module) {
   nb::class_<TextTokenizer>(module, "TextTokenizer")
       .def(CopiedAsItself())
-      .def(NotPickled("a TextTokenizer is pickled by the heed.Tokenizer that has it; that is expected"))
+      .def(NotPickled("TextTokenizer cannot be pickled; pickle the heed.Tokenizer that has it"))
       .def("encode",
            [](const TextTokenizer& tokenizer, const nb::bytes& text, bool add_special) {
              return encode(tokenizer, {text.c_str(), text.size()}, add_special);

@@ -84,7 +84,7 @@ def draw(rng, kind, dtype=np.float32, quantised=("NONE", 0), beyond_runtime=Fals
     counts = rng.integers(1 if kind == "prompt" else length, most + 1, batch)
     counts[rng.integers(batch)] = most
     attributes = {"num_heads": heads, "kv_num_heads": kv_heads}
-    # Exported models have both as columns and as vectors, too.
+    # Exported models use several shapes.
     seqlens = (counts - 1).astype(np.int32).reshape([(batch,), (batch, 1), (1, batch)][rng.integers(3)])
     inputs = {"seqlens_k": seqlens, "total_sequence_length": np.full(() if maybe() else 1, most, np.int32)}
     if maybe(0.3) and kind != "shared":

@@ -1,5 +1,5 @@
-"""Copies and pickles of every class: what comes out says the same, lives apart, or is refused in one sentence of heed's.
-A class that is not in the table fails the test, and a pickle of something else is refused before it is used."""
+"""Copies and pickles of every class. A copy equals the original and shares nothing that can change, or the class refuses in
+one sentence. A class that the table does not list fails the test. A damaged pickle is refused before use."""
 
 import copy
 import importlib
@@ -44,7 +44,7 @@ def cache_of(**options):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a model as transformers writes it, and one with a model that heed trained."""
+    """Contains a model that transformers saved and a model that heed trained."""
     path = tmp_path_factory.mktemp("models")
     make("llama").save_pretrained(path / "llama")
     (path / "llama" / "tokenizer.json").write_text(json.dumps(WORDS))
@@ -117,7 +117,7 @@ def onnx_rep():
     return heed.onnx.prepare(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)]))
 
 
-# Objects by what pytest calls them: how one is made. `folder` is given where it is asked for.
+# Test names, and functions that make the objects. A name begins with the class.
 OBJECTS = {
     "KvCache": lambda: cache_of(capacity=40),
     "KvCache paged": lambda: cache_of(layout="paged", capacity=200, page_size=4, format="bf16"),
@@ -167,37 +167,37 @@ OBJECTS = {
     "HeedBackendRep": onnx_rep,
 }
 
-# Objects that are copied, and these say why they are not pickled.
-NOT_PICKLED = {"Report": "a heed.Report is not pickled"}
-# Classes that are parts of those above, are pickled by them, or hold nothing, each with the reason.
+# Classes that can be copied but not pickled, and how the refusal begins.
+NOT_PICKLED = {"Report": "heed.Report cannot be pickled because it reads the arrays of its call again"}
+# Classes that need no entry above, and why.
 PARTS = {
-    "Memory": "what an array lies in",
-    "ModelData": "of a Model",
-    "ReportData": "of a Report",
-    "TextTokenizer": "of a Tokenizer",
-    "TrainedModelData": "of a TrainedModel",
-    "CallMap": "of Maps and Runs",
-    "HeedBackend": "has class methods alone",
+    "Memory": "the memory of an array",
+    "ModelData": "part of a Model",
+    "ReportData": "part of a Report",
+    "TextTokenizer": "part of a Tokenizer",
+    "TrainedModelData": "part of a TrainedModel",
+    "CallMap": "part of Maps and Runs",
+    "HeedBackend": "has only class methods",
     "Layout": "a tuple of Shardings",
-    "Sharding": "below: it needs MPI",
+    "Sharding": "needs MPI; its test is below",
 }
 MODULES = ["heed", "heed.masks", "heed.nn", "heed.torch", "heed.transformers", "heed.onnx"]
 
 
 def classes():
-    """All of the extension, and those that public modules name."""
+    """The classes of the extension and those in __all__ of public modules."""
     extension = {name for name, one in vars(heed._heed).items() if inspect.isclass(one)}
     public = {name for module in map(importlib.import_module, MODULES) for name in module.__all__
               if inspect.isclass(getattr(module, name))}
     return extension | public
 
 
-def test_every_public_class_has_an_answer():
+def test_every_public_class_is_listed():
     answered = {name.split(" ")[0] for name in OBJECTS} | set(PARTS)
-    assert classes() <= answered, "a class that holds data is copied and pickled, or refuses in one sentence"
+    assert classes() <= answered, "a class that holds data supports copying and pickling, or refuses in one sentence"
 
 
-def test_every_public_module_is_asked():
+def test_every_public_module_is_searched():
     found = {f"heed.{module.name}" for module in pkgutil.iter_modules(heed.__path__) if not module.name.startswith("_")}
     assert found - {"heed.distributed"} == set(MODULES[1:])
 
@@ -213,7 +213,7 @@ def each(names=OBJECTS):
 
 
 def says(one):
-    """All that an object says of itself: numbers, texts, arrays, and what is made of them."""
+    """The observable state of an object, to be compared."""
     match one:
         case heed.KvCache():
             stats = one.stats()
@@ -274,7 +274,7 @@ def assert_same(a, b):
 
 
 @each()
-def test_copies_say_the_same(made):
+def test_copies_equal_the_original(made):
     for copied in (copy.copy, copy.deepcopy):
         other = copied(made)
         if not isinstance(made, torch.Tensor):
@@ -284,30 +284,30 @@ def test_copies_say_the_same(made):
 
 @each(sorted(set(OBJECTS) - set(NOT_PICKLED)))
 @pytest.mark.parametrize("protocol", [2, pickle.HIGHEST_PROTOCOL])
-def test_pickles_say_the_same(made, protocol):
+def test_unpickled_objects_equal_the_original(made, protocol):
     again = pickle.loads(pickle.dumps(made, protocol))
     assert_same(made, again)
     assert_same(again, copy.deepcopy(again))
 
 
 @each(sorted(NOT_PICKLED))
-def test_what_is_not_pickled_says_what_to_do(made, request):
+def test_a_class_that_cannot_be_pickled_says_what_to_do(made, request):
     with pytest.raises(TypeError, match=NOT_PICKLED[type(made).__name__]):
         pickle.dumps(made)
 
 
-def test_parts_say_who_pickles_them(folder):
+def test_internal_parts_name_the_object_to_pickle(folder):
     model = heed.load_model(folder / "trained")
-    for part, sentence in ((model._data, "by the heed.Model"), (model._trained, "by the heed.TrainedModel"),
-                           (heed.Tokenizer.from_json(json.dumps(WORDS))._data, "by the heed.Tokenizer"),
-                           (attended(need="lse").lse.base.obj, "what an array lies in"), (looked()._data, "heed.open")):
+    for part, sentence in ((model._data, "pickle the heed.Model that"), (model._trained, "pickle the heed.TrainedModel that"),
+                           (heed.Tokenizer.from_json(json.dumps(WORDS))._data, "pickle the heed.Tokenizer that"),
+                           (attended(need="lse").lse.base.obj, "copy or pickle the array"), (looked()._data, "heed.open")):
         with pytest.raises(TypeError, match=sentence):
             pickle.dumps(part)
     with pytest.raises(TypeError, match="copy or pickle the array"):
         copy.deepcopy(attended(need="lse").lse.base.obj)
 
 
-CHANGES = {  # of each class that can be changed, how
+CHANGES = {  # how to change an object of each mutable class
     "KvCache": lambda cache: cache.truncate(0, 3),
     "Generator": lambda generator: generator.rand([3]),
     "Linear": lambda layer: layer.parameters()["weight"].fill(7),
@@ -324,7 +324,7 @@ CHANGES = {  # of each class that can be changed, how
 
 
 @each(sorted(CHANGES))
-def test_a_deep_copy_lives_apart(made, request):
+def test_changing_a_deep_copy_leaves_the_original(made, request):
     kept, other = copy.deepcopy(made), copy.deepcopy(made)
     CHANGES[type(made).__name__](other)
     assert_same(made, kept)
@@ -335,7 +335,7 @@ def test_a_deep_copy_lives_apart(made, request):
 
 
 @pytest.mark.parametrize("name", [name for name in OBJECTS if name.startswith("KvCache")])
-def test_a_cache_goes_on_as_its_copies_do(name):
+def test_a_cache_and_its_copies_continue_with_the_same_bits(name):
     made = OBJECTS[name]()
     caches = [made, copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))]
     if name == "KvCache over":
@@ -354,7 +354,7 @@ def test_a_cache_goes_on_as_its_copies_do(name):
     assert all(np.array_equal(a, b) for one in outputs for a, b in zip(one, outputs[0]))
 
 
-def test_caches_that_several_hold_are_one_again():
+def test_two_references_to_a_cache_stay_one_object():
     cache = cache_of(capacity=40)
     pair = copy.deepcopy([cache, cache])
     assert pair[0] is pair[1] is not cache
@@ -362,8 +362,8 @@ def test_caches_that_several_hold_are_one_again():
     assert pair[0] is pair[1]
 
 
-def test_a_prompt_is_read_once_for_many_answers():
-    """transformers' recipe: a cache of the prompt is copied for each text that goes on from it."""
+def test_a_prompt_is_read_once_for_many_continuations():
+    """transformers' recipe: deepcopy the cache of a prompt for each continuation."""
     model = make("llama")
     model.set_attn_implementation("heed")
     prompt, cache = torch.tensor([[5, 6, 7, 8, 9, 10]]), heed.transformers.Cache()
@@ -377,7 +377,7 @@ def test_a_prompt_is_read_once_for_many_answers():
     assert_same(cache, before)
 
 
-def test_a_report_of_several_kinds_is_copied_with_them():
+def test_a_report_is_copied_with_its_other_kinds():
     first, second = looked(), looked()
     first._kinds = second._kinds = {"encoder": first, "cross": second}
     other = copy.deepcopy(first)
@@ -385,17 +385,17 @@ def test_a_report_of_several_kinds_is_copied_with_them():
     assert_same(other.kind("cross"), second)
 
 
-def test_a_model_of_a_pickle_is_read_from_its_folder(folder, tmp_path):
+def test_a_pickled_model_is_read_from_its_folder(folder, tmp_path):
     make("llama").save_pretrained(tmp_path / "model")
     kept = pickle.dumps(heed.load_model(tmp_path / "model"))
     make("llama", num_hidden_layers=2).save_pretrained(tmp_path / "model")
-    with pytest.raises(ValueError, match="has a model whose layers is 2; 3, as when it was pickled, is expected"):
+    with pytest.raises(ValueError, match="layers of the model in .* is 2; 3, as in the pickle, is expected"):
         pickle.loads(kept)
     make("llama").save_pretrained(tmp_path / "model")
     (tmp_path / "model" / "tokenizer.json").write_text(json.dumps(WORDS))
     words = pickle.dumps(heed.load_model(tmp_path / "model").tokenizer)
     (tmp_path / "model" / "tokenizer.json").unlink()
-    with pytest.raises(ValueError, match="has no tokenizer; the one that was pickled is expected"):
+    with pytest.raises(ValueError, match="has no tokenizer; the tokenizer of the pickled model is expected"):
         pickle.loads(words)
     (tmp_path / "model" / "config.json").unlink()
     with pytest.raises(OSError, match="config.json"):
@@ -404,9 +404,9 @@ def test_a_model_of_a_pickle_is_read_from_its_folder(folder, tmp_path):
 
 def test_a_cache_of_another_model_is_refused(folder):
     model, other = heed.load_model(folder / "llama"), heed.load_model(folder / "trained")
-    with pytest.raises(ValueError, match="cache has 1 layers; 3, those of the model, are expected"):
+    with pytest.raises(ValueError, match="cache has 1 layers; 3, as in the model, are expected"):
         model.hidden_states([1, 2], cache=read(other))
-    with pytest.raises(ValueError, match="cache has 3 layers; 1, those of the model"):
+    with pytest.raises(ValueError, match="cache has 3 layers; 1, as in the model"):
         other.hidden_states([1, 2], cache=model.cache())
     cache = model.cache()
     state = cache.__getstate__()
@@ -416,11 +416,11 @@ def test_a_cache_of_another_model_is_refused(folder):
         model.hidden_states([1, 2], cache=empty)
     long = type(cache).__new__(type(cache))
     long.__setstate__([*state[:2], read(model).__getstate__()[2]])
-    with pytest.raises(ValueError, match="cache has layers of 0 and 3 tokens; one number is expected"):
+    with pytest.raises(ValueError, match="layers of the cache hold 0 and 3 tokens; equal numbers are expected"):
         model.hidden_states([1, 2], cache=long)
     wide = type(cache).__new__(type(cache))
     wide.__setstate__([heed.KvCache(kv_heads=2, key_dim=4, capacity=4).__getstate__()] * 3)
-    with pytest.raises(ValueError, match="cache has 1 sequences of 2 heads of 4; one of 2 heads of 8, as the model has them"):
+    with pytest.raises(ValueError, match="cache has 1 sequences, 2 heads and head_dim 4; 1, 2 and 8, as in the model"):
         model.hidden_states([1, 2], cache=wide)
 
 
@@ -428,20 +428,20 @@ class Derived(heed.KvCache):
     pass
 
 
-def test_a_class_derived_from_one_needs_a_way_of_its_own():
+def test_a_subclass_needs_its_own_reduce():
     cache = Derived(kv_heads=1, key_dim=4, capacity=4)
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="of type .*Derived is to be copied or pickled by its base .*KvCache; __reduce__ of "
-                                            "its own is expected"):
+        with pytest.raises(TypeError, match="Derived would be copied or pickled as its base .*KvCache; a __reduce__ method of its own "
+                                            "is expected"):
             copied(cache)
 
 
 STATES = sorted(name for name in OBJECTS if hasattr(getattr(heed._heed, name.split(" ")[0], None), "__setstate__"))
-NOTHING = [None, 5, "a text", b"bytes", (), [], {}, (1, 2), [1], {"key": 1}, {1: 2}, ("s", {}, 3)]
+NOTHING = [None, 5, "a text", "\ud800", b"bytes", (), [], {}, (1, 2), [1], {"key": 1}, {"\ud800": 1}, {1: 2}, ("s", {}, 3)]
 
 
 def damaged(state):
-    """States like this one, each with one thing taken away or put in another's place, at any depth."""
+    """Variants of a state with one part removed or replaced, at any depth."""
     if isinstance(state, dict):
         for key in state:
             yield {name: value for name, value in state.items() if name != key}
@@ -464,7 +464,7 @@ def damaged(state):
 
 
 @each(STATES)
-def test_a_pickle_of_something_else_is_refused_in_a_sentence(made):
+def test_a_damaged_pickle_is_refused_in_one_sentence(made):
     kind, states = type(made), [*NOTHING, *damaged(made.__getstate__())]
     made.__getstate__()
     refused = 0
@@ -475,7 +475,7 @@ def test_a_pickle_of_something_else_is_refused_in_a_sentence(made):
         except (TypeError, ValueError, MemoryError) as error:
             assert "std::" not in str(error) and "incompatible function" not in str(error), (state, error)
             refused += 1
-            with pytest.raises(TypeError):  # what was refused cannot be used
+            with pytest.raises(TypeError):  # the object stays uninitialised
                 other.__getstate__()
         else:
             repr(other)
@@ -483,7 +483,7 @@ def test_a_pickle_of_something_else_is_refused_in_a_sentence(made):
     assert refused > 5
 
 
-def test_an_object_is_not_made_twice():
+def test_setstate_refuses_an_initialised_object():
     cache = cache_of(capacity=40)
     with pytest.warns(RuntimeWarning, match="already-initialized"), pytest.raises(TypeError):
         cache.__setstate__(cache.__getstate__())

@@ -248,13 +248,13 @@ WRONG = [
 ]
 
 
-# What the schema does not speak of, and exported models have.
+# The schema does not define these, but exported models contain them.
 @pytest.mark.parametrize("changes", [
     {"seqlens_k": np.array([[5], [3]], np.int32)}, {"seqlens_k": np.array([[5, 3]], np.int32)},
     {"total_sequence_length": np.array([6], np.int32)}, {"local_window_size": 0}, {"local_window_size": -2},
     {"local_window_size": 0, "head_sink": np.ones(4, np.float32), "qk_output": 1}, {"local_window_size": 0, "qk_output": 2},
     {"softcap": -1.0}, {"scale": 0.0}, {"smooth_softmax": 2}, {"do_rotary": 2}, {"do_rotary": 1, "rotary_interleaved": 2}], ids=str)
-def test_what_onnxruntime_takes_is_taken_alike(changes):
+def test_unspecified_values_give_the_numbers_of_onnxruntime(changes):
     pytest.importorskip("onnxruntime")
     rng = np.random.default_rng(6)
     call = plain_decode(**changes)

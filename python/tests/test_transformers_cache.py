@@ -55,15 +55,15 @@ def test_generation_chooses_the_tokens_of_eager_attention(name):
 
 
 @pytest.mark.parametrize("made", [transformers.DynamicCache, Cache])
-def test_one_cache_for_both_attentions_of_a_decoder_gives_what_eager_gives_or_a_sentence(made):
+def test_one_cache_for_self_and_cross_attention_equals_eager_or_is_refused(made):
     eager, ours = pair("T5")
     given = prompt("T5", padded=False)
     assert torch.equal(generate(ours, given, past_key_values=made()), generate(eager, given, past_key_values=made()))
     given = prompt("T5")
-    with pytest.raises(RuntimeError, match="must match the size"):  # a mask of the prompt's 9 keys, and a decoded one
+    with pytest.raises(RuntimeError, match="must match the size"):  # the mask has the 9 keys of the prompt, the cache one more
         generate(eager, given, past_key_values=made())
-    with pytest.raises(ValueError, match=r"attention_mask has 9 keys and T5Attention 10: expected past_key_values="
-                                         r"transformers.EncoderDecoderCache\(one, other\), a cache for each"):
+    with pytest.raises(ValueError, match=r"attention_mask has 9 keys and the call of T5Attention 10: expected past_key_values="
+                                         r"transformers.EncoderDecoderCache"):
         generate(ours, given, past_key_values=made())
     assert torch.equal(generate(ours, given), generate(eager, given))
 

@@ -73,20 +73,20 @@ void append(KvCache& cache, const Projected& made) {
   cache.append(made.key.unsqueeze(0), made.value.unsqueeze(0));
 }
 
-// A cache comes from anywhere.
+// The caller may pass the cache of another model.
 void check_fits(const ModelInfo& info, const std::vector<KvCache>& caches) {
   if (static_cast<std::int64_t>(caches.size()) != info.layers)
-    refuse("cache has ", caches.size(), " layers; ", info.layers, ", those of the model, are expected");
+    refuse("cache has ", caches.size(), " layers; ", info.layers, ", as in the model, are expected");
   for (const KvCache& cache : caches) {
     if (cache.sequences() != 1 || cache.layout() != CacheLayout::contiguous ||
         cache.kv_heads() != info.kv_heads || cache.head_dim() != info.head_dim ||
         cache.value_dim() != info.head_dim)
-      refuse("cache has ", cache.sequences(), " sequences of ", cache.kv_heads(), " heads of ",
-             cache.head_dim(), "; one of ", info.kv_heads, " heads of ", info.head_dim,
-             ", as the model has them, is expected");
+      refuse("cache has ", cache.sequences(), " sequences, ", cache.kv_heads(), " heads and head_dim ",
+             cache.head_dim(), "; 1, ", info.kv_heads, " and ", info.head_dim,
+             ", as in the model, are expected");
     if (cache.length(0) != caches.front().length(0))
-      refuse("cache has layers of ", caches.front().length(0), " and ", cache.length(0),
-             " tokens; one number is expected");
+      refuse("layers of the cache hold ", caches.front().length(0), " and ", cache.length(0),
+             " tokens; equal numbers are expected");
   }
 }
 

@@ -88,12 +88,12 @@ class CacheState {
                 std::span<float> to) const;
 };
 
-/// Where element `at` of the memory lies, in bytes.
+/// The offset of element `at` in bytes.
 inline std::int64_t byte_of(const CacheState& state, const Operand& view, std::int64_t at) {
   return state.has_codes() ? code_bytes(state.format, at)
                            : at * static_cast<std::int64_t>(size_of(view.dtype));
 }
-/// Whether slots ascend by 1.
+/// Whether each slot is the one before plus 1.
 bool lie_evenly(std::span<const std::int32_t> slots);
 
 constexpr std::int64_t kLargestPage = 256;
@@ -115,11 +115,11 @@ struct ScaleStrides {
 };
 ScaleStrides value_scale_strides(const CacheState& state);
 
-/// All of a cache as tensors by name, and a cache of them (saved.cpp).
+/// Saves a cache as named tensors, and restores one from untrusted tensors (saved.cpp).
 using SavedTensors = std::span<const std::pair<std::string, TensorView>>;
 std::vector<std::pair<std::string, Tensor>> saved(const CacheState& state);
 std::unique_ptr<CacheState> restored(SavedTensors tensors);
-/// The same cache in memory of its own.
+/// A deep copy; a copy of a borrowed cache owns its memory.
 std::unique_ptr<CacheState> copied(const CacheState& state);
 
 /// Rows of several sequences that come at once: rows [begin, end) of key and value go to `sequence`.

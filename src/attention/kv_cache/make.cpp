@@ -241,7 +241,7 @@ std::unique_ptr<CacheState> copied(const CacheState& state) {
     memory->view.data = memory->owned.view().data();
     memory->writable = static_cast<std::byte*>(memory->owned.mutable_view().data());
   }
-  copy->free_pages.reserve(copy->page_holders.size());  // which giving pages back relies on
+  copy->free_pages.reserve(copy->page_holders.size());  // give_page_back() must not allocate
   return copy;
 }
 

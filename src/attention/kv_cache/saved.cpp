@@ -1,6 +1,5 @@
-// A cache as tensors by name, and back. Saved are what its users see (rows, positions, sums) and where they
-// lie; who holds a page or a scale, and which are free, follows from that. What is read is checked before it
-// is believed.
+// Saves a cache as named tensors, and restores it. The tensors hold rows, positions, sums and slots.
+// Reference counts and free lists are derived from them. restored() checks every tensor before it is used.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,11 +15,10 @@
 namespace heed::detail {
 namespace {
 
-// The numbers of the tensor "cache": the form of what is saved, the options, and how many pages and scales
-// there are.
+// Indices into the tensor "cache".
 enum SavedNumber : std::size_t {
-  kForm,
-  kFormat,
+  kVersion,
+  kVersionat,
   kLayout,
   kOrder,
   kKvHeads,
@@ -35,7 +33,7 @@ enum SavedNumber : std::size_t {
   kScales,
   kSavedNumbers
 };
-constexpr std::int64_t kThisForm = 1;
+constexpr std::int64_t kThisVersion = 1;
 
 template <class T>
 Tensor list_tensor(const std::vector<T>& values) {
@@ -52,8 +50,8 @@ std::string name_of_part(std::size_t sequence, const char* name) {
   return std::to_string(sequence) + "." + name;
 }
 
-// Calls with (element of the saved tensor, element of the memory) of each row of the pages that somebody
-// holds.
+// Calls use(saved, lying) for each row of each held page: its first element in the saved tensor and in
+// memory.
 void for_each_row(const CacheState& state, const Operand& view, std::int64_t width,
                   const std::function<void(std::int64_t, std::int64_t)>& use) {
   std::int64_t at = 0;
@@ -65,7 +63,7 @@ void for_each_row(const CacheState& state, const Operand& view, std::int64_t wid
   }
 }
 
-// As value_scale lies, [row number][C], an operand to walk it by.
+// The layout of value_scale, [row number][C].
 Operand scale_view(const CacheState& state) {
   const ScaleStrides strides = value_scale_strides(state);
   return {nullptr, DType::bf16, {0, strides.head, strides.row, 1}};
@@ -98,7 +96,7 @@ Tensor value_scales(const CacheState& state, const std::vector<std::uint16_t>& a
   return scales;
 }
 
-// Slots as a cache has them whose pages follow each other: page * page_size + row.
+// Converts slots to page * page_size + row.
 std::vector<std::int32_t> dense_slots(const CacheState& state, const std::vector<std::int32_t>& slots) {
   std::vector<std::int32_t> dense;
   for (const std::int32_t slot : slots)
@@ -124,7 +122,7 @@ void save_sequence(const CacheState& state, std::size_t number,
   add("value_tail", list_tensor(s.value_tail));
 }
 
-// Tensors that came from elsewhere, by name.
+// Untrusted tensors by name.
 class Found {
  public:
   explicit Found(SavedTensors tensors) : tensors_(tensors.begin(), tensors.end()) {}
@@ -133,15 +131,15 @@ class Found {
   [[nodiscard]] TensorView at(const std::string& name, DType dtype, const Dims& shape) const {
     const TensorView view = at(name);
     if (view.dtype() != dtype || view.shape() != shape)
-      refuse("the saved cache has ", name, " of dtype ", view.dtype(), " and shape ", view.shape(), "; ",
-             dtype, " ", shape, " is expected");
+      refuse(name, " of the saved cache is ", view.dtype(), " ", view.shape(), "; ", dtype, " ", shape,
+             " is expected");
     return view;
   }
   template <class T>
   [[nodiscard]] std::vector<T> list(const std::string& name) const {
     const TensorView view = at(name);
     if (view.rank() != 1)
-      refuse("the saved cache has ", name, " of shape ", view.shape(), "; one axis is expected");
+      refuse(name, " of the saved cache has shape ", view.shape(), "; one axis is expected");
     const Tensor copy = Tensor::copy_of(at(name, dtype_of_v<T>, view.shape()));
     return {copy.values<T>().begin(), copy.values<T>().end()};
   }
@@ -149,14 +147,15 @@ class Found {
   [[nodiscard]] std::vector<T> list(const std::string& name, std::size_t count) const {
     std::vector<T> all = list<T>(name);
     if (all.size() != count)
-      refuse("the saved cache has ", all.size(), " numbers in ", name, "; ", count, " are expected");
+      refuse(name, " of the saved cache has ", all.size(), " numbers; ", count, " are expected");
     return all;
   }
 
  private:
   [[nodiscard]] TensorView at(const std::string& name) const {
     const auto found = tensors_.find(name);
-    if (found == tensors_.end()) refuse("the saved cache has no ", name, ", which is expected");
+    if (found == tensors_.end())
+      refuse("the saved cache lacks '", name, "'; a tensor of that name is expected");
     check_memory(name, found->second);
     return found->second;
   }
@@ -169,13 +168,13 @@ Enum saved_choice(std::int64_t value, std::int64_t most, const char* name) {
   return static_cast<Enum>(value);
 }
 
-// A cache of these options without a sequence.
+// Makes a cache with these options and no sequences.
 std::unique_ptr<CacheState> empty_cache(const std::vector<std::int64_t>& numbers) {
-  if (numbers[kForm] != kThisForm)
-    refuse("the saved cache is of form ", numbers[kForm], "; ", kThisForm, " is expected");
+  if (numbers[kVersion] != kThisVersion)
+    refuse("the saved cache has version ", numbers[kVersion], "; ", kThisVersion, " is expected");
   KvCacheOptions o;
   o.sequences = 0;
-  o.format = saved_choice<CacheFormat>(numbers[kFormat], 5, "format");
+  o.format = saved_choice<CacheFormat>(numbers[kVersionat], 5, "format");
   o.layout = saved_choice<CacheLayout>(numbers[kLayout], 2, "layout");
   o.order = saved_choice<PageOrder>(numbers[kOrder], 1, "order");
   o.kv_heads = numbers[kKvHeads];
@@ -197,7 +196,7 @@ std::unique_ptr<CacheState> empty_cache(const std::vector<std::int64_t>& numbers
   return state;
 }
 
-// One sequence as it was saved, checked against the rest of the cache.
+// Reads one sequence and checks it against the rest of the cache.
 class SequenceReader {
  public:
   SequenceReader(const CacheState& state, const Found& found, std::size_t number, std::int64_t scales)
@@ -225,8 +224,8 @@ class SequenceReader {
   [[nodiscard]] std::string name(const char* what) const { return name_of_part(number_, what); }
   void require(bool holds, const char* what) const {
     if (!holds)
-      refuse("the saved cache has ", name(what),
-             " that do not fit the rest of it; those of one cache are expected");
+      refuse(name(what),
+             " of the saved cache does not match its other tensors; tensors of one cache are expected");
   }
 
   void read_pages() {
@@ -239,7 +238,7 @@ class SequenceReader {
     require(state_.options.layout == CacheLayout::paged || s_.pages.size() == 1, "pages");
   }
 
-  // Every slot of the pages is held or free, once.
+  // Each slot of the pages is listed once, as held or as free.
   void read_slots() {
     const std::int64_t size = state_.options.page_size;
     s_.slots = found_.list<std::int32_t>(name("slots"));
@@ -270,7 +269,7 @@ class SequenceReader {
             "positions");
   }
 
-  // A row that is codes has scales.
+  // Each quantised row needs scales.
   void read_groups() {
     const std::int64_t group = state_.options.group;
     s_.groups = found_.list<std::int32_t>(name("groups"), index(s_.length / group));
@@ -282,7 +281,7 @@ class SequenceReader {
       require(s_.groups[index(s_.position(row) / group)] >= 0, "groups");
   }
 
-  // Numbers that codes can be made of.
+  // Tails are quantised later, so their numbers must be finite.
   [[nodiscard]] std::vector<float> tail(const char* what, std::int64_t width) const {
     std::vector<float> rows = found_.list<float>(name(what));
     const std::size_t whole = index(state_.options.kv_heads * 2 * state_.options.group * width);
@@ -298,13 +297,14 @@ class SequenceReader {
   Sequence s_;
 };
 
-// Of fp8, which has a code that stands for no number.
+// In fp8 the codes 127 and 255 are NaN; decode() has no entry for them.
 void check_saved_codes(const CacheState& state, const char* name, const TensorView& rows) {
   if (state.format != RowFormat::e4m3) return;
   const Tensor codes = Tensor::copy_of(rows);
   for (const std::uint8_t code : codes.values<std::uint8_t>())
     if ((code & 0x7fu) == 0x7fu)
-      refuse("the saved cache has the code ", code, " in ", name, ", which is no number of fp8");
+      refuse(name, " of the saved cache contains the fp8 code ", code,
+             ", which is NaN; a number is expected");
 }
 
 void read_rows(const CacheState& state, CacheRowsMemory& memory, const char* name, std::int64_t width,
@@ -336,7 +336,7 @@ std::vector<std::uint16_t> key_scales(const char* name, const Dims& shape, const
   return {from, from + scales.count()};
 }
 
-// Who holds what, and what nobody holds; the lowest is the next to be used.
+// Derives reference counts and the free list; the lowest free number is used next.
 void count_holders(std::vector<std::int32_t>& holders, std::vector<std::int32_t>& free,
                    const std::vector<Sequence>& sequences, std::vector<std::int32_t> Sequence::*held) {
   for (const Sequence& s : sequences)
@@ -355,8 +355,8 @@ void read_sequences(CacheState& state, const Found& found, std::int64_t scales) 
   state.sequences.resize(lengths.size());
   for (const std::int32_t number : state.released) {
     if (number < 0 || index(number) >= lengths.size() || state.sequences[index(number)].is_released)
-      refuse("the saved cache has ", number,
-             " in released; numbers of its sequences, each once, are expected");
+      refuse("released of the saved cache names sequence ", number, "; 0 to ", lengths.size() - 1,
+             ", each once, is expected");
     state.sequences[index(number)].is_released = true;
   }
   for (std::size_t number = 0; number < lengths.size(); ++number)
@@ -371,8 +371,8 @@ std::vector<std::pair<std::string, Tensor>> saved(const CacheState& state) {
   const KvCacheOptions& o = state.options;
   const auto scales = static_cast<std::int64_t>(state.scale_holders.size());
   std::vector<std::int64_t> numbers(kSavedNumbers), lengths, tail_begins;
-  numbers[kForm] = kThisForm;
-  numbers[kFormat] = static_cast<std::int64_t>(o.format);
+  numbers[kVersion] = kThisVersion;
+  numbers[kVersionat] = static_cast<std::int64_t>(o.format);
   numbers[kLayout] = static_cast<std::int64_t>(o.layout);
   numbers[kOrder] = static_cast<std::int64_t>(o.order);
   numbers[kKvHeads] = o.kv_heads;
@@ -420,7 +420,9 @@ std::unique_ptr<CacheState> restored(SavedTensors tensors) {
   if (state->options.layout != CacheLayout::paged &&
       std::any_of(state->page_holders.begin(), state->page_holders.end(),
                   [](std::int32_t n) { return n > 1; }))
-    refuse("the saved cache has one page for two sequences; one for each is expected, unless it is paged");
+    refuse(
+        "two sequences of the saved cache share a page; a page for each is expected unless the cache is "
+        "paged");
   read_rows(*state, state->key, "key", state->options.head_dim, found);
   read_rows(*state, state->value, "value", state->options.value_dim, found);
   if (!state->has_codes()) return state;

@@ -75,7 +75,7 @@ struct Expression {
   [[nodiscard]] std::size_t bytes() const;
 };
 
-/// Its arrays by name, as parse_expression() takes them.
+/// Copies the arrays by name; parse_expression() takes them back.
 [[nodiscard]] std::vector<std::pair<std::string, Tensor>> arrays_of(const Expression& expression);
 
 using NamedArrays = std::span<const std::pair<std::string, TensorView>>;

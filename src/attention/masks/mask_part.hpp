@@ -18,10 +18,10 @@ struct MaskShape {
   [[nodiscard]] std::int64_t planes() const { return batch * heads; }
 };
 
-/// A part as plain data.
+/// A mask part as plain data.
 struct SavedPart {
   std::string form;  ///< "rows", "columns", "blocks" or "expression"
-  std::string text;  ///< of an expression
+  std::string text;  ///< the expression, in that form alone
   std::vector<std::pair<std::string, Tensor>> tensors;
 };
 
@@ -38,8 +38,7 @@ class MaskPart {
   /// As MaskSource::restrict_row.
   virtual void restrict_row(const MaskTile& row, std::uint8_t* visible) const = 0;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
-  /// As restored_part() reads it. Throws Error (invalid_argument) where the part is a function of the
-  /// caller's.
+  /// Plain data for restored_part(). Throws Error (invalid_argument) if the part is a user's function.
   [[nodiscard]] virtual SavedPart saved() const;
 
  private:

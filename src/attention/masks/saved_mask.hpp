@@ -25,7 +25,7 @@ struct SavedMask {
 /// Throws Error (invalid_argument) for what saved_mask() does not give.
 [[nodiscard]] SparseMask restored_runs(const TensorView& first, const TensorView& keys,
                                        std::int64_t key_length);
-/// The same of runs that each serve `rows_each` rows, the last of a plane maybe fewer.
+/// Like restored_runs(), with one list of runs for each `rows_each` rows.
 [[nodiscard]] SparseMask restored_lists(const TensorView& first, const TensorView& keys,
                                         std::int64_t rows_each, std::int64_t query_length,
                                         std::int64_t key_length);

@@ -18,7 +18,7 @@ namespace {
 using SavedViews = std::span<const std::pair<std::string, TensorView>>;
 
 constexpr const char* kSizes = "sizes";
-constexpr const char* kArray = "array ";  // and the name that an expression has for it
+constexpr const char* kArray = "array ";  // followed by the array's name in the expression
 constexpr std::int64_t kMostSize = std::int64_t{1} << 48;
 
 Tensor numbers_tensor(std::span<const std::int64_t> numbers) {
@@ -28,7 +28,7 @@ Tensor numbers_tensor(std::span<const std::int64_t> numbers) {
 const TensorView& saved_view(SavedViews tensors, std::string_view name) {
   const auto found =
       std::find_if(tensors.begin(), tensors.end(), [&](const auto& one) { return one.first == name; });
-  if (found == tensors.end()) refuse("the saved mask has no ", name, ", which is expected");
+  if (found == tensors.end()) refuse("the saved mask lacks '", name, "'; a tensor of that name is expected");
   return found->second;
 }
 
@@ -36,14 +36,14 @@ std::vector<std::int64_t> saved_numbers(SavedViews tensors, std::string_view nam
   return whole_numbers_of(name, saved_view(tensors, name));
 }
 
-// Of so many numbers, each from its least on.
+// Reads the sizes and checks each against its least value.
 std::vector<std::int64_t> saved_sizes(SavedViews tensors, std::initializer_list<std::int64_t> least) {
   std::vector<std::int64_t> sizes = saved_numbers(tensors, kSizes);
   if (sizes.size() != least.size())
-    refuse("the saved mask has ", sizes.size(), " sizes; ", least.size(), " are expected");
+    refuse("sizes of the saved mask has ", sizes.size(), " numbers; ", least.size(), " are expected");
   for (std::size_t n = 0; n < sizes.size(); ++n)
     if (sizes[n] < least.begin()[n] || sizes[n] > kMostSize)
-      refuse("the saved mask has a size of ", sizes[n], "; ", least.begin()[n], " to 2^48 is expected");
+      refuse("sizes of the saved mask contains ", sizes[n], "; ", least.begin()[n], " to 2^48 is expected");
   return sizes;
 }
 
@@ -53,10 +53,8 @@ SparseMask restored_rows(SavedViews tensors) {
                         sizes[2]);
 }
 
-// What the numbers of a mask of blocks must be for the others.
 void check_saved_blocks(bool holds, const char* what) {
-  if (!holds)
-    refuse("the saved mask has ", what, " that do not fit its sizes; those of one mask are expected");
+  if (!holds) refuse(what, " of the saved mask does not match its sizes; tensors of one mask are expected");
 }
 
 SparseMask restored_blocks(SavedViews tensors) {
@@ -110,7 +108,7 @@ SparseMask restored_expression(std::string_view text, SavedViews tensors) {
 
 SavedPart MaskPart::saved() const {
   refuse(
-      "sparse_mask is a function, which cannot be saved; one by intervals, blocks or an expression is "
+      "sparse_mask is a function, which cannot be saved; a mask of intervals, blocks or an expression is "
       "expected");
 }
 
@@ -181,7 +179,7 @@ SparseMask restored_part(std::string_view form, std::string_view text, SavedView
     return SparseMask::column_intervals(saved_view(tensors, "intervals"), saved_sizes(tensors, {0}).front());
   if (form == "blocks") return restored_blocks(tensors);
   if (form == "expression") return restored_expression(text, tensors);
-  refuse("the saved mask is of the form '", form, "'; rows, columns, blocks or expression is expected");
+  refuse("the saved mask has the form '", form, "'; rows, columns, blocks or expression is expected");
 }
 
 }  // namespace heed::detail

@@ -1,4 +1,5 @@
-// Parts of masks as plain data and back: as they keep what they know, so that no matrix is walked.
+// Restores mask parts from plain data. A part saves its own form (intervals, blocks, an expression), so
+// saving does not expand the mask to a matrix.
 #pragma once
 
 #include <span>
@@ -11,7 +12,7 @@
 
 namespace heed::detail {
 
-/// A mask of one part. Throws Error (invalid_argument) for what MaskPart::saved() does not give.
+/// Makes a mask of one part. Throws Error (invalid_argument) if the data is not from MaskPart::saved().
 [[nodiscard]] SparseMask restored_part(std::string_view form, std::string_view text,
                                        std::span<const std::pair<std::string, TensorView>> tensors);
 
