@@ -12,8 +12,8 @@ namespace heed::cli {
 /// folder that heed.transformers.capture(weights=True, to=…) wrote, its first pass.
 [[nodiscard]] Document open_looked_at(const std::string& path);
 
-/// The tokens of a text, as Model::tokenize() gives them. Says on standard error where there are more than the
-/// model was trained on.
+/// The tokens of a text, as Model::tokenize() gives them. Says on standard error where there are more than
+/// the model was trained on.
 [[nodiscard]] ModelTokens read_tokens_of(const heed::Model& model, const std::string& text,
                                          const std::string& source);
 
