@@ -203,7 +203,7 @@ CallLimits long_key_calls() {
 }
 
 // A share of the calls need not meet everything.
-const bool kMakesAllCalls = heed::test::share_of(100) == 100;
+const bool kMakesAllCalls = heed::test::makes_all_calls();
 
 Tally compare_calls(const CallLimits& limits, std::uint64_t count) {
   const EachTarget targets;

@@ -27,5 +27,7 @@ inline std::uint64_t share_of(std::uint64_t calls) {
   const std::uint64_t one_in = share == nullptr ? 1 : std::strtoull(share, nullptr, 10);
   return one_in > 1 ? (calls + one_in - 1) / one_in : calls;
 }
+/// False where HEED_TEST_SHARE leaves out random calls.
+inline bool makes_all_calls() { return share_of(100) == 100; }
 
 }  // namespace heed::test
