@@ -50,7 +50,8 @@ class EachTarget {
   }
   /// How often all random calls together take each path of a target at least.
   [[nodiscard]] std::uint64_t least_paths(std::string_view target) const {
-    return is_thinned(target) ? 10 : 100;
+    if (!is_thinned(target)) return 100;
+    return makes_all_calls() ? 10 : 0;
   }
 
  private:
