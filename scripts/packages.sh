@@ -23,8 +23,8 @@ if [[ $(uname -m) == x86_64 ]]; then packages_full+=(g++-aarch64-linux-gnu googl
 # which it compiles.
 packages_ci=("${packages_full[@]}" clang-format-14 llvm libbenchmark-dev)
 
-# scripts/deb.
-packages_deb=("${packages_run[@]}" dpkg-dev)
+# scripts/deb. CPack finds what a program depends on with file.
+packages_deb=("${packages_run[@]}" dpkg-dev file)
 # scripts/wheels for AArch64 on another machine, and what it unpacks of AArch64's own; headers without a library are this
 # machine's.
 packages_wheels=(g++-aarch64-linux-gnu mmdebstrap qemu-user)

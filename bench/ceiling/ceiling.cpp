@@ -5,12 +5,30 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <fstream>
+#include <set>
+#include <string>
 
 #include "ceiling/loops.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::ceiling {
 namespace {
+
+// Bytes of all third-level caches of this machine's processors; 0 where Linux does not list them. (A virtual
+// machine has part of a package; sysconf() gives the size for all of the package.)
+std::int64_t last_caches() {
+  std::int64_t bytes = 0;
+  std::set<std::string> counted;  // caches, by the processors that share them
+  for (long cpu = 0; cpu < sysconf(_SC_NPROCESSORS_CONF); ++cpu) {
+    const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index3/";
+    std::ifstream size(folder + "size"), sharers(folder + "shared_cpu_list");
+    std::int64_t kib = 0;
+    std::string list;
+    if (size >> kib && sharers >> list && counted.insert(list).second) bytes += kib << 10;
+  }
+  return bytes;
+}
 
 // A piece of arithmetic takes some 50 us: small enough that no thread waits long for the last one.
 constexpr std::int64_t kSteps = 25'000;
@@ -62,8 +80,9 @@ std::string name_of(Limit limit, std::string_view isa) {
 std::int64_t uncached_bytes() {
   constexpr std::int64_t kLeast = std::int64_t{256} << 20;
   constexpr std::int64_t kMost = std::int64_t{2} << 30;
-  const std::int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 or -1 where the system does not know
-  return std::clamp(4 * cache, kLeast, kMost) / kBlock * kBlock;
+  std::int64_t caches = last_caches();
+  if (caches == 0) caches = sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 or -1 where the system does not know
+  return std::clamp(4 * caches, kLeast, kMost) / kBlock * kBlock;
 }
 
 double Meter::burst(Limit limit, std::string_view isa, int threads) {
