@@ -1,9 +1,9 @@
 # Installing: the library, its headers, the command, and what find_package(heed) and pkg-config read.
 include(CMakePackageConfigHelpers)
 get_target_property(library_type heed TYPE)
+get_property(libraries GLOBAL PROPERTY HEED_LIBRARIES)  # heed, heed_nn, heed_model, heed_mpi: those that are built
 set(config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/heed")
 
-install(TARGETS heed EXPORT heedTargets)
 if(HEED_KERNELS STREQUAL "native")
   install(CODE "message(STATUS \"heed: this build is fast on this processor alone; for others, configure with -DHEED_KERNELS=all\")")
 endif()
@@ -19,12 +19,12 @@ if(TARGET heed_command)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/models/" DESTINATION "${CMAKE_INSTALL_DATADIR}/heed")
 endif()
 
-install(EXPORT heedTargets NAMESPACE heed:: DESTINATION "${config_dir}")
-if(HEED_HAS_MPI)
-  set_target_properties(heed_mpi PROPERTIES INSTALL_RPATH "$ORIGIN")
-  install(TARGETS heed_mpi EXPORT heedMpiTargets)
-  install(EXPORT heedMpiTargets NAMESPACE heed:: DESTINATION "${config_dir}")
-endif()
+# A file of targets for each library, so that find_package(heed) finds those that are installed.
+foreach(library IN LISTS libraries)
+  set_target_properties(${library} PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(TARGETS ${library} EXPORT ${library}_targets)
+  install(EXPORT ${library}_targets NAMESPACE heed:: DESTINATION "${config_dir}")
+endforeach()
 configure_package_config_file(cmake/heedConfig.cmake.in "${PROJECT_BINARY_DIR}/heedConfig.cmake"
                               INSTALL_DESTINATION "${config_dir}")
 # Before 1.0 a new minor version may change the interface.
@@ -47,11 +47,7 @@ set(HEED_PC_RPATH "")
 if(library_type STREQUAL "SHARED_LIBRARY" AND NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
   set(HEED_PC_RPATH " -Wl,-rpath,\${libdir}")
 endif()
-set(packages heed)
-if(HEED_HAS_MPI)
-  list(APPEND packages heed_mpi)
-endif()
-foreach(package IN LISTS packages)
+foreach(package IN LISTS libraries)
   configure_file(cmake/${package}.pc.in "${PROJECT_BINARY_DIR}/${package}.pc" @ONLY)
   install(FILES "${PROJECT_BINARY_DIR}/${package}.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 endforeach()

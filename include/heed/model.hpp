@@ -18,6 +18,7 @@
 #include "heed/attention.hpp"
 #include "heed/export.hpp"
 #include "heed/kv_cache.hpp"
+#include "heed/model_folder.hpp"
 #include "heed/tensor.hpp"
 #include "heed/text_tokenizer.hpp"
 
@@ -149,14 +150,6 @@ class HEED_API Model {
  private:
   std::unique_ptr<const detail::ModelParts> parts_;
 };
-
-/// Whether a model of that name comes with heed: "induction" and "stories" do.
-[[nodiscard]] HEED_API bool comes_with_heed(const std::string& name);
-
-/// The folder or file that a model's name stands for: the name itself, but for those that come with heed.
-/// These lie in share/heed beside the command's or the library's folder. A folder of that name in the working
-/// directory goes first.
-[[nodiscard]] HEED_API std::string model_folder(const std::string& name);
 
 /// Reads a model by its name (model_folder()). A folder holds config.json, model.safetensors (or
 /// model.safetensors.index.json and the files that it names), tokenizer.json (or BERT's vocab.txt, or GPT-2's

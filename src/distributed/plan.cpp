@@ -2,7 +2,7 @@
 #include <array>
 #include <cmath>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "distributed/model.hpp"
 
 namespace heed::distributed {

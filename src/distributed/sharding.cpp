@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 
 namespace heed {
 namespace {

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "attention/api/memory_errors.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 
 namespace heed {
 namespace {

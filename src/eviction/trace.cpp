@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "attention/api/memory_errors.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "eviction/policy.hpp"
 
 namespace heed {

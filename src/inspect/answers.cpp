@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/document.hpp"
 
 namespace heed {

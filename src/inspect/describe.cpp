@@ -1,6 +1,6 @@
 #include "inspect/describe.hpp"
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 
 namespace heed::detail {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/document.hpp"
 
 namespace heed::detail {

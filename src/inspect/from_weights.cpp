@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "attention/call/checks.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/call/operands.hpp"
 #include "heed/document.hpp"
 #include "inspect/describe.hpp"

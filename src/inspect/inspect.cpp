@@ -8,7 +8,7 @@
 #include <new>
 
 #include "attention/call/checks.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/call/plan.hpp"
 #include "attention/call/results.hpp"
 #include "inspect/cost.hpp"

@@ -3,7 +3,7 @@
 #include <array>
 #include <vector>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "core/tensor/concatenate.hpp"
 #include "heed/inspect.hpp"
 

@@ -1,7 +1,7 @@
 // The map in ever coarser levels, each the exact sums of the one before it.
 #include <algorithm>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/inspect.hpp"
 
 namespace heed {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attention/call/checks.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/inspect.hpp"
 #include "heed/parallel.hpp"
 #include "inspect/single_weights.hpp"

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/inspect.hpp"
 #include "inspect/document_format.hpp"
 #include "inspect/pattern_scores.hpp"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "attention/call/checks.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/document.hpp"
 #include "inspect/each_row.hpp"
 

@@ -2,7 +2,7 @@
 #include "inspect/tile.hpp"
 
 #include "attention/call/checks.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/call/operands.hpp"
 #include "heed/inspect.hpp"
 #include "heed/parallel.hpp"

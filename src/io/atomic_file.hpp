@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "heed/export.hpp"
 #include "io/file_descriptor.hpp"
 
 namespace heed::io::detail {
@@ -19,7 +20,7 @@ namespace heed::io::detail {
 /// A symbolic link is followed: what it points at is replaced, the link stays. A file that is replaced keeps
 /// its permission bits; a new one gets 0666 less the umask. A device or a pipe has nothing to lose and must
 /// not be replaced (think of /dev/null): it is written straight.
-class AtomicFile {
+class HEED_API AtomicFile {
  public:
   /// Throws Error (io) where the folder cannot be written to, or the target is a folder.
   explicit AtomicFile(const std::string& path);

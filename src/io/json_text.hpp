@@ -8,6 +8,8 @@
 #include <optional>
 #include <string_view>
 
+#include "heed/export.hpp"
+
 namespace heed::detail {
 
 /// What a text may hold.
@@ -27,7 +29,7 @@ enum class JsonFault { none, malformed, deep, wide, many, long_word };
 [[nodiscard]] JsonFault fault_in_json(std::string_view text, const JsonLimits& limits = {});
 
 /// The value, null where it is beyond a limit, or nothing where the text is not JSON.
-[[nodiscard]] std::optional<nlohmann::ordered_json> json_of(std::string_view text,
-                                                            const JsonLimits& limits = {});
+[[nodiscard]] HEED_API std::optional<nlohmann::ordered_json> json_of(std::string_view text,
+                                                                     const JsonLimits& limits = {});
 
 }  // namespace heed::detail

@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include "heed/export.hpp"
+
 #include "io/file_descriptor.hpp"
 
 namespace heed::io::detail {
@@ -13,7 +15,7 @@ namespace heed::io::detail {
 /// Reads with pread(2), not through a memory mapping: the bytes go straight to where they are wanted (a
 /// mapping would be copied from just the same), several threads may read at once, and a file that somebody
 /// truncates meanwhile is an Error, where touching a mapping of it would kill the process (SIGBUS).
-class RandomAccessFile {
+class HEED_API RandomAccessFile {
  public:
   /// Throws Error (io) where it cannot be opened or is not a regular file.
   explicit RandomAccessFile(const std::string& path);

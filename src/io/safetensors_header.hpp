@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heed/export.hpp"
 #include "heed/tensor.hpp"
 #include "io/random_access_file.hpp"
 
@@ -56,6 +57,6 @@ struct SafetensorsHeader {
 
 /// Reads and checks the header: all that the official reader checks, and that no name stands twice. Throws
 /// Error (io).
-[[nodiscard]] SafetensorsHeader read_safetensors_header(const RandomAccessFile& file);
+[[nodiscard]] HEED_API SafetensorsHeader read_safetensors_header(const RandomAccessFile& file);
 
 }  // namespace heed::io::detail

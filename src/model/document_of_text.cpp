@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/model_look.hpp"
 #include "heed/parallel.hpp"
 #include "model/look_support.hpp"

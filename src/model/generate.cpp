@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/model_generate.hpp"
 #include "model/cause/predictions.hpp"
 #include "model/parts.hpp"

@@ -5,15 +5,15 @@
 #include <filesystem>
 #include <utility>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
+#include "core/model_folder.hpp"
+#include "core/trained_tokenizer.hpp"
 #include "heed/error.hpp"
 #include "io/fault.hpp"
 #include "io/gguf.hpp"
 #include "model/gguf/gguf_model.hpp"
-#include "model/model_folder.hpp"
 #include "model/parts.hpp"
 #include "text/vocabulary_files.hpp"
-#include "train/folder.hpp"
 
 namespace heed {
 namespace {

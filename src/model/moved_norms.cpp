@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/parallel.hpp"
 #include "model/layers/linear.hpp"
 #include "model/parts.hpp"

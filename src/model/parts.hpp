@@ -6,7 +6,7 @@
 #include <string>
 
 #include "heed/model.hpp"
-#include "heed/trained_model.hpp"
+#include "heed/trained_tokenizer.hpp"
 #include "model/families/family.hpp"
 #include "model/weights.hpp"
 

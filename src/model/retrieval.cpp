@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/model_look.hpp"
 
 namespace heed {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "core/tensor/recycled_blocks.hpp"
 #include "heed/parallel.hpp"
 #include "model/parts.hpp"

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 
 namespace heed::detail {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/parallel.hpp"
 #include "model/layers/linear.hpp"
 #include "model/parts.hpp"

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "heed/export.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::detail {
@@ -23,7 +24,7 @@ struct PageBlock {
 };
 
 /// Floats as f32, integers as i32.
-[[nodiscard]] PageBlock page_block(const std::string& name, const TensorView& tensor);
+[[nodiscard]] HEED_API PageBlock page_block(const std::string& name, const TensorView& tensor);
 
 /// Integers from -1 to 2^24 - 2 in three bytes; -1 is 2^24 - 1.
 [[nodiscard]] PageBlock page_block_u24(const std::string& name, const TensorView& tensor);

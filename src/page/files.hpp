@@ -4,6 +4,8 @@
 #include <span>
 #include <string_view>
 
+#include "heed/export.hpp"
+
 namespace heed::detail {
 
 struct PageFile {
@@ -14,6 +16,6 @@ struct PageFile {
 /// In the order of src/page/web/CMakeLists.txt, which is that in which scripts run.
 [[nodiscard]] std::span<const PageFile> page_files() noexcept;
 /// Those of the living page.
-[[nodiscard]] std::span<const PageFile> living_page_files() noexcept;
+[[nodiscard]] HEED_API std::span<const PageFile> living_page_files() noexcept;
 
 }  // namespace heed::detail

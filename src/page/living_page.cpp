@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/inspect.hpp"
 #include "heed/version.hpp"
 #include "io/atomic_file.hpp"

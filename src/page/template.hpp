@@ -7,19 +7,20 @@
 #include <string>
 #include <string_view>
 
+#include "heed/export.hpp"
 #include "page/block.hpp"
 #include "page/files.hpp"
 
 namespace heed::detail {
 
 /// Valid inside <script>, whatever its strings hold. What is not UTF-8 becomes U+FFFD.
-[[nodiscard]] std::string script_json(const nlohmann::ordered_json& json);
+[[nodiscard]] HEED_API std::string script_json(const nlohmann::ordered_json& json);
 
 /// All whose names end so, in their order.
-[[nodiscard]] std::string all_files(std::span<const PageFile> files, std::string_view ending);
+[[nodiscard]] HEED_API std::string all_files(std::span<const PageFile> files, std::string_view ending);
 
 /// Throws Error (internal) where it is not among them.
-[[nodiscard]] std::string_view file_named(std::span<const PageFile> files, std::string_view name);
+[[nodiscard]] HEED_API std::string_view file_named(std::span<const PageFile> files, std::string_view name);
 
 /// The element that holds a block.
 template <class Put>

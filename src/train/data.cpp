@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "core/utf8.hpp"
 #include "heed/error.hpp"
 

@@ -1,16 +1,14 @@
-#include "train/folder.hpp"
-
 #include <filesystem>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "core/gpt2_keys.hpp"
+#include "core/trained_tokenizer.hpp"
 #include "heed/error.hpp"
 #include "heed/io.hpp"
-#include "heed/model.hpp"
+#include "heed/trained_model.hpp"
 #include "io/json_file.hpp"
-#include "model/families/family.hpp"
 #include "train/gpt2.hpp"
 #include "train/settings.hpp"
 
@@ -23,13 +21,10 @@ using io::detail::json_in;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kModelFormat = "heed model 2";
-// MiB of a configuration, whose list of losses grows with the logarithm of the steps, and of a vocabulary: a
-// million characters, escaped in up to 15 bytes. And what a configuration holds; the vocabulary's own reader
-// counts.
-constexpr std::uintmax_t kConfigMiB = 1, kVocabularyMiB = 16;
+// MiB of a configuration, and how many values it holds. Its list of losses grows with the logarithm of the
+// steps.
+constexpr std::uintmax_t kConfigMiB = 1;
 constexpr JsonLimits kConfig = {.values = 10'000};
-constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
-constexpr JsonLimits kVocabulary = {.members = kAny, .values = kAny};
 
 // What heed wrote into a configuration of its own. `path` is the file's.
 const Json& own_part(const Json& config, const std::string& path) {
@@ -46,18 +41,22 @@ const Json& own_part(const Json& config, const std::string& path) {
   return config["heed"];
 }
 
-// What others read must be what heed reads: all that decides a GPT-2's numbers.
+// Other programs read the folder as a GPT-2: each key that decides a GPT-2's numbers must say what heed's
+// settings say.
 void require_same_sizes(const Json& config, const nn::LanguageModelConfig& sizes, const std::string& path) {
-  std::vector<std::string> unknown;
-  const auto completed = [&](const Json& keys) {
-    return with_defaults(ModelConfig(keys, path), kGpt2.keys, unknown).json();
-  };
-  const Json found = completed(config), expected = completed(gpt2_config(sizes));
-  for (const auto& [name, value] : expected.items())
-    if (found[name] != value)
+  Json expected = Json::parse(kGpt2Keys);
+  expected.update(Json::parse(kGpt2OnlyKeys));
+  const Json defaults = expected;
+  const Json given = gpt2_config(sizes);
+  for (const auto& [name, value] : given.items())
+    if (expected.contains(name)) expected[name] = value;
+  for (const auto& [name, value] : expected.items()) {
+    const Json& found = config.contains(name) ? config[name] : defaults[name];
+    if (found != value)
       throw Error(ErrorCode::io, path + " has " + name + " " +
-                                     (config.contains(name) ? found[name].dump() : "missing") +
+                                     (config.contains(name) ? found.dump() : "missing") +
                                      "; its settings and vocabulary.json give " + value.dump());
+  }
 }
 
 Json losses_json(const LossMarks& losses) {
@@ -66,26 +65,8 @@ Json losses_json(const LossMarks& losses) {
   return list;
 }
 
-void write_tokenizers(const std::string& folder, const Tokenizer& tokenizer, std::int64_t context) {
-  const Json vocabulary = tokenizer.is_symbols() ? Json{{"symbols", tokenizer.size()}}
-                                                 : Json{{"characters", tokenizer.characters().words()}};
-  io::write_text(folder + "/vocabulary.json", vocabulary.dump() + "\n");
-  if (tokenizer.is_symbols()) return;
-  io::write_text(folder + "/tokenizer.json", tokenizers_json(tokenizer.characters()) + "\n");
-  const Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
-                       {"clean_up_tokenization_spaces", false},
-                       {"model_max_length", context}};
-  io::write_text(folder + "/tokenizer_config.json", config.dump(2) + "\n");
-}
-
-}  // namespace
-
-Tokenizer tokenizer_in(const std::string& folder) {
-  const std::string path = folder + "/vocabulary.json";
-  return tokenizer_from_json(json_in(path, kVocabularyMiB, kVocabulary), path);
-}
-
-// Each code point is a word. The word for others is not among the words, so that they are refused.
+// The tokenizer.json of characters, for PyPI's tokenizers. Each code point is a word. The word for others is
+// not among the words, so that they are refused.
 std::string tokenizers_json(const Vocabulary& characters) {
   using Sorted = nlohmann::json;  // an ordered_json of a million members takes hours
   Sorted words = Sorted::object();
@@ -108,6 +89,19 @@ std::string tokenizers_json(const Vocabulary& characters) {
   return json.dump();
 }
 
+void write_tokenizers(const std::string& folder, const Tokenizer& tokenizer, std::int64_t context) {
+  const Json vocabulary = tokenizer.is_symbols() ? Json{{"symbols", tokenizer.size()}}
+                                                 : Json{{"characters", tokenizer.characters().words()}};
+  io::write_text(folder + "/vocabulary.json", vocabulary.dump() + "\n");
+  if (tokenizer.is_symbols()) return;
+  io::write_text(folder + "/tokenizer.json", tokenizers_json(tokenizer.characters()) + "\n");
+  const Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                       {"clean_up_tokenization_spaces", false},
+                       {"model_max_length", context}};
+  io::write_text(folder + "/tokenizer_config.json", config.dump(2) + "\n");
+}
+
+}  // namespace
 }  // namespace detail
 
 TrainedModel load_trained_model(const std::string& name) {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 
 namespace heed {
 namespace {

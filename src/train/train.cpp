@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/train.hpp"
 
 namespace heed {

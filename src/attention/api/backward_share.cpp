@@ -9,7 +9,7 @@
 #include "attention/call/backward_checks.hpp"
 #include "attention/call/checks.hpp"
 #include "attention/call/kernels.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/call/operands.hpp"
 #include "attention/call/overlap.hpp"
 #include "attention/call/plan.hpp"

@@ -11,7 +11,7 @@
 #include "attention/api/c_attention.hpp"
 #include "attention/api/c_structs.hpp"
 #include "attention/api/c_support.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/attention.hpp"
 #include "heed/backward.hpp"
 #include "heed/error.hpp"

@@ -9,7 +9,7 @@
 
 #include "attention/api/c_structs.hpp"
 #include "attention/api/c_support.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/attention.hpp"
 #include "heed/backward.hpp"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "attention/api/c_support.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 
 namespace {
 

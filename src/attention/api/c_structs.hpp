@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "attention/api/c_support.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/version.hpp"
 
 namespace heed::detail::c_api {

@@ -1,6 +1,6 @@
 #include "attention/api/c_support.hpp"
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 
 namespace heed::detail::c_api {
 

@@ -3,7 +3,7 @@
 
 #include <new>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 
 namespace heed::detail {
 

@@ -4,7 +4,7 @@
 #include "attention/api/memory_errors.hpp"
 #include "attention/call/backward_checks.hpp"
 #include "attention/call/checks.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/call/overlap.hpp"
 #include "attention/call/plan.hpp"
 #include "attention/call/results.hpp"

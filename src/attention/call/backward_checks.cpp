@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "attention/call/checks.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/call/operands.hpp"
 #include "attention/call/results.hpp"
 

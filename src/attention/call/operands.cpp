@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "core/tensor/element.hpp"
 
 namespace heed::detail {

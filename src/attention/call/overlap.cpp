@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/call/results.hpp"
 
 namespace heed::detail {

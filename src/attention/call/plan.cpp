@@ -1,7 +1,7 @@
 #include "attention/call/plan.hpp"
 
 #include "attention/call/kernels.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 
 namespace heed::detail {
 

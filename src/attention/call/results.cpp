@@ -1,6 +1,6 @@
 #include "attention/call/results.hpp"
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/call/operands.hpp"
 
 namespace heed::detail {

@@ -6,7 +6,7 @@
 #include "attention/api/memory_errors.hpp"
 #include "attention/call/checks.hpp"
 #include "attention/call/elements.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/call/operands.hpp"
 #include "attention/call/overlap.hpp"
 #include "attention/call/plan.hpp"

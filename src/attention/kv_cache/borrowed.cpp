@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "attention/api/memory_errors.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/call/operands.hpp"
 #include "attention/kv_cache/cache_state.hpp"
 

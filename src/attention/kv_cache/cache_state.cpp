@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "attention/call/elements.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/kv_cache/read_row.hpp"
 
 namespace heed::detail {

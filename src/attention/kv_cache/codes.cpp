@@ -5,7 +5,7 @@
 #include <bit>
 #include <cmath>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/call/operands.hpp"
 #include "heed/dtype.hpp"
 #include "heed/kv_cache.hpp"

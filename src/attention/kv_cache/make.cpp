@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/kv_cache/cache_state.hpp"
 
 namespace heed::detail {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "attention/call/elements.hpp"
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/call/operands.hpp"
 #include "attention/kv_cache/cache_state.hpp"
 

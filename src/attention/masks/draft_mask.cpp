@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 
 namespace heed::detail {
 

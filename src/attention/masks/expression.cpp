@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/masks/expression_intervals.hpp"
 #include "heed/masks.hpp"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/masks/expression_tree.hpp"
 
 namespace heed::detail {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/masks/expression_tree.hpp"
 
 namespace heed::detail {

@@ -1,7 +1,7 @@
 // A mask by a function of the caller's.
 #include <utility>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/masks/mask_part.hpp"
 #include "heed/mask_mod.hpp"
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/masks/interval_lists.hpp"
 #include "attention/rules/philox.hpp"
 #include "heed/masks.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/masks/interval_lists.hpp"
 #include "attention/masks/whole_numbers.hpp"
 

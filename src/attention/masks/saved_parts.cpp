@@ -4,7 +4,7 @@
 #include <cstring>
 #include <memory>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/masks/column_intervals.hpp"
 #include "attention/masks/expression.hpp"
 #include "attention/masks/interval_lists.hpp"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/masks/expression_intervals.hpp"
 #include "attention/masks/expression_rows.hpp"
 

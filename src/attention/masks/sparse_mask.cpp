@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/call/operands.hpp"
 #include "attention/masks/column_intervals.hpp"
 #include "attention/masks/interval_lists.hpp"

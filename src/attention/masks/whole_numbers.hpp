@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "attention/call/operands.hpp"
 
 namespace heed::detail {

@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <vector>
 
+#include "heed/export.hpp"
+
 namespace heed::detail {
 
 /// While one lives, its thread's tensors of 64 KiB and more take the memory of those that ended, some 64 MiB
 /// at most, in place of fresh pages, which the kernel must clear and map: a model's layers ask for the same
 /// sizes again and again. One inside another does nothing.
-class RecycledBlocks {
+class HEED_API RecycledBlocks {
  public:
   RecycledBlocks();
   ~RecycledBlocks();

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/parallel.hpp"
 #include "model/cause/predictions.hpp"
 #include "model/cause/row_trace.hpp"

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "model/cause/predictions.hpp"
 
 namespace heed {

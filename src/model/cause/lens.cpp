@@ -1,5 +1,5 @@
 // The logit lens.
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/parallel.hpp"
 #include "model/cause/predictions.hpp"
 #include "model/cause/row_trace.hpp"

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::detail {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "heed/backward.hpp"
 #include "heed/model_cause.hpp"
 #include "heed/parallel.hpp"

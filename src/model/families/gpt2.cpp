@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/gpt2_keys.hpp"
 #include "model/families/family.hpp"
 #include "model/layers/linear.hpp"
 #include "model/layers/mlp.hpp"
@@ -155,11 +156,8 @@ std::unique_ptr<const Family> make_gpt2(const ModelConfig& config, Weights& weig
 // In f32 reorder_and_upcast_attn gives the same numbers. Old files have n_ctx beside n_positions.
 const FamilyEntry kGpt2 = {
     .model_type = "gpt2",
-    .keys = {.read = R"({"vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12,
-                 "n_inner": null, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
-                 "scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false,
-                 "tie_word_embeddings": true, "is_causal": true})",
-             .only = R"({"add_cross_attention": false})",
+    .keys = {.read = kGpt2Keys,
+             .only = kGpt2OnlyKeys,
              .unused = "reorder_and_upcast_attn n_ctx",
              .renamed = R"({"hidden_size": "n_embd", "max_position_embeddings": "n_positions",
                  "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"})"},

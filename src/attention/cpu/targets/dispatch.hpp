@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "heed/export.hpp"
+
 #include "attention/cpu/kernel/arguments.hpp"
 
 namespace heed::detail::cpu {
@@ -53,6 +55,6 @@ ReadAhead read_ahead(std::string_view vendor);
 
 /// The kernels that calls take: of the best target, or of the one that HEED_ISA or set_target names. Throws
 /// heed::Error where HEED_ISA names what this machine does not have.
-const TargetKernels& kernels();
+HEED_API const TargetKernels& kernels();
 
 }  // namespace heed::detail::cpu

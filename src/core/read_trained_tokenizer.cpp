@@ -1,15 +1,17 @@
 // The JSON of a vocabulary, followed event by event: each must fit one of the two forms that it has, so that
 // a file of a million characters takes no more than they do, and a hostile one nothing.
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/trained_tokenizer.hpp"
 #include "core/utf8.hpp"
 #include "heed/error.hpp"
-#include "train/folder.hpp"
+#include "io/json_file.hpp"
 
 namespace heed::detail {
 namespace {
@@ -99,13 +101,20 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
   Place place_ = Place::outside;
 };
 
-}  // namespace
-
 Tokenizer tokenizer_from_json(std::string_view text, const std::string& path) {
   TokenizerReader reader(path);
-  (void)nlohmann::json::sax_parse(text, &reader);  // what is wrong is thrown
+  (void)nlohmann::json::sax_parse(text, &reader);  // throws where the text does not fit
   if (reader.characters.empty()) return Tokenizer::of_symbols(reader.symbols);
   return Tokenizer::of_characters(Vocabulary(std::move(reader.characters)));
+}
+
+}  // namespace
+
+Tokenizer tokenizer_in(const std::string& folder) {
+  constexpr std::uintmax_t kMiB = 16;  // a million characters, escaped in up to 15 bytes
+  constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();  // the reader counts
+  const std::string path = folder + "/vocabulary.json";
+  return tokenizer_from_json(io::detail::json_in(path, kMiB, {.members = kAny, .values = kAny}), path);
 }
 
 }  // namespace heed::detail

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "attention/call/message.hpp"
+#include "core/message.hpp"
 #include "core/utf8.hpp"
-#include "heed/trained_model.hpp"
+#include "heed/trained_tokenizer.hpp"
 
 namespace heed {
 namespace {

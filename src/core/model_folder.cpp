@@ -1,5 +1,5 @@
 // A model's name is a folder, a file, or one of the models that come with heed.
-#include "model/model_folder.hpp"
+#include "core/model_folder.hpp"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "heed/model.hpp"
+#include "heed/model_folder.hpp"
 #include "io/fault.hpp"
 
 namespace heed {

@@ -1,0 +1,14 @@
+// vocabulary.json: the tokens of a model that heed trained.
+#pragma once
+
+#include <string>
+
+#include "heed/export.hpp"
+#include "heed/trained_tokenizer.hpp"
+
+namespace heed::detail {
+
+/// Reads a folder's vocabulary.json. Throws Error (io), naming the file, for what save_model() did not write.
+[[nodiscard]] HEED_API Tokenizer tokenizer_in(const std::string& folder);
+
+}  // namespace heed::detail
