@@ -11,8 +11,8 @@
 
 #include "gguf_bytes.hpp"
 #include "heed/model.hpp"
-#include "io/gguf.hpp"
 #include "io_support.hpp"
+#include "model/gguf/gguf_file.hpp"
 #include "support.hpp"
 
 namespace heed::test {

@@ -10,8 +10,8 @@
 
 #include "gguf_bytes.hpp"
 #include "heed/model.hpp"
-#include "io/gguf.hpp"
 #include "io_support.hpp"
+#include "model/gguf/gguf_file.hpp"
 #include "model/gguf/gguf_model.hpp"
 #include "model/weights.hpp"
 #include "support.hpp"

@@ -10,7 +10,7 @@
 #include "core/trained_tokenizer.hpp"
 #include "heed/error.hpp"
 #include "io/fault.hpp"
-#include "io/gguf.hpp"
+#include "model/gguf/gguf_file.hpp"
 #include "model/gguf/gguf_model.hpp"
 #include "model/parts.hpp"
 #include "text/vocabulary_files.hpp"

@@ -1,27 +1,37 @@
 #!/usr/bin/env bash
-# exports.sh LIBRARY VERSION: the shared library of this version shows the names of namespace heed and the C functions
-# heed_*, nothing else: no internals, no instances of std templates. Its SONAME names the interface: before 1.0 a minor
-# version may change it (docs/release.md), from then on a major one.
+# exports.sh VERSION LIBRARY…: the shared libraries of this version show the names of namespace heed and the C functions
+# heed_*, and no instances of std templates. Of heed's internals they show what shown_to_siblings lists: the names of libheed
+# that heed_nn, heed_model and heed_mpi use. Their SONAMEs name the interface: before 1.0 a minor version may change it
+# (docs/release.md), from then on a major one. libheed needs the C and C++ runtime alone.
 set -euo pipefail
-library=$1 version=$2
-
-soname=$(readelf -d "$library" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
+here=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
+version=$1
+shift
 interface=${version%%.*}
 if [[ $interface == 0 ]]; then interface=${version%.*}; fi
-if [[ $soname != "libheed.so.$interface" ]]; then
-  echo "the SONAME is '$soname'; libheed.so.$interface was expected" >&2
-  exit 1
-fi
 
-names=$(nm -D --defined-only --demangle "$library" | cut -d' ' -f3-)
-if ! grep -q '^heed::version' <<<"$names"; then
-  echo "heed::version() is not exported" >&2
+for library; do
+  name=$(basename "$library" | sed 's/\.so.*//')
+  soname=$(readelf -d "$library" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
+  if [[ $soname != "$name.so.$interface" ]]; then
+    echo "the SONAME is '$soname'; $name.so.$interface was expected" >&2
+    exit 1
+  fi
+  names=$(nm -D --defined-only --demangle "$library" | cut -d' ' -f3-)
+  foreign=$(grep -v -E '^(heed_[a-z0-9_]+$|((typeinfo|typeinfo name|vtable) for )?heed::)' <<<"$names" || true)
+  internal=$({ grep -E 'heed::(detail|[a-z_]+::detail)::|\(anonymous namespace\)' <<<"$names" || true; } |
+    sed -E 's/[([].*//; s/::~.*//' | sort -u | grep -vxFf "$here/shown_to_siblings" || true)
+  if [[ -n $foreign$internal ]]; then
+    printf '%s shows what is not part of the interface:\n%s\n' "$name" "$foreign$internal" >&2
+    exit 1
+  fi
+  echo "$name: $(wc -l <<<"$names") names, all of the interface"
+done
+
+libheed=$1
+needed=$(readelf -d "$libheed" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vE '^(lib(stdc\+\+|c\+\+|c\+\+abi|m|gcc_s|c|pthread)\.so|ld-linux)' || true)
+if [[ -n $needed ]]; then
+  printf 'libheed needs more than the C and C++ runtime: %s\n' "$needed" >&2
   exit 1
 fi
-foreign=$(grep -v -E '^(heed_[a-z0-9_]+$|((typeinfo|typeinfo name|vtable) for )?heed::)' <<<"$names" || true)
-internal=$(grep -E 'heed::(detail|[a-z_]+::detail)::|\(anonymous namespace\)' <<<"$names" || true)
-if [[ -n $foreign$internal ]]; then
-  printf 'exported, but not part of the interface:\n%s\n' "$foreign$internal" >&2
-  exit 1
-fi
-echo "$(wc -l <<<"$names") names exported, all of the interface"
+nm -D --defined-only --demangle "$libheed" | grep -q ' heed::version' || { echo "heed::version() is not exported" >&2 && exit 1; }

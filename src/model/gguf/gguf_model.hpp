@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "io/gguf.hpp"
+#include "model/gguf/gguf_file.hpp"
 #include "model/weights.hpp"
 #include "text/vocabulary_files.hpp"
 

@@ -10,15 +10,13 @@
 #include <string_view>
 #include <vector>
 
-#include "heed/export.hpp"
-
 #include "io/mapped_file.hpp"
 
 namespace heed::io::detail {
 
 /// A value of the metadata where it lies in the file. Those that ask for another kind than it is throw Error
 /// (io): "'m.gguf' has general.alignment that is no whole number".
-class HEED_API GgufValue {
+class GgufValue {
  public:
   enum class Kind : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, text, list, u64, i64, f64 };
 
@@ -58,7 +56,7 @@ struct GgufTensor {
 };
 
 /// A file, mapped. Counts, lengths, kinds and offsets are checked against its size before memory is taken.
-class HEED_API GgufFile {
+class GgufFile {
  public:
   /// Throws Error (io) that names the file.
   explicit GgufFile(const std::string& path);

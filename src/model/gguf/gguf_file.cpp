@@ -1,4 +1,4 @@
-#include "io/gguf.hpp"
+#include "model/gguf/gguf_file.hpp"
 
 #include <array>
 #include <bit>
