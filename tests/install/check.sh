@@ -4,7 +4,7 @@
 #
 #   shared   what BUILD holds, installed into a prefix that is moved afterwards: find_package, pkg-config, the command.
 #            Programs find the library without LD_LIBRARY_PATH.
-#   static   built anew inside the consumer by add_subdirectory; that one installed: find_package, pkg-config
+#   static   attention alone, built anew inside the consumer by FetchContent; that one installed: find_package, pkg-config
 set -euo pipefail
 kind=$1 source=$2 build=$3
 : "${CC:=cc}" "${CXX:=c++}"
@@ -21,14 +21,15 @@ source "$source/scripts/readme.sh"
 
 step() { printf -- '--- %s\n' "$*"; }
 
-# consumer NAME OPTION…: configures, builds and runs the CMake project with these options.
+# consumer NAME OPTION…: configures, builds and runs the CMake project with these options; COMPONENTS names what it must find.
 consumer() {
   local dir=$work/$1
   shift
   cmake -S "$work/consumer" -B "$dir" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 "$@" >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
   cmake --build "$dir" --parallel 2 >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
   "$dir/consumer"
-  if [[ ${HEED_HAS_MPI:-OFF} == ON ]]; then "$dir/consumer_mpi"; fi
+  local component
+  for component in $COMPONENTS; do "$dir/consumer_$component"; done
 }
 
 # with_pkg_config PACKAGE SOURCE COMPILER…: compiles SOURCE with what pkg-config says, and runs it.
@@ -42,7 +43,8 @@ with_pkg_config() {
 }
 
 mkdir "$work/consumer"
-cp "$source/tests/install/consumer/CMakeLists.txt" "$source/tests/install/consumer/mpi.c" "$work/consumer/"
+cp "$source"/tests/install/consumer/* "$work/consumer/"
+block cmake FetchContent "$source/README.md" | sed "s,PATH/TO/HEED,$source," >"$work/consumer/readme_fetch.cmake"
 block cpp '#include <heed/' "$source/README.md" >"$work/consumer/readme.cpp"
 block c '#include <heed/heed.h>' "$source/README.md" "$source"/docs/*.md >"$work/consumer/readme.c"
 
@@ -56,6 +58,8 @@ case $kind in
       { echo "the prefix holds $(cd "$prefix" && echo *); bin include lib share was expected" >&2; exit 1; }
     cmp "$source/LICENSE" "$prefix/share/doc/heed/LICENSE"
     step "find_package"
+    COMPONENTS="nn model"
+    if [[ ${HEED_HAS_MPI:-OFF} == ON ]]; then COMPONENTS+=" mpi"; fi
     consumer installed "-DCMAKE_PREFIX_PATH=$prefix"
     step "the command"
     "$prefix/bin/heed" --version
@@ -63,9 +67,15 @@ case $kind in
     pkg_config=(pkg-config)
     ;;
   static)
-    step "add_subdirectory"
-    consumer beside "-DHEED_SOURCE=$source" -DHEED_INSTALL=ON -DHEED_KERNELS=native
-    if [[ ! -e $work/beside/heed/src/libheed.a ]]; then
+    step "FetchContent"
+    COMPONENTS=""
+    if [[ ${HEED_HAS_MPI:-OFF} == ON ]]; then COMPONENTS=mpi; fi
+    consumer beside "-DHEED_SOURCE=$source" -DHEED_INSTALL=ON -DHEED_KERNELS=native -DHEED_MPI=ON
+    if [[ -e $work/beside/_deps/heed-build/src/libheed_model.a ]]; then
+      echo "a project that asks for attention alone got libheed_model" >&2
+      exit 1
+    fi
+    if [[ ! -e $work/beside/_deps/heed-build/src/libheed.a ]]; then
       echo "a project that does not set BUILD_SHARED_LIBS got no static library" >&2
       exit 1
     fi
@@ -87,6 +97,10 @@ if [[ ${HEED_HAS_MPI:-OFF} == ON ]]; then
   with_pkg_config heed_mpi "$work/consumer/mpi.c" mpicc -std=c99
 fi
 if [[ $kind == shared ]]; then
+  for component in nn model; do
+    step "${pkg_config[*]} heed_$component"
+    with_pkg_config "heed_$component" "$work/consumer/$component.cpp" "$CXX" -std=c++20
+  done
   step "the program of docs/cpp.md"
   sed -n '/^```cpp$/,/^```$/{ /^```/d; p }' "$source/docs/cpp.md" >"$work/consumer/gradients.cpp"
   with_pkg_config heed "$work/consumer/gradients.cpp" "$CXX" -std=c++20
