@@ -26,7 +26,12 @@ if(HEED_BUILD_FUZZERS)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "HEED_BUILD_FUZZERS needs clang, whose libFuzzer it uses; the compiler is ${CMAKE_CXX_COMPILER_ID}")
   endif()
-  target_compile_options(heed_compile_options INTERFACE -fsanitize=fuzzer-no-link)
+  # A search is guided by comparisons, whose calls slow all code down. CTest's runs use none.
+  if(HEED_FUZZ_SEARCH)
+    target_compile_options(heed_compile_options INTERFACE -fsanitize=fuzzer-no-link)
+  else()
+    target_compile_options(heed_compile_options INTERFACE -fsanitize-coverage=inline-8bit-counters,pc-table)
+  endif()
   target_link_options(heed_compile_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
