@@ -1,7 +1,7 @@
 // The parts tiles format: f32 and f16 by matrix tiles of bf16. An f32 number is split into a sum of three
 // bf16 parts of 8 bits: high, middle and low. Each part is the rest after the parts before it, rounded
-// (pair() cuts off instead). An f16 number is split into two. A product of two such sums omits the partial
-// products below f32's precision:
+// (pair() cuts off instead). An f16 number is split into two. The product of two such sums consists of the
+// partial products below; smaller ones are beyond f32's precision and are omitted.
 //
 //   low high, middle middle … : 2^-16 of the whole      middle high: 2^-8      high high: 1
 //

@@ -1,27 +1,27 @@
 // Tile formats: what a target's inner products consist of. The forward pass is written once over a format,
 // which defines
 //
-//   kElements elements of the head dimension per lane
-//   kLaneStep operands are padded with zeros to a multiple of this many lanes
-//   kParts parts per element, each an operand of its own
-//   kWeightParts parts per weight
-//   kMatrixTiles whether matrix tiles compute the products (kernel/matrix_tiles.hpp)
-//   kScalesScores whether score tiles are multiplied by the scale (otherwise packed keys carry it)
-//   kRoundsWeights whether weights are rounded for the product with values
-//   pack_query, pack_keys, pack_values pack the operands. pack_values returns the factor for the values'
+//   kElements        elements of the head dimension per lane
+//   kLaneStep        operands are padded with zeros to a multiple of this many lanes
+//   kParts           parts per element, each an operand of its own
+//   kWeightParts     parts per weight
+//   kMatrixTiles     whether matrix tiles compute the products (kernel/matrix_tiles.hpp)
+//   kScalesScores    whether score tiles are multiplied by the scale (otherwise packed keys carry it)
+//   kRoundsWeights   whether weights are rounded for the product with values
+//   pack_query, pack_keys, pack_values   pack the operands. pack_values returns the factor for the values'
 //                    products; 0 if the format cannot hold them
 //
 // and, if products are computed in lanes,
 //
-//   kTallRows rows of a score tile, if rows are whole groups
+//   kTallRows        rows of a score tile, if rows are whole groups
 //   multiply_add     the product of two lanes
 //
 // or, if matrix tiles compute them,
 //
-//   Elements, WeightsByElements, ElementsByWeights the products of parts that form a product, in order
-//   split_weights, pair split vectors into parts of an operand: 32 keys of a row; two rows
-//   pair_rows pack_values without a factor, for gradients
-//   kSmallestSquare the squared norm from which on gradients by these parts are exact
+//   Elements, WeightsByElements, ElementsByWeights   the products of parts that form a product, in order
+//   split_weights, pair             split vectors into parts of an operand: 32 keys of a row; two rows
+//   pair_rows                       pack_values without a factor, for gradients
+//   kSmallestSquare                 the squared norm from which on gradients by these parts are exact
 #pragma once
 
 #include "attention/cpu/formats/bf16_pairs.hpp"

@@ -6,7 +6,7 @@
 // With g_i the gradient of row i's output, and lse_i from the forward pass:
 //
 //   p_ij = exp(s_ij - lse_i)                 delta_i = <g_i, out_i> - (gradient of lse_i)
-//   ds_ij = p_ij * (m_ij <g_i, v_j> - delta_i) m: the dropout factor of the weight
+//   ds_ij = p_ij * (m_ij <g_i, v_j> - delta_i)          m: the dropout factor of the weight
 //   dv_j = sum_i p_ij m_ij g_i     dq_i = scale * sum_j ds_ij k_j     dk_j = scale * sum_i ds_ij q_i
 //
 // Unnormalised weights are f_i^-1 p_ij, with a factor f_i near 1 / kGain (backward_workspace.hpp). The lane

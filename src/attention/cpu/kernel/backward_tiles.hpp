@@ -2,7 +2,7 @@
 // defined in backward.hpp; all for a block of rows i against a KV block j:
 //
 //   s = q k^T                        p = exp2(s - lse)      score tiles, as in the forward pass
-//   d = g v^T - delta ds = p * d same tile shape; its sums start at -delta
+//   d = g v^T - delta                ds = p * d             same tile shape; its sums start at -delta
 //   dv += p^T g     dk += ds^T q     dq += ds k             product tiles
 #pragma once
 
