@@ -1,6 +1,6 @@
 // Vectors of sixteen floats as four vectors of four, for matrix tiles, whose rows have sixteen floats. If
 // four::mul_add rounds once, the results are bit for bit the same as with simd_avx512.hpp. `four` is a
-// namespace in the unit's, with the vectors of simd_four.hpp.
+// namespace inside the unit's; it holds the vectors of simd_four.hpp.
 #pragma once
 
 #include <cstdint>
