@@ -1,4 +1,4 @@
-// Conversion of a C attention call's arguments to those of the C++ call.
+// Converts the arguments of C attention calls to C++.
 #pragma once
 
 #include <algorithm>

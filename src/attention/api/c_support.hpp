@@ -1,5 +1,5 @@
-// Helpers shared by the C functions, also by those of libheed_mpi. Each C function runs its work inside
-// guarded(), so that no exception leaves it.
+// Helpers shared by all C functions, including libheed_mpi's. Each C function runs its work inside guarded(),
+// so that no exception leaves it.
 #pragma once
 
 #include <cstddef>

@@ -36,8 +36,8 @@ std::string_view fused_isa();
 
 /// Computes the backward pass in f64, row by row; threads share the key heads.
 KernelRun run_reference_backward(const BackwardProblem& problem);
-/// Computes in f64 the rows that `status` marks as not done. Adds their gradients to those of the other rows,
-/// and writes their dQ. Returns how many rows it computed.
+/// Computes in f64 the rows that `status` marks as not done. Adds their gradients to the other rows'
+/// gradients, and writes their dQ. Returns how many rows it computed.
 KernelRun add_left_out_rows(const BackwardProblem& problem, std::span<const cpu::RowStatus> status);
 
 /// Tiled, vectorised and multithreaded, for f32, bf16 and f16; needs O(L) memory.

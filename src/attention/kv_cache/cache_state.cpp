@@ -444,7 +444,7 @@ void reserve_scales(CacheState& state, std::span<const Arrival> arrivals) {
   for (const Arrival& arrival : arrivals) {
     const Sequence& s = state.sequences[index(arrival.sequence)];
     const std::int64_t filled = groups_to_fill(state, s, arrival.end - arrival.begin);
-    // Of rows that arrive together, a ring keeps the last, and some of the first as sinks.
+    // If rows arrive together, a ring keeps the last ones, and some of the first as sinks.
     const std::int64_t held = state.options.capacity / state.options.group + 3;
     groups += state.options.layout == CacheLayout::ring ? std::min(filled, held) : filled;
   }

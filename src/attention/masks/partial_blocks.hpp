@@ -8,7 +8,7 @@
 
 namespace heed::detail {
 
-/// A partial block; those of a row of blocks are in ascending order of `column`.
+/// A partial block. In a row of blocks, they are in ascending order of `column`.
 struct PartialBlock {
   std::int64_t column;
   std::int64_t bits;  ///< index of its first word

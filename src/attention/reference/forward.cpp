@@ -87,7 +87,7 @@ void write_top_k(const Problem& p, const Segment& segment, const Row& row, doubl
   }
 }
 
-// 1 - exp(lse - lse'), where lse' is that of the row without masks; 0 if that row has no keys.
+// 1 - exp(lse - lse'), where lse' is the row's lse without masks; 0 if that row has no keys.
 void write_dropped(const Problem& p, const Segment& segment, const Row& row, double lse,
                    ReferenceScratch& scratch) {
   const Problem& unmasked = *scratch.unmasked;

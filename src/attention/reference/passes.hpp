@@ -27,7 +27,7 @@
 
 namespace heed::detail {
 
-/// Working memory of one row. Vectors [n] hold Lk numbers; only those of the row's segment are used.
+/// Working memory of one row. Vectors [n] hold Lk numbers; only the numbers of the row's segment are used.
 struct RowScratch {
   explicit RowScratch(const Problem& p)
       : query(at(p.head_dim)),

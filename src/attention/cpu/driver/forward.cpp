@@ -6,8 +6,9 @@
 //                  If there are fewer tasks than threads need, threads share the spans of their keys.
 //   received       The same, but tasks keep their weights until the sums of their rows are known
 //                  (received_pass.cpp).
-//   weights pass   Other results that need the final sums (weights, received, scores): some KV blocks of
-//                  one head. Skipped if rows are few and forward keeps their weights (kept_weights.cpp).
+//   weights pass   Other results that need the final sums (weights, received), and scores: some KV blocks of
+//                  one head. Few rows, whose weights forward keeps, need it for scores only
+//                  (kept_weights.cpp).
 //   recompute      Rows whose numbers f32 cannot hold are computed in f64 (recompute.cpp).
 #include <algorithm>
 #include <array>

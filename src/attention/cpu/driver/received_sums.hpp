@@ -1,5 +1,5 @@
-// Sums of what each key of a head receives, over its tasks. They are added in the order of the tasks' rows,
-// whichever thread finishes first. So the bits are the same for every number of threads.
+// Sums of the weights that each key of a head receives, over its tasks. They are added in the order of the
+// tasks' rows, whichever thread finishes first. So the bits are the same for every number of threads.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace heed::detail {
 
-/// What the keys from `first_key` on receive from the rows of one task.
+/// The sums of one task's weights, for each key from `first_key` on.
 struct SumsOfTask {
   std::int64_t first_key = 0;
   std::vector<float> sums;
@@ -49,7 +49,7 @@ class ReceivedSums {
   ReceivedSums(std::int64_t first_row, std::int64_t keys)
       : next_row_(first_row), sum_(static_cast<std::size_t>(keys)), lost_(static_cast<std::size_t>(keys)) {}
 
-  /// Adds a task's sums as soon as those of all earlier rows are added.
+  /// Adds a task's sums as soon as the sums of all earlier rows are added.
   void add(const cpu::Task& task, SumsOfTask sums) {
     const std::lock_guard lock(mutex_);
     waiting_.emplace(task.row_begin, Waiting{task.row_end, std::move(sums)});

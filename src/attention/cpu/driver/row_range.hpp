@@ -11,8 +11,8 @@
 
 namespace heed::detail {
 
-/// Norms of the keys and values of one key head and segment. The bounds are slightly below those of the
-/// kernel (kernel/backward_workspace.hpp), so a row that passes here passes there.
+/// Norms of the keys and values of one key head and segment. The bounds are slightly below the kernel's
+/// (kernel/backward_workspace.hpp), so a row that passes here also passes there.
 class KeyHeadRange {
  public:
   KeyHeadRange(const BackwardProblem& problem, const Segment& segment, std::int64_t kv_head)

@@ -1,6 +1,6 @@
 // The fused kernel over keys that arrive in ranges. The states of all rows are kept. A range's share is
-// computed span by span, each from an empty state, and merged in order. So the bits equal those of a call
-// that has all keys.
+// computed span by span, each from an empty state, and merged in order. So a call that has all keys gives the
+// same bits.
 #include <algorithm>
 #include <cstring>
 

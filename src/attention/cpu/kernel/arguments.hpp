@@ -88,7 +88,7 @@ struct ResultTargets : ResultSet<Output> {
   std::int64_t map_rows, map_columns;
 };
 
-/// What a pass writes about each query row for the next pass: [B, H, Lq].
+/// Notes of a pass about each query row, for the next pass: [B, H, Lq].
 struct RowNotes {
   /// A weight is exp2(score - row_shift) * row_inverse; row_sink is exp(sink - lse). forward writes them if
   /// they have memory; the weights pass and the backward pass read them.
@@ -176,7 +176,7 @@ struct SpanTask {
 /// Most tasks that go over a span together; what they share stays in the second-level cache.
 inline constexpr std::int64_t kTasksTogether = 16;
 
-/// What each key of the segment from `first_key` on, up to whole KV blocks, receives from the rows of a task.
+/// The sums of a task's weights, for each key of the segment from `first_key` on, up to whole KV blocks.
 struct TaskSums {
   float* data;
   std::int64_t first_key;
@@ -247,7 +247,7 @@ struct Kernels {
   void (*reset)(const Arguments&, const Tiling&, void* workspace) = nullptr;
   /// These mark the rows that they left out in Arguments::row_status.
   void (*forward)(const Arguments&, const Tiling&, const Task&, void* workspace) = nullptr;
-  /// forward() for a task of one head, whose weights stay in `kept`. They replace those of the thread's
+  /// forward() for a task of one head, whose weights stay in `kept`. They replace the weights of the thread's
   /// previous task, whose sums are then complete. This task's `sums`, zeroed by the caller, are complete
   /// after the thread's next task or after finish_received(). Only for calls that takes_received() takes; set
   /// Arguments::keeps_task_weights before plan().

@@ -6,8 +6,8 @@
 
 namespace heed::detail::cpu {
 
-/// The gradients of a call. `forward` has the inputs and everything that shapes the weights. Of its results
-/// it has only lse, which is read.
+/// The gradients of a call. `forward` has the inputs and everything that shapes the weights. lse is its only
+/// result, and is read.
 struct BackwardArguments {
   Arguments forward;
   float scale;  ///< scale of a score, in natural units

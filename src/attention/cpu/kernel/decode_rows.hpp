@@ -1,5 +1,5 @@
 // A panel's rows, as the decode kernel reads them. Floats of any width are read in place; codes become floats
-// in registers. The loaded values are bit for bit those of even_rows().
+// in registers. The loaded values have the same bits as in even_rows().
 #pragma once
 
 #include "attention/cpu/kernel/workspace.hpp"

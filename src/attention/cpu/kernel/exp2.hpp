@@ -6,8 +6,8 @@
 //
 //   ((((r + a4) r + a3) r + a2) r + a1) r + a0 = kGain * 2^r (1 + e),   |e| <= 1.7e-7
 //
-// That saves one multiplication. The factor kGain cancels when weights are divided by their sum; code that
-// needs the sum itself subtracts kLog2Gain. The largest error is 1.55 ulp of the result, and 1.82 in the
+// Being monic saves one multiplication. The factor kGain cancels when weights are divided by their sum; code
+// that needs the sum itself subtracts kLog2Gain. The largest error is 1.55 ulp of the result, and 1.82 in the
 // plain target, whose mul_add rounds twice (tests/vector_math_test.cpp walks every float).
 //
 // Adding 1.5 * 2^23 finds n: the sum's low bits are then n as an integer, and adding them to the polynomial's

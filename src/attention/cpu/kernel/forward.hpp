@@ -205,7 +205,7 @@ inline KeyRange keys_of_span(const KeyRange& seen, std::int64_t span) {
   return {larger(seen.begin, span * cpu::kSpan), smaller(seen.end, (span + 1) * cpu::kSpan)};
 }
 
-/// Merges the states and the bins of a span into those of the spans before it.
+/// Merges a span's states and bins into the states and bins of the spans before it.
 inline void fold_span(TaskState& state, const SoftmaxState& span, KeyRange& folded_columns) {
   const Workspace& w = state.w;
   for (std::int64_t row = 0; row < state.rows; ++row) {

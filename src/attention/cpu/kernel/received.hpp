@@ -1,5 +1,5 @@
-// What each key receives, without a second pass over queries and keys. A thread keeps the unnormalised
-// weights of its last task. Once the sums of the task's rows are known,
+// The weight that each key receives, without a second pass over queries and keys. A thread keeps the
+// unnormalised weights of its last task. Once the sums of the task's rows are known,
 //
 //   received_j = sum_i p_ij = sum_i w_ij 2^(m_b - m_i) / sum_i
 //

@@ -32,8 +32,8 @@ inline void carry_bins(const TaskState& state, const KeyRange& folded) {
   }
 }
 
-/// Called after a span: merges a row's bins of the span into those of the columns `folded` before it, as its
-/// state was.
+/// Called after a span: merges a row's bins of the span into the earlier columns `folded`, as its state was
+/// merged.
 inline void fold_bins(const TaskState& state, std::int64_t row, const KeyRange& folded,
                       const MergeFactors& factors) {
   const Workspace& w = state.w;

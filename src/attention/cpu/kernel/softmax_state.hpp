@@ -35,7 +35,7 @@ inline constexpr float kHeadroom = 8.0f;              // m moves when a score ex
 inline constexpr float kUnstarted = -1.5f * 0x1p20f;  // threshold of a row without keys; above kForbidden
 inline constexpr float kNoThreshold = 0x1p30f;        // above every score
 
-/// Which members states have for each row, besides m and sum.
+/// The members that states have for each row, besides m and sum.
 struct StateParts {
   std::int64_t rows;           ///< a multiple of kGroupRows
   std::int64_t value_columns;  ///< columns of the output, in whole vectors; 0: no output
@@ -161,8 +161,8 @@ struct MergeFactors {
   float into, from;
 };
 
-/// Merges a row of `from` into that of `into`, without its list. The keys of `into` all lie before those of
-/// `from`, which is destroyed.
+/// Merges a row of `from` into the same row of `into`, without its list. The keys of `into` all lie before
+/// those of `from`, which is destroyed.
 inline MergeFactors merge_row(const SoftmaxState& into, const SoftmaxState& from, std::int64_t row) {
   if (from.left_out[row] != 0) into.left_out[row] = 1;
   if (is_empty(from, row)) return {1, 1};
@@ -191,7 +191,7 @@ inline MergeFactors merge_row(const SoftmaxState& into, const SoftmaxState& from
   return factors;
 }
 
-/// Merges the lists of all rows of `from` into those of `into`, after merge_row. Of equal weights, the
+/// Merges the lists of all rows of `from` into the lists of `into`, after merge_row. Of equal weights, the
 /// earlier key comes first. `moved` [count][kLanes] is working memory for `count` entries at a time.
 inline void merge_lists(const SoftmaxState& into, const SoftmaxState& from, float* moved,
                         std::int64_t count) {

@@ -26,8 +26,8 @@ inline Tiling plan_weights_pass(const Arguments& call) {
   return tiling;
 }
 
-/// What each key of a task received. Kahan's compensation keeps the error of many small terms independent of
-/// the number of row blocks (Kahan 1965).
+/// The weight that each key of a task received. Kahan's compensation keeps the error of many small terms
+/// independent of the number of row blocks (Kahan 1965).
 struct KeySums {
   alignas(64) float sum[kPassKvBlocks * kKvBlock];
   alignas(64) float lost[kPassKvBlocks * kKvBlock];
@@ -102,8 +102,8 @@ inline void score_row_in_f64(TaskState& state, std::int64_t row, std::int64_t kv
   }
 }
 
-/// sums [kKvBlock] = the sum of the weights of the block's rows [begin, end). The order is that of the rows,
-/// whichever tiles computed them. There are at most kQueryBlock terms, so they are added plainly.
+/// sums [kKvBlock] = the sum of the weights of the block's rows [begin, end). They are added in the order of
+/// the rows, whichever tiles computed them. There are at most kQueryBlock terms, so they are added plainly.
 inline void sum_rows(const TaskState& state, std::int64_t begin, std::int64_t end, const float* inverse,
                      std::int64_t kv_block_key, std::int64_t count, float* sums) {
   for (std::int64_t k = 0; k < kKvBlock; k += kLanes) store(sums + k, zero());

@@ -292,7 +292,7 @@ inline Tiling plan(const Arguments& call) {
   return tiling;
 }
 
-/// Forgets all packed KV blocks, because the memory may hold those of another call.
+/// Forgets all packed KV blocks, because the memory may hold another call's blocks.
 inline void reset(const Arguments& call, const Tiling& tiling, void* workspace) {
   const Workspace w = lay_out(call, tiling, workspace);
   for (std::int64_t s = 0; s < w.packed_blocks; ++s) w.packed_block[s].key = -1;

@@ -65,7 +65,7 @@ struct HeadRows {
   [[nodiscard]] const char* address_ahead(std::int64_t j) const { return address(smaller(j, count - 1)); }
 };
 
-/// Rows whose number 0 begins at element `first`. That may lie before the memory (Task::first_key), so its
+/// Rows whose number 0 begins at element `first`. This may lie before the memory (Task::first_key), so its
 /// address is computed with integers.
 inline HeadRows head_rows(const Input& tensor, std::int64_t first, const std::int32_t* numbers = nullptr,
                           std::int64_t count = INT64_MAX) {

@@ -52,8 +52,8 @@ const TargetEntry& best_target(const std::function<bool(std::string_view)>& proc
 /// The best prefetch distances for a vendor's processors.
 ReadAhead read_ahead(std::string_view vendor);
 
-/// The kernels that calls use: those of the best target, or of the one that HEED_ISA or set_target names.
-/// Throws heed::Error if HEED_ISA names a target that this machine does not have.
+/// The kernels that calls use. They belong to the best target, or to the one that HEED_ISA or set_target
+/// names. Throws heed::Error if HEED_ISA names a target that this machine does not have.
 const TargetKernels& kernels();
 
 }  // namespace heed::detail::cpu
