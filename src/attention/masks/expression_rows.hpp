@@ -30,8 +30,8 @@ class RowProgram {
   struct Step {
     int node;
     int result;  // register number
-    /// For && and ||: the step to continue at if the left side alone decides the whole chunk. The left side
-    /// is then the result of `node`. -1 for other steps.
+    /// For && and ||: the step to continue at if the left side alone decides the whole chunk. The left side's
+    /// value is then the result of `node`. -1 for other steps.
     int decided;
   };
 

@@ -162,7 +162,7 @@ struct MergeFactors {
 };
 
 /// Merges a row of `from` into the same row of `into`, without its list. The keys of `into` all lie before
-/// those of `from`, which is destroyed.
+/// the keys of `from`, which is destroyed.
 inline MergeFactors merge_row(const SoftmaxState& into, const SoftmaxState& from, std::int64_t row) {
   if (from.left_out[row] != 0) into.left_out[row] = 1;
   if (is_empty(from, row)) return {1, 1};

@@ -14,9 +14,9 @@ HEED_INLINE std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b 
 HEED_INLINE std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
 
 // A score tile is 4 rows x 3 vectors of keys: 12 accumulators. They hide the latency of two multiply-adds per
-// cycle (4 cycles * 2 = 8). With 32 registers, it also leaves room for a second tile in registers while the
-// next one accumulates: its exponentials overlap with the multiply-adds (see score_microkernel). Matrix tiles
-// use panels of two steps of their product with values.
+// cycle (4 cycles * 2 = 8). With 32 registers, they also leave room for a finished tile while the next one
+// accumulates. Its exponentials overlap with the multiply-adds (see score_microkernel). Matrix tiles use
+// panels of two steps of their product with values.
 inline constexpr int kTileRows = 4;
 inline constexpr int kPanelVectors = kHasMatrixTiles ? 4 : 3;
 inline constexpr int kPanel = kPanelVectors * kLanes;  // keys per panel
