@@ -23,8 +23,7 @@ struct BackwardProblem {
   Target grad_key;                                ///< [B, Hkv, Lk, D]
   Target grad_value;                              ///< [B, Hkv, Lk, Dv]
   Target grad_bias;                               ///< [B, H, Lq, Lk], with the sizes below
-  std::int64_t grad_bias_size[4] = {1, 1, 1, 1};  ///< size 1 (and stride 0) for axes the gradient is summed
-                                                  ///< over
+  std::int64_t grad_bias_size[4] = {1, 1, 1, 1};  ///< 1, with stride 0, on summed axes
   Target grad_sinks;                              ///< [1, H]; stride 0 if the gradient is summed over H
 };
 

@@ -164,8 +164,7 @@ std::unique_ptr<CacheState> over_table(const TensorView& key, const TensorView& 
     refuse("lengths has shape ", lengths.shape(), "; [", table.shape()[0], "] as in block_table is expected");
   detail::check_memory("block_table", table);
   const Tensor pages = Tensor::copy_of(table, DType::i64);
-  std::vector<std::int64_t> entries(state->page_holders.size());  // number of the table's entries for each
-                                                                  // page
+  std::vector<std::int64_t> entries(state->page_holders.size());  // [pages]: entries in the table
   for (const std::int64_t page : pages.values<std::int64_t>())
     if (page >= 0 && index(page) < entries.size()) ++entries[index(page)];
   std::vector<std::int64_t> of_one;

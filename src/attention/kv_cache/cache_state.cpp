@@ -525,9 +525,7 @@ void append_rows(CacheState& state, const Operand& key, const Operand& value,
     const Arrival& arrival = arrivals[a];
     Writer writer(state, state.sequences[index(arrival.sequence)]);
     for (const std::int32_t page : to_copy[a])
-      if (state.page_holders[index(page)] > 1)
-        writer.copy_page(page);  // other sequences may have released
-                                 // it by now
+      if (state.page_holders[index(page)] > 1) writer.copy_page(page);  // others may have freed it
     for (std::int64_t row = arrival.begin; row < arrival.end; ++row)
       writer.append(key, value, arrival.batch, row);
   }

@@ -28,8 +28,7 @@ struct Sequence {
   std::vector<std::int32_t> pages;       ///< held pages, in any order
   std::vector<std::int32_t> free_slots;  ///< free slots of held pages; the last is used next
   // The following three are used with codes only.
-  std::vector<std::int32_t> groups;  ///< [position / group]: number of the scales; -1 once all rows are
-                                     ///< evicted
+  std::vector<std::int32_t> groups;  ///< [position / group]: scales' number; -1 if all rows are evicted
   std::vector<float> key_tail, value_tail;  ///< [Hkv][2 * group][D]: rows in f32, at position % (2 * group)
   std::int64_t tail_begin = 0;              ///< the first position that the tails hold
   std::vector<float> received;              ///< [row][Hkv]; empty until add_received

@@ -224,8 +224,7 @@ void RowEvaluation::turn(const ExpressionNode& node, double* result, std::size_t
   for (std::size_t v = 0; v < place_.size(); ++v) first += (a.factors[v] - b.factors[v]) * place_[v];
   const std::size_t keys = static_cast<std::size_t>(Variable::j);
   const double step = a.factors[keys] - b.factors[keys];
-  const double limit = node.op == Op::less ? -1 : 0;  // the result is true if first + step * k is at most
-                                                      // this
+  const double limit = node.op == Op::less ? -1 : 0;  // upper limit of first + step * k
   const bool before = step > 0 || (step == 0 && first <= limit);
   // If a - b rises, the result is true up to the last k within the limit. If it falls, it is true from the
   // first k within the limit.

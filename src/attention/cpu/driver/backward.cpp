@@ -127,8 +127,7 @@ class BackwardDriver {
 
   // Zeroes the gradients of keys in no segment, because no task writes them.
   void clear_keys_of_no_segment() const {
-    std::vector<std::int64_t> done(static_cast<std::size_t>(f_.batch), 0);  // per batch entry: end of the
-                                                                            // keys done
+    std::vector<std::int64_t> done(static_cast<std::size_t>(f_.batch), 0);  // [B]: end of the keys done
     const auto clear_keys = [&](std::int64_t batch, std::int64_t begin, std::int64_t end) {
       clear_rows(p_.grad_key, batch, f_.kv_heads, begin, end, f_.head_dim);
       clear_rows(p_.grad_value, batch, f_.kv_heads, begin, end, f_.value_dim);

@@ -45,8 +45,7 @@ using cpu::WeightsTask;
 
 constexpr std::int64_t kLargestDim = 1024;
 constexpr std::int64_t kMostTopK = 1024;
-constexpr std::int64_t kMostMapColumns = 32768;  // a row group's columns fill kStatisticsBytes
-                                                 // (workspace.hpp)
+constexpr std::int64_t kMostMapColumns = 32768;  // for a row group in kStatisticsBytes
 // Limit of 1 / sum, below which a sink dominates the sum.
 constexpr double kSmallestInverse = 0x1p-100;
 // Per thread, for tasks that run side by side.

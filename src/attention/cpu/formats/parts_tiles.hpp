@@ -147,8 +147,7 @@ struct PartsTilesFormat : PartProducts<kType> {
   static constexpr float kSmallestSquare = kType == Type::f32 ? 0x1p-120f : 0;
 
   static constexpr float kValueScale = 0x1p80f;
-  static constexpr float kLargestScaled = 0x1p20f;  // limit of values that may be scaled: times weights up to
-                                                    // 2^18, over 192 keys
+  static constexpr float kLargestScaled = 0x1p20f;       // for weights up to 2^18 and 192 keys
   static constexpr float kSmallestUnscaled = 0x1p-108f;  // its low part is not subnormal
 
   /// Loads values [column, column + kLanes) of a key; values beyond `width` are 0.

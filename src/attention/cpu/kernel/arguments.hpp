@@ -236,13 +236,12 @@ inline constexpr std::int64_t kF64Columns = 8;
 struct Kernels {
   const char* name;
   bool (*takes_forward)(const Arguments&);
-  bool (*takes_weights_pass)(const Arguments&);  ///< for arguments without the results that forward() writes
+  bool (*takes_weights_pass)(const Arguments&);  ///< without forward()'s results
   bool (*takes_backward)(const BackwardArguments&);
 
   /// The members from here to weights_pass are nullptr in a unit for gradients alone.
   Tiling (*plan)(const Arguments&) = nullptr;
-  Tiling (*plan_weights_pass)(const Arguments&) = nullptr;  ///< for arguments without the results that
-                                                            ///< forward() writes
+  Tiling (*plan_weights_pass)(const Arguments&) = nullptr;  ///< without forward()'s results
   /// `workspace` has Tiling::bytes bytes, aligned to 64. Call reset() before its first use in a call.
   void (*reset)(const Arguments&, const Tiling&, void* workspace) = nullptr;
   /// These mark the rows that they left out in Arguments::row_status.

@@ -215,8 +215,7 @@ template <class Format>
 void add_matrix_key_grads(const BackwardTaskState& state, const Block& block) {
   const BackwardWorkspace& w = state.w;
   const std::int64_t groups = block.rows / kGroupRows;
-  const std::int64_t first = (block.key - state.task.key_begin) / kPanel;  // the block's first panel within
-                                                                           // the task
+  const std::int64_t first = (block.key - state.task.key_begin) / kPanel;  // panel within the task
   for (std::int64_t p = 0; p * kPanel < block.keys; ++p) {
     const std::int64_t key = block.key + p * kPanel;
     for (std::int64_t g = 0; g < groups; ++g) {

@@ -137,8 +137,7 @@ HEED_INLINE void score_step(Tile<kRows, kVectors>& next, const Tile<kRows, kVect
                             std::int64_t ldq, const float* panel, std::int64_t depth, const TileRows& rows,
                             std::int64_t done_row, float* weights, std::int64_t ldw) {
   clear(next);
-  const std::int64_t part = depth / static_cast<std::int64_t>(kRows) / 4 * 4;  // whole iterations of the
-                                                                               // unrolled loop
+  const std::int64_t part = depth / static_cast<std::int64_t>(kRows) / 4 * 4;  // whole unrolled iterations
 #pragma GCC unroll 12
   for (int r = 0; r < static_cast<int>(kRows); ++r) {
     softmax_row<kTraits>(done[r], rows, done_row + r, weights + r * ldw);
@@ -192,7 +191,7 @@ HEED_INLINE std::int64_t score_microkernel_in_memory(Tile<kRows, kVectors>& tile
                                                      std::int64_t tiles, float* weights, std::int64_t ldw,
                                                      float scale) {
   constexpr auto kHeight = static_cast<std::int64_t>(kRows);
-  const std::int64_t part = depth / kHeight / 4 * 4;  // whole iterations of the unrolled loop
+  const std::int64_t part = depth / kHeight / 4 * 4;  // whole unrolled iterations
   for (std::int64_t t = 0; t <= tiles; ++t) {
     float* here = weights + t * kHeight * ldw;
     const float* query = q + t * kHeight * ldq;

@@ -9,8 +9,7 @@ namespace heed::detail::HEED_ISA {
 
 using cpu::WeightsTask;
 
-inline constexpr std::int64_t kPassKvBlocks = 4;  // per task, at most: each block of rows is set up once per
-                                                  // task
+inline constexpr std::int64_t kPassKvBlocks = 4;        // per task, at most; each task sets up its rows
 inline constexpr std::int64_t kPassKeyBytes = 1 << 20;  // limit of their packed keys
 
 /// The tiling of a weights pass: one block of rows, and the keys of a task, which all stay packed.

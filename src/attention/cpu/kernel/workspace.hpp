@@ -15,8 +15,7 @@ using cpu::Tiling;
 
 // Tuning of the forward pass. Sweeps on Zen 5 moved full attention by less than 2 % between 96 and 384 keys a
 // KV block.
-inline constexpr std::int64_t kKvBlock = 192;  // keys per KV block: packed together, and their weights of a
-                                               // block kept
+inline constexpr std::int64_t kKvBlock = 192;  // keys per KV block, which are packed together
 // Rows whose weights of a KV block are kept: 144 KiB. With matrix tiles, the weights of one group stay in the
 // first-level cache. Phases are long, because vectors run at half their rate for some hundred cycles after a
 // tile.
@@ -29,8 +28,7 @@ inline constexpr std::int64_t kCacheBytes = 5 << 20;  // for packed keys and val
 inline constexpr std::int64_t kLongCacheBytes = 16 << 20;
 inline constexpr std::int64_t kTaskWeightsBytes = 48 << 20;  // for these weights
 inline constexpr std::int64_t kStatisticsBytes = 3 << 19;    // for top-k lists, and for map bins
-inline constexpr std::int64_t kUncachedBytes = 16 << 20;     // a head's weights matrix of this size or more
-                                                             // bypasses the caches
+inline constexpr std::int64_t kUncachedBytes = 16 << 20;     // a larger weights matrix bypasses caches
 // Few rows, which read keys and values in place. With 32 registers, a row of a value tile is as wide as they
 // allow, so that a row of values is read once from end to end. With 16 registers, it has more rows, so that
 // each value is loaded only once.
@@ -114,10 +112,9 @@ struct TaskState : TaskContext {
   float tracked_square = 0;   // largest squared key norm for which track_maxima() was called
   QueryRows queries = {};     // the tiles' left operand
   float largest_query_square = 0;
-  std::int64_t left_out = 0;    // number of rows left out
-  bool splits_weights = false;  // weights become operands of matrix tiles at once, because nothing else reads
-                                // them
-  float* weights = w.weights;   // [kQueryBlock][kKvBlock], for the current KV block
+  std::int64_t left_out = 0;      // number of rows left out
+  bool splits_weights = false;    // weights become operands at once; nothing else reads them
+  float* weights = w.weights;     // [kQueryBlock][kKvBlock], for the current KV block
   cpu::KeptTask* kept = nullptr;  // keeps this task's weights, and still those of the previous task
   KeyRange columns = {0, 0};      // map columns of the span's keys so far
 
