@@ -1,4 +1,4 @@
-// How the checks of a call speak: one sentence put together from its parts.
+// Error messages of the checks: one sentence, joined from its parts.
 #pragma once
 
 #include <charconv>
@@ -15,13 +15,13 @@ inline std::string text_of(std::string_view text) { return std::string(text); }
 inline std::string text_of(std::integral auto value) { return std::to_string(value); }
 inline std::string text_of(const Dims& dims) { return to_string(dims); }
 inline std::string text_of(DType dtype) { return std::string(name_of(dtype)); }
-/// The shortest digits that read back as the same number; "nan", "inf".
+/// Returns the shortest digits that read back as the same number, or "nan", "inf".
 inline std::string text_of(double value) {
   char digits[32];
   return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
 }
 
-/// Throws Error with the parts, in order, as its message.
+/// Throws an Error whose message is the parts joined in order.
 template <class... Parts>
 [[noreturn]] void refuse(ErrorCode code, const Parts&... parts) {
   throw Error(code, (text_of(parts) + ...));

@@ -1,4 +1,4 @@
-// options -> checks -> plan -> kernel.
+// attention(): options -> checks -> plan -> kernel.
 #include "heed/attention.hpp"
 
 #include "attention/api/memory_errors.hpp"

@@ -1,4 +1,4 @@
-// inputs, options -> checks -> plan -> kernel, for the backward pass.
+// attention_backward(): inputs, options -> checks -> plan -> kernel.
 #include "heed/backward.hpp"
 
 #include "attention/api/memory_errors.hpp"

@@ -1,4 +1,4 @@
-// inputs, options -> checks -> plan -> kernel, for a share of the gradients by keys.
+// A share of the gradients, by keys: inputs, options -> checks -> plan -> kernel.
 #include "heed/backward_share.hpp"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ GradientTask described(const BackwardTask& task, std::int64_t work) {
           work};
 }
 
-/// The share's call without its results, and the tasks.
+/// A share's checked call, whose gradients have no places yet, and its tasks.
 struct Share {
   BackwardProblem problem;
   std::vector<BackwardTask> tasks;
@@ -81,7 +81,7 @@ void place_query_parts(std::span<float> memory, const detail::Problem& p, std::v
            " tasks are expected");
 }
 
-// [axes - 1 of them …, D], of any strides but the last.
+// Checks that the parts are [splits, rows, H, D]; only the last stride must be 1.
 void check_parts(const TensorView& parts, const MutableTensorView& grad_query) {
   if (grad_query.rank() != 3)
     refuse("grad_query has shape ", grad_query.shape(), "; 3 axes, [H, rows, D], are expected");
@@ -102,7 +102,7 @@ void check_parts(const TensorView& parts, const MutableTensorView& grad_query) {
 std::vector<GradientTask> gradient_tasks(const Dims& query, const Dims& key, const Dims& value, DType dtype,
                                          const AttentionOptions& options, const CallPart& part) {
   return detail::with_memory_errors([&] {
-    // Views of one number: of the tensors only the shapes are known, and nothing is read.
+    // Views of a single number. Only the tensors' shapes are known, and nothing is read.
     const double number = 0;
     const auto view = [&](const Dims& shape) { return TensorView(&number, dtype, Dims{}).expand(shape); };
     BackwardProblem problem;
@@ -110,7 +110,7 @@ std::vector<GradientTask> gradient_tasks(const Dims& query, const Dims& key, con
     require_all_rows(problem, part);
     std::vector<GradientTask> tasks;
     for (const BackwardTask& task : tasks_of(problem, options.kernel)) {
-      // All key heads of a sequence have the same work.
+      // All key heads of a sequence have the same amount of work.
       const auto head_before = static_cast<std::size_t>(task.rows.head_begin == 0 ? 0 : task.splits);
       tasks.push_back(described(task, head_before == 0 ? detail::visible_cells(problem.forward, task)
                                                        : tasks[tasks.size() - head_before].work));

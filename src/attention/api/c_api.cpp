@@ -1,5 +1,5 @@
-// The C functions of heed/heed.h over heed::attention_into and attention_backward_into. Each runs its work
-// inside guarded(), which lets no exception out.
+// The C functions of heed/heed.h, on top of heed::attention_into and attention_backward_into. Each runs its
+// work inside guarded(), so that no exception leaves it.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -45,7 +45,7 @@ static_assert(static_cast<int>(heed::ErrorCode::out_of_memory) == HEED_OUT_OF_ME
 static_assert(static_cast<int>(DType::f64) == HEED_F64 && static_cast<int>(DType::boolean) == HEED_BOOL);
 static_assert(heed::kMaxRank == HEED_MAX_RANK);
 
-// A buffer of fixed size: telling of a failed allocation must not need one.
+// A buffer of fixed size, because reporting a failed allocation must not need another one.
 thread_local char last_error[1024] = "";
 
 }  // namespace

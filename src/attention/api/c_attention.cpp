@@ -37,7 +37,7 @@ AttentionOptions options_of(const heed_attention_options& from) {
   return options;
 }
 
-// The members of heed_attention_outputs, in the order of the table of results.
+// The members of heed_attention_outputs, in the order of the results table.
 constexpr const heed_tensor* heed_attention_outputs::*kOutputs[] = {
     &heed_attention_outputs::output,      &heed_attention_outputs::weights,
     &heed_attention_outputs::scores,      &heed_attention_outputs::lse,
@@ -93,7 +93,7 @@ void set(MutableTensorView& to, std::string_view name, const heed_tensor* tensor
   static double anywhere[1] = {};
   if (tensor == nullptr) return;
   to = view_of(name, tensor);
-  // Without an element, and so without memory, it is still asked for: other ranks may have elements.
+  // A view without elements, and so without memory, is still a request: other ranks may have elements.
   if (to.data() == nullptr) to = {anywhere, to.dtype(), to.shape(), to.strides()};
 }
 

@@ -1,4 +1,4 @@
-// The arguments of a C call of attention as those of the C++ call.
+// Converts the arguments of C attention calls to C++.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,10 @@
 namespace heed::detail::c_api {
 
 [[nodiscard]] std::optional<TensorView> optional_view(std::string_view name, const heed_tensor* tensor);
-/// A view to write to, where one is given.
+/// Sets `to` to a view of `tensor`, unless `tensor` is NULL.
 void set(MutableTensorView& to, std::string_view name, const heed_tensor* tensor);
 
-/// Throw where an argument is none of 0 and 1, or no enumerator up to `last`.
+/// Throws unless the value is 0 or 1.
 bool flag(std::string_view name, std::int32_t value);
 template <class Enum>
 Enum choice(std::string_view name, std::int32_t value, Enum last) {
@@ -30,21 +30,21 @@ Enum choice(std::string_view name, std::int32_t value, Enum last) {
 
 [[nodiscard]] heed_attention_options default_attention_options();
 
-/// As much of the text as there is room for, and zeros.
+/// Copies as much of the text as fits, and fills the rest with zeros.
 template <std::size_t kSize>
 void copy_text(std::string_view from, char (&to)[kSize]) {
   std::memset(to, 0, kSize);
   std::memcpy(to, from.data(), std::min(from.size(), kSize - 1));
 }
 
-/// Where a call tells what it took; NULL: nowhere.
+/// The caller's places for the statistics of a call; NULL members are skipped.
 struct Report {
   heed_attention_run* run = nullptr;
   std::int64_t* recomputed_rows = nullptr;
   void tell(const AttentionRun& took) const;
 };
 
-/// A C call's arguments as those of the C++ call.
+/// A C call's arguments, converted to C++.
 struct ForwardCall {
   AttentionOptions options;
   AttentionOutputs outputs;

@@ -62,7 +62,7 @@ KvCacheOptions options_of(const heed_kv_cache_options& from) {
   return options;
 }
 
-// *to gets what make() makes; NULL where it fails.
+// Sets *to to the result of make(), or to NULL if it fails.
 template <class Make>
 heed_status make_cache(heed_kv_cache** to, Make make) {
   return guarded([&] {
@@ -72,14 +72,14 @@ heed_status make_cache(heed_kv_cache** to, Make make) {
   });
 }
 
-// make(key, value) with mutable views where they may be written, and others where they are only read.
+// Calls make(key, value) with mutable views if the memory is writable, and with read-only views otherwise.
 template <class Make>
 KvCache over(std::int32_t writable, const MutableTensorView& key, const MutableTensorView& value, Make make) {
   if (flag("writable", writable)) return make(key, value);
   return make(TensorView(key), TensorView(value));
 }
 
-// Work on a cache that is given.
+// Runs work on a cache; throws if it is NULL.
 template <class Cache, class Work>
 heed_status with_cache(Cache* cache, Work work) {
   return guarded([&] {
@@ -88,7 +88,7 @@ heed_status with_cache(Cache* cache, Work work) {
   });
 }
 
-// *to gets what get(cache) returns.
+// Sets *to to the result of get(cache).
 template <class Get>
 heed_status get_number(const heed_kv_cache* cache, const char* name, std::int64_t* to, Get get) {
   return with_cache(cache, [&](const KvCache& c) {
@@ -97,7 +97,7 @@ heed_status get_number(const heed_kv_cache* cache, const char* name, std::int64_
   });
 }
 
-// `to` gets the rows that get(cache) returns.
+// Copies the rows that get(cache) returns to `to`.
 template <class Get>
 heed_status get_rows(const heed_kv_cache* cache, const char* name, const heed_tensor* to, Get get) {
   return with_cache(cache, [&](const KvCache& c) {

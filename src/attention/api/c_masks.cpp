@@ -19,7 +19,7 @@ using heed::detail::c_api::view_of;
 
 static_assert(static_cast<int>(heed::SliceKind::both_causal) == HEED_SLICE_BOTH_CAUSAL);
 
-// *to gets what make() makes; NULL where it fails.
+// Sets *to to the result of make(), or to NULL if it fails.
 template <class Make>
 heed_status make_mask(heed_mask** to, Make make) {
   return guarded([&] {

@@ -11,7 +11,7 @@ using heed::detail::refuse;
 using heed::detail::c_api::guarded;
 using heed::detail::c_api::require;
 
-// *to gets what make() makes; NULL where it fails.
+// Sets *to to the result of make(), or to NULL if it fails.
 template <class Make>
 heed_status make_sharding(heed_sharding** to, Make make) {
   return guarded([&] {

@@ -1,5 +1,5 @@
-// Structs of heed/heed.h that grow from version to version: their size, which comes first, says what the
-// caller knows.
+// The structs of heed/heed.h may gain members in later versions. Their first member is their size, which
+// tells which members the caller knows.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,10 @@
 
 namespace heed::detail::c_api {
 
-// Every member is 8 bytes, or 4 beside another of 4: a size that is a multiple of 8 never ends inside one.
+// Every member has 8 bytes, or 4 bytes next to another 4. A multiple of 8 therefore never ends inside a
+// member.
 constexpr std::size_t kMemberStep = 8;
-// Far more than any version will have: what is larger was never initialised.
+// Far more than any version will need: a larger size was never initialised.
 constexpr std::size_t kLargestStruct = 4096;
 
 template <class Struct>
@@ -27,8 +28,8 @@ inline void check_size(std::string_view name, std::size_t size) {
            "; the sizeof of the struct, as its init function sets it, is expected");
 }
 
-/// The caller's struct as this version knows it: what it lacks has its default, and what it has beyond must
-/// be 0. It may be smaller or larger than Struct, so that it is read as bytes.
+/// Returns the caller's struct as this version knows it. Missing members get their defaults; bytes beyond
+/// Struct must be 0. The caller's struct may be smaller or larger than Struct, so it is read as bytes.
 template <class Struct>
 Struct as_known(std::string_view name, const void* given, const Struct& defaults) {
   static_assert(kGrows<Struct>);
@@ -45,7 +46,7 @@ Struct as_known(std::string_view name, const void* given, const Struct& defaults
   return known;
 }
 
-/// A struct whose defaults are all 0.
+/// Returns a struct whose members are all 0 except struct_size.
 template <class Struct>
 Struct nothing_given() {
   Struct pointers{};
@@ -53,7 +54,7 @@ Struct nothing_given() {
   return pointers;
 }
 
-/// Writes a struct into one of the caller's size: cut off where it is older, followed by 0 where newer.
+/// Writes a struct into one of the caller's size: truncated if that is smaller, padded with zeros if larger.
 template <class Struct>
 void initialise(std::string_view name, Struct* to, std::size_t size, Struct from) {
   static_assert(kGrows<Struct>);

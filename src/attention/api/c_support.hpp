@@ -1,5 +1,5 @@
-// What the C functions share, those of libheed_mpi too: each runs its work inside guarded(), which lets no
-// exception out.
+// Helpers shared by all C functions, including libheed_mpi's. Each C function runs its work inside guarded(),
+// so that no exception leaves it.
 #pragma once
 
 #include <cstddef>
@@ -44,12 +44,12 @@ heed_status guarded(Work work) noexcept {
   }
 }
 
-/// Throw where a pointer is NULL, a dtype is none, or a shape has a wrong rank or a negative size.
+/// These throw if a pointer is NULL, a dtype is unknown, or a shape has a wrong rank or a negative size.
 void require(std::string_view name, const void* pointer);
 [[nodiscard]] DType dtype_of(std::string_view name, std::int32_t dtype);
 [[nodiscard]] Dims shape_of(std::string_view name, std::int32_t rank, const std::int64_t* shape);
 [[nodiscard]] MutableTensorView view_of(std::string_view name, const heed_tensor* tensor);
-/// NULL is fine where `count` is 0.
+/// `numbers` may be NULL if `count` is 0.
 [[nodiscard]] std::span<const std::int64_t> numbers_of(std::string_view name, const std::int64_t* numbers,
                                                        std::size_t count);
 

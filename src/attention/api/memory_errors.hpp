@@ -1,4 +1,5 @@
-// Working memory of the checks and kernels is small beside the results, but it too can be refused.
+// Converts std::bad_alloc to heed's Error. Checks and kernels need little memory beside the results, but even
+// that allocation can fail.
 #pragma once
 
 #include <new>

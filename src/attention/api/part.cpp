@@ -1,4 +1,4 @@
-// options -> checks -> plan -> kernel, for a part of a call.
+// Attention on a part of a call: options -> checks -> plan -> kernel.
 #include "heed/part.hpp"
 
 #include "attention/api/memory_errors.hpp"

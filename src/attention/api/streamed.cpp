@@ -1,4 +1,4 @@
-// options -> checks -> plan, and then ranges of keys -> results.
+// StreamedAttention: options -> checks -> plan, then ranges of keys -> results.
 #include "heed/streamed.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using detail::refuse;
 
 constexpr double kNothing = 0;
 
-// Keys or values that are not there yet.
+// Placeholder views of keys or values that have not arrived yet.
 TensorView later(const TensorView& query, const KeyShape& keys, std::int64_t width) {
   Dims shape = query.shape();
   const int rank = query.rank();
@@ -44,7 +44,7 @@ void check_shape(const TensorView& query, const KeyShape& keys) {
     refuse("keys.kv_heads is ", keys.kv_heads, "; 1 is expected with a query of 2 axes");
 }
 
-// Strides as of tensors whose rows lie one after another: kernels are chosen by them.
+// Sets the strides of contiguous rows, because the choice of the kernel depends on strides.
 void lay_in_rows(detail::Operand& operand, std::int64_t width) {
   operand.data = nullptr;
   operand.stride[2] = width;
@@ -72,7 +72,7 @@ Problem check_streamed(const TensorView& query, const KeyShape& keys, const Atte
   return p;
 }
 
-// Where spans begin and end, of each sequence: rising, from 0 to the last key.
+// The span borders of all sequences, ascending, from 0 to the last key.
 std::vector<std::int64_t> cuts_of(const AttentionOptions& options, std::int64_t length) {
   std::vector<std::int64_t> ends{0, length};
   if (options.key_segments) ends = detail::integers_of("key_segments", *options.key_segments);
@@ -88,13 +88,13 @@ std::vector<std::int64_t> cuts_of(const AttentionOptions& options, std::int64_t 
 }  // namespace
 
 struct StreamedAttention::Impl {
-  AttentionOptions options;  // masks and functions that the problem points at
+  AttentionOptions options;  // has the masks and functions that the problem points to
   Problem problem;
   detail::Plan plan;
   int rank;
   std::vector<std::int64_t> cuts;
   std::unique_ptr<detail::KeyStream> stream;
-  std::int64_t done = 0;  // keys before it have come, or are not needed
+  std::int64_t done = 0;  // keys before it have arrived, or are not needed
   bool finished = false;
   std::vector<PartRow> left_out{};
 
@@ -119,7 +119,7 @@ struct StreamedAttention::Impl {
     if (finished) refuse("finish() was called; a new StreamedAttention is expected");
   }
 
-  // Goes on to the range, beyond keys that no row needs.
+  // Advances to the range. The keys before it must be keys that no row needs.
   void go_to(std::int64_t begin) const {
     if (begin < done)
       refuse("range begins at ", begin, "; ", done, ", where the last one ended, or more is expected");
@@ -133,8 +133,8 @@ struct StreamedAttention::Impl {
     go_to(range.begin);
   }
 
-  // A tensor of the range's keys as [B, Hkv, n, width], without gaps in its rows. Kernels take those that lie
-  // one after another, or as far apart in even numbers of elements; of others `copy` becomes a copy.
+  // Returns the range's rows of a tensor as [B, Hkv, n, width], without gaps inside rows. Kernels take rows
+  // that are contiguous, or whose gaps are an even number of elements. Other tensors are copied to `copy`.
   TensorView rows_of(const char* name, const TensorView& view, const PositionRange& range, std::int64_t width,
                      Tensor& copy) const {
     const Dims expected = detail::shape_of(problem, rank, {range.end - range.begin, width});
@@ -144,7 +144,7 @@ struct StreamedAttention::Impl {
     if (view.dtype() != problem.dtype)
       refuse(name, " has dtype ", view.dtype(), "; ", problem.dtype, " as in query is expected");
     detail::check_memory(name, view);
-    // The strides of axes of one element may be any.
+    // Axes of size 1 may have any stride.
     Dims strides = view.strides();
     if (shape[rank - 1] == 1) strides[rank - 1] = 1;
     if (shape[rank - 2] == 1) strides[rank - 2] = width;

@@ -11,7 +11,8 @@
 namespace heed::detail {
 namespace {
 
-// A view of exactly this shape; `shape` lacks the first `missing` axes of [B, H, …], which get stride 0.
+// Converts a view of exactly this shape. `shape` lacks the first `missing` axes of [B, H, …], which get
+// stride 0.
 Operand operand_of(std::string_view name, const TensorView& view, const Dims& shape, int missing) {
   if (view.shape() != shape) refuse(name, " has shape ", view.shape(), "; ", shape, " is expected");
   check_memory(name, view);
@@ -24,7 +25,7 @@ class Reader {
  public:
   Reader(const Problem& problem, int rank) : p_(problem), rank_(rank) {}
 
-  // [B, H, Lq, Dv], of the inputs' dtype or f32.
+  // [B, H, Lq, Dv], in the inputs' dtype or f32.
   Operand output(std::string_view name, const TensorView& view) const {
     if (view.dtype() != p_.dtype && view.dtype() != DType::f32)
       refuse(name, " has dtype ", view.dtype(), "; ", p_.dtype, " as in query",
@@ -32,7 +33,7 @@ class Reader {
     return operand_of(name, view, shape_of(p_, rank_, {p_.query_length, p_.value_dim}), 4 - rank_);
   }
 
-  // [B, H, Lq] or [B, H, Lq, Lk], of the dtype that attention() returns it in.
+  // [B, H, Lq] or [B, H, Lq, Lk], in the dtype that attention() returns.
   Operand summary(std::string_view name, const TensorView& view,
                   std::initializer_list<std::int64_t> sizes) const {
     const DType dtype = summary_dtype(p_);
@@ -45,7 +46,7 @@ class Reader {
   int rank_;
 };
 
-// The shape of a view, with size 1 for axes that it repeats.
+// The shape of a view, with size 1 for axes that the view repeats.
 Dims own_shape(const TensorView& view) {
   Dims shape = view.shape();
   for (int axis = 0; axis < view.rank(); ++axis)
@@ -53,8 +54,9 @@ Dims own_shape(const TensorView& view) {
   return shape;
 }
 
-// A place for a gradient that is summed to its shape: one that broadcasts to `shape`, of `dtype` or f64.
-// Gives its strides and sizes by the last axes of `shape`; 0 and 1 where it is summed over.
+// The target of a gradient that is summed to the view's shape. The view must broadcast to `shape`, and have
+// `dtype` or f64. The result's strides and sizes follow the last axes of `shape`; they are 0 and 1 on summed
+// axes.
 Target summed_target(std::string_view name, const MutableTensorView& view, const Dims& shape, DType dtype,
                      Dims& size) {
   (void)broadcast(name, view, shape);
@@ -127,7 +129,7 @@ void bind_gradients(const AttentionGradientViews& gradients, const AttentionBack
     Dims size;
     problem.grad_sinks =
         summed_target("gradients.sinks", gradients.sinks, {p.heads}, options.sinks->dtype(), size);
-    problem.grad_sinks.stride[1] = problem.grad_sinks.stride[0];  // [H] written as [1, H]
+    problem.grad_sinks.stride[1] = problem.grad_sinks.stride[0];  // [H] is written as [1, H]
     problem.grad_sinks.stride[0] = 0;
   }
 }

@@ -1,5 +1,5 @@
-// A checked call of the backward pass, as its kernels see it: the forward's Problem, the operands that come
-// with it, and where the gradients go.
+// A checked call of the backward pass, as its kernels see it: the forward's Problem, the additional operands,
+// and the places of the gradients.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace heed::detail {
 
 struct BackwardProblem {
-  Problem forward;  ///< of its Targets none is set
+  Problem forward;  ///< none of its Targets is set
 
   Operand output;        ///< [B, H, Lq, Dv]
   Operand lse;           ///< [B, H, Lq]
@@ -18,13 +18,13 @@ struct BackwardProblem {
   Operand grad_lse;      ///< [B, H, Lq]; may be missing
   Operand grad_weights;  ///< [B, H, Lq, Lk]; may be missing
 
-  /// What is not wanted is missing.
+  /// Targets of gradients that are not wanted stay empty.
   Target grad_query;                              ///< [B, H, Lq, D]
   Target grad_key;                                ///< [B, Hkv, Lk, D]
   Target grad_value;                              ///< [B, Hkv, Lk, Dv]
-  Target grad_bias;                               ///< [B, H, Lq, Lk], of these sizes:
-  std::int64_t grad_bias_size[4] = {1, 1, 1, 1};  ///< 1 (and stride 0) where the gradient is summed over it
-  Target grad_sinks;                              ///< [1, H]; stride 0 where it is summed over H
+  Target grad_bias;                               ///< [B, H, Lq, Lk], with the sizes below
+  std::int64_t grad_bias_size[4] = {1, 1, 1, 1};  ///< 1, with stride 0, on summed axes
+  Target grad_sinks;                              ///< [1, H]; stride 0 if the gradient is summed over H
 };
 
 }  // namespace heed::detail

@@ -15,8 +15,7 @@ namespace {
 // Lengths and positions stay so far below 2^63 that sums of a few of them cannot overflow.
 constexpr std::int64_t kMaxLength = std::int64_t{1} << 48;
 constexpr std::int64_t kMaxOffset = std::int64_t{1} << 60;
-constexpr std::int64_t kOpenEnough = std::int64_t{1}
-                                     << 61;  // a window wider than this is open at any position
+constexpr std::int64_t kOpenEnough = std::int64_t{1} << 61;  // a wider window has no limit at any position
 
 void check_dtypes(const TensorView& query, const TensorView& key, const TensorView& value) {
   if (!is_floating(query.dtype()))
@@ -34,7 +33,7 @@ void check_ranks(const TensorView& query, const TensorView& key, const TensorVie
     refuse("value has shape ", value.shape(), "; ", query.rank(), " axes as in query are expected");
 }
 
-// One axis of `shape` that must equal the same axis of another tensor.
+// Checks that one axis of a view equals the same axis of another tensor.
 void check_axis(const char* name, const TensorView& view, const char* axis, std::int64_t size,
                 std::int64_t expected, const char* other) {
   if (size != expected)
@@ -142,7 +141,7 @@ void read_operands(const AttentionOptions& options, Problem& problem) {
     problem.alibi_slopes = floating("alibi_slopes", *options.alibi_slopes, {problem.batch, problem.heads});
   if (options.sinks) {
     problem.sinks = floating("sinks", *options.sinks, {problem.heads});
-    problem.sinks.stride[1] = problem.sinks.stride[0];  // [H] read as [1, H]
+    problem.sinks.stride[1] = problem.sinks.stride[0];  // [H] is read as [1, H]
     problem.sinks.stride[0] = 0;
   }
 }
@@ -205,7 +204,7 @@ void read_packed(const AttentionOptions& options, Problem& problem) {
   problem.whole.sequences = static_cast<std::int64_t>(problem.segments.size());
 }
 
-// The memory of the last call's segments on this thread.
+// The segments' memory of the last call on this thread.
 std::vector<Segment>& kept_segments() {
   thread_local std::vector<Segment> kept;
   return kept;

@@ -1,4 +1,4 @@
-// What a caller passed, turned into a Problem in which nothing can be wrong; or an Error that says what is.
+// Checks the arguments of a call. Returns a valid Problem, or throws an Error that says what is wrong.
 #pragma once
 
 #include "attention/call/problem.hpp"
@@ -6,12 +6,12 @@
 
 namespace heed::detail {
 
-/// Everything but the outputs. Reads kv_lengths and the segments, computes nothing. With a `part`, query, key
-/// and value are those of the part.
+/// Checks everything except the outputs. Reads kv_lengths and the segments, but computes nothing. If `part`
+/// is given, query, key and value are the part's tensors.
 Problem check_call(const TensorView& query, const TensorView& key, const TensorView& value,
                    const AttentionOptions& options, const CallPart* part = nullptr);
 
-/// Keeps what the Problem allocated for the next one on this thread, so that calls in a row allocate nothing.
+/// Keeps the Problem's allocations for the next call on this thread, so that repeated calls allocate nothing.
 void recycle(Problem& problem);
 
 }  // namespace heed::detail

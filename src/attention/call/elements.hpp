@@ -1,4 +1,4 @@
-// Reading an Operand and writing a Target one element or one row at a time, whatever its dtype.
+// Reads an Operand and writes a Target, by element or by row, for any dtype.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ std::int64_t offset_in(const Place& place, std::int64_t a, std::int64_t b, std::
   return a * place.stride[0] + b * place.stride[1] + c * place.stride[2] + d * place.stride[3];
 }
 
-/// Element [a, b, c, d] as a double. The indices of axes that the operand lacks are left out.
+/// Returns element [a, b, c, d] as a double. Axes that the operand lacks have stride 0, so their indices do
+/// not count.
 inline double read(const Operand& from, std::int64_t a, std::int64_t b, std::int64_t c = 0,
                    std::int64_t d = 0) {
   const std::int64_t at = offset_in(from, a, b, c, d);
@@ -23,7 +24,7 @@ inline double read(const Operand& from, std::int64_t a, std::int64_t b, std::int
       from.dtype, [&](auto element) { return static_cast<double>(load<decltype(element)>(from.data, at)); });
 }
 
-/// Elements [a, b, c, first …].
+/// Reads the row.size() elements from [a, b, c, first] on.
 template <class Number>
 void read_numbers(const Operand& from, std::int64_t a, std::int64_t b, std::int64_t c, std::span<Number> row,
                   std::int64_t first = 0) {
@@ -34,7 +35,7 @@ void read_numbers(const Operand& from, std::int64_t a, std::int64_t b, std::int6
     };
     const auto count = static_cast<std::int64_t>(row.size());
     Number* to = row.data();
-    if (from.stride[3] == 1)  // which a compiler can vectorise
+    if (from.stride[3] == 1)  // a compiler can vectorise this case
       for (std::int64_t n = 0; n < count; ++n) to[n] = number(start + n);
     else
       for (std::int64_t n = 0; n < count; ++n) to[n] = number(start + n * from.stride[3]);
@@ -46,7 +47,7 @@ inline void read_row(const Operand& from, std::int64_t a, std::int64_t b, std::i
   read_numbers(from, a, b, c, row);
 }
 
-/// Rounds a number to the target's dtype and writes it, where there is a target.
+/// Rounds a number to the target's dtype and writes it, unless the target is empty.
 template <class Number>
 void write(const Target& to, Number value, std::int64_t a, std::int64_t b, std::int64_t c,
            std::int64_t d = 0) {
@@ -55,7 +56,7 @@ void write(const Target& to, Number value, std::int64_t a, std::int64_t b, std::
   with_element_type(to.dtype, [&](auto element) { store<decltype(element)>(to.data, at, value); });
 }
 
-/// Where elements [a, b, c, 0 …] of a target of f32 begin.
+/// Returns the address of element [a, b, c, 0] of an f32 target.
 inline float* f32_row(const Target& to, std::int64_t a, std::int64_t b, std::int64_t c) {
   return static_cast<float*>(to.data) + offset_in(to, a, b, c);
 }

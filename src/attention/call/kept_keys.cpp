@@ -1,4 +1,4 @@
-// A call by the reference whose keys arrive range by range: they are kept, and computed with at the end.
+// A reference call whose keys arrive in ranges. It keeps them, and computes at the end.
 #include <cstring>
 
 #include "attention/call/key_stream.hpp"

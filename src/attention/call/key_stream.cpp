@@ -7,10 +7,10 @@
 namespace heed::detail {
 namespace {
 
-// Rows that masks are asked about together.
+// Rows that each mask query covers.
 constexpr std::int64_t kRowsAtOnce = 256;
 
-// Whether sparse masks may leave rows of a segment some of the call's keys [begin, end).
+// Whether sparse masks may allow some row of a segment some of the call's keys [begin, end).
 bool masks_leave(const Problem& p, const Segment& s, std::int64_t begin, std::int64_t end) {
   if (p.sparse_masks.empty()) return true;
   for (std::int64_t head = 0; head < p.heads; ++head)
@@ -30,7 +30,7 @@ bool may_see(const Problem& p, const KeyRange& keys) {
   return std::any_of(p.segments.begin(), p.segments.end(), [&](const Segment& s) {
     const std::int64_t rows = s.query_end - s.query_begin;
     if (rows == 0) return false;
-    // Both ends of what a row sees rise with the rows.
+    // Both ends of a row's range rise with the row.
     const KeyRange first = visible_keys(p, s.offset, s.keys()),
                    last = visible_keys(p, s.offset + rows - 1, s.keys());
     const std::int64_t begin = std::max(keys.begin, s.key_begin + first.begin);

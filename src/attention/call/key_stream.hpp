@@ -1,4 +1,4 @@
-// A call whose keys arrive range by range: what is kept of them, and the results at the end.
+// A call whose keys arrive in ranges: the state kept between ranges, and the results at the end.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,15 @@
 
 namespace heed::detail {
 
-/// Keys [keys.begin, keys.end) of a call: key [B, Hkv, n, D], value [B, Hkv, n, Dv], whose rows have no gaps
-/// between their elements.
+/// Keys [keys.begin, keys.end) of a call: key [B, Hkv, n, D] and value [B, Hkv, n, Dv]. The elements of a row
+/// are contiguous.
 struct ArrivedKeys {
   KeyRange keys;
   TensorView key, value;
 };
 
-/// Ranges begin and end where spans do (cpu::kSpan), and rise; a Problem's key and value have no data.
+/// Ranges arrive in ascending order and begin and end at span borders (cpu::kSpan). The Problem's key and
+/// value have no data.
 class KeyStream {
  public:
   KeyStream() = default;
@@ -27,21 +28,21 @@ class KeyStream {
   KeyStream& operator=(const KeyStream&) = delete;
 
   virtual void attend(const ArrivedKeys& arrived) = 0;
-  /// What attend() would add, to `bytes` [state_bytes()], and adding it.
+  /// states() writes to `bytes` [state_bytes()] what attend() would add; fold() adds it.
   virtual void states(const ArrivedKeys& arrived, std::byte* bytes) = 0;
   virtual void fold(const KeyRange& keys, const std::byte* bytes) = 0;
   [[nodiscard]] virtual std::size_t state_bytes(const KeyRange& keys) const = 0;
-  /// Writes the results. `status` [B, H, Lq] says which rows are not done; empty where all are.
+  /// Writes the results. `status` [B, H, Lq] marks rows that are not done; it is empty if all are.
   virtual KernelRun finish(std::vector<cpu::RowStatus>& status) = 0;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
 };
 
-/// Keeps the states of rows; of a call that fused_supports(). The Problem must outlive it.
+/// Keeps the rows' states. For calls that fused_supports(). The Problem must outlive the stream.
 std::unique_ptr<KeyStream> fused_stream(const Problem& problem);
-/// Keeps all keys for the reference.
+/// Keeps all keys, for the reference kernel.
 std::unique_ptr<KeyStream> reference_stream(const Problem& problem);
 
-/// Whether some row may see one of these keys of the call, as far as positions and sparse masks tell.
+/// Whether any row may see one of these keys, judged by positions and sparse masks alone.
 bool may_see(const Problem& problem, const KeyRange& keys);
 
 }  // namespace heed::detail

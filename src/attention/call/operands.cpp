@@ -11,7 +11,7 @@
 namespace heed::detail {
 namespace {
 
-// Whether the offset of every element, in bytes and from every other, fits 64 bits.
+// Whether the distance in bytes between any two elements fits into 64 bits.
 bool span_fits(const TensorView& view) {
   std::int64_t span = 1;
   for (int axis = 0; axis < view.rank(); ++axis) {
@@ -24,8 +24,9 @@ bool span_fits(const TensorView& view) {
   return !__builtin_mul_overflow(span, static_cast<std::int64_t>(size_of(view.dtype())), &span);
 }
 
-// Taken by stride, each axis must step over everything that the smaller ones reach. This holds for every
-// layout made of permuted, sliced or reversed axes; the rare interleavings without it are refused too.
+// In order of stride, each axis must step over everything that the axes before it reach. This holds for every
+// layout made of permuted, sliced or reversed axes. The rare interleavings for which it does not hold are
+// refused too.
 bool may_overlap_itself(const MutableTensorView& view) {
   std::array<std::pair<std::int64_t, std::int64_t>, kMaxRank> axes{};  // |stride|, size
   for (int axis = 0; axis < view.rank(); ++axis)

@@ -11,7 +11,7 @@
 namespace heed::detail {
 namespace {
 
-// The bytes from a view's lowest element to its highest; `dense` if it has an element at each place in
+// The bytes from a view's lowest element to its highest; `dense` if it has an element at every place in
 // between.
 struct Extent {
   const char* name;
@@ -22,8 +22,8 @@ struct Extent {
 
 using Sizes = std::array<std::int64_t, 4>;
 
-// Axes of stride 0 repeat what is there already. Dense is what some order of the axes lays out side by side:
-// each steps over just what those before it cover.
+// Axes of stride 0 are skipped, because they repeat elements. A view is dense if some order of its axes fills
+// the memory: each axis steps over exactly what the axes before it cover.
 Extent extent_of(const char* name, const void* data, DType dtype, const std::int64_t* stride,
                  const Sizes& sizes) {
   const auto width = static_cast<std::int64_t>(size_of(dtype));
@@ -43,7 +43,7 @@ Extent extent_of(const char* name, const void* data, DType dtype, const std::int
           at + static_cast<std::uintptr_t>((high + 1) * width), covered == high - low + 1};
 }
 
-// At both ends of a view there is an element; a dense one has every byte in between.
+// A view has an element at both of its ends; a dense view has every byte in between.
 bool surely_overlap(const Extent& a, const Extent& b) {
   if (a.begin >= b.end || b.begin >= a.end) return false;
   if (a.begin == b.begin || a.end == b.end) return true;
@@ -55,7 +55,7 @@ bool surely_overlap(const Extent& a, const Extent& b) {
   return holds_an_end(a, b) || holds_an_end(b, a);
 }
 
-// No memory of its own: a call of attention_into() allocates nothing.
+// Has a fixed size, because a call of attention_into() must not allocate.
 class Extents {
  public:
   void add(const char* name, const void* data, DType dtype, const std::int64_t* stride, const Sizes& sizes) {

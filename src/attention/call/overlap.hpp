@@ -1,4 +1,4 @@
-// Whether results would be written over each other, or over what is still to be read.
+// Detects results that would overwrite each other, or overwrite memory still to be read.
 #pragma once
 
 #include <array>
@@ -10,16 +10,16 @@
 
 namespace heed::detail {
 
-/// Memory that a call reads beside the tensors of its Problem.
+/// Memory that a call reads besides the tensors of its Problem.
 struct ReadMemory {
   const char* name;
   Operand view;
   std::array<std::int64_t, 4> size;
 };
 
-/// Throws where an output surely shares memory with another output or with a tensor that the call reads.
-/// Views that interleave without touching (the halves of a packed array) pass, and so do the few overlaps
-/// that only a comparison of every element would find.
+/// Throws if an output certainly shares memory with another output or with a tensor that the call reads.
+/// Views that interleave without touching (the halves of a packed array) pass. So do the few overlaps that
+/// only an element-by-element comparison would find.
 void check_overlaps(const Problem& problem, std::span<const ReadMemory> more = {});
 void check_overlaps(const BackwardProblem& problem);
 

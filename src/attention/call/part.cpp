@@ -28,7 +28,7 @@ std::int64_t check_rows(const CallPart& part) {
   return rows;
 }
 
-// A range of rows of the part: row `first` of it is row `begin` of the whole.
+// A range of the part's rows: its row `first` is row `begin` of the whole.
 struct Run {
   std::int64_t first, begin, end;
 };

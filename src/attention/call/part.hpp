@@ -1,4 +1,4 @@
-// A Problem that is a part of another: where its rows and heads stand there.
+// A Problem that is a part of another one, and the place of its rows and heads in the whole.
 #pragma once
 
 #include "attention/call/problem.hpp"
@@ -6,11 +6,11 @@
 
 namespace heed::detail {
 
-/// Checks the part, and sets what the Problem says of the whole.
+/// Checks the part, and sets the Problem's members that describe the whole call.
 void read_part(const CallPart& part, Problem& problem);
 
-/// Leaves the part's rows of the segments, which are those of the whole, and tells masks, the ScoreMod and
-/// dropout where they stand.
+/// Reduces the segments of the whole call to the part's rows. Tells masks, the ScoreMod and dropout where
+/// those rows stand in the whole.
 void cut_to_part(const CallPart& part, Problem& problem);
 
 }  // namespace heed::detail

@@ -1,4 +1,4 @@
-// Which kernel a call takes.
+// Choice of the kernel for a call.
 #pragma once
 
 #include "attention/call/backward_problem.hpp"
@@ -11,12 +11,12 @@ template <class Call>
 struct PlanFor {
   Kernel name = Kernel::reference;
   std::string_view isa;
-  KernelRun (*kernel)(const Call&) = nullptr;  ///< what is called
+  KernelRun (*kernel)(const Call&) = nullptr;
 };
 using Plan = PlanFor<Problem>;
 using BackwardPlan = PlanFor<BackwardProblem>;
 
-/// Throw where the kernel asked for cannot do this call.
+/// These throw if the kernel asked for cannot take this call.
 Plan make_plan(const Problem& problem, Kernel wanted);
 BackwardPlan make_backward_plan(const BackwardProblem& problem, Kernel wanted);
 

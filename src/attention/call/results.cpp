@@ -48,13 +48,13 @@ DType dtype_of(const Problem& problem, const AttentionOptions& options, ResultTy
   return type == ResultType::index ? DType::i64 : summary_dtype(problem);
 }
 
-// The size asked for by an option, or, where that is 0, the one that the view has.
+// The size given by an option; if that is 0, the size of the view.
 std::int64_t size_or(std::int64_t option, const MutableTensorView& view, int axis_from_end) {
   if (option != 0 || !is_given(view) || view.rank() < axis_from_end) return option;
   return view.size(-axis_from_end);
 }
 
-// The kernel multiplies a row by the number of bins: bin r holds rows i with floor(i * R / Lq) = r.
+// The kernel multiplies a row index by the number of bins: bin r holds the rows i with floor(i * R / Lq) = r.
 void check_map(const MapSize& map, const Problem& problem) {
   std::int64_t product = 0;
   if (__builtin_mul_overflow(map.rows, problem.query_length, &product) ||
@@ -110,10 +110,10 @@ void bind_outputs(const AttentionOutputs& outputs, const AttentionOptions& optio
     const Target target =
         target_of(entry.path, view, shape_after_heads(problem, rank, axes_of(problem, entry.shape)),
                   dtype_of(problem, options, entry.type), 4 - rank);
-    // Without elements there is nothing to write; and kernels count on bins where there is a map.
+    // A view without elements needs no writing; and kernels rely on the map to have bins.
     if (view.count() > 0) result<Target>(problem, i) = target;
   }
-  // A size of what nobody takes may be any number: no loop is to run so long.
+  // Clear the sizes of unused outputs; a huge value would otherwise drive a loop.
   if (!problem.top_k_index && !problem.top_k_weight) problem.top_k = 0;
   if (!problem.map) problem.map_size = {};
 }

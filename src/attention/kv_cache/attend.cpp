@@ -1,4 +1,4 @@
-// attention() over a cache: the call becomes one over tensors, whose rows the cache has.
+// attention() over a cache. The call becomes one over tensors whose rows the cache holds.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -24,12 +24,12 @@ using detail::Problem;
 using detail::refuse;
 using detail::Segment;
 
-// What a Problem over a cache points at.
+// The data that a Problem over a cache points to.
 struct CacheCall {
   std::vector<std::int64_t> sequences;  // of each batch entry or segment
   std::vector<detail::CachedSequence> plain;
   detail::CacheRows cached{};
-  Tensor query;  // where it is another than the caller's
+  Tensor query;  // set if it differs from the caller's query
   std::unique_ptr<detail::DraftMask> drafts;
   Problem problem;
 
@@ -77,7 +77,7 @@ void CacheCall::choose_sequences(const CacheState& cache, std::int64_t count, co
   for (const std::int64_t number : sequences) plain.push_back(cache.plain(cache.sequence_in_use(number)));
 }
 
-// Queries of another dtype than the rows, and rotated ones, become f32.
+// Converts rotated queries, and queries of another dtype than the rows, to f32.
 TensorView CacheCall::prepared_query(const TensorView& given, const CacheState& cache) {
   if (cache.options.rotate) return query = hadamard(given);
   if (cache.has_codes() || given.dtype() != cache.key.view.dtype) {
@@ -94,7 +94,7 @@ CacheCall::CacheCall(const TensorView& given, const CacheState& cache, const Att
   const std::int64_t count = packed ? count_segments(*options.query_segments, given) : given.shape()[0];
   choose_sequences(cache, count, which);
 
-  // The shapes of tensors that would hold the rows, for the checks that all calls have.
+  // Builds the shapes of tensors that would hold the rows, for the checks shared by all calls.
   std::vector<std::int64_t> lengths{0};
   std::int64_t most = 0;
   for (const std::int64_t number : sequences) {
@@ -118,7 +118,7 @@ CacheCall::CacheCall(const TensorView& given, const CacheState& cache, const Att
   complete.output_dtype.reset();
   problem =
       detail::check_call(prepared, shape(cache.options.head_dim), shape(cache.options.value_dim), complete);
-  problem.dtype = given.dtype();  // of the output
+  problem.dtype = given.dtype();  // dtype of the output
   bind_cache(cache, options);
   read_tree(which);
 }
@@ -198,7 +198,7 @@ void CacheCall::read_tree(const CacheQuery& which) {
                                   {}});
 }
 
-// Indices of keys become positions.
+// Converts key indices to positions.
 void place_top_keys(const Problem& p) {
   if (!p.top_k_index) return;
   for (const Segment& s : p.segments)
@@ -211,7 +211,7 @@ void place_top_keys(const Problem& p) {
         }
 }
 
-// A sequence has no scores beyond its rows.
+// Sets the scores of keys beyond a sequence's rows to -inf.
 void forbid_beyond(const Problem& p) {
   if (!p.scores) return;
   for (const Segment& s : p.segments)
@@ -221,7 +221,8 @@ void forbid_beyond(const Problem& p) {
           if (j < s.key_begin || j >= s.key_end) detail::write(p.scores, -INFINITY, s.batch, h, i, j);
 }
 
-// Outputs may lie nowhere in the memory of a cache: rows that this call does not read are others' or to come.
+// Outputs must not overlap any memory of a cache: rows that this call does not read belong to others, or come
+// later.
 void refuse_overlaps(const Problem& problem, const CacheState& cache) {
   Problem others = problem;
   others.key = others.value = {};
@@ -243,7 +244,7 @@ struct Computed {
 
 Computed compute(CacheCall& call, Kernel kernel) {
   Problem& problem = call.problem;
-  // Kernels compute with the queries' dtype.
+  // Kernels compute in the dtype of the queries.
   const DType output = problem.dtype;
   problem.dtype = problem.query.dtype;
   Computed computed;

@@ -1,4 +1,4 @@
-// Caches over memory of the caller: what tables say is checked here once, and then believed.
+// Caches over the caller's memory. Tables are checked once, here, and trusted afterwards.
 #include <algorithm>
 #include <utility>
 
@@ -33,7 +33,7 @@ struct Pool {
   std::int64_t page_rows = 0;
 };
 
-// The distance of pages in rows: every row of the pool then has a number.
+// Converts the distance of pages to rows, so that every row of the pool has a number.
 Pool pool_of(const char* name, const TensorView& view, PageOrder order) {
   if (view.rank() != 4) refuse(name, " has shape ", view.shape(), "; 4 axes are expected");
   detail::check_memory(name, view);
@@ -50,7 +50,7 @@ Pool pool_of(const char* name, const TensorView& view, PageOrder order) {
   return pool;
 }
 
-// What is the same of all borrowed caches.
+// Sets up what all borrowed caches share.
 std::unique_ptr<CacheState> borrow(const TensorView& key, const TensorView& value, PageOrder order,
                                    CacheLayout layout) {
   auto state = std::make_unique<CacheState>();
@@ -96,13 +96,13 @@ std::unique_ptr<CacheState> borrow(const TensorView& key, const TensorView& valu
 }
 
 void make_writable(CacheState& state, const MutableTensorView& key, const MutableTensorView& value) {
-  detail::target_of("key", key, key.shape(), key.dtype(), 0);  // no row shares memory with another
+  detail::target_of("key", key, key.shape(), key.dtype(), 0);  // no two rows may share memory
   detail::target_of("value", value, value.shape(), value.dtype(), 0);
   state.key.writable = static_cast<std::byte*>(key.data());
   state.value.writable = static_cast<std::byte*>(value.data());
 }
 
-// A sequence with `length` rows in `pages`, and room in what is left of them.
+// A sequence with `length` rows in `pages`; the rest of the pages is free.
 detail::Sequence sequence_of(CacheState& state, std::int64_t number, std::span<const std::int64_t> pages,
                              std::int64_t length) {
   const std::int64_t size = state.options.page_size;
@@ -164,7 +164,7 @@ std::unique_ptr<CacheState> over_table(const TensorView& key, const TensorView& 
     refuse("lengths has shape ", lengths.shape(), "; [", table.shape()[0], "] as in block_table is expected");
   detail::check_memory("block_table", table);
   const Tensor pages = Tensor::copy_of(table, DType::i64);
-  std::vector<std::int64_t> entries(state->page_holders.size());  // how often the table has each page
+  std::vector<std::int64_t> entries(state->page_holders.size());  // [pages]: entries in the table
   for (const std::int64_t page : pages.values<std::int64_t>())
     if (page >= 0 && index(page) < entries.size()) ++entries[index(page)];
   std::vector<std::int64_t> of_one;
@@ -175,7 +175,7 @@ std::unique_ptr<CacheState> over_table(const TensorView& key, const TensorView& 
       const bool is_room = p * state->options.page_size >= rows[index(b)];
       if (is_room && page < 0) break;
       check_page(*state, "block_table", page, b * table.shape()[1] + p);
-      if (is_room && entries[index(page)] > 1) break;  // what a table is filled up with
+      if (is_room && entries[index(page)] > 1) break;  // a filler page
       of_one.push_back(page);
     }
     state->sequences.push_back(sequence_of(*state, b, of_one, rows[index(b)]));

@@ -81,13 +81,13 @@ void CacheState::read_row(const Sequence& s, bool is_key, std::int64_t head, std
 
 namespace {
 
-// Grows by doubling, as push_back does.
+// Reserves capacity by doubling, as push_back does.
 template <class T>
 void have_room(std::vector<T>& all, std::size_t count) {
   if (count > all.capacity()) all.reserve(std::max(count, 2 * all.capacity()));
 }
 
-// How many groups of positions become full as `rows` rows come.
+// Number of groups of positions that `rows` more rows fill.
 std::int64_t groups_to_fill(const CacheState& state, const Sequence& s, std::int64_t rows) {
   if (!state.has_codes()) return 0;
   return (s.length + rows) / state.options.group - s.length / state.options.group;
@@ -98,7 +98,7 @@ class Writer {
  public:
   Writer(CacheState& state, Sequence& sequence) : state_(state), s_(sequence) {}
 
-  /// Memory of the sequence's tables, so that `rows` more rows come without an error.
+  /// Reserves memory in the sequence's tables, so that appending `rows` rows cannot fail.
   void reserve(std::int64_t rows) {
     const bool paged = state_.options.layout == CacheLayout::paged;
     const std::int64_t most = s_.rows() + rows;
@@ -106,7 +106,7 @@ class Writer {
     have_room(s_.slots, held);
     if (s_.has_gaps || state_.options.layout == CacheLayout::ring) have_room(s_.positions, held);
     if (!s_.received.empty()) have_room(s_.received, held * index(state_.options.kv_heads));
-    have_room(s_.free_slots, index(state_.options.page_size));  // pages are taken when there are none
+    have_room(s_.free_slots, index(state_.options.page_size));  // pages are taken once no slot is free
     if (paged) have_room(s_.pages, s_.pages.size() + index(rows / state_.options.page_size + 1));
     if (!state_.has_codes()) return;
     have_room(s_.groups, s_.groups.size() + index(groups_to_fill(state_, s_, rows)));
@@ -115,7 +115,7 @@ class Writer {
     s_.value_tail.resize(index(tail * state_.options.value_dim));
   }
 
-  /// There is a free page.
+  /// Takes a free page; there must be one.
   void take_page() {
     const std::int32_t page = state_.free_pages.back();
     state_.free_pages.pop_back();
@@ -126,7 +126,7 @@ class Writer {
       s_.free_slots.push_back(first + static_cast<std::int32_t>(r));
   }
 
-  /// Gives this sequence a copy of its own of a page that others hold too.
+  /// Replaces a page that other sequences also hold by a copy of its own.
   void copy_page(std::int32_t page) {
     const std::int32_t mine = state_.free_pages.back();
     state_.free_pages.pop_back();
@@ -175,7 +175,7 @@ class Writer {
     give_pages_back();
   }
 
-  /// Gives `count` rows away: those of which is_gone(row) is true.
+  /// Evicts `count` rows, for which is_gone(row) is true.
   template <class IsGone>
   void evict(std::int64_t count, IsGone is_gone) {
     reserve_to_free(count);
@@ -206,14 +206,14 @@ class Writer {
     if (state_.has_codes()) give_scales_back();
   }
 
-  /// Pages and scales; the tables still name them.
+  /// Releases all pages and scales; the tables still name them.
   void give_all_back() {
     for (const std::int32_t page : s_.pages) give_page_back(page);
     for (const std::int32_t group : s_.groups) give_scale_back(group);
   }
 
  private:
-  // Memory for what `rows` rows leave behind.
+  // Reserves memory in the free lists for `rows` evicted rows.
   void reserve_to_free(std::int64_t rows) {
     have_room(s_.free_slots, s_.free_slots.size() + index(rows));
     have_room(state_.free_scales, state_.scale_holders.size());
@@ -221,7 +221,8 @@ class Writer {
 
   void find_evenness() { s_.is_even = lie_evenly(s_.slots); }
 
-  // Pages of the pool of which no row is held: all their slots are free. What a caller's table lists stays.
+  // Frees the pages of the pool without held rows, that is, with only free slots. Pages in a caller's table
+  // stay.
   void give_pages_back() {
     if (state_.options.layout != CacheLayout::paged || state_.borrowed) return;
     std::sort(s_.pages.begin(), s_.pages.end(), std::greater<>());
@@ -243,7 +244,7 @@ class Writer {
     s_.free_slots.erase(free_end, s_.free_slots.end());
   }
 
-  // A pool of the caller's has no free pages: its table says which are whose.
+  // The caller's pool has no free pages, because its table determines their owners.
   void give_page_back(std::int32_t page) {
     if (--state_.page_holders[index(page)] == 0 && !state_.borrowed) state_.free_pages.push_back(page);
   }
@@ -293,7 +294,7 @@ class Writer {
     }
   }
 
-  // The group that has just become full, from the tails.
+  // Encodes the group that has just become full, from the tails.
   void encode_group() {
     const std::int64_t begin = s_.length - state_.options.group;
     const std::int64_t first = s_.row_from(begin);
@@ -330,8 +331,7 @@ class Writer {
     return number;
   }
 
-  // The scale is that of all rows that came, held or not, so that codes do not depend on when rows are
-  // evicted.
+  // The scale covers all rows of the group, held or evicted, so codes do not depend on when rows are evicted.
   void encode_channel(std::int32_t number, std::int64_t head, std::int64_t channel, std::int64_t first) {
     const std::int64_t width = state_.options.head_dim;
     const auto element = [&](std::int64_t position) {
@@ -374,8 +374,8 @@ class Writer {
     return reinterpret_cast<std::uint8_t*>(memory.writable) + code_bytes(state_.format, at);
   }
 
-  // Rows from the start of the group that `length` cuts on go back to the tails: as they came where the tails
-  // have them still, and as they were attended elsewhere; 0 where they are no more.
+  // Returns the rows of the group that `length` cuts to the tails. They are the original rows if the tails
+  // still hold them, else the decoded rows; evicted rows become 0.
   void uncode(std::int64_t length) {
     const std::int64_t begin = length / state_.options.group * state_.options.group;
     for (std::int64_t position = begin; position < std::min(length, s_.tail_begin); ++position)
@@ -419,7 +419,7 @@ class Writer {
   Sequence& s_;
 };
 
-// Pages that others hold, too, and that `rows` more rows of a sequence will be written to.
+// Pages that other sequences also hold, and that appending `rows` rows to a sequence will write.
 std::vector<std::int32_t> pages_to_copy(const CacheState& state, const Sequence& s, std::int64_t rows) {
   std::vector<std::int32_t> pages;
   const auto add = [&](std::int32_t slot) {
@@ -436,14 +436,15 @@ std::vector<std::int32_t> pages_to_copy(const CacheState& state, const Sequence&
   return pages;
 }
 
-// Memory for the scales of all groups that become full; a ring gives those of rows that leave it back.
+// Reserves memory for the scales of all groups that become full. A ring frees the scales of the rows it
+// evicts.
 void reserve_scales(CacheState& state, std::span<const Arrival> arrivals) {
   if (!state.has_codes()) return;
   std::int64_t groups = 0;
   for (const Arrival& arrival : arrivals) {
     const Sequence& s = state.sequences[index(arrival.sequence)];
     const std::int64_t filled = groups_to_fill(state, s, arrival.end - arrival.begin);
-    // Of rows that come together a ring holds the last, and some of the first as sinks.
+    // If rows arrive together, a ring keeps the last ones, and some of the first as sinks.
     const std::int64_t held = state.options.capacity / state.options.group + 3;
     groups += state.options.layout == CacheLayout::ring ? std::min(filled, held) : filled;
   }
@@ -466,11 +467,11 @@ void append_to_ring(CacheState& state, const Operand& key, const Operand& value,
   Sequence& s = state.sequences[index(arrival.sequence)];
   Writer writer(state, s);
   for (std::int64_t row = arrival.begin; row < arrival.end;) {
-    // As many at a time as the window holds: those before them leave it at once.
+    // Appends at most a window at a time, because rows before them are evicted at once.
     const std::int64_t here = std::min(arrival.end - row, state.options.window);
     const std::int64_t too_many = here - static_cast<std::int64_t>(s.free_slots.size());
     const std::int64_t first = s.row_from(std::min(state.options.sinks, s.length));
-    // Rows that become sinks need no window.
+    // Rows that become sinks take no place in the window.
     const std::int64_t gone = std::min(too_many, s.rows() - first);
     if (too_many > 0)
       writer.evict(gone,
@@ -498,7 +499,7 @@ void append_rows(CacheState& state, const Operand& key, const Operand& value,
   const auto free_pages = static_cast<std::int64_t>(state.free_pages.size());
   std::int64_t needed = 0;
   std::unordered_map<std::int32_t, std::int32_t> copied;
-  std::vector<std::vector<std::int32_t>> to_copy;  // of each arrival
+  std::vector<std::vector<std::int32_t>> to_copy;  // for each arrival
   for (const Arrival& arrival : arrivals) {
     const Sequence& s = state.sequences[index(arrival.sequence)];
     const std::int64_t rows = arrival.end - arrival.begin;
@@ -524,7 +525,7 @@ void append_rows(CacheState& state, const Operand& key, const Operand& value,
     const Arrival& arrival = arrivals[a];
     Writer writer(state, state.sequences[index(arrival.sequence)]);
     for (const std::int32_t page : to_copy[a])
-      if (state.page_holders[index(page)] > 1) writer.copy_page(page);  // others may have left it by now
+      if (state.page_holders[index(page)] > 1) writer.copy_page(page);  // others may have freed it
     for (std::int64_t row = arrival.begin; row < arrival.end; ++row)
       writer.append(key, value, arrival.batch, row);
   }

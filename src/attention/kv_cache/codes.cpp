@@ -16,11 +16,11 @@ namespace {
 constexpr float kMostInt8 = 127;
 constexpr float kMostInt4 = 15;
 constexpr float kMostE4m3 = 448;
-constexpr float kSmallestScale = 0x1p-126f;  // a normal number, so that dividing by it is safe
+constexpr float kSmallestScale = 0x1p-126f;  // a normal number, so dividing by it is safe
 
 float widened(std::uint16_t bits) { return to_float(BFloat16{bits}); }
 
-// The least bf16 that is not below x > 0, or the greatest that is not above x.
+// The smallest bf16 >= x, for x > 0; rounded_down: the largest bf16 <= x.
 std::uint16_t rounded_up(float x) {
   std::uint16_t bits = to_bfloat16(x).bits;
   while (widened(bits) < x) ++bits;
@@ -32,7 +32,7 @@ std::uint16_t rounded_down(float x) {
   return bits;
 }
 
-// The numbers of e4m3, by the lower seven bits of their codes; 127 is NaN and never written.
+// The numbers of e4m3, indexed by the lower seven bits of their codes. Code 127 is NaN and never written.
 std::array<float, 127> e4m3_numbers() {
   std::array<float, 127> numbers{};
   for (int code = 0; code < 127; ++code) {
@@ -49,7 +49,7 @@ const std::array<float, 127>& e4m3_table() {
   return table;
 }
 
-// The nearest number, of two as near the one with an even code.
+// Rounds to the nearest number; of two equally near, to the one with an even code.
 std::uint8_t to_e4m3(float x) {
   const std::array<float, 127>& table = e4m3_table();
   const float magnitude = std::min(std::abs(x), kMostE4m3);
@@ -73,8 +73,8 @@ float number_of(RowFormat format, std::uint8_t code) {
   }
 }
 
-// To the nearest whole number, of two as near the even one; |x| < 2^22. As std::nearbyint, without a call of
-// it.
+// Rounds to the nearest whole number, ties to even; |x| < 2^22. Same result as std::nearbyint, without its
+// call.
 float whole(float x) {
   constexpr float kMagic = 0x1.8p23f;
   return (x + kMagic) - kMagic;
@@ -85,7 +85,7 @@ float whole(float x) {
 CodeScale scale_for(RowFormat format, float low, float high) {
   if (format == RowFormat::int4) {
     const std::uint16_t offset = rounded_down(low);
-    // In halves, because the range of two large numbers may be no float.
+    // Halves, because the range of two large numbers may overflow.
     const float half_step = (high / 2 - widened(offset) / 2) / kMostInt4;
     return {rounded_up(std::max(2 * std::min(half_step, 0x1.fep126f), kSmallestScale)), offset};
   }

@@ -1,4 +1,4 @@
-// The rows of a cache that a call attends as plain tensors: for what reads tensors alone.
+// Copies the cache rows that a call attends into plain tensors, for code that reads only tensors.
 #pragma once
 
 #include "attention/call/problem.hpp"

@@ -1,4 +1,4 @@
-// The class that users see: checks, and then the operations of cache_state.hpp.
+// The public class KvCache: checks, followed by the operations of cache_state.hpp.
 #include "heed/kv_cache.hpp"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::optional<Enum> named(std::span<const std::string_view> names, std::string_v
   return static_cast<Enum>(at - names.begin());
 }
 
-// The first number that a cache cannot keep, if any: codes are of finite numbers, and f16 has a largest.
+// Throws for a number that the cache cannot store: codes need finite numbers, and f16 has a largest number.
 void check_numbers(const detail::CacheState& state, const char* name, const detail::Operand& rows,
                    std::int64_t batch, std::int64_t begin, std::int64_t end, std::int64_t width) {
   const bool to_half = state.key.view.dtype == DType::f16 && rows.dtype != DType::f16;
@@ -83,7 +83,7 @@ void check_writable(const detail::CacheState& state) {
     refuse("the memory of this cache is read only; mutable views are expected to append");
 }
 
-// A sequence twice would take its rows twice, in an order that nobody asked for.
+// A sequence listed twice would take its rows twice, in an unspecified order.
 void check_distinct(std::span<const std::int64_t> sequences) {
   std::vector<std::int64_t> sorted(sequences.begin(), sequences.end());
   std::sort(sorted.begin(), sorted.end());

@@ -1,4 +1,4 @@
-// Caches with memory of their own.
+// Caches that own their memory.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -59,7 +59,7 @@ void check_codes(const KvCacheOptions& options, RowFormat format) {
     refuse("value_dim is ", options.value_dim, "; an even number is expected for int4");
 }
 
-// Checks the options and completes them: page_size is then the rows of a page in every layout.
+// Checks and completes the options; page_size becomes the rows of a page in every layout.
 void complete(KvCacheOptions& options, RowFormat format, std::int64_t largest_page) {
   check_range("format", static_cast<std::int64_t>(options.format), 0, 5);
   check_range("layout", static_cast<std::int64_t>(options.layout), 0, 2);
@@ -90,7 +90,7 @@ void complete(KvCacheOptions& options, RowFormat format, std::int64_t largest_pa
   }
 }
 
-// How many pages there are to be.
+// Number of pages of a new cache.
 std::int64_t pages_for(const KvCacheOptions& options) {
   if (options.layout != CacheLayout::paged) return options.sequences;
   return (options.capacity + options.page_size - 1) / options.page_size;
@@ -143,7 +143,7 @@ void copy_tensor(const Tensor& from, Tensor& to) {
                 static_cast<std::size_t>(from.count()) * size_of(from.dtype()));
 }
 
-// Numbers [begin, end), to be used after those that are there: the last is the next to be used.
+// Inserts numbers [begin, end) so that they are used after the present ones. The last element is used next.
 void insert_falling(std::vector<std::int32_t>& free, std::int64_t begin, std::int64_t end) {
   free.insert(free.begin(), static_cast<std::size_t>(end - begin), 0);
   for (std::int64_t i = begin; i < end; ++i)
@@ -206,7 +206,7 @@ void grow_sequences(CacheState& state, std::int64_t rows) {
   for (Sequence& s : state.sequences) {
     for (std::vector<std::int32_t>* slots : {&s.slots, &s.free_slots})
       for (std::int32_t& slot : *slots) slot = moved(slot);
-    if (s.is_released) continue;  // which has no page
+    if (s.is_released) continue;  // it has no page
     const std::int64_t first = s.pages.front() * grown.page_rows;
     insert_falling(s.free_slots, first + old, first + rows);
   }

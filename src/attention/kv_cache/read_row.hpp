@@ -1,4 +1,4 @@
-// One row of a cache as it is attended, from the plain data that kernels have.
+// Reads one row of a cache, with the values that attention uses, from the plain data that kernels have.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace heed::detail {
 
-/// Row j of a sequence and head to `to` [D]; `from`: the call's key or value.
+/// Reads row j of a sequence and head into `to` [D]. `from` is the call's key or value.
 void read_cached_row(const CacheRows& cache, const Operand& from, std::int64_t sequence, bool is_key,
                      std::int64_t head, std::int64_t j, std::span<float> to);
 

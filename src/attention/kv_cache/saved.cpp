@@ -50,8 +50,8 @@ std::string name_of_part(std::size_t sequence, const char* name) {
   return std::to_string(sequence) + "." + name;
 }
 
-// Calls use(saved, lying) for each row of each held page: its first element in the saved tensor and in
-// memory.
+// Calls use(saved, lying) for each row of each held page, with the row's first element in the saved tensor
+// and in memory.
 void for_each_row(const CacheState& state, const Operand& view, std::int64_t width,
                   const std::function<void(std::int64_t, std::int64_t)>& use) {
   std::int64_t at = 0;

@@ -38,7 +38,7 @@ ColumnIntervals::Block ColumnIntervals::block_of(const std::int32_t* begins, con
   return block;
 }
 
-// Blocks that the tile shares with keys beside it count whole.
+// Blocks that are only partly in the tile are treated as whole.
 Coverage ColumnIntervals::coverage(const MaskTile& tile) const {
   const std::int64_t plane = tile.batch * shape().heads + tile.head;
   bool any = false, all = true;

@@ -1,4 +1,5 @@
-// For each key the rows that may not see it, as one or two intervals (FlashMask: Wang et al. 2024).
+// A mask that lists, for each key, the rows that may not see it, as one or two intervals (FlashMask: Wang et
+// al. 2024).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@ namespace heed::detail {
 
 class ColumnIntervals final : public MaskPart {
  public:
-  /// `rows`: of each plane `count` intervals (1 or 2), each with the begins of all keys and then their ends:
-  /// [planes][count][2][Lk]. Empty intervals begin at their end.
+  /// `rows` [planes][count][2][Lk] holds `count` intervals (1 or 2) per plane and key: the begins of all
+  /// keys, then their ends. An empty interval begins at its end.
   ColumnIntervals(const MaskShape& shape, std::int64_t key_length, std::int64_t count,
                   std::vector<std::int32_t> rows);
 
@@ -21,8 +22,8 @@ class ColumnIntervals final : public MaskPart {
   [[nodiscard]] SavedPart saved() const override;
 
  private:
-  // Of one interval of each of a block of keys: rows that all forbid are [most_begin, least_end), rows that
-  // some forbid lie in [least_begin, most_end).
+  // Bounds of one interval over a block of keys. All keys forbid rows [most_begin, least_end); rows that some
+  // key forbids lie in [least_begin, most_end).
   struct Block {
     std::int32_t most_begin, least_end, least_begin, most_end;
   };

@@ -12,7 +12,7 @@ DraftMask::DraftMask(const MaskShape& shape, std::vector<DraftTree> trees, std::
   std::size_t at = 0;
   for (DraftTree& tree : trees_) {
     const auto rows = static_cast<std::size_t>(tree.row_end - tree.row_begin);
-    if (at + rows * rows > sees_.size()) at = 0;  // one for all
+    if (at + rows * rows > sees_.size()) at = 0;  // all trees share one matrix
     tree.sees = sees_.data() + at;
     at += rows * rows;
   }

@@ -1,5 +1,5 @@
-// A tree of drafts: queries whose keys are the last rows of their segment, of which each sees its ancestors
-// and itself alone (speculative decoding: Miao and others 2024).
+// A tree of drafts. Its keys are the last rows of the segment, and each query sees only its ancestors and
+// itself there (speculative decoding: Miao et al. 2024).
 #pragma once
 
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace heed::detail {
 
-/// Rows of one batch entry that are a tree, and the keys that theirs end at.
+/// A tree: its rows in one batch entry, and the end of its keys.
 struct DraftTree {
   std::int64_t batch, row_begin, row_end;
-  std::int64_t key_end;  ///< of the tensor; the tree's keys are the last row_end - row_begin before it
-  const std::uint8_t* sees = nullptr;  ///< [row][row], of the mask's own memory
+  std::int64_t key_end;  ///< in the tensor; the tree's keys are the last row_end - row_begin before it
+  const std::uint8_t* sees = nullptr;  ///< [row][row], in the mask's own memory
 };
 
 class DraftMask final : public MaskPart {
  public:
-  /// `sees` [trees or 1][q][q]; trees are in order of batch and rows.
+  /// `sees` has shape [trees or 1][q][q]; the trees are in order of batch and rows.
   DraftMask(const MaskShape& shape, std::vector<DraftTree> trees, std::vector<std::uint8_t> sees);
 
   [[nodiscard]] Coverage coverage(const MaskTile& tile) const override;
@@ -30,8 +30,8 @@ class DraftMask final : public MaskPart {
   std::vector<std::uint8_t> sees_;
 };
 
-/// Ancestors and itself: [q][q] from each node's parent (-1: a root). Throws where a parent does not come
-/// before its node.
+/// Returns [q][q], where each node sees its ancestors and itself, from each node's parent (-1: a root).
+/// Throws if a parent does not come before its node.
 std::vector<std::uint8_t> ancestors_of(const std::vector<std::int64_t>& parents);
 
 }  // namespace heed::detail

@@ -19,7 +19,7 @@ struct Axis {
 constexpr Axis kBatch{Variable::b, "b", "batch entries"};
 constexpr Axis kHeads{Variable::h, "h", "heads"};
 
-// The size of the array that `variable` alone is the index of; 1 where the expression does not use it.
+// The size of the array indexed by `variable` alone; 1 if the expression does not use the variable.
 std::int64_t size_of(const Expression& expression, const Axis& axis) {
   const ExpressionArray* sized = nullptr;
   for (const ExpressionNode& node : expression.nodes) {
@@ -87,7 +87,7 @@ void ExpressionMask::restrict_row(const MaskTile& row, std::uint8_t* visible) co
       if (*values.at == 0) std::memset(target, 0, static_cast<std::size_t>(count));
       continue;
     }
-    // Through 32 bits, so that compilers find vectors for it: comparing took four times as long.
+    // In 32-bit integers, which compilers vectorise; a comparison took four times as long.
     for (std::int64_t k = 0; k < count; ++k)
       target[k] = static_cast<std::uint8_t>(target[k] & -static_cast<std::int32_t>(values.at[k]));
   }

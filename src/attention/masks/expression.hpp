@@ -1,4 +1,4 @@
-// A mask as a condition on b, h, i and j.
+// A mask given as a condition on b, h, i and j.
 #pragma once
 
 #include "attention/masks/expression_rows.hpp"
@@ -8,8 +8,8 @@ namespace heed::detail {
 
 class ExpressionMask final : public MaskPart {
  public:
-  /// Throws Error (invalid_argument) where an index can leave its array, and where the expression does not
-  /// say how many batch entries or heads it is about: arrays whose index is b or h alone do.
+  /// Throws Error (invalid_argument) if an index can leave its array. Also throws if the expression does not
+  /// tell its number of batch entries or heads; an array indexed by b or h alone does.
   ExpressionMask(Expression expression, std::int64_t query_length, std::int64_t key_length);
 
   [[nodiscard]] Coverage coverage(const MaskTile& tile) const override;

@@ -57,7 +57,7 @@ void ExpressionArray::build_levels() {
   }
 }
 
-// One by one; NaN is passed over.
+// Compares element by element; NaN is skipped.
 ExpressionArray::Extremes ExpressionArray::extremes(std::int64_t begin, std::int64_t end) const {
   Extremes found{kInfinity, -kInfinity};
   for (const double* at = data() + begin; at != data() + end; ++at) {

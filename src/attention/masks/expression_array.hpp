@@ -1,4 +1,4 @@
-// An array that an expression reads, and the least and greatest of any stretch of it.
+// An array that an expression reads, with fast minima and maxima over any range.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@ namespace heed::detail {
 
 class ExpressionArray {
  public:
-  /// `values` has one axis. Throws Error (invalid_argument) for an integer that double does not hold.
+  /// `values` must have one axis. Throws Error (invalid_argument) for an integer that double cannot
+  /// represent.
   ExpressionArray(std::string name, const TensorView& values);
 
   ExpressionArray(ExpressionArray&&) = default;
@@ -25,7 +26,7 @@ class ExpressionArray {
   [[nodiscard]] bool is_boolean() const { return is_boolean_; }
   /// Whether all elements are whole numbers.
   [[nodiscard]] bool is_whole() const { return is_whole_; }
-  /// What elements [begin, end) lie within; 0 <= begin < end <= size().
+  /// Returns an interval that contains elements [begin, end); 0 <= begin < end <= size().
   [[nodiscard]] Interval range(std::int64_t begin, std::int64_t end) const;
   [[nodiscard]] std::size_t bytes() const;
 
@@ -41,7 +42,7 @@ class ExpressionArray {
   Tensor values_;  // f64
   const double* data_;
   std::int64_t size_;
-  /// levels_[l][n]: of the 2^l blocks from block n on.
+  /// levels_[l][n] covers the 2^l blocks from block n on.
   std::vector<std::vector<Extremes>> levels_;
   bool is_boolean_ = false;
   bool is_whole_ = true;

@@ -23,7 +23,7 @@ Interval hull(const Interval& a, const Interval& b) {
   return {std::min(a.lo, b.lo), std::max(a.hi, b.hi), a.nan || b.nan};
 }
 
-// Of four numbers of which none is NaN.
+// The hull of four numbers; none may be NaN.
 Interval hull(double a, double b, double c, double d) {
   return {std::min({a, b, c, d}), std::max({a, b, c, d}), false};
 }
@@ -48,7 +48,7 @@ Interval quotient(const Interval& a, const Interval& b) {
 
 Interval floored(const Interval& x) { return {floor_of(x.lo), floor_of(x.hi), x.nan}; }
 
-// Both are whole.
+// Both must be whole.
 Interval remainder(const Interval& a, const Interval& b) {
   if (!is_exact(a) || !is_exact(b) || holds_zero(b)) return kAnything;
   if (b.is_point()) {
@@ -64,7 +64,7 @@ Interval magnitude(const Interval& x) {
   return {0, std::max(-x.lo, x.hi), x.nan};
 }
 
-// Either may be NaN, and then the smaller or larger is.
+// If either operand may be NaN, so may the result.
 Interval minimum(const Interval& a, const Interval& b) {
   return {std::min(a.lo, b.lo), std::min(a.hi, b.hi), a.nan || b.nan};
 }
@@ -72,7 +72,7 @@ Interval maximum(const Interval& a, const Interval& b) {
   return {std::max(a.lo, b.lo), std::max(a.hi, b.hi), a.nan || b.nan};
 }
 
-// Of a function that grows, computed to within a few units in the last place, over [lo, hi] of x.
+// Bounds a rising function over [lo, hi] of x; it is computed to within a few units in the last place.
 template <class Function>
 Interval growing(Function function, double lo, double hi, bool nan) {
   constexpr int kUnits = 8;
@@ -176,7 +176,7 @@ Interval of_read(const ExpressionArray& array, const Interval& index) {
   return array.range(begin, end);
 }
 
-// Of one node, after those of its operands.
+// Bounds one node; the intervals of its operands are known.
 Interval of_node(const Expression& expression, const ExpressionNode& node, const Nodes& known,
                  const ExpressionBox& box) {
   if (node.is_affine) return value_at(node.affine, box);
@@ -191,7 +191,7 @@ Interval of_node(const Expression& expression, const ExpressionNode& node, const
     case Op::number:
       return point(node.value);
     case Op::variable:
-      return kAnything;  // s
+      return kAnything;  // the score s
     case Op::read:
       return of_read(expression.arrays[static_cast<std::size_t>(node.array)], a);
     case Op::invert:

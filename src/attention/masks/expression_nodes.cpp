@@ -137,7 +137,7 @@ int ExpressionNodes::operation(Op op, std::size_t begin, std::size_t end, int a,
     values[operands++] = of.value;
   }
   if (!constant) return append(node);
-  // Operands that are numbers are the last nodes.
+  // Constant operands are the last nodes.
   expression_.nodes.resize(expression_.nodes.size() - static_cast<std::size_t>(operands));
   return number(value_of(op, values[0], values[1], values[2]), node.type, begin, end);
 }
@@ -179,7 +179,7 @@ bool ExpressionNodes::is_whole(const ExpressionNode& node) const {
   }
 }
 
-// Sets node.affine where there is one.
+// Sets node.affine and returns true if the node is affine.
 bool ExpressionNodes::find_affine(ExpressionNode& node) const {
   if (node.op == Op::number) {
     node.affine.constant = node.value;

@@ -1,4 +1,4 @@
-// Puts the nodes of an expression together: types, what each depends on, and constants worked out.
+// Builds the nodes of an expression: their types, their dependences, and constant folding.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,14 @@
 
 namespace heed::detail {
 
-/// What an operator makes of numbers; conditions are 1 and 0. Not of numbers, variables and reads themselves.
+/// Applies an operator to numbers; conditions are 1 and 0. Not for Op::number, variable and read.
 [[nodiscard]] double value_of(Op op, double a, double b, double c);
 
 class ExpressionNodes {
  public:
   explicit ExpressionNodes(Expression& expression) : expression_(expression) {}
 
-  /// Each gives the new node's index. Types of operands are right already.
+  /// These return the new node's index. The operands' types must already be right.
   int number(double value, ValueType type, std::size_t begin, std::size_t end);
   int variable(Variable variable, std::size_t begin, std::size_t end);
   int read(int array, int index, std::size_t begin, std::size_t end);
@@ -23,7 +23,7 @@ class ExpressionNodes {
   [[nodiscard]] const ExpressionNode& operator[](int node) const {
     return expression_.nodes[static_cast<std::size_t>(node)];
   }
-  /// How many were made; those that were worked out count too.
+  /// Number of nodes made, including those that were folded into constants.
   [[nodiscard]] std::size_t made() const { return made_; }
 
  private:

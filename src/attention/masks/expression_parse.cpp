@@ -32,7 +32,7 @@ constexpr BinaryOperator kProduct[] = {{"*", Op::multiply, false},
                                        {"//", Op::floor_divide, false},
                                        {"/", Op::divide, false},
                                        {"%", Op::modulo, false}};
-// From the loosest to the tightest.
+// From the loosest to the tightest binding.
 constexpr std::array<Level, 6> kLevels{{{kEither, ValueType::condition},
                                         {kBoth, ValueType::condition},
                                         {kEqual, ValueType::number},
@@ -94,7 +94,7 @@ class Parser {
   }
 
  private:
-  // Counts how deep the place is, for as long as it exists.
+  // Counts one level of nesting for as long as it exists.
   class Nest {
    public:
     explicit Nest(Parser& parser) : depth_(parser.depth_) {
@@ -124,7 +124,7 @@ class Parser {
       fail(0, "the whole is a condition, but a score must be a number; where(condition, s, -inf) is one");
   }
 
-  // The node is one more; it ends where the last word did.
+  // Checks the number of nodes after one was added.
   int counted(int node) const {
     if (nodes_.made() > kMostExpressionNodes)
       fail(nodes_[node].begin, "more than ", kMostExpressionNodes, " values and operators ",
@@ -158,7 +158,7 @@ class Parser {
     const std::size_t begin = words_.now().begin;
     const bool compares = level == kEqualLevel || level == kOrderLevel;
     int left = binary(level + 1);
-    std::string_view pair, last;  // of a comparison: its text, and its right side's
+    std::string_view pair, last;  // the text of the comparison so far, and of its right side
     while (const BinaryOperator* found = operator_of(level)) {
       const std::size_t place = words_.now().begin;
       words_.advance();
@@ -182,7 +182,7 @@ class Parser {
     return nullptr;
   }
 
-  // Up to the last word that was passed.
+  // The text from `begin` to the end of the last word passed.
   std::string_view text_from(std::size_t begin) const {
     return words_.text().substr(begin, words_.previous_end() - begin);
   }
@@ -208,7 +208,8 @@ class Parser {
     return primary();
   }
 
-  // -, ! and not, before what binds as tightly as `level`; of `not` that is a comparison.
+  // Parses -, ! or not before an operand that binds as tightly as `level`. The operand of `not` is a
+  // comparison.
   int prefixed(ValueType wanted, std::size_t level) {
     const Nest nest(*this);
     const Word word = words_.now();
@@ -260,7 +261,7 @@ class Parser {
     return counted(nodes_.variable(which, word.begin, words_.previous_end()));
   }
 
-  // "b, h, i, j or an array (doc, len)"
+  // Returns "b, h, i, j or an array (doc, len)", for example.
   std::string known_names() const {
     const bool score = expression_.kind == ExpressionKind::score;
     if (arrays_.empty()) return score ? "b, h, i, j or s" : "b, h, i or j";
@@ -334,7 +335,7 @@ class Parser {
   NamedArrays arrays_;
   Words words_;
   ExpressionNodes nodes_;
-  int depth_ = -1;  // of what stands in no brackets: 0
+  int depth_ = -1;  // 0 outside of brackets
 };
 
 }  // namespace

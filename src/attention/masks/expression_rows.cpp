@@ -19,7 +19,7 @@ void each(F f, ChunkValues a, double* __restrict result, std::size_t count) {
   for (std::size_t k = 0; k < count; ++k) result[k] = f(x[k]);
 }
 
-// result[k] = f(a[k], b[k]); one of them may be uniform
+// result[k] = f(a[k], b[k]); at most one of a and b is uniform
 template <class F>
 void each(F f, ChunkValues a, ChunkValues b, double* __restrict result, std::size_t count) {
   const double* __restrict x = a.at;
@@ -56,7 +56,7 @@ void choose(ChunkValues condition, ChunkValues yes, ChunkValues no, double* __re
   }
 }
 
-// Whether all of a chunk are `value`.
+// Whether all values of a chunk are `value`.
 bool all_are(double value, ChunkValues values, std::size_t count) {
   if (values.uniform) return *values.at == value;
   for (std::size_t k = 0; k < count; ++k)
@@ -74,15 +74,14 @@ RowProgram::RowProgram(Expression expression) : expression_(std::move(expression
   chunk_ = std::min(kLongestChunk, most / 8 * 8);
 }
 
-// A read whose index goes up by one from key to key.
+// Whether the node is a read whose index rises by one from key to key.
 bool RowProgram::reads_on(const ExpressionNode& of) const {
   if (of.op != Op::read) return false;
   const ExpressionNode& index = node(of.a);
   return index.is_affine && index.affine.factors[static_cast<std::size_t>(Variable::j)] == 1;
 }
 
-// Two sums of whole multiples, compared by < or <=: from key to key it turns from one to the other once at
-// most.
+// Whether the node compares two affine values by < or <=. Over the keys, the result changes at most once.
 bool RowProgram::turns_once(const ExpressionNode& of) const {
   return (of.op == Op::less || of.op == Op::less_equal) && node(of.a).is_affine && node(of.b).is_affine;
 }
@@ -99,7 +98,7 @@ void RowProgram::find_used() {
 }
 
 void RowProgram::order_steps() {
-  // What follows the left side of && and || is its right side.
+  // The right side of && and || follows its left side.
   std::vector<int> decides(used_.size(), -1);
   for (std::size_t n = 0; n < used_.size(); ++n) {
     const ExpressionNode& of = expression_.nodes[n];
@@ -218,17 +217,17 @@ bool RowEvaluation::decide(const Step& step, std::size_t count) {
   return true;
 }
 
-// a < b is a - b < 0, and a - b is first + step * k at key k of the chunk.
+// a < b means a - b < 0, and a - b is first + step * k at key k of the chunk.
 void RowEvaluation::turn(const ExpressionNode& node, double* result, std::size_t count) const {
   const Affine &a = program_.node(node.a).affine, &b = program_.node(node.b).affine;
   double first = a.constant - b.constant;
   for (std::size_t v = 0; v < place_.size(); ++v) first += (a.factors[v] - b.factors[v]) * place_[v];
   const std::size_t keys = static_cast<std::size_t>(Variable::j);
   const double step = a.factors[keys] - b.factors[keys];
-  const double limit = node.op == Op::less ? -1 : 0;  // true where first + step * k is at most this
+  const double limit = node.op == Op::less ? -1 : 0;  // upper limit of first + step * k
   const bool before = step > 0 || (step == 0 && first <= limit);
-  // Rising, the first keys up to the last whole turn are true; falling, those before the first whole turn are
-  // not.
+  // If a - b rises, the result is true up to the last k within the limit. If it falls, it is true from the
+  // first k within the limit.
   double turn = static_cast<double>(count);
   if (step > 0) turn = floor_divide(limit - first, step) + 1;
   if (step < 0) turn = -floor_divide(first - limit, step);

@@ -1,5 +1,5 @@
-// An expression over the keys of a row, a chunk of them at a time: what depends on neither key nor score is
-// worked out once a row, the rest operator by operator in loops over the chunk.
+// Evaluation of an expression over the keys of a row, in chunks. Nodes that depend on neither key nor score
+// are computed once per row; the rest operator by operator, in loops over the chunk.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace heed::detail {
 
-/// Doubles that a row's registers take together.
+/// Doubles in all registers of a row together.
 inline constexpr std::size_t kRegisterMemory = 4096;
 
 class RowProgram {
@@ -19,7 +19,7 @@ class RowProgram {
   explicit RowProgram(Expression expression);
 
   [[nodiscard]] const Expression& expression() const { return expression_; }
-  /// Keys at once.
+  /// Keys per chunk.
   [[nodiscard]] std::int64_t chunk() const { return chunk_; }
   [[nodiscard]] std::size_t bytes() const;
 
@@ -29,9 +29,9 @@ class RowProgram {
 
   struct Step {
     int node;
-    int result;  // the register
-    /// Of && and ||: where the left side alone decides the whole chunk, go on at this step; -1 of other
-    /// steps. The result is `node`'s then.
+    int result;  // register number
+    /// For && and ||: the step to continue at if the left side alone decides the whole chunk. The left side's
+    /// value is then the result of `node`. -1 for other steps.
     int decided;
   };
 
@@ -49,36 +49,36 @@ class RowProgram {
       static_cast<std::uint8_t>(bit_of(Variable::j) | bit_of(Variable::s));
 
   Expression expression_;
-  std::vector<bool> used_;          // nodes that are worked out
-  std::vector<int> row_nodes_;      // once a row
-  std::vector<int> reads_on_;       // reads of elements one after the other, in place
-  std::vector<Step> steps_;         // once a chunk
-  std::vector<int> keys_, scores_;  // the nodes j and s
+  std::vector<bool> used_;          // nodes that must be computed
+  std::vector<int> row_nodes_;      // computed once per row
+  std::vector<int> reads_on_;       // reads of consecutive elements, done in place
+  std::vector<Step> steps_;         // run once per chunk
+  std::vector<int> keys_, scores_;  // nodes that are the variable j, or s
   int registers_ = 0;
   int keys_register_ = -1;
   std::int64_t chunk_ = 0;
 };
 
-/// `at[k]` for each key k of a chunk, or at[0] for all.
+/// `at[k]` for each key k of a chunk; at[0] for all keys if `uniform`.
 struct ChunkValues {
   const double* at;
   bool uniform;
 };
 
-/// One row. Large: it lies on the stack.
+/// Evaluates one row. The object is large, and lies on the stack.
 class RowEvaluation {
  public:
   RowEvaluation(const RowProgram& program, std::int64_t batch, std::int64_t head, std::int64_t row);
   RowEvaluation(const RowEvaluation&) = delete;
   RowEvaluation& operator=(const RowEvaluation&) = delete;
 
-  /// Of keys [begin, begin + count), at most chunk() of them, until the next call. `scores` has theirs, if s
-  /// occurs.
+  /// Returns the values for keys [begin, begin + count), at most chunk() of them. They are valid until the
+  /// next call. `scores` holds the keys' scores; it is read if s occurs.
   [[nodiscard]] ChunkValues values(std::int64_t begin, std::int64_t count, const double* scores);
 
  protected:
   using Step = RowProgram::Step;
-  /// As values(); calls after(step) when a step has its result.
+  /// Like values(), but calls after(step) when a step has its result.
   template <class After>
   ChunkValues values_with(std::int64_t begin, std::int64_t count, const double* scores, After after) {
     const auto keys = static_cast<std::size_t>(count);
@@ -98,7 +98,7 @@ class RowEvaluation {
     return operand(static_cast<int>(program_.expression_.nodes.size()) - 1);
   }
   void start_chunk(std::int64_t begin, const double* scores);
-  /// Whether the left side decides; then its result is set.
+  /// Returns whether the left side decides; if so, sets the result.
   bool decide(const Step& step, std::size_t count);
   void operate(const Step& step, std::size_t count);
   void turn(const ExpressionNode& node, double* result, std::size_t count) const;
@@ -115,12 +115,12 @@ class RowEvaluation {
   void fill_keys(std::int64_t begin, std::size_t count);
 
   std::array<double, 4> place_;                             // b, h, i, and j of the chunk's first key
-  std::array<double, kMostExpressionNodes> row_values_;     // by node
-  std::array<ChunkValues, kMostExpressionNodes> operands_;  // by node
+  std::array<double, kMostExpressionNodes> row_values_;     // indexed by node
+  std::array<ChunkValues, kMostExpressionNodes> operands_;  // indexed by node
   alignas(64) std::array<double, kRegisterMemory> registers_;
 };
 
-/// And the derivative of each value by its score.
+/// Also computes the derivative of each value with respect to its score.
 class RowSlopes : private RowEvaluation {
  public:
   using RowEvaluation::RowEvaluation;

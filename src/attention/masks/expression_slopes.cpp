@@ -1,4 +1,4 @@
-// Derivatives of expressions by the score: forward, value and slope side by side.
+// Derivatives of expressions with respect to the score, in forward mode: values and slopes side by side.
 #include <algorithm>
 
 #include "attention/masks/expression_rows.hpp"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kZero = 0, kOne = 1;
 
-// One number for each key, from scratch memory where there is one for all.
+// One number per key; a uniform value is copied to scratch memory.
 class Spread {
  public:
   Spread(ChunkValues values, std::size_t count) : at_(values.at) {
@@ -25,12 +25,12 @@ class Spread {
   double memory_[256];
 };
 
-// What a node is made of at each key: operands a, b, c with slopes da, db, dc, and its own value.
+// A node's inputs at each key: operands a, b, c with slopes da, db, dc; and its own value.
 struct Terms {
   const double *a, *b, *c, *da, *db, *dc, *value;
 };
 
-// The slope by the rule of the operator, at each key.
+// Computes the slope at each key, by the operator's rule.
 template <class Rule>
 void each(Rule rule, const Terms& t, double* __restrict result, std::size_t count) {
   for (std::size_t k = 0; k < count; ++k) result[k] = rule(t.a[k], t.b[k], t.da[k], t.db[k], t.value[k]);
@@ -79,7 +79,7 @@ void slopes_of(Op op, const Terms& t, double* result, std::size_t count) {
     case Op::hyperbolic_tangent:
       return each([](double, double, double da, double, double value) { return (1 - value * value) * da; }, t,
                   result, count);
-    default:  // steps: floor, //
+    default:  // floor and // are step functions
       std::fill_n(result, count, 0.0);
       return;
   }

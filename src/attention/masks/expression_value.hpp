@@ -1,5 +1,5 @@
-// The values of expressions, and what each operator makes of them: of numbers one by one (conditions are 1
-// and 0), and of intervals that hold them.
+// The values of expressions, and arithmetic on them. Operators work on numbers (conditions are 1 and 0) and
+// on intervals that contain them.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@ namespace heed::detail {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Numbers from lo to hi, and NaN where `nan` says so. It may hold more than the values that occur.
+/// The numbers from lo to hi, and NaN if `nan`. It may contain more than the values that occur.
 struct Interval {
   double lo, hi;
   bool nan;
@@ -18,15 +18,15 @@ struct Interval {
 };
 inline constexpr Interval kAnything{-kInfinity, kInfinity, true};
 
-/// As std::floor, in operations that every processor has for vectors.
+/// Same result as std::floor, from operations that every processor has for vectors.
 inline double floor_of(double x) {
-  constexpr double kWhole = 0x1p52;  // from it on doubles are whole numbers
+  constexpr double kWhole = 0x1p52;  // doubles of this size and above are whole numbers
   const double nearest = std::copysign((std::fabs(x) + kWhole) - kWhole, x);
   const double below = nearest - (nearest > x ? 1.0 : 0.0);
   return std::fabs(x) < kWhole ? below : x;
 }
 
-/// Of a NaN and a number: NaN.
+/// If one operand is NaN, the result is NaN.
 inline double minimum_of(double a, double b) { return (b < a || b != b) ? b : a; }
 inline double maximum_of(double a, double b) { return (b > a || b != b) ? b : a; }
 

@@ -12,7 +12,7 @@ bool starts_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z
 bool continues_name(char c) { return starts_name(c) || is_digit(c); }
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-// Longer symbols before those that they begin with.
+// Longer symbols come before their prefixes.
 constexpr std::array<std::string_view, 24> kSymbols{"<=", ">=", "==", "!=", "&&", "||", "//", "<",
                                                     ">",  "!",  "+",  "-",  "*",  "/",  "%",  "?",
                                                     ":",  "(",  ")",  "[",  "]",  ",",  "=",  "&"};

@@ -1,4 +1,4 @@
-// The words of an expression's text.
+// Splits an expression's text into words.
 #pragma once
 
 #include <cstddef>
@@ -17,32 +17,32 @@ struct Word {
   WordKind kind = WordKind::end;
   std::string_view text;
   std::size_t begin = 0;
-  double value = 0;  ///< of a number
+  double value = 0;  ///< set for numbers
 
   [[nodiscard]] bool is(std::string_view symbol) const { return kind == WordKind::symbol && text == symbol; }
 };
 
-/// Gives one word after the other; `and` and `or` come as && and ||, and `not` is a symbol too.
+/// Reads the words one by one. `and` and `or` are returned as && and ||; `not` is returned as a symbol.
 class Words {
  public:
   Words(ExpressionKind kind, std::string_view text) : kind_(kind), text_(text) { advance(); }
 
   [[nodiscard]] const Word& now() const { return now_; }
-  /// Where the word before this one ended.
+  /// The end of the previous word.
   [[nodiscard]] std::size_t previous_end() const { return previous_end_; }
   void advance();
-  /// Whether the word is this symbol; then it is passed.
+  /// Whether the current word is this symbol; if so, advances past it.
   bool take(std::string_view symbol);
 
   [[nodiscard]] std::string_view text() const { return text_; }
-  /// Throws Error: the quoted text, then the parts.
+  /// Throws an Error whose message is the quoted text, followed by the parts.
   template <class... Parts>
   [[noreturn]] void fail(std::size_t place, const Parts&... parts) const {
     refuse(quote_of(kind_, text_, place), parts...);
   }
-  /// "at column 6".
+  /// Returns "at column 6", for example.
   [[nodiscard]] static std::string at(std::size_t place) { return "at column " + std::to_string(place + 1); }
-  /// What is there instead of what is expected: "unexpected ')' at column 6".
+  /// Describes the current word, for a message: "unexpected ')' at column 6".
   [[nodiscard]] std::string unexpected() const;
 
  private:
@@ -56,11 +56,12 @@ class Words {
   Word now_;
 };
 
-/// For a message: printable ASCII as it is, else '?', and no more than there is room for.
+/// Makes text printable for a message: other characters than printable ASCII become '?', and the length is
+/// limited.
 [[nodiscard]] std::string shown(std::string_view text, std::size_t most = 60);
-/// Whether it may name an array: letters, digits and _, no digit first.
+/// Whether the text is a valid array name: letters, digits and _, not beginning with a digit.
 [[nodiscard]] bool is_name(std::string_view text);
-/// Whether it has a meaning in the language.
+/// Whether the name has a meaning in the language.
 [[nodiscard]] bool is_reserved(std::string_view name);
 
 }  // namespace heed::detail

@@ -1,4 +1,4 @@
-// A mask by a function of the caller's.
+// A mask given by a caller's function.
 #include <utility>
 
 #include "core/message.hpp"

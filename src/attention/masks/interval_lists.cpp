@@ -77,7 +77,7 @@ IntervalLists::IntervalLists(const MaskShape& shape, std::int64_t rows_each, Lis
       lists_each_(std::max<std::int64_t>(1, kChunkRows / rows_each)),
       lists_(std::move(lists)) {
   lists_.shrink();
-  if (lists_each_ == 1) return;  // a list speaks for its chunk
+  if (lists_each_ == 1) return;  // each list is a chunk of its own
   for (std::int64_t plane = 0; plane < shape.planes(); ++plane)
     for (std::int64_t first = 0; first < lists_a_plane(); first += lists_each_) {
       const std::int64_t begin = plane * lists_a_plane() + first;
@@ -103,7 +103,7 @@ std::int64_t IntervalLists::chunks_a_plane() const {
   return (lists_a_plane() + lists_each_ - 1) / lists_each_;
 }
 
-// Of the lists [first, last) of a plane's chunk, numbered over all planes.
+// Coverage by the lists [first, last) of a plane's chunk; lists are numbered over all planes.
 Coverage IntervalLists::coverage_of_chunk(std::int64_t chunk, std::int64_t first, std::int64_t last,
                                           const MaskTile& tile) const {
   if (lists_each_ > 1) {

@@ -1,4 +1,4 @@
-// For each row the keys that it may see, as a list of intervals; rows of a block share one.
+// A mask that lists, for each row, the keys it may see, as intervals. Rows of a block share a list.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,10 @@ struct KeyInterval {
   friend bool operator==(const KeyInterval&, const KeyInterval&) = default;
 };
 
-/// Sorts intervals of at least one key, and joins those that touch.
+/// Sorts the intervals, drops empty ones, and joins those that touch.
 void normalise(std::vector<KeyInterval>& intervals);
 
-/// Lists one after the other: list l is intervals[first[l]] … intervals[first[l + 1] - 1], ascending, no two
-/// touch.
+/// Consecutive lists. List l is intervals[first[l]] … intervals[first[l + 1] - 1], ascending; no two touch.
 class ListOfIntervals {
  public:
   struct View {
@@ -30,7 +29,7 @@ class ListOfIntervals {
     return {intervals_.data() + first_[at], intervals_.data() + first_[at + 1]};
   }
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(first_.size()) - 1; }
-  /// `list` is normalised.
+  /// `list` must be normalised.
   void append(const std::vector<KeyInterval>& list);
   void shrink();
   [[nodiscard]] std::size_t bytes() const;
@@ -42,7 +41,7 @@ class ListOfIntervals {
 
 class IntervalLists final : public MaskPart {
  public:
-  /// `lists`: of each plane, one for each `rows_each` rows (the last may have fewer).
+  /// `lists` holds, for each plane, one list per `rows_each` rows; the last may cover fewer.
   IntervalLists(const MaskShape& shape, std::int64_t rows_each, ListOfIntervals lists);
 
   [[nodiscard]] Coverage coverage(const MaskTile& tile) const override;
@@ -57,9 +56,9 @@ class IntervalLists final : public MaskPart {
   [[nodiscard]] std::int64_t chunks_a_plane() const;
 
   std::int64_t rows_each_;
-  std::int64_t lists_each_;  // of a chunk
+  std::int64_t lists_each_;  // per chunk
   ListOfIntervals lists_;
-  ListOfIntervals any_, all_;  // of each chunk: what some of its lists have, and what all have
+  ListOfIntervals any_, all_;  // per chunk: the union and the intersection of its lists
 };
 
 }  // namespace heed::detail

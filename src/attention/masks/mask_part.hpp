@@ -1,4 +1,4 @@
-// One mask of a conjunction, in a form of its own.
+// One mask of a conjunction, in its own form.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace heed::detail {
 
-/// The sizes of a mask; batch and heads are 1 where all have the same.
+/// The sizes of a mask; batch or heads is 1 if all entries or heads share a mask.
 struct MaskShape {
   std::int64_t batch = 1, heads = 1, query_length = 0, key_length = 0;
   [[nodiscard]] std::int64_t planes() const { return batch * heads; }
@@ -21,7 +21,7 @@ struct MaskShape {
 /// A mask part as plain data.
 struct SavedPart {
   std::string form;  ///< "rows", "columns", "blocks" or "expression"
-  std::string text;  ///< the expression, in that form alone
+  std::string text;  ///< the expression; used by the form "expression" only
   std::vector<std::pair<std::string, Tensor>> tensors;
 };
 
@@ -33,12 +33,13 @@ class MaskPart {
   MaskPart& operator=(const MaskPart&) = delete;
 
   [[nodiscard]] const MaskShape& shape() const { return shape_; }
-  /// As MaskSource::coverage.
+  /// See MaskSource::coverage.
   [[nodiscard]] virtual Coverage coverage(const MaskTile& tile) const = 0;
-  /// As MaskSource::restrict_row.
+  /// See MaskSource::restrict_row.
   virtual void restrict_row(const MaskTile& row, std::uint8_t* visible) const = 0;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
-  /// Plain data for restored_part(). Throws Error (invalid_argument) if the part is a user's function.
+  /// Returns plain data for restored_part(). Throws Error (invalid_argument) if the part is a user's
+  /// function.
   [[nodiscard]] virtual SavedPart saved() const;
 
  private:

@@ -1,24 +1,23 @@
-// A mask, and what becomes of scores, as kernels see them: functions, and what they are called with. Plain
-// data, so that a target compiled for one instruction set shares no inline function with code that must run
-// anywhere.
+// Masks and ScoreMods, as kernels see them: functions and their arguments. Plain data: a target compiled for
+// one instruction set must share no inline function with code that runs anywhere.
 #pragma once
 
 #include <cstdint>
 
 namespace heed::detail {
 
-/// What a mask leaves of some rows and keys.
+/// How much of a tile a mask allows: nothing, some of it, or all.
 enum class Coverage : std::uint8_t { empty, cut, full };
 
-/// Rows [row_begin, row_end) and keys [key_begin, key_end) of the tensors, of one batch entry and head of the
+/// Rows [row_begin, row_end) and keys [key_begin, key_end) of the tensors, in one batch entry and head of the
 /// mask.
 struct MaskTile {
   std::int64_t batch, head;
   std::int64_t row_begin, row_end, key_begin, key_end;
 };
 
-/// Where rows of a call that is a part of another stand in that one: row i at rows[i], which ascend, or at
-/// row_begin + i; batch entries and query heads from batch_begin and head_begin on.
+/// The place of a call within the whole call that it is a part of. Row i stands at rows[i], which ascend, or
+/// at row_begin + i. Batch entries and query heads count from batch_begin and head_begin on.
 struct PartPlace {
   const std::int64_t* rows = nullptr;
   std::int64_t row_begin = 0, batch_begin = 0, head_begin = 0;
@@ -29,15 +28,15 @@ struct PartPlace {
 
 struct MaskSource {
   const void* part;
-  /// `empty` and `full` are certain; `cut` says nothing.
+  /// `empty` and `full` are certain; `cut` promises nothing.
   Coverage (*coverage_of)(const void* part, const MaskTile& tile);
-  /// visible[k] becomes 0 where the tile's one row may not see key_begin + k; else it stays.
+  /// Sets visible[k] to 0 if the tile's one row may not see key_begin + k; other elements stay.
   void (*restrict_one)(const void* part, const MaskTile& row, std::uint8_t* visible);
-  std::int64_t batch_step;  ///< 0 where all batch entries have the same mask, else 1
-  std::int64_t heads_each;  ///< query heads that share a head of the mask
+  std::int64_t batch_step;  ///< 0 if all batch entries share a mask, else 1
+  std::int64_t heads_each;  ///< query heads per head of the mask
   PartPlace place{};
 
-  /// For a batch entry, a query head and rows of the call; at least one row.
+  /// Takes a batch entry, a query head and at least one row of the call.
   [[nodiscard, gnu::always_inline]] Coverage coverage(const MaskTile& tile) const {
     return coverage_of(
         part, {(tile.batch + place.batch_begin) * batch_step, (tile.head + place.head_begin) / heads_each,
@@ -54,10 +53,10 @@ struct MaskSource {
   }
 };
 
-/// scores[k] of key key_begin + k becomes f(scores[k]), in natural units; slopes[k], where not null,
-/// f'(scores[k]).
+/// scores[k], of key key_begin + k, becomes f(scores[k]), in natural units. slopes[k] becomes f'(scores[k]),
+/// unless `slopes` is null.
 struct ScoreModSource {
-  const void* part = nullptr;  ///< none: scores stay
+  const void* part = nullptr;  ///< nullptr: scores stay
   void (*apply_f32)(const void* part, std::int64_t batch, std::int64_t head, std::int64_t row,
                     std::int64_t key_begin, std::int64_t key_end, float* scores, float* slopes) = nullptr;
   PartPlace place{};

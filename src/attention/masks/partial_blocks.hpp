@@ -1,4 +1,4 @@
-// Blocks of which only some pairs are allowed, bit by bit; all pairs outside of them are.
+// Blocks in which only some pairs are allowed, bit by bit. All pairs outside of these blocks are allowed.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace heed::detail {
 
-/// Block columns of a row of blocks that are partial, ascending.
+/// A partial block. In a row of blocks, they are in ascending order of `column`.
 struct PartialBlock {
   std::int64_t column;
-  std::int64_t bits;  ///< where its words begin
+  std::int64_t bits;  ///< index of its first word
 };
 
 class PartialBlocks final : public MaskPart {
  public:
-  /// `first` [planes * block rows + 1] into `blocks`; bits of a block: [query_block][ceil(key_block / 64)]
-  /// words.
+  /// `first` [planes * block rows + 1] indexes into `blocks`. A block's bits are [query_block][ceil(key_block
+  /// / 64)] words.
   PartialBlocks(const MaskShape& shape, std::int64_t query_block, std::int64_t key_block,
                 std::vector<std::size_t> first, std::vector<PartialBlock> blocks,
                 std::vector<std::uint64_t> bits);
@@ -28,7 +28,8 @@ class PartialBlocks final : public MaskPart {
   [[nodiscard]] SavedPart saved() const override;
 
  private:
-  // The first partial block of a row of blocks that ends after `key`, and the end of that row.
+  // The blocks of a row of blocks, from the first that ends after the tile's first key to the last of the
+  // row.
   struct Range {
     const PartialBlock *begin, *end;
   };

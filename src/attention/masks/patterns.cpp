@@ -1,4 +1,4 @@
-// Masks by what they mean, as lists of intervals.
+// Masks for common patterns, as lists of intervals.
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -27,7 +27,8 @@ void check_lengths(std::int64_t query_length, std::int64_t key_length) {
   check_number("key_length", key_length, 0);
 }
 
-// Of rows whose keys fill(i, list) appends, in any order and beyond the keys, too.
+// Builds a mask from rows. fill(i, list) appends the intervals of row i, in any order; they may exceed the
+// keys.
 template <class Fill>
 SparseMask from_rows(std::int64_t query_length, std::int64_t key_length, Fill fill,
                      std::int64_t rows_each = 1) {
@@ -55,7 +56,7 @@ std::int64_t sum_of(const char* name, std::span<const std::int64_t> lengths, std
   return sum;
 }
 
-// `count` of 0 … all - 1 other than those taken: each candidate in its order with the chance that is left
+// Draws `count` of the untaken columns. Each candidate, in order, is chosen with probability count / left
 // (Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2 S).
 void draw(std::int64_t count, std::vector<char>& taken, std::uint64_t seed, std::int64_t row) {
   auto left = static_cast<std::int64_t>(std::count(taken.begin(), taken.end(), 0));

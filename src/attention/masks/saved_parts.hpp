@@ -1,4 +1,4 @@
-// Restores mask parts from plain data. A part saves its own form (intervals, blocks, an expression), so
+// Restores mask parts from plain data. A part is saved in its own form (intervals, blocks, an expression), so
 // saving does not expand the mask to a matrix.
 #pragma once
 

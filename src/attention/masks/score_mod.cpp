@@ -11,7 +11,7 @@ namespace heed {
 namespace detail {
 namespace {
 
-constexpr std::int64_t kMostKeys = 256;  // of a chunk
+constexpr std::int64_t kMostKeys = 256;  // per chunk
 
 class ExpressionScoreMod final : public ScoreFunction {
  public:

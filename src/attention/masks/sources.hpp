@@ -1,4 +1,4 @@
-// A SparseMask's parts and a ScoreMod as kernels see them.
+// Converts a SparseMask's parts and a ScoreMod to the plain data that kernels read.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace heed::detail {
 
-/// For `heads` query heads, a multiple of the mask's. The mask must outlive them.
+/// `heads`, the number of query heads, is a multiple of the mask's heads. The mask must outlive the sources.
 inline std::vector<MaskSource> sources_of(const SparseMask& mask, std::int64_t heads) {
   std::vector<MaskSource> sources;
   for (const auto& part : mask.parts())
@@ -26,7 +26,7 @@ inline std::vector<MaskSource> sources_of(const SparseMask& mask, std::int64_t h
   return sources;
 }
 
-/// The same of a ScoreMod; it must outlive what this gives.
+/// Converts a ScoreMod, which must outlive the result.
 inline ScoreModSource source_of(const ScoreMod& mod) {
   if (mod.is_empty()) return {};
   return {mod.part(),

@@ -1,4 +1,4 @@
-// The forms of masks, checked, become parts; and what a mask says of itself.
+// Construction of masks: checks each form and converts it to parts. Also the queries on masks.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -18,7 +18,7 @@ namespace heed {
 namespace detail {
 namespace {
 
-// Rows of all slices together: what their lists may grow to.
+// Upper limit of the rows of all slices together, which bounds the lists' memory.
 constexpr std::int64_t kMostSliceRows = std::int64_t{1} << 27;
 constexpr std::int64_t kMostLength = std::int64_t{1} << 48;
 
@@ -35,7 +35,7 @@ SparseMask mask_of(const MaskShape& shape, std::int64_t rows_each, ListOfInterva
   return SparseMask(std::make_shared<IntervalLists>(shape, rows_each, std::move(lists)));
 }
 
-// The last two or more axes of a tensor that may have [B, H] or [H] before them.
+// The batch and head sizes of a tensor that has [B, H], [H] or nothing before its last `axes` axes.
 MaskShape planes_of(const char* name, const TensorView& view, int axes, const char* expected) {
   const int planes = view.rank() - axes;
   if (planes < 0 || planes > 2) refuse(name, " has shape ", view.shape(), "; ", expected, " is expected");
@@ -325,7 +325,7 @@ SparseMask SparseMask::from_flash_mask(const TensorView& startend_row_indices, b
     return columns & masks::sliding_window(-1, 0, query_length, columns.key_length());
   }
   if (each == 4) return column_intervals(given, query_length);
-  // Rows from the first number on, and rows before the second.
+  // Hides rows from the first number on, and rows before the second.
   Dims shape = given.shape();
   shape[shape.size() - 1] = 4;
   Tensor four(shape, DType::i64);
@@ -382,7 +382,7 @@ std::size_t SparseMask::bytes() const noexcept {
 
 namespace {
 
-// visible [key_length] of one row.
+// Fills `visible` with whether one row may see keys [key_begin, key_end).
 void fill_row(const SparseMask& mask, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t key_begin,
               std::int64_t key_end, std::uint8_t* visible) {
   std::fill(visible, visible + (key_end - key_begin), std::uint8_t{1});

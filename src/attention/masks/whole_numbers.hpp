@@ -1,4 +1,4 @@
-// The numbers of a tensor of i64 or i32, of any rank, in row-major order.
+// Returns the numbers of an i64 or i32 tensor of any rank, in row-major order.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // The backward reference: every formula of heed/backward.hpp, one row at a time, in f64. The four passes of a
-// row are in passes.hpp, after those of the forward; here is what they are summed over. It is read beside
-// docs/backward.md and used as the oracle of faster kernels.
+// row follow the forward's in passes.hpp; this file sums them up. Read it beside docs/backward.md. Faster
+// kernels are tested against it.
 //
 //   run_reference_backward
 //     differentiate_kv_head     for each key head of each batch entry, alone on its thread:
@@ -8,11 +8,11 @@
 //     differentiate_bias_row    for each row of dBias, alone on its thread:
 //       differentiate_row         for each row of dS that is summed into it
 //
-// Every sum belongs to one thread and is added in the order of the rows: its bits do not depend on how many
-// threads there are. The forward's passes are computed again instead of using the lse that was given: that is
-// f32 for f32 inputs, where scores near 1000 would put an error of 3e-5 on each weight, and scores of 1e38
-// would leave none. sum_j p_j dP_j comes from the same weights, so that the row's dS sum to 0 as exactly as
-// f64 can.
+// Every sum belongs to one thread and is added in the order of the rows, so its bits do not depend on the
+// number of threads. The forward's passes are computed again, and the given lse is not used. For f32 inputs
+// that lse is f32: with scores near 1000, it would put an error of 3e-5 on each weight; with scores of 1e38,
+// no digit would be left. sum_j p_j dP_j uses the same weights, so the row's dS sum to 0 as exactly as f64
+// can.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -25,14 +25,14 @@
 namespace heed::detail {
 namespace {
 
-// What one thread works with.
+// The working memory of one thread.
 struct Scratch : GradientScratch {
   using GradientScratch::GradientScratch;
-  std::vector<double> grad_bias;  // [Lk], of a row of dBias
-  double grad_sink = 0;           // of the row at hand: p_sink (dLse - sum_j p_j dP_j)
+  std::vector<double> grad_bias;  // [Lk], for a row of dBias
+  double grad_sink = 0;           // for the current row: p_sink (dLse - sum_j p_j dP_j)
 };
 
-// A row, and the keys that its segment lets it see.
+// A row, and the segment whose keys it may see.
 struct Place {
   Row row;
   const Segment* segment;
@@ -41,7 +41,7 @@ struct Place {
 class Reference {
  public:
   explicit Reference(const BackwardProblem& problem) : problem_(problem), p_(problem.forward) {
-    if (p_.heads == 0) return;  // no rows, however long
+    if (p_.heads == 0) return;  // there are no rows, whatever their length
     segment_of_.resize(index(p_.batch * p_.query_length));
     for (const Segment& segment : p_.segments)
       for (std::int64_t i = segment.query_begin; i < segment.query_end; ++i)
@@ -110,14 +110,14 @@ class Reference {
     write_rows(problem_.grad_value, scratch.grad_value, p_.value_dim, batch, kv_head);
   }
 
-  // [Lk, width] of one key head.
+  // Writes [Lk, width] of one key head.
   void write_rows(const Target& to, const std::vector<double>& from, std::int64_t width, std::int64_t batch,
                   std::int64_t kv_head) const {
     for (std::int64_t j = 0; j < p_.key_length; ++j)
       for (std::int64_t d = 0; d < width; ++d) write(to, from[index(j * width + d)], batch, kv_head, j, d);
   }
 
-  // dSink_h: the sum over the batch, and over the heads where one sink serves them all.
+  // dSink_h: the sum over the batch, and over the heads if all share one sink.
   void write_grad_sinks() const {
     const bool one_for_all = problem_.grad_sinks.stride[1] == 0;
     double sum = 0;
@@ -130,7 +130,7 @@ class Reference {
     if (one_for_all) write(problem_.grad_sinks, sum, 0, 0, 0);
   }
 
-  // What index `at` of an axis of dBias sums over: that index alone, or the whole axis.
+  // The indices that are summed into index `at` of an axis of dBias: that index alone, or the whole axis.
   struct Range {
     std::int64_t begin, end;
   };
@@ -138,7 +138,7 @@ class Reference {
     return size == whole ? Range{at, at + 1} : Range{0, whole};
   }
 
-  // dBias[b, h, i, :] = sum of dS over what this row of the bias serves
+  // dBias[b, h, i, :] = sum of dS over all rows that use this row of the bias
   void differentiate_bias_row(std::int64_t b, std::int64_t h, std::int64_t i, Scratch& scratch) const {
     const std::int64_t* size = problem_.grad_bias_size;
     const Range batches = summed(b, size[0], p_.batch);
@@ -168,7 +168,7 @@ class Reference {
   const BackwardProblem& problem_;
   const Problem& p_;
   std::vector<const Segment*> segment_of_;  // [B, Lq]
-  std::vector<double> sink_parts_;          // [B, H], where dSink is wanted
+  std::vector<double> sink_parts_;          // [B, H], if dSink is wanted
   int threads_used_ = 1;
 };
 

@@ -1,11 +1,11 @@
 // The reference: every formula of heed/attention.hpp, one row at a time, in f64. The four passes of a row are
-// in passes.hpp; here is what is written of them. It is read beside the formulas and used as the oracle of
-// the faster kernels; nothing in it is there for speed.
+// in passes.hpp; this file writes their results. Read it beside the formulas. Faster kernels are tested
+// against it, and nothing in it is optimised for speed.
 //
 //   run_reference           for each batch entry and head:
 //     attend_head             for each of its segments, for each row i:
-//       attend_row              the four passes, and what is asked for of the row
-//                             then what is summed over rows: received, map
+//       attend_row              the four passes, and the row's results
+//                             then the sums over rows: received, map
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// The whole row of the weights: 0 for keys outside the segment.
+// Writes the whole row of the weights; keys outside the segment have weight 0.
 void write_weights(const Problem& p, const Segment& segment, const Row& row,
                    const ReferenceScratch& scratch) {
   for (std::int64_t j = 0; j < p.key_length; ++j) {
@@ -32,8 +32,8 @@ void write_weights(const Problem& p, const Segment& segment, const Row& row,
   }
 }
 
-// The whole row of the scores. Before the bias they know of no masks: every key of the tensor has one, also
-// those outside the segment. After it, what may not be attended has -inf.
+// Writes the whole row of the scores. Stages before the bias ignore masks: every key of the tensor has a
+// score, even outside the segment. The stage after the bias has -inf for forbidden keys.
 void write_scores(const Problem& p, const Segment& segment, const Row& row, ReferenceScratch& scratch) {
   for (std::int64_t j = 0; j < p.key_length; ++j) {
     const bool inside = j >= segment.key_begin && j < segment.key_end;
@@ -66,8 +66,8 @@ double mean_distance(const Segment& segment, const Row& row, const ReferenceScra
   return distance;
 }
 
-// The K largest weights of allowed keys, equal ones by the lower index; -1 and 0 beyond them. Where the
-// weights are NaN nothing can be ranked: -1 and NaN.
+// Writes the K largest weights of allowed keys, equal ones in order of the key; missing entries are -1 and 0.
+// NaN weights cannot be ranked; then all entries are -1 and NaN.
 void write_top_k(const Problem& p, const Segment& segment, const Row& row, double lse,
                  const ReferenceScratch& scratch) {
   std::vector<std::int64_t> ranked;
@@ -87,7 +87,7 @@ void write_top_k(const Problem& p, const Segment& segment, const Row& row, doubl
   }
 }
 
-// 1 - exp(lse - lse'), lse' of the row without masks. Where that has no key, nothing is taken away.
+// 1 - exp(lse - lse'), where lse' is the row's lse without masks; 0 if that row has no keys.
 void write_dropped(const Problem& p, const Segment& segment, const Row& row, double lse,
                    ReferenceScratch& scratch) {
   const Problem& unmasked = *scratch.unmasked;

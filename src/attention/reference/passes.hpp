@@ -1,4 +1,4 @@
-// One row of attention and of its gradient, in f64, as they are derived on paper: four passes each.
+// One row of attention and of its gradient, in f64, as derived on paper: four passes each.
 //
 //   q [D]  k [n][D]  v [n][Dv]: query i, and the keys and values of its segment       g [Dv]: gradient of out
 //
@@ -9,9 +9,9 @@
 //   4  out = sum_j m_j p_j v_j           [Dv]      4  dQ = scale sum_j dS_j s'_j k_j               [D]
 //                                                     dK_j += scale dS_j s'_j q                    [n][D]
 //
-// s'_j is the slope of the softcap, 1 without one. A key that may not be attended has the score -inf, and
-// every later pass selects by it: such a key's value is never read, so that a NaN or an infinity there cannot
-// leak (0 * inf is NaN).
+// s'_j is the slope of the softcap and the ScoreMod, 1 without either. A forbidden key has the score -inf,
+// and every later pass checks for it. The value of such a key is never read, so a NaN or an infinity there
+// cannot leak (0 * inf is NaN).
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@
 
 namespace heed::detail {
 
-/// A row at hand: of [n] vectors, which hold Lk numbers, those of the row's segment are used.
+/// Working memory of one row. Vectors [n] hold Lk numbers; only the numbers of the row's segment are used.
 struct RowScratch {
   explicit RowScratch(const Problem& p)
       : query(at(p.head_dim)),
@@ -47,10 +47,10 @@ struct RowScratch {
 
   std::vector<double> query, key;     // [D]
   std::vector<double> value, output;  // [Dv]
-  std::vector<std::uint8_t> visible;  // 0 where masks forbid the key
-  std::vector<double> bias;           // of the visible keys
+  std::vector<std::uint8_t> visible;  // 0 if masks forbid the key
+  std::vector<double> bias;           // set for visible keys
   std::vector<double> products;       // scale <q, k_j>
-  std::vector<double> scores;         // s_j, less the row's alibi_offset
+  std::vector<double> scores;         // s_j minus the row's alibi_offset
   std::vector<double> slopes;         // s'_j
   std::vector<double> weights;        // p_j
   std::vector<double> kept;           // m_j
@@ -68,10 +68,10 @@ struct GradientScratch : RowScratch {
   std::vector<double> grad_query;            // dQ
   std::vector<double> grad_products;         // <g, v_j>
   std::vector<double> grad_scores;           // dP_j, then dS_j
-  std::vector<double> grad_key, grad_value;  // dK [Lk][D] and dV [Lk][Dv], sums over rows
+  std::vector<double> grad_key, grad_value;  // dK [Lk][D] and dV [Lk][Dv], summed over rows
 };
 
-/// The products of a row with some keys of the tensor.
+/// Computes the products of a row with some of the tensor's keys.
 inline void multiply_keys(const Problem& p, const Row& row, const KeyRange& keys, RowScratch& x) {
   read_row(p.query, row.batch, row.head, row.i, x.query);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
@@ -104,7 +104,8 @@ inline void find_visible(const Problem& p, const Segment& segment, const Row& ro
     if (bias[j] == -kInfinity) visible[j] = 0;
 }
 
-/// The ScoreMod of the scores of keys [begin, end), and its slopes. It forbids a key by -inf.
+/// Applies the ScoreMod to the scores of keys [begin, end), and to their slopes. A ScoreMod forbids a key by
+/// -inf.
 inline void apply_score_mod(const Problem& p, const Row& row, const KeyRange& keys, RowScratch& x) {
   std::vector<double> mod_slopes(x.at(keys.end - keys.begin));
   const PartPlace& place = p.score_mod.place;
@@ -118,7 +119,7 @@ inline void apply_score_mod(const Problem& p, const Row& row, const KeyRange& ke
   }
 }
 
-// Forward 1, from the products.
+// Forward pass 1, from the products.
 inline void score_row(const Problem& p, const Segment& segment, const Row& row, RowScratch& x) {
   find_visible(p, segment, row, x);
   const KeyRange seen = seen_keys(p, segment, row);
@@ -142,7 +143,7 @@ inline void score_row(const Problem& p, const Segment& segment, const Row& row, 
     if (x.visible[x.at(j)] == 0) x.scores[x.at(j)] = -kInfinity;
 }
 
-// Forward 2. Returns lse and max less the row's alibi_offset, which cancels in the weights.
+// Forward pass 2. Returns lse and max minus the row's alibi_offset, which cancels in the weights.
 inline Normaliser softmax_row(const Problem& p, const Segment& segment, const Row& row, RowScratch& x) {
   const double sink = p.sinks ? read(p.sinks, 0, row.head) : -kInfinity;
   const auto keys = [&](std::vector<double>& all) {
@@ -151,13 +152,13 @@ inline Normaliser softmax_row(const Problem& p, const Segment& segment, const Ro
   return normalise(keys(x.scores), keys(x.weights), sink - alibi_offset(p, segment, row));
 }
 
-// Forward 3.
+// Forward pass 3.
 inline void drop_row(const Segment& segment, const Row& row, const HeadDropout& dropout, RowScratch& x) {
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
     x.kept[x.at(j)] = x.attends(j) && !dropout.drops(row.i, j) ? dropout.keep_scale() : 0;
 }
 
-// Forward 4.
+// Forward pass 4.
 inline void sum_values(const Problem& p, const Segment& segment, const Row& row, RowScratch& x) {
   std::fill(x.output.begin(), x.output.end(), 0.0);
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
@@ -168,7 +169,7 @@ inline void sum_values(const Problem& p, const Segment& segment, const Row& row,
   }
 }
 
-/// The products of a row's gradient with some values of the tensor.
+/// Computes the products of a row's output gradient with some of the tensor's values.
 inline void multiply_values(const BackwardProblem& b, const Row& row, const KeyRange& keys,
                             GradientScratch& x) {
   read_row(b.grad_output, row.batch, row.head, row.i, x.grad_output);
@@ -180,7 +181,7 @@ inline void multiply_values(const BackwardProblem& b, const Row& row, const KeyR
   }
 }
 
-// Backward 1, from the products.
+// Backward pass 1, from the products.
 inline void differentiate_weights(const BackwardProblem& b, const Segment& segment, const Row& row,
                                   GradientScratch& x) {
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
@@ -190,7 +191,7 @@ inline void differentiate_weights(const BackwardProblem& b, const Segment& segme
   }
 }
 
-// Backward 2. Returns dLse - sum_j p_j dP_j, the gradient of a sink's score by its weight.
+// Backward pass 2. Returns dLse - sum_j p_j dP_j; times its weight, it is the gradient of a sink's score.
 inline double differentiate_scores(const BackwardProblem& b, const Segment& segment, const Row& row,
                                    GradientScratch& x) {
   double mean = 0;
@@ -203,7 +204,8 @@ inline double differentiate_scores(const BackwardProblem& b, const Segment& segm
   return grad_lse - mean;
 }
 
-/// The forward's passes, and dS, from the row's products. Returns the gradient of the score of a sink.
+/// Runs the forward's passes and computes dS, from the row's products. Returns the gradient of the sink's
+/// score.
 inline double differentiate_row(const BackwardProblem& b, const Segment& segment, const Row& row,
                                 const HeadDropout& dropout, GradientScratch& x) {
   score_row(b.forward, segment, row, x);
@@ -214,7 +216,7 @@ inline double differentiate_row(const BackwardProblem& b, const Segment& segment
   return sink_weight == 0 ? 0 : sink_weight * grad_sink;
 }
 
-// Backward 3.
+// Backward pass 3.
 inline void add_value_gradients(const Problem& p, const Segment& segment, GradientScratch& x) {
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
     if (x.kept[x.at(j)] == 0) continue;
@@ -224,7 +226,7 @@ inline void add_value_gradients(const Problem& p, const Segment& segment, Gradie
   }
 }
 
-// Backward 4.
+// Backward pass 4.
 inline void add_query_and_key_gradients(const Problem& p, const Segment& segment, const Row& row,
                                         GradientScratch& x) {
   std::fill(x.grad_query.begin(), x.grad_query.end(), 0.0);

@@ -1,4 +1,4 @@
-// The softmax of one row, in f64, for the kernels that are read beside the formulas.
+// The softmax of one row, in f64, for the kernels that follow the formulas directly.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ inline double larger(double a, double b) {
   return std::isnan(a) || std::isnan(b) ? std::numeric_limits<double>::quiet_NaN() : std::max(a, b);
 }
 
-inline constexpr double kNoWeight = -746;  // exp of less is 0
+inline constexpr double kNoWeight = -746;  // exp of anything smaller is 0
 
 struct Normaliser {
   double max_score = -kInfinity;  ///< over the keys, without the sink
@@ -23,10 +23,10 @@ struct Normaliser {
   double sink_weight = 0;  ///< exp(sink - lse)
 };
 
-/// lse_i = m + log(sum_j exp(s_ij - m) + exp(sink - m)) and p_ij = exp(s_ij - m) / sum, with m the largest of
-/// all, so that no exponential overflows; `weights` are the p_ij. A key that may not be attended has the
+/// lse_i = m + log(sum_j exp(s_ij - m) + exp(sink - m)) and p_ij = exp(s_ij - m) / sum. m is the largest of
+/// all scores and the sink, so no exponential overflows; `weights` become the p_ij. A forbidden key has the
 /// score -inf and the weight 0. A row with neither key nor sink has lse -inf. A largest score of +inf makes
-/// inf - inf, and with it weights and lse NaN, as in PyTorch.
+/// inf - inf, so weights and lse become NaN, as in PyTorch.
 inline Normaliser normalise(std::span<const double> scores, std::span<double> weights, double sink) {
   Normaliser row;
   for (double score : scores) row.max_score = larger(row.max_score, score);

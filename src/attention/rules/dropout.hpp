@@ -1,13 +1,12 @@
-// Which weights dropout drops: a function of (seed, offset, batch, head, i, j) alone, the same for every
-// kernel, tiling and number of threads.
+// The choice of the weights that dropout drops. It is a function of (seed, offset, batch, head, i, j) alone,
+// and the same for every kernel, tiling and number of threads.
 //
 //   head key    k = first two words of philox(counter = (offset, batch, head), key = seed)
 //   four keys   x = philox(counter = (floor(j / 4), i), key = k)      64 bits each of j / 4 and i
 //   weight ij   dropped where x[j mod 4] < round(probability * 2^32)
 //
-// so that one block serves four neighbouring keys. i and j count within the tensors (not within a packed
-// segment); batch, head and i within the whole call where this one is a part. Words are stored low half
-// first.
+// So one block serves four neighbouring keys. i and j are indices of the tensors, not of a packed segment. If
+// the call is a part, batch, head and i count within the whole call. Words are stored low half first.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +42,7 @@ class HeadDropout {
     return block[static_cast<std::size_t>(j % 4)] < threshold_;
   }
 
-  /// What a kept weight is multiplied by: 1 / (1 - probability).
+  /// The factor of kept weights, 1 / (1 - probability).
   [[nodiscard]] double keep_scale() const { return keep_scale_; }
 
   /// round(probability * 2^32), at most 2^32 - 1.

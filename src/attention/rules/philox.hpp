@@ -1,6 +1,6 @@
-// Philox4x32-10: random numbers by counting (Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as
-// easy as 1, 2, 3", section 4.3). A block of 128 bits is a function of a counter and a key alone, so any
-// thread can compute any block in any order.
+// Philox4x32-10, a counter-based random number generator (Salmon, Moraes, Dror, Shaw 2011, "Parallel random
+// numbers: as easy as 1, 2, 3", section 4.3). A block of 128 bits is a function of a counter and a key alone,
+// so any thread can compute any block in any order.
 #pragma once
 
 #include <array>

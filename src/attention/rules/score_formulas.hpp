@@ -1,12 +1,12 @@
-// What becomes of a score between the product and the softmax, stated once: for numbers (score_rules.hpp) and
-// for a target's vectors of floats (cpu/kernel/score_modifiers.hpp). Scores, softcap and slopes are in one
-// unit, which a bias is brought to. Kernels for one instruction set share no inline function with code that
-// must run anywhere, so these leave no symbol behind.
+// Formulas of a score between the product and the softmax, written once for numbers (score_rules.hpp) and for
+// a target's float vectors (cpu/kernel/score_modifiers.hpp). Scores, softcap and slopes share one unit;
+// `unit` converts a bias to it. Kernels for one instruction set must share no inline function with code that
+// runs anywhere, so these functions are always inlined and leave no symbol.
 #pragma once
 
 namespace heed::detail {
 
-/// A score that is held within +-c, and its derivative.
+/// A score limited to +-c, and its derivative.
 template <class Math>
 struct Softcapped {
   typename Math::Number score, slope;
@@ -26,7 +26,7 @@ template <class Math>
   return Math::mul_add(bias, unit, score);
 }
 
-/// s - slope * |gap|, the gap between the row's position and the key's (Press, Smith, Lewis 2022)
+/// s - slope * |gap|, where gap is the row's position minus the key's (Press, Smith, Lewis 2022)
 template <class Math>
 [[gnu::always_inline]] inline auto with_alibi(typename Math::Number score, typename Math::Number slope,
                                               typename Math::Number gap) {

@@ -1,5 +1,5 @@
-// The score of one query row and one key, formula by formula, in f64: what the reference computes rows with,
-// and reports pick single weights out of the matrix with.
+// The score of one query row and one key, formula by formula, in f64. The reference computes rows with it,
+// and reports use it for single weights of the matrix.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,7 @@ namespace heed::detail {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// The score formulas on doubles.
+/// The number type of score_formulas.hpp on doubles.
 struct F64Math {
   using Number = double;
   static Number one() { return 1; }
@@ -29,11 +29,11 @@ struct F64Math {
   static Number tanh(Number a) { return std::tanh(a); }
 };
 
-/// One query row: where it is, and where it stands.
+/// One query row: its index and its position.
 struct Row {
   std::int64_t batch, head, kv_head;
   std::int64_t i;         ///< index in the query tensor
-  std::int64_t position;  ///< p_i, among the keys of its segment
+  std::int64_t position;  ///< p_i, in the key positions of its segment
 };
 
 /// |p_i - p_j|
@@ -41,7 +41,7 @@ inline double distance_between(const Segment& segment, const Row& row, std::int6
   return std::abs(static_cast<double>(row.position - segment.keys().of(j - segment.key_begin)));
 }
 
-/// The call with the masks alone that `dropped` takes for granted: causal, lengths and segments.
+/// The call without the masks whose loss `dropped` measures. Causality, lengths and segments stay.
 inline Problem without_masks(const Problem& p) {
   Problem unmasked = p;
   unmasked.mask = {};
@@ -50,20 +50,20 @@ inline Problem without_masks(const Problem& p) {
   return unmasked;
 }
 
-/// Whether sparse masks let row i see key j.
+/// Whether the sparse masks let row i see key j.
 inline bool masks_allow(const std::vector<MaskSource>& masks, const Row& row, std::int64_t j) {
   std::uint8_t visible = 1;
   for (const MaskSource& mask : masks) mask.restrict_row(row.batch, row.head, row.i, j, j + 1, &visible);
   return visible != 0;
 }
 
-/// The keys of the tensor that causality, window and segment leave to a row.
+/// The tensor's keys that causality, window and segment allow a row to see.
 inline KeyRange seen_keys(const ScoreRules& rules, const Segment& segment, const Row& row) {
   const KeyRange seen = visible_keys(rules, row.position, segment.keys());
   return {segment.key_begin + seen.begin, segment.key_begin + seen.end};
 }
 
-/// Whether the masks let row i see key j: causal, window, boolean and sparse masks, and a bias of -inf.
+/// Whether the masks let row i see key j: causality, window, boolean and sparse masks, and a bias of -inf.
 inline bool is_allowed(const Problem& p, const Segment& segment, const Row& row, std::int64_t j) {
   const KeyRange visible = visible_keys(p, row.position, segment.keys());
   if (j - segment.key_begin < visible.begin || j - segment.key_begin >= visible.end) return false;
@@ -72,14 +72,14 @@ inline bool is_allowed(const Problem& p, const Segment& segment, const Row& row,
   return !(p.bias && read(p.bias, row.batch, row.head, row.i, j) == -kInfinity);
 }
 
-/// s_ij = softcap * tanh(s_ij / softcap), and its derivative; without a softcap s_ij and 1.
+/// Returns s_ij = softcap * tanh(s_ij / softcap) and its derivative; without a softcap, s_ij and 1.
 inline Softcapped<F64Math> capped(const Problem& p, double score) {
   if (p.softcap == 0) return {score, 1};
   return softcapped<F64Math>(score, p.softcap);
 }
 
-/// The same, and then the ScoreMod: a number, its derivative by the raw score, or -inf where it forbids the
-/// key.
+/// Applies the softcap and then the ScoreMod. Returns the score, -inf if the ScoreMod forbids the key, and
+/// the derivative with respect to the raw score.
 inline Softcapped<F64Math> modified(const Problem& p, const Row& row, std::int64_t j, double score) {
   Softcapped<F64Math> at = capped(p, score);
   if (!p.score_mod) return at;
@@ -97,15 +97,15 @@ inline std::int64_t nearest_position(const Segment& segment, const Row& row) {
   return nearest_position(row.position, segment.keys());
 }
 
-/// -slope_h * |p_i - nearest_position|: what `relative_score` leaves out of every score of the row. Far
-/// beyond the keys it would swallow their differences, of which alone the softmax is made.
+/// -slope_h * |p_i - nearest_position|, which `relative_score` omits from every score of the row. For a row
+/// far beyond its keys, it would round away the differences of scores, and the softmax depends only on those.
 inline double alibi_offset(const Problem& p, const Segment& segment, const Row& row) {
   const std::int64_t gap = row.position - nearest_position(segment, row);
   if (!p.alibi_slopes || gap == 0) return 0;
   return -read(p.alibi_slopes, row.batch, row.head) * std::abs(static_cast<double>(gap));
 }
 
-/// s_ij + bias_ij - slope_h * |p_i - j|, less the row's alibi_offset
+/// s_ij + bias_ij - slope_h * |p_i - j|, minus the row's alibi_offset
 inline double relative_score(const Problem& p, const Segment& segment, const Row& row, std::int64_t j,
                              double score) {
   if (p.bias) score = biased<F64Math>(score, read(p.bias, row.batch, row.head, row.i, j), 1);

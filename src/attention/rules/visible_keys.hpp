@@ -1,6 +1,6 @@
-// Which keys their position leaves to a query row: what the kernels, the reference and reports all go by.
-// Kernels for one instruction set share no inline function with code that must run anywhere, so these leave
-// no symbol behind.
+// The keys that position allows a query row to see: one rule for the kernels, the reference and reports.
+// Kernels for one instruction set must share no inline function with code that runs anywhere, so these
+// functions leave no symbol.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ struct KeyRange {
   std::int64_t end = 0;
 };
 
-/// Where the keys of a segment stand: key j at j, or at positions[j], which ascend. So do those of a cache
-/// that has given rows away.
+/// Positions of a segment's keys. Key j stands at j, or at positions[j], which ascend. The keys of a cache
+/// that has evicted rows have such positions.
 struct KeyPositions {
   std::int64_t keys = 0;
   const std::int64_t* positions = nullptr;
@@ -22,7 +22,7 @@ struct KeyPositions {
   [[nodiscard, gnu::always_inline]] constexpr std::int64_t of(std::int64_t j) const {
     return positions != nullptr ? positions[j] : j;
   }
-  /// How many keys stand before `position`.
+  /// Number of keys before `position`.
   [[nodiscard, gnu::always_inline]] constexpr std::int64_t before(std::int64_t position) const {
     if (positions == nullptr) return position < 0 ? 0 : position < keys ? position : keys;
     std::int64_t begin = 0, end = keys;
@@ -37,9 +37,9 @@ struct KeyPositions {
   }
 };
 
-/// Of a segment's keys, counted within it, those that a row at `position` may see:
-/// p_j <= position where `causal`, position - window_left <= p_j <= position + window_right; -1 leaves a side
-/// open. Empty ranges begin where they end.
+/// The range of a segment's keys, counted within it, that a row at `position` may see:
+/// p_j <= position if `causal`, position - window_left <= p_j <= position + window_right; -1 leaves a side
+/// open. An empty range begins where it ends.
 template <class Rules>
 [[gnu::always_inline]] constexpr KeyRange visible_keys(const Rules& rules, std::int64_t position,
                                                        const KeyPositions& keys) {
@@ -54,9 +54,9 @@ template <class Rules>
   return range;
 }
 
-/// The position among a segment's keys that is nearest to a row's. ALiBi's distances are taken from it: a row
-/// far beyond its keys then has small distances, which floats hold exactly. Weights do not change; lse and
-/// scores lack slope * |position - nearest|, which is added to them at the end (alibi_offset).
+/// The position among a segment's keys that is nearest to the row's. ALiBi measures distances from it, so a
+/// row far beyond its keys still has small distances, which floats hold exactly. Weights do not change. lse
+/// and scores lack slope * |position - nearest|, which is added at the end (alibi_offset).
 [[gnu::always_inline]] constexpr std::int64_t nearest_position(std::int64_t position,
                                                                const KeyPositions& keys) {
   const std::int64_t first = keys.keys > 0 ? keys.of(0) : 0;

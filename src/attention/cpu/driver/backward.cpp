@@ -1,6 +1,6 @@
-// The fused backward pass's driver: a BackwardProblem becomes tasks for the target (backward_tasks.hpp).
-// Tasks that add to the same sum of a shared bias run in different phases. So bits do not depend on the
-// threads, and nothing is atomic.
+// The driver of the fused backward pass. Divides a BackwardProblem into tasks for the target
+// (backward_tasks.hpp). Tasks that add to the same sum of a shared bias run in different phases. So bits do
+// not depend on the threads, and no atomics are needed.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -30,8 +30,8 @@ using cpu::Kernels;
 using cpu::RowStatus;
 using cpu::Status;
 
-// Work below this many multiply-adds of a forward pass is not worth a second thread: half of the forward's
-// own, for a backward pass has 2.5 times as many.
+// Work of fewer forward multiply-adds than this is not worth a second thread. It is half of the forward's
+// limit, because a backward pass has 2.5 times as many.
 constexpr double kSmallWork = 1e6;
 
 void clear_rows(const Target& to, std::int64_t batch, std::int64_t heads, std::int64_t begin,
@@ -46,9 +46,9 @@ class BackwardDriver {
  public:
   explicit BackwardDriver(const BackwardProblem& problem) : p_(problem), f_(problem.forward) {}
 
-  // First with all rows. Where f32 does not hold some of a key head, they are left out of a second try of
-  // that head alone, by the unit that computes everything, and their share is added in f64. Should that fail
-  // too, all its rows are left out. So no head's bits depend on another's numbers.
+  // The first try includes all rows. If f32 cannot hold some rows of a key head, a second try of that head
+  // leaves them out, and uses the unit that computes everything; their share is added in f64. If that fails
+  // too, all the head's rows are left out. So no head's bits depend on another head's numbers.
   KernelRun run() {
     clear_keys_of_no_segment();
     prepare_bias();
@@ -102,7 +102,7 @@ class BackwardDriver {
     return static_cast<std::size_t>((batch * f_.heads + head) * f_.query_length + i);
   }
 
-  // Finds the rows of the heads that failed which f32 cannot hold (row_range.hpp), or takes all of them.
+  // Marks the rows of failed heads that f32 cannot hold (row_range.hpp), or all of their rows.
   void leave_out_rows(bool whole_heads) {
     call_.forward.row_status = status_.data();
     for (const Segment& s : f_.segments)
@@ -125,9 +125,9 @@ class BackwardDriver {
             record_fallback(cpu::Path::backward_fallback, {b, h, i, i + 1});
   }
 
-  // No task writes them.
+  // Zeroes the gradients of keys in no segment, because no task writes them.
   void clear_keys_of_no_segment() const {
-    std::vector<std::int64_t> done(static_cast<std::size_t>(f_.batch), 0);  // keys of each batch entry
+    std::vector<std::int64_t> done(static_cast<std::size_t>(f_.batch), 0);  // [B]: end of the keys done
     const auto clear_keys = [&](std::int64_t batch, std::int64_t begin, std::int64_t end) {
       clear_rows(p_.grad_key, batch, f_.kv_heads, begin, end, f_.head_dim);
       clear_rows(p_.grad_value, batch, f_.kv_heads, begin, end, f_.value_dim);
@@ -144,7 +144,7 @@ class BackwardDriver {
   void prepare() {
     failed_.assign(static_cast<std::size_t>(f_.batch * f_.kv_heads), 0);
     fell_back_ = failed_;
-    // One more than there are rows: the memory exists also where there are none.
+    // One more than there are rows, so that data() is not null even without rows.
     status_.assign(row_index(f_.batch, 0, 1), RowStatus::done);
     call_.forward = lower(f_);
     call_.scale = static_cast<float>(f_.scale);
@@ -169,8 +169,8 @@ class BackwardDriver {
     tiling_.bytes = unit_->backward_bytes(call_, tiling_.rows, tiling_.keys);
   }
 
-  // Where each score has a bias of its own, tasks write the gradients of those that are seen. Biases that are
-  // shared are summed in f64, whatever their number.
+  // If each score has its own bias, tasks write the gradients of the visible ones. Shared biases are summed
+  // in f64, however many there are.
   void prepare_bias() {
     if (!p_.grad_bias) return;
     const std::int64_t whole[4] = {f_.batch, f_.heads, f_.query_length, f_.key_length};
@@ -190,11 +190,11 @@ class BackwardDriver {
     }
   }
 
-  // Phases run one after the other. A phase is everything, or what no shared bias belongs to.
+  // Phases run one after the other. Tasks of one phase share no bias.
   void plan_phases() {
     const bool by_batch = shares_bias(p_, 0, f_.batch);
     const bool by_head = shares_bias(p_, 1, f_.heads);
-    // Rows of different segments of one batch entry share a bias only where all rows, or all keys, do.
+    // Rows of different segments of a batch entry share a bias only if all rows, or all keys, do.
     const bool by_segment = shares_bias(p_, 2, f_.query_length) && shares_bias(p_, 3, f_.key_length);
     phases_.push_back(0);
     for (std::size_t t = 1; t < tasks_.size(); ++t) {
@@ -206,7 +206,7 @@ class BackwardDriver {
     if (!tasks_.empty()) phases_.push_back(tasks_.size());
   }
 
-  // Memory for the parts that the splits have of the query's gradient, in the order of tasks.
+  // Allocates the splits' parts of the query gradient, in the order of tasks.
   void place_query_parts() {
     if (!p_.grad_query) return;
     const auto for_each_part = [&](auto place) {
@@ -249,7 +249,7 @@ class BackwardDriver {
     parallel_for(count, threads, std::cref(body));
   }
 
-  // The forward pass without its second product, for the heads of a segment that need it.
+  // Runs the forward pass without its second product, for the heads of a segment that need it.
   void recompute_lse() {
     recomputes_lse_.assign(f_.segments.size() * static_cast<std::size_t>(f_.heads), 0);
     call_.recomputes_lse = recomputes_lse_.data();
@@ -295,7 +295,7 @@ class BackwardDriver {
     failed_[index(batch, head / call_.forward.group)] = 1;
   }
 
-  // `heads` ([B, Hkv]): those alone; where it is empty, all.
+  // Runs the tasks of the marked `heads` ([B, Hkv]); of all heads if it is empty.
   void run_tasks(std::span<const char> heads = {}) {
     for (std::size_t phase = 0; phase + 1 < phases_.size(); ++phase) {
       std::vector<const BackwardTask*> tasks;
@@ -310,8 +310,8 @@ class BackwardDriver {
     }
   }
 
-  // The other heads keep what they have. But to sums for a shared bias heads have added before they failed:
-  // those begin anew, and all heads add to them in their order.
+  // Runs the failed heads again; the others keep their results. But failed heads have already added to the
+  // sums of a shared bias. In that case the sums start again from 0, and all heads run, in order.
   void run_failed_again() {
     const std::vector<char> again = std::exchange(failed_, std::vector<char>(failed_.size()));
     for (std::size_t head = 0; head < again.size(); ++head)
@@ -321,7 +321,7 @@ class BackwardDriver {
     run_tasks(bias_sums_.empty() ? std::span(again) : std::span<const char>());
   }
 
-  // By the unit that add_gradient_parts() takes, whichever computed the parts.
+  // Uses the unit that add_gradient_parts() uses, whichever unit computed the parts.
   void add_query_parts() {
     struct Rows {
       const BackwardTask* first;  // of the splits
@@ -349,8 +349,8 @@ class BackwardDriver {
         });
   }
 
-  // exp(sink - lse) of row i: from the rows' own sums where those were taken anew, for a large lse is too
-  // coarse.
+  // exp(sink - lse) of row i. If the rows' own sums were recomputed, they are used, because a large lse is
+  // too coarse.
   double sink_weight(std::size_t segment, std::int64_t head, double sink, std::int64_t i) const {
     const std::int64_t batch = f_.segments[segment].batch;
     if (recomputes_lse_[segment * static_cast<std::size_t>(f_.heads) + static_cast<std::size_t>(head)] == 0)
@@ -360,8 +360,8 @@ class BackwardDriver {
         static_cast<const float*>(kept.data)[batch * kept.stride[0] + head * kept.stride[1] + i]);
   }
 
-  // dSink_h = -sum_bi exp(sink_h - lse_i) delta_i. The share of rows that are left out is added in f64,
-  // whatever the first try noted of them.
+  // dSink_h = -sum_bi exp(sink_h - lse_i) delta_i. Rows that are left out are added in f64, whatever the
+  // first try stored for them.
   void add_sinks() const {
     if (!p_.grad_sinks) return;
     const bool one_for_all = p_.grad_sinks.stride[1] == 0;
@@ -393,19 +393,19 @@ class BackwardDriver {
   const BackwardProblem& p_;
   const Problem& f_;
   const cpu::TargetKernels& target_ = cpu::kernels();
-  const Kernels* unit_ = nullptr;  // of the first try
+  const Kernels* unit_ = nullptr;  // unit of the first try
   BackwardArguments call_{};
   BackwardTiling tiling_{};
   std::vector<BackwardTask> tasks_;
-  std::vector<std::size_t> phases_;  // where each phase of tasks begins, and the end
-  std::vector<Workspace> memory_;    // of each worker
+  std::vector<std::size_t> phases_;  // first task of each phase, and the end
+  std::vector<Workspace> memory_;    // per worker
   Workspace part_memory_;
   std::vector<char> recomputes_lse_;
   std::vector<float> row_memory_;
   std::vector<float> delta_;
   std::vector<double> bias_sums_;
-  std::vector<char> failed_;       // [B, Hkv]: in the last try
-  std::vector<char> fell_back_;    // [B, Hkv]: the unit that computes everything has them
+  std::vector<char> failed_;       // [B, Hkv]: failed in the last try
+  std::vector<char> fell_back_;    // [B, Hkv]: moved to the unit that computes everything
   std::vector<RowStatus> status_;  // [B, H, Lq]
   std::mutex failing_;
   int threads_used_ = 1;

@@ -12,16 +12,16 @@ namespace {
 
 using cpu::BackwardTask;
 
-// Tasks that a call should have, so that many threads share it, and the keys that make a split worth its
-// part of the query's gradient.
+// The number of tasks that keeps many threads busy, and the least keys that make a split worth its part of
+// the query gradient.
 constexpr std::int64_t kEnoughTasks = 16;
 constexpr std::int64_t kSplitKeys = 768;
 // Splits begin at whole panels of every target.
 constexpr std::int64_t kSplitStep = 192;
 constexpr std::int64_t kLanesAtMost = 16;
-// An lse that was rounded to f32 is off by up to 2^-24 of itself, and by as much each weight of its row is.
-// Beyond this the lse of the segment's rows is recomputed: one more product. So are short rows, whose few
-// weights would show it most.
+// An lse rounded to f32 has a relative error of up to 2^-24. Its absolute error becomes the relative error of
+// every weight of the row. So a segment's lse is recomputed beyond this limit, at the cost of one more
+// product. It is also recomputed for short rows, whose few weights would show the error most.
 constexpr double kLargeLse = 16;
 constexpr std::int64_t kShortRow = 192;
 
@@ -29,15 +29,16 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 
 std::int64_t splits_of(const BackwardProblem& problem, std::int64_t keys) {
   const Problem& p = problem.forward;
-  // By the bias, not by whether its gradient is wanted: no gradient depends on which others are.
+  // Decided by the bias, not by whether its gradient is wanted: no gradient may depend on which others are
+  // wanted.
   if (p.bias && p.bias.stride[3] == 0) return 1;
   if (shares_bias(problem, 3, p.key_length)) return 1;
-  const std::int64_t heads = p.whole.kv_heads * p.whole.sequences;  // so a part splits as the whole does
+  const std::int64_t heads = p.whole.kv_heads * p.whole.sequences;  // so a part splits like the whole
   return std::clamp<std::int64_t>(std::min(ceil_div(kEnoughTasks, heads), ceil_div(keys, kSplitKeys)), 1,
                                   kEnoughTasks);
 }
 
-// -inf is exact for a row without keys, but may be all that f32 could hold where scores have a bias in f64.
+// -inf is exact for a row without keys. With a bias in f64, it may also be an lse that f32 could not hold.
 bool has_large_lse(const BackwardProblem& problem, const Segment& s, std::int64_t head) {
   const Operand& bias = problem.forward.bias;
   const bool rounded_to_infinity = bias && bias.dtype == DType::f64;
@@ -87,7 +88,7 @@ std::vector<BackwardTask> backward_tasks(const BackwardProblem& problem) {
   for (const Segment& s : p.segments) {
     const std::int64_t keys = s.key_end - s.key_begin;
     const std::int64_t each = ceil_div(ceil_div(keys, splits_of(problem, keys)), kSplitStep) * kSplitStep;
-    const std::int64_t splits = keys == 0 ? 1 : ceil_div(keys, each);  // rows without keys have a task too
+    const std::int64_t splits = keys == 0 ? 1 : ceil_div(keys, each);  // rows without keys also need a task
     for (std::int64_t kv = 0; kv < p.kv_heads; ++kv)
       for (std::int64_t split = 0; split < splits; ++split)
         tasks.push_back({{s.batch, kv * group, group, s.query_begin, s.query_end, s.key_begin, s.key_end,

@@ -10,18 +10,18 @@
 namespace heed::detail {
 namespace {
 
-// Rows of a tensor that are multiplied at a time: they stay in the first cache.
+// Rows of a tensor per product; they stay in the first-level cache.
 constexpr std::int64_t kTensorRows = 64;
 
 bool is_finite(std::span<const double> row) {
-  int wrong = 0;  // a loop that compilers turn into vectors
+  int wrong = 0;  // compilers vectorise this loop
   for (const double x : row) wrong |= static_cast<int>(!(std::abs(x) <= std::numeric_limits<double>::max()));
   return wrong == 0;
 }
 
 bool is_term(double factor) { return factor != 0 || !std::signbit(factor); }
 
-// Row k of the chunk alone, for the rows of `a` that have a term of it.
+// Adds row k of the chunk to those rows of `a` that have a term for it.
 void add_row(const F64Matrix& a, std::int64_t k, std::span<const double> row, const F64Matrix& to) {
   for (std::int64_t r = 0; r < a.rows; ++r) {
     const double factor = a.data[r * a.row_stride + k * a.step];

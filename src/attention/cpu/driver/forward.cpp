@@ -1,14 +1,15 @@
-// The fused kernel's driver: a Problem becomes plain Arguments for the target, and its rows become tasks that
-// any thread can do in any order. Every result belongs to one task, so that it does not depend on the
-// threads.
+// The driver of the fused forward kernel. Converts a Problem to plain Arguments for the target, and divides
+// its rows into tasks, which any thread can run in any order. Every result belongs to one task, so it does
+// not depend on the threads.
 //
-//   forward        a task is some rows of one head, or, of few rows, those of all heads of a key head;
-//                  where tasks are fewer than threads, threads share the spans of their keys
-//   received       the same, where tasks keep their weights until the sums of their rows are known
-//                  (received_pass.cpp)
-//   weights pass   what else needs the final sums (weights, received, scores): some KV blocks of one head;
-//                  of few rows nothing, where the forward pass keeps all their weights (kept_weights.cpp)
-//   recompute      rows whose numbers f32 cannot hold are computed in f64 (recompute.cpp)
+//   forward        A task is some rows of one head; if rows are few, the rows of all heads of a key head.
+//                  If there are fewer tasks than threads need, threads share the spans of their keys.
+//   received       The same, but tasks keep their weights until the sums of their rows are known
+//                  (received_pass.cpp).
+//   weights pass   Other results that need the final sums (weights, received), and scores: some KV blocks of
+//                  one head. Few rows, whose weights forward keeps, need it for scores only
+//                  (kept_weights.cpp).
+//   recompute      Rows whose numbers f32 cannot hold are computed in f64 (recompute.cpp).
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -44,13 +45,13 @@ using cpu::WeightsTask;
 
 constexpr std::int64_t kLargestDim = 1024;
 constexpr std::int64_t kMostTopK = 1024;
-constexpr std::int64_t kMostMapColumns = 32768;  // of a row group fill kStatisticsBytes (workspace.hpp)
-// Of a sum that a sink does not exceed by far.
+constexpr std::int64_t kMostMapColumns = 32768;  // for a row group in kStatisticsBytes
+// Limit of 1 / sum, below which a sink dominates the sum.
 constexpr double kSmallestInverse = 0x1p-100;
-// Of a thread, for tasks side by side.
+// Per thread, for tasks that run side by side.
 constexpr std::size_t kTogetherBytes = std::size_t{6} << 20;
 
-// The working memory of a thread, and the run that last prepared it.
+// A thread's working memory, and the run that last prepared it.
 struct ThreadMemory {
   Workspace workspace;
   std::uint64_t owner = 0;
@@ -65,21 +66,21 @@ ThreadMemory& thread_memory() {
 struct SpanItem {
   std::size_t task;
   std::int64_t span;
-  std::array<std::int64_t, 3> rows{};  // the first and the last, and their key head
+  std::array<std::int64_t, 3> rows{};  // the first and the last row number, and the key head
 };
 
-// What a call is cut into. The memory is kept for the next call on this thread.
+// The work of a call. Its memory is kept for the next call on this thread.
 struct WorkItems {
   std::vector<Task> tasks;
   std::vector<std::size_t> items;  // first task of each item
   std::vector<RowStatus> status;   // [B, H, Lq]
-  // Where threads share spans:
+  // Used if threads share spans:
   std::vector<SpanItem> spans;          // of all tasks
   std::vector<std::size_t> first_span;  // of each task
-  std::vector<std::size_t> span_order;  // spans, as they are computed
-  std::vector<std::size_t> span_items;  // the first of each item within span_order
-  Workspace states;                     // of each span
-  Workspace task_weights;               // where threads keep those of their last task
+  std::vector<std::size_t> span_order;  // spans in the order of computation
+  std::vector<std::size_t> span_items;  // first element of each item in span_order
+  Workspace states;                     // for each span
+  Workspace task_weights;               // weights of each thread's last task
 };
 
 WorkItems& kept_work() {
@@ -87,7 +88,7 @@ WorkItems& kept_work() {
   return kept;
 }
 
-// Numbers the passes of all calls, so that a thread knows whether its memory holds keys of another.
+// Numbers the passes of all calls, so that a thread knows whether its memory holds another pass's keys.
 std::uint64_t next_run() {
   static std::atomic<std::uint64_t> runs{0};
   return ++runs;
@@ -139,7 +140,7 @@ class Driver {
  private:
   std::size_t rows() const { return static_cast<std::size_t>(p_.batch * p_.heads * p_.query_length); }
 
-  // Room for what the weights pass needs of every row.
+  // Allocates the row statistics that the weights pass needs.
   void keep_rows() {
     const std::int64_t rows = p_.batch * p_.heads * p_.query_length;
     row_memory_.resize(static_cast<std::size_t>(2 * rows));
@@ -147,7 +148,7 @@ class Driver {
     call_.row_inverse = output_of_rows(p_, row_memory_.data() + rows);
   }
 
-  // Of the rows alone: their shifts and inverse sums.
+  // Computes only the rows' shifts and inverse sums.
   void run_for_rows() {
     status_.assign(rows(), RowStatus::done);
     call_.row_status = status_.data();
@@ -155,8 +156,8 @@ class Driver {
     forward_all();
   }
 
-  // One more pass, without the masks. The ratio of two sums of weights is as exact as they are, which a
-  // difference of lse is not; where a sum is no number that says so, the reference computes the row.
+  // Runs one more pass, without the masks. The ratio of the two weight sums is as exact as the sums; a
+  // difference of lse is not. If a sum does not represent the row, the reference computes it.
   void write_dropped() {
     Problem plain = without_masks(p_);
     static_cast<ResultTargets&>(plain) = {};
@@ -204,8 +205,8 @@ class Driver {
                                                                         : Path::sequence_in_one_step);
   }
 
-  // The last rows first: under a causal mask they are the longest. What keys receive is added in the order of
-  // the rows.
+  // The last rows come first, because they are the longest under a causal mask. Tasks that keep weights come
+  // in the order of the rows, because `received` is summed in that order.
   void add_tasks(const Segment& s, std::int64_t head, std::int64_t head_count, std::int64_t row_begin,
                  std::int64_t row_end) {
     const std::int64_t rows = rows_per_head(tiling_, s);
@@ -218,8 +219,7 @@ class Driver {
     }
   }
 
-  // Work items are runs of tasks that one thread does in order. Rows that share a row of the map share an
-  // item.
+  // Work items are runs of tasks that one thread executes in order. Rows that share a map row share an item.
   void plan_items(std::span<const Segment> segments) {
     tasks_.clear();
     items_.clear();
@@ -247,7 +247,7 @@ class Driver {
       for (std::size_t t = begin; t < tasks_.size(); ++t) items_.push_back(t);
       return;
     }
-    if (segments.size() > 1) {  // packed sequences may share rows of the map
+    if (segments.size() > 1) {  // packed sequences may share map rows
       items_.push_back(tasks_.size());
       for (const Segment& one : segments) add_tasks(one, head, heads, one.query_begin, one.query_end);
       return;
@@ -264,7 +264,7 @@ class Driver {
     }
   }
 
-  // Each thread prepares its memory before its first work item. A pass without a name tells no progress.
+  // Each thread prepares its memory before its first work item. A pass without a name reports no progress.
   template <class Item>
   void in_parallel(std::string_view pass, std::int64_t count, const Kernels& kernels, const Arguments& call,
                    const Tiling& tiling, Item item) {
@@ -285,7 +285,7 @@ class Driver {
         p_.progress(pass,
                     progress_ + progress_share_ * static_cast<double>(++done) / static_cast<double>(count));
     };
-    parallel_for(count, threads, std::cref(body));  // a reference fits a std::function without an allocation
+    parallel_for(count, threads, std::cref(body));  // std::function holds a reference without an allocation
   }
 
   void forward_all() {
@@ -326,7 +326,7 @@ class Driver {
                 });
   }
 
-  // Whether few rows read keys whose heads lie side by side, or that a cache's table scatters.
+  // Whether few rows read keys in pieces: keys with interleaved heads, or keys scattered by a cache's table.
   bool reads_pieces(std::span<const Segment> segments) const {
     if (call_.most_rows * call_.group > kFewRows || p_.key_length <= cpu::kSpan) return false;
     if (p_.kv_heads > 1 && call_.key.stride[1] < call_.key.stride[2]) return true;
@@ -335,9 +335,8 @@ class Driver {
            });
   }
 
-  // Whether tasks are computed span by span: where threads would wait for tasks, they share the spans of
-  // their keys; tasks with spans in the same rows, or in pieces of them, read them side by side. The bits are
-  // the same.
+  // Whether tasks are computed span by span. If there are too few tasks, threads share the spans of their
+  // keys. If tasks read the same rows, or pieces of them, they read them side by side. The bits are the same.
   bool goes_by_spans(std::span<const Segment> segments) const {
     const auto tasks = static_cast<std::int64_t>(tasks_.size());
     const int threads = threads_for(p_, INT64_MAX, kSmallWork);
@@ -349,21 +348,21 @@ class Driver {
     return (pieces || spans > tasks) && static_cast<std::size_t>(spans) <= kStateBytes / tiling_.state_bytes;
   }
 
-  // The number of a task's key, among all of a cache or of the tensors.
+  // The row number of a task's key, in the cache or in the tensors.
   std::int64_t row_number(const Task& task, std::int64_t key) const {
     if (p_.cache == nullptr) return task.batch * p_.key_length + task.key_begin + key;
     const CachedSequence& sequence = p_.cache->sequences[task.sequence];
     return sequence.rows != nullptr ? sequence.rows[key] : sequence.first_row + key;
   }
 
-  // What tells the rows of a span.
+  // Identifies the rows of a span.
   std::array<std::int64_t, 3> rows_of_span(const Task& task, std::int64_t span) const {
     const std::int64_t end = std::min((span + 1) * cpu::kSpan, task.key_end - task.key_begin);
     return {row_number(task, span * cpu::kSpan), row_number(task, end - 1), task.head_begin / call_.group};
   }
 
-  // Spans of the same rows become one item: a prefix that sequences share is in the processor's cache for all
-  // but the first of them, and of what memory gave beside one head's rows are another's.
+  // Spans of the same rows form one item. All but the first read a shared prefix from the processor's cache.
+  // Interleaved heads also share the cache lines that memory delivers.
   void plan_spans(bool side_by_side) {
     std::vector<SpanItem>& spans = work_.spans;
     std::vector<std::size_t>&first = work_.first_span, &order = work_.span_order;
@@ -437,7 +436,7 @@ class Driver {
     pass.finish();
   }
 
-  // The weights pass has queries and keys only: what else the call asks for is done.
+  // The weights pass needs only queries and keys. The other results are done already.
   Arguments pass_arguments() const {
     Arguments call = call_;
     call.kept = {};
@@ -448,7 +447,7 @@ class Driver {
     return call;
   }
 
-  // Tasks of at most `keys` keys.
+  // Makes tasks of at most `keys` keys.
   std::vector<WeightsTask> pass_tasks(const std::vector<Segment>& segments, std::int64_t keys) const {
     std::vector<WeightsTask> tasks;
     for (const Segment& s : segments)
@@ -475,7 +474,7 @@ class Driver {
                 });
   }
 
-  // Before the bias scores know of no masks: every key of the tensor has one for every row.
+  // Before the bias, scores ignore masks: every row has a score for every key of the tensor.
   void scores(RowStatus* status) {
     Arguments call = pass_arguments();
     call.row_status = status;
@@ -492,7 +491,7 @@ class Driver {
     if (p_.scores_stage == ScoresStage::raw) call.softcap = 0;
     std::vector<Segment> all;
     for (std::int64_t b = 0; b < p_.batch; ++b) all.push_back({b, 0, p_.query_length, 0, p_.key_length, 0});
-    if (p_.cache != nullptr) all = p_.segments;  // which is all that a cache holds
+    if (p_.cache != nullptr) all = p_.segments;  // a cache has no keys outside of segments
     pass(all, call, target_.all(), target_.all().scores_pass);
   }
 
@@ -504,7 +503,7 @@ class Driver {
           for (std::int64_t c = 0; c < columns; ++c) f32_row(t, b, h, i)[c * t.stride[3]] = value;
   }
 
-  // What a row's segment does not reach of a [B, H, Lq, Lk] result.
+  // Fills the elements of a [B, H, Lq, Lk] result that lie outside of a row's segment.
   void fill_outside(const Target& t, float value) const {
     if (!t) return;
     for (const Segment& s : p_.segments)
@@ -519,18 +518,18 @@ class Driver {
   const Problem& p_;
   const cpu::TargetKernels& target_ = cpu::kernels();
   Arguments call_;
-  const Kernels* kernels_ = nullptr;  // of the forward pass under way
+  const Kernels* kernels_ = nullptr;  // of the current forward pass
   Tiling tiling_{};
   WorkItems work_;
   std::vector<Task>& tasks_ = work_.tasks;
   std::vector<std::size_t>& items_ = work_.items;
   std::vector<RowStatus>& status_ = work_.status;
   std::vector<float> row_memory_;
-  bool wants_weights_ = false;                          // after the forward pass
-  std::vector<Segment> kept_segments_, pass_segments_;  // whose weights it keeps, and the others
+  bool wants_weights_ = false;                          // needed after the forward pass
+  std::vector<Segment> kept_segments_, pass_segments_;  // with weights kept by forward; and the others
   KeptRowWeights kept_weights_;
   int threads_used_ = 1;
-  double progress_ = 0, progress_share_ = 1;  // of the pass: done before, and of what runs now
+  double progress_ = 0, progress_share_ = 1;  // progress before the current pass, and its share
 };
 
 }  // namespace
@@ -541,7 +540,7 @@ bool fused_supports(const Problem& p) {
     return false;
   if (p.top_k > kMostTopK || (p.top_k > 0 && p.key_length > INT32_MAX)) return false;
   if (p.map && p.map_size.columns > kMostMapColumns) return false;
-  // Beyond it the scale times log2(e) is no normal float.
+  // Beyond these limits, the scale times log2(e) is not a normal float.
   return std::abs(p.scale) < 1e30 && (p.scale == 0 || std::abs(p.scale) > 1e-30) && p.softcap < 1e30 &&
          (p.softcap == 0 || p.softcap > 1e-30);
 }

@@ -12,7 +12,7 @@
 namespace heed::detail {
 namespace {
 
-// Sums over rows for each key of a head, in the caller's memory where it has no gaps.
+// Sums over rows for each key of a head, directly in the caller's memory if it has no gaps.
 class KeySums {
  public:
   KeySums(const Target& target, const Segment& s, std::int64_t head, std::int64_t keys)
@@ -50,7 +50,7 @@ cpu::KeptWeights KeptRowWeights::room(std::int64_t kv_block) {
   return kept_;
 }
 
-// A row's weights of a KV block times 2^(their shift - the row's) / its sum.
+// weight = kept weight * 2^(its shift - the row's final shift) / the row's sum
 void KeptRowWeights::finish(std::span<const Segment> segments, const Rows& rows) {
   const auto heads = static_cast<std::int64_t>(segments.size()) * p_.heads;
   const auto body = [&](std::int64_t i, int) {
@@ -65,13 +65,13 @@ void KeptRowWeights::finish_head(const Segment& s, std::int64_t head, const Rows
   for (std::int64_t i = s.query_begin; i < s.query_end; ++i) {
     const std::int64_t row = (s.batch * p_.heads + head) * p_.query_length + i;
     const auto at = static_cast<std::size_t>(row);
-    if (rows.status[at] == cpu::RowStatus::out_of_range) continue;  // recomputed whole
+    if (rows.status[at] == cpu::RowStatus::out_of_range) continue;  // recomputed with all its results
     const bool is_last = s.query_end - i <= p_.received_last_rows;
     for (std::int64_t key = 0; key < keys; key += kv_block_) {
       const std::int64_t here = std::min(kv_block_, keys - key);
       const float share = factor(at, key / kv_block_, rows);
       float* weights = kept_.weights + row * kept_.keys + key;
-      if (share == 0) std::fill_n(weights, here, 0.0f);  // of which some were never written
+      if (share == 0) std::fill_n(weights, here, 0.0f);  // some of them were never written
       received.add(key, weights, here, share);
       if (is_last) received_last.add(key, weights, here, share);
       if (!p_.weights) continue;
@@ -83,8 +83,8 @@ void KeptRowWeights::finish_head(const Segment& s, std::int64_t head, const Rows
   received_last.write();
 }
 
-// What weights of a KV block are multiplied with. Shifts only rise, but for a row that had seen no key yet:
-// its weights are 0.
+// The factor of a KV block's weights. Shifts only rise, except in a row that had seen no key yet; its weights
+// are 0.
 float KeptRowWeights::factor(std::size_t row, std::int64_t block, const Rows& rows) const {
   const float taken = kept_.shifts[static_cast<std::int64_t>(row) * kept_.kv_blocks + block];
   if (taken == cpu::kNotKept || taken > rows.shift[row]) return 0;

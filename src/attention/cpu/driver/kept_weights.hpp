@@ -1,5 +1,5 @@
-// The weights of few rows that the forward pass keeps all, and the results that come from them without a
-// second pass.
+// Weights of calls with few rows. The forward pass keeps them all, so results that need the final sums take
+// no second pass.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ namespace heed::detail {
 
 class KeptRowWeights {
  public:
-  /// Of each row: [B, H, Lq].
+  /// Statistics of the rows, each [B, H, Lq].
   struct Rows {
     std::span<const cpu::RowStatus> status;
-    std::span<const float> shift, inverse;  ///< of its sum
+    std::span<const float> shift, inverse;  ///< `inverse`: 1 / the row's sum
   };
 
   explicit KeptRowWeights(const Problem& problem) : p_(problem) {}
 
-  /// Memory for all rows of the call, in KV blocks of so many keys: the same for all passes.
+  /// Returns memory for all rows of the call, in KV blocks of `kv_block` keys. All passes share it.
   [[nodiscard]] cpu::KeptWeights room(std::int64_t kv_block);
-  /// Writes weights, received and received_last of these segments, but for rows that are computed again.
+  /// Writes weights, received and received_last of these segments, except for rows that are recomputed.
   void finish(std::span<const Segment> segments, const Rows& rows);
 
  private:

@@ -53,7 +53,7 @@ cpu::Arguments lower(const Problem& p) {
   call.scale = static_cast<float>(p.scale * kLog2e);
   call.softcap = static_cast<float>(p.softcap * kLog2e);
   call.causal = p.causal;
-  // A window wider than any position is no window, and adding it to one must not overflow.
+  // A window wider than any position is no limit; adding it to a position must not overflow.
   const auto window = [](std::int64_t width) -> std::int64_t {
     return width < 0 || width > INT64_MAX / 4 ? -1 : width;
   };

@@ -1,4 +1,5 @@
-// A Problem as the plain Call that target take, and what else the fused passes' drivers share.
+// Converts a Problem to the plain Arguments that targets take, and holds helpers of the fused passes'
+// drivers.
 #pragma once
 
 #include "attention/call/problem.hpp"
@@ -9,13 +10,13 @@ namespace heed::detail {
 cpu::Input input_of(const Operand& from);
 cpu::Output output_of(const Target& to);
 
-/// A number for each query row: [B, H, Lq], row-major.
+/// An output with one number per query row: [B, H, Lq], row-major.
 cpu::Output output_of_rows(const Problem& problem, float* data);
 
-/// All of it: inputs, options and results.
+/// Converts all inputs, options and results.
 cpu::Arguments lower(const Problem& problem);
 
-/// How many threads are worth it for so many pieces of work: one where the forward pass has fewer
+/// Number of threads worth using for `pieces` pieces of work. One, if the forward pass has fewer
 /// multiply-adds than `small_work`.
 int threads_for(const Problem& problem, std::int64_t pieces, double small_work);
 

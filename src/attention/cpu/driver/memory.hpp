@@ -7,10 +7,10 @@
 
 namespace heed::detail {
 
-/// Kept between uses, and only ever grown. What it held is lost when it grows.
+/// Memory that is kept between uses and only grows. Growing discards its contents.
 class Workspace {
  public:
-  /// True where the memory moved: what was prepared in it must be prepared again.
+  /// Returns true if the memory moved; whatever was prepared in it must be prepared again.
   bool reserve(std::size_t bytes) {
     if (bytes <= size_) return false;
     memory_.reset();

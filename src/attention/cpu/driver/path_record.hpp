@@ -1,5 +1,4 @@
-// What tests are told of the fused kernels' work: the paths that it took, and the rows that the reference
-// computed.
+// A record of the fused kernels' work for tests: the paths taken, and the rows that the reference computed.
 #pragma once
 
 #include <array>
@@ -19,11 +18,11 @@ struct FallbackRows {
 
 struct PathRecord {
   std::array<std::int64_t, cpu::kPaths> taken{};
-  std::mutex mutex;  ///< of what follows
+  std::mutex mutex;  ///< guards the members below
   std::vector<FallbackRows> forward_fallbacks, backward_fallbacks;
 };
 
-/// Where calls write; nullptr but in tests.
+/// The record that calls write to; nullptr outside of tests.
 inline std::atomic<PathRecord*> path_record{nullptr};
 
 inline std::int64_t* path_counts() {

@@ -1,5 +1,5 @@
-// Adds up parts of the query's gradient that were computed elsewhere, by the unit that would have added them
-// here: units round to bf16 in their own ways.
+// Sums parts of the query gradient that were computed elsewhere. Uses the unit that would have summed them
+// here, because units round to bf16 in different ways.
 #include <algorithm>
 
 #include "attention/call/kernels.hpp"
@@ -12,10 +12,10 @@
 namespace heed::detail {
 namespace {
 
-// Additions below this many are not worth a second thread.
+// Fewer additions than this are not worth a second thread.
 constexpr std::int64_t kSmallSum = 200'000;
 
-// What takes_backward() and add_query_parts() read.
+// Sets the arguments that takes_backward() and add_query_parts() read.
 cpu::BackwardArguments arguments_of(const QueryPartsProblem& p) {
   cpu::BackwardArguments call{};
   call.forward.query.type = static_cast<cpu::Type>(p.grad_query.dtype);

@@ -9,7 +9,7 @@
 namespace heed::detail {
 namespace {
 
-// Rows a head, at least, where tasks keep their weights of several spans: threads do not share these.
+// Least rows per head for tasks that keep their weights of several spans, because threads cannot share those.
 constexpr std::int64_t kLeastKeepingRows = 3072;
 
 std::int64_t whole_blocks(std::int64_t keys, std::int64_t block) {
@@ -45,7 +45,7 @@ void ReceivedPass::attend(const cpu::Task& task, void* workspace, int worker) {
   SumsOfTask sums(seen.begin / kernels_.kv_block * kernels_.kv_block,
                   whole_blocks(seen.end, kernels_.kv_block));
   kernels_.forward_received(call_, tiling_, task, workspace, mine.kept, sums.target());
-  add(mine);  // of the task before: this one has summed its weights
+  add(mine);  // adds the previous task, whose weights are now summed
   mine.task = &task;
   mine.sums = std::move(sums);
 }

@@ -1,5 +1,5 @@
-// The forward pass whose tasks keep their weights until the sums of their rows are known: what keys receive
-// takes no second pass.
+// A forward pass whose tasks keep their weights until the sums of their rows are known. `received` then takes
+// no second pass.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace heed::detail {
 
 class ReceivedPass {
  public:
-  /// Whether a call goes this way: by its shape and results alone, so that a head has the bits that it has
-  /// among others.
+  /// Whether this pass takes the call. It decides by shape and results alone, so a head has the same bits
+  /// with and without other heads.
   [[nodiscard]] static bool takes(const Problem& problem, const cpu::Arguments& call);
 
-  /// `memory` is where each of so many threads keeps the weights of its last task.
+  /// `memory` holds the weights of each thread's last task.
   ReceivedPass(const Problem& problem, const cpu::Arguments& call, const cpu::Kernels& kernels,
                const cpu::Tiling& tiling, int threads, Workspace& memory);
 
-  /// A task, on thread number `worker`. Of each head rows come in any order.
+  /// Runs a task on thread number `worker`. The rows of a head may come in any order.
   void attend(const cpu::Task& task, void* workspace, int worker);
-  /// When all tasks of the call are done: writes what the keys receive.
+  /// Writes what the keys receive, once all tasks of the call are done.
   void finish();
 
  private:

@@ -1,5 +1,5 @@
-// What each key of a head receives, from the sums of its tasks. They are added in the order of the tasks'
-// rows, whichever thread has them first, so that the bits are the same for every number of threads.
+// Sums of the weights that each key of a head receives, over its tasks. They are added in the order of the
+// tasks' rows, whichever thread finishes first. So the bits are the same for every number of threads.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace heed::detail {
 
-/// What the rows of one task give to the keys from `first_key` on.
+/// The sums of one task's weights, for each key from `first_key` on.
 struct SumsOfTask {
   std::int64_t first_key = 0;
   std::vector<float> sums;
@@ -25,13 +25,13 @@ struct SumsOfTask {
   [[nodiscard]] cpu::TaskSums target() { return {sums.data(), first_key}; }
 };
 
-/// A thread, and the task whose weights it keeps.
+/// A thread, and the last task it ran, whose weights it still keeps.
 struct KeepingThread {
   cpu::KeptTask kept;
   const cpu::Task* task = nullptr;
   SumsOfTask sums;
 
-  /// Floats of memory that it takes for `rows` rows a task and `keys` keys, whole KV blocks.
+  /// Floats of memory that a thread needs, for `rows` rows per task and `keys` keys in whole KV blocks.
   static std::int64_t floats(std::int64_t rows, std::int64_t keys, std::int64_t kv_block) {
     return rows * (keys + keys / kv_block + 2);
   }
@@ -49,7 +49,7 @@ class ReceivedSums {
   ReceivedSums(std::int64_t first_row, std::int64_t keys)
       : next_row_(first_row), sum_(static_cast<std::size_t>(keys)), lost_(static_cast<std::size_t>(keys)) {}
 
-  /// Adds those of a task, once all before it are added.
+  /// Adds a task's sums as soon as the sums of all earlier rows are added.
   void add(const cpu::Task& task, SumsOfTask sums) {
     const std::lock_guard lock(mutex_);
     waiting_.emplace(task.row_begin, Waiting{task.row_end, std::move(sums)});
@@ -60,7 +60,7 @@ class ReceivedSums {
     }
   }
 
-  /// When all tasks are added.
+  /// The final sums; valid once all tasks are added.
   [[nodiscard]] const std::vector<float>& sums() const { return sum_; }
 
  private:
@@ -69,7 +69,7 @@ class ReceivedSums {
     SumsOfTask sums;
   };
 
-  // Many small terms: Kahan's compensation keeps the error independent of how many there are (Kahan 1965).
+  // Kahan's compensation keeps the error of many small terms independent of their number (Kahan 1965).
   void fold(const SumsOfTask& task) {
     float* sum = sum_.data() + task.first_key;
     float* lost = lost_.data() + task.first_key;
@@ -84,7 +84,7 @@ class ReceivedSums {
   std::mutex mutex_;
   std::int64_t next_row_;
   std::vector<float> sum_, lost_;
-  std::map<std::int64_t, Waiting> waiting_;  // by their first row
+  std::map<std::int64_t, Waiting> waiting_;  // by first row
 };
 
 }  // namespace heed::detail

@@ -1,10 +1,10 @@
-// Rows that the fused kernel left out, computed in f64 by the reference's formulas, on all threads. Some rows
-// of a head are a block: their products are taken together, and a block is one thread's.
+// Recomputes, in f64, the rows that the fused kernel left out, by the reference's formulas, on all threads.
+// Some rows of a head form a block: their products are computed together, and one thread runs the block.
 //
-// Two kinds of rows are recognised instead of computed, for one NaN or infinity may touch every row of a
-// head:
+// Two kinds of rows are recognised instead of recomputed, because one NaN or infinity may affect every row of
+// a head:
 //   - a row that sees a NaN in its query or in a key has NaN for every weight;
-//   - an output whose infinite or NaN columns all come from values that the row sees is right as it is.
+//   - an output whose infinite or NaN columns all come from values that the row sees is correct.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -27,9 +27,9 @@ namespace {
 
 using cpu::RowStatus;
 
-// Scores of a block, at most. Sums over rows are folded block by block, in order.
+// Most scores of a block. Sums over rows are added block by block, in order.
 constexpr std::int64_t kBlockScores = std::int64_t{1} << 22;
-// Keys that a thread looks through at a time.
+// Keys that a thread inspects at a time.
 constexpr std::int64_t kKeysAtOnce = 1024;
 
 double read_target(const Target& from, std::int64_t b, std::int64_t h, std::int64_t l, std::int64_t c) {
@@ -38,7 +38,7 @@ double read_target(const Target& from, std::int64_t b, std::int64_t h, std::int6
       l, c);
 }
 
-// Keys of one key head, in order.
+// The keys of one key head with numbers that are not finite, in order.
 struct NotFinite {
   std::vector<std::int64_t> nan_keys;  // with a NaN in the key
   std::vector<std::int64_t> values;    // with a NaN or an infinity in the value
@@ -65,11 +65,11 @@ struct Block {
   std::vector<std::int64_t> rows;
 };
 
-// A row of a block, and what is computed of it.
+// A row of a block, and what to compute for it.
 struct RowWork {
   Row row;
-  const Problem* results;  // nullptr: scores alone
-  bool scores;             // alone
+  const Problem* results;  // nullptr: only scores
+  bool scores;             // whether scores are wanted
 };
 
 // The working memory of one thread.
@@ -84,7 +84,7 @@ struct BlockScratch : ReferenceScratch {
   F64Products multiply;
   std::int64_t row_stride;
   std::vector<double> queries;  // [rows][D]
-  std::vector<double> numbers;  // [rows][Lk]: products, then what values are multiplied by
+  std::vector<double> numbers;  // [rows][Lk]: products, then the factors of the values
   std::vector<double> outputs;  // [rows][Dv]
 };
 
@@ -99,7 +99,7 @@ class Recomputation {
         block_rows_(std::clamp<std::int64_t>(kBlockScores / std::max<std::int64_t>(1, p_.key_length), 1,
                                              F64Products::kRows)),
         not_finite_(index(p_.batch * p_.kv_heads)) {
-    // The weights of such rows are in the sums already.
+    // The sums already contain the weights of such rows.
     output_only_.weights = output_only_.scores = output_only_.received = output_only_.received_last =
         output_only_.map = {};
   }
@@ -109,7 +109,8 @@ class Recomputation {
     collect();
     if (blocks_.empty()) return {};
     look_through_heads();
-    // Blocks are computed some at a time, so that their sums need no more memory than there are threads.
+    // If there are sums over rows, at most `threads_` blocks run at a time, to limit the memory of their
+    // sums.
     const std::int64_t count = static_cast<std::int64_t>(blocks_.size());
     threads_ = static_cast<int>(std::min<std::int64_t>(p_.threads, count));
     const bool sums = p_.received || p_.received_last || p_.map;
@@ -220,7 +221,7 @@ class Recomputation {
     return work;
   }
 
-  // The products of the block's rows with all keys that one of them needs.
+  // Computes the products of the block's rows with all keys that any of them needs.
   void multiply(const Segment& segment, const std::vector<RowWork>& work, BlockScratch& scratch) const {
     KeyRange keys{p_.key_length, 0};
     const auto rows = static_cast<std::int64_t>(work.size());
@@ -238,7 +239,7 @@ class Recomputation {
         p_.head_dim, {scratch.numbers.data(), rows, scratch.row_stride});
   }
 
-  // All results of a row but its output, of which the factors of the values are kept.
+  // Computes all results of a row except its output; keeps the factors of the values for that.
   void weigh(const Segment& segment, const RowWork& work, std::size_t r, const HeadDropout& dropout,
              BlockScratch& scratch) const {
     double* numbers = scratch.numbers.data() + r * index(scratch.row_stride);
@@ -279,7 +280,7 @@ class Recomputation {
   }
 
   bool is_nan(const Segment& segment, const Row& row, ReferenceScratch& scratch) const {
-    if (p_.score_mod) return false;  // which may forbid the key
+    if (p_.score_mod) return false;  // it may forbid the key
     const auto seen = [&](std::int64_t j) { return sees(segment, row, j); };
     const std::vector<std::int64_t>& nan_keys = not_finite(row).nan_keys;
     if (std::any_of(nan_keys.begin(), nan_keys.end(), seen)) return true;
@@ -291,9 +292,9 @@ class Recomputation {
     return false;
   }
 
-  // Whether values that the row sees explain all of its output that is not finite. A sum that is infinite had
-  // no weight of 0 beside an infinity, and none of the other sign: where a value is that infinity, it is
-  // right.
+  // Whether values that the row sees explain every output that is not finite. If a sum is infinite, no
+  // infinity met a weight of 0 or an infinity of the other sign. So it is right if some value is that
+  // infinity.
   bool is_right(const Segment& segment, const Row& row, const HeadDropout& dropout) const {
     if (p_.score_mod) return false;
     std::vector<std::int64_t> keys;
@@ -333,7 +334,7 @@ class Recomputation {
   std::vector<Block> blocks_;
   std::vector<const Segment*> segment_of_;  // [B, Lq]
   std::vector<NotFinite> not_finite_;       // [B, Hkv]
-  std::vector<std::int64_t> computed_;      // rows of each block
+  std::vector<std::int64_t> computed_;      // rows computed per block
   int threads_ = 1;
 };
 

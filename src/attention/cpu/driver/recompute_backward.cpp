@@ -1,12 +1,11 @@
-// Gradients of the rows that the fused backward pass left out, computed in f64 by the reference's formulas,
+// Computes, in f64, the gradients of rows that the fused backward pass left out, by the reference's formulas,
 // on all threads.
 //
 //   for each key head, some of its rows at a time:
-//     blocks of rows   side by side: the factors of the sums below, dQ, and dBias where each score has its
-//     own pieces of keys   side by side: what all these rows give to dK, dV and a shared dBias, in order of
-//     the rows
+//     blocks of rows, in parallel    the factors of the sums below; dQ; dBias if each score has its own bias
+//     pieces of keys, in parallel    the rows' shares of dK, dV and a shared dBias, in order of the rows
 //
-// So every sum is one thread's, and its bits do not depend on how many there are.
+// Every sum belongs to one thread, so its bits do not depend on the number of threads.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -28,12 +27,12 @@ namespace {
 using cpu::RowStatus;
 
 constexpr std::int64_t kPieceKeys = 64;
-// Numbers of a matrix of factors, at most, for the rows that are done at a time.
+// Most elements of a matrix of factors, for the rows processed at a time.
 constexpr std::int64_t kFactors = std::int64_t{1} << 22;
 
 std::int64_t pieces_of(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// Adds a sum to what the other rows have given. A share of -0 stays that where nothing is added.
+// Adds a sum to the other rows' sum. If the sum is 0, an existing -0 stays -0.
 void add_to(const Target& to, double sum, std::int64_t a, std::int64_t b, std::int64_t c,
             std::int64_t d = 0) {
   if (!to || sum == 0) return;
@@ -46,7 +45,7 @@ struct LeftOutRow {
   const Segment* segment;
 };
 
-// Row stride of a matrix [rows][Lk]. The spare numbers keep a column out of the same few cache lines.
+// Row stride of a matrix [rows][Lk]. The spare elements spread a column over more cache sets.
 std::int64_t row_stride_of(const Problem& p) { return p.key_length + F64Products::kSpare; }
 
 // The working memory of one thread.
@@ -58,7 +57,7 @@ struct GradientBlockScratch : GradientScratch {
         query_gradients(index(rows * F64Products::padded(p.head_dim))) {}
 
   F64Products multiply;
-  std::vector<double> scores, weights;  // [rows][Lk]: products with keys, and of gradients with values
+  std::vector<double> scores, weights;  // [rows][Lk]: products with keys; of gradients with values
   std::vector<double> query_gradients;  // [rows][D]
 };
 
@@ -85,7 +84,7 @@ class LeftOutRows {
   }
 
  private:
-  // Whether each score has a bias of its own.
+  // Whether each score has its own bias.
   bool has_own_bias() const {
     const std::int64_t whole[4] = {p_.batch, p_.heads, p_.query_length, p_.key_length};
     return problem_.grad_bias && std::equal(whole, whole + 4, problem_.grad_bias_size);
@@ -209,7 +208,7 @@ class LeftOutRows {
     }
   }
 
-  // The factors of the sums of one row, which is number `at` of its block.
+  // Computes the factors of one row's sums; `at` is the row's number in its block.
   void differentiate(std::size_t r, std::size_t at, GradientBlockScratch& x) {
     const auto& [row, segment] = rows_[r];
     const KeyRange keys = seen_keys(p_, *segment, row);
@@ -223,7 +222,7 @@ class LeftOutRows {
     const std::span<double> of_values = row_of(value_factors_, r, row_stride_);
     for (std::int64_t j = keys.begin; j < keys.end; ++j) {
       if (g.kept[g.at(j)] != 0) of_values[g.at(j)] = g.kept[g.at(j)] * g.weights[g.at(j)];
-      // A sum with 0 is never -0.
+      // Adding 0 turns -0 into 0, because -0 is kNoTerm.
       if (g.attends(j)) of_keys[g.at(j)] = p_.scale * g.grad_scores[g.at(j)] * g.slopes[g.at(j)] + 0.0;
     }
     for (std::int64_t j = keys.begin; problem_.grad_bias && j < keys.end; ++j) {
@@ -243,7 +242,7 @@ class LeftOutRows {
     return index(number);
   }
 
-  // Adds the share of all rows to the sums of some keys.
+  // Adds the shares of all rows to the sums of some keys.
   void add_to_keys(const KeyRange& keys, GradientBlockScratch& x) {
     const std::int64_t count = keys.end - keys.begin;
     const auto rows = static_cast<std::int64_t>(rows_.size());
@@ -264,7 +263,7 @@ class LeftOutRows {
         bias_sums_[bias_index(rows_[r].row, j)] += row_of(bias_terms_, r, row_stride_)[index(j)];
   }
 
-  // Adds the share of a row to its sink, and to a bias that is one number for all keys.
+  // Adds a row's share to its sink, and to a bias that has one number for all keys.
   void add_row_sums(std::size_t r) {
     const Row& row = rows_[r].row;
     if (shares_bias() && problem_.grad_bias_size[3] == 1) {
@@ -288,14 +287,14 @@ class LeftOutRows {
   const Problem& p_;
   std::span<const RowStatus> status_;
   std::int64_t row_stride_, most_rows_, block_rows_;
-  std::int64_t key_width_ = 0, value_width_ = 0;  // of rows of the two below
+  std::int64_t key_width_ = 0, value_width_ = 0;  // row widths of the two below
   std::vector<const Segment*> segment_of_;        // [B, Lq]
-  std::vector<double> grad_key_, grad_value_;     // [Lk][D] and [Lk][Dv], of the key head at hand
-  std::vector<double> bias_sums_;                 // as grad_bias, where scores share a bias
-  std::vector<double> sink_sums_;                 // [H], or the first for all
+  std::vector<double> grad_key_, grad_value_;     // [Lk][D] and [Lk][Dv], of the current key head
+  std::vector<double> bias_sums_;                 // like grad_bias, if scores share a bias
+  std::vector<double> sink_sums_;                 // [H], or one element for all heads
   std::vector<GradientBlockScratch> scratch_;
 
-  // The rows at hand:
+  // The current rows:
   std::span<const LeftOutRow> rows_;
   std::vector<double> queries_, gradients_;                       // [rows][D], [rows][Dv]
   std::vector<double> key_factors_, value_factors_, bias_terms_;  // [rows][Lk]

@@ -1,4 +1,4 @@
-// Which rows the fused backward pass can hold in f32: looked into only where it has failed.
+// Finds the rows that the fused backward pass cannot hold in f32. Used only after the pass has failed.
 #pragma once
 
 #include <cmath>
@@ -11,8 +11,8 @@
 
 namespace heed::detail {
 
-/// The keys and values of one key head and segment, measured; bounds stay a little below those of the kernel
-/// (kernel/backward_workspace.hpp), so that what passes here passes there.
+/// Norms of the keys and values of one key head and segment. The bounds are slightly below the kernel's
+/// (kernel/backward_workspace.hpp), so a row that passes here also passes there.
 class KeyHeadRange {
  public:
   KeyHeadRange(const BackwardProblem& problem, const Segment& segment, std::int64_t kv_head)
@@ -68,7 +68,7 @@ class KeyHeadRange {
     return sum;
   }
 
-  // Bias and ALiBi of the keys that the row sees.
+  // Whether bias and ALiBi of the keys that the row sees are in range.
   [[nodiscard]] bool holds_terms(const Row& row) const {
     if (!p_.bias && !p_.alibi_slopes) return true;
     for (std::int64_t j = segment_.key_begin; j < segment_.key_end; ++j)
@@ -82,7 +82,7 @@ class KeyHeadRange {
   const Segment& segment_;
   std::int64_t kv_head_;
   double largest_key_ = 0;                // scaled, squared
-  std::vector<std::int64_t> large_keys_;  // whose own numbers, or whose value's, f32 sums do not hold
+  std::vector<std::int64_t> large_keys_;  // keys that are, or whose values are, too large for f32 sums
 };
 
 }  // namespace heed::detail

@@ -1,6 +1,6 @@
-// The fused kernel over keys that arrive range by range. The states of all rows are kept. What a range adds
-// is computed span by span, each from an empty state, and folded in order: the bits are those of a call that
-// has all keys.
+// The fused kernel over keys that arrive in ranges. The states of all rows are kept. A range's share is
+// computed span by span, each from an empty state, and merged in order. So a call that has all keys gives the
+// same bits.
 #include <algorithm>
 #include <cstring>
 
@@ -22,7 +22,7 @@ using cpu::SpanTask;
 using cpu::Task;
 using cpu::Tiling;
 
-// Tasks of the same kernels, and the states of their rows.
+// Tasks that use the same kernels, and the states of their rows.
 struct Pass {
   Arguments call;
   const Kernels* kernels;
@@ -35,14 +35,14 @@ struct Pass {
   }
 };
 
-// What a range is to a pass: the tasks that may see it, and the spans of each in it, task by task.
+// The tasks of a pass that may see a range, and the spans of each in it, task by task.
 struct SpansOfRange {
   struct Item {
     std::size_t task;
     std::int64_t span;
   };
   std::vector<Item> spans;
-  std::vector<std::size_t> first;  // span of each task, and the end
+  std::vector<std::size_t> first;  // index of each task's first span, and the end
   [[nodiscard]] std::size_t tasks() const { return first.size() - 1; }
 };
 
@@ -61,7 +61,7 @@ class FusedStream final : public KeyStream {
       add_pass(p_.segments, call_.most_rows);
   }
 
-  // Few tasks share their spans among threads.
+  // If there are few tasks, threads share their spans.
   void attend(const ArrivedKeys& arrived) override {
     for (Pass& pass : passes_) {
       const SpansOfRange range = spans_of_range(pass, arrived.keys);
@@ -119,7 +119,7 @@ class FusedStream final : public KeyStream {
   }
 
  private:
-  // The working memory of a thread, and what last prepared it.
+  // A thread's working memory, and the run that last prepared it.
   struct ThreadMemory {
     Workspace workspace;
     std::uint64_t owner = 0;
@@ -134,7 +134,7 @@ class FusedStream final : public KeyStream {
       const std::int64_t rows = rows_per_head(pass.tiling, s);
       const std::int64_t heads = heads_per_task(pass.tiling, s, call_.group);
       for (std::int64_t h = 0, here = 0; h < p_.heads; h += here) {
-        here = std::min(heads, call_.group - h % call_.group);  // of one key head
+        here = std::min(heads, call_.group - h % call_.group);  // heads of one key head
         for (std::int64_t row = s.query_begin; row < s.query_end; row += rows)
           pass.tasks.push_back(task_of(s, h, here, row, std::min(s.query_end, row + rows)));
       }
@@ -145,7 +145,7 @@ class FusedStream final : public KeyStream {
     passes_.push_back(std::move(pass));
   }
 
-  // A range begins and ends where spans do, or beyond a task's keys.
+  // A range begins and ends at span borders, or beyond a task's keys.
   SpansOfRange spans_of_range(const Pass& pass, const KeyRange& keys) const {
     SpansOfRange range;
     const auto span_at = [](std::int64_t key) {
@@ -181,7 +181,7 @@ class FusedStream final : public KeyStream {
     return one;
   }
 
-  // item(i, working memory, room for the states of a task)
+  // Calls item(i, working memory, memory for the states of a task).
   template <class Item>
   void in_parallel(const Pass& pass, const Arguments& call, std::size_t count, Item item) {
     if (count == 0) return;
@@ -201,7 +201,7 @@ class FusedStream final : public KeyStream {
     });
   }
 
-  // The tasks one after another, each with its spans.
+  // Runs the tasks in parallel; each merges its spans in order.
   void attend_tasks(const Pass& pass, const SpansOfRange& range, const ArrivedKeys& arrived) {
     const Arguments call = with_keys(pass, arrived);
     in_parallel(pass, call, range.tasks(), [&](std::size_t i, void* memory, std::byte* room) {
@@ -215,8 +215,8 @@ class FusedStream final : public KeyStream {
     });
   }
 
-  // The states of each span: states [spans][state_bytes], which need no alignment. What no row has is 0:
-  // bytes that another process gets show nothing of this one's memory.
+  // Computes the states of each span: states [spans][state_bytes], with no alignment. Unused bytes are 0, so
+  // that bytes sent to another process reveal none of this process's memory.
   void compute_spans(const Pass& pass, const SpansOfRange& range, const ArrivedKeys& arrived,
                      std::byte* states) {
     const Arguments call = with_keys(pass, arrived);

@@ -1,5 +1,4 @@
-// What the rows of a forward pass are cut into: classes of packed sequences, tasks, and the spans of their
-// keys.
+// Division of a forward pass's rows into classes of packed sequences, tasks, and spans of their keys.
 #pragma once
 
 #include <algorithm>
@@ -13,25 +12,26 @@
 
 namespace heed::detail {
 
-/// Rows a key head up to which packed sequences are computed together: by lanes from keys where they lie, in
-/// one pass or several; by matrix tiles from such keys; too few for parts by matrix tiles; all others.
+/// Upper limits of the row classes of packed sequences, in rows per key head. Sequences of a class are
+/// computed together. Class by class: lanes and keys in place, in one pass or in several; matrix tiles and
+/// keys in place; too few rows for matrix tiles with several parts; all others.
 inline constexpr std::int64_t kFewRows = 12;
 inline constexpr std::array<std::int64_t, 5> kRowClasses{4, kFewRows, 32, 127, INT64_MAX};
-/// Work below this many multiply-adds is not worth a second thread.
+/// Work of fewer multiply-adds than this is not worth a second thread.
 inline constexpr double kSmallWork = 2e6;
-/// Items of work a thread, at least, so that threads end at about the same time.
+/// Least number of work items per thread, so that threads end at about the same time.
 inline constexpr std::int64_t kItemsPerThread = 4;
-/// For the states of spans that threads share.
+/// Memory limit for the states of spans that threads share.
 inline constexpr std::size_t kStateBytes = std::size_t{64} << 20;
 
-/// Also of a part of packed sequences that has the rows of one alone.
+/// Also true for a part of packed sequences that has the rows of only one.
 inline bool is_packed(const Problem& p) {
   if (p.whole.sequences > 0) return p.whole.sequences != p.whole.batch;
   return static_cast<std::int64_t>(p.segments.size()) != p.batch;
 }
 
-/// Packed sequences of few rows have other kernels than long ones: each class of them is a pass of its own.
-/// So a row's bits depend on its own sequence alone. Calls pass(segments, rows of the longest).
+/// Packed sequences of few rows use other kernels than long ones, so each class is a pass of its own. A row's
+/// bits therefore depend on its own sequence alone. Calls pass(segments, rows of the longest).
 template <class Pass>
 void for_each_row_class(const Problem& p, std::int64_t group, Pass pass) {
   std::int64_t above = -1;
@@ -49,7 +49,7 @@ void for_each_row_class(const Problem& p, std::int64_t group, Pass pass) {
   }
 }
 
-/// Rows of a task a head, and heads that it takes together: all of a key head's where rows are few.
+/// Rows per head of a task, and heads per task. If rows are few, a task takes all heads of a key head.
 inline std::int64_t rows_per_head(const cpu::Tiling& tiling, const Segment& s) {
   return std::max<std::int64_t>(1, std::min(tiling.rows, s.query_end - s.query_begin));
 }
@@ -57,7 +57,7 @@ inline std::int64_t heads_per_task(const cpu::Tiling& tiling, const Segment& s, 
   return std::clamp<std::int64_t>(tiling.rows / rows_per_head(tiling, s), 1, group);
 }
 
-/// The task of rows [row_begin, row_end) of a segment.
+/// Makes the task of rows [row_begin, row_end) of a segment.
 inline cpu::Task task_of(const Segment& s, std::int64_t head, std::int64_t head_count, std::int64_t row_begin,
                          std::int64_t row_end) {
   return {s.batch,     head,        head_count, row_begin,
@@ -65,7 +65,7 @@ inline cpu::Task task_of(const Segment& s, std::int64_t head, std::int64_t head_
           s.query_end, s.sequence,  s.positions};
 }
 
-/// The keys that a task's rows may see. Both ends of what a row sees rise with the rows.
+/// The keys that a task's rows may see. Both ends of a row's range rise with the row's index.
 inline KeyRange seen_keys(const Problem& p, const cpu::Task& task) {
   const KeyPositions keys = {task.key_end - task.key_begin, task.positions};
   return {visible_keys(p, task.row_begin + task.position_offset, keys).begin,

@@ -1,6 +1,5 @@
-// The formats of bf16 pairs: the layouts of pack.hpp with two elements where that has one float. Queries and
-// keys pair neighbours along their depth, values pair neighbouring keys. Nothing is rounded: elements are
-// copied.
+// Formats of bf16 pairs: the layouts of pack.hpp, with two elements in place of one float. Queries and keys
+// pair neighbours along the depth; values pair neighbouring keys. Elements are copied, so nothing is rounded.
 #pragma once
 
 #include "attention/cpu/kernel/pack.hpp"
@@ -24,19 +23,19 @@ HEED_INLINE Vf add_squares(Vf pairs, Vf sum) {
   return mul_add(low, low, mul_add(high, high, sum));
 }
 
-/// What is multiplied by steps of `kStep` pairs; what is packed is filled up with zeros to whole steps. Keys
-/// lie in columns of `kKeyVectors` vectors, values in columns of `kValueColumns`. Each row that is packed
-/// asks for the one `kRowsAhead` rows further on; 0: none does.
+/// Products take steps of `kStep` pairs; packed operands are padded with zeros to whole steps. Keys lie in
+/// columns of `kKeyVectors` vectors, values in columns of `kValueColumns`. Packing a row prefetches the row
+/// `kRowsAhead` further on; 0: no prefetch.
 template <int kStep, int kKeyVectors, int kValueColumns, int kRowsAhead>
 struct Bf16Pairs {
-  static constexpr int kElements = 2;           // in a lane
-  static constexpr int kLaneStep = kStep;       // lanes of an operand are a multiple of it
-  static constexpr int kParts = 1;              // that an element is split into
-  static constexpr int kWeightParts = 1;        // and a weight
-  static constexpr bool kScalesScores = true;   // queries and keys are as they were
+  static constexpr int kElements = 2;           // per lane
+  static constexpr int kLaneStep = kStep;       // an operand's lanes are a multiple of it
+  static constexpr int kParts = 1;              // parts per element
+  static constexpr int kWeightParts = 1;        // parts per weight
+  static constexpr bool kScalesScores = true;   // queries and keys are packed unscaled
   static constexpr bool kRoundsWeights = true;  // to bf16, for the product with values
 
-  /// Packs one query row, unscaled. Returns the sum of the squares that it has when scaled.
+  /// Packs one query row, unscaled. Returns the scaled row's sum of squares.
   static float pack_query(const Input& query, std::int64_t at, std::int64_t depth, float scale, float* to,
                           std::int64_t padded) {
     copy_bf16(static_cast<const std::uint16_t*>(query.data) + at, query.stride[3], depth,
@@ -46,7 +45,7 @@ struct Bf16Pairs {
     return reduce_add(squares) * scale * scale;
   }
 
-  /// Keys to [column][pairs of depth][kKeyVectors * kLanes], whole panels of them. `scratch` holds kLanes
+  /// Packs keys to [column][pairs of depth][kKeyVectors * kLanes], in whole panels. `scratch` holds kLanes
   /// rows of `padded` floats.
   static Measure pack_keys(const HeadRows& key, std::int64_t first, std::int64_t count, std::int64_t depth,
                            float /*scale*/, float* to, float* scratch, std::int64_t padded,
@@ -84,8 +83,8 @@ struct Bf16Pairs {
     return {reduce_max(largest), reduce_add(total) < 0x1p120f};
   }
 
-  /// Values to [column][pairs of keys][kValueColumns * kLanes], the last column as wide as what is left; a
-  /// last odd key is paired with zeros.
+  /// Packs values to [column][pairs of keys][kValueColumns * kLanes]. The last column is only as wide as
+  /// needed. A last odd key is paired with zeros.
   static float pack_values(const HeadRows& value, std::int64_t first, std::int64_t count, std::int64_t width,
                            float* to, const RowPrefetch& /*ahead*/) {
     const std::int64_t vectors = (width + kLanes - 1) / kLanes;
@@ -123,19 +122,19 @@ struct Bf16Pairs {
   }
 };
 
-/// For dot products of pairs in the lanes of vectors.
+/// Format for dot products of pairs in the lanes of vectors.
 struct Bf16DotFormat : Bf16Pairs<1, kPanelVectors, kValueVectors, 0> {
   static constexpr bool kMatrixTiles = false;
-  // Products of pairs take 6 cycles, so that 12 accumulators do not keep two units busy: 18 do. Two such
-  // tiles are more than the registers hold, and finished scores wait in memory.
+  // Products of pairs take 6 cycles. So 12 accumulators do not keep two units busy, but 18 do. Two such tiles
+  // exceed the registers, so finished scores wait in memory.
   static constexpr std::int64_t kTallRows = 6;
 
   /// c + a_low * b_low + a_high * b_high, lane by lane.
   HEED_INLINE static Vf multiply_add(Vf a, Vf b, Vf c) { return dot_bf16(a, b, c); }
 };
 
-/// For matrix tiles, which multiply 16 pairs at a time. The tiles of an operand lie one after the other, each
-/// in 1 KiB: from the second cache that is up to twice as fast as rows some hundred bytes apart.
+/// Format for matrix tiles, which multiply 16 pairs at a time. The tiles of an operand are contiguous, 1 KiB
+/// each. From the second-level cache that is up to twice as fast as rows some hundred bytes apart.
 struct Bf16TilesFormat : Bf16Pairs<16, 1, 1, 32> {
   static constexpr bool kMatrixTiles = true;
   struct Elements {
@@ -145,19 +144,19 @@ struct Bf16TilesFormat : Bf16Pairs<16, 1, 1, 32> {
   };
   using WeightsByElements = Elements;
   using ElementsByWeights = Elements;
-  static constexpr float kSmallestSquare = 0;  // subnormal numbers count as 0, whatever stands beside them
+  static constexpr float kSmallestSquare = 0;  // 0: subnormal numbers count as 0, whatever else the row holds
 
   static void pair_rows(const HeadRows& rows, std::int64_t first, std::int64_t count, std::int64_t width,
                         float* to) {
     pack_values(rows, first, count, width, to, RowPrefetch{});
   }
 
-  /// Weights of 32 keys of a row become an operand. Returns the sum of what was stored.
+  /// Converts a row's weights of 32 keys to an operand. Returns the sum of the stored values.
   HEED_INLINE static Vf split_weights(Vf a, Vf b, std::uint16_t* to, std::int64_t /*part*/) {
     const Vf pairs = store_bf16(to, a, b);
     return add(low_halves(pairs), high_halves(pairs));
   }
-  /// Lane i of the pairs holds lane i of both vectors, rounded.
+  /// Rounds both vectors; lane i of the pairs holds lane i of each.
   HEED_INLINE static void pair(Vf low, Vf high, Vf (&parts)[1]) { parts[0] = pair_rounded(low, high); }
 };
 

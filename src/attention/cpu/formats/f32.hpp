@@ -1,5 +1,5 @@
-// The f32 format: a lane holds one element. Queries are rows, keys panels that carry the scale, values column
-// panels.
+// The f32 format: one element per lane. Queries are rows, keys are panels that carry the scale, and values
+// are column panels.
 #pragma once
 
 #include "attention/cpu/kernel/pack.hpp"
@@ -8,13 +8,13 @@ namespace heed::detail::HEED_ISA {
 
 struct F32Format {
   static constexpr bool kMatrixTiles = false;
-  static constexpr int kElements = 1;  // of the head dimension in a lane
+  static constexpr int kElements = 1;  // elements of the head dimension per lane
   static constexpr int kLaneStep = 1;
   static constexpr int kParts = 1;
   static constexpr int kWeightParts = 1;
-  static constexpr std::int64_t kTallRows = kTileRows;  // of a score tile where rows are whole groups
-  static constexpr bool kScalesScores = false;          // scores are complete as they are summed
-  static constexpr bool kRoundsWeights = false;         // weights are multiplied with values as they are
+  static constexpr std::int64_t kTallRows = kTileRows;  // rows of a score tile, if rows are whole groups
+  static constexpr bool kScalesScores = false;          // the packed keys carry the scale
+  static constexpr bool kRoundsWeights = false;         // weights stay f32 in the product with values
 
   /// a * b + c
   HEED_INLINE static Vf multiply_add(Vf a, Vf b, Vf c) { return mul_add(a, b, c); }

@@ -1,25 +1,26 @@
-// The parts tiles format: f32 and f16 by matrix tiles of bf16. A float is the sum of three bf16 parts of 8
-// bits, high, middle and low: each is what the ones before leave, rounded. A number of f16 is the sum of two.
-// Of the products of two such sums those are left out that are below what f32 keeps:
+// The parts tiles format: f32 and f16 by matrix tiles of bf16. An f32 number is split into a sum of three
+// bf16 parts of 8 bits: high, middle and low. Each part is the rest after the parts before it, rounded
+// (pair() cuts off instead). An f16 number is split into two. The product of two such sums consists of the
+// partial products below; smaller ones are beyond f32's precision and are omitted.
 //
 //   low high, middle middle … : 2^-16 of the whole      middle high: 2^-8      high high: 1
 //
-// Elements are paired as in bf16_pairs.hpp, each part by itself. Weights, and the gradients of scores, have
-// three parts whatever the elements have.
+// Elements are paired as in bf16_pairs.hpp, each part by itself. Weights and score gradients always have
+// three parts.
 //
-// Tiles take subnormal parts for 0. Of scores, which need no more than an absolute error, that takes nothing.
-// Values of f32 are multiplied by 2^80 first, unless some of the KV block are so large that sums would
-// overflow; then none may be so small that its parts are subnormal. (f16 has no such numbers.) A number that
-// rounds to infinity makes NaN of its row's output, as NaN and infinity do, and the row is computed again by
-// the reference.
+// Tiles treat subnormal parts as 0. Scores are not hurt, because they only need a small absolute error. f32
+// values are multiplied by 2^80 first, unless a KV block's values are so large that sums would overflow. In
+// that case none may be so small that its parts are subnormal. (f16 has no such numbers.) A number that
+// rounds to infinity makes its row's output NaN, as NaN and infinity do; the reference then recomputes the
+// row.
 #pragma once
 
 #include "attention/cpu/formats/bf16_pairs.hpp"
 
 namespace heed::detail::HEED_ISA {
 
-/// Products of parts of elements, of weights with elements, and of elements with weights, in their order: the
-/// largest last, and each with a part that the one before has loaded.
+/// Products of parts, in order: elements by elements, weights by elements, and elements by weights. The
+/// largest product comes last, and each shares a part with the product before, which is loaded already.
 template <Type kType>
 struct PartProducts {
   struct Elements {
@@ -49,7 +50,7 @@ struct PartProducts<Type::f16> {
   };
 };
 
-/// kType: of the tensors, f32 or f16.
+/// kType is the tensors' type, f32 or f16.
 template <Type kType>
 struct PartsTilesFormat : PartProducts<kType> {
   static constexpr bool kMatrixTiles = true;
@@ -60,8 +61,9 @@ struct PartsTilesFormat : PartProducts<kType> {
   static constexpr bool kScalesScores = true;
   static constexpr bool kRoundsWeights = false;
 
-  /// The first kCount parts of two vectors; lane i of the pairs holds lane i of both. They are cut off, not
-  /// rounded, which is cheaper: three hold all 24 bits of a float, two the 11 of f16.
+  /// Splits two vectors into their first kCount parts; lane i of the pairs holds lane i of each. Parts are
+  /// cut off instead of rounded, which is cheaper. Three hold all 24 bits of an f32 number, two the 11 bits
+  /// of f16.
   template <std::size_t kCount>
   HEED_INLINE static void pair(Vf low, Vf high, Vf (&parts)[kCount]) {
 #pragma GCC unroll 3
@@ -71,7 +73,7 @@ struct PartsTilesFormat : PartProducts<kType> {
       high = sub(high, high_halves(high));
     }
   }
-  /// Weights of 32 keys of a row become an operand, whose parts are `part` elements apart: key k is paired
+  /// Converts a row's weights of 32 keys to an operand whose parts are `part` elements apart. Key k is paired
   /// with key k + 16.
   HEED_INLINE static Vf split_weights(Vf a, Vf b, std::uint16_t* to, std::int64_t part) {
     Vf parts[kWeightParts];
@@ -81,7 +83,7 @@ struct PartsTilesFormat : PartProducts<kType> {
     return zero();
   }
 
-  /// `count` elements, `stride` apart, at most kLanes; the other lanes are 0.
+  /// Loads `count` elements, at most kLanes, `stride` apart; the other lanes are 0.
   HEED_INLINE static Vf load_elements(const Input& from, std::int64_t at, std::int64_t stride,
                                       std::int64_t count) {
     if (stride == 1 && kType == Type::f32)
@@ -92,7 +94,7 @@ struct PartsTilesFormat : PartProducts<kType> {
     return load_first(row, larger(0, count));
   }
 
-  /// Packs one query row, unscaled, as [part][pairs]. Returns the sum of the squares that it has when scaled.
+  /// Packs one query row, unscaled, as [part][pairs]. Returns the scaled row's sum of squares.
   static float pack_query(const Input& query, std::int64_t at, std::int64_t depth, float scale, float* to,
                           std::int64_t /*padded*/) {
     const std::int64_t elements = 2 * round_up((depth + 1) / 2, kLaneStep);
@@ -108,14 +110,14 @@ struct PartsTilesFormat : PartProducts<kType> {
     return reduce_add(squares) * scale * scale;
   }
 
-  /// Keys to [key / kLanes][part][pairs of depth][kLanes], whole panels of them. `scratch` holds kLanes rows
+  /// Packs keys to [key / kLanes][part][pairs of depth][kLanes], in whole panels. `scratch` holds kLanes rows
   /// of `padded` floats.
   static Measure pack_keys(const HeadRows& key, std::int64_t first, std::int64_t count, std::int64_t depth,
                            float /*scale*/, float* to, float* scratch, std::int64_t padded,
                            const RowPrefetch& /*ahead*/) {
     const std::int64_t pairs = round_up((depth + 1) / 2, kLaneStep);
     float largest = 0;
-    float total = 0;  // NaN and infinity survive a sum, not a maximum
+    float total = 0;  // a sum keeps NaN and infinity, a maximum does not
     const std::int64_t rounded = round_up(count, kPanel);
     for (std::int64_t k = 0; k < rounded; k += kLanes) {
       for (std::int64_t r = 0; r < kLanes; ++r) {
@@ -140,22 +142,22 @@ struct PartsTilesFormat : PartProducts<kType> {
     return {largest, total < 0x1p120f};
   }
 
-  /// Norms squared from which on the parts of a row of gradients, or of what they are summed from, are no
-  /// subnormal numbers but for what does not count beside the others.
+  /// From this squared norm on, a row's parts are not subnormal, except for parts too small to matter beside
+  /// the others. It applies to rows that gradients are summed from.
   static constexpr float kSmallestSquare = kType == Type::f32 ? 0x1p-120f : 0;
 
   static constexpr float kValueScale = 0x1p80f;
-  static constexpr float kLargestScaled = 0x1p20f;       // values, times weights up to 2^18 and 192 keys
-  static constexpr float kSmallestUnscaled = 0x1p-108f;  // whose low part is no subnormal number
+  static constexpr float kLargestScaled = 0x1p20f;       // for weights up to 2^18 and 192 keys
+  static constexpr float kSmallestUnscaled = 0x1p-108f;  // its low part is not subnormal
 
-  /// Values [column, column + kLanes) of a key; those beyond `width` are 0.
+  /// Loads values [column, column + kLanes) of a key; values beyond `width` are 0.
   HEED_INLINE static Vf load_values(const HeadRows& value, std::int64_t key, std::int64_t column,
                                     std::int64_t width) {
     return load_elements(value.tensor, value.at(key) + column * value.element_stride(),
                          value.element_stride(), smaller(kLanes, width - column));
   }
 
-  /// What a KV block's values are multiplied by; 0 where some are large and others too small.
+  /// Returns the factor for a KV block's values; 0 if some are too large and others too small.
   static float value_scale(const HeadRows& value, std::int64_t first, std::int64_t count,
                            std::int64_t width) {
     if (kType == Type::f16) return 1;
@@ -171,8 +173,8 @@ struct PartsTilesFormat : PartProducts<kType> {
     return -reduce_max(sub(zero(), smallest)) >= kSmallestUnscaled ? 1.0f : 0.0f;
   }
 
-  /// Rows times `scale`, a power of two, to [part][column / kLanes][pairs of rows][kLanes], the rows of a
-  /// step of 32 paired as weights are; rows beyond `count` are zeros.
+  /// Packs rows times `scale`, a power of two, to [part][column / kLanes][pairs of rows][kLanes]. The rows of
+  /// a step of 32 are paired like weights; rows beyond `count` are zeros.
   static void pair_rows(const HeadRows& rows, std::int64_t first, std::int64_t count, std::int64_t width,
                         float* to, float scale = 1) {
     const std::int64_t vectors = (width + kLanes - 1) / kLanes;

@@ -1,26 +1,27 @@
-// What a target's inner products are made of. The forward pass is written once over a format, which says
+// Tile formats: what a target's inner products consist of. The forward pass is written once over a format,
+// which defines
 //
-//   kElements        how many elements of the head dimension a lane holds
-//   kLaneStep        operands are filled up with zeros to a multiple of so many lanes
-//   kParts           parts that an element is split into, each an operand of its own
-//   kWeightParts     and those of a weight
-//   kMatrixTiles     whether products are those of matrix tiles (kernel/matrix_tiles.hpp)
+//   kElements        elements of the head dimension per lane
+//   kLaneStep        operands are padded with zeros to a multiple of this many lanes
+//   kParts           parts per element, each an operand of its own
+//   kWeightParts     parts per weight
+//   kMatrixTiles     whether matrix tiles compute the products (kernel/matrix_tiles.hpp)
 //   kScalesScores    whether score tiles are multiplied by the scale (otherwise packed keys carry it)
 //   kRoundsWeights   whether weights are rounded for the product with values
-//   pack_query, pack_keys, pack_values   how operands are packed. Of values, the factor that their products
-//                    are multiplied by; 0 where the format does not hold them
+//   pack_query, pack_keys, pack_values   pack the operands. pack_values returns the factor for the values'
+//                    products; 0 if the format cannot hold them
 //
-// and, where products are those of lanes,
+// and, if products are computed in lanes,
 //
-//   kTallRows        how many rows a score tile has where rows are whole groups
+//   kTallRows        rows of a score tile, if rows are whole groups
 //   multiply_add     the product of two lanes
 //
-// or, where they are those of matrix tiles,
+// or, if matrix tiles compute them,
 //
-//   Elements, WeightsByElements, ElementsByWeights   products of parts that make up a product, in their order
-//   split_weights, pair             how vectors become parts of an operand: 32 keys of a row; two rows
+//   Elements, WeightsByElements, ElementsByWeights   the products of parts that form a product, in order
+//   split_weights, pair             split vectors into parts of an operand: 32 keys of a row; two rows
 //   pair_rows                       pack_values without a factor, for gradients
-//   kSmallestSquare                 of norms, from which on gradients by these parts are exact
+//   kSmallestSquare                 the squared norm from which on gradients by these parts are exact
 #pragma once
 
 #include "attention/cpu/formats/bf16_pairs.hpp"
@@ -45,7 +46,7 @@ concept LaneFormat = TileFormat<Format> && requires(Vf v) {
 static_assert(LaneFormat<F32Format> && LaneFormat<Bf16DotFormat> && TileFormat<Bf16TilesFormat> &&
               TileFormat<PartsTilesFormat<Type::f32>> && TileFormat<PartsTilesFormat<Type::f16>>);
 
-/// Lanes that one part of an operand of `elements` elements takes.
+/// Lanes per part of an operand with `elements` elements.
 template <TileFormat Format>
 HEED_INLINE std::int64_t lanes_of(std::int64_t elements) {
   return round_up((elements + Format::kElements - 1) / Format::kElements, Format::kLaneStep);
@@ -67,10 +68,10 @@ struct FormatOf<kBf16Dot, true> {
   using Format = Bf16TilesFormat;
 #endif
 };
-/// The format that a unit multiplies in. One of bf16 has nothing else: what it does not serve is for the unit
-/// that its target has besides (Kernels).
+/// The unit's format. A bf16 unit has only this one; calls that it does not take go to the target's other
+/// unit (Kernels).
 using UnitFormat = FormatOf<kHasBf16Dot, kHasMatrixTiles>::Format;
-/// And the type of the tensors that a unit of matrix tiles takes.
+/// The tensor type that a unit of matrix tiles takes.
 #if defined(HEED_PARTS_OF)
 inline constexpr Type kMatrixType = Type::HEED_PARTS_OF;
 #else

@@ -1,17 +1,17 @@
-// Gradients without the Lq x Lk matrix, in one pass with five products (FlashAttention-2, Dao 2023,
-// algorithm 2, keys outermost). A task is some keys of one key head against all rows of all query heads that
-// read it; it alone adds to the gradients of its keys, in the order of heads and rows, and to its share of
-// the query's gradient. So no atomics, and bits that do not depend on the threads.
+// Gradients without the Lq x Lk matrix, in one pass with five products (FlashAttention-2, Dao 2023, algorithm
+// 2, keys outermost). A task is a range of keys of one key head, against all rows of all query heads that
+// read it. Only this task adds to the gradients of its keys, in the order of heads and rows, and to its share
+// of the query gradient. So there are no atomics, and bits do not depend on the threads.
 //
-// With g_i the output's gradient of row i and lse_i from the forward pass:
+// With g_i the gradient of row i's output, and lse_i from the forward pass:
 //
 //   p_ij = exp(s_ij - lse_i)                 delta_i = <g_i, out_i> - (gradient of lse_i)
-//   ds_ij = p_ij * (m_ij <g_i, v_j> - delta_i)          m: what dropout multiplies the weight by
+//   ds_ij = p_ij * (m_ij <g_i, v_j> - delta_i)          m: the dropout factor of the weight
 //   dv_j = sum_i p_ij m_ij g_i     dq_i = scale * sum_j ds_ij k_j     dk_j = scale * sum_i ds_ij q_i
 //
-// Unnormalised weights are f_i^-1 p_ij with a factor f_i near 1 / kGain (backward_workspace.hpp). By lanes it
-// is multiplied into g_i and delta_i beforehand, where it costs nothing: products then come out right. By
-// matrix tiles g_i is as it was given, and weights and products with it are multiplied.
+// Unnormalised weights are f_i^-1 p_ij, with a factor f_i near 1 / kGain (backward_workspace.hpp). The lane
+// kernels multiply g_i and delta_i by f_i in advance, at no cost, so their products come out right. Matrix
+// tiles keep g_i as given, and multiply weights and products with g_i by f_i.
 #pragma once
 
 #include "attention/cpu/kernel/epilogue.hpp"
@@ -27,7 +27,7 @@ inline bool wants_query_grads(const BackwardTaskState& state) {
   return state.task.query_part != nullptr || state.call.grad_query.data != nullptr;
 }
 
-/// Weights, score gradients and the three products that they enter, of a block of rows and a KV block.
+/// Computes weights, score gradients, and the three products of them, for a block of rows and a KV block.
 template <class Format>
 bool backward_block(const BackwardTaskState& state, const Block& block, const HeadBits& bits) {
   if constexpr (Format::kMatrixTiles) {
@@ -50,7 +50,7 @@ float load_rows(const BackwardTaskState& state, std::int64_t head, std::int64_t 
     return load_queries(state, head, row, rows);
 }
 
-/// Packs a KV block. Returns the largest square of a key's norm, or a negative number where numbers are too
+/// Packs a KV block. Returns the largest squared norm of a key, or a negative number if numbers are too
 /// large.
 template <class Format>
 float pack_block(const BackwardTaskState& state, std::int64_t key, std::int64_t keys) {
@@ -63,7 +63,7 @@ float pack_block(const BackwardTaskState& state, std::int64_t key, std::int64_t 
 /// Whether rows [row, row + rows) of a head may see some of these keys.
 inline bool may_see(const BackwardTaskState& state, std::int64_t head, std::int64_t row, std::int64_t rows,
                     const KeySpan& keys) {
-  // Query rows rise with the rows, so the first and the last tell whether any row's position leaves it a key.
+  // Positions rise with the rows. So the first and the last row tell whether any row's position allows a key.
   const Arguments& call = state.call.forward;
   const Task& task = state.task.rows;
   const std::int64_t first = task.row_begin + row;
@@ -72,7 +72,7 @@ inline bool may_see(const BackwardTaskState& state, std::int64_t head, std::int6
          coverage_of_head(call, task, head, first, first + rows, keys) != Coverage::empty;
 }
 
-/// Narrows a block's rows to what masks leave of a KV block; false where that is nothing.
+/// Narrows a block's rows to the keys of a KV block that masks allow. Returns false if there are none.
 inline bool sees_block(const BackwardTaskState& state, std::int64_t head, std::int64_t row, std::int64_t rows,
                        std::int64_t padded, const KeySpan& keys) {
   if (!has_masks(state.call.forward)) return true;
@@ -86,7 +86,7 @@ inline bool sees_block(const BackwardTaskState& state, std::int64_t head, std::i
       {state.call.forward, task, w.query_row, w.group, rows, padded, nullptr, w.visible, w.visible_ld}, keys);
 }
 
-/// The rows of one head against keys [key, key + keys).
+/// Processes the rows of one head against keys [key, key + keys).
 template <class Format>
 bool backward_kv_block(const BackwardTaskState& state, std::int64_t head, std::int64_t key, std::int64_t keys,
                        const HeadBits& bits) {
@@ -119,7 +119,7 @@ inline void copy_floats(const float* from, std::int64_t count, float* to) {
   if (c < count) store_first(to + c, count - c, load(from + c));
 }
 
-/// Writes the sums of a head's rows: the gradient, or as they are where it is the sum over several tasks.
+/// Writes the gradient of a head's rows. If it is a sum over several tasks, writes the raw sums instead.
 inline void write_query_grads(const BackwardTaskState& state, std::int64_t head) {
   const BackwardArguments& call = state.call;
   const BackwardWorkspace& w = state.w;
@@ -167,7 +167,8 @@ inline void count_head(const BackwardTaskState& state, std::int64_t head) {
   count_path(paths, anew ? Path::backward_sequence_recomputed_lse : Path::backward_sequence_plain);
 }
 
-/// Whether this unit computes a call's gradients; by matrix tiles nothing that they would round.
+/// Whether this unit computes a call's gradients. Matrix tiles refuse calls with numbers that they would
+/// round.
 inline bool takes_backward(const BackwardArguments& call) {
   if (kComputesEverything) return true;
   const auto is_served = [](const Output& out) { return out.data == nullptr || out.type == kMatrixType; };
@@ -201,8 +202,8 @@ inline Status backward(const BackwardArguments& call, const BackwardTiling& tili
   return Status::done;
 }
 
-/// grad_query row = scale * the sum over key splits, in their order. Of one split it is what that task would
-/// have written.
+/// grad_query row = scale * the sum over key splits, in order. With one split, the result has the bits that
+/// the task itself would have written.
 inline void add_query_parts(const BackwardArguments& call, const QueryParts& parts, std::int64_t batch,
                             std::int64_t head, std::int64_t row, std::int64_t rows, void* workspace) {
   const std::int64_t depth = call.forward.head_dim;

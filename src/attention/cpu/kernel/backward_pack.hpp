@@ -1,4 +1,4 @@
-// What the gradients' products of lanes read: queries and output gradients of a block of rows, and a KV
+// Packing for the gradients' products by lanes: queries and output gradients of a block of rows, and a KV
 // block.
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// Query rows, queries and output gradients of the block of rows from `row` (of the segment) on. Returns the
-/// largest square of a query's norm, or a negative number where numbers are too large.
+/// Loads query rows, queries and output gradients of the block of rows from `row` (of the segment) on.
+/// Returns the largest squared norm of a query, or a negative number if numbers are too large.
 inline float load_queries(const BackwardTaskState& state, std::int64_t head, std::int64_t row,
                           std::int64_t rows) {
   const BackwardArguments& call = state.call;
@@ -20,7 +20,7 @@ inline float load_queries(const BackwardTaskState& state, std::int64_t head, std
     const std::int64_t index = state.task.rows.row_begin + row + smaller(r, rows - 1);
     const std::int64_t batch = state.task.rows.batch;
     w.query_row[r] = query_row_of(forward, state.task.rows, head, index);
-    // Rows beyond the last, and those without keys, whatever they hold.
+    // Rows beyond the last one, and rows without keys, become 0 whatever they hold.
     if (r >= rows || w.factor[row + r] == 0) {
       clear_floats(w.query + r * w.columns, w.columns);
       clear_floats(w.grad + r * w.value_columns, w.value_columns);
@@ -38,9 +38,9 @@ inline float load_queries(const BackwardTaskState& state, std::int64_t head, std
   return total < kLargestGradientSquare ? largest : -1.0f;
 }
 
-/// Puts zeros in place of keys whose numbers, or whose value's, are beyond what f32 sums hold: every row that
-/// sees one is left out, and no other row's zero weight may meet a NaN. Returns the largest square of the
-/// others.
+/// Zeroes keys that are, or whose values are, too large for f32 sums. Every row that sees one is left out,
+/// and the zero weights of other rows must not meet a NaN. Returns the largest squared norm of the other
+/// keys.
 inline float clear_large_keys(const BackwardTaskState& state, const KvSource& kv, std::int64_t first,
                               std::int64_t count) {
   const BackwardWorkspace& w = state.w;
@@ -63,9 +63,9 @@ inline float clear_large_keys(const BackwardTaskState& state, const KvSource& kv
   return largest;
 }
 
-/// Packs keys [key, key + count) of the segment three ways; those of the scores carry the scale, as in the
-/// forward pass, so that scores round as those in the lse did. Returns the largest square of a key's norm, or
-/// a negative number.
+/// Packs keys [key, key + count) of the segment in three layouts. The layout for scores carries the scale, as
+/// in the forward pass, so that scores round like those in the lse. Returns the largest squared norm of a
+/// key, or a negative number.
 inline float pack_kv_block(const BackwardTaskState& state, std::int64_t key, std::int64_t count) {
   const Arguments& call = state.call.forward;
   const BackwardWorkspace& w = state.w;

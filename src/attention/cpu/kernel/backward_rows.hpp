@@ -1,5 +1,5 @@
-// Rows of weights and score gradients by way of memory, where a mask cuts a panel of keys or scores are more
-// than scale times a product.
+// Rows of weights and score gradients by way of memory. Used if a mask cuts a panel of keys, or if scores are
+// more than scale times a product.
 #pragma once
 
 #include "attention/cpu/kernel/backward_workspace.hpp"
@@ -9,9 +9,9 @@ namespace heed::detail::HEED_ISA {
 
 /// A block of rows against a KV block.
 struct Block {
-  std::int64_t row, rows;  // of the segment; rows as padded to whole tiles
+  std::int64_t row, rows;  // of the segment; rows are padded to whole tiles
   std::int64_t key, keys;  // of the segment
-  bool flushed;            // scores may lie so far below lse that weights run out of exponents
+  bool flushed;            // scores may be so far below lse that weights underflow
 };
 
 HEED_INLINE bool touches(const RowGroup& group, std::int64_t key) {
@@ -22,7 +22,7 @@ HEED_INLINE bool wants_bias(const BackwardArguments& call) {
   return call.grad_bias.data != nullptr || call.bias_sums != nullptr;
 }
 
-/// The gradients of a row's biases, for keys from `key` (of the segment) on.
+/// Adds the gradients of a row's biases, for keys from `key` (of the segment) on.
 inline void add_bias_grads(const BackwardTaskState& state, const QueryRow& query_row, std::int64_t key,
                            const float* grads) {
   const BackwardArguments& call = state.call;
@@ -40,8 +40,8 @@ inline void add_bias_grads(const BackwardTaskState& state, const QueryRow& query
   }
 }
 
-/// One row of a tile by way of memory: scores [kPanel] become weights and score gradients. `d` holds <g, v>.
-/// False where a score is beyond what f32 holds.
+/// Processes one row of a tile by way of memory: scores [kPanel] become weights and score gradients. `d`
+/// holds <g, v>. Returns false if a score exceeds what f32 holds.
 inline bool general_row(const BackwardTaskState& state, const Block& block, std::int64_t row,
                         std::int64_t key, const HeadBits& bits, float* scores, const float* d, float* weights,
                         float* score_grads) {
@@ -50,7 +50,7 @@ inline bool general_row(const BackwardTaskState& state, const Block& block, std:
   const QueryRow& query_row = state.w.query_row[row];
   alignas(64) float slope[kPanel];
   alignas(64) float keep[kPanel];
-  if (state.w.factor[block.row + row] == 0) {  // it takes no part, whatever its scores are
+  if (state.w.factor[block.row + row] == 0) {  // the row is left out, whatever its scores are
     for (std::int64_t v = 0; v < kPanel; v += kLanes) {
       store(weights + v, zero());
       store(score_grads + v, zero());

@@ -1,8 +1,8 @@
-// The five products of the gradients, as tiles. With weights p, g = the output's gradient and delta (see
-// backward.hpp), all for a block of rows i against a KV block j:
+// The five products of the gradients, as tiles. Weights are p, g is the output's gradient, and delta is
+// defined in backward.hpp; all for a block of rows i against a KV block j:
 //
 //   s = q k^T                        p = exp2(s - lse)      score tiles, as in the forward pass
-//   d = g v^T - delta                ds = p * d             the same tile shape; its sums start at -delta
+//   d = g v^T - delta                ds = p * d             same tile shape; its sums start at -delta
 //   dv += p^T g     dk += ds^T q     dq += ds k             product tiles
 #pragma once
 
@@ -10,14 +10,14 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// State of query rows for the gradients, arrays over the rows of a block.
+/// The rows' state for the gradients, as arrays over the rows of a block.
 struct GradientRows {
   const float* shift;  // an integer near the row's lse, in units of log 2
-  const float* delta;  // what every element of d is less by
+  const float* delta;  // subtracted from every element of d
 };
 
-/// Operands of a score tile and of its gradient: rows of q and g, panels of keys and values, and where the
-/// weights and the scores' gradients go.
+/// The operands of a score tile and of its gradient: rows of q and g, panels of keys and values, and the
+/// targets of weights and score gradients.
 struct GradientTile {
   const float* query;
   const float* grad;
@@ -50,8 +50,8 @@ HEED_INLINE void start_at(ScoreTile& tile, const float* delta) {
     for (std::size_t v = 0; v < kPanelVectors; ++v) tile[r][v] = splat(-delta[r]);
 }
 
-/// Weights and score gradients of kTileRows rows against one panel of keys, all allowed. The exponentials
-/// run beside the second product (see score_step).
+/// Weights and score gradients of kTileRows rows against one panel of keys, all of them allowed. The
+/// exponentials overlap with the second product (see score_step).
 template <bool kFlushed>
 HEED_INLINE void gradient_tile(const GradientTile& t, const GradientRows& rows, std::int64_t row) {
   ScoreTile p, d;
@@ -93,8 +93,8 @@ void gradient_tiles(const GradientTile& t, const GradientRows& rows, std::int64_
   for (; row < end; row += kTileRows) gradient_tile<kFlushed>(t, rows, row);
 }
 
-/// c [kRowCount][ldc] += a x b over `steps`: element (r, s) of a is a[r * lda + s], or a[s * lda + r] where
-/// it is read transposed; b is [steps][ldb]. The product is summed by itself first.
+/// c [kRowCount][ldc] += a x b over `steps`. Element (r, s) of a is a[r * lda + s], or a[s * lda + r] if
+/// kTransposed; b is [steps][ldb]. The product is summed separately first.
 template <int kRowCount, int kVectors, bool kTransposed>
 void product_tile(const float* a, std::int64_t lda, const float* b, std::int64_t ldb, std::int64_t steps,
                   float* c, std::int64_t ldc) {
@@ -124,7 +124,7 @@ void product_tile(const float* a, std::int64_t lda, const float* b, std::int64_t
     }
 }
 
-/// The same for any even number of rows, of kVectors vectors.
+/// The same for any even number of rows and kVectors vectors.
 template <int kVectors, bool kTransposed>
 void product_rows(const float* a, std::int64_t lda, const float* b, std::int64_t ldb, std::int64_t steps,
                   std::int64_t rows, float* c, std::int64_t ldc) {
@@ -148,7 +148,7 @@ auto product_rows_of(std::int64_t vectors) {
   return vectors >= 2 ? product_rows<2, kTransposed> : product_rows<1, kTransposed>;
 }
 
-/// The same for any number of columns, a multiple of kLanes.
+/// The same for any number of columns that is a multiple of kLanes.
 template <bool kTransposed>
 void product(const float* a, std::int64_t lda, const float* b, std::int64_t ldb, std::int64_t steps,
              std::int64_t rows, std::int64_t columns, float* c, std::int64_t ldc) {

@@ -1,4 +1,4 @@
-// The working memory of one thread for gradients, and what is packed into it.
+// The working memory of one thread for gradients.
 #pragma once
 
 #include "attention/cpu/kernel/backward_arguments.hpp"
@@ -12,8 +12,8 @@ using cpu::BackwardArguments;
 using cpu::BackwardTask;
 using cpu::BackwardTiling;
 
-// Tuning. A block of weights and one of score gradients, 72 KiB each, are read three times. By matrix tiles a
-// KV block is so long that packing the rows anew for each costs little.
+// Tuning. A block of weights and a block of score gradients, 72 KiB each, are read three times. With matrix
+// tiles, a KV block is so long that repacking the rows for each one costs little.
 inline constexpr bool kHasParts = UnitFormat::kParts > 1;
 inline constexpr std::int64_t kGradientKeys = !kHasMatrixTiles ? kKvBlock
                                               : kHasParts      ? 2 * kKvBlock
@@ -22,41 +22,41 @@ inline constexpr std::int64_t kGradientRows = !kHasMatrixTiles ? 96 : kHasParts 
 static_assert(kGradientKeys <= kMostStepPanels * kPanel);
 static_assert(kGradientRows % kGroupRows == 0 && kGradientKeys % kPanel == 0);
 
-/// Norms squared up to which no sum of products overflows, however long.
+/// Up to this squared norm, no sum of products overflows, however long.
 inline constexpr float kLargestGradientSquare = 0x1p60f;
 
 struct BackwardWorkspace {
   std::int64_t depth, value_depth;      // head and value dimensions
   std::int64_t columns, value_columns;  // the same, as whole vectors
-  // Of all rows of the segment, one head:
+  // All rows of the segment, for one head:
   float* shift;       // an integer near lse, in units of log 2
-  float* factor;      // 2^(shift - lse) / kGain: what makes an unnormalised weight a weight
+  float* factor;      // 2^(shift - lse) / kGain: turns an unnormalised weight into a weight
   float* delta;       // (<g, out> - gradient of lse) * factor
   float* query_grad;  // [rows][columns]
-  // Of the task's keys, as rows, or as tiles (matrix_gradients.hpp):
+  // The task's keys, as rows, or as tiles (matrix_gradients.hpp):
   float* key_grad;    // [keys][columns]
   float* value_grad;  // [keys][value_columns]
-  // Of a KV block; by matrix tiles in the layouts of the format:
+  // A KV block; matrix tiles use their format's layouts:
   float* keys;      // panels
   float* values;    // panels
   float* key_rows;  // [kGradientKeys][columns]
   float* scratch;
-  // Of a block of rows:
+  // A block of rows:
   QueryRow* query_row;
   RowGroup* group;
-  std::uint8_t* visible;  // [kGradientRows][visible_ld], where there are masks
+  std::uint8_t* visible;  // [kGradientRows][visible_ld], if there are masks
   std::int64_t visible_ld;
   float* query;          // [kGradientRows][columns]
   float* grad;           // [kGradientRows][value_columns]: g * factor
-  float* query_columns;  // by matrix tiles: both transposed
+  float* query_columns;  // for matrix tiles: both transposed
   float* grad_columns;
-  float* weights;          // [kGradientRows][kGradientKeys]: unnormalised
-  float* score_grads;      // the same
-  float* score_grad_rows;  // by matrix tiles
+  float* weights;          // [kGradientRows][kGradientKeys], unnormalised
+  float* score_grads;      // same shape
+  float* score_grad_rows;  // for matrix tiles
   std::size_t bytes;
 };
 
-/// Lays out the memory at `base`; with base == nullptr it only counts.
+/// Lays out the memory at `base`; with base == nullptr, only counts bytes.
 inline BackwardWorkspace lay_out_backward(const Arguments& call, std::int64_t rows, std::int64_t keys,
                                           void* base) {
   BackwardWorkspace w;
@@ -68,7 +68,7 @@ inline BackwardWorkspace lay_out_backward(const Arguments& call, std::int64_t ro
   w.value_columns = round_up(w.value_depth, kLanes);
   const std::int64_t padded_rows = round_up(rows, kGroupRows);
   const std::int64_t padded_keys = round_up(keys, kPanel);
-  // Floats that an element of an operand takes, times two.
+  // Floats per element of an operand, times two.
   constexpr std::int64_t kHalves = 2 * UnitFormat::kParts / UnitFormat::kElements;
   constexpr std::int64_t kScores =
       kGradientRows * kGradientKeys * UnitFormat::kWeightParts / UnitFormat::kElements;
@@ -111,12 +111,12 @@ inline std::size_t backward_bytes(const BackwardArguments& call, std::int64_t ro
   return lay_out_backward(call.forward, rows, keys, nullptr).bytes;
 }
 
-/// One task under way.
+/// One task in progress.
 struct BackwardTaskState {
   const BackwardArguments& call;
   const BackwardTask& task;
   BackwardWorkspace w;
-  std::int64_t rows;     // of the segment
+  std::int64_t rows;     // rows of the segment
   bool modifies_scores;  // every tile goes through modify_scores
 };
 
@@ -124,7 +124,7 @@ inline void clear_floats(float* x, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += kLanes) store(x + i, zero());
 }
 
-/// sum_c g_c * out_c of one row; `scratch` holds two rows.
+/// Returns sum_c g_c * out_c for one row. `scratch` holds two rows.
 inline float dot_rows(const Input& a, std::int64_t a_at, const Input& b, std::int64_t b_at,
                       std::int64_t count, std::int64_t padded, float* scratch) {
   float* x = scratch;
@@ -137,15 +137,15 @@ inline float dot_rows(const Input& a, std::int64_t a_at, const Input& b, std::in
   return reduce_add(sum);
 }
 
-/// Whether the driver found that f32 does not hold the row's numbers.
+/// Whether the driver marked the row as too large for f32.
 HEED_INLINE bool is_left_out(const Arguments& call, std::int64_t batch, std::int64_t head,
                              std::int64_t index) {
   return call.row_status != nullptr &&
          call.row_status[(batch * call.heads + head) * call.query_length + index] != cpu::RowStatus::done;
 }
 
-/// Shift, factor and delta of all rows of the segment for one head. False where a number is not finite. A row
-/// without keys (lse -inf) and one that is left out have factor 0, so that they add nothing anywhere.
+/// Computes shift, factor and delta of all rows of the segment for one head. Returns false if a number is not
+/// finite. Rows without keys (lse -inf) and rows that are left out get factor 0, so they contribute nothing.
 inline bool start_head(const BackwardTaskState& state, std::int64_t head) {
   const BackwardArguments& call = state.call;
   const BackwardWorkspace& w = state.w;

@@ -1,6 +1,6 @@
-// Few query rows, as in decoding: every key is read once for a handful of products, so the speed is that of
-// memory. Keys and values are read in place and never packed: some KV blocks and then their values,
-// for memory is faster the longer it is read in order.
+// Attention of few query rows, as in decoding. Every key is read once for a handful of products, so the
+// memory bandwidth limits the speed. Keys and values are read in place and never packed. The keys of some KV
+// blocks are read before their values, because memory is faster the longer it is read in order.
 #pragma once
 
 #include "attention/cpu/kernel/decode_rows.hpp"
@@ -10,11 +10,11 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// Rows that will be read next, in the order of reading: `count` rows of this tensor, then those of the
-/// other. Each row that is read asks for one further on, so that memory is never idle.
+/// The rows to be read next, in reading order: `count` rows of this tensor, then rows of the other. Reading a
+/// row prefetches one further on, so that memory is never idle.
 struct StreamPrefetch {
   HeadRows rows;
-  std::int64_t first, bytes;  // the first row of the block, and bytes of one
+  std::int64_t first, bytes;  // the first row of the block; bytes per row
   std::int64_t count;
   std::int64_t ahead;
   bool to_first_cache;
@@ -30,10 +30,10 @@ struct StreamPrefetch {
   }
 };
 
-/// What one of `passes` passes over a panel of `keys` keys, which begins at row `panel` of the stream, asks
-/// for. One or two passes wait for memory: the first asks for the row `ahead` rows further on. Of more, each
-/// asks for its share of the panel behind, which then lies in the second cache when it is read: memory works
-/// through all of them.
+/// The prefetches of one of `passes` passes over a panel of `keys` keys, which begins at row `panel` of the
+/// stream. One or two passes wait for memory, so the first prefetches the row `ahead` rows further on. With
+/// more passes, each prefetches its share of the next panel, which is then read from the second-level cache.
+/// So memory works during all passes.
 class PassPrefetch {
  public:
   PassPrefetch(const StreamPrefetch& stream, std::int64_t panel, std::int64_t keys, std::int64_t pass,
@@ -50,7 +50,7 @@ class PassPrefetch {
     wait_ = interval_;
   }
 
-  /// To be called for each key.
+  /// Call once per key.
   HEED_INLINE void fetch() {
     if (--wait_ > 0) return;
     wait_ = interval_;
@@ -70,7 +70,7 @@ inline std::int64_t rows_ahead(const cpu::ReadAhead& ahead, Type type, std::int6
   return larger(1, smaller(kPanel, (type == Type::f32 ? ahead.bytes : ahead.bytes16) / bytes));
 }
 
-/// Of `count` rows from `key` on, and then those of `next` from `next_key` on.
+/// Describes `count` rows from `key` on, followed by rows of `next` from `next_key` on.
 inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const HeadRows& rows, std::int64_t key,
                                       std::int64_t width, std::int64_t count, const HeadRows& next,
                                       std::int64_t next_key, std::int64_t next_width) {
@@ -87,11 +87,11 @@ inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const HeadRow
 }
 
 /// scores [kRows] [done, done + count) = `scale` times kRows queries [kRows][ldq] x keys [count], read in
-/// place. kLanes / kRows keys are done at a time: one accumulator for each query and key, whose lanes a
-/// transposition brings together, so that a score does not depend on what is computed beside it. Queries are
-/// of the format that keys are read in; `offset` [kRows], where there is one, is added to their products.
-/// False where a score is not finite, as it is where a sum on its way was not, or beyond what weights are
-/// taken of.
+/// place. kLanes / kRows keys are processed at a time. Each query and key have their own accumulator, and a
+/// transposition sums the lanes. So a score does not depend on what is computed beside it. Queries have the
+/// format that keys are read in. `offset` [kRows], if not null, is added to their products. Returns false if
+/// a score is not finite, or larger than weights can be computed from; a partial sum that overflowed makes it
+/// not finite.
 template <class Format, int kRows, class Rows>
 bool decode_scores(const Rows& keys, std::int64_t count, std::int64_t depth, float scale, const float* query,
                    std::int64_t ldq, const float* offset, float (&scores)[kTileRows][kPanel],
@@ -135,7 +135,7 @@ bool decode_scores(const Rows& keys, std::int64_t count, std::int64_t depth, flo
   return in_range == kAll;
 }
 
-/// The same of as many rows as there are, 1 to kTileRows.
+/// The same for any number of rows from 1 to kTileRows.
 template <class Format, class Rows>
 auto decode_scores_of(std::int64_t rows) {
   return rows == 1   ? decode_scores<Format, 1, Rows>
@@ -143,8 +143,8 @@ auto decode_scores_of(std::int64_t rows) {
                      : decode_scores<Format, kTileRows, Rows>;
 }
 
-/// output [kRows][ldo] goes on with weights [kRows][ldw] x values [count], kVectors vectors wide from
-/// `column` on, read in place.
+/// Adds weights [kRows][ldw] x values [count] to output [kRows][ldo], one value after the other. The values
+/// are kVectors vectors wide from `column` on, and are read in place.
 template <int kRows, int kVectors, class Rows>
 void decode_values(const Rows& values, std::int64_t column, std::int64_t count, const float* weights,
                    std::int64_t ldw, float* output, std::int64_t ldo, PassPrefetch prefetch) {
@@ -184,10 +184,10 @@ auto decode_values_of(std::int64_t vectors) {
                                         : decode_values<kRows, 1, Rows>;
 }
 
-/// KV blocks whose keys are read before their values, as far as some row may see them.
+/// KV blocks whose keys are read before their values, limited to keys that some row may see.
 struct DecodeBlock {
-  std::int64_t key;    // the first, within the segment
-  std::int64_t count;  // keys
+  std::int64_t key;    // the first key, within the segment
+  std::int64_t count;  // number of keys
   StreamPrefetch keys, values;
 };
 
@@ -201,20 +201,21 @@ inline DecodeBlock decode_block(const TaskContext& context, std::int64_t key, st
           stream_prefetch(context.call.ahead, kv.values, key, value_dim, count, kv.keys, key + count, depth)};
 }
 
-/// The panels of a KV block of a block: its keys [begin, end), counted from the block's first.
+/// The part of a KV block of `block`: its keys [begin, end), counted from the block's first key.
 inline KeyRange decode_kv_block(const TaskContext& context, const DecodeBlock& block, std::int64_t kv_block) {
   const std::int64_t low = larger(0, context.w.group[0].begin - block.key) / kPanel * kPanel;
   return {larger(low, kv_block * kKvBlock), smaller(block.count, (kv_block + 1) * kKvBlock)};
 }
 
-/// Rows of a panel among which some are no codes, all as floats.
+/// Rows of a panel, converted to floats because some of them are no codes.
 inline FloatRows<Type::f32> mixed_rows(const TaskContext& state, bool are_keys, std::int64_t first,
                                        std::int64_t count) {
   const std::int64_t width = are_keys ? state.w.depth : state.call.value_dim;
   return {even_rows(state.call, state.task, state.kv, are_keys, first, count, width, state.w.cached), first};
 }
 
-/// Scores of up to kTileRows rows from `row` on and the keys of a panel, from key `first` of the segment on.
+/// Computes scores of up to kTileRows rows from `row` on against a panel's keys, from key `first` of the
+/// segment on.
 template <Type kType, class Format, RowFormat kCodes>
 bool decode_panel_scores(TaskState& state, std::int64_t row, std::int64_t first, std::int64_t count,
                          float (&scores)[kTileRows][kPanel], PassPrefetch prefetch) {
@@ -246,8 +247,8 @@ bool decode_panel_scores(TaskState& state, std::int64_t row, std::int64_t first,
   return in_range;
 }
 
-/// The weights of all rows for a panel of `count` keys that begins at key `at` of the block. `weights`: of
-/// its KV block.
+/// Computes the weights of all rows for a panel of `count` keys that begins at key `at` of the block.
+/// `weights` belong to the panel's KV block.
 template <Type kType, class Format, RowFormat kCodes>
 void decode_panel_weights(TaskState& state, const DecodeBlock& block, std::int64_t at, std::int64_t count,
                           float* weights) {
@@ -262,13 +263,13 @@ void decode_panel_weights(TaskState& state, const DecodeBlock& block, std::int64
   add_panel_statistics(state, 0, state.padded_rows, block.key + at, weights + done, count);
 }
 
-/// How many panels of columns so many vectors make, of at most `wide`.
+/// Number of column panels that `vectors` vectors make, each at most `wide` vectors.
 inline std::int64_t panels_of(std::int64_t vectors, std::int64_t wide) {
   const std::int64_t rest = vectors % wide;
   return vectors / wide + (wide > 4 && rest >= 4 ? 1 + (rest % 4 + 1) / 2 : (rest + 1) / 2);
 }
 
-/// The weights of kRows rows from `row` on for a panel times its values.
+/// Adds the weights of kRows rows from `row` on, for a panel, times its values.
 template <int kRows, class Rows>
 void add_values_of_rows(const TaskState& state, const Rows& values, const DecodeBlock& block, std::int64_t at,
                         std::int64_t count, const float* weights, std::int64_t row, std::int64_t row_passes) {
@@ -288,7 +289,7 @@ void add_values_of_rows(const TaskState& state, const Rows& values, const Decode
   }
 }
 
-/// The weights of all rows for a panel times its values.
+/// Adds the weights of all rows for a panel times its values.
 template <class Rows>
 void add_rows_of_values(const TaskState& state, const Rows& values, const DecodeBlock& block, std::int64_t at,
                         std::int64_t count, const float* weights) {
@@ -316,7 +317,7 @@ void add_decode_values(const TaskState& state, const DecodeBlock& block, std::in
   }
 }
 
-/// Turns bf16 queries, which were packed as floats, back to pairs.
+/// Converts bf16 queries, which were packed as floats, back to pairs.
 inline void pack_decode_pairs(const TaskState& state) {
   const Workspace& w = state.w;
   for (std::int64_t r = 0; r < state.padded_rows; ++r) {
@@ -326,7 +327,8 @@ inline void pack_decode_pairs(const TaskState& state) {
   }
 }
 
-/// Brings the weights of a KV block to the shifts of now; `shifts` [rows]: those that they were taken with.
+/// Rescales the weights of a KV block from the shifts they were computed with, `shifts` [rows], to the
+/// current ones.
 inline void follow_shifts(const TaskState& state, const KeyRange& kv_block, const float* shifts,
                           float* weights) {
   for (std::int64_t r = 0; r < state.rows; ++r) {
@@ -337,7 +339,7 @@ inline void follow_shifts(const TaskState& state, const KeyRange& kv_block, cons
   }
 }
 
-/// Keeps the weights of a KV block, whose first key is `key`, for what needs the final sums.
+/// Keeps the weights of a KV block, whose first key is `key`, for results that need the final sums.
 inline void keep_weights(const TaskState& state, std::int64_t key, const KeyRange& kv_block,
                          const float* weights) {
   if (kv_block.begin >= kv_block.end) return;
@@ -360,7 +362,7 @@ inline void keep_weights(const TaskState& state, std::int64_t key, const KeyRang
   }
 }
 
-/// A task at a block of keys, with the shifts that its weights were taken with.
+/// A task at a block of keys, with the shifts that its weights were computed with.
 struct DecodeStep {
   DecodeBlock block;
   std::int64_t kv_blocks;
@@ -395,9 +397,9 @@ void decode_values_of_block(const TaskState& state, const DecodeStep& step, std:
   add_partial(state);
 }
 
-/// A block of keys from `key` on, before `end`, for all rows of each task, of which there are at most
-/// kGroupRows: first the weights of its KV blocks, one below the other, and then their values. Tasks take
-/// turns at each KV block, which is in the second cache for all but the first.
+/// Processes a block of keys from `key` on, before `end`, for all rows of each task; a task has at most
+/// kGroupRows. First come the weights of its KV blocks, one below the other, and then their values. Tasks
+/// take turns at each KV block, so all but the first read it from the second-level cache.
 template <Type kType, class Format, RowFormat kCodes = RowFormat::floats>
 void attend_decode(const TasksTogether& tasks, std::int64_t key, std::int64_t end) {
   DecodeStep steps[cpu::kTasksTogether];

@@ -1,12 +1,12 @@
-// The rows of a panel as few query rows read them: floats of any width where they lie, or codes, which become
-// floats in registers. What is loaded is what even_rows() gives, bit for bit.
+// A panel's rows, as the decode kernel reads them. Floats of any width are read in place; codes become floats
+// in registers. The loaded values have the same bits as in even_rows().
 #pragma once
 
 #include "attention/cpu/kernel/workspace.hpp"
 
 namespace heed::detail::HEED_ISA {
 
-/// One vector of elements as floats, or of pairs of elements as they lie.
+/// Loads one vector of elements as floats; in formats of pairs, loads the pairs unchanged.
 template <Type kType, class Format = F32Format>
 HEED_INLINE Vf load_as(const void* data, std::int64_t at) {
   if constexpr (Format::kElements == 2)
@@ -19,10 +19,10 @@ HEED_INLINE Vf load_as(const void* data, std::int64_t at) {
     return load_f16(static_cast<const std::uint16_t*>(data) + at);
 }
 
-/// Rows from `first` on.
+/// Rows of floats from `first` on.
 template <Type kType, class Format = F32Format>
 struct FloatRows {
-  using Row = std::int64_t;  // its first element
+  using Row = std::int64_t;  // index of its first element
   using Column = std::int64_t;
   static constexpr int kValueRows = kDecodeRows;
   template <int kRows>
@@ -37,7 +37,7 @@ struct FloatRows {
   }
 };
 
-/// Keys of one group as their codes: queries have the scales (folded_queries()).
+/// The keys of one group as their codes; the scales are folded into the queries (folded_queries()).
 template <RowFormat kFormat>
 struct CodedKeys {
   using Row = const std::uint8_t*;
@@ -52,10 +52,10 @@ struct CodedKeys {
   HEED_INLINE Vf load(Row row, Column c) const { return load_codes<kFormat>(row, c); }
 };
 
-/// Values, with scales [count][groups] of their groups of channels.
+/// Coded values, with scales [count][groups] of their groups of channels.
 template <RowFormat kFormat>
 struct CodedValues {
-  // A tile has as many rows as it can: each code is made a number once.
+  // A tile has as many rows as possible, so that each code is decoded once.
   static constexpr int kValueRows = kTileRows;
   template <int kRows>
   static constexpr int kVectors = kRegisters >= 32 ? (kRows >= 4 ? 4 : 8)
@@ -71,7 +71,7 @@ struct CodedValues {
   HeadRows rows;
   std::int64_t first;
   const float *scale, *offset;
-  std::int64_t groups, group;  // of a row, and channels of one
+  std::int64_t groups, group;  // groups per row, and channels per group
 
   HEED_INLINE Row row(std::int64_t k) const {
     return {reinterpret_cast<const std::uint8_t*>(rows.address(first + k)), scale + k * groups,
@@ -84,7 +84,7 @@ struct CodedValues {
   }
 };
 
-/// Scales or offsets as floats; n numbers.
+/// Converts n scales or offsets to floats.
 inline void widen_scales(const std::uint16_t* from, std::int64_t n, float* to) {
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(to + i, load_bf16(from + i));
@@ -97,15 +97,15 @@ inline CodedRows coded_rows_of(const TaskContext& state, bool are_keys) {
           state.task.head_begin / state.call.group, are_keys};
 }
 
-/// Whether keys [first, first + count) are codes that decode reads as they are. Few rows at the end of a
-/// sequence are floats, which even_rows() brings beside the codes.
+/// Whether keys [first, first + count) are all codes, which the decode kernel reads directly. The last rows
+/// of a sequence are floats; even_rows() puts them beside the decoded rows.
 inline bool are_codes(const TaskContext& state, std::int64_t first, std::int64_t count) {
   const CodedRows rows = coded_rows_of(state, true);
   return rows.position(first + count - 1) < rows.sequence.coded &&
          state.kv.codes->codes.value_group % kLanes == 0;
 }
 
-/// How many keys from `first` on, before `end`, share their scales.
+/// Number of keys from `first` on, before `end`, that share their scales.
 inline std::int64_t keys_of_group(const CodedRows& rows, std::int64_t first, std::int64_t end) {
   const std::int64_t log2 = rows.cache.codes.group_log2;
   const std::int64_t group = rows.position(first) >> log2;
@@ -115,13 +115,14 @@ inline std::int64_t keys_of_group(const CodedRows& rows, std::int64_t first, std
   return key - first;
 }
 
-/// Queries that meet the keys of one group: q . (scale * code + offset) = (q * scale) . code + q . offset.
+/// Queries for the keys of one group: q . (scale * code + offset) = (q * scale) . code + q . offset.
 struct FoldedQueries {
   const float* rows;    // [kTileRows][padded_depth]
   const float* offset;  // [kLanes], or nullptr: 0
 };
 
-/// Of `count` rows from `row` on, at the end of w.cached, where decoding has no other rows.
+/// Makes them for `count` rows from `row` on. They lie at the end of w.cached, where decoding has no other
+/// rows.
 template <RowFormat kFormat>
 FoldedQueries folded_queries(const TaskState& state, const CodedRows& keys, std::int64_t first,
                              std::int64_t row, std::int64_t count) {
@@ -145,7 +146,7 @@ FoldedQueries folded_queries(const TaskState& state, const CodedRows& keys, std:
   return {to, kFormat == RowFormat::int4 ? offset : nullptr};
 }
 
-/// Values [first, first + count), whose scales come to w.cached as floats.
+/// Prepares values [first, first + count); their scales become floats in w.cached.
 template <RowFormat kFormat>
 CodedValues<kFormat> coded_values_of(const TaskState& state, std::int64_t first, std::int64_t count) {
   const CodedRows rows = coded_rows_of(state, false);
@@ -153,7 +154,7 @@ CodedValues<kFormat> coded_values_of(const TaskState& state, std::int64_t first,
   const std::int64_t groups = (state.call.value_dim + codes.value_group - 1) / codes.value_group;
   float* scale = state.w.cached;
   float* offset = scale + kPanel * groups;
-  // Rows that lie one after the other, as those of a page do, have scales that do.
+  // Consecutive rows, as in a page, have consecutive scales.
   for (std::int64_t k = 0; k < count;) {
     const std::int64_t here =
         codes.value_row_stride == groups ? rows.rows.even_rows_from(first + k, count - k) : 1;

@@ -1,7 +1,8 @@
-// Which weights dropout keeps, for a panel of keys at a time: the numbers of attention/rules/dropout.hpp,
-// sixteen blocks beside each other. Philox is written again here, for a target shares no inline function with
-// code that must run on any processor (kernel/arguments.hpp), and so that a compiler makes vectors of it. The
-// tests hold both to a third one (naive_attention.hpp).
+// The weights that dropout keeps, for a panel of keys at a time. The random numbers follow
+// attention/rules/dropout.hpp, with sixteen or more blocks side by side. Philox is implemented again here,
+// for two reasons: a target must share no inline function with code that runs on any processor
+// (kernel/arguments.hpp), and this form can be vectorised. The tests compare both with a third implementation
+// (naive_attention.hpp).
 #pragma once
 
 #include "attention/cpu/kernel/pack.hpp"
@@ -15,7 +16,7 @@ struct HeadBits {
   std::uint32_t key[2];
 };
 
-/// Philox4x32-10 (Salmon et al. 2011) of kStreams counters, in place.
+/// Computes Philox4x32-10 (Salmon et al. 2011) of kStreams counters, in place.
 inline void philox_streams(std::uint32_t (&counter)[4][kStreams], std::uint32_t key0, std::uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     for (int i = 0; i < kStreams; ++i) {
@@ -42,9 +43,9 @@ inline HeadBits bits_of_head(const cpu::Drop& drop, std::int64_t batch, std::int
   return {{counter[0][0], counter[1][0]}};
 }
 
-/// What the weights of row `index` and keys [key, key + kPanel) (counted within the tensors) are multiplied
-/// by: 0 or 1 / (1 - probability). A block of four words serves four neighbouring keys from a multiple of
-/// four on, so a panel needs at most kPanel / 4 + 1 of them.
+/// Computes the factors of row `index`'s weights for keys [key, key + kPanel), counted within the tensors: 0
+/// or 1 / (1 - probability). A block of four words serves four neighbouring keys from a multiple of four on,
+/// so a panel needs at most kPanel / 4 + 1 blocks.
 inline void kept_weights(const cpu::Drop& drop, const HeadBits& bits, std::int64_t index, std::int64_t key,
                          float* keep) {
   static_assert(kPanel / 4 + 1 <= kStreams);

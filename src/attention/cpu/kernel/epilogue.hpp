@@ -1,4 +1,4 @@
-// The end of a task: states become results, in the caller's memory, of the caller's type and strides.
+// The end of a task: converts states to results, in the type and strides of the caller's memory.
 #pragma once
 
 #include "attention/cpu/kernel/row_statistics.hpp"
@@ -36,7 +36,7 @@ inline void write_floats(const Output& out, std::int64_t at, const float* row, s
   }
   auto* to = static_cast<std::uint16_t*>(out.data) + at;
   std::int64_t c = 0;
-  if (out.type == Type::bf16) {  // a loop that compilers turn into vectors
+  if (out.type == Type::bf16) {  // compilers vectorise this loop
     for (; c < count; ++c) to[c] = to_bf16(row[c]);
   } else {
     for (; c + kLanes <= count; c += kLanes) store_f16(to + c, load(row + c));
@@ -44,7 +44,7 @@ inline void write_floats(const Output& out, std::int64_t at, const float* row, s
   for (; c < count; ++c) to[c] = to_half(row[c]);
 }
 
-/// to [count] = row * factor in bf16, `count` a multiple of two vectors; returns as write_output.
+/// to [count] = row * factor in bf16; `count` is a multiple of two vectors. Returns the same as write_output.
 inline Vf write_bf16_output(std::uint16_t* to, const float* row, std::int64_t count, Vf factor) {
   Vf wrong = zero();
   for (std::int64_t c = 0; c < count; c += 2 * kLanes) {
@@ -56,12 +56,13 @@ inline Vf write_bf16_output(std::uint16_t* to, const float* row, std::int64_t co
   return wrong;
 }
 
-/// out row = `row` [whole vectors] * factor, which `row` then holds too where `out` is not of floats. Returns
-/// zeros, or a NaN where a number is not finite: values, or sums of them, were beyond what f32 holds.
+/// out row = `row` [whole vectors] * factor. If `out` is not contiguous f32, `row` is overwritten with the
+/// product. Returns zeros, or a NaN if a number is not finite: then values, or sums of them, exceed what f32
+/// holds.
 inline Vf write_output(const Output& out, std::int64_t at, float* row, std::int64_t count, float factor) {
   const Vf f = splat(factor);
   const bool direct = out.type == Type::f32 && out.stride[3] == 1;
-  if constexpr (kHasMatrixTiles) {  // which round to bf16 as their operands are rounded
+  if constexpr (kHasMatrixTiles) {  // these round to bf16 like their operands
     if (out.type == Type::bf16 && out.stride[3] == 1 && count % (2 * kLanes) == 0)
       return write_bf16_output(static_cast<std::uint16_t*>(out.data) + at, row, count, f);
   }
@@ -82,7 +83,7 @@ inline Vf write_output(const Output& out, std::int64_t at, float* row, std::int6
   return wrong;
 }
 
-/// The score of one key as a product alone, summed in f64.
+/// The product of a query and one key, with the scale, summed in f64.
 inline float product_of(const TaskContext& state, const QueryRow& query_row, std::int64_t key) {
   const Input& query = state.call.query;
   const HeadRows keys =
@@ -97,14 +98,14 @@ inline float product_of(const TaskContext& state, const QueryRow& query_row, std
   return narrowed(sum * static_cast<double>(state.call.scale));
 }
 
-/// Whether the ScoreMod makes a key's score -inf.
+/// Whether the ScoreMod turns a key's score into -inf.
 inline bool is_forbidden_by_score(const TaskContext& state, const QueryRow& query_row, std::int64_t key) {
   alignas(64) float scores[kPanel] = {product_of(state, query_row, key)};
   apply_score_mod(state.call, state.task.batch, query_row, state.task.key_begin + key, 1, scores, nullptr);
   return scores[0] == -__builtin_inff();
 }
 
-/// Keys that a mask, a score or a bias forbids.
+/// Whether a mask, a score or a bias forbids the key.
 inline bool is_forbidden(const TaskContext& state, const QueryRow& query_row, std::int64_t key) {
   const Arguments& call = state.call;
   const std::int64_t absolute_key = state.task.key_begin + key;
@@ -124,9 +125,9 @@ inline bool is_forbidden(const TaskContext& state, const QueryRow& query_row, st
   return call.bias.data && read_float(call.bias.data, call.bias.type, at(call.bias)) == -__builtin_inff();
 }
 
-/// Copies a list, whose entries are kLanes apart, to state.w.list, and goes on with allowed keys of weight 0
-/// where fewer than K have a larger one (their weights ran below what f32 holds): by rising key, as equal
-/// weights are ordered. The last keys are -1 where there are not so many.
+/// Copies a list, whose entries are kLanes apart, to state.w.list. If fewer than K keys have a positive
+/// weight, it appends allowed keys of weight 0, whose weights underflowed in f32. They come in order of the
+/// key, as equal weights do. The remaining entries have key -1.
 inline void complete_top(const TaskContext& state, const QueryRow& query_row, const CandidateColumns& from) {
   const CandidateColumns& list = state.w.list;
   const std::int64_t capacity = state.call.top_k;
@@ -147,12 +148,12 @@ inline void complete_top(const TaskContext& state, const QueryRow& query_row, co
   }
 }
 
-/// Whether a row's list has K entries that count, as they would after one more merge.
+/// Whether a row's list has K valid entries, judged as one more merge would.
 inline bool is_full(const SoftmaxState& s, std::int64_t row) {
   return lists_of(s, row).weight[row % kLanes + (s.top_k - 1) * kLanes] > kAnyWeight;
 }
 
-/// Writes the list of a row: where it lies, or completed in state.w.list.
+/// Writes a row's list, directly or after completing it in state.w.list.
 inline void write_top(const TaskContext& state, const SoftmaxState& s, std::int64_t row, float inverse) {
   const Arguments& call = state.call;
   const QueryRow& query_row = state.w.query_row[row];
@@ -179,7 +180,7 @@ inline void write_top(const TaskContext& state, const SoftmaxState& s, std::int6
     write_float(weights, at + i * weights.stride[3], list.weight[i * ld] * inverse);
 }
 
-/// Notes what became of a row. Tasks of the weights pass share rows, and note the same of them.
+/// Stores the status of a row. Tasks of the weights pass share rows, and store the same status.
 inline void note_status(const TaskContext& state, const QueryRow& query_row, cpu::RowStatus status) {
   const Arguments& call = state.call;
   if (call.row_status == nullptr) return;
@@ -189,7 +190,7 @@ inline void note_status(const TaskContext& state, const QueryRow& query_row, cpu
   __atomic_store_n(to, static_cast<std::uint8_t>(status), __ATOMIC_RELAXED);
 }
 
-/// A row that f32 cannot hold weighs nothing in what is summed over rows.
+/// Zeroes a row that f32 cannot hold in everything that is summed over rows.
 inline void finish_left_out(const TaskContext& state, std::int64_t row) {
   const QueryRow& query_row = state.w.query_row[row];
   write_at(state.call.row_shift, state.task.batch, query_row, 0.0f);
@@ -199,12 +200,12 @@ inline void finish_left_out(const TaskContext& state, std::int64_t row) {
   note_status(state, query_row, cpu::RowStatus::out_of_range);
 }
 
-/// A bias of at most kSwallowing and a score of at most kLargestProduct add up to the bias, in f64 too.
+/// For a bias of at most kSwallowing and a score of at most kLargestProduct, the sum is the bias, in f64 too.
 inline constexpr double kSwallowing = -0x1p115;
 
-/// The bias of all keys that a row sees, where they have the same and it swallows their scores; else 0. Such
-/// scores are equal, as those that the kernel raised to -kLargestScore are. It is finfo.min that masks are
-/// made of: a row that may see nothing has it for every key.
+/// Returns the bias of all keys that a row sees, if they share one and it swallows their scores; else 0. Such
+/// scores are equal, like the scores that the kernel raised to -kLargestScore. Masks are often made of
+/// finfo.min: a row that may see nothing then has it for every key.
 inline double swallowing_bias(const TaskContext& state, const QueryRow& query_row) {
   const Arguments& call = state.call;
   if (!call.bias.data || call.score_mod || call.alibi_slopes.data || call.sinks.data) return 0;
@@ -222,15 +223,15 @@ inline double swallowing_bias(const TaskContext& state, const QueryRow& query_ro
   return common;
 }
 
-/// What a row's state comes to, with the sink as one more term 2^sink of the sum, in units of log 2. Scores
-/// of the state are relative to `offset`, and its weights to 2^m: both together are `origin`.
+/// The totals of a row's state, with the sink as one more term 2^sink of the sum, in units of log 2. The
+/// state's scores are relative to `offset`, and its weights to 2^m; `origin` is the sum of both.
 struct RowTotals {
   double offset, origin;
   double weights, total;   // sums of 2^(score - origin) times kGain, without the sink and with it
   double sink, sink_part;  // -inf and 0: none
-  float inverse;           // what makes an unnormalised weight a weight; 0 without a key
+  float inverse;           // turns an unnormalised weight into a weight; 0 without a key
 
-  /// Without a key only the sink is left; beside one that exceeds all else by far, too.
+  /// Whether only the sink counts: without a key, or if the sink exceeds all other terms by far.
   [[nodiscard]] bool is_sink() const { return !(weights > 0) || !(total < 0x1p100); }
   /// lse - origin
   [[nodiscard]] double above() const { return is_sink() ? sink - origin : __builtin_log2(total) - kLog2Gain; }
@@ -266,7 +267,7 @@ inline void finish_output(const TaskContext& state, const SoftmaxState& s, std::
                           const RowTotals& totals) {
   const Arguments& call = state.call;
   const QueryRow& query_row = state.w.query_row[row];
-  // An output that was summed with rounded weights is divided by their sum.
+  // An output summed with rounded weights is divided by the sum of the rounded weights.
   const auto lanes = [&](const float* sums) {
     return static_cast<double>(reduce_add(load(sums + row * kLanes)));
   };
@@ -288,14 +289,14 @@ inline double entropy_of(const SoftmaxState& s, std::int64_t row, const RowTotal
   return bits > 0 ? bits * kLn2 : 0.0;
 }
 
-/// Whether a row's list goes on with keys that only their scores tell, and the keys are gone.
+/// Whether a row's list needs keys that only their scores can find, while the keys are no longer there.
 inline bool lacks_keys(const TaskContext& state, const SoftmaxState& s, std::int64_t row) {
   if (state.call.top_k == 0 || !state.call.score_mod || state.kv.keys.tensor.data != nullptr) return false;
   return !is_full(s, row);
 }
 
-/// Results of one row. Returns false where its scores were so low that f32 could not tell them apart, or
-/// where it needs keys that are gone.
+/// Writes the results of one row. Returns false if its scores were too low for f32 to tell them apart, or if
+/// it needs keys that are no longer there.
 inline bool finish_row(const TaskContext& state, const SoftmaxState& s, std::int64_t row) {
   const Arguments& call = state.call;
   const QueryRow& query_row = state.w.query_row[row];
@@ -328,7 +329,7 @@ inline bool finish_row(const TaskContext& state, const SoftmaxState& s, std::int
   return true;
 }
 
-/// The results of all rows, from the states of all their keys.
+/// Writes the results of all rows, from their states over all keys.
 inline void finish_rows(const TaskState& state, const SoftmaxState& s) {
   if (has_masks(state.call)) {
     MaskedRows rows = masked_rows(state);

@@ -1,19 +1,19 @@
 // 2^x on vectors, for softmax.
 //
-// x is split into n + r, n the nearest integer and |r| <= 1/2. 2^r is a polynomial of degree 5, fitted by
-// weighted least squares to the smallest largest error in ulp and then searched for the best rounded
+// x is split into n + r, where n is the nearest integer and |r| <= 1/2. 2^r is a polynomial of degree 5.
+// Weighted least squares minimised its largest error in ulp; a search then found the best rounded
 // coefficients. It is monic:
 //
 //   ((((r + a4) r + a3) r + a2) r + a1) r + a0 = kGain * 2^r (1 + e),   |e| <= 1.7e-7
 //
-// one multiplication less than with a leading coefficient. The factor kGain cancels when weights are divided
-// by their sum; who needs the sum itself subtracts kLog2Gain. Largest error 1.55 ulp of the result, and
-// 1.82 in the plain target, whose mul_add rounds twice (tests/vector_math_test.cpp walks every float).
+// Being monic saves one multiplication. The factor kGain cancels when weights are divided by their sum; code
+// that needs the sum itself subtracts kLog2Gain. The largest error is 1.55 ulp of the result, and 1.82 in the
+// plain target, whose mul_add rounds twice (tests/vector_math_test.cpp walks every float).
 //
-// n is found by adding 1.5 * 2^23: the sum's low bits are then n as an integer, and adding them to the
-// exponent of the polynomial scales it by 2^n. `shift` (an integer) is subtracted on the way for nothing:
-// with c = 1.5 * 2^23 - shift, t = x + c holds n - shift, and x - (t - c) is r still. So a change of shift
-// scales results by an exact power of two.
+// Adding 1.5 * 2^23 finds n: the sum's low bits are then n as an integer, and adding them to the polynomial's
+// exponent scales it by 2^n. Subtracting `shift` (an integer) on the way costs nothing: with c = 1.5 * 2^23 -
+// shift, t = x + c holds n - shift, and x - (t - c) is still r. So a change of shift scales results by an
+// exact power of two.
 #pragma once
 
 namespace heed::detail::HEED_ISA {
@@ -23,7 +23,7 @@ inline constexpr float kGain = 748.85535f;
 inline constexpr double kLog2Gain = 9.548543272480776;
 inline constexpr double kGainExact = 748.8553553;
 inline constexpr double kLn2 = 0.693147180559945309417;
-/// Below this, shift_exponent would run out of exponents: 2^-125 stands for 0.
+/// Below this, shift_exponent would run out of exponents; such results are 0.
 inline constexpr float kSmallestExponent = -125.0f;
 
 HEED_INLINE Vf exp2_polynomial(Vf r) {
@@ -40,7 +40,7 @@ HEED_INLINE Vf exp2_bounded(Vf x, Vf c) {
   return shift_exponent(exp2_polynomial(sub(x, sub(t, c))), t);
 }
 
-/// The same with 0 for x - shift < -125.
+/// The same, but 0 for x - shift < -125.
 HEED_INLINE Vf exp2_flushed(Vf x, Vf c, Vf smallest) {
   const Vf t = add(x, c);
   return shift_exponent_where(greater_equal(x, smallest), exp2_polynomial(sub(x, sub(t, c))), t);

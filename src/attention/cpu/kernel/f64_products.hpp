@@ -1,5 +1,5 @@
-// A product of matrices in f64, for rows that f32 cannot hold. Each product and each sum is rounded by
-// itself, so that every target gives the same bits.
+// A matrix product in f64, for rows that f32 cannot hold. Each product and each sum is rounded separately, so
+// every target gives the same bits.
 #pragma once
 
 #include "attention/cpu/kernel/arguments.hpp"
@@ -11,7 +11,7 @@ using Vd = double __attribute__((vector_size(kDoubles * sizeof(double))));
 
 HEED_INLINE void load_doubles(Vd& to, const double* from) { __builtin_memcpy(&to, from, sizeof to); }
 
-/// kRows rows of c from `row` on, in kVectors vectors from `column` on.
+/// Computes kRows rows of c from `row` on, in kVectors vectors from `column` on.
 template <std::size_t kRows, std::size_t kVectors>
 void add_f64_tile(const cpu::F64Product& x, std::int64_t row, std::int64_t column) {
   constexpr int kHigh = kRows, kWide = kVectors;

@@ -1,10 +1,9 @@
-// The forward pass of one task: online softmax over KV blocks (Milakov and Gimelshein 2018; Dao
-// 2022).
+// The forward pass of one task: online softmax over KV blocks (Milakov and Gimelshein 2018; Dao 2022).
 //
-// A row's state (softmax_state.hpp) holds sum = sum_j w_j and output = sum_j w_j v_j with unnormalised
-// weights w_j = 2^(s_j - m); at the end out = output / sum and lse = m + log2(sum). When a score exceeds m +
-// 8, m moves up to it. By Cauchy and Schwarz |s| <= |q| |k|: while that bound of a row stays under
-// kBoundedScore its m is 0, and while all do tiles skip the search for maxima.
+// A row's state (softmax_state.hpp) holds sum = sum_j w_j and output = sum_j w_j v_j, with unnormalised
+// weights w_j = 2^(s_j - m). At the end out = output / sum and lse = m + log2(sum). When a score exceeds m +
+// 8, m moves up to it. By Cauchy and Schwarz |s| <= |q| |k|. While that bound of a row stays under
+// kBoundedScore, its m is 0. While all rows' bounds do, tiles skip the search for maxima.
 #pragma once
 
 #include "attention/cpu/kernel/decode.hpp"
@@ -18,8 +17,8 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// Leaves out rows that see a key of this KV block which f32 cannot hold, or whose scores it may not hold.
-/// Returns the largest sum of squares of the other keys.
+/// Leaves out rows that see a key of this KV block which f32 cannot hold, or rows whose scores may exceed
+/// f32. Returns the largest sum of squares of the other keys.
 template <class Format>
 float leave_out_rows(TaskState& state, std::int64_t kv_block_key, std::int64_t count) {
   return each_row_out_of_range<Format>(state, kv_block_key, count,
@@ -33,7 +32,7 @@ inline void leave_out_all(TaskState& state, const KeyRange& keys) {
       leave_out(state, r);
 }
 
-/// One step (a KV block, or a panel) for all rows of the task.
+/// Processes one step (a KV block, or a panel) for all rows of the task.
 template <class Format>
 void attend_kv_block(TaskState& state, std::int64_t kv_block_key) {
   const KvBlock kv_block = packed_kv_block<Format>(state, kv_block_key);
@@ -76,25 +75,25 @@ void attend_packed(const TasksTogether& tasks, std::int64_t key, std::int64_t /*
 /// One step of a span: the KV blocks from `key` on, before `end`.
 using AttendStep = void (*)(const TasksTogether&, std::int64_t key, std::int64_t end);
 
-/// How a task goes over its keys.
+/// The way a task goes over its keys.
 struct ForwardPass {
   AttendStep attend;
-  std::int64_t unit, step;  // keys: what steps begin at, and how far they reach
+  std::int64_t unit, step;  // in keys: alignment of the steps, and their length
   bool tracks_maxima;       // from the first key on
 };
 
-/// Whether rows are few, and keys and values are whole vectors that can be read where they lie.
+/// Whether rows are few, and keys and values are whole vectors that can be read in place.
 inline bool reads_in_place(const Arguments& call, const Tiling& tiling) {
   return tiling.step < kKvBlock && call.dropout.threshold == 0 &&
          rows_of(call.key, 0, 0, 0).has_whole_vectors(call.head_dim) &&
          rows_of(call.value, 0, 0, 0).has_whole_vectors(call.value_dim);
 }
 
-/// Whether this unit computes a call.
+/// Whether this unit takes a call.
 inline bool takes_forward(const Arguments& call) {
   if (kComputesEverything) return true;
   if (!kHasForward) return false;
-  if (kHasMatrixTiles)  // and nothing that bf16 would round
+  if (kHasMatrixTiles)  // and refuse what bf16 would round
     return fills_matrix_tiles(call) &&
            (!UnitFormat::kRoundsWeights || !call.output.data || call.output.type == kMatrixType);
   const Tiling tiling = plan(call);
@@ -109,7 +108,7 @@ AttendStep coded_decode_kernel_for(RowFormat format) {
                                      : attend_decode<Type::f32, Format, RowFormat::e4m3>;
 }
 
-/// The decode kernel for the keys' type. Pairs of bf16 are multiplied as they lie.
+/// The decode kernel for the keys' type. Pairs of bf16 are multiplied in place.
 template <LaneFormat Format>
 AttendStep decode_kernel_for(const TaskState& state) {
   const Arguments& call = state.call;
@@ -125,7 +124,7 @@ AttendStep decode_kernel_for(const TaskState& state) {
   }
 }
 
-/// Whether something looks at weights in f32 before they are multiplied by values.
+/// Whether something reads weights in f32 before they are multiplied by values.
 inline bool reads_weights(const Arguments& call) {
   return call.top_k > 0 || has_panel_statistics(call) || call.dropout.threshold != 0;
 }
@@ -156,7 +155,7 @@ ForwardPass start_task(TaskState& state, const Tiling& tiling) {
   return {attend_packed<Format>, tiling.step, tiling.step, state.modifies_scores || state.keys_in_place};
 }
 
-/// The keys that some row of the task may see.
+/// The range of keys that the task's rows may see.
 inline KeyRange seen_keys(const TaskState& state) {
   KeyRange seen = {INT64_MAX, 0};
   for (std::int64_t r = 0; r < state.rows; ++r) {
@@ -168,18 +167,18 @@ inline KeyRange seen_keys(const TaskState& state) {
   return seen.begin < seen.end ? seen : KeyRange{0, 0};
 }
 
-/// Narrows the rows to what masks leave of a step's keys; false where that is nothing.
+/// Narrows the rows to a step's keys that masks allow. Returns false if there are none.
 inline bool sees_step(const TaskState& state, const KeySpan& keys) {
   return !has_masks(state.call) || mask_rows(masked_rows(state), keys);
 }
 
-/// Whether masks may leave something of a span.
+/// Whether masks may allow some key of a span.
 inline bool may_see_span(const TaskState& state, const KeyRange& keys) {
   return coverage_of_rows(state.call, state.task, 0, state.rows, {keys.begin, keys.end - keys.begin}) !=
          Coverage::empty;
 }
 
-/// The states of the rows of some tasks over `keys`, which lie in one span, from empty states on.
+/// Computes the states of some tasks' rows over `keys`, which lie in one span, from empty states.
 inline void attend_keys(const TasksTogether& tasks, const ForwardPass& pass, const KeyRange& keys) {
   for (std::int64_t t = 0; t < tasks.count; ++t) start_span(*tasks.of[t], pass.tracks_maxima);
   for (std::int64_t key = keys.begin / pass.unit * pass.unit; key < keys.end; key += pass.step) {
@@ -206,7 +205,7 @@ inline KeyRange keys_of_span(const KeyRange& seen, std::int64_t span) {
   return {larger(seen.begin, span * cpu::kSpan), smaller(seen.end, (span + 1) * cpu::kSpan)};
 }
 
-/// The states of a span join those of the spans before it, and so do its bins.
+/// Merges a span's states and bins into the states and bins of the spans before it.
 inline void fold_span(TaskState& state, const SoftmaxState& span, KeyRange& folded_columns) {
   const Workspace& w = state.w;
   for (std::int64_t row = 0; row < state.rows; ++row) {
@@ -224,7 +223,7 @@ inline void clear_folded(const TaskState& state) {
   for (std::int64_t r = 0; r < state.rows; ++r) folded.left_out[r] = 0;
 }
 
-/// The states of a task's rows over all their keys.
+/// Computes the states of a task's rows over all their keys.
 inline const SoftmaxState& attend_task(TaskState& state, const Tiling& tiling) {
   const ForwardPass pass = start_task<UnitFormat>(state, tiling);
   const KeyRange seen = seen_keys(state);
@@ -268,7 +267,7 @@ inline void forward_received(const Arguments& call, const Tiling& tiling, const 
   keep_task(state, s, seen_keys(state), sums);
 }
 
-/// The room of task number `at` for attend_span().
+/// Sets up task number `at` of attend_span() in its part of the workspace.
 inline TaskState span_state(const Arguments& call, const Tiling& tiling, const cpu::SpanTask& task,
                             std::int64_t at, void* workspace) {
   void* room = static_cast<char*>(workspace) + static_cast<std::size_t>(at) * tiling.bytes;
@@ -279,7 +278,7 @@ inline TaskState span_state(const Arguments& call, const Tiling& tiling, const c
   return {context_of(call, *task.task, w)};
 }
 
-/// Side by side, tasks whose rows see the same keys of the span; bits are those of each alone.
+/// Tasks whose rows see the same keys of the span run side by side. Each has the same bits as alone.
 inline void attend_span(const Arguments& call, const Tiling& tiling, const cpu::SpanTask* tasks,
                         std::int64_t count, std::int64_t span, void* workspace) {
   const MatrixTiles tiles;
@@ -317,7 +316,7 @@ inline void fold_spans(const Arguments& call, const Tiling& tiling, const Task& 
   finish_rows(state, state.w.folded);
 }
 
-/// A task whose states over the spans so far lie in `states`.
+/// A task whose states over the spans so far are in `states`.
 inline TaskState folded_state(const Arguments& call, const Tiling& tiling, const Task& task, void* states,
                               void* workspace) {
   Workspace w = lay_out(call, tiling, workspace);

@@ -1,4 +1,4 @@
-// Floats of 16 bits, one at a time.
+// Conversion of 16-bit floats, one at a time.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ inline std::uint16_t to_bf16(float x) {
   return static_cast<std::uint16_t>(is_nan ? (bits >> 16) | 0x40u : rounded);
 }
 
-/// The same to IEEE half; overflow gives infinity. Subnormal results are rounded by adding 2^-1 * 2^-13 … in
-/// f32, where the addition's own rounding does it.
+/// Rounds to IEEE half; overflow gives infinity. Subnormal results are rounded by adding 0.5 in f32, which
+/// rounds to multiples of 2^-24, the step of subnormal halves.
 inline std::uint16_t to_half(float x) {
   const std::uint32_t bits = bits_of_float(x);
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);

@@ -1,4 +1,4 @@
-// The five products of the gradients by lanes, of a block of rows against a KV block.
+// The five products of the gradients by lanes, for a block of rows and a KV block.
 #pragma once
 
 #include "attention/cpu/kernel/backward_pack.hpp"
@@ -30,7 +30,7 @@ inline bool general_tile(const BackwardTaskState& state, const Block& block, con
   return true;
 }
 
-/// Weights and score gradients of a block, but for tiles that no row may see.
+/// Computes weights and score gradients of a block, except for tiles that no row may see.
 inline bool recompute_weights(const BackwardTaskState& state, const Block& block, const HeadBits& bits) {
   const BackwardWorkspace& w = state.w;
   const std::int64_t groups = (block.rows + kGroupRows - 1) / kGroupRows;
@@ -73,7 +73,7 @@ inline bool recompute_weights(const BackwardTaskState& state, const Block& block
   return true;
 }
 
-/// dq += ds k, group by group: scores exist from the panel of a group's first key to its last key.
+/// dq += ds k, group by group. Scores exist from the panel of a group's first key to its last key.
 inline void add_query_grads(const BackwardTaskState& state, const Block& block) {
   const BackwardWorkspace& w = state.w;
   for (std::int64_t r = 0; r < block.rows; r += kGroupRows) {
@@ -87,7 +87,7 @@ inline void add_query_grads(const BackwardTaskState& state, const Block& block) 
   }
 }
 
-/// dv += p^T g and dk += ds^T q, panel by panel, over the groups that see it.
+/// dv += p^T g and dk += ds^T q, panel by panel, over the groups that see the panel.
 inline void add_key_grads(const BackwardTaskState& state, const Block& block) {
   const BackwardWorkspace& w = state.w;
   const std::int64_t groups = (block.rows + kGroupRows - 1) / kGroupRows;

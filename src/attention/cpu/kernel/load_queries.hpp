@@ -1,4 +1,4 @@
-// The start of a task: where its rows stand and their queries; and of a span: states without a key.
+// The start of a task: positions and queries of its rows. The start of a span: empty states.
 #pragma once
 
 #include "attention/cpu/kernel/row_statistics.hpp"
@@ -6,16 +6,17 @@
 
 namespace heed::detail::HEED_ISA {
 
-inline constexpr float kLargestSquare = 0x1p120f;  // sums of squares from here on are as good as infinite
+inline constexpr float kLargestSquare = 0x1p120f;  // sums of squares from here on count as infinite
 
-/// Where vector `lane` / kLanes of a packed query lies: in rows; of matrix tiles, in the row of a tile.
+/// Returns the address of vector `lane` / kLanes of a packed query. Packed queries are rows; for matrix
+/// tiles, rows of tiles.
 HEED_INLINE float* query_vector(const Workspace& w, std::int64_t row, std::int64_t lane) {
   if (!kHasMatrixTiles) return w.query + row * w.query_lanes + lane;
   return w.query + row / kMatrixRows * (kMatrixRows * w.query_lanes) + lane * kMatrixRows +
          row % kMatrixRows * kLanes;
 }
 
-/// Rows beyond the last, up to a whole tile, repeat its query row and have queries of 0.
+/// Rows beyond the last one, up to a whole tile, repeat its query row and have queries of 0.
 inline void pad_rows(const TaskState& state) {
   const Workspace& w = state.w;
   for (std::int64_t r = state.rows; r < state.padded_rows; ++r) {
@@ -24,7 +25,7 @@ inline void pad_rows(const TaskState& state) {
   }
 }
 
-/// Packs a row's query. Returns the sum of the squares that it has when scaled.
+/// Packs a row's query. Returns the scaled query's sum of squares.
 template <class Format>
 float load_query(const TaskState& state, std::int64_t row, std::int64_t at) {
   const Workspace& w = state.w;
@@ -42,7 +43,7 @@ inline void find_groups(const TaskState& state, bool started) {
         group_of(state.w.query_row + r, smaller(kGroupRows, state.padded_rows - r), started);
 }
 
-/// The sum of squares of one query, read where it lies.
+/// The sum of squares of one query, read in place.
 inline float square_of(const TaskState& state, std::int64_t at) {
   const float* query = static_cast<const float*>(state.call.query.data) + at;
   Vf squares = zero();
@@ -53,7 +54,7 @@ inline float square_of(const TaskState& state, std::int64_t at) {
   return reduce_add(squares);
 }
 
-/// Leaves a row out of the task: it sees no key from here on, and its group goes by way of memory.
+/// Leaves a row out of the task. From here on it sees no key, and its group goes by way of memory.
 inline void leave_out(TaskState& state, std::int64_t row) {
   const Workspace& w = state.w;
   if (row >= state.rows || w.softmax.left_out[row] != 0) return;
@@ -66,8 +67,8 @@ inline void leave_out(TaskState& state, std::int64_t row) {
   group.full_end = 0;
 }
 
-/// Points state.queries at the caller's memory where tiles can read it, and otherwise packs the rows. Leaves
-/// out rows whose query is not finite, and finds the largest sum of squares of the others.
+/// Points state.queries at the caller's memory if tiles can read it; otherwise packs the rows. Leaves out
+/// rows whose query is not finite, and finds the largest sum of squares of the others.
 template <class Format>
 void find_queries(TaskState& state) {
   const Arguments& call = state.call;
@@ -93,7 +94,7 @@ void find_queries(TaskState& state) {
   state.largest_query_square = largest;
 }
 
-/// Where the task's rows stand.
+/// Finds the positions of the task's rows.
 inline void find_rows(const TaskState& state) {
   const Task& task = state.task;
   std::int64_t r = 0;
@@ -103,8 +104,7 @@ inline void find_rows(const TaskState& state) {
   pad_rows(state);
 }
 
-/// States, map bins and candidates of nothing yet. With `tracks_maxima` a row's m moves from its first key
-/// on.
+/// Empties states, map bins and candidates. With `tracks_maxima`, a row's m moves from its first key on.
 inline void start_span(TaskState& state, bool tracks_maxima) {
   const Workspace& w = state.w;
   if (has_masks(state.call)) restore_rows(masked_rows(state));

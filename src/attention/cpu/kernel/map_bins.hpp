@@ -1,6 +1,6 @@
-// The distance and the map take the weights of a KV block while they lie in the cache. Weights are
-// unnormalised (kGain * 2^(score - shift)); they are divided by their sum at the end. When a row's shift
-// grows, what has been gathered is scaled with it (rescale_statistics in row_statistics.hpp).
+// Distance and map, computed from the weights of a KV block while they are in the cache. Weights are
+// unnormalised (kGain * 2^(score - shift)) and are divided by their sum at the end. When a row's shift grows,
+// the sums so far are scaled with it (rescale() in softmax_state.hpp, scale_bins() in row_statistics.hpp).
 #pragma once
 
 #include "attention/cpu/kernel/pack.hpp"
@@ -19,18 +19,18 @@ HEED_INLINE void add_distance(float* sums, const Vf (&weights)[kPanelVectors], s
   store(sums, sum);
 }
 
-/// The columns of a map that the keys of a panel fall into: the first `end[0]` keys into `column[0]`, those
+/// The map columns that the keys of a panel fall into. The first `end[0]` keys fall into `column[0]`, those
 /// from there to `end[1]` into `column[1]`, … Key j of the tensor falls into column floor(j * columns /
 /// keys).
 struct PanelColumns {
   std::int64_t count;
   std::int64_t column[kPanel], end[kPanel];
-  bool wide;  // every column holds a vector of keys or more
+  bool wide;  // every column holds at least a vector of keys
 
   std::int64_t last() const { return column[count - 1]; }
 };
 
-/// For the panel from `key` (of the tensor) on.
+/// Returns the columns of the panel from `key` (of the tensor) on.
 inline PanelColumns columns_of(std::int64_t columns, std::int64_t keys, std::int64_t key) {
   PanelColumns panel;
   panel.count = 0;
@@ -47,7 +47,7 @@ inline PanelColumns columns_of(std::int64_t columns, std::int64_t keys, std::int
   return panel;
 }
 
-/// The sum of the lanes of each vector.
+/// Lane r of the result is the sum of the lanes of vector r.
 HEED_INLINE Vf sums_of_lanes(Vf (&rows)[kLanes]) {
   transpose(rows);
   Vf sum = rows[0];
@@ -58,8 +58,8 @@ HEED_INLINE Vf sums_of_lanes(Vf (&rows)[kLanes]) {
 
 HEED_INLINE void add_to(float* bins, Vf x) { store(bins, add(load(bins), x)); }
 
-/// bins [columns][stride] += weights [kLanes][ld] of kLanes rows for a panel of keys. Bins of a column lie
-/// beside each other, one a row. Columns are wide: no vector meets more than two of them.
+/// bins [columns][stride] += weights [kLanes][ld] of kLanes rows for a panel of keys. A column's bins are
+/// contiguous, one per row. Columns are wide: a vector meets at most two of them.
 inline void add_to_wide_bins(float* bins, std::int64_t stride, const PanelColumns& columns,
                              const float* weights, std::int64_t ld) {
   std::int64_t i = 0;
@@ -84,8 +84,8 @@ inline void add_to_wide_bins(float* bins, std::int64_t stride, const PanelColumn
   add_to(bins + columns.column[i] * stride, sums_of_lanes(sum));
 }
 
-/// The same for columns of fewer keys: a vector of each row at a time is transposed to one of rows for each
-/// key.
+/// The same for columns of fewer keys. A vector of each row at a time is transposed, to one vector of rows
+/// per key.
 inline void add_to_narrow_bins(float* bins, std::int64_t stride, const PanelColumns& columns,
                                const float* weights, std::int64_t ld) {
   alignas(64) float of_key[kPanel * kLanes];

@@ -1,6 +1,6 @@
-// What boolean and sparse masks leave of some rows and a KV block. Rows and groups of rows then speak of the
-// KV block alone, as they speak of a segment where a position masks: whole tiles of it are computed as
-// without a mask, those that no row may see are not. Only rows whose keys are not a range need a byte a key.
+// Boolean and sparse masks, applied to some rows and a KV block. Masked rows and row groups describe this KV
+// block only, in the way that position masks describe a segment. So its full tiles are computed as without a
+// mask, and tiles that no row may see are skipped. Only rows whose keys are not a range need a byte per key.
 #pragma once
 
 #include "attention/cpu/kernel/pack.hpp"
@@ -11,25 +11,25 @@ namespace heed::detail::HEED_ISA {
 using cpu::count_path;
 using cpu::Path;
 
-/// Whether a mask needs more than a row's position.
+/// Whether the call has masks that a row's position does not determine.
 HEED_INLINE bool has_masks(const Arguments& call) {
   return call.mask.data != nullptr || call.sparse_mask_count > 0;
 }
 
-/// Panels of a step, the longest of which is that of few rows (workspace.hpp).
+/// Panels of the longest step, the decode kernel's (workspace.hpp).
 inline constexpr std::int64_t kMostStepPanels = 8 * 192 / kPanel;
 
-/// Bytes a row that a block of `keys` keys may need; vectors of its last panel are read whole.
+/// Bytes per row for a block of `keys` keys. Vectors of the last panel are read whole.
 HEED_INLINE std::int64_t visible_bytes(std::int64_t keys) { return round_up(keys, kPanel) + kPanel; }
 
-/// Rows of a task or of a block of them, in order of head and index.
+/// The rows of a task, or of a block of rows, in order of head and index.
 struct MaskedRows {
   const Arguments& call;
   const Task& task;
   QueryRow* query_rows;
   RowGroup* groups;
   std::int64_t rows, padded_rows;
-  const char* left_out;   ///< [rows], or nullptr: those that see nothing any more
+  const char* left_out;   ///< [rows], or nullptr: rows that see nothing any more
   std::uint8_t* visible;  ///< [rows][visible_ld]
   std::int64_t visible_ld;
 };
@@ -39,7 +39,7 @@ struct KeySpan {
   std::int64_t key, count;
 };
 
-/// What masks leave of rows [begin, end) of a head and some keys.
+/// How much of rows [begin, end) of a head and some keys the masks allow.
 inline Coverage coverage_of_head(const Arguments& call, const Task& task, std::int64_t head,
                                  std::int64_t begin, std::int64_t end, const KeySpan& keys) {
   Coverage all = call.mask.data != nullptr ? Coverage::cut : Coverage::full;
@@ -53,7 +53,7 @@ inline Coverage coverage_of_head(const Arguments& call, const Task& task, std::i
   return all;
 }
 
-/// The same of rows [row, row + rows) of a task, which go through its heads.
+/// The same for rows [row, row + rows) of a task, which run through its heads.
 inline Coverage coverage_of_rows(const Arguments& call, const Task& task, std::int64_t row, std::int64_t rows,
                                  const KeySpan& keys) {
   const std::int64_t each = task.row_end - task.row_begin;
@@ -70,7 +70,7 @@ inline Coverage coverage_of_rows(const Arguments& call, const Task& task, std::i
   return full ? Coverage::full : any ? Coverage::cut : Coverage::empty;
 }
 
-/// Where the ones of visible [count] begin and end, and whether all between are ones.
+/// The range from the first to the last 1 in visible [count], and whether all elements in it are 1.
 struct Run {
   KeyRange range;
   bool whole;
@@ -104,7 +104,7 @@ inline void read_mask(const Arguments& call, std::int64_t at, std::int64_t count
     for (std::int64_t k = 0; k < count; ++k) to[k] = from[k * stride] != 0;
 }
 
-/// The row as its position leaves it.
+/// Resets the row to the keys that its position allows.
 inline void restore_row(const MaskedRows& m, std::int64_t row) {
   QueryRow& query_row = m.query_rows[row];
   query_row = query_row_of(m.call, m.task, query_row.head, query_row.index);
@@ -116,7 +116,7 @@ inline void forbid_row(QueryRow& query_row) {
   query_row.visible = nullptr;
 }
 
-/// What masks leave of a group and each panel of a step: rows are asked only of those that are cut.
+/// How much of a group and each panel of a step the masks allow. Only cut panels are tested row by row.
 struct PanelCoverage {
   Coverage of[kMostStepPanels];
 };
@@ -129,7 +129,7 @@ inline PanelCoverage panel_coverage(const MaskedRows& m, std::int64_t row, std::
   return panels;
 }
 
-/// Whether the row may see keys [key, key + count), one after the other to `visible`.
+/// Writes to `visible`, for each of keys [key, key + count), whether the row may see it.
 inline void find_visible(const MaskedRows& m, const QueryRow& query_row, std::int64_t key, std::int64_t count,
                          std::uint8_t* visible) {
   const std::int64_t first = m.task.key_begin + key;
@@ -145,7 +145,7 @@ inline void find_visible(const MaskedRows& m, const QueryRow& query_row, std::in
                                         visible);
 }
 
-/// The row as masks leave it.
+/// Restricts the row to the keys of a step that masks allow.
 inline void mask_row(const MaskedRows& m, std::int64_t row, const KeySpan& keys,
                      const PanelCoverage& panels) {
   restore_row(m, row);
@@ -172,7 +172,7 @@ inline void mask_row(const MaskedRows& m, std::int64_t row, const KeySpan& keys,
   query_row.visible_key = keys.key;
 }
 
-/// Groups after their rows; rows beyond the last repeat it.
+/// Recomputes the groups from their rows; rows beyond the last one repeat it.
 inline void find_masked_groups(const MaskedRows& m) {
   for (std::int64_t r = m.rows; r < m.padded_rows; ++r) m.query_rows[r] = m.query_rows[m.rows - 1];
   for (std::int64_t r = 0; r < m.padded_rows; r += kGroupRows)
@@ -190,8 +190,8 @@ inline void forbid_rows(const MaskedRows& m) {
   find_masked_groups(m);
 }
 
-/// Rows and groups speak of these keys from here on. False, and nothing changed, where no row sees any of
-/// them.
+/// Makes rows and groups describe these keys from here on. Returns false if no row sees any of them; if the
+/// masks already exclude all of them, nothing is changed.
 inline bool mask_rows(const MaskedRows& m, const KeySpan& keys) {
   const Coverage whole = coverage_of_rows(m.call, m.task, 0, m.rows, keys);
   count_path(m.call.paths, whole == Coverage::empty  ? Path::mask_empty

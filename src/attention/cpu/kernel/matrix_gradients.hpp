@@ -1,13 +1,13 @@
-// The five products of the gradients by matrix tiles, of a block of rows against a KV block. As tiles, in the
-// words of backward.hpp, with 32 rows or keys a step:
+// The five products of the gradients by matrix tiles, for a block of rows and a KV block. In the notation of
+// backward.hpp, with 32 rows or keys per step:
 //
 //   s = q k^T    d = g v^T        over the depth: rows and panels, as in the forward pass
 //   dq += ds k                    over keys: ds by rows
-//   dk^T += q^T ds   dv^T += g^T p   over rows: p and ds by pairs of rows, and the keys' gradients lie
+//   dk^T += q^T ds   dv^T += g^T p   over rows: p and ds by pairs of rows. The keys' gradients stay
 //                                 transposed, tile after tile, until they are written
 //
-// Weights and score gradients of a panel lie in the first cache until they are operands. g is an operand as
-// it was given, so a row's factor is multiplied into its weights and into d.
+// Weights and score gradients of a panel stay in the first-level cache until they are operands. The operand g
+// is packed as given, so a row's factor is multiplied into its weights and into d.
 #pragma once
 
 #include "attention/cpu/kernel/backward_rows.hpp"
@@ -15,22 +15,22 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// Weights and score gradients of two rows of a group, kMatrixRows rows apart, for a panel.
+/// Weights and score gradients of two rows of a group, for a panel. The rows are kMatrixRows apart.
 struct PairOfRows {
   Vf weights[2][kPanelVectors], score_grads[2][kPanelVectors];
 };
 
-/// The number of row `i` of such a pair in its group.
+/// Index within the group of row `i` of a pair.
 HEED_INLINE std::int64_t row_of_pair(std::int64_t pair, int i) { return pair + i * kMatrixRows; }
 
 /// A panel of keys for a group of rows.
 struct GroupPanel {
-  std::int64_t row;  // the group's first, of the block
-  std::int64_t key;  // the panel's first, of the segment
+  std::int64_t row;  // the group's first row, counted within the block
+  std::int64_t key;  // the panel's first key, counted within the segment
 };
 
-/// Scores and d of two rows become weights and score gradients where scores are scale times a product.
-/// kFlushed: they may lie far below lse; kCut: the rows' positions do not allow all of the panel's keys.
+/// Converts scores and d of two rows to weights and score gradients, if scores are scale times a product.
+/// kFlushed: scores may be far below lse. kCut: the rows' positions do not allow all of the panel's keys.
 template <bool kFlushed, bool kCut>
 HEED_INLINE void recompute_pair(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
                                 std::int64_t pair, const MatrixScores& scores, const MatrixScores& d,
@@ -55,7 +55,7 @@ HEED_INLINE void recompute_pair(const BackwardTaskState& state, const Block& blo
   }
 }
 
-/// The same whatever becomes of scores. False where one is beyond what f32 holds.
+/// The same for modified scores. Returns false if a score exceeds what f32 holds.
 inline bool recompute_pair_generally(const BackwardTaskState& state, const Block& block,
                                      const GroupPanel& panel, std::int64_t pair, const HeadBits& bits,
                                      MatrixScores& scores, MatrixScores& d, PairOfRows& to) {
@@ -80,7 +80,7 @@ inline bool recompute_pair_generally(const BackwardTaskState& state, const Block
   return true;
 }
 
-/// Where the operands of a group's weights and score gradients for a panel begin.
+/// Where the operands begin that hold a group's weights and score gradients for a panel.
 struct GradientOperands {
   float *weights, *score_grads;  // by columns: pairs of rows
   float* rows;                   // by rows: pairs of keys
@@ -92,7 +92,7 @@ GradientOperands operands_of(const BackwardWorkspace& w, std::int64_t row, std::
           row_vector(w.score_grad_rows, Format::kWeightParts * kKeyPairs, row, panel * kPanel / 2)};
 }
 
-/// Two rows become operands.
+/// Converts two rows to operands.
 template <class Format>
 HEED_INLINE void split_pair(const PairOfRows& rows, std::int64_t pair, const GradientOperands& to) {
   constexpr std::int64_t kPart = kRowPairs * kLanes, kColumn = Format::kWeightParts * kPart;
@@ -128,7 +128,7 @@ void recompute_plain_panel(const BackwardTaskState& state, const Block& block, c
   }
 }
 
-/// Scores and d of a group of rows become operands of weights and score gradients.
+/// Converts scores and d of a group of rows to operands of weights and score gradients.
 template <class Format>
 bool recompute_panel(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
                      const HeadBits& bits, MatrixScores& scores, MatrixScores& d) {
@@ -153,14 +153,14 @@ bool recompute_panel(const BackwardTaskState& state, const Block& block, const G
   return true;
 }
 
-/// The panels of a block that some row of a group may see.
+/// The panels of a block that some row of the group may see.
 inline KeyRange seen_panels(const RowGroup& group, const Block& block) {
   const std::int64_t begin = larger(0, group.begin - block.key);
   const std::int64_t end = smaller(block.keys, group.end - block.key);
   return begin < end ? KeyRange{begin / kPanel, (end + kPanel - 1) / kPanel} : KeyRange{0, 0};
 }
 
-/// Weights and score gradients of a block, but for panels that a group may not see.
+/// Computes weights and score gradients of a block, except for panels that a group may not see.
 template <class Format>
 bool recompute_matrix_weights(const BackwardTaskState& state, const Block& block, const HeadBits& bits) {
   const BackwardWorkspace& w = state.w;
@@ -183,7 +183,7 @@ bool recompute_matrix_weights(const BackwardTaskState& state, const Block& block
   return true;
 }
 
-/// dq += ds k, group by group: scores exist from the panel of a group's first key to that of its last.
+/// dq += ds k, group by group. Scores exist from the panel of a group's first key to the panel of its last.
 template <class Format>
 void add_matrix_query_grads(const BackwardTaskState& state, const Block& block) {
   const BackwardWorkspace& w = state.w;
@@ -203,19 +203,19 @@ void add_matrix_query_grads(const BackwardTaskState& state, const Block& block) 
   }
 }
 
-/// Sums over rows for panel `panel` from column `column` on: [panel][column / 16][key / 16][16][16], tile
-/// after tile.
+/// The key gradients' sums for panel `panel` from column `column` on. The layout is [panel][column / 16][key
+/// / 16][16][16], tile after tile.
 inline TileMatrix key_sums_at(float* sums, std::int64_t panel, std::int64_t column, std::int64_t columns) {
   constexpr std::int64_t kTile = kMatrixRows * kLanes;
   return {sums + panel * kPanel * columns + column * kPanel, kLanes, kTile, kPanelVectors * kTile};
 }
 
-/// dv^T += g^T p and dk^T += q^T ds, panel by panel, over the groups that see it.
+/// dv^T += g^T p and dk^T += q^T ds, panel by panel, over the groups that see the panel.
 template <class Format>
 void add_matrix_key_grads(const BackwardTaskState& state, const Block& block) {
   const BackwardWorkspace& w = state.w;
   const std::int64_t groups = block.rows / kGroupRows;
-  const std::int64_t first = (block.key - state.task.key_begin) / kPanel;  // panel of the task
+  const std::int64_t first = (block.key - state.task.key_begin) / kPanel;  // panel within the task
   for (std::int64_t p = 0; p * kPanel < block.keys; ++p) {
     const std::int64_t key = block.key + p * kPanel;
     for (std::int64_t g = 0; g < groups; ++g) {
@@ -241,7 +241,7 @@ void add_matrix_key_grads(const BackwardTaskState& state, const Block& block) {
   }
 }
 
-/// Gradients of kLanes keys or values from key `key` on, from such sums to rows of `columns`.
+/// Converts such sums to rows of `columns` floats, for the kLanes keys or values from key `key` on.
 inline void transpose_key_grads(float* sums, std::int64_t key, std::int64_t columns, float* to) {
   for (std::int64_t c = 0; c < columns; c += kLanes) {
     const TileMatrix tiles = key_sums_at(sums, key / kPanel, c, columns);

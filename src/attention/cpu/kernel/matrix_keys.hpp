@@ -1,6 +1,6 @@
-// Scores of one group of rows by matrix tiles, from keys where they lie. Each key is read once, so packing it
-// would cost more than the product: tiles take keys as rows and queries as columns, and what they give is
-// transposed. Every score is the same sum in the same order as of packed keys.
+// Scores of one group of rows by matrix tiles, from keys in place. Each key is read once, so packing it would
+// cost more than the product. Tiles take keys as rows and queries as columns, and the result is transposed.
+// Every score is the same sum, in the same order, as with packed keys.
 #pragma once
 
 #include "attention/cpu/kernel/matrix_tiles.hpp"
@@ -22,8 +22,8 @@ inline void load_query_columns(const TaskState& state) {
     }
 }
 
-/// Products of `keys` keys, one or two tiles of them, with all rows: key_scores [key][kGroupRows]. `key`:
-/// counted from the KV block's first.
+/// Products of `keys` keys, one or two tiles, with all rows: key_scores [key][kGroupRows]. `key` counts from
+/// the KV block's first key.
 template <class Format>
 void multiply_keys(const TaskState& state, float* rows, std::int64_t row_stride, std::int64_t key,
                    std::int64_t keys) {
@@ -35,7 +35,7 @@ void multiply_keys(const TaskState& state, float* rows, std::int64_t row_stride,
                                                    state.padded_rows / kMatrixRows);
 }
 
-/// The same for the keys of a KV block that some row may see. Keys beyond the last are zeros.
+/// The same for the keys of a KV block that some row may see. Keys beyond the last one are zeros.
 template <class Format>
 void multiply_kv_block(const TaskState& state, std::int64_t kv_block_key, std::int64_t count) {
   const Workspace& w = state.w;
@@ -63,8 +63,8 @@ void multiply_kv_block(const TaskState& state, std::int64_t kv_block_key, std::i
   multiply_keys<Format>(state, w.scratch, w.key_lanes, key, kMatrixRows);
 }
 
-/// A panel's scores by rows. False where one is not finite, as it is where a sum on its way was not, or
-/// beyond what weights are taken of.
+/// Transposes a panel's scores to rows. Returns false if a score is not finite, or larger than weights can be
+/// computed from; a partial sum that overflowed makes it not finite.
 inline bool transpose_key_scores(const TaskState& state, std::int64_t done, MatrixScores& scores) {
   const Vf limit = splat(kLargestScore), scale = splat(state.call.scale);
   constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
@@ -85,13 +85,13 @@ inline bool transpose_key_scores(const TaskState& state, std::int64_t done, Matr
   return in_range == kAll;
 }
 
-/// Weights of a group of `rows` rows from `row` on for one panel.
+/// Computes the weights of a group of `rows` rows from `row` on, for one panel.
 template <class Format>
 void matrix_score_panel(TaskState& state, std::int64_t row, std::int64_t rows, const PanelKeys& panel) {
   const RowGroup& group = state.w.group[row / kGroupRows];
   if (group.begin >= panel.key + kPanel || group.end <= panel.key) return;
   alignas(64) MatrixScores scores;
-  bool in_range = true;  // which packing sees to
+  bool in_range = true;  // packing has checked it
   if (state.keys_in_place)
     in_range = transpose_key_scores(state, panel.done, scores);
   else

@@ -1,5 +1,5 @@
-// The operands of the gradients' products by matrix tiles: how they lie, and how rows and a KV block become
-// them.
+// The operands of the gradients' products by matrix tiles: their layouts, and the packing of rows and of a KV
+// block.
 #pragma once
 
 #include "attention/cpu/kernel/backward_workspace.hpp"
@@ -7,7 +7,7 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// Operands of tiles of 16 rows: [row / 16][part][lanes / 16][row % 16][kLanes], with `lanes` lanes a part.
+/// Operands of tiles of 16 rows: [row / 16][part][lanes / 16][row % 16][kLanes], with `lanes` lanes per part.
 template <int kParts>
 HEED_INLINE TileMatrix by_rows(float* data, std::int64_t lanes) {
   return {data, kLanes, kMatrixRows * kParts * lanes, kMatrixRows * kLanes, kMatrixRows * lanes};
@@ -17,17 +17,18 @@ template <int kParts>
 HEED_INLINE TileMatrix by_columns(float* data, std::int64_t lanes) {
   return {data, kLanes, kParts * lanes * kLanes, kMatrixRows * kLanes, lanes * kLanes};
 }
-/// Where vector `lane` / kLanes of row `row` of an operand by rows lies, with `lanes` lanes in all its parts.
+/// Returns the address of vector `lane` / kLanes of row `row`, in an operand by rows. All its parts together
+/// have `lanes` lanes.
 HEED_INLINE float* row_vector(float* data, std::int64_t lanes, std::int64_t row, std::int64_t lane) {
   return data + row / kMatrixRows * (kMatrixRows * lanes) + lane * kMatrixRows + row % kMatrixRows * kLanes;
 }
 
-// Pairs of rows, and pairs of keys, of a block.
+// Pairs of rows, and pairs of keys, per block.
 inline constexpr std::int64_t kRowPairs = kGradientRows / 2;
 inline constexpr std::int64_t kKeyPairs = kGradientKeys / 2;
 
-/// A group's rows of q or g, transposed, as an operand by rows: lane p of a step holds rows p and p + 16 of
-/// the group. `plain` are the rows as floats [kGroupRows][columns].
+/// Transposes a group's rows of q or g to an operand by rows: lane p of a step holds rows p and p + 16 of the
+/// group. `plain` has the rows as floats [kGroupRows][columns].
 template <class Format>
 void load_transposed(const float* plain, std::int64_t columns, std::int64_t group, float* to) {
   for (std::int64_t c = 0; c < columns; c += kLanes) {
@@ -48,18 +49,18 @@ void load_transposed(const float* plain, std::int64_t columns, std::int64_t grou
   }
 }
 
-/// One of q and g of a group's rows: what it is packed from, and where.
+/// The q or the g of a group's rows: the source tensor, and the places of its two packed forms.
 struct GroupOperand {
   const Input& tensor;
   std::int64_t depth, columns, lanes;
-  float* rows;  // by rows
+  float* rows;  // operand by rows
   float* transposed;
 };
 
-/// Squares of rows' norms.
+/// Squared norms of rows.
 struct Squares {
   float largest = 0, total = 0;
-  bool any_small = false;  // rows that are not 0, but may be too small for the format
+  bool any_small = false;  // some row is not 0, but may be too small for the format
 
   void add(const Squares& other) {
     largest = other.largest > largest ? other.largest : largest;
@@ -68,7 +69,7 @@ struct Squares {
   }
 };
 
-/// Whether the format holds numbers whose largest is so large.
+/// Whether the format can hold rows with these norms.
 template <class Format>
 bool holds(const Squares& squares) {
   return squares.total < kLargestGradientSquare &&
@@ -81,7 +82,7 @@ inline bool has_numbers(const float* row, std::int64_t columns) {
   return reduce_max(largest) > 0;
 }
 
-/// Packs rows [row, row + kGroupRows) of a block twice; those that take no part are 0.
+/// Packs rows [row, row + kGroupRows) of a block twice; rows that are left out become 0.
 template <class Format>
 Squares load_group(const BackwardTaskState& state, std::int64_t head, std::int64_t block_row,
                    std::int64_t row, const GroupOperand& operand) {
@@ -111,8 +112,9 @@ Squares load_group(const BackwardTaskState& state, std::int64_t head, std::int64
   return squares;
 }
 
-/// Query rows, queries and output gradients of the block of rows from `row` (of the segment) on. Returns the
-/// largest square of a scaled query's norm, or a negative number where numbers are too large or too small.
+/// Loads query rows, queries and output gradients of the block of rows from `row` (of the segment) on.
+/// Returns the largest squared norm of a scaled query, or a negative number if numbers are too large or too
+/// small.
 template <class Format>
 float load_matrix_queries(const BackwardTaskState& state, std::int64_t head, std::int64_t row,
                           std::int64_t rows) {
@@ -136,7 +138,7 @@ float load_matrix_queries(const BackwardTaskState& state, std::int64_t head, std
   return queries.largest * call.forward.scale * call.forward.scale;
 }
 
-/// Whether some of rows [first, first + count) are not 0. `scratch` holds a row.
+/// Whether any of rows [first, first + count) is not 0. `scratch` holds a row.
 inline bool have_numbers(const HeadRows& rows, std::int64_t first, std::int64_t count, std::int64_t depth,
                          std::int64_t columns, float* scratch) {
   for (std::int64_t r = first; r < first + count; ++r) {
@@ -146,8 +148,8 @@ inline bool have_numbers(const HeadRows& rows, std::int64_t first, std::int64_t 
   return false;
 }
 
-/// Packs keys [key, key + count) of the segment: keys and values for the scores, and keys once more as the
-/// product with score gradients reads them. Returns the largest square of a key's norm, or a negative number.
+/// Packs keys [key, key + count) of the segment: keys and values for the scores, and keys again for the
+/// product with score gradients. Returns the largest squared norm of a key, or a negative number.
 template <class Format>
 float pack_matrix_kv_block(const BackwardTaskState& state, std::int64_t key, std::int64_t count) {
   const BackwardWorkspace& w = state.w;

@@ -1,6 +1,6 @@
-// Both products by matrix tiles: 16 x 16 results at a time, and 16 pairs of bf16 of what is summed over.
-// Scores go by way of memory and become weights there; weights become an operand of the product with values,
-// rounded to bf16 or in parts of it.
+// Both products by matrix tiles. A tile product has 16 x 16 results and sums over 16 pairs of bf16. Scores go
+// by way of memory and become weights there. Weights become an operand of the product with values, rounded to
+// bf16 or split into bf16 parts.
 #pragma once
 
 #include "attention/cpu/kernel/softmax.hpp"
@@ -12,7 +12,7 @@ template <int kIndex>
 struct Constant {
   static constexpr int value = kIndex;
 };
-/// f(0), f(1), … with constants for numbers.
+/// Calls f(0), f(1), … with compile-time constants.
 template <int kCount, int kFrom = 0, class F>
 HEED_INLINE void for_each_constant(F f) {
   if constexpr (kFrom < kCount) {
@@ -21,8 +21,8 @@ HEED_INLINE void for_each_constant(F f) {
   }
 }
 
-/// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs of bf16, in the registers
-/// of the tiles. Products: those of parts that make up a product of elements (formats/).
+/// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs of bf16, in tile
+/// registers. Products lists the products of parts that form a product of elements (formats/).
 template <class Products, class Tiles, int kRows, int kColumns, bool kAdds>
 HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
                                        const TileMatrix& c) {
@@ -44,7 +44,7 @@ HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b,
   for (std::int64_t step = 0; step < steps; ++step)
     for_each_constant<Products::kCount>([&](auto product) __attribute__((always_inline)) {
       constexpr int kProduct = decltype(product)::value;
-      // A part that the product before had, too, is there already.
+      // A part that the previous product used is loaded already.
       constexpr bool kLoadsA =
           kProduct == 0 || Products::kPartOfA[kProduct] != Products::kPartOfA[kProduct - 1];
       constexpr bool kLoadsB =
@@ -67,7 +67,7 @@ HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b,
   });
 }
 
-/// The same by the unit's tiles, whether they have registers or are vectors.
+/// The same with the unit's tiles, which are tile registers or vectors.
 template <class Products, int kRows, int kColumns, bool kAdds, class Tiles = MatrixTiles>
 HEED_INLINE void multiply_tiles_once(const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
                                      const TileMatrix& c) {
@@ -79,7 +79,7 @@ HEED_INLINE void multiply_tiles_once(const TileMatrix& a, const TileMatrix& b, s
   }
 }
 
-/// A result whose rows lie whole in memory.
+/// A result whose rows are contiguous in memory.
 HEED_INLINE TileMatrix result_rows(float* data, std::int64_t stride) {
   return {data, stride, kLanes, kMatrixRows * stride};
 }
@@ -101,13 +101,13 @@ void multiply_group(std::int64_t rows, const TileMatrix& a, const TileMatrix& b,
                       : multiply_matrix_tiles<Products, 1, kAdds>)(a, b, steps, c, columns);
 }
 
-/// Steps of 32 elements of an operand in three parts that stay in the first cache from one column to the
-/// next.
+/// Steps of 32 elements, for an operand in three parts, that stay in the first-level cache from one column to
+/// the next.
 inline constexpr std::int64_t kStepsInCache = 3;
 
-/// c += a x b * factor over `steps` steps. A product of bf16 goes on from the sum so far, and its factor
-/// is 1. One of f32 is summed by itself first, in `scratch` that lies as c does, so that its many small terms
-/// do not meet a large sum one by one.
+/// c += a x b * factor over `steps` steps. A bf16 product continues from the sum so far; its factor is 1. An
+/// f32 product is summed separately first, in `scratch`, which has the layout of c. So its many small terms
+/// are not added to a large sum one by one.
 template <class Products>
 void add_product(std::int64_t rows, const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
                  const TileMatrix& c, std::int64_t columns, float factor, float* scratch) {
@@ -127,7 +127,7 @@ void add_product(std::int64_t rows, const TileMatrix& a, const TileMatrix& b, st
   }
 }
 
-/// Scores of a group's rows against a panel, without the scale.
+/// Scores of a group's rows against a panel, before scaling.
 using MatrixScores = float[kGroupRows][kPanel];
 
 template <class Format>
@@ -142,14 +142,14 @@ void multiply_panel(const TaskState& state, std::int64_t row, std::int64_t rows,
                                                    kPanelVectors);
 }
 
-/// Weights of a group as an operand: [part][step of 32 keys][row][kLanes].
+/// A group's weights as an operand: [part][step of 32 keys][row][kLanes].
 inline constexpr std::int64_t kStepKeys = 32;
 inline constexpr std::int64_t kWeightStep = kGroupRows * kLanes;
 inline constexpr std::int64_t kWeightPart = kGroupRows * kKvBlock / 2;
 
-/// Writes the operand's weights of a row for kStepKeys keys from `key` of the KV block on. Where they are
-/// rounded to one part, their sum as rounded divides the output: a mean by weights that are a little off, not
-/// a sum that is.
+/// Writes a row's weights for kStepKeys keys, from `key` of the KV block on, to the operand. If weights are
+/// rounded to one part, the output is divided by the sum of the rounded weights. The output is then a mean by
+/// slightly wrong weights, not a wrong sum.
 template <class Format>
 HEED_INLINE Vf split_weights(const Workspace& w, std::int64_t row, std::int64_t key, Vf a, Vf b) {
   float* to = w.weight_parts + key / kStepKeys * kWeightStep + row % kGroupRows * kLanes;
@@ -162,7 +162,8 @@ HEED_INLINE void add_rounded(const Workspace& w, std::int64_t row, Vf sum) {
   store(rounded, add(load(rounded), sum));
 }
 
-/// The weights [kPanel] of a row's panel, `done` keys after the KV block's first, become an operand.
+/// Converts a row's weights [kPanel] of a panel to an operand. The panel is `done` keys after the KV block's
+/// first key.
 template <class Format>
 HEED_INLINE void split_panel(const Workspace& w, std::int64_t row, std::int64_t done,
                              const Vf (&weights)[kPanelVectors]) {
@@ -184,13 +185,14 @@ void scale_split_weights(const Workspace& w, std::int64_t row, std::int64_t done
     }
 }
 
-/// Where a row's weights of a panel lie in f32, `done` keys after the KV block's first.
+/// Address of a row's f32 weights of a panel, `done` keys after the KV block's first key.
 HEED_INLINE float* panel_weights(const Workspace& w, std::int64_t row, std::int64_t done) {
   return w.weights + row % kGroupRows * kKvBlock + done;
 }
 
-/// Scores of a group's rows become weights where all of the panel's keys are allowed: of the rows [from,
-/// rows), counted from `row` on, until the scores of one outgrow its shift. Returns that one, or `rows`.
+/// Converts scores of a group's rows to weights, if all of the panel's keys are allowed. It processes rows
+/// [from, rows), counted from `row` on, and stops at a row whose scores outgrow its shift. Returns that row,
+/// or `rows`.
 template <ScoreTraits kTraits, class Format>
 std::int64_t softmax_rows(const TaskState& state, const MatrixScores& scores, std::int64_t row,
                           std::int64_t from, std::int64_t rows, std::int64_t done) {
@@ -223,7 +225,8 @@ auto softmax_rows_for(const TaskState& state) {
                                 : softmax_rows<ScoreTraits{kTracksMaxima, false, false}, Format>;
 }
 
-/// The same for one row by way of memory: masks and the like are applied, its shift moves where it must.
+/// The same for one row by way of memory: applies masks and score modifiers, and moves the row's shift if
+/// necessary.
 template <class Format>
 void softmax_general(TaskState& state, float* scores, std::int64_t row, const PanelKeys& panel,
                      bool checked) {
@@ -240,8 +243,8 @@ void softmax_general(TaskState& state, float* scores, std::int64_t row, const Pa
   split_panel<Format>(state.w, row, panel.done, of_row);
 }
 
-/// Weights of a group of `rows` rows from `row` on for one panel, of its scores without the scale.
-/// `in_range`: they are finite, and weights can be taken of them.
+/// Computes the weights of a group of `rows` rows from `row` on for one panel, from unscaled scores.
+/// `in_range`: the scores are finite, and weights can be computed from them.
 template <class Format>
 void softmax_panel(TaskState& state, std::int64_t row, std::int64_t rows, const PanelKeys& panel,
                    MatrixScores& scores, bool in_range) {
@@ -263,8 +266,8 @@ void softmax_panel(TaskState& state, std::int64_t row, std::int64_t rows, const 
   group.started = true;
 }
 
-/// The weights of a group for keys [begin, end) of a KV block become an operand, with zeros before and after
-/// them up to whole steps.
+/// Converts a group's weights for keys [begin, end) of a KV block to an operand. Zeros fill the first and the
+/// last step.
 template <class Format>
 void split_group(const TaskState& state, std::int64_t row, std::int64_t rows, const KeyRange& keys,
                  const KeyRange& steps) {
@@ -281,7 +284,7 @@ void split_group(const TaskState& state, std::int64_t row, std::int64_t rows, co
   }
 }
 
-/// Adds weights x values of a group for one KV block to the output.
+/// Adds weights x values of a group and one KV block to the output.
 template <class Format>
 void matrix_value_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
                         const KvBlock& kv_block) {

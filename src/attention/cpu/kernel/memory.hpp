@@ -1,4 +1,4 @@
-// A thread's working memory, handed out piece by piece.
+// Division of a thread's working memory into pieces.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// Hands out aligned pieces of the memory at `base`; with base == nullptr it only counts.
+/// Returns aligned pieces of the memory at `base`; with base == nullptr, only counts bytes.
 class Memory {
  public:
   explicit Memory(void* base) : base_(static_cast<char*>(base)) {}

@@ -1,6 +1,6 @@
-// Tensors of any strides and of f32, bf16 or f16 become packed f32: queries as scaled rows, keys as
-// transposed panels, values as column panels. Packing also measures what it packs (norms, magnitudes), so
-// that the tiles know beforehand how large a score can be.
+// Packing of tensors of f32, bf16 or f16, with any strides, to f32: queries as scaled rows, keys as
+// transposed panels, values as column panels. Packing also measures norms, so that tiles know in advance how
+// large a score can be.
 #pragma once
 
 #include "attention/cpu/kernel/halves.hpp"
@@ -11,8 +11,8 @@ namespace heed::detail::HEED_ISA {
 using cpu::Output;
 using cpu::Type;
 
-/// The nearest finite float of a finite number: one that f32 cannot hold must not become an infinity, which
-/// forbids keys. Infinities and NaN stay what they are.
+/// Returns the nearest finite float of a finite number. A number that exceeds f32 must not become an
+/// infinity, because infinities forbid keys. Infinities and NaN stay what they are.
 HEED_INLINE float narrowed(double x) {
   constexpr double kLargest = 0x1.fffffep127;
   if (__builtin_isinf(x)) return x < 0 ? -__builtin_inff() : __builtin_inff();
@@ -32,7 +32,7 @@ inline float read_float(const void* data, Type type, std::int64_t at) {
   }
 }
 
-/// Copies `n` elements from `at`, `stride` apart, as floats.
+/// Copies `n` elements from `at` on, `stride` apart, as floats.
 inline void read_row(const Input& in, std::int64_t at, std::int64_t stride, std::int64_t n, float* to) {
   std::int64_t i = 0;
   if (stride == 1) {
@@ -51,7 +51,7 @@ inline void read_row(const Input& in, std::int64_t at, std::int64_t stride, std:
   for (; i < n; ++i) to[i] = read_float(in.data, in.type, at + i * stride);
 }
 
-/// Packs one query row: times `scale`, padded with zeros to `padded`. Returns the sum of its squares.
+/// Packs one query row, multiplied by `scale` and padded with zeros to `padded`. Returns its sum of squares.
 inline float pack_query(const Input& query, std::int64_t at, std::int64_t depth, float scale, float* to,
                         std::int64_t padded) {
   Vf squares = zero();
@@ -80,7 +80,7 @@ inline float pack_query(const Input& query, std::int64_t at, std::int64_t depth,
   return reduce_add(squares);
 }
 
-/// Rows from `first` on to bring into the second-level cache meanwhile; width 0: none.
+/// Rows from `first` on to prefetch into the second-level cache; width 0: none.
 struct RowPrefetch {
   HeadRows rows;
   std::int64_t first, width;
@@ -93,15 +93,15 @@ HEED_INLINE void fetch_row(const RowPrefetch& ahead, std::int64_t row) {
     __builtin_prefetch(from + byte, 0, 2);
 }
 
-/// What packing found: the largest sum of squares of a key, and whether all sums of squares are finite. The
-/// first means nothing where the second is false.
+/// Measurements of packed keys: the largest sum of squares of a key, and whether all sums of squares are
+/// finite. The first is meaningless if the second is false.
 struct Measure {
   float largest_square;
   bool in_range;
 };
 
-/// Keys [first, first + count), times `scale`, to panels [panel][depth][kPanel], keys beyond `count` as
-/// zeros. `scratch` holds kLanes rows of `padded` floats.
+/// Packs keys [first, first + count), times `scale`, to panels [panel][depth][kPanel]; keys beyond `count`
+/// are zeros. `scratch` holds kLanes rows of `padded` floats.
 inline Measure pack_keys(const HeadRows& key, std::int64_t first, std::int64_t count, std::int64_t depth,
                          float scale, float* to, float* scratch, std::int64_t padded,
                          const RowPrefetch& ahead = {}) {
@@ -158,13 +158,13 @@ inline Measure pack_keys(const HeadRows& key, std::int64_t first, std::int64_t c
       }
     }
     largest = maximum(largest, squares);
-    total = add(total, squares);  // NaN and infinity survive a sum, not a maximum
+    total = add(total, squares);  // a sum keeps NaN and infinity, a maximum does not
   }
   return {reduce_max(largest), reduce_add(total) < 0x1p120f};
 }
 
-/// Values [first, first + count) to column panels [panel][count][vectors * kLanes]; all panels have
-/// kValueVectors vectors but the last, which has what is left. Columns beyond `width` are zeros.
+/// Packs values [first, first + count) to column panels [panel][count][vectors * kLanes]. All panels have
+/// kValueVectors vectors, except the last, which has the rest. Columns beyond `width` are zeros.
 inline void pack_values(const HeadRows& value, std::int64_t first, std::int64_t count, std::int64_t width,
                         float* to, const RowPrefetch& ahead) {
   const std::int64_t vectors = (width + kLanes - 1) / kLanes;

@@ -1,9 +1,9 @@
-// Products of a model's rows with its weights, and the functions between them, over plain arrays of f32.
+// Products of rows with a model's weights, and activation functions, on plain arrays of f32.
 //
-// A product is made of tiles of kProductRows rows by two vectors of outputs. Both sides are packed, so that a
-// tile reads a[i][row] and b[i][output] one after the other. Few rows are not worth packing: there each
-// output is a dot product along the weights as they lie, or their rows are added up where they lie the other
-// way.
+// A product consists of tiles of kProductRows rows by two vectors of outputs. Both sides are packed, so that
+// a tile reads a[i][row] and b[i][output] contiguously. Few rows are not worth packing. For them, weights are
+// read in place: each output is a dot product along contiguous weights, or, for the other layout, rows of
+// weights are added up.
 #pragma once
 
 #include "attention/cpu/kernel/arguments.hpp"
@@ -11,10 +11,10 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// Two sums for each row of a tile, two vectors of outputs and one of a row fit into the registers.
+/// Two sums per row of a tile, two vectors of outputs and one of a row fit into the registers.
 inline constexpr int kProductRows = kRegisters >= 32 ? 12 : 6;
 inline constexpr int kProductOutputs = 2 * kLanes;
-/// Outputs and rows of a block of dot products.
+/// Outputs and rows per block of dot products.
 inline constexpr int kDotOutputs = kRegisters >= 32 ? 4 : 2;
 inline constexpr int kDotRows = 4;
 
@@ -42,7 +42,8 @@ inline void add_tile(const float* a, const float* b, std::int64_t depth, float* 
   }
 }
 
-/// Rows [count][depth], `stride` apart, to [depth][width]; what is beyond count becomes 0. count <= width.
+/// Transposes rows [count][depth], `stride` apart, to [depth][width]; count <= width, and columns beyond
+/// count are 0.
 inline void pack_transposed(const float* rows, std::int64_t stride, int count, std::int64_t depth, int width,
                             float* to) {
   for (int first = 0; first < width; first += kLanes) {
@@ -123,7 +124,7 @@ inline void add_dots(const float* x, std::int64_t x_stride, std::int64_t rows, c
     dots_of<1>(x, x_stride, rows, w, w_stride, depth, y, y_stride);
 }
 
-/// y[j] += sum_i factor[i] w[i][j], of four rows of weights, j in [0, size).
+/// y[j] += sum_i factor[i] w[i][j], over four rows of weights, for j in [0, size).
 inline void add_four_rows(const float* factor, const float* w, std::int64_t w_stride, std::int64_t size,
                           float* y) {
   const Vf f0 = splat(factor[0]), f1 = splat(factor[1]), f2 = splat(factor[2]), f3 = splat(factor[3]);
@@ -150,7 +151,7 @@ inline void widen_f16(const std::uint16_t* from, std::int64_t size, float* to) {
   for (; i < size; ++i) to[i] = half_to_float(from[i]);
 }
 
-/// x / (1 + 2^t), where t overrules: for t > 100 it is a zero of x's sign.
+/// x / (1 + 2^t). For t > 100, the result is a zero with the sign of x.
 HEED_INLINE Vf times_sigmoid(Vf x, Vf t) {
   const Vf limited = maximum(minimum(t, splat(100.0f)), splat(kSmallestExponent));
   const Vf e = mul(exp2_bounded(limited, splat(kRound)), splat(static_cast<float>(1 / kGainExact)));
@@ -161,15 +162,15 @@ inline constexpr float kLog2OfE = 1.44269504088896340736f;
 
 HEED_INLINE Vf silu_of(Vf x) { return times_sigmoid(x, mul(x, splat(-kLog2OfE))); }
 
-/// (1 + tanh u) / 2 is 1 / (1 + e^-2u).
+/// Uses (1 + tanh u) / 2 = 1 / (1 + e^-2u).
 HEED_INLINE Vf gelu_tanh_of(Vf x) {
   constexpr float kScale = -2 * kLog2OfE * 0.7978845608028654f;  // sqrt(2 / pi)
   const Vf square = minimum(mul(x, x), splat(1e20f));
   return times_sigmoid(x, mul(x, mul_add(square, splat(kScale * 0.044715f), splat(kScale))));
 }
 
-/// For a = |x|: Phi(-a) = e^(-a^2 / 2) P(t), t = 1 / (1 + 0.35 a), P of degree 7 without a constant (the form
-/// of Hastings; fitted to the smallest largest error, 5.3e-9).
+/// For a = |x|: Phi(-a) = e^(-a^2 / 2) P(t), t = 1 / (1 + 0.35 a), where P has degree 7 and no constant term
+/// (Hastings's form, fitted to the smallest largest error, 5.3e-9).
 HEED_INLINE Vf gelu_of(Vf x) {
   const Vf a = absolute(x);
   const Vf t = div(splat(1.0f), mul_add(a, splat(0.35f), splat(1.0f)));

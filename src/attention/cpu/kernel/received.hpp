@@ -1,11 +1,11 @@
-// What each key receives, without a second pass over queries and keys: a thread keeps the unnormalised
-// weights of the task that it did last. Once the sums of its rows are known,
+// The weight that each key receives, without a second pass over queries and keys. A thread keeps the
+// unnormalised weights of its last task. Once the sums of the task's rows are known,
 //
 //   received_j = sum_i p_ij = sum_i w_ij 2^(m_b - m_i) / sum_i
 //
-// where w_ij was taken with the shift m_b that row i had in the KV block, and m_i and sum_i are the row's at
-// the end. A KV block is summed right before the next task overwrites it, so that memory that no cache holds
-// is brought near once for both.
+// where w_ij was computed with the shift m_b that row i had in the KV block, and m_i and sum_i are the row's
+// final values. A KV block is summed right before the next task overwrites it. So its memory, which no cache
+// holds, is fetched only once for both.
 #pragma once
 
 #include "attention/cpu/kernel/map_bins.hpp"
@@ -36,8 +36,8 @@ inline float* kept_shifts(const cpu::KeptTask& kept, std::int64_t kv_block_key) 
   return kept.shifts + kv_block_key / kKvBlock * kept.row_count;
 }
 
-/// factors [rows]: what turns the weights of a KV block into p_ij. Shifts only rise, but for a row that had
-/// seen no key yet: its weights are 0.
+/// factors [rows]: the factors that turn the weights of a KV block into p_ij. Shifts only rise, except in a
+/// row that had seen no key yet; its weights are 0.
 inline void find_factors(const cpu::KeptTask& kept, std::int64_t kv_block_key, float* factors) {
   const float* shifts = kept_shifts(kept, kv_block_key);
   for (std::int64_t r = 0; r < kept.rows; ++r) {
@@ -47,7 +47,7 @@ inline void find_factors(const cpu::KeptTask& kept, std::int64_t kv_block_key, f
   }
 }
 
-/// sums [kKvBlock] += the weights of some rows, at most kQueryBlock, added up plainly in their order.
+/// sums [kKvBlock] += the weights of at most kQueryBlock rows, added up plainly in their order.
 inline void add_rows(const float* weights, const float* factors, std::int64_t rows, float* sums) {
   constexpr int kWide = kRegisters >= 32 ? 12 : 6;
   static_assert(kKvBlock % (kWide * kLanes) == 0);
@@ -59,7 +59,7 @@ inline void add_rows(const float* weights, const float* factors, std::int64_t ro
   }
 }
 
-/// Sums the KV blocks that are kept and begin before `end`.
+/// Sums the kept KV blocks that begin before `end`.
 inline void sum_kept(const Arguments& call, cpu::KeptTask& kept, std::int64_t end) {
   alignas(64) float factors[kTaskRows];
   for (; kept.next_key < smaller(end, kept.end_key); kept.next_key += kKvBlock) {
@@ -72,8 +72,8 @@ inline void sum_kept(const Arguments& call, cpu::KeptTask& kept, std::int64_t en
   }
 }
 
-/// Once a task has the weights of a KV block of `count` keys for the rows [begin, end): notes their shifts,
-/// and makes weights 0 that no row of their group may see.
+/// Called once a task has the weights of a KV block of `count` keys for rows [begin, end). Stores the rows'
+/// shifts, and zeroes weights that no row of their group may see.
 inline void keep_block(const TaskState& state, std::int64_t begin, std::int64_t end,
                        std::int64_t kv_block_key, std::int64_t count) {
   float* shifts = kept_shifts(*state.kept, kv_block_key);
@@ -86,8 +86,8 @@ inline void keep_block(const TaskState& state, std::int64_t begin, std::int64_t 
   }
 }
 
-/// Whether this unit keeps the weights of a call's tasks: each has rows of one head, none is narrowed by a
-/// mask, no weight dropped, and there is memory for them.
+/// Whether this unit keeps the weights of a call's tasks. It does if each task has rows of one head, no mask,
+/// no dropout, and enough memory.
 inline bool takes_received(const Arguments& call) {
   if (!kComputesEverything || kHasMatrixTiles || call.most_rows < kQueryBlock || has_masks(call) ||
       call.dropout.threshold != 0 || call.cache != nullptr || call.map_columns > 0)
@@ -96,8 +96,8 @@ inline bool takes_received(const Arguments& call) {
   return rows >= kQueryBlock && call.key_length <= most_kept_keys(rows);
 }
 
-/// At the end of a task that saw `seen`: what its rows add to `sums` is known. A row that is computed again
-/// has an inverse of 0.
+/// Called at the end of a task that saw `seen`: from here on the shares of its rows in `sums` can be
+/// computed. A row that is recomputed has an inverse of 0.
 inline void keep_task(const TaskState& state, const SoftmaxState& s, const KeyRange& seen,
                       const cpu::TaskSums& sums) {
   cpu::KeptTask& kept = *state.kept;

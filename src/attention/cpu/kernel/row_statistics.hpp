@@ -1,5 +1,5 @@
-// What is taken of the weights of a panel while they lie in the first cache: distance and map (map_bins.hpp
-// has the loops over weights).
+// Distance and map, computed from the weights of a panel while they are in the first-level cache
+// (map_bins.hpp has the loops over weights).
 #pragma once
 
 #include "attention/cpu/kernel/map_bins.hpp"
@@ -11,7 +11,7 @@ HEED_INLINE bool has_panel_statistics(const Arguments& call) {
   return call.distance.data || call.map_columns > 0;
 }
 
-/// Multiplies a row's bins of the span.
+/// Multiplies a row's bins of the span by `factor`.
 inline void scale_bins(const TaskState& state, std::int64_t row, float factor) {
   for (std::int64_t c = state.columns.begin; c < state.columns.end; ++c)
     state.w.bins[c * state.w.bin_rows + row] *= factor;
@@ -22,7 +22,7 @@ inline void clear_bins(const TaskState& state) {
     store(state.w.bins + i, zero());
 }
 
-/// Before a span: takes away what earlier spans have in their last column, for the span may begin in it.
+/// Called before a span: sets aside the last column of the earlier spans, because the span may begin in it.
 inline void carry_bins(const TaskState& state, const KeyRange& folded) {
   const Workspace& w = state.w;
   for (std::int64_t r = 0; folded.end > 0 && r < w.bin_rows; r += kLanes) {
@@ -32,7 +32,8 @@ inline void carry_bins(const TaskState& state, const KeyRange& folded) {
   }
 }
 
-/// After a span: a row's bins of it join those of the columns `folded` before, as its state joined theirs.
+/// Called after a span: merges a row's bins of the span into the earlier columns `folded`, as its state was
+/// merged.
 inline void fold_bins(const TaskState& state, std::int64_t row, const KeyRange& folded,
                       const MergeFactors& factors) {
   const Workspace& w = state.w;
@@ -43,9 +44,9 @@ inline void fold_bins(const TaskState& state, std::int64_t row, const KeyRange& 
   w.bins[(folded.end - 1) * w.bin_rows + row] += w.carried_bins[row] * factors.into;
 }
 
-/// Makes the weights of a panel of `count` keys whole for up to kLanes rows of a block that begins at row
-/// `block`: tiles that no row of their group may see were not computed, and their weights are 0, as are those
-/// beyond its keys. False where that is all of them.
+/// Completes the weights of a panel of `count` keys, for up to kLanes rows of a block that begins at row
+/// `block`. Tiles that no row of their group may see were not computed; their weights become 0, as do weights
+/// beyond the panel's keys. Returns false if no weights were computed.
 inline bool complete_panel(const TaskState& state, std::int64_t block, std::int64_t row, std::int64_t rows,
                            std::int64_t key, std::int64_t count, float* weights) {
   const RowGroup* groups = state.w.group + block / kGroupRows;
@@ -74,10 +75,10 @@ inline PanelColumns start_columns(TaskState& state, std::int64_t panel_key) {
   return columns;
 }
 
-/// The distance of a few rows for one panel, whose `weights` are rows kKvBlock apart.
+/// Adds the distance of a few rows for one panel; rows of `weights_at` are kKvBlock apart.
 inline void add_distances(const TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
                           const float* weights_at) {
-  // Stores of vectors may alias anything: what the loop needs is read before.
+  // Vector stores may alias anything, so the loop's inputs are read beforehand.
   float* distances = state.w.softmax.distance + row * kLanes;
   const QueryRow* query_rows = state.w.query_row + row;
   const KeyPositions keys = keys_of(state.task);
@@ -89,8 +90,8 @@ inline void add_distances(const TaskState& state, std::int64_t row, std::int64_t
   }
 }
 
-/// Looks at the weights of a block for one panel while they lie in the first cache. `panel`: the weights of
-/// the panel's keys, rows kKvBlock apart.
+/// Adds distance and map of a block's rows for one panel, while its weights are in the first-level cache.
+/// `panel` holds the weights of the panel's keys, rows kKvBlock apart.
 inline void add_panel_statistics(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
                                  float* panel, std::int64_t count) {
   const Arguments& call = state.call;
@@ -111,7 +112,7 @@ inline void add_panel_statistics(TaskState& state, std::int64_t row, std::int64_
   }
 }
 
-/// map [kLanes columns] += sum, of which the first `count` exist.
+/// map [kLanes columns] += sum; only the first `count` columns exist.
 HEED_INLINE void add_to_map_row(float* map, std::int64_t stride, Vf sum, std::int64_t count) {
   if (stride == 1 && count >= kLanes) return add_to(map, sum);
   alignas(64) float column[kLanes];
@@ -119,8 +120,9 @@ HEED_INLINE void add_to_map_row(float* map, std::int64_t stride, Vf sum, std::in
   for (std::int64_t i = 0; i < count && i < kLanes; ++i) map[i * stride] += column[i];
 }
 
-/// Adds the bins of kLanes rows from `row` on, divided by their sums, to the map: turned from columns to
-/// rows, of which those of one row of the map are summed first. `map` [rows]: where in the map each row goes.
+/// Divides the bins of kLanes rows from `row` on by the rows' sums and adds them to the map. The bins are
+/// transposed from columns to rows, and rows of the same map row are summed first. `map` [rows]: the map row
+/// of each row.
 inline void add_rows_to_map(const TaskState& state, std::int64_t row, std::int64_t rows,
                             float* const (&map)[kLanes]) {
   const Workspace& w = state.w;
@@ -144,7 +146,7 @@ inline void add_rows_to_map(const TaskState& state, std::int64_t row, std::int64
   }
 }
 
-/// Adds the bins of all rows to the map. Tasks that share a row of the map run one after the other.
+/// Adds the bins of all rows to the map. Tasks that share a map row run one after the other.
 inline void add_to_map(const TaskState& state) {
   const Arguments& call = state.call;
   for (std::int64_t row = 0; row < state.rows; row += kLanes) {

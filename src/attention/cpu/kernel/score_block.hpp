@@ -1,5 +1,5 @@
-// The weights of a block of rows for a KV block, by the variant of score_microkernel that suits each
-// panel, or by way of memory.
+// The weights of a block of rows for a KV block. Each panel takes the best variant of score_microkernel, or
+// goes by way of memory.
 #pragma once
 
 #include "attention/cpu/kernel/matrix_keys.hpp"
@@ -7,13 +7,13 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// A variant of score_microkernel, and how many rows its tiles have.
+/// A variant of score_microkernel, and the number of rows of its tiles.
 struct ScoreMicrokernel {
   decltype(&score_microkernel<ScoreTraits{}, F32Format, kTileRows, kPanelVectors>) score;
   std::int64_t height;
 };
 
-/// Of whole panels, by whether the run's shifts move.
+/// The variant for whole panels, depending on whether shifts move.
 template <class Format, bool kStatistics, bool kCandidates, std::int64_t kHeight>
 ScoreMicrokernel whole_microkernel_of(const TaskState& state) {
   return {state.tracks_maxima ? score_microkernel<ScoreTraits{true, kStatistics, false, kCandidates}, Format,
@@ -23,7 +23,7 @@ ScoreMicrokernel whole_microkernel_of(const TaskState& state) {
           kHeight};
 }
 
-/// What a run needs of whole panels. Where rows are whole groups (`tall`), tiles may be taller.
+/// The variant that a task needs for whole panels. If rows are whole groups (kTall), tiles may be taller.
 template <class Format, bool kTall>
 ScoreMicrokernel microkernel_for(const TaskState& state) {
   constexpr std::int64_t kHeight = kTall ? Format::kTallRows : kTileRows;
@@ -40,8 +40,8 @@ ScoreMicrokernel tail_microkernel_of(std::int64_t vectors) {
           kTileRows};
 }
 
-/// The same for the last panel of a sequence, of `vectors` vectors. Tall tiles have 12 accumulators for any
-/// number of vectors; they are for runs whose tiles cannot outgrow a shift.
+/// The same for the last panel of a sequence, which has `vectors` vectors. Tall tiles have 12 accumulators
+/// for any number of vectors; they are used if tiles cannot outgrow a shift.
 template <class Format, bool kTall>
 ScoreMicrokernel tail_microkernel_for(const TaskState& state, std::int64_t vectors) {
   if (state.call.top_k > 0) return tail_microkernel_of<Format, ScoreTraits{true, true, true, true}>(vectors);
@@ -55,7 +55,7 @@ ScoreMicrokernel tail_microkernel_for(const TaskState& state, std::int64_t vecto
   return tail_microkernel_of<Format, kPlain>(vectors);
 }
 
-/// Weights of `rows` rows from `row` on (`at` in their block) for a panel that is allowed for all of them.
+/// Computes weights of `rows` rows from `row` on (`at` in their block) for a panel that all of them may see.
 template <class Format, bool kTall>
 void score_plain(TaskState& state, std::int64_t row, std::int64_t at, std::int64_t rows,
                  const PanelKeys& panel, const BlockPrefetch& prefetch) {
@@ -81,7 +81,7 @@ void score_plain(TaskState& state, std::int64_t row, std::int64_t at, std::int64
   }
 }
 
-/// The same for whole groups, and then for what is left.
+/// The same for whole groups, followed by the remaining rows.
 template <class Format>
 void score_plain_rows(TaskState& state, std::int64_t row, std::int64_t at, std::int64_t rows,
                       const PanelKeys& panel, const BlockPrefetch& prefetch) {
@@ -90,7 +90,7 @@ void score_plain_rows(TaskState& state, std::int64_t row, std::int64_t at, std::
   score_plain<Format, false>(state, row + tall, at + tall, rows - tall, panel, prefetch);
 }
 
-/// Weights of a block of `rows` rows from `row` on for one panel.
+/// Computes the weights of a block of `rows` rows from `row` on for one panel.
 template <class Format>
 void score_panel(TaskState& state, std::int64_t row, std::int64_t rows, const PanelKeys& panel,
                  const BlockPrefetch& prefetch) {
@@ -119,7 +119,7 @@ void score_panel(TaskState& state, std::int64_t row, std::int64_t rows, const Pa
   }
 }
 
-/// Weights of a block of `rows` rows from `row` on for one KV block.
+/// Computes the weights of a block of `rows` rows from `row` on for one KV block.
 template <class Format>
 void score_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t kv_block_key,
                  const KvBlock& kv_block) {

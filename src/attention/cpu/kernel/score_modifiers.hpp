@@ -1,6 +1,5 @@
-// What happens to scores between the first product and the softmax when a call asks for more than scale:
-// softcap, bias, ALiBi; and what masks forbid (masked_rows.hpp). Scores are in units of log 2 (times
-// log2(e)), and so are softcap, bias and slopes.
+// Modification of scores between the first product and the softmax: softcap, ScoreMod, bias, ALiBi, and masks
+// (masked_rows.hpp). Scores, softcap, bias and slopes are in units of log 2 (times log2(e)).
 #pragma once
 
 #include "attention/cpu/kernel/exp2.hpp"
@@ -15,7 +14,7 @@ using cpu::Arguments;
 
 inline constexpr float kLog2e = 1.44269504088896340736f;
 
-/// tanh: for |x| < 5/8 an odd polynomial (least squares in x^2, 0.76 ulp), beyond it 1 - 2 / (e^2|x| + 1);
+/// tanh. For |x| < 5/8 an odd polynomial (least squares in x^2, 0.76 ulp); beyond that 1 - 2 / (e^2|x| + 1),
 /// 2 ulp.
 HEED_INLINE Vf tanh_of(Vf x) {
   const Vf a = absolute(x);
@@ -26,7 +25,7 @@ HEED_INLINE Vf tanh_of(Vf x) {
   small = mul_add(small, square, splat(-0x1.11070ap-3f));
   small = mul_add(small, square, splat(0x1.555532p-2f));
   small = sub(x, mul(mul(small, square), x));
-  // 2 |x| log2(e), at most 60: tanh is 1 in f32 long before
+  // 2 |x| log2(e), limited to 60; tanh is 1 in f32 long before that
   const Vf power = mul(a, splat(2 * kLog2e));
   const Vf limited = select(greater(power, splat(60.0f)), splat(60.0f), power);
   const Vf e = mul(exp2_bounded(limited, splat(kRound)), splat(static_cast<float>(1 / kGainExact)));
@@ -35,7 +34,7 @@ HEED_INLINE Vf tanh_of(Vf x) {
   return select(greater(splat(0.625f), a), small, large);
 }
 
-/// The score formulas on vectors.
+/// The number type of score_formulas.hpp on vectors.
 struct VectorMath {
   using Number = Vf;
   HEED_INLINE static Vf one() { return splat(1.0f); }
@@ -47,7 +46,7 @@ struct VectorMath {
   HEED_INLINE static Vf tanh(Vf a) { return tanh_of(a); }
 };
 
-/// Where bias and slopes of one row start, for keys from `key` on (of the tensor).
+/// The start of a row's bias, and its slope, for keys from `key` on (of the tensor).
 struct RowModifiers {
   std::int64_t bias_at;
   float slope;
@@ -66,7 +65,7 @@ inline RowModifiers row_modifiers_of(const Arguments& call, std::int64_t batch, 
   return modifiers;
 }
 
-/// -slope |p - nearest_position(p)|, in units of log 2; 0 without ALiBi and for rows among their keys.
+/// -slope |p - nearest_position(p)|, in units of log 2. It is 0 without ALiBi, and for rows among their keys.
 inline double alibi_offset(const Arguments& call, std::int64_t batch, std::int64_t head,
                            std::int64_t position, const KeyPositions& keys) {
   if (!call.alibi_slopes.data) return 0;
@@ -77,14 +76,14 @@ inline double alibi_offset(const Arguments& call, std::int64_t batch, std::int64
   return -static_cast<double>(slope) * 1.44269504088896340736 * __builtin_fabs(static_cast<double>(gap));
 }
 
-/// Copies up to kPanel biases into a buffer, whatever their type and stride.
+/// Copies up to kPanel biases of any type and stride to a buffer.
 inline void read_bias(const Arguments& call, std::int64_t at, std::int64_t count, float* to) {
   read_row(call.bias, at, call.bias.stride[3], count, to);
   for (std::int64_t k = count; k < kPanel; ++k) to[k] = 0;
 }
 
-/// Softcap and ScoreMod of the first `count` scores of a row; `slope`, where given, gets the derivative of
-/// both.
+/// Applies softcap and ScoreMod to the first `count` scores of a row. `slope`, if not null, receives the
+/// derivative of both.
 inline void apply_score_mod(const Arguments& call, std::int64_t batch, const QueryRow& query_row,
                             std::int64_t key, std::int64_t count, float* scores, float* slope) {
   alignas(64) float mod_slope[kPanel] = {};
@@ -107,13 +106,13 @@ inline void apply_score_mod(const Arguments& call, std::int64_t batch, const Que
   }
 }
 
-/// Products beyond it may have overflowed on their way: such a sum stays infinite, whatever the score is. And
-/// beside a bias below kSwallowing (epilogue.hpp) only they would count.
+/// Larger products may have overflowed while they were summed; such a sum stays infinite, whatever the score
+/// is. Also, only larger products would count beside a bias below kSwallowing (epilogue.hpp).
 inline constexpr float kLargestProduct = 0x1p60f;
 
-/// Scores of one row against keys [key, key + kPanel) of its segment, in place in `scores` [kPanel]. `slope`
-/// [kPanel], where given, gets the derivative of the softcap. Returns false where an allowed score is NaN or
-/// beyond what f32 sums hold, and where its product is beyond kLargestProduct.
+/// Modifies the scores of one row against keys [key, key + kPanel) of its segment, in place in `scores`
+/// [kPanel]. `slope` [kPanel], if not null, receives the derivative of softcap and ScoreMod. Returns false if
+/// an allowed score is NaN or exceeds what f32 sums hold, or if its product exceeds kLargestProduct.
 inline bool modify_scores(const Arguments& call, const Task& task, const QueryRow& query_row,
                           std::int64_t key, float* scores, float* slope = nullptr) {
   const std::int64_t batch = task.batch;
@@ -154,14 +153,14 @@ inline bool modify_scores(const Arguments& call, const Task& task, const QueryRo
     if (query_row.visible != nullptr)
       allowed = both(allowed, load_bytes(query_row.visible + (key - query_row.visible_key) + v * kLanes));
     const Vf bounded = maximum(s, splat(-kLargestScore));
-    // "Not <=" is true for NaN.
+    // !(s <= limit) is true for NaN.
     if (any(without(allowed, both(finite, greater_equal(splat(kLargestScore), s))))) in_range = false;
     store(scores + v * kLanes, select(allowed, bounded, splat(kForbidden)));
   }
   return in_range;
 }
 
-/// True where scores are more than scale times a product: every tile then goes through modify_scores.
+/// Whether scores are more than scale times a product; if so, every tile goes through modify_scores.
 HEED_INLINE bool has_score_modifiers(const Arguments& call) {
   return call.softcap > 0 || call.score_mod || call.bias.data || call.alibi_slopes.data;
 }

@@ -1,4 +1,4 @@
-// Which rows may have scores that f32 sums do not hold: by norms, which packing measures.
+// Finds rows whose scores may exceed f32 sums, by the norms that packing measures.
 #pragma once
 
 #include "attention/cpu/kernel/epilogue.hpp"
@@ -6,7 +6,7 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// How large a score can be. The packed keys carry scale * log2(e); 1.001 covers the rounding of the sums of
+/// Upper bound of a score. The packed keys carry scale * log2(e); 1.001 covers the rounding of the sums of
 /// squares.
 inline float score_bound(float query_square, float key_square) {
   return 1.001f * __builtin_sqrtf(query_square) * __builtin_sqrtf(key_square);
@@ -14,9 +14,9 @@ inline float score_bound(float query_square, float key_square) {
 
 inline constexpr float kBoundedScore = 40.0f;
 
-/// From here on the m of each row moves whose scores may be large beside keys of `key_square`: one that has
-/// weights keeps its m of 0, and one that has none waits for a key. It depends on the row alone, for an
-/// entropy is rounded as m moves.
+/// Lets the m of rows move from here on, if their scores may be large with keys of `key_square`. A row that
+/// has weights keeps its m of 0; a row without weights waits for its first key. The decision depends on the
+/// row alone, because moving m rounds the entropy.
 inline void track_maxima(TaskState& state, float key_square) {
   state.tracked_square = key_square;
   if (!(score_bound(state.largest_query_square, key_square) > kBoundedScore)) return;
@@ -35,12 +35,12 @@ inline void track_maxima(TaskState& state, float key_square) {
   state.tracks_maxima = state.tracks_maxima || any;
 }
 
-/// Whether f32 sums hold all scores of a KV block, in whatever order.
+/// Whether f32 sums hold all scores of a KV block, in any order of summation.
 inline bool holds_scores(const TaskState& state, const Measure& keys) {
   return keys.in_range && score_bound(state.largest_query_square, keys.largest_square) <= kLargestScore / 2;
 }
 
-/// The sums of squares of a KV block's keys, one by one, as packing takes them together.
+/// The sums of squares of a KV block's keys, one by one; packing only returns their maximum.
 template <class Format>
 void measure_keys(const TaskState& state, std::int64_t kv_block_key, std::int64_t count, float* squares) {
   const Workspace& w = state.w;
@@ -51,8 +51,8 @@ void measure_keys(const TaskState& state, std::int64_t kv_block_key, std::int64_
                             Format::kScalesScores ? 1.0f : state.call.scale, w.scratch, w.padded_depth);
 }
 
-/// Calls refuse(row) for each row that sees a key of this KV block which f32 cannot hold, or whose scores it
-/// may not hold. Returns the largest sum of squares of the other keys.
+/// Calls refuse(row) for each row that sees a key of this KV block which f32 cannot hold, or whose scores may
+/// exceed f32. Returns the largest sum of squares of the other keys.
 template <class Format, class Refuse>
 float each_row_out_of_range(TaskState& state, std::int64_t kv_block_key, std::int64_t count, Refuse refuse) {
   float squares[kKvBlock];

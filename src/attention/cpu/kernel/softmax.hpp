@@ -1,4 +1,4 @@
-// From scores to weights: shifts that follow the largest score, and the tiles that go by way of memory.
+// Conversion of scores to weights: shifts that follow the largest score, and tiles that go by way of memory.
 #pragma once
 
 #include "attention/cpu/kernel/load_queries.hpp"
@@ -13,14 +13,15 @@ namespace heed::detail::HEED_ISA {
 struct PanelKeys {
   const float* data;
   std::int64_t key, keys;
-  std::int64_t done;  ///< keys of the KV block before it
+  std::int64_t done;  ///< number of the KV block's keys before it
 };
 
-/// The weights of a row that are an operand of matrix tiles already move with its m.
+/// Rescales a row's weights that are already an operand of matrix tiles, when its m moves.
 template <class Format>
 void scale_split_weights(const Workspace& w, std::int64_t row, std::int64_t done, float factor);
 
-/// Moves a row's m up to its new largest score. `weights` [done]: the row's weights of this KV block so far.
+/// Moves a row's m up to its new largest score. `weights` [done] are the row's weights of this KV block so
+/// far.
 inline void follow_maximum(TaskState& state, std::int64_t row, float score, float* weights,
                            std::int64_t done) {
   const Workspace& w = state.w;
@@ -42,10 +43,10 @@ inline void follow_maximum(TaskState& state, std::int64_t row, float score, floa
   scale_bins(state, row, factor);
 }
 
-/// Raw scores of a tile, in memory, become weights: masks and the like are applied, shifts moved where they
-/// must. `key`: the panel's first key. `weights` points at the tile's weights of this panel, `done` weights
-/// to their left belong to the same KV block. Rows with scores beyond what f32 holds are left out; `checked`:
-/// those of whole panels are looked at too.
+/// Converts the raw scores of a tile, in memory, to weights. It applies masks and score modifiers, and moves
+/// shifts if necessary. `key` is the panel's first key. `weights` points at the tile's weights of this panel;
+/// the `done` weights to their left belong to the same KV block. Rows with scores that exceed f32 are left
+/// out. `checked`: scores of whole panels are checked too.
 template <std::size_t kRows>
 void softmax_scores(TaskState& state, std::int64_t row, std::int64_t key, float (&scores)[kRows][kPanel],
                     float* weights, std::int64_t done, bool checked = false) {
@@ -80,8 +81,8 @@ void softmax_scores(TaskState& state, std::int64_t row, std::int64_t key, float 
   }
 }
 
-/// One score tile by way of memory: for tiles that a mask cuts, that need modify_scores, or whose scores
-/// outgrow their shift.
+/// Computes one score tile by way of memory. For tiles that a mask cuts, that need modify_scores, or whose
+/// scores outgrow their shift.
 template <class Format, std::size_t kRows>
 void score_general(TaskState& state, std::int64_t row, std::int64_t key, const float* panel, float* weights,
                    std::int64_t done) {

@@ -1,5 +1,5 @@
-// The running softmax of query rows over the keys that they have seen so far, in a form that can be merged
-// (online softmax: Milakov and Gimelshein 2018; merging: FlashInfer's attention states, Ye and others 2025).
+// The running softmax of query rows over the keys seen so far, in a form that can be merged (online softmax:
+// Milakov and Gimelshein 2018; merging: FlashInfer's attention states, Ye et al. 2025).
 //
 // With scores s_j in units of log 2, an integer m, and unnormalised weights w_j = kGain * 2^(s_j - m), a
 // row's state is
@@ -9,15 +9,15 @@
 //   max        max_j s_j                                distance   sum_j w_j |p - j|
 //   lists      the K largest w_j and their keys
 //
-// empty      No key: sum is 0. Merged with any state it gives that state, bit for bit.
-// rescale    m may be any integer: the same row with another m' has every sum times 2^(m - m'). That is
-//            exact, so a row's bits do not depend on when its m moves. (Only the moment rounds: m is one of
-//            its factors.)
-// merge      States of different keys: both are brought to the larger m and added. Only the addition rounds.
+// empty      No key; sum is 0. Merging it with any state gives that state, bit for bit.
+// rescale    m may be any integer. With another m', every sum of the row is multiplied by 2^(m - m'). That is
+//            exact, so a row's bits do not depend on when its m moves. (Only the moment rounds, because m is
+//            one of its factors.)
+// merge      Two states of different keys are rescaled to the larger m and added. Only the addition rounds.
 //
-// Additions are not associative, so their order is fixed. Keys are cut at spans, multiples of kSpan. Every
-// span begins with an empty state and adds its KV blocks in order, and spans are merged in order. So a row
-// has the same bits whoever computes which span.
+// Additions are not associative, so their order is fixed. Keys are cut into spans at multiples of kSpan.
+// Every span begins with an empty state and adds its KV blocks in order, and spans are merged in order. So a
+// row has the same bits whichever thread computes which span.
 #pragma once
 
 #include "attention/cpu/kernel/arguments.hpp"
@@ -26,41 +26,41 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// The score of a forbidden key. Allowed scores lie within +-kLargestScore, so it is below all of them by far
-/// more than the 125 below which a weight is 0.
+/// The score of a forbidden key. Allowed scores lie within +-kLargestScore. kForbidden is below all of them
+/// by far more than 125, the distance at which a weight becomes 0.
 inline constexpr float kForbidden = -0x1p21f;
 inline constexpr float kLargestScore = 0x1p20f;
 
-inline constexpr float kHeadroom = 8.0f;              // m moves when a score exceeds it by more
-inline constexpr float kUnstarted = -1.5f * 0x1p20f;  // threshold of a row without keys: above kForbidden
+inline constexpr float kHeadroom = 8.0f;              // m moves when a score exceeds it by more than this
+inline constexpr float kUnstarted = -1.5f * 0x1p20f;  // threshold of a row without keys; above kForbidden
 inline constexpr float kNoThreshold = 0x1p30f;        // above every score
 
-/// What states keep of each row besides m and sum.
+/// The members that states have for each row, besides m and sum.
 struct StateParts {
   std::int64_t rows;           ///< a multiple of kGroupRows
-  std::int64_t value_columns;  ///< of the output, whole vectors; 0: none
+  std::int64_t value_columns;  ///< columns of the output, in whole vectors; 0: no output
   std::int64_t top_k;          ///< 0: no lists
-  bool statistics;             ///< moment and max
-  bool rounded;                ///< the sum of weights as rounded to bf16
+  bool statistics;             ///< whether moment and max are kept
+  bool rounded;                ///< whether the sum of the weights, rounded to bf16, is kept
   bool distance;
 };
 
-/// The states of the rows of a task. What is not kept is nullptr.
+/// The states of a task's rows. Members that are not kept are nullptr.
 struct SoftmaxState {
   float* shift;      ///< [rows]: m
-  float* threshold;  ///< [rows]: a score above it asks for a larger m
-  char* left_out;    ///< [rows]: 1 where f32 cannot hold the row: its state means nothing
-  float* sum;        ///< [rows][kLanes]: partial sums, as all of [kLanes] are
+  float* threshold;  ///< [rows]: a score above it requires a larger m
+  char* left_out;    ///< [rows]: 1 if f32 cannot hold the row; its state is then meaningless
+  float* sum;        ///< [rows][kLanes]: partial sums, like all members [kLanes]
   float* moment;     ///< [rows][kLanes]
   float* max;        ///< [rows][kLanes]: partial maxima
-  float* rounded;    ///< [rows][kLanes]: of the weights as rounded to bf16
+  float* rounded;    ///< [rows][kLanes]: sums of the weights rounded to bf16
   float* distance;   ///< [rows][kLanes]
   float* output;     ///< [rows][value_columns]
   std::int64_t value_columns;
   CandidateColumns lists;      ///< [rows / kLanes][levels][kLanes]
-  std::int64_t levels, top_k;  ///< entries of a list (whole steps of insert()), and those that count
-  std::int64_t list_rows;      ///< rows, up to whole vectors
-  float* entry_threshold;      ///< [list_rows]: what a weight must exceed to enter the row's list
+  std::int64_t levels, top_k;  ///< entries per list (whole steps of insert()); valid ones among them
+  std::int64_t list_rows;      ///< rows, rounded up to whole vectors
+  float* entry_threshold;      ///< [list_rows]: a weight must exceed it to enter the row's list
 };
 
 inline SoftmaxState lay_out_state(const StateParts& parts, Memory& memory) {
@@ -85,13 +85,13 @@ inline SoftmaxState lay_out_state(const StateParts& parts, Memory& memory) {
   return s;
 }
 
-/// The lists of the kLanes rows that begin at `row`, a multiple of kLanes.
+/// The lists of the kLanes rows from `row` on; `row` is a multiple of kLanes.
 HEED_INLINE CandidateColumns lists_of(const SoftmaxState& s, std::int64_t row) {
   return s.lists.from(row / kLanes * s.levels);
 }
 
-/// Empties the states of `padded_rows` rows, of which the first `rows` exist. `tracks_maxima`: the first key
-/// that a row sees sets its m; otherwise m stays 0.
+/// Empties the states of `padded_rows` rows, of which the first `rows` exist. With `tracks_maxima`, the first
+/// key that a row sees sets its m; otherwise m stays 0.
 inline void clear(const SoftmaxState& s, std::int64_t rows, std::int64_t padded_rows, bool tracks_maxima) {
   const auto fill = [&](float* lanes, float value) {
     for (std::int64_t r = 0; lanes != nullptr && r < padded_rows; ++r)
@@ -118,7 +118,7 @@ HEED_INLINE void scale_row(float* x, std::int64_t count, float factor) {
   for (; i < count; ++i) x[i] *= factor;
 }
 
-/// 2^step, step <= 0: what sums are multiplied by whose m grows.
+/// Rescale factor 2^step (step <= 0) for a row whose m grew.
 inline float power_of(float step) {
   return step < -140.0f ? 0.0f : static_cast<float>(__builtin_ldexp(1.0, static_cast<int>(step)));
 }
@@ -133,13 +133,13 @@ inline void scale_list(const SoftmaxState& s, std::int64_t row, float factor) {
     s.entry_threshold[row] = last > kAnyWeight ? last : kAnyWeight;
 }
 
-/// Brings a row that is not empty to a larger m. Returns what its sums were multiplied by.
+/// Rescales a row that is not empty to a larger m. Returns the factor of its sums.
 inline float rescale(const SoftmaxState& s, std::int64_t row, float shift) {
   const float step = s.shift[row] - shift;
   const float factor = power_of(step);
   s.shift[row] = shift;
   float* sum = s.sum + row * kLanes;
-  if (s.moment != nullptr) {  // sum_j w_j (s_j - m): both factors move
+  if (s.moment != nullptr) {  // sum_j w_j (s_j - m): both factors change
     float* moment = s.moment + row * kLanes;
     const Vf moved = mul_add(load(sum), splat(step), load(moment));
     store(moment, factor == 0 ? zero() : mul(moved, splat(factor)));
@@ -156,13 +156,13 @@ HEED_INLINE bool is_empty(const SoftmaxState& s, std::int64_t row) {
   return !(reduce_add(load(s.sum + row * kLanes)) > 0);
 }
 
-/// What the sums of two states that were merged have been multiplied by.
+/// The factors by which merging rescaled the sums of two states.
 struct MergeFactors {
   float into, from;
 };
 
-/// A row of `from` joins that of `into`, whose keys all lie before those of `from`; but for the lists. `from`
-/// is used up.
+/// Merges a row of `from` into the same row of `into`, without its list. The keys of `into` all lie before
+/// the keys of `from`, which is destroyed.
 inline MergeFactors merge_row(const SoftmaxState& into, const SoftmaxState& from, std::int64_t row) {
   if (from.left_out[row] != 0) into.left_out[row] = 1;
   if (is_empty(from, row)) return {1, 1};
@@ -191,8 +191,8 @@ inline MergeFactors merge_row(const SoftmaxState& into, const SoftmaxState& from
   return factors;
 }
 
-/// The lists of all rows of `from` join those of `into`, after merge_row; of equal weights the earlier key
-/// comes first. `moved` [count][kLanes]: memory for so many entries at a time.
+/// Merges the lists of all rows of `from` into the lists of `into`, after merge_row. Of equal weights, the
+/// earlier key comes first. `moved` [count][kLanes] is working memory for `count` entries at a time.
 inline void merge_lists(const SoftmaxState& into, const SoftmaxState& from, float* moved,
                         std::int64_t count) {
   for (std::int64_t row = 0; row < into.list_rows; row += kLanes) {

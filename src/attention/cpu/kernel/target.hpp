@@ -1,8 +1,8 @@
 // One unit: kernels for one instruction set. A unit (avx512.cpp, avx2.cpp, …) defines HEED_ISA as its
-// namespace, includes its simd_*.hpp (vector types and their operations), and then this file. Nothing
-// outside of these headers may be included here but <stdint.h>, <math.h> and intrinsics: an inline function
-// of the standard library, compiled for this instruction set, could be the copy that the linker keeps for
-// all.
+// namespace, includes its simd_*.hpp (vector types and their operations), and then this file. These headers
+// may include nothing else but <stdint.h>, <math.h> and intrinsics. An inline function of the standard
+// library would be compiled for this instruction set, and the linker might keep that copy for the whole
+// program.
 #pragma once
 
 #include "attention/cpu/kernel/arguments.hpp"

@@ -1,13 +1,13 @@
-// How operands and results of matrix tiles lie in memory.
+// The memory layout of operands and results of matrix tiles.
 #pragma once
 
 #include <cstdint>
 
 namespace heed::detail::HEED_ISA {
 
-/// Tiles of 16 rows of 16 floats, rows `stride` floats apart. `next`: from a tile to the one beside it. Of an
-/// operand, `step`: to the next along what is summed over, and `part`: to that of its next part. Of a result,
-/// `next` goes along its columns and `step` along its rows.
+/// Tiles of 16 rows of 16 floats; rows are `stride` floats apart. `next` is the distance to the adjacent
+/// tile. In an operand, `step` is the distance to the next tile of the summation, and `part` to the same tile
+/// of the next part. In a result, `next` goes along the columns and `step` along the rows.
 struct TileMatrix {
   float* data;
   std::int64_t stride, next = 0, step = 0, part = 0;

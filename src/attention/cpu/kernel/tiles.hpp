@@ -1,5 +1,5 @@
-// The two matrix products: tiles of scores, with the exponential taken while they are still in registers, and
-// tiles of the output. Both multiply rows whose elements are broadcast one by one with packed panels that are
+// The two matrix products: score tiles, whose exponentials are taken while they are still in registers, and
+// output tiles. Both multiply rows, whose elements are broadcast one by one, with packed panels, which are
 // read as vectors.
 #pragma once
 
@@ -12,7 +12,7 @@ template <std::size_t kRows, std::size_t kVectors>
 using Tile = Vf[kRows][kVectors];
 using ScoreTile = Tile<kTileRows, kPanelVectors>;
 
-/// A bit for each lane of a vector of weights: those that may enter a row's list of the most attended keys.
+/// One bit per lane of a vector of weights, set if the weight may enter its row's top-k list.
 template <int kBits>
 struct CandidateBitsOf {
   using Type = std::uint8_t;
@@ -23,14 +23,14 @@ struct CandidateBitsOf<16> {
 };
 using CandidateBits = CandidateBitsOf<kLanes>::Type;
 
-/// The states of a task's rows, and where tiles note candidates of the panel under way.
+/// The states of a task's rows, and the place where tiles mark the candidates of the current panel.
 struct TileRows : SoftmaxState {
-  CandidateBits* candidate_bits;  ///< [rows][candidate_ld], one a vector of keys: from the panel on
+  CandidateBits* candidate_bits;  ///< [rows][candidate_ld], one per vector of keys, from the panel on
   std::int64_t candidate_ld;
 };
 
-/// Memory that the next KV block will read: work on a row of queries asks for `share` bytes of it, so
-/// that the second-level cache has it in time and no row waits for a burst of requests.
+/// Prefetch of the next KV block's memory. Work on a query row prefetches `share` bytes of it. So the
+/// second-level cache has it in time, and no row waits for a burst of requests.
 struct BlockPrefetch {
   const char* data = nullptr;
   std::int64_t share = 0;
@@ -68,16 +68,15 @@ HEED_INLINE void clear(Tile<kRows, kVectors>& acc) {
     for (std::size_t v = 0; v < kVectors; ++v) acc[r][v] = zero();
 }
 
-/// What a score microkernel does besides its weights; a template argument, so that none of it costs where it
-/// is off.
+/// The extra work of a score microkernel. A template argument, so that disabled work costs nothing.
 struct ScoreTraits {
   bool tracks_maxima;       ///< shifts are not 0, and a tile may outgrow them
   bool keeps_statistics;    ///< moments and maxima are kept
-  bool tail;                ///< the last vector has keys in its first `valid` lanes only
+  bool tail;                ///< only the first lanes of the last vector are keys
   bool candidates = false;  ///< rows have top-k lists, and candidates are marked
 };
 
-/// Notes which weights of a row of a tile exceed what its list asks for.
+/// Marks the weights of a tile row that exceed the entry threshold of the row's list.
 template <std::size_t kVectors>
 HEED_INLINE void note_candidates(const Vf (&weight)[kVectors], const TileRows& rows, std::int64_t row) {
   CandidateBits* candidate_bits = rows.candidate_bits + row * rows.candidate_ld;
@@ -87,8 +86,8 @@ HEED_INLINE void note_candidates(const Vf (&weight)[kVectors], const TileRows& r
     candidate_bits[v] = static_cast<CandidateBits>(bits_of(greater(weight[v], entry)));
 }
 
-/// Weights of one row of a tile: exp2 of its scores, added to the row's sums. take(v, weights) gets each
-/// vector.
+/// Computes the weights of one tile row: exp2 of its scores, added to the row's sums. Calls take(v, weights)
+/// for each vector.
 template <ScoreTraits kTraits, std::size_t kVectors, class Take>
 HEED_INLINE void exp_row(const Vf (&score)[kVectors], const TileRows& rows, std::int64_t row, Take take) {
   const Vf shift = splat(kTraits.tracks_maxima ? rows.shift[row] : 0.0f);
@@ -121,7 +120,7 @@ HEED_INLINE void softmax_row(const Vf (&score)[kVectors], const TileRows& rows, 
       row, [&](std::size_t v, Vf p) __attribute__((always_inline)) { store(weights + v * kLanes, p); });
 }
 
-/// Lane-wise largest score of a row of a tile.
+/// Lane-wise maximum of a tile row's scores.
 template <std::size_t kVectors>
 HEED_INLINE Vf row_maximum(const Vf (&score)[kVectors]) {
   Vf max = score[0];
@@ -130,15 +129,15 @@ HEED_INLINE Vf row_maximum(const Vf (&score)[kVectors]) {
   return max;
 }
 
-/// One step of score_microkernel: accumulates the tile at `q` into `next`; between the parts of that work it
-/// turns the finished tile `done` (rows done_row …), row by row, into weights. Out-of-order execution then
-/// has both to choose from.
+/// One step of score_microkernel. It accumulates the tile at `q` into `next`. Between the parts of that work,
+/// it turns the finished tile `done` (rows done_row …) into weights, row by row. Out-of-order execution can
+/// then choose from both.
 template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
 HEED_INLINE void score_step(Tile<kRows, kVectors>& next, const Tile<kRows, kVectors>& done, const float* q,
                             std::int64_t ldq, const float* panel, std::int64_t depth, const TileRows& rows,
                             std::int64_t done_row, float* weights, std::int64_t ldw) {
   clear(next);
-  const std::int64_t part = depth / static_cast<std::int64_t>(kRows) / 4 * 4;  // whole turns of its loop
+  const std::int64_t part = depth / static_cast<std::int64_t>(kRows) / 4 * 4;  // whole unrolled iterations
 #pragma GCC unroll 12
   for (int r = 0; r < static_cast<int>(kRows); ++r) {
     softmax_row<kTraits>(done[r], rows, done_row + r, weights + r * ldw);
@@ -156,7 +155,7 @@ HEED_INLINE void scale_tile(Tile<kRows, kVectors>& tile, Vf scale) {
     for (std::size_t v = 0; v < kVectors; ++v) tile[r][v] = mul(tile[r][v], scale);
 }
 
-/// Completes a tile's scores. False where they outgrow a row's shift, and the tile must go through
+/// Completes a tile's scores. Returns false if they outgrow a row's shift; the tile must then go through
 /// score_general.
 template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
 HEED_INLINE bool fits_shift(Tile<kRows, kVectors>& tile, const TileRows& rows, std::int64_t row, Mask valid,
@@ -184,7 +183,7 @@ HEED_INLINE bool fits_shift(Tile<kRows, kVectors>& tile, const TileRows& rows, s
   return true;
 }
 
-/// score_microkernel for tall tiles: the scores of the finished tile lie where its weights will.
+/// score_microkernel for tall tiles. The scores of a finished tile wait in the memory of its weights.
 template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
 HEED_INLINE std::int64_t score_microkernel_in_memory(Tile<kRows, kVectors>& tile, const float* q,
                                                      std::int64_t ldq, const float* panel, std::int64_t depth,
@@ -192,7 +191,7 @@ HEED_INLINE std::int64_t score_microkernel_in_memory(Tile<kRows, kVectors>& tile
                                                      std::int64_t tiles, float* weights, std::int64_t ldw,
                                                      float scale) {
   constexpr auto kHeight = static_cast<std::int64_t>(kRows);
-  const std::int64_t part = depth / kHeight / 4 * 4;  // whole turns of the unrolled loop
+  const std::int64_t part = depth / kHeight / 4 * 4;  // whole unrolled iterations
   for (std::int64_t t = 0; t <= tiles; ++t) {
     float* here = weights + t * kHeight * ldw;
     const float* query = q + t * kHeight * ldq;
@@ -223,10 +222,10 @@ HEED_INLINE std::int64_t score_microkernel_in_memory(Tile<kRows, kVectors>& tile
   return tiles;
 }
 
-/// Weights of `tiles` score tiles, one below the other, against the first kVectors vectors of a packed panel:
-/// rows row … of the task, queries q [rows][ldq], weights [rows][ldw]. All these keys are allowed for all
-/// rows; of the last vector `last_keys` count. Returns how many tiles are done; it stops before one that
-/// outgrows the shift of its row.
+/// Computes the weights of `tiles` score tiles, one below the other, against the first kVectors vectors of a
+/// packed panel. The rows are row … of the task, with queries q [rows][ldq] and weights [rows][ldw]. All
+/// these keys are allowed for all rows; the last vector has `last_keys` keys. Returns the number of finished
+/// tiles; it stops before a tile that outgrows the shift of one of its rows.
 template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
 std::int64_t score_microkernel(const float* q, std::int64_t ldq, const float* panel, std::int64_t depth,
                                const TileRows& rows, std::int64_t row, std::int64_t tiles, float* weights,
@@ -283,8 +282,8 @@ std::int64_t score_microkernel(const float* q, std::int64_t ldq, const float* pa
 }
 
 /// output [kRowCount][ldo] += weights [kRowCount][ldw] x values [keys][ldv], kVectors vectors wide. The
-/// product is summed by itself first; with kContinue the sum goes on from what `output` holds, as if the keys
-/// before were part of it.
+/// product is summed separately first. With kContinue, the sum continues from `output` instead, as if the
+/// earlier keys were part of it.
 template <class Format, int kRowCount, int kVectors, bool kContinue>
 void value_tile(const float* weights, std::int64_t ldw, const float* values, std::int64_t ldv,
                 std::int64_t keys, float* output, std::int64_t ldo) {

@@ -1,14 +1,14 @@
 // The most attended keys of each row. While a KV block is scored, keys whose weight may enter their row's
-// list are marked as bits (TileRows::candidate_bits). After it the marked ones of kLanes rows are gathered by
-// rising key, a column a row, and the columns' first, second, … entries are inserted into the lists of all
-// these rows at once (top_k_lists.hpp).
+// list are marked as bits (TileRows::candidate_bits). Afterwards the marked keys of kLanes rows are gathered
+// in ascending order, one column per row. Then the first, second, … entries of the columns are inserted into
+// all these rows' lists at once (top_k_lists.hpp).
 #pragma once
 
 #include "attention/cpu/kernel/workspace.hpp"
 
 namespace heed::detail::HEED_ISA {
 
-// The candidate bits of kLanes rows and a KV block are read as words, some a row.
+// The candidate bits of kLanes rows and a KV block are read as words, several per row.
 inline constexpr int kVectors = kKvBlock / kLanes;
 inline constexpr int kCandidateBits = 8 * sizeof(CandidateBits);
 inline constexpr int kRowWords = kVectors * kCandidateBits / 64;
@@ -22,22 +22,22 @@ inline void start_candidates(const TaskState& state) {
   for (std::int64_t i = 0; i < w.list_rows * kVectors; ++i) w.candidate_bits[i] = 0;
 }
 
-/// largest [kPanelVectors]: of the candidates of a row, those of all panels that share a lane.
+/// largest [kPanelVectors]: lane-wise maxima of a row's candidates over all panels.
 HEED_INLINE void largest_candidates(const CandidateBits* candidate_bits, const float* weights,
                                     Vf (&largest)[kPanelVectors]) {
 #pragma GCC unroll 3
   for (int v = 0; v < kPanelVectors; ++v) largest[v] = zero();
   for (int first = 0; first < kVectors; first += kPanelVectors) {
 #pragma GCC unroll 3
-    for (int v = 0; v < kPanelVectors; ++v)  // a vector without candidates may never have been written
+    for (int v = 0; v < kPanelVectors; ++v)  // a vector without candidates may be uninitialised
       if (candidate_bits[first + v] != 0)
         largest[v] = maximum(largest[v], load(weights + (first + v) * kLanes));
   }
 }
 
-/// Takes away candidates that cannot enter the lists of kLanes rows, for lists that have room and take all.
-/// The k-th largest of kPanel maxima of some weights each is a lower bound of the k-th largest of all of
-/// them.
+/// Removes candidates that cannot enter the lists of kLanes rows, for lists with room, which would take all.
+/// It needs a lower bound of the k-th largest weight: the k-th largest of kPanel maxima, each over some of
+/// the weights.
 inline void tighten(const TaskState& state, CandidateBits* candidate_bits, const float* weights) {
   const Workspace& w = state.w;
   Vf largest[kPanelVectors][kLanes];
@@ -55,7 +55,7 @@ inline void tighten(const TaskState& state, CandidateBits* candidate_bits, const
   }
   alignas(64) float best[(kPanel + kLevelsAtOnce) * kLanes];
   insert_weights(best, w.softmax.levels, w.moved, kPanel);
-  // For a normal number x, x * (1 - 2^-24) is the float below it.
+  // For a normal number x, x * (1 - 2^-24) is the next smaller float.
   alignas(64) float bound[kLanes];
   store(bound, mul(load(best + (state.call.top_k - 1) * kLanes), splat(1 - 0x1p-24f)));
   for (int r = 0; r < kLanes; ++r)
@@ -65,7 +65,7 @@ inline void tighten(const TaskState& state, CandidateBits* candidate_bits, const
     }
 }
 
-/// Bit i: word i of the candidates of kLanes rows is not 0.
+/// Bit i is set if word i of the candidates of kLanes rows is not 0.
 inline std::uint64_t words_with_candidates(const CandidateBits* candidate_bits) {
   std::uint64_t some = 0;
   for (int i = 0; i < kCandidateWords; i += 8)
@@ -90,8 +90,8 @@ constexpr RowsOfWords rows_of_words() {
 }
 inline constexpr RowsOfWords kRowsOfWords = rows_of_words();
 
-/// Gathers the candidates of kLanes rows into columns. Returns how many entries the longest column has.
-/// `some`: words_with_candidates, `key`: the KV block's first.
+/// Gathers the candidates of kLanes rows into columns. Returns the number of entries of the longest column.
+/// `some` is from words_with_candidates; `key` is the KV block's first key.
 inline std::int64_t gather(const Workspace& w, const CandidateBits* candidate_bits, std::uint64_t some,
                            const float* weights, std::int64_t key) {
   some |= std::uint64_t{1} << kCandidateWords;
@@ -108,7 +108,8 @@ inline std::int64_t gather(const Workspace& w, const CandidateBits* candidate_bi
     w.candidates.weight[to] = weights[from];
     w.candidates.key[to] = static_cast<std::int32_t>(key + from - row * kKvBlock);
     most = larger(most, to);
-    // On to the next word where this was the last of its candidates: by masks, for a branch would be a guess.
+    // Advances to the next word after a word's last candidate. It uses masks, because a branch would be
+    // unpredictable.
     const std::uint64_t rest = word & (word - 1);
     const std::uint64_t more = 0 - static_cast<std::uint64_t>(rest != 0);
     const std::int64_t next = __builtin_ctzll(some);
@@ -123,7 +124,7 @@ inline std::int64_t gather(const Workspace& w, const CandidateBits* candidate_bi
   return most / kLanes + 1;
 }
 
-/// After a KV block: what was marked of kLanes rows, of which the first `real` have lists, goes into them.
+/// Called after a KV block: inserts the marked keys of kLanes rows, of which the first `real` have lists.
 inline void insert_candidates_of_rows(const TaskState& state, std::int64_t row, std::int64_t real,
                                       const float* weights, std::int64_t kv_block_key) {
   const Workspace& w = state.w;
@@ -146,7 +147,7 @@ inline void insert_candidates_of_rows(const TaskState& state, std::int64_t row, 
   store_first(entry, real, maximum(load(lists.weight + (state.call.top_k - 1) * kLanes), splat(kAnyWeight)));
 }
 
-/// The same for a block of rows from `row` on; `weights` are theirs.
+/// The same for a block of rows from `row` on; `weights` belong to the block.
 inline void insert_candidates(const TaskState& state, std::int64_t row, std::int64_t rows,
                               const float* weights, std::int64_t kv_block_key) {
   if (state.call.top_k == 0) return;

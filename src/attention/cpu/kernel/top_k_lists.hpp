@@ -1,6 +1,6 @@
-// Lists of the most attended keys of kLanes rows side by side: a level of all of them is a vector. An entry
-// goes into every list at once: a minimum and a maximum a level, whatever each row's weight is, with no guess
-// for the processor to get wrong.
+// Top-k lists of kLanes rows side by side; a level of all lists is one vector. An entry is inserted into
+// every list at once, with a minimum and a maximum per level, whatever each row's weight is. So there are no
+// branches to mispredict.
 #pragma once
 
 #include "attention/cpu/kernel/memory.hpp"
@@ -8,16 +8,16 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// Weights that count: a forbidden key has a weight of 0, and allowed ones that small are told apart in
-/// complete_top.
+/// The least weight that counts. Forbidden keys have weight 0; complete_top distinguishes allowed keys of
+/// smaller weights.
 inline constexpr float kLeastWeight = 0x1p-126f;
-/// What weights must exceed to enter a list that has room: the largest float below kLeastWeight.
+/// Entry threshold of a list that has room: the largest float below kLeastWeight.
 inline constexpr float kAnyWeight = kLeastWeight - 0x1p-149f;
-inline constexpr float kNoWeight = -1.0f;                       // of entries that are not there
-inline constexpr int kLevelsAtOnce = kRegisters >= 32 ? 8 : 4;  // levels of lists that registers hold
+inline constexpr float kNoWeight = -1.0f;                       // marks an empty entry
+inline constexpr int kLevelsAtOnce = kRegisters >= 32 ? 8 : 4;  // list levels that registers hold
 
-/// Weights and keys, an entry of kLanes rows a vector: [][kLanes]. Keys are counted within the segment;
-/// vectors hold their bits.
+/// Weights and keys in columns [][kLanes]; an entry of kLanes rows is one vector. Keys count within the
+/// segment; the vectors hold their bits.
 struct CandidateColumns {
   float* weight;
   std::int32_t* key;
@@ -33,7 +33,7 @@ inline void clear(const CandidateColumns& columns, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) store(columns.weight + i * kLanes, splat(kNoWeight));
 }
 
-/// Drops entries that weigh too little to count: shifts that moved may have left less.
+/// Drops entries too light to count; shifts that moved may have scaled weights down.
 inline void drop_light_entries(const CandidateColumns& columns, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     const Vf x = load(columns.weight + i * kLanes);
@@ -41,10 +41,10 @@ inline void drop_light_entries(const CandidateColumns& columns, std::int64_t cou
   }
 }
 
-/// Offers `count` entries of each column to the lists beside it, in their order. In a list the largest weight
-/// comes first, and of equal ones the one that came first: an entry's place is where it exceeds what is
-/// there, and from there on each one moves down. `moved` [count][kLanes]: what goes from some levels to the
-/// next.
+/// Inserts `count` entries of each column into the list beside it, in order. Lists are sorted by descending
+/// weight; of equal weights, the earlier entry comes first. An entry takes the place of the first smaller
+/// weight, and the entries from there on move down. `moved` [count][kLanes] carries what passes from one
+/// group of levels to the next.
 inline void insert(const CandidateColumns& lists, std::int64_t levels, const CandidateColumns& columns,
                    float* moved, std::int64_t count) {
   auto* list_keys = reinterpret_cast<float*>(lists.key);
@@ -83,8 +83,8 @@ inline void insert(const CandidateColumns& lists, std::int64_t levels, const Can
   }
 }
 
-/// The same for weights alone, and lists that were empty: lane by lane the largest of `weights`, which are
-/// used up.
+/// The same for weights alone, and for empty lists: keeps the largest of `weights`, lane by lane. Destroys
+/// `weights`.
 inline void insert_weights(float* lists, std::int64_t levels, float* weights, std::int64_t count) {
   for (std::int64_t level = 0; level < levels; level += kLevelsAtOnce) {
     Vf list[kLevelsAtOnce];

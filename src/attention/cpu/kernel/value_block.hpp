@@ -1,4 +1,4 @@
-// Weights times values: a block of rows and a KV block into the output.
+// Weights times values: adds a block of rows and a KV block to the output.
 #pragma once
 
 #include "attention/cpu/kernel/dropout.hpp"
@@ -6,7 +6,7 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// One group (or what is left of one: 4 or 8 rows) times one column panel of values.
+/// Multiplies one group (or the rest of one: 4 or 8 rows) with one column panel of values.
 template <class Format, int kVectors, bool kContinue>
 void group_values(std::int64_t rows, const float* weights, const float* values, std::int64_t ldv,
                   std::int64_t keys, float* output, std::int64_t ldo) {
@@ -30,8 +30,8 @@ auto group_values_of(std::int64_t vectors) {
                         : group_values<Format, 4, kContinue>;
 }
 
-/// Adds weights x values of a block for one KV block to the output: the weights of a group are rounded to
-/// pairs of neighbouring keys first.
+/// Adds weights x values of a block and one KV block to the output. The weights of a group are first rounded
+/// to pairs of neighbouring keys.
 template <class Format>
 void rounded_value_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
                          const KvBlock& kv_block) {
@@ -44,8 +44,8 @@ void rounded_value_block(TaskState& state, std::int64_t row, std::int64_t rows, 
     const std::int64_t begin = larger(0, group.begin - key) / kPanel * kPanel;
     const std::int64_t end = smaller(kv_block.count, group.end - key);
     if (begin >= end) continue;
-    // A panel's weights beyond its keys are 0, so whole vectors can be rounded. Their sum as rounded divides
-    // the output: a mean by weights that are a little off, not a sum that is.
+    // A panel's weights beyond its keys are 0, so whole vectors can be rounded. The output is divided by the
+    // sum of the rounded weights. It is then a mean by slightly wrong weights, not a wrong sum.
     for (std::int64_t i = 0; i < group_rows; ++i) {
       auto* to = reinterpret_cast<std::uint16_t*>(w.weight_parts + i * (kKvBlock / 2));
       float* rounded = w.softmax.rounded + (row + r + i) * kLanes;
@@ -67,8 +67,8 @@ void rounded_value_block(TaskState& state, std::int64_t row, std::int64_t rows, 
   }
 }
 
-/// Adds weights x values of a block for one step to the output, or to the sums of the KV block that it is
-/// part of.
+/// Adds weights x values of a block and one step to the output. If the step is less than a KV block, adds
+/// them to the KV block's partial sums instead.
 template <class Format>
 void value_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
                  const KvBlock& kv_block) {
@@ -95,8 +95,8 @@ void value_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int
   }
 }
 
-/// Closes a KV block that was done in steps: its sums go to the output, in the order of a KV block done at
-/// once.
+/// Ends a KV block that was processed in steps. Adds its partial sums to the output, so the order of
+/// additions is the same as for a KV block processed at once.
 inline void add_partial(const TaskState& state) {
   const Workspace& w = state.w;
   for (std::int64_t i = 0; i < state.padded_rows * w.softmax.value_columns; i += kLanes) {
@@ -105,7 +105,7 @@ inline void add_partial(const TaskState& state) {
   }
 }
 
-/// Drops weights of a block for one step, after their sums and all that is asked of them have been taken.
+/// Applies dropout to a block's weights of one step, after their sums and statistics were taken.
 inline void drop_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t step_key,
                        std::int64_t keys) {
   const Arguments& call = state.call;

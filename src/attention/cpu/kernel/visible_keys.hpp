@@ -1,4 +1,4 @@
-// The rows of a task: where they stand, and which keys their position leaves to each and to groups of them.
+// The rows of a task: their positions, and the keys that position allows each row and groups of rows to see.
 #pragma once
 
 #include "attention/cpu/kernel/arguments.hpp"
@@ -10,9 +10,9 @@ namespace heed::detail::HEED_ISA {
 using cpu::Arguments;
 using cpu::Task;
 
-/// One query row of a task: which it is, where it stands, and the keys [key_begin, key_end) of its segment
-/// that causality, window and lengths allow. Where masks narrow it (masked_rows.hpp) it speaks of a KV block
-/// alone; `visible`, where not null, then says of each of these keys, from visible_key on, whether it is
+/// One query row of a task: its index, its position, and the keys [key_begin, key_end) of its segment that
+/// causality, window and lengths allow. Masks may narrow it (masked_rows.hpp); it then describes one KV block
+/// only. `visible`, if not null, then tells for each of these keys, from visible_key on, whether it is
 /// allowed.
 struct QueryRow {
   std::int64_t head, index, position, key_begin, key_end;
@@ -22,7 +22,7 @@ struct QueryRow {
 
 inline KeyPositions keys_of(const Task& task) { return {task.key_end - task.key_begin, task.positions}; }
 
-/// The keys that the masks by position leave to row i: causal, window, and the segment's length.
+/// Returns row i, with the keys that causality, window and the segment's length allow it.
 inline QueryRow query_row_of(const Arguments& call, const Task& task, std::int64_t head, std::int64_t index) {
   QueryRow query_row;
   query_row.head = head;
@@ -36,7 +36,7 @@ inline QueryRow query_row_of(const Arguments& call, const Task& task, std::int64
   return query_row;
 }
 
-/// gaps [kPanel] = position - p_j of the keys of a panel from `key` on.
+/// gaps [kPanel] = position - p_j for a panel's keys from `key` on.
 inline void position_gaps(const KeyPositions& keys, std::int64_t position, std::int64_t key,
                           float (&gaps)[kPanel]) {
   if (keys.positions != nullptr) {
@@ -50,12 +50,12 @@ inline void position_gaps(const KeyPositions& keys, std::int64_t position, std::
     store(gaps + v * kLanes, sub(first, add(lane_numbers(), splat(static_cast<float>(v * kLanes)))));
 }
 
-/// The keys of a panel that a row may see, counted from the panel's first: small enough for floats to hold
+/// The keys of a panel that a row may see, counted from the panel's first key. Floats hold such small numbers
 /// exactly.
 struct PanelRange {
   float low, high;
 
-  /// Of vector `v` of the panel.
+  /// The mask of vector `v` of the panel.
   [[nodiscard]] HEED_INLINE Mask lanes(int v) const {
     const Vf lane = add(lane_numbers(), splat(static_cast<float>(v * kLanes)));
     return both(greater_equal(lane, splat(low)), greater(splat(high), lane));
@@ -69,10 +69,10 @@ HEED_INLINE PanelRange range_in_panel(const QueryRow& row, std::int64_t key) {
 /// kGroupRows rows of a task (the last group may have fewer): the keys that any of them, and that all of
 /// them, may see.
 struct RowGroup {
-  std::int64_t begin, end;            // of any
-  std::int64_t full_begin, full_end;  // of all
+  std::int64_t begin, end;            // any row may see these
+  std::int64_t full_begin, full_end;  // all rows may see these
   bool started;                       // no row waits for its first shift
-  bool scattered;                     // some row's keys are not those of a range
+  bool scattered;                     // some row's keys are not a range
 };
 
 inline RowGroup group_of(const QueryRow* query_rows, std::int64_t rows, bool started) {
@@ -91,9 +91,9 @@ inline RowGroup group_of(const QueryRow* query_rows, std::int64_t rows, bool sta
   return g;
 }
 
-/// The keys of a KV block, counted from its first, whose weights are computed for a group: from the panel of
-/// the first key that any of its rows may see to the vector of the last. Among them a key that a row may not
-/// see weighs 0; weights of the others are whatever lay there before.
+/// The keys of a KV block, counted from its first key, whose weights are computed for a group. They reach
+/// from the panel of the first key that any of its rows may see to the vector of the last. Among them, a key
+/// that its row may not see has weight 0. Weights outside of them are uninitialised.
 inline KeyRange written_keys(const RowGroup& group, std::int64_t kv_block_key, std::int64_t count) {
   const std::int64_t low = larger(0, group.begin - kv_block_key);
   const std::int64_t high = smaller(count, group.end - kv_block_key);

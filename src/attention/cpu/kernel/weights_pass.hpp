@@ -1,6 +1,6 @@
-// The weights pass, for what needs the final sums: full weights, what each key received, and scores. A task
-// is some KV blocks of one head against all rows of its segment, so that every key's sum belongs to
-// one task and is added up in the order of the rows.
+// The weights pass, for results that need the final sums: full weights, received, and scores. A task is some
+// KV blocks of one head against all rows of its segment. So every key's sum belongs to one task, and is added
+// up in the order of the rows.
 #pragma once
 
 #include "attention/cpu/kernel/forward.hpp"
@@ -9,10 +9,10 @@ namespace heed::detail::HEED_ISA {
 
 using cpu::WeightsTask;
 
-inline constexpr std::int64_t kPassKvBlocks = 4;        // at most, a task: a block of rows is set up for each
-inline constexpr std::int64_t kPassKeyBytes = 1 << 20;  // for their packed keys
+inline constexpr std::int64_t kPassKvBlocks = 4;        // per task, at most; each task sets up its rows
+inline constexpr std::int64_t kPassKeyBytes = 1 << 20;  // limit of their packed keys
 
-/// A weights pass's own sizes: one block of rows, and the keys of a task, which all stay packed.
+/// The tiling of a weights pass: one block of rows, and the keys of a task, which all stay packed.
 inline Tiling plan_weights_pass(const Arguments& call) {
   const std::int64_t kv_block_bytes = static_cast<std::int64_t>(sizeof(float)) * kKvBlock * call.head_dim;
   const std::int64_t kv_blocks = larger(1, smaller(kPassKvBlocks, kPassKeyBytes / kv_block_bytes));
@@ -25,8 +25,8 @@ inline Tiling plan_weights_pass(const Arguments& call) {
   return tiling;
 }
 
-/// What each key of a task received. Sums of many small terms: Kahan's compensation keeps the error
-/// independent of how many blocks of rows there are (Kahan 1965).
+/// The weight that each key of a task received. Kahan's compensation keeps the error of many small terms
+/// independent of the number of row blocks (Kahan 1965).
 struct KeySums {
   alignas(64) float sum[kPassKvBlocks * kKvBlock];
   alignas(64) float lost[kPassKvBlocks * kKvBlock];
@@ -59,8 +59,8 @@ inline void write_sums(const Output& out, const WeightsTask& pass, const KeySums
     to[(task.key_begin + pass.block_begin + k) * out.stride[2]] = sums.sum[k];
 }
 
-/// Sets up the rows of a block: query rows, queries, the shifts that the forward pass ended with, and what
-/// their weights are multiplied by. Scores have neither (inverse == nullptr).
+/// Sets up a block's rows: query rows, queries, the final shifts of the forward pass, and the factors of
+/// their weights. The scores pass needs neither shifts nor factors (inverse == nullptr).
 template <class Format>
 void load_rows(TaskState& state, float* inverse) {
   const Arguments& call = state.call;
@@ -86,8 +86,8 @@ void load_rows(TaskState& state, float* inverse) {
     if (status[r] == cpu::RowStatus::out_of_range) leave_out(state, r);
 }
 
-/// Weights of a row for a KV block whose scores f32 may not hold: their products are summed in f64. Where
-/// forward looked at scores and not at norms they were in range, and yet another order of the same sum may
+/// Computes a row's weights for a KV block whose scores may exceed f32; their products are summed in f64. If
+/// forward looked at scores instead of norms, the scores were in range, but another order of the same sum may
 /// overflow.
 inline void score_row_in_f64(TaskState& state, std::int64_t row, std::int64_t kv_block_key,
                              std::int64_t count) {
@@ -101,8 +101,8 @@ inline void score_row_in_f64(TaskState& state, std::int64_t row, std::int64_t kv
   }
 }
 
-/// sums [kKvBlock] = the weights of rows [begin, end) of the block, added up. In the order of the rows,
-/// whatever tiles they came from; at most kQueryBlock terms, so plainly.
+/// sums [kKvBlock] = the sum of the weights of the block's rows [begin, end). They are added in the order of
+/// the rows, whichever tiles computed them. There are at most kQueryBlock terms, so they are added plainly.
 inline void sum_rows(const TaskState& state, std::int64_t begin, std::int64_t end, const float* inverse,
                      std::int64_t kv_block_key, std::int64_t count, float* sums) {
   for (std::int64_t k = 0; k < kKvBlock; k += kLanes) store(sums + k, zero());
@@ -118,7 +118,7 @@ inline void sum_rows(const TaskState& state, std::int64_t begin, std::int64_t en
   }
 }
 
-/// Whether a head's matrix of weights is too large to be still in a cache when it is read.
+/// Whether a head's weights matrix is too large to be still in a cache when it is read.
 inline bool outgrows_caches(const Arguments& call) {
   return call.query_length * call.key_length >= kUncachedBytes / static_cast<std::int64_t>(sizeof(float));
 }
@@ -142,7 +142,7 @@ inline void write_zeros(float* to, std::int64_t stride, std::int64_t count) {
   for (std::int64_t k = 0; k < count; ++k) to[k * stride] = 0;
 }
 
-/// Where a row's weights of the keys from `key` on go.
+/// Address of a row's weights of the keys from `key` on.
 inline float* weights_at(const TaskState& state, std::int64_t row, std::int64_t key) {
   const Output& out = state.call.weights;
   const Task& task = state.task;
@@ -156,7 +156,7 @@ inline void forbid_weights(const TaskState& state, std::int64_t key, std::int64_
     write_zeros(weights_at(state, r, key), state.call.weights.stride[3], count);
 }
 
-/// The block's rows of the matrix of weights, for one KV block.
+/// Writes the block's rows of the weights matrix, for one KV block.
 inline void write_weights(const TaskState& state, const float* inverse, std::int64_t kv_block_key,
                           std::int64_t count) {
   const std::int64_t stride = state.call.weights.stride[3];
@@ -174,16 +174,16 @@ inline void write_weights(const TaskState& state, const float* inverse, std::int
   if (past_caches) end_stores_past_caches();
 }
 
-/// The keys of a segment that the block's rows may see at most: positions rise with the rows, and both ends
-/// of what a row may see rise with its position.
+/// The keys of a segment that the block's rows may see at most. Positions rise with the rows, and both ends
+/// of a row's range rise with its position.
 inline KeyRange keys_of_block(const TaskState& state) {
   const Task& task = state.task;
   return {query_row_of(state.call, task, task.head_begin, task.row_begin).key_begin,
           query_row_of(state.call, task, task.head_begin, task.row_end - 1).key_end};
 }
 
-/// The weights of a task's KV blocks, row block by row block. KV blocks that none of a block's rows may see
-/// cost nothing but the zeros of the matrix.
+/// Computes the weights of a task's KV blocks, one row block after the other. For KV blocks that none of a
+/// block's rows may see, it only writes the matrix's zeros.
 inline void weights_pass(const Arguments& call, const Tiling& tiling, const WeightsTask& pass,
                          void* workspace) {
   const MatrixTiles tiles;
@@ -231,15 +231,15 @@ inline void weights_pass(const Arguments& call, const Tiling& tiling, const Weig
   write_sums(call.received_last, pass, received_last);
 }
 
-/// Whether this unit computes the weights of a call: of bf16 by pairs where the target has their product.
+/// Whether this unit takes a call's weights pass. A unit with products of bf16 pairs takes bf16 calls.
 inline bool takes_weights_pass(const Arguments& call) {
   if (!kHasForward) return false;
   if (kHasMatrixTiles) return fills_matrix_tiles(call);
   return kComputesEverything || call.query.type == Type::bf16;
 }
 
-/// Scores of a block for one KV block at the stage asked for, in natural units; -inf where a key is
-/// forbidden. Rows with scores that this kernel cannot hold are left out.
+/// Writes the scores of a block for one KV block, at the stage asked for, in natural units; -inf for
+/// forbidden keys. Leaves out rows with scores that this kernel cannot hold.
 inline void score_kv_block(TaskState& state, std::int64_t kv_block_key, const KvBlock& kv_block) {
   const Arguments& call = state.call;
   const Task& task = state.task;
@@ -273,7 +273,8 @@ inline void score_kv_block(TaskState& state, std::int64_t kv_block_key, const Kv
         for (int v = 0; v < kPanelVectors; ++v) {
           const Vf score = load(scores[i] + v * kLanes);
           const Mask allowed = greater(score, splat(kForbidden));
-          // modify_scores raises what is too low to weigh anything: such a score is beyond this kernel.
+          // modify_scores raises scores that are too low to have a weight. Such a score exceeds this kernel's
+          // range.
           if (any(both(allowed, greater_equal(splat(-kLargestScore), score)))) leave_out(state, r + i);
           store(scores[i] + v * kLanes,
                 select(allowed, mul_add(score, splat(static_cast<float>(kLn2)), offset),
@@ -285,7 +286,7 @@ inline void score_kv_block(TaskState& state, std::int64_t kv_block_key, const Kv
   }
 }
 
-/// The scores of a task's KV blocks, row block by row block.
+/// Writes the scores of a task's KV blocks, one row block after the other.
 inline void scores_pass(const Arguments& call, const Tiling& tiling, const WeightsTask& pass,
                         void* workspace) {
   const Workspace w = lay_out(call, tiling, workspace);

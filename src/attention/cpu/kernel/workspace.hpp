@@ -1,4 +1,4 @@
-// The working memory of one thread: how a task's rows, packed keys and weights lie in it.
+// The working memory of one thread: the layout of a task's rows, packed keys and weights.
 #pragma once
 
 #include "attention/cpu/kernel/arguments.hpp"
@@ -15,26 +15,27 @@ using cpu::Tiling;
 
 // Tuning of the forward pass. Sweeps on Zen 5 moved full attention by less than 2 % between 96 and 384 keys a
 // KV block.
-inline constexpr std::int64_t kKvBlock = 192;  // keys a KV block: packed together, weights of a block kept
-// Rows whose weights of a KV block are kept: 144 KiB. By matrix tiles those of one group stay in the first
-// cache: vectors run at half their rate for some hundred cycles after a tile, so that phases are long.
+inline constexpr std::int64_t kKvBlock = 192;  // keys per KV block, which are packed together
+// Rows whose weights of a KV block are kept: 144 KiB. With matrix tiles, the weights of one group stay in the
+// first-level cache. Phases are long, because vectors run at half their rate for some hundred cycles after a
+// tile.
 inline constexpr std::int64_t kQueryBlock = kHasMatrixTiles ? kGroupRows : 192;
-inline constexpr std::int64_t kTaskRows = 384;  // rows a task where packed keys are kept for the next task
-inline constexpr std::int64_t kLongTaskRows = 768;    // and where each task packs them anew
+inline constexpr std::int64_t kTaskRows = 384;      // rows per task if packed keys are kept for the next task
+inline constexpr std::int64_t kLongTaskRows = 768;  // rows per task if each task repacks the keys
 inline constexpr std::int64_t kCacheBytes = 5 << 20;  // for packed keys and values
-// The same where tasks keep their weights, and so are short: to pack keys for each would cost more than to
-// read packed ones, which are asked for in time, from memory.
+// The same if tasks keep their weights, and are therefore short. Reading packed keys from memory, prefetched
+// in time, costs less than repacking them for each task.
 inline constexpr std::int64_t kLongCacheBytes = 16 << 20;
 inline constexpr std::int64_t kTaskWeightsBytes = 48 << 20;  // for these weights
 inline constexpr std::int64_t kStatisticsBytes = 3 << 19;    // for top-k lists, and for map bins
-inline constexpr std::int64_t kUncachedBytes = 16 << 20;  // of a head's weights: from here on past the caches
-// Few rows, which read keys and values in place. With 32 registers a row of a value tile is as wide as they
-// allow, so that a row of values is read once from end to end; with 16 it has more rows, so that a value is
-// brought into a register once for all.
+inline constexpr std::int64_t kUncachedBytes = 16 << 20;     // a larger weights matrix bypasses caches
+// Few rows, which read keys and values in place. With 32 registers, a row of a value tile is as wide as they
+// allow, so that a row of values is read once from end to end. With 16 registers, it has more rows, so that
+// each value is loaded only once.
 inline constexpr int kDecodeRows = kRegisters >= 32 ? 2 : kTileRows;
 constexpr int decode_vectors(int rows) { return kRegisters >= 32 ? 8 : rows >= 4 ? 2 : 4; }
-inline constexpr std::int64_t kDecodeKvBlocks = 8;  // whose keys are read before their values
-inline constexpr std::int64_t kKeysAhead = 32;      // how far on memory is asked for by matrix tiles
+inline constexpr std::int64_t kDecodeKvBlocks = 8;  // KV blocks whose keys are read before their values
+inline constexpr std::int64_t kKeysAhead = 32;      // how many keys ahead matrix tiles prefetch
 
 static_assert(kHasMatrixTiles || kDecodeKvBlocks * kGroupRows <= kQueryBlock);
 static_assert(kDecodeKvBlocks * kKvBlock <= kMostStepPanels * kPanel);
@@ -42,85 +43,85 @@ static_assert(cpu::kSpan % (kDecodeKvBlocks * kKvBlock) == 0);
 static_assert(kKvBlock % kPanel == 0 && (!kHasMatrixTiles || kPanel % (2 * kLanes) == 0));
 static_assert(kQueryBlock % kGroupRows == 0 && kTaskRows % kQueryBlock == 0);
 
-/// A packed KV block of one key head: whose it is, where, and how large its numbers are.
+/// A packed KV block of one key head: its identity, and measurements of its numbers.
 struct PackedKvBlock {
   std::int64_t batch, kv_head, key;
   Measure keys;
-  float value_factor;  // of its values' products
+  float value_factor;  // factor of the values' products
 };
 
 struct Workspace {
   std::int64_t depth, padded_depth, value_columns;
-  std::int64_t query_lanes, key_lanes, value_lanes;  // of a packed query, key, and value
+  std::int64_t query_lanes, key_lanes, value_lanes;  // lanes of a packed query, key, and value
   std::int64_t step;
   std::int64_t packed_blocks;
   PackedKvBlock* packed_block;
-  float* packed;          // [packed_blocks][kKvBlock * (key_lanes + value_lanes)]
-  float* scratch;         // [kLanes][query_lanes]
-  float* cached;          // [kKvBlock][depth or columns of values], of a cache whose rows do not lie evenly
-  float* weight_parts;    // [parts][kKvBlock / 32][kGroupRows][kLanes], of pairs of bf16
-  float* product;         // [kGroupRows][value_columns], of matrix tiles where elements have several parts
-  float* query_columns;   // [rows][key_lanes], of matrix tiles where keys are read in place
-  float* key_scores;      // [kKvBlock][kGroupRows], of those
-  float* weights;         // [kQueryBlock][kKvBlock]
-  QueryRow* query_row;    // [rows]
-  RowGroup* group;        // [rows / kGroupRows]
-  std::uint8_t* visible;  // [rows][visible_ld]: of a step, where masks leave rows no range of keys
+  float* packed;         // [packed_blocks][kKvBlock * (key_lanes + value_lanes)]
+  float* scratch;        // [kLanes][query_lanes]
+  float* cached;         // [kKvBlock][depth or value columns], for a cache with unevenly spaced or coded rows
+  float* weight_parts;   // [parts][kKvBlock / 32][kGroupRows][kLanes], for pairs of bf16
+  float* product;        // [kGroupRows][value_columns], for matrix tiles with several parts
+  float* query_columns;  // [rows][key_lanes], for matrix tiles that read keys in place
+  float* key_scores;     // [kKvBlock][kGroupRows], likewise
+  float* weights;        // [kQueryBlock][kKvBlock]
+  QueryRow* query_row;   // [rows]
+  RowGroup* group;       // [rows / kGroupRows]
+  std::uint8_t* visible;  // [rows][visible_ld] for a step, if masks leave rows whose keys are no range
   std::int64_t visible_ld;
   float* query;          // [rows][query_lanes]
-  float* query_square;   // [rows]: sums of squares; with the keys' they bound the scores
-  SoftmaxState softmax;  // of the span under way
-  SoftmaxState folded;   // of the spans before it; where keys are more than a span
-  float* partial;        // as softmax.output, of one KV block, where a step is less than a KV block
+  float* query_square;   // [rows]: sums of squares; together with the keys' they bound the scores
+  SoftmaxState softmax;  // of the current span
+  SoftmaxState folded;   // of the spans before it, if keys exceed one span
+  float* partial;        // like softmax.output, for one KV block, if a step is less than a KV block
   // Top-k:
-  std::int64_t list_rows;         // rows, up to whole vectors
-  CandidateColumns candidates;    // [kKvBlock][kLanes]: of a KV block, for as many rows
-  float* moved;                   // the same, between levels
-  CandidateBits* candidate_bits;  // [list_rows][kKvBlock / kLanes], and a word that is read in vain
-  CandidateColumns list;          // [levels]: one row's
+  std::int64_t list_rows;         // rows, rounded up to whole vectors
+  CandidateColumns candidates;    // [kKvBlock][kLanes], for a KV block and kLanes rows
+  float* moved;                   // same shape; carries entries between levels
+  CandidateBits* candidate_bits;  // [list_rows][kKvBlock / kLanes], and a word that is read but not used
+  CandidateColumns list;          // [levels], for one row
   // The map:
-  float* inverse;         // [rows, up to whole vectors], of the sums, at the end
-  std::int64_t bin_rows;  // rows, up to whole vectors
+  float* inverse;         // [rows, rounded up to whole vectors]: 1 / the final sums
+  std::int64_t bin_rows;  // rows, rounded up to whole vectors
   float* bins;            // [map columns][bin_rows]
-  float* carried_bins;    // [bin_rows]: of the spans before, in the column that the next span may share
+  float* carried_bins;    // [bin_rows]: earlier spans' bins of the column that the next span may share
   std::size_t bytes;
 };
 
-/// The queries of a task's rows: packed, or in the caller's memory.
+/// The queries of a task's rows, packed or in the caller's memory.
 struct QueryRows {
   const float* data;
   std::int64_t stride;
 };
 
-/// What is the same all through a task.
+/// The constants of a task.
 struct TaskContext {
   const Arguments& call;
   const Task& task;
   const Workspace w;
   const KvSource kv;
   const std::int64_t rows;         // real rows
-  const std::int64_t padded_rows;  // to whole tiles; rows beyond `rows` repeat the last one's query row
+  const std::int64_t padded_rows;  // rounded up to whole tiles; rows beyond `rows` repeat the last query row
   const bool modifies_scores;      // every tile goes through modify_scores
-  const bool keeps_statistics;     // entropy or the largest score is wanted
-  const bool keys_in_place;        // matrix tiles read them (matrix_keys.hpp)
+  const bool keeps_statistics;     // entropy, the largest score or top-k is wanted
+  const bool keys_in_place;        // matrix tiles read keys in place (matrix_keys.hpp)
 };
 
-/// A task under way.
+/// A task in progress.
 struct TaskState : TaskContext {
   bool tracks_maxima = true;  // some row's m moves; off while scores are bounded
-  float tracked_square = 0;   // of the largest key for which rows were asked whether theirs does
-  QueryRows queries = {};     // what the tiles multiply with the packed keys
+  float tracked_square = 0;   // largest squared key norm for which track_maxima() was called
+  QueryRows queries = {};     // the tiles' left operand
   float largest_query_square = 0;
-  std::int64_t left_out = 0;      // rows
-  bool splits_weights = false;    // at once, into operands of matrix tiles: nothing else looks at them
-  float* weights = w.weights;     // [kQueryBlock][kKvBlock]: of the KV block under way
-  cpu::KeptTask* kept = nullptr;  // where weights stay, and those of the task before
-  KeyRange columns = {0, 0};      // of the map, that keys of the span so far fell into
+  std::int64_t left_out = 0;      // number of rows left out
+  bool splits_weights = false;    // weights become operands at once; nothing else reads them
+  float* weights = w.weights;     // [kQueryBlock][kKvBlock], for the current KV block
+  cpu::KeptTask* kept = nullptr;  // keeps this task's weights, and still those of the previous task
+  KeyRange columns = {0, 0};      // map columns of the span's keys so far
 
   static void* operator new(std::size_t /*size*/, void* room) { return room; }
 };
 
-/// Tasks that go over the same keys side by side.
+/// Tasks that go over the same keys together.
 struct TasksTogether {
   TaskState* of[cpu::kTasksTogether];
   std::int64_t count;
@@ -131,23 +132,23 @@ HEED_INLINE bool keeps_statistics(const Arguments& call) {
   return call.entropy.data || call.max_score.data || call.top_k > 0;
 }
 
-/// Whether a unit of dot products takes a call: where nothing is asked for that bf16 would round. Dropout
+/// Whether a unit of dot products takes a call, which must ask for nothing that bf16 would round. Dropout
 /// scales weights in f32, and few rows are as fast in f32.
 inline bool multiplies_pairs(const Arguments& call, const Tiling& tiling) {
   return kHasBf16Dot && call.query.type == Type::bf16 && call.output.data && call.output.type == Type::bf16 &&
          tiling.step == kKvBlock && call.dropout.threshold == 0;
 }
 
-/// Whether matrix tiles read keys where they lie, as rows of whole steps: for tasks of one group of rows.
+/// Whether matrix tiles read keys in place, as rows of whole steps. Only for tasks of one group of rows.
 inline bool multiplies_keys_in_place(const Arguments& call, std::int64_t task_rows) {
   return kHasMatrixTiles && UnitFormat::kParts == 1 && task_rows <= kGroupRows && call.key.stride[3] == 1 &&
          call.key.stride[2] % 2 == 0 && call.head_dim % (2 * kLanes) == 0;
 }
 
-/// Rows of a key head from which on a unit of matrix tiles takes a call: enough to fill tiles; of f32, so
-/// many that splitting keys and values pays (tests hold the emulation to fewer rows, too).
+/// Least number of rows per key head for a unit of matrix tiles: enough to fill tiles. For f32, enough to
+/// make splitting keys and values worth while. (Tests run the emulation with fewer rows, too.)
 inline constexpr std::int64_t kMatrixLeastRows = UnitFormat::kParts == 1 || kEmulatesMatrixTiles ? 13 : 128;
-/// The same where keys need not be packed.
+/// The same if keys need not be packed.
 inline constexpr std::int64_t kMatrixLeastRowsInPlace = 5;
 inline bool fills_matrix_tiles(const Arguments& call) {
   const std::int64_t rows = call.most_rows * call.group;
@@ -155,7 +156,7 @@ inline bool fills_matrix_tiles(const Arguments& call) {
          rows >= (multiplies_keys_in_place(call, rows) ? kMatrixLeastRowsInPlace : kMatrixLeastRows);
 }
 
-/// Whether a call's weights are rounded to bf16, and their sum as rounded is kept.
+/// Whether a call's weights are rounded to bf16, and the sum of the rounded weights is kept.
 inline bool rounds_weights(const Arguments& call, const Tiling& tiling) {
   if (kHasMatrixTiles) return UnitFormat::kRoundsWeights && call.output.data && call.dropout.threshold == 0;
   return multiplies_pairs(call, tiling);
@@ -170,7 +171,7 @@ inline StateParts parts_of(const Arguments& call, const Tiling& tiling) {
           call.distance.data != nullptr};
 }
 
-/// Lays out the memory at `base`; with base == nullptr it only counts.
+/// Lays out the memory at `base`; with base == nullptr, only counts bytes.
 inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base) {
   Workspace w;
   Memory memory(base);
@@ -217,7 +218,7 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   return w;
 }
 
-/// Its rows, for masks to narrow.
+/// The task's rows, for masks to narrow.
 inline MaskedRows masked_rows(const TaskContext& task) {
   const Workspace& w = task.w;
   return {task.call,        task.task,          w.query_row, w.group,     task.rows,
@@ -238,7 +239,7 @@ inline TaskContext context_of(const Arguments& call, const Task& task, const Wor
           w.key_scores != nullptr};
 }
 
-/// The states as tiles see them whose panel begins at key `done` of its KV block.
+/// The states as tiles see them, for a panel that begins at key `done` of its KV block.
 HEED_INLINE TileRows tile_rows(const TaskContext& task, std::int64_t done) {
   return {task.w.softmax, task.call.top_k > 0 ? task.w.candidate_bits + done / kLanes : nullptr,
           kKvBlock / kLanes};
@@ -249,12 +250,12 @@ inline std::int64_t clamp_rows(std::int64_t rows, std::int64_t bytes_each, std::
   return larger(kGroupRows, smaller(rows, fit));
 }
 
-/// Keys whose weights fit in kTaskWeightsBytes for a task of so many rows.
+/// Keys whose weights fit in kTaskWeightsBytes, for a task of `rows` rows.
 constexpr std::int64_t most_kept_keys(std::int64_t rows) {
   return kTaskWeightsBytes / (rows * static_cast<std::int64_t>(sizeof(float)));
 }
 
-/// Rows that a task has at most. Where it keeps their weights, they are of one head.
+/// The most rows of a task. If it keeps their weights, they are of one head.
 inline std::int64_t most_task_rows(const Arguments& call, bool cached) {
   if (!call.keeps_task_weights) return cached ? kTaskRows : kLongTaskRows;
   return smaller(round_up(call.most_rows, kGroupRows),
@@ -272,11 +273,11 @@ inline Tiling plan(const Arguments& call) {
   const bool cached = all_keys <= cache_bytes / key_bytes && !tiling.keys_in_place;
   std::int64_t rows = smaller(most_task_rows(call, cached), all_rows);
   rows = clamp_rows(rows, 8 * round_up(call.top_k, kLevelsAtOnce), kStatisticsBytes);
-  // Where no packed keys are kept, bins may have their room.
+  // If no packed keys are kept, bins may use their memory.
   const std::int64_t spare = cached ? 0 : kCacheBytes - kLongTaskRows * key_bytes;
   rows = clamp_rows(rows, 4 * call.map_columns, larger(kStatisticsBytes, spare));
-  // Few rows read keys and values about as fast as memory gives them. They are packed a panel at a time,
-  // which stays in the first cache, while the next is on its way.
+  // Few rows read keys and values about as fast as memory delivers them. These are packed one panel at a
+  // time, which stays in the first-level cache while the next one is prefetched.
   const bool narrow = !kHasMatrixTiles && rows <= kGroupRows;
   tiling.rows = rows;
   tiling.step = narrow ? kPanel : kKvBlock;
@@ -288,7 +289,7 @@ inline Tiling plan(const Arguments& call) {
   return tiling;
 }
 
-/// Forgets packed KV blocks: the memory may hold those of another call.
+/// Forgets all packed KV blocks, because the memory may hold another call's blocks.
 inline void reset(const Arguments& call, const Tiling& tiling, void* workspace) {
   const Workspace w = lay_out(call, tiling, workspace);
   for (std::int64_t s = 0; s < w.packed_blocks; ++s) w.packed_block[s].key = -1;
@@ -297,13 +298,13 @@ inline void reset(const Arguments& call, const Tiling& tiling, void* workspace) 
 struct KvBlock {
   const float* keys;          // panels
   const float* values;        // column panels, or the rows in the caller's memory
-  std::int64_t value_stride;  // 0: packed; else floats from one key's values to the next's
-  std::int64_t count;         // keys in it
+  std::int64_t value_stride;  // 0: packed; else the distance in floats between two keys' values
+  std::int64_t count;         // number of keys
   PackedKvBlock measured;
   BlockPrefetch next_keys;    // shared among the task's rows, times the panels of a KV block
-  BlockPrefetch next_values;  // and times the panels of values
+  BlockPrefetch next_values;  // the same, times the panels of values
 
-  /// The values of the panel of `vectors` vectors from column `column` on, and their stride.
+  /// The values of the panel from column `column` on; stride() is their stride.
   const float* panel(std::int64_t column) const {
     return value_stride == 0 ? values + column * count : values + column;
   }
@@ -312,14 +313,14 @@ struct KvBlock {
   }
 };
 
-/// `bytes` in equal shares; few rows do not fetch it all.
+/// Divides `bytes` into equal shares of limited size, so few rows do not prefetch all of it.
 inline std::int64_t share_of(std::int64_t bytes, std::int64_t rows) {
   constexpr std::int64_t kUnit = 16;
   constexpr std::int64_t kMost = 128;
   return smaller(kMost, round_up(bytes / rows, kUnit));
 }
 
-/// The next KV block, as far as it is packed already or read in place.
+/// Sets up the prefetch of the next KV block, if it is packed already or read in place.
 inline void find_prefetch(KvBlock& kv_block, const Task& task, const Workspace& w) {
   const std::int64_t rows = round_up(task.head_count * (task.row_end - task.row_begin), kRowUnit);
   const std::int64_t panels = (w.value_columns / kLanes + kValueVectors - 1) / kValueVectors;
@@ -340,8 +341,8 @@ inline void find_prefetch(KvBlock& kv_block, const Task& task, const Workspace& 
     kv_block.next_values = {reinterpret_cast<const char*>(keys + w.step * w.key_lanes), value_share};
 }
 
-/// The packed keys [key, key + step) of a task's key head, `key` counted within the segment. Dense f32 values
-/// stay where they are.
+/// Packs keys [key, key + step) of a task's key head, unless they are packed already; `key` counts within the
+/// segment. Dense f32 values stay in place.
 template <class Format>
 KvBlock packed_kv_block(const TaskContext& context, std::int64_t key) {
   const Arguments& call = context.call;
@@ -363,7 +364,7 @@ KvBlock packed_kv_block(const TaskContext& context, std::int64_t key) {
     packed_block.kv_head = kv_head;
     packed_block.key = absolute_key;
     if (w.packed_blocks == 1 && whole && call.key_length > kKvBlock) count_path(call.paths, Path::repacked);
-    // In narrow steps the values are fetched while keys are packed, and then the next keys.
+    // In narrow steps, values are prefetched while keys are packed, and then the next keys.
     const bool with_values = call.output.data != nullptr;
     packed_block.keys = {0, true};
     const bool prefetches = !whole && call.cache == nullptr;

@@ -1,12 +1,12 @@
-// Rows of a cache that keeps codes become floats, and rows that lie scattered become even ones, so that
-// whatever packs or multiplies rows meets plain tensors.
+// Converts coded cache rows to floats, and scattered rows to evenly spaced ones. So code that packs or
+// multiplies rows only meets plain tensors.
 #pragma once
 
 #include "attention/cpu/kernel/pack.hpp"
 
 namespace heed::detail::HEED_ISA {
 
-/// kLanes codes from `at` on as numbers, without scale and offset.
+/// Loads kLanes codes from `at` on as numbers, without scale and offset.
 template <RowFormat kFormat>
 HEED_INLINE Vf load_codes(const std::uint8_t* row, std::int64_t at) {
   if constexpr (kFormat == RowFormat::int8)
@@ -17,7 +17,7 @@ HEED_INLINE Vf load_codes(const std::uint8_t* row, std::int64_t at) {
     return load_e4m3(row + at);
 }
 
-/// One row of codes as numbers. `n` is even for int4.
+/// Converts one row of codes to numbers. `n` is even for int4.
 template <RowFormat kFormat>
 void read_codes(const std::uint8_t* row, std::int64_t n, float* to) {
   std::int64_t i = 0;
@@ -41,7 +41,7 @@ HEED_INLINE float bf16_at(const std::uint16_t* numbers, std::int64_t i) {
   return float_of_bits(std::uint32_t{numbers[i]} << 16);
 }
 
-/// Which rows of a task, keys or values, of one key head.
+/// The key or value rows of a task's sequence, for one key head.
 struct CodedRows {
   const CacheRows& cache;
   const CachedSequence& sequence;
@@ -60,7 +60,7 @@ struct CodedRows {
     return (are_keys ? sequence.key_tail : sequence.value_tail) +
            (head * length + (position & (length - 1))) * width;
   }
-  /// Where scales of key j begin.
+  /// Index of the first scale of a key at `position`.
   [[nodiscard]] std::int64_t key_scales(std::int64_t position, std::int64_t width) const {
     return (sequence.groups[position >> cache.codes.group_log2] * cache.kv_heads + head) * width;
   }
@@ -70,7 +70,7 @@ struct CodedRows {
   }
 };
 
-/// to [n] = scale * to + offset, of the channels of a key.
+/// to [n] = scale * to + offset, for the channels of a key.
 inline void scale_key(const RowCodes& codes, std::int64_t scales, std::int64_t n, float* to) {
   const std::uint16_t* scale = codes.key_scale + scales;
   const std::uint16_t* offset = codes.key_offset != nullptr ? codes.key_offset + scales : nullptr;
@@ -82,7 +82,7 @@ inline void scale_key(const RowCodes& codes, std::int64_t scales, std::int64_t n
     to[i] = __builtin_fmaf(to[i], bf16_at(scale, i), offset != nullptr ? bf16_at(offset, i) : 0.0f);
 }
 
-/// The same of a value, whose groups of channels share a scale.
+/// The same for a value, whose groups of channels share a scale.
 inline void scale_value(const RowCodes& codes, std::int64_t scales, std::int64_t n, float* to) {
   for (std::int64_t c = 0; c * codes.value_group < n; ++c) {
     const float scale = bf16_at(codes.value_scale, scales + c);
@@ -108,13 +108,13 @@ inline void read_coded_row(const CodedRows& coded, std::int64_t j, std::int64_t 
     scale_value(coded.cache.codes, coded.value_scales(j), width, to);
 }
 
-/// f32 rows `stride` apart of which row `first` lies at `memory`.
+/// f32 rows `stride` apart; row `first` is at `memory`.
 inline HeadRows rows_in(const float* memory, std::int64_t first, std::int64_t stride) {
   return head_rows({memory, cpu::Type::f32, {0, 0, stride, 1}}, -first * stride);
 }
 
-/// Rows [first, first + count) of keys or values as even rows: where they lie, or copied to `memory`, which
-/// holds `count` rows of round_up(width, kLanes) floats. Row numbers stay.
+/// Returns rows [first, first + count) of keys or values as evenly spaced rows. They stay in place or are
+/// copied to `memory`, which holds `count` rows of round_up(width, kLanes) floats. Row indices stay the same.
 inline HeadRows even_rows(const cpu::Arguments& call, const cpu::Task& task, const KvSource& kv,
                           bool are_keys, std::int64_t first, std::int64_t count, std::int64_t width,
                           float* memory) {

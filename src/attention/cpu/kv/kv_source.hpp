@@ -1,5 +1,5 @@
-// Where a kernel gets the keys and values of a task: rows of one key head, by their number within the
-// segment. How rows lie in memory is known here alone: evenly, or by a cache's table.
+// The keys and values of a task: rows of one key head, by their index within the segment. Only this file
+// knows how rows lie in memory: evenly spaced, or by a cache's table.
 #pragma once
 
 #include "attention/cpu/kernel/arguments.hpp"
@@ -17,19 +17,19 @@ HEED_INLINE std::int64_t offset_of(const std::int64_t (&stride)[4], std::int64_t
 /// The rows of one head.
 struct HeadRows {
   Input tensor;
-  std::int64_t first;                     ///< element at which row number 0 begins
-  std::int64_t row_bytes;                 ///< from one row number to the next
-  const char* start;                      ///< where row number 0 begins
+  std::int64_t first;                     ///< element index of row number 0
+  std::int64_t row_bytes;                 ///< distance between row numbers
+  const char* start;                      ///< address of row number 0
   const std::int32_t* numbers = nullptr;  ///< row j is row number numbers[j]; nullptr: row number j
-  std::int64_t count = INT64_MAX;         ///< rows, where there are numbers
+  std::int64_t count = INT64_MAX;         ///< number of rows, if there are numbers
 
-  /// The element at which row j begins, and how many elements lie between those of a row.
+  /// at() is the element index of row j; element_stride() is the distance between its elements.
   [[nodiscard]] std::int64_t at(std::int64_t j) const {
     return first + (numbers != nullptr ? numbers[j] : j) * tensor.stride[2];
   }
   [[nodiscard]] std::int64_t element_stride() const { return tensor.stride[3]; }
 
-  /// How many of the rows [j, j + rows), from the first on, lie evenly in memory.
+  /// How many of the rows [j, j + rows) are evenly spaced in memory, counted from the first.
   [[nodiscard]] std::int64_t even_rows_from(std::int64_t j, std::int64_t rows) const {
     std::int64_t even = 1;
     while (numbers != nullptr && even < rows && numbers[j + even] == numbers[j] + even) ++even;
@@ -38,18 +38,19 @@ struct HeadRows {
   [[nodiscard]] bool is_even(std::int64_t j, std::int64_t rows) const {
     return even_rows_from(j, rows) == rows;
   }
-  /// f32 rows [j, j + count) that lie whole and evenly in memory, so that tiles can read them there.
-  /// row_stride() tells their distance.
+  /// f32 rows from j on that are evenly spaced, so that tiles can read them in place. row_stride() is their
+  /// distance.
   [[nodiscard]] const float* floats(std::int64_t j) const {
     return static_cast<const float*>(tensor.data) + at(j);
   }
   [[nodiscard]] std::int64_t row_stride() const { return tensor.stride[2]; }
   [[nodiscard]] bool has_floats() const { return tensor.type == cpu::Type::f32 && tensor.stride[3] == 1; }
-  /// Rows of whole vectors without gaps between their elements.
+  /// Whether rows are whole vectors without gaps between their elements.
   [[nodiscard]] bool has_whole_vectors(std::int64_t width) const {
     return tensor.stride[3] == 1 && width % kLanes == 0;
   }
-  /// Such rows in f32, close together: a tile that goes from row to row reads little else.
+  /// Whether such rows are f32 and close together, so that a tile that goes from row to row reads little
+  /// else.
   [[nodiscard]] bool is_dense(std::int64_t width) const {
     return numbers == nullptr && has_floats() && width % kLanes == 0 && tensor.stride[2] < 2 * width &&
            tensor.stride[2] > 0;
@@ -60,12 +61,12 @@ struct HeadRows {
   [[nodiscard]] const char* address(std::int64_t j) const {
     return start + (numbers != nullptr ? numbers[j] : j) * row_bytes;
   }
-  /// Of a row that may lie beyond the last, to ask memory for.
+  /// The address of a row that may lie beyond the last one, for prefetching.
   [[nodiscard]] const char* address_ahead(std::int64_t j) const { return address(smaller(j, count - 1)); }
 };
 
-/// Rows of which number 0 begins at element `first`. It may lie before the memory (Task::first_key): so its
-/// address is a sum of integers.
+/// Rows whose number 0 begins at element `first`. This may lie before the memory (Task::first_key), so its
+/// address is computed with integers.
 inline HeadRows head_rows(const Input& tensor, std::int64_t first, const std::int32_t* numbers = nullptr,
                           std::int64_t count = INT64_MAX) {
   const std::int64_t bits = cpu::bits_of(tensor.type);
@@ -74,13 +75,13 @@ inline HeadRows head_rows(const Input& tensor, std::int64_t first, const std::in
   return {tensor, first, tensor.stride[2] * bits / 8, reinterpret_cast<const char*>(start), numbers, count};
 }
 
-/// Row 0 is row `first` of a head of the tensor.
+/// The rows of a head, where row 0 is row `first` of the tensor.
 inline HeadRows rows_of(const Input& tensor, std::int64_t batch, std::int64_t head, std::int64_t first) {
   return head_rows(tensor, offset_of(tensor.stride, batch, head, first));
 }
 
-/// The keys and values of a task, counted within its segment. Of a cache that keeps codes, rows are codes,
-/// which coded_rows.hpp reads.
+/// The keys and values of a task, counted within its segment. If a cache keeps codes, rows are codes, which
+/// coded_rows.hpp reads.
 struct KvSource {
   HeadRows keys, values;
   const CacheRows* codes = nullptr;

@@ -18,8 +18,8 @@ bool can_run(const TargetEntry& target, const std::function<bool(std::string_vie
   return std::all_of(target.required.begin(), target.required.end(), has);
 }
 
-// Of a target that can run. Made once, and of no other: a unit's code, even that which lists its kernels, is
-// for its instruction set alone.
+// Returns the kernels of a target that can run. They are made once, and for no other target: even the code
+// that lists a unit's kernels needs the unit's instruction set.
 const TargetKernels& kernels_of(const TargetEntry& target) {
   static const std::vector<std::optional<TargetKernels>> all = [] {
     std::vector<std::optional<TargetKernels>> kernels(target_entries().size());
@@ -30,7 +30,7 @@ const TargetKernels& kernels_of(const TargetEntry& target) {
   return *all[static_cast<std::size_t>(&target - target_entries().data())];
 }
 
-// `said_by` begins the sentence: "the environment variable HEED_ISA".
+// `said_by` begins the message: "the environment variable HEED_ISA".
 const TargetEntry& named_target(std::string_view name, const std::string& said_by) {
   std::string names;
   for (const TargetEntry& target : target_entries()) {
@@ -54,7 +54,7 @@ std::atomic<const TargetKernels*>& chosen() {
   return kernels;
 }
 
-// Of a target that is not taken.
+// Says why a target is not used.
 std::string why_not(const TargetEntry& entry) {
   for (const std::string_view feature : entry.required)
     if (const std::string why = why_missing(feature); !why.empty()) return why;
@@ -63,8 +63,8 @@ std::string why_not(const TargetEntry& entry) {
   return "HEED_ISA or set_target takes it";
 }
 
-// HEED_UNIT_<NAME> says that a unit is built (cmake/HeedKernels.cmake).
-// What decided it: products alone, or whole calls in turns (docs/kernel.md).
+// HEED_UNIT_<NAME> tells that a unit is built (cmake/HeedKernels.cmake). The measurements behind the formats
+// are products alone, or whole calls that alternate (docs/kernel.md).
 [[maybe_unused]] constexpr FormatEntry kTilesOfBf16 = {
     "bf16", "matrix tiles", "3,126 GFLOP/s a core where f32 has 234 (Granite Rapids)"};
 [[maybe_unused]] constexpr FormatEntry kPartsOfF32 = {
@@ -149,9 +149,9 @@ const TargetEntry& best_target(const std::function<bool(std::string_view)>& has,
   });
 }
 
-// Measured from memory with 8,192 and more keys of D = 128 (docs/kernel.md). On Granite Rapids requests to
-// the first cache cost a tenth to a fifth of the speed, on Zen 4 a fifth to a third; on Zen 3 and 5 they
-// serve best.
+// Measured from memory with 8,192 and more keys of D = 128 (docs/kernel.md). On Granite Rapids, prefetching
+// to the first-level cache costs a tenth to a fifth of the speed; on Zen 4, a fifth to a third. On Zen 3 and
+// 5 it is best.
 ReadAhead read_ahead(std::string_view vendor) {
   constexpr int kZen3And4 = 25;
   if (vendor == "GenuineIntel") return {3 << 10, 6 << 10, false};

@@ -1,4 +1,4 @@
-// Which target's kernels this process runs.
+// Choice of the target whose kernels this process runs.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace heed::detail::cpu {
 
-/// What a dtype is multiplied in, and the figure that decided it.
+/// The format in which a dtype is multiplied, and the measurement behind that choice.
 struct FormatEntry {
   std::string_view dtype, format, because;
 };
@@ -20,14 +20,14 @@ struct FormatEntry {
 struct TargetEntry {
   std::string_view name;
   std::string_view description;
-  std::vector<std::string_view> required;  ///< features of a processor
+  std::vector<std::string_view> required;  ///< required processor features
   std::vector<Kernels (*)()> units;        ///< the last one computes everything
   std::vector<FormatEntry> formats;
-  std::string_view passed_over_on = {};  ///< the vendor on whose processors the next one is taken instead
-  std::string_view passed_over_because = {};  ///< and the figure that decided it
+  std::string_view passed_over_on = {};       ///< vendor on whose processors the next target is used instead
+  std::string_view passed_over_because = {};  ///< the measurement behind that
 };
 
-/// The kernels of a target: each call goes to the first unit that takes it.
+/// The kernels of a target; each call uses the first unit that takes it.
 class TargetKernels {
  public:
   explicit TargetKernels(const TargetEntry& entry);
@@ -35,7 +35,7 @@ class TargetKernels {
   [[nodiscard]] const Kernels& forward(const Arguments& call) const;
   [[nodiscard]] const Kernels& weights_pass(const Arguments& call) const;
   [[nodiscard]] const Kernels& backward(const BackwardArguments& call) const;
-  /// The unit that computes everything, scores among it.
+  /// The unit that computes everything, including scores.
   [[nodiscard]] const Kernels& all() const { return units_.back(); }
 
  private:
@@ -43,18 +43,19 @@ class TargetKernels {
   std::vector<Kernels> units_;
 };
 
-/// All of them, the best first.
+/// All targets, the best first.
 const std::vector<TargetEntry>& target_entries();
 
-/// The first one that a processor of this vendor with these features can run and where it is not passed over.
+/// Returns the first target that a processor of this vendor with these features can run, and that is not
+/// passed over.
 const TargetEntry& best_target(const std::function<bool(std::string_view)>& processor_has,
                                std::string_view vendor);
 
-/// What serves a vendor's processors.
+/// The best prefetch distances for a vendor's processors.
 ReadAhead read_ahead(std::string_view vendor);
 
-/// The kernels that calls take: of the best target, or of the one that HEED_ISA or set_target names. Throws
-/// heed::Error where HEED_ISA names what this machine does not have.
+/// The kernels that calls use. They belong to the best target, or to the one that HEED_ISA or set_target
+/// names. Throws heed::Error if HEED_ISA names a target that this machine does not have.
 HEED_API const TargetKernels& kernels();
 
 }  // namespace heed::detail::cpu

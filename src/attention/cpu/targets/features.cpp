@@ -22,15 +22,16 @@ struct Feature {
 
 #if defined(__x86_64__)
 
-// __builtin_cpu_supports takes string literals only, and asks the system too whether it saves the registers.
-// Clang 14 does not know "f16c": CPUID leaf 1, ECX bit 29. Its registers are those of AVX.
+// __builtin_cpu_supports takes only string literals. It also checks that the system saves the registers.
+// Clang 14 does not know "f16c", so this reads CPUID leaf 1, ECX bit 29. F16C uses the AVX registers.
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
-// CPUID leaf 7, EDX. Linux gives a process the registers only when it asks: arch_prctl(ARCH_REQ_XCOMP_PERM,
-// XFEATURE_XTILEDATA), once for all threads (Linux, Documentation/x86/xstate.rst).
+// CPUID leaf 7, EDX. Linux gives a process the tile registers only on request:
+// arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), once for all threads (Linux,
+// Documentation/x86/xstate.rst).
 int refusal_of_tiles() {
   constexpr long kRequestPermission = 0x1023;
   constexpr long kTileData = 18;
@@ -59,7 +60,7 @@ constexpr std::array kFeatures{
 
 #elif defined(__aarch64__)
 
-// Bits of Linux' asm/hwcap.h: ASIMD, ASIMDHP (half precision), SVE; HWCAP2_BF16.
+// Bits from Linux's asm/hwcap.h: ASIMD, ASIMDHP (half precision), SVE; HWCAP2_BF16.
 constexpr std::array kFeatures{
     Feature{"neon", [] { return (getauxval(AT_HWCAP) & (1ul << 1)) != 0; }},
     Feature{"fp16", [] { return (getauxval(AT_HWCAP) & (1ul << 10)) != 0; }},
@@ -105,8 +106,8 @@ std::string_view processor_vendor() {
 #endif
 }
 
-// The base family, and from 15 on the extended one on top of it. Asked for once: where the system is a guest,
-// the question takes microseconds.
+// The base family, plus the extended family if the base is 15. It is cached, because on a virtual machine the
+// query takes microseconds.
 int processor_family() {
 #if defined(__x86_64__)
   static const int family = [] {

@@ -1,4 +1,4 @@
-// What the processor can do, by the names that Linux gives it.
+// Features of the processor, by the names that Linux uses.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@ namespace heed::detail::cpu {
 /// not know.
 bool processor_has(std::string_view feature);
 
-/// "the processor has no amx_tile", or that the system refuses it; empty where it is to be had.
+/// Returns "the processor has no amx_tile", or that the system refuses it; empty if the feature is available.
 std::string why_missing(std::string_view feature);
 
-/// "GenuineIntel", "AuthenticAMD", …; empty where the processor does not say.
+/// "GenuineIntel", "AuthenticAMD", …; empty if the processor does not tell.
 std::string_view processor_vendor();
 
-/// 25 (Zen 3 and 4), 26 (Zen 5), …; 0 where the processor does not say.
+/// 25 (Zen 3 and 4), 26 (Zen 5), …; 0 if the processor does not tell.
 int processor_family();
 
-/// Those that matter here: "avx2", "fma", …
+/// The processor's features that heed uses: "avx2", "fma", …
 std::vector<std::string> processor_features();
 
 }  // namespace heed::detail::cpu

@@ -1,4 +1,4 @@
-// For units without matrix tiles: kHasMatrixTiles turns them off.
+// For units without matrix tiles; kHasMatrixTiles is false.
 #pragma once
 
 namespace heed::detail::HEED_ISA {

@@ -1,4 +1,4 @@
-// Eight floats: AVX2 and FMA.
+// Vectors of eight floats, by AVX2 and FMA.
 #pragma once
 
 #include <immintrin.h>
@@ -18,8 +18,8 @@ HEED_INLINE Vf zero() { return _mm256_setzero_ps(); }
 HEED_INLINE Vf splat(float x) { return _mm256_set1_ps(x); }
 HEED_INLINE Vf load(const float* p) { return _mm256_loadu_ps(p); }
 HEED_INLINE void store(float* p, Vf a) { _mm256_storeu_ps(p, a); }
-/// To aligned memory that will not be read again soon: no cache keeps it. end_stores_past_caches() before
-/// others may look.
+/// Stores to aligned memory that will not be read soon, bypassing the caches. Call end_stores_past_caches()
+/// before other threads read it.
 HEED_INLINE void store_past_caches(float* p, Vf a) { _mm256_stream_ps(p, a); }
 HEED_INLINE void end_stores_past_caches() { _mm_sfence(); }
 HEED_INLINE __m256i first_lanes(std::int64_t n) {
@@ -37,8 +37,8 @@ HEED_INLINE Vf load_bf16(const std::uint16_t* p) {
 HEED_INLINE Vf load_f16(const std::uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
-// Codes of a cache's rows (kv/coded_rows.hpp): signed bytes; halves of bytes, the low one first; e4m3, whose
-// bits moved are those of a half 2^8 times as small.
+// Codes of a cache's rows (kv/coded_rows.hpp): signed bytes; half bytes, the low one first; e4m3, whose
+// shifted bits are an IEEE half, too small by a factor of 2^8.
 HEED_INLINE Vf load_int8(const std::uint8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
@@ -134,7 +134,7 @@ HEED_INLINE void transpose(Vf (&r)[kLanes]) {
   }
 }
 
-/// Lane i: the sum of the lanes of row i.
+/// Lane i of the result is the sum of the lanes of row i.
 HEED_INLINE Vf sum_each(Vf (&r)[kLanes]) {
   transpose(r);
   Vf sum = r[0];

@@ -1,5 +1,5 @@
-// Vectors of sixteen floats in plain C++, with the results of AVX-512's instructions bit for bit: what the
-// emulated matrix tiles are used with.
+// Vectors of sixteen floats in plain C++, bit for bit with the results of AVX-512's instructions. The
+// emulated matrix tiles use them.
 #pragma once
 
 #define HEED_VECTORS HEED_ISA::four

@@ -1,5 +1,5 @@
-// Four floats in the compilers' own vector type: what NEON, the plain target and vectors of sixteen
-// (simd_wide.hpp) share. HEED_VECTORS is their namespace.
+// Vectors of four floats in the compilers' own vector type. NEON, the plain target and vectors of sixteen
+// (simd_wide.hpp) share it. HEED_VECTORS is the namespace.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,7 @@ HEED_INLINE Vf load(const float* p) {
   return a;
 }
 HEED_INLINE void store(float* p, Vf a) { __builtin_memcpy(p, &a, sizeof a); }
-/// Where that is to be had, memory that will not be read again soon is written past the caches; here it is
-/// not.
+/// On some targets this bypasses the caches, for memory that will not be read soon; here it is a plain store.
 HEED_INLINE void store_past_caches(float* p, Vf a) { store(p, a); }
 HEED_INLINE void end_stores_past_caches() {}
 HEED_INLINE Vf load_first(const float* p, std::int64_t n) {
@@ -51,8 +50,8 @@ HEED_INLINE Vf load_bf16(const std::uint16_t* p) {
   for (int i = 0; i < kLanes; ++i) bits[i] = static_cast<std::int32_t>(std::uint32_t{p[i]} << 16);
   return from_bits(bits);
 }
-// Codes of a cache's rows (kv/coded_rows.hpp): signed bytes; halves of bytes, the low one first; e4m3, whose
-// bits moved are those of a float 2^120 times as small.
+// Codes of a cache's rows (kv/coded_rows.hpp): signed bytes; half bytes, the low one first; e4m3, whose
+// shifted bits are a float, too small by a factor of 2^120.
 HEED_INLINE Vf load_int8(const std::uint8_t* p) {
   Vf x;
   for (int i = 0; i < kLanes; ++i) x[i] = static_cast<float>(static_cast<std::int8_t>(p[i]));
@@ -134,7 +133,7 @@ HEED_INLINE void transpose(Vf (&r)[kLanes]) {
   r[3] = __builtin_shufflevector(high_a, high_b, 2, 3, 6, 7);
 }
 
-/// Lane i: the sum of the lanes of row i.
+/// Lane i of the result is the sum of the lanes of row i.
 HEED_INLINE Vf sum_each(Vf (&r)[kLanes]) {
   transpose(r);
   Vf sum = r[0];

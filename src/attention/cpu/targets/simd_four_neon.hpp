@@ -1,4 +1,4 @@
-// Four floats by AArch64's NEON.
+// Vectors of four floats, by AArch64's NEON.
 #pragma once
 
 #include <arm_neon.h>

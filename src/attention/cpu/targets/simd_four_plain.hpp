@@ -1,4 +1,4 @@
-// Four floats on any processor: no more than the compiler's baseline (SSE2 on x86-64).
+// Vectors of four floats on any processor. They need no more than the compiler's baseline (SSE2 on x86-64).
 #pragma once
 
 #include "attention/cpu/kernel/halves.hpp"

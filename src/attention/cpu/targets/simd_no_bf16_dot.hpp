@@ -1,4 +1,4 @@
-// For units without a bf16 dot product: kHasBf16Dot turns it off, and these stand in for its names.
+// For units without a bf16 dot product. kHasBf16Dot is false, and these declarations stand in for the names.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@ namespace heed::detail::HEED_ISA {
 
 inline constexpr int kRegisters = 16;
 
-/// Rounded twice here, after the product and after the sum.
+/// Rounds twice here: after the product, and after the sum.
 HEED_INLINE Vf mul_add(Vf a, Vf b, Vf c) { return a * b + c; }
 
 }  // namespace heed::detail::HEED_ISA

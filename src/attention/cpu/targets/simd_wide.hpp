@@ -1,6 +1,6 @@
-// Sixteen floats as four vectors of four, for matrix tiles, whose rows are sixteen floats. The results are
-// those of simd_avx512.hpp bit for bit, where four::mul_add rounds once. `four` is a namespace of the unit's,
-// with the vectors of simd_four.hpp.
+// Vectors of sixteen floats as four vectors of four, for matrix tiles, whose rows have sixteen floats. If
+// four::mul_add rounds once, the results are bit for bit the same as with simd_avx512.hpp. `four` is a
+// namespace inside the unit's; it holds the vectors of simd_four.hpp.
 #pragma once
 
 #include <cstdint>
@@ -184,7 +184,7 @@ HEED_INLINE float reduce_max(Vf a) {
   return four::reduce_max(four::maximum(four::maximum(a.q[0], a.q[1]), four::maximum(a.q[2], a.q[3])));
 }
 
-/// Quarter `quarter` of rows [first, first + 4), transposed.
+/// Transposes quarter `quarter` of rows [first, first + 4).
 HEED_INLINE void transpose_quarter(const Vf (&r)[kLanes], int first, int quarter, four::Vf (&to)[4]) {
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) to[i] = r[first + i].q[quarter];
@@ -205,7 +205,7 @@ HEED_INLINE void transpose(Vf (&r)[kLanes]) {
   for (int i = 0; i < kLanes; ++i) r[i] = t[i];
 }
 
-/// Lane i: the sum of the lanes of row i.
+/// Lane i of the result is the sum of the lanes of row i.
 HEED_INLINE Vf sum_each(Vf (&r)[kLanes]) {
   Vf sums;
 #pragma GCC unroll 4
@@ -234,8 +234,8 @@ HEED_INLINE four::Vf four_floats(FourBits bits) {
   __builtin_memcpy(&a, &bits, sizeof a);
   return a;
 }
-/// The bits of four floats rounded to bf16, to nearest and ties to even, in high halves. Subnormal numbers
-/// become 0.
+/// Rounds four floats to bf16, to nearest and ties to even, and returns the bits in high halves. Subnormal
+/// numbers become 0.
 HEED_INLINE FourBits bits_of_rounded(four::Vf a) {
   const FourBits bits = four_bits(a);
   const FourBits is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
@@ -248,7 +248,7 @@ HEED_INLINE Vf round_bf16(Vf a) {
   for (int i = 0; i < 4; ++i) a.q[i] = four_floats(bits_of_rounded(a.q[i]));
   return a;
 }
-/// The same, stored; gives what was stored as floats.
+/// Rounds likewise and stores. Returns the stored numbers as floats.
 HEED_INLINE Vf store_bf16(std::uint16_t* p, Vf a) {
   a = round_bf16(a);
   for (int i = 0; i < 4; ++i) {
@@ -257,7 +257,7 @@ HEED_INLINE Vf store_bf16(std::uint16_t* p, Vf a) {
   }
   return a;
 }
-/// Rounds two vectors and stores them one after the other; gives what was stored, as pairs.
+/// Rounds two vectors and stores them contiguously. Returns the stored numbers as pairs.
 HEED_INLINE Vf store_bf16(std::uint16_t* p, Vf a, Vf b) {
   store_bf16(p, a);
   store_bf16(p + kLanes, b);
@@ -294,7 +294,7 @@ HEED_INLINE Vf interleave_bf16(const std::uint16_t* low, const std::uint16_t* hi
   return pairs;
 }
 
-/// Bf16 dot products of pairs in lanes are not for such units.
+/// Such units do not use bf16 dot products in lanes.
 inline constexpr bool kHasBf16Dot = false;
 Vf dot_bf16(Vf a, Vf b, Vf c);
 Vf pairs_of_one();

@@ -12,8 +12,8 @@ inline constexpr bool kHasMatrixTiles = true;
 inline constexpr bool kHasForward = true;
 inline constexpr bool kEmulatesMatrixTiles = false;
 
-/// While it lives, this thread's tiles are all 16 x 64 bytes. Afterwards they are as they were at first, so
-/// that the system need not save them when threads change.
+/// While it exists, all tiles of this thread have 16 x 64 bytes. Destroying it resets the tiles, so the
+/// system need not save them when it switches threads.
 class MatrixTiles {
  public:
   static constexpr bool kHasRegisters = true;
@@ -35,7 +35,7 @@ class MatrixTiles {
   HEED_INLINE static void clear() {
     asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
   }
-  /// 16 rows of 16 floats, or of 16 pairs of bf16, `stride` floats apart.
+  /// Loads 16 rows of 16 floats, or of 16 pairs of bf16; rows are `stride` floats apart.
   template <int kTile>
   HEED_INLINE static void load(const float* from, std::int64_t stride) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(4 * stride), "i"(kTile) : "memory");
@@ -44,7 +44,7 @@ class MatrixTiles {
   HEED_INLINE static void store(float* to, std::int64_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(4 * stride), "i"(kTile) : "memory");
   }
-  /// c [16][16] += a [16][32] x b [32][16], of bf16; b's rows are paired: lane n of row p holds b[2p][n] and
+  /// c [16][16] += a [16][32] x b [32][16], in bf16. b's rows are paired: lane n of row p holds b[2p][n] and
   /// b[2p + 1][n].
   template <int kC, int kA, int kB>
   HEED_INLINE static void multiply_add() {

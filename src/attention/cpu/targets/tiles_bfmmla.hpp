@@ -1,5 +1,5 @@
-// Matrix tiles by Arm's BFMMLA (Arm Architecture Reference Manual, FEAT_BF16), which multiplies 2 rows by 4
-// by 2 columns of bf16: results stay in vectors of 2 x 2 while they are summed.
+// Matrix tiles by Arm's BFMMLA (Arm Architecture Reference Manual, FEAT_BF16). It multiplies 2 rows by 4 by 2
+// columns of bf16. Results stay in vectors of 2 x 2 while they are summed.
 #pragma once
 
 #include <arm_neon.h>
@@ -20,7 +20,7 @@ struct MatrixTiles {
   MatrixTiles() {}  // nothing to configure
 
   /// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs. Eight rows and eight
-  /// columns at a time are 16 of the 32 registers.
+  /// columns at a time occupy 16 of the 32 registers.
   template <int kRows, int kColumns, bool kAdds>
   static void multiply(const TileMatrix& a, const TileMatrix& b, std::int64_t steps, const TileMatrix& c) {
     for (int column = 0; column < 16 * kColumns; column += kSide)
@@ -33,12 +33,12 @@ struct MatrixTiles {
   }
 
  private:
-  static constexpr int kSide = 8;  // rows, and columns
+  static constexpr int kSide = 8;  // rows and columns of a block
   static constexpr int kHalf = kSide / 2;
 
   HEED_INLINE static bfloat16x8_t elements(float32x4_t pairs) { return vreinterpretq_bf16_f32(pairs); }
 
-  /// Two pairs of each of two rows.
+  /// Loads two pairs of each of two rows.
   HEED_INLINE static bfloat16x8_t two_rows(const float* row, std::int64_t stride) {
     return elements(vcombine_f32(vld1_f32(row), vld1_f32(row + stride)));
   }

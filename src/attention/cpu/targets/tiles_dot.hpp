@@ -1,5 +1,5 @@
-// Matrix tiles for processors that have dot products of bf16 pairs but no tiles: results stay in vectors
-// while they are summed. For the gradients alone; the forward pass has a format for such products
+// Matrix tiles for processors that have dot products of bf16 pairs but no tiles. Results stay in vectors
+// while they are summed. Only gradients use them; the forward pass has its own format for such products
 // (bf16_pairs.hpp).
 #pragma once
 
@@ -18,8 +18,8 @@ struct MatrixTiles {
 
   MatrixTiles() {}  // nothing to configure
 
-  /// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs. Eight rows at a time:
-  /// with two columns that is 16 accumulators, for products of pairs that take 6 cycles, two at a time.
+  /// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs. Eight rows at a time
+  /// with two columns are 16 accumulators; a product of pairs takes 6 cycles, and two run at a time.
   template <int kRows, int kColumns, bool kAdds>
   static void multiply(const TileMatrix& a, const TileMatrix& b, std::int64_t steps, const TileMatrix& c) {
     for (int row = 0; row < 16 * kRows; row += kHeight)

@@ -1,7 +1,7 @@
-// Matrix tiles in plain C++, with the results of tiles_amx.hpp bit for bit (TDPBF16PS in Intel's manual,
-// volume 2). Of each result, products of even and of odd elements are summed apart, each by fused
-// multiply-adds from 0 on; the two sums are added, and then the tile that is added to. All round to nearest,
-// subnormal numbers count as 0 and become 0.
+// Matrix tiles in plain C++, bit for bit with the results of tiles_amx.hpp (TDPBF16PS in Intel's manual,
+// volume 2). For each result, products of even and of odd elements are summed separately, each by fused
+// multiply-adds starting from 0. The two sums are added, and then the tile that they are added to. All
+// operations round to nearest; subnormal inputs count as 0, and subnormal results become 0.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ HEED_INLINE float flushed(float x) {
   return (bits & 0x7f800000u) == 0 ? float_of_bits(bits & 0x80000000u) : x;
 }
 
-/// An operand's elements, those that stand first in their pairs apart from the others.
+/// An operand's elements: the first elements of all pairs, and the second ones.
 struct TileElements {
   float even[16][16], odd[16][16];
-  bool moderate = true;  ///< all are 0, or from 2^-50 to 2^50
+  bool moderate = true;  ///< all are 0, or in size from 2^-50 to 2^50
 
   explicit TileElements(const float (&pairs)[16][16]) {
     for (int row = 0; row < 16; ++row)
@@ -40,8 +40,8 @@ struct TileElements {
   }
 };
 
-/// a * b + c, rounded once, for a and b that were bf16: a product of two is exact in f64, and 53 bits are
-/// enough for a sum of two numbers of 24 bits to be rounded twice without harm (Figueroa 1995).
+/// a * b + c, rounded once, for a and b from bf16. Their product is exact in f64. 53 bits are enough to round
+/// a sum of two 24-bit numbers twice without harm (Figueroa 1995).
 HEED_INLINE float fused_multiply_add(float a, float b, float c) {
   return flushed(
       static_cast<float>(static_cast<double>(a) * static_cast<double>(b) + static_cast<double>(c)));
@@ -82,8 +82,8 @@ class MatrixTiles {
   }
 
  private:
-  // Moderate numbers have products that f32 holds exactly, and sums that are no subnormal numbers: what is
-  // rounded is the sum alone.
+  // Products of moderate numbers are exact in f32, and their sums are not subnormal. So only the sum is
+  // rounded.
   template <bool kModerate>
   static void add_products(float (&sums)[16], float a, const float (&b)[16]) {
     for (int n = 0; n < 16; ++n)

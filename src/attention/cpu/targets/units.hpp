@@ -1,4 +1,4 @@
-// The target of this build, one an instruction set.
+// The units of this build, one per instruction set and format.
 #pragma once
 
 #include "attention/cpu/kernel/arguments.hpp"
