@@ -38,10 +38,10 @@ inline constexpr std::int64_t kRowsToCheck = 16;
 struct LookArguments {
   std::string document;  ///< a file from `look --save` or `explain --save`; empty: query, key and value
   AttendArguments call;  ///< the inputs and options of the call
-  std::string model;  ///< a model's folder
-  std::vector<std::string> words;  ///< the words after DOC
-  std::string text;  ///< for a model: the text to read
-  std::vector<std::string> texts;  ///< for a model: files with further texts
+  std::string model;     ///< a model's folder
+  std::vector<std::string> words;    ///< the words after DOC
+  std::string text;                  ///< for a model: the text to read
+  std::vector<std::string> texts;    ///< for a model: files with further texts
   std::optional<std::string> layer;  ///< the layer's name; none: all layers
   WeighedBy by = WeighedBy::attention;
   std::string tokens;  ///< files with one token per line
@@ -49,28 +49,29 @@ struct LookArguments {
 
   // The question. Without row, tile, word and evict it is the summary of the heads.
   std::vector<std::string> head_names;  ///< "3", "1.3"
-  std::vector<std::int64_t> heads;  ///< the named heads, restricted to --layer, as ascending indices of the head axis; empty: all
+  std::vector<std::int64_t>
+      heads;  ///< the named heads, restricted to --layer, as ascending indices of the head axis; empty: all
   std::optional<std::int64_t> batch;
   std::optional<std::string> row;  ///< "5", "5:10", "5,7", a word
-  std::optional<TileRange> tile;  ///< its batch and head are not set
+  std::optional<TileRange> tile;   ///< its batch and head are not set
   std::optional<std::string> word;
   std::vector<std::int64_t> rows;  ///< the rows that `row` and `word` select
   std::vector<EvictionChoice> evict;
   std::optional<std::int64_t> prompt;  ///< rows read in full before eviction starts
   std::optional<CauseQuestion> cause;  ///< a question about causes; requires `model`
   std::int64_t top_k = 5;
-  std::string sort;  ///< one of sort_columns(); empty: in the order of their numbers
-  bool brief = false;  ///< one line per head
-  std::optional<HeadPattern> find;  ///< rank heads by this pattern
-  std::string needle;  ///< words whose retrieval is asked for
+  std::string sort;                     ///< one of sort_columns(); empty: in the order of their numbers
+  bool brief = false;                   ///< one line per head
+  std::optional<HeadPattern> find;      ///< rank heads by this pattern
+  std::string needle;                   ///< words whose retrieval is asked for
   std::vector<TokenSpan> needle_spans;  ///< the token ranges of `needle`
-  std::optional<std::int64_t> top;  ///< number of heads to list
-  bool price = false;  ///< always print the cost of the summary
+  std::optional<std::int64_t> top;      ///< number of heads to list
+  bool price = false;                   ///< always print the cost of the summary
   MapSize map{};
   bool draw_mask = false;
   bool received = true;
   std::optional<std::int64_t> check;  ///< rows to check
-  bool proof = false;  ///< the page shows the result of the check
+  bool proof = false;                 ///< the page shows the result of the check
 
   /// Reads the call's tensors that have positions. If empty, they are read whole.
   TensorReading read;
@@ -80,9 +81,9 @@ struct LookArguments {
 
   bool json = false;
   std::string csv, npy, save, html, png;  ///< files to write; empty if not requested
-  std::vector<Place> tiles_around;  ///< cells around which the page contains all weights
-  bool serve = false;  ///< serve the page and the weights that it requests
-  std::int64_t port = 0;  ///< of the server; 0: any free port
+  std::vector<Place> tiles_around;        ///< cells around which the page contains all weights
+  bool serve = false;                     ///< serve the page and the weights that it requests
+  std::int64_t port = 0;                  ///< of the server; 0: any free port
 };
 
 /// Whether the options under this help heading define the call, rather than the question or the output.
