@@ -13,7 +13,7 @@ namespace heed::cli {
 [[nodiscard]] bool is_utf8(std::string_view text);
 
 /// Escapes everything that could control a terminal. Control characters and invalid UTF-8 bytes become \xHH
-/// (\n, \r and \t keep these names); marks that change the writing direction become \u{HHHH}.
+/// or \n, \r and \t; marks that change the writing direction become \u{HHHH}.
 [[nodiscard]] std::string printable(std::string_view text);
 
 /// A token made printable and visible. Tabs and line ends anywhere, and spaces at its ends, become ⇥ ⏎ ␍ ␣;

@@ -25,7 +25,8 @@ inline constexpr std::int64_t kMostSent = std::int64_t{1} << 20;
 /// with the weights of rows R0 to R1 - 1 on keys C0 to C1 - 1, summed into bins of S x S. The answer is
 /// little-endian f32, row by row, with -inf for a fully masked bin. Head N is batch entry N / H, head N % H.
 /// All other requests are refused with a sentence: a foreign Host header (403, against DNS rebinding), a
-/// missing or wrong token (403), other methods (405), other paths (404), invalid or too large tiles (400).
+/// missing or wrong token (403), other methods (405), other paths (404), Range headers, invalid or too large
+/// tiles (400).
 class DocumentServer {
  public:
   /// The document must outlive the server.
