@@ -59,7 +59,7 @@ struct GradientFile {
 /// adds kernel and threads.
 void add_call_options(CLI::App& app, AttendArguments& arguments);
 void add_kernel_options(CLI::App& app, AttendArguments& arguments);
-/// Throws UsageError where query, key or value is missing, or segments are given for one side only.
+/// Throws UsageError if query, key or value is missing, or if segments are given for one side only.
 void require_call_options(const CLI::App& app);
 
 void add_attend_options(CLI::App& app, AttendArguments& arguments);

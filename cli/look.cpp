@@ -393,7 +393,7 @@ LookedAt table_of(const heed::Model& model, const ModelTokens& text, const LookA
   return found;
 }
 
-// Merges the summaries of all texts; the call is that of the first text.
+// Merges the summaries of all texts; the call comes from the first text.
 void look_at_texts(const heed::Model& model, LookArguments arguments) {
   std::vector<std::vector<HeadSummary>> summaries;
   Document first;

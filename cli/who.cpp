@@ -75,7 +75,7 @@ void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
     throw UsageError("--against is given without --model, which would read the other text");
 }
 
-// Replaces the document's tokens by those of a file, if given.
+// Replaces the document's tokens by the lines of a file, if given.
 Document with_tokens(Document document, const std::string& path) {
   AttentionReport& report = document.report;
   if (path.empty()) return document;

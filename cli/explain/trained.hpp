@@ -12,9 +12,9 @@
 
 namespace heed::cli {
 
-/// The heads to print: the named ones, or all of a layer. Without either, the table lists all heads. The
-/// drawn maps are then those of the heads that best fit a pattern: previous-token and induction, or one head
-/// per layer if neither exists.
+/// The heads to print: the named ones, or all of a layer. Without either, the table lists all heads. It is
+/// followed by the maps of the best previous-token head and the best induction head, or of one head per layer
+/// if neither exists.
 struct HeadChoice {
   std::optional<std::string> layer;  ///< its name
   std::vector<std::string> heads;    ///< "3", "1.3", numbered as in heed look

@@ -63,7 +63,7 @@ struct LookArguments {
   std::string sort;                     ///< one of sort_columns(); empty: in the order of their numbers
   bool brief = false;                   ///< one line per head
   std::optional<HeadPattern> find;      ///< rank heads by this pattern
-  std::string needle;                   ///< words whose retrieval is asked for
+  std::string needle;                   ///< find heads that retrieve these words
   std::vector<TokenSpan> needle_spans;  ///< the token ranges of `needle`
   std::optional<std::int64_t> top;      ///< number of heads to list
   bool price = false;                   ///< always print the cost of the summary

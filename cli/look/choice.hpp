@@ -25,8 +25,8 @@ struct HeadSpan {
 /// The heads of the layer with this name. Throws UsageError, naming --layer, if there is none.
 [[nodiscard]] HeadSpan heads_of_layer(const std::vector<LayerHeads>& layers, const std::string& name);
 
-/// The heads named by --head, or those of --layer, ascending; empty: all. Throws UsageError for heads that
-/// the call does not have.
+/// The heads named by --head, or all heads of --layer, ascending; empty: all. Throws UsageError for heads
+/// that the call does not have.
 [[nodiscard]] std::vector<std::int64_t> heads_named(const Document& document,
                                                     const std::optional<std::string>& layer,
                                                     const std::vector<std::string>& names);
