@@ -2,11 +2,12 @@
 // computation. Run it with mpirun; each rank uses one thread.
 //
 //   distributed LENGTH HEADS DIM ROUNDS [SCHEME]
-//   efficiency: seconds of one process / (ranks * seconds of the ranks)
+//       efficiency: seconds of one process / (ranks * seconds of the ranks)
 //   distributed LENGTH HEADS DIM ROUNDS SCHEME overlap
-//   delays each message of keys by a block's computation time; prints the share of the delay that is hidden
+//       delays each message of keys by a block's computation time; prints the share of the delay that is
+//       hidden
 //   distributed LENGTH HEADS DIM ROUNDS SCHEME memory
-//   memory that the computation needs beside the shards
+//       memory that the computation needs beside the shards
 #include <mpi.h>
 
 #include <algorithm>
