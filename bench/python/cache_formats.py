@@ -58,8 +58,8 @@ def read(path, causal):
 def random_entries(rows, dim):
     """Random entries: normal numbers, and keys with outliers.
 
-    In the first kinds of outliers, every sixteenth channel of the keys is eight times as large; the queries are
-    unchanged or twice as large there. In the last kind, one number in 500 is thirty times as large."""
+    "outlier channels" makes every sixteenth key channel eight times as large; "of queries too" also makes those query
+    channels twice as large. "single outliers" makes one key number in 500 thirty times as large."""
     rng = np.random.default_rng(0)
     query, key = (rng.standard_normal((4, rows, dim), dtype=np.float32) for _ in range(2))
     outlying = np.arange(dim) % 16 == 5
