@@ -131,7 +131,7 @@ def _over_blocks(mask_mod: Any) -> Any:
         mask_mod = torch.vmap(mask_mod, in_dims=axes)
 
     def evaluate(*numbers: Tensor) -> Tensor:
-        # As in PyTorch's create_mask. Otherwise vmap refuses document[i].
+        # Mirrors PyTorch's create_mask; otherwise vmap refuses document[i].
         from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
         with TransformGetItemToIndex():
