@@ -20,7 +20,7 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
-// A cache, and the arrays that hold its rows, if it is over the caller's.
+// A cache, and the caller's arrays that hold its rows, if any.
 struct Cache {
   std::vector<Borrowed> memory;
   KvCache cache;
@@ -438,8 +438,7 @@ nb::object attention_over_cache(nb::handle q, nb::handle cache, const nb::kwargs
   const CacheArguments of_cache(rest);
   Arguments arguments = read_arguments("attention", rest);
   AttentionOptions& options = arguments.options;
-  // If the queries' offsets were set for both queries and keys, remove those of the keys: the cache defines
-  // them.
+  // A single cu_seqlens sets the offsets of queries and keys. The cache defines those of its keys.
   if (options.key_segments && options.key_segments->data() == options.query_segments->data())
     options.key_segments.reset();
   AttentionResult result =
