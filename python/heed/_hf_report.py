@@ -13,7 +13,7 @@ from ._hf_cache import dense
 from ._kinds import Seen
 from ._look_at import Tokens, data_of_call
 
-CROSS = ("crossattn", "crossattention", "encoderattn", "encdecattention", "encoderattention")  # in module paths, without "_"
+CROSS = ("crossattn", "crossattention", "encoderattn", "encdecattention", "encoderattention")  # in paths, without "_"
 
 
 class Names:

@@ -11,8 +11,8 @@ from transformers import masking_utils
 from transformers.cache_utils import DynamicLayer
 from transformers.utils import import_utils
 
-BY_POSITIONS = "cache_position" in inspect.signature(masking_utils.sdpa_mask).parameters  # how mask functions identify their rows
-CROP_KEEPS = "max_length" in inspect.signature(DynamicLayer.crop).parameters  # whether crop() takes the number of tokens to keep
+BY_POSITIONS = "cache_position" in inspect.signature(masking_utils.sdpa_mask).parameters  # rows by position
+CROP_KEEPS = "max_length" in inspect.signature(DynamicLayer.crop).parameters  # crop() takes the length to keep
 
 try:
     from transformers.utils import output_capturing

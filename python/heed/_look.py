@@ -115,7 +115,7 @@ class Report:
     top_k_index: Integers  #: [B, H, Lq, K]
     top_k_weight: Floats  #: [B, H, Lq, K]
     weights: Floats | None  #: [B, H, Lq, Lk]; None if a head has more than 4 million of them
-    map: list[npt.NDArray[np.float64]]  #: sums of weights, [B, H, R, C]; the finest level first, each further level halved
+    map: list[npt.NDArray[np.float64]]  #: sums of weights, [B, H, R, C]; finest level first, each next one halved
 
     def __init__(self, data: _heed.ReportData, title: str = "", kinds: dict[str, Report] | None = None) -> None:
         self._data = data
@@ -135,7 +135,7 @@ class Report:
         self._kinds = kinds or {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._data, self.title), {"_kinds": self._kinds}  # kinds are state, because they refer to each other
+        return type(self), (self._data, self.title), {"_kinds": self._kinds}  # as state: kinds refer to each other
 
     def _title(self) -> str:
         text = " ".join(self.tokens[:40]).replace(f" {CONTINUES}", "")

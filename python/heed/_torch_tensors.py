@@ -171,7 +171,7 @@ def check_storage(function: str, **tensors: Tensor) -> None:
 
 def refuse_transforms(*tensors: Tensor | None) -> None:
     """Refuses torch.func transforms and tangents, because heed's operators do not support them."""
-    if isinstance(_transforms(), torch._C._functorch.CInterpreter):  # torch.compile understands only this form of the check
+    if isinstance(_transforms(), torch._C._functorch.CInterpreter):  # torch.compile needs this form of the check
         raise RuntimeError("heed's attention is called within a transform of torch.func (vmap, grad, hessian, …), which it does "
                            "not know: expected tensors [B, H, L, D] in place of vmap, and backward() or torch.autograd.grad")
     if any(x is not None and _has_tangent(x) for x in tensors):

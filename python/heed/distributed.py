@@ -1,4 +1,4 @@
-"""Attention whose sequence is cut over the ranks of an MPI communicator of mpi4py (docs/distributed.md).
+"""Attention whose sequence is split over the ranks of an MPI communicator of mpi4py (docs/distributed.md).
 
     from mpi4py import MPI
     comm = MPI.COMM_WORLD

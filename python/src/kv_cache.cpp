@@ -438,7 +438,7 @@ nb::object attention_over_cache(nb::handle q, nb::handle cache, const nb::kwargs
   const CacheArguments of_cache(rest);
   Arguments arguments = read_arguments("attention", rest);
   AttentionOptions& options = arguments.options;
-  // A single cu_seqlens sets the offsets of queries and keys. The cache defines those of its keys.
+  // A single cu_seqlens sets the offsets of queries and keys. For keys, the cache's lengths apply instead.
   if (options.key_segments && options.key_segments->data() == options.query_segments->data())
     options.key_segments.reset();
   AttentionResult result =

@@ -112,7 +112,7 @@ def test_ids_without_a_tokenizer_have_scores_of_copies(tmp_path):
     report = model.look(ids)
     assert report.tokens == [] and report.token_ids == ids.tolist()
     expect_scores(report, heads_of(model.weights(ids)), ids)
-    assert all(np.isnan(head["scores"]["separators"]) for head in report.summaries)  # separators are identified by their texts
+    assert all(np.isnan(head["scores"]["separators"]) for head in report.summaries)  # identified by their texts
 
 
 def test_repeated_random_ids_name_induction_heads():

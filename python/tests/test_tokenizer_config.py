@@ -29,7 +29,7 @@ KINDS = {  # family of the model, its tokenizer.json, the class in tokenizer_con
     "gemma": ("gemma2", tokenizer_kinds.gemma, "GemmaTokenizer"),
     "gpt_neox": ("gpt_neox", tokenizer_kinds.gpt_neox, "GPTNeoXTokenizer"),
 }
-ALIKE = ("bert, cased", "distilbert", "llama 3, of llama 2's class", "mistral", "qwen3")  # other kinds' code adds their tokens
+ALIKE = ("bert, cased", "distilbert", "llama 3, of llama 2's class", "mistral", "qwen3")  # share another kind's code
 TEXTS = ["The ANIMAL wasn't Ünable, 3.14!", "  two  spaces\n\nand 中文字 café 한국어 e\u0301 ﬁ ", "able", "", "[MASK] <mask> <s>text</s> <unk><pad>",
          "x<new>y <new> z <other>able <image>", "🤗 <|endoftext|><bos>b <|begin_of_text|> the able"]
 
@@ -150,7 +150,7 @@ def test_each_key_is_followed_or_the_tokenizer_refused(kind, folders):
                 refused = None
             elif key == "tokenizer_class" and value in mismatched[model]:
                 refused = "which is for"
-            elif key == "tokenizer_class" and value is None and kind == "xlm-roberta":  # a Unigram tokenizer for a BERT class
+            elif key == "tokenizer_class" and value is None and kind == "xlm-roberta":  # Unigram for a BERT class
                 refused = "has a tokenizer.json of 'Unigram' and a tokenizer_config.json of BertTokenizer, which is for WordPiece"
             taken += expect_ids(folder, f"{kind}, {key} {value!r}", refused)
             tried += 1

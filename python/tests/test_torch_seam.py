@@ -212,7 +212,7 @@ def jacobian(formula):
 
 class Kind(NamedTuple):
     run: Callable[..., Any]  #: runs a function of one tensor
-    expected: Callable[..., Any] = lambda formula: formula(X)  #: the expected numbers, from the function's formula; for "right"
+    expected: Callable[..., Any] = lambda formula: formula(X)  #: the numbers expected if "right"
     recorded: str = "right"  #: the outcome in RECORDED …
     read: str = "refused"  #: … and in READ
 

@@ -165,7 +165,7 @@ def test_a_ring_sees_its_sinks_and_its_window(name):
     eager, ours = pair(name)
     words, seen, allowed = padded_words(24)
     at = torch.arange(24)
-    allowed = allowed & ((at < 4) | (at > at[:, None] - 6) | (at[:, None] < 10))  # the prompt's rows see all of the prompt
+    allowed = allowed & ((at < 4) | (at > at[:, None] - 6) | (at[:, None] < 10))  # prompt rows see the whole prompt
     if name == "Mistral":
         allowed &= at > at[:, None] - 4  # its own window
     cache = Cache(layout="ring", sinks=4, window=6)
@@ -180,7 +180,7 @@ def test_a_ring_sees_its_sinks_and_its_window(name):
 def test_rows_may_be_evicted_from_each_sequence(name):
     eager, ours = pair(name)
     words, seen, allowed = padded_words(16)
-    gone = {10: [[2, 3, 9], [4]], 13: [[5, 11], [9, 10, 12]]}  # for each step: the positions evicted before it, per sequence
+    gone = {10: [[2, 3, 9], [4]], 13: [[5, 11], [9, 10, 12]]}  # step: positions evicted before it, per sequence
     for step, positions in gone.items():
         for b in (0, 1):
             allowed[b, step:, positions[b]] = False

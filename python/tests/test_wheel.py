@@ -35,7 +35,7 @@ def test_pip_makes_a_wheel_that_works_where_it_is_put(tmp_path):
                for path in package.rglob("*." + suffix)} | {"heed/py.typed"}
     models = {"heed/command/share/heed/" + str(path.relative_to(ROOT / "models"))
               for path in (ROOT / "models").rglob("*") if path.is_file() and path.name != "README.md"}
-    modules = ["_heed"] + ["_heed_mpi"] * (importlib.util.find_spec("heed._heed_mpi") is not None)  # present if MPI was found
+    modules = ["_heed"] + ["_heed_mpi"] * (importlib.util.find_spec("heed._heed_mpi") is not None)  # if MPI was found
     extension = {name for name in names if name.endswith(".so")}
     assert sorted(name[5:].partition(".")[0] for name in extension) == modules
     assert {name for name in names if ".dist-info/" not in name} == sources | extension | models | {COMMAND}

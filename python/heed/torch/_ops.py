@@ -23,7 +23,7 @@ DIFFERENTIABLE = ("output", "lse", "weights")  # the results whose gradients the
 INPUTS = "Tensor q, Tensor k, Tensor v"
 # A call's options as the operators take them: tensors, then other arguments.
 TENSORS = ("Tensor? mask, Tensor? bias, Tensor? sinks, Tensor? alibi, Tensor? kv_lengths, Tensor? query_segments, "
-           "Tensor? key_segments, Tensor? seed, Tensor? sparse_mask, Tensor? score_mod")  # the last two are handles (_held.py)
+           "Tensor? key_segments, Tensor? seed, Tensor? sparse_mask, Tensor? score_mod")  # two handles last (_held.py)
 SETTINGS = "bool causal, SymInt[] window, float softcap, float? scale, str align, SymInt? query_offset, float dropout"
 
 
