@@ -1,5 +1,5 @@
-// Tokens of a text, again and again: bytes a second on one thread, and the seconds that reading the file
-// takes.
+// Speed of a tokenizer on one thread: bytes per second, and seconds for reading its file.
+//
 //   tokenizers TOKENIZER.json TEXT [SECONDS]
 #include <algorithm>
 #include <cstdio>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// Of the processor, which others may use meanwhile.
+// CPU time, because other processes may share the processor.
 double now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 int run(const std::string& tokenizer_file, const std::string& text_file, double seconds) {

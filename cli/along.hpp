@@ -1,9 +1,9 @@
-// Which axis of a tensor counts positions: what ranks cut it along.
+// The axis of a tensor that counts positions. Ranks split a tensor along it.
 #pragma once
 
 namespace heed::cli {
 
-/// The sequence whose positions a tensor has along an axis.
+/// The axis of a tensor that counts positions, and the sequence that these belong to.
 struct Along {
   enum Sequence { nothing, queries, keys } sequence = nothing;
   int axis = -2;            ///< from the end
@@ -14,7 +14,8 @@ struct Along {
   }
 };
 
-/// Query and output, key and value, what broadcasts to [B, H, Lq, Lk].
+/// kAlongQueries: query and output. kAlongKeys: key and value. kAlongRows: tensors that broadcast to [B, H,
+/// Lq, Lk].
 inline constexpr Along kAlongQueries{.sequence = Along::queries, .by_layout = true};
 inline constexpr Along kAlongKeys{.sequence = Along::keys, .by_layout = true};
 inline constexpr Along kAlongRows{.sequence = Along::queries, .broadcasts = true};

@@ -1,4 +1,4 @@
-// heed atlas: all heads of a model as one poster.
+// heed atlas: a poster of all heads of a model.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -26,8 +26,8 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::size_t kMostChanged = 24;  // cards of a difference
-constexpr int kTextColumns = 110;         // of a text that the title tells
+constexpr std::size_t kMostChanged = 24;  // cards in a comparison of two models or texts
+constexpr int kTextColumns = 110;         // of a text in the title
 
 constexpr const char* kAtlasDescription =
     "all heads of a model as one poster: PNG, SVG or PDF\n"
@@ -53,7 +53,7 @@ struct AtlasArguments {
   std::int64_t batch = 0;
 };
 
-// Each text, and the option or argument that gave it.
+// A text, and the option or argument that named it.
 struct NamedText {
   std::string source;
   std::string text;
@@ -112,7 +112,7 @@ std::string counted(std::int64_t count, const std::string& thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
-// The words, or how many there are.
+// The text, or the numbers of rows and keys if there is none.
 std::string words_of(const AttentionReport& report) {
   const std::string text = text_of(report.query_tokens, kTextColumns);
   return text.empty() ? counted(report.queries, "row") + ", " + counted(report.keys, "key") : text;

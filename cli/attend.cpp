@@ -49,11 +49,11 @@ constexpr const char* kAttendExamples =
     "  mpirun -n 4 heed attend --query q.npy --key k.npy --value v.npy --causal \\\n"
     "      --out o.npy --scheme ring\n";
 
-constexpr double kBytesWorthSaying = 64e6;  // from here on writing them takes a while
+constexpr double kBytesWorthSaying = 64e6;  // writing files of this size takes a while
 
 struct Run {
   AttentionResult result;
-  double seconds = 0;  // the median of all repetitions
+  double seconds = 0;  // median of all repetitions
   std::optional<AttentionGradients> gradients;
   double backward_seconds = 0;
 };
@@ -71,7 +71,7 @@ double seconds_of(Work work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// The median of `repeat` computations: the first makes the tensors that the others write to again.
+// The median time of `repeat` runs. The first run allocates the tensors; later runs write to them again.
 template <class First, class Again>
 double median_seconds(std::int64_t repeat, First first, Again again) {
   std::vector<double> seconds = {seconds_of(first)};
@@ -79,7 +79,7 @@ double median_seconds(std::int64_t repeat, First first, Again again) {
   return median(std::move(seconds));
 }
 
-// In this process.
+// Computes in this process.
 class Here : public AttendBackend {
  public:
   void check(const CLI::App& app, const AttendArguments& /*arguments*/) override {
@@ -188,7 +188,7 @@ std::vector<ResultFile> result_files(const AttendArguments& arguments, const Run
   return files;
 }
 
-// Scores of all heads: a number for each query and key.
+// The number of scores over all heads.
 double cells_of(const AttendInputs& inputs) {
   const Dims &query = inputs.query_shape, &key = inputs.key_shape;
   double rows = 1;
@@ -203,7 +203,7 @@ double matrix_bytes(const AttendInputs& inputs) {
   return cells_of(inputs) * matrices * (inputs.query.dtype() == DType::f64 ? 8 : 4);
 }
 
-// A matrix of all weights that cannot be held is refused at once, with what answers without it.
+// Refuses a matrix that does not fit into memory, and suggests cheaper results.
 void check_memory(double bytes, double memory) {
   if (bytes > memory)
     throw UsageError("--weights and --scores ask for " + size_text(bytes) +
@@ -211,7 +211,7 @@ void check_memory(double bytes, double memory) {
                      "); --map 1024x1024 (exact sums), --received, --entropy or --top-k answer more cheaply");
 }
 
-// Tells a person at a terminal how long the files are before work begins.
+// Tells a user at a terminal the size of the files before work begins.
 void say_size(const AttendArguments& arguments, double bytes) {
   if (bytes < kBytesWorthSaying || isatty(STDERR_FILENO) != 1) return;
   const std::string weights = arguments.results.weights.empty() ? "" : "--weights";
@@ -220,14 +220,14 @@ void say_size(const AttendArguments& arguments, double bytes) {
             << (weights.empty() || scores.empty() ? " writes " : " write ") << size_text(bytes) << std::endl;
 }
 
-// A multiplication and an addition for each of the D products of a score and the Dv of a weighted value;
-// causal attention needs half of the scores. Other masks are not subtracted.
+// One multiplication and one addition for each of the D products of a score and each of the Dv products of a
+// weighted value. Causal attention counts half of the scores; other masks are ignored.
 double effective_flops(const AttendInputs& inputs) {
   const double per_cell = 2.0 * static_cast<double>(inputs.query_shape.back() + inputs.value_shape.back());
   return cells_of(inputs) * per_cell * (inputs.options.causal ? 0.5 : 1.0);
 }
 
-// Five matrix products of the forward pass's size instead of two.
+// The backward pass has five matrix products of this size, the forward pass two.
 constexpr double kBackwardFlops = 2.5;
 
 std::string name_of(Kernel kernel) { return kernel == Kernel::fused ? "fused" : "reference"; }

@@ -1,4 +1,4 @@
-// What `heed attend` is told on its command line.
+// The command line arguments of `heed attend`.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class App;
 namespace heed::cli {
 
 struct AttendArguments {
-  // Tensors to read; empty where not given.
+  // Tensor arguments to read; empty if not given.
   std::string query, key, value;
   std::string mask, bias, alibi_slopes, sinks, kv_lengths, query_segments, key_segments;
   std::string by_output, by_lse, by_weights;  ///< gradients of the loss
@@ -28,10 +28,10 @@ struct AttendArguments {
   RankOptions over_ranks;
 
   bool length_first = false;   ///< query, key, value and output lie as [B, L, H, D]
-  std::optional<DType> dtype;  ///< to compute in; the query's where not given
-  AttentionOptions options;    ///< all but its tensors and what it needs
+  std::optional<DType> dtype;  ///< to compute in; by default the query's
+  AttentionOptions options;    ///< all options except tensors and `need`
 
-  // Files to write; empty where not asked for.
+  // Files to write; empty if not requested.
   ResultSet<std::string> results;
   std::string grad_query, grad_key, grad_value, grad_bias, grad_sinks;
 
@@ -39,11 +39,11 @@ struct AttendArguments {
   std::int64_t repeat = 1;
 };
 
-/// The option with the file of a result.
+/// The option that names the file of a result.
 [[nodiscard]] std::string result_option(const ResultEntry& entry);
 
-/// A gradient: the option with its file, that whose tensor it is the gradient by, and where a call has its
-/// values.
+/// A gradient: the option that names its file, the input option that it belongs to, and its members in the
+/// structs of a backward call.
 struct GradientFile {
   const char* option;
   const char* of;
@@ -55,15 +55,16 @@ struct GradientFile {
 };
 [[nodiscard]] std::span<const GradientFile> gradient_files();
 
-/// Those that say what is computed, for other commands that do: inputs, scores and masks; kernel and threads.
+/// Options that define the call, shared with other commands: inputs, scores and masks. add_kernel_options()
+/// adds kernel and threads.
 void add_call_options(CLI::App& app, AttendArguments& arguments);
 void add_kernel_options(CLI::App& app, AttendArguments& arguments);
-/// Throws UsageError where query, key or value is missing, or segments are given for one side only.
+/// Throws UsageError if query, key or value is missing, or if segments are given for one side only.
 void require_call_options(const CLI::App& app);
 
 void add_attend_options(CLI::App& app, AttendArguments& arguments);
 
-/// What no single option can check, once all are parsed. Throws UsageError.
+/// Checks that need several options; call it after parsing. Throws UsageError.
 void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments);
 
 }  // namespace heed::cli

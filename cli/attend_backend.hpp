@@ -1,4 +1,4 @@
-// Where `heed attend` reads, computes and writes: in this process, or over the ranks of mpirun (cli/mpi).
+// Backends of `heed attend`: this process, or the ranks of mpirun (cli/mpi).
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace heed::cli {
 
-/// A result, or over ranks this rank's shard of it, and the file that it goes to.
+/// A result and the file to write it to. Over ranks, the view is this rank's shard.
 struct ResultFile {
   std::string path;
   TensorView view;
@@ -23,7 +23,7 @@ class AttendBackend {
  public:
   virtual ~AttendBackend() = default;
 
-  /// Before anything is read. Throws UsageError for options that it has no use for.
+  /// Runs before any file is read. Throws UsageError for options that the backend does not support.
   virtual void check(const CLI::App& app, const AttendArguments& arguments) = 0;
   virtual AttendInputs read(const AttendArguments& arguments) = 0;
   /// Bytes that all results together may take.
@@ -34,13 +34,13 @@ class AttendBackend {
                                       const GradientRequest& request) = 0;
   virtual void backward_into(const AttentionBackwardInputs& from, const AttentionOptions& options,
                              const AttentionGradientViews& gradients) = 0;
-  /// All files or none.
+  /// Writes all files, or none if one fails.
   virtual void write(const std::vector<ResultFile>& files) = 0;
-  /// What --json prints of it besides.
+  /// Adds the backend's members to the output of --json.
   virtual void describe(nlohmann::ordered_json& object) = 0;
 };
 
-/// `heed attend`, which computes there.
+/// `heed attend` on the given backend.
 [[nodiscard]] Command add_attend_with(CLI::App& heed, std::shared_ptr<AttendBackend> backend);
 
 }  // namespace heed::cli

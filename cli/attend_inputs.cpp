@@ -13,7 +13,7 @@ namespace {
 struct InputFile {
   const char* option;
   std::string AttendArguments::*text;
-  std::optional<TensorView> AttentionOptions::*view;  // nullptr: none of the options'
+  std::optional<TensorView> AttentionOptions::*view;  // nullptr: not a member of AttentionOptions
   Along along{};
 };
 
@@ -40,7 +40,7 @@ class Reader {
     inputs_.tensors.reserve(kInputFiles.size());
   }
 
-  // Query, key or value, in the dtype to compute in: the query's, unless another was asked for.
+  // Query, key or value, in the dtype to compute in: --dtype, or the query's.
   TensorView read_main(const char* option, const std::string& text, const Along& along, Dims& whole) {
     ReadTensor found = read(option, text, along);
     const DType stored = found.view().dtype();
@@ -56,7 +56,7 @@ class Reader {
     return arguments_.length_first ? swap_layout(view) : view;
   }
 
-  // A gradient by what is not in that dtype: f64 for f64 inputs, f32 for all others.
+  // A gradient by lse or weights. Its dtype is f64 for f64 inputs, else f32.
   std::optional<TensorView> read_by_summary(const char* option, const std::string& text, const Along& along) {
     if (text.empty()) return std::nullopt;
     return keep_as(dtype_ == DType::f64 ? DType::f64 : DType::f32, read(option, text, along));
@@ -131,7 +131,7 @@ AttendInputs read_attend_inputs(const AttendArguments& arguments, const TensorRe
       inputs.options.*input.view = reader.read_beside(input.option, text, input.along);
   }
   const Dims &query = inputs.query_shape, &key = inputs.key_shape;
-  if (query.size() >= 2 && key.size() >= 2)  // else attention() says what is wrong
+  if (query.size() >= 2 && key.size() >= 2)  // otherwise attention() throws
     read_masks(arguments.masks, query[query.size() - 2], key[key.size() - 2], inputs.options);
   return inputs;
 }

@@ -1,4 +1,4 @@
-// The tensors of `heed attend`, read from their files and made ready for a call.
+// The tensors of `heed attend`, read from their files and converted for a call.
 #pragma once
 
 #include <cstdint>
@@ -13,36 +13,36 @@
 
 namespace heed::cli {
 
-/// A tensor, or over ranks this rank's positions of it, and the shape of the whole.
+/// A tensor and its full shape. Over ranks, the tensor holds only this rank's positions.
 struct ReadTensor {
   Tensor tensor;
   Dims whole;
-  std::optional<TensorView> elsewhere{};  ///< instead of the tensor, in memory of who reads
+  std::optional<TensorView> elsewhere{};  ///< used instead of `tensor`; the reader owns this memory
 
   [[nodiscard]] TensorView view() const { return elsewhere ? *elsewhere : tensor.view(); }
 };
 using TensorReading =
     std::function<ReadTensor(const std::string& option, const std::string& text, const Along& along)>;
 
-/// A call of attention(): its views point into `tensors`, or where a TensorReading says.
+/// The inputs of attention(). Views point into `tensors`, or into memory that the TensorReading owns.
 struct AttendInputs {
-  TensorView query, key, value;  ///< [B, H, L, D], or without axes, whatever way the files lie
-  std::optional<TensorView> by_output, by_lse, by_weights;  ///< gradients of the loss, where given
+  TensorView query, key, value;  ///< [B, H, L, D] or fewer axes, whatever the layout of the files
+  std::optional<TensorView> by_output, by_lse, by_weights;  ///< gradients of the loss, if given
   AttentionOptions options;
   std::vector<Tensor> tensors;
-  Dims query_shape, key_shape, value_shape;  ///< of the whole call
+  Dims query_shape, key_shape, value_shape;  ///< of the whole call, over all ranks
 };
 
-/// The files that will be read, and the options that name them. Throws UsageError where a name is no
-/// tensor's.
+/// The files to read and the options that name them. Throws UsageError for text that names no tensor.
 [[nodiscard]] std::vector<NamedFile> attend_input_files(const AttendArguments& arguments);
 
-/// Reads (by `read`, where given, what has positions) and converts. Throws Error (io) for a file that cannot
-/// be read, UsageError for a dtype that does not fit.
+/// Reads and converts all inputs. `read`, if set, reads the tensors that have positions. Throws Error (io)
+/// for an unreadable file, UsageError for a dtype that does not fit.
 [[nodiscard]] AttendInputs read_attend_inputs(const AttendArguments& arguments,
                                               const TensorReading& read = {});
 
-/// A view of [B, H, L, D] as [B, L, H, D], or the other way round, where it has both axes.
+/// Swaps the head and length axes: [B, H, L, D] to [B, L, H, D] or back. Views of rank below 3 stay as they
+/// are.
 template <class View>
 [[nodiscard]] View swap_layout(const View& view) {
   return view.rank() < 3 || view.rank() > 4 ? view : view.transpose(-3, -2);

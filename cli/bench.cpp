@@ -1,4 +1,4 @@
-// heed bench: how fast attention is on this machine, and how fast it could be.
+// heed bench: the speed of attention on this machine, beside what the hardware allows.
 #include <array>
 #include <cstdio>
 #include <iostream>
@@ -50,7 +50,7 @@ constexpr std::array kDTypes = {DType::f32, DType::bf16, DType::f16};
 struct BenchArguments {
   BenchChoice choice;
   std::optional<std::int64_t> repeat;
-  bool all = false;  // targets
+  bool all = false;  // measure all targets
   bool json = false;
 };
 
@@ -77,14 +77,14 @@ std::string with_decimals(double value, int decimals) {
   return text.data();
 }
 
-// Three digits that count: "1.23 ms".
+// Three significant digits: "1.23 ms".
 std::string time_text(double seconds) {
   const double value = seconds < 1e-3 ? seconds * 1e6 : seconds < 1 ? seconds * 1e3 : seconds;
   const char* unit = seconds < 1e-3 ? " µs" : seconds < 1 ? " ms" : " s ";
   return with_decimals(value, value < 10 ? 2 : value < 100 ? 1 : 0) + unit;
 }
 
-// The table: as wide as its widest shapes and needs.
+// The table, with columns as wide as the widest shape and needs.
 class BenchTable {
  public:
   explicit BenchTable(const std::vector<BenchCase>& cases) {
@@ -133,11 +133,11 @@ class BenchTable {
 
   int shape_width_ = 0;
   int need_width_ = 0;
-  int cache_width_ = 0;  // 0: no call reads a cache
+  int cache_width_ = 0;  // 0: no case reads a cache
 };
 
-// The ceilings that rows were held to, best ones, in the order they came up: "f32 FMA (avx512) 128 GFLOP/s on
-// 1 thread".
+// The ceilings that rows were compared with, each at its best rate, in order of appearance: "f32 FMA (avx512)
+// 128 GFLOP/s on 1 thread".
 class SeenCeilings {
  public:
   void add(const BenchCase& what, const Measured& m) {
@@ -189,8 +189,8 @@ nlohmann::ordered_json json_of(const BenchCase& what, const Measured& m) {
           {"share", m.share()}};
 }
 
-// The targets to measure: that which calls take, or all that this machine has but for the emulations that
-// tests are built with.
+// The targets to measure: the one that calls use, or all of this machine's except the emulations built for
+// tests.
 std::vector<std::string> targets_to_measure(bool all) {
   std::vector<std::string> names;
   for (const Target& target : targets())

@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kRunFormat = "heed-run-1";
 constexpr std::size_t kMostFiles = 1'000'000;
-constexpr std::size_t kMostText = 65536;  // of a value in the metadata
+constexpr std::size_t kMostText = 65536;  // bytes of a metadata value
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Folders run.heed, which heed.transformers.capture(to=…) writes: a file for each call.
+// Folders run.heed from heed.transformers.capture(to=…), with one file per call.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,13 +9,14 @@
 
 namespace heed::cli {
 
-/// Its files NNNN-layer-LL.safetensors in the order of the calls. Throws Error (io) where there is none.
+/// The files NNNN-layer-LL.safetensors in call order. Throws Error (io) if there is none.
 std::vector<std::string> captured_files(const std::string& folder);
 
-/// Throws Error (io) for a file that is no captured call.
+/// Throws Error (io) if the file is no captured call.
 void require_captured_call(const std::string& path, const io::SafetensorsReader& file);
 
-/// Null where the metadata have no such JSON.
+/// The JSON value of a metadata entry: null if it is missing or longer than 64 KiB, discarded if it is not
+/// valid JSON.
 nlohmann::ordered_json captured_value(const io::SafetensorsReader& file, const std::string& name);
 
 }  // namespace heed::cli

@@ -56,7 +56,7 @@ void check_alike(const std::string& path, const Tensor& one, const Tensor& first
                      ", are expected in all layers");
 }
 
-// From the first call until a layer comes again.
+// The layers of the first pass: it ends when a layer occurs again.
 std::vector<Layer> first_pass(const std::string& folder) {
   std::vector<Layer> layers;
   for (const std::string& path : captured_files(folder)) {

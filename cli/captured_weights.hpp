@@ -1,4 +1,4 @@
-// The weights in a folder that heed.transformers.capture(weights=True, to=…) wrote.
+// Attention weights in a folder from heed.transformers.capture(weights=True, to=…).
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace heed::cli {
 
-/// The layers of the first pass of the model as one document, whose weights are those of the files. Throws
-/// Error (io), naming the file or the folder, for what holds no weights, or those of some rows or heads only,
-/// and where layers have other rows and keys than the first.
+/// The layers of the model's first pass as one document with the captured weights. Throws Error (io), naming
+/// the file or folder, if weights are missing, cover only some rows or heads, or have other rows and keys
+/// than the first layer.
 [[nodiscard]] Document open_captured_weights(const std::string& folder);
 
 }  // namespace heed::cli

@@ -1,4 +1,4 @@
-// What the subcommands of `heed` have in common: how they join it, and how they fail.
+// Subcommands of `heed`: registration and failure.
 #pragma once
 
 #include <functional>
@@ -10,20 +10,19 @@ class App;
 
 namespace heed::cli {
 
-/// The command line is wrong: exit code 2. Of what else fails, heed::Error (invalid_argument) exits with 2
-/// too, and the rest with 1.
+/// A wrong command line: exit code 2. heed::Error (invalid_argument) also exits with 2, other errors with 1.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The user asked to stop (Ctrl-C), and what was done is safe: exit code 130, as a shell has it for SIGINT.
+/// The user stopped the command (Ctrl-C) and all work done is saved. Exit code 130, as shells use for SIGINT.
 class Interrupted : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A subcommand: its options, and what it does once they are parsed.
+/// A subcommand: its options, and the function to run after parsing.
 struct Command {
   CLI::App* app;
   std::function<void()> run;

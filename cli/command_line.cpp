@@ -40,7 +40,7 @@ void refuse_unknown_option(const CLI::App& app, const std::string& called) {
                    (hint.empty() ? " (see " + called + " --help)" : hint));
 }
 
-// Those before the first option.
+// The words before the first option.
 std::string joined_words(const std::vector<std::string>& arguments) {
   std::string words;
   for (const std::string& one : arguments) {
@@ -74,14 +74,15 @@ void run_chosen(const CLI::App& app, const std::vector<Command>& commands) {
   std::cout << app.help();
 }
 
-// "--out: 1 required FILE missing" and "--out: At Most 1 required but received 2" in plain words.
+// Simplifies "--out: 1 required FILE missing" and "--out: At Most 1 required but received 2".
 std::string reworded(const CLI::ArgumentMismatch& error) {
   const std::string text = error.what();
   const std::string name = text.substr(0, text.find(':'));
   return text.ends_with("missing") ? name + " needs a value" : name + " is given more than once";
 }
 
-// `heed help`, `heed help COMMAND` and `heed version`, as other commands have them, for CLI11: last first.
+// Translates `heed help`, `heed help COMMAND` and `heed version` to options. CLI11 expects arguments in
+// reverse.
 std::vector<std::string> arguments_of(int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + std::min(1, argc), argv + argc);
   if (!arguments.empty() && arguments[0] == "version") arguments[0] = "--version";

@@ -10,8 +10,8 @@ namespace heed::cli {
 
 using AddCommand = std::function<Command(CLI::App& heed)>;
 
-/// Parses it and runs the subcommand. Throws what that throws, and UsageError where the command line is
-/// wrong.
+/// Parses the command line and runs the subcommand. Throws UsageError for a wrong command line, and whatever
+/// the subcommand throws.
 void run_command_line(int argc, const char* const* argv, const std::vector<AddCommand>& subcommands);
 
 }  // namespace heed::cli

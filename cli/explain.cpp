@@ -1,4 +1,4 @@
-// heed explain: a sentence through attention, step by step.
+// heed explain: attention on a sentence, step by step.
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::uint64_t kSeed = 123;  // the notebook's
+constexpr std::uint64_t kSeed = 123;  // as in the notebook
 constexpr int kLeastWidth = 60;
 
 constexpr const char* kExplainDescription =
@@ -76,8 +76,8 @@ struct ExplainArguments {
   std::string save;
   std::string html;
   bool json = false;
-  std::string model;               ///< a trained one, in place of an untrained layer
-  std::vector<std::string> words;  ///< what follows the sentence, of a trained model's
+  std::string model;               ///< a trained model, instead of an untrained layer
+  std::vector<std::string> words;  ///< the words after SENTENCE
   HeadChoice choice;
 };
 
@@ -118,7 +118,7 @@ Model model_of(const ExplainArguments& arguments, const Question& question) {
   const Vocabulary vocabulary(std::move(words));
   const std::uint64_t seed = arguments.seed.value_or(kSeed);
   if (arguments.params.empty()) {
-    // Heads of numbers that are all positive look alike, so several of them are drawn in another way.
+    // Heads with all-positive weights look alike, so several heads use another distribution.
     const Init usual = arguments.sizes.heads.value_or(1) > 1 ? Init::lecun : Init::uniform;
     return draw_model(vocabulary, arguments.sizes, arguments.init.value_or(usual), seed,
                       arguments.layout.value_or(WeightLayout::per_head));
@@ -135,7 +135,7 @@ std::vector<std::int64_t> places_of(const std::string& word, const std::vector<s
   return places;
 }
 
-// The place of "the", or of "the:2", its second one.
+// The position of "the", or of its second occurrence, "the:2".
 std::int64_t place_of(const std::string& asked, const std::vector<std::string>& tokens) {
   if (const auto places = places_of(asked, tokens); !places.empty()) return places.front();
   const std::size_t colon = asked.rfind(':');
@@ -175,7 +175,7 @@ void check_files(const ExplainArguments& arguments) {
   check_outputs(inputs, outputs);
 }
 
-// Options that speak of the untrained layer.
+// Throws UsageError for options of the untrained layer.
 void refuse_beside_model(const CLI::App& app) {
   for (const auto& [name, group, positional, values] : given_options(app)) {
     if (positional || group == "Trained model" || name == "--json" || name == "--html" || name == "--word" ||
@@ -200,7 +200,7 @@ void explain_reading(const ExplainArguments& arguments, const ModelReading& read
     explain_trained(output, reading, arguments.choice);
 }
 
-// The page needs no words; with none the command prints none either.
+// With --html alone, only the page is written and no sentence is needed.
 void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   refuse_beside_model(app);
   bool only_page = !arguments.html.empty();

@@ -1,4 +1,4 @@
-// What fails, as one line and an exit code.
+// Failures as a message of one line and an exit code.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ struct Failure {
   std::string message;
 };
 
-/// Runs it; what it throws becomes a Failure.
+/// Runs `work` and turns an exception into a Failure.
 [[nodiscard]] std::optional<Failure> failure_of(const std::function<void()>& work);
 
 /// Prints "heed: …" on standard error.

@@ -1,4 +1,4 @@
-// heed generate: text that a model writes, and what it attended to meanwhile.
+// heed generate: text written by a model, and the tokens it attended to while writing.
 #include <array>
 #include <cstdio>
 #include <iostream>
@@ -65,7 +65,7 @@ std::string label_of(const ModelHead& head) {
   return std::to_string(head.layer) + "." + std::to_string(head.head);
 }
 
-// What a model writes, without what would drive a terminal.
+// Escapes whatever could control a terminal; keeps newlines and tabs.
 std::string safe(const std::string& text) {
   std::string all, run;
   for (const char c : text) {
@@ -78,7 +78,7 @@ std::string safe(const std::string& text) {
   return all + printable(run);
 }
 
-// "1.3", as heed look counts heads.
+// Parses "1.3", a head as heed look numbers it.
 ModelHead head_of(const std::string& text, const ModelInfo& info) {
   const std::vector<std::string> parts = split(text, '.');
   const auto layer = whole_number(parts[0]);

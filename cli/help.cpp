@@ -11,7 +11,7 @@ namespace heed::cli {
 namespace {
 
 constexpr int kWidth = 80;
-constexpr int kColumn = 30;  // where the explanations begin
+constexpr int kColumn = 30;  // start column of the explanations
 
 // "  name" padded to kColumn, then the wrapped text.
 std::string entry(const std::string& name, const std::string& text) {

@@ -1,4 +1,4 @@
-// How `--help` looks: grouped, wrapped to 80 columns, with examples at the end.
+// The layout of `--help`: options in groups, wrapped to 80 columns, with examples at the end.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@ class App;
 
 namespace heed::cli {
 
-/// Gives the command its --help (which wins over every other argument), its layout, and its closing text.
-/// Call it when all options are added. `uses` are the ways to call it, each what stands behind its name;
-/// `examples` are printed as they are.
+/// Adds --help (which overrides all other arguments), its layout, and its closing text. Call it after all
+/// options are added. Each of `uses` is one way to call the command, without its name. `examples` are printed
+/// verbatim.
 void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std::string& examples);
 
 }  // namespace heed::cli

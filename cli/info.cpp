@@ -1,4 +1,4 @@
-// heed info: what this heed is, and what it makes of the machine.
+// heed info: version and build, and what heed detects on this machine.
 #include "heed/info.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// heed look: what attended to what, at any length.
+// heed look: attention patterns at any length.
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,9 +48,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kLeastLookWidth = 60;
-constexpr std::int64_t kSavedMap = 1024;   // bins of a side,
-constexpr double kMostMapBytes = 512e6;    // but fewer where maps of all heads take more
-constexpr std::size_t kMostWithKeys = 32;  // heads whose summary has the keys attended to most
+constexpr std::int64_t kSavedMap = 1024;   // bins per side
+constexpr double kMostMapBytes = 512e6;    // upper bound for the maps of all heads; bins are reduced to fit
+constexpr std::size_t kMostWithKeys = 32;  // most heads whose summary includes the most attended keys
 constexpr double kCostWorthSaying = 1e-3;  // seconds
 
 constexpr const char* kLookDescription =
@@ -81,7 +81,7 @@ constexpr const char* kLookExamples =
     "  heed look --model gpt2 --text long.txt --needle 'the pass phrase is'\n"
     "  heed look --model gpt2 'The cat sat on the mat.' --by norm\n";
 
-// A document, and what heads give to the needle that is asked for.
+// A document, and each head's retrieval of the requested needle.
 struct LookedAt {
   Document document;
   std::vector<Retrieval> retrieval{};
@@ -119,7 +119,7 @@ Document read_call(const LookArguments& arguments) {
   call.value = inputs.value;
   call.options = inputs.options;
   call.tensors = std::move(inputs.tensors);
-  // Tokens are counted along axes that must be there; attention() says best what is wrong.
+  // Token counts need these axes. For other ranks, attention() throws the best message.
   for (const TensorView& view : {call.query, call.key, call.value})
     if (view.rank() < 2 || view.rank() > 4 || view.rank() != call.query.rank())
       (void)attention(call.query, call.key, call.value, call.options);
@@ -137,8 +137,8 @@ bool is_summary(const LookArguments& arguments) {
   return arguments.rows.empty() && !arguments.tile && arguments.evict.empty();
 }
 
-// None where they are so many that all rows together take no longer: in blocks, a row costs a fraction of one
-// alone.
+// The rows to compute alone. Empty if there are so many that computing all rows takes no longer: in blocks, a
+// row costs a fraction of a single one.
 std::vector<std::int64_t> rows_asked_for(const LookArguments& arguments, const Document& document) {
   constexpr std::int64_t kShare = 16;
   const std::int64_t queries = document.query.size(-2);
@@ -146,7 +146,8 @@ std::vector<std::int64_t> rows_asked_for(const LookArguments& arguments, const D
   std::sort(rows.begin(), rows.end());
   if (arguments.tile)
     for (std::int64_t i = arguments.tile->row_begin; i < arguments.tile->row_end; ++i) rows.push_back(i);
-  if (!arguments.evict.empty() && queries > 0) rows.push_back(0);  // it needs no row, and none would be all
+  if (!arguments.evict.empty() && queries > 0)
+    rows.push_back(0);  // eviction needs no single row, but an empty list would mean all
   if (arguments.evict.empty() && static_cast<std::int64_t>(rows.size()) > queries / kShare) rows.clear();
   return rows;
 }
@@ -158,7 +159,7 @@ MapSize saved_map(const Document& document) {
   return {side, side};
 }
 
-// A question about rows alone needs neither what keys received nor a map; a file keeps both.
+// Questions about single rows need neither `received` nor a map; a saved file contains both.
 ReportOptions report_options(const LookArguments& arguments, const Document& document) {
   ReportOptions wanted;
   const bool whole = is_summary(arguments) || !arguments.save.empty();
@@ -241,7 +242,7 @@ Json masks_json(const Document& document, const std::vector<HeadSummary>& heads)
   return list;
 }
 
-// Below a millisecond the times are those of starting threads.
+// Below a millisecond, thread start-up dominates the times.
 bool says_cost(const LookArguments& arguments, const std::vector<CostLine>& cost) {
   return !cost.empty() && (arguments.price || cost.front().seconds >= kCostWorthSaying);
 }
@@ -357,7 +358,7 @@ void answer(const CLI::App& app, LookArguments arguments, LookedAt& found) {
   if (check) require_that_it_holds(*check, arguments.check ? "--check" : "--proof");
 }
 
-// Whether an answer needs the queries and keys of all layers, and not the table of the heads alone.
+// Whether the answer needs the queries and keys of all layers, and not only the table of heads.
 bool needs_call(const LookArguments& arguments) {
   const bool is_written = !arguments.save.empty() || !arguments.html.empty() || !arguments.png.empty();
   return is_written || arguments.serve || !is_summary(arguments) || arguments.row || arguments.word ||
@@ -373,7 +374,7 @@ std::optional<std::int64_t> layer_of(const heed::Model& model, const LookArgumen
   return heads_of_layer(layers, *arguments.layer).begin / model.info().heads;
 }
 
-// The table of the heads, made while the model runs: nothing of a layer is kept but that.
+// The table of heads, computed while the model runs. Nothing else of a layer is kept.
 LookedAt table_of(const heed::Model& model, const ModelTokens& text, const LookArguments& arguments) {
   ProgressBar bar;
   TextLookOptions options;
@@ -392,7 +393,7 @@ LookedAt table_of(const heed::Model& model, const ModelTokens& text, const LookA
   return found;
 }
 
-// The summaries of all texts as one, beside the call of the first.
+// Merges the summaries of all texts; the call comes from the first text.
 void look_at_texts(const heed::Model& model, LookArguments arguments) {
   std::vector<std::vector<HeadSummary>> summaries;
   Document first;

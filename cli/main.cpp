@@ -1,5 +1,4 @@
-// The command `heed`: does what the command line asks, or hands it to heed-mpi where mpirun started several
-// ranks.
+// The command `heed`. Runs the command line, or hands it to heed-mpi if mpirun started several ranks.
 #include <optional>
 
 #include "command_line.hpp"
@@ -18,7 +17,7 @@ int main(int argc, char** argv) {
                       add_generate, add_plan, add_info});
   });
   if (!failure) return 0;
-  // All ranks fail here alike.
+  // All ranks fail here in the same way.
   if (!started || started->rank == 0) print_failure(*failure);
   return failure->exit_code;
 }

@@ -22,7 +22,7 @@ std::span<const std::int64_t> after_first(const Numbers& numbers) { return std::
 
 struct Pattern {
   std::string_view name, numbers;
-  std::size_t least, most;  // numbers
+  std::size_t least, most;  // how many numbers
   SparseMask (*make)(const Numbers& n, const Lengths& l);
 };
 
@@ -55,7 +55,7 @@ std::string all_patterns() {
   return all;
 }
 
-// The pattern and its numbers. Throws UsageError.
+// Parses the pattern and its numbers. Throws UsageError.
 std::pair<const Pattern*, Numbers> parsed_pattern(const std::string& text) {
   const auto refuse = [&](const std::string& expected) {
     throw UsageError("--mask-pattern is '" + text + "'; " + expected + " is expected");
@@ -82,7 +82,7 @@ Tensor read(const char* option, const std::string& text) {
   return read_tensor(tensor_argument(option, text));
 }
 
-// [n, 5]: the ends of queries and keys, and the kind.
+// Reads [n, 5]: query begin and end, key begin and end, and the kind.
 SparseMask slices_of(const std::string& text, const Lengths& lengths) {
   const Tensor tensor = read("--mask-slices", text);
   const bool whole = tensor.dtype() == DType::i64 || tensor.dtype() == DType::i32;
@@ -98,7 +98,7 @@ SparseMask slices_of(const std::string& text, const Lengths& lengths) {
   return SparseMask::slices(slices, lengths.queries, lengths.keys);
 }
 
-// [n, 2]: block rows, which do not fall, and block columns.
+// Reads [n, 2]: block rows in non-decreasing order, and block columns.
 SparseMask blocks_of(const MaskArguments& arguments, const Lengths& lengths) {
   const Tensor tensor = read("--mask-blocks", arguments.blocks);
   const bool whole = tensor.dtype() == DType::i64 || tensor.dtype() == DType::i32;

@@ -1,4 +1,4 @@
-// Masks in O(L) memory and score expressions on the command line.
+// Command line options for masks in O(L) memory and for score expressions.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class App;
 namespace heed::cli {
 
 struct MaskArguments {
-  // Tensors to read; empty where not given.
+  // Tensor arguments to read; empty if not given.
   std::string rows, columns, slices, blocks;
   std::pair<std::int64_t, std::int64_t> block_size{64, 64};
   std::string pattern, expression, score_expression;
@@ -27,10 +27,10 @@ void add_mask_options(CLI::App& app, MaskArguments& arguments, const std::string
 void add_score_expression(CLI::App& app, MaskArguments& arguments, const std::string& group);
 void check_mask_options(const CLI::App& app);
 
-/// The files that will be read, and the options that name them.
+/// The files to read and the options that name them.
 [[nodiscard]] std::vector<NamedFile> mask_input_files(const MaskArguments& arguments);
 
-/// Reads what is there and sets the call's sparse_mask and score_mod.
+/// Reads the given masks and sets sparse_mask and score_mod of the call.
 void read_masks(const MaskArguments& arguments, std::int64_t query_length, std::int64_t key_length,
                 AttentionOptions& options);
 

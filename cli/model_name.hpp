@@ -1,4 +1,4 @@
-// Models as the command line names them.
+// Models named on the command line.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace heed::cli {
 
-/// Prints what the model's files say and heed leaves aside, on standard error.
+/// Reads a model. Prints warnings about settings in its files that heed ignores on standard error.
 [[nodiscard]] heed::Model read_model(const std::string& name);
-/// The file with a model's weights: that of its folder, or a GGUF file itself.
+/// The file with the model's weights: in its folder, or the GGUF file itself.
 [[nodiscard]] std::string model_file(const std::string& name);
-/// Throws UsageError where DOC is a model, or words without a model that reads them.
+/// Throws UsageError if DOC names a model, or is a text given without --model.
 void check_document_name(const std::string& path);
 
 }  // namespace heed::cli

@@ -25,7 +25,7 @@ std::string expectation(const IntegerRange& range) {
   throw UsageError(name + " is '" + text + "'; " + expected + " is expected");
 }
 
-// from_chars takes no leading plus sign; people write one.
+// std::from_chars rejects a leading plus sign, but users write one.
 template <class Number>
 std::optional<Number> number_in(std::string_view text) {
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
@@ -105,7 +105,7 @@ AddedOption add_choice(CLI::App& app, const std::string& name, std::vector<std::
 AddedOption add_text(CLI::App& app, const std::string& name, const std::string& value, std::string& target,
                      const std::string& help) {
   const auto store = [name, value, &target](const std::string& text) {
-    // Most often a shell variable that is not set.
+    // Usually an unset shell variable.
     if (text.empty()) refuse(name, text, value);
     target = text;
   };

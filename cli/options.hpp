@@ -1,7 +1,6 @@
-// Options whose values are checked, with messages that name the option, what it was, and what was expected.
+// Checked options. Error messages give the option, its value, and the expected form.
 //
-// CLI11 parses the command line. Its headers take a compiler seconds: sources include this one in their
-// place.
+// CLI11 parses the command line. Its headers are slow to compile, so sources include this header instead.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +20,11 @@ class Option;
 
 namespace heed::cli {
 
-/// A whole number, or nothing where the text is anything else.
+/// A whole number, or nothing if the text is anything else.
 [[nodiscard]] std::optional<std::int64_t> whole_number(std::string_view text);
 
-/// Two whole numbers of at least `least` with `separator` between them. Throws UsageError, naming the option,
-/// what it was and what is `expected`, where the text is anything else.
+/// Parses two whole numbers of at least `least`, separated by `separator`. Throws UsageError otherwise,
+/// naming the option, the text and what is `expected`.
 [[nodiscard]] std::pair<std::int64_t, std::int64_t> integer_pair(const std::string& option,
                                                                  const std::string& text, char separator,
                                                                  std::int64_t least,
@@ -34,14 +33,14 @@ namespace heed::cli {
 /// A subcommand of `heed`.
 CLI::App* add_command(CLI::App& heed, const std::string& name, const std::string& description);
 
-/// An option that was just added: `->` says more of it.
+/// An option that was just added; `->` sets further properties.
 class AddedOption {
  public:
   explicit AddedOption(CLI::Option* option) : option_(option) {}
 
-  /// The heading that it has in the help.
+  /// Sets the option's heading in the help.
   const AddedOption& group(const std::string& name) const;
-  /// What stands for its value there.
+  /// Sets the placeholder of its value in the help.
   const AddedOption& type_name(const std::string& name) const;
   const AddedOption* operator->() const { return this; }
 
@@ -49,7 +48,7 @@ class AddedOption {
   CLI::Option* option_;
 };
 
-/// Both ends belong to it.
+/// An inclusive range.
 struct IntegerRange {
   std::int64_t least = std::numeric_limits<std::int64_t>::min();
   std::int64_t most = std::numeric_limits<std::int64_t>::max();
@@ -67,16 +66,15 @@ AddedOption add_real(CLI::App& app, const std::string& name, std::function<void(
 AddedOption add_choice(CLI::App& app, const std::string& name, std::vector<std::string> words,
                        std::function<void(std::size_t)> store, const std::string& help);
 
-/// Adds `name VALUE`: text that is not empty; `value` stands for it in the help.
+/// Adds `name VALUE` for non-empty text. `value` is its placeholder in the help.
 AddedOption add_text(CLI::App& app, const std::string& name, const std::string& value, std::string& target,
                      const std::string& help);
 
-/// Adds `name VALUE`: `parse` takes the text, and throws UsageError where it is wrong.
+/// Adds `name VALUE`. `parse` receives the text and throws UsageError if it is wrong.
 AddedOption add_text_option(CLI::App& app, const std::string& name, const std::string& value,
                             std::function<void(const std::string&)> parse, const std::string& help);
 
-/// The same, for an option that may be given several times, or whose value may be left out (it is then
-/// empty).
+/// The same for an option that may be repeated, and for one whose value is optional (then empty).
 AddedOption add_texts_option(CLI::App& app, const std::string& name, const std::string& value,
                              std::function<void(const std::vector<std::string>&)> parse,
                              const std::string& help);
@@ -88,26 +86,26 @@ AddedOption add_flag(CLI::App& app, const std::string& name, bool& target, const
 AddedOption add_flag(CLI::App& app, const std::string& name, std::function<void()> given,
                      const std::string& help);
 
-/// Adds an argument without an option's name; the vector takes all that are left. With the name of an option,
-/// one whose text may be empty.
+/// Adds a positional argument. The vector version takes all remaining ones. If `name` is an option's, its
+/// text may be empty.
 AddedOption add_argument(CLI::App& app, const std::string& name, std::string& target,
                          const std::string& help);
 AddedOption add_argument(CLI::App& app, const std::string& name, std::vector<std::string>& target,
                          const std::string& help);
 
-/// Whether it is on the command line.
+/// Whether the option is on the command line.
 [[nodiscard]] bool given(const CLI::App& app, const std::string& name);
 
 struct GivenOption {
   std::string name;
   std::string group;
   bool positional = false;
-  std::vector<std::string> values;  ///< none: a flag
+  std::vector<std::string> values;  ///< empty for a flag
 };
-/// Those on the command line, in the order of the help.
+/// The options on the command line, in the order of the help.
 [[nodiscard]] std::vector<GivenOption> given_options(const CLI::App& app);
 
-/// Throws UsageError where the option was not given; `meaning` says what it is for.
+/// Throws UsageError if the option was not given. `meaning` says what it is for.
 void require_option(const CLI::App& app, const std::string& name, const std::string& meaning);
 
 }  // namespace heed::cli

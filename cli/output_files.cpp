@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 using Identity = std::pair<dev_t, ino_t>;
 
-// Which file it is, whatever it is called; nothing where there is none (yet).
+// The file's identity, independent of its name; nothing if it does not exist.
 std::optional<Identity> identity_of(const std::string& path) {
   struct stat status {};
   const int result = path == "-" ? fstat(STDIN_FILENO, &status) : stat(path.c_str(), &status);
@@ -27,9 +27,9 @@ std::optional<Identity> identity_of(const std::string& path) {
   return Identity(status.st_dev, status.st_ino);
 }
 
-// Where a write to the path would arrive: links followed, the last of them even if it points at nothing yet.
+// The path that a write would reach. Links are followed, even if the last one points to no file yet.
 fs::path destination_of(const std::string& path) {
-  constexpr int kMostLinks = 40;  // as Linux follows at most
+  constexpr int kMostLinks = 40;  // the limit of Linux
   fs::path target = path;
   std::error_code error;
   for (int links = 0; links < kMostLinks; ++links) {

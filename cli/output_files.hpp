@@ -1,4 +1,4 @@
-// Files that a command is about to write, checked before it begins its work.
+// Checks of output files before a command starts its work.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ struct NamedFile {
   std::string path;
 };
 
-/// Throws UsageError where an output is one of the inputs (through whatever links and folders; "-" is
-/// standard input), or two outputs are one file; Error (io) where an output could not be written because its
-/// folder is missing or write-protected, or because it is a folder itself.
+/// Throws UsageError if an output is one of the inputs, also through links ("-" is standard input), or if two
+/// outputs are the same file. Throws Error (io) if an output cannot be written: its folder is missing or
+/// write-protected, or it is a folder itself.
 void check_outputs(const std::vector<NamedFile>& inputs, const std::vector<NamedFile>& outputs);
 
 }  // namespace heed::cli

@@ -1,4 +1,4 @@
-// heed plan: what attention over machines would hold, send and take.
+// heed plan: memory, traffic and time of attention over machines.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -52,7 +52,7 @@ constexpr const char* kPlanExamples =
 constexpr std::int64_t kMostRanks = 65536;
 constexpr std::int64_t kMostLength = std::int64_t{1} << 30;
 constexpr std::int64_t kMostSize = 65536;
-// Of the call that is measured: enough for a kernel to be at its speed.
+// Sizes of the measured call, large enough for the kernel's full speed.
 constexpr std::int64_t kMeasuredRows = 768;
 constexpr std::int64_t kMeasuredKeys = 6144;
 constexpr std::int64_t kMeasuredCalls = 5;
@@ -82,14 +82,14 @@ Sharding laid_out(std::size_t layout, std::int64_t length, int ranks) {
   return kMakers[layout](length, ranks);
 }
 
-// As short as it is.
+// The shortest text with up to six significant digits.
 std::string number_text(double value) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.6g", value);
   return text.data();
 }
 
-// Three digits that count.
+// Three significant digits.
 std::string three_digits(double value) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.*f", value < 10 ? 2 : value < 100 ? 1 : 0, value);
@@ -103,7 +103,7 @@ std::string seconds_text(double seconds) {
   return seconds < 1e6 ? three_digits(seconds / 3600) + " h " : three_digits(seconds / 86400) + " d ";
 }
 
-// Effective flops a second of the kernel, on one thread and a call like a rank's.
+// Effective flop/s of the kernel on one thread, measured on a call similar to a rank's.
 double measured_flops(const PlanArguments& arguments) {
   BenchCase what;
   const std::int64_t group = arguments.call.heads / arguments.call.kv_heads;
@@ -120,7 +120,7 @@ double measured_flops(const PlanArguments& arguments) {
   return bench.measure(what, kMeasuredCalls).gflops() * 1e9;
 }
 
-// What the options give together.
+// Fills in the values that depend on several options, and checks them.
 void complete(PlanArguments& arguments) {
   PlannedCall& call = arguments.call;
   call.kv_heads = arguments.kv_heads.value_or(call.heads);

@@ -1,5 +1,4 @@
-// What most of the command's sources include, parsed once (HEED_QUICK_BUILD=OFF does without).
-// Each source still includes what it uses.
+// Precompiled header of the command (unless HEED_QUICK_BUILD=OFF). Each source still includes what it uses.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A progress bar on standard error for long work.
+// A progress bar on standard error.
 #pragma once
 
 #include <chrono>
@@ -8,16 +8,16 @@
 
 namespace heed::cli {
 
-/// Nothing is shown where standard error is no terminal, nor before `patience` is over: short work needs no
-/// bar. What was drawn is wiped away in the end.
+/// Draws nothing if standard error is no terminal, or before `patience` has passed. The bar is erased at the
+/// end.
 class ProgressBar {
  public:
   using Milliseconds = std::chrono::milliseconds;
   static constexpr Milliseconds kPatience{500};
 
-  /// On standard error.
+  /// Draws on standard error.
   explicit ProgressBar(Milliseconds patience = kPatience);
-  /// `width` columns; 0: nothing is shown.
+  /// `width` in columns; 0 draws nothing.
   ProgressBar(std::ostream& out, int width, Milliseconds patience = kPatience)
       : out_(out), width_(width), patience_(patience) {}
   ~ProgressBar() { clear(); }
@@ -25,7 +25,7 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   void show(std::string_view what, double share, std::string_view more = {});
-  void clear();  ///< before something else is printed
+  void clear();  ///< call before printing anything else
 
  private:
   std::ostream& out_;
@@ -35,8 +35,8 @@ class ProgressBar {
   std::string shown_;
 };
 
-/// "forward [#####     ]  50 %", exactly as wide. With `more`, "step 1 of 2 [#####     ]  50 %, loss 2.3",
-/// without the bar where there is no room for it.
+/// "forward [#####     ]  50 %", exactly `width` columns. With `more`: "step 1 of 2 [#####     ]  50 %, loss
+/// 2.3"; the bar is left out if there is no room.
 [[nodiscard]] std::string progress_line(std::string_view what, double share, int width,
                                         std::string_view more = {});
 

@@ -1,4 +1,4 @@
-// How the ranks of mpirun share a call, on the command line.
+// Options for sharing a call among the ranks of mpirun.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,11 @@ class App;
 
 namespace heed::cli {
 
-/// The heading that these options have in the help.
+/// The heading of these options in the help.
 inline constexpr const char* kRankGroup = "Over several ranks (mpirun -n 4 heed …)";
 
 struct RankOptions {
-  enum class Kind {
-    by_mask,
-    contiguous,
-    zigzag,
-    striped
-  };  ///< by_mask: zigzag where causal, else contiguous
+  enum class Kind { by_mask, contiguous, zigzag, striped };  ///< by_mask: zigzag if causal, else contiguous
   Kind sharding = Kind::by_mask;
   std::int64_t stripe = 192;
   distributed::Scheme scheme = distributed::Scheme::automatic;
@@ -32,7 +27,7 @@ struct RankOptions {
 
 void add_rank_options(CLI::App& app, RankOptions& options);
 
-/// Throws UsageError where one of these options is given to a process that mpirun did not start.
+/// Throws UsageError if one of these options is given and mpirun did not start this process.
 void refuse_rank_options_alone(const CLI::App& app, std::initializer_list<const char*> names = {
                                                         "--sharding", "--scheme", "--deterministic"});
 

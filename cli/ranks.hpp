@@ -1,4 +1,4 @@
-// Whether mpirun started this process, and the command heed-mpi, which works over its ranks.
+// Detection of mpirun, and the switch to heed-mpi, which runs over ranks.
 #pragma once
 
 #include <optional>
@@ -10,11 +10,11 @@ struct StartedRank {
   int ranks = 1;
 };
 
-/// By the variables that Open MPI and the PMI of other MPIs set; nothing where there are none.
+/// Reads the variables that Open MPI and the PMI of other MPIs set. Returns nothing if there are none.
 [[nodiscard]] std::optional<StartedRank> started_by_mpirun();
 
-/// Runs heed-mpi, which lies beside this program, in its place. Returns only where there is none, or it
-/// cannot be run: throws UsageError, that says so.
+/// Replaces this process by heed-mpi, which is next to this program. Throws UsageError if it is missing or
+/// cannot be run.
 [[noreturn]] void become_heed_mpi(char** argv, const StartedRank& started);
 
 }  // namespace heed::cli

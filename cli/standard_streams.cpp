@@ -24,7 +24,7 @@ namespace {
 void hold_standard_streams() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(descriptor, F_GETFD) != -1) continue;
-    // /dev/null opened the wrong way round fails with EBADF, as a closed descriptor does.
+    // /dev/null opened in the wrong mode fails with EBADF, as a closed descriptor does.
     const int placeholder = open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
     if (placeholder != descriptor) std::_Exit(EXIT_FAILURE);
   }

@@ -1,16 +1,17 @@
-// Standard input, output and error as they really are: closed, full, or gone.
+// Checks of standard input, output and error: they may be closed or full.
 #pragma once
 
 namespace heed::cli {
 
-/// A file that is opened while a standard stream is closed would take its number, and what is printed would
-/// end in that file. This holds the place of those that are closed; using one still fails. Call it first.
+/// Reserves the descriptors of closed standard streams. Otherwise the next opened file would get such a
+/// descriptor, and printed text would end up in it. Using a reserved stream still fails. Call this function
+/// first.
 void hold_standard_streams();
 
-/// Throws Error (io) where standard output is closed: for a command that would find out too late.
+/// Throws Error (io) if standard output is closed. Long commands call it before their work.
 void require_standard_output();
 
-/// Throws Error (io) where what was printed did not arrive. Call it last.
+/// Throws Error (io) if printed text could not be written. Call it last.
 void flush_standard_output();
 
 }  // namespace heed::cli

@@ -1,5 +1,4 @@
-// Tensors that the command line names: FILE.npy, FILE.safetensors:NAME, or - for a .npy file on standard
-// input.
+// Tensors named on the command line: FILE.npy, FILE.safetensors:NAME, or - for a .npy file on standard input.
 #pragma once
 
 #include <string>
@@ -13,10 +12,10 @@ struct TensorArgument {
   std::string name;  ///< of the tensor in a safetensors file; empty for a .npy file
 };
 
-/// Throws UsageError, naming the option, where the text is neither form.
+/// Throws UsageError, naming the option, if the text has neither form.
 [[nodiscard]] TensorArgument tensor_argument(const std::string& option, const std::string& text);
 
-/// Reads it. Throws Error (io) where the file cannot be read or has no such tensor.
+/// Throws Error (io) if the file cannot be read or has no such tensor.
 [[nodiscard]] Tensor read_tensor(const TensorArgument& argument);
 
 }  // namespace heed::cli

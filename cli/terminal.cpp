@@ -11,7 +11,7 @@ namespace heed::cli {
 namespace {
 
 constexpr int kDefaultWidth = 80;
-constexpr int kLargestWidth = 10000;  // a COLUMNS beyond this is a mistake, not a screen
+constexpr int kLargestWidth = 10000;  // a larger COLUMNS is a mistake
 
 std::string_view environment(const char* name) {
   const char* value = std::getenv(name);

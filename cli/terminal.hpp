@@ -1,4 +1,4 @@
-// What the terminal behind a file descriptor can show.
+// Capabilities of the terminal behind a file descriptor.
 #pragma once
 
 #include <iosfwd>
@@ -13,15 +13,16 @@ enum class Color {
 
 struct Terminal {
   bool interactive = false;   ///< a terminal, not a file or a pipe
-  Color color = Color::none;  ///< none where it is not a terminal, and with NO_COLOR
+  Color color = Color::none;  ///< none if not a terminal, or with NO_COLOR
   int width = 80;             ///< columns
 };
 
-/// Colour follows COLORTERM and TERM, and is off where NO_COLOR is set to anything (no-color.org). The width
-/// is COLUMNS where that is a number, else what the terminal says, else 80.
+/// Colour follows COLORTERM and TERM; setting NO_COLOR to anything disables it (no-color.org). The width is
+/// COLUMNS if that is a number, else the terminal's width, else 80.
 [[nodiscard]] Terminal terminal_at(int descriptor);
 
-/// Where text is printed: at most `width` columns (60 or more), with escapes only where color is not none.
+/// A destination of text: at most `width` columns (60 or more), with escape sequences only if color is not
+/// none.
 struct TextOutput {
   std::ostream& stream;
   Color color = Color::none;

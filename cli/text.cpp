@@ -25,7 +25,7 @@ bool within(const std::array<Range, N>& ranges, std::uint32_t value) {
                      [value](Range range) { return value >= range.first && value <= range.last; });
 }
 
-// Unicode's general categories Mn and Me and zero-width format characters, the common blocks of them.
+// Common blocks of Unicode's general categories Mn and Me, and zero-width format characters.
 constexpr std::array<Range, 9> kNoWidth = {{{0x0300, 0x036F},
                                             {0x0483, 0x0489},
                                             {0x0591, 0x05BD},
@@ -45,11 +45,11 @@ constexpr std::array<Range, 9> kWide = {{{0x1100, 0x115F},
                                          {0xFFE0, 0xFFE6},
                                          {0x1F300, 0x1FAFF},
                                          {0x20000, 0x3FFFD}}};
-// Marks that reorder what is printed after them, and the line and paragraph separators.
+// Marks that reorder the text after them, and the line and paragraph separators.
 constexpr std::array<Range, 4> kReordering = {
     {{0x200E, 0x200F}, {0x2028, 0x202E}, {0x2066, 0x2069}, {0xFEFF, 0xFEFF}}};
 
-// Spaces, and what takes no room: not seen at the ends of a text.
+// White space and zero-width characters, which are invisible at the ends of a text.
 constexpr std::array<Range, 9> kUnseen = {{{'\t', '\n'},
                                            {'\r', '\r'},
                                            {' ', ' '},
@@ -86,7 +86,7 @@ std::string sign_of(const CodePoint& point) {
   return escaped(point);
 }
 
-// Levenshtein's distance, in which two neighbours that change places count once ("optimal string alignment").
+// Levenshtein distance in which swapping two neighbours costs one ("optimal string alignment").
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before;  // row i - 2 of the table
   std::vector<std::size_t> last(b.size() + 1);
@@ -104,7 +104,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return last.back();
 }
 
-// Words of a line; what stands in square brackets, a shape, is one.
+// Splits a line into words. Text in square brackets, a shape, is one word.
 std::vector<std::string> words_of(std::string_view line) {
   std::vector<std::string> words(1);
   bool in_brackets = false;
@@ -135,7 +135,7 @@ std::string printable(std::string_view text) {
 
 std::string token_text(std::string_view token) {
   std::string result;
-  std::string unseen;  // what was not seen since the last that was, as it is and as signs
+  std::string unseen;  // invisible characters since the last visible one; `signs` spells them out
   std::string signs;
   bool any = false;
   while (!token.empty()) {

@@ -1,4 +1,4 @@
-// Text for people: foreign text made safe to print, its width on a terminal, wrapping, and near misses.
+// Text output: escaping of foreign text, display width, wrapping, and spelling suggestions.
 #pragma once
 
 #include <cstddef>
@@ -9,38 +9,37 @@
 
 namespace heed::cli {
 
-/// No overlong forms, no surrogates, nothing past U+10FFFF.
+/// Rejects overlong forms, surrogates, and code points above U+10FFFF.
 [[nodiscard]] bool is_utf8(std::string_view text);
 
-/// The text with what could drive a terminal spelled out: control characters and bytes that are not UTF-8 as
-/// \xHH (\n, \r and \t by name), marks that turn the writing direction as \u{HHHH}.
+/// Escapes everything that could control a terminal. Control characters and invalid UTF-8 bytes become \xHH
+/// or \n, \r and \t; marks that change the writing direction become \u{HHHH}.
 [[nodiscard]] std::string printable(std::string_view text);
 
-/// A token as it is shown, printable and seen: tabs, line ends, and spaces at its ends as the signs ⇥ ⏎ ␍ ␣,
-/// other white space there as \u{HHHH}; in quotes where it is nothing else, or empty. The page's tokenText()
-/// (src/page/web/data.js) does the same.
+/// A token made printable and visible. Tabs and line ends anywhere, and spaces at its ends, become ⇥ ⏎ ␍ ␣;
+/// other white space at its ends becomes \u{HHHH}. Empty or all-white tokens are quoted. The page's
+/// tokenText() (src/page/web/data.js) does the same.
 [[nodiscard]] std::string token_text(std::string_view token);
 
-/// Columns that printable text takes on a terminal: 0 for a combining mark, 2 for East Asian wide characters
-/// and emoji, 1 for all others.
+/// Columns of printable text on a terminal: 0 for a combining mark, 2 for East Asian wide characters and
+/// emoji, 1 for all others.
 [[nodiscard]] int display_width(std::string_view text);
 
-/// A name with - where it has _, as options are written.
+/// Replaces _ by -, as in option names.
 [[nodiscard]] std::string with_dashes(std::string_view name);
 
-/// The parts between separators; one more than there are separators.
+/// The parts between separators: one more than there are separators.
 [[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
 
-/// Words broken into lines of at most `width` columns; all lines but the first begin with `indent` spaces. A
-/// newline in the text is kept, and [what stands in brackets] is not broken.
+/// Breaks words into lines of at most `width` columns. All lines but the first are indented by `indent`
+/// spaces. Newlines in the text are kept, and [text in brackets] is not broken.
 [[nodiscard]] std::string wrap(std::string_view text, int width, int indent);
 
-/// The one of `known` that `word` was most likely meant to be (by edit distance), or nothing where none is
-/// near.
+/// The entry of `known` closest to `word` by edit distance, or nothing if none is close.
 [[nodiscard]] std::optional<std::string> nearest(std::string_view word,
                                                  const std::vector<std::string>& known);
 
-/// A word as a shell takes it: as it is where it is plain, else in single quotes.
+/// Quotes a word for a shell. Plain words stay as they are, others get single quotes.
 [[nodiscard]] std::string shell_quoted(const std::string& word);
 
 }  // namespace heed::cli

@@ -1,4 +1,4 @@
-// heed train: a small language model learns from a text, or to find what followed the last time.
+// heed train: trains a small language model on a text or on the induction task.
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,14 +57,14 @@ struct TrainArguments {
   bool json = false;
 };
 
-// "model_dim" as "--model-dim".
+// The option of a setting: "model_dim" becomes "--model-dim".
 std::string option_of(const char* name) {
   std::string option = std::string("--") + name;
   std::replace(option.begin(), option.end(), '_', '-');
   return option;
 }
 
-// The command that goes on with this training.
+// The command that resumes this training.
 std::string resume_command(const TrainArguments& arguments, const TrainedBy& by, Task task) {
   const std::string source = task == Task::text ? shell_quoted(arguments.text) : "--task induction";
   return (by.together ? "mpirun -n " + std::to_string(by.ranks) + " " : "") + "heed train " + source +
@@ -72,7 +72,7 @@ std::string resume_command(const TrainArguments& arguments, const TrainedBy& by,
          (arguments.over_sequence ? " --over sequence" : "");
 }
 
-// What the settings of a checkpoint say must not be asked for differently.
+// Throws UsageError if an option contradicts the settings of the checkpoint.
 void refuse_other_settings(const CLI::App& app, const TrainArguments& arguments, const TrainSettings& kept) {
   const auto refuse = [&](const std::string& option, const std::string& given, const std::string& was) {
     throw UsageError(option + " is " + given + "; the training in " + arguments.out + " was begun with " +
@@ -182,7 +182,7 @@ void train_and_print(const TrainArguments& arguments, const TrainedBy& by, const
     const TrainState state = arguments.resume ? resume_training(arguments.out, data, options)
                                               : train(arguments.out, settings, data, options);
     if (progress) progress->clear();
-    // On all ranks alike, though the signal may have come to one.
+    // All ranks stop alike, even if only one received the signal.
     if (state.step < std::min(options.stop_at.value_or(settings.steps), settings.steps))
       throw Interrupted("stopped after step " + std::to_string(state.step) + " of " +
                         std::to_string(settings.steps) +
@@ -192,7 +192,7 @@ void train_and_print(const TrainArguments& arguments, const TrainedBy& by, const
     if (progress) progress->clear();
     if (error.code() != ErrorCode::internal) throw;
     throw Error(ErrorCode::internal,
-                std::string(error.what()) + ", and a lower --learning-rate may help");  // it diverges
+                std::string(error.what()) + ", and a lower --learning-rate may help");  // training diverged
   }
 }
 
@@ -211,7 +211,7 @@ void run_train(const CLI::App& app, TrainArguments& arguments, const TrainedBy& 
   train_and_print(arguments, by, settings, data_of(arguments, settings));
 }
 
-// "attention heads of each block (4)": its meaning, and what it is by default.
+// "attention heads of each block (4)": the meaning of a setting and its default.
 template <class Setting>
 std::string help_of(const Setting& one, const TrainSettings& defaults) {
   std::ostringstream text;

@@ -1,4 +1,4 @@
-// heed who: which heads make one word attend to another.
+// heed who: heads that make one word attend to another.
 #include <unistd.h>
 
 #include <algorithm>
@@ -75,7 +75,7 @@ void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
     throw UsageError("--against is given without --model, which would read the other text");
 }
 
-// Of a document without words of its own, or in place of them.
+// Replaces the document's tokens by the lines of a file, if given.
 Document with_tokens(Document document, const std::string& path) {
   AttentionReport& report = document.report;
   if (path.empty()) return document;

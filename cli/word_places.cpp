@@ -16,10 +16,10 @@ namespace {
 
 using Places = std::vector<std::int64_t>;
 
-// What a tokenizer puts before a word: a space, U+0120, U+2581.
+// Marks that tokenizers put before a word: a space, U+0120, U+2581.
 constexpr std::array<std::string_view, 3> kMarks = {" ", "\xC4\xA0", "\xE2\x96\x81"};
 
-constexpr std::size_t kMostCompared = 10000;  // tokens that a word may have been meant to be
+constexpr std::size_t kMostCompared = 10000;  // most tokens considered for a spelling suggestion
 
 std::string plain_word(std::string_view token) {
   for (const std::string_view mark : kMarks)

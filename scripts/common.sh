@@ -1,16 +1,16 @@
-# What ./run, ./test and .ci/run share: installing what is missing, configuring, building, and saying so on stderr.
+# Functions shared by ./run, ./test and .ci/run: installing packages, configuring, building, and messages on stderr.
 # Sourced with `root` set to the project's folder.
 #
-# What the user may set:
-#   HEED_VERBOSE=1      show what apt-get, CMake and the compiler print
-#   HEED_NO_INSTALL=1   never install a package; take what is there
-#   HEED_WERROR=1       warnings are errors
+# Variables for the user:
+#   HEED_VERBOSE=1      shows the output of apt-get, CMake and the compiler
+#   HEED_NO_INSTALL=1   never installs a package; uses the installed ones
+#   HEED_WERROR=1       turns warnings into errors
 # shellcheck shell=bash disable=SC2154
 
 # shellcheck source=scripts/packages.sh
 source "$root/scripts/packages.sh"
 
-# A command to run the compiler and the tests under; ./test sets it where ThreadSanitizer needs one.
+# A prefix for commands that build or test; ./test sets it if ThreadSanitizer needs one.
 launcher=()
 
 say() { printf 'heed: %s\n' "$*" >&2; }
@@ -19,11 +19,11 @@ fail() {
   exit 1
 }
 
-# Whether stderr is a terminal on which one line can be written over and over.
+# Whether stderr is a terminal on which a line can be overwritten.
 on_terminal() { [[ -t 2 && ${TERM:-dumb} != dumb ]]; }
 
-# hold NAME: waits until no other ./run or ./test works on the same thing. `release` lets go of it. Says so where the
-# other one has something to build, which it notes in the file that it holds, and where it takes long.
+# hold NAME: waits until no other ./run or ./test uses the same build; `release` ends the hold. It prints a message if
+# the other process is building, as recorded in the lock file, or if the wait is long.
 held=
 hold() {
   local waited=0 told=0
@@ -46,9 +46,9 @@ release() {
   exec 9>&-
 }
 
-# show_progress WHAT: reads a tool's output and shows how far it is all the while, with the seconds so far: one line that
-# changes every second on a terminal, a line every ten seconds elsewhere. Everything but Ninja's and Make's progress
-# lines goes on to stdout. (Of 0 done Ninja speaks when it looks whether there is anything to do.)
+# show_progress WHAT: shows the progress of a tool from its output, with the elapsed seconds. A terminal gets one
+# line, updated every second; other outputs get a line every ten seconds. All lines except Ninja's and Make's progress
+# go on to stdout. (Ninja prints "[0/N]" while it checks whether there is work.)
 show_progress() {
   local what=$1 line part='' at='' status heard=0 shown=0 begun=$SECONDS next=$((SECONDS + 2)) width=${COLUMNS:-80}
   while :; do
@@ -68,7 +68,7 @@ show_progress() {
         if on_terminal; then at=": $line"; fi
       fi
     fi
-    if ((!heard && SECONDS - begun < 5)); then continue; fi # too short to speak of
+    if ((!heard && SECONDS - begun < 5)); then continue; fi # too short to report
     if on_terminal; then
       line="heed: $what, $((SECONDS - begun)) s$at"
       printf '\r\033[K%s' "${line:0:width-1}" >&2
@@ -82,7 +82,7 @@ show_progress() {
   if ((shown)); then printf '\r\033[K' >&2; fi
 }
 
-# quietly WHAT COMMAND…: runs a command that needs no input; what it prints is shown only if it fails.
+# quietly WHAT COMMAND…: runs a command that needs no input. Its output is shown only if it fails.
 quietly() {
   local what=$1 output status
   shift
@@ -99,7 +99,8 @@ quietly() {
   return $status
 }
 
-# missing_packages NAME…: those that are not installed, one a line. (dpkg-query fails where it does not know one.)
+# missing_packages NAME…: prints the packages that are not installed, one per line. (dpkg-query fails for unknown
+# ones.)
 missing_packages() {
   local installed
   installed=" $(dpkg-query -W -f '${Package}=${db:Status-Status} ' "$@" 2>/dev/null || true)"
@@ -108,7 +109,7 @@ missing_packages() {
   done
 }
 
-# need_packages SET: installs what packages_SET names. A stamp remembers that all were there.
+# need_packages SET: installs the packages of packages_SET. A stamp records that all are installed.
 need_packages() {
   local stamp=$root/build/.packages-$1 missing
   local -n wanted="packages_$1"
@@ -124,7 +125,7 @@ need_packages() {
   release
 }
 
-# install_packages NAME…: as root or with sudo; where neither is to be had, says what to type and ends.
+# install_packages NAME…: installs as root or with sudo. Without either, it prints the command to run and exits.
 install_packages() {
   local as_root=() install=(apt-get install -y --no-install-recommends "$@")
   if ((EUID != 0)); then
@@ -145,20 +146,20 @@ install_packages() {
     fail "apt-get failed; as root, type: ${install[*]}"
 }
 
-# forget_packages: what a stamp promised turned out wrong, or might have; look again next time.
+# forget_packages: removes the stamps, which may be wrong, so that packages are checked again next time.
 forget_packages() { rm -f "$root"/build/.packages-*; }
 
 # processor: a number that differs between processors with different features.
 processor() { { grep -m 1 -E '^(flags|Features)' /proc/cpuinfo || uname -m; } 2>/dev/null | cksum | cut -d ' ' -f 1; }
 
-# configure PRESET [KEY=VALUE…]: runs CMake for build/PRESET, unless that is done and the values are what they were.
+# configure PRESET [KEY=VALUE…]: runs CMake for build/PRESET, unless it is configured with the same values.
 configure() {
   local preset=$1 dir=$root/build/$1 generator=() setting changed=0
   shift
   local settings=("$@")
   if [[ -n ${HEED_WERROR:-} ]]; then settings+=(HEED_WERROR=ON); fi
   if [[ -e $dir/CMakeCache.txt ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$dir/CMakeCache.txt"; then
-    rm -rf "$dir" # the project was moved or copied; CMake's folders cannot be
+    rm -rf "$dir" # the project was moved or copied, but CMake's folders cannot be
   fi
   if [[ -e $dir/build.ninja || -e $dir/Makefile ]]; then
     for setting in "${settings[@]}"; do

@@ -1,26 +1,27 @@
-# The Debian packages that the project is built with, by what needs them. The names are the same on Debian 12 and
-# Ubuntu 24.04. Sourced by scripts/common.sh; a change here makes ./run and ./test look again. What documents and
-# pyproject.toml say of packages is checked against these lists (tests/scripts/packages.sh).
+# The Debian packages that the project needs, by purpose. Names are the same on Debian 12 and Ubuntu 24.04.
+# scripts/common.sh sources this file; a change here makes ./run and ./test check the packages again.
+# tests/scripts/packages.sh compares documents and pyproject.toml with these lists.
 # shellcheck shell=bash disable=SC2034
 
-# The libraries that the code is linked to, beside C++'s own; Oniguruma and utf8proc are for tokenizers.
+# Libraries that the code links to, beside C++'s own. Oniguruma and utf8proc are for tokenizers.
 packages_linked=(libonig-dev libopenblas-dev libutf8proc-dev)
-# `pip install .`, which fetches CMake, Ninja and what pyproject.toml requires.
+# For `pip install .`, which downloads CMake, Ninja and the requirements of pyproject.toml.
 packages_python=(g++ "${packages_linked[@]}" libcli11-dev nlohmann-json3-dev python3-dev python3-venv)
 pypi_build=('scikit-build-core>=0.10' 'nanobind>=2.4')
-# The library and the command. pkg-config finds cpp-httplib, for `heed look --serve`, and Pango and Cairo, for pictures.
+# The library and the command. pkg-config finds cpp-httplib (for `heed look --serve`), and Pango and Cairo (for
+# pictures).
 packages_run=(g++ cmake ninja-build "${packages_linked[@]}" libcli11-dev nlohmann-json3-dev libcpp-httplib-dev
   libpango1.0-dev pkg-config)
-# And their tests. Python: its package, and the tests of that.
+# Also their tests, the Python package and its tests.
 packages_test=("${packages_run[@]}" libgtest-dev python3-dev python3-venv ca-certificates)
-# The library and its fuzz targets, which are clang's.
+# The library and its fuzz targets, which clang compiles.
 packages_fuzz=("${packages_run[@]}" clang libclang-rt-dev)
-# And what ./test --full adds to the tests: fuzzing, tests in a browser, ranks of MPI, and AArch64 on other machines.
+# Additional packages of ./test --full: fuzzing, browser tests, MPI ranks, and AArch64 on other machines.
 packages_full=("${packages_test[@]}" clang libclang-rt-dev chromium chromium-driver poppler-utils
   libopenmpi-dev openmpi-bin)
 if [[ $(uname -m) == x86_64 ]]; then packages_full+=(g++-aarch64-linux-gnu googletest qemu-user); fi
-# And what .ci/run adds: formatting (this version of it, for others format differently), coverage, and the benchmarks,
-# which it compiles.
+# Additional packages of .ci/run: formatting (with exactly this version, because others differ), coverage, and the
+# benchmarks, which it compiles.
 packages_ci=("${packages_full[@]}" clang-format-14 llvm libbenchmark-dev)
 
 # scripts/deb. CPack finds what a program depends on with file.
@@ -29,5 +30,5 @@ packages_deb=("${packages_run[@]}" dpkg-dev file)
 # machine's.
 packages_wheels=(g++-aarch64-linux-gnu mmdebstrap qemu-user)
 packages_sysroot=(libc6-dev libgomp1 "${packages_linked[@]}" libpython3-dev libstdc++6 python3)
-# scripts/bare.
+# For scripts/bare.
 packages_bare=(debootstrap)

@@ -1,7 +1,7 @@
-# What documents show, for scripts that do it as it stands there. Sourced.
+# Code and commands from documents, for scripts that run them verbatim. Sourced.
 # shellcheck shell=bash
 
-# block LANGUAGE TEXT FILE…: the first block of code of this language that has TEXT. Fails where there is none.
+# block LANGUAGE TEXT FILE…: prints the first code block of this language that contains TEXT. Fails if there is none.
 block() {
   local language=$1 text=$2
   shift 2
@@ -15,8 +15,8 @@ block() {
   }
 }
 
-# command_in PATTERN FILE…: the first command that the pattern (of awk's) matches from its beginning on: a line of code, or
-# code in a sentence. A prompt is left out. Fails where there is none.
+# command_in PATTERN FILE…: prints the first command whose beginning matches the awk pattern: a line of code, or code
+# in a sentence. Prompts are removed. Fails if there is none.
 command_in() {
   local pattern=$1
   shift

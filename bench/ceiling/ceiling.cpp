@@ -30,13 +30,13 @@ std::int64_t last_caches() {
   return bytes;
 }
 
-// A piece of arithmetic takes some 50 us: small enough that no thread waits long for the last one.
+// A piece of arithmetic takes about 50 us, so no thread waits long for the last one.
 constexpr std::int64_t kSteps = 25'000;
 constexpr std::int64_t kPieces = 64;
 constexpr double kTileProductsOfF32 = 6;                // parts_tiles.hpp
-constexpr std::int64_t kBlock = std::int64_t{1} << 20;  // bytes of a piece of memory
+constexpr std::int64_t kBlock = std::int64_t{1} << 20;  // bytes per piece of memory
 
-// Seconds for `count` pieces, the threads being awake.
+// Seconds for `count` pieces, with the threads already awake.
 template <class Piece>
 double seconds_of(std::int64_t count, int threads, Piece piece) {
   parallel_for(threads, threads, [&](std::int64_t i, int) { piece(i % count); });
@@ -115,8 +115,7 @@ double Meter::read(int threads) {
   return static_cast<double>(memory_.count()) / seconds;
 }
 
-// By turns with stores past the caches and with those of memset: which of them is faster depends on the
-// machine.
+// Alternates between non-temporal stores and memset; which one is faster depends on the machine.
 double Meter::write(int threads) {
   std::byte* to = memory();
   streams_ = !streams_;

@@ -1,5 +1,5 @@
-// What this machine can do at most, measured where a call is measured and at the same time, so that a share
-// of it means something on a machine whose clock and memory are shared with others.
+// Peak rates of this machine, measured next to the timed calls and at the same time. Shares of these rates
+// are meaningful even if clock and memory are shared with other processes.
 #pragma once
 
 #include <cstdint>
@@ -10,27 +10,28 @@
 
 namespace heed::ceiling {
 
-/// What can bound a call.
+/// Resources that can limit a call.
 enum class Limit {
   f32_multiply_add,  ///< flop/s
   bf16_dot,          ///< flop/s, f32 accumulation
-  bf16_tiles,        ///< the same by matrix tiles
-  f32_tiles,         ///< f32 by matrix tiles of bf16: a product takes six
-  memory_read,       ///< byte/s, from beyond the caches
-  memory_write,      ///< byte/s, to beyond the caches
+  bf16_tiles,        ///< flop/s of matrix tiles, f32 accumulation
+  f32_tiles,         ///< f32 from bf16 matrix tiles: each product takes six tile products
+  memory_read,       ///< byte/s, from memory
+  memory_write,      ///< byte/s, to memory
 };
 
-/// The arithmetic that bounds a call of this dtype on an instruction set (AttentionResult::isa): for bf16
-/// tiles or dot products where the processor has them and they are faster, else f32_multiply_add.
+/// The arithmetic limit of a call with this dtype and instruction set (AttentionResult::isa). bf16 uses tiles
+/// or dot products if the processor has them and they are faster; otherwise the limit is f32_multiply_add.
 [[nodiscard]] Limit arithmetic_of(DType dtype, std::string_view isa);
 
 /// "f32 FMA (avx512)", "memory read", …
 [[nodiscard]] std::string name_of(Limit limit, std::string_view isa);
 
-/// Memory that no cache holds: several times the last cache, at least 256 MiB.
+/// A size that no cache holds: four times the last cache, at least 256 MiB and at most 2 GiB.
 [[nodiscard]] std::int64_t uncached_bytes();
 
-/// Measures limits in bursts of a few milliseconds. One burst may meet a busy machine: keep the best of some.
+/// Measures limits in bursts of a few milliseconds. Other work may disturb a burst, so keep the best of
+/// several.
 class Meter {
  public:
   /// Flop/s or byte/s of one burst on `threads` threads of heed::parallel_for.
@@ -41,7 +42,7 @@ class Meter {
   [[nodiscard]] double write(int threads);
   std::byte* memory();
 
-  Tensor memory_;  // made when it is first read or written
+  Tensor memory_;  // allocated on first use
   bool streams_ = false;
 };
 

@@ -1,6 +1,6 @@
-// A multiply-add takes 3 to 6 cycles and a core starts two to four of them in each, so that it takes up to 16
-// independent sums to keep it busy. There are 14, which with both factors fill 16 registers (28 of NEON's
-// 32). They stand in assembly language: a compiler that spills them measures a third of what there is.
+// A multiply-add takes 3 to 6 cycles, and a core starts two to four per cycle. Up to 16 independent sums are
+// needed to keep it busy. There are 14, which with both factors fill 16 registers (on NEON 28 of 32). The
+// loops are in assembly language: if a compiler spills the sums, it measures a third of the peak.
 #include "ceiling/loops.hpp"
 
 #if defined(__x86_64__)
@@ -13,15 +13,15 @@ namespace heed::ceiling {
 namespace {
 
 constexpr int kSums = 14;
-constexpr double kFlops = 2;  // of a multiply-add
+constexpr double kFlops = 2;  // per multiply-add
 
-// sum = sum * kFactor + kAddend stays within (0, 1): nothing overflows, nothing is denormal.
+// sum = sum * kFactor + kAddend stays within (0, 1), without overflow or denormals.
 constexpr float kFactor = 0.5f;
 constexpr float kAddend = 0.25f;
 
 using Four = float __attribute__((vector_size(16)));
 
-// The value is in a register here, and the compiler knows nothing of it.
+// Forces the value into a register and hides it from the optimiser.
 void keep(Four& value) {
 #if defined(__x86_64__)
   asm volatile("" : "+x"(value));
@@ -76,7 +76,7 @@ __attribute__((target("avx512f"))) void multiply_add_avx512(std::int64_t steps) 
         : "v"(x), "v"(y));
 }
 
-// sum += x0 * y0 + x1 * y1 on 16 pairs of bf16. Products of 2^-64 leave the sums as they are.
+// sum += x0 * y0 + x1 * y1 on 16 pairs of bf16. Products of 2^-64 are too small to change the sums.
 __attribute__((target("avx512f"))) void bf16_dot_avx512(std::int64_t steps) {
   const __m512i x = _mm512_set1_epi16(0x2f80);  // 2^-32
   const __m512 y = _mm512_set1_ps(kAddend);
@@ -91,9 +91,9 @@ __attribute__((target("avx512f"))) void bf16_dot_avx512(std::int64_t steps) {
         : "v"(x));
 }
 
-// Matrix tiles: four results of 16 x 16 from two operands each, as kernels have them. A tile product is 16 x
-// 16 sums of 32 products. The operands' bits are random: they take more power than zeros, and a processor at
-// its limit of power goes more slowly (Granite Rapids: by up to a fifth).
+// Matrix tiles: four 16 x 16 results from two operands each, as in the kernels. A tile product is 16 x 16
+// sums of 32 products. The operands' bits are random: they draw more power than zeros, and at its power limit
+// a processor slows down (Granite Rapids: by up to a fifth).
 constexpr int kTiles = 4;
 constexpr double kTileFlops = kFlops * 16 * 16 * 32;
 
@@ -104,7 +104,7 @@ void multiply_tiles(std::int64_t steps) {
     std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
   };
   static constexpr Configuration kAll = {};
-  alignas(64) std::uint16_t operands[4 * 16 * 32];  // bf16 of either sign, 1 to 2
+  alignas(64) std::uint16_t operands[4 * 16 * 32];  // bf16 of either sign, magnitude 1 to 2
   std::uint32_t random = 1;
   for (std::uint16_t& x : operands) {
     random = random * 1664525 + 1013904223;
@@ -112,7 +112,7 @@ void multiply_tiles(std::int64_t steps) {
   }
   const std::int64_t stride = 64;
   asm volatile(
-      "ldtilecfg %0\n\t"  // and all tiles are 0
+      "ldtilecfg %0\n\t"  // sets all tiles to 0
       "tileloadd (%1,%2,1), %%tmm4\n\t"
       "tileloadd 1024(%1,%2,1), %%tmm5\n\t"
       "tileloadd 2048(%1,%2,1), %%tmm6\n\t"
@@ -132,7 +132,7 @@ void multiply_tiles(std::int64_t steps) {
 
 void multiply_add_neon(std::int64_t steps) {
   const float32x4_t x = vdupq_n_f32(kFactor);
-  const float32x4_t y = vdupq_n_f32(0x1p-64f);  // sum += x * y leaves the sums as they are
+  const float32x4_t y = vdupq_n_f32(0x1p-64f);  // products are too small to change the sums
   const float32x4_t z = vdupq_n_f32(kAddend);
   float32x4_t s[2 * kSums] = {z, z, z, z, z, z, z, z, z, z, z, z, z, z,
                               z, z, z, z, z, z, z, z, z, z, z, z, z, z};
@@ -168,7 +168,7 @@ ComputeLoop f32_loop(std::string_view isa) {
 
 bool has_matrix_tiles(std::string_view isa) { return isa == "amx" || isa == "amx_f32"; }
 
-// Intel's processors start fewer of these than f32 multiply-adds, which are the limit there.
+// Intel processors start fewer of these than f32 multiply-adds, so f32 is the limit there.
 bool has_bf16_dot(std::string_view isa) {
 #if defined(__x86_64__)
   return isa.starts_with("avx512") && __builtin_cpu_supports("avx512bf16") && !__builtin_cpu_is("intel");

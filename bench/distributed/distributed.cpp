@@ -1,11 +1,13 @@
-// Attention over ranks beside one process, in turns, and how much of the transfer of keys hides behind
-// computation. Run by mpirun; each rank takes one thread.
+// Compares attention over ranks with one process, and measures how much key transfer overlaps with
+// computation. Run it with mpirun; each rank uses one thread.
 //
-//   distributed LENGTH HEADS DIM ROUNDS [SCHEME]            efficiency: one process's seconds / (ranks *
-//   seconds) distributed LENGTH HEADS DIM ROUNDS SCHEME overlap      messages of keys arrive as late as a
-//   block's
-//                                                           computation takes: the share of that which costs
-//                                                           nothing
+//   distributed LENGTH HEADS DIM ROUNDS [SCHEME]
+//       efficiency: seconds of one process / (ranks * seconds of the ranks)
+//   distributed LENGTH HEADS DIM ROUNDS SCHEME overlap
+//       delays each message of keys by a block's computation time; prints the share of the delay that is
+//       hidden
+//   distributed LENGTH HEADS DIM ROUNDS SCHEME memory
+//       memory that the computation needs beside the shards
 #include <mpi.h>
 
 #include <algorithm>
@@ -38,7 +40,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// The slowest rank's seconds, on every rank.
+// The slowest rank's seconds, returned on every rank.
 double seconds_of(const std::function<void()>& work) {
   MPI_Barrier(MPI_COMM_WORLD);
   const double begin = MPI_Wtime();
@@ -82,9 +84,9 @@ class Comparison {
     print("forward + backward", median(one_both), median(all_both), backward_scheme_);
   }
 
-  // The most that the process had in memory while it computed, less what it had before, with its shards.
+  // Peak memory of a call, minus the memory in use before it, which includes the shards.
   void memory() {
-    all_ranks(false);  // which makes the shards, and what threads keep
+    all_ranks(false);  // allocates the shards and the threads' buffers
     std::ofstream("/proc/self/clear_refs") << 5;
     const double before = megabytes("VmRSS:");
     all_ranks(false);
@@ -97,7 +99,7 @@ class Comparison {
           std::string(name_of(forward_scheme_)).c_str(), most, rows);
   }
 
-  // A block's transfer takes as long as its computation: hidden is what does not lengthen the whole.
+  // Delays each block by its computation time. The hidden share is the part that does not lengthen the call.
   void overlap() {
     const double plain = median_of([&] { all_ranks(false); });
     const auto blocks = static_cast<double>((setup_.length + 3071) / 3072);

@@ -1,10 +1,10 @@
-// Times attention_into with Google Benchmark: the shapes of docs/performance.md, and a call at the size of
-// the notebooks, where the cost of calling is all there is.
+// Times attention_into with Google Benchmark: the shapes of docs/performance.md, and a call of the notebooks'
+// size, where call overhead dominates.
 //
 //   kernels --benchmark_filter=notebook
 //   kernels --benchmark_filter='L2048.*threads:1' --benchmark_repetitions=5
 //
-// share: of the ceiling measured right before and after. `heed bench` measures it between the calls.
+// share: relative to the ceiling measured right before and after. `heed bench` measures it between the calls.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct Call {
   std::int64_t heads, kv_heads, query_length, key_length, head_dim;
   DType dtype = DType::f32;
   AttentionOptions options{};
-  bool backward = false;  // the gradients of query, key and value besides
+  bool backward = false;  // also the gradients of query, key and value
 };
 
 std::vector<Call> calls() {
@@ -70,14 +70,14 @@ Tensor random_tensor(Generator& generator, const heed::Dims& shape, DType dtype)
   return Tensor::copy_of(heed::randn(generator, shape), dtype);
 }
 
-// Two products, and five for the gradients.
+// Two matrix products forward, five more for the gradients.
 double flops_of(const Call& call) {
   return (call.backward ? 3.5 : 1) * 4.0 *
          static_cast<double>(call.heads * call.query_length * call.key_length * call.head_dim) *
          (call.options.causal ? 0.5 : 1);
 }
 
-// What a call would take at the ceiling, once it has been measured.
+// The time of a call at the ceiling, once that has been measured.
 class Ceiling {
  public:
   Ceiling(const Call& call, std::string_view isa, int threads)
@@ -122,7 +122,7 @@ heed::AttentionOutputs views_of(heed::AttentionResult& result) {
   return views;
 }
 
-// What a step of training does: the forward pass with its lse, and the gradients.
+// The attention part of a training step: the forward pass with lse, and the gradients.
 class Training {
  public:
   Training(const Tensor& query, const heed::TensorView& key, const heed::TensorView& value)
@@ -146,7 +146,8 @@ class Training {
   Tensor output_, lse_, query_, key_, value_;
 };
 
-// Decoding reads another copy of the keys and values each time: one alone would stay in a cache.
+// Decoding reads another copy of the keys and values in each call; a single copy would stay in a processor
+// cache.
 void run(benchmark::State& state, const Call& call, int threads) {
   static Meter meter;
   Generator generator(0);

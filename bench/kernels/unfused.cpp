@@ -1,8 +1,7 @@
-// Attention as it is written by hand where there is a BLAS and nothing else: for each head a product of
-// queries and keys, a softmax over its rows, and a product of weights and values. bench/peers times heed
-// against it.
+// Attention written by hand with a BLAS. For each head: the product of queries and keys, a softmax over its
+// rows, and the product of weights and values. bench/peers compares heed with it.
 //
-//   unfused H Lq Lk D CAUSAL(0|1) THREADS REPEAT      prints the seconds of each call, one a line
+//   unfused H Lq Lk D CAUSAL(0|1) THREADS REPEAT      prints the seconds of each call, one per line
 #include <cblas.h>
 
 #include <algorithm>
@@ -24,8 +23,7 @@ struct Sizes {
   bool causal;
 };
 
-// Rows [begin, end) of one head's scores become weights: x -> exp(x - largest) / sum. Row i sees keys up to i
-// where causal.
+// Turns one head's scores into weights: x -> exp(x - largest) / sum. If causal, row i sees keys 0 to i.
 void softmax(float* scores, const Sizes& s) {
   for (int i = 0; i < s.query_length; ++i) {
     float* row = scores + static_cast<std::ptrdiff_t>(i) * s.key_length;
@@ -42,7 +40,7 @@ void softmax(float* scores, const Sizes& s) {
   }
 }
 
-// query, key, value and output [H, L, D]; scores has room for one head.
+// query, key, value and output are [H, L, D]; scores has room for one head.
 void attention(const Sizes& s, const float* query, const float* key, const float* value, float* scores,
                float* output) {
   const auto row_size = static_cast<std::ptrdiff_t>(s.head_dim);

@@ -1,11 +1,11 @@
-// What the table of heads costs beside the plain forward pass: a model of GPT-2's width with random weights
-// reads a text whose tokens are as frequent as words are (Zipf), one thread, in turns.
+// The cost of the table of heads beside the plain forward pass, on one thread, in turns. The model has
+// GPT-2's width and random weights. Token frequencies follow Zipf's law.
 //
-//   heads LENGTH LAYERS ROUNDS [SPREAD]     prints user seconds of each, and ratios to the plain pass
-//   heads LENGTH LAYERS 0                   the table once, and the memory that it takes above the model
+//   heads LENGTH LAYERS ROUNDS [SPREAD]     prints user seconds of both, and ratios to the plain pass
+//   heads LENGTH LAYERS 0                   runs the table once, and prints peak memory before and after
 //
-// SPREAD is the standard deviation of the weights: 0.02 as GPT-2 begins, whose rows attend evenly; 0.08 makes
-// scores large.
+// SPREAD is the standard deviation of the weights. 0.02 is GPT-2's initialisation, with nearly uniform
+// attention; 0.08 makes scores large.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -92,7 +92,7 @@ class RandomModel {
   std::vector<std::pair<std::string, Tensor>> tensors_;
 };
 
-// The n-th most frequent token has a share of about 1 / n; some of the most frequent are punctuation.
+// The n-th most frequent token has a share of about 1 / n. Some of the most frequent ones are punctuation.
 ModelTokens zipf_text(std::int64_t length) {
   Generator generator(2);
   Tensor uniform({length});
@@ -113,7 +113,7 @@ double user_seconds() {
   return static_cast<double>(usage.ru_utime.tv_sec) + 1e-6 * static_cast<double>(usage.ru_utime.tv_usec);
 }
 
-// Of the process, at most so far.
+// Peak memory of the process so far.
 double peak_gigabytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -1,8 +1,9 @@
-// Products of a model's rows with its weights, as heed::Model makes them. bench/peers/models.py times other
-// libraries beside it.
+// Products of rows and weights as in heed::Model. bench/peers/models.py compares other libraries with it.
 //
-//   linear ROWS INPUTS OUTPUTS DTYPE(f32|bf16|f16) THREADS SECONDS     prints the seconds of calls, one a
-//   line linear gelu|gelu_tanh|silu COUNT THREADS SECONDS
+//   linear ROWS INPUTS OUTPUTS DTYPE(f32|bf16|f16) THREADS SECONDS
+//   linear gelu|gelu_tanh|silu COUNT THREADS SECONDS
+//
+// Prints the seconds of each call, one per line.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

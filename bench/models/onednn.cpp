@@ -1,8 +1,8 @@
-// Products of rows (f32) with weights of bf16 as heed::Model makes them, and as oneDNN does: one thread, in
-// turns. oneDNN has the weights, converted once, where it likes them best. Prints a table in Markdown:
-// medians of CPU time, and of the last row the largest error over the largest number, beside sums in f64.
+// Products of f32 rows with bf16 weights: heed::Model beside oneDNN, on one thread, in turns. oneDNN's
+// weights are converted once to its preferred layout. Prints a Markdown table of median CPU times. The errors
+// compare the last row with sums in f64: largest error / largest number.
 //
-//   OMP_NUM_THREADS=1 onednn [SECONDS]       of each shape
+//   OMP_NUM_THREADS=1 onednn [SECONDS]       seconds per shape
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -32,7 +32,7 @@ double cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// y = x W^T, with x rounded to `of_x` in each call; nothing where oneDNN has no such product.
+// y = x W^T, with x rounded to `of_x` in each call. Empty if oneDNN has no such product.
 Call onednn(const Tensor& x, const Tensor& weight, Tensor& y, Type of_x, Type of_weight) {
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(engine);

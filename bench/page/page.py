@@ -1,10 +1,12 @@
-"""Measures the page of `heed look --html` in Chromium, which Debian's packages chromium and chromium-driver have, and
-prints a table in Markdown: its size, the time until something is painted and until the map is there, and from the
-pointer to the picture.
+"""Measures the page of `heed look --html` in Chromium and prints a Markdown table.
+
+The columns are the page's size, the time to the first paint, the time to the map, and the delay from a pointer move to
+its frame.
 
     .venv/bin/python bench/page/page.py
 
-NumPy makes the inputs (./test puts it into .venv/). On a machine that others use, frames come late.
+Needs Debian's packages chromium and chromium-driver, and NumPy (./test installs it into .venv/). Frames are late on a
+shared machine.
 """
 
 import argparse
@@ -21,10 +23,10 @@ sys.path.insert(0, str(ROOT / "tests" / "python"))
 
 from browser import Browser, available  # noqa: E402
 
-# Tokens, heads, and what else the command is told.
+# Tokens, heads, and further arguments of the command.
 PAGES = [(4096, 12, ["--top-k", "8"]), (100_000, 4, ["--top-k", "8"]), (2000, 12, ["--top-k", "8"])]
 
-# The time from a move of the pointer to the end of the frame that shows it, for places all over the map.
+# The time from a pointer move to the end of the frame that shows it, at points all over the map.
 FOLLOW = """
 const canvas = document.querySelector('[data-step=map] .figures .marks');
 canvas.scrollIntoView({block: 'center'});

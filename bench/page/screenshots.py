@@ -1,9 +1,9 @@
-"""Takes the pictures of the pages anew, in Chromium: docs/pictures/page-*.png, for README.md and docs/page.md.
+"""Retakes the screenshots docs/pictures/page-*.png of README.md and docs/page.md, in Chromium.
 
     .venv/bin/python bench/page/screenshots.py
 
-It needs the packages chromium and chromium-driver, and Pillow (./test --full puts it into .venv/). Pictures have at most
-256 colours, and no more bytes than MOST_BYTES.
+Needs the packages chromium and chromium-driver, and Pillow (./test --full installs it into .venv/). Pictures have at
+most 256 colours and at most MOST_BYTES bytes.
 """
 
 import argparse
@@ -23,7 +23,7 @@ MOST_BYTES = 150_000
 ANIMAL = ["explain", "The animal didn't cross the street because it was too tired", "--heads", "4", "--causal"]
 TWICE = ["look", "--model", "induction", "the cat sat on the mat and the cat sat on the rug"]
 
-# Name, arguments of the command, fragment of the address, size of the window.
+# Name, arguments of the command, fragment of the URL, window size.
 PICTURES = [
     ("steps", ANIMAL, "#theme=light", (1280, 860)),
     ("map", TWICE, "#view=map&theme=light", (1280, 860)),

@@ -1,13 +1,13 @@
-"""Measures heed against its peers, all in one run, and prints a table in Markdown.
+"""Compares heed with other libraries in one run and prints a Markdown table.
 
-In each round every library has its turn at a shape; what is printed is the median over the rounds of each
-round's median. heed's own times and the ceilings come from `heed bench`, run in each of those rounds.
+In each round, every library runs each shape in turn. The table shows the median over the rounds of each round's median.
+heed's own times and the ceilings come from `heed bench`, which also runs in each round.
 
     cmake --preset bench && cmake --build build/bench
     python3 -m venv .venv && .venv/bin/pip install -r bench/peers/requirements.txt
     .venv/bin/python bench/peers/compare.py
 
-On a machine that others use, look at the factors and the shares, not at the times.
+On a shared machine, trust the factors and shares rather than the times.
 """
 
 import argparse
@@ -36,7 +36,7 @@ SHAPES = [
 ]
 LARGE = 16384
 UNFUSED = "unfused, OpenBLAS"
-# Of an output, beside f64: f32 sums of up to 16384 terms, and bf16 with its 8 bits (weights and output rounded).
+# Output tolerance against f64: f32 sums of up to 16384 terms; bf16 has 8 bits, and rounds weights and output.
 TOLERANCE = {"f32": 1e-4, "bf16": 2e-2}
 
 
@@ -102,7 +102,7 @@ def unfused_round(program, shape, threads, repeat):
 
 
 def verify(name, shape, output):
-    """A peer that computes something else is no peer."""
+    """Exits if a library's output differs from the reference."""
     rows, expected = reference(shape)
     worst = abs(output[0][:, rows] - expected).max()
     if not worst <= TOLERANCE[shape.dtype]:
@@ -110,7 +110,7 @@ def verify(name, shape, output):
 
 
 def measure(shape, threads, arguments, programs):
-    """{name: seconds} of all that can do it, and heed's row with its ceiling."""
+    """{name: seconds} of all libraries that support the shape, and heed's row with its ceiling."""
     peers, reasons = {}, {}
     for name in PEERS:
         if any(part in name for part in arguments.without):
@@ -137,7 +137,7 @@ def measure(shape, threads, arguments, programs):
             medians[UNFUSED].append(statistics.median(times))
         for name, peer in peers.items():
             medians[name].append(statistics.median(peer.ask("time", arguments.seconds, 1000)))
-        for name in repeats:  # the first round, of one call, says how many fit the others
+        for name in repeats:  # the first round makes one call and so determines how many fit the others
             if medians[name]:
                 repeats[name] = max(1, min(1000, round(arguments.seconds / min(medians[name]))))
     for peer in peers.values():

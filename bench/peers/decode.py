@@ -1,15 +1,15 @@
-"""Measures one step of decoding over caches, heed's beside its peers', all in one run, and prints a table in Markdown.
+"""Compares one decoding step over KV caches, heed beside other libraries, and prints a Markdown table.
 
-32 heads, 8 of keys, 128 dimensions; every sequence of a batch asks with one query. Each library runs in a process of
-its own and has its turn in every round; what is printed is the median over the rounds of each round's median. Where
-caches are small, each call reads another copy, so that no processor cache holds them: those of a model's other layers
-would have taken its place. ONNX Runtime also writes the step's own row into its cache.
+There are 32 query heads, 8 key heads and 128 dimensions, with one query per sequence. Each library runs in its own
+process and takes its turn in every round. The table shows the median over the rounds of each round's median. If caches
+are small, each call reads another copy, so that no processor cache holds them. In a model, the caches of other layers
+would have replaced them. ONNX Runtime also writes the step's own row into its cache.
 
     .venv/bin/pip install -r bench/peers/requirements.txt
     PYTHONPATH=build/release/python .venv/bin/python bench/peers/decode.py
 
-The largest caches take 4.3 GB in each of five processes; --only and --without leave some out. On a machine that others
-use, look at the factors, not at the times.
+The largest caches take 4.3 GB in each of five processes; --only and --without skip some. On a shared machine, trust the
+factors rather than the times.
 """
 
 import argparse
@@ -24,8 +24,8 @@ HEADS, KV_HEADS, DIM = 32, 8, 128
 ROWS = [2048, 8192, 32768]
 BATCHES = [1, 16]
 BYTES = {"f32": 4, "bf16": 2, "int8": 1}
-# Of an output beside f64, as a share of the largest: f32 sums of up to 32768 terms; bf16 has 8 bits; codes have 7, and
-# in ONNX Runtime one scale for all. A wrong head or row is off by as much as the output itself.
+# Output tolerance against f64, relative to the largest output: f32 sums of up to 32768 terms; 8 bits for bf16; 7 bits
+# for int8, which uses a single scale in ONNX Runtime. A wrong head or row has an error as large as the output.
 TOLERANCE = {"f32": 2e-5, "bf16": 1e-2, "int8": 4e-2}
 
 
@@ -41,7 +41,7 @@ class Step:
         return -(-UNCACHED_BYTES // size)
 
     def inputs(self):
-        """Queries [B, H, 1, D], and keys and values [1, Hkv, rows, D], which every sequence has a copy of."""
+        """Queries [B, H, 1, D], and keys and values [1, Hkv, rows, D]; every sequence gets a copy of these."""
         rng = np.random.default_rng(0)
         shapes = [(self.batch, HEADS, 1, DIM), (1, KV_HEADS, self.rows, DIM), (1, KV_HEADS, self.rows, DIM)]
         return [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
@@ -81,8 +81,9 @@ def plain_array(output):
 
 
 class Torch:
-    """scaled_dot_product_attention with enable_gqa, or with the heads that share keys as rows of one, which is the same
-    for a single query. Which kernel computes, is PyTorch's choice."""
+    """scaled_dot_product_attention with enable_gqa, or with the query heads of one key head as rows of one head.
+
+    Both give the same result for a single query. PyTorch chooses the kernel."""
 
     def __init__(self, as_rows, threads):
         import torch
@@ -110,9 +111,9 @@ class Torch:
 
 
 class OnnxRuntime:
-    """com.microsoft.GroupQueryAttention, which reads and writes one buffer as past and as present."""
+    """com.microsoft.GroupQueryAttention, with one buffer as both past and present."""
 
-    SCALE = 6 / 127  # of codes: so many normal numbers are all below 6
+    SCALE = 6 / 127  # int8 scale; all of these normal random numbers are below 6
 
     def __init__(self, _argument, threads):
         self.threads = threads
@@ -205,7 +206,7 @@ def reference(step):
 
 
 def measure(step, threads, arguments, reasons):
-    """{name: seconds} of all that have such a step."""
+    """{name: seconds} of all libraries that support the step."""
     peers, expected = {}, reference(step)
     for name, (kind, argument) in PEERS.items():
         if any(part in name for part in arguments.without):

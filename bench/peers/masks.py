@@ -1,7 +1,7 @@
-"""Measures heed under masks beside PyTorch's FlexAttention, compiled and forward, in one run, and prints a table.
+"""Compares heed under masks with PyTorch's FlexAttention (compiled, forward) in one run and prints a table.
 
-Both get PyTorch's own BlockMask of three patterns; the last column is heed with the mask by its name (heed.masks). In
-each round each has its turn; what is printed is the median over the rounds. A peer whose output differs is no peer.
+Both get PyTorch's BlockMask for three patterns. The last column is heed with the mask's named form (heed.masks). They
+take turns in each round; the table shows medians over the rounds. Outputs that differ are an error.
 
     PYTHONPATH=build/release/python .venv/bin/python bench/peers/masks.py
 """
@@ -59,7 +59,7 @@ def main():
             lambda mask=named: heed.torch.flex_attention(q, k, v, block_mask=mask),
         ]
         with torch.no_grad():
-            outputs = [call() for call in calls]  # compiles, and converts the mask
+            outputs = [call() for call in calls]  # compiles the kernels and converts the mask
             for output in outputs[1:]:
                 torch.testing.assert_close(output, outputs[0], atol=2e-5, rtol=1e-4)
             times = [[] for _ in calls]

@@ -1,12 +1,14 @@
-"""Measures heed.Model beside transformers, in turns, in one run: models of MiniLM's and GPT-2's size with random weights,
-f32. A plain forward pass, and the table of all heads (what `heed look --model` prints), beside transformers with sdpa, which
-has no weights to tell of; and that table beside eager with output_attentions=True, which has. Prints a table in Markdown; a
-factor is the median of transformers / heed of the rounds.
+"""Compares heed.Model with transformers, in turns in one run, and prints a Markdown table.
+
+The models have MiniLM's and GPT-2's size, random weights and dtype f32. Two calls of heed are timed: a plain forward
+pass, and the table of all heads that `heed look --model` prints. Both are compared with transformers' sdpa, which
+returns no weights. The table is also compared with eager and output_attentions=True, which returns them. A factor is
+the median over the rounds of transformers' time / heed's time.
 
     PYTHONPATH=build/release/python .venv/bin/python bench/peers/models.py --threads 1,2
 
-`--linear build/bench/bench/linear` also measures products with weights beside torch's. On a machine that others use, take
-`--cpu`, the CPU time of the process in place of the clock's, with one thread.
+`--linear build/bench/bench/linear` also compares products with weights with torch's. On a shared machine, use `--cpu`
+with one thread: it measures CPU time instead of wall time.
 """
 
 import argparse
@@ -43,7 +45,7 @@ def processor():
 
 
 def print_in_turns(place, calls, pairs, arguments):
-    """Rounds in which each call runs once, the first of which warms up; a line for each pair (heed's, transformers')."""
+    """Runs each call once per round, after a warm-up round; prints a line for each pair (heed's, transformers')."""
     clock = time.process_time if arguments.cpu else time.perf_counter
     rounds = [{name: seconds(call, clock) for name, call in calls.items()} for _ in range(arguments.rounds + 1)][1:]
     for own, other in pairs:

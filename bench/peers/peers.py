@@ -1,5 +1,7 @@
-"""The libraries that heed is measured against. Each runs in a process of its own, so that no pool of threads
-spins beside another, and keeps its inputs from one round to the next."""
+"""The libraries that heed is compared with.
+
+Each runs in its own process, so that idle thread pools do not disturb other libraries, and keeps its inputs between
+rounds."""
 
 import dataclasses
 import math
@@ -7,8 +9,8 @@ import multiprocessing
 import os
 import time
 
-UNCACHED_BYTES = 256 << 20  # keys and values of all copies together: no cache holds them
-ARITHMETIC_ONLY = 64  # flops a byte of keys and values from which on caches do not matter
+UNCACHED_BYTES = 256 << 20  # keys and values of all copies together, so that no cache holds them
+ARITHMETIC_ONLY = 64  # flops per byte of keys and values above which caches do not matter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Shape:
 
     @property
     def copies(self):
-        """Where one copy of keys and values might stay in a cache, each call reads another."""
+        """The number of copies. If one copy could stay in a cache, each call reads another."""
         if self.flops / self.key_value_bytes >= ARITHMETIC_ONLY:
             return 1
         return UNCACHED_BYTES // self.key_value_bytes + 1
@@ -44,11 +46,11 @@ class Shape:
 
 
 class Unsupported(Exception):
-    """The library has no such call."""
+    """The library does not support this call."""
 
 
 def random_inputs(shape):
-    """Query, and as many keys and values as there are copies: NumPy, f32, [1, heads, length, dim]."""
+    """Query, and one key-value pair per copy: NumPy, f32, [1, heads, length, dim]."""
     import numpy
 
     rng = numpy.random.default_rng(0)
@@ -60,7 +62,7 @@ def random_inputs(shape):
 
 
 class Torch:
-    """scaled_dot_product_attention, one of its kernels forced."""
+    """scaled_dot_product_attention, forced to one of its kernels."""
 
     def __init__(self, kernel, threads):
         import torch
@@ -90,8 +92,7 @@ class Torch:
 
 
 class OnnxRuntime:
-    """One operator: `MultiHeadAttention` of com.microsoft (its fused kernel for CPUs), or `Attention` of ONNX,
-    opset 23."""
+    """One operator: `MultiHeadAttention` of com.microsoft (its fused CPU kernel), or `Attention` of ONNX, opset 23."""
 
     def __init__(self, operator, threads):
         self.operator = operator
@@ -129,7 +130,7 @@ class OnnxRuntime:
 
         if shape.dtype != "f32":
             raise Unsupported(f"no {shape.dtype} on a CPU")
-        merged = self.operator == "MultiHeadAttention"  # it takes and gives [B, L, H * D]
+        merged = self.operator == "MultiHeadAttention"  # its inputs and output are [B, L, H * D]
         if merged and shape.heads != shape.kv_heads:
             raise Unsupported("as many key heads as heads")
         options = onnxruntime.SessionOptions()
@@ -223,7 +224,7 @@ PEERS = {
 
 
 class Peer:
-    """A library in a process of its own."""
+    """A library in its own process."""
 
     def __init__(self, kind, argument, threads):
         context = multiprocessing.get_context("spawn")
@@ -241,8 +242,10 @@ class Peer:
 
 
 def serve(kind, argument, threads, connection):
-    """Answers ("prepare", shape) with the first output, or the reason that there is none, and ("time",
-    seconds, calls) with the times of calls: at least one, and as many as the seconds hold."""
+    """Answers requests from the parent process.
+
+    ("prepare", shape) returns the first output, or the reason why there is none. ("time", seconds, calls) returns the
+    times of calls: at least one, and as many as fit in the seconds."""
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
     peer = kind(argument, threads)
     call, made = None, 0
@@ -252,7 +255,7 @@ def serve(kind, argument, threads, connection):
             try:
                 call, plain = peer.prepare(request[1])
                 connection.send((plain(call(0)), None))
-            except Exception as error:  # whatever a library raises where it cannot do a call
+            except Exception as error:  # any error that the library raises for unsupported calls
                 call = None
                 connection.send((None, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"))
             continue

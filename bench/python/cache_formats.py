@@ -1,15 +1,15 @@
-"""What the formats of a KvCache cost: how far attention weights over a cache are from those over an f32 cache.
+"""Measures the cost of KvCache formats: how far attention weights differ from those over an f32 cache.
 
-For every head, the mean over all queries of the KL divergence sum_j p_j log(p_j / q_j), in nats: p are the weights by
-the keys as they are, q by the keys as a cache of the format keeps them, both in f64. Keys are appended at once; those
-whose group is not full are kept as they are.
+For every head, it prints the mean over all queries of the KL divergence sum_j p_j log(p_j / q_j), in nats. p are the
+weights with the original keys, q those with the keys as the cache stores them, both in f64. All keys are appended at
+once. Keys of an incomplete group are stored unquantised.
 
     ./run look --model induction --layer 2 --save induction.safetensors 'to be or not to be or not to be'
     .venv/bin/python bench/python/cache_formats.py induction.safetensors
 
-A file has query [B, H, Lq, D] and key [B, Hkv, Lk, D]; B may be left out. Where it is a document of `heed look`, its
-key_begin and key_end [B, Lq] say which keys a query sees; otherwise it sees all, or with --causal those up to its own
-position. Several files are taken as one batch. Without a file, keys are random.
+A file has query [B, H, Lq, D] and key [B, Hkv, Lk, D]; B is optional. In a document of `heed look`, key_begin and
+key_end [B, Lq] give the keys that each query sees. In other files a query sees all keys, or with --causal those up to
+its own position. Several files form one batch. Without a file, keys are random.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def parse_arguments():
 
 
 def read(path, causal):
-    """Queries [H, Lq, D], keys [Hkv, Lk, D] and what each query sees [Lq, Lk], of each batch entry."""
+    """For each batch entry: queries [H, Lq, D], keys [Hkv, Lk, D] and the keys that each query sees [Lq, Lk]."""
     from safetensors.numpy import load_file
 
     tensors = load_file(path)
@@ -56,8 +56,10 @@ def read(path, causal):
 
 
 def random_entries(rows, dim):
-    """Normal numbers, and keys with outliers: every sixteenth channel eight times as large, with queries like the
-    others or twice as large there, or one number in 500 thirty times as large."""
+    """Random entries: normal numbers, and keys with outliers.
+
+    "outlier channels" makes every sixteenth key channel eight times as large; "of queries too" also makes those query
+    channels twice as large. "single outliers" makes one key number in 500 thirty times as large."""
     rng = np.random.default_rng(0)
     query, key = (rng.standard_normal((4, rows, dim), dtype=np.float32) for _ in range(2))
     outlying = np.arange(dim) % 16 == 5
@@ -70,7 +72,7 @@ def random_entries(rows, dim):
 
 
 def hadamard(dim):
-    """The orthonormal Hadamard matrix of each block of the largest power of two that divides dim."""
+    """The orthonormal Hadamard matrix; its blocks have the largest power of two that divides dim."""
     block = np.ones((1, 1))
     while dim % (2 * len(block)) == 0:
         block = np.block([[block, block], [block, -block]]) / np.sqrt(2)
@@ -78,7 +80,7 @@ def hadamard(dim):
 
 
 def log_weights(query, key, seen):
-    """[H, Lq, Lk]; -inf where a key is not seen."""
+    """Log weights [H, Lq, Lk]; -inf for keys that are not seen."""
     key = np.repeat(key, len(query) // len(key), 0)
     scores = query.astype(np.float64) @ key.astype(np.float64).transpose(0, 2, 1) / np.sqrt(query.shape[2])
     scores[:, ~seen] = -np.inf
@@ -87,14 +89,14 @@ def log_weights(query, key, seen):
 
 
 def divergence(query, key, seen, name, rotate, group):
-    """[H, Lq], in nats."""
+    """The KL divergence [H, Lq], in nats."""
     heads, rows, dim = key.shape
     cache = heed.KvCache(kv_heads=heads, key_dim=dim, value_dim=2, capacity=rows, format=name, group=group,
                          rotate=rotate)
     cache.append(key[None], np.zeros((1, heads, rows, 2), np.float32))
     turned = query.astype(np.float64) @ hadamard(dim) if rotate else query
     expected, kept = log_weights(query, key, seen), log_weights(turned, np.asarray(cache.keys(0)), seen)
-    with np.errstate(invalid="ignore"):  # -inf - -inf, where nothing is seen
+    with np.errstate(invalid="ignore"):  # -inf - -inf for keys that are not seen
         return np.where(seen, np.exp(expected) * (expected - kept), 0).sum(-1)
 
 

@@ -1,14 +1,13 @@
-"""Measures the Python package beside PyTorch, ONNX Runtime and NumPy, all in one run, and prints a table in Markdown
-and, with --plot, saves a plot of it.
+"""Compares the Python package with PyTorch, ONNX Runtime and NumPy in one run and prints a Markdown table.
 
-In each round every library has its turn at a shape; what is printed is the median over the rounds of each round's
-median. Each runs in a process of its own, with the same number of threads, and the output of each is checked against
-f64 first.
+In each round, every library runs each shape in turn. The table shows the median over the rounds of each round's median.
+Each library runs in its own process, with the same number of threads. Its output is first checked against f64. --plot
+also saves a plot.
 
     python3 -m venv .venv-peers && .venv-peers/bin/pip install -r bench/peers/requirements.txt . matplotlib
     .venv-peers/bin/python bench/python/compare.py --plot compare.png
 
-On a machine that others use, look at the factors, not at the times.
+On a shared machine, trust the factors rather than the times.
 """
 
 import argparse
@@ -33,12 +32,12 @@ SHAPES = [
     Shape(16, 16, 2048, 2048, 64, causal=True),
     Shape(32, 8, 1, 8192, 128),
 ]
-TOLERANCE = 1e-4  # of an output beside f64: f32 sums of up to 8192 terms
-TINY = Shape(2, 2, 6, 6, 16)  # the call's own cost is nearly all of it
+TOLERANCE = 1e-4  # output tolerance against f64: f32 sums of up to 8192 terms
+TINY = Shape(2, 2, 6, 6, 16)  # call overhead dominates
 
 
 class Heed:
-    """heed.attention, alone or asked for a summary of the weights."""
+    """heed.attention, plain or with a summary of the weights."""
 
     def __init__(self, summary, threads):
         self.options = {"threads": threads}
@@ -58,7 +57,7 @@ class Heed:
 
 
 class NumPy:
-    """What one writes by hand."""
+    """Attention written by hand."""
 
     def __init__(self, _, threads):
         pass
@@ -97,7 +96,7 @@ COLUMNS = {
 
 
 def measure(shape, arguments):
-    """{name: seconds} of all that can do it, and the reasons of those that cannot."""
+    """{name: seconds} of all libraries that support the shape, and the reasons of the others."""
     peers, reasons = {}, {}
     for name, (kind, argument) in COLUMNS.items():
         peer = Peer(kind, argument, arguments.threads)
@@ -143,7 +142,7 @@ def milliseconds(seconds):
 
 
 def overhead(command, arguments):
-    """What Python adds to a call: heed.attention beside the same call in C++, which `heed bench` times."""
+    """The overhead of Python: heed.attention beside the same call in C++, timed by `heed bench`."""
     times = {"heed from Python": [], "heed from C++": []}
     peer = Peer(Heed, False, 1)
     peer.ask("prepare", TINY)

@@ -1,6 +1,6 @@
-"""How fast heed decodes over its caches: formats, layouts and summaries in turns, and a prefix that sequences share.
+"""Measures heed's decoding speed over caches: formats, layouts, summaries, and a shared prefix, in turns.
 
-`heed bench --cache` holds single calls to what the machine can; this sets them beside one another.
+`heed bench --cache` compares single calls with the machine's limits; this script compares them with one another.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def made(sequences, rows, format, layout="paged", **options):
 
 
 def medians(calls, rounds):
-    """Seconds of each call, which take turns."""
+    """Median seconds of each call; the calls take turns."""
     seconds = {name: [] for name in calls}
     for name in list(calls) * (rounds + 1):
         begin = time.perf_counter()

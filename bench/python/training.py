@@ -1,12 +1,12 @@
-"""Measures a step of training, the forward pass and the gradients of query, key and value, through PyTorch's autograd:
-heed.torch beside PyTorch's own kernels, taking turns in one process, and prints a table in Markdown.
+"""Measures a training step through PyTorch's autograd, heed.torch beside PyTorch's kernels; prints a Markdown table.
+
+A step is the forward pass and the gradients of query, key and value. The kernels take turns in one process.
 
     python3 -m venv .venv-peers && .venv-peers/bin/pip install -r bench/peers/requirements.txt .
     .venv-peers/bin/python bench/python/training.py
 
-Times are processor time of all threads, so that what else runs on the machine counts less; the gradients of each are
-checked against PyTorch's math kernel in f64 first. `--dtype bf16` measures bf16, `--without-math` leaves out the math
-kernel, which takes long.
+Times are CPU time of all threads, so other processes on the machine matter less. All gradients are first checked
+against PyTorch's math kernel in f64. `--dtype bf16` measures bf16. `--without-math` skips the slow math kernel.
 """
 
 import argparse
@@ -14,11 +14,11 @@ import os
 import statistics
 import time
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # a pool that spins would be counted while heed runs
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # a spinning thread pool would be counted while heed runs
 
 SHAPES = [(8, 2048, 64, False), (8, 2048, 64, True), (4, 4096, 128, False), (4, 4096, 128, True)]
-# Of a gradient beside f64: sums of a few hundred terms near 1, in f32, and with weights, their gradients and the result
-# rounded to bf16.
+# Gradient tolerance against f64: f32 sums of a few hundred terms near 1; for bf16, weights, their gradients and the
+# result are rounded.
 TOLERANCE = {"f32": 1e-4, "bf16": 0.05}
 
 

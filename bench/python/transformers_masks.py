@@ -1,14 +1,15 @@
-"""Measures small transformers with attn_implementation "heed" beside "sdpa" (where a model has none, "eager"), with
-masks that are not plain causal, and prints a table in Markdown: the difference of their outputs, times, memory, and the
-time while capture keeps the weights of two heads of the first layer.
+"""Compares small transformers with attn_implementation "heed" and "sdpa" under masks; prints a Markdown table.
+
+Models without sdpa use "eager". The masks are not plain causal. The columns are the difference of the outputs, times,
+memory, and the time with capture of the weights of two heads in the first layer.
 
     python3 -m venv .venv && .venv/bin/pip install .[transformers]
     .venv/bin/python bench/python/transformers_masks.py
-    .venv/bin/python bench/python/transformers_masks.py --length 1024 --rounds 1   # does it run?
+    .venv/bin/python bench/python/transformers_masks.py --length 1024 --rounds 1   # a quick check
 
-Each model runs in processes of its own, one for each implementation, which take turns in each round; printed are
-medians over the rounds. Memory is how much the largest resident set of a process grew over that of a forward pass of
-128 tokens. On a machine that others use, look at the factors, not at the times.
+Each model and implementation has its own process; the implementations take turns in each round. The table shows medians
+over the rounds. Memory is the growth of a process's peak resident set over a forward pass of 128 tokens. On a shared
+machine, trust the factors rather than the times.
 """
 
 import argparse
@@ -19,15 +20,15 @@ import subprocess
 import sys
 import tempfile
 
-MODELS = {  # class, settings; what the mask is; beside which implementation (sdpa has no softcap)
+MODELS = {  # class and settings; the mask; the implementation to compare with (sdpa has no softcap)
     "Llama": ("LlamaModel", {}, "causal, a quarter padded on the left", "sdpa"),
     "Mistral": ("MistralModel", {"sliding_window": 1024}, "window of 1,024", "sdpa"),
     "Gemma 2": ("Gemma2Model", {"sliding_window": 1024}, "window and causal", "eager"),
     "BERT": ("BertModel", {}, "a quarter padded on the right", "sdpa"),
 }
 PADDED = {"Llama": "left", "BERT": "right"}
-HEADS = [0, 5]  # of the first layer, whose weights are kept
-# Two layers of f32 products between which attention differs by some roundings; hidden states are around 1.
+HEADS = [0, 5]  # heads of the first layer to capture
+# Two layers of f32 products, in which attention differs by some rounding errors; hidden states are around 1.
 TOLERANCE = 1e-4
 
 
@@ -48,7 +49,7 @@ def make(name, implementation, length, threads):
     torch.manual_seed(1)
     config = getattr(transformers, kind.replace("Model", "Config"))(**settings)
     model = getattr(transformers, kind)._from_config(config, attn_implementation=implementation).eval()
-    for parameter in model.parameters():  # small initial weights make all attention uniform
+    for parameter in model.parameters():  # small initial weights would make all attention uniform
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.08)
 
@@ -68,7 +69,7 @@ def make(name, implementation, length, threads):
 
 
 def serve(name, implementation, length, threads):
-    """Answers to lines on stdin: "output PATH", "time", "captured"; the first line out says how memory grew."""
+    """Answers requests on stdin: "output PATH", "time", "captured". The first output line gives the memory growth."""
     import contextlib
     import resource
     import time

@@ -17,18 +17,18 @@ namespace heed::cli {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr std::int64_t kMostCells = 64;  // along a side of a map
+constexpr std::int64_t kMostCells = 64;  // per side of a map
 constexpr int kWord = 16;                // columns of a word in an example
 
-// A row and what it attends to most; `value` says how much it speaks for the head's name.
+// A row and its most attended key. `value` measures how typical the row is of the head's name.
 struct Example {
-  bool telling = false;  ///< not the key that any row may fall back to: the first, or its own
+  bool telling = false;  ///< the key is not a default one, such as the first key or the row's own
   double value = -1;
   std::int64_t row = 0, key = 0;
   double weight = 0;
 };
 
-// The number a row that the name is the mean of; none for names without one.
+// The per-row score whose mean is the score of this name; nullptr for names without one.
 const Tensor* rows_behind(const AttentionReport& report, std::string_view name) {
   using Entry = std::pair<std::string_view, const Tensor*>;
   const std::array<Entry, 6> known = {
@@ -40,7 +40,7 @@ const Tensor* rows_behind(const AttentionReport& report, std::string_view name) 
   return nullptr;
 }
 
-// Without a name that has numbers of rows, the heaviest weight speaks.
+// The row with the highest per-row score. For names without one, the row with the largest weight.
 Example best_example(const Document& document, std::int64_t batch, std::int64_t head, std::string_view name) {
   const AttentionReport& report = document.report;
   const Tensor* rows = rows_behind(report, name);

@@ -1,4 +1,4 @@
-// What the heads of a model look like on some texts, for the poster of `heed atlas`.
+// Statistics of a model's heads over several texts, for the poster of `heed atlas`.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 
 namespace heed::cli {
 
-/// A head on all texts together.
+/// One head over all texts.
 struct HeadStudy {
-  std::vector<double> scores;  ///< of each HeadPattern: the mean over the texts that have one, else NaN
-  AtlasHead head;              ///< its map and example are those of the text that has the best example
+  std::vector<double> scores;  ///< one per HeadPattern: the mean over the texts that have one, else NaN
+  AtlasHead head;              ///< its map and example come from the text with the best example
 };
 
-/// All heads of batch entry `batch` of each text. Throws UsageError where the texts are not of the same
-/// layers and heads.
+/// Studies all heads of batch entry `batch` over the texts. Throws UsageError if a text has no such batch
+/// entry or if the texts differ in their number of heads.
 [[nodiscard]] std::vector<HeadStudy> study_heads(const std::vector<Document>& texts, std::int64_t batch);
 
-/// The score that differs most, as "induction +0.62", and by how much; empty and 0 where none does.
+/// The score that changes most and the size of its change. The text reads "induction +0.62". Both are empty
+/// or 0 if no score changes.
 struct ScoreChange {
   double size = 0;
   std::string text;

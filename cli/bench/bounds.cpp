@@ -9,7 +9,7 @@ namespace {
 
 using ceiling::Limit;
 
-// Flops a byte from which on no machine waits for its memory.
+// No machine is limited by memory above this many flops per byte.
 constexpr double kArithmeticOnly = 64;
 
 double count_of(std::initializer_list<std::int64_t> sizes) {
@@ -23,7 +23,7 @@ double keys_of(const BenchCase& what) {
   return static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}));
 }
 
-// Of one element: itself and its share of scales and offsets, bf16 of a group each.
+// Bytes per element, including its share of the group's scale and offset (bf16 each).
 double element_bytes(const BenchCase& what) {
   if (!what.cache) return static_cast<double>(size_of(what.dtype));
   const double scale = 2.0 / static_cast<double>(KvCacheOptions{}.group);

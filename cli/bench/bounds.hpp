@@ -1,5 +1,5 @@
-// What bounds a call of attention: its arithmetic, the keys and values that it reads, the matrices that it
-// writes.
+// Lower bounds on the time of an attention call: its arithmetic, the keys and values that it reads, the
+// matrices that it writes.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace heed::cli {
 
-/// One thing that a call must do, and how fast the machine can.
+/// One kind of work that a call must do, and the rate at which the machine can do it.
 struct Bound {
   ceiling::Limit limit;
   double amount;    ///< flops or bytes
@@ -20,19 +20,20 @@ struct Bound {
   [[nodiscard]] double seconds() const { return amount / rate; }
 };
 
-/// Effective flops: 4 B H Lq Lk D, half of it for causal; of a ragged cache 4 H Lq D times all its keys.
+/// Effective flops: 4 B H Lq Lk D, or half of that if causal. For a ragged cache, B Lk is the sum of all
+/// sequences' keys.
 [[nodiscard]] double flops_of(const BenchCase& what);
 
-/// Of all keys and values, with the scales and offsets of codes.
+/// Bytes of all keys and values, including the scales and offsets of quantised caches.
 [[nodiscard]] double key_value_bytes(const BenchCase& what);
 
-/// Whether some machine can compute faster than it reads the call's keys and values.
+/// Whether a fast machine could be limited by reading the call's keys and values.
 [[nodiscard]] bool may_wait_for_memory(const BenchCase& what);
 
-/// What the call must do on a target, the rates still unknown.
+/// The work of a call on a target; rates are not filled in yet.
 [[nodiscard]] std::vector<Bound> bounds_of(const BenchCase& what, std::string_view isa);
 
-/// The bound that takes longest at its rate.
+/// The bound with the longest time at its rate.
 [[nodiscard]] Bound& tightest(std::vector<Bound>& bounds);
 
 }  // namespace heed::cli

@@ -7,8 +7,8 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kChunk = 512;  // rows of a sequence that come at once
-constexpr std::int64_t kSinks = 4;    // of a ring (Xiao and others 2023)
+constexpr std::int64_t kChunk = 512;  // rows appended to a sequence at once
+constexpr std::int64_t kSinks = 4;    // of a ring buffer (Xiao et al. 2023)
 
 KvCacheOptions options_of(const BenchCase& what, const std::vector<std::int64_t>& lengths) {
   const BenchShape& s = what.shape;

@@ -1,4 +1,4 @@
-// Caches for `heed bench` to read.
+// KV caches for `heed bench`.
 #pragma once
 
 #include "bench/cases.hpp"
@@ -7,8 +7,8 @@
 
 namespace heed::cli {
 
-/// A cache of random rows, key_lengths(what) of them. They came in chunks, so that pages of several sequences
-/// lie among one another; a ring that is full has given some rows away.
+/// A cache of random rows, with key_lengths(what) rows per sequence. Rows are appended in chunks, so pages of
+/// different sequences interleave. A full ring buffer has already evicted rows.
 [[nodiscard]] KvCache random_cache(const BenchCase& what, Generator& generator);
 
 }  // namespace heed::cli

@@ -34,7 +34,7 @@ std::optional<std::int64_t> top_k_of(std::string_view name) {
   throw UsageError("--shape is '" + text + "'; " + expected + " is expected");
 }
 
-// The calls that docs/performance.md speaks of.
+// The cases of docs/performance.md.
 std::vector<BenchCase> usual_cases() {
   const BenchShape sentence{1, 12, 12, 128, 128, 64};
   const BenchShape page{1, 12, 12, 512, 512, 64};
@@ -59,7 +59,7 @@ std::vector<BenchCase> usual_cases() {
           {decoding, DType::bf16, false, {}, 0}};
 }
 
-// One sequence of some length, and sixteen shorter ones, with and without what a cache's policies ask for.
+// One long sequence, and sixteen shorter ones, with and without the results that eviction policies need.
 std::vector<BenchCase> decode_cases() {
   std::vector<BenchCase> cases;
   for (const BenchShape& shape : {BenchShape{1, 32, 8, 1, 32768, 128}, BenchShape{16, 32, 8, 1, 4096, 128}})

@@ -15,12 +15,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kBudget = 0.5;  // seconds of calls
+constexpr double kBudget = 0.5;  // seconds spent on calls
 constexpr double kSlice = 0.02;  // seconds of calls between two bursts
 constexpr std::size_t kLeastCalls = 3;
 constexpr int kWarmBursts = 3;
 constexpr std::int64_t kMostCopies = 4096;
-constexpr std::int64_t kMostCaches = 64;  // whose rows take longer to make
+constexpr std::int64_t kMostCaches = 64;  // fewer than kMostCopies, because caches take longer to fill
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -36,7 +36,7 @@ Tensor random_tensor(Generator& generator, const Dims& shape, DType dtype) {
 AttentionOptions options_of(const BenchCase& what) {
   AttentionOptions options;
   options.causal = what.causal;
-  // Whichever of both allows at least the half of the scores that is counted. A cache has its own.
+  // Chooses the alignment that allows at least the counted half of the scores. A cache defines its own.
   if (!what.cache)
     options.align = what.shape.query_length <= what.shape.key_length ? Align::bottom_right : Align::top_left;
   options.threads = what.threads;
@@ -53,8 +53,8 @@ AttentionOutputs views_of(AttentionResult& all) {
 
 }  // namespace
 
-// Several copies of the keys and values where one would stay in a cache: each call then reads another, as
-// each layer of a model does.
+// Makes several copies of the keys and values if one copy would stay in the processor's cache. Each call then
+// reads another copy, as each layer of a model reads other data.
 void Bench::prepare(const BenchCase& what) {
   if (query_.count() > 0 && prepared_.shape == what.shape && prepared_.dtype == what.dtype &&
       prepared_.cache == what.cache)

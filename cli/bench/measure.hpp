@@ -1,4 +1,4 @@
-// Times one call of attention beside what bounds it.
+// Times an attention call and the limits of the machine beside it.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@
 namespace heed::cli {
 
 struct Measured {
-  double seconds = 0;  ///< of a call: the median
-  double flops = 0;    ///< effective: 4 B H Lq Lk D, half of it for causal
-  /// What bounds the call: the longest of its arithmetic at the peak, its keys and values at the bandwidth of
-  /// reading, and its weights (or scores) at that of writing.
+  double seconds = 0;  ///< median of a call
+  double flops = 0;    ///< effective: 4 B H Lq Lk D, half of it if causal
+  /// The limit that takes longest: arithmetic at the peak rate, keys and values at the read bandwidth, or
+  /// weights and scores at the write bandwidth.
   ceiling::Limit limit = ceiling::Limit::f32_multiply_add;
-  double rate = 0;           ///< of that limit, in flop/s or byte/s: the best of the bursts between the calls
-  double limit_seconds = 0;  ///< what a call would take at it
+  double rate = 0;           ///< rate of that limit in flop/s or byte/s: the best burst between the calls
+  double limit_seconds = 0;  ///< time of a call at that rate
   std::string isa;
 
   [[nodiscard]] double gflops() const { return flops / seconds / 1e9; }
@@ -29,10 +29,10 @@ struct Measured {
   [[nodiscard]] double share() const { return limit_seconds / seconds; }
 };
 
-/// Keeps the tensors of the last case, for the next one of the same shape.
+/// Keeps the tensors of the last case and reuses them for the next case of the same shape.
 class Bench {
  public:
-  /// `repeat` calls, or as many as half a second holds (and at least 3), after one to warm up.
+  /// Times `repeat` calls, by default as many as fit in half a second (at least 3). One call before warms up.
   [[nodiscard]] Measured measure(const BenchCase& what, std::optional<std::int64_t> repeat);
 
  private:
@@ -40,7 +40,7 @@ class Bench {
   void fill_tensors(const BenchCase& what, std::int64_t copies, Generator& generator);
   [[nodiscard]] std::int64_t copies() const;
   [[nodiscard]] AttentionResult first_call(const AttentionOptions& options) const;
-  /// Seconds of a call with one copy.
+  /// Seconds of a call on one copy of the keys and values.
   [[nodiscard]] double timed_call(const AttentionOptions& options, std::int64_t copy,
                                   const AttentionOutputs& outputs) const;
 

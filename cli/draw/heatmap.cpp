@@ -16,9 +16,9 @@ namespace {
 constexpr std::int64_t kMostRows = 100;
 constexpr int kLongestLabel = 14;
 constexpr int kWidestCell = 9;
-constexpr int kTallestHeading = 8;  // letters, where words stand upright
+constexpr int kTallestHeading = 8;  // letters, for vertical column words
 constexpr int kNumberWidth = 4;     // "0.42"
-constexpr int kShortestWord = 6;    // columns of a heading that lies; narrower ones stand
+constexpr int kShortestWord = 6;  // columns of a horizontal column word; narrower columns use vertical words
 constexpr const char* kForbidden = "·";
 constexpr std::array<const char*, 5> kShades = {" ", "░", "▒", "▓", "█"};
 
@@ -27,7 +27,7 @@ struct Layout {
   int label;  ///< columns of a row's word
   int cell;   ///< columns of a cell
   Color color;
-  double unit = 1;  ///< numbers are in multiples of it: a power of ten where all would read 0.00
+  double unit = 1;  ///< numbers are printed in multiples of this power of ten; 1 unless all would read 0.00
 };
 
 std::string repeated(const char* text, int count) {
@@ -36,7 +36,7 @@ std::string repeated(const char* text, int count) {
   return all;
 }
 
-// Blank is for next to nothing; the four others share the rest evenly.
+// Blank for shares below 2 %. The four other characters divide the range evenly.
 std::string shade(double share) {
   if (!(share >= 0.02)) return kShades[0];
   return kShades[static_cast<std::size_t>(std::min(4.0, 1 + std::floor(share * 4)))];
@@ -58,7 +58,7 @@ std::string power_of_ten(double unit) {
   return " x 1e" + std::to_string(static_cast<int>(std::lround(std::log10(unit))));
 }
 
-// A cell in colour: its number in the middle of the coloured field, where there is room.
+// A coloured cell, with its number in the middle if there is room.
 std::string coloured_cell(double value, double share, const Layout& layout) {
   std::string text = spaces(layout.cell);
   if (layout.cell > kNumberWidth) {
@@ -68,7 +68,7 @@ std::string coloured_cell(double value, double share, const Layout& layout) {
   return on_viridis(text, share, layout.color);
 }
 
-// A cell without colour: shading, then its number where there is room for both and a space.
+// A cell without colour: shading, then its number if there is room for both and spaces.
 std::string shaded_cell(double value, double share, const Layout& layout) {
   const int shading = layout.cell - kNumberWidth - 2;
   if (shading < 1) return repeated(shade(share).c_str(), layout.cell);
@@ -93,7 +93,7 @@ std::string without_trailing_spaces(std::string line) {
   return line;
 }
 
-// Words side by side over their columns.
+// Horizontal words above their columns.
 std::vector<std::string> lying_headings(const std::vector<std::string>& words, const Layout& layout) {
   std::string line = margin_of(layout);
   for (const std::string& word : words) {
@@ -104,7 +104,7 @@ std::vector<std::string> lying_headings(const std::vector<std::string>& words, c
   return {without_trailing_spaces(line)};
 }
 
-// Words letter under letter, ending just over their columns.
+// Vertical words, one letter per line, ending just above their columns.
 std::vector<std::string> standing_headings(const std::vector<std::string>& words, const Layout& layout) {
   std::vector<std::vector<std::string>> letters;
   std::size_t tallest = 0;

@@ -1,4 +1,4 @@
-// A matrix of shares as a picture on the terminal, with words on both axes.
+// Heat maps on the terminal: a matrix of shares with words on both axes.
 #pragma once
 
 #include <optional>
@@ -11,17 +11,17 @@
 namespace heed::cli {
 
 struct HeatMap {
-  std::vector<std::string> rows;     ///< printable labels, one a row
-  std::vector<std::string> columns;  ///< one a column
-  TensorView values;                 ///< [rows, columns], floating, at least 0
-  /// bool [rows, columns], false for cells that a mask forbids: they are drawn as "·", not as zero.
+  std::vector<std::string> rows;     ///< printable labels, one per row
+  std::vector<std::string> columns;  ///< printable labels, one per column
+  TensorView values;                 ///< [rows, columns], floating point, at least 0
+  /// bool [rows, columns]. A cell that a mask forbids is false, and drawn as "·" rather than as zero.
   std::optional<TensorView> allowed;
 };
 
-/// One line a row, under the columns' words, and a legend at the end. Colours run from 0 to the largest value
-/// (light to dark characters where there is no colour); a cell with room for it holds its number too,
-/// where all are small in multiples of a power of ten that stands in the legend. Nothing
-/// where the matrix is too large: more than 100 rows, or more columns than fit.
+/// Draws one line per row below the column words, then a legend. Colours run from 0 to the largest value;
+/// without colour, characters run from light to dark. Cells with enough room show their number. If all
+/// numbers are small, they are multiples of a power of ten given in the legend. Returns nothing if the matrix
+/// has more than 100 rows or more columns than fit.
 [[nodiscard]] std::optional<std::vector<std::string>> draw_heatmap(const HeatMap& map, int indent, int width,
                                                                    Color color);
 

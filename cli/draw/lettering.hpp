@@ -1,4 +1,4 @@
-// Words made to fit a place on the terminal. All text here is printable() already.
+// Text fitted to a width on the terminal. All text here is already printable().
 #pragma once
 
 #include <string>
@@ -7,19 +7,18 @@
 
 namespace heed::cli {
 
-/// The characters as a terminal shows them: each with the combining marks that follow it.
+/// Splits text into characters as a terminal shows them, each with its combining marks.
 [[nodiscard]] std::vector<std::string> characters(std::string_view text);
-/// At most `width` columns; where that cuts the text, the last of them is "…".
+/// At most `width` columns. Text that is cut ends in "…".
 [[nodiscard]] std::string shortened(std::string_view text, int width);
-/// Exactly `width` columns: shortened, then filled with spaces behind it or in front of it.
+/// Exactly `width` columns: shortened, then padded with spaces on the right or on the left.
 [[nodiscard]] std::string left_aligned(std::string_view text, int width);
 [[nodiscard]] std::string right_aligned(std::string_view text, int width);
 [[nodiscard]] std::string spaces(int count);
-/// Columns of the widest one.
+/// The display width of the widest text.
 [[nodiscard]] int widest(const std::vector<std::string>& texts);
 
-/// The words, made printable, and told apart: of a word that occurs more than once, "the", the labels are
-/// "the₁", "the₂", …
+/// The words, printable and distinct. Repeated words are numbered: "the₁", "the₂", ….
 [[nodiscard]] std::vector<std::string> labels_of(const std::vector<std::string>& words);
 
 }  // namespace heed::cli

@@ -13,7 +13,7 @@ struct Rgb {
   double blue;
 };
 
-// viridis at 0, 1/9, …, 1; straight lines serve between them.
+// viridis at 0, 1/9, …, 1, with linear interpolation between.
 constexpr std::array<Rgb, 10> kViridis = {{{68, 1, 84},
                                            {72, 40, 120},
                                            {62, 74, 137},
@@ -24,10 +24,10 @@ constexpr std::array<Rgb, 10> kViridis = {{{68, 1, 84},
                                            {109, 205, 89},
                                            {180, 222, 44},
                                            {253, 231, 37}}};
-// Of xterm's 256 colours those that come near, each brighter than the one before. (The nearest ones by
-// distance alone would jump between violet and grey.)
+// The xterm colours that approximate viridis, each brighter than the one before. Choosing the nearest by
+// distance alone would jump between violet and grey.
 constexpr std::array<int, 10> kPalette = {53, 54, 24, 30, 36, 72, 77, 113, 184, 220};
-// White is easier to read on the colours below this share, black above.
+// The share from which black text is easier to read than white.
 constexpr double kBlackFrom = 0.5;
 
 Rgb viridis(double share) {

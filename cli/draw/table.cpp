@@ -16,10 +16,10 @@ constexpr std::int64_t kMostTableRows = 12;
 constexpr int kLongestTableLabel = 17;
 constexpr const char* kGap = "  …";
 
-// Which of `count` things are shown: the first and the last ones, with a gap between where not all of `room`.
+// The shown ones of `count` items. If `room` is too small, only the first and last ones are shown.
 struct Shown {
   std::vector<std::int64_t> first;
-  std::vector<std::int64_t> last;  ///< empty where nothing is left out
+  std::vector<std::int64_t> last;  ///< empty if nothing is left out
 };
 
 Shown choose(std::int64_t count, std::int64_t room) {
@@ -32,7 +32,7 @@ Shown choose(std::int64_t count, std::int64_t room) {
   return shown;
 }
 
-// Columns that fit `width`, the gap's place kept free where some do not.
+// The columns that fit `width`. If some are left out, there is room for the gap.
 Shown choose_columns(std::int64_t count, int width) {
   const std::int64_t room = width / NumberFormat::kWidth;
   if (count <= room) return choose(count, room);
@@ -57,7 +57,7 @@ NumberFormat::NumberFormat(const TensorView& values) {
   double largest = 0;
   for (const double value : wide.values<double>())
     if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
-  // "-999.99" is what fits beside a space; beyond, and far below 1, powers of ten say more.
+  // "-999.99" and a space fill the column. Numbers from 9999.95 on, or all below 0.001, use exponents.
   decimals_ = largest < 9.99995 ? 4 : largest < 99.9995 ? 3 : largest < 999.995 ? 2 : 1;
   exponent_ = largest >= 9999.95 || (largest > 0 && largest < 0.001);
 }
@@ -65,7 +65,8 @@ NumberFormat::NumberFormat(const TensorView& values) {
 std::string NumberFormat::operator()(double value) const {
   std::array<char, 32> text{};
   if (exponent_ && value != 0 && std::isfinite(value))
-    std::snprintf(text.data(), text.size(), value < 0 ? "%.0e" : "%.1e", value);  // the sign takes a decimal
+    std::snprintf(text.data(), text.size(), value < 0 ? "%.0e" : "%.1e",
+                  value);  // the sign costs one decimal
   else
     std::snprintf(text.data(), text.size(), "%.*f", decimals_, value);
   return right_aligned(text.data(), kWidth);

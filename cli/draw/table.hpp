@@ -1,4 +1,4 @@
-// A matrix as numbers, with names beside its rows and above its columns.
+// A matrix of numbers with row and column labels.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace heed::cli {
 
-/// How numbers are written that stand side by side: with as many decimals as the largest of them leaves room
-/// for. Every number takes `width` columns.
+/// A common format for the numbers of a table. The largest number determines the decimals. Every number takes
+/// kWidth columns.
 class NumberFormat {
  public:
-  /// For the numbers of a tensor of floats or integers.
+  /// Chooses the format for a tensor of floats or integers.
   explicit NumberFormat(const TensorView& values);
   [[nodiscard]] std::string operator()(double value) const;
   static constexpr int kWidth = 8;
@@ -24,13 +24,13 @@ class NumberFormat {
 };
 
 struct Table {
-  std::vector<std::string> rows;     ///< labels, one a row
-  std::vector<std::string> columns;  ///< labels, one a column; or none
+  std::vector<std::string> rows;     ///< labels, one per row
+  std::vector<std::string> columns;  ///< labels, one per column; empty: no heading
   TensorView values;                 ///< [rows, columns], any dtype
 };
 
-/// Lines that begin with `indent` spaces and take at most `width` columns. What does not fit is left out of
-/// the middle, "…" in its place: columns beyond the width, and rows beyond 12.
+/// Lines indented by `indent` spaces, at most `width` columns wide. Middle columns that do not fit, and
+/// middle rows beyond 12, are replaced by "…".
 [[nodiscard]] std::vector<std::string> draw_table(const Table& table, int indent, int width, Color color);
 
 }  // namespace heed::cli

@@ -1,4 +1,4 @@
-// An explanation as a page to look at.
+// An explanation as an HTML page.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace heed::cli {
 
-/// Every step and the weights it is computed with, in one HTML file. Throws Error (invalid_argument) where
-/// that would be more than a page holds; see heed/page.hpp.
+/// Writes every step and its weights to one HTML file. Throws Error (invalid_argument) if the page would be
+/// too large; see heed/page.hpp.
 void write_html(const std::string& path, const Model& model, const Explanation& explanation);
 
 }  // namespace heed::cli

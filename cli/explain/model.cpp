@@ -49,14 +49,14 @@ void add(Named& all, const std::string& name, Tensor weight, const std::string& 
   if (bias) all.emplace_back(bias_name, std::move(*bias));
 }
 
-// [rows, …] as [parts, rows / parts, …].
+// Reshapes [rows, …] to [parts, rows / parts, …].
 Tensor in_parts(const Tensor& x, std::int64_t parts) {
   Dims shape{parts, x.size(0) / parts};
   if (x.rank() == 2) shape.push_back(x.size(1));
   return Tensor(x).reshaped(shape);
 }
 
-// Tensors that agree in all axes but `axis`, one after the other along it.
+// Concatenates tensors along `axis`; their other axes agree.
 Tensor concatenated(const std::array<Tensor, 3>& parts, int axis) {
   Dims shape = parts[0].shape();
   shape[axis] = 0;
@@ -70,14 +70,14 @@ Tensor concatenated(const std::array<Tensor, 3>& parts, int axis) {
   return all;
 }
 
-// Axes 0 and 1 as one.
+// Merges axes 0 and 1.
 Tensor joined(Tensor x) {
   Dims shape{x.size(0) * x.size(1)};
   for (int axis = 2; axis < x.rank(); ++axis) shape.push_back(x.size(axis));
   return std::move(x).reshaped(shape);
 }
 
-// All three projections in one tensor: one behind the other, or taking turns head by head.
+// The three projections as one tensor: one after another, or interleaved by head.
 Tensor in_one(const std::array<Tensor, 3>& parts, const Model& model) {
   if (model.layout == WeightLayout::in_proj) return concatenated(parts, 0);
   const std::int64_t groups = model.attention.kv_heads();

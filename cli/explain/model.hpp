@@ -1,4 +1,5 @@
-// What `heed explain` computes with: a vocabulary, an embedding and one attention layer, drawn or read.
+// The model of `heed explain`: a vocabulary, an embedding and one attention layer, random or read from a
+// file.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +13,23 @@
 
 namespace heed::cli {
 
-/// How the weights of the heads lie in a file.
+/// Layouts of attention parameters in a file.
 enum class WeightLayout {
   per_head,   ///< query.weight [H, d_k, D], key.weight, value.weight [H, d_v, D]; out_proj.weight [D, H d_v]
-  in_proj,    ///< in_proj_weight [H (2 d_k + d_v), D], torch.nn.MultiheadAttention's; out_proj.weight
-  fused_qkv,  ///< qkv_layer.weight of that size, the rows of a head together; linear_layer.weight
+  in_proj,    ///< in_proj_weight [H (2 d_k + d_v), D], as in torch.nn.MultiheadAttention; out_proj.weight
+  fused_qkv,  ///< qkv_layer.weight of the same size, with each head's rows together; linear_layer.weight
 };
 [[nodiscard]] const char* name_of(WeightLayout layout);
 
-/// What the weights of queries, keys and values are drawn from; the embedding always from N(0, 1).
+/// Distribution of the query, key and value weights. The embedding is always drawn from N(0, 1).
 enum class Init {
-  uniform,  ///< [0, 1), with the seed set anew: the notebook on an input sentence
+  uniform,  ///< [0, 1), with the seed reset: the notebook on an input sentence
   normal,   ///< N(0, 1): the pay-attention notebook
-  torch,    ///< as torch.nn.MultiheadAttention's
-  lecun,    ///< N(0, 1/D), which makes scaled scores of about 1 (LeCun et al. 1998)
+  torch,    ///< the default of torch.nn.MultiheadAttention
+  lecun,    ///< N(0, 1/D), which gives scaled scores of about 1 (LeCun et al. 1998)
 };
 
-/// Sizes as they were asked for on the command line; the rest takes a default, or what a file has.
+/// Sizes given on the command line. Others take their defaults, or come from the file.
 struct ModelSizes {
   std::optional<std::int64_t> heads;
   std::optional<std::int64_t> dim;
@@ -51,19 +52,18 @@ struct Model {
   }
 };
 
-/// Sizes default to the notebooks': one head, D 16, d_k 24, d_v 28.
+/// Draws a random model. Sizes default to the notebooks': one head, D 16, d_k 24, d_v 28.
 [[nodiscard]] Model draw_model(const Vocabulary& vocabulary, const ModelSizes& sizes, Init init,
                                std::uint64_t seed, WeightLayout layout);
 
-/// Reads a safetensors file of parameters, floats of any size, into f32. Its layout is told by its names; the
-/// embedding is drawn from the seed where the file has none. `sentence` is the vocabulary of what is to be
-/// explained; a file that names its own ("vocabulary" in its metadata, a JSON list) takes that in its place.
-/// Throws Error (io) for a file that does not fit together, UsageError where it contradicts what was asked
-/// for.
+/// Reads the parameters of a safetensors file, floats of any size, as f32. Tensor names determine the layout.
+/// If the file has no embedding, it is drawn with the seed. `sentence` is the default vocabulary; a JSON list
+/// "vocabulary" in the file's metadata replaces it. Throws Error (io) if the file is inconsistent, UsageError
+/// if it contradicts the options.
 [[nodiscard]] Model read_model(const std::string& path, const Vocabulary& sentence, const ModelSizes& sizes,
                                std::optional<WeightLayout> layout, std::uint64_t seed);
 
-/// The parameters under the names and in the shapes of the model's layout.
+/// The parameters, with names and shapes as in the model's layout.
 [[nodiscard]] std::vector<std::pair<std::string, Tensor>> parameters_of(const Model& model);
 
 }  // namespace heed::cli

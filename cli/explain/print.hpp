@@ -1,4 +1,4 @@
-// An explanation for people to read.
+// Text output of an explanation.
 #pragma once
 
 #include <iosfwd>
@@ -8,16 +8,16 @@
 
 namespace heed::cli {
 
-/// All steps in order, and the heat map of each head's weights.
+/// Prints all steps in order, and a heat map of each head's weights.
 void print_walk(const TextOutput& output, const Model& model, const Explanation& explanation);
 
-/// One query word through every step, down to single products.
+/// Follows one query word through every step, down to single products.
 void print_word(const TextOutput& output, const Model& model, const Explanation& explanation,
                 std::int64_t query_word);
 
 /// "Self-attention, causal: 6 words, 1 head, D 16, d_k 24, d_v 28".
 [[nodiscard]] std::string subject_of(const Model& model, const Explanation& explanation);
-/// The first lines of both: what is explained, of which sizes, with whose weights.
+/// The heading of both outputs: the subject, its sizes and the origin of the weights.
 void print_head(const TextOutput& output, const Model& model, const Explanation& explanation);
 
 struct Heading {
@@ -27,9 +27,9 @@ struct Heading {
   std::string meaning;  ///< a sentence
 };
 [[nodiscard]] Heading heading_of(const Step& step);
-/// " 7 scores   s_ij = q_i · k_j      [1, 6, 6]", and below it what the step is for.
+/// Prints " 7 scores   s_ij = q_i · k_j      [1, 6, 6]" and the meaning of the step below it.
 void print_heading(const TextOutput& output, int number, const Heading& heading);
-constexpr int kIndent = 4;  // of what stands under a heading
+constexpr int kIndent = 4;  // of the text under a heading
 void print_lines(const TextOutput& output, const std::vector<std::string>& lines);
 
 }  // namespace heed::cli

@@ -12,8 +12,8 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kMostWords = 24;  // in the list of what attends to what
-constexpr std::size_t kMostItems = 100;  // in lists of words side by side
+constexpr std::int64_t kMostWords = 24;  // in the list of attended words
+constexpr std::size_t kMostItems = 100;  // in horizontal lists of words
 constexpr int kLongestLabel = 14;
 constexpr int kFormulaColumn = 17;
 
@@ -49,7 +49,7 @@ class Walkthrough {
     output_.stream << spaces(kIndent) << wrap(text, output_.width, kIndent) << '\n';
   }
 
-  // Items side by side, none of them broken; of very many only the first ones.
+  // Prints items side by side without breaking any; only the first kMostItems.
   void print_items(const std::vector<std::string>& items) const {
     const std::size_t shown = std::min(items.size(), kMostItems);
     std::string line;
@@ -90,7 +90,7 @@ class Walkthrough {
     print_items(pairs);
   }
 
-  // A step's matrix; of several heads the first one stands for all.
+  // Prints a step's matrix. If there are several heads, only head 0 is printed.
   void print_matrix(const Step& step) const {
     const bool heads = step.value.rank() == 3;
     if (heads && step.value.size(0) > 1)
@@ -181,7 +181,7 @@ class Walkthrough {
   std::vector<std::string> key_words_;
 };
 
-// Where the weights lie, for a layout that puts them into one tensor.
+// Describes the weight tensor of layouts that use only one.
 std::string layout_line(const Model& model) {
   if (model.layout == WeightLayout::per_head) return "";
   const std::string shape = to_string(Dims{
@@ -206,7 +206,7 @@ void print_heading(const TextOutput& output, int number, const Heading& heading)
   const std::string left = " " + right_aligned(std::to_string(number), 2) + " " + heading.title;
   const int gap = std::max(2, kFormulaColumn - display_width(left));
   const int formula_end = display_width(left) + gap + display_width(heading.formula);
-  // A formula that leaves no room for the shape gets a line of its own.
+  // A formula too long to share the line with the shape is printed on its own line.
   const bool together = formula_end + 2 + display_width(heading.shape) <= output.width;
   const int used = display_width(heading.shape) + (together ? formula_end : display_width(left));
   output.stream << bold(left, output.color);

@@ -15,8 +15,8 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kMostKeys = 40;      // all of them are listed up to here
-constexpr std::int64_t kHeaviestKeys = 20;  // of more, only these
+constexpr std::int64_t kMostKeys = 40;      // up to this number, all keys are listed
+constexpr std::int64_t kHeaviestKeys = 20;  // keys listed otherwise
 constexpr std::size_t kMostValues = 6;      // in the weighted sum
 constexpr int kLongestKey = 14;
 constexpr int kValueLabel = 8;
@@ -67,7 +67,7 @@ class Follower {
     return static_cast<double>(explanation_.value(step).at<float>(head_, word_, j));
   }
 
-  // This word's row of a step, of this head where the step has heads.
+  // This word's row of a step, in this head if the step has heads.
   TensorView row_of(const char* step) const {
     const TensorView value = explanation_.value(step).view();
     return value.rank() == 3 ? value.select(0, head_).select(0, word_) : value.select(0, word_);
@@ -93,7 +93,7 @@ class Follower {
     }
   }
 
-  // Keys by falling weight; equal ones stay in order, and what is not a number comes last.
+  // Keys in descending order of weight. The order is stable, with NaN last.
   std::vector<std::int64_t> by_weight() const {
     std::vector<std::int64_t> order(key_words_.size());
     std::iota(order.begin(), order.end(), std::int64_t{0});
@@ -176,7 +176,7 @@ class Follower {
     return value < 0 ? "(" + text + ")" : text;
   }
 
-  // The heaviest values, each with its weight, and what their weighted sum is.
+  // Prints the heaviest values with their weights, and the weighted sum.
   void print_sum() {
     const TensorView context = row_of("context");
     std::vector<std::int64_t> keys = by_weight();

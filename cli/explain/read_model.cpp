@@ -22,7 +22,7 @@ constexpr std::array<Names, 3> kNames = {{{WeightLayout::per_head, "query.weight
                                           {WeightLayout::in_proj, "in_proj_weight", "out_proj"},
                                           {WeightLayout::fused_qkv, "qkv_layer.weight", "linear_layer"}}};
 
-// The texts of a JSON list, or none. What lies deeper in it is not made into values.
+// The strings of a JSON list; none if anything else is in it. Deeper levels are discarded while parsing.
 std::vector<std::string> words_in(const std::string& text) {
   const auto shallow = [](int depth, auto /*event*/, const auto& /*value*/) { return depth <= 1; };
   const nlohmann::json list = nlohmann::json::parse(text, shallow, false);
@@ -41,7 +41,7 @@ class ModelReader {
 
   Model read(const Vocabulary& sentence, std::optional<WeightLayout> layout, std::uint64_t seed) const {
     const Names names = detect(layout);
-    for (const char* added : {"bias_k", "bias_v"})  // torch.nn.MultiheadAttention's add_bias_kv
+    for (const char* added : {"bias_k", "bias_v"})  // from torch.nn.MultiheadAttention's add_bias_kv
       if (file_.contains(added))
         fail("has a tensor " + std::string(added) + ", which the layer has no place for");
     nn::MultiHeadAttention attention = attention_with(names);
@@ -67,7 +67,7 @@ class ModelReader {
     throw Error(ErrorCode::io, path_ + ": " + message);
   }
 
-  // What the library says about tensors of the file is said about the file.
+  // Rewords errors of the library about the file's tensors as errors of the file.
   nn::MultiHeadAttention attention_with(const Names& names) const {
     try {
       return attention_of(names);
@@ -106,7 +106,8 @@ class ModelReader {
     return tensor(name);
   }
 
-  // How many heads share a tensor that does not tell: asked for, or noted by `heed explain --save`.
+  // The number of heads if the tensor's shape does not tell: from --heads, or from `heed explain --save`'s
+  // metadata.
   std::int64_t heads_for(const std::string& name) const {
     if (sizes_.heads) return *sizes_.heads;
     const auto noted = file_.metadata().find("heads");
@@ -123,7 +124,7 @@ class ModelReader {
     return nn::Linear(tensor(name + ".weight"), tensor_if(name + ".bias"));
   }
 
-  // [H, d, D], or [H d, D] cut into heads; biases alike.
+  // Returns [H, d, D]. A tensor [H d, D] is split into heads; biases likewise.
   Tensor per_head(const std::string& name, int rank) const {
     Tensor stacked = tensor(name);
     if (stacked.rank() == rank) return stacked;
@@ -148,7 +149,7 @@ class ModelReader {
     return make(weight, bias_view, out_proj, heads, heads, value_dim_for(heads, out_proj));
   }
 
-  // The columns of the output projection tell the size of a head's values.
+  // The value size of a head, derived from the columns of the output projection.
   std::int64_t value_dim_for(std::int64_t heads, const std::optional<nn::Linear>& out_proj) const {
     if (sizes_.value_dim) return *sizes_.value_dim;
     return out_proj && heads > 0 ? out_proj->weight.size(1) / heads : 0;

@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 double scale_of(const Model& model) { return 1 / std::sqrt(static_cast<double>(model.key_dim())); }
 
-// Nested lists, as deep as the view has axes.
+// Nested lists, one level per axis.
 Json values_of(const TensorView& view) {
   if (view.rank() == 0) {
     if (view.dtype() == DType::i64) return view.at<std::int64_t>();
@@ -39,7 +39,7 @@ Json step_json(const Step& step) {
           {"values", values_of(step.value)}};
 }
 
-// The words that query word i of a head attends to most, heaviest first.
+// The most attended words of query word i in a head, heaviest first.
 Json attended_json(const Explanation& explanation, std::int64_t head, std::int64_t i) {
   Json list = Json::array();
   for (std::int64_t k = 0; k < explanation.top_index.size(2); ++k) {
@@ -98,7 +98,7 @@ void save_explanation(const std::string& path, const Model& model, const Explana
   const auto parameters = parameters_of(model);
   for (const auto& [name, value] : parameters) tensors.emplace_back(name, value.view());
   const Question& question = explanation.question;
-  // ASCII, whatever the words are made of.
+  // Escapes non-ASCII characters, so the metadata are always ASCII.
   const auto list = [](const std::vector<std::string>& words) { return Json(words).dump(-1, ' ', true); };
   const std::map<std::string, std::string> metadata = {{"format", "heed explain 1"},
                                                        {"tokens", list(question.tokens)},

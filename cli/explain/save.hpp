@@ -1,4 +1,4 @@
-// An explanation for machines: as JSON, and as a safetensors file.
+// Machine-readable output of an explanation: JSON and safetensors.
 #pragma once
 
 #include <iosfwd>
@@ -9,14 +9,14 @@
 
 namespace heed::cli {
 
-/// One JSON object on one line. With a query word, only its row of every step that has one for each. JSON has
-/// no infinity: what is masked (-inf) is null.
+/// Prints one JSON object on one line. With a query word, steps with one row per query word keep only its
+/// row. JSON has no infinity, so masked scores (-inf) are null.
 void print_json(std::ostream& out, const Model& model, const Explanation& explanation,
                 std::optional<std::int64_t> query_word);
 
-/// Every step under its name, and the parameters under those of the model's layout, so that read_model()
-/// takes the file. The metadata are text: tokens, context_tokens and vocabulary as JSON lists, causal ("true"
-/// or "false"), scale, heads, layout, and format ("heed explain 1").
+/// Saves every step under its name and the parameters under the names of the model's layout. read_model()
+/// accepts the file. Its metadata are text: tokens, context_tokens and vocabulary as JSON lists, causal
+/// ("true" or "false"), scale, heads, layout, and format ("heed explain 1").
 void save_explanation(const std::string& path, const Model& model, const Explanation& explanation);
 
 }  // namespace heed::cli

@@ -10,10 +10,10 @@ constexpr std::int64_t kTop = 3;
 
 std::string shaped(const Tensor& tensor) { return to_string(tensor.shape()); }
 
-// "[h]" behind a weight's name where there are several heads to tell apart.
+// "[h]" after the name of a weight if there are several heads.
 std::string of_head(const Model& model) { return model.heads() > 1 ? "[h]" : ""; }
 
-// What the walk is through: every function below adds one stage of it.
+// Builds an explanation. Each member function adds one stage.
 class Walk {
  public:
   Walk(const Model& model, const Question& question) : model_(model) { result_.question = question; }
@@ -63,8 +63,8 @@ class Walk {
         {"Hkv", kLk, "d_v"}, std::move(layer.value));
   }
 
-  // The stages of the scores, each from the library's own attention(): the scale of 1 gives the plain dot
-  // products. A lesson wants the numbers of the formulas, so the reference computes it all.
+  // Computes each stage of the scores with the library's own attention(). A scale of 1 gives the plain dot
+  // products. The reference kernel is used, so that the numbers match the formulas.
   void add_scores(const TensorView& query, const TensorView& key, const TensorView& value) {
     const bool causal = result_.question.causal;
     const auto scores = [&](std::optional<double> scale, ScoresStage stage) {

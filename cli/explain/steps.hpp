@@ -1,4 +1,4 @@
-// The computation of a sentence's attention, step by step, as the notebooks go through it.
+// The computation of a sentence's attention, step by step, in the order of the notebooks.
 #pragma once
 
 #include <string>
@@ -14,18 +14,18 @@ struct Step {
   std::string name;     ///< of the tensor in files: "scores"
   std::string title;    ///< for people: "scores"
   std::string formula;  ///< "s_ij = q_i · k_j"
-  std::string meaning;  ///< one sentence on what it is for
-  /// One an axis of the value: "H" (heads), "Lq" (words that ask), "Lk" (words attended to, for
-  /// self-attention the same words), "D", "d_k", …
+  std::string meaning;  ///< purpose of the step, one sentence
+  /// One name per axis of the value: "H" (heads), "Lq" (query words), "Lk" (key words; for self-attention the
+  /// same words), "D", "d_k", ….
   std::vector<std::string> axes;
   Tensor value;
 };
 
-/// What is to be explained.
+/// The input of explain().
 struct Question {
-  std::vector<std::string> tokens;          ///< the words that ask, Lq of them
-  std::vector<std::string> context_tokens;  ///< the words they attend to, Lk; for self-attention the same
-  bool cross = false;                       ///< context_tokens are another sentence's
+  std::vector<std::string> tokens;          ///< the Lq query words
+  std::vector<std::string> context_tokens;  ///< the Lk words that they attend to; for self-attention the same
+  bool cross = false;                       ///< context_tokens are another sentence
   bool causal = false;                      ///< no word attends to a later one
 };
 
@@ -34,19 +34,19 @@ struct Explanation {
   /// In this order: ids, [context_ids,] embeddings, [context_embeddings,] query, key, value, scores, scaled,
   /// [masked,] weights, context, merged[, output].
   std::vector<Step> steps;
-  Tensor top_index;   ///< [H, Lq, K], i64: the words attended to most (see AttentionResult)
+  Tensor top_index;   ///< [H, Lq, K], i64: the most attended words (see AttentionResult)
   Tensor top_weight;  ///< [H, Lq, K]
   Tensor entropy;     ///< [H, Lq], in nats
 
-  /// The step of that name, or none.
+  /// The step with this name, or nullptr.
   [[nodiscard]] const Step* find(const std::string& name) const;
-  /// The same where it must be there.
+  /// The value of a step that must exist.
   [[nodiscard]] const Tensor& value(const std::string& name) const { return find(name)->value; }
 };
 
 [[nodiscard]] Explanation explain(const Model& model, const Question& question);
 
-/// Row `query_word` of every step that has one for each query word (axis Lq); the other steps as they are.
+/// For each step with an axis Lq, only row `query_word`; the other steps unchanged.
 [[nodiscard]] std::vector<Step> steps_of_word(const Explanation& explanation, std::int64_t query_word);
 
 }  // namespace heed::cli

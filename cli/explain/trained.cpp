@@ -54,7 +54,7 @@ double score_of(const HeadSummary& summary, HeadPattern pattern) {
   return summary.patterns[static_cast<std::size_t>(pattern)].score;
 }
 
-// The likeliest, and others that are likely at all.
+// The most likely token, and others with at least probability kLikely.
 std::string listed(const std::vector<Expectation>& expected) {
   std::string text;
   for (const Expectation& one : expected)
@@ -73,7 +73,7 @@ std::string description_of(const ModelReading& reading) {
          counted(info.parameters, "parameter");
 }
 
-// Characters stand side by side, words and pieces of words apart.
+// Joins characters directly, and words or subwords with spaces.
 std::string text_read(const ModelReading& reading) {
   const std::vector<std::string>& tokens = reading.tokens.shown;
   std::size_t bytes = 0;
@@ -123,7 +123,7 @@ class TrainedModelPrinter {
   }
 
  private:
-  // A model of symbols only copies, so its prediction after a new word means nothing.
+  // A symbol model only copies, so its prediction after a new symbol is meaningless.
   [[nodiscard]] std::string said_of_the_end() const {
     const std::vector<std::int64_t>& ids = reading_.tokens.ids;
     const auto last = std::ssize(ids) - 1;
@@ -144,7 +144,7 @@ class TrainedModelPrinter {
     return heads;
   }
 
-  // The head of [begin, end) that fits the pattern best, if it deserves the name.
+  // The head in [begin, end) with the best score for the pattern, if it reaches the threshold.
   [[nodiscard]] std::optional<std::int64_t> best(HeadPattern pattern, std::int64_t begin,
                                                  std::int64_t end) const {
     std::optional<std::int64_t> found;
@@ -157,7 +157,7 @@ class TrainedModelPrinter {
     return found;
   }
 
-  // Of a layer: the head of the first pattern that any of its heads shows, or its first one.
+  // A layer's head for the first pattern that any of its heads reaches; else its first head.
   [[nodiscard]] std::int64_t best_of_layer(std::int64_t begin, std::int64_t end) const {
     for (const PatternScore& score : summary(begin).patterns)
       if (const auto found = best(score.pattern, begin, end)) return *found;
@@ -209,7 +209,7 @@ class TrainedModelPrinter {
 
   const ModelReading& reading_;
   Document document_;
-  std::vector<std::int64_t> chosen_;  // none: all
+  std::vector<std::int64_t> chosen_;  // empty: all
 };
 
 // "or [2] 97.1 % 0.3, be [5] 60.0 % 0.1".

@@ -1,4 +1,4 @@
-// heed explain --model: what a model and its heads do with some words.
+// heed explain --model: a trained model's heads and predictions on a text.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,31 @@
 
 namespace heed::cli {
 
-/// Which heads to tell of: those named, or all of a layer. Where neither is chosen, the table has all, and
-/// those are drawn that best fit a pattern: the previous-token and the induction head, or, without any such,
-/// each layer's.
+/// The heads to print: the named ones, or all of a layer. Without either, the table lists all heads. It is
+/// followed by the maps of the best previous-token head and the best induction head, or of one head per layer
+/// if neither exists.
 struct HeadChoice {
   std::optional<std::string> layer;  ///< its name
-  std::vector<std::string> heads;    ///< "3", "1.3", as heed look counts them
+  std::vector<std::string> heads;    ///< "3", "1.3", numbered as in heed look
 };
 
-/// A text that a model read.
+/// A model and a text that it has read.
 struct ModelReading {
   const heed::Model& model;
   std::string name;  ///< the model's
   ModelTokens tokens;
-  Tensor logits;  ///< [L, vocabulary]; empty where the model predicts none
+  Tensor logits;  ///< [L, vocabulary]; empty if the model predicts no tokens
 };
 [[nodiscard]] ModelReading read_with(const heed::Model& model, const std::string& name,
                                      const std::string& text, const std::string& source);
 
-/// Prints the table that heed look --model prints, the maps of heads, and what the model expects next. Throws
-/// UsageError for a layer or head that the model does not have.
+/// Prints the table of heed look --model, the head maps, and the model's next-token prediction. Throws
+/// UsageError for an unknown layer or head.
 void explain_trained(const TextOutput& output, const ModelReading& reading, const HeadChoice& choice);
-/// The same as one JSON object with all heads chosen (all of them where none is).
+/// The same as one JSON object, with all chosen heads (by default all).
 void explain_trained_json(std::ostream& out, const ModelReading& reading, const HeadChoice& choice);
 
-/// The token at `row` on its way through the layers: what they add, attend to, and would predict.
+/// Follows the token at `row` through the layers: what each layer adds, attends to and would predict.
 void explain_walk(const TextOutput& output, const ModelReading& reading, std::int64_t row);
 void explain_walk_json(std::ostream& out, const ModelReading& reading, std::int64_t row);
 

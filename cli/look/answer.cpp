@@ -13,7 +13,7 @@
 namespace heed::cli {
 namespace {
 
-constexpr double kBytesOfCell = 9;  // its f64 and its bool
+constexpr double kBytesOfCell = 9;  // one f64 and one bool
 
 void check_index(const char* option, const std::optional<std::int64_t>& index, std::int64_t count,
                  const char* of) {
@@ -22,7 +22,7 @@ void check_index(const char* option, const std::optional<std::int64_t>& index, s
                      std::to_string(count) + " " + of + ", counted from 0");
 }
 
-// Heads and batch entries that a question is about.
+// The number of heads times batch entries of a question.
 std::int64_t planes(const Document& document, const LookArguments& arguments) {
   const auto heads = static_cast<std::int64_t>(arguments.heads.size());
   return (arguments.batch ? 1 : axis_size(document, 4)) * (heads > 0 ? heads : axis_size(document, 3));
@@ -46,7 +46,7 @@ void check_tile(const Document& document, const LookArguments& arguments) {
         "); --head N, a smaller tile, --map 1024x1024 (exact sums) or --row N --top-k K answer more cheaply");
 }
 
-// visit(batch, head) for those asked for.
+// Calls visit(batch, head) for each requested one.
 template <class Visit>
 void for_each_plane(const Document& document, const LookArguments& arguments, Visit visit) {
   for (std::int64_t b = 0; b < document.report.batch; ++b)
@@ -54,7 +54,7 @@ void for_each_plane(const Document& document, const LookArguments& arguments, Vi
       if (is_asked_for(arguments, b, h)) visit(b, h);
 }
 
-// Contiguous tensors that differ along one axis only, one after another along it.
+// Concatenates contiguous tensors along `axis`; their other axes agree.
 Tensor joined(const std::vector<Tensor>& parts, int axis) {
   Dims shape = parts.front().shape();
   shape[axis] = 0;
@@ -132,7 +132,7 @@ void check_question(const Document& document, const LookArguments& arguments) {
   const std::int64_t keys = key_count(document);
   check_index("--batch", arguments.batch, axis_size(document, 4), "batch entries");
   if (arguments.tile) check_tile(document, arguments);
-  // A cache is of one layer: which keys it evicts is decided by that layer's heads together.
+  // A KV cache belongs to one layer. Its evictions depend on all heads of that layer together.
   if (!arguments.evict.empty() && document.report.layers.size() > 1)
     throw UsageError("--evict is about one layer, and this call has the heads of " +
                      std::to_string(document.report.layers.size()) +

@@ -1,4 +1,5 @@
-// Answers to questions about a document, from its report and, for single cells, from query, key and lse.
+// Answers to questions about a document. Most come from its report; single cells are computed from query, key
+// and lse.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +12,23 @@
 
 namespace heed::cli {
 
-/// Heads of the summary that were asked for, in the order asked for.
+/// Summaries of the requested heads, in the requested order.
 [[nodiscard]] std::vector<HeadSummary> heads_of(const Document& document, const LookArguments& arguments);
 
-/// The rows asked for, each in every head asked for; a single one of --row with all its weights.
+/// The requested rows of every requested head. A single row from --row comes with all its weights.
 [[nodiscard]] std::vector<AttendedRow> answer_rows(const Document& document, const LookArguments& arguments);
 
-/// The tile of --tile in the heads asked for; of several its head axis has those of arguments.heads.
+/// The tile of --tile for the requested heads. If there are several, they are the tile's head axis.
 [[nodiscard]] WeightTile answer_tile(const Document& document, const LookArguments& arguments);
 
-/// All weights of the rows asked for: [B, H, rows, keys], B and H as asked for.
+/// All weights of the requested rows: [B, H, rows, keys] over the requested batch entries and heads.
 [[nodiscard]] Tensor weights_of_rows(const Document& document, LookArguments arguments);
 
-/// Lets --tile end where the rows and the keys do. Returns whether it was longer.
+/// Clips --tile to the number of rows and keys. Returns whether it was clipped.
 bool cut_tile(const Document& document, LookArguments& arguments);
 
-/// Throws UsageError, before any work, where a question lies outside the matrix or its answer would not fit.
+/// Throws UsageError, before any work, if a question lies outside the matrix or its answer would be too
+/// large.
 void check_question(const Document& document, const LookArguments& arguments);
 
 }  // namespace heed::cli

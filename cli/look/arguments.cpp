@@ -30,7 +30,7 @@ std::pair<std::int64_t, std::int64_t> range_in(const std::string& whole, const s
 
 TileRange tile_in(const std::string& text) {
   std::vector<std::string> parts = split(text, ',');
-  parts.resize(2);  // a missing or further part makes the first one wrong
+  parts.resize(2);  // anything but two parts makes the first part invalid
   if (split(text, ',').size() != 2) parts[0].clear();
   const auto [row_begin, row_end] = range_in(text, parts[0]);
   const auto [key_begin, key_end] = range_in(text, parts[1]);
@@ -280,7 +280,7 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
     throw UsageError("--sort is 'received' while --no-received leaves that out; one of the two is expected");
 }
 
-// Rows, keys and maps of several texts have nothing in common: only what is said of heads can be asked.
+// Rows, keys and maps differ between texts, so only questions about heads are allowed.
 void check_texts(const CLI::App& app) {
   constexpr std::array kAllowed = {"--model", "--text", "--layer", "--head",   "--sort",
                                    "--brief", "--json", "--csv",   "--kernel", "--threads",
@@ -292,7 +292,7 @@ void check_texts(const CLI::App& app) {
                        "over all of them, can be asked");
 }
 
-// The words are all that a model is given.
+// With --model, the words are the only input.
 void complete_model_arguments(const CLI::App& app, LookArguments& arguments) {
   for (const GivenOption& option : given_options(app))
     if (belongs_to_call(option.group))
@@ -304,7 +304,7 @@ void complete_model_arguments(const CLI::App& app, LookArguments& arguments) {
   for (const std::string& word : arguments.words) arguments.text += " " + word;
 }
 
-// Of a folder only which layer is asked, and whether as JSON.
+// For a folder of captured calls, only --layer and --json apply.
 void complete_run_arguments(const CLI::App& app) {
   for (const GivenOption& option : given_options(app))
     if (!option.positional && option.name != "--layer" && option.name != "--json")

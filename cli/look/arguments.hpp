@@ -1,4 +1,4 @@
-// What `heed look` is told on its command line.
+// The command line arguments of `heed look`.
 #pragma once
 
 #include <cstdint>
@@ -26,71 +26,73 @@ struct Place {
   std::int64_t key = 0;
 };
 
-/// A policy of --evict, as it was given.
+/// A policy of --evict, with its text as given.
 struct EvictionChoice {
   std::string text;
   EvictionPolicy policy;
 };
 
-/// Of every head, where --check does not say how many.
+/// Rows of each head for --check without a number.
 inline constexpr std::int64_t kRowsToCheck = 16;
 
 struct LookArguments {
-  std::string document;  ///< a file of `look --save` or `explain --save`; empty: query, key and value
-  AttendArguments call;  ///< its inputs and options
-  std::string model;     ///< a model's folder; then
-  std::vector<std::string> words;    ///< what stands behind DOC
-  std::string text;                  ///< all words that it reads,
-  std::vector<std::string> texts;    ///< files with more texts, and
-  std::optional<std::string> layer;  ///< the layer to look at, by its name; none: all
+  std::string document;  ///< a file from `look --save` or `explain --save`; empty: query, key and value
+  AttendArguments call;  ///< the inputs and options of the call
+  std::string model;     ///< a model's folder
+  std::vector<std::string> words;    ///< the words after DOC
+  std::string text;                  ///< for a model: the text to read
+  std::vector<std::string> texts;    ///< for a model: files with further texts
+  std::optional<std::string> layer;  ///< the layer's name; none: all layers
   WeighedBy by = WeighedBy::attention;
-  std::string tokens;  ///< files with a line a token
+  std::string tokens;  ///< files with one token per line
   std::string key_tokens;
 
-  // The question; none of row, tile, word and evict: the summary of the heads.
+  // The question. Without row, tile, word and evict it is the summary of the heads.
   std::vector<std::string> head_names;  ///< "3", "1.3"
-  std::vector<std::int64_t> heads;  ///< what they are, with --layer, on the head axis; ascending; none: all
+  std::vector<std::int64_t>
+      heads;  ///< the named heads, restricted to --layer, as ascending indices of the head axis; empty: all
   std::optional<std::int64_t> batch;
   std::optional<std::string> row;  ///< "5", "5:10", "5,7", a word
-  std::optional<TileRange> tile;   ///< without batch and head
+  std::optional<TileRange> tile;   ///< its batch and head are not set
   std::optional<std::string> word;
-  std::vector<std::int64_t> rows;  ///< what row and word are
+  std::vector<std::int64_t> rows;  ///< the rows that `row` and `word` select
   std::vector<EvictionChoice> evict;
-  std::optional<std::int64_t> prompt;  ///< rows read whole before anything is evicted
-  std::optional<CauseQuestion> cause;  ///< with model: what heads cause
+  std::optional<std::int64_t> prompt;  ///< rows read in full before eviction starts
+  std::optional<CauseQuestion> cause;  ///< a question about causes; requires `model`
   std::int64_t top_k = 5;
-  std::string sort;                     ///< one of sort_columns(); empty: as they are numbered
-  bool brief = false;                   ///< a line a head
-  std::optional<HeadPattern> find;      ///< the heads nearest to this name
-  std::string needle;                   ///< words whose retrieval is asked for,
-  std::vector<TokenSpan> needle_spans;  ///< and their places
-  std::optional<std::int64_t> top;      ///< so many heads
-  bool price = false;                   ///< what the summary cost, however little it is
+  std::string sort;                     ///< one of sort_columns(); empty: in the order of their numbers
+  bool brief = false;                   ///< one line per head
+  std::optional<HeadPattern> find;      ///< rank heads by this pattern
+  std::string needle;                   ///< find heads that retrieve these words
+  std::vector<TokenSpan> needle_spans;  ///< the token ranges of `needle`
+  std::optional<std::int64_t> top;      ///< number of heads to list
+  bool price = false;                   ///< always print the cost of the summary
   MapSize map{};
   bool draw_mask = false;
   bool received = true;
   std::optional<std::int64_t> check;  ///< rows to check
-  bool proof = false;                 ///< the page says what the check found
+  bool proof = false;                 ///< the page shows the result of the check
 
-  /// Reads the tensors of the call that have positions; none: they are read whole.
+  /// Reads the call's tensors that have positions. If empty, they are read whole.
   TensorReading read;
-  /// Computes the call over ranks; none: in this process. Its output is there where one is checked.
+  /// Computes the call over ranks. If empty, this process computes it. The result includes the output if
+  /// --check needs it.
   std::function<AttentionResult(const AttentionOptions&)> attend;
 
   bool json = false;
-  std::string csv, npy, save, html, png;  ///< files to write; empty where not asked for
-  std::vector<Place> tiles_around;        ///< whose surroundings the page holds in full
-  bool serve = false;                     ///< the page, and what it asks for
-  std::int64_t port = 0;                  ///< there; 0: any
+  std::string csv, npy, save, html, png;  ///< files to write; empty if not requested
+  std::vector<Place> tiles_around;        ///< cells around which the page contains all weights
+  bool serve = false;                     ///< serve the page and the weights that it requests
+  std::int64_t port = 0;                  ///< of the server; 0: any free port
 };
 
-/// Whether options under this heading of the help say what is computed, not what is asked or written.
+/// Whether the options under this help heading define the call, rather than the question or the output.
 [[nodiscard]] bool belongs_to_call(const std::string& group);
 
 void add_look_options(CLI::App& app, LookArguments& arguments);
 
-/// What no single option can check, once all are parsed; with --model, `document` and `words` become `text`.
-/// Throws UsageError.
+/// Checks that need several options; call it after parsing. With --model, `document` and `words` become
+/// `text`. Throws UsageError.
 void complete_look_arguments(const CLI::App& app, LookArguments& arguments);
 
 }  // namespace heed::cli

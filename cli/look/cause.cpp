@@ -46,7 +46,7 @@ TensorView view_of(const std::vector<std::int64_t>& ids) {
   return {ids.data(), {static_cast<std::int64_t>(ids.size())}};
 }
 
-// The rows of --row, of which there is one but for --rollout; the last without.
+// The rows of --row: one, or several for --rollout. Default: the last row.
 std::vector<std::int64_t> rows_of_cause(const LookArguments& arguments, const ModelTokens& tokens) {
   const auto count = static_cast<std::int64_t>(tokens.ids.size());
   if (!arguments.row) return {count - 1};
@@ -138,7 +138,7 @@ CauseJson rollout_json(const std::vector<std::int64_t>& rows, const Tensor& flow
   return list;
 }
 
-// The likeliest of the tokens that are shown so; else of "#58" the token of that number.
+// The most likely token displayed as the given text; for "#58", the token with this id.
 std::int64_t token_named(const Model& model, const ModelTokens& tokens, const CauseText& text,
                          CauseOptions options) {
   options.top = model.info().vocabulary;
@@ -152,7 +152,7 @@ std::int64_t token_named(const Model& model, const ModelTokens& tokens, const Ca
                    "', which is no token of the model; one as --lens shows them is expected");
 }
 
-// The answer, as text or into `object`.
+// Answers the question, as text or into `object`.
 void answer_one(const TextOutput& output, const Model& model, const ModelTokens& tokens,
                 const CauseText& text, const LookArguments& arguments, CauseJson* object) {
   const std::vector<std::int64_t> rows = rows_of_cause(arguments, tokens);
@@ -205,7 +205,7 @@ void answer_cause(const LookArguments& arguments) {
   const auto token_of = [&](std::int64_t id) {
     try {
       return model.text_of(id, tokens);
-    } catch (const Error&) {  // a row of the unembedding that stands for no token
+    } catch (const Error&) {  // an unembedding row without a token
       return "#" + std::to_string(id);
     }
   };

@@ -1,4 +1,4 @@
-// What heads of a model cause, as `heed look --model` is asked: --ablate, --patch, --attribute, --lens,
+// Causal questions about a model's heads, as in `heed look --model`: --ablate, --patch, --attribute, --lens,
 // --rollout.
 #pragma once
 
@@ -19,14 +19,14 @@ enum class CauseKind { ablate, patch, attribute, lens, rollout };
 
 struct CauseQuestion {
   CauseKind kind = CauseKind::lens;
-  std::vector<ModelHead> heads{};  ///< of ablate and patch
+  std::vector<ModelHead> heads{};  ///< for ablate and patch
   Ablation to = Ablation::zero;
-  std::string text{};  ///< the other one of patch; the token of attribute, empty for the likeliest
+  std::string text{};  ///< patch: the other text; attribute: the token, empty for the likeliest
 };
 
 void add_cause_options(CLI::App& app, LookArguments& arguments);
-/// What no single option can check, where arguments.cause is there: `document` and `words` become `text`.
-/// Throws UsageError.
+/// Checks that need several options, if arguments.cause is set. `document` and `words` become `text`. Throws
+/// UsageError.
 void complete_cause_arguments(const CLI::App& app, LookArguments& arguments);
 /// Reads the model and the text, and prints the answer to arguments.cause.
 void answer_cause(const LookArguments& arguments);

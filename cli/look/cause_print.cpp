@@ -51,7 +51,7 @@ std::string changed_text(const CauseQuestion& question) {
   return heads + (question.to == Ablation::zero ? " set to zero" : " set to the mean over the text");
 }
 
-// The places of the largest values, the largest first.
+// The indices of the largest values, in descending order.
 template <class Value>
 std::vector<std::int64_t> largest_places(std::int64_t count, std::int64_t wanted, Value value) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
@@ -73,7 +73,7 @@ void print_largest_shares(const TextOutput& output, const CauseText& text, const
     print_columns(output, heads_text({{i / heads, i % heads}}), {share_text(share(i))});
 }
 
-// Heads of each layer, and its MLP behind them.
+// Prints each layer's heads, then its MLP.
 void print_layers(const TextOutput& output, const CauseText& text, const Attribution& made) {
   const std::int64_t layers = text.info.layers, heads = text.info.heads;
   Tensor values({layers, heads + 1}, DType::f64);

@@ -1,4 +1,4 @@
-// Causes for people to read.
+// Text output of causal questions.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace heed::cli {
 
-/// What was asked, of which model and text.
+/// The question, the model and the text.
 struct CauseText {
   const CauseQuestion& question;
   const ModelInfo& info;
   const std::vector<std::string>& tokens;             ///< of the text
-  std::function<std::string(std::int64_t)> token_of;  ///< of an id
+  std::function<std::string(std::int64_t)> token_of;  ///< of a token id
   std::int64_t top_k = 5;
 };
 

@@ -1,4 +1,4 @@
-// What --check found.
+// Output of --check.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,11 +8,11 @@
 
 namespace heed::cli {
 
-/// How much was compared, and the largest deviation of each property beside its bound.
+/// Prints how much was compared, and the largest deviation of each property beside its bound.
 void print_check(const TextOutput& output, const Document& document, const DocumentCheck& check);
 [[nodiscard]] nlohmann::ordered_json checks_json(const DocumentCheck& check);
 
-/// Throws Error (internal) for a mismatch, and where nothing could be compared.
+/// Throws Error (internal) for a mismatch, or if nothing could be compared.
 void require_that_it_holds(const DocumentCheck& check, const std::string& option);
 
 }  // namespace heed::cli

@@ -16,7 +16,7 @@ std::string quoted(const std::string& option, const std::string& text) {
   return option + " is '" + text + "'";
 }
 
-// "0 to 5" where they are numbered, else their names.
+// "0 to 5" if layers are numbered consecutively, else their names.
 std::string names_of(const std::vector<LayerHeads>& layers) {
   if (layers.size() == 1) return layers[0].name + " alone";
   std::string names;
@@ -38,7 +38,7 @@ std::optional<HeadSpan> find_layer(const std::vector<LayerHeads>& layers, const 
   return std::nullopt;
 }
 
-// "1.3": the last point stands before the head, as names of layers may have points.
+// Parses "1.3". `point` is the last point, because layer names may contain points.
 std::int64_t head_in_layer(const std::string& text, std::size_t point, const Document& document) {
   const std::vector<LayerHeads>& layers = document.report.layers;
   const std::string name = text.substr(0, point);
@@ -80,7 +80,7 @@ class RowChoice {
     for (const std::int64_t row : word_places(option, word, tokens_, count_)) add(row);
   }
 
-  // A number, a range or words; returns whether it is cut.
+  // Adds a number, a range or words. Returns whether it was clipped.
   bool add_part(const std::string& part) {
     const std::vector<std::string> ends = split(part, ':');
     const auto begin = whole_number(ends[0]);
@@ -163,7 +163,7 @@ bool choose_rows(const Document& document, LookArguments& arguments) {
     choice.add_words("--token", *arguments.word);
   }
   if (!arguments.row) return false;
-  // A token may have a comma or a colon.
+  // A token may contain a comma or a colon.
   if (std::find(tokens.begin(), tokens.end(), *arguments.row) != tokens.end() &&
       !whole_number(*arguments.row)) {
     choice.add_words("--row", *arguments.row);

@@ -8,13 +8,13 @@
 namespace heed::cli {
 namespace {
 
-// SnapKV votes with the last rows of a prompt; the others can begin with none.
+// SnapKV selects keys with the last rows of a prompt; other policies work without a prompt.
 std::int64_t prompt_for(const EvictionPolicy& policy, const LookArguments& arguments, std::int64_t queries) {
   if (arguments.prompt) return *arguments.prompt;
   return policy.kind == EvictionKind::snapkv ? std::max(policy.recent, queries / 2) : 0;
 }
 
-// [B, H, L, D]: before there is a report, axes may lack.
+// Pads a view to [B, H, L, D]. Axes may be missing before there is a report.
 TensorView with_all_axes(TensorView view) {
   while (view.rank() < 4) view = view.unsqueeze(0);
   return view;

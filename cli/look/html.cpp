@@ -10,10 +10,10 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kTile = 256;                // rows and keys of a piece
-constexpr std::int64_t kMostWeights = 64'000'000;  // of all heads of a model, held for its page
+constexpr std::int64_t kTile = 256;                // rows and keys of a tile
+constexpr std::int64_t kMostWeights = 64'000'000;  // over all heads of a model
 constexpr std::int64_t kModelPageBytes =
-    20'000'000;  // a model has many heads: its page leaves out the finest
+    20'000'000;  // a model has many heads, so its page omits the finest level
 
 TileRange tile_around(const Place& place, const AttentionReport& report) {
   const auto begin = [](std::int64_t at, std::int64_t count) {
@@ -65,7 +65,7 @@ HtmlPage look_page(Document& document, const LookArguments& arguments, const std
   std::string name =
       std::filesystem::path(arguments.model.empty() ? source : arguments.model).filename().string();
   if (arguments.layer) name += ", layer " + *arguments.layer;
-  // A page with words is called by them; else a document by its name.
+  // The title comes from the words; without words, from the document's name.
   if (report.query_tokens.empty() && !arguments.document.empty()) page.title = name;
   page.about = name + ": " + call_line(document);
   page.query_tokens = report.query_tokens;

@@ -1,4 +1,4 @@
-// What was looked at, as a page.
+// The page of `heed look`.
 #pragma once
 
 #include <optional>
@@ -10,13 +10,13 @@
 
 namespace heed::cli {
 
-/// The command line of this call without what it asked for and wrote, quoted for a shell: to it the page adds
-/// its questions. A document that was read or written stands for the tensors.
+/// The shell command that repeats this call without its question and outputs; the page appends its own
+/// questions. A saved or opened document replaces the input tensors.
 [[nodiscard]] std::string question_command(const CLI::App& app, const LookArguments& arguments);
 
-/// What the page shows of a document that was looked at. The report gains what the page holds besides: the
-/// whole matrix where a head has at most kFullWeightsCells cells, else the pieces around --tile-at, 256 rows
-/// and keys each. `proof`, where the page says it, and the document must outlive the page.
+/// The page of a document. Adds the page's weights to the document's report: all of them if a head has at
+/// most kFullWeightsCells cells (fewer for a model with many heads), else tiles of 256 rows and keys around
+/// each --tile-at. The document and `proof`, if the page shows it, must outlive the page.
 [[nodiscard]] HtmlPage look_page(Document& document, const LookArguments& arguments,
                                  const std::string& command, const std::optional<DocumentCheck>& proof);
 

@@ -13,7 +13,7 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kMostCells = 128;  // along a side; beyond, bins:
+constexpr std::int64_t kMostCells = 128;  // per side; larger maps use bins
 constexpr std::int64_t kBins = 256;
 
 std::string title_of(const Document& document, const HeadSummary& head) {

@@ -1,4 +1,4 @@
-// What was looked at, as a picture.
+// The picture of `heed look`.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace heed::cli {
 
-/// Draws the maps of `heads` as PNG, SVG or PDF, by the ending of the path.
+/// Draws the maps of `heads` as PNG, SVG or PDF, chosen by the file extension.
 void write_look_picture(const std::string& path, const Document& document,
                         const std::vector<HeadSummary>& heads, const std::string& title);
 

@@ -31,7 +31,7 @@ constexpr std::array<std::pair<const char*, int>, 7> kHeadColumns = {{{"score", 
                                                                       {"self", 7},
                                                                       {"previous", 10},
                                                                       {"next", 7}}};
-constexpr int kWord = 16;  // columns of a token, at most
+constexpr int kWord = 16;  // most columns of a token
 constexpr std::size_t kMostRows = 100;
 constexpr int kCostName = 34;
 constexpr std::int64_t kMostRuns = 60;
@@ -43,7 +43,7 @@ std::string fixed(double value, int decimals) {
   return text.data();
 }
 
-// Of a number in an option four digits, of all others the text.
+// Shortens a number in an option to four significant digits; returns other text unchanged.
 std::string short_value(const std::string& value) {
   char* end = nullptr;
   const double number = std::strtod(value.c_str(), &end);
@@ -53,7 +53,7 @@ std::string short_value(const std::string& value) {
   return std::strlen(text.data()) < value.size() ? text.data() : value;
 }
 
-// About four digits, whatever the size.
+// About four significant digits.
 std::string four_digits(double value) {
   const double size = std::abs(value);
   return fixed(value, size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0);
@@ -65,7 +65,7 @@ std::string seconds_text(double seconds) {
   return fixed(seconds, 2) + " s";
 }
 
-// "the (17)", or "17" where no tokens are known.
+// "the (17)", or "17" if no tokens are known.
 std::string key_text(const std::vector<std::string>& tokens, std::int64_t index) {
   const std::string number = std::to_string(index);
   if (tokens.empty()) return number;
@@ -76,7 +76,7 @@ void print_line(const TextOutput& output, const std::string& line) {
   output.stream << wrap(line, output.width, 4) << '\n';
 }
 
-// Items side by side with a dot between, none of them broken; lines begin with `indent` spaces.
+// Prints items separated by dots without breaking any. Lines are indented by `indent` spaces.
 void print_items(const TextOutput& output, const std::vector<std::string>& items, int indent) {
   std::string line = spaces(indent);
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -90,7 +90,7 @@ void print_items(const TextOutput& output, const std::vector<std::string>& items
   output.stream << line << '\n';
 }
 
-// "0-3, 17, 40-63", where `is_one` holds; at most kMostRuns of them.
+// The ranges where `is_one` holds, "0-3, 17, 40-63"; at most kMostRuns of them.
 std::string runs_text(std::int64_t count, const std::function<bool(std::int64_t)>& is_one) {
   std::string text;
   std::int64_t runs = 0;

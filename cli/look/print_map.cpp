@@ -1,5 +1,5 @@
-// Pieces of the matrix as pictures. A picture's cell is the mean over the rows of its bin of their weight on
-// the keys of its bin: each row of the picture sums to what its rows give to keys. Nothing is interpolated.
+// Tiles and maps as pictures. Each cell is the weight on the keys of its bin, averaged over the rows of its
+// bin, so a row of the picture sums to its rows' total weight. Nothing is interpolated.
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -15,24 +15,24 @@ namespace heed::cli {
 namespace {
 
 constexpr std::int64_t kMostMapRows = 48;
-constexpr int kLabel = 16;  // columns left for the rows' words
+constexpr int kLabel = 16;  // columns for row labels
 constexpr int kIndent = 2;
 constexpr int kMapWord = 12;
 
-// Where bin `bin` of `bins` begins among `size` things: the least i with floor(i * bins / size) = bin.
+// The first of `size` items in bin `bin`: the least i with floor(i * bins / size) = bin.
 std::int64_t begin_of(std::int64_t bin, std::int64_t bins, std::int64_t size) {
   return (bin * size + bins - 1) / bins;
 }
 
-// A matrix of sums, each cell of rows [row_at(r), row_at(r + 1)) and keys [key_at(c), key_at(c + 1)).
+// A matrix of sums. Cell (r, c) covers rows [row_at(r), row_at(r + 1)) and keys [key_at(c), key_at(c + 1)).
 struct Sums {
   std::int64_t rows, columns;
   std::vector<std::int64_t> row_at, key_at;
   std::vector<double> values;
-  std::vector<char> allowed;  // any cell of it; or none where it is not known
+  std::vector<char> allowed;  // whether any of its cells is allowed; empty if unknown
 };
 
-// The same in fewer bins, so that it fits.
+// Merges bins until the matrix has at most `rows` x `columns` cells.
 Sums fitted(const Sums& fine, std::int64_t rows, std::int64_t columns) {
   Sums sums{std::min(rows, fine.rows), std::min(columns, fine.columns), {}, {}, {}, {}};
   const auto cells = static_cast<std::size_t>(sums.rows * sums.columns);

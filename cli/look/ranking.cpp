@@ -17,14 +17,14 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::size_t kMostRanked = 10;  // heads, where --top does not say how many
+constexpr std::size_t kMostRanked = 10;  // heads listed without --top
 constexpr std::size_t kMostKeysOfAll = 8;
 
 const PatternScore& score_of_pattern(const HeadSummary& head, HeadPattern pattern) {
   return head.patterns[static_cast<std::size_t>(pattern)];
 }
 
-// The better of the two looks; below all scores where there is none.
+// The better of the two scores; -1, below all scores, if both are NaN.
 double best_score(const HeadSummary& head, HeadPattern pattern) {
   const PatternScore& score = score_of_pattern(head, pattern);
   return std::fmax(std::fmax(score.score, score.rest_score), -1.0);
@@ -41,7 +41,7 @@ const Retrieval& retrieval_of_head(const std::vector<Retrieval>& retrieval, cons
   return retrieval[static_cast<std::size_t>(head.head)];
 }
 
-// "2-4, 17": the tokens of the needle.
+// The token positions of the needle: "2-4, 17".
 std::string places_text(const std::vector<TokenSpan>& needle) {
   constexpr std::size_t kMostPlaces = 8;
   std::string text;

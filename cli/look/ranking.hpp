@@ -1,4 +1,5 @@
-// Heads that stand out: those nearest to a name, those that find a needle, and what all of them look at.
+// Rankings of heads: the best matches for a name, the best retrievers of a needle, and the keys most attended
+// by all.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,20 +12,20 @@
 
 namespace heed::cli {
 
-/// Heads of the summary that were asked for, in the order asked for, --top of them. `retrieval` has one a
-/// head of the document where a needle is asked for.
+/// The requested heads, ordered by --find's or --needle's score if given. --top limits their number. For a
+/// needle, `retrieval` has one entry per head of the document.
 [[nodiscard]] std::vector<HeadSummary> ranked_heads(const Document& document, const LookArguments& arguments,
                                                     const std::vector<Retrieval>& retrieval);
 
-/// The answer to --find or --needle: a line a head.
+/// Prints the answer to --find or --needle, one line per head.
 void print_ranking(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads,
                    const LookArguments& arguments, const std::vector<Retrieval>& retrieval);
 
-/// Adds "needle" to each of the heads' objects.
+/// Adds "needle" to the JSON object of each head.
 void add_retrieval(const std::vector<HeadSummary>& heads, const std::vector<Retrieval>& retrieval,
                    nlohmann::ordered_json& list);
 
-/// The keys that these heads attend to most, all together, with the mean of what a head gives them.
+/// A key and the mean weight that heads give it. most_received() lists the largest.
 struct ReceivedKey {
   std::int64_t key = 0;
   double weight = 0;

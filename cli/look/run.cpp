@@ -24,16 +24,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Results of each row, whose means say what a head is like.
+// Per-row results. Their means characterise a head.
 constexpr std::array<const char*, 5> kRowResults = {"entropy", "distance", "dropped", "max_score", "lse"};
 
 struct Call {
   std::string file;
   std::int64_t layer = 0;
   std::string module;
-  std::vector<std::int64_t> heads;                                 // their numbers; none: all
+  std::vector<std::int64_t> heads;                                 // head numbers; empty: all
   std::vector<std::pair<std::string, Dims>> tensors;               // names and shapes
-  std::vector<std::pair<std::string, std::vector<double>>> means;  // of each head
+  std::vector<std::pair<std::string, std::vector<double>>> means;  // per head
 };
 
 [[noreturn]] void refuse_file(const std::string& path, const std::string& what) {
@@ -111,7 +111,7 @@ Json call_json(const Call& call) {
   Json shapes = Json::object(), means = Json::object();
   for (const auto& [name, shape] : call.tensors)
     shapes[name] = std::vector<std::int64_t>(shape.begin(), shape.end());
-  for (const auto& [name, of_heads] : call.means) means[name] = of_heads;  // NaN is written as null
+  for (const auto& [name, of_heads] : call.means) means[name] = of_heads;  // NaN becomes null
   Json object = {{"file", call.file},
                  {"layer", call.layer},
                  {"module", call.module},

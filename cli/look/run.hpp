@@ -1,4 +1,4 @@
-// A folder that heed.transformers.capture(to=…) wrote: a safetensors file for each call of a layer.
+// Folders from heed.transformers.capture(to=…), with one safetensors file per call of a layer.
 #pragma once
 
 #include <string>
@@ -11,9 +11,8 @@ namespace heed::cli {
 /// Whether a path is a folder.
 [[nodiscard]] bool is_folder(const std::string& path);
 
-/// Prints of each call its layer, what it holds and, head by head, the means over its rows: of all calls, or
-/// those of
-/// --layer. Throws Error (io) for a folder that holds no calls, and for a file that is none.
+/// Prints each call's layer, its contents and, for each head, the means over its rows. --layer selects the
+/// calls of one layer. Throws Error (io) for a folder without calls, and for a file that is no captured call.
 void look_at_run(const TextOutput& output, const LookArguments& arguments);
 
 }  // namespace heed::cli

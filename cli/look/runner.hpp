@@ -8,11 +8,12 @@
 
 namespace heed::cli {
 
-/// Runs `look`, which answers the question of the arguments, here or nowhere, and may tell it how to compute.
+/// Runs `look`, which answers the question of the arguments, on this process or leaves it to another rank. It
+/// may first set how the call is computed.
 using LookRunner =
     std::function<void(const CLI::App& app, LookArguments& arguments, const std::function<void()>& look)>;
 
-/// `heed look`, run so.
+/// `heed look` with this runner.
 [[nodiscard]] Command add_look_with(CLI::App& heed, LookRunner run);
 
 }  // namespace heed::cli

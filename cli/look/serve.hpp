@@ -1,4 +1,4 @@
-// heed look --serve: the page in a browser, and what it asks for as one looks around.
+// heed look --serve: a page in the browser that requests weights as the reader looks around.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace heed::cli {
 
-/// Serves the page and any piece of the document's weights on 127.0.0.1 until Ctrl-C or SIGTERM, and prints
-/// the address first. Throws Error (io) where the port cannot be had.
+/// Prints the address, then serves the page and any tile of weights on 127.0.0.1 until Ctrl-C or SIGTERM.
+/// Throws Error (io) if the port is not available.
 void serve_document(std::ostream& output, const Document& document, HtmlPage page, std::int64_t port);
 
 }  // namespace heed::cli

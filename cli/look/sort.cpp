@@ -26,7 +26,7 @@ constexpr std::array<std::pair<const char*, Value>, 9> kColumns = {{
      }},
 }};
 
-// "first-token-sink": a score's column.
+// The sort column of a pattern: "first-token-sink".
 std::string pattern_column(HeadPattern pattern) {
   std::string name(name_of(pattern));
   std::replace(name.begin(), name.end(), ' ', '-');

@@ -8,17 +8,17 @@
 
 namespace heed::cli {
 
-/// What heads can be sorted by.
+/// The columns that --sort accepts.
 [[nodiscard]] const std::vector<std::string>& sort_columns();
 
-/// Those that are names of heads, in the order of HeadPattern.
+/// The columns that are names of heads, in the order of HeadPattern.
 [[nodiscard]] std::vector<std::string> pattern_columns();
 
-/// The score of the head's name; NaN where it has none.
+/// The score of the head's name; NaN without a name.
 [[nodiscard]] double score_of_name(const HeadSummary& head);
 
-/// Sorts by one of sort_columns(): the largest first, names by the alphabet; heads without a number last.
-/// Equal ones keep their order.
+/// Sorts by one of sort_columns(): numbers in descending order, names alphabetically, heads without a number
+/// last. The sort is stable.
 void sort_heads(std::vector<HeadSummary>& heads, const std::string& column);
 
 }  // namespace heed::cli

@@ -11,8 +11,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A field in quotes where it needs them. A spreadsheet would run what begins with one of =+-@ as a formula:
-// words of strangers get a ' in front.
+// Quotes a field if needed. Spreadsheets run text that begins with =, +, - or @ as a formula, so such text
+// gets a leading '.
 std::string csv_field(const std::string& text) {
   const bool formula = !text.empty() && std::string("=+-@\t\r").find(text[0]) != std::string::npos;
   const std::string safe = formula ? "'" + text : text;
@@ -22,7 +22,7 @@ std::string csv_field(const std::string& text) {
   return quoted + '"';
 }
 
-// Digits that read back as the same f32.
+// Enough digits to recover the same f32.
 std::string csv_number(double value) {
   if (std::isnan(value)) return "nan";
   std::array<char, 64> text{};
@@ -40,7 +40,7 @@ std::string word(const std::vector<std::string>& tokens, std::int64_t index) {
   return tokens.empty() ? "" : tokens[static_cast<std::size_t>(index)];
 }
 
-// "score_first_token_sink": a name that tables can hold.
+// A pattern name as part of a column name: "first_token_sink".
 std::string column_of(HeadPattern pattern) {
   std::string name(name_of(pattern));
   for (char& c : name)

@@ -18,7 +18,7 @@ std::vector<std::string> read_tokens(const std::string& option, const std::strin
   std::vector<std::string> tokens;
   std::int64_t lines = 0;
   for (std::string line; std::getline(file, line); ++lines) {
-    if (lines >= expected) continue;  // counted for the message, not kept
+    if (lines >= expected) continue;  // counted for the message, but not stored
     if (line.ends_with('\r')) line.pop_back();
     if (!is_utf8(line))
       throw Error(ErrorCode::io, path + " is not UTF-8 text (line " + std::to_string(lines + 1) + ")");

@@ -1,4 +1,4 @@
-// Files with a line a token.
+// Files with one token per line.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace heed::cli {
 
-/// Lines end in \n or \r\n; the last may lack its end. Throws Error (io) where the file cannot be read or is
-/// not UTF-8, UsageError where it has not `expected` lines. `option` named the file, `of` says one for each
-/// of what.
+/// Reads the tokens. Lines end in \n or \r\n; the last line end may be missing. Throws Error (io) for a file
+/// that is unreadable or not UTF-8, UsageError unless it has `expected` lines. For the message, `option` is
+/// the option that named the file, and `of` is the thing that each line names.
 [[nodiscard]] std::vector<std::string> read_tokens(const std::string& option, const std::string& path,
                                                    std::int64_t expected, const char* of);
 

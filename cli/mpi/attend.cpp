@@ -1,4 +1,5 @@
-// heed attend over ranks: each reads its shards, computes its rows, and writes them to its place of one file.
+// heed attend over ranks: each rank reads its shards, computes its rows, and writes them into one shared
+// file.
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -98,7 +99,7 @@ class OverRanks : public AttendBackend {
     together(session_, [&] {
       for (std::size_t i = 0; i < files.size(); ++i) write_shard(paths[i], files[i]);
     });
-    // A name that was exchanged holds what was there before.
+    // During commit(), temporary names may hold the previous files, so a signal must not remove them.
     hold_temporaries({});
     together(session_, [&] { shared.commit(); });
   }
@@ -116,7 +117,7 @@ class OverRanks : public AttendBackend {
     std::int64_t bytes_sent = 0;  // by all ranks
   };
 
-  // From the first rank that begins to the last that ends.
+  // Times the work from the start of the first rank to the end of the last.
   template <class Work>
   void timed(Work work) {
     distributed::check(MPI_Barrier(session_.comm().get()), "MPI_Barrier");
@@ -129,7 +130,7 @@ class OverRanks : public AttendBackend {
     return {scheme, bytes_sent};
   }
 
-  // Schemes that give row results alone leave gradients to the others.
+  // The schemes ring and decode compute only row results, so gradients use an automatic choice instead.
   [[nodiscard]] distributed::Choice backward_choice() const {
     distributed::Choice choice = choice_;
     if (choice.scheme == distributed::Scheme::ring || choice.scheme == distributed::Scheme::decode)
@@ -137,7 +138,8 @@ class OverRanks : public AttendBackend {
     return choice;
   }
 
-  // Whether ranks have different positions of it. A bias that broadcasts has one gradient on all ranks.
+  // Whether ranks hold different positions of the tensor. A bias that broadcasts has the same gradient on all
+  // ranks.
   [[nodiscard]] bool is_cut(const Along& along) const {
     return along.sequence != Along::nothing && (!along.broadcasts || shards_->is_cut("--bias"));
   }

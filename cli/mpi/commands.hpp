@@ -1,4 +1,4 @@
-// The commands that work over ranks.
+// Subcommands that run over ranks.
 #pragma once
 
 #include "command.hpp"

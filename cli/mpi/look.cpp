@@ -1,5 +1,5 @@
-// heed look over ranks: rank 0 looks as one process does. When it needs the results of the call, all ranks
-// compute their rows, and rank 0 puts them together. Single rows and weights it takes from the files.
+// heed look over ranks: rank 0 runs the command. When it needs results of the call, all ranks compute their
+// rows and rank 0 gathers them. Rank 0 computes single rows and weights itself, from the files.
 #include <exception>
 #include <functional>
 #include <optional>
@@ -21,9 +21,9 @@ namespace {
 
 constexpr std::int64_t kLeastMapped = 1 << 24;  // bytes
 
-// What rank 0 tells the others.
+// A message from rank 0 to the other ranks.
 struct Order {
-  std::int64_t compute = 0;  // else they end,
+  std::int64_t compute = 0;  // 0: stop
   std::int64_t exit_code = 0;
   std::int64_t need = 0, top_k = 0, received_last = 0, map_rows = 0, map_columns = 0;
 
@@ -41,7 +41,7 @@ TensorView lifted(TensorView view) {
   return view;
 }
 
-// [B * H, rows or keys, columns].
+// Reshapes to [B * H, rows or keys, columns].
 template <class View>
 View in_rows(View view) {
   if (view.rank() == 3) view = view.unsqueeze(3);
@@ -64,7 +64,7 @@ class SharedCall {
     choice_ = {over.scheme, over.deterministic, distributed::assumed_machines(session.ranks_on_machine())};
   }
 
-  // Rank 0's part.
+  // Runs rank 0's part.
   void lead(LookArguments& arguments, const std::function<void()>& look) {
     arguments.read = [this](const std::string& option, const std::string& text, const Along& /*along*/) {
       return read_all(tensor_argument(option, text));
@@ -92,12 +92,12 @@ class SharedCall {
         throw;
       }
     });
-    // Within a computation the others fail, too, or are ended.
+    // If rank 0 fails during a computation, the others fail too or are aborted.
     if (!is_computing_) send({.exit_code = failure ? failure->exit_code : 0});
     if (failed) std::rethrow_exception(failed);
   }
 
-  // That of the others.
+  // Runs the part of the other ranks.
   void follow() {
     for (;;) {
       const Order order = receive();
@@ -105,7 +105,7 @@ class SharedCall {
         (void)computed(order);
         continue;
       }
-      // As rank 0, which says why.
+      // Fail with rank 0's exit code; rank 0 prints the reason.
       if (order.exit_code == 2) throw UsageError("");
       if (order.exit_code != 0) throw Error(ErrorCode::internal, "");
       return;
@@ -113,7 +113,7 @@ class SharedCall {
   }
 
  private:
-  // What is too large to copy stays in its file.
+  // Large tensors are memory-mapped instead of copied.
   ReadTensor read_all(const TensorArgument& argument) {
     io::TensorOnDisk& file = files_.emplace_back(argument.file, argument.name);
     const bool is_large =
@@ -148,14 +148,14 @@ class SharedCall {
     return whole;
   }
 
-  // On rank 0; the others send, and have nothing.
+  // Gathers a result on rank 0. The other ranks send their shards and return nothing.
   Tensor gathered(const Tensor& shard, ResultShape shape) {
     const distributed::Communicator& comm = session_.comm();
     if (shape == ResultShape::map) return comm.rank() == 0 ? Tensor::copy_of(shard) : Tensor();
     const Sharding& sharding = has_rows(shape) ? layout_->query : layout_->key;
     distributed::Messages messages(comm);
     if (comm.rank() != 0) {
-      // As long as the ranges that rank 0 receives them into.
+      // Local ranges with the lengths of the ranges that rank 0 receives into.
       std::vector<PositionRange> rows;
       for (const PositionRange& range : sharding.ranges(comm.rank())) {
         const std::int64_t begin = rows.empty() ? 0 : rows.back().end;
@@ -183,7 +183,7 @@ class SharedCall {
   const Session& session_;
   ShardReader shards_;
   bool needs_output_;
-  std::vector<io::TensorOnDisk> files_;  // of rank 0
+  std::vector<io::TensorOnDisk> files_;  // used on rank 0
   AttendInputs inputs_;
   std::optional<distributed::Layout> layout_;
   distributed::Choice choice_;

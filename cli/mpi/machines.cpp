@@ -39,7 +39,7 @@ std::optional<distributed::SchemePlan> plan_of(const AttendInputs& inputs, const
   try {
     for (const distributed::SchemePlan& plan : distributed::plan(call, machines, layout.query, layout.key))
       if (plan.scheme == scheme && plan.possible) return plan;
-  } catch (const Error&) {  // sizes that the model does not know
+  } catch (const Error&) {  // the cost model does not support these sizes
   }
   return std::nullopt;
 }

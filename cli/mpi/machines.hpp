@@ -1,4 +1,4 @@
-// What the cost model says of a call over these ranks.
+// The cost model's prediction for a call over these ranks.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace heed::cli {
 
-/// Nothing where the model cannot say.
+/// The predicted plan; nothing if the model cannot predict the call.
 [[nodiscard]] std::optional<distributed::SchemePlan> plan_of(const AttendInputs& inputs,
                                                              const distributed::Layout& layout,
                                                              const distributed::Machines& machines,

@@ -1,4 +1,4 @@
-// heed-mpi: what `heed` does over the ranks of mpirun.
+// heed-mpi: the commands of `heed` over the ranks of mpirun.
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@
 namespace heed::cli {
 namespace {
 
-// A command that knows nothing of ranks: with --help, and on one rank.
+// A command without support for ranks: it works on one rank, and with --help.
 AddCommand alone(const Session& session, const std::string& name, AddCommand add) {
   return [&session, name, add](CLI::App& heed) {
     Command command = add(heed);

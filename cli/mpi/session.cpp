@@ -19,7 +19,7 @@ namespace {
 
 using distributed::check;
 
-// Ranks that fail alike do so within milliseconds.
+// Ranks that fail for the same reason do so within milliseconds.
 constexpr std::chrono::seconds kPatience(3);
 
 int count_on_machine() {
@@ -46,7 +46,7 @@ Session::Session(int& argc, char**& argv) {
   comm_.emplace(MPI_COMM_WORLD);
   ranks_on_machine_ = count_on_machine();
   if (comm_->rank() != 0) silence_standard_output();
-  // mpirun reads from a terminal of its own, and writes where nobody here knows.
+  // mpirun redirects output, so the terminal's colour support is unknown.
   setenv("NO_COLOR", "1", 0);
 }
 

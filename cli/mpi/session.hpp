@@ -10,7 +10,7 @@
 
 namespace heed::cli {
 
-/// One a process. Rank 0 alone prints: the standard output of the others leads nowhere.
+/// The MPI session of a process. Only rank 0 prints; the other ranks' standard output is discarded.
 class Session {
  public:
   Session(int& argc, char**& argv);
@@ -19,14 +19,14 @@ class Session {
 
   [[nodiscard]] const distributed::Communicator& comm() const { return *comm_; }
   [[nodiscard]] int ranks_on_machine() const { return ranks_on_machine_; }
-  /// What a rank takes of its machine's processors where nobody says how many.
+  /// Threads per rank by default: this rank's share of its machine's processors.
   [[nodiscard]] int default_threads() const;
 
-  /// Rank 0's text, on every rank.
+  /// Broadcasts rank 0's text to every rank.
   [[nodiscard]] std::string shared(std::string text) const;
 
-  /// Ends MPI, and returns the exit code. Where all ranks fail, rank 0 says why. A rank that fails while the
-  /// others go on says so itself and ends them.
+  /// Ends MPI and returns the exit code. If all ranks fail, rank 0 prints the reason. A rank that fails alone
+  /// prints its own reason and aborts the others.
   [[nodiscard]] int end(const std::optional<Failure>& failure);
 
  private:
@@ -36,7 +36,7 @@ class Session {
   int ranks_on_machine_ = 1;
 };
 
-/// Runs `work` on all ranks: where it throws on one, it does on all.
+/// Runs `work` on all ranks. If it throws on one rank, it throws on all.
 void together(const Session& session, const std::function<void()>& work);
 
 }  // namespace heed::cli

@@ -47,7 +47,7 @@ ReadTensor ShardReader::read(const std::string& option, const std::string& text,
   const std::int64_t length = shape.size() < -axis ? 1 : shape[shape.size() + axis];
   const auto rows = lengths_.find("--query");
   const bool is_whole = along.broadcasts && (length == 1 || rows == lengths_.end() || length != rows->second);
-  // attention() says what is wrong with one that has too few axes.
+  // If it has too few axes, attention() throws the error.
   if (shape.size() < -axis || is_whole) return {read_tensor(argument), shape};
   lengths_[option] = length;
   const Sharding sharding = sharding_of_length(length);

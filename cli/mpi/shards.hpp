@@ -1,4 +1,4 @@
-// This rank's shards of the tensors of a call, read from their files by offset.
+// This rank's shards of a call's tensors, read from the files by offset.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,13 @@ class ShardReader {
       : session_(session), arguments_(arguments) {}
 
   [[nodiscard]] AttendInputs read();
-  /// Who has which queries and keys. Once they are read.
+  /// The distribution of queries and keys over ranks. Call it after read().
   [[nodiscard]] distributed::Layout layout() const;
-  /// Whether a tensor is cut: it has positions, and does not broadcast along them.
+  /// Whether a tensor is sharded: it has positions and does not broadcast along them.
   [[nodiscard]] bool is_cut(const std::string& option) const { return lengths_.contains(option); }
   [[nodiscard]] bool length_first() const { return arguments_.length_first; }
-  /// A view of a shard as one of the whole, which can be looked at but not read: memory repeats.
+  /// A shard as a view of the whole tensor's shape, for checks only: it must not be read, because its memory
+  /// repeats.
   [[nodiscard]] TensorView whole(const std::string& option, const TensorView& shard, int axis = -2) const;
 
  private:
@@ -32,13 +33,14 @@ class ShardReader {
 
   const Session& session_;
   const AttendArguments& arguments_;
-  std::map<std::string, std::int64_t> lengths_;  // of the cut axis, by option
+  std::map<std::string, std::int64_t> lengths_;  // of the sharded axis, by option
 };
 
-/// Throws UsageError where a tensor is to come from standard input.
+/// Throws UsageError if a tensor would come from standard input.
 void require_files(const AttendArguments& arguments);
 
-/// Throws what attention(), and attention_backward() where it follows, would say of the whole call.
+/// Throws the errors that attention(), and attention_backward() if it follows, would throw for the whole
+/// call.
 void check_whole_call(const ShardReader& shards, const AttendInputs& inputs);
 
 }  // namespace heed::cli

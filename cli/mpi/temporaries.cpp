@@ -9,7 +9,7 @@
 namespace heed::cli {
 namespace {
 
-std::list<std::vector<std::string>> all;  // a handler may be reading an old one
+std::list<std::vector<std::string>> all;  // old lists are kept, because a handler may still read one
 std::atomic<const std::vector<std::string>*> held = nullptr;
 static_assert(std::atomic<const std::vector<std::string>*>::is_always_lock_free);
 

@@ -1,4 +1,4 @@
-// Temporary files that have to go whoever ends the ranks.
+// Temporary files that are removed however the process ends.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace heed::cli {
 
-/// From here on a signal that ends this process (SIGTERM, with which mpirun ends ranks, SIGINT, SIGHUP)
-/// removes them first. None: forgets those that it was told.
+/// Registers files to remove when a signal ends this process: SIGTERM (which mpirun sends to ranks), SIGINT
+/// or SIGHUP. An empty list clears the registration.
 void hold_temporaries(std::vector<std::string> paths);
-/// Removes those that it holds.
+/// Removes the registered files.
 void remove_temporaries();
 
 }  // namespace heed::cli

@@ -1,4 +1,4 @@
-// heed train over ranks: they make the steps together, rank 0 writes the folder and prints.
+// heed train over ranks: all ranks train together; rank 0 writes the folder and prints.
 #include "train/trained_by.hpp"
 
 #include "heed/distributed_train.hpp"

@@ -14,11 +14,11 @@ namespace {
 
 constexpr double kLongSide = 1190.55, kShortSide = 841.89;  // A3
 constexpr double kEdge = 30;
-constexpr double kLayerNames = 20;  // columns for them, left of the grid
+constexpr double kLayerNames = 20;  // width of the layer names, left of the grid
 constexpr double kMostGap = 14, kMostLetters = 10.5;
-constexpr double kLeastMapPixels = 96;  // of a map in a PNG
-constexpr double kMostPixels = 8;       // of a PNG along a point
-constexpr double kWordSize = 6;         // words stand beside a map from this size on
+constexpr double kLeastMapPixels = 96;  // smallest side of a map in a PNG
+constexpr double kMostPixels = 8;       // largest number of PNG pixels per point
+constexpr double kWordSize = 6;         // smallest cell for words beside a map
 constexpr std::size_t kMostRectangles = 8000;
 
 std::string decimals(double value, int count) {
@@ -28,15 +28,15 @@ std::string decimals(double value, int count) {
   return text.data();
 }
 
-// Where cards lie on the page, and what of a card is its maps.
+// The layout of cards on the page, and of maps in a card.
 struct Layout {
   double width = 0, height = 0;  // of the page
   std::int64_t columns = 1;
   double step_x = 0, step_y = 0;  // from card to card
-  double gap = 0;                 // of step_x between cards, and between two maps of a card
+  double gap = 0;                 // the part of step_x between cards, and between the two maps of a card
   double card_width = 0;
-  double letters = 9;  // size
-  double side = 0;     // of a map
+  double letters = 9;  // font size
+  double side = 0;     // side length of a map
 };
 
 class AtlasPainter {
@@ -61,7 +61,7 @@ class AtlasPainter {
   [[nodiscard]] double header() const { return kEdge + 46 + 14 * static_cast<double>(page_.about.size()); }
   [[nodiscard]] double left() const { return kEdge + (page_.layers.empty() ? 0 : kLayerNames); }
 
-  // The height of a card's letters, above and below its maps, in sizes of a letter.
+  // The height of the text above and below a card's maps, in multiples of the font size.
   [[nodiscard]] double letter_lines() const { return 1.7 + 1.35 * (maps_ == 2 ? 3 : 2); }
 
   [[nodiscard]] Layout layout(double width, double height, std::int64_t columns) const {
@@ -125,7 +125,7 @@ class AtlasPainter {
 
   struct NameCount {
     std::string name;
-    int before = 0, after = 0;  ///< of heads; without another model both are the same
+    int before = 0, after = 0;  ///< number of heads; equal without a second model
   };
 
   [[nodiscard]] std::vector<NameCount> names() const {
@@ -144,7 +144,7 @@ class AtlasPainter {
     return names;
   }
 
-  // Which names there are, and of how many heads.
+  // Prints each head name with its number of heads.
   void paint_names(double y) {
     double x = kEdge;
     for (const NameCount& one : names()) {
@@ -205,7 +205,7 @@ class AtlasPainter {
     return {card.note, entropy, example};
   }
 
-  // Words beside it where cells are large enough to read them.
+  // Draws words beside the map if its cells are large enough to read them.
   void paint_map(Box box, const AtlasHead& head) {
     const HeadMap& map = head.map;
     MapStyle style{.ink = ink_of_name(head.name), .root = true};
@@ -222,7 +222,7 @@ class AtlasPainter {
   }
 
   const AtlasPage& page_;
-  int maps_;  // of a card
+  int maps_;  // maps per card
   Layout layout_;
   Canvas canvas_;
 };

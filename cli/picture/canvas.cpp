@@ -20,7 +20,7 @@
 #endif
 #endif
 #ifdef HEED_CHECKS_LEAKS
-// Fontconfig keeps its patterns until the process ends; that is not worth a word.
+// Fontconfig keeps its patterns until the process ends, so suppress that leak report.
 extern "C" {
 __attribute__((visibility("default"))) const char* __lsan_default_suppressions();
 __attribute__((visibility("default"))) const char* __lsan_default_options();
@@ -34,7 +34,7 @@ namespace {
 
 constexpr double kMostAlongSide = 30000;
 constexpr const char* kFonts = "DejaVu Sans, Noto Sans, sans-serif";
-constexpr double kAcross = -1.5707963267948966;  // a quarter turn, against the clock
+constexpr double kAcross = -1.5707963267948966;  // a quarter turn counterclockwise
 
 struct Release {
   void operator()(cairo_t* context) const { cairo_destroy(context); }
@@ -87,7 +87,7 @@ struct Canvas::Page {
     pango_layout_set_text(layout.get(), text.data(), static_cast<int>(text.size()));
   }
 
-  // In the box from (0, 0) to (width, height).
+  // Draws text in the box from (0, 0) to (width, height).
   void draw_text(double width, double height, std::string_view text, const Lettering& lettering) {
     if (!(width > 0)) return;
     set_text(text, lettering);
@@ -125,12 +125,12 @@ Canvas::Canvas(PictureFormat format, double width, double height, double pixels)
   else
     page_->surface.reset(cairo_pdf_surface_create_for_stream(append, &page_->bytes, width, height));
   require(cairo_surface_status(page_->surface.get()));
-  if (format == PictureFormat::pdf)  // the time would change the bytes
+  if (format == PictureFormat::pdf)  // a creation date would change the bytes
     cairo_pdf_surface_set_metadata(page_->surface.get(), CAIRO_PDF_METADATA_CREATE_DATE, "");
   page_->context.reset(cairo_create(page_->surface.get()));
   cairo_scale(page_->context.get(), scale, scale);
   page_->layout.reset(pango_cairo_create_layout(page_->context.get()));
-  // Letters lie where their outlines say, at any size.
+  // Turn hinting off, so letters keep the positions of their outlines at any size.
   const Owned<cairo_font_options_t> options(cairo_font_options_create());
   cairo_font_options_set_hint_style(options.get(), CAIRO_HINT_STYLE_NONE);
   cairo_font_options_set_hint_metrics(options.get(), CAIRO_HINT_METRICS_OFF);
@@ -192,7 +192,7 @@ double Canvas::text_width(std::string_view text, const Lettering& lettering) {
 }
 
 void Canvas::image(const Box& box, std::span<const Ink> inks, std::int64_t rows, std::int64_t columns) {
-  // Viewers of SVG and PDF blur what they stretch: each ink gets several pixels of its own.
+  // SVG and PDF viewers blur stretched images, so each ink covers several pixels.
   const auto times = static_cast<int>(std::max<std::int64_t>(4, 512 / std::max(rows, columns)));
   const Owned<cairo_surface_t> image(cairo_image_surface_create(
       CAIRO_FORMAT_RGB24, static_cast<int>(columns) * times, static_cast<int>(rows) * times));

@@ -15,8 +15,8 @@ namespace heed::cli {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kLeastGap = 12;  // of cells at least so large a line of paper stands between them
-constexpr int kMostColumns = 40;  // of a word; Pango cuts the rest to the place that there is
+constexpr double kLeastGap = 12;  // cells of at least this size are separated by a line of paper
+constexpr int kMostColumns = 40;  // most columns of a word; Pango cuts it further to the available space
 
 std::vector<std::string> words_of(const std::vector<std::string>& tokens) {
   std::vector<std::string> words;
@@ -38,7 +38,7 @@ void find_largest(HeadMap& map) {
   map.largest = largest > 0 ? largest : among_all > 0 ? among_all : 1;
 }
 
-// A row and key each; weights of NaN are shown as 0.
+// One cell per row and key. NaN weights become 0.
 HeadMap map_of_weights(const Document& document, std::int64_t batch, std::int64_t head) {
   const AttentionReport& report = document.report;
   HeadMap map{report.queries, report.keys, {}, words_of(report.query_tokens), words_of(report.key_tokens)};
@@ -52,7 +52,7 @@ HeadMap map_of_weights(const Document& document, std::int64_t batch, std::int64_
   return map;
 }
 
-// Bin r of R holds the rows i with floor(i R / L) = r. A bin beyond the keys of all of its rows is masked.
+// Bin r of R holds the rows i with floor(i R / L) = r. A bin with no key that its rows may see is masked.
 HeadMap map_of_bins(const Document& document, const Tensor& sums, std::int64_t batch, std::int64_t head) {
   const AttentionReport& report = document.report;
   HeadMap map{sums.size(2), sums.size(3), {}, {}, {}, true};
@@ -78,7 +78,7 @@ HeadMap map_of_bins(const Document& document, const Tensor& sums, std::int64_t b
   return map;
 }
 
-// In steps of 1/255, so that equal neighbours are found.
+// Rounds to steps of 1/255, so that runs of equal neighbours are found.
 double ink_share(double share, const MapStyle& style) {
   const double part = std::clamp(share / style.full, 0.0, 1.0);
   return std::round((style.root ? std::sqrt(part) : part) * 255) / 255;
@@ -98,7 +98,7 @@ void draw_image(Canvas& canvas, const Box& box, const HeadMap& map, const MapSty
   canvas.image(box, inks, map.rows, map.columns);
 }
 
-// A rectangle for each run of equal cells; cells of paper need none.
+// Draws one rectangle per run of equal cells. Cells without ink are skipped.
 void draw_cells(Canvas& canvas, const Box& box, const HeadMap& map, const MapStyle& style) {
   const double width = box.width / static_cast<double>(map.columns);
   const double height = box.height / static_cast<double>(map.rows);

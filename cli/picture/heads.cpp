@@ -9,9 +9,9 @@ namespace heed::cli {
 namespace {
 
 constexpr double kMargin = 24, kGap = 22, kLine = 12, kLeastWidth = 400;
-constexpr double kLargeCell = 27, kSmallCell = 9;  // with a number in it, and with words beside it
+constexpr double kLargeCell = 27, kSmallCell = 9;  // large enough for a number, and for a word beside it
 constexpr double kLeastSide = 180, kUsualSide = 480;
-constexpr double kMostMargin = 110;  // of words
+constexpr double kMostMargin = 110;  // for words
 constexpr double kTitle = 20, kScale = 46;
 
 class HeadsPainter {
@@ -37,7 +37,8 @@ class HeadsPainter {
   }
 
  private:
-  // Room for numbers where there are few cells, then for words, then for a look at the whole.
+  // Cells have room for numbers if there are few, for words if there are more. Otherwise the whole map has a
+  // fixed size.
   [[nodiscard]] double cell_size() const {
     const auto cells = static_cast<double>(cells_);
     if (cells * kLargeCell <= kUsualSide) return std::max(kLargeCell, kLeastSide / cells);
@@ -45,7 +46,7 @@ class HeadsPainter {
   }
   [[nodiscard]] bool has_words() const { return !picture_.heads.front().map.row_words.empty(); }
 
-  // Measured on a canvas that is thrown away: the page's size depends on it.
+  // Measured on a temporary canvas, because the page size depends on the margin.
   [[nodiscard]] double margin() const {
     Canvas ruler(PictureFormat::svg, 1, 1);
     return word_margin(ruler, picture_.heads.front().map, cell_, kMostMargin);
@@ -86,7 +87,7 @@ class HeadsPainter {
   }
 
   const HeadsPicture& picture_;
-  std::int64_t cells_;  // along the longer side
+  std::int64_t cells_;  // cells along the longer side
   double cell_;
   double margin_;
   int columns_;

@@ -1,4 +1,4 @@
-// The maps of some heads side by side, with their words and numbers.
+// A picture of several heads' maps side by side, with their words and numbers.
 #pragma once
 
 #include <string>
@@ -11,17 +11,17 @@ namespace heed::cli {
 
 struct DrawnHead {
   std::string title;  ///< "layer 3, head 1: induction 0.93"
-  std::string name;   ///< "induction", which has an ink
+  std::string name;   ///< the head's name, "induction", which determines the ink
   HeadMap map;
 };
 
 struct HeadsPicture {
   std::string title;
-  std::vector<std::string> about;  ///< lines below it
+  std::vector<std::string> about;  ///< lines below the title
   std::vector<DrawnHead> heads;    ///< at least one, their maps of the same size
 };
 
-/// As large as its maps need; the file's bytes.
+/// Draws a page as large as its maps need. Returns the file's bytes.
 [[nodiscard]] std::string draw_heads(const HeadsPicture& picture, PictureFormat format);
 
 }  // namespace heed::cli

@@ -1,4 +1,4 @@
-// heed without Pango and Cairo: picture_format() refuses before anything is drawn.
+// heed without Pango and Cairo: picture_format() throws before anything is drawn.
 #include "heed/error.hpp"
 #include "picture/canvas.hpp"
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr Ink ink(int red, int green, int blue) { return {red / 255.0, green / 255.0, blue / 255.0}; }
 
-// Lightness of 35 to 45 (CIELAB): a weight of 1 looks as dark under every name.
+// CIELAB lightness of 35 to 45, so a weight of 1 looks equally dark under every name.
 constexpr std::array<std::pair<std::string_view, Ink>, 11> kInks = {{
     {"induction", ink(178, 34, 52)},
     {"previous-token", ink(25, 92, 168)},

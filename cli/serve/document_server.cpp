@@ -25,14 +25,14 @@ HttpAnswer refusal(int status, const std::string& sentence) {
   return {status, kText, std::make_shared<const std::string>(sentence + "\n")};
 }
 
-// A question that this document cannot answer.
+// A request that this document cannot answer.
 struct BadPiece {
   std::string sentence;
 };
 
 [[noreturn]] void refuse(const std::string& sentence) { throw BadPiece{sentence}; }
 
-// All characters count: who guesses learns nothing from the time that it takes.
+// Compares all characters, so that timing reveals nothing about the token.
 bool same_text(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
   unsigned difference = 0;
@@ -70,7 +70,7 @@ std::pair<std::int64_t, std::int64_t> range(const HttpQuestion& question, const 
   return {*begin, *end};
 }
 
-// Without an overflow, whatever the sizes.
+// Division avoids overflow for any sizes.
 void require_at_most(std::int64_t rows, std::int64_t keys, std::int64_t most, const char* what) {
   if (rows > most / keys)
     refuse("the piece has " + std::to_string(rows) + " x " + std::to_string(keys) + " " + what + "; " +

@@ -1,4 +1,4 @@
-// Answers about a document over HTTP: its page, and any piece of its weights.
+// Serves a document over HTTP: its page and tiles of its weights.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,25 @@
 
 namespace heed::cli {
 
-/// So many weights go into one answer at most: summed where a bin has several, else sent.
+/// Limits for one answer: weights summed into bins, and values sent.
 inline constexpr std::int64_t kMostSummed = std::int64_t{1} << 24;
 inline constexpr std::int64_t kMostSent = std::int64_t{1} << 20;
 
-/// 32 hexadecimal digits from the system's random source. Throws Error (io) where that fails.
+/// 32 hexadecimal digits from the system's random source. Throws Error (io) if that fails.
 [[nodiscard]] std::string random_token();
 
 /// Answers GET /TOKEN/ with the page, and
 ///
 ///     GET /TOKEN/tile?head=N&rows=R0:R1&keys=C0:C1&step=S
 ///
-/// with the weights of rows R0 to R1 - 1 against keys C0 to C1 - 1, summed into bins of S x S: little-endian
-/// f32 row after row, -inf where all of a bin is masked. Head N is batch entry N / H, head N % H. All else is
-/// refused in a sentence: a host that is not this machine's (403: a page elsewhere may have its name point
-/// here), no or a wrong token (403), other methods (405), other paths (404), bad or too large pieces (400).
+/// with the weights of rows R0 to R1 - 1 on keys C0 to C1 - 1, summed into bins of S x S. The answer is
+/// little-endian f32, row by row, with -inf for a fully masked bin. Head N is batch entry N / H, head N % H.
+/// All other requests are refused with a sentence: a foreign Host header (403, against DNS rebinding), a
+/// missing or wrong token (403), other methods (405), other paths (404), Range headers, invalid or too large
+/// tiles (400).
 class DocumentServer {
  public:
-  /// The document must outlive it.
+  /// The document must outlive the server.
   DocumentServer(const Document& document, std::string page, std::string token, int port);
 
   [[nodiscard]] std::string address() const;
@@ -42,7 +43,7 @@ class DocumentServer {
   std::shared_ptr<const std::string> page_;
   std::string token_;
   std::string port_;
-  mutable std::mutex computing_;  // one piece at a time takes all threads
+  mutable std::mutex computing_;  // one tile at a time, because each uses all threads
 };
 
 }  // namespace heed::cli

@@ -18,8 +18,8 @@ namespace heed::cli {
 namespace {
 
 constexpr const char* kHere = "127.0.0.1";
-constexpr std::size_t kMostBody = 1024;  // of a request, which needs none
-constexpr int kPatience = 5;             // seconds for a request to arrive, or a connection to idle
+constexpr std::size_t kMostBody = 1024;  // bytes; requests need no body
+constexpr int kPatience = 5;             // seconds to wait for a request, or on an idle connection
 
 HttpQuestion question_of(const httplib::Request& request) {
   HttpQuestion question{request.method, {}, request.path, {}, request.has_header("Range")};
@@ -29,7 +29,7 @@ HttpQuestion question_of(const httplib::Request& request) {
   return question;
 }
 
-// A long answer from its own memory: what the library is given as text it would compress, slowly.
+// Streams the body from its own memory. The library would compress a body set as text, which is slow.
 void send(const HttpAnswer& answer, httplib::Response& response) {
   response.status = answer.status;
   if (answer.status == 405) response.set_header("Allow", "GET");
@@ -41,7 +41,7 @@ void send(const HttpAnswer& answer, httplib::Response& response) {
                                 });
 }
 
-// What the library refuses by itself.
+// Adds a body to errors that the library reports itself.
 void send_refusal(httplib::Response& response) {
   if (response.body.empty())
     response.set_content("this is no request that heed takes\n", "text/plain; charset=utf-8");
@@ -58,7 +58,7 @@ bool can_serve() noexcept { return true; }
 
 HttpServer::HttpServer(int port) : listener_(std::make_unique<Listener>()) {
   httplib::Server& server = listener_->server;
-  // Without the library's SO_REUSEPORT, with which two servers would share a port unknowingly.
+  // Replaces the library's default SO_REUSEPORT, which would let two servers share a port unnoticed.
   server.set_socket_options([](socket_t socket) {
     const int on = 1;
     (void)setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -98,7 +98,7 @@ void HttpServer::run(HttpAnswerer answerer, const std::function<bool()>& stop) {
     ended = true;
   });
   while (!stop() && !ended) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  while (!ended) {  // a stop before it listens would be lost
+  while (!ended) {  // stop() has no effect before the server listens, so repeat it
     server.stop();
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

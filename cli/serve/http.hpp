@@ -1,4 +1,4 @@
-// A small HTTP server for this machine alone: it listens on 127.0.0.1 and only ever answers.
+// A small HTTP server for this machine only. It listens on 127.0.0.1 and never opens connections itself.
 #pragma once
 
 #include <functional>
@@ -9,13 +9,13 @@
 
 namespace heed::cli {
 
-/// A request as it came: none of it can be trusted.
+/// A request as received; none of it can be trusted.
 struct HttpQuestion {
   std::string method;                                  ///< "GET"
   std::vector<std::string> hosts;                      ///< every Host header
-  std::string path;                                    ///< decoded, without what follows a '?'
+  std::string path;                                    ///< decoded, without the query string
   std::multimap<std::string, std::string> parameters;  ///< decoded
-  bool of_parts = false;                               ///< a Range header asks for pieces
+  bool of_parts = false;                               ///< has a Range header
 };
 
 struct HttpAnswer {
@@ -24,17 +24,17 @@ struct HttpAnswer {
   std::shared_ptr<const std::string> body;
 };
 
-/// What answers. Called from several threads at once; what it throws becomes status 500.
+/// Computes an answer. It is called from several threads at once. An exception becomes status 500.
 using HttpAnswerer = std::function<HttpAnswer(const HttpQuestion&)>;
 
-/// Whether this build can serve: the library cpp-httplib was there.
+/// Whether this build can serve: it was built with the library cpp-httplib.
 [[nodiscard]] bool can_serve() noexcept;
 
-/// Listens from its construction on; answers while run() runs.
+/// Listens from construction on; answers while run() runs.
 class HttpServer {
  public:
-  /// Port 0 takes any that is free. Throws Error: io where the port is taken, invalid_argument without
-  /// can_serve().
+  /// Port 0 picks any free port. Throws Error: io if the port is taken, invalid_argument if can_serve() is
+  /// false.
   explicit HttpServer(int port);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
@@ -42,7 +42,7 @@ class HttpServer {
 
   [[nodiscard]] int port() const noexcept;
 
-  /// Answers until `stop` says so; it is asked some twenty times a second.
+  /// Answers until `stop` returns true; it is polled about 20 times a second.
   void run(HttpAnswerer answerer, const std::function<bool()>& stop);
 
  private:

@@ -5,7 +5,7 @@
 namespace heed::cli {
 namespace {
 
-// A handler can reach nothing but a global.
+// A signal handler can only reach globals.
 volatile std::sig_atomic_t stop_asked = 0;
 
 extern "C" void note_stop(int) { stop_asked = 1; }

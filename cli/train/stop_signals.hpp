@@ -1,9 +1,9 @@
-// Ctrl-C as a wish to stop that is granted at the next good place.
+// Ctrl-C as a request to stop at the next safe point.
 #pragma once
 
 namespace heed::cli {
 
-/// While it lives, SIGINT and SIGTERM are only noted; a second one ends the process as ever.
+/// During its lifetime, SIGINT and SIGTERM are only recorded. A second signal ends the process as usual.
 class StopSignals {
  public:
   StopSignals();

@@ -10,7 +10,7 @@ namespace heed::cli {
 namespace {
 
 constexpr auto kRefresh = std::chrono::milliseconds(100);
-// Where there is no terminal.
+// Number of lines and width without a terminal.
 constexpr std::int64_t kLines = 10;
 constexpr int kPlainWidth = 80;
 

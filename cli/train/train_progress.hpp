@@ -1,4 +1,4 @@
-// How far a training is, for a person who waits.
+// Progress of a training run.
 #pragma once
 
 #include <chrono>
@@ -10,15 +10,15 @@
 
 namespace heed::cli {
 
-/// One line that changes on a terminal; elsewhere a line each tenth of the way.
+/// One line that is updated on a terminal; elsewhere one line per tenth of the steps.
 class TrainProgress {
  public:
-  /// `first` steps are done already. width 0: no terminal.
+  /// `first` steps are already done. width 0: no terminal.
   TrainProgress(std::ostream& out, int width, std::int64_t first, std::int64_t steps,
                 std::int64_t tokens_a_step);
 
   void show(std::int64_t step, double loss);
-  /// Takes the line off the terminal.
+  /// Erases the line from the terminal.
   void clear() { bar_.clear(); }
 
   [[nodiscard]] double seconds() const;

@@ -1,4 +1,4 @@
-// Who makes the steps of `heed train`: this process, or the ranks of mpirun (cli/mpi).
+// Who trains in `heed train`: this process, or the ranks of mpirun (cli/mpi).
 #pragma once
 
 #include <functional>
@@ -11,13 +11,13 @@ namespace heed::cli {
 
 struct TrainedBy {
   int ranks = 1;
-  bool is_first = true;  ///< of them: it shows progress
-  int threads = 0;       ///< of each, where nobody says how many; 0: what the machine has
-  /// For TrainOptions::ranks. Empty: a process alone.
+  bool is_first = true;  ///< whether this is the first rank, which shows progress
+  int threads = 0;       ///< default threads per rank; 0: all of the machine's
+  /// For TrainOptions::ranks. Empty for a single process.
   std::function<std::unique_ptr<TrainRanks>(bool over_sequence)> together{};
 };
 
-/// `heed train` of these.
+/// `heed train` on these ranks.
 [[nodiscard]] Command add_train_with(CLI::App& heed, const TrainedBy& by);
 
 }  // namespace heed::cli

@@ -1,4 +1,4 @@
-// Which heads make one word attend to another, and what else the best of them attends to.
+// Heads that make one word attend to another, and the other keys of the best head.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,30 @@
 
 namespace heed::cli {
 
-/// What was asked of one text.
+/// The answer for one text.
 struct PairAnswer {
   Document document;
-  std::vector<std::int64_t> rows, keys;  ///< where the two words stand
-  std::vector<PairWeight> heads;         ///< all of them, the heaviest first
+  std::vector<std::int64_t> rows, keys;  ///< positions of the two words
+  std::vector<PairWeight> heads;         ///< all heads, heaviest first
 };
 
-/// `row` and `key` as the command line has them. Throws UsageError where the text lacks one; `of_text`, such
-/// as " for --against", tells which text that is.
+/// `row` and `key` are words from the command line. Throws UsageError if the text lacks one. `of_text`, such
+/// as " for --against", names the text in the message.
 [[nodiscard]] PairAnswer answer_pair(Document document, const std::string& row, const std::string& key,
                                      const std::string& of_text = "");
 
 struct PairPrinting {
-  std::string row, key;     ///< as they were asked for
+  std::string row, key;     ///< as given
   std::int64_t heads = 10;  ///< lines of the table
-  std::int64_t top_k = 12;  ///< keys of a row that is too long to be drawn whole
+  std::int64_t top_k = 12;  ///< keys listed for a row that is too long to draw whole
 };
 
-/// The table of the heads, and the row of the best one, drawn. `against`, where not null, is the same
-/// question of another text.
+/// Prints the table of heads and draws the best head's row. `against`, if not null, is the answer for another
+/// text.
 void print_pair(const TextOutput& output, const PairAnswer& answer, const PairAnswer* against,
                 const PairPrinting& printing);
 
-/// All heads with the `top_k` heaviest keys of their rows.
+/// All heads, with the `top_k` heaviest keys of their rows.
 [[nodiscard]] nlohmann::ordered_json pair_json(const PairAnswer& answer, const PairAnswer* against,
                                                const PairPrinting& printing);
 

@@ -17,8 +17,8 @@ namespace {
 constexpr int kNumber = 9;
 constexpr int kPair = 13;
 constexpr int kShownColumns = 60;         // of the text
-constexpr int kBarWord = 18;              // columns of a word beside its bar, at most
-constexpr std::int64_t kDrawnWhole = 40;  // keys
+constexpr int kBarWord = 18;              // most columns of a word beside its bar
+constexpr std::int64_t kDrawnWhole = 40;  // most keys of a row that is drawn whole
 
 std::string three_digits(double value) {
   std::array<char, 32> text{};
@@ -35,7 +35,7 @@ std::string pair_text(const PairWeight& one) {
 
 std::string rank_text(const PairWeight& one) { return one.rank > 0 ? std::to_string(one.rank) : "-"; }
 
-// Empty for a share of NaN. Eighths of a column, as block characters.
+// A bar with a resolution of 1/8 column, in block characters. Empty for NaN.
 std::string bar(double share, int width) {
   constexpr std::array<const char*, 8> kParts = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   if (std::isnan(share)) return "";
@@ -45,7 +45,7 @@ std::string bar(double share, int width) {
   return text + kParts[static_cast<std::size_t>(eighths % 8)];
 }
 
-// "it (8, 14)", at most so many places.
+// "it (8, 14)", with at most kMost places.
 std::string word_and_places(const std::vector<std::string>& tokens, const std::vector<std::int64_t>& places) {
   constexpr std::size_t kMost = 8;
   std::string text = tokens.empty() ? "#" : token_text(tokens[static_cast<std::size_t>(places[0])]) + " (";
@@ -134,8 +134,7 @@ class PairPrinter {
     output_.stream << line << '\n';
   }
 
-  // The keys that it may see: all of them in their order, or the heaviest of a long row and the one asked
-  // for.
+  // The row to draw: all visible keys in order, or for a long row the heaviest keys and the requested one.
   [[nodiscard]] DrawnRow row_of(const PairAnswer& answer, const PairWeight& one) const {
     const AttentionReport& report = answer.document.report;
     const std::int64_t begin = report.key_begin.at<std::int64_t>(one.batch, one.row);
@@ -154,7 +153,7 @@ class PairPrinter {
     return drawn;
   }
 
-  // The longest bar is the largest weight that is drawn.
+  // Draws a row. The longest bar has the weight `largest`.
   void print_row(const DrawnRow& row, double largest) const {
     const AttentionReport& report = row.answer.document.report;
     std::string title = name_of_head(report, row.one.head);

@@ -10,7 +10,7 @@
     print(heed.open("saved-by-heed-look.safetensors"))
     print(heed.load_model("folder").generate("to be or"))
 
-heed.nn has layers for NumPy; heed.torch, heed.transformers and heed.onnx are for those packages, and import them.
+heed.nn has layers for NumPy. heed.torch, heed.transformers and heed.onnx work with those packages and import them.
 """
 
 from . import masks

@@ -1,4 +1,4 @@
-"""The command heed, which a wheel brings: `heed …` and `python -m heed …`."""
+"""The command heed from a wheel: `heed …` and `python -m heed …`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ COMMAND = pathlib.Path(__file__).with_name("command") / "bin" / "heed"
 
 
 def main() -> int:
-    """Becomes the command, with this process's arguments. Returns only where there is none."""
+    """Replaces this process by the command, with the same arguments. Returns only if the command cannot be run."""
     try:
         os.execv(COMMAND, ["heed", *sys.argv[1:]])
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What heads of heed.Model cause: methods of it, and what they return."""
+"""Causal questions about the heads of heed.Model: its methods and their results."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Text = str | Sequence[int] | Floats
 @dataclass(frozen=True)
 class TokenShift:
     id: int
-    token: str  #: as people read it; "#17" where the model has no text for it
+    token: str  #: readable text; "#17" if the model has no text for the id
     before: float  #: probability
     after: float
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What a change inside a model did. All but `moved` is None for a model that does not predict what comes next."""
+    """The effect of a change inside a model. Only `moved` is set if the model does not predict the next token."""
 
-    moved: float  #: mean over rows of |h' - h| / |h|, of the hidden states behind the last norm
+    moved: float  #: mean over rows of |h' - h| / |h|, for the hidden states after the last norm
     row: int | None
-    tokens: list[TokenShift] | None  #: the likeliest before and after, the likeliest before first
+    tokens: list[TokenShift] | None  #: the most likely tokens before and after the change, those before it first
     divergence: float | None  #: KL(before || after) at the row, nats
     loss_before: float | None  #: mean over the text of -log p(next token), nats
     loss_after: float | None
@@ -36,17 +36,17 @@ class Effect:
 
 @dataclass(frozen=True)
 class Attribution:
-    """The direct shares in a logit. All of them add up to it."""
+    """The direct contributions to a logit. Together they sum to the logit."""
 
     row: int
     id: int
     token: str
-    logit: float  #: before a last softcap
+    logit: float  #: before the final softcap
     heads: Floats  #: [layers, H], f64
-    biases: Floats  #: [layers], of each layer's W_O
-    mlps: Floats  #: [layers], all that a layer adds besides
+    biases: Floats  #: [layers], from each layer's output-projection bias
+    mlps: Floats  #: [layers], everything else that a layer adds
     embedding: float
-    constant: float  #: of the last norm's bias and the logits' own
+    constant: float  #: from the last norm's bias and the bias of the logits
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class LensToken:
 
 @dataclass(frozen=True)
 class LensLayer:
-    top: list[LensToken]  #: the likeliest tokens
-    probability: float  #: of the token that is spoken of
-    rank: int  #: its place among all, from 0
+    top: list[LensToken]  #: the most likely tokens
+    probability: float  #: of `token`
+    rank: int  #: the rank of `token` among all tokens, from 0
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class Lens:
     row: int
     id: int
     token: str
-    layers: list[LensLayer]  #: the embedding's, then those behind each layer
+    layers: list[LensLayer]  #: for the embedding, then after each layer
 
 
 class Causes:
     """Methods of heed.Model.
 
-    `row`: the one whose prediction is spoken of (the last). `token`: the predicted token that is spoken of, an id or what
-    stands for it (the likeliest). `top`: tokens to name. `heads`: pairs (layer, head), counted from 0.
+    `row`: the row whose prediction is examined (default: the last). `token`: the examined token, an id or its text
+    (default: the most likely). `top`: how many tokens to list. `heads`: pairs (layer, head), counted from 0.
     """
 
     _data: _heed.ModelData
@@ -85,19 +85,19 @@ class Causes:
 
     def ablate(self, what: Text, heads: Iterable[tuple[int, int]], to: str = "zero", *, row: int | None = None,
                token: int | str | None = None, top: int = 5, threads: int = 0) -> Effect:
-        """The text with the outputs of these heads at zero, or at their mean over the text (to="mean")."""
+        """Runs the text with the outputs of these heads set to zero, or to their mean over the text (to="mean")."""
         options = self._options(what, row, token, top, threads)
         return self._effect(what, _heed.ablate(self._data, self._ids(what), list(heads), to, options))
 
     def patch(self, what: Text, other: Text, heads: Iterable[tuple[int, int]], *, row: int | None = None,
               token: int | str | None = None, top: int = 5, threads: int = 0) -> Effect:
-        """The text with the outputs of these heads, row by row, from a run on another text of as many tokens."""
+        """Runs the text with the outputs of these heads, row by row, from a run on another text with as many tokens."""
         options = self._options(what, row, token, top, threads)
         return self._effect(what, _heed.patch(self._data, self._ids(what), self._ids(other), list(heads), options))
 
     def attribute(self, what: Text, token: int | str | None = None, *, row: int | None = None,
                   threads: int = 0) -> Attribution:
-        """Each head's direct share in a logit, the scales of norms held at what they are."""
+        """Each head's direct contribution to a logit, with the scales of norms held constant."""
         made = _heed.attribute(self._data, self._ids(what), self._options(what, row, token, 1, threads))
         id = made.pop("token")
         biases, mlps = np.asarray(made.pop("biases")), np.asarray(made.pop("mlps"))
@@ -105,7 +105,7 @@ class Causes:
 
     def lens(self, what: Text, *, row: int | None = None, token: int | str | None = None, top: int = 5,
              threads: int = 0) -> Lens:
-        """What the stream behind each layer would predict: the last norm and the unembedding on it (the logit lens)."""
+        """The prediction after each layer: the last norm and the unembedding applied to the stream (the logit lens)."""
         row, id, layers = _heed.lens(self._data, self._ids(what), self._options(what, row, token, top, threads))
         made = []
         for chances, probability, rank in layers:
@@ -115,9 +115,9 @@ class Causes:
         return Lens(row, id, self._texts(what, [id])[0], made)
 
     def rollout(self, what: Text, row: int | Iterable[int] | None = None, *, threads: int = 0) -> Floats:
-        """Attention rollout (Abnar and Zuidema 2020): what a row comes from, [L], or several rows, [R, L].
+        """Attention rollout (Abnar and Zuidema 2020): the input tokens that flow into a row, [L], or into rows, [R, L].
 
-        It is the product over layers of (mean over heads of the weights + I) / 2, without a matrix of a layer.
+        It is the product over layers of (mean over heads of the weights + I) / 2. No layer's matrix is stored.
         """
         ids = self._ids(what)
         if row is None:
@@ -136,7 +136,7 @@ class Causes:
             token = self._id_of(what, row, token, threads)
         return row, token, top, threads
 
-    # Of several tokens that read the same, the likeliest.
+    # Returns the most likely of several tokens with the same text.
     def _id_of(self, what: Text, row: int | None, token: str, threads: int) -> int:
         everything = (row, None, self._data.info["vocabulary"], threads)
         chances = _heed.lens(self._data, self._ids(what), everything)[2][-1][0]

@@ -1,4 +1,4 @@
-"""What heed.Model writes after a text, and what it expects next."""
+"""Text generation and next-token predictions of heed.Model."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from . import _heed
 
 
 class Writes:
-    """Methods of heed.Model for models that write: GPT-2, Llama, … and those that heed trained."""
+    """Methods of heed.Model for models that generate text: GPT-2, Llama, … and models trained by heed."""
 
     _data: _heed.ModelData
 
     def expected_after(self, text: str, count: int = 3) -> list[tuple[str, float]]:
-        """The likeliest next tokens and their probabilities, the likeliest first."""
+        """The most likely next tokens and their probabilities, in descending order."""
         return _heed.expected_after(self._data, text, count)
 
     def generate(self, prompt: str = "", tokens: int = 200, *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0,
                  seed: int = 1, cache: str = "f32", add: Callable[[str], object] | None = None) -> str:
-        """The text that the model writes after the prompt, as heed generate does; `add` is given each token's at once.
+        """Returns the text that the model generates after the prompt, as `heed generate` does.
 
-        temperature: logits are divided by it, 0 takes the largest. top_k: draws among so many only (0: all); top_p: among
-        the fewest likeliest that have this share of the probability together. cache: what keys and values are kept as.
+        temperature: divides the logits; 0 always takes the largest. top_k: samples from this many tokens only (0: all).
+        top_p: samples from the fewest most likely tokens with this total probability. cache: the format of the KV
+        cache. add: called with each token's text as it is generated.
         """
         return "".join(token["text"] for token in self.watch(prompt, tokens, temperature=temperature, top_k=top_k, top_p=top_p,
                                                              seed=seed, cache=cache, add=add, pairs=0))
@@ -30,10 +31,10 @@ class Writes:
     def watch(self, prompt: str | Sequence[int] = "", tokens: int = 200, *, temperature: float = 1.0, top_k: int = 0,
               top_p: float = 1.0, seed: int = 1, cache: str = "f32", pairs: int = 4, head: tuple[int, int] | None = None,
               add: Callable[[str], object] | None = None) -> list[dict[str, Any]]:
-        """The same token by token, of a text or of ids: "id", "text", "probability", and "attended".
+        """Like generate(), but returns each token as a dict: "id", "text", "probability" and "attended".
 
-        attended: the `pairs` tokens (place, token, weight, (layer, head)) that heads, or `head`, attended to most while it
-        was chosen, as heed generate --watch shows them.
+        The prompt is a text or token ids. "attended" lists the `pairs` most attended tokens (place, token, weight,
+        (layer, head)) over all heads, or of `head`, when the token was chosen, as `heed generate --watch` shows them.
         """
         text, ids = (prompt, []) if isinstance(prompt, str) else (None, [int(id) for id in prompt])
         return _heed.write_on(self._data, text, ids, tokens, temperature, top_k, top_p, seed, cache, pairs, head, add)

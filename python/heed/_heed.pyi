@@ -1,4 +1,4 @@
-"""The extension module; heed is where its names are public."""
+"""The extension module. Its public names are in heed."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, TypedDict, TypeVar, overload
@@ -20,8 +20,9 @@ ScoresStage = Literal["raw", "softcap", "bias"]
 SliceKind = Literal["full", "causal", "inverse_causal", "both_causal", 0, 1, 2, 3]
 
 class SparseMask:
-    """Which keys each query may attend, in memory that grows with the length: attention(mask=…). Masks combine
-    with &."""
+    """The keys that each query may attend to: attention(mask=…).
+
+    Memory grows linearly with the length. Masks combine with &."""
 
     def __init__(self) -> None: ...
     @staticmethod
@@ -59,7 +60,7 @@ class SparseMask:
     def runs(self, batch: int, head: int, row: int) -> list[tuple[int, int]]: ...
 
 class ScoreMod:
-    """What becomes of a score, after scale and softcap and before the bias."""
+    """A change of the scores, after scale and softcap and before the bias."""
 
     @staticmethod
     def expression(text: str, **arrays: Any) -> ScoreMod: ...
@@ -75,7 +76,7 @@ def bigbird(
 ) -> SparseMask: ...
 
 class AttentionOptions(TypedDict, total=False):
-    """The keyword arguments that say what a call computes; None is the default of each."""
+    """The keyword arguments that define a call; the default of each is None."""
 
     causal: bool | None
     window: tuple[int | None, int | None] | None
@@ -109,7 +110,7 @@ class Info(TypedDict):
     threads: int
 
 class AttentionResult(Generic[Array]):
-    """What a call computed; None for what was not asked for."""
+    """The results of a call; results that were not requested are None."""
 
     @property
     def output(self) -> Array: ...
@@ -151,8 +152,11 @@ CacheFormat = Literal["f32", "bf16", "f16", "int8", "int4", "fp8"]
 PageOrder = Literal["hnd", "nhd"]
 
 class KvCacheStats(TypedDict):
-    """rows: held, of all sequences, a shared one once for each; capacity: that there is room for. Memory, together all of
-    it: bytes of keys, values and scales; tail_bytes of rows that wait for their group; table_bytes of all tables."""
+    """Sizes of a cache.
+
+    rows: stored rows over all sequences; a shared row counts once per sequence. capacity: rows that fit in the
+    allocated memory. Three entries add up to the total memory. bytes: keys, values and scales. tail_bytes: rows whose
+    quantisation group is incomplete. table_bytes: all tables."""
 
     rows: int
     capacity: int
@@ -164,7 +168,7 @@ class KvCacheStats(TypedDict):
     table_bytes: int
 
 class KvCache:
-    """Keys and values, computed once and attended from then on: attention(q, cache)."""
+    """Keys and values that are computed once and attended to by later calls: attention(q, cache)."""
 
     def __init__(
         self,
@@ -252,7 +256,7 @@ def info() -> Info: ...
 def targets() -> list[Target]: ...
 def set_target(name: str) -> None: ...
 def target() -> str:
-    """The chosen one's name."""
+    """The name of the target in use."""
 
 def set_leak_warnings(value: bool, /) -> None: ...
 @overload
@@ -393,7 +397,7 @@ def attention(
 ) -> AttentionResult[Array]: ...
 
 class AttentionGradients(Generic[Array]):
-    """What a backward call computed; None for what was not asked for."""
+    """The results of a backward call; gradients that were not requested are None."""
 
     @property
     def dq(self) -> Array: ...
@@ -467,7 +471,7 @@ def attention_backward_into(
     grad_sinks: Any,
     options: object,
 ) -> None:
-    """Writes the gradients into the arrays grad_…; None where one is not wanted."""
+    """Writes the gradients into the arrays grad_…; None skips one."""
 
 class ReportData:
     @property
@@ -547,7 +551,7 @@ def attention_tile(
 Floats = npt.NDArray[np.floating[Any]]
 
 class Generator:
-    """PyTorch's random numbers on a CPU for the same seed."""
+    """A random generator with the same numbers as PyTorch's on a CPU for the same seed."""
 
     def __init__(self, seed: int = ...) -> None: ...
     def rand(self, shape: Sequence[int], dtype: Any = "float32") -> Floats: ...
@@ -557,11 +561,11 @@ class Generator:
 
 class _Layer:
     def parameters(self) -> dict[str, Floats]:
-        """The arrays by name, in the layer's own memory."""
+        """The parameters by name, in the layer's own memory."""
     def save(self, path: str) -> None:
-        """Writes a safetensors file."""
+        """Writes the parameters to a safetensors file."""
     def load(self, path: str) -> None:
-        """Reads one back into the same memory; files of torch.nn.MultiheadAttention are understood too."""
+        """Reads a file into the existing parameters. It also accepts files of torch.nn.MultiheadAttention."""
 
 class Embedding(_Layer):
     """torch.nn.Embedding: ids [...] to vectors [..., dim]."""
@@ -585,7 +589,7 @@ class Linear(_Layer):
     def __call__(self, x: Any) -> Floats: ...
 
 class LayerResult:
-    """What an attention layer computed on the way."""
+    """The results and intermediate values of an attention layer."""
 
     @property
     def output(self) -> Any: ...
@@ -599,7 +603,7 @@ class LayerResult:
     def attention(self) -> AttentionResult[Any]: ...
 
 class SelfAttention(_Layer):
-    """One head without biases and without an output projection."""
+    """One head without biases or output projection."""
 
     def __init__(
         self,
@@ -613,7 +617,8 @@ class SelfAttention(_Layer):
     def __call__(self, x: Any, **options: Any) -> Any: ...
 
 class MultiHeadAttention(_Layer):
-    """torch.nn.MultiheadAttention, batch first; kv_heads and the like default to heads, dim / heads and dim."""
+    """torch.nn.MultiheadAttention, batch first. By default kv_heads is heads, head_dim is dim / heads, value_dim is
+    head_dim and context_dim is dim."""
 
     def __init__(
         self,
@@ -656,7 +661,7 @@ class TrainedModelData:
     def save(self, folder: str, /) -> None: ...
 
 class ModelCache:
-    """The keys and values of tokens that a model has read."""
+    """The keys and values of the tokens that a model has read."""
 
     @property
     def length(self) -> int: ...

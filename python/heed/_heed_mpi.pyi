@@ -1,4 +1,4 @@
-"""The extension module of heed.distributed, which is there where heed was built with MPI."""
+"""The extension module of heed.distributed, available if heed was built with MPI."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from ._heed import Array, Need, ScoresStage
 Scheme = Literal["automatic", "ring", "gather", "ulysses", "decode"]
 
 class CallOptions(_heed.AttentionOptions, total=False):
-    """All of heed.attention's."""
+    """All options of heed.attention."""
 
     need: Need
     top_k: int | None
@@ -20,7 +20,7 @@ class CallOptions(_heed.AttentionOptions, total=False):
     output_dtype: Any
 
 class Sharding:
-    """Which rank holds which positions of a sequence. The rows of a rank are its positions in rising order."""
+    """The positions of a sequence that each rank holds. A rank's rows are its positions in ascending order."""
 
     @staticmethod
     def contiguous(length: int, ranks: int) -> Sharding: ...
@@ -44,7 +44,7 @@ class Sharding:
     def __eq__(self, arg: object, /) -> bool: ...
 
 class AttentionResult(_heed.AttentionResult[Array]):
-    """What a call over ranks computed."""
+    """The results of a call over ranks."""
 
     @property
     def scheme(self) -> Scheme: ...
@@ -52,7 +52,7 @@ class AttentionResult(_heed.AttentionResult[Array]):
     def bytes_sent(self) -> int: ...
 
 class AttentionGradients(_heed.AttentionGradients[Array]):
-    """What a backward call over ranks computed."""
+    """The results of a backward call over ranks."""
 
     @property
     def scheme(self) -> Scheme: ...

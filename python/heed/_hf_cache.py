@@ -20,7 +20,7 @@ aten = torch.ops.aten
 
 
 def hadamard(size: int) -> Tensor:
-    """The orthonormal matrix that keys are kept times: blocks of the largest power of two that divides the size."""
+    """The orthonormal matrix that rotates keys. Its blocks have the largest power of two that divides the size."""
     block = size & -size
     matrix = torch.ones(1, 1)
     while len(matrix) < block:
@@ -29,8 +29,10 @@ def hadamard(size: int) -> Tensor:
 
 
 class CachedRows(Tensor):  # type: ignore[misc]
-    """The keys or the values of a layer, [B, Hkv, length, D], as a model hands them to its attention function. To it
-    they are a tensor; heed's function takes the KvCache instead. Any operation gets a copy of the rows."""
+    """The keys or values of a layer, [B, Hkv, length, D], as a model passes them to its attention function.
+
+    The model sees a tensor. heed's attention function takes the KvCache instead, and any other operation gets a copy of
+    the rows."""
 
     layer: Layer
     are_keys: bool
@@ -44,7 +46,7 @@ class CachedRows(Tensor):  # type: ignore[misc]
         return rows
 
     def current(self) -> Layer:
-        """The layer, as it was when the model got these rows."""
+        """The layer. Raises RuntimeError if it has changed since the model got these rows."""
         if self.layer.length != self.shape[2]:
             raise RuntimeError(f"the cache has {self.layer.length} positions, and had {self.shape[2]} when the model "
                                "got its rows: expected no change in between")
@@ -62,12 +64,13 @@ class CachedRows(Tensor):  # type: ignore[misc]
         return rows.to(self.dtype)
 
     def spread(self, columns: Tensor) -> Tensor:
-        """A result of the rows held, [B, …, rows], with 0 for those that were evicted: [B, …, length]."""
+        """Expands a result over the stored rows, [B, …, rows], to all positions, [B, …, length], with 0 for evicted
+        rows."""
         places = self.layer.places()
         if places is None:
             return columns
         index = places.clamp(max=self.shape[2]).reshape(len(places), *[1] * (columns.dim() - 2), -1)
-        whole = columns.new_zeros(*columns.shape[:-1], self.shape[2] + 1)  # the last one: of no row
+        whole = columns.new_zeros(*columns.shape[:-1], self.shape[2] + 1)  # the last column collects padding
         return whole.scatter_(-1, index.expand(columns.shape), columns)[..., :-1]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
@@ -89,7 +92,7 @@ class CachedRows(Tensor):  # type: ignore[misc]
 
 
 class Layer(CacheLayerMixin):  # type: ignore[misc]
-    """One layer of a Cache; `kv` is its heed.KvCache, None until the first rows come."""
+    """One layer of a Cache. `kv` is its heed.KvCache, or None before the first rows."""
 
     is_sliding = False
     is_compileable = False
@@ -102,7 +105,7 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
 
     def reset(self) -> None:
         self.kv: Any = None
-        self.sequences: list[int] = []  #: of kv, one a batch entry
+        self.sequences: list[int] = []  #: one sequence of kv per batch entry
         self.length = 0
         self.is_initialized = False
 
@@ -118,7 +121,8 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Appends rows. The first ones, a prompt, attend each other as they come; later ones attend what is kept."""
+        """Appends rows. The first rows, a prompt, attend to each other as given; later rows attend to the stored
+        ones."""
         if torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad):
             raise ValueError("keys require gradients, which heed.transformers.Cache does not keep: expected "
                              "torch.no_grad()")
@@ -148,7 +152,7 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
             self.kv.reserve(self.capacity)
         elif layout == "paged":
             size, stats = self.kv.page_size, self.kv.stats()
-            # Of each sequence: pages of new rows, and copies of shared ones that rows or codes are written to.
+            # Pages per sequence: new rows, and copies of shared pages that are written to.
             needed = len(self.sequences) * ((rows + self.options["group"]) // size + 3)
             if needed > stats["free_pages"]:
                 self.kv.reserve((stats["pages"] + max(needed, stats["pages"])) * size)
@@ -162,7 +166,7 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
         return CachedRows.make(self, False) if self.length else None
 
     def places(self) -> Tensor | None:
-        """The positions of the rows held, [B, most rows], FAR beyond those of a sequence; None where all are held."""
+        """The positions of the stored rows, [B, most rows], padded with FAR; None if no row was evicted."""
         rows = self.kv.rows[self.sequences]
         if (rows == self.length).all():
             return None
@@ -172,7 +176,7 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
         return places
 
     def get_mask_sizes(self, query_length: int | Tensor) -> tuple[int, int]:
-        """Masks have a column for each position, also where its row was evicted."""
+        """Masks have a column for each position, including evicted ones."""
         return self.length + rows_of(query_length), 0
 
     def get_seq_length(self) -> int:
@@ -181,10 +185,10 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
     def get_max_length(self) -> int:
         return -1
 
-    get_max_cache_shape = get_max_length  # as 4.57 calls it
+    get_max_cache_shape = get_max_length  # its name in 4.57
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Takes -tokens_to_remove rows back."""
+        """Removes the last -tokens_to_remove rows."""
         tokens_to_remove = to_take_back(tokens_to_remove, self.length)
         if tokens_to_remove > 0:
             raise ValueError(f"tokens_to_remove is {tokens_to_remove}; 0 or a negative number is expected")
@@ -198,14 +202,14 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
             self.kv.truncate(number, self.length)
 
     def _select(self, entries: list[int]) -> None:
-        """Batch entry i becomes what entries[i] was. What several become shares its pages."""
+        """Batch entry i becomes a copy of entry entries[i]. Copies of the same entry share its pages."""
         if not self.is_initialized:
             return
         if len(set(entries)) < len(entries) and self.options["layout"] != "paged":
             raise ValueError(f"layout is {self.options['layout']!r}, and a sequence goes on as several; 'paged' is "
                              "expected")
         for number in set(self.sequences) - {self.sequences[entry] for entry in entries}:
-            self.kv.release(number)  # whose number is the next fork's
+            self.kv.release(number)  # the next fork reuses this number
         chosen: list[int] = []
         for entry in entries:
             number = self.sequences[entry]
@@ -222,25 +226,27 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
         self._select([entry for entry in range(len(self.sequences)) for _ in range(repeats)])
 
     def offload(self) -> None:
-        """Rows are in the CPU's memory always."""
+        """Does nothing: rows are always in CPU memory."""
 
     def prefetch(self) -> None:
-        """Rows are in the CPU's memory always."""
+        """Does nothing: rows are always in CPU memory."""
 
 
 class Cache(transformers.Cache):  # type: ignore[misc]
-    """What `generate(past_key_values=…)` takes: keys and values in heed's KvCache, which attn_implementation="heed"
-    attends where they lie. Other implementations get copies.
+    """A cache for `generate(past_key_values=…)`: keys and values in heed's KvCache.
 
-    config: the model's, which models with other states than keys and values (Mamba's and the like) need.
-    layout: "paged", which beam search needs, "contiguous", or "ring": `sinks` first and `window` last rows.
-    format: "f32", "bf16", "f16", "int8", "int4" or "fp8"; None is the dtype of the model. Of codes: `group` and
-    `rotate`, as heed.KvCache has them.
-    capacity: rows of each sequence that there is room for at first; it grows.
+    attn_implementation="heed" reads the stored rows in place; other implementations get copies.
 
-    A prompt attends itself as without a cache; what comes later attends the rows as they are kept. Rows that come
-    together see those that a ring holds after them. `layers[i].kv` is a layer's KvCache; masks and `capture` count
-    positions, whatever is evicted from it.
+    config: the model's config. Models with other states than keys and values (such as Mamba) need it.
+    layout: "paged" (required for beam search), "contiguous", or "ring", which keeps `sinks` first and `window` last
+    rows.
+    format: "f32", "bf16", "f16", "int8", "int4" or "fp8"; None uses the model's dtype. Quantised formats use `group`
+    and `rotate` as in heed.KvCache.
+    capacity: the initial number of rows per sequence; it grows as needed.
+
+    A prompt attends to itself as without a cache; later tokens attend to the stored rows. Rows that are appended
+    together see the rows that a ring holds after them. `layers[i].kv` is a layer's KvCache. Masks and `capture` count
+    positions, including evicted ones.
     """
 
     def __init__(self, config: Any = None, *, layout: str = "paged", format: str | None = None, capacity: int = 256,
@@ -254,7 +260,7 @@ class Cache(transformers.Cache):  # type: ignore[misc]
         if options["capacity"] < 1 and layout != "ring":
             raise ValueError(f"capacity is {capacity}; 1 or more is expected")
         if config is None:
-            super().__init__(layer_class_to_replicate=functools.partial(Layer, options))  # a lambda could not be pickled
+            super().__init__(layer_class_to_replicate=functools.partial(Layer, options))  # a lambda cannot be pickled
         else:
             super().__init__(layers=[
                 Layer(options) if type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) else layer
@@ -270,14 +276,14 @@ def dense(x: Tensor) -> Tensor:
 
 
 def of_held(x: Tensor | None, places: Tensor) -> Tensor | None:
-    """The columns of a mask or bias [B or 1, H or 1, Lq, length] for the rows held."""
+    """The columns of the stored rows in a mask or bias [B or 1, H or 1, Lq, length]."""
     if x is None or x.shape[-1] == 1:
         return x
     return torch.take_along_dim(x, places.clamp(max=x.shape[-1] - 1)[:, None, None], 3)
 
 
 def row_mask_of_held(mask: RowMask | None, places: Tensor) -> RowMask | None:
-    """The same of runs: each begins and ends at the first row held from its position on."""
+    """The same for runs: each begins and ends at the first stored row at or after its position."""
     if mask is None:
         return None
     batch, runs = len(places), mask.runs.to(torch.int64)

@@ -1,4 +1,4 @@
-"""capture: what is collected of a call, of which layers, heads and rows, and where it goes."""
+"""capture: the results to collect of a call, the layers, heads and rows to collect them from, and their destination."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Rows = int | slice | Iterable[int]
 
 
 class Call(NamedTuple):
-    """One call of attention as heed computes it."""
+    """An attention call with heed's options."""
 
     query: Tensor
     key: Tensor
@@ -45,14 +45,14 @@ class Call(NamedTuple):
     scale: float | None
 
     def attend(self, options: dict[str, Any]) -> Any:
-        """heed.attention of this call."""
+        """Runs heed.attention on this call."""
         if not isinstance(self.key, CachedRows):
             return _heed.attention(self.query, self.key, self.value, **options)
         layer = self.key.current()
         return _heed.attention(self.query, layer.kv, sequences=layer.sequences, **options)
 
     def held(self) -> Call:
-        """Of a cache from which rows were evicted, with the columns of masks that are left."""
+        """The call with masks restricted to the stored rows, for a cache with evicted rows."""
         places = self.key.layer.places() if isinstance(self.key, CachedRows) else None
         if places is None:
             return self
@@ -60,11 +60,11 @@ class Call(NamedTuple):
                              row_mask=row_mask_of_held(self.row_mask, places))
 
     def spread(self, name: str, result: Tensor) -> Tensor:
-        """A result with a column for each position, also of a cache from which rows were evicted."""
+        """Expands a result to one column per position, for a cache with evicted rows."""
         return self.key.spread(result) if name in COLUMNS and isinstance(self.key, CachedRows) else result
 
     def options(self) -> dict[str, Any]:
-        """As heed.attention takes them."""
+        """The keyword arguments for heed.attention."""
         return {"mask": self.mask, "sparse_mask": None if self.row_mask is None else self.row_mask.sparse(),
                 "bias": untracked(self.bias), "sinks": untracked(self.sinks), "causal": self.causal,
                 "query_offset": self.offset, "softcap": self.softcap, "scale": self.scale,
@@ -74,13 +74,13 @@ class Call(NamedTuple):
         return self._replace(query=untracked(self.query), key=untracked(self.key), value=untracked(self.value))
 
     def of_heads(self, heads: Sequence[int]) -> Call:
-        """All of them still, where a cache has the keys."""
+        """The call for these heads. If a cache holds the keys, all heads remain."""
         if isinstance(self.key, CachedRows):
             return self
         shared = self.query.shape[1] // self.key.shape[1]
         kv = [head // shared for head in heads]
         once = sorted(set(kv))
-        if [head for head in once for _ in range(len(kv) // len(once))] == kv:  # heed shares them again
+        if [head for head in once for _ in range(len(kv) // len(once))] == kv:  # heed repeats shared key heads itself
             kv = once
         return self._replace(query=_pick(self.query, heads), key=_pick(self.key, kv), value=_pick(self.value, kv),
                              mask=_pick(self.mask, heads), bias=_pick(self.bias, heads),
@@ -96,7 +96,7 @@ class Call(NamedTuple):
 
 
 def _pick(x: Any, heads: Sequence[int]) -> Any:
-    """Heads, in place where they follow one another; what all heads share stays."""
+    """Selects heads, as a view if they are consecutive; broadcast axes stay."""
     if x is None or x.dim() < 3 or x.shape[-3] == 1:
         return x
     first, last = heads[0], heads[-1] + 1
@@ -123,7 +123,7 @@ def _at_least_0(name: str, given: Any) -> list[int] | None:
 
 
 class Asked:
-    """What capture was asked for."""
+    """The arguments of capture."""
 
     def __init__(self, *, layers: Any, heads: Any, rows: Rows | None, tiles: Iterable[Sequence[int]], top_k: int,
                  received_last: int, map: tuple[int, int] | None, **needs: bool) -> None:
@@ -144,7 +144,7 @@ class Asked:
         self._check()
 
     def _check(self) -> None:
-        """Lets the library say what it does not know, or not so, before a model runs."""
+        """Lets the library reject unknown or wrong arguments before a model runs."""
         one = torch.zeros(1, 1, 1, 1)
         _heed.attention(one, one, one, **self.request())
 
@@ -152,7 +152,7 @@ class Asked:
         return {"need": ["lse", *self.names], **self.more}
 
     def settings(self) -> dict[str, Any]:
-        """For an index."""
+        """The arguments, for the index file."""
         limits = {"layers": self.layers, "heads": self.heads, "tiles": self.tiles,
                   "rows": repr(self.rows) if isinstance(self.rows, slice) else self.rows}
         return dict.fromkeys(self.names, True) | self.more | {name: x for name, x in limits.items() if x}
@@ -166,7 +166,7 @@ class Asked:
         return {name: call.spread(name, getattr(result, name)) for name in names}
 
     def which(self, call: Call, module: Any) -> tuple[Call, list[int] | None, list[int] | None]:
-        """(the call for the heads that are asked for, those, and the rows that are); None for all."""
+        """(the call for the requested heads, these heads, the requested rows); None stands for all."""
         queries, count = call.query.shape[2], call.query.shape[1]
         heads, rows = self.heads, None
         if heads is not None:
@@ -181,8 +181,9 @@ class Asked:
         return call, heads, rows
 
     def gather(self, call: Call, module: Any) -> dict[str, Any]:
-        """The results by name, of a call whose output was computed already: the values count for nothing here, and
-        one column of them is enough."""
+        """The requested results by name, for a call whose output is already computed.
+
+        The values do not matter here, so one column of them is enough."""
         call = call.untracked()
         if not isinstance(call.key, CachedRows):
             call = call._replace(value=call.value[..., :1])
@@ -197,13 +198,13 @@ class Asked:
 
     def options(self, call: Call) -> dict[str, Any]:
         options = call.options()
-        # `dropped` compares with causal attention, which a row mask says as well as any other.
+        # `dropped` compares with causal attention. A causal row mask therefore sets `causal`, too.
         if "dropped" in self.names and call.row_mask is not None and call.row_mask.is_causal():
             options["causal"] = True
         return options
 
     def cut_tiles(self, call: Call, lse: Tensor | None) -> dict[str, Any]:
-        """`tiles`, of a call of some heads."""
+        """The weights of `tiles`, for a call that was restricted to the requested heads."""
         tiles = []
         queries, keys = call.query.shape[2], call.key.shape[2]
         for row_begin, row_end, key_begin, key_end in self.tiles:
@@ -221,7 +222,7 @@ class Asked:
 
 
 def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The results of several runs of rows as those of one call."""
+    """Joins the results of several runs of rows."""
     if len(parts) == 1:
         return parts[0]
     return {name: torch.cat([part[name] for part in parts], 2) if name in ROWS else sum(part[name] for part in parts)
@@ -229,22 +230,24 @@ def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Maps(list[CallMap]):
-    """The calls in their order: one of each layer for a forward pass, and so on for each step of generate()."""
+    """The captured calls in order. A forward pass has one call per layer, generate() one per layer and step."""
 
     def __init__(self, names: tuple[str, ...], top_k: int, more: Sequence[str] = ()) -> None:
         super().__init__()
         self.names = names
         self.top_k = top_k
         self._more = more
-        self._seen: list[list[Seen]] = []  #: for reports: of each layer its calls
+        self._seen: list[list[Seen]] = []  #: for reports: the calls of each layer
 
     def report(self, tokens: Sequence[str] = (), target_tokens: Sequence[str] = (), *, token_ids: Sequence[int] = (),
                target_token_ids: Sequence[int] = (), title: str = "", call: int = 0, top_k: int = 5) -> Report:
-        """What was captured with report=True or weights=True, as heed.look shows it: of each layer its call of that number
-        (from 0). Encoder, decoder and cross-attention are told apart: report.kind("cross").
+        """A report as from heed.look, for a capture with report=True or weights=True.
 
-        tokens: of rows and keys (pieces() makes them); target_tokens: a decoder's, where an encoder has others. token_ids,
-        target_token_ids: the same as the model has them, by which copies of a token are told.
+        It shows each layer's call number `call` (from 0). Encoder, decoder and cross-attention layers have separate
+        reports: report.kind("cross").
+
+        tokens: names of rows and keys (see pieces()); target_tokens: the decoder's, if an encoder has others.
+        token_ids, target_token_ids: the model's ids of the same tokens, which identify repeated tokens.
         """
         number = whole("call", call)
         texts = Texts(tokens, target_tokens, title, title, token_ids, target_token_ids)
@@ -260,12 +263,12 @@ class Maps(list[CallMap]):
         return f"<Maps: calls {len(self)}, layers {len({call.layer for call in self})}, each with {', '.join(held)}>"
 
     def of_layer(self, layer: int) -> list[CallMap]:
-        """The calls of one layer, in their order."""
+        """The calls of one layer, in order."""
         return [call for call in self if call.layer == layer]
 
 
 class Collector:
-    """Numbers the layers, and keeps what was found, in memory or in a folder."""
+    """Numbers the layers and stores the results, in memory or in a folder."""
 
     def __init__(self, asked: Asked, to: str | os.PathLike[str] | None, report: bool = False) -> None:
         self.asked = asked
@@ -275,11 +278,11 @@ class Collector:
         more += [f"tiles={len(asked.tiles)}"] if asked.tiles else []
         self.calls: Maps | Run = (Maps(asked.names, asked.top_k, more) if to is None else
                                   Run.begin(to, asked.settings()))
-        self._order: dict[Any, tuple[int, str, int]] = {}  #: layer, kind, number among those of its kind
+        self._order: dict[Any, tuple[int, str, int]] = {}  #: layer, kind, number within its kind
         self._seen: dict[Any, list[Seen]] = {}
 
     def number(self, module: Any, call: Call) -> int | None:
-        """The layer's number; None where it is not asked for."""
+        """The layer's number; None if the layer was not requested."""
         if module not in self._order:
             kind = self.names.kind(module, call)
             self._order[module] = len(self._order), kind, sum(one[1] == kind for one in self._order.values())
@@ -328,17 +331,19 @@ def capture(
     report: bool = False,
     to: str | os.PathLike[str] | None = None,
 ) -> Iterator[Any]:
-    """Collects, from every layer that runs within, what is asked for: summaries whose size grows with the length, not
-    with its square, and with weights=True the whole matrices. Works for models that run with attn_implementation
-    "heed", without any flag of theirs. What torch.compile has compiled runs uncompiled meanwhile. RuntimeError at the
-    end where nothing was collected.
+    """Collects the requested results from every attention layer that runs inside the `with` block.
 
-    tiles: pieces (row_begin, row_end, key_begin, key_end) of the weights.
-    layers, heads, rows: of these only, all where None; layers are counted in the order in which they are first called,
-    rows within each call, negative ones from its end. The other heads and rows cost what they cost without capture.
+    The model must use attn_implementation="heed"; it needs no flag. Summaries grow linearly with the length;
+    weights=True collects whole matrices. Functions compiled by torch.compile run uncompiled meanwhile. Raises
+    RuntimeError at the end if nothing was collected.
+
+    tiles: tiles (row_begin, row_end, key_begin, key_end) of the weights.
+    layers, heads, rows: restrict the capture; None means all. Layers are numbered in the order of their first call.
+    Rows are counted within each call; negative ones from its end. Other heads and rows cost no more than without
+    capture.
     report: keeps queries and keys, so that maps.report(tokens=…) shows all heads of these layers as heed.look does.
-    to: a new folder, which gets each call as a file the moment that it is done; what is yielded reads them from there,
-    as heed.open does.
+    to: a new folder that receives each call as a file once it is done. The yielded object reads them back, as heed.open
+    does.
     """
     asked = Asked(layers=layers, heads=heads, rows=rows, tiles=tiles, top_k=top_k, received_last=received_last, map=map,
                   entropy=entropy, received=received, weights=weights, max_score=max_score, distance=distance,

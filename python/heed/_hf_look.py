@@ -1,4 +1,4 @@
-"""heed.transformers.look: from a model and a text to a report."""
+"""heed.transformers.look: a report for a model and a text."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ._look_at import Tokens, data_of_weights, detached
 from ._places import whole
 
 FIELDS = {"encoder": ("encoder_attentions", "attentions"), "decoder": ("decoder_attentions",),
-          "cross": ("cross_attentions",)}  # where a model's answer has the weights of a kind
+          "cross": ("cross_attentions",)}  # the model output's fields with the weights of each kind
 
 
 def _configs(model: PreTrainedModel) -> dict[int, Any]:
-    """Each config that says how a part of the model attends."""
+    """Each config that sets the attention implementation of a part of the model."""
     found: dict[int, Any] = {}
 
     def add(config: Any) -> None:
@@ -41,7 +41,7 @@ def _configs(model: PreTrainedModel) -> dict[int, Any]:
 
 @contextlib.contextmanager
 def attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
-    """The model in eval(), with that implementation; afterwards as it was."""
+    """Switches the model to eval() and the given implementation; restores both afterwards."""
     before = [(config, config._attn_implementation_internal) for config in _configs(model).values()]
     training = [module for module in model.modules() if module.training]
     try:
@@ -57,7 +57,7 @@ def attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
 
 
 def _takes_heed(model: PreTrainedModel) -> bool:
-    """Whether the model can attend with heed's function: it does so already, or can change."""
+    """Whether the model uses heed's attention function or can switch to it."""
     if any(parameter.device.type != "cpu" for parameter in model.parameters()):
         return False
     try:
@@ -103,7 +103,7 @@ def _texts(tokenizer: Any, given: dict[str, Tensor], text: str) -> Texts:
 
 
 def _from_weights(model: PreTrainedModel, given: dict[str, Tensor]) -> list[Seen]:
-    """Of a model with attention of its own: what it says its weights are."""
+    """The weights that a model returns, if it cannot use heed's attention function."""
     with attending(model, "eager"):
         answer = model(**given, output_attentions=True)
     found: list[Seen] = []
@@ -130,17 +130,18 @@ def _seen(kind: str, layer: int, weights: Tensor) -> Seen:
 
 def look(model: PreTrainedModel, tokenizer: Any, text: str, *, target: str | None = None, layers: Any = None, top_k: int = 5,
          title: str | None = None, max_new_tokens: int = 32) -> Report:
-    """Runs a model of transformers on a text, and shows what each head of each layer attends to:
+    """Runs a transformers model on a text and shows what each head of each layer attends to.
 
         report = heed.transformers.look(model, tokenizer, "The animal was too tired")
         report.save("look.html")
 
-    The model may run with any attn_implementation: it attends with heed's for this call, and is left as it was. Of models
-    that cannot, and of those on other devices, the report has the weights of output_attentions=True.
+    The model may use any attn_implementation. It switches to heed's attention for this call and is restored afterwards.
+    If it cannot, or is on another device, the report contains the weights of output_attentions=True.
 
-    target: the decoder's text, of a model with an encoder too; where it is None, what the model writes, of at most
-    max_new_tokens. Its report is the encoder's; report.kind("decoder") and report.kind("cross") are the others.
-    layers: of these only, counted from 0 in the order in which they are called.
+    target: the decoder's text, for a model that also has an encoder. None uses the text that the model generates, at
+    most max_new_tokens. The returned report is the encoder's; report.kind("decoder") and report.kind("cross") are the
+    others.
+    layers: the layers to include, numbered from 0 in the order of their first call.
     """
     if not isinstance(model, PreTrainedModel):
         raise TypeError(f"model is of type {type(model).__name__}; a model of transformers is expected")

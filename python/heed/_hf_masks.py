@@ -1,9 +1,9 @@
-"""transformers' masks as intervals: what a mask function says, read from the parts that it was composed of.
+"""transformers' masks as intervals, derived from the functions that compose a mask.
 
-transformers composes a mask of small functions of (batch, head, query, key) and hands the composed one to the mask
-function of the attention implementation. `heed_mask` knows those parts by their code, reads their settings from their
-closures, and builds for every row the runs of keys that it may see: memory grows with the length. A part that it does
-not know is asked, some rows at a time. Only what has more than MOST_RUNS runs in a row becomes a matrix.
+transformers composes a mask from small functions of (batch, head, query, key) and passes the result to the mask
+function of the attention implementation. `heed_mask` recognises those functions by their code and reads their settings
+from their closures. It builds the runs of visible keys for every row, so memory grows linearly with the length. An
+unknown function is evaluated, some rows at a time. Only masks with more than MOST_RUNS runs in a row become matrices.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from transformers.masking_utils import causal_mask_function
 from ._hf_row_mask import RowMask, say_once
 from ._hf_versions import is_tracing, sdpa_mask
 
-MOST_RUNS = 8  # of a row
-CHUNK = 2**22  # pairs of queries and keys that are looked at together where a function is not known
-FAR = 2**62  # where empty runs lie: behind all others
+MOST_RUNS = 8  # per row
+CHUNK = 2**22  # pairs of queries and keys per evaluation of an unknown function
+FAR = 2**62  # the position of empty runs, after all others
 
-# Runs are whole numbers [B, Lq, n, 2]: the keys [begin, end) of each. B or Lq are 1 where all have the same. Begins
-# and ends count as kv_idx does in a mask function, and are not cut to the keys that there are.
+# Runs are integers [B, Lq, n, 2]: the keys [begin, end) of each. B or Lq is 1 if all entries are equal. Positions
+# count as kv_idx in a mask function and are not clipped to the existing keys.
 
 
 class Undescribed(Exception):
-    """A mask, or a part of it, that is not described by few runs; says which."""
+    """A mask, or a part of it, that cannot be described by few runs. The message names it."""
 
 
 def tidy(runs: Tensor) -> Tensor:
-    """In order, without overlaps, empty ones last, and no more than the row with the most has."""
+    """Sorts the runs, merges overlaps, moves empty runs last, and drops unused run slots."""
     begin, end = runs.unbind(-1)
     empty = begin >= end
     if runs.shape[-2] == 1:
         return runs.masked_fill(empty[..., None], FAR)
     begin, order = begin.masked_fill(empty, FAR).sort(-1)
     end = end.masked_fill(empty, FAR).gather(-1, order).cummax(-1).values
-    # A run begins where none before reaches; it ends where the last before the next beginning does.
+    # A run begins where no earlier run reaches. It ends where the last run before the next beginning ends.
     fresh = torch.ones_like(empty)
     fresh[..., 1:] = begin[..., 1:] > end[..., :-1]
     fresh &= begin < FAR
@@ -54,7 +54,7 @@ def tidy(runs: Tensor) -> Tensor:
 
 
 def both(a: Tensor, b: Tensor) -> Tensor:
-    """What both allow."""
+    """The intersection of two masks."""
     if a.shape[-2] * b.shape[-2] > MOST_RUNS**2:
         raise Undescribed("a mask of too many runs")
     begin = torch.maximum(a[..., :, None, 0], b[..., None, :, 0])
@@ -63,18 +63,18 @@ def both(a: Tensor, b: Tensor) -> Tensor:
 
 
 def either(a: Tensor, b: Tensor) -> Tensor:
-    """What one of both allows."""
+    """The union of two masks."""
     shape = torch.broadcast_shapes(a.shape[:2], b.shape[:2])
     return tidy(torch.cat((a.expand(*shape, -1, -1), b.expand(*shape, -1, -1)), -2))
 
 
 def span(begin: Tensor, end: Tensor) -> Tensor:
-    """One run of each row, from numbers [B, Lq]."""
+    """One run per row, from begins and ends [B, Lq]."""
     return torch.stack(torch.broadcast_tensors(begin, end), -1)[..., None, :]
 
 
 def runs_of(allowed: Tensor) -> Tensor | None:
-    """The runs [B, Lq, n, 2] of True in a matrix [B, Lq, Lk]; None where a row has more than MOST_RUNS."""
+    """The runs [B, Lq, n, 2] of True in a matrix [B, Lq, Lk]; None if a row has more than MOST_RUNS."""
     begins = allowed.clone()
     begins[..., 1:] &= ~allowed[..., :-1]
     count = begins.sum(-1)
@@ -92,7 +92,7 @@ def runs_of(allowed: Tensor) -> Tensor | None:
 
 
 def equal_runs(given: Tensor, rows: Tensor, first: int, last: int, least: int | None, what: str) -> Tensor:
-    """Keys [first, last) whose number in `given` [B, N] is that of the row, and not below `least`."""
+    """Keys [first, last) whose number in `given` [B, N] equals the row's number and is at least `least`."""
     if last > given.shape[1] or int(rows.max()) >= given.shape[1] or first < 0 or int(rows.min()) < 0:
         raise Undescribed(what)
     found = []
@@ -101,13 +101,13 @@ def equal_runs(given: Tensor, rows: Tensor, first: int, last: int, least: int | 
         end = first + length.cumsum(0)
         if least is not None:
             value, length, end = (x[value >= least] for x in (value, length, end))
-        # The runs of each number side by side: [numbers, most runs of one, 2]
+        # Group the runs by number: [numbers, most runs of one number, 2].
         value, order = value.sort(stable=True)
         known, count = value.unique_consecutive(return_counts=True)
         most = int(count.max()) if count.numel() else 1
         if most > MOST_RUNS:
             raise Undescribed(what)
-        table = torch.full((len(known) + 1, most, 2), FAR, dtype=torch.int64)  # the last one: of no key
+        table = torch.full((len(known) + 1, most, 2), FAR, dtype=torch.int64)  # the last row: no keys
         group = torch.arange(len(known)).repeat_interleave(count)
         place = torch.arange(len(value)) - (count.cumsum(0) - count)[group]
         table[group, place] = torch.stack((end - length, end), -1)[order]
@@ -124,7 +124,7 @@ def name_of(function: Any) -> str:
 
 
 def settings(function: Any) -> dict[str, Any]:
-    """What a function's closure holds, by name."""
+    """The variables in a function's closure, by name."""
     return dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__ or ())))
 
 
@@ -191,13 +191,13 @@ class Reader:
         return torch.where(runs == FAR, FAR, runs + self.first)
 
     def remapped(self, function: Any, packed: list[Any], mask_function: Any, position_ids: Tensor) -> Tensor:
-        """A mask function of positions within each packed sequence; `packed` say which those are."""
+        """A mask function of the positions within each packed sequence. `packed` defines the sequences."""
         if len(packed) != 1:
             raise Undescribed(name_of(function))
         sequence = settings(packed[0])["packed_sequence_mask"]
         same = sequence[:, 1:] == sequence[:, :-1]
-        # Within a sequence positions go up by one, and each sequence is one run: else the places of keys do not
-        # follow from their positions.
+        # Each sequence must be one run, with positions that increase by one. Otherwise key places cannot be derived
+        # from positions.
         if (sequence.shape != position_ids.shape or bool((sequence[:, 1:] < sequence[:, :-1]).any())
                 or bool((same & (position_ids[:, 1:] - position_ids[:, :-1] != 1)).any())
                 or int(self.rows.min()) < 0 or int(self.rows.max()) >= sequence.shape[1]):
@@ -205,7 +205,7 @@ class Reader:
         rows = self.rows.expand(sequence.shape[0], -1)
         position = position_ids.to(torch.int64)
         found = Reader(position.gather(1, rows), int(position.min()), int(position.max()) + 1).read(mask_function)
-        places = torch.arange(sequence.shape[1]) - position  # the same for all of a sequence
+        places = torch.arange(sequence.shape[1]) - position  # constant within a sequence
         return torch.where(found == FAR, FAR, found + places.gather(1, rows)[..., None, None])
 
     def moved(self, function: Any, mask_function: Any, q_offset: Any, kv_offset: Any) -> Tensor:
@@ -215,11 +215,11 @@ class Reader:
 
 
 def _made(maker: str) -> Any:
-    """What one of transformers' makers of mask functions makes, for its code; None where this version lacks it."""
+    """The code of the functions that a transformers factory makes; None if this version lacks the factory."""
     make = getattr(masking_utils, maker, None)
     if make is None:
         return None
-    return make(*(causal_mask_function,) * make.__code__.co_argcount)  # it only keeps them
+    return make(*(causal_mask_function,) * make.__code__.co_argcount)  # the factory only stores its arguments
 
 
 MAKERS: dict[str, Callable[..., Tensor]] = {
@@ -243,7 +243,7 @@ def is_made_by(maker: str, function: Any) -> bool:
 
 
 def evaluated(rows: int, keys: int, batch: int, call: dict[str, Any]) -> Tensor | None:
-    """The runs of a mask by evaluating it, some rows at a time; None where they are too many."""
+    """The runs of a mask, found by evaluating it some rows at a time; None if there are too many."""
     step = max(1, CHUNK // max(1, keys * batch))
     found = []
     for first in range(0, rows, step):
@@ -258,7 +258,8 @@ def evaluated(rows: int, keys: int, batch: int, call: dict[str, Any]) -> Tensor 
 
 
 def described(call: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
-    """(runs [B or 1, Lq or 1, n, 2] that count from key 0, or None for keys [B, Lk] which nobody sees where False)."""
+    """(runs [B or 1, Lq or 1, n, 2] counted from key 0, seen [B, Lk] or None). Keys with seen False are hidden from all
+    rows."""
     first, keys = int(call["kv_offset"]), call["kv_length"]
     padding = call["attention_mask"]
     seen = None
@@ -288,8 +289,10 @@ def described(call: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
 
 
 def is_skipped(found: Tensor, call: dict[str, Any]) -> bool:
-    """Whether the attention function sees to the mask by itself, as transformers lets it say by None: where rows see
-    all keys, or as many queries as keys see those up to their own."""
+    """Whether the attention function applies the mask by itself, so that transformers may pass None instead.
+
+    This holds if rows see all keys, or if there are as many queries as keys and each row sees the keys up to
+    its own."""
     queries, keys = call["q_length"], call["kv_length"]
     if found.shape[-2] != 1 or bool((found[..., 0] != 0).any()):
         return False
@@ -315,8 +318,11 @@ def heed_mask(
     device: Any = "cpu",
     **kwargs: Any,
 ) -> Tensor | None:
-    """transformers' sdpa_mask as a RowMask. None for a plain mask, as there, but not for a cache with room: queries
-    that are fewer than the keys are the last ones for heed. Where a graph is traced it is the matrix."""
+    """transformers' sdpa_mask as a RowMask.
+
+    Returns None for a plain mask, as sdpa_mask does, except for a cache with free space: if there are fewer queries
+    than keys, heed takes them as the last ones. Returns the matrix while a graph is traced, on other devices, and if a
+    row has more than MOST_RUNS runs."""
     call = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "q_offset": q_offset,
             "kv_offset": kv_offset, "mask_function": mask_function, "attention_mask": attention_mask,
             "local_size": local_size, "use_vmap": use_vmap, "device": device,

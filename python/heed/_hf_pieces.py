@@ -1,4 +1,4 @@
-"""What a tokenizer's numbers stand for, as people read it: no Ġ, ▁ or ##, no halves of letters."""
+"""Readable texts for token ids: no Ġ, ▁ or ##, and no incomplete characters."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from ._places import CONTINUES
 
-HALF = "\ufffd"  # what a tokenizer gives for bytes that are no letter yet
-LONGEST = 4  # bytes of a letter
-WINDOW = 6  # tokens before one that what it stands for may depend on
-IDEOGRAPHS = "\u2e80"  # from here on words are not told apart by spaces
+HALF = "\ufffd"  # decoded from bytes that are no complete character
+LONGEST = 4  # bytes per character
+WINDOW = 6  # how many earlier tokens may affect a token's text
+IDEOGRAPHS = "\u2e80"  # from here on, words are not separated by spaces
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:
@@ -18,8 +18,10 @@ def decode(tokenizer: Any, ids: Sequence[int]) -> str:
 
 
 def texts_of(tokenizer: Any, ids: Sequence[int]) -> list[tuple[str, int, int]]:
-    """(text, n, of) of each token: the texts put together are what the tokenizer decodes. Of a letter that several
-    tokens spell, each has the whole, and is the n-th (from 0) of so many; else 0 of 1."""
+    """(text, n, of) for each token. The texts joined together are what the tokenizer decodes.
+
+    If several tokens spell one character, each has the whole character and is the n-th (from 0) of `of`; else 0
+    of 1."""
     found: list[tuple[str, int, int]] = []
     start, known, waiting = 0, "", 0
     for place in range(len(ids)):
@@ -36,7 +38,7 @@ def texts_of(tokenizer: Any, ids: Sequence[int]) -> list[tuple[str, int, int]]:
 
 
 def _splits(tokenizer: Any, ids: Sequence[int], start: int, place: int, text: str) -> bool:
-    """Whether the tokens from `start` on decode alone as they do after those before them."""
+    """Whether the tokens from `start` on decode alone to the same text as after the tokens before them."""
     alone = decode(tokenizer, ids[start:place + 1])
     return not alone.startswith(HALF) and text.endswith(alone.lstrip(" "))
 
@@ -46,13 +48,14 @@ def _is_spaced(letter: str) -> bool:
 
 
 def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """A text for each token number: what the token stands for, without the space before a word. A piece that goes on with
-    a word begins with "·" ("un", "·believ", "·able"); of a letter that several tokens spell, each says which part it is
-    ("€ 1/3"). Special tokens stand as the tokenizer names them, in brackets ("[CLS]", "<s>", "⟨name⟩")."""
+    """A text for each token id, without the space before a word.
+
+    A piece that continues a word begins with "·" ("un", "·believ", "·able"). If several tokens spell one character,
+    each shows its part ("€ 1/3"). Special tokens keep their names, in brackets ("[CLS]", "<s>", "⟨name⟩")."""
     ids = [int(number) for number in ids]
     special = {int(number) for number in getattr(tokenizer, "all_special_ids", ())}
     shown: list[str] = []
-    before = ""  # the letter before the piece
+    before = ""  # the character before the piece
     for number, (text, n, of) in zip(ids, texts_of(tokenizer, ids)):
         if number in special:
             name = str(tokenizer.convert_ids_to_tokens(number))

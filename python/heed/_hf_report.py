@@ -1,4 +1,4 @@
-"""What layers of transformers' models are: of an encoder, of a decoder, or between the two; and their calls as reports."""
+"""The kinds of a transformers model's layers (encoder, decoder, cross-attention), and their calls as reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CROSS = ("crossattn", "crossattention", "encoderattn", "encdecattention", "encod
 
 
 class Names:
-    """The models that run, which say where their modules belong."""
+    """The running models, and the places of modules in them."""
 
     def __init__(self) -> None:
         self._paths: dict[Any, str] = {}
@@ -37,7 +37,7 @@ class Names:
                 self._encoders |= set(encoder.modules())
 
     def kind(self, module: Any, call: Any) -> str:
-        """"encoder", "decoder" or "cross"."""
+        """The kind of a layer: "encoder", "decoder" or "cross"."""
         path = self._paths.get(module, "").replace("_", "").lower()
         if getattr(module, "is_cross_attention", False) or any(name in path for name in CROSS):
             return "cross"
@@ -47,7 +47,7 @@ class Names:
         return "decoder" if causal or self._encoders or getattr(module, "is_causal", False) else "encoder"
 
     def watch(self) -> Any:
-        """A hook on all modules; its remove() ends it."""
+        """Installs a hook on all modules; remove() uninstalls it."""
         def see(module: Any, _: Any) -> None:
             if isinstance(module, PreTrainedModel):
                 self.add(module)
@@ -56,7 +56,7 @@ class Names:
 
 
 def seen(kind: str, layer: int, call: Any) -> Seen:
-    """Copies query and key: a static cache changes its memory."""
+    """Records a call. Query and key are copied, because a static cache changes its memory."""
     query, key = call.untracked().query.clone(), dense(call.untracked().key).clone()
     options = {name: value for name, value in call.options().items() if value is not None}
     shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])

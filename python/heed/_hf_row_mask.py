@@ -1,4 +1,4 @@
-"""A boolean mask [B, 1, Lq, Lk] that keeps, for each row, the runs of keys that it may see."""
+"""A boolean mask [B, 1, Lq, Lk] that stores, for each row, the runs of visible keys."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ def say_once(message: str) -> None:
 
 
 class RowMask(Tensor):  # type: ignore[misc]
-    """What transformers' models hand from heed's mask function to heed's attention function. To them it is a tensor of
-    bool: they may ask its shape, cut it and expand it, which stays as small. Any other operation gets the matrix."""
+    """The mask that transformers' models pass from heed's mask function to heed's attention function.
+
+    Models see a bool tensor. They may read its shape, slice it and expand it without materialising it. Any other
+    operation gets the matrix."""
 
     runs: Tensor  #: int32 [B or 1, Lq or 1, n, 2]: keys [begin, end)
-    seen: Tensor | None  #: bool [B, Lk]: keys that rows may see at all
-    position: int  #: of the first row, among the keys
+    seen: Tensor | None  #: bool [B, Lk]: False for keys that no row sees
+    position: int  #: of the first row among the keys
     _sparse: SparseMask | None
 
     @staticmethod
@@ -45,7 +47,7 @@ class RowMask(Tensor):  # type: ignore[misc]
         return RowMask.make, (self.runs, self.seen, tuple(self.shape), self.position)
 
     def sparse(self) -> SparseMask:
-        """As heed.attention takes it; made once, for all layers."""
+        """The mask for heed.attention, made once for all layers."""
         if self._sparse is None:
             queries, keys = self.shape[2:]
             runs = self.runs.expand(-1, queries, -1, -1)[:, None]
@@ -57,7 +59,7 @@ class RowMask(Tensor):  # type: ignore[misc]
         return self._sparse
 
     def dense(self) -> Tensor:
-        """The matrix: one byte for each pair."""
+        """The matrix, one byte per pair."""
         key = torch.arange(self.shape[3], dtype=torch.int32)
         begin, end = self.runs[..., None].unbind(-2)  # [B, Lq, n, 1]
         allowed = torch.zeros((), dtype=torch.bool)
@@ -87,7 +89,7 @@ class RowMask(Tensor):  # type: ignore[misc]
         return bool((end <= torch.arange(self.shape[2]) + self.position + 1).all())
 
     def same(self, shape: Sequence[int]) -> RowMask | None:
-        """With more batch entries or heads that have the same, None where that is not all that is asked for."""
+        """The mask expanded to more batch entries or heads; None for any other change of shape."""
         if len(shape) != 4:
             return None
         wanted = [old if new == -1 else new for new, old in zip(shape, self.shape, strict=True)]
@@ -124,11 +126,11 @@ class RowMask(Tensor):  # type: ignore[misc]
         return func(*plain[0], **plain[1])
 
     def _all_seen(self) -> Tensor:
-        """`seen`, also where it is None."""
+        """`seen`, or all True if it is None."""
         return torch.ones(1, self.shape[3], dtype=torch.bool) if self.seen is None else self.seen
 
     def _small(self, func: Any, args: Any, kwargs: dict[str, Any]) -> RowMask | None:
-        """What some operations give without a matrix."""
+        """The results of operations that need no matrix; None for others."""
         if func in (aten.detach.default, aten.alias.default, aten.clone.default):
             return self.same(self.shape)
         if func is aten._to_copy.default and kwargs.get("dtype", torch.bool) in (None, torch.bool):
@@ -141,7 +143,7 @@ class RowMask(Tensor):  # type: ignore[misc]
 
 
 def beside(masks: Sequence[RowMask]) -> RowMask | None:
-    """Masks for the same rows, over the keys of one after those of the other; None where their shapes do not fit."""
+    """Concatenates masks for the same rows along the keys; None if their shapes do not fit."""
     first, *others = masks
     runs, seen, keys = first.runs, first._all_seen(), first.shape[3]
     for mask in others:

@@ -1,4 +1,4 @@
-"""What differs between the versions of transformers, from 4.57 on."""
+"""Differences between the versions of transformers, from 4.57 on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from transformers import masking_utils
 from transformers.cache_utils import DynamicLayer
 from transformers.utils import import_utils
 
-BY_POSITIONS = "cache_position" in inspect.signature(masking_utils.sdpa_mask).parameters  # how masks name their rows
-CROP_KEEPS = "max_length" in inspect.signature(DynamicLayer.crop).parameters  # crop() is told how many tokens stay
+BY_POSITIONS = "cache_position" in inspect.signature(masking_utils.sdpa_mask).parameters  # rows by position
+CROP_KEEPS = "max_length" in inspect.signature(DynamicLayer.crop).parameters  # crop() takes the length to keep
 
 try:
     from transformers.utils import output_capturing
@@ -30,7 +30,7 @@ else:
 
 
 def sdpa_mask(**call: Any) -> Tensor | None:
-    """transformers' own, of rows by their number and offset."""
+    """transformers' sdpa_mask, for rows given by number and offset."""
     if BY_POSITIONS:
         call["cache_position"] = torch.arange(call.pop("q_length")) + call.pop("q_offset")
         for name in ("use_vmap", "device"):
@@ -40,7 +40,7 @@ def sdpa_mask(**call: Any) -> Tensor | None:
 
 
 def collects_weights() -> bool:
-    """Whether what layers return is collected; before 5 the layers are told so themselves."""
+    """Whether the model collects its layers' weights. Before version 5 the layers receive the flag themselves."""
     if output_capturing is None:
         return False
     collector = output_capturing._active_collector
@@ -49,7 +49,7 @@ def collects_weights() -> bool:
 
 
 def mask_function(function: Any) -> Any:
-    """heed's mask function as this version calls it: rows by their number and offset, or by positions."""
+    """heed's mask function with this version's arguments: rows by number and offset, or by positions."""
     if not BY_POSITIONS:
         return function
 
@@ -61,11 +61,12 @@ def mask_function(function: Any) -> Any:
 
 
 def rows_of(queries: int | Tensor) -> int:
-    """How many queries a cache is told of: a number, or their positions."""
+    """The number of queries that a cache is given: a number, or their positions."""
     return len(queries) if isinstance(queries, Tensor) else queries
 
 
 def to_take_back(tokens: int, length: int) -> int:
-    """How many of so many tokens crop() takes back, as a number below 0; older versions may say how many stay."""
+    """The argument of crop() as a non-positive number of tokens to remove. Older versions may pass the length to
+    keep."""
     return min(0, tokens - length) if CROP_KEEPS and tokens > 0 else tokens
 

@@ -1,4 +1,4 @@
-"""Layers by their kind, encoder, decoder and cross-attention, as reports that know each other."""
+"""Linked reports for the kinds of layers: encoder, decoder and cross-attention."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Seen(NamedTuple):
     """A call of a layer."""
 
     kind: str
-    layer: int  #: among those of its kind
+    layer: int  #: number within its kind
     shape: tuple[int, int, int, int]  #: (B, H, Lq, Lk)
-    #: (tokens, top_k, heads of all layers) to its report
+    #: makes the report from (tokens, top_k, heads of all layers)
     report: Callable[[Tokens, int, int], _heed.ReportData]
 
 
 class Texts(NamedTuple):
-    """What rows and keys are, by texts and by ids. A decoder has tokens of its own where they are given."""
+    """Texts and ids of rows and keys. A decoder may have its own tokens."""
 
     tokens: Sequence[str] = ()
     target_tokens: Sequence[str] = ()
@@ -35,7 +35,7 @@ class Texts(NamedTuple):
     target_ids: Sequence[int] = ()
 
     def of(self, kind: str, rows: int, keys: int) -> tuple[Tokens, str]:
-        """Those of so many rows and keys, and a title."""
+        """The tokens for this many rows and keys, and a title."""
         has_target = len(self.target_tokens) > 0 or len(self.target_ids) > 0
         source = has_target and kind.startswith("cross")
         if not has_target or kind.startswith("encoder"):
@@ -51,14 +51,15 @@ class Texts(NamedTuple):
 
 
 def fitting(tokens: Sequence[Token], count: int, keys: int) -> list[Token]:
-    """Of so many rows or keys; fewer rows than keys are the last ones. None where a model added places of its own."""
+    """The tokens of these rows or keys. Fewer rows than keys are the last ones. [] if the model added positions of its
+    own."""
     if len(tokens) == keys and count <= keys:
         return list(tokens[keys - count:])
     return list(tokens) if len(tokens) == count else []
 
 
 def groups(seen: Sequence[Seen]) -> dict[str, list[Seen]]:
-    """By kind; where those of a kind have several shapes, by rows and keys too."""
+    """Groups calls by kind; kinds with several shapes are also split by rows and keys."""
     found: dict[str, list[Seen]] = {}
     for kind in sorted({one.kind for one in seen}, key=KINDS.index):
         shapes = list(dict.fromkeys((one.shape[0], *one.shape[2:]) for one in seen if one.kind == kind))
@@ -69,7 +70,7 @@ def groups(seen: Sequence[Seen]) -> dict[str, list[Seen]]:
 
 
 def report_of(seen: Sequence[Seen], texts: Texts, top_k: int = 5) -> Report:
-    """The report of the first kind, whose kind() gives the others."""
+    """The report of the first kind; its kind() returns the others."""
     found = {}
     for kind, layers in groups(seen).items():
         tokens, title = texts.of(kind, *layers[0].shape[2:])
@@ -83,7 +84,7 @@ def report_of(seen: Sequence[Seen], texts: Texts, top_k: int = 5) -> Report:
 
 
 def report_of_maps(calls: Sequence[Any], texts: Texts, call: int, top_k: int) -> Report:
-    """Of calls (CallMap) with weights: of each layer the one of this number."""
+    """The report of calls (CallMap) with weights, using each layer's call number `call`."""
     counted: dict[int, int] = {}
     chosen = []
     for one in calls:

@@ -1,4 +1,4 @@
-"""Report: what attended to what, as an object that prints, plots and shows itself."""
+"""Report: an object that prints, plots and displays what attended to what."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ._table import cell, table
 Floats = npt.NDArray[np.floating[Any]]
 Integers = npt.NDArray[np.int64]
 
-MOST_HEADS = 64  # lines of a printed table
-MOST_CELL_BYTES = 4_000_000  # of the page in a notebook's cell, which is saved with the notebook
+MOST_HEADS = 64  # rows of a printed table
+MOST_CELL_BYTES = 4_000_000  # of a page in a notebook cell, which is saved with the notebook
 PAGES = (".html", ".htm")
 PICTURES = (".png", ".svg", ".pdf")
 DOCUMENT = ".safetensors"
 
 
 class HeadName(TypedDict):
-    """A pattern that a head shows; of_rest: its score is that of the weight beside the first key."""
+    """A pattern that a head shows. of_rest: the score excludes the weight on the first key."""
 
     name: str
     score: float
@@ -36,9 +36,11 @@ class HeadName(TypedDict):
 
 
 class HeadSummary(TypedDict):
-    """One head of one batch entry: means over the rows that see a key. `name` is that of names[0], the best of those that
-    it earned, or "mixed", or "too few rows"; `runner_up` is what it shows next to that. `scores`: how well each rule fits,
-    from 0 to 1; `rest_scores` the same of the weight beside the first key; `score_rows`: rows behind them."""
+    """One head of one batch entry, as means over the rows that see a key.
+
+    `name` is that of names[0], the best name that the head earned, or "mixed", or "too few rows". `runner_up` is the
+    next best pattern. `scores`: the fit of each rule, from 0 to 1. `rest_scores`: the same without the weight on the
+    first key. `score_rows`: the number of rows behind each score."""
 
     batch: int
     head: int
@@ -54,7 +56,7 @@ class HeadSummary(TypedDict):
     previous: float
     next: float
     induction: float
-    choices: int  # rows with two allowed keys or more
+    choices: int  # rows with at least two allowed keys
     names: list[HeadName]
     runner_up: HeadName | None
     scores: dict[str, float]
@@ -65,8 +67,9 @@ class HeadSummary(TypedDict):
 
 
 class Retrieval(TypedDict):
-    """The weight that a head gives to a needle, words of the text: by the last row, and a mean over those rows outside of it
-    that may see its first place (NaN without any)."""
+    """The weight that a head gives to a needle, words of the text.
+
+    last: by the last row. mean: over the rows outside the needle that may see its first position (NaN without any)."""
 
     last: float
     mean: float
@@ -74,7 +77,7 @@ class Retrieval(TypedDict):
 
 
 class CostLine(TypedDict):
-    """One thing that was asked for, and what it cost."""
+    """A requested result and its cost."""
 
     what: str
     seconds: float
@@ -85,32 +88,34 @@ class CostLine(TypedDict):
 
 
 class Report:
-    """What heed.look found, of one call or of a model's layers, whose heads stand one after another on the axis H. Arrays
-    are NumPy's, with the axes batch and head always there. Layers, heads, rows and keys count from 0.
+    """The result of heed.look, for one call or for all layers of a model.
 
-    A row or key is named by its number or its word, a head by its number on the axis H, or as "3.1" or (3, 1): layer 3,
-    head 1. Of a call that was looked at, later questions read q and k again: they must not have changed.
+    The heads of all layers follow one another on axis H. Arrays are NumPy arrays and always have the axes batch and
+    head. Layers, heads, rows and keys count from 0.
+
+    A row or key is named by its number or its word. A head is named by its number on axis H, or as "3.1" or (3, 1):
+    layer 3, head 1. For a call, later questions read q and k again, so these must not change.
     """
 
-    output: npt.NDArray[Any] | None  #: [B, H, Lq, Dv], in the inputs' dtype; None in a document
-    position: Integers  #: [B, Lq]: where each query stands among the keys
-    key_begin: Integers  #: [B, Lq]: keys [key_begin, key_end) are those that lengths, segments, causal and window allow
+    output: npt.NDArray[Any] | None  #: [B, H, Lq, Dv], in the inputs' dtype; None if read from a file
+    position: Integers  #: [B, Lq]: the position of each query among the keys
+    key_begin: Integers  #: [B, Lq]: lengths, segments, causal and window allow keys [key_begin, key_end)
     key_end: Integers
-    lse: Floats  #: [B, H, Lq], as all up to induction
+    lse: Floats  #: [B, H, Lq], as all arrays up to induction
     max_score: Floats
     entropy: Floats
     distance: Floats
     max_weight: Floats
     first: Floats  #: weight on the first key
-    self: Floats  #: on the query's own position
+    self: Floats  #: weight on the query's own position
     previous: Floats
     next: Floats
-    induction: Floats | None  #: on what followed earlier copies of the token; None without tokens or ids
-    received: Floats | None  #: [B, H, Lk]; None in a document saved without
+    induction: Floats | None  #: weight on the tokens after earlier copies of the token; None without tokens or ids
+    received: Floats | None  #: [B, H, Lk]; None if read from a file without it
     top_k_index: Integers  #: [B, H, Lq, K]
     top_k_weight: Floats  #: [B, H, Lq, K]
-    weights: Floats | None  #: [B, H, Lq, Lk], while a head has at most 4 million of them
-    map: list[npt.NDArray[np.float64]]  #: sums of weights, [B, H, R, C], the finest level first, each next one halved
+    weights: Floats | None  #: [B, H, Lq, Lk]; None if a head has more than 4 million of them
+    map: list[npt.NDArray[np.float64]]  #: sums of weights, [B, H, R, C]; finest level first, each next one halved
 
     def __init__(self, data: _heed.ReportData, title: str = "", kinds: dict[str, Report] | None = None) -> None:
         self._data = data
@@ -118,11 +123,11 @@ class Report:
             setattr(self, name, value)
         self.tokens: list[str] = data.query_tokens
         self.key_tokens: list[str] = data.key_tokens
-        self.token_ids: list[int] = data.query_token_ids  #: ids of the tokens; none where they are not known
+        self.token_ids: list[int] = data.query_token_ids  #: token ids; empty if unknown
         self.key_token_ids: list[int] = data.key_token_ids
-        self.layers: list[tuple[str, int]] = data.layers  #: (name, heads) of each; none for one call
-        self.summaries: list[HeadSummary] = data.summaries  #: of each head
-        self.retrieval: list[Retrieval] | None = data.retrieval  #: of each head, where heed.Model.look was given a needle
+        self.layers: list[tuple[str, int]] = data.layers  #: (name, heads) of each layer; empty for one call
+        self.summaries: list[HeadSummary] = data.summaries  #: one per head
+        self.retrieval: list[Retrieval] | None = data.retrieval  #: one per head, if heed.Model.look was given a needle
         self.cost: list[CostLine] = data.cost
         self.kernel: str = data.kernel
         self.isa: str = data.isa
@@ -138,7 +143,7 @@ class Report:
 
     @property
     def kinds(self) -> list[str]:
-        """What kind() takes: "encoder", "decoder" and "cross" of a model that has them."""
+        """The names that kind() accepts: "encoder", "decoder" and "cross", if the model has them."""
         return list(self._kinds)
 
     def kind(self, name: str) -> Report:
@@ -150,7 +155,7 @@ class Report:
 
     @property
     def about(self) -> str:
-        """The call in one line."""
+        """A summary of the call in one line."""
         data = self._data
         parts = [f"{len(self.layers)} layers"] if len(self.layers) > 1 else []
         parts.append(f"{data.heads} head" + ("s" if data.heads != 1 else ""))
@@ -171,7 +176,7 @@ class Report:
         return f"<heed.Report: {title}{self.about}{others}>"
 
     def label(self, head: Any) -> str:
-        """How a head is named in short: "3.1", or "5" without layers."""
+        """The short name of a head: "3.1", or "5" without layers."""
         number = head_of(head, self.layers, self._data.heads)
         for name, count in self.layers:
             if number < count:
@@ -205,7 +210,7 @@ class Report:
         return f"{cell(self.key_tokens[index])} ({index})" if self.key_tokens else str(index)
 
     def _place(self, head: int, batch: int) -> dict[str, Any]:
-        """The first columns of a line about a head."""
+        """The first columns of a table row about a head."""
         layer, _, number = self.label(head).rpartition(".")
         place: dict[str, Any] = {"batch": batch} if self._data.batch > 1 else {}
         if self.layers:
@@ -219,8 +224,10 @@ class Report:
         return number
 
     def heads(self) -> Any:
-        """A line for each head, with its figures: a pandas DataFrame where pandas is installed, else a table that prints,
-        iterates as dicts, and has sort_values() as well."""
+        """A table with one row per head.
+
+        It is a pandas DataFrame if pandas is installed. Otherwise it is a table that prints, iterates as dicts, and has
+        sort_values()."""
         lines = []
         for summary in self.summaries:
             figures = {name: value for name, value in summary.items()
@@ -235,8 +242,10 @@ class Report:
         return table(lines)
 
     def row(self, row: int | str, head: Any = None, batch: int = 0, top: int = 5) -> Any:
-        """What a row attends to, as a table like heads(). Of one head: a line for each of the `top` heaviest keys; of all
-        of them (head None): a line for each head with its heaviest key, the largest weight first."""
+        """The keys that a row attends to, as a table like heads().
+
+        For one head, it lists the `top` heaviest keys. For all heads (head None), it lists each head's heaviest key, in
+        descending order of weight."""
         data = self._data
         batch = self._batch(batch)
         place = place_of("row", row, self.tokens, data.queries)
@@ -260,8 +269,9 @@ class Report:
                 for key, weight in zip(keys, weights) if key >= 0]
 
     def pair(self, row: int | str, key: int | str, batch: int = 0) -> Any:
-        """The heads by the weight that this row gives this key, the largest first, as a table like heads(). `rank`: how
-        many keys of the row weigh more."""
+        """The weight that this row gives this key in each head, in descending order, as a table like heads().
+
+        `rank` is the number of keys with larger weight in that row."""
         batch = self._batch(batch)
         i = place_of("row", row, self.tokens, self._data.queries)
         j = place_of("key", key, self.key_tokens, self._data.keys)
@@ -271,8 +281,10 @@ class Report:
         return table(sorted(found, key=lambda line: -line["weight"]))
 
     def tile(self, rows: Any = None, keys: Any = None, head: Any = None, batch: int | None = None) -> Floats:
-        """Any piece of the weights, [B, H, rows, keys], of one head or batch entry where it is named: computed, where the
-        report does not hold it. rows, keys: (first, last + 1), a slice, one number or word, or None for all."""
+        """Any tile of the weights, [B, H, rows, keys], computed if the report does not store it.
+
+        rows, keys: (first, last + 1), a slice, one number or word, or None for all. head and batch restrict the result
+        to one head or batch entry."""
         self._require_calls("tile, row or pair")
         data = self._data
         row_range = range_of("rows", rows, self.tokens, data.queries)
@@ -290,13 +302,15 @@ class Report:
             raise ValueError(f"{what} needs queries and keys, which look(keep=False) forgot; look with keep=True is expected")
 
     def _picture(self, batch: int, head: int) -> npt.NDArray[Any]:
-        """Weights, or where they are too many, the finest level of the map."""
+        """The weights, or the finest level of the map if there are too many."""
         picture: npt.NDArray[Any] = (self.map[0] if self.weights is None else self.weights)[batch, head]
         return picture
 
     def plot(self, heads: Sequence[Any] | None = None, batch: int = 0) -> Any:
-        """A matplotlib figure with a map of each of these heads. Where none are named: of layers all heads, a row of small
-        maps for each layer; else the first 16."""
+        """A matplotlib figure with a map of each of these heads.
+
+        By default, a report with layers shows all heads, with a row of small maps per layer; other reports show the
+        first 16."""
         self._require_calls("plot")
         pyplot = need("matplotlib.pyplot", "heed.Report.plot", "plot")
         batch = self._batch(batch)
@@ -309,7 +323,7 @@ class Report:
         return plot_heads(pyplot, self, chosen, batch)
 
     def page(self, path: str | pathlib.Path | None = None, title: str | None = None) -> str:
-        """The page for a browser, one text of HTML that needs nothing else; written to `path` where one is given."""
+        """The page for a browser, as one self-contained HTML text; also written to `path` if given."""
         self._require_calls("page")
         if path is not None:
             self._data.write_html(str(path), self.title if title is None else title, self.about, 0)
@@ -317,8 +331,10 @@ class Report:
         return self._page(self.title if title is None else title, 0)[0]
 
     def save(self, path: str | pathlib.Path, title: str | None = None) -> None:
-        """Writes, by its ending, the page for a browser (.html, .htm), plot() as a picture (.png, .svg, .pdf), or the
-        document that heed.open and `heed look` read (.safetensors, which has no title)."""
+        """Saves the report in the format of the file extension.
+
+        .html and .htm: the page for a browser. .png, .svg and .pdf: plot() as a picture. .safetensors: the file that
+        heed.open and `heed look` read, which has no title."""
         self._require_calls("save")
         path = pathlib.Path(path)
         ending = path.suffix.lower()
@@ -342,7 +358,7 @@ class Report:
     def _save_picture(self, path: pathlib.Path, format: str, title: str | None) -> None:
         pyplot = need("matplotlib.pyplot", "heed.Report.save", "plot")
         figure = self.plot()
-        begun = path.with_name(path.name + ".part")  # an older picture stays until this one is whole
+        begun = path.with_name(path.name + ".part")  # keep an existing picture until the new one is complete
         try:
             if title is not None:
                 figure.suptitle(title.replace("$", r"\$"))
@@ -353,7 +369,7 @@ class Report:
             begun.unlink(missing_ok=True)
 
     def _page(self, title: str, most_bytes: int) -> tuple[str, str]:
-        """The page as text, of at most so many bytes (0: any), and what it leaves out for that."""
+        """The page as text with at most `most_bytes` bytes (0: no limit), and a sentence about the parts left out."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "look.html")
             left_out = self._data.write_html(str(path), title, self.about, most_bytes)
@@ -365,10 +381,10 @@ class Report:
         whole = '<code>report.save("look.html")</code> writes a page with all of it.'
         try:
             page, left_out = self._page(self.title, MOST_CELL_BYTES)
-        except ValueError:  # the page takes more without any number
+        except ValueError:  # the page is too large even without any weights
             return (f"<pre>{html.escape(str(self))}</pre><p>A cell holds at most {MOST_CELL_BYTES // 10**6} MB, which the page "
                     f"of so many heads and tokens exceeds: {whole}</p>")
-        # In single quotes: the page has few of them, and many double ones.
+        # Single quotes, because the page has few of them but many double quotes.
         source = page.replace("&", "&amp;").replace("'", "&#39;")
         frame = (f"<iframe srcdoc='{source}' sandbox=\"allow-scripts allow-downloads\" title=\"heed\" "
                  'style="width: 100%; height: 720px; border: 0"></iframe>')
@@ -378,6 +394,7 @@ class Report:
 
 
 def merge_summaries(reports: Sequence[Report]) -> list[HeadSummary]:
-    """The heads of a model over several texts, a report each: means weigh each text by its rows, and names and scores are
-    those of all rows together (docs/heads.md)."""
+    """Merges the heads of a model over several texts, one report per text.
+
+    Means are weighted by each text's rows. Names and scores are those of all rows together (docs/heads.md)."""
     return _heed.merge_summaries([report._data for report in reports])

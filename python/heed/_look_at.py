@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from ._heed import AttentionOptions
 
-MOST_CELLS = 4_000_000  # of a head's weights that a report holds
+MOST_CELLS = 4_000_000  # most weights per head that a report stores
 
 
 def _of_layers(name: str, given: Any) -> tuple[Any, list[tuple[str, int]]]:
-    """An array [B, H, …], and (name, heads) of each layer where a list of them was given."""
+    """An array [B, H, …], and (name, heads) of each layer if a list of them was given."""
     if not isinstance(given, (list, tuple)) or not given or not hasattr(given[0], "shape"):
         return detached(given), []
     parts = [np.asarray(detached(part)) for part in given]
@@ -34,7 +34,7 @@ def _of_layers(name: str, given: Any) -> tuple[Any, list[tuple[str, int]]]:
 
 
 def detached(x: Any) -> Any:
-    """A tensor without its gradient, which a report has none of, and with the signs in its memory."""
+    """A tensor without its gradient, with negation applied to its memory."""
     if getattr(x, "is_nested", False):
         raise ValueError("a nested tensor is given; plain ones, a list of them for layers, are expected")
     x = x.detach() if getattr(x, "requires_grad", False) else x
@@ -42,7 +42,7 @@ def detached(x: Any) -> Any:
 
 
 class Tokens(NamedTuple):
-    """Rows and keys: their texts, and the ids by which copies are told. Any may be none."""
+    """Texts of rows and keys, and the ids that identify repeated tokens. Each may be empty."""
 
     texts: list[str]
     key_texts: list[str]
@@ -51,7 +51,7 @@ class Tokens(NamedTuple):
 
 
 class GivenTokens(NamedTuple):
-    """The same as look() takes them."""
+    """The arguments of look() about tokens."""
 
     tokens: Any
     key_tokens: Any
@@ -64,7 +64,7 @@ class GivenTokens(NamedTuple):
 
 
 def words_of(name: str, given: Any, count: int, of: str) -> list[str]:
-    """Tokens as a list of texts, as many as there are rows or keys; or none."""
+    """Checks and returns the token texts: one per row or key, or none."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError(f"{name} is {given!r}; a list of texts, one for each {of}, is expected")
     words = list(given)
@@ -77,7 +77,7 @@ def words_of(name: str, given: Any, count: int, of: str) -> list[str]:
 
 
 def ids_of(name: str, given: Any, count: int, of: str) -> list[int]:
-    """Ids of tokens, as many as there are rows or keys; or none."""
+    """Checks and returns the token ids: one per row or key, or none."""
     ids = np.asarray(given)
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise TypeError(f"{name} is {given!r}; a list of whole numbers, one for each {of}, is expected")
@@ -102,17 +102,18 @@ def look(
     cost: bool = False,
     **options: Unpack[AttentionOptions],
 ) -> Report:
-    """Runs attention(q, k, v, **options) and gathers what there is to see, at any length. Lists of q, k and v are the
-    layers of a model.
+    """Runs attention(q, k, v, **options) and reports what attends to what, at any length.
 
-    weights: in their place, what a softmax gave, [B, H, Lq, Lk], or a list of layers, from any framework; `allowed` (bool)
-    are the keys that each row may see: where it is left out all, or, if every weight beyond the diagonal is exactly 0,
-    those up to it.
-    tokens: one for each query, or none; key_tokens: one for each key, where they are not the queries'.
-    token_ids, key_token_ids: the same as the model's vocabulary numbers them. Scores about copies of a token (induction and
-    its like) compare ids; without ids they compare tokens.
-    title: of the page; else it is made of the tokens.
-    cost: also how long a plain call takes, and what each part of the report added.
+    q, k and v may be lists: the layers of a model.
+
+    weights: replaces q, k and v by given softmax weights, [B, H, Lq, Lk], or a list of layers, from any framework.
+    `allowed` (bool) says which keys each row may see. By default these are all keys, or those up to the diagonal if
+    every weight beyond it is exactly 0.
+    tokens: one per query, or none; key_tokens: one per key, if they differ from the queries'.
+    token_ids, key_token_ids: the vocabulary ids of the same tokens. Scores about repeated tokens (such as induction)
+    compare ids; without ids they compare tokens.
+    title: of the page; by default made from the tokens.
+    cost: also measures a plain call, and what each part of the report adds to it.
     """
     top_k = whole("top_k", top_k)
     given_tokens = GivenTokens(tokens, key_tokens, token_ids, key_token_ids)
@@ -140,12 +141,12 @@ def _look_at_weights(weights: Any, allowed: Any, tokens: GivenTokens, top_k: int
 
 
 def data_of_weights(weights: Any, tokens: Tokens, top_k: int, heads: int) -> _heed.ReportData:
-    """Of a layer [B, H, Lq, Lk] of a model with so many heads in all."""
+    """Data of a layer's weights [B, H, Lq, Lk]. `heads` counts the heads of the whole model."""
     return _heed.report_of_weights(weights, None, tokens, [], top_k, *limits(heads, weights.shape[-2] * weights.shape[-1]))
 
 
 def limits(heads: int, cells: int) -> tuple[int, int]:
-    """Cells of the weights that each of so many heads may keep, and bins a side of its map: a gigabyte at most for all."""
+    """Limits per head: weights to store, and bins per side of its map. All heads together take at most a gigabyte."""
     bins = 1024
     while bins > 64 and heads * bins * bins > 1 << 26:
         bins //= 2
@@ -167,11 +168,11 @@ def _look_at_calls(q: Any, k: Any, v: Any, tokens: GivenTokens, top_k: int, titl
 
 def data_of_call(q: Any, k: Any, v: Any, tokens: GivenTokens | Tokens, top_k: int, cost: bool, options: Any,
                  heads: int = 1) -> _heed.ReportData:
-    """Of one call, of a model with so many heads in all."""
+    """Data of one call. `heads` counts the heads of the whole model."""
     q, k, v = detached(q), detached(k), detached(v)
     rows, keys = (x.shape[-2] if len(getattr(x, "shape", ())) > 1 else None for x in (q, k))
     if rows is None or keys is None:
-        return _heed.make_report(q, k, v, Tokens([], [], [], []), top_k, cost, 0, 0, {})  # which says what is wrong
+        return _heed.make_report(q, k, v, Tokens([], [], [], []), top_k, cost, 0, 0, {})  # raises the error
     known = GivenTokens(*tokens).checked(rows, keys)
     cells, bins = limits(heads, rows * keys)
     plain = {name: detached(option) for name, option in options.items()}
@@ -179,10 +180,11 @@ def data_of_call(q: Any, k: Any, v: Any, tokens: GivenTokens | Tokens, top_k: in
 
 
 def open(path: str | os.PathLike[str]) -> Report | Run:
-    """Reads what heed look --save, heed explain --save or Report.save wrote, as heed.look would have given it; of a folder
-    that heed.transformers.capture(to=path) wrote, its calls, each when it is asked for.
+    """Opens a file from heed look --save, heed explain --save or Report.save, as a report like heed.look's.
 
-    Of heed look the file holds neither values nor output, and the map as it was saved.
+    For a folder from heed.transformers.capture(to=path), returns its calls, each read on access.
+
+    A file contains neither values nor output, and the map only as it was saved.
     """
     if is_run(path):
         return open_run(path)

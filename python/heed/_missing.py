@@ -1,4 +1,4 @@
-"""Optional dependencies: one sentence where one is missing."""
+"""Optional dependencies, with a one-sentence error if one is missing."""
 
 import importlib
 from typing import Any
@@ -7,7 +7,7 @@ NEEDS_BLAS = "heed.{} needs a BLAS, and this heed was built without one (HEED_NN
 
 
 def need(module: str, what: str, extra: str) -> Any:
-    """The module, or ImportError that says what needs it and how to get it."""
+    """Imports the module, or raises ImportError that says what needs it and how to install it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

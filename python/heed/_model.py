@@ -1,4 +1,4 @@
-"""heed.load_model and heed.train: small language models, trained, looked into, writing."""
+"""heed.load_model and heed.train: trained language models, and training of small ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class TrainSettings(TypedDict, total=False):
-    """All that decides what a training does, beside its text."""
+    """All settings that determine a training run, except its text."""
 
     layers: int
     heads: int
     model_dim: int  #: a multiple of heads
-    context: int  #: tokens that the model sees at a time
+    context: int  #: tokens that the model can read at a time
     attention_only: bool  #: blocks without an MLP
     symbols: int  #: of the induction task
     batch: int
@@ -35,7 +35,7 @@ class TrainSettings(TypedDict, total=False):
 
 
 class TrainedModel(Model):
-    """A heed.Model that heed trained: of characters, or of symbols that the words of any text are numbered onto."""
+    """A heed.Model trained by heed, on characters, or on symbols that stand for the words of any text."""
 
     def __init__(self, data: _heed.ModelData, trained: _heed.TrainedModelData, path: str) -> None:
         super().__init__(data, path)
@@ -48,15 +48,15 @@ class TrainedModel(Model):
                 f"{self.info['vocabulary']} {kind}>")
 
     def page(self, path: str | os.PathLike[str], text: str = "", *, name: str = "A model of heed.train") -> None:
-        """Writes one HTML file that holds the model: what one types there is computed at each letter.
+        """Writes an HTML file that contains the model and computes it anew at each typed character.
 
-        text: what the page opens with; without any, words that the model can read. A model has at most 500,000 parameters
-        and a context of 256 tokens.
+        text: the initial text; by default words that the model can read. The model may have at most 500,000 parameters
+        and a context of at most 256 tokens.
         """
         self._trained.page(os.fspath(path), name, text)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the model into a folder that is there; transformers opens it as GPT2LMHeadModel, too."""
+        """Saves the model into an existing folder. transformers can also open it, as GPT2LMHeadModel."""
         self._trained.save(os.fspath(folder))
 
 
@@ -64,16 +64,16 @@ def _is_of_heed(folder: str) -> bool:
     try:
         with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
             config = json.load(file)
-    except (OSError, ValueError, RecursionError):  # load_pretrained says what is wrong
+    except (OSError, ValueError, RecursionError):  # load_pretrained raises the error
         return False
     return isinstance(config, dict) and "heed" in config
 
 
 def load_model(folder: str | os.PathLike[str]) -> TrainedModel | Model:
-    """Reads the folder of a model that heed trained, or that transformers wrote (heed.Model); "induction" and "stories" come
-    with heed.
+    """Reads a model trained by heed, or a folder from transformers (heed.Model).
 
-    Warns of what the folder's files say and heed leaves aside, such as keys of config.json that it does not know.
+    "induction" and "stories" are built in. Warns of settings in the folder's files that heed ignores, such as unknown
+    keys of config.json.
     """
     if not hasattr(_heed, "load_model"):
         raise ImportError(NEEDS_BLAS.format("load_model"))
@@ -95,13 +95,13 @@ def train(
     progress: Callable[[int, float], object] | None = None,
     **settings: Unpack[TrainSettings],
 ) -> TrainedModel:
-    """Trains a model as heed train does, writes it into the folder, and returns it.
+    """Trains a model as `heed train` does, saves it into the folder, and returns it.
 
-    text: the file whose characters it learns; without one, random symbols that repeat (the induction task).
-    resume: goes on from the folder's checkpoint, bit for bit, with its settings.
-    stop_at: saves and returns after this step. threads: at most so many (0: what the machine has).
-    progress(step, loss): called before the first step and after each. What it raises, and Ctrl-C, stops the training,
-    which is saved first.
+    text: the file whose characters it learns; by default repeated random symbols (the induction task).
+    resume: continues from the folder's checkpoint, bit for bit, with its settings.
+    stop_at: saves and returns after this step. threads: at most this many (0: all of the machine's).
+    progress(step, loss): called before the first step and after each step. An exception from it, or Ctrl-C, saves and
+    stops the training.
     """
     if not hasattr(_heed, "train"):
         raise ImportError(NEEDS_BLAS.format("train"))

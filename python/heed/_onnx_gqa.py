@@ -1,13 +1,14 @@
 """com.microsoft.GroupQueryAttention: ONNX Runtime's attention over a cache, for NumPy arrays.
 
-Of batch entry b, T = seqlens_k[b] + 1 tokens are in the cache after the call, and the S queries are the last of them:
-query s is at position T - S + s, and sees the keys up to there. Where S is total_sequence_length the call is a first
-prompt: query s is at position s, and rows from T on are padding. Caches of codes hold
+In batch entry b, T = seqlens_k[b] + 1 tokens are in the cache after the call, and the S queries are the last of them.
+Query s is at position T - S + s and sees the keys up to that position. If S equals total_sequence_length, the call is a
+first prompt: query s is at position s, and rows from T on are padding. Quantised caches store
 
     code = clip(rint(x / scale)), x = code * scale
 
-with one scale for all, or one for each key head and channel. Codes of 4 bits are kept plus 8, two to a byte, the even
-channel in the low half. Queries meet the new keys as the cache holds them. heed attends over the numbers of the codes.
+with one scale for all values, or one per key head and channel. 4-bit codes are stored plus 8, two per byte, with the
+even channel in the low half. Queries see the new keys as the cache stores them. heed attends over the dequantised
+numbers.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ INPUTS = ("query", "key", "value", "past_key", "past_value", "seqlens_k", "total
 UNSUPPORTED_INPUTS = INPUTS[14:]
 ATTRIBUTES = {"num_heads", "kv_num_heads", "scale", "softcap", "local_window_size", "do_rotary", "rotary_interleaved",
               "smooth_softmax", "qk_output", "k_quant_type", "v_quant_type", "kv_cache_bit_width",
-              "qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon"}  # the last three speak of inputs that are refused
-NEUTRAL = {"causal": 1, "sliding_window_cache": 0}  # attributes that may be given, with this value
+              "qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon"}  # the last three are for inputs that are refused
+NEUTRAL = {"causal": 1, "sliding_window_cache": 0}  # attributes accepted with this value only
 
-# What qk_output asks for.
+# Values of qk_output.
 SCORES, WEIGHTS = 1, 2
 
 
@@ -43,18 +44,18 @@ def _refuse(what: str, expected: str) -> ValueError:
 
 @dataclass(frozen=True)
 class _Codes:
-    """How a cache keeps numbers as codes of 8 or 4 bits."""
+    """The quantisation of a cache: codes of 8 or 4 bits."""
 
     bits: int
     scale: Array  # f32, broadcasts to [B, Hkv, L, D]
 
     def kept(self, dim: int) -> tuple[np.dtype[Any], int]:
-        """The dtype and the width of a row of dim numbers."""
+        """The dtype and width of a stored row of dim numbers."""
         return (np.dtype(np.int8), dim) if self.bits == 8 else (np.dtype(np.uint8), dim // 2)
 
     def encode(self, x: Array) -> Array:
         least = -(1 << (self.bits - 1))
-        inverse = 1 / np.where(self.scale == 0, np.float32(1), self.scale)  # as ONNX Runtime has it
+        inverse = 1 / np.where(self.scale == 0, np.float32(1), self.scale)  # as in ONNX Runtime
         codes = np.clip(np.rint(x.astype(np.float32) * inverse), least, -least - 1).astype(np.int8)
         if self.bits == 8:
             return codes
@@ -70,10 +71,10 @@ class _Codes:
 
 @dataclass(frozen=True)
 class _Tokens:
-    """How many tokens there are: in all of each entry, of which there were some before the call."""
+    """The number of tokens per batch entry, after and before the call."""
 
     all: Array  # i64 [B]
-    before: Array  # i64 [B]; those whose rows are in past_key
+    before: Array  # i64 [B]; tokens with rows in past_key
     total: int  # of the longest entry
     first_prompt: bool
 
@@ -108,7 +109,7 @@ class _Call:
                 raise _refuse(f"of {one} and {other} one is given", "both or neither")
 
     def _heads(self) -> tuple[Array, Array, Array]:
-        """query [B, H, S, D], key and value [B, Hkv, L, D]; L is S, or 0 where the cache has all keys."""
+        """query [B, H, S, D], key and value [B, Hkv, L, D]. L is S, or 0 if the cache already has all keys."""
         query = self.inputs["query"]
         heads, kv_heads = self.attributes.get("num_heads", 0), self.attributes.get("kv_num_heads", 0)
         if heads < 1 or kv_heads < 1 or heads % kv_heads != 0:
@@ -148,7 +149,7 @@ class _Call:
         if ((counts < least) | (counts > longest)).any():
             raise _refuse(f"seqlens_k is {seqlens.tolist()} for {length} queries and total_sequence_length {longest}",
                           f"{least - 1} to {longest - 1}")
-        borrowed = self.key.shape[2] == 0  # no new keys: the cache has them all
+        borrowed = self.key.shape[2] == 0  # no new keys: the cache already has them all
         before = counts if borrowed else counts - length
         if first_prompt and not borrowed:
             before = np.zeros_like(counts)
@@ -158,7 +159,7 @@ class _Call:
         return _Tokens(counts, before, longest, first_prompt)
 
     def _window(self) -> int | None:
-        """The number of last keys that a query sees. ONNX Runtime takes every negative number as no window."""
+        """The number of last keys that a query sees. As in ONNX Runtime, any negative number means no window."""
         size = int(self.attributes.get("local_window_size", -1))
         return None if size < 0 else size
 
@@ -186,7 +187,8 @@ class _Call:
         return _Codes(bits, scale.reshape(shape))
 
     def rotate(self, x: Array) -> Array:
-        """Rotary embedding of new rows [B, H, S, D]: pairs of channels turn by the angles of their positions."""
+        """Applies the rotary embedding to new rows [B, H, S, D]: channel pairs rotate by the angles of their
+        positions."""
         if self.attributes.get("do_rotary", 0) != 1 or x.shape[2] == 0:
             return x
         if "cos_cache" not in self.inputs:
@@ -209,7 +211,7 @@ class _Call:
         return turned.astype(x.dtype)
 
     def _positions(self, known: int) -> Array:
-        """[B, S]: of the new rows, for their rotation."""
+        """The positions [B, S] of the new rows, for their rotation."""
         batch, _, length, _ = self.query.shape
         steps = np.arange(length)
         start = np.zeros(batch, np.int64) if self.tokens.first_prompt else self.tokens.all - length
@@ -218,7 +220,7 @@ class _Call:
             given = self.inputs["position_ids"]
             if given.shape != (batch, length):
                 raise _refuse(f"position_ids has shape {list(given.shape)}", f"{[batch, length]}")
-            # Of a first prompt "the kernel uses only the first element".
+            # For a first prompt "the kernel uses only the first element".
             positions = np.broadcast_to(given.flat[0] + steps, (batch, length)) if self.tokens.first_prompt else given
         if positions.size and (positions.min() < 0 or positions.max() >= known):
             raise _refuse(f"positions go from {positions.min()} to {positions.max()}",
@@ -226,7 +228,7 @@ class _Call:
         return positions
 
     def present(self, name: str, new: Array, codes: _Codes | None) -> Array:
-        """The cache after the call: what it held, and the new rows behind it; zeros beyond."""
+        """The cache after the call: its old rows, then the new ones, then zeros."""
         batch, kv_heads, _, dim = self.key.shape
         dtype, width = codes.kept(dim) if codes else (new.dtype, dim)
         past = self.inputs.get(name)
@@ -247,7 +249,7 @@ class _Call:
         return present
 
     def numbers(self, present: Array, codes: _Codes | None) -> Array:
-        """Of the rows that the call may see."""
+        """The dequantised rows that the call may see."""
         seen = present[:, :, : self.tokens.total]
         return codes.decode(seen) if codes else seen
 
@@ -271,7 +273,7 @@ class _Call:
         return np.zeros(heads, np.float32) if self.attributes.get("smooth_softmax", 0) == 1 else None
 
     def within_rules(self) -> Array:
-        """bool [B, 1, S, total]: by causality, the window and lengths, whether a query sees a key."""
+        """bool [B, 1, S, total]: whether a query may see a key by causality, window and lengths."""
         length = self.query.shape[2]
         start = np.zeros_like(self.tokens.all) if self.tokens.first_prompt else self.tokens.all - length
         at = (start[:, None] + np.arange(length))[:, None, :, None]
@@ -280,7 +282,7 @@ class _Call:
         return seen if self.window is None else seen & (keys > at - self.window)
 
     def run(self, wants_qk: bool) -> tuple[Array, Array, Array, Array]:
-        """(output, present_key, present_value, output_qk); the last is empty where it is not wanted."""
+        """(output, present_key, present_value, output_qk); the last is empty if not requested."""
         mode = self.attributes.get("qk_output", 0)
         if mode not in (0, SCORES, WEIGHTS) or (wants_qk and mode == 0):
             raise _refuse(f"qk_output is {mode}", "1 or 2 where there is an output_qk, otherwise 0 to 2,")
@@ -304,7 +306,7 @@ class _Call:
         output = result.output if wants_qk else result
         output = output.transpose(0, 2, 1, 3).reshape(output.shape[0], output.shape[2], -1).astype(dtype, copy=False)
         scores: Array = np.empty(0, dtype)
-        if wants_qk:  # ONNX Runtime has 0 for what a query does not see
+        if wants_qk:  # ONNX Runtime returns 0 for keys that a query does not see
             scores = result.weights if mode == WEIGHTS else np.where(self.within_rules(), result.scores, 0)
         return output, present_key, present_value, scores.astype(dtype, copy=False)
 
@@ -312,5 +314,5 @@ class _Call:
 def group_query_attention(
     inputs: Inputs, attributes: Mapping[str, Any], wants_qk: bool
 ) -> tuple[Array, Array, Array, Array]:
-    """(output, present_key, present_value, output_qk) of the inputs and attributes that are given, by their names."""
+    """(output, present_key, present_value, output_qk) for inputs and attributes given by name."""
     return _Call(inputs, attributes).run(wants_qk)

@@ -1,4 +1,4 @@
-"""Rows, keys and heads as people name them: a number, a word; 17, "3.1", (3, 1)."""
+"""Rows, keys and heads by name: a number or a word; 17, "3.1", (3, 1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def whole(name: str, value: Any) -> int:
 
 
 def _pieces_of(word: str, words: Sequence[str]) -> tuple[int, int] | None:
-    """Where pieces that follow one another are the word."""
+    """The first and last of the consecutive pieces that spell the word, or None."""
     for first in range(len(words)):
         text = words[first]
         for last in range(first + 1, len(words)):
@@ -31,7 +31,7 @@ def _pieces_of(word: str, words: Sequence[str]) -> tuple[int, int] | None:
 
 
 def place_of(name: str, which: Any, words: Sequence[str], count: int) -> int:
-    """The number of a row or key. `name`: what it is, for the message."""
+    """The number of a row or key. `name` is the argument's name, for messages."""
     if not isinstance(which, str):
         number = whole(name, which)
         if not -count <= number < count:
@@ -54,7 +54,7 @@ def place_of(name: str, which: Any, words: Sequence[str], count: int) -> int:
 
 
 def range_of(name: str, which: Any, words: Sequence[str], count: int) -> tuple[int, int]:
-    """(first, last + 1) of a pair, a slice, or what place_of() takes; None is all."""
+    """(first, last + 1) of a pair, a slice, or a value for place_of(); None stands for all."""
     if which is None:
         return 0, count
     if isinstance(which, slice):
@@ -72,7 +72,7 @@ def range_of(name: str, which: Any, words: Sequence[str], count: int) -> tuple[i
 
 
 def head_of(which: Any, layers: Sequence[tuple[str, int]], heads: int) -> int:
-    """The number on the axis of heads."""
+    """The number on the head axis."""
     if isinstance(which, str) or (isinstance(which, tuple) and len(which) == 2):
         layer, _, head = which.rpartition(".") if isinstance(which, str) else (str(which[0]), "", str(which[1]))
         before = 0

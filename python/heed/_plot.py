@@ -1,4 +1,4 @@
-"""Pictures of a report's maps, by matplotlib."""
+"""Pictures of a report's maps, drawn by matplotlib."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._look import Report
 
-MOST_PLOTS = 16  # heads of a picture with words at its sides
+MOST_PLOTS = 16  # most heads in a picture with words
 MOST_WORDS = 40
 
 
@@ -23,7 +23,7 @@ def label(set_ticks: Any, tokens: list[str], count: int, **style: Any) -> None:
 
 
 def plot_heads(pyplot: Any, report: Report, heads: Sequence[int], batch: int) -> Any:
-    """Their maps side by side, with the words."""
+    """The maps of several heads side by side, with their words."""
     columns = min(4, len(heads))
     rows = -(-len(heads) // columns)
     figure, axes = pyplot.subplots(rows, columns, squeeze=False, figsize=(3.2 * columns, 3.2 * rows), layout="constrained")
@@ -42,7 +42,7 @@ def plot_heads(pyplot: Any, report: Report, heads: Sequence[int], batch: int) ->
 
 
 def plot_layers(pyplot: Any, report: Report, batch: int) -> Any:
-    """Layers from top to bottom, their heads from left to right."""
+    """All heads: layers from top to bottom, heads from left to right."""
     columns = max(heads for _, heads in report.layers)
     figure, axes = pyplot.subplots(len(report.layers), columns, squeeze=False, layout="constrained",
                                    figsize=(0.9 * columns + 0.6, 0.9 * len(report.layers) + 0.4))

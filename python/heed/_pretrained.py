@@ -1,4 +1,4 @@
-"""heed.Model: a model that others trained, read from its folder and run here."""
+"""heed.Model: a model trained elsewhere, read from its folder and run by heed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 
 class Model(Causes, Writes):
-    """A folder as transformers writes it (heed.load_model): BERT, GPT-2, Llama, Mistral, Qwen, Gemma, GPT-NeoX.
+    """A model from a folder in transformers' format (heed.load_model): BERT, GPT-2, Llama, Mistral, Qwen, Gemma,
+    GPT-NeoX.
 
-    All products are in f32 whatever the weights are stored as. `what` is a text, where the folder has a tokenizer, or the
-    ids of tokens; `threads` 0 takes what the machine has.
+    All products are computed in f32, whatever the dtype of the weights. `what` is a text, if the folder has a
+    tokenizer, or token ids. `threads` 0 uses all of the machine's.
     """
 
     def __init__(self, data: _heed.ModelData, path: str) -> None:
         self._data = data
         self._path = os.path.abspath(path)
-        self.info: dict[str, Any] = data.info  #: family, layers, heads, …: what config.json says
+        self.info: dict[str, Any] = data.info  #: family, layers, heads, …, from config.json
 
     # Copies share the weights, which never change. A pickle stores the path of the folder, not the weights.
 
@@ -55,46 +56,48 @@ class Model(Causes, Writes):
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """That of the folder; None where it has none that heed reads, and for a model that heed trained."""
+        """The folder's tokenizer. None if heed cannot read one there, or if heed trained the model."""
         data = self._data.tokenizer()
         return None if data is None else Tokenizer(data, (_tokenizer_of, (self,)))
 
     def token_ids(self, text: str) -> list[int]:
-        """The text's tokens, with the special ones that the tokenizer adds."""
+        """The text's token ids, including the special tokens that the tokenizer adds."""
         return self._data.token_ids(text)
 
     def tokens(self, text: str) -> list[str]:
-        """The same as people read them."""
+        """The text's tokens, as readable text."""
         return self._data.tokens(text)
 
     def cache(self, format: str = "f32") -> ModelCache:
-        """An empty one, for a causal model: what hidden_states and logits read with it comes after what it holds."""
+        """An empty cache, for a causal model. Tokens read with it follow the tokens that it holds."""
         return self._data.cache(format)
 
     def hidden_states(self, what: str | Sequence[int] | Floats, *, cache: ModelCache | None = None, threads: int = 0) -> Floats:
-        """[L, D], f32: the stream behind the last norm, which transformers calls last_hidden_state."""
+        """[L, D], f32: the stream after the last norm, transformers' last_hidden_state."""
         return self._data.hidden_states(self._ids(what), cache, threads)
 
     def logits(self, what: str | Sequence[int] | Floats, *, cache: ModelCache | None = None, threads: int = 0) -> Floats:
-        """[L, vocabulary], f32: what comes next after each token; of an encoder, what stands there."""
+        """[L, vocabulary], f32: logits of the token after each token; for an encoder, of the token at each position."""
         return self._data.logits(self.hidden_states(what, cache=cache, threads=threads), threads)
 
     def streams(self, what: str | Sequence[int] | Floats, *, threads: int = 0) -> Floats:
-        """[layers + 1, L, D], f32: the residual stream before each layer, and behind the last (before the last norm)."""
+        """[layers + 1, L, D], f32: the residual stream before each layer and after the last (before the last norm)."""
         return self._data.streams(self._ids(what), threads)
 
     def weights(self, what: str | Sequence[int] | Floats, layer: int | None = None, *, threads: int = 0) -> Floats:
-        """The weights of attention, f32 [layers, H, L, L]; of one layer (from 0), [H, L, L]."""
+        """The attention weights, f32 [layers, H, L, L], or [H, L, L] for one layer (counted from 0)."""
         return self._data.weights(self._ids(what), layer, threads)
 
     def look(self, what: str | Sequence[int] | Floats, layer: int | None = None, *, by: str = "attention", top_k: int = 5,
              needle: str | None = None, keep: bool = True, threads: int = 0) -> Report:
-        """What the heads of all layers, or of one (from 0), do with it, as heed.look shows them. by="norm": weights are each
-        row's shares of what it moves, p_ij |v_j W_O| (Kobayashi et al. 2020), in place of p_ij. needle: words of the text;
-        report.retrieval then says which heads find them again.
+        """A report on the heads of all layers, or of one (counted from 0), like heed.look's.
 
-        keep=False forgets queries, keys and weights as the model runs, for about the time of hidden_states(): the report
-        has heads(), summaries and its arrays a row, but neither maps nor what takes weights (pair, tile, plot, page, save)."""
+        by: "attention" uses the weights p_ij; "norm" uses each row's shares of p_ij |v_j W_O| (Kobayashi et al. 2020).
+        needle: words of the text; report.retrieval then says which heads retrieve them.
+
+        keep=False discards queries, keys and weights while the model runs, and takes about as long as hidden_states().
+        The report then has heads(), summaries and per-row arrays, but no maps, and no pair, tile, plot, page or
+        save."""
         if by not in ("attention", "norm"):
             raise ValueError(f"by is {by!r}; 'attention' or 'norm' is expected")
         text = what if isinstance(what, str) else None
@@ -107,7 +110,7 @@ class Model(Causes, Writes):
 
 
 def _opened(path: str, info: dict[str, Any]) -> Model:
-    """Reads the folder of a pickled model again and checks that it still holds the same kind of model."""
+    """Reads a pickled model's folder again and checks that it still contains the same kind of model."""
     from ._model import load_model
 
     model = load_model(path)

@@ -1,7 +1,7 @@
-"""Folders run.heed: what heed.transformers.capture(to=…) wrote, a file for each call; read without PyTorch.
+"""Folders run.heed from heed.transformers.capture(to=…), with one file per call. Reading them needs no PyTorch.
 
-A folder holds NNNN-layer-LL.safetensors in the order of the calls, and index.json. Each file is whole when it has its
-name. The index lists all calls once the capture has ended; of one that was killed the files say as much.
+A folder contains NNNN-layer-LL.safetensors in call order, and index.json. A file gets its name once it is complete. The
+index lists all calls when the capture ends. If the capture was killed, the list is rebuilt from the files.
 """
 
 from __future__ import annotations
@@ -22,35 +22,36 @@ if TYPE_CHECKING:
 
 FORMAT = "heed-run-1"
 TYPES = {"F32": np.float32, "F64": np.float64, "I64": np.int64}
-KEPT = ("layer", "module", "heads", "rows", "kind", "kind_layer")  # of a call, in the metadata of its file
-LARGEST_HEADER = 100_000_000  # as the official reader of safetensors
+KEPT = ("layer", "module", "heads", "rows", "kind", "kind_layer")  # entries of a call in the metadata of its file
+LARGEST_HEADER = 100_000_000  # as in the official reader of safetensors
 
 
 class CallMap(NamedTuple):
-    """What one attention layer attended to in one call; None for what capture was not asked for. Arrays are PyTorch's
-    within capture, and NumPy's where they were read from a folder."""
+    """The results of one attention layer in one call; results that were not requested are None.
 
-    module: Any  #: the layer; where it was read from a folder, its class's name
-    layer: int  #: its number, counted from 0 in the order in which layers were first called
+    Arrays are PyTorch tensors during capture, and NumPy arrays if read from a folder."""
+
+    module: Any  #: the layer; if read from a folder, the name of its class
+    layer: int  #: number of the layer, from 0 in the order of the layers' first calls
     lse: Any  #: [B, H, Lq], natural logarithm
     entropy: Any = None  #: [B, H, Lq], in nats
     top_k_index: Any = None  #: [B, H, Lq, K], -1 beyond the allowed keys
     top_k_weight: Any = None  #: [B, H, Lq, K]
-    received: Any = None  #: [B, H, Lk]: what each key received
+    received: Any = None  #: [B, H, Lk]: the total weight on each key
     weights: Any = None  #: [B, H, Lq, Lk]
     max_score: Any = None  #: [B, H, Lq]
     distance: Any = None  #: [B, H, Lq]: the mean distance to the keys under the weights
-    dropped: Any = None  #: [B, H, Lq]: the share that masks took away
-    received_last: Any = None  #: [B, H, Lk]: what each key received from the last rows
+    dropped: Any = None  #: [B, H, Lq]: the share that masks removed
+    received_last: Any = None  #: [B, H, Lk]: the total weight on each key from the last rows
     map: Any = None  #: [B, H, R, C]: the weights summed into bins
-    tiles: Any = None  #: a list of [B, H, rows, keys], cut to the call's
-    heads: Any = None  #: which heads these are, in the place of H; None for all
-    rows: Any = None  #: which queries these are, in the place of Lq; None for all
+    tiles: Any = None  #: a list of [B, H, rows, keys], clipped to the call
+    heads: Any = None  #: numbers of the heads on axis H; None for all
+    rows: Any = None  #: numbers of the queries on axis Lq; None for all
     kind: str | None = None  #: "encoder", "decoder" or "cross"
-    kind_layer: int | None = None  #: the layer's number among those of its kind
+    kind_layer: int | None = None  #: number of the layer within its kind
 
     def arrays(self) -> dict[str, Any]:
-        """What is there, by name."""
+        """The available arrays, by name."""
         found = {name: value for name, value in zip(self._fields, self) if hasattr(value, "shape")}
         return found | {f"tile.{place}": tile for place, tile in enumerate(self.tiles or ())}
 
@@ -61,7 +62,7 @@ class CallMap(NamedTuple):
 
 
 def consecutive(rows: Sequence[int]) -> list[tuple[int, int]]:
-    """Numbers in order as runs [first, last)."""
+    """Groups ascending numbers into runs [first, last)."""
     runs: list[tuple[int, int]] = []
     for row in rows:
         if runs and runs[-1][1] == row:
@@ -72,7 +73,7 @@ def consecutive(rows: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def replace(path: pathlib.Path, data: Sequence[bytes | memoryview]) -> None:
-    """Writes a file that is whole when it has its name."""
+    """Writes a file under a temporary name and renames it when it is complete."""
     begun = path.with_name(f".{path.name}.part")
     try:
         with begun.open("wb") as file:
@@ -87,7 +88,7 @@ def write_safetensors(path: pathlib.Path, arrays: dict[str, Any], metadata: dict
     names = {np.dtype(kind): name for name, kind in TYPES.items()}
     header: dict[str, Any] = {"__metadata__": metadata}
     end, data = 0, []
-    # The widest first: every array at a multiple of its element size, as the format allows no gaps.
+    # Largest element size first: every array starts at a multiple of its element size, and the format allows no gaps.
     for name, array in sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize):
         array = np.ascontiguousarray(array)
         header[name] = {"dtype": names[array.dtype], "shape": list(array.shape),
@@ -101,7 +102,7 @@ def write_safetensors(path: pathlib.Path, arrays: dict[str, Any], metadata: dict
 
 
 def read_header(path: pathlib.Path) -> tuple[dict[str, Any], int]:
-    """(the header of a safetensors file, where its data begin)"""
+    """(the header of a safetensors file, the offset of its data)"""
     with path.open("rb") as file:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else LARGEST_HEADER
@@ -132,12 +133,12 @@ def read_safetensors(path: pathlib.Path) -> dict[str, Any]:
 
 
 class Run(Sequence[CallMap]):
-    """The calls of a folder in their order; each is read when it is asked for."""
+    """The calls of a folder, in order; each is read on access."""
 
     def __init__(self, path: str | os.PathLike[str], settings: dict[str, Any], calls: list[dict[str, Any]]) -> None:
         self.path = pathlib.Path(path)
-        self.settings = settings  #: what capture was asked for
-        self.calls = calls  #: of each its file, layer, module, shapes, heads, rows [[first, last + 1], …]
+        self.settings = settings  #: the arguments of capture
+        self.calls = calls  #: for each call: file, layer, module, shapes, heads, rows [[first, last + 1], …]
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -161,7 +162,7 @@ class Run(Sequence[CallMap]):
 
     def report(self, tokens: Sequence[str] = (), target_tokens: Sequence[str] = (), *, token_ids: Sequence[int] = (),
                target_token_ids: Sequence[int] = (), title: str = "", call: int = 0, top_k: int = 5) -> Report:
-        """As that of capture, of calls that were captured with weights=True."""
+        """A report like that of capture, for calls with weights=True."""
         from ._kinds import Texts, report_of_maps
 
         texts = Texts(tokens, target_tokens, title, title, token_ids, target_token_ids)
@@ -172,7 +173,7 @@ class Run(Sequence[CallMap]):
         return sorted({call["layer"] for call in self.calls})
 
     def of_layer(self, layer: int) -> list[CallMap]:
-        """The calls of one layer, in their order."""
+        """The calls of one layer, in order."""
         return [self._read(call) for call in self.calls if call["layer"] == layer]
 
     def __repr__(self) -> str:
@@ -193,7 +194,7 @@ class Run(Sequence[CallMap]):
         return run
 
     def write(self, call: CallMap) -> None:
-        """Adds a call, of NumPy arrays, which is in the folder when this returns."""
+        """Adds a call of NumPy arrays. It is in the folder when this returns."""
         name, arrays = f"{len(self.calls):04d}-layer-{call.layer:02d}.safetensors", call.arrays()
         rows = None if call.rows is None else consecutive(call.rows)
         entry = {"file": name, "layer": call.layer, "module": call.module, "heads": call.heads, "rows": rows,
@@ -204,7 +205,7 @@ class Run(Sequence[CallMap]):
         self.calls.append(entry)
 
     def end(self) -> None:
-        """Completes the index; a folder without a call goes."""
+        """Completes the index. A folder without calls is removed."""
         if self.calls:
             self._write_index(True)
         else:
@@ -217,7 +218,7 @@ class Run(Sequence[CallMap]):
 
 
 def _entry(path: pathlib.Path) -> dict[str, Any]:
-    """What the index says of a call, from its file."""
+    """A call's index entry, derived from its file."""
     header, _ = read_header(path)
     metadata = header.pop("__metadata__")
     return {"file": path.name, "shapes": {name: entry["shape"] for name, entry in header.items()},
@@ -225,12 +226,12 @@ def _entry(path: pathlib.Path) -> dict[str, Any]:
 
 
 def is_run(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a folder that capture(to=…) wrote."""
+    """Whether a path is a folder from capture(to=…)."""
     return (pathlib.Path(path) / "index.json").is_file()
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
-    """Reads what capture(to=path) wrote, also where it did not come to its end."""
+    """Reads a folder from capture(to=path), even if the capture did not finish."""
     path = pathlib.Path(path)
     if not is_run(path):
         raise FileNotFoundError(f"path is '{path}', which has no index.json; a folder that capture(to=…) wrote is "

@@ -1,4 +1,4 @@
-"""What a report says in lines: a pandas DataFrame where pandas is installed, else a Table, which prints and sorts too."""
+"""Tables of reports: a pandas DataFrame if pandas is installed, otherwise a Table, which also prints and sorts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-WIDEST = 110  # letters of a printed line
+WIDEST = 110  # columns of a printed line
 MOST_LINES = 60  # of a printed table
-WORD = 18  # letters of a text in it
+WORD = 18  # most characters of a text in a cell
 
 
 def cell(value: Any) -> str:
@@ -20,7 +20,7 @@ def cell(value: Any) -> str:
 
 
 class Table(Sequence[dict[str, Any]]):
-    """Lines of the same columns; iterates as dicts."""
+    """Rows with the same columns; iterates as dicts."""
 
     def __init__(self, lines: Sequence[dict[str, Any]]) -> None:
         self.lines = list(lines)
@@ -36,7 +36,7 @@ class Table(Sequence[dict[str, Any]]):
     @overload
     def __getitem__(self, place: str) -> list[Any]: ...
     def __getitem__(self, place: int | slice | str) -> Any:
-        """A line, some of them, or a column by its name."""
+        """A row, several rows, or a column by its name."""
         if isinstance(place, str):
             return [line[self._known(place)] for line in self.lines]
         return Table(self.lines[place]) if isinstance(place, slice) else self.lines[place]
@@ -50,7 +50,7 @@ class Table(Sequence[dict[str, Any]]):
         return column
 
     def sort_values(self, by: str, ascending: bool = True) -> Table:
-        """By a column, as pandas does it: NaN last."""
+        """Sorts by a column as pandas does, with NaN last."""
         values = self[by]
         known = [place for place, value in enumerate(values) if value == value]
         order = sorted(known, key=lambda place: values[place], reverse=not ascending)
@@ -60,7 +60,7 @@ class Table(Sequence[dict[str, Any]]):
         return self[:n]
 
     def _fitting(self) -> tuple[list[list[str]], list[int]]:
-        """The columns that fit side by side, each a list of texts with its name first; and their widths."""
+        """The columns that fit side by side, each a list of texts that starts with its name; and their widths."""
         texts = [[name, *(cell(line[name]) for line in self.lines[:MOST_LINES])] for name in self.columns]
         widths = [max(map(len, column)) for column in texts]
         count = 0
@@ -93,7 +93,7 @@ class Table(Sequence[dict[str, Any]]):
 
 
 def table(lines: Sequence[dict[str, Any]]) -> Any:
-    """As pandas' DataFrame, if it can be imported."""
+    """The rows as a pandas DataFrame if pandas can be imported, else as a Table."""
     try:
         import pandas
     except ImportError:

@@ -1,4 +1,4 @@
-"""heed.attention_tile: any piece of the weights."""
+"""heed.attention_tile: any tile of the weights."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def attention_tile(
     head: int | None = None,
     **options: Unpack[AttentionOptions],
 ) -> Any:
-    """The weights [B, H, rows, keys] of the rows [rows[0], rows[1]) against the keys [keys[0], keys[1]).
+    """The weights [B, H, rows, keys] of rows [rows[0], rows[1]) on keys [keys[0], keys[1]).
 
-    lse: what attention(q, k, v, need="lse", **options) gave. The cost is that of the piece. Of one batch entry or
-    head where one is named, in place of all.
+    lse: from attention(q, k, v, need="lse", **options). The cost depends on the tile's size only. batch and head
+    restrict the result to one of each.
     """
     return _heed.attention_tile(q, k, lse, rows, keys, -1 if batch is None else batch, -1 if head is None else head,
                                 options)

@@ -1,4 +1,4 @@
-"""heed.Tokenizer: a tokenizer.json of Hugging Face, without their package."""
+"""heed.Tokenizer: reads a Hugging Face tokenizer.json, without their package."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Encoded(NamedTuple):
     """The tokens of a text."""
 
     ids: list[int]
-    #: Where each begins and ends in the text, in characters; (0, 0) for those that stand for none, as [CLS].
+    #: (begin, end) of each token in the text, in characters; (0, 0) for tokens without text, such as [CLS]
     offsets: list[tuple[int, int]]
 
 
 class Tokenizer:
-    """Byte-level BPE, WordPiece, Unigram, BPE of SentencePiece, or whole words, as a tokenizer.json says."""
+    """The tokenizer of a tokenizer.json: byte-level BPE, WordPiece, Unigram, SentencePiece BPE, or whole words."""
 
     def __init__(self, data: _heed.TextTokenizer, again: tuple[Callable[..., Tokenizer], tuple[Any, ...]]) -> None:
         self._data = data
-        self._again = again  # (function, arguments): rebuilds it from a pickle
+        self._again = again  # (function, arguments): rebuilds it when unpickling
 
     def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[Any, ...]]:
         return self._again
@@ -37,7 +37,7 @@ class Tokenizer:
 
     @staticmethod
     def from_file(path: str | os.PathLike[str]) -> Tokenizer:
-        """Reads a tokenizer.json. Raises OSError for what is not one, and for parts of one that heed does not know."""
+        """Reads a tokenizer.json. Raises OSError if it is not one, or if it has parts that heed does not know."""
         _check_build()
         path = os.fspath(path)
         data = _heed.read_tokenizer(path)
@@ -45,7 +45,7 @@ class Tokenizer:
 
     @staticmethod
     def from_json(text: str, name: str = "tokenizer.json") -> Tokenizer:
-        """Reads the text of one, which messages call `name`."""
+        """Reads the text of a tokenizer.json; error messages use `name`."""
         _check_build()
         return Tokenizer(_heed.tokenizer_from(text, name), (Tokenizer.from_json, (text, name)))
 
@@ -53,33 +53,36 @@ class Tokenizer:
         return f"<heed.Tokenizer of {self.size} tokens>"
 
     def encode(self, text: str, *, add_special: bool = True) -> Encoded:
-        """add_special: with the tokens that the file has put around a text."""
+        """Encodes a text. add_special: adds the special tokens that the file puts around a text."""
         ids, offsets = self._data.encode(text.encode(), add_special)
         return Encoded(ids, offsets)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """The text of ids, without special tokens where skip_special. Bytes that are no letter give U+FFFD."""
+        """Decodes ids to text. skip_special drops special tokens. Bytes that are no complete character become
+        U+FFFD."""
         return self._data.decode(list(ids), skip_special)
 
     def shown(self, ids: Iterable[int]) -> list[str]:
-        """Each token as people read it: without the space before a word, "·able" for a piece that goes on with the word
-        before it, "€ 1/3" for one of several that spell a letter together, special ones in brackets."""
+        """Each token as readable text, without the space before a word.
+
+        A piece that continues a word becomes "·able". One of several tokens for the same character becomes "€ 1/3".
+        Special tokens are in brackets."""
         return self._data.shown(list(ids))
 
     def token(self, id: int) -> str | None:
-        """As the vocabulary has it: "##ing", "Ġthe", "▁the". None for an id that is no token."""
+        """The token's entry in the vocabulary: "##ing", "Ġthe", "▁the". None if the id is unused."""
         return self._data.token(id)
 
     def id(self, token: str) -> int | None:
         return self._data.id(token)
 
     def is_special(self, id: int) -> bool:
-        """Whether the file marks it special."""
+        """Whether the file marks the token as special."""
         return self._data.is_special(id)
 
     @property
     def size(self) -> int:
-        """Ids are below; not all of them need to be tokens."""
+        """All ids are smaller than this; some of them may be unused."""
         return self._data.size()
 
 

@@ -1,7 +1,7 @@
-"""What PyTorch's dispatcher knows of a tensor that its memory does not show: gradients, tangents, graphs, signs, kinds.
+"""Properties of a tensor known only to PyTorch's dispatcher: gradients, tangents, graphs, negation, special kinds.
 
-The extension takes the memory of a plain tensor at once and asks `readable` about every other one. heed.torch asks
-`is_plain` before it goes around the dispatcher. Nothing else decides.
+The extension reads the memory of a plain tensor directly and asks `readable` about every other one. heed.torch asks
+`is_plain` before it bypasses the dispatcher. No other code decides this.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.fx.experimental import proxy_tensor
 
 
 def _plain_keys() -> int:
-    """The dispatch keys of a tensor on the CPU whose memory holds its numbers."""
+    """The dispatch keys of a CPU tensor whose memory contains its numbers."""
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
     for name in ("ADInplaceOrView", "AutogradCPU", "AutocastCPU"):
         keys = keys.add(getattr(torch._C.DispatchKey, name))
@@ -32,7 +32,7 @@ _function_modes, _transforms = torch._C._len_torch_function_stack, torch._C._fun
 
 
 def is_plain(*tensors: Tensor | None) -> bool:
-    """Whether PyTorch records nothing of a call with these tensors: no graph, gradient, tangent, mode or transform."""
+    """Whether PyTorch has nothing to record for these tensors: no graph, gradient, tangent, mode or transform."""
     if torch.compiler.is_compiling() or _tracing_state() is not None or _dispatch_modes() or _function_modes():
         return False
     if forward_ad._current_level >= 0 or _transforms() is not None:
@@ -49,18 +49,18 @@ def is_plain(*tensors: Tensor | None) -> bool:
 def _has_tangent(tensor: Tensor) -> bool:
     if forward_ad._current_level < 0:
         return False
-    if torch.compiler.is_compiling():  # it sees no tangents, and runs a function that raises uncompiled
+    if torch.compiler.is_compiling():  # the compiler sees no tangents, and runs a function that raises uncompiled
         raise RuntimeError(_TANGENT)
     return forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def _proxy_mode() -> Any:
-    """The mode of make_fx or torch.export that traces now; None where neither does."""
+    """The active mode of make_fx or torch.export; None if neither is tracing."""
     return proxy_tensor.get_proxy_mode() if _dispatch_modes() else None
 
 
 def is_traced() -> bool:
-    """Whether PyTorch traces a graph now, or computes shapes alone."""
+    """Whether PyTorch is tracing a graph, or computing shapes only."""
     if torch.jit.is_tracing():
         return True
     if not _dispatch_modes():
@@ -70,7 +70,7 @@ def is_traced() -> bool:
 
 
 def _stands_for_a_node(tensor: Tensor) -> bool:
-    """Whether a graph that PyTorch traces has a node for this tensor; always True under torch.jit.trace, which tells none."""
+    """Whether the traced graph has a node for this tensor. Always True under torch.jit.trace, which cannot tell."""
     if torch.jit.is_tracing():
         return True
     mode = _proxy_mode()
@@ -78,7 +78,7 @@ def _stands_for_a_node(tensor: Tensor) -> bool:
 
 
 def _other_kind(tensor: Tensor) -> str | None:
-    """How a tensor differs in kind from a dense one on the CPU; None where it does not."""
+    """How a tensor differs from a dense CPU tensor; None if it does not."""
     if tensor.is_nested:
         return "is a nested tensor; a plain one is expected (heed.torch.scaled_dot_product_attention takes nested ones)"
     if tensor.layout is not torch.strided:
@@ -91,7 +91,7 @@ def _other_kind(tensor: Tensor) -> str | None:
 
 
 def readable(name: str, tensor: Tensor, in_place: bool) -> Tensor:
-    """The tensor whose memory holds the numbers: this one, or a copy where PyTorch negates them when it reads them."""
+    """The tensor whose memory contains the numbers: the given one, or a copy if PyTorch negates it when reading."""
     def refuse(what: str) -> NoReturn:
         raise ValueError(f"{name} {what}")
 
@@ -116,13 +116,13 @@ def readable(name: str, tensor: Tensor, in_place: bool) -> Tensor:
             refuse("has the negative bit: PyTorch negates its numbers when it reads them; a tensor whose memory has them "
                    f"is expected, as {name}.resolve_neg() gives it")
         return tensor.resolve_neg()
-    if keys.raw_repr() & ~PLAIN_KEYS and not tensor.is_complex():  # whose dtype the extension refuses
+    if keys.raw_repr() & ~PLAIN_KEYS and not tensor.is_complex():  # the extension refuses complex dtypes
         refuse(f"is a tensor that PyTorch reads in its own way ({keys}); a plain one on the CPU is expected")
     return tensor
 
 
 def number(name: str, value: Any) -> Any:
-    """The number in a tensor of one element; what is no tensor comes back as it is."""
+    """The number in a tensor with one element. Other objects are returned unchanged."""
     if not isinstance(value, Tensor):
         return value
     if value.requires_grad:
@@ -141,7 +141,7 @@ def is_nested(tensor: Any) -> bool:
 
 
 def check(function: str, **tensors: Any) -> None:
-    """Refuses other objects than tensors, kinds of tensors that the operators do not take, and a mix of devices."""
+    """Refuses objects that are no tensors, kinds of tensors that the operators do not take, and mixed devices."""
     on_meta = None
     for name, tensor in tensors.items():
         if tensor is None:
@@ -158,7 +158,7 @@ def check(function: str, **tensors: Any) -> None:
 
 
 def check_storage(function: str, **tensors: Tensor) -> None:
-    """Refuses tensors that reach beyond their storage, before an operator of PyTorch reads there."""
+    """Refuses tensors that extend beyond their storage, before a PyTorch operator reads there."""
     if not is_plain():
         return
     for name, tensor in tensors.items():
@@ -170,8 +170,8 @@ def check_storage(function: str, **tensors: Tensor) -> None:
 
 
 def refuse_transforms(*tensors: Tensor | None) -> None:
-    """Refuses transforms of torch.func and tangents, which PyTorch derives from its own operators."""
-    if isinstance(_transforms(), torch._C._functorch.CInterpreter):  # torch.compile understands no other form of the question
+    """Refuses torch.func transforms and tangents, because heed's operators do not support them."""
+    if isinstance(_transforms(), torch._C._functorch.CInterpreter):  # torch.compile needs this form of the check
         raise RuntimeError("heed's attention is called within a transform of torch.func (vmap, grad, hessian, …), which it does "
                            "not know: expected tensors [B, H, L, D] in place of vmap, and backward() or torch.autograd.grad")
     if any(x is not None and _has_tangent(x) for x in tensors):

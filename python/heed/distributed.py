@@ -1,4 +1,4 @@
-"""Attention whose sequence is cut over the ranks of an MPI communicator of mpi4py (docs/distributed.md).
+"""Attention whose sequence is split over the ranks of an MPI communicator of mpi4py (docs/distributed.md).
 
     from mpi4py import MPI
     comm = MPI.COMM_WORLD
@@ -38,12 +38,14 @@ __all__ = ["AttentionGradients", "AttentionResult", "Layout", "Sharding", "atten
 
 
 class Layout(NamedTuple):
-    """Which rank has which part of a call. Where batch entries and heads are cut besides, each communicator of a grid
-    has some of them: the whole call has batch entries and (query) heads, and these are from …_begin on."""
+    """The distribution of a call over ranks.
 
-    query: Sharding  #: the rows, of Lq
-    key: Sharding  #: keys and values, of Lk
-    batch: int = 0  #: 0: those of q
+    Batch entries and heads may be split, too. Each communicator of a grid then has some of them: `batch` and `heads`
+    are the sizes of the whole call, and this communicator's part starts at …_begin."""
+
+    query: Sharding  #: of the rows, over Lq
+    key: Sharding  #: of keys and values, over Lk
+    batch: int = 0  #: batch entries of the whole call; 0: as in q
     heads: int = 0
     batch_begin: int = 0
     head_begin: int = 0
@@ -51,7 +53,7 @@ class Layout(NamedTuple):
 
 @cache
 def _check_library() -> None:
-    """A handle of one MPI library means nothing to another."""
+    """Checks that mpi4py uses the same MPI library: handles are not portable between libraries."""
     from mpi4py import MPI
 
     theirs = MPI.Get_library_version()
@@ -75,17 +77,20 @@ def _handle(comm: Any) -> int:
 
 def attention(comm: Any, q: Array, k: Any, v: Any, layout: Sharding | Layout, *, scheme: Scheme = "automatic",
               deterministic: bool = False, **options: Unpack[CallOptions]) -> AttentionResult[Array]:
-    """heed.attention over the ranks of comm, with the bits of one process.
+    """heed.attention over the ranks of comm, with the same bits as in one process.
 
-    q [B, H, rows of this rank, D], k and v [B, Hkv, keys of this rank, D and Dv], as layout says: a Sharding of rows and
-    keys alike, or a Layout. Results of rows are where the rows are, received where the keys are, the map on every rank;
-    weights and scores are [B, H, rows of this rank, Lk]. The options are those of heed.attention, the same on all
-    ranks; mask and bias have this rank's rows and all keys, and what else they describe is the whole call. With dropout,
-    seed is expected. scheme: 'automatic', 'ring', 'gather', 'ulysses' or 'decode'; deterministic=True refuses what need
-    not have the bits of one process.
+    q is [B, H, rows of this rank, D]; k and v are [B, Hkv, keys of this rank, D and Dv]. layout is a Sharding for both
+    rows and keys, or a Layout. Row results are on the ranks of the rows, `received` is on the ranks of the keys, and
+    the map is on every rank. weights and scores are [B, H, rows of this rank, Lk].
 
-    Gives an AttentionResult with scheme and bytes_sent. Raises ValueError and TypeError with one sentence that names
-    the argument, and on the other ranks a ValueError that names the rank as well."""
+    The options are those of heed.attention and must be equal on all ranks. mask and bias have this rank's rows and all
+    keys; other options describe the whole call. dropout requires a seed.
+
+    scheme: 'automatic', 'ring', 'gather', 'ulysses' or 'decode'. deterministic=True refuses results whose bits may
+    differ from one process.
+
+    Returns an AttentionResult with scheme and bytes_sent. Raises ValueError and TypeError with a sentence that names
+    the argument. On the other ranks it raises ValueError, which also names the rank."""
     return _heed_mpi.attention(_handle(comm), q, k, v, layout, scheme, deterministic, options)
 
 
@@ -93,9 +98,11 @@ def attention_backward(comm: Any, q: Array, k: Any, v: Any, output: Any, lse: An
                        layout: Sharding | Layout, *, grad_lse: Any = None, grad_weights: Any = None,
                        gradients: GradientName | Sequence[GradientName] | None = None, scheme: Scheme = "automatic",
                        deterministic: bool = False, **options: Unpack[CallOptions]) -> AttentionGradients[Array]:
-    """heed.attention_backward over the ranks of comm: every array has this rank's rows or keys, and so have the
-    gradients. What ranks share of dbias, and dsinks, is the sum over all of them, on every rank.
+    """heed.attention_backward over the ranks of comm.
 
-    Gives an AttentionGradients with scheme and bytes_sent. Raises as attention()."""
+    All arrays and gradients have this rank's rows or keys. dsinks, and the part of dbias that ranks share, are summed
+    over all ranks and returned on each.
+
+    Returns an AttentionGradients with scheme and bytes_sent. Raises errors as attention() does."""
     return _heed_mpi.attention_backward(_handle(comm), q, k, v, output, lse, grad_output, layout, grad_lse, grad_weights,
                                         gradients, scheme, deterministic, options)

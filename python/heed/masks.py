@@ -1,4 +1,4 @@
-"""Masks by what they mean, in memory that grows with the length: heed.attention(…, mask=heed.masks.documents([…]))."""
+"""Named masks in memory that grows linearly with the length: heed.attention(…, mask=heed.masks.documents([…]))."""
 
 from ._heed import SparseMask, bigbird, dilated, documents, prefix_lm, shared_question, sinks_and_window, sliding_window
 

@@ -1,10 +1,10 @@
-"""Layers for NumPy: the parameters are arrays, initialised as PyTorch initialises its own.
+"""Layers for NumPy, with arrays as parameters and PyTorch's initialisation.
 
-A layer is called with an array [L, D] or [B, L, D] of the dtype of its parameters, and, where it attends, with the
-options of heed.attention. It gives its output, or, where more was asked for, a LayerResult.
+A layer takes an array [L, D] or [B, L, D] of its parameters' dtype. Attention layers also take the options of
+heed.attention. A layer returns its output, or a LayerResult if further results were requested.
 
-The arrays that parameters() gives are the layer's own memory: they stay so after load(), and live on without the layer.
-Threads may call, save and load a layer at the same time; who writes into its arrays sees to it that none does meanwhile.
+parameters() returns arrays in the layer's own memory. They stay valid after load(), and after the layer is deleted.
+Threads may call, save and load a layer at the same time. No other thread may use a layer while its arrays are modified.
 """
 
 from ._missing import NEEDS_BLAS

@@ -1,10 +1,11 @@
-"""heed as a backend of ONNX (onnx.backend.base): models whose Attention operators heed computes, those of opsets 23 to 25
-and com.microsoft.GroupQueryAttention.
+"""heed as an ONNX backend (onnx.backend.base).
+
+heed computes the Attention operators of opsets 23 to 25 and com.microsoft.GroupQueryAttention.
 
     backend_rep = heed.onnx.prepare(onnx.load("model.onnx"))
     outputs = backend_rep.run([q, k, v])
 
-All other operators are those of onnx.reference, ONNX's own evaluator in NumPy.
+All other operators run in onnx.reference, ONNX's own evaluator in NumPy.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ __all__ = ["HeedBackend", "HeedBackendRep", "is_compatible", "prepare", "run_mod
 
 Array = npt.NDArray[Any]
 
-# What qk_matmul_output_mode asks for: a stage of the scores, or the weights.
+# Values of qk_matmul_output_mode: a stage of the scores, or the weights.
 STAGES = {0: "raw", 1: "softcap", 2: "bias"}
 WEIGHTS = 3
 
 
 def _split_heads(x: Array, heads: int | None, name: str) -> Array:
-    """[B, L, H * D] as [B, H, L, D]; one of 4 axes is that already."""
+    """Reshapes [B, L, H * D] to [B, H, L, D]; tensors with 4 axes already have that shape."""
     if x.ndim == 4:
         return x
     if x.ndim != 3 or not heads or x.shape[2] % heads != 0:
@@ -46,7 +47,7 @@ def _split_heads(x: Array, heads: int | None, name: str) -> Array:
 
 
 def _mask_options(mask: Array | None, keys: int, dtype: np.dtype[Any]) -> dict[str, Array]:
-    """A mask that is shorter than the keys forbids those beyond it."""
+    """Extends a mask that is shorter than the keys; keys beyond it are masked."""
     if mask is None:
         return {}
     boolean = mask.dtype == np.bool_
@@ -70,7 +71,7 @@ def _attend(
     wants_scores: bool,
     attributes: Mapping[str, Any],
 ) -> tuple[Array, Array, Array, Array]:
-    """(Y, present_key, present_value, qk_matmul_output); the last is empty where it is not wanted."""
+    """(Y, present_key, present_value, qk_matmul_output); the last is empty if not requested."""
     if (past_key is None) != (past_value is None):
         raise ValueError("Attention: of past_key and past_value one is given; both or neither are expected")
     if past_key is not None and nonpad_kv_seqlen is not None:
@@ -107,8 +108,9 @@ def _open(attributes: Mapping[str, Any], side: str) -> int:
 
 
 class Attention(OpRun):
-    """The operator as onnx.reference calls it. softmax_precision plays no part: heed computes in f32 at least, and in
-    f64 for f64 inputs."""
+    """The operator as onnx.reference calls it.
+
+    softmax_precision has no effect: heed computes in f32, or in f64 for f64 inputs."""
 
     op_domain = ""
 
@@ -137,7 +139,7 @@ OPERATORS = [Attention, GroupQueryAttention]
 
 
 class HeedBackendRep(BackendRep):
-    """A model that is ready to run."""
+    """A prepared model."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -147,7 +149,7 @@ class HeedBackendRep(BackendRep):
         return HeedBackendRep, (self._model,)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """inputs: a mapping by name, a sequence in the model's order, or the one array."""
+        """inputs: a mapping by name, a sequence in the model's order, or a single array."""
         names = self._evaluator.input_names
         if isinstance(inputs, Mapping):
             feeds = dict(inputs)
@@ -160,7 +162,7 @@ class HeedBackendRep(BackendRep):
 
 
 class HeedBackend(Backend):
-    """onnx.backend.base.Backend, on the CPU."""
+    """onnx.backend.base.Backend for the CPU."""
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
@@ -180,7 +182,7 @@ class HeedBackend(Backend):
     @classmethod
     def run_node(cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Sequence[Any] | None = None,
                  **kwargs: Any) -> tuple[Any, ...]:
-        if node.domain != GroupQueryAttention.op_domain:  # whose operators ONNX's checker does not know
+        if node.domain != GroupQueryAttention.op_domain:  # ONNX's checker does not know this domain
             super().run_node(node, inputs, device, outputs_info, **kwargs)  # checks the node
         names = [name for name in node.input if name]
         feeds = inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs))

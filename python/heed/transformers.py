@@ -1,6 +1,7 @@
-"""heed for Hugging Face's transformers: `look`, from a model and a text to a report, attn_implementation="heed", which can
-return the weights, `capture`, which collects what each layer attended to, and `Cache`, which keeps keys and values for
-generate().
+"""heed for Hugging Face's transformers.
+
+`look` makes a report from a model and a text. attn_implementation="heed" can return the weights. `capture` collects
+what each layer attends to. `Cache` keeps keys and values for generate().
 
     heed.transformers.look(model, tokenizer, "The animal was too tired").save("look.html")
     heed.transformers.register()
@@ -46,8 +47,7 @@ __all__ = ["Cache", "CallMap", "Maps", "Run", "capture", "look", "pieces", "regi
 
 
 def _wants_weights(kwargs: dict[str, Any]) -> bool:
-    """Whether the model was called with output_attentions=True: told to the layer, or to those that collect what
-    layers return."""
+    """Whether output_attentions=True was set, for the layer or for the collector of the layers' results."""
     if kwargs.get("output_attentions"):
         return True
     return collects_weights()
@@ -56,11 +56,11 @@ def _wants_weights(kwargs: dict[str, Any]) -> bool:
 def _call(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
           position_bias: Tensor | None, is_causal: bool | None, sinks: Tensor | None, softcap: float | None,
           scale: float | None) -> Call:
-    """What transformers passes, as heed takes it: masks are bool, True for allowed, and what is added is floating."""
+    """Converts transformers' arguments: a mask is bool with True for allowed, and a bias is floating point."""
     queries, keys = query.shape[2], key.shape[2]
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
-    causal = bool(causal and attention_mask is None and queries > 1)  # a trace gives tensors for numbers
-    offset = max(0, keys - queries)  # fewer queries are the last ones: Gemma 4, in layers that share keys
+    causal = bool(causal and attention_mask is None and queries > 1)  # a trace passes tensors for numbers
+    offset = max(0, keys - queries)  # fewer queries are the last ones, as in Gemma 4's layers that share keys
     mask, bias, row_mask = None, None if position_bias is None else position_bias[..., :keys], None
     if isinstance(attention_mask, RowMask):
         row_mask, offset = attention_mask, attention_mask.position
@@ -71,18 +71,19 @@ def _call(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask
     return Call(query, key, value, mask, row_mask, bias, sinks, causal, offset, 0.0 if softcap is None else softcap, scale)
 
 
-# What a layer may pass to its attention function, changes the numbers, and is not known here: keys that it selected
-# (of DeepSeek-V3.2 and its kin, of MiniMax-M3), sinks of each query (Inkling 2), the pages of continuous batching.
+# Arguments of layers' attention functions that change the result but are not supported: selected keys (DeepSeek-V3.2
+# and relatives, MiniMax-M3), sinks per query (Inkling 2), pages of continuous batching.
 _UNKNOWN = ("indices", "block_indices", "sinks", "cache")
 
 
 def _is_cached(key: Tensor, value: Tensor) -> bool:
-    """Whether a cache has both, as the model got them from it."""
+    """Whether the model got both key and value from the same layer of a cache."""
     return isinstance(key, CachedRows) and isinstance(value, CachedRows) and key.layer is value.layer
 
 
 def _check_keys(module: Any, mask: Tensor | None, key: Tensor) -> None:
-    """Refuses a mask whose length differs from the keys: one cache served both attentions of a decoder."""
+    """Refuses a mask whose length differs from the keys. This happens if one cache serves both attentions of a
+    decoder."""
     if mask is None or mask.shape[-1] in (1, key.shape[2]):
         return
     two = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
@@ -106,8 +107,9 @@ def heed_attention_forward(
     position_bias: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """The function that transformers calls: query [B, H, L, D], key and value [B, Hkv, S, D] to ([B, L, H, D], weights
-    or None)."""
+    """The attention function for transformers.
+
+    query [B, H, L, D], key and value [B, Hkv, S, D] to ([B, L, H, D], weights or None)."""
     for name in _UNKNOWN:
         if kwargs.get(name) is not None:
             raise ValueError(f'attn_implementation is "heed", which does not know what {type(module).__name__} passes '
@@ -129,7 +131,7 @@ def heed_attention_forward(
     if cached or (not weights and dropout < 1 and is_plain(query, key, value, call.mask, call.bias, s_aux)):
         batch, heads, queries, _ = query.shape
         output = query.new_empty(batch, queries, heads, value.shape[3])
-        whole = asked if asked is not None and not asked.is_limited() else None  # comes with the output
+        whole = asked if asked is not None and not asked.is_limited() else None  # computed together with the output
         options = call.options() if whole is None else whole.options(call) | whole.request()
         if weights:
             options["need"] = [*options.get("need", []), "weights"]
@@ -141,7 +143,7 @@ def heed_attention_forward(
             found = whole.results(result, call) | whole.cut_tiles(call.untracked(), result.lse)
     else:
         sparse = None if call.row_mask is None else call.row_mask.sparse()
-        # A trace gives a tensor, which is more than 0: then fewer queries are the last ones, of whatever length.
+        # In a trace the offset is a positive tensor. Then fewer queries are the last ones, for any length.
         place: Any = {"align": "bottom-right"} if isinstance(call.offset, Tensor) else {"query_offset": call.offset}
         attended = attention(query, key, value, mask=call.mask, sparse_mask=sparse, bias=call.bias, sinks=s_aux,
                              causal=call.causal, softcap=call.softcap, scale=scaling, dropout=dropout,
@@ -154,10 +156,11 @@ def heed_attention_forward(
 
 
 def _takes_functions(model: type[PreTrainedModel]) -> bool:
-    """Whether a class computes attention by the function that it is told to. transformers' flags say that it runs with
-    sdpa, or, if that lacks something (sinks, softcap), with others; such functions get boolean masks, which attention
-    written by hand would add to the scores. Its code shows whether it asks for the function, itself or in the models
-    that it is made of, and has no table of its own in which "heed" is missing."""
+    """Whether a model class computes attention with the function that it is given.
+
+    transformers' flags say whether it supports sdpa, or, if that lacks a feature (sinks, softcap), other functions.
+    Such functions get boolean masks, which handwritten attention would add to the scores. The class's code shows
+    whether it, or a model that it contains, looks up the function. A table of its own without "heed" excludes it."""
     others = model._supports_attention_backend and (model._supports_flash_attn or model._supports_flex_attn)
     code = vars(sys.modules[model.__module__])
     if not (model._supports_sdpa or others) or any(isinstance(x, dict) and "eager" in x for x in code.values()):
@@ -168,14 +171,14 @@ def _takes_functions(model: type[PreTrainedModel]) -> bool:
 
 
 def _check(model: type[PreTrainedModel], anew: bool = True) -> None:
-    """Of a class that is made, or whose attention is changed."""
+    """Refuses a class that is instantiated, or whose attention is changed, if it would ignore heed."""
     if not _takes_functions(model) or not (anew or model._can_set_attn_implementation()):
         raise ValueError(f'attn_implementation is "heed", but {model.__name__} does not take its attention from '
                          'transformers\' AttentionInterface: expected "eager"')
 
 
 def _wanted(config: Any, implementation: Any) -> Iterator[tuple[int, Any]]:
-    """(id, implementation) of a config and of those in it, as set_attn_implementation reads its argument."""
+    """(id, implementation) of a config and its sub-configs, as set_attn_implementation reads its argument."""
     named = isinstance(implementation, dict)
     yield id(config), implementation.get("") if named else implementation
     for name in config.sub_configs:
@@ -190,15 +193,17 @@ _set = PreTrainedModel.set_attn_implementation
 
 def _get_correct_attn_implementation(self: PreTrainedModel, requested_attention: str | None, *args: Any,
                                      **kwargs: Any) -> Any:
-    """What transformers asks whenever a model is made or its attention changed; for "heed" it checks the name only."""
+    """Also checks the model class for "heed", when a model is made or its attention changes. transformers checks the
+    name."""
     if requested_attention == "heed":
         _check(type(self))
     return _get_correct(self, requested_attention, *args, **kwargs)
 
 
 def _set_attn_implementation(self: PreTrainedModel, attn_implementation: Any, *args: Any, **kwargs: Any) -> Any:
-    """Models that cannot change their attention are passed over with a warning; for "heed" this is an error, before
-    anything has changed."""
+    """transformers warns about models that cannot change their attention and skips them.
+
+    For "heed" this is an error instead, raised before anything changes."""
     wanted = dict(_wanted(self.config, attn_implementation))
     for part in self.modules():
         if isinstance(part, PreTrainedModel) and wanted.get(id(part.config), wanted[id(self.config)]) == "heed":
@@ -207,8 +212,9 @@ def _set_attn_implementation(self: PreTrainedModel, attn_implementation: Any, *a
 
 
 def register() -> None:
-    """Makes attn_implementation="heed" known to transformers, and refused, with a ValueError, for models that would not
-    compute with it. Again is no harm."""
+    """Registers attn_implementation="heed" with transformers.
+
+    Models that would not use it are refused with a ValueError. Repeated calls are harmless."""
     AttentionInterface.register("heed", heed_attention_forward)
     AttentionMaskInterface.register("heed", mask_function(heed_mask))
     PreTrainedModel.get_correct_attn_implementation = _get_correct_attn_implementation

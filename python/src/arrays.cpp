@@ -28,7 +28,7 @@ bool is_torch_tensor(nb::handle type) {
 TypeInfo examine(nb::handle object) {
   const nb::handle type = object.type();
   TypeInfo info;
-  info.type = type.inc_ref();  // for ever: the address must stay this type's
+  info.type = type.inc_ref();  // keeps the type alive forever, so that its address stays unique
   info.has_buffer = PyObject_CheckBuffer(object.ptr()) != 0;
   info.has_dlpack = nb::hasattr(type, "__dlpack__");
   const std::string root = root_module(type);
@@ -82,7 +82,7 @@ std::optional<DType> dtype_of_code(const dlpack::DataType& type) {
   return std::nullopt;
 }
 
-// With the first line of what the array library said, whose exception this takes.
+// Throws with the first line of the array library's current Python exception.
 [[noreturn]] void refuse_unreadable(std::string_view name, std::string_view how) {
   const nb::python_error error;
   const std::string why = nb::cast<std::string>(nb::str(error.value()));
@@ -100,10 +100,9 @@ void check_rank(std::string_view name, int rank) {
   if (rank > kMaxRank) fail(name, " has ", rank, " axes; at most ", kMaxRank, " are expected");
 }
 
-// NumPy has no bfloat16 of its own; that of ml_dtypes cannot be had through the buffer protocol, but its bits
-// can.
+// NumPy has no bfloat16. The buffer protocol refuses ml_dtypes' bfloat16, so it is read as uint16 bits.
 nb::object bits_of_bfloat16(nb::handle object) {
-  const nb::error_scope pending;  // keeps the exception that led here
+  const nb::error_scope pending;  // keeps the current exception
   const nb::object dtype = nb::getattr(object, "dtype", nb::none());
   if (dtype.is_none() || nb::cast<std::string>(nb::str(dtype)) != "bfloat16") return {};
   return object.attr("view")("uint16");
@@ -122,7 +121,7 @@ const dlpack::Exchange* exchange_of(nb::handle type) {
 }
 
 const TypeInfo& array_type(nb::handle object) {
-  static std::deque<TypeInfo> known;  // references stay valid; few types ever come by
+  static std::deque<TypeInfo> known;  // references stay valid; there are only a few types
   const nb::handle type = object.type();
   for (const TypeInfo& info : known)
     if (info.type.is(type)) return info;
@@ -224,7 +223,7 @@ void Borrowed::read_exchange(std::string_view name, const dlpack::Exchange& exch
   dlpack::Tensor tensor;
   if (exchange.tensor_from_object(owner_.ptr(), &tensor) != 0) {
     nb::python_error why;
-    (void)readable_tensor(name, owner_, false, true);  // has a sentence for most kinds
+    (void)readable_tensor(name, owner_, false, true);  // gives a specific message for most kinds
     why.restore();
     refuse_unreadable(name, "read");
   }

@@ -1,4 +1,4 @@
-// Arrays of Python as tensors of heed, and back, without a copy.
+// Conversion between Python arrays and heed tensors, without a copy.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,10 +14,10 @@ namespace heed::python {
 
 namespace nb = nanobind;
 
-/// What results are given back as.
+/// The array library of results.
 enum class Kind : std::uint8_t { numpy, torch, jax };
 
-/// How objects of a type are read, and what stands for their kind.
+/// The protocols that a Python type supports, and the array library of its results.
 struct TypeInfo {
   nb::handle type;
   Kind kind = Kind::numpy;
@@ -28,21 +28,20 @@ struct TypeInfo {
   const dlpack::Exchange* exchange = nullptr;
 };
 
-/// The table of C functions that a tensor's type offers, or nullptr where there is none of this version.
+/// The table of C functions of a tensor's type; nullptr if it has none of this version.
 const dlpack::Exchange* exchange_of(nb::handle type);
 
-/// What is known of an object's type; looked up once a type.
+/// The TypeInfo of an object's type, determined once per type.
 const TypeInfo& array_type(nb::handle object);
 
-/// Whether an object speaks the buffer protocol or DLPack.
+/// Whether an object supports the buffer protocol or DLPack.
 bool is_array(nb::handle object);
 
-/// What memory is borrowed for: to be read by this call, to be seen for as long as a view of it lives, or to
-/// be written.
+/// Use of borrowed memory: reading during this call, a view for as long as its owner lives, or writing.
 enum class Purpose : std::uint8_t { read, keep, write };
 
-/// The memory of a Python object as a view, kept alive and unchanged in size until this ends. Throws
-/// TypeError where the object is no array, and Error (invalid_argument) where it cannot be read in place.
+/// A view of a Python object's memory, which it keeps alive and unchanged in size during its lifetime. Throws
+/// TypeError if the object is no array, Error (invalid_argument) if it cannot be read in place.
 class Borrowed {
  public:
   Borrowed(std::string_view name, nb::handle object, Purpose purpose = Purpose::read);
@@ -67,13 +66,13 @@ class Borrowed {
   bool holds_buffer_ = false;
 };
 
-/// A tensor as an array of that kind. The array owns the memory; for JAX, which may copy, see its
-/// from_dlpack.
+/// Converts a tensor to an array of the given library. The array owns the memory. JAX's from_dlpack may copy
+/// it.
 nb::object to_python(Tensor&& tensor, Kind kind);
-/// A NumPy array that shows memory of `owner`, and keeps it alive.
+/// A NumPy array over memory of `owner`, which it keeps alive.
 nb::object numpy_view(const MutableTensorView& view, nb::handle owner);
 
-/// Adds the class Memory, through which NumPy and others reach what heed computed.
+/// Defines the class Memory, through which NumPy and others access heed's results.
 void define_memory(nb::module_& module);
 
 }  // namespace heed::python

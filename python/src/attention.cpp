@@ -1,4 +1,4 @@
-// heed.attention: from Python objects to a call of the library, and its results back.
+// heed.attention: converts Python arguments to a library call, and its results to Python.
 #include <utility>
 
 #include "calls.hpp"

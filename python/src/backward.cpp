@@ -1,4 +1,4 @@
-// The backward pass: heed.attention_backward, and the same into arrays of the caller's.
+// The backward pass: heed.attention_backward, and the same into the caller's arrays.
 #include "heed/backward.hpp"
 
 #include <utility>

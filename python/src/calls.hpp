@@ -1,4 +1,4 @@
-// The parts of the extension, each of which adds its own to the module.
+// The parts of the extension; each adds its definitions to the module.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,7 +16,7 @@
 
 namespace heed::python {
 
-/// What a call computed, as arrays; what was not asked for is no object.
+/// The results of a call as arrays. Results that were not requested are null.
 struct Result : ResultSet<nb::object> {
   std::string kernel;
   std::string isa;
@@ -26,17 +26,17 @@ struct Result : ResultSet<nb::object> {
 
 std::string_view name_of_kernel(Kernel kernel);
 
-/// All but the output.
+/// Converts all results except the output.
 Result to_result(AttentionResult&& result, const AttentionOptions& options, Kind kind);
 
-/// The pickled state of a result, and the result of a state, which is checked.
+/// Conversion of a result to its pickled state, and back with checks.
 nb::dict state_of(const Result& result);
 Result result_from(const ResultFields& fields);
 
 /// "AttentionResult(output (1, 2, 3, 4), lse (1, 2, 3), fused kernel, avx2)"
 std::string text_of(const Result& result);
 
-/// The gradients, as arrays; what was not asked for is None.
+/// The gradients as arrays; None if not requested.
 struct Gradients {
   nb::object dq = nb::none();
   nb::object dk = nb::none();
@@ -63,14 +63,14 @@ constexpr GradientField kGradientFields[] = {
     {"dsinks", &Gradients::dsinks, "as sinks"},
 };
 
-/// Which gradients a call wants; dq, dk and dv where it is None.
+/// The requested gradients: by default dq, dk and dv.
 GradientRequest requested(nb::handle gradients, const AttentionOptions& options);
 Gradients to_gradients(AttentionGradients&& from, const GradientRequest& request, Kind kind);
 std::string text_of(const Gradients& gradients);
 nb::dict state_of(const Gradients& gradients);
 Gradients gradients_from(const ResultFields& fields);
 
-/// Arrays that a call reads or writes, alive until it ends.
+/// Arrays that a call reads or writes, kept alive until it ends.
 class Arrays {
  public:
   TensorView read(std::string_view name, nb::handle object) { return keep(Borrowed(name, object)).view(); }
@@ -96,14 +96,14 @@ AttentionBackwardInputs read_inputs(Arrays& arrays, nb::handle q, nb::handle k, 
                                     nb::handle output, nb::handle lse, nb::handle grad_output,
                                     nb::handle grad_lse, nb::handle grad_weights);
 
-/// The caller's memory for the output, and `memory`, which is allocated, for the other results. Those of keys
-/// have `keys`, weights and scores `all_keys`.
+/// Views of the caller's memory for the output, and of `memory`, which is allocated, for the other results.
+/// Results per key have `keys` columns; weights and scores have `all_keys`.
 AttentionOutputs outputs_beside(const TensorView& query, std::int64_t keys, std::int64_t all_keys,
                                 const Arguments& arguments, AttentionResult& memory);
-/// A call whose output goes to the caller's memory, and its other results beside it.
+/// A call that writes the output to the caller's memory and allocates its other results.
 AttentionResult beside_output(const TensorView& query, std::int64_t keys, const Arguments& arguments,
                               const std::function<AttentionRun(const AttentionOutputs&)>& run_into);
-/// The output alone, or an AttentionResult where more was asked for.
+/// Returns the output alone, or an AttentionResult if other results were requested.
 nb::object give(AttentionResult&& result, const Arguments& arguments, Kind kind);
 
 /// heed.attention over a KvCache.

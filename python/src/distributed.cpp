@@ -1,5 +1,5 @@
-// The extension module heed._heed_mpi: attention over the ranks of an MPI communicator, which comes as the
-// number that it has in Fortran.
+// The extension module heed._heed_mpi: attention over the ranks of an MPI communicator, given by its Fortran
+// handle.
 #include "heed/distributed.hpp"
 
 #include <mpi.h>
@@ -41,8 +41,8 @@ Communicator communicator(int number) {
   return Communicator(MPI_Comm_f2c(number));
 }
 
-// What read() gives, on every rank. Where it throws on one, it throws on all: there what it threw, elsewhere
-// an Error that names the rank.
+// Returns read() on every rank. If it throws on one rank, all ranks throw: that rank rethrows its exception,
+// and the others throw an Error that names the rank.
 template <class Read>
 auto read_on_all(const Communicator& comm, Read read) {
   std::optional<decltype(read())> given;
@@ -91,7 +91,7 @@ Choice choice_of(nb::handle scheme, nb::handle deterministic) {
   return {distributed::scheme_of(text("scheme", scheme)), truth("deterministic", deterministic)};
 }
 
-// Weights that every rank draws for itself would be dropped differently on each.
+// Requires a seed for dropout: otherwise each rank would draw its own and drop different weights.
 Arguments arguments_of(std::string_view function, nb::handle options) {
   const auto keywords = nb::borrow<nb::kwargs>(options);
   Arguments arguments = read_arguments(function, keywords);
@@ -101,7 +101,7 @@ Arguments arguments_of(std::string_view function, nb::handle options) {
   return arguments;
 }
 
-// Memory without an element may have no address, and is still asked for.
+// Empty memory may have a null address but still counts as requested, so it gets another address.
 MutableTensorView addressed(const MutableTensorView& view) {
   static double anywhere[1] = {};
   return view.data() != nullptr ? view
@@ -113,7 +113,7 @@ struct ForwardCall {
   Layout layout;
   Choice choice;
   Arguments arguments;
-  AttentionResult memory{};  // beside an output of the caller's
+  AttentionResult memory{};  // other results, if the caller provides the output
   AttentionOutputs outputs{};
 };
 
@@ -203,7 +203,7 @@ RanksGradients backward_of_python(int number, nb::handle q, nb::handle k, nb::ha
   return {to_gradients(std::move(found), call.request, array_type(q).kind), taken, bytes_sent};
 }
 
-// What follows the name of a result over ranks.
+// The repr of a result over ranks.
 template <class Of>
 std::string described(const Of& self) {
   std::string text = text_of(self);
@@ -211,7 +211,7 @@ std::string described(const Of& self) {
   return text + ", " + self.scheme + ", " + std::to_string(self.bytes_sent) + " bytes sent)";
 }
 
-// `restore` makes the base from the fields of a pickled state.
+// `restore` makes the base class from the fields of a pickled state.
 template <class Own, class Base>
 void define_result(nb::module_& module, const char* name, const char* meaning,
                    Base (*restore)(const ResultFields&)) {
@@ -232,7 +232,7 @@ void define_result(nb::module_& module, const char* name, const char* meaning,
       .def(pickled(state, made));
 }
 
-// (the library's version, whether it has been initialised)
+// (version of the MPI library, whether it is initialised)
 nb::tuple library() {
   std::string version(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
   int length = 0, begun = 0;
@@ -242,7 +242,7 @@ nb::tuple library() {
   return nb::make_tuple(version, begun != 0);
 }
 
-// This module has a choice of its own; the user makes that of heed._heed.
+// This module has its own target. The user sets it through heed._heed.
 void use_target(const std::string& name) {
   if (detail::cpu::kernels().name() != name) set_target(name);
 }

@@ -1,6 +1,6 @@
-// The structs of DLPack (https://dmlc.github.io/dlpack), as its ABI fixes them: how array libraries pass each
-// other memory. Versions 0 (DLManagedTensor) and 1 (DLManagedTensorVersioned, and the table of C functions
-// that a tensor's type may offer as `__dlpack_c_exchange_api__`).
+// The structs of DLPack (https://dmlc.github.io/dlpack), the ABI through which array libraries share memory.
+// Versions 0 (DLManagedTensor) and 1 (DLManagedTensorVersioned, and the table of C functions that a tensor's
+// type may offer as `__dlpack_c_exchange_api__`).
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct DataType {
   std::uint16_t lanes = 1;
 };
 
-/// Strides count elements; none (nullptr) stands for row-major.
+/// Strides count elements; nullptr means row-major.
 struct Tensor {
   void* data = nullptr;
   Device device{};
@@ -66,7 +66,7 @@ struct Exchange {
   void* allocate = nullptr;
   int (*managed_from_object)(void* object, ManagedVersioned** out) = nullptr;
   int (*managed_to_object)(ManagedVersioned* tensor, void** out_object) = nullptr;
-  /// May be missing. What it fills in is valid while the object lives.
+  /// May be null. The tensor is valid as long as the object lives.
   int (*tensor_from_object)(void* object, Tensor* out) = nullptr;
   void* current_stream = nullptr;
 };

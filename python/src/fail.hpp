@@ -1,4 +1,4 @@
-// How the extension refuses: one sentence put together from its parts.
+// Errors of the extension: one sentence composed of its parts.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,7 +16,7 @@ std::string sentence(const Parts&... parts) {
   return text.str();
 }
 
-/// ValueError, by way of heed::Error.
+/// Throws heed::Error, which becomes ValueError.
 template <class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
   throw Error(ErrorCode::invalid_argument, sentence(parts...));

@@ -1,4 +1,4 @@
-// A C++ object as Python holds it, for threads that work without Python's lock.
+// A C++ object held by Python, for threads that run without the GIL.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,7 +10,7 @@
 
 namespace heed::python {
 
-/// Many may read, or one may write; a writer waits for those who read now, not for those who come after it.
+/// Many readers or one writer. A waiting writer blocks later readers, but not current ones.
 class Access {
  public:
   [[nodiscard]] std::shared_lock<std::shared_mutex> to_read() {
@@ -27,9 +27,9 @@ class Access {
   std::shared_mutex used_;
 };
 
-/// The library works without Python's lock, so that another thread may change the object meanwhile: `access`
-/// keeps the two apart. It is taken after Python's lock is let go, and let go before that is taken again, so
-/// that nobody waits for one of them while holding the other.
+/// The library runs without the GIL, so other threads could change the object meanwhile; `access` prevents
+/// this. It is locked after the GIL is released, and unlocked before the GIL is taken again. So no thread
+/// waits for one while holding the other.
 template <class Module>
 struct Held {
   explicit Held(Module object) : module(std::move(object)) {}

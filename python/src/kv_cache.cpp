@@ -20,7 +20,7 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
-// A cache, and the arrays that it lies over.
+// A cache, and the caller's arrays that hold its rows, if any.
 struct Cache {
   std::vector<Borrowed> memory;
   KvCache cache;
@@ -33,7 +33,7 @@ TensorView view_of(const Numbers& numbers) {
   return {numbers.data(), {static_cast<std::int64_t>(numbers.size())}};
 }
 
-// Whole numbers from an array or a sequence.
+// Integers from an array or a sequence.
 Numbers whole_numbers(std::string_view name, nb::handle value) {
   if (!is_array(value)) {
     if (!nb::isinstance<nb::sequence>(value) || nb::isinstance<nb::str>(value))
@@ -52,7 +52,7 @@ Numbers whole_numbers(std::string_view name, nb::handle value) {
   return {copy.values<std::int64_t>().begin(), copy.values<std::int64_t>().end()};
 }
 
-// None is all.
+// Sequence numbers; empty for None, which means all.
 Numbers sequences_of(nb::handle value) {
   if (value.is_none()) return {};
   Numbers numbers = whole_numbers("sequences", value);
@@ -85,7 +85,7 @@ HeldCache make(std::int64_t batch, std::int64_t kv_heads, std::int64_t key_dim,
                std::optional<std::int64_t> value_dim, std::int64_t capacity, const std::string& layout,
                std::int64_t page_size, const std::string& page_order, std::int64_t sinks, std::int64_t window,
                const std::string& format, std::int64_t group, bool rotate) {
-  // What the library knows by other names.
+  // Checks arguments whose names differ from the library's.
   check("batch", batch, 0);
   check("key_dim", key_dim, 1);
   check("value_dim", value_dim.value_or(1), 1);
@@ -109,7 +109,7 @@ HeldCache make(std::int64_t batch, std::int64_t kv_heads, std::int64_t key_dim,
   return HeldCache({{}, KvCache(options)});
 }
 
-// A cache over arrays; `make_over` takes their views, mutable ones where it may write.
+// A cache over the caller's arrays. `make_over` takes their views, mutable ones if it may write.
 template <class Make>
 HeldCache over_arrays(const char* key_name, nb::handle key, const char* value_name, nb::handle value,
                       bool writable, const Make& make_over) {
@@ -175,7 +175,7 @@ void evict(HeldCache& self, std::int64_t sequence, nb::handle positions) {
   self.write([&](Cache& held) { held.cache.evict(sequence, which); });
 }
 
-// What `of` says of the cache, as a NumPy array.
+// Converts the tensor `of(cache)` to a NumPy array.
 template <class Of>
 nb::object array_of(const HeldCache& self, const Of& of) {
   Tensor found = self.read([&](const Cache& held) { return of(held.cache); });
@@ -186,7 +186,7 @@ Tensor tensor_of(const Numbers& numbers) {
   return Tensor::from(span_of(numbers), {static_cast<std::int64_t>(numbers.size())});
 }
 
-// A number of each sequence.
+// One number per sequence.
 template <class Of>
 Tensor of_each(const KvCache& cache, const Of& of) {
   Numbers numbers;
@@ -216,7 +216,7 @@ std::string describe(const HeldCache& self) {
   });
 }
 
-// The options that only a call over a cache has.
+// The options of calls over a cache.
 struct CacheArguments {
   Numbers sequences;
   Numbers parents;
@@ -254,7 +254,7 @@ struct CacheArguments {
   }
 };
 
-// The columns of a call's `weights`, `received` and the like.
+// The number of columns of `weights`, `received` and similar results.
 std::int64_t columns_of(const KvCache& cache, const CacheQuery& which, bool packed) {
   const auto count =
       which.sequences.empty() ? cache.sequences() : static_cast<std::int64_t>(which.sequences.size());
@@ -438,7 +438,7 @@ nb::object attention_over_cache(nb::handle q, nb::handle cache, const nb::kwargs
   const CacheArguments of_cache(rest);
   Arguments arguments = read_arguments("attention", rest);
   AttentionOptions& options = arguments.options;
-  // Offsets of queries alone are those of keys too, over tensors.
+  // A single cu_seqlens sets the offsets of queries and keys. For keys, the cache's lengths apply instead.
   if (options.key_segments && options.key_segments->data() == options.query_segments->data())
     options.key_segments.reset();
   AttentionResult result =

@@ -20,7 +20,7 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
-// An array, or nested sequences of numbers.
+// An array, or nested sequences of numbers converted to one.
 Borrowed whole_numbers(std::string_view name, nb::handle value) {
   if (is_array(value) || !nb::isinstance<nb::sequence>(value)) return Borrowed(name, value);
   return Borrowed(name, nb::module_::import_("numpy").attr("asarray")(value, "int64"));
@@ -73,7 +73,7 @@ SparseMask block_mask(nb::handle kv_num_blocks, nb::handle kv_indices, nb::handl
                       nb::handle full_kv_indices, nb::handle partial,
                       std::pair<std::int64_t, std::int64_t> block_size, std::int64_t queries,
                       std::int64_t keys) {
-  std::deque<Borrowed> kept;  // which does not move them
+  std::deque<Borrowed> kept;  // a deque does not move its elements
   const auto view = [&](const char* name, nb::handle value) -> TensorView {
     return kept.emplace_back(whole_numbers(name, value)).view();
   };
@@ -88,7 +88,7 @@ SparseMask block_mask(nb::handle kv_num_blocks, nb::handle kv_indices, nb::handl
   return SparseMask::from_block_mask(mask, queries, keys);
 }
 
-// Arrays by name, kept alive.
+// Named arrays, kept alive.
 struct NamedArrays {
   std::deque<Borrowed> kept;
   std::vector<std::pair<std::string, TensorView>> views;
@@ -119,7 +119,7 @@ std::string describe(const SparseMask& mask) {
          std::to_string(mask.bytes()) + " bytes)";
 }
 
-// A list of (form, text, tensors), one for each part.
+// A list with one (form, text, tensors) per part.
 nb::list mask_state(const SparseMask& mask) {
   nb::list parts;
   for (const auto& part : mask.parts()) {

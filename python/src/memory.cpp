@@ -1,5 +1,4 @@
-// Results on their way to Python: memory that heed computed, as arrays of the kind that the caller works
-// with.
+// Conversion of results to arrays of the caller's array library.
 #include <array>
 #include <memory>
 #include <utility>
@@ -11,7 +10,7 @@
 namespace heed::python {
 namespace {
 
-// Memory that others look at: a tensor's own, or a part of `owner`.
+// Memory shared with Python: a tensor's own, or a part of `owner`.
 struct Memory {
   Tensor tensor;
   MutableTensorView view;
@@ -27,7 +26,7 @@ const char* format_of(DType dtype) {
     case DType::f16:
       return "e";
     case DType::bf16:
-      return "H";  // its bits
+      return "H";  // as uint16 bits
     case DType::i64:
       return "q";
     case DType::i32:
@@ -50,7 +49,7 @@ dlpack::DataType code_of(DType dtype) {
   return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(size_of(dtype) * 8), 1};
 }
 
-// Shape and strides as the receiver reads them, for as long as it does.
+// Shape and strides for the consumer, valid as long as it uses them.
 struct Layout {
   std::array<std::int64_t, kMaxRank> shape{};
   std::array<std::int64_t, kMaxRank> strides{};
@@ -62,7 +61,7 @@ struct Layout {
   }
 };
 
-// A tensor that a DLPack consumer owns.
+// A tensor owned by a DLPack consumer.
 struct Given {
   Tensor tensor;
   Layout layout;
@@ -80,7 +79,7 @@ dlpack::ManagedVersioned* give(Tensor&& tensor) {
   return &given.release()->managed;
 }
 
-// The same for consumers that know DLPack 0 only, and see the memory of a Python object.
+// Memory of a Python object for consumers that support only DLPack 0.
 struct Shown {
   Layout layout;
   dlpack::Managed managed;
@@ -97,7 +96,7 @@ nb::object capsule_of(Memory& memory) {
     const std::unique_ptr<Shown> owned(static_cast<Shown*>(managed->context));
   };
   PyObject* capsule = PyCapsule_New(&shown->managed, "dltensor", [](PyObject* object) {
-    if (PyCapsule_IsValid(object, "dltensor") == 0) return;  // a consumer took it, and calls the deleter
+    if (PyCapsule_IsValid(object, "dltensor") == 0) return;  // the consumer took it and will call the deleter
     auto* managed = static_cast<dlpack::Managed*>(PyCapsule_GetPointer(object, "dltensor"));
     managed->deleter(managed);
   });
@@ -143,8 +142,8 @@ void release_buffer(PyObject*, Py_buffer* buffer) {
   const std::unique_ptr<Extents> extents(static_cast<Extents*>(buffer->internal));
 }
 
-// An attribute of a module, found once and kept while the process runs. (A static with an initialiser would
-// hold its lock while the import lets other threads run.)
+// An attribute of a module, looked up once and kept while the process runs. (A static with an initialiser
+// would hold its lock while the import lets other threads run.)
 nb::handle keep(PyObject*& place, const char* module, const char* name) {
   if (place == nullptr) place = nb::object(nb::module_::import_(module).attr(name)).release().ptr();
   return place;

@@ -1,4 +1,4 @@
-// heed.load_model and heed.train: trained models, and training them.
+// heed.load_model and heed.train: models trained by heed, and training.
 #include "heed/trained_model.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -19,7 +19,7 @@
 namespace heed::python {
 namespace {
 
-// The settings of heed/trained_model.hpp by their names.
+// The settings of heed/trained_model.hpp by name.
 nb::dict settings_of(const TrainedModel& trained) {
   nb::dict all;
   all["task"] = std::string(name_of(trained.settings.task));
@@ -47,7 +47,7 @@ void set(TrainSettings& settings, const std::string& name, nb::handle value) {
   fail_type("train() got an unexpected keyword argument '", name, "'");
 }
 
-// What is given must be what the checkpoint has, where there is one.
+// Settings from Python. If there is a checkpoint, they must equal its settings.
 TrainSettings settings_from(const nb::dict& given, const std::optional<TrainSettings>& kept, Task task) {
   TrainSettings settings = kept.value_or(TrainSettings{.task = task});
   if (settings.task != task)
@@ -66,7 +66,8 @@ TrainSettings settings_from(const nb::dict& given, const std::optional<TrainSett
   return settings;
 }
 
-// What of Python happens while a training runs. An exception, Ctrl-C's too, stops it where it can go on from.
+// Handles Python events during training. An exception, including Ctrl-C's, stops the training so that it can
+// resume.
 class Watch {
  public:
   explicit Watch(nb::object progress) : progress_(std::move(progress)) {}

@@ -1,4 +1,5 @@
-// What heads of heed.Model cause: numbers as dicts, which python/heed/_cause.py makes classes of.
+// Causal questions about heed.Model's heads. Results are dicts, which python/heed/_cause.py converts to
+// classes.
 #include "heed/model_cause.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -84,7 +85,7 @@ nb::dict attribution_of(const Model& model, nb::handle ids, const Options& optio
   return all;
 }
 
-// row, token, and of each layer its likeliest tokens, the token's probability and its rank
+// (row, token, for each layer its most likely tokens, the token's probability and its rank)
 nb::tuple lens_of(const Model& model, nb::handle ids, const Options& options) {
   const Borrowed tokens("ids", ids);
   const Lens made = released([&] { return lens(model, tokens.view(), options_of(options)); });
@@ -103,7 +104,7 @@ nb::object rollout_of(const Model& model, nb::handle ids, const std::vector<std:
   return to_python(released([&] { return rollout(model, tokens.view(), rows, threads); }), Kind::numpy);
 }
 
-// What people read for tokens beside a text; a symbol without one is "#17".
+// Readable texts of tokens, in the context of a text; "#17" for a symbol without one.
 std::vector<std::string> texts_of(const Model& model, const std::vector<std::int64_t>& ids,
                                   const std::optional<std::string>& text) {
   const ModelTokens beside = text ? model.tokenize(*text) : ModelTokens();

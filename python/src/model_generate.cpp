@@ -1,4 +1,4 @@
-// What a model writes after a text, and what it expects next.
+// Text generation and next-token predictions.
 #include "heed/model_generate.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -36,7 +36,7 @@ nb::dict written_of(const GeneratedToken& token) {
   return all;
 }
 
-// A list of what is written, for a text or ids.
+// The list of generated tokens, for a prompt given as text or ids.
 nb::list write_on(const Model& model, const std::optional<std::string>& text,
                   const std::vector<std::int64_t>& ids, std::int64_t tokens, double temperature,
                   std::int64_t top_k, double top_p, std::uint64_t seed, const std::string& cache,

@@ -77,9 +77,8 @@ nanobind::list targets() {
 
 NB_MODULE(_heed, module) {
   nanobind::register_exception_translator(translate);
-  // Objects that a thread or a registry of the user's keeps to the end are no fault of anybody's, and
-  // nanobind would print forty lines of them as leaks. tests/test_exit.py turns its warnings on, to find our
-  // own.
+  // Objects that user code keeps until the process ends are not our leaks, but nanobind would print forty
+  // lines about them. tests/test_exit.py enables its warnings to find our own leaks.
   nanobind::set_leak_warnings(false);
   module.def("set_leak_warnings", nanobind::set_leak_warnings);
   module.attr("__version__") = std::string(heed::version());

@@ -1,5 +1,5 @@
-// heed.nn: the layers of the library. Parameters are NumPy arrays that show the layer's own memory, for as
-// long as the arrays live.
+// heed.nn: the library's layers. Parameters are NumPy arrays over the layer's own memory, which they keep
+// alive.
 #include "heed/nn.hpp"
 
 #include <nanobind/stl/string.h>
@@ -18,7 +18,7 @@
 namespace heed::python {
 namespace {
 
-/// What a layer computed on the way.
+/// The output and intermediate values of a layer.
 struct Layer {
   nb::object output = nb::none();
   nb::object query = nb::none();
@@ -30,7 +30,7 @@ struct Layer {
 constexpr std::pair<const char*, nb::object Layer::*> kLayerArrays[] = {
     {"output", &Layer::output}, {"query", &Layer::query}, {"key", &Layer::key}, {"value", &Layer::value}};
 
-// A Generator of the caller's, or one of its own for a seed.
+// The caller's Generator, or a new one from a seed.
 class Source {
  public:
   explicit Source(nb::handle from) {
@@ -67,7 +67,7 @@ void load(Held<Module>& layer, const std::string& path) {
   layer.write([&](Module& module) { nn::load_parameters(path, module.parameters()); });
 }
 
-// Copies the parameters; MultiHeadAttention also needs its head counts.
+// Copies the parameters. For MultiHeadAttention, also stores its head counts.
 template <class Module>
 NamedTensors tensors_of(const Held<Module>& layer) {
   Module copy = layer.read([](const Module& module) { return module; });

@@ -21,7 +21,7 @@ std::string shown(nb::handle value) { return nb::cast<std::string>(nb::repr(valu
   fail_type(name, " is ", shown(value), "; ", expected, " is expected");
 }
 
-// One of a few words.
+// One of several words.
 template <class Words>
 typename Words::value_type::second_type word(std::string_view name, nb::handle value, const Words& words) {
   std::string expected;
@@ -43,7 +43,7 @@ TensorView array(Arguments& arguments, std::string_view name, nb::handle value) 
   return keep_view(arguments, Borrowed(name, value));
 }
 
-// An array, or a sequence of numbers.
+// An array, or a sequence of numbers converted to one.
 TensorView numbers(Arguments& arguments, std::string_view name, nb::handle value, const char* type) {
   if (is_array(value) || !nb::isinstance<nb::sequence>(value)) return array(arguments, name, value);
   const nb::object made = nb::module_::import_("numpy").attr("asarray")(value, type);
@@ -102,7 +102,7 @@ Need need_named(nb::handle value) {
   return word("need", value, words);
 }
 
-// One name or several.
+// Calls `use` for one name, or for each of several.
 template <class Use>
 void each_name(std::string_view option, nb::handle value, const Use& use) {
   if (nb::isinstance<nb::str>(value)) return use(value);
@@ -161,7 +161,7 @@ struct Setter {
   void (*set)(Arguments& arguments, nb::handle value);
 };
 
-// Every option, by name.
+// All options by name.
 constexpr auto kSetters = std::to_array<Setter>({
     {"alibi", [](Arguments& a, nb::handle v) { a.options.alibi_slopes = numbers(a, "alibi", v, "float64"); }},
     {"align", set_align},
@@ -201,7 +201,7 @@ constexpr auto kSetters = std::to_array<Setter>({
 static_assert(std::is_sorted(kSetters.begin(), kSetters.end(),
                              [](const Setter& a, const Setter& b) { return a.name < b.name; }));
 
-// What else is called by other names; PyTorch's, Flash Attention's, transformers' and the command's.
+// Names of options in PyTorch, Flash Attention, transformers and the command, for suggestions.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"alibi_slopes", "alibi"},
     {"attention_mask", "mask"},
@@ -221,7 +221,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"window_size", "window"},
 };
 
-// Changes of a letter that make one word the other.
+// The edit distance of two words.
 std::size_t edits(std::string_view from, std::string_view to) {
   std::vector<std::size_t> row(to.size() + 1);
   for (std::size_t j = 0; j <= to.size(); ++j) row[j] = j;
@@ -291,7 +291,7 @@ std::pair<nb::object, nb::object> two(std::string_view name, nb::handle value, s
   return {nb::borrow(value[0]), nb::borrow(value[1])};
 }
 
-// "f32", "float32", numpy.float32, numpy.dtype("float32"), torch.float32
+// Accepts "f32", "float32", numpy.float32, numpy.dtype("float32") and torch.float32.
 DType dtype(std::string_view name, nb::handle value) {
   nb::object spelled = nb::borrow(value);
   if (nb::hasattr(value, "name"))

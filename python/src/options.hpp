@@ -1,4 +1,4 @@
-// The keyword arguments of heed.attention, and of all that takes the same, as options of a call.
+// The keyword arguments of heed.attention, also used by other functions, as options of a call.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,24 +14,24 @@
 
 namespace heed::python {
 
-/// Options, and what they refer to, kept alive.
+/// Options, and the objects that they refer to, kept alive.
 struct Arguments {
   AttentionOptions options;
   std::vector<Borrowed> borrowed;
-  bool asked = false;  ///< for more than the output
+  bool asked = false;  ///< results besides the output were requested
   std::optional<Borrowed> out;
-  nb::object out_object;  ///< as the caller gave it
+  nb::object out_object;  ///< the caller's object
 };
 
-/// Throws TypeError for a name that is no option, naming `function`, and for a value of the wrong type;
-/// ValueError for a wrong value. None leaves an option at its default.
+/// Throws TypeError for an unknown option, naming `function`, or for a value of the wrong type; ValueError
+/// for a wrong value. None keeps an option's default.
 Arguments read_arguments(std::string_view function, const nb::kwargs& keywords);
 void set_argument(std::string_view function, Arguments& arguments, std::string_view name, nb::handle value);
 
-/// Names, one or several, of dq, dk, dv, dbias, dsinks.
+/// One or several of dq, dk, dv, dbias, dsinks.
 GradientRequest gradients_named(nb::handle value);
 
-/// Values of Python, with `name` in the message where they are of another type.
+/// Conversions of Python values; error messages contain `name`.
 std::int64_t integer(std::string_view name, nb::handle value);
 double number(std::string_view name, nb::handle value);
 bool truth(std::string_view name, nb::handle value);

@@ -1,4 +1,4 @@
-// heed.load_model of a folder that transformers writes: the model, its cache, and what is seen of a run.
+// heed.load_model for folders of transformers: the model, its cache, and the observation of its runs.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -44,7 +44,7 @@ ModelCache make_cache(const Model& model, const std::string& format) {
   return ModelCache(model.info(), *known);
 }
 
-// A list with the tensors of each layer.
+// A list with each layer's tensors.
 nb::list cache_state(const ModelCache& cache) {
   nb::list layers;
   for (const KvCache& layer : cache.layers()) layers.append(saved(layer.tensors()));
@@ -79,7 +79,7 @@ nb::object logits(const Model& model, nb::handle hidden, int threads) {
   return to_python(std::move(found), Kind::numpy);
 }
 
-// [layers + 1, L, D]: the residual stream before each layer, and behind the last.
+// [layers + 1, L, D]: the residual stream before each layer, and after the last.
 nb::object streams(const Model& model, nb::handle ids, int threads) {
   const Borrowed tokens("ids", ids);
   const ModelInfo& info = model.info();
@@ -97,7 +97,7 @@ nb::object streams(const Model& model, nb::handle ids, int threads) {
   return to_python(std::move(all), Kind::numpy);
 }
 
-// [layers, H, L, L], or of one layer [H, L, L].
+// [layers, H, L, L], or [H, L, L] for one layer.
 nb::object weights(const Model& model, nb::handle ids, std::optional<std::int64_t> only, int threads) {
   const Borrowed tokens("ids", ids);
   const ModelInfo& info = model.info();
@@ -133,7 +133,7 @@ std::vector<TokenSpan> spans_of_needle(const std::optional<std::string>& text, c
   return spans;
 }
 
-// The report of all heads, and what answers further questions. Of many heads it holds fewer bins and cells.
+// A report on all heads that can answer further questions. With many heads it stores fewer bins and cells.
 ReportData kept_look(const Model& model, const ModelTokens& text, const TextCallOptions& options,
                      std::int64_t top_k, const std::vector<TokenSpan>& needle) {
   constexpr std::int64_t kMostCells = 64'000'000, kMostBins = 64'000'000;
@@ -151,7 +151,7 @@ ReportData kept_look(const Model& model, const ModelTokens& text, const TextCall
   return data;
 }
 
-// What heads do, found while the model runs; nothing that answers further questions.
+// A report computed while the model runs; it cannot answer further questions.
 ReportData passing_look(const Model& model, const ModelTokens& text, const TextCallOptions& call,
                         std::int64_t top_k, std::vector<TokenSpan> needle) {
   TextLookOptions options;
@@ -167,7 +167,7 @@ ReportData passing_look(const Model& model, const ModelTokens& text, const TextC
   return data;
 }
 
-// Either a text or ids.
+// Takes either a text or ids.
 ReportData look_at(const Model& model, nb::handle ids, const std::optional<std::string>& text,
                    const std::optional<std::string>& needle, bool by_norm, std::optional<std::int64_t> layer,
                    std::int64_t top_k, bool keep, int threads) {

@@ -1,4 +1,4 @@
-// heed.look: a report of the library, its numbers as arrays; and the page.
+// heed.look: the library's reports with NumPy arrays, and the page.
 #include "report.hpp"
 
 #include <nanobind/stl/pair.h>
@@ -17,13 +17,13 @@
 namespace heed::python {
 namespace {
 
-// Texts of rows and of keys, and ids of the same.
+// Texts of rows and keys, and their ids.
 using Tokens = std::tuple<std::vector<std::string>, std::vector<std::string>, std::vector<std::int64_t>,
                           std::vector<std::int64_t>>;
 using Range = std::pair<std::int64_t, std::int64_t>;
 
-// How much of the matrix a report may hold: the whole of it while a head has at most so many cells, and a map
-// of at most so many bins a side.
+// Limits of a report: it stores all weights if a head has at most `cells` cells, and a map of at most `bins`
+// bins per side.
 ReportOptions wanted_of(Tokens tokens, std::int64_t top_k, std::int64_t cells, std::int64_t bins) {
   ReportOptions wanted;
   wanted.top_k = top_k;
@@ -98,7 +98,7 @@ ReportData report_of_layers(const std::vector<std::pair<std::string, const Repor
   return data;
 }
 
-// The piece of every call, an array [B, H, rows, keys] each.
+// A tile of every call, each as an array [B, H, rows, keys].
 nb::list tiles(const ReportData& data, Range rows, Range keys) {
   std::vector<Tensor> found;
   {
@@ -113,7 +113,7 @@ nb::list tiles(const ReportData& data, Range rows, Range keys) {
   return all;
 }
 
-// Whether document_of_weights() knows which keys are allowed by itself: all, or those up to the diagonal.
+// Whether document_of_weights() derives this mask by itself: all keys, or those up to the diagonal.
 bool is_told(const Tensor& allowed) {
   const std::int64_t rows = allowed.size(2);
   const std::int64_t keys = allowed.size(3);
@@ -129,7 +129,7 @@ bool is_told(const Tensor& allowed) {
   return all || causal;
 }
 
-// A file has one call. For several layers one stands whose bias is the logarithms of their weights.
+// A file has one call. Several layers are saved as one call whose bias is the logarithm of their weights.
 void save(const ReportData& data, const std::string& path) {
   const nb::gil_scoped_release released;
   const AttentionReport& report = data.report;
@@ -153,7 +153,7 @@ void save(const ReportData& data, const std::string& path) {
   save_document(path, document);
 }
 
-// Every array of the report under its name, in the report's own memory; None for what it does not have.
+// Every array of the report by name, in the report's own memory; None if absent.
 nb::dict arrays(nb::handle self) {
   AttentionReport& report = nb::cast<ReportData&>(self).report;
   nb::dict all;
@@ -245,7 +245,7 @@ nb::list list_of(const AttentionReport& report, const std::vector<HeadSummary>& 
 
 nb::list summaries(const ReportData& data) { return list_of(data.report, data.report.summaries); }
 
-// Of several texts, with the names of the first one's heads.
+// Merges several texts, with the head names of the first.
 nb::list merged_summaries(const nb::list& reports) {
   std::vector<std::vector<HeadSummary>> texts;
   const AttentionReport* first = nullptr;

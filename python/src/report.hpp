@@ -1,4 +1,4 @@
-// What Python holds of a report: its numbers, and the calls that they are of, which answer further questions.
+// A report for Python: its numbers, and the calls that answer further questions.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace heed::python {
 
-/// A call whose weights can be computed again. What the views point into is kept here.
+/// A call whose weights can be computed again. It keeps alive all memory that its views refer to.
 struct Call {
   Document document;  ///< without its report
   Tensor lse;         ///< [B, H, Lq]
@@ -22,8 +22,8 @@ struct Call {
 /// A report, of one call or of a model's layers.
 struct ReportData {
   AttentionReport report;
-  std::vector<std::shared_ptr<Call>> calls;  ///< whose heads are those of the report, in this order
-  std::vector<Retrieval> retrieval{};        ///< of each head, where there is a needle
+  std::vector<std::shared_ptr<Call>> calls;  ///< their heads, in this order, are the report's heads
+  std::vector<Retrieval> retrieval{};        ///< one per head, if there is a needle
 };
 
 /// Takes a document with its report.

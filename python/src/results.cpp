@@ -1,4 +1,4 @@
-// What calls computed, as Python gets it.
+// Conversion of call results for Python.
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,7 +9,7 @@
 namespace heed::python {
 namespace {
 
-// Sizes of a result's axes after the heads; none for the output.
+// The sizes of a result's axes after the head axis; empty for the output.
 std::vector<std::int64_t> axes_of(const ResultEntry& entry, const AttentionOptions& options,
                                   std::int64_t rows, std::int64_t keys) {
   switch (entry.shape) {
@@ -28,7 +28,7 @@ std::vector<std::int64_t> axes_of(const ResultEntry& entry, const AttentionOptio
 
 }  // namespace
 
-// Of shapes that do not fit the library says so itself, before it looks at these.
+// Does not check shapes: the library does so before it uses these.
 AttentionOutputs outputs_beside(const TensorView& query, std::int64_t keys, std::int64_t all_keys,
                                 const Arguments& arguments, AttentionResult& memory) {
   const AttentionOptions& options = arguments.options;

@@ -1,4 +1,4 @@
-// heed.Tokenizer: text to tokens as a tokenizer.json says.
+// heed.Tokenizer: tokenizes text as a tokenizer.json specifies.
 #include "heed/text_tokenizer.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -21,9 +21,9 @@ namespace {
 
 using Spans = std::vector<std::pair<std::size_t, std::size_t>>;
 
-// Spans in bytes, which begin and end between characters, in characters.
+// Converts spans from bytes to characters. They begin and end between characters.
 Spans in_characters(std::string_view text, const std::vector<TextToken>& tokens) {
-  std::vector<std::size_t> characters(text.size() + 1, 0);  // before each byte
+  std::vector<std::size_t> characters(text.size() + 1, 0);  // characters before each byte
   for (std::size_t byte = 0; byte < text.size(); ++byte)
     characters[byte + 1] = characters[byte] + ((static_cast<unsigned char>(text[byte]) & 0xC0u) != 0x80u);
   Spans spans;

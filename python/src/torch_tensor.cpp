@@ -1,5 +1,4 @@
-// The usual tensor is recognised here, by a few questions that cost little. heed/_torch_tensors.py decides
-// about all others.
+// Recognises plain tensors with a few cheap checks. heed/_torch_tensors.py decides about all others.
 #include "torch_tensor.hpp"
 
 #include <cstdint>
@@ -11,7 +10,7 @@ namespace {
 
 namespace nb = nanobind;
 
-// Functions and names of PyTorch that tell a plain tensor.
+// Functions and names of PyTorch that identify a plain tensor.
 struct Questions {
   nb::module_ core = nb::module_::import_("torch._C");
   nb::module_ ours = nb::module_::import_("heed._torch_tensors");
@@ -40,7 +39,7 @@ std::int64_t whole(nb::handle number) { return nb::cast<std::int64_t>(number); }
 
 nb::str text(std::string_view name) { return nb::str(name.data(), name.size()); }
 
-// For a torch.Tensor itself, not for one of a subclass.
+// Only for torch.Tensor itself, not for subclasses.
 bool is_plain(nb::handle tensor) {
   const Questions& ask = questions();
   return tensor.attr(ask.requires_grad).is(Py_False) && tensor.attr(ask.is_negated)().is(Py_False) &&

@@ -1,4 +1,4 @@
-"""What the tests of the Python package share."""
+"""Shared setup of the Python package's tests."""
 
 import pathlib
 import sys

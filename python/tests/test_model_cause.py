@@ -1,4 +1,4 @@
-"""What heads cause, beside the same done to transformers' models by hooks, for every family."""
+"""Causal questions about heads, compared with hooks in transformers' models, for every family."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def submodule(layer, *paths):
 
 
 def outputs_of_heads(layer):
-    """The module whose input is what the layer's heads give."""
+    """The module whose input is the concatenated outputs of the layer's heads."""
     return submodule(layer, "attn.c_proj", "self_attn.o_proj", "attention.dense", "attention.output.dense", "attention.out_lin")
 
 
@@ -64,7 +64,7 @@ def last_norm(model):
 
 
 def changed(model, ids, change):
-    """A run in which change(layer, heads [L, H, d]) writes what heads give."""
+    """Runs the model with change(layer, heads [L, H, d]) overwriting the heads' outputs."""
     handles = []
     heads = model.config.num_attention_heads
     for number, layer in enumerate(layers_of(model)):
@@ -95,7 +95,7 @@ def check_effect(effect, before, after, ids, row, causal):
     assert effect.row == row and effect.tokens[0].id == chances[0].argmax()
     assert chances[1].argmax() in [shift.id for shift in effect.tokens]
     for shift in effect.tokens:
-        assert shift.token == f"#{shift.id}"  # without a tokenizer a token is its id
+        assert shift.token == f"#{shift.id}"  # without a tokenizer, a token's text is its id
         assert abs(shift.before - chances[0][shift.id]) < RELATIVE and abs(shift.after - chances[1][shift.id]) < RELATIVE
     divergence = (chances[0] * np.log(chances[0] / chances[1])).sum()
     assert abs(effect.divergence - divergence) < RELATIVE * (1 + divergence)
@@ -136,7 +136,7 @@ def test_patching(pair):
 
 
 def held(norm, at):
-    """The norm as a linear function, its scale that of `at`; without its bias."""
+    """The norm as a linear function with the scale of `at`, without its bias."""
     zero_centred = "Gemma" in type(norm).__name__
     weight = norm.weight.double() + (1 if zero_centred else 0)
     if isinstance(norm, torch.nn.LayerNorm):
@@ -148,7 +148,7 @@ def held(norm, at):
 
 
 def inputs_during(model, modules, ids):
-    """What each module is given and gives, at all rows."""
+    """The input and output of each module, for all rows."""
     seen, handles = {}, []
     for module in modules:
         def hook(module, args, output):
@@ -228,7 +228,7 @@ def test_rollout_is_the_product_of_all_layers(pair):
     for weights in run(theirs, ids).attentions:
         product = (weights[0].double().mean(0).numpy() + np.eye(LENGTH)) / 2 @ product
     rows = [0, LENGTH - 1, 7]
-    assert near(ours.rollout(ids, rows), product[rows], 1e-5)  # weights of at most 1, as in test_pretrained.py
+    assert near(ours.rollout(ids, rows), product[rows], 1e-5)  # weights are at most 1, as in test_pretrained.py
     assert near(ours.rollout(ids, 5), product[5], 1e-5)
     assert near(ours.rollout(ids), product[-1], 1e-5)
 

@@ -13,7 +13,7 @@ from transformers import tokenization_utils_base, tokenization_utils_tokenizers
 
 import heed
 
-KINDS = {  # the model's family, its tokenizer.json, the class that its tokenizer_config.json says
+KINDS = {  # family of the model, its tokenizer.json, the class in tokenizer_config.json
     "bert": ("bert", tokenizer_kinds.bert, "BertTokenizer"),
     "bert, cased": ("bert", tokenizer_kinds.bert_cased, "BertTokenizerFast"),
     "distilbert": ("distilbert", tokenizer_kinds.bert, "DistilBertTokenizer"),
@@ -29,7 +29,7 @@ KINDS = {  # the model's family, its tokenizer.json, the class that its tokenize
     "gemma": ("gemma2", tokenizer_kinds.gemma, "GemmaTokenizer"),
     "gpt_neox": ("gpt_neox", tokenizer_kinds.gpt_neox, "GPTNeoXTokenizer"),
 }
-ALIKE = ("bert, cased", "distilbert", "llama 3, of llama 2's class", "mistral", "qwen3")  # the code of another kind adds their tokens
+ALIKE = ("bert, cased", "distilbert", "llama 3, of llama 2's class", "mistral", "qwen3")  # share another kind's code
 TEXTS = ["The ANIMAL wasn't Ünable, 3.14!", "  two  spaces\n\nand 中文字 café 한국어 e\u0301 ﬁ ", "able", "", "[MASK] <mask> <s>text</s> <unk><pad>",
          "x<new>y <new> z <other>able <image>", "🤗 <|endoftext|><bos>b <|begin_of_text|> the able"]
 
@@ -51,7 +51,7 @@ VALUES = {
     "split_special_tokens": FLAG, "fix_mistral_regex": FLAG, "init_inputs": [[]], "auto_map": [{"AutoModel": "a.B"}],
     "fast_tokenizer_files": [[], ["tokenizer.json", "tokenizer.4.0.0.json"]],
 }
-NO_IDS = {  # keys that change no id, and why
+NO_IDS = {  # keys that change no id, and the reason
     "model_max_length": (5, "a call cuts texts only where it is asked to"), "max_len": (5, "its older name"), "max_length": (5, "likewise"),
     "stride": (1, "of texts that are cut"), "truncation_side": ("left", "likewise"), "truncation_strategy": ("longest_first", "likewise"),
     "padding_side": ("left", "a call pads only where it is asked to"), "pad_token_type_id": (1, "likewise"), "pad_to_multiple_of": (8, "likewise"),
@@ -65,7 +65,7 @@ NO_IDS = {  # keys that change no id, and why
     "wordpieces_prefix": ("@@", "likewise"), "clean_text": (False, "likewise"), "unk_id": (0, "where there is no tokenizer.json"),
     "nobody_knows_this": (True, "an unknown key"),
 }
-# transformers sets these itself, or takes them from a caller; no file of settings has them.
+# transformers sets these itself or takes them from its caller; no settings file contains them.
 INNER = {"tokenizer_object", "gguf_file", "tokenizer_file", "vocab_file", "vocab", "merges", "post_processor", "tokenizer_truncation",
          "tokenizer_padding", "_json_truncation", "_json_padding", "_spm_precompiled_charsmap", "model_specific_special_tokens", "tokenizer",
          "is_local", "local_files_only", "kwargs", "self", "__class__"}
@@ -105,12 +105,12 @@ def lack_of(model):
 
 
 def expect_ids(folder, label, refused=None):
-    """Of the folder as it is: equal ids, or the refusal that is expected. Whether transformers takes it."""
+    """Checks the folder: equal ids, or the expected refusal. Returns whether transformers accepts it."""
     model = heed.load_model(folder)
     try:
         theirs = theirs_of(folder)
         expected = [theirs(text)["input_ids"] for text in TEXTS]
-    except Exception:  # settings of a type that its class does not take
+    except Exception:  # settings of a type that the class does not accept
         expected = None
     if refused is not None:
         assert model.tokenizer is None and refused in lack_of(model), label
@@ -124,7 +124,7 @@ def expect_ids(folder, label, refused=None):
 
 
 def decoder_of(folder, which):
-    """The added tokens of tokenizer.json, and one more; or the last of them with other flags."""
+    """The added tokens of tokenizer.json plus one; or the last of them with other flags."""
     made = json.loads((folder / "tokenizer.json").read_text())
     tokens = {str(one.pop("id")): one for one in made["added_tokens"]}
     if which == "next":
@@ -145,12 +145,12 @@ def test_each_key_is_followed_or_the_tokenizer_refused(kind, folders):
             written = decoder_of(folder, value) if key == "added_tokens_decoder" and isinstance(value, str) else value
             write(folder, kind, **{key: "none" if value is None and key == "tokenizer_class" else written})
             refused = REFUSED.get((key, tuple(value) if isinstance(value, list) else value)) if not isinstance(value, dict) else None
-            family_class = KINDS[kind][0] in ("mistral", "qwen2")  # whatever the folder says
+            family_class = KINDS[kind][0] in ("mistral", "qwen2")  # independent of the folder's settings
             if key == "tokenizer_class" and family_class:
                 refused = None
             elif key == "tokenizer_class" and value in mismatched[model]:
                 refused = "which is for"
-            elif key == "tokenizer_class" and value is None and kind == "xlm-roberta":  # a Unigram of a BERT
+            elif key == "tokenizer_class" and value is None and kind == "xlm-roberta":  # Unigram for a BERT class
                 refused = "has a tokenizer.json of 'Unigram' and a tokenizer_config.json of BertTokenizer, which is for WordPiece"
             taken += expect_ids(folder, f"{kind}, {key} {value!r}", refused)
             tried += 1

@@ -1,5 +1,4 @@
-"""heed.torch.varlen_attention and nested tensors, beside PyTorch's scaled_dot_product_attention of one sequence at a
-time."""
+"""heed.torch.varlen_attention and nested tensors, compared with PyTorch's attention on one sequence at a time."""
 
 import gc
 import itertools
@@ -40,7 +39,8 @@ def assert_close(got, expected, tolerance=TOLERANCE[torch.float64]):
 
 
 def one_by_one(tensors, lengths, window=(-1, -1), causal=False, scale=None):
-    """PyTorch's math path in f64; FlashAttention's windows, which count from the last key. [tokens, H, D]"""
+    """PyTorch's math path in f64, with FlashAttention's windows, which count from the last key. Returns [tokens,
+    H, D]."""
     outputs = []
     for q, k, v in zip(tensors[0].double().split(lengths[0]), *(x.double().split(lengths[1]) for x in tensors[1:])):
         away = torch.arange(len(q))[:, None] + len(k) - len(q) - torch.arange(len(k))  # of the position from the key
@@ -74,7 +74,7 @@ def test_each_sequence_attends_within_itself(lengths, call):
                           scale=call.get("scale"))
     assert_close(found, expected)
     assert found.is_contiguous()
-    with torch.no_grad():  # past the operator
+    with torch.no_grad():  # bypasses the operator
         plain = varlen_attention(*tensors, *map(offsets, lengths), **call)
     assert torch.equal(plain, found) and plain.is_contiguous()
     direction = torch.randn_like(expected)
@@ -215,13 +215,13 @@ def nested(rows):
 
 
 def rows_and_heads(lengths, heads, width):
-    """Leaves [l, H * width], and of them a nested tensor [B, H, j, width] as models make it."""
+    """Leaves [l, H * width], and a nested tensor [B, H, j, width] made of them, as in models."""
     rows = [torch.randn(length, heads * width, dtype=torch.float64, requires_grad=True) for length in lengths]
     return rows, nested(rows).unflatten(-1, [heads, width]).transpose(1, 2)
 
 
 def by_pytorch(query, key, value, **arguments):
-    """One sequence at a time, [H, l, D] each."""
+    """PyTorch's results for one sequence at a time, [H, l, D] each."""
     with sdpa_kernel([SDPBackend.MATH]):
         return [torch.nn.functional.scaled_dot_product_attention(*parts, **arguments)
                 for parts in zip(query.unbind(), key.unbind(), value.unbind())]
@@ -241,7 +241,7 @@ def test_nested_tensors_give_nested_ones(call):
     with torch.no_grad():
         plain = sdpa(query, query, query, **NESTED_CALLS[call])
     assert plain.shape == query.shape and torch.equal(plain.transpose(1, 2).values(), found.transpose(1, 2).values())
-    layer = (found + query).transpose(1, 2).flatten(-2)  # what a model does with it
+    layer = (found + query).transpose(1, 2).flatten(-2)  # a typical use in a model
     gradients = torch.autograd.grad(layer.values().sin().sum(), rows, retain_graph=True)
     total = sum((one + own).sin().sum() for one, own in zip(expected, query.unbind()))
     for ours, reference in zip(gradients, torch.autograd.grad(total, rows)):

@@ -1,4 +1,4 @@
-"""heed.torch: what PyTorch can be asked for and heed does not do is said in heed's words; results print in short."""
+"""heed.torch: errors for PyTorch features that heed does not support, and the repr of results."""
 
 import pytest
 

@@ -1,6 +1,7 @@
-"""What PyTorch's dispatcher knows of a tensor that its memory does not show: signs, graphs, tangents, transforms, modes,
-kinds. Each function that takes tensors gives what PyTorch's own formula gives for the plain numbers, or refuses in one
-sentence of heed's."""
+"""Properties of a tensor known only to PyTorch's dispatcher: signs, graphs, tangents, transforms, modes, kinds.
+
+Each function that takes tensors returns the result of PyTorch's formula on the plain numbers, or refuses with one
+sentence."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ BIAS_OF = torch.randn(8, 5)
 
 
 def plain_sdpa(q, k, v, bias=None, causal=False):
-    """The formula, in PyTorch's operators."""
+    """The formula in PyTorch operators."""
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     scores = scores if bias is None else scores + bias
     if causal:
@@ -77,7 +78,7 @@ def read(result):
 
 
 T = heed.torch
-# Functions that PyTorch's graphs and gradients know, each of one tensor, and the formula of each.
+# Functions of one tensor that PyTorch's graphs and gradients support, each with its formula.
 RECORDED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "sdpa q": (lambda x: T.scaled_dot_product_attention(x, K, V), lambda x: plain_sdpa(x, K, V)),
     "sdpa k, v": (lambda x: T.scaled_dot_product_attention(K, x, x), lambda x: plain_sdpa(K, x, x)),
@@ -91,7 +92,7 @@ RECORDED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "transformers": (lambda x: heed.transformers.heed_attention_forward(module, x, K, V, None)[0].transpose(1, 2),
                      lambda x: plain_sdpa(x, K, V)),
 }
-# Functions that take the numbers from memory.
+# Functions that read the numbers from memory.
 READ: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "heed.attention q": (lambda x: torch.as_tensor(heed.attention(x, K, V)), lambda x: plain_sdpa(x, K, V)),
     "heed.attention v": (lambda x: torch.as_tensor(heed.attention(K, K, x)), lambda x: plain_sdpa(K, K, x)),
@@ -117,7 +118,7 @@ class Subclass(torch.Tensor):
 
 
 class Wrapper(torch.Tensor):
-    """Holds a tensor in place of memory."""
+    """A tensor subclass that holds another tensor instead of memory."""
 
     @staticmethod
     def of(x):
@@ -132,7 +133,7 @@ class Wrapper(torch.Tensor):
 
 
 def negated(x):
-    """The same numbers, which PyTorch negates when it reads them."""
+    """The same numbers, stored negated: PyTorch negates them when it reads them."""
     return torch.complex(torch.zeros_like(x), -x).conj().imag
 
 
@@ -210,9 +211,9 @@ def jacobian(formula):
 
 
 class Kind(NamedTuple):
-    run: Callable[..., Any]  #: of a function of one tensor
-    expected: Callable[..., Any] = lambda formula: formula(X)  #: the numbers, by the function's formula; for RIGHT
-    recorded: str = "right"  #: what becomes of it in RECORDED …
+    run: Callable[..., Any]  #: runs a function of one tensor
+    expected: Callable[..., Any] = lambda formula: formula(X)  #: the numbers expected if "right"
+    recorded: str = "right"  #: the outcome in RECORDED …
     read: str = "refused"  #: … and in READ
 
 
@@ -258,7 +259,7 @@ KINDS = {
     "quantised": Kind(lambda call: call(torch.quantize_per_tensor(X, 0.1, 0, torch.qint8)), **REFUSED),
     "nested": Kind(lambda call: call(torch.nested.nested_tensor([X[0]])), **REFUSED),
 }
-NO_GRADIENT = {"heed.look"}  # takes tensors that require one, as a report has none
+NO_GRADIENT = {"heed.look"}  # accepts tensors that require a gradient, because reports have none
 OF_GRADIENTS = {"torch.func.grad", "hessian", "jacobian by vmap", "batched gradients", "the negative bit and a gradient",
                 "a gradient of the negative bit"}
 # PyTorch's own operators, which run before heed's function, refuse these.
@@ -405,7 +406,7 @@ def test_dropout_of_all_weights_gives_zeros_as_pytorchs():
         assert not output.any() and not found.any()
     assert not T.scaled_dot_product_attention(X, K, V, dropout_p=1.0).any()
     weights = T.scaled_dot_product_attention(X, K, V, dropout_p=1.0, return_weights=True)[1]
-    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 5))  # they are those before dropout
+    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 5))  # weights before dropout
     layer = heed.torch.MultiheadAttention(8, 2, dropout=1.0, batch_first=True)
     assert torch.equal(layer(X[0], X[0], X[0])[0], layer.out_proj.bias.expand(2, 5, 8))
 

@@ -58,7 +58,7 @@ def made(name):
 
 
 def attentions(model, **given):
-    """What eager attention gives, by field."""
+    """The results of eager attention, by field."""
     eager = copy.deepcopy(model)
     eager.set_attn_implementation("eager")
     with torch.no_grad():
@@ -75,7 +75,7 @@ def test_its_weights_are_eagers(name):
     report = heed.transformers.look(model, tokenizer, TEXT)
     given = tokenizer(TEXT, return_tensors="pt")
     expected = joined(attentions(model, **given).attentions)
-    assert np.abs(report.weights - expected).max() <= 2e-5  # logits and softmax in f32, in another order
+    assert np.abs(report.weights - expected).max() <= 2e-5  # f32 logits and softmax, in another order
     assert [heads for _, heads in report.layers] == [4] * len(report.layers) and report.layers[1][0] == "1"
     assert report.title == TEXT and TEXT in repr(report) and report.kinds == []
     assert len(report.tokens) == given["input_ids"].shape[1]

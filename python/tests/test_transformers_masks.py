@@ -1,4 +1,4 @@
-"""transformers' masks as intervals: the same pairs as in transformers' own matrix, and memory that grows with the
+"""transformers' masks as intervals: the same pairs as in its own matrix, in memory that grows linearly with the
 length."""
 
 import copy
@@ -25,14 +25,14 @@ from heed._hf_masks import heed_mask  # noqa: E402
 from heed._hf_row_mask import RowMask, logger, _said  # noqa: E402
 
 heed.transformers.register()
-# (queries, keys, position of the first query, of the first key): a prompt, one of a document, a step of generation, a
-# chunk of a prompt, a prompt and a step with a static cache, a step and a chunk with a sliding cache, one row, none
+# (queries, keys, position of the first query, of the first key): a prompt, one of a document, a generation step, a
+# chunk of a prompt, a prompt and a step with a static cache, a step and a chunk with a sliding cache, one row, none.
 SHAPES = [(7, 7, 0, 0), (24, 24, 0, 0), (1, 9, 8, 0), (3, 9, 6, 0), (5, 12, 0, 0), (1, 12, 5, 0), (1, 6, 10, 5),
           (4, 9, 10, 5), (1, 1, 0, 0), (0, 4, 0, 0), (9, 7, 0, 0)]
 
 
 def paddings(batch, length):
-    """By name, from none to a key here and there."""
+    """Padding masks by name, from none to scattered keys."""
     yield "none", None
     every = torch.ones(batch, length, dtype=torch.bool)
     yield "all seen", every
@@ -45,7 +45,7 @@ def paddings(batch, length):
 
 
 def functions(batch, length, packed):
-    """By name, with what their rows become; masks of models beside transformers' own."""
+    """Mask functions by name, with the form that their rows become; masks of models compared with transformers' own."""
     ids = torch.randint(-1, 3, (batch, length))
     blocks = ids.sort(dim=1).values
     left = torch.randint(0, 4, (batch,))
@@ -76,12 +76,12 @@ def functions(batch, length, packed):
 
 
 def said(caplog):
-    """What heed wrote to its log; transformers' own records reach the same handler where the variable CI is set."""
+    """heed's log records. If the variable CI is set, transformers' own records reach the same handler."""
     return [record for record in caplog.records if record.name == logger.name]
 
 
 def matrix(mask, queries, keys):
-    """What the attention function makes of a mask: of None what transformers means by it."""
+    """The matrix that the attention function derives from a mask; None has transformers' meaning."""
     if isinstance(mask, RowMask):
         ours = mask.dense()
         assert torch.equal(torch.from_numpy(mask.sparse().dense()).expand(ours.shape), ours)
@@ -230,7 +230,7 @@ def test_logits_are_those_of_eager_with_any_padding_and_no_matrix_is_made(name, 
     assert not said(caplog)
 
 
-@pytest.mark.parametrize("name", ["Llama", "Mistral", "Gemma 2"])  # transformers' own GPT-OSS mixes them
+@pytest.mark.parametrize("name", ["Llama", "Mistral", "Gemma 2"])  # transformers' own GPT-OSS mixes the sequences
 def test_packed_sequences_are_as_if_alone(name, caplog):
     _, ours = pair(name)
     ids = inputs(name)["input_ids"][:1]
@@ -247,7 +247,7 @@ def test_packed_sequences_are_as_if_alone(name, caplog):
 @pytest.mark.parametrize("cache", ["static", "dynamic"])
 @pytest.mark.parametrize("name", ["Llama", "Mistral", "Gemma 2", "GPT-OSS"])
 def test_generation_with_any_cache_chooses_the_same_tokens(name, cache, padded):
-    """A static cache has room for keys that are not there yet; a sliding one forgets the first."""
+    """A static cache has unused key positions; a sliding one drops the first keys."""
     eager, ours = pair(name)
     given = inputs(name, padded)
     expected, got = (model.generate(**given, max_new_tokens=8, do_sample=False, cache_implementation=cache)
@@ -280,7 +280,7 @@ def test_a_matrix_of_the_users_is_passed_through(floating):
 
 
 def test_blocks_that_see_both_ways():
-    """Gemma 3's images: their tokens see one another, and all else is causal, in windows too."""
+    """Gemma 3's image tokens see one another. Everything else is causal, also in windows."""
     torch.manual_seed(1)
     settings = GROUPED | {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
     eager = transformers.Gemma3ForCausalLM(config("Gemma3TextConfig", **settings)).eval()
@@ -368,8 +368,8 @@ print(grown, largest.size)
 
 @pytest.mark.parametrize("name", ["Llama", "Mistral"])  # with padding, with a window
 def test_memory_grows_with_the_length(name):
-    """At 32,768 tokens the matrix alone would take 1 GiB: what the process gained, and the largest tensor."""
+    """At 32,768 tokens the matrix alone would take 1 GiB. Checks the process's growth and the largest tensor."""
     ran = subprocess.run([sys.executable, "-c", LONG, name, "heed"], check=True, capture_output=True, text=True)
     grown, largest = map(int, ran.stdout.split())
     assert grown < 100 << 20
-    assert largest <= (1 << 15) * 16 * 8  # a row of 16 numbers of f64 for each token
+    assert largest <= (1 << 15) * 16 * 8  # a row of 16 f64 numbers per token

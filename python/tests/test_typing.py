@@ -1,4 +1,4 @@
-"""The types: what the stubs say is what there is, and the package's own code holds to it."""
+"""Types: the stubs match the package, and the package's own code type-checks."""
 
 import pathlib
 import subprocess

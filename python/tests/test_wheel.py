@@ -1,4 +1,4 @@
-"""`pip install .`: the wheel has all of the package, and works in an environment of its own."""
+"""`pip install .`: the wheel contains the whole package and works in a separate environment."""
 
 import importlib.util
 import os
@@ -22,7 +22,7 @@ print(heed.__file__, heed.info()["isa"])
 
 def test_pip_makes_a_wheel_that_works_where_it_is_put(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    quickly = "--config-settings=cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0"  # the kernels have flags of their own
+    quickly = "--config-settings=cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0"  # kernels have their own flags
     subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", quickly,
                     "-w", str(tmp_path), str(ROOT)], check=True, env=environment)
     (wheel,) = tmp_path.glob("heed-*.whl")
@@ -35,7 +35,7 @@ def test_pip_makes_a_wheel_that_works_where_it_is_put(tmp_path):
                for path in package.rglob("*." + suffix)} | {"heed/py.typed"}
     models = {"heed/command/share/heed/" + str(path.relative_to(ROOT / "models"))
               for path in (ROOT / "models").rglob("*") if path.is_file() and path.name != "README.md"}
-    modules = ["_heed"] + ["_heed_mpi"] * (importlib.util.find_spec("heed._heed_mpi") is not None)  # where MPI is found
+    modules = ["_heed"] + ["_heed_mpi"] * (importlib.util.find_spec("heed._heed_mpi") is not None)  # if MPI was found
     extension = {name for name in names if name.endswith(".so")}
     assert sorted(name[5:].partition(".")[0] for name in extension) == modules
     assert {name for name in names if ".dist-info/" not in name} == sources | extension | models | {COMMAND}
@@ -53,7 +53,7 @@ def test_pip_makes_a_wheel_that_works_where_it_is_put(tmp_path):
         assert output(*command, "--version") == f"heed {version}\n"
         assert "expects not" in output(*command, "explain", "--model", "induction", "to be or not to be or")
     ran = subprocess.run([sys.executable, "-m", "heed", "look"], cwd=tmp_path, capture_output=True, text=True, env=environment)
-    assert ran.returncode == 2 and not ran.stdout  # the command's own exit code
+    assert ran.returncode == 2 and not ran.stdout  # the command's exit code
 
 
 def test_without_the_command_its_name_is_said():

@@ -3,7 +3,7 @@
     heed.torch.scaled_dot_product_attention   as torch.nn.functional's, with gradients and torch.compile
     heed.torch.flex_attention                 as torch.nn.attention.flex_attention's, with its BlockMask and gradients
     heed.torch.varlen_attention               packed sequences, as FlashAttention's flash_attn_varlen_func
-    heed.torch.attention                      all that heed.attention computes, the same way
+    heed.torch.attention                      all results of heed.attention, with gradients
     heed.torch.MultiheadAttention             drop-in for torch.nn.MultiheadAttention
 """
 

@@ -14,11 +14,11 @@ from torch.nn.attention import flex_attention as flex
 from .. import _heed
 from .._torch_tensors import is_traced
 
-MOST_PAIRS = 1 << 21  # that mask_mod is asked about at a time: numbers of 8 bytes each, on its way
-ANY_LENGTH = 1 << 30  # the block size of PyTorch's mask for all lengths
+MOST_PAIRS = 1 << 21  # most pairs per call of mask_mod; each needs several 8-byte numbers
+ANY_LENGTH = 1 << 30  # the block size of PyTorch's mask for any length
 INDICES = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
 
-# Each BlockMask's lengths, what it was made of, and its SparseMask.
+# For each BlockMask: its lengths, weak references to its parts, and its SparseMask.
 _converted: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
 
@@ -27,12 +27,12 @@ def _refuse(message: str) -> None:
 
 
 def serves_any_length(mask: Any) -> bool:
-    """As the one that PyTorch's flex_attention makes where none is given."""
+    """Whether this is the mask that PyTorch's flex_attention creates if none is given."""
     return tuple(mask.BLOCK_SIZE) == (ANY_LENGTH, ANY_LENGTH)
 
 
 def was_sliced(mask: Any) -> bool:
-    """By mask[…], after which its mask_mod only raises."""
+    """Whether mask[…] made this mask, whose mask_mod then only raises."""
     return mask.mask_mod is getattr(flex, "_sliced_mask_mod_error", None)
 
 
@@ -49,7 +49,7 @@ def _version(tensor: Tensor) -> int:
 
 
 def _made_of(mask: Any) -> tuple[Any, ...]:
-    """Weakly: mask_mod may lead back to the mask."""
+    """Weak references to the mask's parts, because mask_mod may refer back to the mask."""
     tensors = (getattr(mask, name) for name in INDICES)
     return (weakref.ref(mask.mask_mod),
             *((None, 0) if tensor is None else (weakref.ref(tensor), _version(tensor)) for tensor in tensors))
@@ -61,17 +61,18 @@ def _kept(mask: Any, queries: int, keys: int) -> _heed.SparseMask | None:
 
 
 def convert(mask: Any, queries: int, keys: int) -> _heed.SparseMask:
-    """Kept for as long as the mask, and made anew where its tensors or its mask_mod were changed."""
+    """The mask as a SparseMask. It is cached as long as the mask lives, and renewed if its tensors or mask_mod
+    change."""
     converted = _kept(mask, queries, keys)
     if converted is None:
         converted = _convert(mask, queries, keys)
-        with contextlib.suppress(TypeError):  # a mask_mod that has no weak references
+        with contextlib.suppress(TypeError):  # a mask_mod without weak references
             _converted[mask] = ((queries, keys), _made_of(mask), converted)
     return converted
 
 
 def convert_within_operator(mask: Any, queries: int, keys: int) -> _heed.SparseMask:
-    """Where PyTorch has switched vmap off, for this thread."""
+    """convert() in another thread, because PyTorch has disabled vmap in this one."""
     converted = _kept(mask, queries, keys)
     if converted is None:
         with concurrent.futures.ThreadPoolExecutor(1) as other:
@@ -100,14 +101,15 @@ def _convert(mask: Any, queries: int, keys: int) -> _heed.SparseMask:
 
 
 def _partial(mask: Any, size: tuple[int, int], queries: int, keys: int) -> Tensor:
-    """What mask_mod allows of the blocks that it cuts, bool [N, query block, key block]; N in the order of batch entry,
-    head, block row and list."""
+    """The keys that mask_mod allows in partial blocks, bool [N, query block, key block].
+
+    N runs over batch entry, head, block row and the block's index in the list."""
     counts, indices = mask.kv_num_blocks, mask.kv_indices
     while indices.dim() < 4:
         counts, indices = counts[None], indices[None]
     b, h, row, place = (torch.arange(indices.shape[-1]) < counts[..., None]).nonzero(as_tuple=True)
     column = indices[b, h, row, place].long()
-    # Beyond the ends mask_mod is asked about the last query and key, whose numbers its tensors have.
+    # Beyond the last query or key, mask_mod gets the last one, because its tensors have no further entries.
     i = (row[:, None] * size[0] + torch.arange(size[0])).clamp_(max=max(queries - 1, 0))
     j = (column[:, None] * size[1] + torch.arange(size[1])).clamp_(0, max(keys - 1, 0))
     allowed = torch.empty(len(b), *size, dtype=torch.bool)
@@ -123,12 +125,13 @@ def _partial(mask: Any, size: tuple[int, int], queries: int, keys: int) -> Tenso
 
 
 def _over_blocks(mask_mod: Any) -> Any:
-    """mask_mod, a function of four numbers, for b and h [n], i [n, rows] and j [n, columns]: [n, rows, columns]."""
+    """mask_mod, a function of four numbers, vectorised over b and h [n], i [n, rows], j [n, columns] to [n, rows,
+    columns]."""
     for axes in ((None, None, None, 0), (None, None, 0, None), (0, 0, 0, 0)):
         mask_mod = torch.vmap(mask_mod, in_dims=axes)
 
     def evaluate(*numbers: Tensor) -> Tensor:
-        # As PyTorch's create_mask: document[i] would be refused within vmap otherwise.
+        # Mirrors PyTorch's create_mask; otherwise vmap refuses document[i].
         from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
         with TransformGetItemToIndex():
@@ -141,9 +144,9 @@ def _over_blocks(mask_mod: Any) -> Any:
 
 
 def from_block_mask(block_mask: Any) -> _heed.SparseMask:
-    """The same mask as a heed.SparseMask, in memory that grows with its blocks.
+    """Converts a BlockMask to a heed.SparseMask, in memory proportional to its blocks.
 
-    mask_mod is asked about the blocks that it cuts alone, once for each BlockMask: what it reads must not change.
+    mask_mod is evaluated once per BlockMask, on partial blocks only. The data that it reads must not change.
     """
     if not isinstance(block_mask, flex.BlockMask):
         _refuse(f"is of type {type(block_mask).__name__}; torch.nn.attention.flex_attention.BlockMask is expected")

@@ -1,4 +1,4 @@
-"""flex_attention with the arguments of torch.nn.attention.flex_attention's."""
+"""flex_attention with the arguments of torch.nn.attention.flex_attention."""
 
 from __future__ import annotations
 
@@ -60,13 +60,14 @@ def _check_block_mask(mask: Any, query: Tensor, key: Tensor) -> None:
 
 
 def _as_sparse(mask: Any, queries: int, keys: int) -> Any:
-    """What heed's calls take."""
+    """The mask in a form that heed's calls accept."""
     return convert(mask, queries, keys) if isinstance(mask, flex.BlockMask) else mask
 
 
 @call_while_tracing
 def _hold_while_tracing(mask: Any, queries: int, keys: int) -> Tensor:
-    """The mask may be changed before a call of the compiled function, which then converts it anew."""
+    """The tensor for a mask while a graph is traced. The compiled function converts the mask again if it has
+    changed."""
     convert(mask, queries, keys)
     return hold(functools.partial(convert_within_operator, mask, queries, keys))
 
@@ -87,15 +88,16 @@ def flex_attention(
     return_summary: bool = False,
     top_k: int = 8,
 ) -> Any:
-    """torch.nn.attention.flex_attention.flex_attention, on the CPU, with gradients, and without a matrix of L x S.
+    """torch.nn.attention.flex_attention.flex_attention on the CPU, with gradients and without an L x S matrix.
 
     query [B, Hq, L, E], key [B, H, S, E], value [B, H, S, Ev]. block_mask is PyTorch's BlockMask, a heed.SparseMask, or
-    a tensor of mask_tensor. Of a BlockMask, full blocks are full, and mask_mod is asked about the others alone, once
-    for each BlockMask: what it reads must not change. score_mod is a heed.ScoreMod. kernel_options have no effect.
+    a tensor from mask_tensor. Full blocks of a BlockMask allow everything. mask_mod is evaluated on the other blocks,
+    once per BlockMask, and the data that it reads must not change. score_mod is a heed.ScoreMod. kernel_options have no
+    effect.
 
-    Gives the output [B, Hq, L, Ev]; with return_lse or return_aux (an AuxRequest) a tuple of it and lse [B, Hq, L] or
-    an AuxOutput; with return_weights followed by the weights [B, Hq, L, S]; with return_summary followed by a Summary.
-    A query whose mask allows no key has output 0 and gradient 0.
+    Returns the output [B, Hq, L, Ev]. With return_lse or return_aux (an AuxRequest), returns a tuple of it and lse [B,
+    Hq, L] or an AuxOutput. return_weights appends the weights [B, Hq, L, S], and return_summary appends a Summary. A
+    query whose mask allows no key has output 0 and gradient 0.
     """
     _check(query, key, value, enable_gqa)
     _check_score_mod(score_mod)
@@ -103,7 +105,7 @@ def flex_attention(
         _refuse("return_lse is True and return_aux is given; one of both is expected")
     if block_mask is not None:
         _check_block_mask(block_mask, query, key)
-        if query.shape[0] != key.shape[0] == 1:  # as PyTorch, with a mask alone
+        if query.shape[0] != key.shape[0] == 1:  # as in PyTorch, only with a mask
             key, value = (tensor.expand(query.shape[0], -1, -1, -1) for tensor in (key, value))
     query, key, value = autocast(query, key, value)
     asked = return_lse or return_aux is not None or return_weights or return_summary

@@ -1,4 +1,4 @@
-"""Attention in PyTorch's own operators: what an exporter to ONNX writes, which knows none of heed's."""
+"""Attention as a formula of PyTorch operators, for export to ONNX, which has no operator of heed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 
 
 def is_exporting() -> bool:
-    """Whether torch.onnx.export, of either kind, calls the model."""
+    """Whether torch.onnx.export (either kind) is calling the model."""
     return (torch.jit.is_tracing() or torch.compiler.is_compiling()) and bool(torch.onnx.is_in_onnx_export())
 
 
 def refuse_rest(**options: Any) -> None:
-    """Refuses options that have no formula here, by what is given of them."""
+    """Raises ValueError for options that this formula does not support."""
     for name, value in options.items():
         if value is not None and (isinstance(value, Tensor) or value):
             raise ValueError(f"attention: {name} is given while torch.onnx.export exports the model, for which heed has no ONNX; "
@@ -24,7 +24,7 @@ def refuse_rest(**options: Any) -> None:
 
 
 def _repeated(x: Tensor, heads: int) -> Tensor:
-    """[..., Hkv, L, D] as [..., H, L, D]: each head as often as query heads share it."""
+    """[..., Hkv, L, D] to [..., H, L, D]: repeats each key head for the query heads that share it."""
     if x.shape[-3] == heads:
         return x
     shape = (*x.shape[:-2], heads // x.shape[-3], *x.shape[-2:])
@@ -33,7 +33,7 @@ def _repeated(x: Tensor, heads: int) -> Tensor:
 
 def _allowed(queries: int, keys: int, mask: Tensor | None, causal: bool, window: Sequence[int], align: str,
              query_offset: int | None) -> Tensor | None:
-    """What the rules leave to each row, bool and broadcast over [..., Lq, Lk]; None for all."""
+    """The allowed keys of each row, bool, broadcastable to [..., Lq, Lk]; None if all are allowed."""
     offset = query_offset if query_offset is not None else keys - queries if align == "bottom-right" else 0
     away = torch.arange(keys)[None] - (torch.arange(queries) + offset)[:, None]
     left, right = window
@@ -49,7 +49,7 @@ def _allowed(queries: int, keys: int, mask: Tensor | None, causal: bool, window:
 
 def attend(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, bias: Tensor | None, sinks: Tensor | None,
            softcap: float, scale: float | None, **rules: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """(output, lse, weights); 0 and -inf in rows that may attend to nothing."""
+    """(output, lse, weights). Rows that may attend to nothing have output 0 and lse -inf."""
     dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
     if q.dim() > 2:
         k, v = _repeated(k, q.shape[-3]), _repeated(v, q.shape[-3])

@@ -1,4 +1,4 @@
-"""Objects of heed as arguments of operators, which take tensors and numbers only."""
+"""Objects of heed as arguments of operators, which accept only tensors and numbers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torch import Tensor
 
 from .. import _heed
 
-# A tensor [1] of i64 stands for an object: the number is its key here. The tensor's memory is an array that holds the
-# object, so whatever keeps the tensor (a graph of autograd, a checkpoint, a compiled function, the caller) keeps the
-# object, and nothing else does: the tables are weak. An object has one key as long as a tensor stands for it, so two
-# traces of a function are equal. A key never comes again, so a tensor that outlived its memory (a copy, one from another
-# process) is an error and never another object. torch.compile
-# sees a tensor as any other: as a constant where it meets the object itself (it guards on which object that is; see
-# mask_tensor), else as an input.
-_keys = itertools.count(secrets.randbits(62))  # at random: keys of another process are none here
+# A tensor [1] of i64 represents an object: its number is the object's key here. The tensor's memory is an array that
+# holds the object. So whatever keeps the tensor (an autograd graph, a checkpoint, a compiled function, the caller)
+# keeps the object, and nothing else does, because the tables are weak. An object has one key as long as a tensor
+# represents it, so two traces of a function are equal. Keys are never reused. A tensor that outlives its memory (a
+# copy, or one from another process) is therefore an error, and never another object. torch.compile treats the tensor
+# as an input. If it meets the object itself, it treats the tensor as a constant and guards on that object; see
+# mask_tensor.
+_keys = itertools.count(secrets.randbits(62))  # random start, so keys of another process are not valid here
 
 
 class _Key(np.ndarray[Any, Any]):
@@ -31,11 +31,11 @@ class _Key(np.ndarray[Any, Any]):
 
 
 _table: weakref.WeakValueDictionary[int, _Key] = weakref.WeakValueDictionary()
-_table_by_id: weakref.WeakValueDictionary[int, _Key] = weakref.WeakValueDictionary()  # no id comes again while it is kept
+_table_by_id: weakref.WeakValueDictionary[int, _Key] = weakref.WeakValueDictionary()  # ids are not reused while kept
 
 
 def hold(value: object) -> Tensor:
-    """A tensor that stands for the value and keeps it."""
+    """A tensor that represents the value and keeps it alive."""
     key = _table_by_id.get(id(value))
     if key is None:
         number = next(_keys)
@@ -46,7 +46,7 @@ def hold(value: object) -> Tensor:
 
 
 def held(name: str, tensor: Tensor) -> Any:
-    """What the tensor stands for."""
+    """The object that the tensor represents."""
     key = _table.get(int(tensor)) if tensor.dtype == torch.int64 and tensor.numel() == 1 else None
     if key is None:
         raise ValueError(f"{name} is a tensor of dtype {tensor.dtype} and shape {list(tensor.shape)} that stands for "
@@ -56,13 +56,14 @@ def held(name: str, tensor: Tensor) -> Any:
 
 
 def kept(tensor: Tensor | None) -> object:
-    """What keeps the value of a tensor that stands for one, for when hooks save a copy of the tensor."""
+    """The owner of a tensor's object. Keep it if hooks may save only a copy of the tensor."""
     return _table.get(int(tensor)) if tensor is not None and type(tensor) is Tensor else None
 
 
 def call_while_tracing(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """torch.compiler.assume_constant_result: it is called with objects themselves while a graph is traced, which is one
-    for these objects. (Its import of torch._dynamo takes longer than all of heed.torch's.)"""
+    """torch.compiler.assume_constant_result: the function is called with real objects while a graph is traced.
+
+    The graph is then valid only for these objects. Importing torch._dynamo would take longer than all of heed.torch."""
     setattr(function, "_dynamo_marked_constant", True)
     return function
 
@@ -73,10 +74,10 @@ def _hold_while_tracing(value: _heed.SparseMask | _heed.ScoreMod) -> Tensor:
 
 
 def mask_tensor(mask: _heed.SparseMask) -> Tensor:
-    """A tensor [1] that stands for the mask as sparse_mask= or block_mask= of heed.torch's functions, and keeps it.
+    """A tensor [1] that represents the mask as sparse_mask= or block_mask= of heed.torch's functions.
 
-    For functions that torch.compile compiles, where each other SparseMask compiles the function anew: it takes this
-    tensor, of any mask, as an input. A copy of the tensor does not keep the mask.
+    Use it in functions compiled by torch.compile, which compile anew for each SparseMask. They take this tensor as an
+    input, for any mask. The tensor keeps the mask alive; a copy of the tensor does not.
     """
     if not isinstance(mask, _heed.SparseMask):
         raise ValueError(f"mask_tensor: mask is of type {type(mask).__name__}; a heed.SparseMask is expected")
@@ -84,7 +85,7 @@ def mask_tensor(mask: _heed.SparseMask) -> Tensor:
 
 
 def as_handle(function: str, mask: _heed.SparseMask | Tensor | None) -> Tensor | None:
-    """Of a sparse_mask; also while a graph is traced."""
+    """The tensor for a sparse_mask, also while a graph is traced."""
     if mask is None or isinstance(mask, Tensor):
         return mask
     if not isinstance(mask, _heed.SparseMask):
@@ -93,7 +94,7 @@ def as_handle(function: str, mask: _heed.SparseMask | Tensor | None) -> Tensor |
 
 
 def score_handle(mod: _heed.ScoreMod | Tensor | None) -> Tensor | None:
-    """Of a score_mod; also while a graph is traced."""
+    """The tensor for a score_mod, also while a graph is traced."""
     if mod is None or isinstance(mod, Tensor):
         return mod
     if not isinstance(mod, _heed.ScoreMod):

@@ -1,4 +1,4 @@
-"""MultiheadAttention: torch.nn's, with heed in the middle."""
+"""MultiheadAttention: torch.nn.MultiheadAttention with heed's attention."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._sdpa import scaled_dot_product_attention
 
 
 def _as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """torch.nn.MultiheadAttention's masks: True forbids."""
+    """Converts a mask of torch.nn.MultiheadAttention, where True forbids, to a bias."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros(mask.shape, dtype=dtype).masked_fill_(mask, float("-inf"))
@@ -20,16 +20,16 @@ def _as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
 class MultiheadAttention(torch.nn.MultiheadAttention):
     """torch.nn.MultiheadAttention with the same parameters, arguments and results, on the CPU.
 
-    need_weights=True costs no more than writing the weights: they come from the same fused pass. Beyond PyTorch: they
-    are those before dropout, and a query that may attend to nothing has weights and output 0 in place of NaN.
-    Nested tensors [N, L*, E] are taken with gradients, and without masks; their weights are padded.
+    need_weights=True only adds the cost of writing the weights, which come from the same fused pass. Unlike PyTorch, it
+    returns the weights before dropout, and a query that may attend to nothing has weights and output 0 instead of NaN.
+    Nested tensors [N, L*, E] are accepted with gradients and without masks; their weights are padded.
     """
 
     def _reset_parameters(self) -> None:
         self._qkv_same_embed_dim = self.in_proj_weight is not None
         super()._reset_parameters()
-        # In eval, torch.nn.TransformerEncoderLayer computes from the parameters and calls no forward(), unless this is
-        # False. Nothing else here reads it.
+        # In eval mode, torch.nn.TransformerEncoderLayer computes from the parameters and skips forward(), unless this
+        # is False. Nothing else here reads it.
         self._qkv_same_embed_dim = False
 
     def forward(
@@ -63,7 +63,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         q, k, v = (tensor.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for tensor in (q, k, v))
         causal = is_causal and targets == sources and self.bias_k is None and not self.add_zero_attn
         if causal and (attn_mask is None or attn_mask.dim() == 2):
-            attn_mask = None  # the hint says what it holds
+            attn_mask = None  # is_causal says the same
         else:
             causal = False
         mask = self._mask(attn_mask, key_padding_mask, batch, k.shape[2], q.dtype, causal)
@@ -79,7 +79,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
 
     def _nested(self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, need_weights: bool,
                 attn_mask: Tensor | None, average: bool) -> tuple[Tensor, Tensor | None]:
-        """By way of padding, as torch.nn.TransformerEncoder hands its layers what it took the padding from."""
+        """Pads nested tensors, which torch.nn.TransformerEncoder passes to its layers after removing padding."""
         if attn_mask is not None or key_padding_mask is not None:
             raise ValueError("MultiheadAttention: with a nested tensor no mask is expected")
         if not self.batch_first:
@@ -96,7 +96,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return torch.nested.as_nested_tensor(rows), weights
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[N, L, E] each, with bias_k and bias_v and a key of zeros at the end where the module has them."""
+        """The projections [N, L, E], followed by bias_k and bias_v and a zero key if the module has them."""
         if self.in_proj_weight is not None:
             weights = self.in_proj_weight.chunk(3)
         else:
@@ -113,14 +113,14 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
 
     def _mask(self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, batch: int, sources: int,
               dtype: torch.dtype, causal: bool) -> Tensor | None:
-        """Both masks as one of scaled_dot_product_attention, [N or 1, H or 1, L or 1, S]."""
+        """Both masks as one mask of scaled_dot_product_attention, [N or 1, H or 1, L or 1, S]."""
         masks = []
         if attn_mask is not None:
             masks.append(attn_mask.unflatten(0, (batch, self.num_heads)) if attn_mask.dim() == 3
                          else attn_mask[None, None])
         if key_padding_mask is not None:
             masks.append(key_padding_mask[:, None, None])
-        # Keys that the module itself put at the end may be attended by all.
+        # All queries may attend to the keys that the module appends.
         masks = [functional.pad(mask, (0, sources - mask.shape[-1])) for mask in masks]
         if causal and masks:
             masks.append(torch.ones(sources, sources, dtype=torch.bool).triu_(1)[None, None])

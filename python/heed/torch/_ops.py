@@ -1,4 +1,4 @@
-"""The operators: heed's forward and backward pass as PyTorch sees them (autograd, meta tensors, torch.compile)."""
+"""The operators: heed's forward and backward pass in PyTorch (autograd, meta tensors, torch.compile)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ._held import as_handle, held, kept, score_handle
 if TYPE_CHECKING:
     from .._heed import Align, ScoreMod, SparseMask
 
-ROWS = ("lse", "max_score", "entropy", "distance", "dropped")  # of heed.attention's results those [..., Lq]
-DIFFERENTIABLE = ("output", "lse", "weights")  # of its results those by whose gradients the backward pass goes
+ROWS = ("lse", "max_score", "entropy", "distance", "dropped")  # the results of heed.attention with shape [..., Lq]
+DIFFERENTIABLE = ("output", "lse", "weights")  # the results whose gradients the backward pass accepts
 
 INPUTS = "Tensor q, Tensor k, Tensor v"
-# A call's options as the operators take them: tensors, then the rest.
+# A call's options as the operators take them: tensors, then other arguments.
 TENSORS = ("Tensor? mask, Tensor? bias, Tensor? sinks, Tensor? alibi, Tensor? kv_lengths, Tensor? query_segments, "
-           "Tensor? key_segments, Tensor? seed, Tensor? sparse_mask, Tensor? score_mod")  # the last two stand for one (_held.py)
+           "Tensor? key_segments, Tensor? seed, Tensor? sparse_mask, Tensor? score_mod")  # two handles last (_held.py)
 SETTINGS = "bool causal, SymInt[] window, float softcap, float? scale, str align, SymInt? query_offset, float dropout"
 
 
@@ -32,7 +32,7 @@ def _names(schema: str) -> list[str]:
 
 
 def _options(values: Sequence[Any]) -> dict[str, Any]:
-    """As heed.attention takes them, from the arguments of TENSORS and SETTINGS."""
+    """The keyword arguments for heed.attention, from the arguments of TENSORS and SETTINGS."""
     options = dict(zip(_names(TENSORS) + _names(SETTINGS), values, strict=True))
     segments = options.pop("query_segments"), options.pop("key_segments")
     options["cu_seqlens"] = None if segments[0] is None else segments
@@ -42,7 +42,7 @@ def _options(values: Sequence[Any]) -> dict[str, Any]:
     for name in ("sparse_mask", "score_mod"):
         if options[name] is not None:
             value = held(name, options[name])
-            options[name] = value() if callable(value) else value  # one that is made when it is needed
+            options[name] = value() if callable(value) else value  # a callable makes the object on demand
     options["threads"] = torch.get_num_threads()
     return options
 
@@ -50,7 +50,7 @@ def _options(values: Sequence[Any]) -> dict[str, Any]:
 @torch.library.custom_op("heed::attention", mutates_args=(),
                          schema=f"({INPUTS}, {TENSORS}, {SETTINGS}, str need, SymInt top_k) -> Tensor[]")
 def _attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor]:
-    """[output, lse, then what `need` names (with commas between), then the indices and weights of the top k]."""
+    """[output, lse, the results in `need` (separated by commas), the indices and weights of the top k]."""
     *options, need, top_k = rest
     names = need.split(",") if need else []
     result = _heed.attention(q.detach(), k.detach(), v.detach(), need=["lse", *names], top_k=top_k, **_options(options))
@@ -58,7 +58,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor]:
 
 
 def _results(need: str, top_k: int) -> list[str]:
-    """The names of what the operator gives."""
+    """The names of the operator's results."""
     names = ["output", "lse", *(need.split(",") if need else [])]
     return [*names, "top_k_index", "top_k_weight"] if top_k else names
 
@@ -116,7 +116,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> N
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*(x for name, x in zip(names, output) if name not in DIFFERENTIABLE))
     ctx.settings = options[count:]
-    ctx.kept = kept(options[count - 2]), kept(options[count - 1])  # of the sparse mask and the score_mod
+    ctx.kept = kept(options[count - 2]), kept(options[count - 1])  # the owners of sparse_mask and score_mod
     ctx.weights = names.index("weights") if "weights" in names else None
 
 
@@ -125,7 +125,7 @@ def _is_batched(tensor: Tensor | None) -> bool:
 
 
 def _one_by_one(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, ...]:
-    """The backward pass with is_grads_batched=True: one pass for each entry of the axis that PyTorch's vmap hides."""
+    """The backward pass with is_grads_batched=True: one pass per entry of the axis that PyTorch's vmap hides."""
     level = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
     if level != 1:
@@ -166,14 +166,15 @@ _attention.register_autograd(_backward, setup_context=_setup_context)
 
 
 def in_short(results: Any) -> str:
-    """A named tuple of tensors by their shapes."""
+    """The repr of a named tuple of tensors, with their shapes."""
     named = zip(results._fields, results)
     return f"{type(results).__name__}({', '.join(f'{name} {list(x.shape)}' for name, x in named if x is not None)})"
 
 
 class Attended(NamedTuple):
-    """What heed.torch.attention computed; None for what was not asked for. Gradients flow through output, lse and
-    weights. The others have none: their requires_grad is False."""
+    """The results of heed.torch.attention; results that were not requested are None.
+
+    Gradients flow through output, lse and weights. The other results have requires_grad False."""
 
     output: Tensor
     lse: Tensor
@@ -192,7 +193,7 @@ class Attended(NamedTuple):
 
 
 def autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """As torch.autocast casts the inputs of scaled_dot_product_attention where it is at work: all but f64."""
+    """Casts inputs as torch.autocast does for scaled_dot_product_attention, if enabled: all but f64."""
     if not torch.is_autocast_enabled("cpu"):
         return q, k, v
     dtype = torch.get_autocast_dtype("cpu")
@@ -201,12 +202,12 @@ def autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def draw_seed(dropout: float) -> Tensor | None:
-    """From PyTorch's generator, so that torch.manual_seed decides."""
+    """A seed from PyTorch's generator, controlled by torch.manual_seed."""
     return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, device="cpu") if dropout > 0 else None
 
 
 def _segments(given: Any, device: Any) -> tuple[Tensor | None, Tensor | None]:
-    """cu_seqlens of queries and keys: one for both, or a pair."""
+    """cu_seqlens of queries and of keys, from one for both or a pair."""
     if given is None:
         return None, None
     pair = isinstance(given, (tuple, list)) and len(given) == 2 and not isinstance(given[0], int)
@@ -241,11 +242,11 @@ def attention(
     need: Sequence[str] = (),
     top_k: int = 0,
 ) -> Attended:
-    """heed.attention with gradients, for tensors [B, H, L, D] (or [H, L, D], [L, D]); options and results as there.
+    """heed.attention with gradients, for tensors [B, H, L, D], [H, L, D] or [L, D].
 
-    sparse_mask is a heed.SparseMask, or a tensor of mask_tensor that stands for one; mask may be a heed.SparseMask too.
-    Gradients are those by q, k, v, bias and sinks, through output, lse and weights. Under torch.autocast q, k and v are
-    cast, as for torch.nn.functional.scaled_dot_product_attention.
+    Options and results are those of heed.attention. sparse_mask is a heed.SparseMask, or a tensor from mask_tensor;
+    mask may be a heed.SparseMask, too. There are gradients of q, k, v, bias and sinks, through output, lse and weights.
+    Under torch.autocast, q, k and v are cast as for torch.nn.functional.scaled_dot_product_attention.
     """
     if isinstance(alibi, Tensor) and alibi.requires_grad:
         raise ValueError("attention: alibi requires a gradient, which heed does not compute; alibi.detach() is expected")
@@ -284,10 +285,10 @@ def attention(
 
 
 def untracked(tensor: Tensor | None) -> Tensor | None:
-    """For the extension, which takes no tensor that requires a gradient."""
+    """Detaches a tensor that requires a gradient, because the extension refuses those."""
     return tensor.detach() if tensor is not None and tensor.requires_grad else tensor
 
 
 def seed_number(seed: Tensor | None) -> int | None:
-    """As heed.attention takes it: not negative."""
+    """The seed as the non-negative number that heed.attention takes."""
     return None if seed is None else int(seed) & 0xFFFFFFFFFFFFFFFF

@@ -19,20 +19,21 @@ def _refuse(message: str) -> None:
 
 
 def _heads_first(tensor: Tensor) -> Tensor:
-    """[T, H, D] as [1, H, T, D]."""
+    """[T, H, D] to [1, H, T, D]."""
     return tensor.transpose(0, 1).unsqueeze(0)
 
 
 def _tokens_first(tensor: Tensor) -> Tensor:
-    """[1, H, T, …] as [T, H, …], in this order in memory."""
+    """[1, H, T, …] to contiguous [T, H, …]."""
     return tensor.squeeze(0).transpose(0, 1).contiguous()
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, offsets: tuple[Tensor, Tensor], *, need: Sequence[str] = (),
            top_k: int = 0, asked: bool = True, alibi: Tensor | None = None, sinks: Tensor | None = None,
            dropout: float = 0.0, **options: Any) -> Attended:
-    """query [Tq, H, D], key [Tk, Hkv, D], value [Tk, Hkv, Dv]; each result with tokens first, [Tq, H, …]. Unless
-    `asked`, of the results only the output may be looked at."""
+    """Attends within packed sequences: query [Tq, H, D], key [Tk, Hkv, D], value [Tk, Hkv, Dv].
+
+    Results have tokens first, [Tq, H, …]. Unless `asked`, only the output is valid."""
     query, key, value = autocast(query, key, value)
     q, k, v = (_heads_first(tensor) for tensor in (query, key, value))
     if not asked and dropout < 1 and query.shape[-1] and is_plain(query, key, value, sinks, *offsets):
@@ -47,7 +48,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, offsets: tuple[Tensor, Ten
 
 
 def _offsets(what: str, given: Any, tokens: int, most: int | None, device: Any) -> Tensor:
-    """cu_seqlens_q or cu_seqlens_k as a tensor. While a graph is traced its numbers are unknown; the call checks."""
+    """cu_seqlens_q or cu_seqlens_k as a tensor. While a graph is traced its numbers are unknown; the call checks
+    them."""
     name = f"cu_seqlens_{what}"
     tensor = given if isinstance(given, Tensor) else torch.tensor(given, dtype=torch.int64, device=device)
     if tensor.dim() != 1 or len(tensor) < 1 or tensor.dtype not in (torch.int32, torch.int64):
@@ -93,16 +95,17 @@ def varlen_attention(
     return_summary: bool = False,
     top_k: int = 8,
 ) -> Any:
-    """Sequences packed one after the other, each attending within itself: FlashAttention's flash_attn_varlen_func and
-    torch.nn.attention.varlen.varlen_attn on the CPU, with gradients.
+    """Attention within packed sequences, like FlashAttention's flash_attn_varlen_func.
 
-    query [Tq, H, D], key [Tk, Hkv, D], value [Tk, Hkv, Dv]. Sequence n has the queries cu_seqlens_q[n] …
-    cu_seqlens_q[n + 1] - 1 and the keys of cu_seqlens_k (the same offsets where it is None). As in both, its last query
-    is at its last key: causal, window_size (left, right; -1 is open) and alibi_slopes [H] count from there, so that
-    window_size=(-1, 0) is causal too. The max_seqlen_… are checked and change nothing.
+    It also matches torch.nn.attention.varlen.varlen_attn, runs on the CPU, and has gradients.
 
-    Gives the output [Tq, H, Dv]; with return_lse a tuple of it and lse [Tq, H]; with return_summary followed by a
-    Summary, [Tq, H] or [Tq, H, top_k] each, whose indices are rows of `key`. Gradients flow through output and lse.
+    query [Tq, H, D], key [Tk, Hkv, D], value [Tk, Hkv, Dv]. Sequence n has the queries cu_seqlens_q[n] … cu_seqlens_q[n
+    + 1] - 1 and the keys of cu_seqlens_k (None: the same offsets). Its last query is aligned with its last key, as in
+    both functions. causal, window_size (left, right; -1 is open) and alibi_slopes [H] use this alignment, so
+    window_size=(-1, 0) is causal, too. The arguments max_seqlen_… are checked but have no effect.
+
+    Returns the output [Tq, H, Dv]. With return_lse, returns a tuple of it and lse [Tq, H]. return_summary appends a
+    Summary of [Tq, H] or [Tq, H, top_k] each, whose indices are rows of `key`. Gradients flow through output and lse.
     """
     _check(query, key, value)
     offsets = (_offsets("q", cu_seqlens_q, len(query), max_seqlen_q, query.device),
@@ -147,14 +150,14 @@ def _packed(name: str, tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _within(index: Tensor, offsets: tuple[Tensor, Tensor]) -> Tensor:
-    """Of keys [Tq, H, K], as numbers within the sequence of each query."""
+    """Converts key indices [Tq, H, K] to positions within the sequence of each query."""
     starts = offsets[1][:-1].repeat_interleave(offsets[0].diff(), output_size=len(index))
     return torch.where(index < 0, index, index - starts[:, None, None])
 
 
 def nested_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropout: float, causal: bool,
                      scale: float | None, grouped: bool, weights: bool, summary: bool, top_k: int) -> Any:
-    """scaled_dot_product_attention of nested tensors."""
+    """scaled_dot_product_attention for nested tensors."""
     if attn_mask is not None:
         _refuse("scaled_dot_product_attention: with nested tensors attn_mask is given; is_causal alone is expected")
     if weights:
@@ -162,7 +165,7 @@ def nested_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tenso
                 "weights ragged in two axes are no nested tensor (return_summary=True has those of the top k keys)")
     (q, offsets_q), (k, offsets_k), (v, offsets_v) = (
         _packed(name, tensor) for name, tensor in (("query", query), ("key", key), ("value", value)))
-    one = offsets_v is offsets_k or torch.compiler.is_compiling()  # which sees no numbers
+    one = offsets_v is offsets_k or torch.compiler.is_compiling()  # the compiler sees no numbers
     if len(offsets_q) != len(offsets_k) or k.shape[0] != v.shape[0] or not (one or torch.equal(offsets_k, offsets_v)):
         _refuse(f"scaled_dot_product_attention: query, key and value are nested tensors of {len(offsets_q) - 1}, "
                 f"{len(offsets_k) - 1} and {len(offsets_v) - 1} sequences, key and value of {k.shape[0]} and "

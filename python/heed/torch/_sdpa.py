@@ -41,7 +41,7 @@ def _repeat_heads(tensor: Tensor, heads: int, name: str) -> Tensor:
 
 
 def _broadcast(query: Tensor, key: Tensor, value: Tensor, kept: int) -> tuple[Tensor, Tensor, Tensor]:
-    """To common axes in front of the last `kept`, by strides of 0."""
+    """Broadcasts all axes before the last `kept`, with strides of 0."""
     fronts = [tensor.shape[:-kept] for tensor in (query, key, value)]
     if fronts[0] == fronts[1] == fronts[2]:
         return query, key, value
@@ -56,7 +56,7 @@ def _broadcast(query: Tensor, key: Tensor, value: Tensor, kept: int) -> tuple[Te
 
 
 def _flatten(tensor: Tensor, kept: int) -> Tensor:
-    """Axes in front of the last `kept` as one."""
+    """Merges all axes before the last `kept`."""
     return tensor.reshape(-1, *tensor.shape[-kept:])
 
 
@@ -74,16 +74,17 @@ def scaled_dot_product_attention(
     return_summary: bool = False,
     top_k: int = 8,
 ) -> Any:
-    """torch.nn.functional.scaled_dot_product_attention, on the CPU, that can show its weights.
+    """torch.nn.functional.scaled_dot_product_attention on the CPU, with access to its weights.
 
-    query (..., Hq, L, E), key (..., H, S, E), value (..., H, S, Ev), axes in front broadcast; the same values and gradients, but
-    for which weights dropout drops. A query whose mask allows no key has output 0 and gradient 0.
+    query (..., Hq, L, E), key (..., H, S, E), value (..., H, S, Ev); leading axes broadcast. Values and gradients are
+    the same, except for the weights that dropout chooses. A query whose mask allows no key has output 0 and gradient 0.
 
-    Nested tensors of layout torch.jagged, [B, H, j, E], are computed packed, without attn_mask, and give nested ones.
+    Nested tensors of layout torch.jagged, [B, H, j, E], are computed packed, without attn_mask. Their results are
+    nested, too.
 
-    Gives the output (..., Hq, L, Ev); with return_weights a tuple of it and the weights (..., Hq, L, S) before dropout,
-    through which gradients flow too; with return_summary followed by a Summary, whose size does not grow with S, and
-    which has gradients through lse alone.
+    Returns the output (..., Hq, L, Ev). With return_weights, returns a tuple of it and the weights (..., Hq, L, S)
+    before dropout; gradients flow through them, too. return_summary appends a Summary. Its size does not grow with S,
+    and gradients flow only through its lse.
     """
     if is_nested(query) or is_nested(key) or is_nested(value):
         return nested_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, return_weights,
