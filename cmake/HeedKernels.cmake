@@ -1,5 +1,5 @@
 # The fused kernel: one source, compiled once for each unit (an instruction set, or a tile format of it). A target is a
-# list of units, chosen at run time (src/attention/cpu/targets/dispatch.cpp).
+# list of units, chosen at run time (src/attention/isa/dispatch.cpp).
 set(HEED_KERNELS "all" CACHE STRING
     "Kernels to build: all of this architecture, or native: those that this processor takes, and plain ones")
 set_property(CACHE HEED_KERNELS PROPERTY STRINGS all native)
@@ -84,14 +84,14 @@ endif()
 function(heed_add_kernels target)
   set(definitions "")
   foreach(unit IN LISTS kernel_units)
-    set(source attention/cpu/targets/${unit}.cpp)
+    set(source attention/isa/${unit}.cpp)
     target_sources(${target} PRIVATE ${source})
     set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
                                 COMPILE_OPTIONS "${kernel_flags};${unit_flags_${unit}}")
     string(TOUPPER "HEED_UNIT_${unit}" definition)
     list(APPEND definitions ${definition})
   endforeach()
-  target_sources(${target} PRIVATE attention/cpu/targets/dispatch.cpp)
-  set_source_files_properties(attention/cpu/targets/dispatch.cpp PROPERTIES
+  target_sources(${target} PRIVATE attention/isa/dispatch.cpp)
+  set_source_files_properties(attention/isa/dispatch.cpp PROPERTIES
                               COMPILE_DEFINITIONS "${definitions}" SKIP_PRECOMPILE_HEADERS ON)
 endfunction()

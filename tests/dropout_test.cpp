@@ -1,11 +1,11 @@
-#include "attention/rules/dropout.hpp"
+#include "attention/problem/dropout.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
 
-#include "attention/rules/philox.hpp"
+#include "attention/problem/philox.hpp"
 
 namespace {
 

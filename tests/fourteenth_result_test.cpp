@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "attention/call/checks.hpp"
-#include "attention/call/overlap.hpp"
-#include "attention/call/results.hpp"
+#include "attention/check/checks.hpp"
+#include "attention/check/overlap.hpp"
+#include "attention/plan/results.hpp"
 #include "heed/attention.hpp"
 #include "heed/error.hpp"
 

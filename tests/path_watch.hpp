@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attention/cpu/driver/path_record.hpp"
+#include "attention/execute/path_record.hpp"
 #include "compare_results.hpp"
 #include "processor.hpp"
 #include "support.hpp"

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "attention/call/checks.hpp"
-#include "attention/call/plan.hpp"
-#include "attention/call/results.hpp"
+#include "attention/check/checks.hpp"
+#include "attention/plan/plan.hpp"
+#include "attention/plan/results.hpp"
 #include "attention_support.hpp"
 #include "describe_call.hpp"
 #include "heed/inspect.hpp"

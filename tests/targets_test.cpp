@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string>
 
-#include "attention/cpu/targets/dispatch.hpp"
+#include "attention/isa/dispatch.hpp"
 #include "heed/attention.hpp"
 #include "heed/error.hpp"
 #include "processor.hpp"

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "attention/cpu/targets/dispatch.hpp"
+#include "attention/isa/dispatch.hpp"
 #include "calls.hpp"
 #include "distributed.hpp"
 #include "distributed/mpi/agreement.hpp"

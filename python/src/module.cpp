@@ -3,7 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "attention/cpu/targets/dispatch.hpp"
+#include "attention/isa/dispatch.hpp"
 #include "calls.hpp"
 #include "heed/error.hpp"
 #include "heed/info.hpp"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/call/plan.hpp"
+#include "attention/plan/plan.hpp"
 #include "inspect/part.hpp"
 
 namespace heed::detail {

@@ -4,7 +4,7 @@
 #include <array>
 #include <vector>
 
-#include "attention/call/problem.hpp"
+#include "attention/problem/problem.hpp"
 #include "heed/attention.hpp"
 
 namespace heed::detail {

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <vector>
 
-#include "attention/call/checks.hpp"
+#include "attention/check/checks.hpp"
+#include "attention/problem/operands.hpp"
 #include "core/message.hpp"
-#include "attention/call/operands.hpp"
 #include "heed/document.hpp"
 #include "inspect/describe.hpp"
 #include "inspect/each_row.hpp"

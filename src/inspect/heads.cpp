@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "attention/rules/score_rules.hpp"
+#include "attention/problem/score_rules.hpp"
 #include "heed/parallel.hpp"
 #include "inspect/pattern_scores.hpp"
 #include "inspect/rows.hpp"

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "attention/call/problem.hpp"
+#include "attention/problem/problem.hpp"
 #include "heed/inspect.hpp"
 #include "inspect/token_sets.hpp"
 

@@ -7,10 +7,10 @@
 #include <mutex>
 #include <new>
 
-#include "attention/call/checks.hpp"
+#include "attention/check/checks.hpp"
+#include "attention/plan/plan.hpp"
+#include "attention/plan/results.hpp"
 #include "core/message.hpp"
-#include "attention/call/plan.hpp"
-#include "attention/call/results.hpp"
 #include "inspect/cost.hpp"
 #include "inspect/describe.hpp"
 #include "inspect/heads.hpp"

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <limits>
 
-#include "attention/call/plan.hpp"
+#include "attention/plan/plan.hpp"
 #include "heed/parallel.hpp"
 #include "heed/tensor.hpp"
 #include "inspect/each_row.hpp"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "attention/call/problem.hpp"
+#include "attention/problem/problem.hpp"
 #include "inspect/single_weights.hpp"
 
 namespace heed::detail {

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "attention/call/checks.hpp"
+#include "attention/check/checks.hpp"
 #include "core/message.hpp"
 #include "heed/inspect.hpp"
 #include "heed/parallel.hpp"

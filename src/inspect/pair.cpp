@@ -4,7 +4,7 @@
 #include <mutex>
 #include <vector>
 
-#include "attention/call/checks.hpp"
+#include "attention/check/checks.hpp"
 #include "core/message.hpp"
 #include "heed/document.hpp"
 #include "inspect/each_row.hpp"

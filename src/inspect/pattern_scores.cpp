@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <limits>
 
-#include "attention/rules/score_rules.hpp"
+#include "attention/problem/score_rules.hpp"
 #include "heed/parallel.hpp"
 #include "inspect/rows.hpp"
 #include "inspect/single_weights.hpp"

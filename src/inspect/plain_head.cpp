@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "attention/rules/score_rules.hpp"
+#include "attention/problem/score_rules.hpp"
 
 namespace heed::detail {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/call/problem.hpp"
+#include "attention/problem/problem.hpp"
 #include "heed/inspect.hpp"
 
 namespace heed::detail {

@@ -1,9 +1,9 @@
 // attention_tile: a piece of the weights, from query, key and the lse of each row.
 #include "inspect/tile.hpp"
 
-#include "attention/call/checks.hpp"
+#include "attention/check/checks.hpp"
+#include "attention/problem/operands.hpp"
 #include "core/message.hpp"
-#include "attention/call/operands.hpp"
 #include "heed/inspect.hpp"
 #include "heed/parallel.hpp"
 #include "inspect/single_weights.hpp"

@@ -1,7 +1,7 @@
 // A piece of the weights of a checked call.
 #pragma once
 
-#include "attention/call/problem.hpp"
+#include "attention/problem/problem.hpp"
 #include "heed/inspect.hpp"
 
 namespace heed::detail {

@@ -1,8 +1,8 @@
 // attention_tile_in_bins: a piece of the weights summed into square bins, from query, key and the lse of each
 // row.
-#include "attention/call/checks.hpp"
+#include "attention/check/checks.hpp"
+#include "attention/problem/operands.hpp"
 #include "core/message.hpp"
-#include "attention/call/operands.hpp"
 #include "heed/document.hpp"
 #include "heed/parallel.hpp"
 #include "inspect/single_weights.hpp"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "attention/call/problem.hpp"
+#include "attention/problem/problem.hpp"
 #include "heed/inspect.hpp"
 
 namespace heed::detail {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "attention/cpu/targets/dispatch.hpp"
+#include "attention/isa/dispatch.hpp"
 
 namespace heed::detail {
 namespace {

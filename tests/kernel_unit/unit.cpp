@@ -12,8 +12,8 @@
 #include HEED_TILES
 #endif
 //
-#include "attention/cpu/kernel/score_modifiers.hpp"
-#include "attention/cpu/kernel/tiles.hpp"
+#include "attention/kernels/softmax/score_modifiers.hpp"
+#include "attention/kernels/softmax/tiles.hpp"
 #include "kernel_unit/units.hpp"
 
 namespace heed::test {

@@ -2,10 +2,10 @@
 #include "heed/attention.hpp"
 
 #include "attention/api/memory_errors.hpp"
-#include "attention/call/checks.hpp"
-#include "attention/call/overlap.hpp"
-#include "attention/call/plan.hpp"
-#include "attention/call/results.hpp"
+#include "attention/check/checks.hpp"
+#include "attention/check/overlap.hpp"
+#include "attention/plan/plan.hpp"
+#include "attention/plan/results.hpp"
 
 namespace heed {
 

@@ -2,10 +2,10 @@
 #include "heed/backward.hpp"
 
 #include "attention/api/memory_errors.hpp"
-#include "attention/call/backward_checks.hpp"
-#include "attention/call/checks.hpp"
-#include "attention/call/overlap.hpp"
-#include "attention/call/plan.hpp"
+#include "attention/check/backward_checks.hpp"
+#include "attention/check/checks.hpp"
+#include "attention/check/overlap.hpp"
+#include "attention/plan/plan.hpp"
 
 namespace heed {
 

@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "attention/api/memory_errors.hpp"
-#include "attention/call/backward_checks.hpp"
-#include "attention/call/checks.hpp"
-#include "attention/call/kernels.hpp"
+#include "attention/check/backward_checks.hpp"
+#include "attention/check/checks.hpp"
+#include "attention/check/overlap.hpp"
+#include "attention/execute/backward_tasks.hpp"
+#include "attention/plan/kernels.hpp"
+#include "attention/plan/plan.hpp"
+#include "attention/problem/operands.hpp"
 #include "core/message.hpp"
-#include "attention/call/operands.hpp"
-#include "attention/call/overlap.hpp"
-#include "attention/call/plan.hpp"
-#include "attention/cpu/driver/backward_tasks.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "attention/api/c_attention.hpp"
-#include "attention/call/operands.hpp"
+#include "attention/problem/operands.hpp"
 #include "heed/kv_cache.hpp"
 
 struct heed_kv_cache {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string_view>
 
-#include "attention/cpu/targets/features.hpp"
+#include "attention/isa/features.hpp"
 #include "heed/attention.hpp"
 #include "heed/parallel.hpp"
 #include "heed/version.hpp"

@@ -2,12 +2,12 @@
 #include "heed/part.hpp"
 
 #include "attention/api/memory_errors.hpp"
-#include "attention/call/backward_checks.hpp"
-#include "attention/call/checks.hpp"
+#include "attention/check/backward_checks.hpp"
+#include "attention/check/checks.hpp"
+#include "attention/check/overlap.hpp"
+#include "attention/plan/plan.hpp"
+#include "attention/plan/results.hpp"
 #include "core/message.hpp"
-#include "attention/call/overlap.hpp"
-#include "attention/call/plan.hpp"
-#include "attention/call/results.hpp"
 
 namespace heed {
 namespace {

@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "attention/api/memory_errors.hpp"
-#include "attention/call/checks.hpp"
-#include "attention/call/key_stream.hpp"
+#include "attention/check/checks.hpp"
+#include "attention/check/key_stream.hpp"
+#include "attention/check/overlap.hpp"
+#include "attention/plan/plan.hpp"
+#include "attention/plan/results.hpp"
+#include "attention/problem/operands.hpp"
 #include "core/message.hpp"
-#include "attention/call/operands.hpp"
-#include "attention/call/overlap.hpp"
-#include "attention/call/plan.hpp"
-#include "attention/call/results.hpp"
 
 namespace heed {
 namespace {

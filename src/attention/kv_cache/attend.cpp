@@ -4,16 +4,16 @@
 #include <utility>
 
 #include "attention/api/memory_errors.hpp"
-#include "attention/call/checks.hpp"
-#include "attention/call/elements.hpp"
-#include "core/message.hpp"
-#include "attention/call/operands.hpp"
-#include "attention/call/overlap.hpp"
-#include "attention/call/plan.hpp"
-#include "attention/call/results.hpp"
+#include "attention/check/checks.hpp"
+#include "attention/check/overlap.hpp"
 #include "attention/kv_cache/cache_state.hpp"
 #include "attention/masks/draft_mask.hpp"
 #include "attention/masks/sources.hpp"
+#include "attention/plan/plan.hpp"
+#include "attention/plan/results.hpp"
+#include "attention/problem/elements.hpp"
+#include "attention/problem/operands.hpp"
+#include "core/message.hpp"
 
 namespace heed {
 namespace {

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "attention/api/memory_errors.hpp"
-#include "core/message.hpp"
-#include "attention/call/operands.hpp"
 #include "attention/kv_cache/cache_state.hpp"
+#include "attention/problem/operands.hpp"
+#include "core/message.hpp"
 
 namespace heed {
 namespace {

@@ -6,9 +6,9 @@
 #include <functional>
 #include <unordered_map>
 
-#include "attention/call/elements.hpp"
-#include "core/message.hpp"
 #include "attention/kv_cache/read_row.hpp"
+#include "attention/problem/elements.hpp"
+#include "core/message.hpp"
 
 namespace heed::detail {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "attention/call/problem.hpp"
 #include "attention/kv_cache/codes.hpp"
+#include "attention/problem/problem.hpp"
 #include "core/index.hpp"
 #include "heed/kv_cache.hpp"
 

@@ -5,8 +5,8 @@
 #include <bit>
 #include <cmath>
 
+#include "attention/problem/operands.hpp"
 #include "core/message.hpp"
-#include "attention/call/operands.hpp"
 #include "heed/dtype.hpp"
 #include "heed/kv_cache.hpp"
 

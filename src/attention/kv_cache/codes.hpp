@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "attention/kv_cache/cache_rows.hpp"
+#include "attention/problem/cache_rows.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::detail {

@@ -1,7 +1,7 @@
 // Copies the cache rows that a call attends into plain tensors, for code that reads only tensors.
 #pragma once
 
-#include "attention/call/problem.hpp"
+#include "attention/problem/problem.hpp"
 
 namespace heed::detail {
 

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "attention/api/memory_errors.hpp"
-#include "attention/call/elements.hpp"
-#include "attention/call/operands.hpp"
 #include "attention/kv_cache/cache_state.hpp"
+#include "attention/problem/elements.hpp"
+#include "attention/problem/operands.hpp"
 
 namespace heed {
 

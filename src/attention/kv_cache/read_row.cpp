@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "attention/call/elements.hpp"
 #include "attention/kv_cache/codes.hpp"
+#include "attention/problem/elements.hpp"
 
 namespace heed::detail {
 namespace {

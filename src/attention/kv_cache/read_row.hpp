@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "attention/call/problem.hpp"
+#include "attention/problem/problem.hpp"
 
 namespace heed::detail {
 

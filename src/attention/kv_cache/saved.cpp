@@ -7,10 +7,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "attention/call/elements.hpp"
-#include "core/message.hpp"
-#include "attention/call/operands.hpp"
 #include "attention/kv_cache/cache_state.hpp"
+#include "attention/problem/elements.hpp"
+#include "attention/problem/operands.hpp"
+#include "core/message.hpp"
 
 namespace heed::detail {
 namespace {

@@ -2,9 +2,9 @@
 #include <array>
 #include <optional>
 
-#include "attention/call/operands.hpp"
 #include "attention/masks/expression_nodes.hpp"
 #include "attention/masks/expression_words.hpp"
+#include "attention/problem/operands.hpp"
 
 namespace heed::detail {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/masks/mask_source.hpp"
+#include "attention/problem/mask_source.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::detail {

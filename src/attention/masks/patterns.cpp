@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/message.hpp"
 #include "attention/masks/interval_lists.hpp"
-#include "attention/rules/philox.hpp"
+#include "attention/problem/philox.hpp"
+#include "core/message.hpp"
 #include "heed/masks.hpp"
 
 namespace heed::masks {

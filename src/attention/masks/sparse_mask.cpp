@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/message.hpp"
-#include "attention/call/operands.hpp"
 #include "attention/masks/column_intervals.hpp"
 #include "attention/masks/interval_lists.hpp"
 #include "attention/masks/partial_blocks.hpp"
 #include "attention/masks/whole_numbers.hpp"
+#include "attention/problem/operands.hpp"
+#include "core/message.hpp"
 #include "heed/masks.hpp"
 
 namespace heed {

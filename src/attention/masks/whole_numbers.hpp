@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/problem/operands.hpp"
 #include "core/message.hpp"
-#include "attention/call/operands.hpp"
 
 namespace heed::detail {
 

@@ -17,7 +17,7 @@
 #include <cmath>
 #include <vector>
 
-#include "attention/call/kernels.hpp"
+#include "attention/plan/kernels.hpp"
 #include "attention/reference/passes.hpp"
 #include "core/index.hpp"
 #include "heed/parallel.hpp"

@@ -12,9 +12,9 @@
 #include <span>
 #include <vector>
 
-#include "attention/call/elements.hpp"
-#include "attention/call/kernels.hpp"
 #include "attention/kv_cache/gather.hpp"
+#include "attention/plan/kernels.hpp"
+#include "attention/problem/elements.hpp"
 #include "attention/reference/forward_row.hpp"
 #include "core/index.hpp"
 

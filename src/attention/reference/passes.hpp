@@ -19,11 +19,11 @@
 #include <span>
 #include <vector>
 
-#include "attention/call/backward_problem.hpp"
-#include "attention/call/elements.hpp"
+#include "attention/problem/backward_problem.hpp"
+#include "attention/problem/dropout.hpp"
+#include "attention/problem/elements.hpp"
+#include "attention/problem/score_rules.hpp"
 #include "attention/reference/softmax.hpp"
-#include "attention/rules/dropout.hpp"
-#include "attention/rules/score_rules.hpp"
 
 namespace heed::detail {
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <span>
 
-#include "attention/rules/score_rules.hpp"
+#include "attention/problem/score_rules.hpp"
 
 namespace heed::detail {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "attention/cpu/targets/dispatch.hpp"
+#include "attention/isa/dispatch.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::detail {

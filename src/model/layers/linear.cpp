@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "attention/cpu/targets/dispatch.hpp"
+#include "attention/isa/dispatch.hpp"
 #include "heed/parallel.hpp"
 
 // Pieces of work and the order of sums are the same for every number of threads: so are the bits. Products
-// are heed's own (attention/cpu/kernel/products.hpp): a BLAS that has threads of its own is asked for
+// are heed's own (attention/kernels/products/products.hpp): a BLAS that has threads of its own is asked for
 // nothing.
 namespace heed::detail {
 namespace {

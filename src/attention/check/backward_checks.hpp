@@ -1,0 +1,22 @@
+// Checks the arguments of the backward pass. Returns a valid BackwardProblem, or throws an Error that says
+// what is wrong.
+#pragma once
+
+#include "attention/problem/backward_problem.hpp"
+
+namespace heed::detail {
+
+/// Checks everything except the gradient views.
+BackwardProblem check_backward(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
+                               const CallPart* part = nullptr);
+
+/// Allocates the gradients that are asked for.
+AttentionGradients allocate_gradients(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
+                                      const GradientRequest& request);
+
+/// Sets the problem's Targets. Throws if a view lacks the shape and dtype that AttentionGradientViews
+/// documents, or if there is no bias or no sinks to differentiate with respect to.
+void bind_gradients(const AttentionGradientViews& gradients, const AttentionBackwardInputs& inputs,
+                    const AttentionOptions& options, BackwardProblem& problem);
+
+}  // namespace heed::detail

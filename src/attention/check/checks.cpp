@@ -1,0 +1,250 @@
+#include "attention/check/checks.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/check/part.hpp"
+#include "attention/masks/sources.hpp"
+#include "attention/problem/operands.hpp"
+#include "core/message.hpp"
+#include "heed/parallel.hpp"
+
+namespace heed::detail {
+namespace {
+
+// Lengths and positions stay so far below 2^63 that sums of a few of them cannot overflow.
+constexpr std::int64_t kMaxLength = std::int64_t{1} << 48;
+constexpr std::int64_t kMaxOffset = std::int64_t{1} << 60;
+constexpr std::int64_t kOpenEnough = std::int64_t{1} << 61;  // a wider window has no limit at any position
+
+void check_dtypes(const TensorView& query, const TensorView& key, const TensorView& value) {
+  if (!is_floating(query.dtype()))
+    refuse("query has dtype ", query.dtype(), "; f64, f32, f16 or bf16 is expected");
+  if (key.dtype() != query.dtype())
+    refuse("key has dtype ", key.dtype(), "; ", query.dtype(), " as in query is expected");
+  if (value.dtype() != query.dtype())
+    refuse("value has dtype ", value.dtype(), "; ", query.dtype(), " as in query is expected");
+}
+
+void check_ranks(const TensorView& query, const TensorView& key, const TensorView& value) {
+  if (key.rank() != query.rank())
+    refuse("key has shape ", key.shape(), "; ", query.rank(), " axes as in query are expected");
+  if (value.rank() != query.rank())
+    refuse("value has shape ", value.shape(), "; ", query.rank(), " axes as in query are expected");
+}
+
+// Checks that one axis of a view equals the same axis of another tensor.
+void check_axis(const char* name, const TensorView& view, const char* axis, std::int64_t size,
+                std::int64_t expected, const char* other) {
+  if (size != expected)
+    refuse(name, " has ", axis, " ", size, " (shape ", view.shape(), "); ", expected, " as in ", other,
+           " is expected");
+}
+
+void check_length(const char* name, const char* axis, std::int64_t length) {
+  if (length > kMaxLength) refuse(name, " has ", axis, " ", length, "; at most 2^48 is supported");
+}
+
+void read_shapes(const TensorView& query, const TensorView& key, const TensorView& value, Problem& problem) {
+  const Lifted q = lift("query", query);
+  const Lifted k = lift("key", key);
+  const Lifted v = lift("value", value);
+  check_ranks(query, key, value);
+  check_dtypes(query, key, value);
+  check_axis("key", key, "batch size", k.size[0], q.size[0], "query");
+  check_axis("value", value, "batch size", v.size[0], q.size[0], "query");
+  check_axis("value", value, "head count", v.size[1], k.size[1], "key");
+  check_axis("value", value, "length", v.size[2], k.size[2], "key");
+  check_axis("key", key, "head dimension", k.size[3], q.size[3], "query");
+  if (q.size[1] > 0 && (k.size[1] == 0 || q.size[1] % k.size[1] != 0))
+    refuse("query has head count ", q.size[1], " (shape ", query.shape(), "); a multiple of key's ",
+           k.size[1], " is expected");
+  if (q.size[3] == 0)
+    refuse("query has head dimension 0 (shape ", query.shape(), "); at least 1 is expected");
+  check_length("query", "length", q.size[2]);
+  check_length("key", "length", k.size[2]);
+  check_length("query", "head dimension", q.size[3]);
+  check_length("value", "head dimension", v.size[3]);
+
+  problem.batch = q.size[0];
+  problem.heads = q.size[1];
+  problem.kv_heads = k.size[1];
+  problem.query_length = q.size[2];
+  problem.key_length = k.size[2];
+  problem.head_dim = q.size[3];
+  problem.value_dim = v.size[3];
+  problem.dtype = query.dtype();
+  problem.query = q.operand;
+  problem.key = k.operand;
+  problem.value = v.operand;
+}
+
+void read_numbers(const AttentionOptions& options, Problem& problem) {
+  problem.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(problem.head_dim)));
+  if (!std::isfinite(problem.scale)) refuse("scale is ", problem.scale, "; a finite number is expected");
+  problem.softcap = options.softcap;
+  if (!std::isfinite(problem.softcap) || problem.softcap < 0)
+    refuse("softcap is ", problem.softcap, "; a finite number of 0 (off) or more is expected");
+  if (options.window.left < -1)
+    refuse("window.left is ", options.window.left, "; -1 (open) or more is expected");
+  if (options.window.right < -1)
+    refuse("window.right is ", options.window.right, "; -1 (open) or more is expected");
+  problem.causal = options.causal;
+  problem.window_left = options.window.left > kOpenEnough ? -1 : options.window.left;
+  problem.window_right = options.window.right > kOpenEnough ? -1 : options.window.right;
+  const std::int64_t offset = options.query_offset.value_or(0);
+  if (offset < -kMaxOffset || offset > kMaxOffset)
+    refuse("query_offset is ", offset, "; -2^60 to 2^60 is expected");
+  static_cast<Dropout&>(problem.dropout) = options.dropout;
+  if (!(options.dropout.probability >= 0 && options.dropout.probability < 1))
+    refuse("dropout.probability is ", options.dropout.probability,
+           "; a number of 0 or more and below 1 is expected");
+  if (options.threads < 0)
+    refuse("threads is ", options.threads, "; 0 (what the machine has) or more is expected");
+  problem.threads = options.threads > 0 ? options.threads : default_threads();
+}
+
+Operand floating(const char* name, const TensorView& view, const Dims& shape) {
+  if (!is_floating(view.dtype()))
+    refuse(name, " has dtype ", view.dtype(), "; f64, f32, f16 or bf16 is expected");
+  return broadcast(name, view, shape);
+}
+
+void read_sparse_mask(const SparseMask& mask, Problem& problem) {
+  if (mask.is_empty()) return;
+  const WholeCall& whole = problem.whole;
+  const bool batch = mask.batch() == 1 || mask.batch() == whole.batch;
+  const bool heads = whole.heads % mask.heads() == 0;
+  if (!batch || !heads || mask.query_length() != whole.query_length ||
+      mask.key_length() != problem.key_length)
+    refuse("sparse_mask has size ", Dims{mask.batch(), mask.heads(), mask.query_length(), mask.key_length()},
+           "; ", Dims{whole.batch, whole.heads, whole.query_length, problem.key_length},
+           ", or 1 of the first two, or a divisor of the heads, is expected");
+  problem.sparse_masks = sources_of(mask, whole.heads);
+}
+
+void read_operands(const AttentionOptions& options, Problem& problem) {
+  const Dims scores{problem.batch, problem.heads, problem.query_length, problem.key_length};
+  if (options.mask) {
+    if (options.mask->dtype() != DType::boolean)
+      refuse("mask has dtype ", options.mask->dtype(),
+             "; bool (true where a key may be attended) is expected");
+    problem.mask = broadcast("mask", *options.mask, scores);
+  }
+  read_sparse_mask(options.sparse_mask, problem);
+  if (!options.score_mod.is_empty())
+    options.score_mod.part()->check(problem.whole.batch, problem.whole.heads, problem.whole.query_length,
+                                    problem.key_length);
+  problem.score_mod = source_of(options.score_mod);
+  if (options.bias) problem.bias = floating("bias", *options.bias, scores);
+  if (options.alibi_slopes)
+    problem.alibi_slopes = floating("alibi_slopes", *options.alibi_slopes, {problem.batch, problem.heads});
+  if (options.sinks) {
+    problem.sinks = floating("sinks", *options.sinks, {problem.heads});
+    problem.sinks.stride[1] = problem.sinks.stride[0];  // [H] is read as [1, H]
+    problem.sinks.stride[0] = 0;
+  }
+}
+
+std::int64_t offset_of(const AttentionOptions& options, std::int64_t queries, std::int64_t keys) {
+  if (options.query_offset) return *options.query_offset;
+  return options.align == Align::bottom_right ? keys - queries : 0;
+}
+
+void read_batch(const AttentionOptions& options, Problem& problem) {
+  std::vector<std::int64_t> lengths;
+  if (options.kv_lengths) {
+    const Dims& shape = options.kv_lengths->shape();
+    if (shape != Dims{problem.batch})
+      refuse("kv_lengths has shape ", shape, "; ", Dims{problem.batch}, ", one a batch entry, is expected");
+    lengths = integers_of("kv_lengths", *options.kv_lengths);
+  }
+  for (std::int64_t b = 0; b < problem.batch; ++b) {
+    const std::int64_t keys = lengths.empty() ? problem.key_length : lengths[static_cast<std::size_t>(b)];
+    if (keys < 0 || keys > problem.key_length)
+      refuse("kv_lengths[", b, "] is ", keys, "; 0 to ", problem.key_length,
+             ", the length of key, is expected");
+    const std::int64_t queries = problem.whole.query_length;
+    problem.segments.push_back({b, 0, queries, 0, keys, offset_of(options, queries, keys)});
+  }
+}
+
+std::vector<std::int64_t> segment_offsets(const char* name, const TensorView& view, const char* of,
+                                          std::int64_t length) {
+  std::vector<std::int64_t> offsets = integers_of(name, view);
+  if (offsets.empty()) refuse(name, " is empty; offsets from 0 to ", length, " are expected");
+  for (std::size_t i = 1; i < offsets.size(); ++i)
+    if (offsets[i] < offsets[i - 1])
+      refuse(name, " falls from ", offsets[i - 1], " to ", offsets[i], " at index ", i,
+             "; offsets that never fall are expected");
+  if (offsets.front() != 0 || offsets.back() != length)
+    refuse(name, " runs from ", offsets.front(), " to ", offsets.back(), "; 0 to ", length,
+           ", the length of ", of, ", is expected");
+  return offsets;
+}
+
+void read_packed(const AttentionOptions& options, Problem& problem) {
+  if (!options.query_segments || !options.key_segments)
+    refuse(options.query_segments ? "query_segments" : "key_segments", " is given without ",
+           options.query_segments ? "key_segments" : "query_segments", "; both or neither are expected");
+  if (options.kv_lengths)
+    refuse("kv_lengths is given beside query_segments; key_segments alone say where keys end");
+  if (problem.whole.batch != 1)
+    refuse("query has batch size ", problem.whole.batch, "; 1 is expected with query_segments");
+  const auto queries =
+      segment_offsets("query_segments", *options.query_segments, "query", problem.whole.query_length);
+  const auto keys = segment_offsets("key_segments", *options.key_segments, "key", problem.key_length);
+  if (keys.size() != queries.size())
+    refuse("key_segments has ", keys.size(), " offsets; ", queries.size(),
+           " as in query_segments are expected");
+  for (std::size_t s = 0; s + 1 < queries.size(); ++s) {
+    const std::int64_t offset = offset_of(options, queries[s + 1] - queries[s], keys[s + 1] - keys[s]);
+    problem.segments.push_back({0, queries[s], queries[s + 1], keys[s], keys[s + 1], offset});
+  }
+  problem.whole.sequences = static_cast<std::int64_t>(problem.segments.size());
+}
+
+// The segments' memory of the last call on this thread.
+std::vector<Segment>& kept_segments() {
+  thread_local std::vector<Segment> kept;
+  return kept;
+}
+
+void check_requests(const AttentionOptions& options, const Problem& problem) {
+  if (options.top_k < 0) refuse("top_k is ", options.top_k, "; 0 (off) or more is expected");
+  if (options.received_last < 0)
+    refuse("received_last is ", options.received_last, "; 0 (off) or more is expected");
+  const auto [rows, columns] = options.map;
+  if (rows < 0 || columns < 0 || (rows == 0) != (columns == 0))
+    refuse("map is ", rows, " x ", columns, "; two positive sizes, or 0 x 0 (off), are expected");
+  if (options.output_dtype && *options.output_dtype != problem.dtype && *options.output_dtype != DType::f32)
+    refuse("output_dtype is ", *options.output_dtype, "; ", problem.dtype, " as in query",
+           problem.dtype == DType::f32 ? "" : " or f32", " is expected");
+}
+
+}  // namespace
+
+Problem check_call(const TensorView& query, const TensorView& key, const TensorView& value,
+                   const AttentionOptions& options, const CallPart* part) {
+  Problem problem;
+  read_shapes(query, key, value, problem);
+  problem.whole = {problem.batch, problem.heads, problem.kv_heads, problem.query_length, problem.batch, 0};
+  if (part != nullptr) read_part(*part, problem);
+  read_numbers(options, problem);
+  read_operands(options, problem);
+  problem.segments.swap(kept_segments());
+  problem.segments.clear();
+  if (options.query_segments || options.key_segments)
+    read_packed(options, problem);
+  else
+    read_batch(options, problem);
+  for (const Segment& s : problem.segments)
+    problem.whole.most_rows = std::max(problem.whole.most_rows, s.query_end - s.query_begin);
+  if (part != nullptr) cut_to_part(*part, problem);
+  check_requests(options, problem);
+  return problem;
+}
+
+void recycle(Problem& problem) { problem.segments.swap(kept_segments()); }
+
+}  // namespace heed::detail

@@ -1,0 +1,17 @@
+// Checks the arguments of a call. Returns a valid Problem, or throws an Error that says what is wrong.
+#pragma once
+
+#include "attention/problem/problem.hpp"
+#include "heed/part.hpp"
+
+namespace heed::detail {
+
+/// Checks everything except the outputs. Reads kv_lengths and the segments, but computes nothing. If `part`
+/// is given, query, key and value are the part's tensors.
+Problem check_call(const TensorView& query, const TensorView& key, const TensorView& value,
+                   const AttentionOptions& options, const CallPart* part = nullptr);
+
+/// Keeps the Problem's allocations for the next call on this thread, so that repeated calls allocate nothing.
+void recycle(Problem& problem);
+
+}  // namespace heed::detail

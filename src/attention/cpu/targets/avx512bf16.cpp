@@ -1,9 +1,0 @@
-#define HEED_ISA avx512bf16
-#include "attention/cpu/targets/simd_avx512bf16.hpp"
-//
-#include "attention/cpu/kernel/target.hpp"
-#include "attention/cpu/targets/units.hpp"
-
-namespace heed::detail::cpu {
-Kernels avx512bf16_kernels() { return avx512bf16::make_kernels("avx512bf16"); }
-}  // namespace heed::detail::cpu

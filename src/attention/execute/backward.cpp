@@ -1,0 +1,426 @@
+// The driver of the fused backward pass. Divides a BackwardProblem into tasks for the target
+// (backward_tasks.hpp). Tasks that add to the same sum of a shared bias run in different phases. So bits do
+// not depend on the threads, and no atomics are needed.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "attention/execute/backward_tasks.hpp"
+#include "attention/execute/lower.hpp"
+#include "attention/execute/memory.hpp"
+#include "attention/execute/path_record.hpp"
+#include "attention/execute/row_range.hpp"
+#include "attention/isa/dispatch.hpp"
+#include "attention/kernels/shared/backward_arguments.hpp"
+#include "attention/plan/kernels.hpp"
+#include "attention/problem/elements.hpp"
+#include "heed/parallel.hpp"
+
+namespace heed::detail {
+namespace {
+
+using cpu::BackwardArguments;
+using cpu::BackwardTask;
+using cpu::BackwardTiling;
+using cpu::Kernels;
+using cpu::RowStatus;
+using cpu::Status;
+
+// Work of fewer forward multiply-adds than this is not worth a second thread. It is half of the forward's
+// limit, because a backward pass has 2.5 times as many.
+constexpr double kSmallWork = 1e6;
+
+void clear_rows(const Target& to, std::int64_t batch, std::int64_t heads, std::int64_t begin,
+                std::int64_t end, std::int64_t columns) {
+  if (!to) return;
+  for (std::int64_t h = 0; h < heads; ++h)
+    for (std::int64_t i = begin; i < end; ++i)
+      for (std::int64_t c = 0; c < columns; ++c) write(to, 0.0, batch, h, i, c);
+}
+
+class BackwardDriver {
+ public:
+  explicit BackwardDriver(const BackwardProblem& problem) : p_(problem), f_(problem.forward) {}
+
+  // The first try includes all rows. If f32 cannot hold some rows of a key head, a second try of that head
+  // leaves them out, and uses the unit that computes everything; their share is added in f64. If that fails
+  // too, all the head's rows are left out. So no head's bits depend on another head's numbers.
+  KernelRun run() {
+    clear_keys_of_no_segment();
+    prepare_bias();
+    if (f_.batch * f_.heads == 0) {
+      add_sinks();
+      write_bias_sums();
+      return {};
+    }
+    tasks_ = backward_tasks(p_);
+    plan_phases();
+    place_query_parts();
+    prepare();
+    recompute_lse();
+    run_tasks();
+    for (const bool whole_heads : {false, true}) {
+      if (!has_failed()) break;
+      leave_out_rows(whole_heads);
+      run_failed_again();
+    }
+    add_query_parts();
+    add_sinks();
+    write_bias_sums();
+    if (call_.forward.row_status == nullptr) return {threads_used_, 0};
+    record_left_out();
+    return add_left_out_rows(p_, std::span(status_).first(row_index(f_.batch, 0, 0)));
+  }
+
+  ShareRun run_share(std::vector<BackwardTask> tasks) {
+    if (tasks.empty()) return {};
+    tasks_ = std::move(tasks);
+    phases_ = {0, tasks_.size()};
+    prepare();
+    recompute_lse();
+    if (!has_failed()) run_tasks();
+    return {threads_used_, has_failed()};
+  }
+
+ private:
+  std::size_t index(std::int64_t batch, std::int64_t kv) const {
+    return static_cast<std::size_t>(batch * f_.kv_heads + kv);
+  }
+  std::size_t index(const BackwardTask& task) const {
+    return index(task.rows.batch, task.rows.head_begin / call_.forward.group);
+  }
+  const Kernels& unit_of(const BackwardTask& task) const {
+    return fell_back_[index(task)] != 0 ? target_.all() : *unit_;
+  }
+  bool has_failed() const { return std::find(failed_.begin(), failed_.end(), 1) != failed_.end(); }
+
+  std::size_t row_index(std::int64_t batch, std::int64_t head, std::int64_t i) const {
+    return static_cast<std::size_t>((batch * f_.heads + head) * f_.query_length + i);
+  }
+
+  // Marks the rows of failed heads that f32 cannot hold (row_range.hpp), or all of their rows.
+  void leave_out_rows(bool whole_heads) {
+    call_.forward.row_status = status_.data();
+    for (const Segment& s : f_.segments)
+      for (std::int64_t kv = 0; kv < f_.kv_heads; ++kv) {
+        if (failed_[index(s.batch, kv)] == 0) continue;
+        const KeyHeadRange range(p_, s, kv);
+        const std::int64_t group = call_.forward.group;
+        for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h)
+          for (std::int64_t i = s.query_begin; i < s.query_end; ++i)
+            if (whole_heads || !range.holds(h, i))
+              status_[row_index(s.batch, h, i)] = RowStatus::out_of_range;
+      }
+  }
+
+  void record_left_out() const {
+    for (std::int64_t b = 0; b < f_.batch; ++b)
+      for (std::int64_t h = 0; h < f_.heads; ++h)
+        for (std::int64_t i = 0; i < f_.query_length; ++i)
+          if (status_[row_index(b, h, i)] != RowStatus::done)
+            record_fallback(cpu::Path::backward_fallback, {b, h, i, i + 1});
+  }
+
+  // Zeroes the gradients of keys in no segment, because no task writes them.
+  void clear_keys_of_no_segment() const {
+    std::vector<std::int64_t> done(static_cast<std::size_t>(f_.batch), 0);  // [B]: end of the keys done
+    const auto clear_keys = [&](std::int64_t batch, std::int64_t begin, std::int64_t end) {
+      clear_rows(p_.grad_key, batch, f_.kv_heads, begin, end, f_.head_dim);
+      clear_rows(p_.grad_value, batch, f_.kv_heads, begin, end, f_.value_dim);
+    };
+    for (const Segment& s : f_.segments) {
+      std::int64_t& at = done[static_cast<std::size_t>(s.batch)];
+      clear_keys(s.batch, at, s.key_begin);
+      at = s.key_end;
+    }
+    for (std::int64_t b = 0; b < f_.batch; ++b)
+      clear_keys(b, f_.heads == 0 ? 0 : done[static_cast<std::size_t>(b)], f_.key_length);
+  }
+
+  void prepare() {
+    failed_.assign(static_cast<std::size_t>(f_.batch * f_.kv_heads), 0);
+    fell_back_ = failed_;
+    // One more than there are rows, so that data() is not null even without rows.
+    status_.assign(row_index(f_.batch, 0, 1), RowStatus::done);
+    call_.forward = lower(f_);
+    call_.scale = static_cast<float>(f_.scale);
+    call_.output = input_of(p_.output);
+    call_.lse = input_of(p_.lse);
+    call_.grad_output = input_of(p_.grad_output);
+    call_.grad_lse = input_of(p_.grad_lse);
+    call_.grad_query = output_of(p_.grad_query);
+    call_.grad_key = output_of(p_.grad_key);
+    call_.grad_value = output_of(p_.grad_value);
+    call_.heads = f_.heads;
+    if (p_.grad_sinks) {
+      delta_.assign(static_cast<std::size_t>(f_.batch * f_.heads * f_.query_length), 0.0f);
+      call_.delta = output_of_rows(f_, delta_.data());
+    }
+    for (const BackwardTask& task : tasks_) {
+      tiling_.rows = std::max(tiling_.rows, task.rows.row_end - task.rows.row_begin);
+      tiling_.keys = std::max(tiling_.keys, task.key_end - task.key_begin);
+      count_task(task);
+    }
+    unit_ = &target_.backward(call_);
+    tiling_.bytes = unit_->backward_bytes(call_, tiling_.rows, tiling_.keys);
+  }
+
+  // If each score has its own bias, tasks write the gradients of the visible ones. Shared biases are summed
+  // in f64, however many there are.
+  void prepare_bias() {
+    if (!p_.grad_bias) return;
+    const std::int64_t whole[4] = {f_.batch, f_.heads, f_.query_length, f_.key_length};
+    const auto& size = p_.grad_bias_size;
+    if (std::equal(whole, whole + 4, size)) {
+      call_.grad_bias = output_of(p_.grad_bias);
+      for (std::int64_t b = 0; b < f_.batch; ++b)
+        clear_rows(p_.grad_bias, b, f_.heads, 0, f_.query_length, f_.key_length);
+      return;
+    }
+    bias_sums_.assign(static_cast<std::size_t>(size[0] * size[1] * size[2] * size[3]), 0.0);
+    call_.bias_sums = bias_sums_.data();
+    std::int64_t stride = 1;
+    for (int axis = 3; axis >= 0; --axis) {
+      call_.bias_stride[axis] = size[axis] == 1 ? 0 : stride;
+      stride *= size[axis];
+    }
+  }
+
+  // Phases run one after the other. Tasks of one phase share no bias.
+  void plan_phases() {
+    const bool by_batch = shares_bias(p_, 0, f_.batch);
+    const bool by_head = shares_bias(p_, 1, f_.heads);
+    // Rows of different segments of a batch entry share a bias only if all rows, or all keys, do.
+    const bool by_segment = shares_bias(p_, 2, f_.query_length) && shares_bias(p_, 3, f_.key_length);
+    phases_.push_back(0);
+    for (std::size_t t = 1; t < tasks_.size(); ++t) {
+      const BackwardTask &before = tasks_[t - 1], &task = tasks_[t];
+      if ((by_batch && task.rows.batch != before.rows.batch) || (by_head && task.split == 0) ||
+          (by_segment && task.segment != before.segment))
+        phases_.push_back(t);
+    }
+    if (!tasks_.empty()) phases_.push_back(tasks_.size());
+  }
+
+  // Allocates the splits' parts of the query gradient, in the order of tasks.
+  void place_query_parts() {
+    if (!p_.grad_query) return;
+    const auto for_each_part = [&](auto place) {
+      std::int64_t at = 0;
+      for (BackwardTask& task : tasks_) {
+        if (task.splits == 1) continue;
+        place(task, at);
+        at += query_part_size(task, f_.head_dim);
+      }
+      return static_cast<std::size_t>(at);
+    };
+    const std::size_t floats = for_each_part([](const BackwardTask&, std::int64_t) {});
+    part_memory_.reserve(floats * sizeof(float));
+    for_each_part([&](BackwardTask& task, std::int64_t at) {
+      task.query_part = static_cast<float*>(part_memory_.data()) + at;
+    });
+  }
+
+  void count_task(const BackwardTask& task) const {
+    using cpu::Path;
+    std::int64_t* paths = call_.forward.paths;
+    if (task.splits > 1) count_path(paths, Path::backward_split_keys);
+    if (call_.bias_sums != nullptr) count_path(paths, Path::backward_bias_sums);
+    if (call_.grad_bias.data != nullptr) count_path(paths, Path::backward_own_bias);
+    if (task.rows.row_end - task.rows.row_begin < f_.query_length)
+      count_path(paths,
+                 task.splits > 1 ? Path::backward_sequence_split_keys : Path::backward_sequence_undivided);
+  }
+
+  template <class Item>
+  void in_parallel(std::int64_t count, std::size_t bytes, Item item) {
+    const int threads = threads_for(f_, count, kSmallWork);
+    threads_used_ = std::max(threads_used_, threads);
+    if (memory_.size() < static_cast<std::size_t>(threads)) memory_.resize(static_cast<std::size_t>(threads));
+    const auto body = [&](std::int64_t i, int worker) {
+      Workspace& mine = memory_[static_cast<std::size_t>(worker)];
+      mine.reserve(bytes);
+      item(i, mine.data());
+    };
+    parallel_for(count, threads, std::cref(body));
+  }
+
+  // Runs the forward pass without its second product, for the heads of a segment that need it.
+  void recompute_lse() {
+    recomputes_lse_.assign(f_.segments.size() * static_cast<std::size_t>(f_.heads), 0);
+    call_.recomputes_lse = recomputes_lse_.data();
+    std::vector<cpu::Task> tasks;
+    const Kernels& kernels = target_.forward(call_.forward);
+    const cpu::Tiling tiling = kernels.plan(call_.forward);
+    const BackwardTask* before = nullptr;
+    for (const BackwardTask& task : tasks_) {
+      const bool other_split = before != nullptr && before->segment == task.segment &&
+                               before->rows.head_begin == task.rows.head_begin;
+      before = &task;
+      if (other_split) continue;
+      const Segment& s = f_.segments[static_cast<std::size_t>(task.segment)];
+      for (std::int64_t h = task.rows.head_begin; h < task.rows.head_begin + task.rows.head_count; ++h) {
+        if (!recomputes_lse(p_, s, h)) continue;
+        recomputes_lse_[static_cast<std::size_t>(task.segment * f_.heads + h)] = 1;
+        for (std::int64_t row = s.query_begin; row < s.query_end; row += tiling.rows)
+          tasks.push_back({s.batch, h, 1, row, std::min(s.query_end, row + tiling.rows), s.key_begin,
+                           s.key_end, s.offset - s.query_begin, s.query_end});
+      }
+    }
+    if (tasks.empty()) return;
+    const std::int64_t rows = f_.batch * f_.heads * f_.query_length;
+    row_memory_.resize(static_cast<std::size_t>((p_.grad_sinks ? 3 : 2) * rows));
+    call_.forward.row_shift = output_of_rows(f_, row_memory_.data());
+    call_.forward.row_inverse = output_of_rows(f_, row_memory_.data() + rows);
+    if (p_.grad_sinks) call_.forward.row_sink = output_of_rows(f_, row_memory_.data() + 2 * rows);
+    cpu::Arguments forward = call_.forward;
+    forward.row_status = status_.data();
+    in_parallel(static_cast<std::int64_t>(tasks.size()), tiling.bytes, [&](std::int64_t i, void* memory) {
+      const cpu::Task& task = tasks[static_cast<std::size_t>(i)];
+      kernels.reset(forward, tiling, memory);
+      kernels.forward(forward, tiling, task, memory);
+    });
+    for (const cpu::Task& task : tasks)
+      for (std::int64_t i = task.row_begin; i < task.row_end; ++i)
+        if (status_[row_index(task.batch, task.head_begin, i)] != RowStatus::done)
+          fail(task.batch, task.head_begin);
+  }
+
+  void fail(std::int64_t batch, std::int64_t head) {
+    const std::lock_guard guard(failing_);
+    failed_[index(batch, head / call_.forward.group)] = 1;
+  }
+
+  // Runs the tasks of the marked `heads` ([B, Hkv]); of all heads if it is empty.
+  void run_tasks(std::span<const char> heads = {}) {
+    for (std::size_t phase = 0; phase + 1 < phases_.size(); ++phase) {
+      std::vector<const BackwardTask*> tasks;
+      for (std::size_t t = phases_[phase]; t < phases_[phase + 1]; ++t)
+        if (heads.empty() || heads[index(tasks_[t])] != 0) tasks.push_back(&tasks_[t]);
+      if (tasks.empty()) continue;
+      in_parallel(static_cast<std::int64_t>(tasks.size()), tiling_.bytes, [&](std::int64_t i, void* memory) {
+        const BackwardTask& task = *tasks[static_cast<std::size_t>(i)];
+        if (unit_of(task).backward(call_, tiling_, task, memory) != Status::done)
+          fail(task.rows.batch, task.rows.head_begin);
+      });
+    }
+  }
+
+  // Runs the failed heads again; the others keep their results. But failed heads have already added to the
+  // sums of a shared bias. In that case the sums start again from 0, and all heads run, in order.
+  void run_failed_again() {
+    const std::vector<char> again = std::exchange(failed_, std::vector<char>(failed_.size()));
+    for (std::size_t head = 0; head < again.size(); ++head)
+      if (again[head] != 0) fell_back_[head] = 1;
+    tiling_.bytes = std::max(tiling_.bytes, target_.all().backward_bytes(call_, tiling_.rows, tiling_.keys));
+    std::fill(bias_sums_.begin(), bias_sums_.end(), 0.0);
+    run_tasks(bias_sums_.empty() ? std::span(again) : std::span<const char>());
+  }
+
+  // Uses the unit that add_gradient_parts() uses, whichever unit computed the parts.
+  void add_query_parts() {
+    struct Rows {
+      const BackwardTask* first;  // of the splits
+      std::int64_t head, begin;
+    };
+    std::vector<Rows> items;
+    for (const BackwardTask& task : tasks_) {
+      if (task.query_part == nullptr || task.split > 0) continue;
+      for (std::int64_t h = 0; h < task.rows.head_count; ++h)
+        for (std::int64_t row = task.rows.row_begin; row < task.rows.row_end; row += kRowsAtOnce)
+          items.push_back({&task, h, row});
+    }
+    if (items.empty()) return;
+    in_parallel(
+        static_cast<std::int64_t>(items.size()), query_part_bytes(f_.head_dim),
+        [&](std::int64_t i, void* memory) {
+          const auto [first, head, begin] = items[static_cast<std::size_t>(i)];
+          const cpu::Task& task = first->rows;
+          const std::int64_t row_stride = task.head_count * f_.head_dim;
+          const float* from = first->query_part + (begin - task.row_begin) * row_stride;
+          unit_->add_query_parts(
+              call_,
+              {from + head * f_.head_dim, first->splits, query_part_size(*first, f_.head_dim), row_stride},
+              task.batch, task.head_begin + head, begin, std::min(kRowsAtOnce, task.row_end - begin), memory);
+        });
+  }
+
+  // exp(sink - lse) of row i. If the rows' own sums were recomputed, they are used, because a large lse is
+  // too coarse.
+  double sink_weight(std::size_t segment, std::int64_t head, double sink, std::int64_t i) const {
+    const std::int64_t batch = f_.segments[segment].batch;
+    if (recomputes_lse_[segment * static_cast<std::size_t>(f_.heads) + static_cast<std::size_t>(head)] == 0)
+      return std::exp(sink - read(p_.lse, batch, head, i));
+    const cpu::Output& kept = call_.forward.row_sink;
+    return static_cast<double>(
+        static_cast<const float*>(kept.data)[batch * kept.stride[0] + head * kept.stride[1] + i]);
+  }
+
+  // dSink_h = -sum_bi exp(sink_h - lse_i) delta_i. Rows that are left out are added in f64, whatever the
+  // first try stored for them.
+  void add_sinks() const {
+    if (!p_.grad_sinks) return;
+    const bool one_for_all = p_.grad_sinks.stride[1] == 0;
+    double sum = 0;
+    for (std::int64_t h = 0; h < f_.heads; ++h) {
+      if (!one_for_all) sum = 0;
+      const double sink = read(f_.sinks, 0, h);
+      for (std::size_t s = 0; s < f_.segments.size(); ++s)
+        for (std::int64_t i = f_.segments[s].query_begin; i < f_.segments[s].query_end; ++i) {
+          const std::size_t row = row_index(f_.segments[s].batch, h, i);
+          const double delta = delta_[row];
+          if (delta != 0 && status_[row] == RowStatus::done) sum -= sink_weight(s, h, sink, i) * delta;
+        }
+      if (!one_for_all) write(p_.grad_sinks, sum, 0, h, 0);
+    }
+    if (one_for_all) write(p_.grad_sinks, sum, 0, 0, 0);
+  }
+
+  void write_bias_sums() const {
+    if (bias_sums_.empty()) return;
+    const auto& size = p_.grad_bias_size;
+    std::size_t at = 0;
+    for (std::int64_t b = 0; b < size[0]; ++b)
+      for (std::int64_t h = 0; h < size[1]; ++h)
+        for (std::int64_t i = 0; i < size[2]; ++i)
+          for (std::int64_t j = 0; j < size[3]; ++j) write(p_.grad_bias, bias_sums_[at++], b, h, i, j);
+  }
+
+  const BackwardProblem& p_;
+  const Problem& f_;
+  const cpu::TargetKernels& target_ = cpu::kernels();
+  const Kernels* unit_ = nullptr;  // unit of the first try
+  BackwardArguments call_{};
+  BackwardTiling tiling_{};
+  std::vector<BackwardTask> tasks_;
+  std::vector<std::size_t> phases_;  // first task of each phase, and the end
+  std::vector<Workspace> memory_;    // per worker
+  Workspace part_memory_;
+  std::vector<char> recomputes_lse_;
+  std::vector<float> row_memory_;
+  std::vector<float> delta_;
+  std::vector<double> bias_sums_;
+  std::vector<char> failed_;       // [B, Hkv]: failed in the last try
+  std::vector<char> fell_back_;    // [B, Hkv]: moved to the unit that computes everything
+  std::vector<RowStatus> status_;  // [B, H, Lq]
+  std::mutex failing_;
+  int threads_used_ = 1;
+};
+
+}  // namespace
+
+bool fused_backward_supports(const BackwardProblem& problem) {
+  return fused_supports(problem.forward) && !problem.grad_weights;
+}
+
+KernelRun run_fused_backward(const BackwardProblem& problem) { return BackwardDriver(problem).run(); }
+
+ShareRun run_fused_share(const BackwardProblem& problem, std::vector<BackwardTask> tasks) {
+  return BackwardDriver(problem).run_share(std::move(tasks));
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,52 @@
+// One unit: kernels for one instruction set. A unit (avx512.cpp, avx2.cpp, …) defines HEED_ISA as its
+// namespace, includes its simd_*.hpp (vector types and their operations), and then this file. These headers
+// may include nothing else but <stdint.h>, <math.h> and intrinsics. An inline function of the standard
+// library would be compiled for this instruction set, and the linker might keep that copy for the whole
+// program.
+#pragma once
+
+#include "attention/kernels/backward/backward.hpp"
+#include "attention/kernels/forward/forward.hpp"
+#include "attention/kernels/forward/weights_pass.hpp"
+#include "attention/kernels/products/f64_products.hpp"
+#include "attention/kernels/products/products.hpp"
+#include "attention/kernels/shared/arguments.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+inline cpu::Kernels make_kernels(const char* name) {
+  cpu::Kernels kernels = {.name = name,
+                          .takes_forward = takes_forward,
+                          .takes_weights_pass = takes_weights_pass,
+                          .takes_backward = takes_backward};
+  if constexpr (kHasForward) {
+    kernels.plan = plan;
+    kernels.plan_weights_pass = plan_weights_pass;
+    kernels.reset = reset;
+    kernels.forward = forward;
+    kernels.forward_received = forward_received;
+    kernels.finish_received = finish_received;
+    kernels.takes_received = takes_received;
+    kernels.attend_span = attend_span;
+    kernels.fold_spans = fold_spans;
+    kernels.clear_states = clear_states;
+    kernels.fold_span = fold_states;
+    kernels.finish_states = finish_states;
+    kernels.weights_pass = weights_pass;
+    kernels.keeps_weights = reads_in_place;
+    kernels.kv_block = kKvBlock;
+  }
+  if constexpr (kComputesEverything) {
+    kernels.scores_pass = scores_pass;
+    kernels.add_f64_product = add_f64_product;
+    kernels.products = make_products();
+  }
+  if constexpr (kComputesEverything || kHasMatrixTiles) {
+    kernels.backward_bytes = backward_bytes;
+    kernels.backward = backward;
+    kernels.add_query_parts = add_query_parts;
+  }
+  return kernels;
+}
+
+}  // namespace heed::detail::HEED_ISA

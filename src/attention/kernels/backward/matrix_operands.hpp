@@ -1,0 +1,171 @@
+// The operands of the gradients' products by matrix tiles: their layouts, and the packing of rows and of a KV
+// block.
+#pragma once
+
+#include "attention/kernels/backward/backward_workspace.hpp"
+#include "attention/kernels/softmax/matrix_tiles.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+/// Operands of tiles of 16 rows: [row / 16][part][lanes / 16][row % 16][kLanes], with `lanes` lanes per part.
+template <int kParts>
+HEED_INLINE TileMatrix by_rows(float* data, std::int64_t lanes) {
+  return {data, kLanes, kMatrixRows * kParts * lanes, kMatrixRows * kLanes, kMatrixRows * lanes};
+}
+/// Operands of tiles of 16 columns: [column / 16][part][lanes][16].
+template <int kParts>
+HEED_INLINE TileMatrix by_columns(float* data, std::int64_t lanes) {
+  return {data, kLanes, kParts * lanes * kLanes, kMatrixRows * kLanes, lanes * kLanes};
+}
+/// Returns the address of vector `lane` / kLanes of row `row`, in an operand by rows. All its parts together
+/// have `lanes` lanes.
+HEED_INLINE float* row_vector(float* data, std::int64_t lanes, std::int64_t row, std::int64_t lane) {
+  return data + row / kMatrixRows * (kMatrixRows * lanes) + lane * kMatrixRows + row % kMatrixRows * kLanes;
+}
+
+// Pairs of rows, and pairs of keys, per block.
+inline constexpr std::int64_t kRowPairs = kGradientRows / 2;
+inline constexpr std::int64_t kKeyPairs = kGradientKeys / 2;
+
+/// Transposes a group's rows of q or g to an operand by rows: lane p of a step holds rows p and p + 16 of the
+/// group. `plain` has the rows as floats [kGroupRows][columns].
+template <class Format>
+void load_transposed(const float* plain, std::int64_t columns, std::int64_t group, float* to) {
+  for (std::int64_t c = 0; c < columns; c += kLanes) {
+    Vf block[Format::kParts][kLanes];
+#pragma GCC unroll 16
+    for (std::int64_t p = 0; p < kLanes; ++p) {
+      Vf parts[Format::kParts];
+      Format::pair(load(plain + p * columns + c), load(plain + (p + kLanes) * columns + c), parts);
+      for (int part = 0; part < Format::kParts; ++part) block[part][p] = parts[part];
+    }
+    for (int part = 0; part < Format::kParts; ++part) {
+      transpose(block[part]);
+#pragma GCC unroll 16
+      for (std::int64_t d = 0; d < kLanes; ++d)
+        store(row_vector(to, Format::kParts * kRowPairs, c + d, part * kRowPairs + group * kLanes),
+              block[part][d]);
+    }
+  }
+}
+
+/// The q or the g of a group's rows: the source tensor, and the places of its two packed forms.
+struct GroupOperand {
+  const Input& tensor;
+  std::int64_t depth, columns, lanes;
+  float* rows;  // operand by rows
+  float* transposed;
+};
+
+/// Squared norms of rows.
+struct Squares {
+  float largest = 0, total = 0;
+  bool any_small = false;  // some row is not 0, but may be too small for the format
+
+  void add(const Squares& other) {
+    largest = other.largest > largest ? other.largest : largest;
+    total += other.total;
+    any_small = any_small || other.any_small;
+  }
+};
+
+/// Whether the format can hold rows with these norms.
+template <class Format>
+bool holds(const Squares& squares) {
+  return squares.total < kLargestGradientSquare &&
+         (squares.largest >= Format::kSmallestSquare || !squares.any_small);
+}
+
+inline bool has_numbers(const float* row, std::int64_t columns) {
+  Vf largest = zero();
+  for (std::int64_t c = 0; c < columns; c += kLanes) largest = maximum(largest, absolute(load(row + c)));
+  return reduce_max(largest) > 0;
+}
+
+/// Packs rows [row, row + kGroupRows) of a block twice; rows that are left out become 0.
+template <class Format>
+Squares load_group(const BackwardTaskState& state, std::int64_t head, std::int64_t block_row,
+                   std::int64_t row, const GroupOperand& operand) {
+  const BackwardWorkspace& w = state.w;
+  const Task& task = state.task.rows;
+  Squares squares;
+  float* plain = w.scratch;
+  float* packed = w.scratch + kGroupRows * operand.columns;
+  const std::int64_t lanes = Format::kParts * operand.lanes;
+  for (std::int64_t r = 0; r < kGroupRows; ++r) {
+    const std::int64_t of_segment = block_row + row + r;
+    float* floats = plain + r * operand.columns;
+    if (of_segment >= state.rows || w.factor[of_segment] == 0) {
+      clear_floats(floats, operand.columns);
+      for (std::int64_t d = 0; d < lanes; d += kLanes)
+        store(row_vector(operand.rows, lanes, row + r, d), zero());
+      continue;
+    }
+    const std::int64_t at = offset_of(operand.tensor.stride, task.batch, head, task.row_begin + of_segment);
+    Format::pack_query(operand.tensor, at, operand.depth, 1.0f, packed, lanes);
+    for (std::int64_t d = 0; d < lanes; d += kLanes)
+      store(row_vector(operand.rows, lanes, row + r, d), load(packed + d));
+    const float square = pack_query(operand.tensor, at, operand.depth, 1.0f, floats, operand.columns);
+    squares.add({square, square, square < Format::kSmallestSquare && has_numbers(floats, operand.columns)});
+  }
+  load_transposed<Format>(plain, operand.columns, row / kGroupRows, operand.transposed);
+  return squares;
+}
+
+/// Loads query rows, queries and output gradients of the block of rows from `row` (of the segment) on.
+/// Returns the largest squared norm of a scaled query, or a negative number if numbers are too large or too
+/// small.
+template <class Format>
+float load_matrix_queries(const BackwardTaskState& state, std::int64_t head, std::int64_t row,
+                          std::int64_t rows) {
+  const BackwardArguments& call = state.call;
+  const BackwardWorkspace& w = state.w;
+  const GroupOperand query = {call.forward.query,        w.depth, w.columns,
+                              lanes_of<Format>(w.depth), w.query, w.query_columns};
+  const GroupOperand grad = {call.grad_output, w.value_depth,
+                             w.value_columns,  lanes_of<Format>(w.value_depth),
+                             w.grad,           w.grad_columns};
+  Squares queries, grads;
+  for (std::int64_t r = 0; r < rows; r += kGroupRows) {
+    for (std::int64_t i = r; i < r + kGroupRows; ++i)
+      w.query_row[i] = query_row_of(call.forward, state.task.rows, head,
+                                    state.task.rows.row_begin + row + smaller(i, rows - 1));
+    w.group[r / kGroupRows] = group_of(w.query_row + r, kGroupRows, true);
+    queries.add(load_group<Format>(state, head, row, r, query));
+    grads.add(load_group<Format>(state, head, row, r, grad));
+  }
+  if (!holds<Format>(queries) || !holds<Format>(grads)) return -1.0f;
+  return queries.largest * call.forward.scale * call.forward.scale;
+}
+
+/// Whether any of rows [first, first + count) is not 0. `scratch` holds a row.
+inline bool have_numbers(const HeadRows& rows, std::int64_t first, std::int64_t count, std::int64_t depth,
+                         std::int64_t columns, float* scratch) {
+  for (std::int64_t r = first; r < first + count; ++r) {
+    pack_query(rows.tensor, rows.at(r), depth, 1.0f, scratch, columns);
+    if (has_numbers(scratch, columns)) return true;
+  }
+  return false;
+}
+
+/// Packs keys [key, key + count) of the segment: keys and values for the scores, and keys again for the
+/// product with score gradients. Returns the largest squared norm of a key, or a negative number.
+template <class Format>
+float pack_matrix_kv_block(const BackwardTaskState& state, std::int64_t key, std::int64_t count) {
+  const BackwardWorkspace& w = state.w;
+  const KvSource kv = kv_source_of(state.call.forward, state.task.rows);
+  const auto pack = [&](const HeadRows& rows, std::int64_t depth, std::int64_t columns, float* to) {
+    const Measure measure = Format::pack_keys(rows, key, count, depth, 1.0f, to, w.scratch,
+                                              Format::kParts * lanes_of<Format>(depth), RowPrefetch{});
+    const bool is_held = measure.in_range && measure.largest_square < kLargestGradientSquare &&
+                         (measure.largest_square >= Format::kSmallestSquare ||
+                          !have_numbers(rows, key, count, depth, columns, w.scratch));
+    return is_held ? measure.largest_square : -1.0f;
+  };
+  const float largest = pack(kv.keys, w.depth, w.columns, w.keys);
+  if (largest < 0 || pack(kv.values, w.value_depth, w.value_columns, w.values) < 0) return -1.0f;
+  Format::pair_rows(kv.keys, key, count, w.depth, w.key_rows);
+  return largest;
+}
+
+}  // namespace heed::detail::HEED_ISA

@@ -1,0 +1,293 @@
+// The data that the driver passes to a target. It is plain: a target compiled for one instruction set must
+// share no inline function with code that runs anywhere.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/kernels/shared/paths.hpp"
+#include "attention/problem/cache_rows.hpp"
+#include "attention/problem/mask_source.hpp"
+#include "heed/result_set.hpp"
+
+namespace heed::detail::cpu {
+
+/// Element types, numbered like heed::DType; u4, half a byte, occurs only in caches.
+enum class Type : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean, u4 };
+
+constexpr std::int64_t bits_of(Type type) {
+  switch (type) {
+    case Type::f64:
+    case Type::i64:
+      return 64;
+    case Type::f32:
+    case Type::i32:
+      return 32;
+    case Type::f16:
+    case Type::bf16:
+      return 16;
+    case Type::u4:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+/// A tensor seen as [B, H, L, C]; strides count elements. data == nullptr: not given.
+struct Input {
+  const void* data;
+  Type type;
+  std::int64_t stride[4];
+};
+struct Output {
+  void* data;
+  Type type;
+  std::int64_t stride[4];
+};
+
+/// Dropout: a weight becomes 0 if its random word is below `threshold`; else it is multiplied by keep_scale.
+struct Drop {
+  std::uint32_t threshold;  ///< 0: off
+  float keep_scale;
+  std::uint64_t seed, offset;
+  PartPlace place;
+};
+
+/// The result of a row.
+enum class RowStatus : std::uint8_t {
+  done,
+  out_of_range,  ///< its scores exceed what f32 holds; nothing of it was written
+  output_only,   ///< its output has a NaN or an infinity: values, or their sum, exceed what f32 holds
+};
+
+struct Shape {
+  std::int64_t heads;
+  std::int64_t group;  ///< query heads per key head
+  std::int64_t query_length, key_length;
+  std::int64_t most_rows;  ///< queries of the longest sequence
+  std::int64_t head_dim, value_dim;
+};
+
+/// The formula of a score, and the rules that allow or forbid it (rules/score_rules.hpp).
+struct ScoreRules {
+  float scale;    ///< includes log2(e): scores are in units of log 2
+  float softcap;  ///< includes log2(e); 0: off
+  ScoreModSource score_mod;
+  Input bias, alibi_slopes, sinks, mask;
+  const MaskSource* sparse_masks;
+  std::int64_t sparse_mask_count;
+  bool causal;
+  std::int64_t window_left, window_right;  ///< -1: no limit
+};
+
+/// The targets of the results.
+struct ResultTargets : ResultSet<Output> {
+  int scores_stage;    ///< 0: raw, 1: after softcap, 2: after bias and masks
+  std::int64_t top_k;  ///< 0 if not wanted; likewise the map's sizes
+  std::int64_t received_last_rows;
+  std::int64_t map_rows, map_columns;
+};
+
+/// Notes of a pass about each query row, for the next pass: [B, H, Lq].
+struct RowNotes {
+  /// A weight is exp2(score - row_shift) * row_inverse; row_sink is exp(sink - lse). forward writes them if
+  /// they have memory; the weights pass and the backward pass read them.
+  Output row_shift, row_inverse, row_sink;
+  /// The result of each row; the driver zeroes it. It may only be null in the backward pass, where null means
+  /// that every row takes part.
+  RowStatus* row_status;
+};
+
+/// Unnormalised weights of all rows, [B, H, Lq] of [keys]. Calls with few rows keep them, because a second
+/// pass for results that need the final sums would read the keys again. `shifts` holds the shift that each KV
+/// block of a row was computed with, or kNotKept if no weight was written.
+struct KeptWeights {
+  float* weights;  ///< nullptr: not kept
+  float* shifts;
+  std::int64_t keys, kv_blocks;  ///< per row
+};
+inline constexpr float kNotKept = 0x1p30f;
+
+/// How far ahead, and into which cache, calls with few rows prefetch keys and values. The best choice depends
+/// on the processor.
+struct ReadAhead {
+  std::int64_t bytes, bytes16;  ///< for f32, and for 16-bit types
+  bool to_first_cache;          ///< else to the second-level cache
+};
+
+/// The arguments that are the same for all tasks.
+struct Arguments : Shape, ScoreRules, ResultTargets, RowNotes {
+  Input query, key, value;
+  const CacheRows* cache;  ///< if not null, key and value hold the cache's rows by row number
+  Drop dropout;
+  KeptWeights kept;
+  ReadAhead ahead;
+  bool keeps_task_weights;  ///< forward_received() takes the call; the rows of a task are of one head
+  std::int64_t* paths;      ///< [kPaths], counted for tests; else nullptr
+};
+
+/// Rows [row_begin, row_end) of `head_count` query heads from `head_begin` on, all of one key head, against
+/// keys [key_begin, key_end). Row i stands at position i + position_offset. Key j stands at positions[j -
+/// key_begin], or at j - key_begin.
+struct Task {
+  std::int64_t batch, head_begin, head_count;
+  std::int64_t row_begin, row_end;
+  std::int64_t key_begin, key_end;
+  std::int64_t position_offset;
+  std::int64_t segment_row_end;  ///< the end of the segment's rows, for "the last W rows"
+  std::int64_t sequence = 0;     ///< index in the cache, if there is one
+  const std::int64_t* positions = nullptr;
+  std::int64_t first_key = 0;  ///< the tensors of keys and values begin with this key
+};
+
+/// Some KV blocks of one head for the weights pass: keys [block_begin, block_end), counted within the
+/// segment, against all its rows.
+struct WeightsTask {
+  Task rows;
+  std::int64_t block_begin, block_end;
+};
+
+/// Result of a backward task. out_of_range: numbers exceed what f32 holds (NaN, infinities, products of norms
+/// over 2^19, scores over 2^20 with bias and ALiBi). The driver then finds these rows, leaves them out, and
+/// starts again.
+enum class Status : std::uint8_t { done, out_of_range };
+
+/// The sizes that a target works with; the driver plans tasks by them.
+struct Tiling {
+  std::int64_t rows;         ///< query rows per task
+  std::int64_t step;         ///< keys packed at a time
+  std::size_t bytes;         ///< working memory per thread
+  std::size_t state_bytes;   ///< memory for the softmax states of a task's rows
+  bool keys_in_place;        ///< matrix tiles read keys in place
+  std::int64_t cached_keys;  ///< keys in packed KV blocks that stay in working memory; in the weights pass,
+                             ///< keys per task
+};
+
+/// Keys per span, counted within their segment. A row's sums over one span do not depend on other spans, and
+/// spans are merged in order (softmax_state.hpp). So threads may share a row's spans without changing its
+/// bits.
+inline constexpr std::int64_t kSpan = 3072;
+
+/// A task, and the memory for its rows' states over one span.
+struct SpanTask {
+  const Task* task;
+  void* states;
+};
+/// Most tasks that go over a span together; what they share stays in the second-level cache.
+inline constexpr std::int64_t kTasksTogether = 16;
+
+/// The sums of a task's weights, for each key of the segment from `first_key` on, up to whole KV blocks.
+struct TaskSums {
+  float* data;
+  std::int64_t first_key;
+};
+
+/// The weights of a thread's last task, kept until its next task overwrites them (kernel/received.hpp).
+struct KeptTask {
+  std::int64_t row_count;       ///< Tiling::rows
+  float* weights;               ///< [KV blocks of the call][row_count][kv_block], unnormalised
+  float* shifts;                ///< [KV blocks][row_count]: shifts that the weights were computed with
+  float *last_shift, *inverse;  ///< [row_count]: the rows' final shifts, and 1 / their sums
+  std::int64_t rows = 0;        ///< rows of this task
+  std::int64_t next_key = 0, end_key = 0;  ///< the KV blocks that are not summed yet
+  TaskSums sums = {};
+};
+
+struct BackwardArguments;
+struct QueryParts;
+struct BackwardTask;
+struct BackwardTiling;
+
+/// Products of rows with a model's weights, and activation functions (kernel/products.hpp).
+struct Products {
+  int tile_rows = 0, tile_outputs = 0;
+  void (*add_tile)(const float* a, const float* b, std::int64_t depth, float* c,
+                   std::int64_t stride) = nullptr;
+  void (*pack_transposed)(const float* rows, std::int64_t stride, int count, std::int64_t depth, int width,
+                          float* to) = nullptr;
+  void (*add_dots)(const float* x, std::int64_t x_stride, std::int64_t rows, const float* w,
+                   std::int64_t w_stride, std::int64_t outputs, std::int64_t depth, float* y,
+                   std::int64_t y_stride) = nullptr;
+  void (*add_four_rows)(const float* factor, const float* w, std::int64_t w_stride, std::int64_t size,
+                        float* y) = nullptr;
+  void (*widen_bf16)(const std::uint16_t* from, std::int64_t size, float* to) = nullptr;
+  void (*widen_f16)(const std::uint16_t* from, std::int64_t size, float* to) = nullptr;
+  /// These work in place. Errors are at most 2^-21 |x| (tests/products_test.cpp walks the floats).
+  void (*gelu)(float* x, std::int64_t size) = nullptr;
+  void (*gelu_tanh)(float* x, std::int64_t size) = nullptr;
+  void (*silu)(float* x, std::int64_t size) = nullptr;
+};
+
+/// c[row][column] += sum_k a[row][k] b[k][column], with terms in order of k. `columns` is a multiple of
+/// kF64Columns.
+struct F64Product {
+  const double* a;
+  std::int64_t a_row, a_step;  ///< strides of rows and of k
+  const double* b;
+  std::int64_t b_row;
+  double* c;
+  std::int64_t c_row;
+  std::int64_t rows, depth, columns;
+};
+inline constexpr std::int64_t kF64Columns = 8;
+
+/// One unit: kernels for one instruction set. A target has one unit that computes everything. Units before it
+/// take only some calls.
+struct Kernels {
+  const char* name;
+  bool (*takes_forward)(const Arguments&);
+  bool (*takes_weights_pass)(const Arguments&);  ///< without forward()'s results
+  bool (*takes_backward)(const BackwardArguments&);
+
+  /// The members from here to weights_pass are nullptr in a unit for gradients alone.
+  Tiling (*plan)(const Arguments&) = nullptr;
+  Tiling (*plan_weights_pass)(const Arguments&) = nullptr;  ///< without forward()'s results
+  /// `workspace` has Tiling::bytes bytes, aligned to 64. Call reset() before its first use in a call.
+  void (*reset)(const Arguments&, const Tiling&, void* workspace) = nullptr;
+  /// These mark the rows that they left out in Arguments::row_status.
+  void (*forward)(const Arguments&, const Tiling&, const Task&, void* workspace) = nullptr;
+  /// forward() for a task of one head, whose weights stay in `kept`. They replace the weights of the thread's
+  /// previous task, whose sums are then complete. This task's `sums`, zeroed by the caller, are complete
+  /// after the thread's next task or after finish_received(). Only for calls that takes_received() takes; set
+  /// Arguments::keeps_task_weights before plan().
+  void (*forward_received)(const Arguments&, const Tiling&, const Task&, void* workspace, KeptTask& kept,
+                           const TaskSums& sums) = nullptr;
+  void (*finish_received)(const Arguments&, KeptTask& kept) = nullptr;
+  bool (*takes_received)(const Arguments&) = nullptr;
+  /// forward() in parts that several threads can run. attend_span() computes the states of 1 to
+  /// kTasksTogether tasks' rows over span number `span` alone; it needs as many times Tiling::bytes.
+  /// fold_spans() computes results from the states of `spans` consecutive spans in `states`, all that the
+  /// rows see. Not for calls with a map.
+  void (*attend_span)(const Arguments&, const Tiling&, const SpanTask* tasks, std::int64_t count,
+                      std::int64_t span, void* workspace) = nullptr;
+  void (*fold_spans)(const Arguments&, const Tiling&, const Task&, std::int64_t spans, void* states,
+                     void* workspace) = nullptr;
+  /// The same for keys that arrive span by span. clear_states() makes empty states; fold_span() merges a
+  /// span's states into them and destroys those; finish_states() computes the results. The last two need no
+  /// keys.
+  void (*clear_states)(const Arguments&, const Tiling&, const Task&, void* states) = nullptr;
+  void (*fold_span)(const Arguments&, const Tiling&, const Task&, void* span, void* states,
+                    void* workspace) = nullptr;
+  void (*finish_states)(const Arguments&, const Tiling&, const Task&, void* states,
+                        void* workspace) = nullptr;
+  void (*weights_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;
+  /// Whether forward() keeps the weights of this call if Arguments::kept has memory for them. Results that
+  /// need them then take no further pass.
+  bool (*keeps_weights)(const Arguments&, const Tiling&) = nullptr;
+  std::int64_t kv_block = 0;  ///< keys whose weights share a shift
+
+  /// Working memory of a task with these rows and keys; it needs no preparation. The members from here to
+  /// add_query_parts are nullptr in units without a backward pass.
+  std::size_t (*backward_bytes)(const BackwardArguments&, std::int64_t rows, std::int64_t keys) = nullptr;
+  Status (*backward)(const BackwardArguments&, const BackwardTiling&, const BackwardTask&,
+                     void* workspace) = nullptr;
+  /// Sums the parts of the query gradient for `rows` rows of a head from `row` on. `workspace` holds one row.
+  void (*add_query_parts)(const BackwardArguments&, const QueryParts&, std::int64_t batch, std::int64_t head,
+                          std::int64_t row, std::int64_t rows, void* workspace) = nullptr;
+  /// The members below are set only in the unit that computes everything.
+  void (*scores_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;
+  void (*add_f64_product)(const F64Product&) = nullptr;
+  Products products = {};
+};
+
+}  // namespace heed::detail::cpu

@@ -1,0 +1,316 @@
+// The two matrix products: score tiles, whose exponentials are taken while they are still in registers, and
+// output tiles. Both multiply rows, whose elements are broadcast one by one, with packed panels, which are
+// read as vectors.
+#pragma once
+
+#include "attention/kernels/formats/tile_format.hpp"
+#include "attention/kernels/softmax/softmax_state.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+template <std::size_t kRows, std::size_t kVectors>
+using Tile = Vf[kRows][kVectors];
+using ScoreTile = Tile<kTileRows, kPanelVectors>;
+
+/// One bit per lane of a vector of weights, set if the weight may enter its row's top-k list.
+template <int kBits>
+struct CandidateBitsOf {
+  using Type = std::uint8_t;
+};
+template <>
+struct CandidateBitsOf<16> {
+  using Type = std::uint16_t;
+};
+using CandidateBits = CandidateBitsOf<kLanes>::Type;
+
+/// The states of a task's rows, and the place where tiles mark the candidates of the current panel.
+struct TileRows : SoftmaxState {
+  CandidateBits* candidate_bits;  ///< [rows][candidate_ld], one per vector of keys, from the panel on
+  std::int64_t candidate_ld;
+};
+
+/// Prefetch of the next KV block's memory. Work on a query row prefetches `share` bytes of it. So the
+/// second-level cache has it in time, and no row waits for a burst of requests.
+struct BlockPrefetch {
+  const char* data = nullptr;
+  std::int64_t share = 0;
+
+  HEED_INLINE void fetch(std::int64_t row, std::int64_t rows) const {
+    for (std::int64_t byte = row * share; byte < (row + rows) * share; byte += 64)
+      __builtin_prefetch(data + byte, 0, 2);
+  }
+  BlockPrefetch from(std::int64_t row) const { return {data + row * share, share}; }
+};
+
+/// acc += rows [kRows] (stride ld) x the first kVectors vectors of panel [depth][kPanel], over `depth`.
+template <class Format, std::size_t kRows, std::size_t kVectors>
+HEED_INLINE void accumulate(Tile<kRows, kVectors>& acc, const float* rows, std::int64_t ld,
+                            const float* panel, std::int64_t depth) {
+#pragma GCC unroll 4
+  for (std::int64_t d = 0; d < depth; ++d) {
+    Vf key[kVectors];
+#pragma GCC unroll 3
+    for (std::size_t v = 0; v < kVectors; ++v) key[v] = load(panel + d * kPanel + v * kLanes);
+#pragma GCC unroll 12
+    for (int r = 0; r < static_cast<int>(kRows); ++r) {
+      const Vf x = splat(rows[r * ld + d]);
+#pragma GCC unroll 3
+      for (std::size_t v = 0; v < kVectors; ++v) acc[r][v] = Format::multiply_add(x, key[v], acc[r][v]);
+    }
+  }
+}
+
+template <std::size_t kRows, std::size_t kVectors>
+HEED_INLINE void clear(Tile<kRows, kVectors>& acc) {
+#pragma GCC unroll 12
+  for (int r = 0; r < static_cast<int>(kRows); ++r)
+#pragma GCC unroll 3
+    for (std::size_t v = 0; v < kVectors; ++v) acc[r][v] = zero();
+}
+
+/// The extra work of a score microkernel. A template argument, so that disabled work costs nothing.
+struct ScoreTraits {
+  bool tracks_maxima;       ///< shifts are not 0, and a tile may outgrow them
+  bool keeps_statistics;    ///< moments and maxima are kept
+  bool tail;                ///< only the first lanes of the last vector are keys
+  bool candidates = false;  ///< rows have top-k lists, and candidates are marked
+};
+
+/// Marks the weights of a tile row that exceed the entry threshold of the row's list.
+template <std::size_t kVectors>
+HEED_INLINE void note_candidates(const Vf (&weight)[kVectors], const TileRows& rows, std::int64_t row) {
+  CandidateBits* candidate_bits = rows.candidate_bits + row * rows.candidate_ld;
+  const Vf entry = splat(rows.entry_threshold[row]);
+#pragma GCC unroll 3
+  for (std::size_t v = 0; v < kVectors; ++v)
+    candidate_bits[v] = static_cast<CandidateBits>(bits_of(greater(weight[v], entry)));
+}
+
+/// Computes the weights of one tile row: exp2 of its scores, added to the row's sums. Calls take(v, weights)
+/// for each vector.
+template <ScoreTraits kTraits, std::size_t kVectors, class Take>
+HEED_INLINE void exp_row(const Vf (&score)[kVectors], const TileRows& rows, std::int64_t row, Take take) {
+  const Vf shift = splat(kTraits.tracks_maxima ? rows.shift[row] : 0.0f);
+  const Vf c = sub(splat(kRound), shift);
+  Vf sum = load(rows.sum + row * kLanes);
+  Vf moment = kTraits.keeps_statistics ? load(rows.moment + row * kLanes) : zero();
+  Vf p[kVectors];
+#pragma GCC unroll 4
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    if constexpr (kTraits.tracks_maxima || kTraits.tail)
+      p[v] = exp2_flushed(score[v], c, add(shift, splat(kSmallestExponent)));
+    else
+      p[v] = exp2_bounded(score[v], c);
+    take(v, p[v]);
+    sum = add(sum, p[v]);
+    if constexpr (kTraits.keeps_statistics)
+      moment = mul_add(p[v], kTraits.tracks_maxima ? sub(score[v], shift) : score[v], moment);
+  }
+  store(rows.sum + row * kLanes, sum);
+  if constexpr (kTraits.keeps_statistics) store(rows.moment + row * kLanes, moment);
+  if constexpr (kTraits.candidates) note_candidates(p, rows, row);
+}
+
+/// The same, stored to `weights`.
+template <ScoreTraits kTraits, std::size_t kVectors>
+HEED_INLINE void softmax_row(const Vf (&score)[kVectors], const TileRows& rows, std::int64_t row,
+                             float* weights) {
+  exp_row<kTraits>(
+      score, rows,
+      row, [&](std::size_t v, Vf p) __attribute__((always_inline)) { store(weights + v * kLanes, p); });
+}
+
+/// Lane-wise maximum of a tile row's scores.
+template <std::size_t kVectors>
+HEED_INLINE Vf row_maximum(const Vf (&score)[kVectors]) {
+  Vf max = score[0];
+#pragma GCC unroll 3
+  for (std::size_t v = 1; v < kVectors; ++v) max = maximum(max, score[v]);
+  return max;
+}
+
+/// One step of score_microkernel. It accumulates the tile at `q` into `next`. Between the parts of that work,
+/// it turns the finished tile `done` (rows done_row …) into weights, row by row. Out-of-order execution can
+/// then choose from both.
+template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
+HEED_INLINE void score_step(Tile<kRows, kVectors>& next, const Tile<kRows, kVectors>& done, const float* q,
+                            std::int64_t ldq, const float* panel, std::int64_t depth, const TileRows& rows,
+                            std::int64_t done_row, float* weights, std::int64_t ldw) {
+  clear(next);
+  const std::int64_t part = depth / static_cast<std::int64_t>(kRows) / 4 * 4;  // whole unrolled iterations
+#pragma GCC unroll 12
+  for (int r = 0; r < static_cast<int>(kRows); ++r) {
+    softmax_row<kTraits>(done[r], rows, done_row + r, weights + r * ldw);
+    const std::int64_t begin = r * part;
+    accumulate<Format>(next, q + begin, ldq, panel + begin * kPanel,
+                       r == static_cast<int>(kRows) - 1 ? depth - begin : part);
+  }
+}
+
+template <std::size_t kRows, std::size_t kVectors>
+HEED_INLINE void scale_tile(Tile<kRows, kVectors>& tile, Vf scale) {
+#pragma GCC unroll 12
+  for (int r = 0; r < static_cast<int>(kRows); ++r)
+#pragma GCC unroll 3
+    for (std::size_t v = 0; v < kVectors; ++v) tile[r][v] = mul(tile[r][v], scale);
+}
+
+/// Completes a tile's scores. Returns false if they outgrow a row's shift; the tile must then go through
+/// score_general.
+template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
+HEED_INLINE bool fits_shift(Tile<kRows, kVectors>& tile, const TileRows& rows, std::int64_t row, Mask valid,
+                            Vf scale) {
+  if constexpr (Format::kScalesScores) scale_tile(tile, scale);
+  if constexpr (kTraits.tail) {
+#pragma GCC unroll 12
+    for (int r = 0; r < static_cast<int>(kRows); ++r)
+      tile[r][kVectors - 1] = select(valid, tile[r][kVectors - 1], splat(kForbidden));
+  }
+  if constexpr (kTraits.tracks_maxima) {
+    Mask above = greater(row_maximum(tile[0]), splat(rows.threshold[row]));
+#pragma GCC unroll 12
+    for (int r = 1; r < static_cast<int>(kRows); ++r)
+      above = either(above, greater(row_maximum(tile[r]), splat(rows.threshold[row + r])));
+    if (any(above)) return false;
+  }
+  if constexpr (kTraits.keeps_statistics) {
+#pragma GCC unroll 12
+    for (int r = 0; r < static_cast<int>(kRows); ++r) {
+      float* max = rows.max + (row + r) * kLanes;
+      store(max, maximum(load(max), row_maximum(tile[r])));
+    }
+  }
+  return true;
+}
+
+/// score_microkernel for tall tiles. The scores of a finished tile wait in the memory of its weights.
+template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
+HEED_INLINE std::int64_t score_microkernel_in_memory(Tile<kRows, kVectors>& tile, const float* q,
+                                                     std::int64_t ldq, const float* panel, std::int64_t depth,
+                                                     const TileRows& rows, std::int64_t row,
+                                                     std::int64_t tiles, float* weights, std::int64_t ldw,
+                                                     float scale) {
+  constexpr auto kHeight = static_cast<std::int64_t>(kRows);
+  const std::int64_t part = depth / kHeight / 4 * 4;  // whole unrolled iterations
+  for (std::int64_t t = 0; t <= tiles; ++t) {
+    float* here = weights + t * kHeight * ldw;
+    const float* query = q + t * kHeight * ldq;
+    const bool last = t == tiles;
+    clear(tile);
+#pragma GCC unroll 12
+    for (std::int64_t r = 0; r < kHeight; ++r) {
+      if (t > 0) {
+        Vf score[kVectors];
+#pragma GCC unroll 3
+        for (std::size_t v = 0; v < kVectors; ++v)
+          score[v] = load(here + (r - kHeight) * ldw + static_cast<std::int64_t>(v) * kLanes);
+        softmax_row<kTraits>(score, rows, row + (t - 1) * kHeight + r, here + (r - kHeight) * ldw);
+      }
+      const std::int64_t begin = r * part;
+      if (!last)
+        accumulate<Format>(tile, query + begin, ldq, panel + begin * kPanel,
+                           r == kHeight - 1 ? depth - begin : part);
+    }
+    if (last) break;
+    if (!fits_shift<kTraits, Format>(tile, rows, row + t * kHeight, Mask{}, splat(scale))) return t;
+#pragma GCC unroll 12
+    for (std::int64_t r = 0; r < kHeight; ++r)
+#pragma GCC unroll 3
+      for (std::size_t v = 0; v < kVectors; ++v)
+        store(here + r * ldw + static_cast<std::int64_t>(v) * kLanes, tile[r][v]);
+  }
+  return tiles;
+}
+
+/// Computes the weights of `tiles` score tiles, one below the other, against the first kVectors vectors of a
+/// packed panel. The rows are row … of the task, with queries q [rows][ldq] and weights [rows][ldw]. All
+/// these keys are allowed for all rows; the last vector has `last_keys` keys. Returns the number of finished
+/// tiles; it stops before a tile that outgrows the shift of one of its rows.
+template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
+std::int64_t score_microkernel(const float* q, std::int64_t ldq, const float* panel, std::int64_t depth,
+                               const TileRows& rows, std::int64_t row, std::int64_t tiles, float* weights,
+                               std::int64_t ldw, std::int64_t last_keys, float scale,
+                               const BlockPrefetch& prefetch) {
+  using Scores = Tile<kRows, kVectors>;
+  constexpr auto kHeight = static_cast<std::int64_t>(kRows);
+  Scores a, b;
+  const Mask valid = greater(splat(static_cast<float>(last_keys)), lane_numbers());
+  const auto start = [&](Scores & tile, std::int64_t t) __attribute__((always_inline)) {
+    clear(tile);
+    accumulate<Format>(tile, q + t * kHeight * ldq, ldq, panel, depth);
+  };
+  const auto finish = [&](const Scores& tile, std::int64_t t) __attribute__((always_inline)) {
+#pragma GCC unroll 12
+    for (int r = 0; r < static_cast<int>(kRows); ++r)
+      softmax_row<kTraits>(tile[r], rows, row + t * kHeight + r, weights + (t * kHeight + r) * ldw);
+  };
+  const auto fits = [&](Scores & tile, std::int64_t t) __attribute__((always_inline)) {
+    return fits_shift<kTraits, Format>(tile, rows, row + t * kHeight, valid, splat(scale));
+  };
+  if constexpr (kRows * kVectors > 12) {
+    return score_microkernel_in_memory<kTraits, Format>(a, q, ldq, panel, depth, rows, row, tiles, weights,
+                                                        ldw, scale);
+  } else if constexpr (!kPipelined) {
+    for (std::int64_t t = 0; t < tiles; ++t) {
+      start(a, t);
+      if (!fits(a, t)) return t;
+      finish(a, t);
+    }
+    return tiles;
+  } else {
+    const auto advance = [&](Scores & next, const Scores& done, std::int64_t t)
+        __attribute__((always_inline)) {
+      prefetch.fetch(t * kHeight, kHeight);
+      score_step<kTraits, Format>(next, done, q + t * kHeight * ldq, ldq, panel, depth, rows,
+                                  row + (t - 1) * kHeight, weights + (t - 1) * kHeight * ldw, ldw);
+    };
+    start(a, 0);
+    if (!fits(a, 0)) return 0;
+    for (std::int64_t t = 1; t < tiles; t += 2) {
+      advance(b, a, t);
+      if (!fits(b, t)) return t;
+      if (t + 1 == tiles) {
+        finish(b, t);
+        return tiles;
+      }
+      advance(a, b, t + 1);
+      if (!fits(a, t + 1)) return t + 1;
+    }
+    finish(a, tiles - 1);
+    return tiles;
+  }
+}
+
+/// output [kRowCount][ldo] += weights [kRowCount][ldw] x values [keys][ldv], kVectors vectors wide. The
+/// product is summed separately first. With kContinue, the sum continues from `output` instead, as if the
+/// earlier keys were part of it.
+template <class Format, int kRowCount, int kVectors, bool kContinue>
+void value_tile(const float* weights, std::int64_t ldw, const float* values, std::int64_t ldv,
+                std::int64_t keys, float* output, std::int64_t ldo) {
+  Vf acc[std::size_t{kRowCount}][std::size_t{kVectors}];
+#pragma GCC unroll 12
+  for (int r = 0; r < kRowCount; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = kContinue ? load(output + r * ldo + v * kLanes) : zero();
+#pragma GCC unroll 4
+  for (std::int64_t k = 0; k < keys; ++k) {
+    Vf value[std::size_t{kVectors}];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) value[v] = load(values + k * ldv + v * kLanes);
+#pragma GCC unroll 12
+    for (int r = 0; r < kRowCount; ++r) {
+      const Vf w = splat(weights[r * ldw + k]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = Format::multiply_add(w, value[v], acc[r][v]);
+    }
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < kRowCount; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      float* o = output + r * ldo + v * kLanes;
+      store(o, kContinue ? acc[r][v] : add(load(o), acc[r][v]));
+    }
+}
+
+}  // namespace heed::detail::HEED_ISA

@@ -1,0 +1,392 @@
+// The working memory of one thread: the layout of a task's rows, packed keys and weights.
+#pragma once
+
+#include "attention/kernels/shared/arguments.hpp"
+#include "attention/kernels/shared/coded_rows.hpp"
+#include "attention/kernels/shared/masked_rows.hpp"
+#include "attention/kernels/shared/visible_keys.hpp"
+#include "attention/kernels/softmax/score_modifiers.hpp"
+#include "attention/kernels/softmax/tiles.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+using cpu::Task;
+using cpu::Tiling;
+
+// Tuning of the forward pass. Sweeps on Zen 5 moved full attention by less than 2 % between 96 and 384 keys a
+// KV block.
+inline constexpr std::int64_t kKvBlock = 192;  // keys per KV block, which are packed together
+// Rows whose weights of a KV block are kept: 144 KiB. With matrix tiles, the weights of one group stay in the
+// first-level cache. Phases are long, because vectors run at half their rate for some hundred cycles after a
+// tile.
+inline constexpr std::int64_t kQueryBlock = kHasMatrixTiles ? kGroupRows : 192;
+inline constexpr std::int64_t kTaskRows = 384;      // rows per task if packed keys are kept for the next task
+inline constexpr std::int64_t kLongTaskRows = 768;  // rows per task if each task repacks the keys
+inline constexpr std::int64_t kCacheBytes = 5 << 20;  // for packed keys and values
+// The same if tasks keep their weights, and are therefore short. Reading packed keys from memory, prefetched
+// in time, costs less than repacking them for each task.
+inline constexpr std::int64_t kLongCacheBytes = 16 << 20;
+inline constexpr std::int64_t kTaskWeightsBytes = 48 << 20;  // for these weights
+inline constexpr std::int64_t kStatisticsBytes = 3 << 19;    // for top-k lists, and for map bins
+inline constexpr std::int64_t kUncachedBytes = 16 << 20;     // a larger weights matrix bypasses caches
+// Few rows, which read keys and values in place. With 32 registers, a row of a value tile is as wide as they
+// allow, so that a row of values is read once from end to end. With 16 registers, it has more rows, so that
+// each value is loaded only once.
+inline constexpr int kDecodeRows = kRegisters >= 32 ? 2 : kTileRows;
+constexpr int decode_vectors(int rows) { return kRegisters >= 32 ? 8 : rows >= 4 ? 2 : 4; }
+inline constexpr std::int64_t kDecodeKvBlocks = 8;  // KV blocks whose keys are read before their values
+inline constexpr std::int64_t kKeysAhead = 32;      // how many keys ahead matrix tiles prefetch
+
+static_assert(kHasMatrixTiles || kDecodeKvBlocks * kGroupRows <= kQueryBlock);
+static_assert(kDecodeKvBlocks * kKvBlock <= kMostStepPanels * kPanel);
+static_assert(cpu::kSpan % (kDecodeKvBlocks * kKvBlock) == 0);
+static_assert(kKvBlock % kPanel == 0 && (!kHasMatrixTiles || kPanel % (2 * kLanes) == 0));
+static_assert(kQueryBlock % kGroupRows == 0 && kTaskRows % kQueryBlock == 0);
+
+/// A packed KV block of one key head: its identity, and measurements of its numbers.
+struct PackedKvBlock {
+  std::int64_t batch, kv_head, key;
+  Measure keys;
+  float value_factor;  // factor of the values' products
+};
+
+struct Workspace {
+  std::int64_t depth, padded_depth, value_columns;
+  std::int64_t query_lanes, key_lanes, value_lanes;  // lanes of a packed query, key, and value
+  std::int64_t step;
+  std::int64_t packed_blocks;
+  PackedKvBlock* packed_block;
+  float* packed;         // [packed_blocks][kKvBlock * (key_lanes + value_lanes)]
+  float* scratch;        // [kLanes][query_lanes]
+  float* cached;         // [kKvBlock][depth or value columns], for a cache with unevenly spaced or coded rows
+  float* weight_parts;   // [parts][kKvBlock / 32][kGroupRows][kLanes], for pairs of bf16
+  float* product;        // [kGroupRows][value_columns], for matrix tiles with several parts
+  float* query_columns;  // [rows][key_lanes], for matrix tiles that read keys in place
+  float* key_scores;     // [kKvBlock][kGroupRows], likewise
+  float* weights;        // [kQueryBlock][kKvBlock]
+  QueryRow* query_row;   // [rows]
+  RowGroup* group;       // [rows / kGroupRows]
+  std::uint8_t* visible;  // [rows][visible_ld] for a step, if masks leave rows whose keys are no range
+  std::int64_t visible_ld;
+  float* query;          // [rows][query_lanes]
+  float* query_square;   // [rows]: sums of squares; together with the keys' they bound the scores
+  SoftmaxState softmax;  // of the current span
+  SoftmaxState folded;   // of the spans before it, if keys exceed one span
+  float* partial;        // like softmax.output, for one KV block, if a step is less than a KV block
+  // Top-k:
+  std::int64_t list_rows;         // rows, rounded up to whole vectors
+  CandidateColumns candidates;    // [kKvBlock][kLanes], for a KV block and kLanes rows
+  float* moved;                   // same shape; carries entries between levels
+  CandidateBits* candidate_bits;  // [list_rows][kKvBlock / kLanes], and a word that is read but not used
+  CandidateColumns list;          // [levels], for one row
+  // The map:
+  float* inverse;         // [rows, rounded up to whole vectors]: 1 / the final sums
+  std::int64_t bin_rows;  // rows, rounded up to whole vectors
+  float* bins;            // [map columns][bin_rows]
+  float* carried_bins;    // [bin_rows]: earlier spans' bins of the column that the next span may share
+  std::size_t bytes;
+};
+
+/// The queries of a task's rows, packed or in the caller's memory.
+struct QueryRows {
+  const float* data;
+  std::int64_t stride;
+};
+
+/// The constants of a task.
+struct TaskContext {
+  const Arguments& call;
+  const Task& task;
+  const Workspace w;
+  const KvSource kv;
+  const std::int64_t rows;         // real rows
+  const std::int64_t padded_rows;  // rounded up to whole tiles; rows beyond `rows` repeat the last query row
+  const bool modifies_scores;      // every tile goes through modify_scores
+  const bool keeps_statistics;     // entropy, the largest score or top-k is wanted
+  const bool keys_in_place;        // matrix tiles read keys in place (matrix_keys.hpp)
+};
+
+/// A task in progress.
+struct TaskState : TaskContext {
+  bool tracks_maxima = true;  // some row's m moves; off while scores are bounded
+  float tracked_square = 0;   // largest squared key norm for which track_maxima() was called
+  QueryRows queries = {};     // the tiles' left operand
+  float largest_query_square = 0;
+  std::int64_t left_out = 0;      // number of rows left out
+  bool splits_weights = false;    // weights become operands at once; nothing else reads them
+  float* weights = w.weights;     // [kQueryBlock][kKvBlock], for the current KV block
+  cpu::KeptTask* kept = nullptr;  // keeps this task's weights, and still those of the previous task
+  KeyRange columns = {0, 0};      // map columns of the span's keys so far
+
+  static void* operator new(std::size_t /*size*/, void* room) { return room; }
+};
+
+/// Tasks that go over the same keys together.
+struct TasksTogether {
+  TaskState* of[cpu::kTasksTogether];
+  std::int64_t count;
+};
+
+/// Whether entropy, maxima or lists are kept.
+HEED_INLINE bool keeps_statistics(const Arguments& call) {
+  return call.entropy.data || call.max_score.data || call.top_k > 0;
+}
+
+/// Whether a unit of dot products takes a call, which must ask for nothing that bf16 would round. Dropout
+/// scales weights in f32, and few rows are as fast in f32.
+inline bool multiplies_pairs(const Arguments& call, const Tiling& tiling) {
+  return kHasBf16Dot && call.query.type == Type::bf16 && call.output.data && call.output.type == Type::bf16 &&
+         tiling.step == kKvBlock && call.dropout.threshold == 0;
+}
+
+/// Whether matrix tiles read keys in place, as rows of whole steps. Only for tasks of one group of rows.
+inline bool multiplies_keys_in_place(const Arguments& call, std::int64_t task_rows) {
+  return kHasMatrixTiles && UnitFormat::kParts == 1 && task_rows <= kGroupRows && call.key.stride[3] == 1 &&
+         call.key.stride[2] % 2 == 0 && call.head_dim % (2 * kLanes) == 0;
+}
+
+/// Least number of rows per key head for a unit of matrix tiles: enough to fill tiles. For f32, enough to
+/// make splitting keys and values worth while. (Tests run the emulation with fewer rows, too.)
+inline constexpr std::int64_t kMatrixLeastRows = UnitFormat::kParts == 1 || kEmulatesMatrixTiles ? 13 : 128;
+/// The same if keys need not be packed.
+inline constexpr std::int64_t kMatrixLeastRowsInPlace = 5;
+inline bool fills_matrix_tiles(const Arguments& call) {
+  const std::int64_t rows = call.most_rows * call.group;
+  return kHasMatrixTiles && call.query.type == kMatrixType &&
+         rows >= (multiplies_keys_in_place(call, rows) ? kMatrixLeastRowsInPlace : kMatrixLeastRows);
+}
+
+/// Whether a call's weights are rounded to bf16, and the sum of the rounded weights is kept.
+inline bool rounds_weights(const Arguments& call, const Tiling& tiling) {
+  if (kHasMatrixTiles) return UnitFormat::kRoundsWeights && call.output.data && call.dropout.threshold == 0;
+  return multiplies_pairs(call, tiling);
+}
+
+inline StateParts parts_of(const Arguments& call, const Tiling& tiling) {
+  return {tiling.rows,
+          call.output.data ? round_up(call.value_dim, kLanes) : 0,
+          call.top_k,
+          keeps_statistics(call),
+          rounds_weights(call, tiling),
+          call.distance.data != nullptr};
+}
+
+/// Lays out the memory at `base`; with base == nullptr, only counts bytes.
+inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base) {
+  Workspace w;
+  Memory memory(base);
+  const std::int64_t rows = tiling.rows;
+  const StateParts parts = parts_of(call, tiling);
+  w.depth = call.head_dim;
+  w.padded_depth = round_up(call.head_dim, kLanes);
+  w.value_columns = round_up(call.value_dim, kLanes);
+  w.key_lanes = UnitFormat::kParts * lanes_of<UnitFormat>(call.head_dim);
+  w.query_lanes = UnitFormat::kMatrixTiles ? larger(w.padded_depth, w.key_lanes) : w.padded_depth;
+  w.value_lanes = UnitFormat::kParts * w.value_columns / UnitFormat::kElements;
+  w.step = tiling.step;
+  w.packed_blocks = tiling.cached_keys / w.step;
+  w.packed_block = memory.take<PackedKvBlock>(w.packed_blocks);
+  w.packed = memory.floats(tiling.cached_keys * (w.key_lanes + w.value_lanes));
+  w.scratch = memory.floats(kLanes * w.query_lanes);
+  w.cached = memory.floats(call.cache != nullptr ? kKvBlock * larger(w.padded_depth, w.value_columns) : 0);
+  w.weight_parts =
+      memory.floats(UnitFormat::kElements == 2 ? UnitFormat::kWeightParts * kGroupRows * kKvBlock / 2 : 0);
+  w.product = memory.floats(UnitFormat::kParts > 1 ? kGroupRows * parts.value_columns : 0);
+  w.query_columns = tiling.keys_in_place ? memory.floats(rows * w.key_lanes) : nullptr;
+  w.key_scores = tiling.keys_in_place ? memory.floats(kKvBlock * kGroupRows) : nullptr;
+  w.weights = memory.floats(kQueryBlock * kKvBlock);
+  w.query_row = memory.take<QueryRow>(rows);
+  w.group = memory.take<RowGroup>((rows + kGroupRows - 1) / kGroupRows);
+  w.visible_ld =
+      has_masks(call) ? visible_bytes(w.step < kKvBlock ? kDecodeKvBlocks * kKvBlock : kKvBlock) : 0;
+  w.visible = memory.take<std::uint8_t>(rows * w.visible_ld);
+  w.query = memory.floats(rows * w.query_lanes);
+  w.query_square = memory.floats(rows);
+  w.softmax = lay_out_state(parts, memory);
+  w.folded = call.key_length > cpu::kSpan ? lay_out_state(parts, memory) : SoftmaxState{};
+  w.partial = memory.floats(w.step < kKvBlock ? rows * parts.value_columns : 0);
+  w.list_rows = call.top_k > 0 ? round_up(rows, kLanes) : 0;
+  w.candidates = take_columns(memory, call.top_k > 0 ? kKvBlock * kLanes : 0);
+  w.moved = memory.floats(call.top_k > 0 ? kKvBlock * kLanes : 0);
+  w.list = take_columns(memory, round_up(call.top_k, kLevelsAtOnce));
+  w.candidate_bits = memory.take<CandidateBits>(w.list_rows * kKvBlock / kLanes + 8);
+  w.inverse = memory.floats(round_up(rows, kLanes));
+  w.bin_rows = call.map_columns > 0 ? round_up(rows, kLanes) : 0;
+  w.bins = memory.floats(w.bin_rows * call.map_columns);
+  w.carried_bins = memory.floats(w.bin_rows);
+  w.bytes = memory.bytes();
+  return w;
+}
+
+/// The task's rows, for masks to narrow.
+inline MaskedRows masked_rows(const TaskContext& task) {
+  const Workspace& w = task.w;
+  return {task.call,        task.task,          w.query_row, w.group,     task.rows,
+          task.padded_rows, w.softmax.left_out, w.visible,   w.visible_ld};
+}
+
+/// The context of a task whose working memory is laid out.
+inline TaskContext context_of(const Arguments& call, const Task& task, const Workspace& w) {
+  const std::int64_t rows = task.head_count * (task.row_end - task.row_begin);
+  return {call,
+          task,
+          w,
+          kv_source_of(call, task),
+          rows,
+          round_up(rows, kRowUnit),
+          has_score_modifiers(call),
+          keeps_statistics(call),
+          w.key_scores != nullptr};
+}
+
+/// The states as tiles see them, for a panel that begins at key `done` of its KV block.
+HEED_INLINE TileRows tile_rows(const TaskContext& task, std::int64_t done) {
+  return {task.w.softmax, task.call.top_k > 0 ? task.w.candidate_bits + done / kLanes : nullptr,
+          kKvBlock / kLanes};
+}
+
+inline std::int64_t clamp_rows(std::int64_t rows, std::int64_t bytes_each, std::int64_t budget) {
+  const std::int64_t fit = budget / (bytes_each > 0 ? bytes_each : 1) / kGroupRows * kGroupRows;
+  return larger(kGroupRows, smaller(rows, fit));
+}
+
+/// Keys whose weights fit in kTaskWeightsBytes, for a task of `rows` rows.
+constexpr std::int64_t most_kept_keys(std::int64_t rows) {
+  return kTaskWeightsBytes / (rows * static_cast<std::int64_t>(sizeof(float)));
+}
+
+/// The most rows of a task. If it keeps their weights, they are of one head.
+inline std::int64_t most_task_rows(const Arguments& call, bool cached) {
+  if (!call.keeps_task_weights) return cached ? kTaskRows : kLongTaskRows;
+  return smaller(round_up(call.most_rows, kGroupRows),
+                 call.key_length <= most_kept_keys(kTaskRows) ? kTaskRows : kQueryBlock);
+}
+
+inline Tiling plan(const Arguments& call) {
+  const std::int64_t key_bytes =
+      static_cast<std::int64_t>(sizeof(float)) * (call.head_dim + round_up(call.value_dim, kLanes));
+  const std::int64_t all_keys = round_up(larger(1, call.key_length), kKvBlock);
+  const std::int64_t all_rows = round_up(larger(1, call.most_rows * call.group), kGroupRows);
+  Tiling tiling;
+  tiling.keys_in_place = multiplies_keys_in_place(call, all_rows);
+  const std::int64_t cache_bytes = call.keeps_task_weights ? kLongCacheBytes : kCacheBytes;
+  const bool cached = all_keys <= cache_bytes / key_bytes && !tiling.keys_in_place;
+  std::int64_t rows = smaller(most_task_rows(call, cached), all_rows);
+  rows = clamp_rows(rows, 8 * round_up(call.top_k, kLevelsAtOnce), kStatisticsBytes);
+  // If no packed keys are kept, bins may use their memory.
+  const std::int64_t spare = cached ? 0 : kCacheBytes - kLongTaskRows * key_bytes;
+  rows = clamp_rows(rows, 4 * call.map_columns, larger(kStatisticsBytes, spare));
+  // Few rows read keys and values about as fast as memory delivers them. These are packed one panel at a
+  // time, which stays in the first-level cache while the next one is prefetched.
+  const bool narrow = !kHasMatrixTiles && rows <= kGroupRows;
+  tiling.rows = rows;
+  tiling.step = narrow ? kPanel : kKvBlock;
+  tiling.cached_keys = narrow ? kPanel : cached ? all_keys : kKvBlock;
+  tiling.bytes = lay_out(call, tiling, nullptr).bytes;
+  Memory state(nullptr);
+  lay_out_state(parts_of(call, tiling), state);
+  tiling.state_bytes = state.bytes();
+  return tiling;
+}
+
+/// Forgets all packed KV blocks, because the memory may hold another call's blocks.
+inline void reset(const Arguments& call, const Tiling& tiling, void* workspace) {
+  const Workspace w = lay_out(call, tiling, workspace);
+  for (std::int64_t s = 0; s < w.packed_blocks; ++s) w.packed_block[s].key = -1;
+}
+
+struct KvBlock {
+  const float* keys;          // panels
+  const float* values;        // column panels, or the rows in the caller's memory
+  std::int64_t value_stride;  // 0: packed; else the distance in floats between two keys' values
+  std::int64_t count;         // number of keys
+  PackedKvBlock measured;
+  BlockPrefetch next_keys;    // shared among the task's rows, times the panels of a KV block
+  BlockPrefetch next_values;  // the same, times the panels of values
+
+  /// The values of the panel from column `column` on; stride() is their stride.
+  const float* panel(std::int64_t column) const {
+    return value_stride == 0 ? values + column * count : values + column;
+  }
+  std::int64_t stride(std::int64_t vectors) const {
+    return value_stride == 0 ? vectors * kLanes : value_stride;
+  }
+};
+
+/// Divides `bytes` into equal shares of limited size, so few rows do not prefetch all of it.
+inline std::int64_t share_of(std::int64_t bytes, std::int64_t rows) {
+  constexpr std::int64_t kUnit = 16;
+  constexpr std::int64_t kMost = 128;
+  return smaller(kMost, round_up(bytes / rows, kUnit));
+}
+
+/// Sets up the prefetch of the next KV block, if it is packed already or read in place.
+inline void find_prefetch(KvBlock& kv_block, const Task& task, const Workspace& w) {
+  const std::int64_t rows = round_up(task.head_count * (task.row_end - task.row_begin), kRowUnit);
+  const std::int64_t panels = (w.value_columns / kLanes + kValueVectors - 1) / kValueVectors;
+  const PackedKvBlock& packed_block = kv_block.measured;
+  const std::int64_t index = ((packed_block.key - task.key_begin) / w.step + 1) % w.packed_blocks;
+  const PackedKvBlock& next = w.packed_block[index];
+  const bool packed = next.key == packed_block.key + w.step && next.batch == packed_block.batch &&
+                      next.kv_head == packed_block.kv_head;
+  const float* keys = w.packed + index * w.step * (w.key_lanes + w.value_lanes);
+  if (packed)
+    kv_block.next_keys = {reinterpret_cast<const char*>(keys),
+                          share_of(4 * w.step * w.key_lanes, rows * (kKvBlock / kPanel))};
+  const std::int64_t value_share = share_of(4 * w.step * w.value_columns, rows * panels);
+  if (kv_block.value_stride > 0)
+    kv_block.next_values = {reinterpret_cast<const char*>(kv_block.values + w.step * kv_block.value_stride),
+                            value_share};
+  else if (packed)
+    kv_block.next_values = {reinterpret_cast<const char*>(keys + w.step * w.key_lanes), value_share};
+}
+
+/// Packs keys [key, key + step) of a task's key head, unless they are packed already; `key` counts within the
+/// segment. Dense f32 values stay in place.
+template <class Format>
+KvBlock packed_kv_block(const TaskContext& context, std::int64_t key) {
+  const Arguments& call = context.call;
+  const Task& task = context.task;
+  const Workspace& w = context.w;
+  const KvSource& kv = context.kv;
+  const std::int64_t absolute_key = task.key_begin + key;
+  const std::int64_t kv_head = task.head_begin / call.group;
+  const std::int64_t index = w.packed_blocks == 1 ? 0 : key / w.step % w.packed_blocks;
+  const std::int64_t count = smaller(w.step, task.key_end - absolute_key);
+  float* keys = w.packed + index * w.step * (w.key_lanes + w.value_lanes);
+  float* values = keys + w.step * w.key_lanes;
+  PackedKvBlock& packed_block = w.packed_block[index];
+  const bool whole = w.step == kKvBlock;
+  const bool in_place = Format::kElements == 1 && whole && !kv.codes && kv.values.is_dense(call.value_dim);
+  if (packed_block.key != absolute_key || packed_block.batch != task.batch ||
+      packed_block.kv_head != kv_head) {
+    packed_block.batch = task.batch;
+    packed_block.kv_head = kv_head;
+    packed_block.key = absolute_key;
+    if (w.packed_blocks == 1 && whole && call.key_length > kKvBlock) count_path(call.paths, Path::repacked);
+    // In narrow steps, values are prefetched while keys are packed, and then the next keys.
+    const bool with_values = call.output.data != nullptr;
+    packed_block.keys = {0, true};
+    const bool prefetches = !whole && call.cache == nullptr;
+    if (!context.keys_in_place)
+      packed_block.keys =
+          Format::pack_keys(even_rows(call, task, kv, true, key, count, w.depth, w.cached), key, count,
+                            w.depth, call.scale, keys, w.scratch, w.query_lanes,
+                            RowPrefetch{kv.values, key, prefetches && with_values ? call.value_dim : 0});
+    packed_block.value_factor = 1;
+    if (with_values && !in_place)
+      packed_block.value_factor = Format::pack_values(
+          even_rows(call, task, kv, false, key, count, call.value_dim, w.cached), key, count, call.value_dim,
+          values, RowPrefetch{kv.keys, key + w.step, prefetches ? w.depth : 0});
+  }
+  KvBlock kv_block = {keys, values, 0, count, packed_block, {}, {}};
+  if (in_place) {
+    kv_block.values = kv.values.floats(key);
+    kv_block.value_stride = kv.values.row_stride();
+  }
+  if (Format::kElements == 1 && whole && absolute_key + w.step < task.key_end)
+    find_prefetch(kv_block, task, w);
+  return kv_block;
+}
+
+}  // namespace heed::detail::HEED_ISA

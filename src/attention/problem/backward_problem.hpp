@@ -1,0 +1,30 @@
+// A checked call of the backward pass, as its kernels see it: the forward's Problem, the additional operands,
+// and the places of the gradients.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/problem/problem.hpp"
+#include "heed/backward.hpp"
+
+namespace heed::detail {
+
+struct BackwardProblem {
+  Problem forward;  ///< none of its Targets is set
+
+  Operand output;        ///< [B, H, Lq, Dv]
+  Operand lse;           ///< [B, H, Lq]
+  Operand grad_output;   ///< [B, H, Lq, Dv]
+  Operand grad_lse;      ///< [B, H, Lq]; may be missing
+  Operand grad_weights;  ///< [B, H, Lq, Lk]; may be missing
+
+  /// Targets of gradients that are not wanted stay empty.
+  Target grad_query;                              ///< [B, H, Lq, D]
+  Target grad_key;                                ///< [B, Hkv, Lk, D]
+  Target grad_value;                              ///< [B, Hkv, Lk, Dv]
+  Target grad_bias;                               ///< [B, H, Lq, Lk], with the sizes below
+  std::int64_t grad_bias_size[4] = {1, 1, 1, 1};  ///< 1, with stride 0, on summed axes
+  Target grad_sinks;                              ///< [1, H]; stride 0 if the gradient is summed over H
+};
+
+}  // namespace heed::detail

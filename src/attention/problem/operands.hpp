@@ -1,0 +1,36 @@
+// Converts a caller's views to the Operands and Targets of a Problem, and makes the checks that every view
+// needs.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "attention/problem/problem.hpp"
+#include "heed/tensor.hpp"
+
+namespace heed::detail {
+
+/// Throws if the view's memory cannot be addressed: misaligned elements, or more bytes than 64 bits can
+/// count. An empty view passes.
+void check_memory(std::string_view name, const TensorView& view);
+
+/// A view of rank 2, 3 or 4 as [B, H, L, C]; missing axes have size 1. `name` is used in messages.
+struct Lifted {
+  Operand operand;
+  std::int64_t size[4] = {1, 1, 1, 1};
+};
+Lifted lift(std::string_view name, const TensorView& view);
+
+/// Broadcasts to `shape` as NumPy does: axes of size 1 and missing axes get stride 0.
+Operand broadcast(std::string_view name, const TensorView& view, const Dims& shape);
+
+/// Converts a view for writing. Throws unless it has exactly this shape and dtype, or if it may overlap
+/// itself. `shape` lacks the first 4 - rank axes of the problem's [B, H, …], which get stride 0.
+Target target_of(std::string_view name, const MutableTensorView& view, const Dims& shape, DType dtype,
+                 int missing_axes);
+
+/// Returns the numbers of a rank-1 view of i64 or i32. Throws for any other rank or dtype.
+std::vector<std::int64_t> integers_of(std::string_view name, const TensorView& view);
+
+}  // namespace heed::detail

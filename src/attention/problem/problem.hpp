@@ -1,0 +1,115 @@
+// A checked call, as kernels see it: pointers, strides and sizes, all valid.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "attention/problem/cache_rows.hpp"
+#include "attention/problem/dropout.hpp"
+#include "attention/problem/mask_source.hpp"
+#include "attention/problem/visible_keys.hpp"
+#include "heed/attention.hpp"
+
+namespace heed::detail {
+
+/// A tensor read as [B, H, L, C] (or [B, H, Lq, Lk], …). `stride` counts elements and is 0 on broadcast axes.
+/// data == nullptr means that the tensor is not given.
+struct Operand {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  std::int64_t stride[4] = {0, 0, 0, 0};
+  explicit operator bool() const { return data != nullptr; }
+};
+
+/// A tensor to write, described like an Operand.
+struct Target {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  std::int64_t stride[4] = {0, 0, 0, 0};
+  explicit operator bool() const { return data != nullptr; }
+};
+
+/// Rows [query_begin, query_end) of batch entry `batch` see only keys [key_begin, key_end). A plain batch has
+/// one segment per entry, whose key_end is its key length; packed sequences have several segments in batch 0.
+/// Row i stands at position (i - query_begin) + offset. Key j stands at positions[j - key_begin], or at j -
+/// key_begin.
+struct Segment {
+  std::int64_t batch = 0;
+  std::int64_t query_begin = 0;
+  std::int64_t query_end = 0;
+  std::int64_t key_begin = 0;
+  std::int64_t key_end = 0;
+  std::int64_t offset = 0;
+  std::int64_t sequence = 0;                ///< index in the cache, if there is one
+  const std::int64_t* positions = nullptr;  ///< key positions; nullptr: 0, 1, 2, …
+  std::int64_t whole_rows = 0;  ///< rows of the whole sequence, if these are only some of them; else 0
+
+  [[nodiscard]] std::int64_t rows_of_whole() const {
+    return whole_rows > 0 ? whole_rows : query_end - query_begin;
+  }
+  [[nodiscard]] KeyPositions keys() const { return {key_end - key_begin, positions}; }
+};
+
+struct ProblemShape {
+  std::int64_t batch = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t query_length = 0;
+  std::int64_t key_length = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t value_dim = 0;
+  DType dtype = DType::f32;  ///< dtype of query, key and value
+};
+
+/// Sizes of the whole call that this one is a part of; of this call if it is no part.
+struct WholeCall {
+  std::int64_t batch = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t query_length = 0;
+  std::int64_t sequences = 0;  ///< batch entries, or packed sequences
+  std::int64_t most_rows = 0;  ///< rows of the longest sequence
+};
+
+/// The formula of a score, and the rules that allow or forbid it (rules/score_rules.hpp).
+struct ScoreRules {
+  double scale = 1;
+  double softcap = 0;  ///< 0: off
+  ScoreModSource score_mod;
+  Operand bias;                          ///< [B, H, Lq, Lk]
+  Operand alibi_slopes;                  ///< [B, H]
+  Operand sinks;                         ///< [1, H]
+  Operand mask;                          ///< bool as bytes, [B, H, Lq, Lk]
+  std::vector<MaskSource> sparse_masks;  ///< they point into the caller's options
+  bool causal = false;
+  std::int64_t window_left = -1;   ///< -1: no limit
+  std::int64_t window_right = -1;  ///< -1: no limit
+};
+
+/// The targets of the results, whose shapes the table of results gives, and the settings that belong to them.
+struct ResultTargets : ResultSet<Target> {
+  ScoresStage scores_stage = ScoresStage::bias;
+  std::int64_t top_k = 0;  ///< 0 if not wanted; likewise map_size
+  std::int64_t received_last_rows = 0;
+  MapSize map_size;
+};
+
+struct Problem : ProblemShape, ScoreRules, ResultTargets {
+  Operand query, key, value;
+  /// Set for a call on a cache. Then key and value hold its rows by row number, with strides of [-, Hkv, row,
+  /// D].
+  const CacheRows* cache = nullptr;
+  std::vector<Segment> segments;  ///< in order of batch and query_begin; every query row is in exactly one
+  PlacedDropout dropout;
+  WholeCall whole;
+  std::vector<std::int64_t> rows_of_part;  ///< memory that PartPlace::rows points to
+
+  int threads = 1;  ///< upper limit, at least 1
+  /// Called after pieces of the work, from any thread, with the pass and the share of it that is done (0 to
+  /// 1).
+  std::function<void(std::string_view pass, double share)> progress;
+};
+
+}  // namespace heed::detail
