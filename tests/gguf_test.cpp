@@ -11,9 +11,9 @@
 #include "gguf_bytes.hpp"
 #include "heed/model.hpp"
 #include "io_support.hpp"
+#include "model/files/weights.hpp"
 #include "model/gguf/gguf_file.hpp"
 #include "model/gguf/gguf_model.hpp"
-#include "model/weights.hpp"
 #include "support.hpp"
 
 namespace heed::test {

@@ -14,7 +14,7 @@
 #include "text/normalizer.hpp"
 #include "text/pre_tokenizer.hpp"
 #include "text/regex.hpp"
-#include "text/unicode.hpp"
+#include "text/shared/unicode.hpp"
 #include "text_front_cases.hpp"
 
 namespace heed::test {

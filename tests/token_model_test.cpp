@@ -1,4 +1,4 @@
-#include "text/token_model.hpp"
+#include "text/models/token_model.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "attention/api/memory_errors.hpp"
+#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 
 namespace heed {

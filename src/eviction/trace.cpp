@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "attention/api/memory_errors.hpp"
+#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 #include "eviction/policy.hpp"
 

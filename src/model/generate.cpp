@@ -5,8 +5,8 @@
 
 #include "core/message.hpp"
 #include "heed/model_generate.hpp"
-#include "model/cause/predictions.hpp"
 #include "model/parts.hpp"
+#include "model/predictions.hpp"
 #include "model/sample.hpp"
 #include "model/text_stream.hpp"
 #include "model/watched.hpp"

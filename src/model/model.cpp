@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "core/message.hpp"
-#include "core/model_folder.hpp"
-#include "core/trained_tokenizer.hpp"
 #include "heed/error.hpp"
 #include "io/fault.hpp"
+#include "io/model_folder.hpp"
+#include "io/trained_tokenizer.hpp"
 #include "model/gguf/gguf_file.hpp"
 #include "model/gguf/gguf_model.hpp"
 #include "model/parts.hpp"

@@ -8,7 +8,7 @@
 #include "heed/model.hpp"
 #include "heed/trained_tokenizer.hpp"
 #include "model/families/family.hpp"
-#include "model/weights.hpp"
+#include "model/files/weights.hpp"
 
 namespace heed::detail {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "text/unicode.hpp"
+#include "text/shared/unicode.hpp"
 
 namespace heed::detail {
 namespace {

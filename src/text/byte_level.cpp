@@ -4,7 +4,7 @@
 #include <string>
 
 #include "text/byte_letters.hpp"
-#include "text/unicode.hpp"
+#include "text/shared/unicode.hpp"
 
 namespace heed::detail {
 

@@ -1,7 +1,7 @@
 // Bytes written as letters, as byte-level vocabularies have them.
 #pragma once
 
-#include "text/aligned.hpp"
+#include "text/shared/aligned.hpp"
 
 namespace heed::detail {
 

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "text/aligned.hpp"
-#include "text/json_part.hpp"
-#include "text/text_edit.hpp"
+#include "text/shared/aligned.hpp"
+#include "text/shared/json_part.hpp"
+#include "text/shared/text_edit.hpp"
 
 namespace heed::detail {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "text/json_part.hpp"
+#include "text/shared/json_part.hpp"
 
 namespace heed::detail {
 

@@ -6,8 +6,8 @@
 #include <array>
 #include <vector>
 
-#include "text/text_edit.hpp"
-#include "text/unicode.hpp"
+#include "text/shared/text_edit.hpp"
+#include "text/shared/unicode.hpp"
 
 namespace heed::detail {
 namespace {

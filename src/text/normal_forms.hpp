@@ -1,7 +1,7 @@
 // Unicode's normal forms (Unicode Standard Annex 15), of a text that knows where it came from.
 #pragma once
 
-#include "text/aligned.hpp"
+#include "text/shared/aligned.hpp"
 
 namespace heed::detail {
 

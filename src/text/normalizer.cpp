@@ -8,8 +8,8 @@
 #include "text/charsmap.hpp"
 #include "text/normal_forms.hpp"
 #include "text/pattern.hpp"
-#include "text/text_edit.hpp"
-#include "text/unicode.hpp"
+#include "text/shared/text_edit.hpp"
+#include "text/shared/unicode.hpp"
 
 namespace heed::detail {
 namespace {

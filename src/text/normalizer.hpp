@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "text/aligned.hpp"
-#include "text/json_part.hpp"
+#include "text/shared/aligned.hpp"
+#include "text/shared/json_part.hpp"
 
 namespace heed::detail {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "text/known_patterns.hpp"
-#include "text/text_edit.hpp"
-#include "text/unicode.hpp"
+#include "text/shared/text_edit.hpp"
+#include "text/shared/unicode.hpp"
 
 namespace heed::detail {
 namespace {

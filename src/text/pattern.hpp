@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "text/aligned.hpp"
-#include "text/json_part.hpp"
 #include "text/regex.hpp"
+#include "text/shared/aligned.hpp"
+#include "text/shared/json_part.hpp"
 
 namespace heed::detail {
 

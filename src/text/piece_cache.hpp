@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/token_model.hpp"
+#include "text/models/token_model.hpp"
 
 namespace heed::detail {
 

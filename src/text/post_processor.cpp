@@ -9,7 +9,7 @@
 
 #include "heed/error.hpp"
 #include "text/models/token_table.hpp"
-#include "text/unicode.hpp"
+#include "text/shared/unicode.hpp"
 
 namespace heed::detail {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "heed/text_tokenizer.hpp"
-#include "text/json_part.hpp"
+#include "text/shared/json_part.hpp"
 #include "text/vocabulary.hpp"
 
 namespace heed::detail {

@@ -7,8 +7,8 @@
 #include "text/byte_level.hpp"
 #include "text/known_patterns.hpp"
 #include "text/pattern.hpp"
+#include "text/shared/unicode.hpp"
 #include "text/split.hpp"
-#include "text/unicode.hpp"
 
 namespace heed::detail {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "text/aligned.hpp"
-#include "text/json_part.hpp"
+#include "text/shared/aligned.hpp"
+#include "text/shared/json_part.hpp"
 
 namespace heed::detail {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/json_part.hpp"
+#include "text/shared/json_part.hpp"
 
 namespace heed::detail {
 

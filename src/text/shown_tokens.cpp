@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "text/unicode.hpp"
+#include "text/shared/unicode.hpp"
 
 namespace heed::detail {
 namespace {

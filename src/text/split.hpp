@@ -1,9 +1,9 @@
 // Cutting words at the matches of a pattern.
 #pragma once
 
-#include "text/json_part.hpp"
 #include "text/pattern.hpp"
 #include "text/pre_tokenizer.hpp"
+#include "text/shared/json_part.hpp"
 
 namespace heed::detail {
 

@@ -10,9 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "text/json_part.hpp"
+#include "text/models/token_model.hpp"
 #include "text/normalizer.hpp"
-#include "text/token_model.hpp"
+#include "text/shared/json_part.hpp"
 
 namespace heed::detail {
 

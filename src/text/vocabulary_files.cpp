@@ -17,10 +17,10 @@
 #include "text/folder_settings.hpp"
 #include "text/models/token_table.hpp"
 #include "text/settings_tokens.hpp"
+#include "text/shared/unicode.hpp"
 #include "text/tokenizer_class.hpp"
 #include "text/tokenizer_json.hpp"
 #include "text/tokenizer_with_settings.hpp"
-#include "text/unicode.hpp"
 
 namespace heed::detail {
 namespace {

@@ -3,12 +3,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/gpt2_keys.hpp"
-#include "core/trained_tokenizer.hpp"
 #include "heed/error.hpp"
 #include "heed/io.hpp"
 #include "heed/trained_model.hpp"
+#include "io/gpt2_keys.hpp"
 #include "io/json_file.hpp"
+#include "io/trained_tokenizer.hpp"
 #include "train/gpt2.hpp"
 #include "train/settings.hpp"
 

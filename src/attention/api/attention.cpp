@@ -1,11 +1,11 @@
 // attention(): options -> checks -> plan -> kernel.
 #include "heed/attention.hpp"
 
-#include "attention/api/memory_errors.hpp"
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"
 #include "attention/plan/plan.hpp"
 #include "attention/plan/results.hpp"
+#include "core/memory_errors.hpp"
 
 namespace heed {
 

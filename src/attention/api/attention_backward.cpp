@@ -1,11 +1,11 @@
 // attention_backward(): inputs, options -> checks -> plan -> kernel.
 #include "heed/backward.hpp"
 
-#include "attention/api/memory_errors.hpp"
 #include "attention/check/backward_checks.hpp"
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"
 #include "attention/plan/plan.hpp"
+#include "core/memory_errors.hpp"
 
 namespace heed {
 

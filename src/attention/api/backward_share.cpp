@@ -5,7 +5,6 @@
 #include <cmath>
 #include <utility>
 
-#include "attention/api/memory_errors.hpp"
 #include "attention/check/backward_checks.hpp"
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"
@@ -13,6 +12,7 @@
 #include "attention/plan/kernels.hpp"
 #include "attention/plan/plan.hpp"
 #include "attention/problem/operands.hpp"
+#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 #include "heed/parallel.hpp"
 

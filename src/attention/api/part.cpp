@@ -1,12 +1,12 @@
 // Attention on a part of a call: options -> checks -> plan -> kernel.
 #include "heed/part.hpp"
 
-#include "attention/api/memory_errors.hpp"
 #include "attention/check/backward_checks.hpp"
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"
 #include "attention/plan/plan.hpp"
 #include "attention/plan/results.hpp"
+#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 
 namespace heed {

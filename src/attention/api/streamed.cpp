@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "attention/api/memory_errors.hpp"
 #include "attention/check/checks.hpp"
 #include "attention/check/key_stream.hpp"
 #include "attention/check/overlap.hpp"
 #include "attention/plan/plan.hpp"
 #include "attention/plan/results.hpp"
 #include "attention/problem/operands.hpp"
+#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 
 namespace heed {

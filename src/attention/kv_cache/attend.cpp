@@ -3,7 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include "attention/api/memory_errors.hpp"
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"
 #include "attention/kv_cache/cache_state.hpp"
@@ -13,6 +12,7 @@
 #include "attention/plan/results.hpp"
 #include "attention/problem/elements.hpp"
 #include "attention/problem/operands.hpp"
+#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 
 namespace heed {

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "attention/api/memory_errors.hpp"
 #include "attention/kv_cache/cache_state.hpp"
 #include "attention/problem/operands.hpp"
+#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 
 namespace heed {

@@ -6,10 +6,10 @@
 #include <numeric>
 #include <utility>
 
-#include "attention/api/memory_errors.hpp"
 #include "attention/kv_cache/cache_state.hpp"
 #include "attention/problem/elements.hpp"
 #include "attention/problem/operands.hpp"
+#include "core/memory_errors.hpp"
 
 namespace heed {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/message.hpp"
-#include "model/cause/predictions.hpp"
+#include "model/predictions.hpp"
 
 namespace heed {
 namespace {

@@ -1,9 +1,9 @@
 // The logit lens.
 #include "core/message.hpp"
 #include "heed/parallel.hpp"
-#include "model/cause/predictions.hpp"
 #include "model/cause/row_trace.hpp"
 #include "model/parts.hpp"
+#include "model/predictions.hpp"
 
 namespace heed {
 namespace {

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "heed/model.hpp"
-#include "model/config.hpp"
-#include "model/config_keys.hpp"
+#include "model/files/config.hpp"
+#include "model/files/config_keys.hpp"
+#include "model/files/weights.hpp"
 #include "model/layers/activations.hpp"
 #include "model/layers/linear.hpp"
 #include "model/layers/norms.hpp"
-#include "model/weights.hpp"
 
 namespace heed::detail {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/gpt2_keys.hpp"
+#include "io/gpt2_keys.hpp"
 #include "model/families/family.hpp"
 #include "model/layers/linear.hpp"
 #include "model/layers/mlp.hpp"

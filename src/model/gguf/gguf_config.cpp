@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "io/fault.hpp"
+#include "model/files/weight_format.hpp"
 #include "model/gguf/gguf_model.hpp"
-#include "model/weight_format.hpp"
 
 namespace heed::detail {
 namespace {

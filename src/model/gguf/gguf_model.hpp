@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "model/files/weights.hpp"
 #include "model/gguf/gguf_file.hpp"
-#include "model/weights.hpp"
 #include "text/vocabulary_files.hpp"
 
 namespace heed::detail {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "heed/tensor.hpp"
-#include "model/weights.hpp"
+#include "model/files/weights.hpp"
 
 namespace heed::detail {
 

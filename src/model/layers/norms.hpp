@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "heed/tensor.hpp"
-#include "model/weights.hpp"
+#include "model/files/weights.hpp"
 
 namespace heed::detail {
 

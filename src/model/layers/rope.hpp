@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "heed/tensor.hpp"
-#include "model/config.hpp"
+#include "model/files/config.hpp"
 
 namespace heed::detail {
 

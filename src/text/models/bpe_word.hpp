@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "text/models/bpe_merges.hpp"
-#include "text/token_model.hpp"
+#include "text/models/token_model.hpp"
 
 namespace heed::detail {
 

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "text/json_part.hpp"
+#include "text/models/token_model.hpp"
 #include "text/models/token_table.hpp"
-#include "text/token_model.hpp"
+#include "text/shared/json_part.hpp"
 
 namespace heed::detail {
 

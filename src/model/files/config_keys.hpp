@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "model/config.hpp"
+#include "model/files/config.hpp"
 
 namespace heed::detail {
 

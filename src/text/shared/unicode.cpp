@@ -1,4 +1,4 @@
-#include "text/unicode.hpp"
+#include "text/shared/unicode.hpp"
 
 #include <utf8proc.h>
 

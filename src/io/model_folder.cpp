@@ -1,5 +1,5 @@
 // A model's name is a folder, a file, or one of the models that come with heed.
-#include "core/model_folder.hpp"
+#include "io/model_folder.hpp"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -1,4 +1,4 @@
-#include "model/cause/predictions.hpp"
+#include "model/predictions.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "model/config.hpp"
+#include "model/files/config.hpp"
 
 #include <cmath>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "text/aligned.hpp"
+#include "text/shared/aligned.hpp"
 
 namespace heed::detail {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "text/aligned.hpp"
-#include "text/unicode.hpp"
+#include "text/shared/aligned.hpp"
+#include "text/shared/unicode.hpp"
 
 namespace heed::detail {
 

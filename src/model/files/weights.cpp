@@ -1,4 +1,4 @@
-#include "model/weights.hpp"
+#include "model/files/weights.hpp"
 
 #include <algorithm>
 #include <filesystem>

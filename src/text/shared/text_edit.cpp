@@ -1,4 +1,4 @@
-#include "text/text_edit.hpp"
+#include "text/shared/text_edit.hpp"
 
 #include <algorithm>
 #include <utility>

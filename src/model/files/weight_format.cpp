@@ -1,4 +1,4 @@
-#include "model/weight_format.hpp"
+#include "model/files/weight_format.hpp"
 
 #include <cstring>
 

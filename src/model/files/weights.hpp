@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "heed/tensor.hpp"
-#include "model/weight_format.hpp"
+#include "model/files/weight_format.hpp"
 
 namespace heed::detail {
 

@@ -1,4 +1,4 @@
-#include "text/json_part.hpp"
+#include "text/shared/json_part.hpp"
 
 #include <nlohmann/json.hpp>
 #include <utility>

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/trained_tokenizer.hpp"
 #include "core/utf8.hpp"
 #include "heed/error.hpp"
 #include "io/json_file.hpp"
+#include "io/trained_tokenizer.hpp"
 
 namespace heed::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "model/config_keys.hpp"
+#include "model/files/config_keys.hpp"
 
 #include <algorithm>
 #include <array>
