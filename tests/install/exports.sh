@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# exports.sh LIBRARY VERSION: the shared library of this version shows the names of namespace heed and the C functions
-# heed_*, nothing else: no internals, no instances of std templates. Its SONAME names the interface: before 1.0 a minor
-# version may change it (docs/release.md), from then on a major one.
+# exports.sh LIBRARY VERSION: the shared library exports only names of namespace heed and the C functions heed_*. It
+# exports no internals and no instances of std templates. Its SONAME holds the ABI version: before 1.0 a minor
+# version may change it (docs/release.md), from then on only a major one.
 set -euo pipefail
 library=$1 version=$2
 
