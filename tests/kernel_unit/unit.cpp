@@ -1,6 +1,6 @@
-// The functions of one kernel unit, over arrays. Built once for each instruction set: HEED_ISA is a namespace
-// of its own, so that nothing here can stand in for a part of the library's unit, and HEED_SIMD its vector
-// types.
+// The functions of one kernel unit, on arrays. It is compiled once for each instruction set. HEED_ISA is a
+// separate namespace, so that no function here can replace one of the library's unit. HEED_SIMD is the header
+// of vector types.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
