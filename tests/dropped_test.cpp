@@ -1,5 +1,6 @@
 // The masked mass, 1 - exp(lse with masks - lse without). It is tested on rows of random calls on every
 // target, and on rows that lose nothing or everything.
+#include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>

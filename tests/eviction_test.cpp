@@ -1,5 +1,6 @@
 // Eviction: the rows that each policy evicts, compared with its definition on plain vectors. A whole decoding
 // is compared with one over full rows of weights in f64. Errors are tested too.
+#include "heed/eviction.hpp"
 
 #include <gtest/gtest.h>
 

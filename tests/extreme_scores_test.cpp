@@ -252,8 +252,9 @@ TEST(ExtremeScores, TheLseOfARowThatSeesNoKeyIsItsSink) {
     }
 }
 
-// Beyond its keys a row's distances are those from the last key and a constant, which the softmax does not
-// see: weights are those of the bias -slope (last - j), and lse is theirs less slope times the constant.
+// For a row beyond its keys, every distance is a constant plus the distance from the last key. The constant
+// cancels in the softmax. So the weights are those of the bias -slope (last - j), and lse is smaller by slope
+// times the constant.
 TEST(ExtremeScores, AlibiKeepsItsWeightsHoweverFarTheKeysAre) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   constexpr std::int64_t kQueries = 3, kKeys = 300;
@@ -327,7 +328,7 @@ TEST(ExtremeScores, ASinkBesideFarKeysTakesWhatAlibiLeavesToIt) {
   }
 }
 
-// Scores are returned exactly even when their weights are 0.
+// Scores are returned correctly even where their weights are 0.
 TEST(ExtremeScores, ScoresFarBelowTheLargestAreReturnedAsTheyAre) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   const Tensor q = full({1, 8}, 0, DType::f32), k = full({4, 8}, 0, DType::f32);

@@ -80,8 +80,7 @@ struct Shape {
 // for its next call, so only a new thread shows it.
 std::int64_t most_held(const Shape& shape, int threads, bool with_summaries,
                        const heed::SparseMask& mask = {}) {
-  const Tensor query({shape.heads, shape.rows, shape.width},
-                     shape.dtype);  // zeros are as good as other numbers
+  const Tensor query({shape.heads, shape.rows, shape.width}, shape.dtype);  // zeros are as good as any
   const Tensor key({shape.kv_heads, shape.keys, shape.width}, shape.dtype);
   Tensor output({shape.heads, shape.rows, shape.width}, shape.dtype);
   const auto summary = [&](const heed::Dims& dims, DType dtype) { return Tensor(dims, dtype); };

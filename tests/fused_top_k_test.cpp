@@ -50,8 +50,7 @@ struct Keys {
 // No weight underflows to 0, because no score is that far below the largest of its row.
 std::vector<Keys> kinds_of_keys() {
   std::vector<float> rising(kKeys);
-  for (std::size_t j = 0; j < rising.size(); ++j)
-    rising[j] = static_cast<float>(j) / 10 - 35;  // shifts change
+  for (std::size_t j = 0; j < rising.size(); ++j) rising[j] = static_cast<float>(j) / 10 - 35;  // shifts grow
   std::vector<float> shuffled = rising;
   std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937_64(3));
   std::vector<float> few = shuffled;

@@ -1,5 +1,6 @@
 // Reading GGUF files: metadata values, numbers of each type compared with the format's definition, and the
 // order of rows. python/tests/test_gguf.py compares logits and tokens with other libraries.
+#include <gtest/gtest.h>
 
 #include <array>
 #include <cstdint>
