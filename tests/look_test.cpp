@@ -339,7 +339,7 @@ TEST_F(Look, FilesOfEarlierVersionsAreRead) {
   int read = 0;
   for (const auto& file : std::filesystem::directory_iterator(corpus)) {
     EXPECT_EQ(printed({file.path(), "--check", "--map", "2x2"}).find("MISMATCH"), std::string::npos) << file;
-    read += heed::io::SafetensorsReader(file.path()).dtype("map") == DType::f64 ? 1 : 0;  // as earlier builds
+    read += heed::io::SafetensorsReader(file.path()).dtype("map") == DType::f64 ? 1 : 0;  // the older dtype
   }
   EXPECT_EQ(read, 4);
 }

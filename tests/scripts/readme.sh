@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# readme.sh SOURCE HEED DOCUMENT=LEAST…: runs the commands of documents. It runs each line `$ …` of the console blocks, in
-# order. The lines below it must occur in its output, in that order (a line of … stands for any lines). It also runs each
-# `./run …` in a table or a sentence. At least LEAST commands must run, and all must succeed. Each test that
+# readme.sh SOURCE HEED DOCUMENT=LEAST…: runs the commands of documents. It runs each line `$ …` of the console blocks,
+# in order. The lines below it must occur in its output, in that order (a line of … stands for any lines). It also runs
+# each `./run …` in a table or a sentence. At least LEAST commands must run, and all must succeed. Each test that
 # `./test -- -R …` names must exist.
 # shellcheck disable=SC2016,SC2034
 set -euo pipefail
