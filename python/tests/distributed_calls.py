@@ -1,4 +1,5 @@
-"""What test_distributed.py runs on several ranks: each function is a test on every rank, which knows the whole call.
+"""The tests that test_distributed.py runs on several ranks. Each function runs on every rank, which knows the whole
+call.
 
     mpirun -n 3 python distributed_calls.py NAME…
 """
@@ -17,11 +18,11 @@ from heed.distributed import Layout, Sharding
 
 comm = MPI.COMM_WORLD
 LENGTH = 29
-# Of each result, the axis of its rows or keys from the end.
+# The axis of rows or keys in each result, counted from the end.
 OF_ROWS = {"output": -2, "lse": -1, "max_score": -1, "entropy": -1, "distance": -1, "top_k_index": -2, "top_k_weight": -2}
 WIDE = {"weights": -2, "scores": -2}
 OF_KEYS = {"received": -1, "received_last": -1}
-# Sums of 16 products and 29 weights of numbers of size 1 in f32: some 60 roundings of 2^-24. Gradients add as many again.
+# Sums of 16 products and 29 weights of numbers of size 1 in f32: about 60 roundings of 2^-24. Gradients add as many.
 TOLERANCE, OF_GRADIENTS = 4e-6, 1e-5
 
 
@@ -32,7 +33,7 @@ def whole_call(queries=LENGTH, keys=LENGTH, dtype=np.float32):
 
 
 def shardings(length):
-    last = [[] for _ in range(comm.size - 1)] + [[(0, length)]]  # the others have no rows
+    last = [[] for _ in range(comm.size - 1)] + [[(0, length)]]  # other ranks have no rows
     return [Sharding.contiguous(length, comm.size), Sharding.zigzag(length, comm.size),
             Sharding.striped(length, comm.size, 3), Sharding.from_ranges(last)]
 
@@ -120,7 +121,7 @@ def gradients_have_the_bits_of_one_process_and_are_slopes():
 
 
 def oracle_gradients(q, k, v, grad_output):
-    """Of causal attention, by its derivation (docs/backward.md), in f64."""
+    """The gradients of causal attention in f64, from the derivation in docs/backward.md."""
     weights = attention_oracle.attention(q, k, v, causal=True)["weights"]
     repeat = q.shape[1] // k.shape[1]
     every = lambda x: np.repeat(x, repeat, axis=1)
@@ -171,7 +172,8 @@ def the_chosen_target_is_taken():
 
 
 def refusal(call, kind, text):
-    """Of a call that is wrong on the last rank alone; there `kind` and the text, elsewhere the rank and the text."""
+    """Expects a call to be refused that is wrong only on the last rank. That rank raises `kind` with `text`; others
+    name the rank before `text`."""
     is_there = comm.rank == comm.size - 1
     try:
         call(is_there)
@@ -240,7 +242,7 @@ def shardings_say_which_positions_a_rank_has():
 def results_describe_themselves():
     rows = Sharding.contiguous(LENGTH, comm.size)
     result = distributed.attention(comm, *own(rows, *whole_call()[:3]), rows, scheme="gather")
-    assert distributed.AttentionResult[np.ndarray]  # as annotations have it
+    assert distributed.AttentionResult[np.ndarray]  # as in annotations
     assert repr(result).startswith(f"AttentionResult(output (2, 4, {rows.rows(comm.rank)}, 12), fused kernel, ")
     assert repr(result).endswith(f", gather, {result.bytes_sent} bytes sent)")
 

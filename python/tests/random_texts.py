@@ -1,4 +1,5 @@
-"""Texts that tokenizers find hard: all scripts, marks, emoji, control characters, runs of spaces, what no one assigned."""
+"""Texts that are hard for tokenizers: all scripts, marks, emoji, control characters, runs of spaces, unassigned code
+points."""
 
 import random
 
@@ -18,7 +19,7 @@ PUNCTUATION = tuple("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~¡§¶·¿‐‘’‚„
 
 
 def character(rng: random.Random) -> str:
-    """Any but halves of surrogate pairs, low ones more often."""
+    """A random code point, more often a low one; never a surrogate."""
     while True:
         point = rng.randrange(rng.choice((0x80, 0x250, 0x3000, 0x10000, 0x20000, 0x110000)))
         if not 0xd800 <= point < 0xe000:
@@ -26,7 +27,7 @@ def character(rng: random.Random) -> str:
 
 
 def text(rng: random.Random, special: tuple[str, ...] = ()) -> str:
-    """Some pieces, with the contents of added tokens (`special`) among them, whole, broken and in other case."""
+    """Random pieces, with the contents of added tokens (`special`) among them: whole, broken and in other case."""
     parts = []
     for _ in range(rng.choice((rng.randrange(2), 1, 2, 3, 5, 8, 13, 21))):
         kind = rng.random()
@@ -52,7 +53,7 @@ def text(rng: random.Random, special: tuple[str, ...] = ()) -> str:
 
 
 def sentences(count: int) -> list[str]:
-    """What to train on: the same words again and again, and some of each script."""
+    """Training texts: the same words again and again, and some of each script."""
     rng = random.Random(1)
     texts = []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""The models of the installed transformers made small, by the names of their configs' fields, and inputs for them."""
+"""The models of the installed transformers, made small through their configs' fields, and inputs for them."""
 
 import copy
 import dataclasses
@@ -16,7 +16,7 @@ LENGTH, DECODED = 9, 7
 HEAD = 16
 LAYERS = r"(.*_)?(num_hidden_layers|(num_|n_)?layers|n_layer|depth|num_blocks|hidden_layers)"
 SHARED_HEADS = r"(.*_)?(num_key_value_heads|num_kv_heads|n_kv_heads|multi_query_group_num)"
-SIZES = {  # the first that the whole name matches; what is smaller stays
+SIZES = {  # the first pattern that matches the whole name counts; smaller values stay
     r".*(intermediate_size|ffn_dim|d_ff|mlp_dim|ffn_hidden_size|n_inner|ffn_size|intermediate_dim|feedforward_dim"
     r"|dim_feedforward|dim_ff|hidden_size_mlp)": 64,
     r"max_position_embeddings|n_positions|max_seq_len|max_(source|target)_positions|n_ctx|max_sequence_length"
@@ -40,7 +40,7 @@ SIZES = {  # the first that the whole name matches; what is smaller stays
 }
 PATTERNS = [(re.compile(pattern), size) for pattern, size in SIZES.items()]
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-# What else a config needs; also where its own defaults make no model.
+# Further settings that a config needs, for example where its defaults make no valid model.
 MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]}
 MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 16}
 ALSO = {
@@ -102,7 +102,7 @@ def model_types():
 
 
 def classes(names):
-    """The classes, without those of libraries that are not installed."""
+    """The classes, except those of libraries that are not installed."""
     found = (getattr(transformers, name, None) for name in names)
     return [x for x in found if isinstance(x, type) and issubclass(x, transformers.PreTrainedModel)]
 
@@ -112,7 +112,7 @@ def is_size(value):
 
 
 def small(config):
-    """A config of the same class whose sizes are small: two layers, or one of each kind."""
+    """A config of the same class with small sizes: two layers, or one of each kind."""
     old = dict(config.__dict__)
     names = [field.name for field in dataclasses.fields(config)]
     depths = {old.get(name) for name in names if is_size(old.get(name)) and PATTERNS[2][0].fullmatch(name)}
@@ -148,7 +148,7 @@ def small_size(name, value, old, depth):
         if pattern.fullmatch(name):
             if pattern.pattern == LAYERS:
                 size = depth
-            elif pattern.pattern == SHARED_HEADS:  # shared or not, as they were
+            elif pattern.pattern == SHARED_HEADS:  # shared or not, as before
                 heads = old.get(re.sub("key_value_heads|kv_heads", "attention_heads", name))
                 size = 4 if value == heads else min(value, 2)
             return {name: min(value, size)}
@@ -172,7 +172,7 @@ def small_rope(value, old):
 
 @torch.no_grad()
 def randomise(model):
-    """Parameters for which attention is not uniform, no gate shut and no bias zero."""
+    """Draws parameters that make attention uneven, gates open and biases nonzero."""
     generator = torch.Generator().manual_seed(1)
     for name, parameter in sorted(model.named_parameters()):
         if not parameter.is_floating_point():
@@ -187,7 +187,7 @@ def randomise(model):
 
 
 def find(config, *names, default=None):
-    """The first of these settings that a config or one in it has."""
+    """The first of these settings that a config or one of its parts has."""
     for name in names:
         if config.__dict__.get(name) is not None:
             return config.__dict__[name]
@@ -197,7 +197,8 @@ def find(config, *names, default=None):
 
 
 def inputs(model):
-    """What forward() may take, likeliest first: words with a picture, a film or sound, or those alone."""
+    """Arguments that forward() may accept, likeliest first: words with a picture, video or sound, or one of those
+    alone."""
     config, arguments = model.config, inspect.signature(model.forward).parameters
     generator = torch.Generator().manual_seed(2)
 

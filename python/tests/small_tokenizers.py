@@ -1,4 +1,4 @@
-"""Tokenizers of the kinds that models have, trained on a few sentences: byte-level BPE, WordPiece, SentencePiece's."""
+"""Tokenizers of the usual kinds, trained on a few sentences: byte-level BPE, WordPiece, SentencePiece."""
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -9,7 +9,7 @@ TEXT = ["The animal did not cross the street because it was too tired.", "The st
 
 
 def byte_level():
-    """As GPT-2's and Llama 3's: a space belongs to the word after it, letters may be cut into bytes."""
+    """Like GPT-2's and Llama 3's: a space belongs to the word after it, and letters may be split into bytes."""
     made = tokenizers.Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -19,7 +19,7 @@ def byte_level():
 
 
 def word_piece():
-    """As BERT's."""
+    """Like BERT's."""
     made = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer()
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -32,7 +32,7 @@ def word_piece():
 
 
 def sentence_piece():
-    """As Llama 2's and T5's: ▁ for a space, bytes for letters that it does not know."""
+    """Like Llama 2's and T5's: ▁ for a space, and bytes for unknown letters."""
     made = tokenizers.Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),

@@ -1,4 +1,4 @@
-"""heed.attention on NumPy arrays, against attention in NumPy and f64."""
+"""heed.attention on NumPy arrays, compared with attention in NumPy and f64."""
 
 import threading
 
@@ -9,7 +9,7 @@ import pytest
 import heed
 
 NEEDS = ("weights", "scores", "lse", "max_score", "entropy", "distance", "received")
-# Sums of 16 products and 24 weights of numbers of size 1 in f32: some 50 roundings of 2^-24.
+# Sums of 16 products and 24 weights of numbers of size 1 in f32: about 50 roundings of 2^-24.
 TOLERANCE = 4e-6
 
 
@@ -26,7 +26,7 @@ def inputs(rng, batch=2, heads=4, kv_heads=2, queries=9, keys=13, dim=16, value_
 def assert_close(got, expected, tolerance=TOLERANCE):
     got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
     assert got.shape == expected.shape
-    with np.errstate(invalid="ignore"):  # infinities are equal or not
+    with np.errstate(invalid="ignore"):  # infinities are equal or different
         difference = np.abs(got - expected)
     same = (got == expected) | (difference <= tolerance * (1 + np.abs(expected)))
     assert same.all(), f"largest difference {np.nanmax(difference)}"
@@ -92,7 +92,7 @@ def test_only_what_was_asked_for_is_there(rng):
     assert isinstance(heed.attention(q, k, v), np.ndarray)
     result = heed.attention(q, k, v, need="lse")
     assert isinstance(result, heed.AttentionResult)
-    assert heed.AttentionResult[np.ndarray]  # as annotations have it
+    assert heed.AttentionResult[np.ndarray]  # as in annotations
     assert result.lse.shape == (2, 4, 9)
     assert result.weights is None and result.top_k_index is None and result.map is None
     assert repr(result).startswith("AttentionResult(output (2, 4, 9, 12), lse (2, 4, 9), fused kernel")
@@ -142,7 +142,7 @@ def test_halves_of_both_kinds(rng):
         output = heed.attention(q, k, v)
         assert output.dtype == dtype
         expected = attention_oracle.attention(*(x.astype(np.float64) for x in (q, k, v)))["out"]
-        assert_close(output.astype(np.float64), expected, 2 * precision)  # weights and output rounded
+        assert_close(output.astype(np.float64), expected, 2 * precision)  # weights and output are rounded
         assert_close(heed.attention(q, k, v, output_dtype="float32"), expected, 2 * precision)
         out = np.empty_like(output)
         assert (heed.attention(q, k, v, out=out) == output).all()
@@ -154,7 +154,7 @@ def test_dropout_is_a_matter_of_its_seed(rng):
     assert (call(seed=1) == call(seed=1)).all()
     assert (call(seed=1) != call(seed=2)).any()
     assert (call(seed=1) != call(seed=1, dropout_offset=1)).any()
-    assert (call() != call()).any()  # none given: a fresh one
+    assert (call() != call()).any()  # without a seed, each call draws a new one
 
 
 def test_other_buffers_are_arrays_too(rng):
@@ -165,7 +165,7 @@ def test_other_buffers_are_arrays_too(rng):
 
 
 class OnlyDlpack:
-    """An array that speaks DLPack and nothing else."""
+    """An array that supports only DLPack."""
 
     def __init__(self, array):
         self.array = array
@@ -237,14 +237,14 @@ def test_none_is_the_default_of_every_option(rng):
 
 
 def loss_of_numpy(tensors, gradients, call):
-    """The sum of the oracle's results times the gradients that come in: f64, and nothing of heed's."""
+    """The sum of the oracle's results times the incoming gradients, in f64 and without heed."""
     found = attention_oracle.attention(tensors["q"], tensors["k"], tensors["v"], bias=tensors["bias"],
                                        sinks=tensors["sinks"], **call)
     return sum((found[name] * gradient).sum() for name, gradient in gradients.items())
 
 
 def differences(tensors, gradients, call, name, step=1e-5):
-    """The loss's derivative by each number of one tensor: central differences."""
+    """The loss's derivative with respect to each number of one tensor, by central differences."""
     found = np.empty_like(tensors[name])
     for place in np.ndindex(found.shape):
         sides = []
@@ -290,7 +290,8 @@ def test_gradients_equal_differences_of_numpys(rng, name, dtype, fields, kernel)
     for name in tensors:
         gradient = getattr(got, "d" + name)
         assert gradient.dtype == dtype
-        # Differences: the third derivative times 1e-10, and rounding, 1e-16 / 1e-5. f32: some 30 roundings of 2^-24.
+        # Differences have the error of the third derivative times 1e-10, and rounding of 1e-16 / 1e-5. f32: about 30
+        # roundings of 2^-24.
         assert_close(gradient, differences(tensors, losses, theirs, name), 1e-8 if dtype == np.float64 else 4e-6)
 
 
@@ -304,7 +305,7 @@ def test_only_the_gradients_that_were_asked_for(rng):
     one = heed.attention_backward(*call, gradients="dk")
     assert one.dq is None and one.dv is None and (one.dk == every.dk).all()
     assert repr(one).startswith("AttentionGradients(dk (2, 2, 13, 16), fused kernel")
-    # The options of the forward call may be given whole.
+    # The options of the forward call may be passed completely.
     same = heed.attention_backward(*call, need=("lse", "weights"), top_k=3, map=(2, 2), received_last=1)
     assert (same.dq == every.dq).all()
 
@@ -345,7 +346,7 @@ def test_what_is_wrong_with_a_backward_call_is_said(rng, message):
 
 
 def test_other_threads_of_python_go_on_meanwhile():
-    x = np.ones((1, 8, 1024, 64), np.float64)  # for the reference kernel: some tenths of a second
+    x = np.ones((1, 8, 1024, 64), np.float64)  # takes the reference kernel some tenths of a second
     counted, done = [0], threading.Event()
 
     def count():
@@ -359,7 +360,7 @@ def test_other_threads_of_python_go_on_meanwhile():
             pass
         before = counted[0]
         heed.attention(x[:, :1], x[:, :1], x[:, :1], kernel="reference")
-        assert counted[0] - before > 1000  # holding the lock it would be a handful
+        assert counted[0] - before > 1000  # if heed held the lock, it would be a handful
     finally:
         done.set()
         counting.join()

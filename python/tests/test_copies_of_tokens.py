@@ -1,4 +1,5 @@
-"""Scores of heads about copies of a token, by docs/heads.md from whole weights and ids: in reports of models, arrays and files."""
+"""Scores of heads that depend on copies of a token, computed from whole weights and ids as in docs/heads.md. They are
+compared with reports of models, arrays and files."""
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ import transformers
 import heed
 import heed.transformers
 
-# "the" and " the" are two tokens that are shown alike; emoji share bytes, which are tokens that are shown apart.
+# "the" and " the" are two tokens that are displayed alike. Emoji share bytes, which are tokens that are displayed
+# differently.
 TEXT = "the sun is the sun. 🤗 and 🦊 and 🤗🦊 saw\nthe sun. the the\nsun 🤖 is 🤗 the sun."
 ABOUT_COPIES = ("induction", "duplicate-token", "same-token")
 
 
 def copies_of(rule, ids, row):
-    """The keys of a rule, with keys of the same ids as rows."""
+    """The keys that a rule looks for in this row. Keys have the same ids as rows."""
     places = np.arange(len(ids))
     same = ids == ids[row]
     if rule == "induction":
@@ -26,7 +28,7 @@ def copies_of(rule, ids, row):
 
 
 def scores_of(weights, ids, rule, causal):
-    """(over all weights, over those beside the first key) of one head, weights [L, L]."""
+    """A head's score over all keys, and its score without the first key; weights are [L, L]."""
     all_part = all_whole = rest_part = rest_whole = 0.0
     for row, p in enumerate(weights.astype(np.float64)):
         allowed = row + 1 if causal else len(ids)
@@ -48,7 +50,7 @@ def scores_of(weights, ids, rule, causal):
 
 
 def expect_scores(report, weights, ids, causal=True):
-    """Weights [H, L, L] of all heads in f32: sums of up to L² of them, within 1e-5."""
+    """Compares with weights [H, L, L] of all heads in f32: sums of up to L² of them, within 1e-5."""
     assert len(report.summaries) == len(weights)
     for head, of_head in zip(report.summaries, weights):
         for rule in ABOUT_COPIES:
@@ -110,7 +112,7 @@ def test_ids_without_a_tokenizer_have_scores_of_copies(tmp_path):
     report = model.look(ids)
     assert report.tokens == [] and report.token_ids == ids.tolist()
     expect_scores(report, heads_of(model.weights(ids)), ids)
-    assert all(np.isnan(head["scores"]["separators"]) for head in report.summaries)  # these are known by their texts
+    assert all(np.isnan(head["scores"]["separators"]) for head in report.summaries)  # this rule depends on texts
 
 
 def test_repeated_random_ids_name_induction_heads():
@@ -152,7 +154,7 @@ def test_keys_with_ids_of_their_own():
     report = heed.look(q, k, k, token_ids=[1, 2, 3, 4, 5, 6], key_token_ids=[9, 9, 9, 9, 9, 1])
     weights = heed.attention(q, k, k, need="weights").weights[0]
     (head,) = report.summaries
-    even = 1 / 6  # row 0 alone has a copy
+    even = 1 / 6  # only row 0 has a copy
     np.testing.assert_allclose(head["scores"]["same-token"], np.clip((weights[0, 5] - even) / (1 - even), 0, 1), atol=1e-5)
 
 

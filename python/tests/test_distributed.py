@@ -1,4 +1,4 @@
-"""heed.distributed on ranks of MPI: tests of distributed_calls.py, each in processes of its own."""
+"""heed.distributed on MPI ranks: runs each test of distributed_calls.py in processes of its own."""
 
 import importlib.util
 import os
@@ -13,7 +13,7 @@ HERE = pathlib.Path(__file__).parent
 CALLS = HERE / "distributed_calls.py"
 NAMES = [line[4:line.index("(")] for line in CALLS.read_text().splitlines()
          if line.startswith("def ") and line.endswith("():")]
-# As root, more ranks than processors, and none of them spinning.
+# Lets mpirun run as root, with more ranks than processors and without spinning.
 OF_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
           "OMPI_MCA_mpi_yield_when_idle": "1"}
 MPIRUN = shutil.which("mpirun")

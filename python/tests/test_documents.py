@@ -1,4 +1,4 @@
-"""The Python in the documents runs as it stands."""
+"""The Python code in the documents runs as written."""
 
 import pathlib
 import re
@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def small_model(*_, **settings):
-    """In place of one from the network."""
+    """Replaces a model from the network."""
     config = transformers.LlamaConfig(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
                                       num_attention_heads=4, bos_token_id=1, eos_token_id=None)
     model = transformers.LlamaForCausalLM(config)

@@ -1,4 +1,5 @@
-"""The end of a process: nothing is printed of what the user's own code kept alive, and heed itself leaks nothing."""
+"""The end of a process: nothing is printed about objects that the user's code keeps alive, and heed itself leaks
+nothing."""
 
 import os
 import subprocess
@@ -56,4 +57,4 @@ def test_what_a_registry_of_functions_keeps_alive_is_not_spoken_of():
 def test_heed_keeps_nothing_alive_itself():
     watched = "\n_heed.set_leak_warnings(True)\n"
     assert said_at_exit(USE + watched + "use()") == ""
-    assert said_at_exit(KEPT_BY_A_THREAD + watched).startswith("nanobind: leaked ")  # so it would be seen
+    assert said_at_exit(KEPT_BY_A_THREAD + watched).startswith("nanobind: leaked ")  # so a leak would be seen

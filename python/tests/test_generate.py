@@ -1,4 +1,4 @@
-"""heed.Model.generate beside transformers' generate: the same tokens and the same text."""
+"""heed.Model.generate compared with transformers' generate: the same tokens and the same text."""
 
 import numpy as np
 import pytest
@@ -34,13 +34,13 @@ def test_what_was_attended_to_are_the_heaviest_weights(tmp_path):
     row = ours.weights(ids, layer=1)[2, -1]
     order = np.argsort(-row)[:3]
     assert [place for place, *_ in token["attended"]] == order.tolist()
-    # Of a whole pass and of one row over a cache, in f32.
+    # A whole pass against one row over a cache, both in f32.
     assert np.allclose([weight for _, _, weight, _ in token["attended"]], row[order], atol=1e-5)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A GPT-2 with a byte-level BPE of few merges, whose letters beyond ASCII take several tokens."""
+    """A GPT-2 with a byte-level BPE of few merges, which splits letters beyond ASCII into several tokens."""
     path = tmp_path_factory.mktemp("gpt2")
     bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
     bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -71,7 +71,7 @@ def test_halves_of_letters_wait_for_the_rest(folder):
     for seed in range(40):
         pieces = []
         ours.watch("the cat", 40, temperature=5, seed=seed, add=pieces.append)
-        # A piece is empty, or begins with a letter and ends with one.
+        # Each piece is empty, or begins and ends at whole letters.
         assert all(piece.encode().decode() == piece for piece in pieces)
         if any(not piece for piece in pieces[:-1]):
             return

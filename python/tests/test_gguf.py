@@ -1,4 +1,4 @@
-"""heed.load_model of GGUF files, made with the package `gguf`, beside folders of the same weights."""
+"""heed.load_model of GGUF files, written with the package `gguf`, compared with folders of the same weights."""
 
 import json
 
@@ -31,12 +31,13 @@ def gguf_name(name):
 
 
 def interleaved(rows, heads):
-    """Rows of queries or keys as files of Llama's have them."""
+    """Query or key rows in the order that Llama's GGUF files have."""
     return rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
 def write(path, config, state, kind=None, stored=(), edit=None):
-    """`state` {name: tensor} as a GGUF file; those in `stored` as bytes of type `kind`; `edit` adds to the writer."""
+    """Writes `state` {name: tensor} as a GGUF file. Tensors in `stored` are bytes of type `kind`; `edit` adds to the
+    writer."""
     family = config.model_type
     writer = gguf.GGUFWriter(str(path), family)
     heads, groups = config.num_attention_heads, config.num_key_value_heads
@@ -127,7 +128,7 @@ def with_the_old_name(writer):
 SCALING = gguf.RopeScalingType
 
 
-# llama.cpp decides what a missing value means, and what others change.
+# llama.cpp defines the meaning of missing values, and the effect of other values.
 @pytest.mark.parametrize("name, settings, edit, other", [
     ("llama", {}, without("rope.freq_base"), {}),
     ("qwen2", {}, without("rope.freq_base"), {}),
@@ -153,7 +154,7 @@ def test_values_mean_what_they_mean_in_llama_cpp(name, settings, edit, other, tm
 
 
 def test_every_value_of_the_architecture_is_read_unused_or_refused(tmp_path):
-    """All that the package `gguf` knows, as a number and as true or false."""
+    """Tries every key that the package `gguf` knows, as a number and as a boolean."""
     model = make("llama")
     state, plain = state_of(model), write(tmp_path / "plain.gguf", model.config, state_of(model))
     expected = heed.load_model(plain).logits(ids_of(9))
@@ -194,7 +195,7 @@ def of_width_256(**settings):
 
 
 def random_blocks(kind, shape, generator):
-    """Bytes of a quantised matrix: any codes and scales, with factors (f16) of a weight's size."""
+    """Bytes of a quantised matrix: random codes and scales, with factors (f16) in the range of weights."""
     values, size = gguf.GGML_QUANT_SIZES[kind]
     blocks = generator.integers(0, 256, (shape[0], shape[1] // values, size), dtype=np.uint8)
     for at in {TYPES.Q4_K: (0, 2), TYPES.Q6_K: (208,), TYPES.Q8_0: (0,), TYPES.Q4_0: (0,)}[kind]:
@@ -203,7 +204,7 @@ def random_blocks(kind, shape, generator):
     return blocks.reshape(shape[0], -1)
 
 
-# The same numbers, so that what differs is one rounding each where a processor fuses d q - m l.
+# The numbers are the same. They differ by one rounding each where a processor fuses d q - m l.
 @pytest.mark.parametrize("kind", [TYPES.Q8_0, TYPES.Q4_0, TYPES.Q4_K, TYPES.Q6_K, TYPES.F16, TYPES.BF16])
 def test_quantised_weights_are_those_of_the_gguf_package(kind, tmp_path):
     generator = np.random.default_rng(3)
@@ -220,7 +221,7 @@ def test_quantised_weights_are_those_of_the_gguf_package(kind, tmp_path):
         tensor.copy_(torch.from_numpy(gguf.quants.dequantize(stored[name], kind).reshape(shape)))
     folder = heed.load_model(save(model, tmp_path / "folder"))
     path = write(tmp_path / "m.gguf", model.config, state, kind=kind, stored=stored)
-    for length in (1, 3, 40):  # few rows are products of their own
+    for length in (1, 3, 40):  # few rows have matrix products of their own
         expected = folder.logits(ids_of(length))
         np.testing.assert_allclose(heed.load_model(path).logits(ids_of(length)), expected, rtol=0,
                                    atol=1e-5 * np.abs(expected).max())
@@ -246,7 +247,8 @@ CUT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{
        r"|\s+(?!\S)|\s+")
 
 
-# llama-vocab.cpp of llama.cpp: the names that share a cut, and whether texts begin with the BOS token by default.
+# From llama-vocab.cpp of llama.cpp: names with the same pre-tokenizer, and whether texts begin with the BOS token by
+# default.
 PRE = {
     "llama-bpe": (True, ["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"]),
     "gpt-2": (False, ["gpt-2", "phi-2", "gigachat", "a.x-4.0", "mellum", "modern-bert", "exaone4", "jina-es", "jina-de",
@@ -313,7 +315,8 @@ def test_texts_begin_and_end_with_the_tokens_of_the_metadata(tmp_path):
 
 
 def sentence_piece(text, scores):
-    """Ids by the rule itself: of all neighbours the pair whose joined piece has the best score, the first of equals."""
+    """Ids from the rule itself: of all neighbouring pairs, join the one whose result has the best score, the first
+    among equals."""
     pieces = list("\u2581" + text.replace(" ", "\u2581"))
     while True:
         found = [(-scores[a + b], i) for i, (a, b) in enumerate(zip(pieces, pieces[1:])) if a + b in scores]

@@ -1,4 +1,4 @@
-"""heed.KvCache on NumPy arrays, against attention in NumPy and f64 over plain lists of rows."""
+"""heed.KvCache on NumPy arrays, compared with attention in NumPy and f64 over plain lists of rows."""
 
 import copy
 import gc
@@ -11,7 +11,7 @@ import pytest
 import heed
 
 NEEDS = ("weights", "scores", "lse", "max_score", "entropy", "distance", "received")
-# Sums of 16 products and 40 weights of numbers of size 1 in f32: some 50 roundings of 2^-24.
+# Sums of 16 products and 40 weights of numbers of size 1 in f32: about 50 roundings of 2^-24.
 TOLERANCE = 4e-6
 LAYOUTS = {
     "contiguous": {"capacity": 64},
@@ -39,14 +39,14 @@ def queries(rng, length, batch=1):
 def assert_close(got, expected, tolerance=TOLERANCE):
     got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
     assert got.shape == expected.shape
-    with np.errstate(invalid="ignore"):  # infinities are equal or not
+    with np.errstate(invalid="ignore"):  # infinities are equal or different
         difference = np.abs(got - expected)
     same = (got == expected) | (difference <= tolerance * (1 + np.abs(expected)))
     assert same.all(), f"largest difference {np.nanmax(difference)}"
 
 
 def filled(rng, lengths, **options):
-    """A cache of sequences of these lengths, and the rows of each."""
+    """A cache with sequences of these lengths, and the rows of each."""
     cache = heed.KvCache(batch=len(lengths), **HEADS, **options)
     kept = [rows(rng, length) for length in lengths]
     key, value = (np.concatenate([of_one[i] for of_one in kept], axis=2) for i in (0, 1))
@@ -55,7 +55,7 @@ def filled(rng, lengths, **options):
 
 
 def expected_of(q, key, value, **options):
-    """What attention gives whose last query stands at the last key."""
+    """The results of attention when the last query is at the position of the last key."""
     options = {"query_offset": key.shape[2] - q.shape[2], **options}
     return attention_oracle.attention(q, key, value, **options)
 
@@ -93,7 +93,7 @@ def test_every_result_of_a_ragged_batch_equals_numpys(rng, layout, name):
 
 
 def test_a_life_of_random_operations_is_that_of_lists_of_rows(rng):
-    """Each step changes the cache and, in NumPy, lists of (position, key, value); both then attend."""
+    """Each step changes the cache and, in NumPy, lists of (position, key, value). Then both attend."""
     cache = heed.KvCache(batch=2, **HEADS, layout="paged", capacity=2000, page_size=4)
     lives = [{"length": 0, "rows": []} for _ in range(2)]
     for step in range(120):
@@ -101,7 +101,7 @@ def test_a_life_of_random_operations_is_that_of_lists_of_rows(rng):
         life, held = lives[b], [row[0] for row in lives[b]["rows"]]
         action = rng.choice(["append", "append", "append", "truncate", "evict", "fork", "clear"],
                             p=[0.25, 0.25, 0.2, 0.1, 0.1, 0.08, 0.02])
-        if step % 40 == 39:  # away with it, and a fork of another in its place
+        if step % 40 == 39:  # releases the sequence and puts a fork of another in its place
             cache.release(b)
             with pytest.raises(ValueError, match="which is released"):
                 cache.append(*rows(rng, 1), offsets=[0, 1], sequences=[b])
@@ -133,7 +133,7 @@ def test_a_life_of_random_operations_is_that_of_lists_of_rows(rng):
         assert cache.positions(b).tolist() == [row[0] for row in life["rows"]]
         if not life["rows"]:
             continue
-        # The oracle has all positions, of which a mask leaves those that are held.
+        # The oracle has all positions; a mask leaves those in the cache.
         key, value = np.zeros((1, 2, life["length"], 16)), np.zeros((1, 2, life["length"], 12))
         mask = np.zeros(life["length"], bool)
         for position, k, v in life["rows"]:
@@ -146,8 +146,8 @@ def test_a_life_of_random_operations_is_that_of_lists_of_rows(rng):
         assert (result.top_k_index == expected["top_k_index"]).all()
 
 
-# How far a number may be from what it is kept as, by the least and the largest of those that share its scale: half a
-# step of codes, and the roundings of scale and offset to bf16, 2^-9 of each.
+# The largest error of a stored number, given the smallest and largest number with the same scale: half a step, and the
+# roundings of scale and offset to bf16, 2^-9 each.
 STEPS = {
     "f32": lambda x, low, high: 0 * x,
     "f16": lambda x, low, high: 2**-11 * np.abs(x) + 2**-24,
@@ -160,7 +160,7 @@ STEPS = {
 
 @pytest.mark.parametrize("format", STEPS)
 def test_formats_keep_rows_within_their_steps(rng, format):
-    cache, [(key, value)] = filled(rng, [40], capacity=64, format=format, group=8)  # no row in a tail: 5 groups
+    cache, [(key, value)] = filled(rng, [40], capacity=64, format=format, group=8)  # no row in a tail: 5 full groups
     assert cache.format == format
     of_positions = key[0].reshape(2, 5, 8, 16)
     low, high = (np.broadcast_to(f(of_positions, 2, keepdims=True), of_positions.shape).reshape(key[0].shape)
@@ -195,7 +195,7 @@ def test_rotated_keys_meet_rotated_queries(rng):
 def test_rows_of_a_whole_batch_are_appended_at_once(rng):
     cache = heed.KvCache(batch=3, **HEADS, capacity=16)
     key, value = rows(rng, 4, batch=3)
-    cache.append(key[..., ::-1], value[:, :, ::-1])  # as they are strided
+    cache.append(key[..., ::-1], value[:, :, ::-1])  # views with strides
     cache.append(key=key.astype(np.float16), value=value.astype(np.float16))
     assert cache.lengths.tolist() == [8, 8, 8]
     assert (cache.keys(1)[:, :4] == key[1, ..., ::-1]).all()
@@ -278,7 +278,7 @@ def test_a_cache_lies_over_arrays(rng):
     expected = lambda: [expected_of(q[b:b + 1], key[b:b + 1, :, :n], value[b:b + 1, :, :n])["out"][0]
                         for b, n in enumerate(lengths)]
     assert_close(heed.attention(q, cache), expected())
-    key[0, 0, 1] += 1  # is seen: nothing was copied
+    key[0, 0, 1] += 1  # the cache sees the change: nothing was copied
     assert_close(heed.attention(q, cache), expected())
     with pytest.raises(ValueError, match="memory of this cache is read only"):
         cache.append(*rows(rng, 1, batch=2))
@@ -290,7 +290,7 @@ def test_a_cache_lies_over_arrays(rng):
 
 @pytest.mark.parametrize("order", ["nhd", "hnd"])
 def test_a_cache_lies_over_the_pages_of_others(rng, order):
-    """Pools [pages, page size, Hkv, D] by vLLM's block table and by FlashInfer's indices."""
+    """Pools [pages, page size, Hkv, D] with vLLM's block table and with FlashInfer's indices."""
     key, value = (rng.standard_normal((7, 4, 2, dim), dtype=np.float32) for dim in (16, 12))
     table, lengths = [[5, 0, 3], [2, -1, -1]], [9, 4]
     pools = (key, value) if order == "nhd" else tuple(np.ascontiguousarray(x.swapaxes(1, 2)) for x in (key, value))
@@ -314,7 +314,7 @@ def test_a_cache_lies_over_the_pages_of_others(rng, order):
 def test_arrays_live_as_long_as_the_cache_over_them(rng):
     cache = heed.KvCache.over(*(np.full((1, 2, 1000, dim), 0.5, np.float32) for dim in (16, 12)), [1000])
     gc.collect()
-    _ = [np.full((1, 2, 1000, 16), np.nan, np.float32) for _ in range(4)]  # in memory that might be free
+    _ = [np.full((1, 2, 1000, 16), np.nan, np.float32) for _ in range(4)]  # would reuse freed memory
     assert_close(heed.attention(queries(rng, 1), cache), np.full((1, 4, 1, 12), 0.5), 1e-4)  # 1000 weights
 
 
@@ -326,7 +326,7 @@ def test_what_a_cache_says_of_itself(rng):
     assert (cache.format, cache.layout, cache.page_size, cache.rotate) == ("int8", "paged", 4, False)
     assert (stats["rows"], stats["capacity"], stats["pages"], stats["free_pages"]) == (15, 40, 10, 7)
     assert stats["shared_pages"] == 2
-    # A byte for each element, and bf16 scales of values: 2 groups a row and head. Of keys no group is full.
+    # One byte per element, and bf16 scales for values: 2 groups per row and head. No group of keys is full.
     assert stats["bytes"] == 40 * 2 * (16 + 12) + 40 * 2 * 2 * 2
     assert stats["tail_bytes"] == 3 * 2 * 16 * (16 + 12) * 4
     assert repr(cache) == "KvCache(paged int8, 3 sequences, 15 rows of 2 x 16)"
@@ -336,7 +336,7 @@ def test_what_a_cache_says_of_itself(rng):
 
 
 def test_threads_may_attend_while_another_appends(rng):
-    """Each call sees whole rows: all keys of a sequence are equal, so that the output is the mean of its values."""
+    """Each call sees whole rows: all keys of a sequence are equal, so the output is the mean of its values."""
     cache = heed.KvCache(kv_heads=1, key_dim=8, capacity=2100)
     cache.append(np.zeros((1, 1, 100, 8), np.float32), np.full((1, 1, 100, 8), 0.25, np.float32))
     failures, ended = [], threading.Event()
@@ -345,7 +345,7 @@ def test_threads_may_attend_while_another_appends(rng):
         while not ended.is_set():
             lse = heed.attention(np.ones((1, 1, 1, 8), np.float32), cache, need="lse")
             length = np.exp(np.float64(lse.lse[0, 0, 0]))
-            # 2100 weights in f32, whose sum is off by some 2^-24 each; exp(lse), a count, by 2100 * ln(2100) * 2^-24.
+            # The sum of 2100 f32 weights has errors of about 2^-24 each; exp(lse), a count, of 2100 * ln(2100) * 2^-24.
             if (np.abs(lse.output - 0.25) > 1e-4).any() or abs(length - 20 * round(length / 20)) > 1e-2:
                 failures.append((length, lse.output))
 
@@ -361,7 +361,7 @@ def test_threads_may_attend_while_another_appends(rng):
 
 
 def test_pythons_lock_is_let_go(rng):
-    """While one thread attends 16 times 60000 keys, this one counts."""
+    """This thread counts while another attends 16 times to 60000 keys."""
     cache = heed.KvCache(kv_heads=1, key_dim=64, capacity=60000)
     cache.append(*[rng.standard_normal((1, 1, 60000, 64), dtype=np.float32)] * 2)
     q = rng.standard_normal((1, 16, 64, 64), dtype=np.float32)
@@ -379,7 +379,7 @@ def test_pythons_lock_is_let_go(rng):
     while not done.is_set():
         steps += 1
     thread.join()
-    assert steps > 1000  # with the lock held there would be a handful, before the call and after it
+    assert steps > 1000  # with the lock held it would be a handful, before and after the call
 
 
 ARRAYS = [np.zeros((1, 2, 4, dim), np.float32) for dim in (16, 12)]

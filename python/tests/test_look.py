@@ -1,4 +1,4 @@
-"""heed.look: the report's numbers, its text, and its page; and pieces of the weights."""
+"""heed.look: the report's numbers, text and page, and tiles of the weights."""
 
 import html
 import re
@@ -28,7 +28,8 @@ def test_its_numbers_are_those_of_attention(call, report):
     result = heed.attention(*call, causal=True, need=("weights", "lse", "entropy", "received"), top_k=5)
     for field in ("output", "lse", "entropy", "received", "top_k_index", "top_k_weight"):
         assert np.array_equal(getattr(report, field), getattr(result, field)), field
-    # Computed in f64 from the lse in f32, and by the fused kernel in f32: some roundings of numbers up to 1.
+    # One side is computed in f64 from the f32 lse, the other by the fused kernel in f32: a few roundings of numbers up
+    # to 1.
     assert np.abs(report.weights - result.weights).max() <= 2e-6
     assert report.map[-1].shape == (2, 3, 1, 1)
     assert np.allclose(report.map[-1], 7)  # 7 rows, whose weights sum to 1

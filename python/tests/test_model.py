@@ -27,7 +27,7 @@ def test_it_knows_what_followed_the_last_time(model):
     logits = model.logits(WORDS)
     assert logits.shape == (10, 64)
     shares = np.exp(logits[-1].astype(np.float64))
-    # Logits of up to 20, of one row and of all, each rounded in f32: 1e-5 apart at most.
+    # Logits of up to 20, of one row and of all rows, each rounded in f32: they differ by at most 1e-5.
     assert abs(shares.max() / shares.sum() - probability) < 1e-5
 
 
@@ -42,7 +42,7 @@ def test_its_page_holds_it(model, tmp_path):
 
 def test_it_writes_on(model):
     added = []
-    # What heed generate prints.
+    # Equals the output of heed generate.
     assert model.generate("to be or not to be", 3, temperature=0, add=added.append) == " or not to"
     assert added == [" or", " not", " to"]
     assert model.generate("to be", 20, temperature=3, seed=4) == model.generate("to be", 20, temperature=3, seed=4)
@@ -87,7 +87,7 @@ def test_models_that_come_with_heed_are_read_by_their_names(tmp_path, monkeypatc
         assert isinstance(ours, heed.TrainedModel) and ours.info == folder.info
         np.testing.assert_array_equal(ours.logits([1, 2, 3]), folder.logits([1, 2, 3]))
     monkeypatch.chdir(tmp_path)
-    mine = heed.train("induction", **TINY)  # a folder of that name goes first
+    mine = heed.train("induction", **TINY)  # a folder of this name takes precedence
     assert heed.load_model("induction").settings == mine.settings != ours.settings
 
 
@@ -183,7 +183,7 @@ def test_a_saved_document_is_what_look_gives(command, tmp_path):
     assert opened.tokens == words and opened.output is None and opened.cost == []
     for name in ("lse", "entropy", "induction", "received", "top_k_index", "top_k_weight"):
         assert np.array_equal(getattr(opened, name), getattr(looked, name), equal_nan=True), name
-    # One from f64, the other as the kernel had it in f32.
+    # One is from f64, the other from the kernel in f32.
     assert np.abs(opened.weights - looked.weights).max() <= 2e-6
     assert list(opened.row(4, head=1)) == list(looked.row(4, head=1))
     opened.save(tmp_path / "page.html")

@@ -1,4 +1,4 @@
-"""What heads cause, beside the same done to transformers' models by hooks, for every family."""
+"""The effects of heads, compared with hooks in transformers' models, for every family."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from tiny_models import CAUSAL, FAMILIES, ids_of, make, save
 
 import heed
 
-# f32 on both sides, as in test_pretrained.py; relative to the largest number.
+# Both are in f32, as in test_pretrained.py; relative to the largest number.
 RELATIVE = 1e-4
 LENGTH = 21  # beyond the windows
 HEADS = [(0, 1), (2, 3)]
@@ -55,7 +55,7 @@ def submodule(layer, *paths):
 
 
 def outputs_of_heads(layer):
-    """The module whose input is what the layer's heads give."""
+    """The module whose input is the output of the layer's heads."""
     return submodule(layer, "attn.c_proj", "self_attn.o_proj", "attention.dense", "attention.output.dense", "attention.out_lin")
 
 
@@ -64,7 +64,7 @@ def last_norm(model):
 
 
 def changed(model, ids, change):
-    """A run in which change(layer, heads [L, H, d]) writes what heads give."""
+    """Runs the model while change(layer, heads [L, H, d]) modifies the heads' outputs."""
     handles = []
     heads = model.config.num_attention_heads
     for number, layer in enumerate(layers_of(model)):
@@ -136,7 +136,7 @@ def test_patching(pair):
 
 
 def held(norm, at):
-    """The norm as a linear function, its scale that of `at`; without its bias."""
+    """The norm as a linear function with the scale that it has at `at`, without its bias."""
     zero_centred = "Gemma" in type(norm).__name__
     weight = norm.weight.double() + (1 if zero_centred else 0)
     if isinstance(norm, torch.nn.LayerNorm):
@@ -148,7 +148,7 @@ def held(norm, at):
 
 
 def inputs_during(model, modules, ids):
-    """What each module is given and gives, at all rows."""
+    """The input and output of each module, for all rows."""
     seen, handles = {}, []
     for module in modules:
         def hook(module, args, output):

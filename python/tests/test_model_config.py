@@ -1,6 +1,7 @@
-"""config.json of every family beside transformers: each key of its class changed, missing and null, and unknown keys.
+"""config.json of every family, compared with transformers. Each key of its class is changed, removed and set to null.
+Unknown keys are added.
 
-heed gives transformers' numbers, or refuses the file. Both sum in f32, in orders of their own (test_pretrained.py).
+heed gives transformers' numbers or refuses the file. Both sum in f32, in different orders (test_pretrained.py).
 """
 
 import copy
@@ -19,7 +20,7 @@ from transformers import cache_utils, masking_utils
 import heed
 
 RELATIVE = 1e-4
-# One model of each class. The part of GPT-NeoX's heads that rotates has four frequencies.
+# One model of each class. The rotary part of GPT-NeoX's heads has four frequencies.
 WINDOWS = dict(use_sliding_window=True, sliding_window=5, max_window_layers=1)
 WIDE = dict(hidden_size=64, num_attention_heads=2)
 NAMES = {"bert": {}, "distilbert": {}, "gpt2": {}, "llama": {}, "mistral": {}, "qwen2-windows": {}, "qwen3": WINDOWS, "gemma2": {},
@@ -29,20 +30,20 @@ LENGTH = 40  # beyond the windows of tiny models
 
 
 def saved(name, folder, **other):
-    """A model of transformers, its folder and what its config.json says."""
+    """Returns a model of transformers and the contents of its config.json, after saving it to the folder."""
     model = make(name, **NAMES[name] | other)
     save(model, folder)
     return model, json.loads((folder / "config.json").read_text())
 
 
 def weights_of(model):
-    """As they are stored: what is tied once."""
+    """The weights as they are stored: tied ones only once."""
     tied = model._tied_weights_keys if model.config.tie_word_embeddings else ()
     return {key: weight for key, weight in model.state_dict().items() if key not in tied}
 
 
 def theirs(name, config, state, ids):
-    """Logits of transformers; None where it refuses the configuration or lacks weights."""
+    """The logits of transformers, or None if it refuses the configuration or lacks weights."""
     try:
         kind, made = FAMILIES[name][0], FAMILIES[name][1].from_dict(copy.deepcopy(config))
         made._attn_implementation = "eager"
@@ -53,12 +54,12 @@ def theirs(name, config, state, ids):
             return None
         with torch.no_grad():
             return model(ids[None], return_dict=True).logits[0].numpy()
-    except Exception:  # it has no type of its own for this
+    except Exception:  # transformers has no exception type of its own for this
         return None
 
 
 def ours(folder, config, ids, recwarn):
-    """Logits of heed, what it says it leaves aside, and why it refuses the folder."""
+    """The logits of heed, the settings that it says it ignores, and its reason if it refuses the folder."""
     (folder / "config.json").write_text(json.dumps(config))
     recwarn.clear()
     try:
@@ -73,7 +74,7 @@ def near(logits, expected):
 
 
 def keys_of(name):
-    """Fields of the class and of its bases, and what it and the code that runs the model read besides."""
+    """The fields of the class and its bases, and the keys that it and the model's code read in addition."""
     config, model = FAMILIES[name][1], FAMILIES[name][0]
     keys = {field.name for field in dataclasses.fields(config)} | set(config.attribute_map)
     base = t.PreTrainedConfig
@@ -146,7 +147,7 @@ def test_null_is_what_it_is_in_transformers(name, tmp_path, recwarn):
     assert "\n".join(wrong) == ""
 
 
-# Further settings of a model whose key has the class's own value.
+# Further settings for a model whose key has the default of its class.
 HEADS = dict(head_dim=4, num_attention_heads=8)
 LONG = dict(num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1)
 ALSO = {
@@ -175,7 +176,7 @@ def test_a_key_that_is_missing_has_the_default_of_the_class(name, tmp_path, recw
                 wrong.append(f"without {key}, {default} is expected: {refusal}")
             continue
         model, full = saved(name, tmp_path, **{key: DEFAULT} | ALSO.get(key, {}).get(name, {}))
-        if "eps" in key:  # a stream so small that the epsilon counts
+        if "eps" in key:  # makes the stream so small that the epsilon matters
             with torch.no_grad():
                 for table in (one for one in model.modules() if isinstance(one, torch.nn.Embedding)):
                     table.weight *= full[key] ** 0.5
@@ -183,7 +184,7 @@ def test_a_key_that_is_missing_has_the_default_of_the_class(name, tmp_path, recw
         ids = ids_of(4200 if key == "sliding_window" and full[key] else LENGTH)
         with torch.no_grad():
             expected = model(ids[None]).logits[0].numpy()
-        if key == "use_sliding_window":  # without it the class forgets the window
+        if key == "use_sliding_window":  # without this key the class drops the window
             full["sliding_window"] = 5
         logits, _, refusal = ours(tmp_path, {k: v for k, v in full.items() if k not in (key, "layer_types")}, ids, recwarn)
         if logits is None or not near(logits, expected):
@@ -227,7 +228,7 @@ def test_keys_together_mean_what_they_mean_in_transformers(name, keys, tmp_path,
     model = make(name, **NAMES.get(name, {}))
     save(model, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text()) | keys
-    if name in ("gpt2", "distilbert"):  # the other names alone
+    if name in ("gpt2", "distilbert"):  # only the other names
         config = {k: v for k, v in config.items() if k not in model.config.attribute_map.values()}
     expected = theirs(name, config, weights_of(model), ids_of(LENGTH))
     logits, notes, refusal = ours(tmp_path, config, ids_of(LENGTH), recwarn)

@@ -1,4 +1,5 @@
-"""heed.Model.look beside transformers: weights of every family in one report, and those by norm from W_O itself."""
+"""heed.Model.look compared with transformers: weights of every family in one report, and weights by norm from W_O
+itself."""
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from tiny_models import FAMILIES, ids_of, make, save
 
 import heed
 
-WEIGHTS = 1e-5  # as test_pretrained's: sums in f32, in orders of their own, of weights that are at most 1
+WEIGHTS = 1e-5  # as in test_pretrained: sums in f32, in different orders, of weights that are at most 1
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -58,7 +59,7 @@ def test_a_look_that_keeps_nothing_says_the_same_of_the_heads(name, by, tmp_path
     passing, kept = model.look(ids, by=by, keep=False), model.look(ids, by=by)
     assert [head["name"] for head in passing.summaries] == [head["name"] for head in kept.summaries]
     for array in ("lse", "entropy", "distance", "max_weight", "first", "previous", "received", "top_k_weight"):
-        # A scale that differs by layer is folded into kept queries: a rounding of scores, which are below 10.
+        # A scale that differs by layer is multiplied into kept queries. That rounds scores, which are below 10.
         np.testing.assert_allclose(getattr(passing, array), getattr(kept, array), rtol=1e-5, atol=1e-5)
     assert passing.layers == kept.layers and passing.weights is None and passing.map == []
     assert str(passing) == passing._repr_html_()[5:-6].replace("&#x27;", "'")
@@ -85,7 +86,7 @@ def test_retrieval_is_the_weight_on_the_needle(tmp_path):
     ours = heed.load_model(tmp_path)
     weights = ours.weights(" ".join(words)).reshape(-1, 10, 10).astype(np.float64)
     on_cats = weights[:, :, [1, 8]].sum(2)
-    rows = [i for i in range(2, 10) if i != 8]  # causal; a cat is no row of its own
+    rows = [i for i in range(2, 10) if i != 8]  # causal rows only; row 8, the cat, is left out
     for keep in (True, False):
         found = ours.look(" ".join(words), needle="cat", keep=keep).retrieval
         assert [one["rows"] for one in found] == [len(rows)] * len(weights)

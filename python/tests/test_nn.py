@@ -1,4 +1,4 @@
-"""heed.nn: layers against NumPy, their parameters and files."""
+"""heed.nn: layers compared with NumPy, their parameters and files."""
 
 import gc
 import threading
@@ -93,7 +93,7 @@ def test_parameters_are_saved_and_loaded(tmp_path):
 
 
 def saved(path, layer, **values):
-    """The layer with its parameters set to these values, written to a file."""
+    """Writes the layer with its parameters set to these values to a file."""
     for name, value in values.items():
         layer.parameters()[name][:] = value
     layer.save(str(path))
@@ -105,7 +105,7 @@ def test_arrays_of_parameters_are_the_layers_memory_after_it_was_loaded_too(tmp_
     layer = nn.Linear(64, 32, generator=4)
     held = layer.parameters()
     layer.load(path)
-    others = [np.full((32, 64), 7, np.float32) for _ in range(64)]  # would lie where the parameters were
+    others = [np.full((32, 64), 7, np.float32) for _ in range(64)]  # would reuse the parameters' memory if it were free
     assert np.all(held["weight"] == 3) and np.all(held["bias"] == 1)
     held["weight"][:] = 2
     assert np.all(layer(np.ones((1, 64), np.float32)) == 2 * 64 + 1)
@@ -144,7 +144,7 @@ def test_threads_that_load_and_compute_see_one_file_or_the_other(tmp_path):
         x = np.ones((8, size), np.float32)
         for _ in range(30):
             sums = np.unique(layer(x))
-            assert sums.tolist() in ([size], [2 * size]), sums  # whole numbers: exact in any order
+            assert sums.tolist() in ([size], [2 * size]), sums  # whole numbers, exact in any order
             layer.save(copy)
             other = nn.Linear(size, size, bias=False)
             other.load(copy)

@@ -1,4 +1,4 @@
-"""The report in a notebook: what its cell shows, in a real browser."""
+"""The report in a notebook: the contents of its cell in a real browser."""
 
 import json
 import time
@@ -35,7 +35,7 @@ def weights(call):
 
 @pytest.fixture
 def cell(browser, call, tmp_path):
-    """A document with the report's cell in it, as a notebook has one, opened and entered; gives the browser."""
+    """Opens a document with the report's cell, as a notebook has one, and enters the cell. Returns the browser."""
     report = heed.look(*call, tokens=list("abcdefg"), causal=True)
     page = tmp_path / "notebook.html"
     page.write_text("<!DOCTYPE html><title>notebook</title>" + report._repr_html_(), encoding="utf-8")
@@ -80,7 +80,7 @@ def test_its_numbers_and_pictures_can_be_saved(cell, weights, tmp_path):
 def test_what_is_chosen_is_shown(cell, weights):
     cell.click('button[data-head="2"]')
     cell.run("document.querySelector('[data-step=map] .marks').focus()")
-    cell.press(*["up"] * LENGTH, *["down"] * 5)  # from the first row, wherever the page opened
+    cell.press(*["up"] * LENGTH, *["down"] * 5)  # starts at the first row, wherever the page opened
     assert "row 5, head 2" in cell.text(".panel")
     shown = cell.run("return [...document.querySelectorAll('[data-top]')].map((one) => Number(one.dataset.top))")
     assert shown == np.argsort(-weights[2][5, :6], kind="stable").tolist()
@@ -95,11 +95,12 @@ def words_and(count):
 @pytest.mark.parametrize("room, left_out", [(None, ""), (41_000, "single weights"),
                                             (16_000, "the keys attended to most, the figures of each row")])
 def test_whatever_a_cell_leaves_out_its_page_works(browser, tmp_path, monkeypatch, room, left_out):
-    # Scripts and styles, which every page has, and so much for words and numbers.
+    # Every page has scripts and styles; the rest is for words and numbers.
     most = 4_000_000 if room is None else len(words_and(1).page()) + room
     monkeypatch.setattr("heed._look.MOST_CELL_BYTES", most)
     shown = words_and(120)._repr_html_()
-    # The bound is the page's. As an attribute its quotes and ampersands are longer, most of them the scripts'.
+    # The limit is for the page. As an attribute it is longer, because quotes and ampersands are escaped, mostly in
+    # scripts.
     assert len(shown) <= 1.1 * most
     assert left_out in shown.rpartition("</iframe>")[2]
     page = tmp_path / "notebook.html"

@@ -1,4 +1,4 @@
-"""heed.onnx: ONNX's own tests of the Attention operator, and the backend's interface."""
+"""heed.onnx: ONNX's own tests of the Attention operator, and the backend interface."""
 
 import subprocess
 import sys
@@ -13,19 +13,19 @@ from onnx import TensorProto, helper  # noqa: E402
 
 import heed.onnx  # noqa: E402
 
-# Those named test_attention_*, as the installed release ships them. For each there is a model of one operator and
-# one in which that is written out in other operators (…_expanded), which the backend runs without heed.
+# The tests named test_attention_* of the installed release. Each has a model of one operator, and one with the same
+# written in other operators (…_expanded), which the backend runs without heed.
 suite = onnx.backend.test.BackendTest(heed.onnx, __name__)
 suite.include(r"^test_attention_")
 OnnxBackendNodeModelTest = suite.test_cases["OnnxBackendNodeModelTest"]
 for name in [name for name in vars(OnnxBackendNodeModelTest) if name.startswith("test_")]:
     if not name.startswith("test_attention_") or name.endswith("_cuda"):
-        delattr(OnnxBackendNodeModelTest, name)  # it would be skipped, like the other two thousand operators' tests
+        delattr(OnnxBackendNodeModelTest, name)  # it would be skipped, like the tests of other operators
 
 
 @pytest.fixture
 def calls(monkeypatch):
-    """How often heed was called."""
+    """A list with an element for each call of heed."""
     made = []
     ours = heed.onnx._heed.attention
     monkeypatch.setattr(heed.onnx._heed, "attention", lambda *a, **k: made.append(1) or ours(*a, **k))

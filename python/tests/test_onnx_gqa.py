@@ -1,5 +1,6 @@
-"""com.microsoft.GroupQueryAttention: held to ONNX Runtime's outputs, and to the schema's formulas in f64 where its build
-for CPUs refuses a call: bf16, caches of codes beside f16, batches of chunks, caches of codes without a past."""
+"""com.microsoft.GroupQueryAttention, compared with ONNX Runtime's outputs. Calls that its CPU build refuses are
+compared with the schema's formulas in f64: bf16, quantised caches beside f16, batches of chunks, quantised caches
+without a past."""
 
 import json
 import pathlib
@@ -20,8 +21,8 @@ import heed.onnx  # noqa: E402
 GOLDEN = pathlib.Path(__file__).parents[2] / "tests" / "data" / "group_query_attention.safetensors"
 FORMATS = [(np.float32, quantised) for quantised in QUANTISED] + [(np.float16, QUANTISED[0])]
 
-# Absolute and relative, of numbers some units in size. f32: sums of products in another order. f16 and bf16 keep 11 and 8
-# bits, and are rounded twice on the way: rotated rows, and the output.
+# Absolute and relative, for numbers of a few units. f32: sums of products in another order. f16 and bf16 keep 11 and 8
+# bits and are rounded twice: rotated rows, and the output.
 TOLERANCE = {"float32": 1e-5, "float16": 2.0**-9, "bfloat16": 2.0**-6}
 
 
@@ -30,7 +31,7 @@ def ours(call):
 
 
 def kept_alike(call, outputs, expected):
-    """Whether the caches are equal: but for a code that a rotated number at a tie puts to either side."""
+    """Whether the caches are equal, except for a code whose rotated number is at a rounding tie."""
     differ = 0
     for name in ("present_key", "present_value"):
         ours, theirs = outputs[name], expected[name]
@@ -45,7 +46,7 @@ def kept_alike(call, outputs, expected):
 
 
 def hold(call, outputs, expected):
-    """Compares all outputs; says whether codes were equal."""
+    """Compares all outputs. Returns whether all codes were equal."""
     assert list(outputs) == list(expected)
     if not kept_alike(call, outputs, expected):
         return False
@@ -77,14 +78,14 @@ def test_it_gives_what_onnxruntime_gives(kind):
     for seed in range(60):
         call = draw(np.random.default_rng([seed, KINDS.index(kind)]), kind, *FORMATS[seed % len(FORMATS)])
         ties += not hold(call, ours(call), call.defined(by_onnxruntime(call)))
-    assert ties <= 2  # about one code in a million is so close to a tie
+    assert ties <= 2  # about one code in a million is that close to a tie
 
 
 @pytest.mark.parametrize("quantised", QUANTISED)
 def test_it_gives_what_onnxruntime_gives_at_length(quantised):
     pytest.importorskip("onnxruntime")
     rng = np.random.default_rng(5)
-    heads, kv_heads, dim, rows = 4, 2, 32, 7000  # more than two spans of keys
+    heads, kv_heads, dim, rows = 4, 2, 32, 7000  # more than two key spans
     how, bits = quantised
     attributes, inputs = {"num_heads": heads, "kv_num_heads": kv_heads}, {}
     for name, count in (("query", heads), ("key", kv_heads), ("value", kv_heads)):
@@ -137,7 +138,7 @@ def test_a_prompt_and_its_tokens_one_by_one_give_the_same(quantised):
     past = {}
     for at in range(length):
         output, past = step(packed[:, at : at + 1], past, at, at + 1)
-        np.testing.assert_allclose(output[:, 0], whole[:, at], rtol=0, atol=1e-5)  # f32 sums of another order
+        np.testing.assert_allclose(output[:, 0], whole[:, at], rtol=0, atol=1e-5)  # f32 sums in another order
     for name in cache:
         assert np.array_equal(past[name], cache[name])
 
@@ -145,7 +146,7 @@ def test_a_prompt_and_its_tokens_one_by_one_give_the_same(quantised):
 def test_what_lies_beyond_a_sequence_is_never_read():
     call = draw(np.random.default_rng(4), "decode")
     call.inputs.pop("attention_bias", None)
-    before = call.inputs["seqlens_k"].ravel()  # one token is new
+    before = call.inputs["seqlens_k"].ravel()  # the number of keys without the new token
     room = before.max() + 3
     shape = call.inputs["past_key"].shape
     for name in ("past_key", "past_value"):
@@ -155,7 +156,7 @@ def test_what_lies_beyond_a_sequence_is_never_read():
     outputs = heed.onnx.run_node(call.node(), call.inputs)
     for array in outputs:
         assert np.isfinite(array).all()
-    assert outputs[1].shape[2] == room  # a past with room is a present of the same size
+    assert outputs[1].shape[2] == room  # a past with spare capacity gives a present of the same size
 
 
 def test_models_run_with_it_among_other_operators(monkeypatch):
@@ -179,7 +180,7 @@ def test_models_run_with_it_among_other_operators(monkeypatch):
 
 
 def plain_decode(**changes):
-    """A call that is right, with changes: attributes or inputs by their names; None takes an input away."""
+    """A correct call with changes: attributes or inputs by name. None removes an input."""
     call = Call({"num_heads": 4, "kv_num_heads": 2}, {
         "query": np.ones((2, 1, 64), np.float32), "key": np.ones((2, 1, 32), np.float32),
         "value": np.ones((2, 1, 32), np.float32), "past_key": np.ones((2, 2, 5, 16), np.float32),
@@ -277,7 +278,7 @@ def test_what_is_wrong_or_not_understood_is_said_in_one_sentence(changes, messag
 
 def test_an_output_qk_needs_an_attribute_that_says_which():
     call = plain_decode()
-    heed.onnx.run_node(call.node(), call.inputs)  # right without it
+    heed.onnx.run_node(call.node(), call.inputs)  # correct without it
     node = helper.make_node("GroupQueryAttention", list(call.inputs), OUTPUTS, domain="com.microsoft", **call.attributes)
     with pytest.raises(ValueError, match="qk_output is 0; 1 or 2 where there is an output_qk"):
         heed.onnx.run_node(node, call.inputs)

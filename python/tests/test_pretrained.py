@@ -1,4 +1,4 @@
-"""heed.Model beside transformers, eager and in f32: the same hidden states, logits and weights of attention."""
+"""heed.Model compared with transformers, eager and in f32: the same hidden states, logits and attention weights."""
 
 import importlib.util
 import json
@@ -14,8 +14,8 @@ from tiny_models import CAUSAL, FAMILIES, config_of, ids_of, make, save
 
 import heed
 
-# Both sum in f32, in orders of their own, through at most seven layers; what is asked for is 1e-4 of the size of the
-# numbers, and 1e-5 of weights, which are at most 1.
+# Both sum in f32, in different orders, through at most seven layers. The tolerance is 1e-4 of the size of the numbers,
+# and 1e-5 for weights, which are at most 1.
 RELATIVE, WEIGHTS = 1e-4, 1e-5
 
 
@@ -46,7 +46,7 @@ def test_every_layer_agrees(pair, length):
     assert len(expected.hidden_states) == ours.info["layers"] + 1
     for layer, stream in enumerate(expected.hidden_states[:-1]):
         assert_near(streams[layer], stream[0])
-    assert_near(hidden, expected.hidden_states[-1][0])  # theirs lies behind the last norm
+    assert_near(hidden, expected.hidden_states[-1][0])  # theirs is after the last norm
     assert_near(ours.logits(ids), expected.logits[0])
     weights = ours.weights(ids)
     assert len(expected.attentions) == len(weights)
@@ -63,7 +63,7 @@ def test_a_cache_gives_what_the_whole_text_gives(name, tmp_path):
     cache = model.cache()
     pieces = [model.logits(ids[begin:end], cache=cache) for begin, end in [(0, 1), (1, 14), *((i, i + 1) for i in range(14, 41))]]
     assert cache.length == 41
-    assert_near(np.concatenate(pieces), torch.from_numpy(whole), 1e-5)  # the same sums, cut at other keys
+    assert_near(np.concatenate(pieces), torch.from_numpy(whole), 1e-5)  # the same sums, with keys split elsewhere
     cache.clear()
     assert np.array_equal(model.logits(ids[:1], cache=cache), pieces[0])
 
@@ -87,7 +87,7 @@ def test_the_likeliest_tokens_are_the_same_fifty(name, tmp_path):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "gemma2", "gpt_neox"])
 def test_halves_are_read_as_they_are_stored(name, dtype, tmp_path):
-    theirs = make(name, dtype)  # numbers of that type, computed with in f32
+    theirs = make(name, dtype)  # numbers of this type; computation is in f32
     model = heed.load_model(save(theirs, tmp_path, dtype))
     ids = ids_of(29)
     assert_near(model.logits(ids), read(theirs, ids).logits[0])
@@ -109,7 +109,7 @@ def test_a_model_without_its_head_gives_hidden_states(name, tmp_path):
     model = heed.load_model(save(theirs.base_model, tmp_path))
     ids = ids_of(19)
     assert_near(model.hidden_states(ids), read(theirs, ids).hidden_states[-1][0])
-    assert model.info["predicts"] == (name in ("gpt2", "gemma2"))  # whose embeddings give logits
+    assert model.info["predicts"] == (name in ("gpt2", "gemma2"))  # their embeddings give logits
     if not model.info["predicts"]:
         with pytest.raises(ValueError, match="without a head for tokens has no logits"):
             model.logits(ids)
@@ -125,7 +125,7 @@ def test_heads_for_whole_texts_are_left(head, tmp_path):
     assert model.info["predicts"] == (head is t.BertForPreTraining)
 
 
-# What older versions of transformers wrote for the same models.
+# The configurations that older versions of transformers wrote for the same models.
 OLDER = {
     "llama3": lambda config: config | dict(rope_theta=500000.0, rope_scaling=config.pop("rope_parameters")),
     "llama-linear": lambda config: config | dict(rope_scaling=dict(type="linear", factor=config.pop("rope_parameters")["factor"])),
@@ -155,7 +155,7 @@ def test_older_configurations_say_the_same(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["llama", "llama3", "gpt_neox"])
 def test_angles_at_large_positions_agree(name, tmp_path):
-    # Angles are products in f32 on both sides: at position 9,000 they are off by up to 2^-11, alike.
+    # Angles are products in f32 on both sides. At position 9,000 both have the same error of up to 2^-11.
     theirs, ids = make(name), ids_of(9000)
     model = heed.load_model(save(theirs, tmp_path))
     theirs.set_attn_implementation("sdpa")  # eager would take gigabytes

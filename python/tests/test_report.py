@@ -1,4 +1,4 @@
-"""heed.Report: questions by word, head and pair, of one call, of layers, of weights alone and of documents."""
+"""heed.Report: queries by word, head and pair, on one call, several layers, weights alone and documents."""
 
 import sys
 import types
@@ -25,7 +25,7 @@ def layers():
 
 @pytest.fixture(scope="module")
 def weights(layers):
-    """By NumPy, [1, layers x heads, L, L]."""
+    """Computed in NumPy, [1, layers x heads, L, L]."""
     scores = np.concatenate([q @ k.swapaxes(2, 3) / np.sqrt(8) for q, k in zip(*layers[:2])], 1)
     raised = np.exp(scores) * np.tril(np.ones((LENGTH, LENGTH)))
     return raised / raised.sum(-1, keepdims=True)
@@ -94,7 +94,7 @@ def test_a_tile_is_a_piece_of_the_weights(each, weights, layers):
 
 def test_tiles_pairs_and_rows_of_long_texts_are_computed(layers, weights):
     report = heed.look(*layers, causal=True)
-    report.weights = None  # as of texts whose matrices are too large
+    report.weights = None  # as for texts whose matrices are too large
     assert np.allclose(report.tile((2, 5), (0, 4), head="1.3"), weights[:, 7:8, 2:5, 0:4], atol=1e-12)
     assert np.allclose(sorted(report.pair(6, 1)["weight"]), sorted(weights[0, :, 6, 1]))
     assert [line["key"] for line in report.row(8, head=0, top=9)] == np.argsort(-weights[0, 0, 8]).tolist()

@@ -1,4 +1,5 @@
-"""tokenizer_config.json beside tokenizer.json: heed's ids are those of transformers' AutoTokenizer, or the tokenizer is refused."""
+"""tokenizer_config.json beside tokenizer.json: heed's ids equal those of transformers' AutoTokenizer, or heed
+refuses."""
 
 import inspect
 import json
@@ -13,7 +14,7 @@ from transformers import tokenization_utils_base, tokenization_utils_tokenizers
 
 import heed
 
-KINDS = {  # the model's family, its tokenizer.json, the class that its tokenizer_config.json says
+KINDS = {  # the model's family, its tokenizer.json, the class in its tokenizer_config.json
     "bert": ("bert", tokenizer_kinds.bert, "BertTokenizer"),
     "bert, cased": ("bert", tokenizer_kinds.bert_cased, "BertTokenizerFast"),
     "distilbert": ("distilbert", tokenizer_kinds.bert, "DistilBertTokenizer"),
@@ -29,7 +30,7 @@ KINDS = {  # the model's family, its tokenizer.json, the class that its tokenize
     "gemma": ("gemma2", tokenizer_kinds.gemma, "GemmaTokenizer"),
     "gpt_neox": ("gpt_neox", tokenizer_kinds.gpt_neox, "GPTNeoXTokenizer"),
 }
-ALIKE = ("bert, cased", "distilbert", "llama 3, of llama 2's class", "mistral", "qwen3")  # the code of another kind adds their tokens
+ALIKE = ("bert, cased", "distilbert", "llama 3, of llama 2's class", "mistral", "qwen3")  # share the code of another kind
 TEXTS = ["The ANIMAL wasn't Ünable, 3.14!", "  two  spaces\n\nand 中文字 café 한국어 e\u0301 ﬁ ", "able", "", "[MASK] <mask> <s>text</s> <unk><pad>",
          "x<new>y <new> z <other>able <image>", "🤗 <|endoftext|><bos>b <|begin_of_text|> the able"]
 
@@ -65,7 +66,7 @@ NO_IDS = {  # keys that change no id, and why
     "wordpieces_prefix": ("@@", "likewise"), "clean_text": (False, "likewise"), "unk_id": (0, "where there is no tokenizer.json"),
     "nobody_knows_this": (True, "an unknown key"),
 }
-# transformers sets these itself, or takes them from a caller; no file of settings has them.
+# transformers sets these itself or takes them from a caller. No settings file has them.
 INNER = {"tokenizer_object", "gguf_file", "tokenizer_file", "vocab_file", "vocab", "merges", "post_processor", "tokenizer_truncation",
          "tokenizer_padding", "_json_truncation", "_json_padding", "_spm_precompiled_charsmap", "model_specific_special_tokens", "tokenizer",
          "is_local", "local_files_only", "kwargs", "self", "__class__"}
@@ -105,12 +106,12 @@ def lack_of(model):
 
 
 def expect_ids(folder, label, refused=None):
-    """Of the folder as it is: equal ids, or the refusal that is expected. Whether transformers takes it."""
+    """Compares ids for the folder, or expects the refusal. Returns whether transformers accepts the folder."""
     model = heed.load_model(folder)
     try:
         theirs = theirs_of(folder)
         expected = [theirs(text)["input_ids"] for text in TEXTS]
-    except Exception:  # settings of a type that its class does not take
+    except Exception:  # settings of a type that its class refuses
         expected = None
     if refused is not None:
         assert model.tokenizer is None and refused in lack_of(model), label
@@ -124,7 +125,7 @@ def expect_ids(folder, label, refused=None):
 
 
 def decoder_of(folder, which):
-    """The added tokens of tokenizer.json, and one more; or the last of them with other flags."""
+    """The added tokens of tokenizer.json with one more, or with other flags for the last."""
     made = json.loads((folder / "tokenizer.json").read_text())
     tokens = {str(one.pop("id")): one for one in made["added_tokens"]}
     if which == "next":
@@ -150,7 +151,7 @@ def test_each_key_is_followed_or_the_tokenizer_refused(kind, folders):
                 refused = None
             elif key == "tokenizer_class" and value in mismatched[model]:
                 refused = "which is for"
-            elif key == "tokenizer_class" and value is None and kind == "xlm-roberta":  # a Unigram of a BERT
+            elif key == "tokenizer_class" and value is None and kind == "xlm-roberta":  # a Unigram with BERT's class
                 refused = "has a tokenizer.json of 'Unigram' and a tokenizer_config.json of BertTokenizer, which is for WordPiece"
             taken += expect_ids(folder, f"{kind}, {key} {value!r}", refused)
             tried += 1

@@ -1,4 +1,5 @@
-"""heed.Tokenizer beside PyPI's tokenizers: the same ids, places and decoded texts, over random texts of all scripts."""
+"""heed.Tokenizer compared with PyPI's tokenizers: the same ids, offsets and decoded texts, over random texts of all
+scripts."""
 
 import functools
 import json
@@ -12,7 +13,7 @@ import random_texts
 import tokenizer_kinds
 from tokenizers import Regex, Tokenizer, decoders, models
 
-TEXTS = -(-200_000 // int(os.environ.get("HEED_TEST_SHARE", "1")))  # a kind
+TEXTS = -(-200_000 // int(os.environ.get("HEED_TEST_SHARE", "1")))  # per kind
 AT_A_TIME = 2000
 
 
@@ -27,7 +28,7 @@ def made(kind: str) -> Tokenizer:
 
 
 def compare(text: str, theirs: Tokenizer, ours: heed.Tokenizer, encoding, whole: bool) -> None:
-    """The answers about one text; `encoding` is theirs. With `whole`, decoding keeps special tokens."""
+    """Compares the results for one text; `encoding` is theirs. With `whole`, decoding keeps special tokens."""
     got = ours.encode(text)
     assert got.ids == encoding.ids, f"{ascii(text)}\nheed       {shown(ours, got.ids)}\ntokenizers {encoding.tokens}"
     assert got.offsets == encoding.offsets, f"{ascii(text)}\nheed       {got.offsets}\ntokenizers {encoding.offsets}\nof {encoding.tokens}"
@@ -94,7 +95,7 @@ def file_of(vocabulary: dict[str, int], added: list[tuple[str, int]]) -> str:
 WITH_GAP, SHARED = {"a": 0, "b": 1, "c": 5}, {"a": 0, "b": 1, "c": 1}
 
 
-# tokenizers count the model's tokens and do not read the ids that a file gives for added ones.
+# tokenizers numbers added tokens after the model's tokens, and ignores the ids that a file gives for them.
 @pytest.mark.parametrize("vocabulary, added", [
     (WITH_GAP, []), (WITH_GAP, ["<x>"]), (WITH_GAP, ["<x>", "<y>", "<z>"]), (WITH_GAP, ["c", "<x>"]),
     (WITH_GAP, ["<x>", "c", "<y>"]), (SHARED, ["<x>"]),
@@ -106,7 +107,7 @@ def test_added_tokens_have_the_same_ids_beside_vocabularies_with_gaps(vocabulary
     text = "a b c <x> <y> <z>"
     assert ours.encode(text).ids == theirs.encode(text).ids
     assert ours.size == max(id for _, id in theirs.get_vocab().items()) + 1
-    wrong = [(token, id + (token == added[-1])) for token, id in ids]  # the last one's, by one
+    wrong = [(token, id + (token == added[-1])) for token, id in ids]  # the last id is wrong by one
     if added:
         with pytest.raises(OSError, match=f"an added token '{added[-1]}' with id {wrong[-1][1]}, where the vocabulary gives"):
             heed.Tokenizer.from_json(file_of(vocabulary, wrong))

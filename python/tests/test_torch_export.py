@@ -1,4 +1,5 @@
-"""Models with heed's attention, traced and exported: the graph computes, for other inputs, what PyTorch's attention gives."""
+"""Models with heed's attention, traced and exported: for other inputs the graph gives the results of PyTorch's
+attention."""
 
 import io
 
@@ -8,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 onnxruntime = pytest.importorskip("onnxruntime")
 transformers = pytest.importorskip("transformers")
-pytest.importorskip("onnxscript")  # which torch.onnx.export needs
+pytest.importorskip("onnxscript")  # torch.onnx.export needs it
 
 from torch.nn.attention.flex_attention import create_block_mask  # noqa: E402
 
@@ -54,7 +55,7 @@ class Hidden(torch.nn.Module):
 
 
 def by_onnx(module, example, other, dynamo):
-    """What ONNX Runtime computes of `other` after an export with `example`."""
+    """ONNX Runtime's results for `other`, after an export with `example`."""
     file = io.BytesIO()
     with torch.no_grad():
         if dynamo:
@@ -98,7 +99,7 @@ def plain(q, k, v, *, bias=0.0, allowed=True, softcap=None, sinks=None):
 
 
 CAUSAL = torch.ones(5, 5, dtype=torch.bool).tril()
-SOME = torch.arange(5)[:, None].expand(5, 5) > 0  # nothing for row 0
+SOME = torch.arange(5)[:, None].expand(5, 5) > 0  # row 0 has no allowed key
 SINKS = torch.tensor([0.5, -1.0, 2.0, 0.0])
 EXPORTED = {
     "sdpa": (lambda x: T.scaled_dot_product_attention(x, x, x), lambda x: plain(x, x, x)[0]),

@@ -1,5 +1,6 @@
-"""heed.torch.flex_attention beside PyTorch's scaled_dot_product_attention with the dense mask, and sparse_mask of
-heed.torch.attention: values, gradients, torch.compile, checkpoints, threads, and that nothing is kept too long."""
+"""heed.torch.flex_attention, and sparse_mask of heed.torch.attention, compared with PyTorch's
+scaled_dot_product_attention with the dense mask: values, gradients, torch.compile, checkpoints, threads, and object
+lifetimes."""
 
 import concurrent.futures
 import gc
@@ -18,7 +19,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 import heed  # noqa: E402
 from heed.torch import _block_mask, _held, attention, flex_attention, from_block_mask, mask_tensor  # noqa: E402
 
-TOLERANCE = 1e-12  # f64: some hundred roundings of 2^-53 of numbers around 1
+TOLERANCE = 1e-12  # f64: about a hundred roundings of 2^-53 for numbers around 1
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,7 @@ def seed():
 
 @pytest.fixture
 def nothing_stays():
-    """Whatever stood for a mask is gone when all that used it is."""
+    """Checks that objects that stand for masks are freed once nothing uses them."""
     gc.collect()
     before = len(_held._table)
     yield
@@ -46,7 +47,7 @@ def inputs(queries, keys, batch=2, heads=4, kv_heads=4):
 
 
 def by_pytorch(query, key, value, mask, **arguments):
-    """0 where a row may attend to nothing, in the output and in the gradients."""
+    """PyTorch's output, with 0 for rows without an allowed key, also in the gradients."""
     seen = mask.any(-1, keepdim=True)
     with sdpa_kernel([SDPBackend.MATH]):
         output = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask | ~seen, **arguments)
@@ -60,7 +61,7 @@ def assert_close(got, expected, tolerance=TOLERANCE):
 
 
 def assert_same(got, expected, tensors, again=False):
-    """Values, and gradients of a random projection."""
+    """Compares values, and gradients of a random projection."""
     assert_close(got, expected)
     direction = torch.randn_like(expected)
     for ours, reference in zip(*(torch.autograd.grad(x, tensors, direction, again) for x in (got, expected))):
@@ -84,7 +85,7 @@ LENGTHS = {"whole blocks": (256, 256, 64), "no whole blocks": (300, 300, 128), "
 
 
 def mask_of(name, queries, keys, block):
-    """A BlockMask of PyTorch's, and the same as a boolean."""
+    """A BlockMask of PyTorch, and the same mask as booleans."""
     arguments = MODS[name], *SIZES[name], queries, keys, "cpu"
     return create_block_mask(*arguments, BLOCK_SIZE=block), create_mask(*arguments)
 
@@ -97,7 +98,7 @@ def test_a_block_mask_gives_what_the_dense_mask_gives(name, lengths):
     assert torch.equal(torch.from_numpy(from_block_mask(mask).dense()), dense)
     tensors = inputs(queries, keys)
     assert_same(flex_attention(*tensors, block_mask=mask), by_pytorch(*tensors, dense), tensors)
-    with torch.no_grad():  # past the operator
+    with torch.no_grad():  # bypasses the operator
         assert_close(flex_attention(*tensors, block_mask=mask), by_pytorch(*tensors, dense))
 
 
@@ -137,7 +138,7 @@ def test_blocks_in_any_order_and_without_full_ones():
     for row in range(5):
         indices[0, 0, row, :row + 1] = torch.randperm(row + 1)
     assert counts.flatten().tolist() == [1, 2, 3, 4, 5]
-    for lead in (0, 1, 2):  # of the axes B and H
+    for lead in (0, 1, 2):  # number of leading axes among B and H
         other = BlockMask.from_kv_blocks(counts[(0,) * lead], indices[(0,) * lead], BLOCK_SIZE=64,
                                          mask_mod=MODS["causal"], seq_lengths=(300, 300), compute_q_blocks=False)
         assert_close(flex_attention(*tensors, block_mask=other), by_pytorch(*tensors, dense))
@@ -252,7 +253,7 @@ def test_a_long_block_mask_makes_no_matrix_of_all_pairs():
 
 
 class Loss:
-    """Of what torch.compile sees between calls of heed."""
+    """The code that torch.compile sees between calls of heed."""
 
     def __call__(self, query, key, value, mask):
         output, summary = flex_attention(query * 2, key, value, block_mask=mask, return_summary=True)
@@ -282,7 +283,7 @@ def test_a_mask_that_was_changed_is_converted_anew(compiled, nothing_stays):
     mask, dense = mask_of("causal", 96, 96, 32)
     assert_close(call(*tensors, mask=mask), by_pytorch(*tensors, dense))
     mask.mask_mod = lambda b, h, q, k: (q >= k) & (k % 2 > 0)
-    diagonal = torch.arange(96) // 32 == (torch.arange(96) // 32)[:, None]  # whose blocks are cut
+    diagonal = torch.arange(96) // 32 == (torch.arange(96) // 32)[:, None]  # blocks on the diagonal are partial
     dense = dense & ~(diagonal & (torch.arange(96) % 2 == 0))
     assert_close(call(*tensors, mask=mask), by_pytorch(*tensors, dense))
     mask.kv_num_blocks[0, 0, 0] = 0
@@ -303,7 +304,7 @@ def test_a_compiled_function_takes_no_mask_for_one_that_is_gone(kind, nothing_st
             mask = heed.masks.sliding_window(reach - 1, reach - 1, 20, 20)
         dense = (torch.arange(20)[:, None] - torch.arange(20)).abs() < reach
         assert_close(compiled(*tensors, mask), by_pytorch(*tensors, dense))
-        del mask  # its place in memory is free
+        del mask  # its memory may be reused
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -332,7 +333,7 @@ def test_a_compiled_function_takes_any_number_of_masks_as_tensors(backend, nothi
     for first in range(1, 8):
         mask = heed.masks.documents([first, 8 - first])
         got = compiled(*tensors, mask_tensor(mask))
-        del mask  # kept by the graph of autograd alone
+        del mask  # now only autograd's graph keeps it
         gc.collect()
         assert_same(got, loss(*tensors, heed.masks.documents([first, 8 - first])), tensors)
     assert len(graphs) == 1

@@ -1,4 +1,4 @@
-"""heed.KvCache with PyTorch's tensors, against PyTorch in f64."""
+"""heed.KvCache with PyTorch's tensors, compared with PyTorch in f64."""
 
 import pytest
 import torch
@@ -13,13 +13,14 @@ def randn(*shape, dtype=torch.float32, seed=0):
 
 
 def expected_of(q, key, value):
-    """Each query sees keys up to its own, the last; as f64."""
+    """The expected output in f64: each query sees keys up to its own position, and the last query is at the last
+    key."""
     mask = torch.ones(q.shape[2], key.shape[2], dtype=torch.bool).tril(key.shape[2] - q.shape[2])
     return torch.nn.functional.scaled_dot_product_attention(*(x.double() for x in (q, key, value)), attn_mask=mask,
                                                             enable_gqa=True)
 
 
-# Of the output: sums of f32, or its own rounding and, in bf16 and f16, that of weights.
+# Error of the output: f32 sums, or its own rounding and, in bf16 and f16, that of the weights.
 TOLERANCE = {torch.float32: 4e-6, torch.bfloat16: 2**-7, torch.float16: 2**-10}
 
 

@@ -1,4 +1,4 @@
-"""heed.torch.MultiheadAttention beside torch.nn's, and heed beside PyTorch's threads and processes."""
+"""heed.torch.MultiheadAttention compared with torch.nn's, and heed beside PyTorch's threads and processes."""
 
 import copy
 import itertools
@@ -15,7 +15,7 @@ import heed  # noqa: E402
 import heed.torch  # noqa: E402
 from heed.torch import MultiheadAttention, scaled_dot_product_attention  # noqa: E402
 
-TOLERANCE = 1e-12  # f64: some hundred roundings of 2^-53 of numbers around 1
+TOLERANCE = 1e-12  # f64: about a hundred roundings of 2^-53 for numbers around 1
 
 
 def pair(**settings):
@@ -24,7 +24,7 @@ def pair(**settings):
     theirs = torch.nn.MultiheadAttention(12, 3, dtype=torch.float64, **settings)
     ours = MultiheadAttention(12, 3, dtype=torch.float64, **settings)
     for parameter in theirs.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)  # biases are drawn as 0
+        torch.nn.init.normal_(parameter, std=0.5)  # biases are initialised to 0
     ours.load_state_dict(theirs.state_dict())
     return theirs, ours
 
@@ -81,7 +81,7 @@ def masks():
     padding = {"none": None, "bool": torch.tensor([[False] * 5, [False] * 3 + [True] * 2]),
                "float": torch.randn(2, 5, dtype=torch.float64)}
     for mask in (attn["bool"], attn["per head"]):
-        mask[..., 0] = False  # a row that may attend to nothing is NaN in PyTorch's
+        mask[..., 0] = False  # a row without an allowed key is NaN in PyTorch
     return attn, padding
 
 
@@ -112,7 +112,7 @@ def test_under_autocast(settings):
     with torch.autocast("cpu", torch.bfloat16):
         expected, got = theirs(query, key, value), ours(query, key, value)
     assert got[0].dtype == expected[0].dtype == torch.bfloat16
-    for a, b in zip(expected, got):  # some roundings of 2^-9, of numbers of some 10
+    for a, b in zip(expected, got):  # a few roundings of 2^-9, for numbers around 10
         assert bool(((a.double() - b.double()).abs() <= 2**-6 * (1 + a.double().abs().max())).all())
     for result in (expected, got):
         result[0].float().sum().backward()
@@ -148,7 +148,7 @@ class Counted(MultiheadAttention):
 
 
 def swap_in(layer):
-    """Ours, with the parameters of a layer's own, in its place."""
+    """Replaces a layer's attention by ours, with the same parameters."""
     ours = Counted(12, 4, batch_first=True, dtype=torch.float64)
     ours.load_state_dict(layer.self_attn.state_dict())
     layer.self_attn = ours.train(layer.training)
@@ -189,7 +189,7 @@ def test_a_stack_of_pytorchs_calls_it_in_every_layer(swapped, padded):
     if swapped == "before":
         swap_in(layer)
     ours = torch.nn.TransformerEncoder(layer, 3).eval()
-    if swapped == "after":  # the stack hands nested tensors to its layers then
+    if swapped == "after":  # then the stack gives nested tensors to its layers
         for layer in ours.layers:
             swap_in(layer)
     x, padding, before = torch.randn(2, 5, 12, dtype=torch.float64), PADDING if padded else None, Counted.calls
@@ -241,7 +241,7 @@ def test_it_is_copied_kept_and_drawn_anew(settings):
     torch.manual_seed(5)
     theirs._reset_parameters()
     for name, parameter in theirs.named_parameters():
-        if "out_proj.weight" not in name:  # which PyTorch does not draw anew
+        if "out_proj.weight" not in name:  # PyTorch does not redraw it
             assert torch.equal(parameter, module.get_parameter(name)), name
 
 

@@ -1,5 +1,5 @@
-"""heed.torch.varlen_attention and nested tensors, beside PyTorch's scaled_dot_product_attention of one sequence at a
-time."""
+"""heed.torch.varlen_attention and nested tensors, compared with PyTorch's scaled_dot_product_attention of one sequence
+at a time."""
 
 import gc
 import itertools
@@ -40,10 +40,11 @@ def assert_close(got, expected, tolerance=TOLERANCE[torch.float64]):
 
 
 def one_by_one(tensors, lengths, window=(-1, -1), causal=False, scale=None):
-    """PyTorch's math path in f64; FlashAttention's windows, which count from the last key. [tokens, H, D]"""
+    """PyTorch's math path in f64, with FlashAttention's windows, which count from the last key. Returns [tokens, H,
+    D]."""
     outputs = []
     for q, k, v in zip(tensors[0].double().split(lengths[0]), *(x.double().split(lengths[1]) for x in tensors[1:])):
-        away = torch.arange(len(q))[:, None] + len(k) - len(q) - torch.arange(len(k))  # of the position from the key
+        away = torch.arange(len(q))[:, None] + len(k) - len(q) - torch.arange(len(k))  # position minus key
         seen = torch.ones(away.shape, dtype=torch.bool)
         if causal:
             seen &= away >= 0
@@ -74,7 +75,7 @@ def test_each_sequence_attends_within_itself(lengths, call):
                           scale=call.get("scale"))
     assert_close(found, expected)
     assert found.is_contiguous()
-    with torch.no_grad():  # past the operator
+    with torch.no_grad():  # bypasses the operator
         plain = varlen_attention(*tensors, *map(offsets, lengths), **call)
     assert torch.equal(plain, found) and plain.is_contiguous()
     direction = torch.randn_like(expected)
@@ -215,13 +216,13 @@ def nested(rows):
 
 
 def rows_and_heads(lengths, heads, width):
-    """Leaves [l, H * width], and of them a nested tensor [B, H, j, width] as models make it."""
+    """Leaf tensors [l, H * width], and a nested tensor [B, H, j, width] made of them as models do."""
     rows = [torch.randn(length, heads * width, dtype=torch.float64, requires_grad=True) for length in lengths]
     return rows, nested(rows).unflatten(-1, [heads, width]).transpose(1, 2)
 
 
 def by_pytorch(query, key, value, **arguments):
-    """One sequence at a time, [H, l, D] each."""
+    """PyTorch's outputs for one sequence at a time, [H, l, D] each."""
     with sdpa_kernel([SDPBackend.MATH]):
         return [torch.nn.functional.scaled_dot_product_attention(*parts, **arguments)
                 for parts in zip(query.unbind(), key.unbind(), value.unbind())]
@@ -234,14 +235,14 @@ NESTED_CALLS = {"plain": {}, "causal": {"is_causal": True}, "scale": {"scale": 0
 def test_nested_tensors_give_nested_ones(call):
     rows, query = rows_and_heads([4, 1, 7], 2, 8)
     found = sdpa(query, query, query, **NESTED_CALLS[call])
-    assert found.is_nested and found.layout == torch.jagged and found.shape == query.shape  # j too
+    assert found.is_nested and found.layout == torch.jagged and found.shape == query.shape  # also for j
     expected = by_pytorch(query, query, query, **NESTED_CALLS[call])
     for ours, reference in zip(found.unbind(), expected, strict=True):
         assert_close(ours, reference)
     with torch.no_grad():
         plain = sdpa(query, query, query, **NESTED_CALLS[call])
     assert plain.shape == query.shape and torch.equal(plain.transpose(1, 2).values(), found.transpose(1, 2).values())
-    layer = (found + query).transpose(1, 2).flatten(-2)  # what a model does with it
+    layer = (found + query).transpose(1, 2).flatten(-2)  # as a model uses it
     gradients = torch.autograd.grad(layer.values().sin().sum(), rows, retain_graph=True)
     total = sum((one + own).sin().sum() for one, own in zip(expected, query.unbind()))
     for ours, reference in zip(gradients, torch.autograd.grad(total, rows)):

@@ -1,4 +1,4 @@
-"""heed.torch: what PyTorch can be asked for and heed does not do is said in heed's words; results print in short."""
+"""heed.torch: features of PyTorch that heed lacks are refused with heed's own messages; results print briefly."""
 
 import pytest
 

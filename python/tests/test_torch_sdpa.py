@@ -1,5 +1,5 @@
-"""heed.torch.scaled_dot_product_attention beside PyTorch's, over what PyTorch's own tests of it vary (shapes, masks,
-types, strides, grouped heads, empty rows), and its gradients. The reference is PyTorch's math path in float64."""
+"""heed.torch.scaled_dot_product_attention and its gradients, compared with PyTorch's math path in float64. The inputs
+vary as in PyTorch's own tests: shapes, masks, types, strides, grouped heads, empty rows."""
 
 import itertools
 
@@ -13,7 +13,7 @@ from torch.testing._internal.common_methods_invocations import op_db  # noqa: E4
 from heed import masks  # noqa: E402
 from heed.torch import attention, mask_tensor, scaled_dot_product_attention as sdpa  # noqa: E402
 
-# Beside the rounding of the inputs, which both see: softmax weights, their sum, and the output, rounded once each.
+# Both sides see rounded inputs. The tolerance covers one rounding each of softmax weights, their sum, and the output.
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.bfloat16: 2**-6, torch.float16: 2**-9}
 
 
@@ -38,7 +38,7 @@ def assert_close(got, expected, dtype):
 
 
 def same_values_and_gradients(query, key, value, attn_mask=None, **arguments):
-    """Both calls, and the gradients of a random projection of their outputs."""
+    """Runs both calls, and the gradients of a random projection of their outputs."""
     ours = [t.detach().requires_grad_() for t in (query, key, value)]
     theirs = [t.detach().double().requires_grad_() for t in (query, key, value)]
     our_mask = their_mask = attn_mask
@@ -51,7 +51,7 @@ def same_values_and_gradients(query, key, value, attn_mask=None, **arguments):
     assert output.dtype == query.dtype
     assert_close(output, expected, query.dtype)
     with torch.no_grad():
-        assert_close(sdpa(*ours[:3], our_mask, **arguments), expected, query.dtype)  # past the operator
+        assert_close(sdpa(*ours[:3], our_mask, **arguments), expected, query.dtype)  # bypasses the operator
     direction = torch.randn(expected.shape).to(query.dtype)
     gradients = torch.autograd.grad(output, ours, direction)
     references = torch.autograd.grad(expected, theirs, direction.double())
@@ -147,7 +147,7 @@ def test_axes_in_front_of_grouped_heads_broadcast(shapes):
 
 
 def kept_by_dropout(query, key, probability, **arguments):
-    """Which weights the coming call with the same seed keeps, [..., L, S]: its output for values that are unit vectors."""
+    """Which weights the next call with the same seed keeps, [..., L, S], from its output for unit vectors as values."""
     state = torch.get_rng_state()
     units = torch.eye(key.shape[-2], dtype=query.dtype).expand(*key.shape[:-2], -1, -1)
     kept = sdpa(query.detach(), key.detach(), units, dropout_p=probability, **arguments) != 0
@@ -165,7 +165,7 @@ def samples():
 
 
 def with_dropout(query, key, value, kept, probability, is_causal):
-    """The formula in f64, with the weights dropped that heed drops."""
+    """The formula in f64, with the same weights dropped as in heed."""
     scores = query @ key.transpose(-1, -2) / query.shape[-1]**0.5
     if is_causal:
         scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), float("-inf"))
@@ -173,20 +173,21 @@ def with_dropout(query, key, value, kept, probability, is_causal):
 
 
 def bounds_of_sample(query, key, direction, expected, dtype):
-    """Of output and gradients. PyTorch's samples have scores of size A = 100 and nearly all weight on one key."""
+    """Bounds for output and gradients. PyTorch's samples have scores of size A = 100 and nearly all weight on one
+    key."""
     scale = query.shape[-1]**-0.5
-    if dtype in (torch.float32, torch.float64):  # scores are off by 2 (D + 3) A u, which is A / 2 of the tolerance
+    if dtype in (torch.float32, torch.float64):  # scores err by 2 (D + 3) A u, which is A / 2 of the tolerance
         largest = 1 + scale * (query.double().abs() @ key.double().abs().transpose(-1, -2)).max()
         return [TOLERANCE[dtype] * largest] * 4, [0] * 4
-    # dS = p (dP - <dO, O>) has an O that was rounded; the difference is near 0 where the weights are on one key. So do
-    # PyTorch's kernels for these types.
+    # dS = p (dP - <dO, O>) uses an O that was rounded, and the difference is near 0 if the weights are on one key.
+    # PyTorch's kernels for these types do the same.
     rounded = torch.finfo(dtype).eps / 2 * scale * (direction.double().abs() * expected.abs()).sum(-1).max()
     repeats = [expected[..., 0].numel() / tensor[..., 0].numel() for tensor in (query, key)]
     return [TOLERANCE[dtype]] * 4, [0, rounded * key.abs().max() * max(1, repeats[0]),
                                     rounded * query.abs().max() * max(1, repeats[1]) * query.shape[-2], 0]
 
 
-# Each with its gradients. None is refused.
+# Each sample with its gradients. None is refused.
 @pytest.mark.parametrize("sample", samples())
 def test_pytorchs_own_samples(sample):
     inputs, call = [sample.input, *sample.args], dict(sample.kwargs)
@@ -311,7 +312,7 @@ def test_slopes_of_alibi_have_no_gradient_and_that_is_said():
 
 
 def by_formula(query, key, value, *, causal=False, align="top-left", alibi=None, kv_lengths=None):
-    """(output, lse) for [B, H, L, D], in f64: PyTorch's products and softmax, and its autograd."""
+    """(output, lse) for [B, H, L, D] in f64, from PyTorch's products, softmax and autograd."""
     query, key, value = query.double(), key.double(), value.double()
     batch, (queries, keys) = query.shape[0], (query.shape[2], key.shape[2])
     valid = torch.full((batch,), keys) if kv_lengths is None else kv_lengths
@@ -325,7 +326,7 @@ def by_formula(query, key, value, *, causal=False, align="top-left", alibi=None,
     return scores.softmax(-1) @ value.repeat_interleave(query.shape[1] // value.shape[1], 1), scores.logsumexp(-1)
 
 
-# On both sides of the 192 keys from which the fused backward pass works otherwise.
+# Lengths on both sides of 192 keys, from which on the fused backward pass works differently.
 DOCUMENTS = {"short": ([3, 0, 64, 150, 192], [5, 2, 64, 191, 192]), "long": ([193, 300, 200], [193, 300, 421]),
              "mixed": ([64, 20, 193], [300, 64, 193])}
 PACKED_CALLS = {"plain": {}, "causal": {"causal": True}, "bottom right": {"causal": True, "align": "bottom-right"},
@@ -410,7 +411,7 @@ def test_dropout_follows_torchs_seed_and_keeps_the_mean():
 
     assert torch.equal(call(1), call(1)) and not torch.equal(call(1), call(2))
     mean = torch.stack([call(seed) for seed in range(200)]).mean()
-    assert abs(mean - 1) < 0.05  # of 12,800 rows with a deviation below 1: 0.009, five times over
+    assert abs(mean - 1) < 0.05  # 12,800 rows with a deviation below 1: 0.009, times five
 
 
 def test_weights_and_summary_are_those_of_the_softmax():
@@ -456,7 +457,8 @@ AUTOCAST = {
 
 
 def gradients_under_autocast(function, inputs, direction, autocast, outside):
-    """(output, gradients by the inputs), with the backward pass outside of the region, as PyTorch wants it, or inside."""
+    """(output, gradients of the inputs). The backward pass is outside the autocast region, as PyTorch recommends, or
+    inside."""
     leaves = [x.detach().requires_grad_(x.is_floating_point()) for x in inputs]
     tracked = [x for x in leaves if x.requires_grad]
     with autocast:
@@ -469,7 +471,7 @@ def gradients_under_autocast(function, inputs, direction, autocast, outside):
 @pytest.mark.parametrize("outside", [True, False], ids=["backward outside", "backward inside"])
 @pytest.mark.parametrize("types,mask", [
     (types, mask) for types in AUTOCAST for mask in (None, torch.bool, torch.float32, torch.bfloat16)
-    if not types.startswith("f64") or mask in (None, torch.bool)], ids=str)  # the others PyTorch refuses
+    if not types.startswith("f64") or mask in (None, torch.bool)], ids=str)  # PyTorch refuses the others
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_under_autocast_it_gives_what_pytorchs_gives(dtype, types, mask, outside):
     types = AUTOCAST[types]
@@ -486,7 +488,7 @@ def test_under_autocast_it_gives_what_pytorchs_gives(dtype, types, mask, outside
     for one, gradient, reference in zip([x for x in inputs if x.is_floating_point()], gradients, references, strict=True):
         assert gradient.dtype == reference.dtype == one.dtype
         assert_close(gradient, reference, max(wanted, one.dtype, key=TOLERANCE.__getitem__))  # the coarser type
-    with torch.no_grad(), torch.autocast("cpu", dtype):  # past the operator
+    with torch.no_grad(), torch.autocast("cpu", dtype):  # bypasses the operator
         plain = sdpa(*inputs)
     assert plain.dtype == wanted
     assert_close(plain, output, wanted)

@@ -1,6 +1,6 @@
-"""What PyTorch's dispatcher knows of a tensor that its memory does not show: signs, graphs, tangents, transforms, modes,
-kinds. Each function that takes tensors gives what PyTorch's own formula gives for the plain numbers, or refuses in one
-sentence of heed's."""
+"""Properties of a tensor that PyTorch's dispatcher knows but its memory does not show: signs, graphs, tangents,
+transforms, modes, kinds. Each function that takes tensors must give the result of PyTorch's formula for the plain
+numbers, or refuse with a message of heed."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -77,7 +77,7 @@ def read(result):
 
 
 T = heed.torch
-# Functions that PyTorch's graphs and gradients know, each of one tensor, and the formula of each.
+# Functions that take part in PyTorch's graphs and gradients, each as a function of one tensor, with its formula.
 RECORDED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "sdpa q": (lambda x: T.scaled_dot_product_attention(x, K, V), lambda x: plain_sdpa(x, K, V)),
     "sdpa k, v": (lambda x: T.scaled_dot_product_attention(K, x, x), lambda x: plain_sdpa(K, x, x)),
@@ -91,7 +91,7 @@ RECORDED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "transformers": (lambda x: heed.transformers.heed_attention_forward(module, x, K, V, None)[0].transpose(1, 2),
                      lambda x: plain_sdpa(x, K, V)),
 }
-# Functions that take the numbers from memory.
+# Functions that read the numbers from memory.
 READ: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "heed.attention q": (lambda x: torch.as_tensor(heed.attention(x, K, V)), lambda x: plain_sdpa(x, K, V)),
     "heed.attention v": (lambda x: torch.as_tensor(heed.attention(K, K, x)), lambda x: plain_sdpa(K, K, x)),
@@ -117,7 +117,7 @@ class Subclass(torch.Tensor):
 
 
 class Wrapper(torch.Tensor):
-    """Holds a tensor in place of memory."""
+    """A tensor subclass that wraps a tensor and has no memory itself."""
 
     @staticmethod
     def of(x):
@@ -132,7 +132,7 @@ class Wrapper(torch.Tensor):
 
 
 def negated(x):
-    """The same numbers, which PyTorch negates when it reads them."""
+    """The same numbers with PyTorch's negative bit set, so PyTorch negates them on reading."""
     return torch.complex(torch.zeros_like(x), -x).conj().imag
 
 
@@ -258,10 +258,10 @@ KINDS = {
     "quantised": Kind(lambda call: call(torch.quantize_per_tensor(X, 0.1, 0, torch.qint8)), **REFUSED),
     "nested": Kind(lambda call: call(torch.nested.nested_tensor([X[0]])), **REFUSED),
 }
-NO_GRADIENT = {"heed.look"}  # takes tensors that require one, as a report has none
+NO_GRADIENT = {"heed.look"}  # accepts tensors that require a gradient, since a report has none
 OF_GRADIENTS = {"torch.func.grad", "hessian", "jacobian by vmap", "batched gradients", "the negative bit and a gradient",
                 "a gradient of the negative bit"}
-# PyTorch's own operators, which run before heed's function, refuse these.
+# PyTorch's own operators refuse these before heed's function runs.
 PYTORCHS = {("meta", "module"), ("meta", "sdpa mask")} | {
     (kind, name) for name in ("sdpa mask", "varlen", "module")
     for kind in ("a storage that was cut", "a storage that was taken", "a cut storage and a gradient", "sparse", "mkldnn",
@@ -405,7 +405,7 @@ def test_dropout_of_all_weights_gives_zeros_as_pytorchs():
         assert not output.any() and not found.any()
     assert not T.scaled_dot_product_attention(X, K, V, dropout_p=1.0).any()
     weights = T.scaled_dot_product_attention(X, K, V, dropout_p=1.0, return_weights=True)[1]
-    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 5))  # they are those before dropout
+    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 5))  # the weights before dropout
     layer = heed.torch.MultiheadAttention(8, 2, dropout=1.0, batch_first=True)
     assert torch.equal(layer(X[0], X[0], X[0])[0], layer.out_proj.bias.expand(2, 5, 8))
 

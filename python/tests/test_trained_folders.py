@@ -1,4 +1,5 @@
-"""Folders of heed.train beside transformers: GPT2LMHeadModel opens them, with the same logits and tokens."""
+"""Folders of heed.train, compared with transformers: GPT2LMHeadModel opens them and gives the same logits and
+tokens."""
 
 import pathlib
 
@@ -21,7 +22,7 @@ def opened(folder):
 
 
 def largest_difference(folder, ids, logits):
-    """As a share of the largest logit."""
+    """The difference relative to the largest logit."""
     with torch.no_grad():
         theirs = opened(folder)(torch.tensor([ids])).logits[0].numpy()
     return np.abs(theirs - logits).max() / np.abs(theirs).max()
@@ -56,7 +57,7 @@ def test_the_models_that_come_with_heed(name, text):
 
 
 def test_what_transformers_saves_is_read_back(tmp_path):
-    """Its config.json keeps what heed wrote for itself."""
+    """transformers keeps heed's own settings in config.json."""
     opened(MODELS / "induction").save_pretrained(tmp_path)
     (tmp_path / "vocabulary.json").write_text('{"symbols":64}')
     again, kept = heed.load_model(tmp_path), heed.load_model(MODELS / "induction")

@@ -1,4 +1,4 @@
-"""attn_implementation="heed" beside "eager", on small models with random weights."""
+"""attn_implementation="heed" compared with "eager", on small models with random weights."""
 
 import copy
 import subprocess
@@ -15,7 +15,7 @@ heed.transformers.register()
 SMALL = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
          "num_attention_heads": 4, "max_position_embeddings": 64}
 GROUPED = {**SMALL, "num_key_value_heads": 2, "head_dim": 8}
-# Two layers of f32 matrix products between which attention differs by some roundings; logits are around 1.
+# Two layers of f32 matrix products; attention between them differs by a few roundings. Logits are around 1.
 TOLERANCE = 2e-5
 
 
@@ -36,16 +36,16 @@ MODELS = {
     "T5": lambda: transformers.T5ForConditionalGeneration(config(
         "T5Config", vocab_size=50, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0)),
 }
-if int(transformers.__version__.partition(".")[0]) < 5:  # where these have attention of their own
+if int(transformers.__version__.partition(".")[0]) < 5:  # these versions have attention code of their own
     del MODELS["BERT"], MODELS["T5"]
 GENERATE = [name for name in ["GPT-2", "Llama", "Mistral", "Gemma 2", "GPT-OSS", "T5"] if name in MODELS]
 
 
 def pair(name):
-    """The model with eager attention, and the same with heed's."""
+    """The model with eager attention, and the same model with heed's."""
     torch.manual_seed(1)
     eager = MODELS[name]().eval()
-    for parameter in eager.parameters():  # small initial weights make all attention uniform
+    for parameter in eager.parameters():  # small initial weights would make all attention uniform
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.3)
     ours = copy.deepcopy(eager)
@@ -66,7 +66,7 @@ def inputs(name, padded=True):
 
 
 def seen(given):
-    """Padded positions hold nothing that anybody reads, and differ."""
+    """Padded positions differ, but nothing reads them."""
     return given["attention_mask"].bool() if "decoder_input_ids" not in given else slice(None)
 
 
@@ -94,7 +94,7 @@ def test_gradients_are_those_of_eager(name):
     compared = 0
     for (parameter, expected), (_, got) in zip(eager.named_parameters(), ours.named_parameters(), strict=True):
         if expected.grad is not None:
-            assert_close(got.grad, expected.grad, 5e-4)  # the largest are some hundreds, of sums over 16 positions
+            assert_close(got.grad, expected.grad, 5e-4)  # the largest are some hundreds, summed over 16 positions
             compared += 1
     assert compared > 10
 
@@ -120,7 +120,7 @@ def test_attentions_are_returned_where_asked_for(name):
             rows = given["attention_mask"].bool()[:, None, :, None].expand(ours_layer[..., :1].shape) if (
                 name != "T5") else torch.ones_like(ours_layer[..., :1], dtype=torch.bool)
             assert_close(ours_layer * rows, theirs * rows)
-    assert ours(**given).get(fields[0]) is None  # and only there
+    assert ours(**given).get(fields[0]) is None  # and only if requested
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -169,7 +169,7 @@ def test_a_model_in_half_precision(name):
     assert bool(error <= 1.5 * yardstick), (error, yardstick)
 
 
-# Attention written by hand, or by a table of names: with "heed" among those, wrong numbers, or none, or KeyError.
+# Models with attention of their own, or with a table of names. "heed" among those would give wrong numbers or KeyError.
 BY_HAND = {
     "CodeGenForCausalLM": ("CodeGenConfig", {"vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4,
                                              "n_positions": 64}),
@@ -225,7 +225,7 @@ def test_a_part_of_a_model_can_have_heed():
 
 @pytest.mark.parametrize("capturing", [False, True])
 def test_later_layers_may_keep_the_last_queries_only(capturing):
-    """As those of Gemma 4 do that share keys and values; causal then means that the last query sees all keys."""
+    """Layers of Gemma 4 that share keys and values do so. Causal then means that the last query sees all keys."""
     torch.manual_seed(1)
     model = transformers.Gemma4ForCausalLM._from_config(
         config("Gemma4TextConfig", **(GROUPED | {"num_hidden_layers": 4}), global_head_dim=8, num_kv_shared_layers=2,
@@ -260,7 +260,7 @@ def test_a_capture_of_nothing_says_so():
             run()
         assert str(error.value) == ('capture() collected nothing: expected a model with attn_implementation="heed" to '
                                     'run within it, in the same thread')
-    with pytest.raises(KeyError), heed.transformers.capture():  # what went wrong within is not hidden
+    with pytest.raises(KeyError), heed.transformers.capture():  # an exception inside is not hidden
         raise KeyError
 
 

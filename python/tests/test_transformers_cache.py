@@ -1,4 +1,5 @@
-"""heed.transformers.Cache beside eager attention and transformers' own cache, on small models with random weights."""
+"""heed.transformers.Cache compared with eager attention and transformers' own cache, on small models with random
+weights."""
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_generation_chooses_the_tokens_of_eager_attention(name):
     for layout in LAYOUTS.values():
         cache = cache_for(name, **layout)
         assert torch.equal(generate(ours, given, past_key_values=cache), expected)
-        # 9 tokens of the prompt and 11 of those that followed; of T5 the cross-attention's are the prompt's.
+        # 9 tokens of the prompt and 11 generated ones. T5's cross-attention has those of the prompt.
         lengths = [20, 20] if name != "T5" else [12, 12, 9, 9]
         assert [layer.kv.lengths.tolist() for layer in layers_of(cache)] == [[length] * 2 for length in lengths]
         assert layers_of(cache)[0].kv.layout == layout.get("layout", "paged")
@@ -68,7 +69,7 @@ def test_one_cache_for_self_and_cross_attention_equals_eager_or_is_refused(made)
     assert torch.equal(generate(ours, given), generate(eager, given))
 
 
-# Hybrids of Mamba's states and attention, latent attention, shared keys, blocks of keys.
+# Hybrids of Mamba states and attention, latent attention, shared keys, blocks of keys.
 KINDS = ["qwen3", "gemma3_text", "gemma3n_text", "deepseek_v3", "cohere2", "llama4_text", "jamba", "qwen3_next", "phi3"]
 
 
@@ -99,7 +100,7 @@ def test_beam_search_shares_pages_and_finds_the_same(name):
     cache = cache_for(name, page_size=2)
     assert torch.equal(generate(ours, given, past_key_values=cache, **search), expected)
     assert layers_of(cache)[0].kv.stats()["shared_pages"] > 0
-    assert all(layer.kv.batch == 2 * 3 for layer in layers_of(cache))  # two prompts, as many sequences as beams
+    assert all(layer.kv.batch == 2 * 3 for layer in layers_of(cache))  # two prompts, with one sequence per beam
 
 
 def test_a_batch_is_reordered_repeated_and_selected():
@@ -116,7 +117,7 @@ def test_a_batch_is_reordered_repeated_and_selected():
             words = words if change is None else torch.randint(3, 50, (len(theirs.layers[0].keys), 2))
             expected, got = (ours(words, past_key_values=one).logits for one in (theirs, cache))
             assert_close(got, expected)
-            for layer, theirs_layer in zip(cache.layers, theirs.layers, strict=True):  # those of dense() too
+            for layer, theirs_layer in zip(cache.layers, theirs.layers, strict=True):  # also those of dense()
                 assert torch.equal(layer.keys + 0, theirs_layer.keys)
                 assert torch.equal(layer.values + 0, theirs_layer.values)
     assert cache.get_seq_length() == theirs.get_seq_length() == 12
@@ -137,13 +138,13 @@ def test_drafts_are_taken_back(layout):
 
 
 def masked_by_hand(eager, words, allowed):
-    """The logits of all words at once, where `allowed` [B, L, L] says who sees whom."""
+    """The logits of all words at once, where `allowed` [B, L, L] tells who sees whom."""
     mask = torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)[:, None]
     return eager(words, attention_mask=mask).logits
 
 
 def step_by_step(ours, words, seen, length, cache, change=lambda step: None):
-    """The logits of the first `length` words, and of each after them by itself."""
+    """The logits of the first `length` words together, then of each later word by itself."""
     logits = [ours(words[:, :length], attention_mask=seen[:, :length], past_key_values=cache).logits]
     for step in range(length, words.shape[1]):
         change(step)
@@ -166,7 +167,7 @@ def test_a_ring_sees_its_sinks_and_its_window(name):
     at = torch.arange(24)
     allowed = allowed & ((at < 4) | (at > at[:, None] - 6) | (at[:, None] < 10))  # the prompt's rows see all of it
     if name == "Mistral":
-        allowed &= at > at[:, None] - 4  # its own window
+        allowed &= at > at[:, None] - 4  # the model's own window
     cache = Cache(layout="ring", sinks=4, window=6)
     with torch.no_grad():
         got = step_by_step(ours, words, seen, 10, cache)
@@ -179,7 +180,7 @@ def test_a_ring_sees_its_sinks_and_its_window(name):
 def test_rows_may_be_evicted_from_each_sequence(name):
     eager, ours = pair(name)
     words, seen, allowed = padded_words(16)
-    gone = {10: [[2, 3, 9], [4]], 13: [[5, 11], [9, 10, 12]]}  # before which step, of each sequence
+    gone = {10: [[2, 3, 9], [4]], 13: [[5, 11], [9, 10, 12]]}  # step: positions to evict before it, for each sequence
     for step, positions in gone.items():
         for b in (0, 1):
             allowed[b, step:, positions[b]] = False
@@ -196,7 +197,7 @@ def test_rows_may_be_evicted_from_each_sequence(name):
         got = step_by_step(ours, words, seen, 10, cache, evict)
     with torch.no_grad():
         assert_close(got[seen.bool()], masked_by_hand(eager, words, allowed)[seen.bool()])
-    for call in maps.of_layer(1)[1:]:  # a column for each position
+    for call in maps.of_layer(1)[1:]:  # one column per position
         step = call.weights.shape[3] - 1
         assert (call.weights[:, :, 0].masked_select(~allowed[:, None, step, :step + 1]) == 0).all()
         assert torch.equal(call.received, call.weights[:, :, 0])
@@ -208,7 +209,7 @@ def test_rows_may_be_evicted_from_each_sequence(name):
 @pytest.mark.parametrize("format", ["int8", "int4", "fp8"])
 @pytest.mark.parametrize("rotate", [False, True])
 def test_rows_are_attended_as_they_are_kept(format, rotate):
-    """A step over codes is eager attention over transformers' own cache of the numbers that the codes stand for."""
+    """A step over a quantised cache equals eager attention over transformers' own cache of the dequantised numbers."""
     eager, ours = pair("Llama")
     words = torch.randint(3, 50, (2, 21), generator=torch.Generator().manual_seed(5))
     cache, theirs = Cache(format=format, group=8, rotate=rotate), transformers.DynamicCache()
@@ -242,7 +243,7 @@ def test_what_each_token_attended_to_is_captured(name):
     assert len(calls) == len(expected)
     for call, weights in zip(calls, expected, strict=True):
         rows = seen[:, None, :, None] if seen is not None and weights.shape[2] == 9 else torch.ones(1, 1, 1, 1).bool()
-        # transformers' own cache has what a window sees.
+        # transformers' own cache only holds the keys in the window.
         weights = torch.nn.functional.pad(weights.where(rows, 0), (call.weights.shape[3] - weights.shape[3], 0))
         assert_close(call.weights.where(rows, 0), weights)
         assert_close(call.received, call.weights.sum(2))
@@ -301,7 +302,7 @@ def test_queries_have_gradients_where_keys_need_none():
         model(words[:, :5], past_key_values=cache)
         model(words[:, 5:], past_key_values=cache).logits.square().sum().backward()
         gradients.append(model.model.layers[1].self_attn.q_proj.weight.grad)
-    assert_close(gradients[1], gradients[0], 5e-4)  # of sums over 4 positions, some tens
+    assert_close(gradients[1], gradients[0], 5e-4)  # sums over 4 positions, some tens
 
 
 def test_a_model_in_bfloat16_keeps_bfloat16():
@@ -313,7 +314,7 @@ def test_a_model_in_bfloat16_keeps_bfloat16():
         ours(words[:, :7], past_key_values=(cache := Cache()))
         got = ours(words[:, 7:], past_key_values=cache).logits[:, -1]
     assert cache.layers[0].kv.format == "bf16" and got.dtype == torch.bfloat16
-    assert_close(got, expected, 2**-5)  # some roundings of 2^-8 in each of two layers
+    assert_close(got, expected, 2**-5)  # a few roundings of 2^-8 in each of two layers
 
 
 def test_a_cache_is_emptied_and_used_again():
@@ -362,14 +363,15 @@ def test_what_is_wrong_is_said(message):
 
 
 def test_the_first_rows_make_the_room_that_was_asked_for():
-    """`capacity` is of each batch entry: a contiguous cache has that many rows for each, a pool as many for all."""
+    """`capacity` is per batch entry: a contiguous cache has that many rows for each, a pool as many for all
+    together."""
     for layout in ("contiguous", "paged"):
         cache = Cache(layout=layout, capacity=256, page_size=16)
         rows = torch.zeros(3, 2, 4, 8)
         cache.update(rows, rows, 0)
         kv = layers_of(cache)[0].kv
         stats = kv.stats()
-        # Keys and values of f32: 3 entries x 256 rows x 2 heads x 8 numbers.
+        # Keys and values in f32: 3 entries x 256 rows x 2 heads x 8 numbers.
         assert stats["bytes"] >= 2 * 4 * 3 * 256 * 2 * 8, layout
         assert stats["bytes"] < 2 * 2 * 4 * 3 * 256 * 2 * 8, layout
         if layout == "paged":

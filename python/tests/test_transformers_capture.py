@@ -1,4 +1,4 @@
-"""capture: all that the library returns, of chosen layers, heads and rows, in memory or in a folder."""
+"""capture: all results of the library for chosen layers, heads and rows, in memory or in a folder."""
 
 import json
 import subprocess
@@ -37,7 +37,7 @@ def captured(name, padded=True, **asked):
 
 
 def cut(call, heads, rows):
-    """What capture gives of these heads and rows, from the weights of all."""
+    """The expected capture of these heads and rows, from the weights of all."""
     weights = call.weights[:, heads][:, :, rows]
     top = weights.topk(3)
     return {"weights": weights, "entropy": torch.special.entr(weights).sum(-1), "received": weights.sum(-2),

@@ -1,5 +1,6 @@
-"""attn_implementation="heed" over every type of model in the installed transformers: refused in one sentence, or the
-numbers of eager. One class of a type runs; its others, the same layers under other heads, are refused where it is."""
+"""attn_implementation="heed" with every type of model in the installed transformers: refused with a message, or the
+numbers of eager. One class of each type runs. Its other classes, with the same layers under other heads, are refused
+exactly if it is."""
 
 import copy
 import inspect
@@ -20,11 +21,12 @@ import heed.transformers  # noqa: E402
 heed.transformers.register()
 transformers.logging.set_verbosity_error()
 TYPES = small_models.model_types()
-# Some layers of f32 matrix products between which attention differs by some roundings; largest seen: 4e-6.
+# Several layers of f32 matrix products; attention between them differs by a few roundings. Largest difference seen:
+# 4e-6.
 TOLERANCE = 2e-5
 SENTENCE = re.compile(r'attn_implementation is "heed", (but \w+ does not take its attention from transformers\' '
                       r'AttentionInterface|which does not know what \w+ passes as \w+): expected "eager"')
-# What is not run, by the reason; parts of these are types of their own, and most of those are run.
+# Types that are not run, by reason. Their parts are types of their own, most of which are run.
 NOT_SMALL = {
     "its sizes are in lists or in code, and too large": """
         blt dots3_note dots3_note_text edgetam_video florence2 inkling_mm_model janus neucodec pe_audio pe_audio_encoder
@@ -44,12 +46,12 @@ NOT_SMALL = {
 }
 NOT_RUN = {kind: reason for reason, kinds in NOT_SMALL.items() for kind in kinds.split()}
 LARGEST = 1.5e7
-# Some that many use, lest all be refused.
+# Widely used types, to make sure that not all are refused.
 ACCEPTED = """albert bart bert clip deepseek_v3 distilbert electra gemma gemma2 gemma3_text gemma4_text gpt2 gpt_neox
     gpt_oss granite jamba llama llava m2m_100 mistral mixtral modernbert olmo2 opt phi3 qwen2 qwen2_vl qwen3 qwen3_moe
     roberta siglip smollm3 t5 vit wav2vec2 whisper xlm-roberta""".split()
 NO_ATTENTION = ["muse_spark_audio"]
-# Those whose eager is not to be compared with; transformers' own sdpa is.
+# Types that are compared with transformers' own sdpa, because their eager is unsuitable.
 SDPA = {
     "colpali": "takes no token_type_ids, without which its eager is causal and all else is not",
     "nemotron3_5_asr": "its eager gives NaN to rows that see no key, and from there to all",
@@ -59,7 +61,7 @@ SDPA = {
 
 
 def representative(kind):
-    """The class that says most: with a causal head, a head, or else the first."""
+    """The most informative class: one with a causal head, else with any head, else the first."""
     found = small_models.classes(TYPES[kind])
     found = [model for model in found if model.config_class.model_type == kind] or found
     for end in ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration", "Model"):
@@ -70,7 +72,7 @@ def representative(kind):
 
 
 class Calls:
-    """heed's function, counted; or, to see whether the test would notice, one that attends to all keys alike."""
+    """Counts calls of heed's function. Can instead attend to all keys alike, to see whether the test would notice."""
 
     def __init__(self):
         self.count, self.wrong = 0, False
@@ -95,7 +97,7 @@ def calls():
 
 
 def make(model, config, implementation):
-    """The model; where it has too many parameters to be run here, the test fails before they take memory."""
+    """The model. If it has too many parameters to run here, the test fails before it takes memory."""
     with torch.device("meta"):
         planned = model._from_config(copy.deepcopy(config), attn_implementation=implementation)
     assert sum(x.numel() for x in planned.parameters()) < LARGEST
@@ -104,7 +106,7 @@ def make(model, config, implementation):
 
 
 def tensors(value, name=""):
-    """{path: tensor} of what a model returns, without its cache."""
+    """{path: tensor} for the output of a model, without its cache."""
     if isinstance(value, torch.Tensor):
         return {name: value} if value.is_floating_point() else {}
     if isinstance(value, list | tuple):
@@ -118,16 +120,16 @@ def tensors(value, name=""):
 
 @torch.no_grad()
 def run(model, given):
-    torch.manual_seed(3)  # some draw what they mask
+    torch.manual_seed(3)  # some models draw random masks
     return tensors(model(**given))
 
 
 def first_that_runs(model):
-    """(inputs, what the model says of them)."""
+    """The first inputs that the model accepts, and its output."""
     for given in small_models.inputs(model):
         try:
             return given, run(model, given)
-        except Exception as error:  # not for this model, which says so in its own way
+        except Exception as error:  # not for this model, whose errors have no common type
             last = error
     raise last
 
@@ -144,8 +146,8 @@ def paddings(model, given):
 
 
 def seen(found, side, held, given):
-    """What a reader would look at: not what stands at padded positions, nor, padded on the left, a summary taken from
-    the first."""
+    """The outputs that a reader would use. Padded positions are left out. With padding on the left, summaries of the
+    first position are left out too."""
     kept = {}
     for name, tensor in found.items():
         words = tensor.dim() > 1 and tensor.shape[:2] == held.shape
@@ -156,14 +158,14 @@ def seen(found, side, held, given):
 
 
 def difference(got, expected):
-    """The largest, relative to 1 + abs(expected); infinite where one is NaN."""
+    """The largest difference, relative to 1 + abs(expected); infinite if either is NaN."""
     assert got.keys() == expected.keys()
     worst = [((got[name] - x).abs() / (1 + x.abs())).max() for name, x in expected.items() if x.numel()]
     return max((float(x) if not x.isnan() else float("inf") for x in worst), default=0.0)
 
 
 def check_causality(eager, ours, given):
-    """Where another last word leaves what eager says of those before as it is, it does so with heed."""
+    """If changing the last word does not change eager's output at earlier words, it must not with heed."""
     if "input_ids" not in given or "decoder_input_ids" in given:
         return
     other = {**given, "input_ids": given["input_ids"].clone()}

@@ -1,5 +1,5 @@
-"""transformers' masks as intervals: the same pairs as in transformers' own matrix, and memory that grows with the
-length."""
+"""transformers' masks as intervals: they allow the same pairs as transformers' own matrix, with memory that grows
+linearly with the length."""
 
 import copy
 import itertools
@@ -25,14 +25,15 @@ from heed._hf_masks import heed_mask  # noqa: E402
 from heed._hf_row_mask import RowMask, logger, _said  # noqa: E402
 
 heed.transformers.register()
-# (queries, keys, position of the first query, of the first key): a prompt, one of a document, a step of generation, a
-# chunk of a prompt, a prompt and a step with a static cache, a step and a chunk with a sliding cache, one row, none
+# (queries, keys, position of the first query, of the first key): a prompt, a long prompt, a generation step, a chunk of
+# a prompt, a prompt and a step with a static cache, a step and a chunk with a sliding cache, one row, none, and more
+# rows than keys.
 SHAPES = [(7, 7, 0, 0), (24, 24, 0, 0), (1, 9, 8, 0), (3, 9, 6, 0), (5, 12, 0, 0), (1, 12, 5, 0), (1, 6, 10, 5),
           (4, 9, 10, 5), (1, 1, 0, 0), (0, 4, 0, 0), (9, 7, 0, 0)]
 
 
 def paddings(batch, length):
-    """By name, from none to a key here and there."""
+    """Padding masks by name, from none to random holes."""
     yield "none", None
     every = torch.ones(batch, length, dtype=torch.bool)
     yield "all seen", every
@@ -45,7 +46,7 @@ def paddings(batch, length):
 
 
 def functions(batch, length, packed):
-    """By name, with what their rows become; masks of models beside transformers' own."""
+    """Mask functions by name: transformers' own, and those of its models."""
     ids = torch.randint(-1, 3, (batch, length))
     blocks = ids.sort(dim=1).values
     left = torch.randint(0, 4, (batch,))
@@ -76,12 +77,12 @@ def functions(batch, length, packed):
 
 
 def said(caplog):
-    """What heed wrote to its log; transformers' own records reach the same handler where the variable CI is set."""
+    """The log records of heed. transformers' own records reach the same handler if the variable CI is set."""
     return [record for record in caplog.records if record.name == logger.name]
 
 
 def matrix(mask, queries, keys):
-    """What the attention function makes of a mask: of None what transformers means by it."""
+    """The mask as a matrix, as the attention function reads it; None has transformers' meaning."""
     if isinstance(mask, RowMask):
         ours = mask.dense()
         assert torch.equal(torch.from_numpy(mask.sparse().dense()).expand(ours.shape), ours)
@@ -247,7 +248,7 @@ def test_packed_sequences_are_as_if_alone(name, caplog):
 @pytest.mark.parametrize("cache", ["static", "dynamic"])
 @pytest.mark.parametrize("name", ["Llama", "Mistral", "Gemma 2", "GPT-OSS"])
 def test_generation_with_any_cache_chooses_the_same_tokens(name, cache, padded):
-    """A static cache has room for keys that are not there yet; a sliding one forgets the first."""
+    """A static cache has space for keys that do not exist yet; a sliding one drops the first keys."""
     eager, ours = pair(name)
     given = inputs(name, padded)
     expected, got = (model.generate(**given, max_new_tokens=8, do_sample=False, cache_implementation=cache)
@@ -280,7 +281,7 @@ def test_a_matrix_of_the_users_is_passed_through(floating):
 
 
 def test_blocks_that_see_both_ways():
-    """Gemma 3's images: their tokens see one another, and all else is causal, in windows too."""
+    """Gemma 3's images: their tokens see one another, and everything else is causal, also within windows."""
     torch.manual_seed(1)
     settings = GROUPED | {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
     eager = transformers.Gemma3ForCausalLM(config("Gemma3TextConfig", **settings)).eval()
@@ -368,7 +369,7 @@ print(grown, largest.size)
 
 @pytest.mark.parametrize("name", ["Llama", "Mistral"])  # with padding, with a window
 def test_memory_grows_with_the_length(name):
-    """At 32,768 tokens the matrix alone would take 1 GiB: what the process gained, and the largest tensor."""
+    """At 32,768 tokens the matrix alone would take 1 GiB. Checks the growth of the process, and its largest tensor."""
     ran = subprocess.run([sys.executable, "-c", LONG, name, "heed"], check=True, capture_output=True, text=True)
     grown, largest = map(int, ran.stdout.split())
     assert grown < 100 << 20

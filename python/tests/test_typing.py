@@ -1,4 +1,4 @@
-"""The types: what the stubs say is what there is, and the package's own code holds to it."""
+"""The types: the stubs match the package, and the package's own code satisfies them."""
 
 import pathlib
 import subprocess

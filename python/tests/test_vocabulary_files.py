@@ -1,5 +1,5 @@
-"""Folders without tokenizer.json: the tokenizers that heed makes of vocab.txt, or of vocab.json and merges.txt, beside those of
-transformers from the same files."""
+"""Folders without tokenizer.json: heed's tokenizers from vocab.txt, or from vocab.json and merges.txt, compared with
+those of transformers from the same files."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import tokenizer_kinds
 import transformers
 from tokenizers import Tokenizer
 
-TEXTS = -(-3000 // int(os.environ.get("HEED_TEST_SHARE", "1")))  # a folder
+TEXTS = -(-3000 // int(os.environ.get("HEED_TEST_SHARE", "1")))  # per folder
 END = "<|endoftext|>"
 SPECIAL = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
 
@@ -32,7 +32,7 @@ def vocabulary_of(made: Tokenizer) -> list[str]:
 
 @pytest.fixture(scope="module")
 def words() -> dict[str, list[str]]:
-    """The tokens of vocab.txt, of lower case and of both."""
+    """The tokens of vocab.txt, for the uncased and the cased kind."""
     return {kind: vocabulary_of(tokenizer_kinds.bert(lowercase=kind == "uncased")) for kind in ("uncased", "cased")}
 
 

@@ -1,4 +1,4 @@
-"""`pip install .`: the wheel has all of the package, and works in an environment of its own."""
+"""`pip install .`: the wheel contains the whole package, and works in an environment of its own."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""Tiny models of every family that heed.load_model reads, made with transformers and random in all their weights."""
+"""Tiny models of every family that heed.load_model reads, made with transformers, with random weights."""
 
 import copy
 import functools
@@ -46,7 +46,7 @@ FAMILIES = {
 CAUSAL = [name for name in FAMILIES if "bert" not in name]
 
 
-DEFAULT = object()  # in place of a setting: that of the class
+DEFAULT = object()  # instead of a setting: the class's default
 
 
 @functools.cache
@@ -57,8 +57,8 @@ def config_of(name, **other):
 
 
 def make(name, dtype=torch.float32, seed=1, **other):
-    """Weights of a size at which attention is neither flat nor of one key, norms and biases that are not 1 and 0. They are
-    numbers of `dtype`, held in f32."""
+    """A model whose weights make attention neither flat nor one-hot, with norms and biases that are not 1 and 0. The
+    weights are numbers of `dtype`, held in f32."""
     generator = torch.Generator().manual_seed(seed)
     model = FAMILIES[name][0](config_of(name, **other)).eval()
     with torch.no_grad():
@@ -71,7 +71,7 @@ def make(name, dtype=torch.float32, seed=1, **other):
 
 
 def save(model, folder, dtype=torch.float32, **how):
-    """The folder, with weights of `dtype`; the model stays as it was, its rotary frequencies too."""
+    """Saves the model with weights of `dtype`. The model itself, with its rotary frequencies, does not change."""
     copy.deepcopy(model).to(dtype).save_pretrained(folder, **how)
     return folder
 

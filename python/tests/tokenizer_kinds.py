@@ -1,5 +1,5 @@
-"""Tokenizers as well-known models have them, trained on made-up sentences by PyPI's tokenizers. Each function gives one;
-KINDS has them by name."""
+"""Tokenizers like those of well-known models, trained on made-up sentences by PyPI's tokenizers. Each function returns
+one; KINDS lists them by name."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ def corpus() -> Iterator[str]:
 
 
 def around(before: list[tuple[str, int]], after: list[tuple[str, int]]) -> processors.TemplateProcessing:
-    """A template: tokens before the text and behind it."""
+    """A template with tokens before and after the text."""
     names = [name for name, _ in before] + ["$A"] + [name for name, _ in after]
     return processors.TemplateProcessing(single=" ".join(names), special_tokens=before + after)
 
@@ -47,7 +47,7 @@ def roberta() -> Tokenizer:
 
 
 def gpt_neox() -> Tokenizer:
-    """With runs of spaces as added tokens."""
+    """Has runs of spaces as added tokens."""
     made = Tokenizer(models.BPE())
     made.normalizer = normalizers.NFC()
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True)
@@ -81,7 +81,7 @@ def qwen_2() -> Tokenizer:
 
 
 def clip() -> Tokenizer:
-    """Ends of words are marked."""
+    """Marks the ends of words."""
     made = Tokenizer(models.BPE(unk_token="<|endoftext|>", end_of_word_suffix="</w>"))
     made.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()])
     made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(CLIP), "removed", invert=True),
@@ -119,7 +119,7 @@ def train_unigram(made: Tokenizer, special: list[str]) -> None:
 
 
 def xlm_roberta() -> Tokenizer:
-    """Unigram; forms of letters by Unicode's tables."""
+    """Unigram, with letter forms normalised by Unicode's tables."""
     made = Tokenizer(models.Unigram())
     made.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
     made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
@@ -131,7 +131,7 @@ def xlm_roberta() -> Tokenizer:
 
 
 def t5() -> Tokenizer:
-    """Unigram; forms of letters by SentencePiece's table."""
+    """Unigram, with letter forms normalised by SentencePiece's table."""
     made = Tokenizer(models.Unigram())
     made.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap()), normalizers.Replace(Regex(" {2,}"), "▁")])
     made.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -143,7 +143,7 @@ def t5() -> Tokenizer:
 
 
 def albert() -> Tokenizer:
-    """Unigram; lower case, no accents."""
+    """Unigram, in lower case and without accents."""
     made = Tokenizer(models.Unigram())
     made.normalizer = normalizers.Sequence([normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD(),
                                             normalizers.StripAccents(), normalizers.Lowercase(), normalizers.Strip()])
@@ -156,7 +156,7 @@ def albert() -> Tokenizer:
 
 
 def with_bytes(special: list[str]) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """The vocabulary and the merges of a BPE of SentencePiece, which has a token for each byte."""
+    """The vocabulary and the merges of a SentencePiece BPE, which has a token for each byte."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.Metaspace()
     made.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=1200, limit_alphabet=80, show_progress=False))
@@ -177,7 +177,7 @@ def llama_2() -> Tokenizer:
 
 
 def mistral() -> Tokenizer:
-    """Llama 2's with a pre-tokenizer for what the normalizer did."""
+    """Llama 2's, with a pre-tokenizer instead of the normalizer."""
     made = llama_2()
     made.normalizer = None
     made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
@@ -197,7 +197,7 @@ def gemma() -> Tokenizer:
 
 
 def words() -> Tokenizer:
-    """Whole words; pre-tokenizers that others lack."""
+    """Whole words, with pre-tokenizers that the others lack."""
     made = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     made.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents(), normalizers.Strip(left=True, right=False)])
     made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=True),
@@ -208,7 +208,7 @@ def words() -> Tokenizer:
 
 
 def gpt_1() -> Tokenizer:
-    """BPE of letters whose words' ends are marked."""
+    """BPE of letters that marks the ends of words."""
     made = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
     made.normalizer = normalizers.BertNormalizer()
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -219,7 +219,7 @@ def gpt_1() -> Tokenizer:
 
 
 def charsmap() -> bytes:
-    """SentencePiece's table nmt_nfkc, out of a model that it trains."""
+    """SentencePiece's table nmt_nfkc, taken from a model that it trains."""
     import io
 
     import sentencepiece
