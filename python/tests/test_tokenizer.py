@@ -64,7 +64,7 @@ def test_errors_say_what_is_wrong(gpt_2, tmp_path):
 def test_tokens_are_shown_as_the_pieces_of_transformers_tokenizers(kind):
     theirs = small_tokenizers.KINDS[kind]()
     made = json.loads(theirs.backend_tokenizer.to_str())
-    made["added_tokens"] = [one for one in made["added_tokens"] if not one["content"].startswith("<0x")]  # only for training
+    made["added_tokens"] = [one for one in made["added_tokens"] if not one["content"].startswith("<0x")]  # as trained
     ours = heed.Tokenizer.from_json(json.dumps(made))
     for text in TEXTS:
         ids = theirs(text)["input_ids"]

@@ -30,7 +30,7 @@ KINDS = {  # the model's family, its tokenizer.json, the class in its tokenizer_
     "gemma": ("gemma2", tokenizer_kinds.gemma, "GemmaTokenizer"),
     "gpt_neox": ("gpt_neox", tokenizer_kinds.gpt_neox, "GPTNeoXTokenizer"),
 }
-ALIKE = ("bert, cased", "distilbert", "llama 3, of llama 2's class", "mistral", "qwen3")  # share the code of another kind
+ALIKE = ("bert, cased", "distilbert", "llama 3, of llama 2's class", "mistral", "qwen3")  # their code is shared
 TEXTS = ["The ANIMAL wasn't Ünable, 3.14!", "  two  spaces\n\nand 中文字 café 한국어 e\u0301 ﬁ ", "able", "", "[MASK] <mask> <s>text</s> <unk><pad>",
          "x<new>y <new> z <other>able <image>", "🤗 <|endoftext|><bos>b <|begin_of_text|> the able"]
 
