@@ -1,4 +1,4 @@
-// heed attend --grad-out: the gradients that it writes equal those of the library.
+// heed attend --grad-out: writes the same gradients as the library.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -33,8 +33,8 @@ class AttentionGuards : public ::testing::TestWithParam<DType> {
   }
 };
 
-// Widths and lengths around those of vectors, panels and tiles. The fused kernel reads and writes them if it
-// supports the dtype.
+// Widths and lengths around the sizes of vectors, panels and tiles. The fused kernel reads and writes them if
+// it supports the dtype.
 TEST_P(AttentionGuards, NoByteBesideATensorOfAnySizeIsTouched) {
   const DType dtype = GetParam();
   for (const std::int64_t width : {1, 3, 8, 15, 16, 17, 31, 33, 48, 64, 100, 129})

@@ -1,4 +1,4 @@
-// Compares the errors of gradients with those of an unfused computation in f32: see gradient_errors.hpp.
+// Compares the errors of gradients with an unfused computation in f32: see gradient_errors.hpp.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -29,8 +29,7 @@ TEST(BackwardAccuracy, TheReferenceIsMoreExactThanUnfusedGradientsInF32) {
       const heed::test::GradientErrors& e = errors[g];
       const std::string what = std::string(heed::name_of(dtype)) + " " + heed::test::kGradientNames[g];
       EXPECT_GT(e.rows, 0) << what;
-      // Gradients that are stored in 16 bits, as those of most biases and sinks, have the error of storing
-      // only.
+      // Gradients that are stored in 16 bits, as for most biases and sinks, have the error of storing only.
       const double most = dtype == DType::f32 && g < 3 ? 0.7 : 1.01;
       EXPECT_TRUE(e.mean_ratio() <= most) << what << ": " << e.mean_ratio();
       EXPECT_TRUE(e.kernel.largest <= 1) << what << ": " << e.kernel.largest << " of the unit";

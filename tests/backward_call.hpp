@@ -64,8 +64,8 @@ class BackwardCallMaker {
     made_.inputs.lse = outputs.lse;
   }
 
-  // Numbers from N(0, 1), or NaN where the row or the key takes no part. `by_key`: the last axis is that of
-  // the keys. A view that repeats shares memory between rows, so it has no NaN.
+  // Numbers from N(0, 1), or NaN where the row or the key takes no part. `by_key`: keys are on the last axis.
+  // A view that repeats shares memory between rows, so it has no NaN.
   TensorView gradient(const Dims& shape, DType dtype, bool by_key) {
     const MutableTensorView view = strided_view(shape, dtype, draw_, made_.memory);
     const bool has_columns = shape.size() == made_.call.query.rank();

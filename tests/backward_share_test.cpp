@@ -1,4 +1,4 @@
-// Gradients whose keys are distributed over ranks have the same bits as those of one call.
+// Gradients whose keys are distributed over ranks have the same bits as in one call.
 #include "heed/backward_share.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Compares gradients with those of PyTorch; tests/python/torch_gradients.py made the file.
+// Compares gradients with PyTorch's; tests/python/torch_gradients.py made the file.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -186,8 +186,8 @@ static void decoding_over_every_layout_is_the_formula(void) {
 
 static void every_format_keeps_rows_within_its_steps(void) {
   /* The errors of rows of at most 1: half a unit of the last place, or half a step of a group. (For int4 the
-   * range is 2, in 15 steps, and the offset adds bf16's 1 / 256.) An output has the error of its values and
-   * that of its weights. */
+   * range is 2, in 15 steps, and the offset adds bf16's 1 / 256.) An output has the errors of its values
+   * and its weights. */
   const double steps[] = {0, 1.0 / 256, 1.0 / 2048, 1.0 / 200, 1.0 / 12, 1.0 / 15};
   int32_t format;
   for (format = HEED_CACHE_F32; format <= HEED_CACHE_FP8; ++format) {

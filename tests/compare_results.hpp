@@ -77,13 +77,12 @@ inline Real beyond_first_order(Real error) {
 }
 
 /// Compares `result` with `naive`. Returns "" or a text on the first element that is out of bounds.
-///
 /// The bounds follow from first-order error analysis. A score is a sum of D products. Its error is at most e
 /// = u (D + 3) A, where A is the sum of magnitudes (score_magnitude, which also counts bias, ALiBi and
-/// softcap). A weight exp(s - m) / sum then has the relative error r = 2 e + u (Lk + 8): twice the error of a
-/// score, which includes the rounding of s - m (no larger than A), and that of a sum of Lk terms. The output
-/// has the error r * sum_j p |v_j| and the roundings of that sum. Storing adds half an ulp of the result's
-/// dtype.
+/// softcap). A weight exp(s - m) / sum then has the relative error r = 2 e + u (Lk + 8). It consists of twice
+/// the error of a score, which includes the rounding of s - m (no larger than A), and the error of a sum of
+/// Lk terms. The output has the error r * sum_j p |v_j| and the roundings of that sum. Storing adds half an
+/// ulp of the result's dtype.
 class ResultComparison {
  public:
   ResultComparison(const AttentionOptions& options, const Naive& naive, const Rounding& rounding,
@@ -219,8 +218,8 @@ class ResultComparison {
       check_all("distance", result.distance, naive_.distance, false, of_distance);
   }
 
-  // A sum over rows has the error of each row and the roundings of a sum of Lq terms. The error of a map cell
-  // is at most that of its worst row.
+  // A sum over rows has the error of each row and the roundings of a sum of Lq terms. A map cell has at most
+  // the error of its worst row.
   void compare_sums(const AttentionResult& result) {
     const Real roundings = rounding_.slack * rounding_.unit * static_cast<Real>(naive_.queries + naive_.keys);
     const auto of_key = [&](const Cube& sums) {

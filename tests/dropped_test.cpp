@@ -54,8 +54,8 @@ DroppedCall dropped_call(std::uint64_t index, heed::test::CallLimits limits) {
   return made;
 }
 
-// The relative error of a sum of weights is that of its scores, at most (D + 8) roundings of f32, and its
-// own.
+// The relative error of a sum of weights has two parts: the errors of its scores, at most (D + 8) roundings
+// of f32, and its own rounding.
 std::string compare(const DroppedCall& made, const Tensor& dropped) {
   const Naive& n = made.masked;
   const Tensor copy = Tensor::copy_of(dropped, heed::DType::f64);

@@ -72,7 +72,7 @@ EvictionKind kind_of(Draw& draw) {
   return draw.pick<EvictionKind>({EvictionKind::streaming, EvictionKind::h2o, EvictionKind::snapkv});
 }
 
-// A cache with another sequence and one of `rows` rows, some of whose positions were evicted before.
+// A cache of two sequences. One has `rows` rows, and some of its positions were evicted before.
 KvCache cache_with_gaps(Draw& draw, std::int64_t rows, std::int64_t heads, Rows& held) {
   KvCache cache({.sequences = 2, .kv_heads = heads, .head_dim = 2, .capacity = 2 * rows + 1});
   std::int64_t length = 0;

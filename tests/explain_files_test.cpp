@@ -1,5 +1,5 @@
-// heed explain and its files: it reads parameters that it saved, those of the library and those of PyTorch.
-// Other files are refused with a message.
+// heed explain and its files: it reads parameters that it, the library or PyTorch saved. Other files are
+// refused with a message.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// heed explain: its numbers equal those of the library and the notebooks, its output fits the terminal, and
+// heed explain: it prints the numbers of the library and the notebooks, its output fits the terminal, and
 // each error is one line.
 #include <gtest/gtest.h>
 

@@ -253,7 +253,7 @@ TEST(ExtremeScores, TheLseOfARowThatSeesNoKeyIsItsSink) {
 }
 
 // For a row beyond its keys, every distance is a constant plus the distance from the last key. The constant
-// cancels in the softmax. So the weights are those of the bias -slope (last - j), and lse is smaller by slope
+// cancels in the softmax. So the weights follow from the bias -slope (last - j), and lse is smaller by slope
 // times the constant.
 TEST(ExtremeScores, AlibiKeepsItsWeightsHoweverFarTheKeysAre) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;

@@ -1,5 +1,5 @@
-// Compares the errors of the fused kernel, against f64, with those of an unfused computation in f32. It runs
-// on the instruction set in HEED_ISA.
+// Compares the errors of the fused kernel, against f64, with an unfused computation in f32. It runs on the
+// instruction set in HEED_ISA.
 //
 // Single rows are not comparable, because their errors depend on chance. Even the same unfused computation
 // with its sums in another order loses more than 1.5 times as much in one row of ten. So each row's error is

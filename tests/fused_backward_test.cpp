@@ -33,7 +33,7 @@ using heed::test::why_not_fused;
 
 constexpr std::uint64_t kSeed = 20240811;
 
-// Compares the errors with those of unfused gradients in f32, in units of a row's possible rounding error
+// Compares the errors with unfused gradients in f32, in units of a row's possible rounding error
 // (gradient_errors.hpp). The kernel gets an lse and an output that were rounded to f32; the unfused
 // computation keeps whole matrices instead.
 TEST(FusedBackward, ErrsLittleMoreThanUnfusedGradientsInF32) {
@@ -64,7 +64,7 @@ TEST(FusedBackward, ErrsLittleMoreThanUnfusedGradientsInF32) {
     RecordProperty(what + "_mean_ratio", std::to_string(e.mean_ratio()));
     RecordProperty(what + "_largest_ratio", std::to_string(e.largest_ratio()));
     // Measured: dQ 1.00, dK 1.85 (largest 2.95), dV 1.75. A weight has the error of an exponential (at most
-    // 1.6 ulp), a factor and their product. An unfused weight has that of an exponential (0.5 ulp) and a
+    // 1.6 ulp), a factor and their product. An unfused weight has the error of an exponential (0.5 ulp) and a
     // division. Keys are multiplied by scale log2(e), which adds a rounding each. (Half of these calls have
     // NaN in masked rows. When such calls went to the reference, the means were 1.45 and 1.52.)
     EXPECT_TRUE(e.mean_ratio() <= 1.95) << what << ": " << e.mean_ratio();

@@ -35,7 +35,7 @@ inline CallLimits extreme_calls() {
   return limits;
 }
 
-/// Sizes around those of the tiles: 4 and 12 rows, panels of 12, 24 and 48 keys, KV blocks of 192.
+/// Sizes around the tile sizes: 4 and 12 rows, panels of 12, 24 and 48 keys, KV blocks of 192.
 inline CallLimits tile_calls() {
   CallLimits limits = small_calls();
   limits.batches = {1, 1, 2};
@@ -194,8 +194,8 @@ inline CallLimits bare_gradient_calls() {
   return limits;
 }
 
-/// For gradients: numbers of keys on both sides of 192, from which on the given lse normalises rows. Some
-/// rows have an lse that is too large for that.
+/// For gradients: numbers of keys on both sides of 192. With more keys the given lse normalises rows, and
+/// some rows have an lse that is too large for it.
 inline CallLimits threshold_calls() {
   CallLimits limits = small_calls();
   limits.batches = {1, 2};

@@ -145,8 +145,8 @@ TEST_F(FusedNumbers, TheLargestHalvesAreTheirOwnMean) {
 TEST_F(FusedNumbers, DenormalInputsAreNotZero) {
   Inputs in;
   for (float& x : in.value.values<float>()) x *= 1e-40f;
-  // The absolute tolerance is two of the smallest denormals: numbers of 10^-40 have the rounding of the
-  // weights and that of the output.
+  // The absolute tolerance is two of the smallest denormals. Numbers of 10^-40 are rounded twice: in the
+  // weights and in the output.
   expect_definitions(60, in.query, in.key, in.value, {}, 1e-5, 0x1p-148 / 1e-5);
   Inputs tiny;
   for (float& x : tiny.query.values<float>()) x *= 1e-40f;
@@ -207,8 +207,8 @@ TEST_F(FusedNumbers, ScoresFarApartLeaveOneKey) {
 }
 
 // Few queries read keys of several KV blocks at once, and their shifts change on the way. The weights of
-// earlier keys must be rescaled then. Each lane's keys grow by 6 every 150 keys, and so do scores; weights of
-// one step still show beside those of the next.
+// earlier keys must be rescaled then. Each lane's keys grow by 6 every 150 keys, and so do scores. Weights of
+// one step are still visible beside the next step's.
 TEST_F(FusedNumbers, FewQueriesSeeScoresThatGrowAlongTheKeys) {
   constexpr std::int64_t kKeys = 1900;
   for (const std::int64_t rows : {1, 3, 5}) {

@@ -138,8 +138,8 @@ TEST(Gguf, ReadsQ4K) {
 }
 
 // Codes q of 6 bits, a signed scale s of 8 bits for each 16 of them, and d: d s (q - 32). In each 128
-// numbers, the four low bits of runs 0 and 1 (of 32) are in the low halves of 64 bytes, those of runs 2 and 3
-// in the high halves. Byte i of 32 holds the two high bits of number i of runs 0 to 3, lowest first.
+// numbers, the four low bits are stored in 64 bytes: runs 0 and 1 (of 32) in the low halves, runs 2 and 3 in
+// the high halves. Byte i of 32 holds the two high bits of number i of runs 0 to 3, lowest first.
 TEST(Gguf, ReadsQ6K) {
   std::vector<Row> expected(2);
   std::string data;

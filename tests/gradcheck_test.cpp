@@ -1,8 +1,8 @@
 // Compares the gradients of random calls with central differences of a forward pass that shares no code with
 // src/.
 //
-// The loss is that of the backward pass: sum dO out + sum dLse lse + sum dWeights weights. For each tensor, a
-// few elements and one direction over all of them are differentiated.
+// The loss is the same as in the backward pass: sum dO out + sum dLse lse + sum dWeights weights. For each
+// tensor, a few elements and one direction over all of them are differentiated.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Compares a kernel's gradient errors with those of an unfused computation in f32 of the same call.
+// Compares a kernel's gradient errors with an unfused computation in f32 of the same call.
 //
 // Single rows are not comparable, because their errors depend on chance. So the error of each row (of the
 // last axis) is divided by the rounding error that is possible for that row. The largest and the root mean
@@ -29,8 +29,7 @@ struct GradientErrors {
   Sums kernel, unfused;
   std::int64_t rows = 0;
 
-  /// The root mean square of the kernel's errors over that of the unfused ones; below, the same of the
-  /// largest.
+  /// The kernel's root mean square error divided by the unfused one; below, the same for the largest errors.
   [[nodiscard]] double mean_ratio() const {
     return std::sqrt(kernel.sum_of_squares / unfused.sum_of_squares);
   }

@@ -218,7 +218,7 @@ TEST(HeadNames, OfSeveralTextsAreThoseOfAllTheirRows) {
   EXPECT_EQ(merged.choices, 29 + 7);
   EXPECT_EQ(merged.name(), "previous-token");
   EXPECT_NEAR(merged.entropy, (30 * texts[0][0].entropy + 8 * texts[1][0].entropy) / 38, 1e-12);
-  // The sum of weights minus that of even rows, divided by the number of rows minus that of even rows.
+  // (W - E) / (N - E): W sums the weights, E sums even weights, and N counts the rows with a choice.
   double found = 0, even_found = 0;
   for (int i = 1; i < 30; ++i) found += 1 / (1 + kSmall * i), even_found += 1.0 / (i + 1);
   for (int i = 1; i < 8; ++i) found += 1.0 / (i + 1), even_found += 1.0 / (i + 1);

@@ -281,7 +281,7 @@ TEST(HeadScores, UnderASinkLogitAreOfTheWeightThatKeysReceive) {
   expect_agreement(call);
 }
 
-// The rows of a word, and those of separators, are computed as separate calls here.
+// Each word's rows, and the separators' rows, are computed as separate calls here.
 TEST(HeadScores, OfLongTextsAreThoseOfShortOnes) {
   for (const bool causal : {false, true}) {
     SCOPED_TRACE(causal ? "causal" : "both sides");

@@ -165,7 +165,7 @@ class Child {
   std::vector<heed::detail::FallbackRows> fallbacks_;
 };
 
-/// The results of one set, as the expectation of another. Magnitudes stay those of the definitions.
+/// The results of one set, as the expectation of another. Magnitudes still come from the definitions.
 Naive expectation(Naive naive, const AttentionResult& result) {
   const std::pair<Cube Naive::*, Field> results[] = {{&Naive::output, &AttentionResult::output},
                                                      {&Naive::weights, &AttentionResult::weights},

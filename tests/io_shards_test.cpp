@@ -1,5 +1,5 @@
-// Reading and writing tensors shard by shard. A shard that is read equals that part of the whole, and the
-// files written have the same bytes as those of one process.
+// Reading and writing tensors shard by shard. A shard that is read equals the same part of the whole. Files
+// written have the same bytes as if one process wrote them.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>

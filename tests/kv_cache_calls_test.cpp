@@ -1,6 +1,6 @@
 // Random calls over random caches on every target. All results are compared with the definitions, using the
 // rows of the cache and their positions. The bits must be the same for any layout, pages and history of the
-// cache, and equal those of attention() over plain tensors.
+// cache, and the same as from attention() over plain tensors.
 #include <gtest/gtest.h>
 
 #include <cstdint>

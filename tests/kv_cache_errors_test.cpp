@@ -789,7 +789,7 @@ TEST_F(KvCacheCallErrors, QueriesFitTheCache) {
   const auto* bytes = static_cast<const std::byte*>(query_.view().data());
   expect("query is not aligned: its data of f32 is expected at a multiple of 4 bytes",
          TensorView(bytes + 2, DType::f32, {2, 4, 2, 4}));
-  // A dtype other than that of the rows, so the query must be converted first.
+  // The rows have another dtype, so the query must be converted first.
   expect("query is not aligned: its data of bf16 is expected at a multiple of 2 bytes",
          TensorView(bytes + 1, DType::bf16, {2, 4, 3, 4}));
 }

@@ -1,5 +1,5 @@
 // Sequences with a common prefix, which is read once for all of them. Each row's results must have the same
-// bits as those of its sequence alone, and agree with the definitions.
+// bits as in a call over its sequence alone, and agree with the definitions.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -104,7 +104,7 @@ TEST(Generation, DrawsWhatASortOfTheVocabularyWould) {
   }
 }
 
-// Logits differ by rounding. That would only show if a draw were that close to a boundary.
+// Logits differ by rounding. A test would only notice if a draw were that close to a boundary.
 TEST(Generation, WritesOverACacheWhatWholePassesDo) {
   const Model model = heed::load_model(kFolder);
   const heed::TrainedModel trained = heed::load_trained_model(kFolder);

@@ -2,9 +2,8 @@
 // where the processor has that type, masks as matrices of bools, and no optimisations. It shares no code with
 // src/, reads elements by itself, and has its own Philox.
 //
-// Beside each result it computes the magnitude to which the rounding error may be proportional. A kernel that
+// Beside each result it computes a magnitude that bounds the rounding error up to a factor. A kernel that
 // accumulates with unit roundoff u can then be held to a bound instead of a guess (see compare_results.hpp).
-// with unit roundoff u can be held to a bound instead of a guess (see compare_results.hpp).
 #pragma once
 
 #include <algorithm>
@@ -418,7 +417,7 @@ class NaiveAttention {
   std::vector<Index> valid_keys_;                            // [B]
 };
 
-/// `positions`, if given, are those of the keys; by default keys count from 0 in their segment.
+/// `positions`, if given, are the keys' positions; by default keys count from 0 in their segment.
 inline Naive naive_attention(const TensorView& query, const TensorView& key, const TensorView& value,
                              const AttentionOptions& options,
                              const std::vector<std::int64_t>& positions = {}) {

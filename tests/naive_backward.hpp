@@ -1,8 +1,8 @@
 // A second implementation of attention's gradients. It uses whole matrices in the precision of the naive
 // computation, as in unfused attention, and shares no code with src/.
 //
-// Beside each gradient it computes the sum of the magnitudes of its terms, to which the rounding error may be
-// proportional.
+// Beside each gradient it computes the sum of its terms' magnitudes, which bounds the rounding error up to a
+// factor.
 #pragma once
 
 #include <cmath>

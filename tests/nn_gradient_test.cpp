@@ -72,7 +72,7 @@ void shake(Layer& layer, Generator& generator) {
 class Gradients : public testing::Test {
  protected:
   // Checks all gradients of a layer whose forward pass on x is output(). backward(grad_output, grads) returns
-  // that of x.
+  // the gradient of x.
   template <class Layer, class Output, class Backward>
   void expect_gradients(Layer& layer, Tensor& x, Output output, Backward backward) {
     const Tensor grad = randn(generator, output().shape(), DType::f64);

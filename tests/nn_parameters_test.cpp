@@ -1,4 +1,4 @@
-// Reading and writing parameters as safetensors files, also those of PyTorch.
+// Reading and writing parameters as safetensors files, including PyTorch's.
 #include <gtest/gtest.h>
 
 #include <string>

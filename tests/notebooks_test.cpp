@@ -1,5 +1,5 @@
 // Compares the example programs with the notebooks. Their printed numbers are compared with the outputs of
-// the notebooks' cells (tests/data/notebooks). The tensors that they save are compared with those of PyTorch
+// the notebooks' cells (tests/data/notebooks). The tensors that they save are compared with PyTorch's
 // (tests/data/golden).
 #include <gtest/gtest.h>
 

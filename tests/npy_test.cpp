@@ -50,7 +50,7 @@ std::string npy_of(const std::string& dtype, const std::string& order, const std
              data);
 }
 
-// The bytes of numbers in either byte order, whatever that of this machine.
+// The bytes of numbers in either byte order, whatever this machine's is.
 template <class Bits>
 std::string bytes_in_order(const std::vector<Bits>& values, bool big_endian) {
   std::string bytes;

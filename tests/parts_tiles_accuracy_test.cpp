@@ -1,6 +1,6 @@
-// Compares the errors of f32 and f16 by matrix tiles with those of the f32 kernels of all other targets. On
-// every family of numbers, neither their mean nor their maximum may be larger. A row's error is divided by
-// its possible rounding error, sum_j p |v_j| (D + Lk) u.
+// Compares the errors of f32 and f16 by matrix tiles with the f32 kernels of all other targets. On every
+// family of numbers, neither their mean nor their maximum may be larger. A row's error is divided by its
+// possible rounding error, sum_j p |v_j| (D + Lk) u.
 #include <gtest/gtest.h>
 
 #include <algorithm>

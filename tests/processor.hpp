@@ -86,8 +86,8 @@ inline bool processor_has(std::string_view isa) {
 #endif
 }
 
-/// Whether products of bf16 pairs are slower than those of f32, as on every Intel processor. The target then
-/// exists but is not chosen.
+/// Whether bf16 pairs multiply more slowly than f32, as on every Intel processor. The target then exists but
+/// is not chosen.
 inline bool has_slow_pairs() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)

@@ -2,7 +2,6 @@
 //
 // Memory between and around the elements of a view is NaN (0xff bytes where the dtype has none), so that
 // reads outside a view show.
-// so that reading beside a view shows.
 #pragma once
 
 #include <algorithm>

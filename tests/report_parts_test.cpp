@@ -83,7 +83,7 @@ std::string wrong_row(const RandomCall& call, const std::vector<Index>& rows) {
                      ? !std::isnan(got)
                      : !(got == static_cast<double>(expected) || std::abs(got - expected) <= allowed);
         };
-        // As in report_test: the errors of scores and of sums, three times.
+        // The errors of scores and of sums, three times, as in report_test.
         const Real relative =
             3 * unit *
             (static_cast<Real>(4 * (n.head_dim + 3)) * n.row_magnitude(b, h, i) +

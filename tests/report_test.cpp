@@ -117,8 +117,9 @@ class Comparison {
   }
 
  private:
-  // Twice the error of a score, the rounding of the lse, which is as large, and that of a sum of Lk terms.
-  // The slack is that of the fused kernel's own test. f64 inputs are computed in f64 throughout.
+  // Twice the error of a score, the rounding of the lse, which is as large, and the error of a sum of Lk
+  // terms. The slack is the same as in the fused kernel's own test. f64 inputs are computed in f64
+  // throughout.
   Real relative_error(Index b, Index h, Index i) const {
     const Real unit = report_.dtype == DType::f64 ? 0x1p-53L : 0x1p-24L;
     const Real error =
@@ -334,7 +335,7 @@ TEST(Report, OfSomeRowsIsWhatTheWholeReportSaysOfThem) {
   EXPECT_TRUE(some.summaries.empty() && some.map.empty() && some.received.rank() == 1);
 }
 
-// As over machines: the caller computes the results, and is asked once for all that the report needs.
+// The caller computes the results, as over machines, and is asked once for all that the report needs.
 TEST(Report, OfResultsFromElsewhereIsTheSame) {
   const Tensor query = normal_tensor({2, 3, 9, 4}, 1), key = normal_tensor({2, 3, 7, 4}, 2);
   const AttentionOptions options{.causal = true};

@@ -67,7 +67,7 @@ TEST(InductionModel, IsSmall) {
   EXPECT_EQ(settings["attention_only"], true);
 }
 
-// The names and thresholds are those of heed look: at least half of the weight. Any words will do.
+// Names and thresholds are the same as in heed look: at least half of the weight. Any words will do.
 TEST(InductionModel, HasAPreviousTokenHeadInLayer0AndAnInductionHeadInLayer1) {
   const std::uint32_t seed = 11;
   std::mt19937 random(seed);

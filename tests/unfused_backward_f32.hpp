@@ -115,7 +115,7 @@ class UnfusedBackward {
     }
   }
 
-  // Computes dK = scale dT^T Q and dV = (p m)^T dO, and adds them to those of the key head's other query
+  // Computes dK = scale dT^T Q and dV = (p m)^T dO, and adds them to the sums over the key head's query
   // heads.
   void add_key_products(const UnfusedHead& head, std::size_t kv) {
     std::vector<float> grad_column(rows_), weight_column(rows_);

@@ -1,5 +1,5 @@
 // Tokenizers of folders without tokenizer.json: small hand-made ones, and errors.
-// python/tests/test_vocabulary_files.py compares them with those of transformers.
+// python/tests/test_vocabulary_files.py compares them with transformers' tokenizers.
 #include "text/vocabulary_files.hpp"
 
 #include <gtest/gtest.h>

@@ -59,7 +59,7 @@ def test_a_look_that_keeps_nothing_says_the_same_of_the_heads(name, by, tmp_path
     passing, kept = model.look(ids, by=by, keep=False), model.look(ids, by=by)
     assert [head["name"] for head in passing.summaries] == [head["name"] for head in kept.summaries]
     for array in ("lse", "entropy", "distance", "max_weight", "first", "previous", "received", "top_k_weight"):
-        # A scale that differs by layer is multiplied into kept queries. That rounds scores, which are below 10.
+        # A scale that differs by layer is multiplied into kept queries. This rounds scores, which are below 10.
         np.testing.assert_allclose(getattr(passing, array), getattr(kept, array), rtol=1e-5, atol=1e-5)
     assert passing.layers == kept.layers and passing.weights is None and passing.map == []
     assert str(passing) == passing._repr_html_()[5:-6].replace("&#x27;", "'")

@@ -99,8 +99,7 @@ def test_whatever_a_cell_leaves_out_its_page_works(browser, tmp_path, monkeypatc
     most = 4_000_000 if room is None else len(words_and(1).page()) + room
     monkeypatch.setattr("heed._look.MOST_CELL_BYTES", most)
     shown = words_and(120)._repr_html_()
-    # The limit is for the page. As an attribute it is longer, because quotes and ampersands are escaped, mostly in
-    # scripts.
+    # The limit is for the page. The attribute is longer, because quotes and ampersands are escaped, mostly in scripts.
     assert len(shown) <= 1.1 * most
     assert left_out in shown.rpartition("</iframe>")[2]
     page = tmp_path / "notebook.html"

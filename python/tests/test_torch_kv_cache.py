@@ -20,7 +20,7 @@ def expected_of(q, key, value):
                                                             enable_gqa=True)
 
 
-# Error of the output: f32 sums, or its own rounding and, in bf16 and f16, that of the weights.
+# The output has the error of f32 sums, or of its own rounding; in bf16 and f16 the weights are rounded too.
 TOLERANCE = {torch.float32: 4e-6, torch.bfloat16: 2**-7, torch.float16: 2**-10}
 
 

@@ -49,7 +49,7 @@ def test_generation_chooses_the_tokens_of_eager_attention(name):
     for layout in LAYOUTS.values():
         cache = cache_for(name, **layout)
         assert torch.equal(generate(ours, given, past_key_values=cache), expected)
-        # 9 tokens of the prompt and 11 generated ones. T5's cross-attention has those of the prompt.
+        # 9 tokens of the prompt and 11 generated ones. T5's cross-attention has the prompt's tokens.
         lengths = [20, 20] if name != "T5" else [12, 12, 9, 9]
         assert [layer.kv.lengths.tolist() for layer in layers_of(cache)] == [[length] * 2 for length in lengths]
         assert layers_of(cache)[0].kv.layout == layout.get("layout", "paged")

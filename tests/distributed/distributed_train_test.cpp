@@ -101,7 +101,7 @@ void expect_same_bits(TrainState& a, TrainState& b) {
 }
 
 // Both trainings round in f32, in different orders. AdamW takes full steps even for gradients that are only
-// rounding (those of the key's bias). So the yardstick, for each parameter, is the difference between one
+// rounding, as for the key's bias. So the yardstick, for each parameter, is the difference between one
 // process and f64. It is the maximum of a few random errors, which may be several times smaller for one order
 // than for another. Where it is nearly 0, one ulp is allowed.
 constexpr double kFactor = 4;

@@ -50,7 +50,7 @@ inline std::vector<pid_t> ranks_in(const std::string& folder) {
   return found;
 }
 
-/// The messages of heed, without those of mpirun.
+/// Only heed's own messages; mpirun's are left out.
 inline std::string said(const CommandResult& result) {
   std::string own;
   for (std::size_t at = 0; at < result.errors.size();) {

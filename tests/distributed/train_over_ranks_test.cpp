@@ -1,4 +1,4 @@
-// mpirun -n … heed train: the folder equals that of one process; also tests stopped and killed ranks.
+// mpirun -n … heed train: writes the same folder as one process; also tests stopped and killed ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ TEST_F(TrainOverRanks, WritesTheFolderOfOneProcess) {
   EXPECT_NEAR(Json::parse(three.output)["loss"].get<double>(), json["loss"].get<double>(), 1e-6);
 }
 
-// With srun and PMIx, no environment variable shows that there are several ranks.
+// With srun and PMIx, no environment variable tells the number of ranks.
 TEST_F(TrainOverRanks, KnowsItsRanksWhereHeedMpiIsCalledByName) {
   Words words = {"-n", "2", "--oversubscribe", "env", "-u", "OMPI_COMM_WORLD_SIZE", HEED_COMMAND "-mpi"};
   const Words training = tiny("out", {"--steps", "1", "--json", "--over", "sequence"});
