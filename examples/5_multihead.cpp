@@ -31,7 +31,7 @@ struct Projections {
   TensorView q, k, v;  // [B, H, T, d]
 };
 
-// Splits qkv [B, T, H 3 d], which holds q, k and v of each head side by side, into views [B, H, T, d]. It is
+// Splits qkv [B, T, H 3 d] into views [B, H, T, d]. qkv holds q, k and v of each head side by side. It is
 // reshaped by head, permuted to put the heads first, and cut in three. Nothing is copied.
 Projections split(Notebook& notebook, const std::string& name, const TensorView& qkv,
                   std::int64_t num_heads) {

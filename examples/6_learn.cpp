@@ -72,7 +72,7 @@ struct Alphabet {
   std::string letters;
 };
 
-// A language model: characters and positions become vectors, one causal head looks back over them, and a
+// A language model. Characters and positions become vectors, and one causal head looks back over them. A
 // linear layer turns its output into logits of the next character.
 struct Model {
   Model(std::int64_t letters, Generator& generator)

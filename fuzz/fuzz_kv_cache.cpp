@@ -718,7 +718,7 @@ class Life {
   }
 
   // Bounds the quantisation error: half a step of the whole range, with scale and offset rounded to bf16 (1 /
-  // 128). It occurs once when a row is appended, and once more after each rollback, when its group's range
+  // 128). The error occurs once when a row is appended, and again after each rollback. Then the group's range
   // may be wider by the error so far. After rotation, 8 numbers are at most sqrt(8) times as large.
   double largest_error(int rollbacks, bool rotates) const {
     double magnitude = largest_ * (rotates ? std::sqrt(8.0) : 1.0), error = 0;

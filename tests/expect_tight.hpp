@@ -9,8 +9,8 @@
 
 namespace heed::test {
 
-/// Prints the counts. Fails if the bound is beyond first order for more than one row in a hundred, or if the
-/// fused kernel itself computed fewer than `least_share` of the rows.
+/// Prints the counts. Fails if the bound is beyond first order for more than one row in a hundred. Also fails
+/// if the fused kernel itself computed fewer than `least_share` of the rows.
 inline void expect_tight(const RowTally& tally, double least_share = 0) {
   std::cout << tally.rows << " rows compared: " << tally.loose << " within a bound beyond first order, "
             << tally.fallen_back << " computed by the reference\n";

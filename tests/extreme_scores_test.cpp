@@ -35,8 +35,8 @@ Tensor full(const heed::Dims& shape, double value, DType dtype) {
 }
 
 // numpy.finfo(float64).min is the usual additive mask. It is finite. A row of only such biases attends to all
-// keys alike, because adding a constant to a row's scores changes no weight (here the constant absorbs the
-// scores).
+// keys alike, because adding a constant to a row's scores changes no weight. (Here the constant absorbs the
+// scores.)
 TEST(ExtremeScores, AFiniteBiasBelowWhatF32HoldsForbidsNothing) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   const Tensor q = normal_tensor({3, 8}, 1, DType::f32), k = normal_tensor({5, 8}, 2, DType::f32);

@@ -72,9 +72,9 @@ inline CallLimits long_calls() {
   return limits;
 }
 
-/// Packed sequences on both sides of the sizes that choose a path. These are 12 rows (a row group, or few
-/// rows), 192 keys (a KV block, and where the backward pass stops recomputing the lse) and 768 keys (where it
-/// splits keys).
+/// Packed sequences on both sides of the sizes that choose a path. At 12 rows these are a row group or few
+/// rows. At 192 keys a KV block ends, and beyond it the backward pass need not recompute the lse. At 768 keys
+/// it splits the keys.
 inline CallLimits document_calls() {
   CallLimits limits = small_calls();
   limits.kv_heads = {1, 1, 2};

@@ -52,8 +52,9 @@ ModelTokens tokens_of(const std::vector<std::int64_t>& ids) {
 }
 
 // A model of two layers of four heads. The stream has a slot for each position, for each token, and for each
-// token as the previous one. Each row holds a 1 in its slots. A head's score is kGain if slot n of `query` is
-// set in the row and slot n of `key` in the key, for the same n of `count`. Otherwise it is 0.
+// previous token. Each row holds a 1 in its slots. `query` and `key` each begin a range of `count` slots. A
+// head's score is kGain if the row and the key hold their 1 at the same offset in these ranges. Otherwise it
+// is 0.
 class HandMade {
  public:
   static constexpr std::int64_t kPositions = 0, kTokens = 32, kBefore = 44, kVocabulary = 12;

@@ -2,7 +2,7 @@
 // where the processor has that type, masks as matrices of bools, and no optimisations. It shares no code with
 // src/, reads elements by itself, and has its own Philox.
 //
-// Beside each result it computes a magnitude that bounds the rounding error up to a factor. A kernel that
+// Each result comes with a magnitude that bounds its rounding error up to a factor. A kernel that
 // accumulates with unit roundoff u can then be held to a bound instead of a guess (see compare_results.hpp).
 #pragma once
 

@@ -1,8 +1,7 @@
 // A second implementation of attention's gradients. It uses whole matrices in the precision of the naive
 // computation, as in unfused attention, and shares no code with src/.
 //
-// Beside each gradient it computes the sum of its terms' magnitudes, which bounds the rounding error up to a
-// factor.
+// Each gradient comes with the sum of its terms' magnitudes, which bounds its rounding error up to a factor.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,6 @@
-// Random masks in O(L) memory on every target. The forward pass and all its results are compared with the
-// definitions and, bit for bit, with the fused kernel, both with the mask as booleans. Gradients are compared
-// likewise.
+// Random masks in O(L) memory on every target. All results of the forward pass are compared with the
+// definitions, where the mask is boolean. They are also compared bit for bit with the fused kernel with the
+// boolean mask. Gradients are compared likewise.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -20,8 +20,8 @@ struct UnfusedGradients {
 
 class UnfusedBackward {
  public:
-  /// With `in_bf16`, weights and their gradients are rounded to bf16 for the products, and the mean of a
-  /// row's gradients is computed from the rounded output.
+  /// With `in_bf16`, weights and their gradients are rounded to bf16 for the products. The mean of a row's
+  /// gradients is then computed from the rounded output.
   UnfusedBackward(const BackwardCall& made, bool in_bf16)
       : made_(made),
         in_bf16_(in_bf16),

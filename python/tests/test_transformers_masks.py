@@ -25,9 +25,9 @@ from heed._hf_masks import heed_mask  # noqa: E402
 from heed._hf_row_mask import RowMask, logger, _said  # noqa: E402
 
 heed.transformers.register()
-# (queries, keys, position of the first query, of the first key): a prompt, a long prompt, a generation step, a chunk of
-# a prompt, a prompt and a step with a static cache, a step and a chunk with a sliding cache, one row, none, and more
-# rows than keys.
+# (queries, keys, position of the first query, of the first key): a prompt, a longer one, a generation step, a chunk of
+# a prompt. Then a prompt and a step with a static cache, and a step and a chunk with a sliding cache. Last one row,
+# none, and more rows than keys.
 SHAPES = [(7, 7, 0, 0), (24, 24, 0, 0), (1, 9, 8, 0), (3, 9, 6, 0), (5, 12, 0, 0), (1, 12, 5, 0), (1, 6, 10, 5),
           (4, 9, 10, 5), (1, 1, 0, 0), (0, 4, 0, 0), (9, 7, 0, 0)]
 
