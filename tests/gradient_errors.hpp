@@ -97,8 +97,8 @@ class GradientErrorCounter {
     return static_cast<double>(x);
   }
 
-  // The unit of a row is a relative rounding error times the row's largest magnitude, plus half an ulp of the
-  // stored dtype. The relative error is that of scores of magnitude A and of sums of `length` terms.
+  // The unit of a row is a relative error times the row's largest magnitude, plus half an ulp of the stored
+  // dtype. The relative error has two parts: scores of magnitude A, and sums of `length` terms.
   void add(const Tensor& got, const Cube& expected, const Cube& magnitude, const std::vector<float>& unfused,
            double length, GradientErrors& errors) const {
     const Tensor wide = Tensor::copy_of(got, DType::f64);
