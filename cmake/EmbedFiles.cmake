@@ -1,5 +1,5 @@
-# cmake -DFILES=a;b -DFUNCTION=page_files -DOUTPUT=x.cpp -P EmbedFiles.cmake: writes a source whose function returns the
-# files as string literals (see src/page/files.hpp).
+# cmake -DFILES=a;b -DFUNCTION=page_files -DOUTPUT=x.cpp -P EmbedFiles.cmake writes a C++ source. Its function returns
+# the files as string literals (see src/page/files.hpp).
 set(source "#include \"page/files.hpp\"\n\nnamespace heed::detail {\nnamespace {\n\nconstexpr PageFile kFiles[] = {\n")
 foreach(path IN LISTS FILES)
   file(READ "${path}" text)

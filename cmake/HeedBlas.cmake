@@ -1,4 +1,4 @@
-# BLAS::BLAS, and where the C header of it lies (HEED_CBLAS_INCLUDE_DIR). OpenBLAS, unless BLA_VENDOR says otherwise.
+# Finds BLAS::BLAS and the folder of its C header (HEED_CBLAS_INCLUDE_DIR): OpenBLAS, unless BLA_VENDOR is set.
 if(NOT BLA_VENDOR)
   set(BLA_VENDOR OpenBLAS)
 endif()

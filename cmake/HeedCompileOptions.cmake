@@ -1,7 +1,7 @@
-# An interface target that every target of the project links: warnings, sanitizers, coverage.
+# Warnings, sanitizers and coverage, in an interface target that every target of the project links.
 add_library(heed_compile_options INTERFACE)
 target_compile_options(heed_compile_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion)
-# GCC 12 sees overlapping copies in `"text" + std::to_string(n)` where there are none (GCC bug 105651, fixed in 13).
+# GCC 12 warns wrongly of overlapping copies in `"text" + std::to_string(n)` (GCC bug 105651, fixed in 13).
 set(gcc_before_13 $<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>)
 target_compile_options(heed_compile_options INTERFACE $<${gcc_before_13}:-Wno-restrict>)
 if(HEED_WERROR)
@@ -35,37 +35,37 @@ if(HEED_BUILD_FUZZERS)
   target_link_options(heed_compile_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# heed_measured: what the sources whose coverage counts link, too; the tests need no counters of their own.
+# heed_measured adds coverage counters to the sources whose coverage is measured. The tests need no counters.
 add_library(heed_measured INTERFACE)
 if(HEED_COVERAGE)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "HEED_COVERAGE needs clang, whose counters it uses; the compiler is ${CMAKE_CXX_COMPILER_ID}")
   endif()
-  # Each program adds to a profile there, whatever its environment and folder.
+  # Every program adds to a profile there, whatever its environment and working folder.
   set(counters "-fprofile-instr-generate=${PROJECT_BINARY_DIR}/profiles/%m.profraw")
   target_link_options(heed_compile_options INTERFACE ${counters})
   target_compile_options(heed_measured INTERFACE ${counters} -fcoverage-mapping)
 endif()
 
-# Compiling in less time: the headers that most sources include are parsed once, sources that take long for the same
-# templates are compiled together, and what computes nothing of weight (not the library) is optimised less. OFF, each
-# source is compiled alone, as its includes have it.
+# Shortens compilation. Headers that most sources include are precompiled. Sources that instantiate the same slow
+# templates are compiled together. The command and the tests, but not the library, are optimised less. With OFF, each
+# source is compiled alone.
 option(HEED_QUICK_BUILD "Precompile headers, compile some sources together, and the command and the tests with -O1" ON)
 add_library(heed_quick_build INTERFACE)
 if(HEED_QUICK_BUILD)
-  # With -O1, GCC 12 sees such copies in `std::string("text") + name`, too.
+  # With -O1, GCC 12 also warns wrongly of `std::string("text") + name`.
   target_compile_options(heed_quick_build INTERFACE $<$<CONFIG:Release>:-O1>
     $<${gcc_before_13}:-Wno-array-bounds> $<${gcc_before_13}:-Wno-stringop-overflow> $<${gcc_before_13}:-Wno-stringop-overread>)
 endif()
 
-# heed_precompile(TARGET HEADER): for all its sources but those with SKIP_PRECOMPILE_HEADERS.
+# heed_precompile(TARGET HEADER) precompiles HEADER for all sources of TARGET without SKIP_PRECOMPILE_HEADERS.
 function(heed_precompile target header)
   if(HEED_QUICK_BUILD)
     target_precompile_headers(${target} PRIVATE ${header})
   endif()
 endfunction()
 
-# heed_compile_together(TARGET GROUP SOURCE…)
+# heed_compile_together(TARGET GROUP SOURCE…) compiles the sources as one where HEED_QUICK_BUILD is on.
 function(heed_compile_together target group)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${HEED_QUICK_BUILD} UNITY_BUILD_MODE GROUP)
   set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${group})

@@ -1,4 +1,4 @@
-# GTest::gtest_main. A cross compiler has no GoogleTest of its own; there its source (of the package googletest) is
+# Provides GTest::gtest_main. A cross compiler has no installed GoogleTest, so its source (of the package googletest) is
 # built with the tests.
 set(HEED_GTEST_SOURCE "" CACHE PATH "Build GoogleTest from here; empty: take the one that is installed")
 if(HEED_GTEST_SOURCE)

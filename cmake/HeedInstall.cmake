@@ -1,4 +1,4 @@
-# Installing: the library, its headers, the command, and what find_package(heed) and pkg-config read.
+# Installs the library, its headers, the command, and the files that find_package(heed) and pkg-config read.
 include(CMakePackageConfigHelpers)
 get_target_property(library_type heed TYPE)
 get_property(libraries GLOBAL PROPERTY HEED_LIBRARIES)  # heed, heed_nn, heed_model, heed_mpi: those that are built
@@ -34,15 +34,14 @@ install(FILES "${PROJECT_BINARY_DIR}/heedConfig.cmake" "${PROJECT_BINARY_DIR}/he
 
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/heed")
 
-# heed.pc finds the prefix from where it lies itself, so the installed tree may be moved.
+# heed.pc computes the prefix from its own path, so the installed tree may be moved.
 file(RELATIVE_PATH HEED_PC_TO_PREFIX "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
 if(library_type STREQUAL "STATIC_LIBRARY")
   set(HEED_PC_CFLAGS " -DHEED_STATIC")
 else()
   set(HEED_PC_CFLAGS "")
 endif()
-# The loader searches the system's own folders alone. Elsewhere a program is told where its library lies, as one that
-# CMake links is.
+# The loader searches only the system's folders. For other prefixes heed.pc adds an rpath, as CMake does.
 set(HEED_PC_RPATH "")
 if(library_type STREQUAL "SHARED_LIBRARY" AND NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
   set(HEED_PC_RPATH " -Wl,-rpath,\${libdir}")
@@ -52,7 +51,7 @@ foreach(package IN LISTS libraries)
   install(FILES "${PROJECT_BINARY_DIR}/${package}.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 endforeach()
 
-# A Debian package of all of it: scripts/deb.
+# Builds a Debian package of all that is installed: scripts/deb.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME heed)
 set(CPACK_PACKAGE_CONTACT "The heed project <heed@localhost>")

@@ -8,7 +8,7 @@ if(NOT HEED_KERNELS MATCHES "^(all|native)$")
   message(FATAL_ERROR "HEED_KERNELS is '${HEED_KERNELS}'; all or native was expected")
 endif()
 
-# Loops and functions are aligned to cache lines: other placements cost up to half of the speed on Zen 5.
+# Loops and functions are aligned to cache lines. Other placements cost up to half of the speed on Zen 5.
 set(kernel_flags -O3 -ffp-contract=off -fno-exceptions -fno-lto -falign-functions=64 -falign-loops=64)
 if(HEED_SANITIZE OR HEED_BUILD_FUZZERS)
   set(kernel_flags -O1 -ffp-contract=off -fno-exceptions -fno-lto)
@@ -18,17 +18,17 @@ if(HEED_SANITIZE OR HEED_BUILD_FUZZERS)
   endif()
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  list(APPEND kernel_flags -Wno-uninitialized -Wno-maybe-uninitialized)  # GCC 12's own AVX-512 intrinsics
+  list(APPEND kernel_flags -Wno-uninitialized -Wno-maybe-uninitialized)  # GCC 12's AVX-512 intrinsics cause these
 endif()
 set(uncounted_flags "")
-if(HEED_COVERAGE)  # the lines are those of the other units, and counting them takes minutes to compile
+if(HEED_COVERAGE)  # other units count the same lines, and counters take minutes to compile
   set(uncounted_flags -fno-profile-instr-generate -fno-coverage-mapping)
 endif()
 
 set(avx2_flags -mavx2 -mfma -mf16c)
 set(avx512_flags -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c)
 set(avx512bf16_flags ${avx512_flags} -mavx512bf16)
-# AMX tiles are written as instructions, which need no flag of the compiler.
+# AMX tiles are written as assembly, which needs no compiler flag.
 set(unit_flags_avx2 ${avx2_flags} ${uncounted_flags})
 set(unit_flags_avx512 ${avx512_flags} ${uncounted_flags})
 foreach(unit IN ITEMS avx512bf16 avx512bf16_tiles amx amx_f32 amx_f16)
@@ -41,8 +41,8 @@ foreach(unit IN ITEMS amx_emulated amx_f32_emulated amx_f16_emulated)
   set(unit_flags_${unit} -O1)  # emulations are slow however they are compiled
 endforeach()
 
-# heed_native_units(VARIABLE): the units of the target that this processor takes, and those of `plain`. /proc/cpuinfo
-# writes features as dispatch.cpp does; where it does not exist, all units are built.
+# heed_native_units(VARIABLE) sets it to the units of the target that this processor uses, and `plain`. The features are
+# those in /proc/cpuinfo, with the same names as in dispatch.cpp. Without /proc/cpuinfo all units are built.
 function(heed_native_units variable)
   set(units avx512 avx512bf16 avx512bf16_tiles amx amx_f32 amx_f16 avx2)
   if(EXISTS /proc/cpuinfo)
@@ -68,7 +68,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   if(HEED_KERNELS STREQUAL "native")
     heed_native_units(kernel_units)
     if(NOT kernel_units STREQUAL "plain")
-      list(APPEND unit_flags_plain -O1)  # a way out where the build is taken to another processor
+      list(APPEND unit_flags_plain -O1)  # a fallback if the build is moved to another processor
     endif()
   endif()
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
@@ -77,10 +77,10 @@ else()
   set(kernel_units plain)
 endif()
 if(HEED_BUILD_TESTS OR HEED_BUILD_FUZZERS)
-  list(APPEND kernel_units amx_emulated amx_f32_emulated amx_f16_emulated)  # for tests alone
+  list(APPEND kernel_units amx_emulated amx_f32_emulated amx_f16_emulated)  # only for tests
 endif()
 
-# heed_add_kernels(TARGET): its units, and dispatch.cpp, which knows them by HEED_UNIT_<NAME>.
+# heed_add_kernels(TARGET) adds the units and dispatch.cpp, which tests HEED_UNIT_<NAME>.
 function(heed_add_kernels target)
   set(definitions "")
   foreach(unit IN LISTS kernel_units)

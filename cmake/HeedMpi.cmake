@@ -1,4 +1,4 @@
-# HEED_HAS_MPI: whether libheed_mpi is built. MPI's own C++ interface, long gone from the standard, stays out.
+# Sets HEED_HAS_MPI: whether libheed_mpi is built. MPI's C++ interface, removed from the standard, is excluded.
 set(HEED_HAS_MPI OFF)
 if(HEED_MPI AND NOT CMAKE_CROSSCOMPILING)
   find_package(MPI QUIET COMPONENTS CXX)

@@ -1,5 +1,5 @@
-# What tokenizers of texts need: utf8proc for Unicode's normal forms, Oniguruma for regular expressions. Neither has a
-# CMake package of its own. HEED_UNICODE_INCLUDE_DIRS and HEED_UNICODE_LIBRARIES.
+# Finds the libraries of the text tokenizers: utf8proc for Unicode's normal forms, Oniguruma for regular expressions.
+# Neither has a CMake package. Sets HEED_UNICODE_INCLUDE_DIRS and HEED_UNICODE_LIBRARIES.
 find_path(HEED_UTF8PROC_INCLUDE_DIR utf8proc.h REQUIRED)
 find_library(HEED_UTF8PROC_LIBRARY utf8proc REQUIRED)
 find_path(HEED_ONIGURUMA_INCLUDE_DIR oniguruma.h REQUIRED)

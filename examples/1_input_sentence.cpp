@@ -1,4 +1,4 @@
-// Lesson 1: a sentence becomes vectors, and one word asks all the others (notebook 003).
+// Lesson 1: a sentence becomes vectors, and one word attends to all words (notebook 003).
 #include <iostream>
 #include <string>
 #include <vector>
@@ -18,7 +18,7 @@ using heed::TensorView;
 using heed::nn::linear;
 using lesson::Notebook;
 
-// The words of the sentence, as vectors [6, 16].
+// Returns the words of the sentence as vectors [6, 16].
 Tensor embed_sentence(Notebook& notebook) {
   const std::string sentence = "Life is short, eat dessert first";
 
@@ -45,7 +45,7 @@ void input_sentence(Notebook& notebook) {
 
   Notebook::section("Three matrices make queries, keys and values of the vectors");
   const std::int64_t d = embedded_sentence.size(1);
-  const std::int64_t d_q = 24, d_k = 24, d_v = 28;  // queries and keys meet in a product: d_q = d_k
+  const std::int64_t d_q = 24, d_k = 24, d_v = 28;  // queries and keys meet in a dot product, so d_q = d_k
   Generator generator(123);
   const Tensor w_query = rand(generator, {d_q, d});
   const Tensor w_key = rand(generator, {d_k, d});
@@ -56,7 +56,7 @@ void input_sentence(Notebook& notebook) {
 
   Notebook::section("The second word, 'is', asks: its query, key and value");
   const TensorView x_2 = embedded_sentence.view().select(0, 1);
-  // linear(x, W) is W x for one vector, and the same for each row of a matrix: no transposing to and fro.
+  // linear(x, W) is W x for a vector, and the same for each row of a matrix. No transposing is needed.
   const Tensor query_2 = linear(x_2, w_query);
   const Tensor key_2 = linear(x_2, w_key);
   const Tensor value_2 = linear(x_2, w_value);

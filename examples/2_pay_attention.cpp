@@ -18,7 +18,7 @@ using heed::TensorView;
 using heed::nn::linear;
 using lesson::Notebook;
 
-constexpr std::int64_t kDim = 16;  // of a word's vector: d
+constexpr std::int64_t kDim = 16;  // d: the length of a word's vector
 constexpr std::int64_t kKeyDim = 24;
 constexpr std::int64_t kValueDim = 28;
 constexpr std::int64_t kHeads = 3;
@@ -51,9 +51,9 @@ Sentence embed_sentence(Notebook& notebook, Generator& generator) {
   return {words, dictionary, std::move(embedded)};
 }
 
-// Which word asks. The index is drawn from the positions of the sentence, and so it names a word of the
-// sentence. The notebook takes the right vector but looks the index up in the *dictionary*, where the same
-// number belongs to another word.
+// Draws the word whose query is computed. The index is drawn from the positions of the sentence, so it names
+// a word of the sentence. The notebook takes the right vector, but it looks the index up in the *dictionary*,
+// where the same number belongs to another word.
 std::int64_t choose_word(Notebook& notebook, Generator& generator, const Sentence& sentence) {
   Notebook::section("A word is drawn to ask the others");
   const Tensor drawn = randint(generator, 0, sentence.embedded.size(0), {1});
@@ -68,7 +68,7 @@ std::int64_t choose_word(Notebook& notebook, Generator& generator, const Sentenc
   return x;
 }
 
-// Returns the query of the word, for the cross-attention below.
+// Returns the query of the word; the cross-attention below uses it.
 Tensor single_head(Notebook& notebook, const Weights& weights, const Tensor& embedded, std::int64_t index) {
   Notebook::section("Its query, key and value");
   const TensorView x = embedded.view().select(0, index);
@@ -113,15 +113,14 @@ void multi_head(Notebook& notebook, Generator& generator, const Tensor& embedded
   notebook.print_shape("multihead_W_k", w_k);
   notebook.print_shape("multihead_W_v", w_v);
 
-  // One word asks (one row of x), all words answer (the context).
+  // One word gives the query (one row of x); all words give keys and values (the context).
   const auto layer = heed::nn::MultiHeadAttention::from_heads(w_q, w_k, w_v);
   const TensorView x = embedded.view().narrow(0, index, 1);
   const auto result = layer.forward(x, embedded, {.need = Need::weights});
   notebook.print_shape("multihead_query_x", result.query.view().select(1, 0));
 
   Notebook::section("Every head reads the same sentence");
-  // The notebook repeats the sentence in memory, once a head. A view with stride 0 shows the same, for
-  // nothing.
+  // The notebook copies the sentence once per head. A view with stride 0 has the same shape without a copy.
   const TensorView stacked_inputs = embedded.view().transpose(0, 1).expand({kHeads, kDim, embedded.size(0)});
   notebook.print_shape("stacked_inputs", stacked_inputs);
   notebook.print_shape("multihead_keys.transposed", result.key.view().transpose(1, 2));
@@ -147,7 +146,7 @@ void cross_attention(Notebook& notebook, Generator& generator, const Weights& we
   notebook.print_shape("cross_keys", keys);
   notebook.print_shape("cross_values", values);
 
-  // Nothing else changes: as many weights as the second sentence has words.
+  // Nothing else changes. There is one weight for each word of the second sentence.
   notebook.print_shape("cross_omega_x", linear(query_x, keys));
   const auto result = heed::attention(query_x.view().unsqueeze(0), keys, values, {.need = Need::weights});
   notebook.print_shape("cross_attention_weights_x", result.weights.view().select(0, 0));
@@ -155,7 +154,7 @@ void cross_attention(Notebook& notebook, Generator& generator, const Weights& we
 }
 
 void pay_attention(Notebook& notebook) {
-  Generator generator(0);  // torch.manual_seed(0), once: everything below is drawn from it, in this order
+  Generator generator(0);  // torch.manual_seed(0), called once; all draws below use it in this order
   const Sentence sentence = embed_sentence(notebook, generator);
   const Weights weights{randn(generator, {kKeyDim, kDim}), randn(generator, {kKeyDim, kDim}),
                         randn(generator, {kValueDim, kDim})};

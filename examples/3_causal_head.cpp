@@ -1,6 +1,6 @@
-// Lesson 3: from averaging what came before to a causal attention head (notebook 001).
+// Lesson 3: from averaging the previous tokens to a causal attention head (notebook 001).
 //
-// Shapes: B sequences of T tokens of C numbers, x [B, T, C].
+// Shapes: x is [B, T, C], B sequences of T tokens, each a vector of C numbers.
 #include <cmath>
 #include <iostream>
 
@@ -31,10 +31,11 @@ Tensor for_loop_based(const Tensor& x) {
   return means;
 }
 
-// a [n, m] times b [m, c]. linear(a, W) multiplies by W transposed, hence the transposed view.
+// Returns the product of a [n, m] and b [m, c]. linear(a, W) multiplies by W transposed, so it gets b
+// transposed.
 Tensor matmul(const TensorView& a, const TensorView& b) { return heed::nn::linear(a, b.transpose(0, 1)); }
 
-// [n, n]: ones, or ones on and below the diagonal.
+// Returns an [n, n] matrix of ones, or of ones on and below the diagonal and zeros above it.
 Tensor ones(std::int64_t n, bool lower_triangle = false) {
   Tensor matrix({n, n});
   for (std::int64_t i = 0; i < n; ++i)
@@ -42,7 +43,7 @@ Tensor ones(std::int64_t n, bool lower_triangle = false) {
   return matrix;
 }
 
-// Ones on and below the diagonal, each row divided by its sum: a product with it averages.
+// Returns ones on and below the diagonal, each row divided by its sum. Multiplying by it takes running means.
 Tensor averaging_matrix(std::int64_t n) {
   Tensor matrix = ones(n, true);
   for (std::int64_t i = 0; i < n; ++i)
@@ -50,7 +51,7 @@ Tensor averaging_matrix(std::int64_t n) {
   return matrix;
 }
 
-// The same means as one matrix product a sequence.
+// Computes the same means with one matrix product per sequence.
 Tensor matrix_based(const Tensor& x) {
   const Tensor weights = averaging_matrix(x.size(1));
   Tensor means(x.shape());
@@ -59,14 +60,14 @@ Tensor matrix_based(const Tensor& x) {
   return means;
 }
 
-// The same means as attention in which nobody asks for anything: queries and keys are zero, so every score is
-// 0, the causal mask makes those of later tokens -inf, and softmax shares the weight equally among the rest.
+// Computes the same means with attention. Queries and keys are zero, so every score is 0. The causal mask
+// sets the scores of later tokens to -inf, and softmax shares the weight equally among the rest.
 Tensor softmax_based(const Tensor& x) {
   const Tensor nothing({x.size(0), x.size(1), 1});
   return heed::attention(nothing, nothing, x, {.causal = true}).output;
 }
 
-// As torch.allclose: |a - b| <= 1e-8 + 1e-5 |b|.
+// Compares as torch.allclose does: |a - b| <= 1e-8 + 1e-5 |b|.
 bool all_close(const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape()) return false;
   for (std::size_t i = 0; i < a.values<float>().size(); ++i) {
@@ -147,7 +148,7 @@ void attend(Notebook& notebook, Generator& generator) {
   notebook.keep("value_weight", head.value.weight);
 
   const auto result = head.forward(x, {.causal = true, .need = Need::weights});
-  const TensorView weights = result.attention.weights.view().select(1, 0);  // the one head
+  const TensorView weights = result.attention.weights.view().select(1, 0);  // the only head
   notebook.keep("head_weights", weights);
   notebook.print_shape("head_out", result.output);
   notebook.print("head_weights[0]", weights.select(0, 0));

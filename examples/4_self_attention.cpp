@@ -1,6 +1,7 @@
 // Lesson 4: scaled dot-product attention as a function, self-attention as a layer (notebook 002).
 //
-// The notebook sets no seed, so its numbers cannot come again; the shapes do, and the rows still sum to 1.
+// The notebook sets no seed, so its numbers cannot be reproduced. The shapes can, and the rows still sum to
+// 1.
 #include <cstdio>
 #include <iostream>
 
@@ -17,7 +18,7 @@ using heed::Tensor;
 using heed::TensorView;
 using lesson::Notebook;
 
-// The sum of the last axis.
+// Returns the sums over the last axis.
 Tensor row_sums(const TensorView& rows) {
   Tensor sums({rows.size(0)});
   for (std::int64_t i = 0; i < rows.size(0); ++i)
@@ -32,8 +33,9 @@ void scaled_dot_product(Notebook& notebook, Generator& generator) {
   const Tensor key = randn(generator, {batch_size, seq_len, d_k});
   const Tensor value = randn(generator, {batch_size, seq_len, d_k});
 
-  // The scale is 1/sqrt(d_k) unless another is asked for. A tensor of rank 3 is [heads, tokens, d_k] to
-  // attention(); here the first axis counts sequences, which is the same to it: they do not see each other.
+  // The scale defaults to 1/sqrt(d_k). attention() reads a tensor of rank 3 as [heads, tokens, d_k]. Here the
+  // first axis counts sequences. The result is the same, because heads, like sequences, do not see each
+  // other.
   const auto attended = heed::attention(query, key, value, {.need = Need::weights});
   notebook.print_shape("Q", query);
   notebook.print_shape("K", key);
@@ -52,7 +54,7 @@ void self_attention_layer(Notebook& notebook, Generator& generator) {
   const heed::nn::SelfAttention self_attn(dimension, dimension, dimension, generator);
   const Tensor x = randn(generator, {batch_size, seq_len, dimension});
   const auto result = self_attn.forward(x, {.need = Need::weights});
-  const TensorView attn_weights = result.attention.weights.view().select(1, 0);  // the one head
+  const TensorView attn_weights = result.attention.weights.view().select(1, 0);  // the only head
 
   notebook.print_shape("layer_input", x);
   notebook.print_shape("layer_output", result.output);

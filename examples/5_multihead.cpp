@@ -1,14 +1,12 @@
 // Lesson 5: multi-head attention as a module, for an encoder and for a decoder (notebook 004).
 //
 // Two faults of the notebook are not repeated here:
-// - It joins the heads by a plain reshape of [B, H, T, d] to [B, T, H d]. Memory is read in its order, head
-// by
-//   head, so a "position" of the result holds several positions of one head. The heads must be put side by
-//   side for each position first: [B, T, H, d], then [B, T, H d].
-// - Its `if mask:` asks a tensor of many elements for one truth value, which PyTorch refuses ("ambiguous"),
-// so
-//   the module fails as soon as a mask is given. Here causal attention is an option of the call.
-// The last section shows what the first one does to the output.
+// - It merges the heads by reshaping [B, H, T, d] to [B, T, H d]. A reshape keeps the order in memory, which
+//   is head by head. So one "position" of its result holds several positions of one head. The heads of each
+//   position must first be placed side by side: [B, T, H, d], then [B, T, H d].
+// - Its `if mask:` needs one truth value, but the mask has many elements. PyTorch refuses that ("ambiguous"),
+//   so the module fails for every mask. Here causal attention is an option of the call.
+// The last section shows how the first fault changes the output.
 #include <iostream>
 #include <limits>
 #include <string>
@@ -33,8 +31,8 @@ struct Projections {
   TensorView q, k, v;  // [B, H, T, d]
 };
 
-// qkv [B, T, H 3 d] holds the q, k and v of each head side by side. What attention() reads are views of it:
-// split by head, heads in front, cut in three. Nothing is copied.
+// Splits qkv [B, T, H 3 d] into views [B, H, T, d]. qkv holds q, k and v of each head side by side. It is
+// reshaped by head, permuted to put the heads first, and cut in three. Nothing is copied.
 Projections split(Notebook& notebook, const std::string& name, const TensorView& qkv,
                   std::int64_t num_heads) {
   const std::int64_t head_dim = qkv.size(2) / num_heads / 3;
@@ -51,7 +49,7 @@ Projections split(Notebook& notebook, const std::string& name, const TensorView&
   return parts;
 }
 
-// 0 where j <= i, -inf where key j comes after query i.
+// Returns a mask of 0 where j <= i, and -inf where key j comes after query i.
 Tensor causal_mask(std::int64_t length) {
   Tensor mask({length, length});
   for (std::int64_t i = 0; i < length; ++i)
@@ -75,7 +73,7 @@ void step_by_step(Notebook& notebook, Generator& generator) {
   notebook.print_shape("scaled", raw.scores);
   const Tensor mask = causal_mask(sequence_length);
   notebook.print("mask[0][0]", mask);
-  // A mask that is added to the scores is a bias; {.causal = true} does the same without a matrix.
+  // A mask that is added to the scores is a bias. {.causal = true} does the same without a matrix.
   const auto masked = heed::attention(q, k, v, {.bias = mask, .need = Need::scores | Need::weights});
   notebook.print("(scaled + mask)[0][0]", masked.scores.view().select(0, 0).select(0, 0));
 
@@ -117,12 +115,13 @@ void all_together(Notebook& notebook, Generator& generator) {
   notebook.print("layer.out[0]", layer_out.view().select(0, 0));
 }
 
-// [B, H, T, d] as [B, T, H d] the notebook's way: the memory as it lies, under another shape.
+// Turns [B, H, T, d] into [B, T, H d] as the notebook does: it keeps the memory and changes only the shape.
 Tensor reshaped_as_in_notebook(const Tensor& values) {
   return Tensor(values).reshaped({values.size(0), values.size(2), values.size(1) * values.size(3)});
 }
 
-// At a size where every number can be followed: what the notebook's merge makes of the same values.
+// Shows what the notebook's way of merging heads does to the same values, at a size that can be checked by
+// hand.
 void faults_side_by_side(Notebook& notebook) {
   const std::int64_t batch_size = 3, sequence_length = 5, d_model = 32, num_heads = 4;
   Generator generator(11);
@@ -160,7 +159,7 @@ void faults_side_by_side(Notebook& notebook) {
 }
 
 void multihead(Notebook& notebook) {
-  Generator generator(4);  // the notebook sets no seed: its shapes come again, its numbers cannot
+  Generator generator(4);  // the notebook sets no seed: only its shapes can be reproduced, not its numbers
   step_by_step(notebook, generator);
   all_together(notebook, generator);
   faults_side_by_side(notebook);

@@ -1,6 +1,6 @@
-// Lesson 6: a causal head learns. The head of lesson 3, trained on a text to say its next character.
+// Lesson 6: a causal head learns. It trains the head of lesson 3 to predict the next character of a text.
 //
-// Shapes: B sequences of T characters; C numbers stand for a character: x [B, T, C].
+// Shapes: x is [B, T, C], B sequences of T characters, each a vector of C numbers.
 //
 //   6_learn [TEXT.txt]
 #include <algorithm>
@@ -32,9 +32,9 @@ constexpr std::int64_t kBatch = 16;
 constexpr std::int64_t kContext = 32;   // T
 constexpr std::int64_t kChannels = 32;  // C
 constexpr std::int64_t kSteps = 1200;
-const AttentionOptions kCausal{.causal = true, .need = Need::lse};  // backward() asks for the lse
+const AttentionOptions kCausal{.causal = true, .need = Need::lse};  // backward() needs the log-sum-exp
 
-// On every Debian system; the shorter one first.
+// Texts that every Debian system has, the shorter one first.
 constexpr const char* kTexts[] = {"/usr/share/common-licenses/Apache-2.0",
                                   "/usr/share/common-licenses/GPL-3"};
 
@@ -60,7 +60,7 @@ std::string text_to_learn(int argc, char** argv) {
       "no licence text lies in /usr/share/common-licenses; name a text: 6_learn TEXT.txt");
 }
 
-// Characters (bytes) and their numbers.
+// The characters (bytes) of the text and their ids.
 struct Alphabet {
   explicit Alphabet(const std::string& text) : letters(text) {
     std::sort(letters.begin(), letters.end());
@@ -72,7 +72,8 @@ struct Alphabet {
   std::string letters;
 };
 
-// Characters and places become vectors, one head lets them look back, and what it finds decides the next one.
+// A language model. Characters and positions become vectors, and one causal head looks back over them. A
+// linear layer turns its output into logits of the next character.
 struct Model {
   Model(std::int64_t letters, Generator& generator)
       : embedding(letters, kChannels, generator),
@@ -99,10 +100,10 @@ struct Model {
   heed::nn::Linear out;
 };
 
-// All that is computed on the way to the logits; the way back needs it.
+// The intermediate results of the forward pass; the backward pass needs them.
 struct Forward {
   Tensor x;                      // [B, T, C]
-  heed::nn::LayerResult looked;  // what the head found: output [B, T, C]
+  heed::nn::LayerResult looked;  // the head's result; its output is [B, T, C]
   Tensor logits;                 // [B, T, letters]
 };
 
@@ -114,7 +115,7 @@ Forward forward(const Model& model, const Tensor& ids) {
   return f;
 }
 
-// The same steps in reverse, each with what it computed: gradients are added up in `grads`.
+// Runs the forward pass, then the backward pass. Adds the gradients to `grads` and returns the loss.
 double learn(const Model& model, const Tensor& ids, const Tensor& next, Model& grads) {
   const Forward f = forward(model, ids);
   const auto loss = heed::nn::cross_entropy(f.logits, next);
@@ -126,7 +127,7 @@ double learn(const Model& model, const Tensor& ids, const Tensor& next, Model& g
   return loss.loss;
 }
 
-// Characters from anywhere in the text, and those that follow them.
+// Draws passages from anywhere in the text, and for each character the one that follows it.
 void draw_batch(const std::string& text, const Alphabet& alphabet, Generator& generator, Tensor& ids,
                 Tensor& next) {
   const Tensor starts = randint(generator, 0, static_cast<std::int64_t>(text.size()) - kContext, {kBatch});
@@ -138,7 +139,7 @@ void draw_batch(const std::string& text, const Alphabet& alphabet, Generator& ge
     }
 }
 
-// An index drawn from softmax(logits).
+// Draws an index from softmax(logits).
 std::size_t draw(std::span<const float> logits, Generator& generator) {
   std::vector<double> upto;
   double sum = 0;
@@ -148,7 +149,7 @@ std::size_t draw(std::span<const float> logits, Generator& generator) {
   return static_cast<std::size_t>(found - upto.begin());
 }
 
-// Lets the model write: each character is drawn from softmax(logits).
+// Generates a text: each character is drawn from softmax(logits).
 std::string write(const Model& model, const Alphabet& alphabet, int length) {
   Generator generator(7);
   std::string text(1, alphabet.letters.front());

@@ -1,5 +1,5 @@
-/* Decoding with a KV cache from C, and what each step attended to: the model of decode.cpp, whose head 0
- * looks for what followed the present word before, and whose head 1 looks for the word itself. */
+/* Decoding with a KV cache from C, printing what each step attends to. The model is that of decode.cpp. Head
+ * 0 looks for the words that followed the current word before; head 1 looks for the word itself. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static void check(heed_status status) {
   exit(1);
 }
 
-/* A word as kDim numbers of 1 and -1: the bits of its FNV-1a hash. */
+/* Embeds a word as kDim numbers of 1 and -1: the bits of its FNV-1a hash. */
 static void embed(const char* word, float* numbers) {
   uint32_t hash = 2166136261u;
   int c;
@@ -22,7 +22,7 @@ static void embed(const char* word, float* numbers) {
   for (c = 0; c < kDim; ++c) numbers[c] = (hash >> c & 1) == 1 ? 1.0f : -1.0f;
 }
 
-/* The rows of words[begin], ..., words[end - 1] go to the cache, [1, heads, rows, D]. */
+/* Appends the rows of words[begin], ..., words[end - 1] to the cache, as [1, heads, rows, D]. */
 static void append(heed_kv_cache* cache, const char* const* words, int begin, int end) {
   static float keys[kHeads][kPrompt * kDim], values[kHeads][kPrompt * kDim];
   const int64_t shape[] = {1, kHeads, end - begin, kDim};
@@ -30,7 +30,7 @@ static void append(heed_kv_cache* cache, const char* const* words, int begin, in
   int at, head;
   check(heed_tensor_init(&key, keys, HEED_F32, 4, shape));
   check(heed_tensor_init(&value, values, HEED_F32, 4, shape));
-  key.strides[1] = value.strides[1] = kPrompt * kDim; /* room for the longest that comes */
+  key.strides[1] = value.strides[1] = kPrompt * kDim; /* space for the longest append */
   for (at = begin; at < end; ++at) {
     embed(at == 0 ? "" : words[at - 1], keys[0] + (at - begin) * kDim);
     embed(words[at], keys[1] + (at - begin) * kDim);
@@ -39,7 +39,7 @@ static void append(heed_kv_cache* cache, const char* const* words, int begin, in
   check(heed_kv_cache_append(cache, &key, &value, NULL, NULL, 0));
 }
 
-/* What the last word attends to: the output of both heads, and their three largest weights. */
+/* The attention of the last word: the output of both heads, and their three largest weights. */
 typedef struct attended {
   float output[kHeads][kDim], weight[kHeads][kTop];
   int64_t position[kHeads][kTop];
@@ -77,7 +77,7 @@ static void print_attended(const attended* from, int head, const char* const* wo
   printf("\n");
 }
 
-/* The word nearest to what head 0 returns. */
+/* Returns the word that is nearest to the output of head 0. */
 static const char* next_word(const float* output, const char* const* words, int count) {
   const char* nearest = NULL;
   float most = -1e30f;
@@ -107,7 +107,7 @@ int main(void) {
   options.capacity = 32;
   options.page_size = 4;
   check(heed_kv_cache_create(&options, &cache));
-  append(cache, words, 0, kPrompt); /* the prompt at once */
+  append(cache, words, 0, kPrompt); /* the whole prompt at once */
   for (step = 0; step < kSteps; ++step) {
     const int last = kPrompt + step - 1;
     attended result;
@@ -119,7 +119,7 @@ int main(void) {
     print_attended(&result, 1, words);
     words[last + 1] = next_word(result.output[0], words, last + 1);
     printf("  next word: %s\n", words[last + 1]);
-    append(cache, words, last + 1, last + 2); /* one row a step */
+    append(cache, words, last + 1, last + 2); /* one row per step */
   }
   check(heed_kv_cache_get_stats(cache, &stats));
   printf("the cache holds %d rows in %d of %d pages\n", (int)stats.rows,

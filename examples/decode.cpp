@@ -1,9 +1,9 @@
-// Decoding with a KV cache, and what each step attended to.
+// Decoding with a KV cache, printing what each step attends to.
 //
-// A language model of one layer whose numbers are made by hand, so that its attention can be read. Head 0
-// looks for what followed the present word before: the key of a position is the word in front of it. Head 1
-// looks for the word itself. The value of a position is its word, and the next word is the one nearest to
-// what head 0 returns. ALiBi (Press and others 2022) prefers what is near.
+// The program is a language model of one layer. Its weights are made by hand, so its attention can be read.
+// Head 0 looks for the words that followed the current word before: the key of a position is the previous
+// word. Head 1 looks for the word itself. The value of a position is its word. The next word is the one
+// nearest to the output of head 0. ALiBi (Press et al. 2022) prefers nearby positions.
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -20,7 +20,7 @@ using heed::Tensor;
 
 constexpr std::int64_t kHeads = 2, kDim = 16;
 
-// A word as kDim numbers of 1 and -1: the bits of its FNV-1a hash.
+// Embeds a word as kDim numbers of 1 and -1: the bits of its FNV-1a hash.
 std::vector<float> embed(std::string_view word) {
   std::uint32_t hash = 2166136261;
   for (const char letter : word) hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619;
@@ -35,7 +35,7 @@ void put(Tensor& rows, std::int64_t head, std::int64_t row, std::string_view wor
     rows.at<float>(0, head, row, c) = numbers[static_cast<std::size_t>(c)];
 }
 
-// The rows of words[begin] and those after it go to the cache, [1, heads, rows, D].
+// Appends the rows of words[begin] and all later words to the cache, as [1, heads, rows, D].
 void append(KvCache& cache, const std::vector<std::string>& words, std::size_t begin) {
   const auto count = static_cast<std::int64_t>(words.size() - begin);
   Tensor key({1, kHeads, count, kDim}), value({1, kHeads, count, kDim});
@@ -48,7 +48,7 @@ void append(KvCache& cache, const std::vector<std::string>& words, std::size_t b
   cache.append(key, value);
 }
 
-// What the last word attends to, with its three largest weights.
+// Returns the attention of the last word, with its three largest weights.
 heed::AttentionResult attend(const KvCache& cache, std::string_view word) {
   Tensor query({1, kHeads, 1, kDim}), slopes({kHeads});
   for (std::int64_t head = 0; head < kHeads; ++head) {
@@ -73,7 +73,7 @@ void print_attended(const heed::AttentionResult& result, std::int64_t head,
   std::printf("\n");
 }
 
-// The word nearest to what head 0 returns.
+// Returns the word that is nearest to the output of head 0.
 std::string next_word(const Tensor& output, const std::vector<std::string>& words) {
   std::string nearest;
   float most = -1e30f;
@@ -99,7 +99,7 @@ void decode() {
   options.capacity = 32;
   options.page_size = 4;
   KvCache cache(options);
-  append(cache, words, 0);  // the prompt at once
+  append(cache, words, 0);  // the whole prompt at once
   for (int step = 0; step < 6; ++step) {
     const heed::AttentionResult result = attend(cache, words.back());
     std::printf("position %d, \"%s\"\n", static_cast<int>(words.size() - 1), words.back().c_str());
@@ -109,7 +109,7 @@ void decode() {
     print_attended(result, 1, words);
     words.push_back(next_word(result.output, words));
     std::printf("  next word: %s\n", words.back().c_str());
-    append(cache, words, words.size() - 1);  // one row a step
+    append(cache, words, words.size() - 1);  // one row per step
   }
   const heed::KvCacheStats stats = cache.stats();
   std::printf("the cache holds %d rows in %d of %d pages\n", static_cast<int>(stats.rows),

@@ -28,7 +28,7 @@ void Notebook::print_shape(const std::string& name, const heed::TensorView& tens
   std::cout << name << ".shape: " << heed::to_string(tensor.shape()) << '\n';
 }
 
-// A name that comes again means the same tensor: the notebooks print some twice.
+// The notebooks print some tensors twice, so a name that is already stored is skipped.
 void Notebook::keep(const std::string& name, const heed::TensorView& tensor) {
   if (std::ranges::find(kept_, name, &std::pair<std::string, heed::Tensor>::first) == kept_.end())
     kept_.emplace_back(name, heed::Tensor::copy_of(tensor));

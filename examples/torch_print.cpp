@@ -16,14 +16,14 @@ namespace {
 using heed::DType;
 using heed::TensorView;
 
-// torch.set_printoptions' defaults.
+// The defaults of torch.set_printoptions.
 constexpr std::int64_t kThreshold = 1000;
 constexpr std::int64_t kEdge = 3;
 constexpr std::size_t kLineWidth = 80;
 
 constexpr std::string_view kOpening = "tensor(";
 
-// Which indices of an axis are shown: all, or the first and the last three around a gap (-1).
+// The indices of an axis to print: all, or the first and last three around a gap (-1).
 std::vector<std::int64_t> shown(std::int64_t size, bool edges_only) {
   std::vector<std::int64_t> indices;
   for (std::int64_t i = 0; i < size; ++i) {
@@ -48,13 +48,13 @@ std::string printed(const char* format, double value) {
   return buffer.data();
 }
 
-// How one element is written: the same for all of a tensor, chosen from the values that are shown.
+// The number format of a tensor: one for all its elements, chosen from those that are printed.
 class Style {
  public:
   Style(const TensorView& tensor, bool edges_only) : dtype_(tensor.dtype()) {
     if (heed::is_floating(dtype_)) choose_notation(tensor, edges_only);
     for_each_shown(tensor, edges_only, [&](const TensorView& element) {
-      // Zeros and infinities do not count, as in PyTorch: they are never wider than the notation allows for.
+      // Zeros and infinities are skipped, as in PyTorch: they are never wider than the notation allows.
       if (heed::is_floating(dtype_) && !counts(number(element))) return;
       width_ = std::max(width_, bare(element).size());
     });
@@ -104,13 +104,13 @@ class Style {
   std::size_t width_ = 1;
 };
 
-// A comma, line breaks and an indent.
+// Returns a comma, `lines` line breaks and `indent` spaces.
 std::string separator(std::size_t lines, std::size_t indent) {
   std::string text(",");
   return text.append(lines, '\n').append(indent, ' ');
 }
 
-// A row, broken into lines of 80 characters; `indent` is how far its opening bracket stands from the left.
+// Returns a row as text, broken into lines of 80 characters. `indent` is the column of its opening bracket.
 std::string row_text(const TensorView& row, const Style& style, bool edges_only, std::size_t indent) {
   const std::size_t room = kLineWidth > indent ? kLineWidth - indent : 0;
   const std::size_t a_line = std::max<std::size_t>(1, room / (style.width() + 2));

@@ -1,6 +1,6 @@
-// Tensors as text, the way PyTorch prints them: four digits, one common width, exponents where the values
-// span more than a factor of 1000, and only the edges of what has more than 1000 elements. What PyTorch adds
-// after the numbers (dtype, grad_fn) is left out.
+// Tensors as text, printed as PyTorch prints them: four digits and one common width. Values that span more
+// than a factor of 1000 are written with exponents. Tensors of more than 1000 elements show only their edges.
+// PyTorch's suffixes (dtype, grad_fn) are left out.
 #pragma once
 
 #include <string>

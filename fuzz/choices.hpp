@@ -1,6 +1,6 @@
-// Choices made by the bytes of an input, from its end to its beginning; once they are used up, the first of
-// what there is to choose from. The same bytes make the same choices as with LLVM's FuzzedDataProvider, which
-// other compilers have not.
+// Makes choices from the bytes of an input, read from its end to its beginning. Once all bytes are used up,
+// every choice takes its first alternative. The same bytes make the same choices as with LLVM's
+// FuzzedDataProvider, which other compilers do not have.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class Choices {
 
   [[nodiscard]] std::size_t remaining_bytes() const { return remaining_; }
 
-  /// From least to most. Each takes as many bytes as its range needs.
+  /// An integer in [least, most]. It uses as many bytes as the range needs.
   template <class Integer>
   Integer integer(Integer least, Integer most) {
     const std::uint64_t range = static_cast<std::uint64_t>(most) - static_cast<std::uint64_t>(least);

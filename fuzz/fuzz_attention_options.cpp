@@ -1,7 +1,7 @@
-// Any call: attention() and attention_backward_into() throw Error, or give results of the shapes that they
-// document, the former, where its numbers are ordinary ones, within the bounds of rounding of what the
-// definitions give. Every view lies in memory of just its own extent, so that the sanitizer sees a read or a
-// write beside it.
+// Makes arbitrary calls. attention() and attention_backward_into() either throw Error or return the
+// documented shapes. Where all numbers are ordinary, attention() also agrees with the definitions within the
+// rounding bounds. Every view has memory of exactly its extent, so the sanitizer sees any read or write
+// outside it.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -23,7 +23,7 @@
 #include "heed/backward.hpp"
 #include "heed/error.hpp"
 
-// A result that is too large is an Error, not the sanitizer's end of the program.
+// Makes a failed allocation an Error; by default the sanitizer would end the program.
 extern "C" [[gnu::visibility("default")]] const char* __asan_default_options() {
   return "allocator_may_return_null=1";
 }
@@ -138,7 +138,7 @@ class CallMaker {
   }
 
  private:
-  // One in eight; never once the bytes are used up.
+  // True once in eight times; never once the bytes are used up.
   bool rarely() { return bytes_.integer(0, 7) == 7; }
   DType any_dtype() { return static_cast<DType>(bytes_.integer(0, 7)); }
 
@@ -146,8 +146,8 @@ class CallMaker {
     return bytes_.boolean() ? bytes_.integer<std::int64_t>(-8, 8) : bytes_.integer<std::int64_t>();
   }
 
-  // The size of a result: small, or more than there is memory for. In between, the fuzzer's own limit of
-  // memory would take a request that is granted for a fault.
+  // The size of a result: small, or larger than any memory. Sizes in between could be granted, and
+  // libFuzzer's memory limit would report them as faults.
   std::int64_t result_size() {
     return bytes_.boolean() ? bytes_.integer<std::int64_t>(-1, 8)
                             : bytes_.integer<std::int64_t>(std::int64_t{1} << 48,
@@ -160,7 +160,7 @@ class CallMaker {
     return std::bit_cast<double>(bits);
   }
 
-  // A view of the last `rank` axes of `shape`, or of something else: another size, rank, dtype.
+  // A view of the last `rank` axes of `shape`; rarely one of another size, rank or dtype.
   heed::MutableTensorView view(const Dims& shape, int rank, DType dtype) {
     Dims actual;
     for (int axis = std::max(0, shape.size() - rank); axis < shape.size(); ++axis)
@@ -169,7 +169,8 @@ class CallMaker {
     return in_memory(actual, rarely() ? any_dtype() : dtype);
   }
 
-  // The view with any strides, in memory from its lowest element to its highest, filled with any bytes.
+  // A view with arbitrary strides. Its memory spans the lowest to the highest element and holds arbitrary
+  // bytes.
   heed::MutableTensorView in_memory(const Dims& shape, DType dtype) {
     Dims strides = heed::contiguous_strides(shape);
     std::int64_t lowest = 0;
@@ -181,7 +182,7 @@ class CallMaker {
     }
     if (heed::element_count(shape) == 0) lowest = highest = 0;
     const auto width = static_cast<std::int64_t>(heed::size_of(dtype));
-    // An allocation of its own for each view; one more byte in front where misaligned memory is tried.
+    // Each view has an allocation of its own. One more byte in front makes the memory misaligned.
     const std::size_t shift = rarely() ? 1 : 0;
     std::vector<std::uint8_t>& memory =
         memory_.emplace_back(static_cast<std::size_t>((highest - lowest + 1) * width) + shift);
@@ -197,7 +198,7 @@ class CallMaker {
     return {memory.data() + shift + -lowest * width, dtype, shape, strides};
   }
 
-  // Eighths from -16 to 15.875, which every dtype holds.
+  // Multiples of 1/8 from -16 to 15.875, which every dtype holds exactly.
   heed::Tensor ordinary_numbers(std::int64_t count, DType dtype) {
     heed::Tensor numbers({count}, DType::f64);
     for (double& number : numbers.values<double>())
@@ -205,17 +206,17 @@ class CallMaker {
     return heed::Tensor::copy_of(numbers, dtype);
   }
 
-  // [count + 1] or [count] integers that mostly climb to `last`.
+  // [count + 1] or [count] integers that end with `last`.
   heed::MutableTensorView offsets(std::int64_t count, std::int64_t last) {
     const heed::MutableTensorView numbers =
         view({count + bytes_.integer(0, 1)}, 1, bytes_.one_of({DType::i64, DType::i32}));
     if (numbers.rank() != 1 || numbers.strides()[0] <= 0) return numbers;
-    // By memcpy: the view may be misaligned.
+    // Uses memcpy, since the view may be misaligned.
     const auto width = static_cast<std::int64_t>(heed::size_of(numbers.dtype()));
     for (std::int64_t i = 0; i < numbers.size(0); ++i) {
       const std::int64_t number = i + 1 == numbers.size(0) ? last : bytes_.integer<std::int64_t>(-1, last);
       auto* place = static_cast<std::uint8_t*>(numbers.data()) + i * numbers.strides()[0] * width;
-      std::memcpy(place, &number, static_cast<std::size_t>(width));  // little endian: i32 is its lower half
+      std::memcpy(place, &number, static_cast<std::size_t>(width));  // little endian: i32 is the lower half
     }
     return numbers;
   }
@@ -227,7 +228,7 @@ class CallMaker {
   std::list<std::vector<std::uint8_t>> memory_;
 };
 
-// Output has the shape of the query but for its last axis, which is the value's.
+// Requires the output's shape to be the query's, with the value's last axis.
 void check_result(const heed::TensorView& query, const heed::TensorView& value,
                   const heed::AttentionResult& result) {
   Dims expected = query.shape();
@@ -235,7 +236,7 @@ void check_result(const heed::TensorView& query, const heed::TensorView& value,
   require(result.output.shape() == expected);
 }
 
-// No error of a score is then worth a comment, and nothing overflows f32 on the way.
+// Numbers of this range keep the errors of scores negligible and cannot overflow f32 on the way.
 bool is_ordinary(double number) {
   return number == 0 || (std::abs(number) >= 0x1p-10 && std::abs(number) <= 0x1p10);
 }
@@ -256,7 +257,7 @@ void check_numbers(const heed::TensorView& query, const heed::TensorView& key, c
                    const heed::AttentionOptions& options, const heed::AttentionResult& result) {
   if (!is_ordinary(query) || !is_ordinary(key) || !is_ordinary(value) || !is_ordinary(options)) return;
   const bool fused = result.kernel == heed::Kernel::fused;
-  heed::test::RowTally tally;  // of one call: no share of it can be capped
+  heed::test::RowTally tally;  // a single call, so no share can be capped
   const std::string failure = heed::test::compare_results(
       result, options, heed::test::naive_attention(query, key, value, options),
       fused ? heed::test::fused_rounding(query.dtype(), options, result.isa) : heed::test::Rounding{}, tally);

@@ -1,5 +1,5 @@
-// Any bytes as a GGUF file: it is refused in one sentence that names it, or the model reads three tokens,
-// whatever numbers come out.
+// Reads arbitrary bytes as a GGUF file. Either the file is refused with a message that names it, or the model
+// runs on three tokens, whatever it computes.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,7 +1,7 @@
-// Any cache and any operations on it: options or tables, then appends, rollbacks, forks, evictions, calls.
-// What is wrong throws Error and changes nothing; after every operation the cache holds what a plain vector
-// of rows holds, and attention() over it gives, where its numbers are ordinary ones, what the definitions
-// give.
+// Builds arbitrary caches, from options or block tables, then runs appends, rollbacks, forks, evictions and
+// calls. A wrong operation throws Error and changes nothing. After every operation the cache holds the same
+// rows as a plain vector. Where all numbers are ordinary, attention() over the cache agrees with the
+// definitions.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -39,7 +39,7 @@ constexpr std::int64_t kMostSequences = 6, kMostOperations = 40;
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
-// What an operation that may be wrong did: an Error is an answer, anything else is not.
+// Runs an operation that may be wrong. Returns false where it threw Error; any other exception is a failure.
 template <class Operation>
 bool accepted(Operation operation) {
   try {
@@ -60,13 +60,13 @@ struct PlainRow {
 struct PlainSequence {
   std::int64_t length = 0;
   std::vector<PlainRow> rows;
-  int rollbacks = 0;  // each may encode rows once more
+  int rollbacks = 0;  // each may quantise rows once more
   bool is_released = false;
 };
 
 // ---- Caches -----------------------------------------------------------------------------------------------
 
-// Numbers that no option should have, and those at the edges of what it may.
+// Numbers that no option should have, and numbers at the edges of the valid range.
 std::int64_t strange(Choices& bytes) {
   return bytes.one_of<std::int64_t>({-1, 0, 1, 7, 257, std::int64_t{1} << 31, std::int64_t{1} << 40,
                                      std::numeric_limits<std::int64_t>::max(),
@@ -100,14 +100,14 @@ KvCacheOptions options_from(Choices& bytes) {
   return o;
 }
 
-// A pool of the caller's, in memory of just its extent, and a table over it.
+// A pool that the caller owns, in memory of exactly its extent, and a block table over it.
 struct Pool {
   std::vector<std::uint8_t> key_memory, value_memory;
   heed::MutableTensorView key, value;
   heed::PageOrder order = heed::PageOrder::nhd;
   bool writable = false;
 
-  // Elements of page p, head h and row r, converted by copy_of.
+  // The elements of page p and row r, for all heads, converted by copy_of.
   static std::vector<float> row(const TensorView& pool, heed::PageOrder order, std::int64_t page,
                                 std::int64_t row) {
     const TensorView hnd = order == heed::PageOrder::hnd ? pool : pool.transpose(1, 2);
@@ -124,7 +124,7 @@ heed::MutableTensorView pool_memory(Choices& bytes, std::vector<std::uint8_t>& m
   std::int64_t last = 0;
   for (int axis = 0; axis < 4; ++axis) last += (shape[axis] - 1) * strides[axis];
   const std::int64_t count = heed::element_count(shape) == 0 ? 0 : last + 1;
-  // Eighths from -16 to 15.875, which every dtype holds.
+  // Multiples of 1/8 from -16 to 15.875, which every dtype holds exactly.
   Tensor numbers({count});
   std::uint32_t state = bytes.integer<std::uint8_t>();
   for (float& x : numbers.values<float>()) {
@@ -137,7 +137,7 @@ heed::MutableTensorView pool_memory(Choices& bytes, std::vector<std::uint8_t>& m
   return {memory.data(), dtype, shape, strides};
 }
 
-// Integers as a tensor of i64 or i32, now and then with one of them strange.
+// Integers as a tensor of i64 or i32; rarely one of them is replaced by a strange one.
 Tensor table_of(Choices& bytes, std::vector<std::int64_t> numbers, const Dims& shape) {
   if (!numbers.empty() && bytes.integer(0, 7) == 0)
     numbers[bytes.integer<std::size_t>(0, numbers.size() - 1)] = strange(bytes);
@@ -170,7 +170,7 @@ class Life {
   }
 
  private:
-  // -- Making one
+  // -- Construction
 
   bool make() {
     const KvCacheOptions o = options_from(bytes_);
@@ -183,7 +183,7 @@ class Life {
     return true;
   }
 
-  // Pools of pages [pages, Hkv, rows, D] or with rows before heads; false where there are none.
+  // Makes pools of pages [pages, Hkv, rows, D], or with rows before heads.
   void make_pools(std::int64_t pages, std::int64_t page_size) {
     const auto heads = bytes_.integer<std::int64_t>(1, 2);
     pool_.order = bytes_.boolean() ? heed::PageOrder::nhd : heed::PageOrder::hnd;
@@ -199,7 +199,7 @@ class Life {
     is_borrowed_ = true;
   }
 
-  // The rows of a sequence that lies in these pages, as the pool has them.
+  // Adds a sequence whose rows lie in these pages of the pool.
   void add_sequence(const std::vector<std::int64_t>& pages, std::int64_t length, std::int64_t page_size) {
     PlainSequence s;
     s.length = length;
@@ -295,7 +295,7 @@ class Life {
     over(TensorView(pool_.key), TensorView(pool_.value));
   }
 
-  // The first `used` of these pages are pages of the pool, and none twice: else the cache should not be.
+  // Requires the first `used` pages to be different pages of the pool; other tables must have been refused.
   static void require_pages(const std::vector<std::int64_t>& pages, std::int64_t used, std::int64_t count) {
     require(used >= 0 && used <= static_cast<std::int64_t>(pages.size()));
     for (std::int64_t p = 0; p < used; ++p) {
@@ -333,7 +333,7 @@ class Life {
   bool is_in_use(std::int64_t number) const {
     return is_sequence(number) && !plain_[index(number)].is_released;
   }
-  // One of them, or one beside them.
+  // The number of a sequence, or rarely one out of range.
   std::int64_t any_sequence() {
     const auto last = static_cast<std::int64_t>(plain_.size()) - 1;
     return rarely() ? strange(bytes_) : bytes_.integer<std::int64_t>(0, std::max<std::int64_t>(0, last));
@@ -357,7 +357,7 @@ class Life {
     }
   }
 
-  // Eighths from -16 to 15.875, and now and then a number that few formats hold.
+  // Multiples of 1/8 from -16 to 15.875, and rarely a number that few formats hold.
   Tensor numbers_of(const Dims& shape, DType dtype) {
     Tensor numbers(shape);
     std::uint32_t state = bytes_.integer<std::uint8_t>();
@@ -405,7 +405,7 @@ class Life {
                  came = Tensor::copy_of(rows.view().narrow(2, row, 1), DType::f32);
     for (const float x : came.values<float>()) {
       require(!has_codes() || std::isfinite(x));
-      // Numbers that f16 would make infinite are refused.
+      // The cache refuses numbers that would overflow f16.
       require(cache_->format() != CacheFormat::f16 || !std::isfinite(x) || std::abs(x) < 65520);
       largest_ = std::max(largest_, std::abs(static_cast<double>(x)));
     }
@@ -417,7 +417,7 @@ class Life {
         {s.length++, row_of(key, row), row_of(value, row), std::vector<float>(index(cache_->kv_heads()))});
     if (layout_ != CacheLayout::ring) return;
     if (static_cast<std::int64_t>(s.rows.size()) <= sinks_ + window_) return;
-    // The oldest row that is no sink makes room.
+    // The oldest row that is not a sink is evicted.
     const auto oldest = std::find_if(s.rows.begin(), s.rows.end(),
                                      [&](const PlainRow& one) { return one.position >= sinks_; });
     s.rows.erase(oldest);
@@ -564,7 +564,7 @@ class Life {
       check_numbers(query, *result, options, sequences.empty() ? b : sequences[index(b)], b);
   }
 
-  // An eighth of the numbers, so that some weights are neither 0 nor 1.
+  // Divides by 8, so that some weights are neither 0 nor 1.
   static Tensor scaled(Tensor numbers) {
     for (float& x : numbers.values<float>()) x /= 8;
     return numbers;
@@ -592,8 +592,8 @@ class Life {
     require(result.output.shape() == expected);
   }
 
-  // The results of batch entry b, which attends `number`, against the definitions with the rows as they are
-  // kept.
+  // Compares the results of batch entry b, which attends sequence `number`, with the definitions. These use
+  // the rows as the cache stores them.
   void check_numbers(const Tensor& query, const heed::AttentionResult& result,
                      const heed::AttentionOptions& asked, std::int64_t number, std::int64_t b) const {
     require(is_in_use(number));
@@ -609,7 +609,7 @@ class Life {
     if (!finite(keys) || !finite(values) || !finite(Tensor::copy_of(rows, DType::f32))) return;
     heed::AttentionOptions options = asked;
     if (!options.query_offset) options.query_offset = s.length - query.size(2);
-    options.map = {};  // whose columns are of the longest sequence
+    options.map = {};  // its columns are those of the longest sequence
     std::vector<std::int64_t> positions;
     for (const PlainRow& row : s.rows) positions.push_back(row.position);
     const DType dtype = !has_codes() && dtype_of_rows() == query.dtype() ? query.dtype() : DType::f32;
@@ -619,7 +619,7 @@ class Life {
     const Tensor key = batched(keys), value = batched(values);
     const heed::test::Naive naive = heed::test::naive_attention(rows, key, value, options, positions);
     const heed::AttentionResult one = result_of(result, b, positions);
-    heed::test::RowTally tally;  // of one call: no share of it can be capped
+    heed::test::RowTally tally;  // a single call, so no share can be capped
     const std::string failure = heed::test::compare_results(
         one, options, naive, heed::test::fused_rounding(dtype, options, result.isa), tally);
     if (failure.empty()) return;
@@ -627,7 +627,7 @@ class Life {
     std::abort();
   }
 
-  // The results of batch entry b alone, whose top keys are numbers of rows.
+  // The results of batch entry b alone, with top keys as row numbers instead of positions.
   static heed::AttentionResult result_of(const heed::AttentionResult& all, std::int64_t b,
                                          const std::vector<std::int64_t>& positions) {
     heed::AttentionResult one;
@@ -652,7 +652,7 @@ class Life {
     return one;
   }
 
-  // -- What the cache holds
+  // -- Contents of the cache
 
   void check() const {
     require(cache_->sequences() == static_cast<std::int64_t>(plain_.size()));
@@ -664,7 +664,7 @@ class Life {
     const heed::KvCacheStats stats = cache_->stats();
     require(stats.rows == rows && stats.free_pages >= 0 && stats.free_pages <= stats.pages);
     if (layout_ != CacheLayout::paged || is_borrowed_) return;
-    // A page is held while a row of it is, or while it has room for the next one.
+    // A page is held while it holds a row, or has room for the next one.
     require(stats.pages - stats.free_pages <= rows);
   }
 
@@ -705,7 +705,7 @@ class Life {
     }
   }
 
-  // The Hadamard matrix from its definition: element (i, j) is (-1)^popcount(i & j).
+  // Multiplies by the Hadamard matrix, from its definition: element (i, j) is (-1)^popcount(i & j).
   static std::vector<double> rotated(const std::vector<double>& x) {
     std::size_t n = 1;
     while (x.size() % (2 * n) == 0) n *= 2;
@@ -717,9 +717,9 @@ class Life {
     return y;
   }
 
-  // Half a step of the whole range, where the scale and the offset are rounded to bf16 (1 / 128): once as a
-  // row comes, and once more for each rollback, after which its group may be wider by as much. Rotated, 8
-  // numbers are at most sqrt(8) times as large.
+  // Bounds the quantisation error: half a step of the whole range, with scale and offset rounded to bf16 (1 /
+  // 128). The error occurs once when a row is appended, and again after each rollback. Then the group's range
+  // may be wider by the error so far. After rotation, 8 numbers are at most sqrt(8) times as large.
   double largest_error(int rollbacks, bool rotates) const {
     double magnitude = largest_ * (rotates ? std::sqrt(8.0) : 1.0), error = 0;
     for (int n = 0; n <= rollbacks; ++n) {
@@ -736,10 +736,10 @@ class Life {
   Pool pool_;
   std::optional<KvCache> cache_;
   std::vector<PlainSequence> plain_;
-  std::vector<std::int64_t> released_;  // in their order
+  std::vector<std::int64_t> released_;  // in order of release
   CacheLayout layout_ = CacheLayout::contiguous;
   std::int64_t sinks_ = 0, window_ = 0;
-  double largest_ = 0;  // of the numbers that came
+  double largest_ = 0;  // largest absolute value appended
   bool is_borrowed_ = false, borrows_tensors_ = false;
 };
 

@@ -1,5 +1,5 @@
-// What `heed look` keeps in a file: whatever its bytes are, the file is refused in one sentence that names
-// it, or every question that can be asked of it has an answer.
+// Opens arbitrary bytes as a document of `heed look`. Either the file is refused with a message that names
+// it, or every query on it succeeds.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 #include "heed/error.hpp"
 #include "page/report.hpp"
 
-// A result that is too large is an Error, not the sanitizer's end of the program.
+// Makes a failed allocation an Error; by default the sanitizer would end the program.
 extern "C" [[gnu::visibility("default")]] const char* __asan_default_options() {
   return "allocator_may_return_null=1";
 }
@@ -23,7 +23,7 @@ using heed::Document;
 using heed::fuzz::MemoryFile;
 using heed::fuzz::require;
 
-// More would be no fault, but take long.
+// More cells would be correct, but slow.
 constexpr std::int64_t kMostCells = 1 << 22;
 
 void ask(Document& document) {
@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   file.put(data, size);
   try {
     Document document = heed::open_document(file.path());
-    if (document.has_report) ask(document);  // an explanation: three tensors, which any call may have
+    if (document.has_report) ask(document);  // an explanation is three tensors; any call may have them
   } catch (const heed::Error& error) {
     if (error.code() == heed::ErrorCode::io)
       require(std::string(error.what()).find(file.path()) != std::string::npos);

@@ -1,5 +1,5 @@
-// Any text as an expression for masks and for scores: it is refused with Error (invalid_argument), or rows of
-// it can be worked out, and agree with what tiles say.
+// Parses arbitrary text as expressions of masks and of scores. Either Error (invalid_argument) is thrown, or
+// rows can be computed and agree with tiles.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +23,7 @@ using heed::fuzz::require;
 
 constexpr std::int64_t kQueries = 24, kKeys = 40;
 
-// Just the memory that there is, so that the sanitizer sees an access beside it.
+// Memory of exactly the needed size, so that the sanitizer sees any access outside it.
 using Bytes = std::vector<std::uint8_t>;
 
 class Arrays {
@@ -96,7 +96,7 @@ void check_score(std::string_view text, const Arrays& arrays, heed::fuzz::Choice
   }
 }
 
-// Refused, or as it should be.
+// Runs a check; only Error (invalid_argument) may be thrown.
 template <class Check>
 void try_to(const Check& check) {
   try {
@@ -110,7 +110,7 @@ void try_to(const Check& check) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  // The text is also what the numbers are drawn from.
+  // The bytes of the text also choose the numbers.
   heed::fuzz::Choices bytes(data, size);
   const Arrays arrays(bytes);
   try_to([&] { check_mask(text, arrays, bytes); });

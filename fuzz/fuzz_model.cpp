@@ -1,9 +1,10 @@
-// What `heed generate`, `heed explain --model` and `heed train --resume` read: whatever the bytes are, the
-// files are refused in one sentence that names the one at fault, or the model writes and shows what it does,
-// and a training can be saved again as it was.
+// Reads arbitrary bytes as the files of `heed generate`, `heed explain --model` and `heed train --resume`.
+// Either the files are refused with a message that names the faulty one, or they work. A model then generates
+// and is looked at; a training is saved again unchanged.
 //
-// The first byte of an input tells which: of a checkpoint, all others are the file. Of a model's folder there
-// follow the lengths of config.json and vocabulary.json (two bytes each), these two, and model.safetensors.
+// The first byte of an input chooses the kind. For a checkpoint, all other bytes are the file. For a model
+// folder, the lengths of config.json and vocabulary.json follow (two bytes each), then these two files, then
+// model.safetensors.
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
@@ -27,7 +28,8 @@ using heed::fuzz::MemoryFolder;
 using heed::fuzz::next_part;
 using heed::fuzz::require;
 
-/// The first tokens that the model knows, and one of them again, as many as its context holds.
+/// A short text that the model accepts: one word, three times if the context allows, or its first and last
+/// characters.
 std::string words_for(const heed::TrainedModel& trained) {
   const heed::Tokenizer& tokenizer = trained.tokenizer;
   if (tokenizer.is_symbols()) return trained.settings.context > 2 ? "to to to" : "to";
@@ -35,7 +37,7 @@ std::string words_for(const heed::TrainedModel& trained) {
          (trained.settings.context > 1 ? tokenizer.text_of(tokenizer.size() - 1, {}) : "");
 }
 
-// The same folder as anybody's.
+// Uses the model as the commands do.
 void use(const heed::Model& model, const std::string& words) {
   (void)look_at_text(model, model.tokenize(words, "the words"));
   (void)generate(model, words, {.tokens = 3, .watch = 2}, {}, "the words");
@@ -70,8 +72,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!input.empty() && input[0] % 2 == 0) read_folder(folder, input.subspan(1));
     if (!input.empty() && input[0] % 2 == 1) read_training(folder, input.subspan(1));
   } catch (const heed::Error& error) {
-    // Numbers that are none, which no size of a file tells, are the model's; the checkpoint may be that of a
-    // text.
+    // An io error must name the folder. Non-finite weights show only when the model runs, with another code.
+    // A checkpoint may be of a text; its message starts with "the text".
     const std::string message = error.what();
     const bool expected =
         error.code() == heed::ErrorCode::io                 ? message.find(folder.path()) != std::string::npos

@@ -1,8 +1,8 @@
-// A folder of Hugging Face's from any bytes: it is refused in one sentence that names the folder, or the
-// model reads three tokens, whatever numbers come out.
+// Reads arbitrary bytes as a Hugging Face model folder. Either it is refused with a message that names the
+// folder, or the model runs on three tokens, whatever it computes.
 //
-// An input is the lengths of config.json and of model.safetensors.index.json (two bytes each; no index where
-// its length is 0), these two, and model.safetensors.
+// An input begins with the lengths of config.json and model.safetensors.index.json (two bytes each). Length 0
+// means that there is no index. These two files and model.safetensors follow.
 #include <cstddef>
 #include <cstdint>
 

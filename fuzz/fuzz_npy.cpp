@@ -1,4 +1,4 @@
-// Any bytes as a .npy file: they load, or are refused with Error (io).
+// Reads arbitrary bytes as a .npy file. They load, or are refused with Error (io).
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,7 +12,7 @@ namespace {
 
 using heed::fuzz::require;
 
-// What was loaded has a header that says just that.
+// Requires that the tensor's header, when written, describes the same tensor.
 void check_header(const heed::Tensor& tensor) {
   const auto header = heed::io::detail::parse_npy_header(
       heed::io::detail::npy_header_text(tensor.dtype(), tensor.shape()), "x");
@@ -25,7 +25,7 @@ void check_header(const heed::Tensor& tensor) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {
     const heed::Tensor tensor = heed::io::read_npy_bytes(std::as_bytes(std::span(data, size)), "x.npy");
-    // Nothing comes from nowhere: the elements were in the file.
+    // The tensor is no larger than the file, so its elements came from there.
     require(static_cast<std::size_t>(tensor.count()) * heed::size_of(tensor.dtype()) < size);
     check_header(tensor);
   } catch (const heed::Error& error) {

@@ -1,5 +1,5 @@
-// Any bytes as a safetensors file: it loads, or is refused with Error (io); and what loads agrees with a
-// plain reading of its header as JSON.
+// Reads arbitrary bytes as a safetensors file. It is refused with Error (io), or it loads and agrees with a
+// plain JSON reading of its header.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ using heed::fuzz::require;
 void check_against_json(const heed::io::SafetensorsReader& reader, const std::uint8_t* data) {
   std::uint64_t length = 0;
   for (unsigned i = 0; i < 8; ++i) length |= std::uint64_t{data[i]} << (8 * i);
-  const auto json = nlohmann::json::parse(data + 8, data + 8 + length);  // throws where it is not JSON
+  const auto json = nlohmann::json::parse(data + 8, data + 8 + length);  // throws if it is not JSON
   const std::vector<std::string> names = reader.names();
   require(json.size() == names.size() + json.count("__metadata__"));
   std::uint64_t at = 0;
@@ -30,7 +30,7 @@ void check_against_json(const heed::io::SafetensorsReader& reader, const std::ui
       const heed::Tensor tensor = reader.read(name);
       const heed::Dims& shape = tensor.shape();
       require(entry.at("shape") == std::vector<std::int64_t>(shape.begin(), shape.end()));
-    } catch (const heed::Error& error) {  // a type or a rank that heed has not
+    } catch (const heed::Error& error) {  // a type or rank that heed does not support
       require(error.code() == heed::ErrorCode::io);
     }
   }

@@ -1,4 +1,4 @@
-// What fuzz targets share: a check, a file for readers that want a path, and runs that can be repeated.
+// Shared by the fuzz targets: a check, an in-memory file for readers that need a path, and repeatable runs.
 #pragma once
 
 #include <sys/mman.h>
@@ -11,8 +11,8 @@
 
 #include "heed/parallel.hpp"
 
-// How threads meet differs from run to run, and so does what libFuzzer takes for new. Where the same inputs
-// are to come each time, one thread does all the work.
+// The order of threads differs from run to run, and so does the coverage that libFuzzer sees. For repeatable
+// inputs, HEED_FUZZ_ONE_THREAD makes one thread do all the work.
 extern "C" [[gnu::visibility("default")]] int LLVMFuzzerInitialize(int*, char***) {
   if (std::getenv("HEED_FUZZ_ONE_THREAD") != nullptr)
     heed::set_parallel_for([](std::int64_t count, int, const heed::ParallelBody& body) {
@@ -27,7 +27,7 @@ inline void require(bool holds) {
   if (!holds) std::abort();
 }
 
-/// A file in memory, for one input after another.
+/// A file in memory, reused for each input.
 class MemoryFile {
  public:
   MemoryFile() : descriptor_(memfd_create("fuzz", MFD_CLOEXEC)) { require(descriptor_ >= 0); }

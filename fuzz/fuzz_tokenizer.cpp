@@ -1,10 +1,10 @@
-// TextTokenizer: whatever a tokenizer.json holds, or a folder of vocabulary files, it is refused in one
-// sentence that names it, or texts are cut into tokens of the vocabulary whose places lie in the text, and
-// these decoded and shown, or refused in one sentence.
+// Reads arbitrary bytes as a tokenizer.json or as a folder of vocabulary files (TextTokenizer). Either they
+// are refused with a message that names them, or texts can be tokenised. Then all tokens are in the
+// vocabulary, their offsets lie in the text, and decoding succeeds or is refused with a message.
 //
-// An input is the file up to its first byte 0, which JSON does not have; what follows is the text. One that
-// begins with 1 or 2 is a folder, of vocabulary files or with a tokenizer.json: the lengths of each of its
-// files (two bytes) before their bytes, and the text.
+// An input is the file up to its first byte 0, which JSON does not contain; the text follows. An input that
+// begins with 1 or 2 is a folder, with vocabulary files or with a tokenizer.json. Each of its files is
+// preceded by its length (two bytes); the text follows.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -62,8 +62,8 @@ constexpr std::array<const char*, 7> kFiles = {"vocab.txt",
                                                "special_tokens_map.json",
                                                "added_tokens.json"};
 
-// Of WordPiece where there is a vocab.txt, of any class where there is a tokenizer.json. Files of no bytes
-// are not there.
+// Reads a folder with tokenizer.json as any tokenizer class, and one with vocab.txt as WordPiece. Files of no
+// bytes do not exist.
 void use_folder(const MemoryFolder& folder, std::string_view text) {
   const auto has = [&](const char* name) { return std::filesystem::exists(folder / name); };
   const auto found = heed::detail::tokenizer_in_folder(folder.path(),

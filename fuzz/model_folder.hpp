@@ -1,4 +1,4 @@
-// What the fuzz targets of models share: a folder whose files lie in memory, and a model that is run.
+// Shared by the fuzz targets of models: a folder of in-memory files, and a run of the model.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 #include "heed/error.hpp"
 #include "heed/model.hpp"
 
-// Memory that cannot be had is an Error, not the sanitizer's end of the program.
+// Makes a failed allocation an Error; by default the sanitizer would end the program.
 extern "C" [[gnu::visibility("default")]] const char* __asan_default_options() {
   return "allocator_may_return_null=1";
 }
@@ -24,7 +24,7 @@ namespace heed::fuzz {
 
 using Bytes = std::span<const std::uint8_t>;
 
-/// The next part of an input: as many bytes as two bytes say, or as there are.
+/// The next part of an input. Two bytes give its length; it ends with the input if that is shorter.
 inline Bytes next_part(Bytes& input) {
   if (input.size() < 2) return {};
   const std::size_t length = std::min<std::size_t>(input[0] + 256U * input[1], input.size() - 2);
@@ -60,7 +60,7 @@ class MemoryFolder {
   std::map<std::string, MemoryFile> files_;
 };
 
-/// The first token, the last, and one between.
+/// Runs the model on the first token, the last, and one between.
 inline void run_on_three_tokens(const Model& model) {
   const std::int64_t last = model.info().vocabulary - 1;
   std::vector<std::int64_t> ids = {0, last, last / 2};
@@ -69,7 +69,7 @@ inline void run_on_three_tokens(const Model& model) {
   if (model.info().predicts) (void)model.logits(hidden, 1);
 }
 
-/// What is wrong with a file names it; numbers that are none are the model's.
+/// Requires an io error to name the file. An error about non-finite weights names the model instead.
 inline void require_path_in(const Error& error, const std::string& path) {
   const std::string message = error.what();
   const bool expected = error.code() != ErrorCode::io || message.find(path) != std::string::npos;

@@ -1,5 +1,5 @@
-// Runs a fuzz target on the inputs in files, with any compiler: replay FILE…. libFuzzer's programs do that
-// too. An input that fails ends the program; the last line says which it was.
+// Runs a fuzz target on the inputs in files, with any compiler: replay FILE…. libFuzzer's programs can do the
+// same. An input that fails ends the program; the last line printed names it.
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -18,7 +18,7 @@ void replay(const fs::path& path) {
   std::cout << "replaying " << path.string() << std::endl;
   std::ifstream file(path, std::ios::binary);
   file.exceptions(std::ios::badbit | std::ios::failbit);
-  // In memory of just this size, so that a sanitizer sees a read beside it.
+  // Memory of exactly this size, so that a sanitizer sees any read outside it.
   std::vector<std::uint8_t> bytes(fs::file_size(path));
   file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   (void)LLVMFuzzerTestOneInput(bytes.data(), bytes.size());

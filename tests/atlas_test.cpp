@@ -1,4 +1,4 @@
-// heed atlas and heed look --png: what they write, and what they refuse.
+// Tests of heed atlas and heed look --png: output and errors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ class Atlas : public ::testing::Test {
     EXPECT_EQ(result.errors, "heed: " + message + "\n");
     EXPECT_EQ(result.output, "");
   }
-  // A picture that could be written.
+  // Writes a picture and returns the file's bytes; the command must succeed.
   [[nodiscard]] std::string drawn(const Words& words, const std::string& file) const {
     const CommandResult result = run(words);
     EXPECT_EQ(result.exit_code, 0) << result.errors;

@@ -1,4 +1,4 @@
-// heed attend: what is wrong is said in one line, and then nothing is written.
+// Errors of heed attend: each is one line, and no file is written.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// heed attend --grad-out: the gradients that it writes are what the library computes.
+// heed attend --grad-out: writes the same gradients as the library.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -31,7 +31,7 @@ class AttendGradients : public Attend {
  protected:
   AttendGradients() { write("do.npy", grad_output); }
 
-  // What the library gives for the fixture's tensors, in f32.
+  // The library's gradients of the fixture's tensors, in f32.
   AttentionGradients expected(AttentionOptions options, const GradientRequest& request = {},
                               const std::optional<TensorView>& grad_lse = {},
                               const std::optional<TensorView>& grad_weights = {}) const {
@@ -85,7 +85,7 @@ TEST_F(AttendGradients, TheLossMayReadTheLseAndTheWeightsToo) {
   const Tensor by_weights = random_tensor({2, 4, 5, 7}, 9);
   write("dl.npy", by_lse);
   write("dw.npy",
-        Tensor::copy_of(by_weights, DType::f64));  // f32 inputs have weights in f32: it is converted
+        Tensor::copy_of(by_weights, DType::f64));  // f32 inputs have f32 weights, so this one is converted
   run_well(
       {"--grad-out", "do.npy", "--grad-lse", "dl.npy", "--grad-weights", "dw.npy", "--grad-query", "dq.npy"});
   EXPECT_TRUE(same(read("dq.npy"), expected({}, {}, by_lse, by_weights).query));
@@ -132,7 +132,7 @@ TEST_F(AttendGradients, TheObjectForMachinesTellsOfTheBackwardPass) {
   EXPECT_EQ(object["backward"]["threads"], 1);
   const double seconds = object["backward"]["seconds"];
   EXPECT_GT(seconds, 0);
-  // Five products where the forward pass, of 2 (D + Dv) flops a score, has two.
+  // Five matrix products; the forward pass has two, of 2 (D + Dv) flops per score together.
   const double flops = 2.5 * 2.0 * (8 + 6) * (2 * 4 * 5 * 7);
   EXPECT_NEAR(object["backward"]["gflops"].get<double>(), flops / seconds / 1e9, 1e-9 * flops / seconds / 1e9)
       << "the same formula, rounded in another order";

@@ -1,4 +1,5 @@
-// What the tests of heed attend share: a folder with a query, keys and values, and ways to run on them.
+// Shared by the tests of heed attend: a folder with a query, keys and values, and ways to run the command on
+// them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ inline Tensor random_tensor(const Dims& shape, unsigned seed, DType dtype = DTyp
   return Tensor::copy_of(tensor, dtype);
 }
 
-// The same dtype, shape and bits.
+// Whether both have the same dtype, shape and bits.
 inline ::testing::AssertionResult same(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) {
     return ::testing::AssertionFailure() << name_of(a.dtype()) << to_string(a.shape()) << " is not "
@@ -55,14 +56,14 @@ class Attend : public ::testing::Test {
     input.directory = folder.path();
     return run_heed(words, input);
   }
-  // Runs, expects silence and success.
+  // Runs the command and expects success without messages.
   void run_well(const Words& more) const {
     const CommandResult result = run(more);
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_EQ(result.errors, "");
     EXPECT_EQ(result.output, "");
   }
-  // Runs, expects this one line and that nothing was written.
+  // Runs the command and expects this one line and no files written.
   void expect_error(int exit_code, const Words& more, const std::string& message,
                     const CommandInput& input = {}) const {
     const Words before = folder.names();

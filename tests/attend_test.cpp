@@ -1,4 +1,4 @@
-// heed attend: the files that it writes are what the library computes.
+// heed attend: the files that it writes equal the library's results.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -327,7 +327,7 @@ TEST_F(Attend, PrintsOneObjectForMachines) {
   EXPECT_TRUE(object["threads"] == 1 || object["threads"] == 2);
   const double seconds = object["seconds"];
   EXPECT_GT(seconds, 0);
-  // 2 (D + Dv) for each of B H Lq Lk scores, half of them for causal attention.
+  // 2 (D + Dv) flops for each of B H Lq Lk scores; causal attention computes half of them.
   const double flops = 2.0 * (8 + 6) * (2 * 4 * 5 * 7) / 2;
   EXPECT_NEAR(object["gflops"].get<double>(), flops / seconds / 1e9, 1e-9 * flops / seconds / 1e9)
       << "the same formula, rounded in another order";
@@ -378,7 +378,7 @@ TEST_F(Attend, TheExamplesOfTheManualRun) {
   EXPECT_FALSE(same(read("all.npy"), read("last.npy")));
 }
 
-// 64 MB, of which who waits at a terminal should know before.
+// A user at a terminal should know about 64 MB beforehand.
 TEST_F(Attend, SaysOnATerminalHowMuchTheWeightsTake) {
   if (!heed::test::has_terminals()) GTEST_SKIP() << "no pseudo-terminal can be opened here";
   for (const char* name : {"q.npy", "k.npy", "v.npy"}) write(name, Tensor({1, 4000, 1}, DType::f32));

@@ -1,4 +1,4 @@
-// Every way in which a call can be wrong, and the sentence that says so.
+// Every way in which a call can be wrong, and the resulting message.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ using heed::test::message_of;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// A call that is right: B 2, H 4, Hkv 2, Lq 3, Lk 5, D 8, Dv 6.
+// A correct call: B 2, H 4, Hkv 2, Lq 3, Lk 5, D 8, Dv 6.
 struct Call {
   Tensor query{{2, 4, 3, 8}};
   Tensor key{{2, 2, 5, 8}};
@@ -297,7 +297,7 @@ TEST(AttentionErrors, OutputsOfTopKAndMapAgreeWithTheOptions) {
   EXPECT_EQ(message_of_outputs({.map = map}, {.map = {6, 6}}),
             "outputs.map has shape [2, 4, 6, 7]; [2, 4, 6, 6] is expected");
   EXPECT_EQ(message_of_outputs({.map = row}), "outputs.map has shape [2, 4, 3]; [2, 4, 4, 3] is expected");
-  // A view that has not even the axes that would say how many.
+  // Views that lack the axes whose sizes would tell what was requested.
   Tensor few({3}), none(heed::Dims{});
   EXPECT_EQ(message_of_outputs({.map = few}), "outputs.map has shape [3]; [2, 4, 0, 3] is expected");
   EXPECT_EQ(message_of_outputs({.top_k_weight = none}),
@@ -320,7 +320,7 @@ TEST(AttentionErrors, OutputsDoNotOverlapThemselves) {
       message_of_outputs({.lse = MutableTensorView(data, DType::f32, {2, 4, 3}, {12, 2, 1})}),
       "outputs.lse has shape [2, 4, 3] and strides [12, 2, 1], so that it may overlap itself; a place of "
       "its own for each element is expected");
-  // Any order of axes, gaps and negative strides are fine.
+  // Any order of axes, gaps and negative strides are allowed.
   auto* middle = static_cast<float*>(data) + 200;
   EXPECT_EQ(message_of_outputs({.lse = MutableTensorView(middle, {2, 4, 3}, {-1, 2, 20})}), "no error");
 }
@@ -336,7 +336,7 @@ TEST(AttentionErrors, OutputsDoNotOverlapEachOther) {
   EXPECT_EQ(message_of_outputs({.max_score = rows(data + 23), .distance = rows(data)}),
             "outputs.distance overlaps outputs.max_score in memory; a place of its own is expected");
   EXPECT_EQ(message_of_outputs({.lse = rows(data), .entropy = rows(data + 24)}), "no error");
-  // The even and the odd places of one array, and the same two with an end in common.
+  // The even and the odd elements of one array are allowed; then the same two with one element in common.
   const auto every_other = [](float* at) { return MutableTensorView(at, {2, 4, 3}, {24, 6, 2}); };
   EXPECT_EQ(message_of_outputs({.lse = every_other(data), .entropy = every_other(data + 1)}), "no error");
   EXPECT_EQ(message_of_outputs({.lse = every_other(data),
@@ -360,7 +360,7 @@ TEST(AttentionErrors, OutputsDoNotOverlapInputs) {
   EXPECT_EQ(
       message(MutableTensorView(data + 144, {2, 4, 3, 6}), {.bias = TensorView(data + 200, DType::f32, {5})}),
       "outputs.output overlaps bias in memory; a place of its own is expected");
-  // Queries and outputs may take turns in one array: rows of 6 of each.
+  // Rows of queries and outputs may alternate in one array, 6 elements each.
   const TensorView turns(data, DType::f32, {2, 4, 3, 6}, {144, 36, 12, 1});
   const MutableTensorView between(data + 6, DType::f32, {2, 4, 3, 6}, {144, 36, 12, 1});
   EXPECT_EQ(message_of([&] { (void)heed::attention_into(turns, key, key, {}, {.output = between}); }),
@@ -375,7 +375,7 @@ TEST(AttentionErrors, AKernelThatCannotDoTheCallIsRefused) {
       "this call");
 }
 
-// The limits of the fused kernel are those of the call, whoever owns the memory of its results.
+// The fused kernel has the same limits whether the caller or the library owns the results' memory.
 TEST(AttentionErrors, TheFusedKernelRefusesTheSameCallsWhereverResultsGo) {
   const Tensor q({1, 2}), k({2000, 2});
   for (const heed::AttentionOptions& options :

@@ -1,4 +1,4 @@
-// Looking inside: what a call can return besides its output, held to what it means.
+// Each result that a call can return besides its output, compared with its definition.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ struct Call {
   }
 };
 
-// Tolerances below: sums of about ten terms of at most 1 in f64.
+// Tolerance of sums of about ten terms of at most 1 in f64.
 constexpr double kTolerance = 1e-14;
 
 TEST(AttentionInside, WeightsAreExponentialsOfScoresLessLseAndSumToOne) {
@@ -125,7 +125,7 @@ TEST(AttentionInside, EntropyDistanceReceivedAndMapAreSumsOfTheWeights) {
       map[i * 3 / kRows][j * 4 / kKeys] += p;
     }
     EXPECT_NEAR(result.entropy.at<double>(i), entropy, kTolerance);
-    EXPECT_NEAR(result.distance.at<double>(i), distance, 10 * kTolerance);  // distances of up to 10
+    EXPECT_NEAR(result.distance.at<double>(i), distance, 10 * kTolerance);  // distances are up to 10
   }
   for (std::int64_t j = 0; j < kKeys; ++j) {
     EXPECT_NEAR(result.received.at<double>(j), received[j], kTolerance);
@@ -232,7 +232,7 @@ TEST(AttentionDropout, IsAFunctionOfSeedAndOffset) {
   EXPECT_FALSE(same_bits(output(1, 2), output(1, 3)));
 }
 
-// With value rows of the identity the output shows each dropped weight.
+// The value rows form the identity, so the output shows each weight that dropout sets to 0.
 TEST(AttentionDropout, KeepsTheMeanOfEachWeight) {
   const Tensor query({400, 1}, DType::f64);
   const Tensor key({50, 1}, DType::f64);
@@ -246,7 +246,7 @@ TEST(AttentionDropout, KeepsTheMeanOfEachWeight) {
       EXPECT_NEAR(x, 1.0 / 50 / 0.75, 1e-16);
     }
   }
-  // 20,000 draws: a standard deviation of 61; five of them are allowed.
+  // 20,000 draws have a standard deviation of 61; five of them are allowed.
   EXPECT_NEAR(kept, 15000, 306);
 }
 
@@ -259,7 +259,7 @@ TEST(AttentionDropout, NeverReadsTheValueOfADroppedKey) {
   for (std::int64_t j = 0; j < 64; ++j) {
     value.at<double>(j, 0) = std::numeric_limits<double>::quiet_NaN();
     if (std::isnan(attention(query, key, value, options).output.at<double>(0, 0)))
-      value.at<double>(j, 0) = 1;  // kept: take the poison back
+      value.at<double>(j, 0) = 1;  // kept, so its value must not be poison
     else
       ++poisoned;
   }

@@ -1,4 +1,4 @@
-// How tensors may lie: ranks, heads, strides, packed sequences, dtypes, sizes of 0, memory of the caller.
+// Layouts of tensors: ranks, heads, strides, packed sequences, dtypes, sizes of 0, memory of the caller.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -116,7 +116,7 @@ TEST(AttentionLayouts, StridesOfAnyOrderAndSignReadTheSameNumbers) {
   Call call;
   const auto expected = call.attend();
   const auto check = [&](auto arrange) {
-    // A copy that lies in another order, seen through a view that restores the first.
+    // Copies the tensor in another order and views the copy in the original order.
     const Tensor q = Tensor::copy_of(arrange(call.query.view()));
     const Tensor k = Tensor::copy_of(arrange(call.key.view()));
     const Tensor v = Tensor::copy_of(arrange(call.value.view()));
@@ -171,7 +171,7 @@ TEST(AttentionPacked, SequencesEqualSeparateCalls) {
   const Tensor key = normal_tensor({1, 2, 9, 8}, 2);
   const Tensor value = normal_tensor({1, 2, 9, 3}, 3);
   const Tensor slopes = normal_tensor({4}, 4);
-  const std::int64_t rows[] = {0, 2, 2, 5, 6};  // an empty sequence of queries, and one of keys
+  const std::int64_t rows[] = {0, 2, 2, 5, 6};  // one sequence has no queries, another has no keys
   const std::int64_t keys[] = {0, 4, 6, 6, 9};
   AttentionOptions options{.causal = true,
                            .align = heed::Align::bottom_right,

@@ -1,4 +1,4 @@
-// Which bytes a call touches: none beside its tensors, and the right ones however far apart they lie.
+// The bytes that a call touches: none beside its tensors, and the right ones however far apart they are.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -33,8 +33,8 @@ class AttentionGuards : public ::testing::TestWithParam<DType> {
   }
 };
 
-// Widths and lengths around those of vectors, panels and tiles, read and written by the fused kernel where it
-// does the dtype.
+// Widths and lengths around the sizes of vectors, panels and tiles. The fused kernel reads and writes them if
+// it supports the dtype.
 TEST_P(AttentionGuards, NoByteBesideATensorOfAnySizeIsTouched) {
   const DType dtype = GetParam();
   for (const std::int64_t width : {1, 3, 8, 15, 16, 17, 31, 33, 48, 64, 100, 129})
@@ -55,8 +55,8 @@ TEST_P(AttentionGuards, NoByteBesideATensorOfAnySizeIsTouched) {
       }
 }
 
-// 5 queries, 7 keys, 24 and 3 dimensions: no row fills a vector register, the last of each tensor least of
-// all.
+// 5 queries, 7 keys, 24 and 3 dimensions: no row fills a vector register, and the last row of each tensor
+// would show an overrun first.
 TEST_P(AttentionGuards, NoByteBesideATensorIsTouched) {
   const DType dtype = GetParam();
   const DType summary = dtype == DType::f64 ? DType::f64 : DType::f32;
@@ -112,8 +112,8 @@ INSTANTIATE_TEST_SUITE_P(OfEveryDtype, AttentionGuards,
                          ::testing::Values(DType::f64, DType::f32, DType::f16, DType::bf16),
                          [](const auto& dtype) { return std::string(heed::name_of(dtype.param)); });
 
-// Rows 2^32 + 8 elements apart, forwards and backwards: an index of 32 bits would read other memory, all
-// zeros.
+// Rows that are 2^32 + 8 elements apart, forwards and backwards. A 32-bit index would read other memory,
+// which is all zeros.
 TEST(AttentionMemory, StridesBeyond32BitsReachTheirElements) {
   const std::string reason = heed::test::why_not_fused();
   if (!reason.empty()) GTEST_SKIP() << reason;

@@ -1,4 +1,4 @@
-// Random calls against the definitions: see checked_call.hpp.
+// Compares random calls with the definitions: see checked_call.hpp.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -30,7 +30,7 @@ TEST(AttentionProperty, RandomCallsAgreeWithTheDefinitions) {
   heed::test::expect_tight(tally);
 }
 
-// The generator must reach what it is there for: each of these in at least one call of a hundred.
+// The generator must reach each of these options in at least one call of a hundred.
 TEST(AttentionProperty, RandomCallsReachEveryOption) {
   std::map<std::string, int> seen;
   for (std::uint64_t index = 0; index < kCalls; ++index) {

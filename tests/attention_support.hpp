@@ -1,4 +1,4 @@
-// What the tests of attention share: inputs, and comparisons of whole tensors.
+// Shared by the tests of attention: inputs, and comparisons of whole tensors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@
 
 namespace heed::test {
 
-/// Why the fused kernel cannot run: HEED_ISA names what this machine does not have. "" where it can. Any
-/// other error fails the test that asks, and so does this one where the processor has that instruction set.
+/// The reason why the fused kernel cannot run, if HEED_ISA names a target that this machine lacks; else "".
+/// Any other error fails the test, and so does this one if the processor has that instruction set.
 inline std::string why_not_fused() {
   const Tensor one({1, 1});
   const char* forced = std::getenv("HEED_ISA");
@@ -44,7 +44,7 @@ inline Tensor normal_tensor(const Dims& shape, std::uint64_t seed, DType dtype =
   return Tensor::copy_of(tensor, dtype);
 }
 
-/// Same shape, same dtype, same bits (a NaN equals itself, 0 is not -0).
+/// Whether shape, dtype and bits are the same (a NaN equals itself, and 0 differs from -0).
 inline ::testing::AssertionResult same_bits(const TensorView& a, const TensorView& b) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype())
     return ::testing::AssertionFailure() << to_string(a.shape()) << " and " << to_string(b.shape());
@@ -63,7 +63,7 @@ inline constexpr std::array<Tensor AttentionResult::*, 12> kResultTensors{
     &AttentionResult::distance, &AttentionResult::top_k_index,   &AttentionResult::top_k_weight,
     &AttentionResult::received, &AttentionResult::received_last, &AttentionResult::map};
 
-/// The same of each tensor of two results.
+/// The same for each tensor of two results.
 inline ::testing::AssertionResult same_bits(const AttentionResult& a, const AttentionResult& b) {
   for (std::size_t i = 0; i < kResultTensors.size(); ++i) {
     const Tensor& mine = a.*kResultTensors[i];
@@ -74,7 +74,7 @@ inline ::testing::AssertionResult same_bits(const AttentionResult& a, const Atte
   return ::testing::AssertionSuccess();
 }
 
-/// Largest difference of two tensors of one shape; NaN where either holds one.
+/// The largest difference between two tensors of one shape, or NaN if either contains NaN.
 inline double largest_difference(const TensorView& a, const TensorView& b) {
   EXPECT_EQ(a.shape(), b.shape());
   const Tensor x = Tensor::copy_of(a, DType::f64);

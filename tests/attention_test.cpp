@@ -1,5 +1,4 @@
-// The contract of heed/attention.hpp, one behaviour at a time: formulas, masks, positions, numbers at the
-// edge.
+// The contract of heed/attention.hpp, one behaviour at a time: formulas, masks, positions, extreme numbers.
 #include "heed/attention.hpp"
 
 #include <gtest/gtest.h>
@@ -28,7 +27,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr Need kRows = Need::weights | Need::lse | Need::max_score | Need::entropy | Need::distance;
 
-// A call with one query and key dimension, where the scores are the keys times the query.
+// A call with one query and head dimension 1, so that the scores are the keys times the query.
 struct Scores {
   Tensor query, key, value;
   Scores(std::initializer_list<double> queries, std::initializer_list<double> keys)
@@ -41,7 +40,7 @@ struct Scores {
   }
 };
 
-// Which keys each row attends: "110/111".
+// The keys that each row attends to: "110/111".
 std::string pattern(const Tensor& weights) {
   std::string text;
   for (std::int64_t i = 0; i < weights.size(0); ++i) {
@@ -51,7 +50,7 @@ std::string pattern(const Tensor& weights) {
   return text;
 }
 
-// The pattern of a call with all scores 0.
+// The pattern of a call in which all scores are 0.
 std::string pattern_of(std::int64_t queries, std::int64_t keys, AttentionOptions options) {
   options.need = Need::weights;
   return pattern(attention(Tensor({queries, 1}, DType::f64), Tensor({keys, 1}, DType::f64),
@@ -68,13 +67,13 @@ void expect_empty_row(const heed::AttentionResult& result, std::int64_t i) {
   EXPECT_EQ(result.distance.at<double>(i), 0);
 }
 
-// Two keys with scores 0 and log 3: weights 1/4 and 3/4.
+// Two keys with scores 0 and log 3 have the weights 1/4 and 3/4.
 TEST(Attention, FollowsItsFormulas) {
   const Tensor query = Tensor::from<double>({1}, {1, 1});
   const Tensor key = Tensor::from<double>({0, std::log(3.0)}, {2, 1});
   const Tensor value = Tensor::from<double>({4, 8}, {2, 1});
   const auto result = attention(query, key, value, {.need = kRows});
-  // Tolerance: a few roundings of f64.
+  // The tolerance allows a few roundings of f64.
   EXPECT_NEAR(result.weights.at<double>(0, 0), 0.25, 1e-15);
   EXPECT_NEAR(result.weights.at<double>(0, 1), 0.75, 1e-15);
   EXPECT_NEAR(result.output.at<double>(0, 0), 7, 1e-14);
@@ -115,7 +114,7 @@ TEST(AttentionMasks, CausalLetsARowSeeItsOwnPositionAndBefore) {
 
 TEST(AttentionMasks, BottomRightPutsTheLastRowAtTheLastKey) {
   EXPECT_EQ(pattern_of(2, 4, {.causal = true, .align = Align::bottom_right}), "1110/1111");
-  // More queries than keys: the offset is negative, and the first rows see nothing.
+  // With more queries than keys, the offset is negative and the first rows see nothing.
   EXPECT_EQ(pattern_of(4, 2, {.causal = true, .align = Align::bottom_right}), "00/00/10/11");
 }
 
@@ -212,7 +211,7 @@ TEST(AttentionRows, ASinkOfMinusInfinityIsNone) {
   expect_empty_row(Scores({1}, {}).attend({.sinks = sink}), 0);
 }
 
-// Forbidden in each way that there is, the last key's numbers must not matter.
+// A key that is forbidden, in any of the possible ways, must not influence the results.
 TEST(AttentionLeaks, AForbiddenKeyNeverLeaks) {
   const Tensor query = normal_tensor({3, 4}, 1);
   Tensor key = normal_tensor({5, 4}, 2);
@@ -287,7 +286,7 @@ TEST(AttentionNumbers, HugeNegativeLogitsAreNotAnEmptyRow) {
 TEST(AttentionNumbers, DenormalsCount) {
   const double tiny = std::numeric_limits<double>::denorm_min();
   const auto result = Scores({tiny}, {1, 0}).attend({.scale = 0x1p1000});
-  // tiny * 2^1000 = 2^-74: too little to move the weights, enough to show in the score.
+  // tiny * 2^1000 = 2^-74 is too small to change the weights but shows in the score.
   EXPECT_EQ(result.max_score.at<double>(0), 0x1p-74);
   EXPECT_EQ(result.weights.at<double>(0, 0), 0.5);
   Scores values({0}, {0});

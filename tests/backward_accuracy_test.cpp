@@ -1,5 +1,4 @@
-// How far gradients are from the definitions, beside an unfused computation of them in f32: see
-// gradient_errors.hpp.
+// Compares the errors of gradients with an unfused computation in f32: see gradient_errors.hpp.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -13,8 +12,8 @@ namespace {
 using heed::DType;
 using heed::Kernel;
 
-// The yardstick errs, and by no more than an f32 computation may; the reference errs less, for of f32 inputs
-// it rounds the result alone.
+// The yardstick has errors, but no more than an f32 computation may have. The reference has smaller ones,
+// because with f32 inputs it rounds only the result.
 TEST(BackwardAccuracy, TheReferenceIsMoreExactThanUnfusedGradientsInF32) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     heed::test::CallLimits limits;
@@ -30,7 +29,7 @@ TEST(BackwardAccuracy, TheReferenceIsMoreExactThanUnfusedGradientsInF32) {
       const heed::test::GradientErrors& e = errors[g];
       const std::string what = std::string(heed::name_of(dtype)) + " " + heed::test::kGradientNames[g];
       EXPECT_GT(e.rows, 0) << what;
-      // What is stored in 16 bits, as most biases and sinks are, errs by that alone.
+      // Gradients that are stored in 16 bits, as for most biases and sinks, have the error of storing only.
       const double most = dtype == DType::f32 && g < 3 ? 0.7 : 1.01;
       EXPECT_TRUE(e.mean_ratio() <= most) << what << ": " << e.mean_ratio();
       EXPECT_TRUE(e.kernel.largest <= 1) << what << ": " << e.kernel.largest << " of the unit";

@@ -1,4 +1,4 @@
-// Random calls of the backward pass: a random call of attention, what it returned, and gradients of that.
+// Random calls of the backward pass: a random forward call, its results, and gradients of those results.
 #pragma once
 
 #include <cmath>
@@ -14,9 +14,9 @@ namespace heed::test {
 struct BackwardCall {
   RandomCall call;
   Naive naive;
-  std::vector<Tensor> memory;  ///< what the views below show, beside call.memory
+  std::vector<Tensor> memory;  ///< the memory of the views below, beside call.memory
   AttentionBackwardInputs inputs;
-  GradientRequest request;  ///< all that there is
+  GradientRequest request;  ///< requests every gradient
 };
 
 class BackwardCallMaker {
@@ -64,8 +64,8 @@ class BackwardCallMaker {
     made_.inputs.lse = outputs.lse;
   }
 
-  // Numbers from N(0, 1); NaN where the row, or the key, takes no part. `by_key`: the last axis is that of
-  // the keys. A view that repeats shows the same memory for rows that do, and has no NaN.
+  // Numbers from N(0, 1), or NaN where the row or the key takes no part. `by_key`: keys are on the last axis.
+  // A view that repeats shares memory between rows, so it has no NaN.
   TensorView gradient(const Dims& shape, DType dtype, bool by_key) {
     const MutableTensorView view = strided_view(shape, dtype, draw_, made_.memory);
     const bool has_columns = shape.size() == made_.call.query.rank();

@@ -1,4 +1,4 @@
-// Every way in which a call of the backward pass can be wrong, and the sentence that says so.
+// Every way in which a call of the backward pass can be wrong, and the resulting message.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -21,7 +21,7 @@ using heed::Tensor;
 using heed::TensorView;
 using heed::test::message_of;
 
-// A call that is right: B 2, H 4, Hkv 2, Lq 3, Lk 5, D 8, Dv 6.
+// A correct call: B 2, H 4, Hkv 2, Lq 3, Lk 5, D 8, Dv 6.
 struct Call {
   Tensor query{{2, 4, 3, 8}};
   Tensor key{{2, 2, 5, 8}};
@@ -42,7 +42,7 @@ std::string message_of_views(const AttentionGradientViews& gradients, const Atte
   return message_of([&] { (void)heed::attention_backward_into(call.inputs(), options, gradients); });
 }
 
-// A right call with one input replaced.
+// A correct call with one input replaced.
 template <class View>
 std::string message_with(View AttentionBackwardInputs::*member, const TensorView& view) {
   const Call call;
@@ -163,7 +163,7 @@ TEST(BackwardErrors, GradientsDoNotOverlapEachOther) {
       message_of_views({.bias = MutableTensorView(data, {3, 5}), .sinks = MutableTensorView(data + 14, {1})},
                        options),
       "gradients.sinks overlaps gradients.bias in memory; a place of its own is expected");
-  // Those of queries and keys may take turns in one array: rows of 8 of each.
+  // Rows of query and key gradients may alternate in one array, 8 elements each.
   EXPECT_EQ(message_of_views({.query = MutableTensorView(data, {2, 4, 3, 8}, {240, 48, 16, 1}),
                               .key = MutableTensorView(data + 8, {2, 2, 5, 8}, {240, 80, 16, 1})}),
             "no error");

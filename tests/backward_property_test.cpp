@@ -1,4 +1,4 @@
-// The gradients of random calls against whole matrices: see backward_call.hpp.
+// Compares the gradients of random calls with those from whole matrices: see backward_call.hpp.
 #include <gtest/gtest.h>
 
 #include <cstdint>

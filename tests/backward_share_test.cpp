@@ -1,4 +1,4 @@
-// Gradients whose keys are shared out over ranks have the bits of one call.
+// Gradients whose keys are distributed over ranks have the same bits as in one call.
 #include "heed/backward_share.hpp"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ void compare_with_whole(const AttentionBackwardInputs& inputs, const AttentionOp
   EXPECT_TRUE(same_bits(shared.gradients().value, whole.value)) << "value";
 }
 
-// Few heads and many keys, whose lse is small enough to normalise rows by.
+// Few heads and many keys, with lse small enough to normalise rows by.
 CallLimits split_calls() {
   CallLimits limits = heed::test::small_calls();
   limits.batches = {1, 1, 2};
@@ -91,7 +91,8 @@ TEST(BackwardShares, JoinedHaveTheBitsOfTheWholeOnEveryTarget) {
     for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
       RandomCall call = heed::test::random_call(kSeed, index, kind.limits);
       call.options.threads = 2;
-      // Kernels read keys in place or packed by how they lie: here the whole's lie as the shares' do.
+      // Kernels read keys in place or packed, depending on their layout. Here the whole call and its shares
+      // have the same layout.
       const Tensor key = Tensor::copy_of(call.key), value = Tensor::copy_of(call.value);
       AttentionOptions forward_options = call.options;
       forward_options.need = heed::Need::lse;
@@ -151,7 +152,7 @@ TEST(BackwardShares, AreNearTheDefinitions) {
     EXPECT_GE(outcome.joined, targets.least_paths(target) < 100 ? 1U : 40U) << target;
 }
 
-// B 2, H 4, Hkv 2, Lq 20, Lk 3500, D 32: four splits a key head. Of one head alone there would be five.
+// B 2, H 4, Hkv 2, Lq 20, Lk 3500, D 32: four splits per key head. A single head would have five.
 struct LongCall {
   explicit LongCall(DType dtype = DType::f32)
       : query(normal_tensor({2, 4, 20, 32}, 1, dtype)),
@@ -212,7 +213,7 @@ TEST(BackwardShares, OfAPartHaveTheBitsOfTheWhole) {
   EXPECT_EQ(outcome.needs_all_keys, 0U);
 }
 
-// Units round bf16 below 2^-126 in their own ways.
+// Kernel units differ in how they round bf16 below 2^-126.
 TEST(BackwardShares, RoundAsTheUnitOfTheWholeDoes) {
   const EachTarget targets;
   SharesOutcome outcome;

@@ -1,6 +1,5 @@
-// The backward pass at its edges: what leaks and what does not, empty sizes, huge numbers, layouts, which
-// gradients are asked for, threads. That the gradients are right is for the tests beside this one:
-// gradcheck_test, backward_property_test, backward_torch_test.
+// The backward pass in edge cases: leaks, empty sizes, huge numbers, layouts, requested gradients, threads.
+// Other tests check that gradients are right: gradcheck_test, backward_property_test, backward_torch_test.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,13 +37,13 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr GradientRequest kAll{.bias = true, .sinks = true};
 
-// Inputs of a call with what its forward pass gave.
+// Inputs of a call with the results of its forward pass.
 struct Call {
   Tensor query, key, value, grad_output;
   AttentionOptions options{};
   Tensor output{}, lse{};
 
-  // [1, H, Lq, D] and [1, H, Lk, D].
+  // Tensors are [1, H, Lq, D] and [1, H, Lk, D].
   static Call of(std::int64_t heads, std::int64_t queries, std::int64_t keys, std::int64_t width) {
     return {normal_tensor({1, heads, queries, width}, 1), normal_tensor({1, heads, keys, width}, 2),
             normal_tensor({1, heads, keys, width}, 3), normal_tensor({1, heads, queries, width}, 4)};
@@ -79,7 +78,7 @@ bool all_finite(const TensorView& view) {
 }
 
 TEST(Backward, IsTheFormulaForOneQueryAndTwoKeys) {
-  // Scores 0.5 and -0.25 of one number each; the loss is the output itself.
+  // Head dimension 1 with scores 0.5 and -0.25; the loss is the output.
   const Tensor query = Tensor::from<double>({0.5}, {1, 1});
   const Tensor key = Tensor::from<double>({1, -0.5}, {2, 1});
   const Tensor value = Tensor::from<double>({3, 7}, {2, 1});
@@ -128,7 +127,7 @@ TEST(Backward, ARowWithNothingButItsSinkDifferentiatesTheSinkByTheLse) {
   call.options.sinks = sinks;
   call.options.mask = none;
   AttentionBackwardInputs inputs = call.inputs();
-  inputs.grad_lse = grad_lse;  // lse = sink: its derivative is 1
+  inputs.grad_lse = grad_lse;  // lse = sink, so its derivative is 1
   const AttentionGradients got = heed::attention_backward(inputs, call.options, {.sinks = true});
   EXPECT_EQ(got.sinks.at<double>(0), 3);
   EXPECT_TRUE(all_zero(got.query));
@@ -167,7 +166,7 @@ TEST(Backward, AForbiddenKeyLeaksIntoNoGradientWhateverItHolds) {
 }
 
 TEST(Backward, ANaNStaysWithTheRowsAndKeysThatItTouches) {
-  // Causal: row 1 of 4 sees keys 0 and 1, and no other row is touched by what is its own.
+  // Causal: row 1 of 4 sees keys 0 and 1. NaN in this row must affect no other row.
   const auto touched = [](Call& call) {
     call.options.causal = true;
     const AttentionGradients got = call.gradients();
@@ -189,11 +188,11 @@ TEST(Backward, ANaNStaysWithTheRowsAndKeysThatItTouches) {
   Call by_infinity = Call::of(1, 4, 4, 3);
   for (std::int64_t d = 0; d < 3; ++d) by_infinity.query.at<double>(0, 0, 1, d) = 1e308;
   by_infinity.key.at<double>(0, 0, 1, 0) = by_infinity.key.at<double>(0, 0, 1, 1) = 100;
-  for (const std::int64_t i : {2, 3})  // which see key 1 too
+  for (const std::int64_t i : {2, 3})  // rows that also see key 1
     for (std::int64_t d = 0; d < 3; ++d) by_infinity.query.at<double>(0, 0, i, d) = 0;
   EXPECT_TRUE(touched(by_infinity)) << "a score of +inf";
 
-  // A value: dP alone is NaN, so that dV, which is p dO, is not.
+  // NaN in a value makes only dP NaN. dV = p dO does not depend on it.
   Call by_value = Call::of(1, 4, 4, 3);
   by_value.options.window = {0, 0};
   by_value.value.at<double>(0, 0, 1, 0) = kNaN;
@@ -241,7 +240,7 @@ TEST(Backward, EmptySizesGiveZerosOrNothing) {
   EXPECT_EQ(no_batch.query.shape(), (Dims{0, 2, 3, 4}));
   EXPECT_TRUE(all_zero(no_batch.sinks));
 
-  // However large the other sizes are.
+  // Other sizes may be as large as they like.
   constexpr std::int64_t kHuge = std::int64_t{1} << 45;
   const auto empty = [](const Dims& shape) { return TensorView(nullptr, DType::f64, shape); };
   const TensorView far = empty({0, 2, kHuge, 4}), far_rows = empty({0, 2, kHuge});
@@ -260,7 +259,7 @@ TEST(Backward, EmptySizesGiveZerosOrNothing) {
 }
 
 TEST(Backward, HugeScoresHaveTheGradientsOfTheirWeights) {
-  // Scores of 1e38 and 1e38: weights 0.5 each, though no f32 lse could tell.
+  // Two scores of 1e38 have weights of 0.5 each, though an lse in f32 could not tell.
   const Tensor query = Tensor::from<float>({1e19f}, {1, 1});
   const Tensor key = Tensor::from<float>({1e19f, 1e19f}, {2, 1});
   const Tensor value = Tensor::from<float>({2, 4}, {2, 1});
@@ -311,7 +310,7 @@ TEST(Backward, TheBiasGradientHasTheShapeThatTheBiasWasGivenIn) {
   call.options.bias = full;
   const Tensor whole = call.gradients({.bias = true}).bias;
   ASSERT_EQ(whole.shape(), (Dims{1, 2, 3, 4}));
-  // A bias of zeros in every shape, and its gradient as sums of the whole one.
+  // Biases of zeros in every shape; each gradient is a sum of the full one.
   const Tensor zeros({1, 2, 3, 4}, DType::f64);
   call.options.bias = zeros;
   const Tensor all = call.gradients({.bias = true}).bias;
@@ -325,7 +324,7 @@ TEST(Backward, TheBiasGradientHasTheShapeThatTheBiasWasGivenIn) {
     heed::test::for_each_index(all.shape(), [&](const Dims& at) {
       spread.at<double>(at[0], at[1], at[2], at[3]) += all.at<double>(at[0], at[1], at[2], at[3]);
     });
-    EXPECT_TRUE(largest_difference(got, sums) <= 1e-14) << to_string(shape);  // sums of at most 24
+    EXPECT_TRUE(largest_difference(got, sums) <= 1e-14) << to_string(shape);  // sums of at most 24 terms
   }
 }
 
@@ -345,7 +344,7 @@ TEST(Backward, AxesThatABiasOrSinksRepeatAreSummedOver) {
   EXPECT_TRUE(same_bits(repeated.bias.view().reshape({4}), small.bias));
   EXPECT_TRUE(same_bits(repeated.sinks, small.sinks));
 
-  // A place of the caller's says itself what is summed.
+  // An output tensor of the caller decides by its shape what is summed.
   Tensor apart({2, 1, 1}, DType::f32), heads({2}, DType::f32);
   (void)heed::attention_backward_into(call.inputs(), call.options, {.bias = apart, .sinks = heads});
   EXPECT_NEAR(heads.at<float>(0) + heads.at<float>(1), small.sinks.at<float>(0), 1e-6);  // f32, around 1
@@ -354,7 +353,7 @@ TEST(Backward, AxesThatABiasOrSinksRepeatAreSummedOver) {
               1e-6);
 }
 
-// What is asked for does not change what it is, nor where it goes: views in any layout get the same bits.
+// A gradient has the same bits whichever others are requested, and whatever the layout of its view.
 TEST(Backward, EveryGradientAloneAndInAnyLayoutHasTheSameBits) {
   for (std::uint64_t index = 0; index < 150; ++index) {
     heed::test::BackwardCall made = heed::test::backward_call(20240704, index);

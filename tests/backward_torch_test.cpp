@@ -1,4 +1,4 @@
-// Gradients that PyTorch computed; tests/python/torch_gradients.py made the file.
+// Compares gradients with PyTorch's; tests/python/torch_gradients.py made the file.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,7 +27,7 @@ class TorchGradients : public ::testing::Test {
     return read(name);
   }
 
-  // The gradients of a case; the masks and other options are the caller's.
+  // The gradients of a case; the caller gives masks and other options.
   AttentionGradients gradients(AttentionOptions options) {
     query_ = read("query"), key_ = read("key"), value_ = read("value");
     output_ = read("output"), lse_ = read("lse"), grad_output_ = read("grad_output");
@@ -88,8 +88,8 @@ TEST_F(TorchGradients, AreThoseOfItsMasksAndBiases) {
 
 TEST_F(TorchGradients, AreThoseOfItsFusedKernelInF32) {
   load("sdpa_f32");
-  // Both in f32. The terms of a gradient have magnitudes that add up to 16: two roundings of that on each
-  // side. Measured: PyTorch's are 6.5e-7 off, and 1.3e-6 is the largest difference.
+  // Both are in f32. The magnitudes of a gradient's terms add up to 16, and each side makes two roundings of
+  // that. Measured: PyTorch's error is 6.5e-7, and the largest difference is 1.3e-6.
   expect({.causal = true}, 4 * 16 * 0x1p-24);
 }
 

@@ -1,4 +1,4 @@
-// heed bench: what it prints, and what it measures when nothing is said. Times are not judged.
+// heed bench: its output, and its default measurements. Times are not checked.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using heed::test::CommandInput;
 using heed::test::CommandResult;
 using heed::test::run_heed;
 
-// The rows of a run that must go well. Its shapes are tiny, for the sanitizers' sake.
+// The rows of a run that must succeed. Its shapes are tiny, because sanitizers are slow.
 nlohmann::json rows_of(std::vector<std::string> words) {
   words.insert(words.begin(), "bench");
   words.insert(words.end(), {"--json", "--repeat", "3"});
@@ -63,14 +63,14 @@ TEST(Bench, CountsEffectiveFlopsAndHalfOfThemWhereCausal) {
     if (causal) words.emplace_back("--causal");
     const auto row = rows_of(words).at(0);
     const double expected = flops * (causal ? 0.5 : 1) / row.at("seconds").get<double>() / 1e9;
-    // Both are rounded some times, in another order.
+    // Both are rounded a few times, in another order.
     EXPECT_NEAR(row.at("gflops").get<double>(), expected, 1e-9 * expected);
     EXPECT_NEAR(row.at("share").get<double>(), expected / row.at("ceiling_gflops").get<double>(), 1e-9);
     EXPECT_EQ(row.at("causal"), causal);
   }
 }
 
-// A machine of 100 Gflop/s that reads 20 GB/s and writes 10: what bounds each call follows by division.
+// The bound of a call on a machine of 100 Gflop/s that reads 20 GB/s and writes 10. It follows by division.
 heed::ceiling::Limit bound_of(const BenchCase& what) {
   auto bounds = heed::cli::bounds_of(what, "portable");
   for (auto& bound : bounds)
@@ -84,7 +84,7 @@ TEST(Bench, HoldsACallToWhatTakesItLongest) {
   EXPECT_EQ(bound_of({square, DType::f32, false, {"weights"}, 1}), Limit::memory_write);
   EXPECT_EQ(bound_of({square, DType::f32, false, {"lse"}, 1}), Limit::f32_multiply_add);
   EXPECT_EQ(bound_of({{1, 4, 4, 1, 60, 16}, DType::f32, false, {}, 1}), Limit::memory_read);
-  // Sixty-four query heads to a key head reuse each key that often.
+  // Sixty-four query heads per key head reuse each key 64 times.
   EXPECT_EQ(bound_of({{1, 64, 1, 4, 60, 16}, DType::f32, false, {}, 1}), Limit::f32_multiply_add);
 }
 
@@ -112,7 +112,7 @@ TEST(Bench, ReadsCachesOfEveryFormatAndLayout) {
   std::set<std::pair<std::string, std::string>> seen;
   for (const auto& row : rows) {
     seen.emplace(row.at("cache").at("format"), row.at("cache").at("layout"));
-    // A third, two thirds and all of 70 keys.
+    // A third of the 70 keys, two thirds, and all.
     const double flops = 4.0 * 4 * 32 * (23 + 46 + 70);
     EXPECT_NEAR(row.at("gflops").get<double>() * row.at("seconds").get<double>() * 1e9, flops, 1e-6 * flops);
   }
@@ -120,7 +120,7 @@ TEST(Bench, ReadsCachesOfEveryFormatAndLayout) {
   EXPECT_TRUE(rows_of({"--shape", "2,20,20,8", "--threads", "1"}).at(0).at("cache").is_null());
 }
 
-// Bytes of two rows of 128 elements: groups of 32 share a scale of two bytes, and of int4 an offset.
+// Bytes of two rows of 128 elements. Groups of 32 share a scale of two bytes, and in int4 an offset.
 TEST(Bench, CountsTheBytesOfACacheWithItsScales) {
   const auto bytes = [](heed::CacheFormat format) {
     BenchCase one;

@@ -1,5 +1,4 @@
-// The C ABI where memory runs out: every allocation of a call is made to fail once. Also what its error text
-// does between threads.
+// The C ABI out of memory: each allocation of a call fails once. Also tests the error text between threads.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -17,11 +16,11 @@ std::atomic<int> allocations{0};  // since counting began
 std::atomic<int> fail_at{-1};
 std::atomic<int> alive{0};  // allocated while counting, not yet freed
 
-// Each block begins with whether it was counted, for a thread may free what was allocated before counting
-// began.
+// Each block begins with a flag that tells whether it was counted, because a thread may free memory from
+// before counting began.
 void* allocate(std::size_t size, std::size_t alignment) noexcept {
   if (counting && allocations++ == fail_at) return nullptr;
-  // aligned_alloc wants a multiple of the alignment.
+  // aligned_alloc needs a multiple of the alignment.
   auto* memory =
       static_cast<char*>(std::aligned_alloc(alignment, (size + 2 * alignment) / alignment * alignment));
   if (memory == nullptr) return nullptr;
@@ -116,7 +115,7 @@ struct Call {
   }
   heed_status attend() const { return heed_attention(&tensor, &tensor, &tensor, &options, &outputs); }
   heed_status differentiate() const { return heed_attention_backward(&inputs, &options, &wanted); }
-  // The life of a cache: made, filled, attended, ended.
+  // The life of a cache: create, append, attend, free.
   heed_status decode() const {
     heed_kv_cache* cache = nullptr;
     heed_status status = heed_kv_cache_create(&cache_options, &cache);
@@ -128,8 +127,8 @@ struct Call {
 };
 using Work = heed_status (Call::*)() const;
 
-// On a thread of its own, for a thread keeps its working memory until it ends. `text` is what
-// heed_last_error() said.
+// Runs on a new thread, because a thread keeps its working memory until it ends. `text` receives
+// heed_last_error().
 heed_status failing_at(Work work, const Call& call, int allocation, std::string* text = nullptr) {
   heed_status status = HEED_OK;
   alive = 0;
@@ -147,7 +146,7 @@ heed_status failing_at(Work work, const Call& call, int allocation, std::string*
 TEST(CApiMemory, EveryFailedAllocationIsAnErrorCodeAndNoLeak) {
   const Call call;
   for (const Work work : {&Call::attend, &Call::differentiate, &Call::decode}) {
-    ASSERT_EQ((call.*work)(), HEED_OK);  // what is made once in a process
+    ASSERT_EQ((call.*work)(), HEED_OK);  // makes the objects that a process makes only once
     ASSERT_EQ(failing_at(work, call, -1), HEED_OK);
     const int total = allocations;
     ASSERT_GT(total, 5);

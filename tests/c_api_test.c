@@ -1,4 +1,4 @@
-/* The C ABI, used as a C program uses it: compiled as C99, linked with the library. */
+/* The C ABI as a C program uses it: compiled as C99, linked with the library. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum { kQueries = 3, kKeys = 4, kDim = 2 };
 
-/* A call of rank 2: three queries, four keys, a head dimension of 2. */
+/* A call of rank 2: three queries, four keys, head dimension 2. */
 typedef struct call {
   double query_data[kQueries * kDim], key_data[kKeys * kDim], value_data[kKeys * kDim];
   double output_data[kQueries * kDim];
@@ -41,7 +41,7 @@ static heed_status attend(call* c) {
   return heed_attention(&c->query, &c->key, &c->value, &c->options, &c->outputs);
 }
 
-/* Output c of row i with keys up to `last`, by the formula. */
+/* Column `column` of row i of the output, with keys up to `last`, from the formula. */
 static double expected_output(const call* c, int i, int last, int column) {
   double sum = 0, weighted = 0;
   int j;
@@ -55,7 +55,7 @@ static double expected_output(const call* c, int i, int last, int column) {
   return weighted / sum;
 }
 
-/* 1e-14: sums of four terms of at most 8 in f64. */
+/* The tolerance 1e-14 is for sums of four terms of at most 8 in f64. */
 static int output_is_right(const call* c, int causal) {
   int i, column, right = 1;
   for (i = 0; i < kQueries; ++i)
@@ -245,7 +245,7 @@ static void structs_of_other_sizes_are_understood(void) {
   newer_outputs.unknown = 0;
   EXPECT(heed_attention(&c.query, &c.key, &c.value, NULL, &newer_outputs.outputs) == HEED_OK);
 
-  /* An older struct ends after `align`: what follows is not the library's to read. */
+  /* An older struct ends after `align`; the library must not read beyond. */
   memset(&c.options, 0x7f, sizeof c.options);
   EXPECT(heed_attention_options_init_sized(&c.options, 16) == HEED_OK);
   EXPECT(c.options.struct_size == 16 && c.options.has_scale == 0x7f7f7f7f);
@@ -327,7 +327,7 @@ static void what_is_wrong_with_an_option_is_said(void) {
   EXPECT_FAILURE(attend(&c), "options.reserved is 1; 0 is expected");
 }
 
-/* A call's backward pass: the loss is the sum of its output and of its lse. */
+/* The backward pass of a call. The loss is the sum of its output and of its lse. */
 typedef struct backward_call {
   call forward;
   double lse_data[kQueries], one[1], grad_data[3][kKeys * kDim];
@@ -366,7 +366,7 @@ static heed_status differentiate(backward_call* c) {
   return heed_attention_backward(&c->inputs, &c->forward.options, &c->gradients);
 }
 
-/* The loss with element n of `data` moved by h. */
+/* The loss after adding h to element n of `data`. */
 static double moved_loss(backward_call* c, double* data, int n, double h, int with_lse) {
   const double before = data[n];
   double loss = 0;
@@ -379,7 +379,7 @@ static double moved_loss(backward_call* c, double* data, int n, double h, int wi
   return loss;
 }
 
-/* 1e-8: h^2 times third derivatives of values up to 8, and 1e-16 * 50 / h. */
+/* The tolerance 1e-8 covers h^2 times third derivatives of values up to 8, and 1e-16 * 50 / h. */
 static int gradient_is_right(backward_call* c, double* data, const double* gradient, int count,
                              int with_lse) {
   const double h = 1e-5;
@@ -438,7 +438,7 @@ static void gradients_of_bias_and_sinks_are_given_on_request(void) {
   EXPECT(differentiate(&c) == HEED_OK);
   EXPECT(gradient_is_right(&c, bias_data, grad_bias, kKeys, 0));
   EXPECT(gradient_is_right(&c, sink_data, grad_sink, 1, 0));
-  /* Moving all logits of a row, its sink among them, by one number changes no weight: the slopes cancel. */
+  /* Adding a number to all logits of a row and its sink changes no weight. So these gradients add up to 0. */
   for (n = 0; n < kQueries * kKeys; ++n) grad_weights[n] = 1;
   c.one[0] = 0;
   c.inputs.grad_weights = &weights_gradient;
@@ -512,7 +512,7 @@ static void rows_that_f32_cannot_hold_are_counted(void) {
   EXPECT(rows == 1);
 }
 
-/* Weights of row i that are not 0, as bits by the key. */
+/* The keys of row i with weights other than 0, as bits. */
 static int keys_seen(call* c, int row) {
   double weights_data[kQueries * kKeys];
   const int64_t matrix[] = {kQueries, kKeys};

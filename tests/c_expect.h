@@ -1,4 +1,4 @@
-/* What the tests in C share: conditions that are counted where they do not hold. */
+/* Shared by the tests in C: conditions, whose failures are counted. */
 #ifndef HEED_TESTS_C_EXPECT_H_
 #define HEED_TESTS_C_EXPECT_H_
 

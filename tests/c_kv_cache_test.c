@@ -6,7 +6,7 @@
 
 enum { kKvHeads = 2, kHeads = 4, kDim = 8, kValueDim = 6, kMost = 64 };
 
-/* Row `position` of sequence `sequence`, by a formula: any rows do that differ. */
+/* An element of row `position` of sequence `sequence`, from a formula that makes all rows different. */
 static float key_of(int sequence, int head, int position, int c) {
   return (float)sin(1 + sequence * 7.0 + head * 3.0 + position * 1.7 + c * 0.9);
 }
@@ -73,7 +73,7 @@ static void append_to(heed_kv_cache* cache, int sequence, int begin, int count) 
   EXPECT(heed_kv_cache_append(cache, &key.tensor, &value.tensor, &offsets, which, 1) == HEED_OK);
 }
 
-/* What a call over one sequence gives for its one query, by the formula in f64. */
+/* The results for one query over one sequence, from the formula in f64. */
 typedef struct expected {
   double weights[kHeads][kMost], output[kHeads][kValueDim];
 } expected;
@@ -100,7 +100,7 @@ static void expect_rows(expected* to, int batch, int sequence, const int64_t* po
   }
 }
 
-/* What a call returns for `batch` sequences and one query each. */
+/* The results for `batch` sequences with one query each. */
 typedef struct results {
   float output_data[2 * kHeads * kValueDim], weights_data[2 * kHeads * kMost],
       top_weight_data[2 * kHeads * 3];
@@ -132,8 +132,8 @@ static void make_results(results* r, int batch, int most) {
   r->outputs.received = &r->received;
 }
 
-/* Output, weights, received and top_k of batch entry b. `tolerance`: sums of fewer than 64 terms of at most 1
- * in f32, 2e-6; the step of a format where rows are kept as another. */
+/* Checks output, weights, received and top_k of batch entry b. `tolerance` is 2e-6 for sums of fewer than 64
+ * terms of at most 1 in f32, or the step of the cache's format. */
 static void expect_results(const results* r, int b, int sequence, const int64_t* positions, int count,
                            int most, double tolerance) {
   expected e;
@@ -169,7 +169,7 @@ static void decoding_over_every_layout_is_the_formula(void) {
       int64_t held[kMost], positions[kMost], length = 0, count = 0;
       int expected_count = 0;
       append_to(cache, 0, step, 1);
-      for (j = 0; j <= step; ++j) /* a ring keeps 2 sinks and the last 5 */
+      for (j = 0; j <= step; ++j) /* a ring keeps 2 sinks and the last 5 rows */
         if (layout != HEED_CACHE_RING || j < 2 || j > step - 5) held[expected_count++] = j;
       EXPECT(heed_kv_cache_length(cache, 0, &length) == HEED_OK && length == step + 1);
       EXPECT(heed_kv_cache_rows(cache, 0, &count) == HEED_OK && count == expected_count);
@@ -185,8 +185,9 @@ static void decoding_over_every_layout_is_the_formula(void) {
 }
 
 static void every_format_keeps_rows_within_its_steps(void) {
-  /* Of rows of at most 1: half a unit of the last place, or half a step of a group (int4: of 2 / 15, and
-   * bf16's 1 / 256 of the offset); an output's error is that of its values plus what scores do to weights. */
+  /* The errors of rows of at most 1: half a unit of the last place, or half a step of a group. (For int4 the
+   * range is 2, in 15 steps, and the offset adds bf16's 1 / 256.) An output has the errors of its values
+   * and its weights. */
   const double steps[] = {0, 1.0 / 256, 1.0 / 2048, 1.0 / 200, 1.0 / 12, 1.0 / 15};
   int32_t format;
   for (format = HEED_CACHE_F32; format <= HEED_CACHE_FP8; ++format) {
@@ -215,7 +216,7 @@ static void every_format_keeps_rows_within_its_steps(void) {
     make_results(&r, 1, 20);
     EXPECT(heed_kv_cache_attention(&r.query.tensor, cache, NULL, NULL, &r.outputs) == HEED_OK);
     expect_rows(&e, 0, 0, positions, 20);
-    /* A score moves by at most |q| of 2 * 8 / sqrt(8) steps, and so its weight by e^that. */
+    /* A score changes by at most |q| = 2 * 8 / sqrt(8) steps, and its weight by e to that power. */
     for (h = 0; h < kHeads; ++h)
       for (j = 0; j < 20; ++j)
         EXPECT(fabs((double)r.weights_data[h * 20 + j] - e.weights[h][j]) <=
@@ -224,7 +225,7 @@ static void every_format_keeps_rows_within_its_steps(void) {
   }
 }
 
-/* Whether a sequence of an f32 cache holds the rows of sequence `source` at these positions. */
+/* Whether an f32 cache's sequence holds the rows of sequence `source` at these positions. */
 static int holds_rows(const heed_kv_cache* cache, int sequence, int source, const int64_t* positions,
                       int count) {
   static float keys[kKvHeads * kMost * kDim], values[kKvHeads * kMost * kValueDim];
@@ -276,8 +277,7 @@ static void operations_do_what_they_say(void) {
   EXPECT(heed_kv_cache_get_stats(cache, &stats) == HEED_OK && stats.capacity == 100);
   EXPECT(holds_rows(cache, 2, 0, left, 5) && holds_rows(cache, 1, 1, first, 3));
 
-  /* All sequences at once, the first row of each. */
-  /* Its number is the next fork's. */
+  /* The next fork takes the number of a released sequence. */
   EXPECT(heed_kv_cache_release(cache, 0) == HEED_OK);
   EXPECT_FAILURE(heed_kv_cache_clear(cache, 0),
                  "sequence is 0, which is released; one that is in use is expected");
@@ -332,7 +332,7 @@ static void make_pool(pool* p) {
   shape_rows(&p->key, 8, 2, kKvHeads, kDim);
   shape_rows(&p->value, 8, 2, kKvHeads, kValueDim);
   memcpy(p->table_data, table, sizeof table);
-  p->indptr_data[0] = 0; /* three pages and four */
+  p->indptr_data[0] = 0; /* three pages and four pages */
   p->indptr_data[1] = 3;
   p->indptr_data[2] = 7;
   memcpy(p->index_data, table, 3 * sizeof table[0]);
@@ -375,7 +375,7 @@ static void pools_of_others_are_read_and_written_in_place(void) {
   expect_results(&r, 0, 0, first, 5, 7, 2e-6);
   expect_results(&r, 1, 1, first, 7, 7, 2e-6);
 
-  append_to(table, 0, 5, 2); /* to the second row of page 4, and the first of page 3 */
+  append_to(table, 0, 5, 2); /* writes the second row of page 4, and the first of page 3 */
   EXPECT(holds_rows(table, 0, 0, first, 7));
   row = (4 * 2 + 1) * kKvHeads;
   for (c = 0; c < kDim; ++c) EXPECT(p.key.data[row * kDim + c] == key_of(0, 0, 5, c));
@@ -427,7 +427,7 @@ static void sequences_and_trees_are_chosen(void) {
   EXPECT(heed_kv_cache_attention(&r.query.tensor, cache, NULL, &which, &r.outputs) == HEED_OK);
   expect_results(&r, 0, 1, first, 7, 7, 2e-6);
 
-  /* Three drafts, the last two of which have the same parent and do not see each other. */
+  /* Three drafts. The last two have the same parent and do not see each other. */
   EXPECT(heed_tensor_init(&query, r.query.data, HEED_F32, 4, query_shape) == HEED_OK);
   for (h = 0; h < kHeads * 3 * kDim; ++h) r.query.data[h] = (float)sin(h);
   EXPECT(heed_tensor_init(&parents, (void*)parent_data, HEED_I64, 1, three) == HEED_OK);

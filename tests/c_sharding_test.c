@@ -3,7 +3,7 @@
 
 #include "c_expect.h"
 
-/* The positions of a rank's rows, as the digits of a number behind a 1. */
+/* The positions of a rank's rows, as the digits of a number that begins with 1. */
 static int64_t positions(const heed_sharding* sharding, int32_t rank) {
   int64_t rows = 0, digits = 1, n;
   EXPECT(heed_sharding_rows(sharding, rank, &rows) == HEED_OK);

@@ -1,5 +1,5 @@
-// A random life of a cache, at whose end each sequence holds rows that are known: between them came rows that
-// were evicted since, drafts that were taken back, and forks.
+// Random operations on a cache, after which each sequence holds known rows. Along the way rows are evicted,
+// drafts are rolled back, and sequences are forked.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,20 @@
 
 namespace heed::test {
 
-/// What a cache is filled with: of sequence b the first rows[b] rows of key and value [B, Hkv, L, D].
+/// The rows to put into a cache: for sequence b the first rows[b] rows of key and value [B, Hkv, L, D].
 struct CacheRows {
   TensorView key, value;
   std::vector<std::int64_t> rows;
 };
 
-/// Where rows of a sequence stand: at its end it holds those at `held`, and has had `length` in all.
+/// The positions of a sequence's rows: in the end it holds those in `held`, out of `length` appended in all.
 struct CacheHistory {
   std::vector<std::int64_t> held;
   std::int64_t length = 0;
 };
 
-/// Positions for `rows` rows: all from 0 on, or with gaps; of a ring its first `sinks` and its last ones.
+/// Draws positions for `rows` rows: consecutive from 0, or with gaps. A ring holds its first `sinks` rows and
+/// its last ones.
 inline CacheHistory draw_history(Draw& draw, const KvCacheOptions& options, std::int64_t rows, bool gaps) {
   CacheHistory history;
   if (options.layout == CacheLayout::ring) {
@@ -41,7 +42,8 @@ inline CacheHistory draw_history(Draw& draw, const KvCacheOptions& options, std:
   return history;
 }
 
-/// Lives through a history with noise: `noise` draws chunks, drafts and forks, which leave no trace.
+/// Appends and evicts rows to follow a history. `noise` chooses chunks, drafts and forks, which must leave no
+/// trace.
 class CacheLife {
  public:
   CacheLife(const KvCacheOptions& options, const CacheRows& rows, std::vector<CacheHistory> histories,
@@ -60,17 +62,17 @@ class CacheLife {
   }
 
   KvCache cache;
-  std::vector<std::int64_t> sequences;  ///< which hold the rows of each b
+  std::vector<std::int64_t> sequences;  ///< the sequence that holds the rows of each b
 
  private:
-  // The row of b at a position: the one that is to stay, or any other.
+  // The row of b at a position: the one to be kept, or else any other.
   std::int64_t row_at(std::size_t b, std::int64_t position) const {
     const std::vector<std::int64_t>& held = histories_[b].held;
     const auto at = std::lower_bound(held.begin(), held.end(), position);
     return at != held.end() && *at == position ? at - held.begin() : position % rows_.key.shape()[2];
   }
 
-  // Rows of several sequences as one ragged batch.
+  // Appends rows of several sequences as one ragged batch.
   void append(const std::vector<std::int64_t>& counts, bool drafts) {
     std::vector<std::int64_t> offsets{0};
     for (const std::int64_t count : counts) offsets.push_back(offsets.back() + count);
@@ -103,7 +105,7 @@ class CacheLife {
     return true;
   }
 
-  // A ring gives rows away for drafts, which taking them back cannot bring again.
+  // Skips rings: appending drafts evicts rows that a rollback cannot restore.
   void draft_and_take_back() {
     if (cache.layout() == CacheLayout::ring || rows_.key.shape()[2] == 0) return;
     std::vector<std::int64_t> counts;
@@ -112,7 +114,7 @@ class CacheLife {
     for (std::size_t b = 0; b < sequences.size(); ++b) cache.truncate(sequences[b], done_[b]);
   }
 
-  // Goes on with a fork; the first of the two takes other rows, which the fork must not see.
+  // Forks a sequence and continues with the fork. The original gets other rows, which the fork must not see.
   void fork_one() {
     const auto b =
         static_cast<std::size_t>(noise_.between(0, static_cast<std::int64_t>(sequences.size()) - 1));

@@ -1,4 +1,4 @@
-// A random call with what it must give: the one header that a kernel's tests need.
+// A random call with its expected results. Tests of a kernel need no other header.
 //
 //   for (index …) {
 //     CheckedCall checked = checked_call(seed, index);
@@ -22,7 +22,7 @@ struct CheckedCall {
   Naive naive;
 };
 
-/// Whether any row of any query head that reads this key/value head attends key j.
+/// Whether any row of a query head that reads this key head attends key j.
 inline bool is_seen(const Naive& naive, std::int64_t kv_heads, std::int64_t b, std::int64_t kv_head,
                     std::int64_t j) {
   const std::int64_t group = naive.heads / kv_heads;
@@ -40,7 +40,7 @@ inline CheckedCall checked_call(std::uint64_t seed, std::uint64_t index, const C
     poison_keys(call, [&](std::int64_t b, std::int64_t kv_head, std::int64_t j) {
       return !is_seen(naive, kv_heads, b, kv_head, j);
     });
-    naive = naive_attention(call.query, call.key, call.value, call.options);  // the raw scores are others now
+    naive = naive_attention(call.query, call.key, call.value, call.options);  // the raw scores have changed
   }
   return {std::move(call), std::move(naive)};
 }

@@ -1,4 +1,4 @@
-// What every command of `heed` has in common, and the pieces that draw on a terminal.
+// The features that all commands of `heed` share, and the functions that draw on a terminal.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -161,7 +161,7 @@ TEST(Help, WinsOverTheOtherArguments) {
   EXPECT_EQ(run_heed({"attend", "--threads", "x", "-h"}).output, run_heed({"attend", "--help"}).output);
 }
 
-// A terminal as wide as this, in this environment alone.
+// A terminal of this width, with only these environment variables.
 heed::cli::Terminal terminal_in(int columns, const std::map<std::string, std::string>& environment) {
   for (const char* name : {"TERM", "COLORTERM", "NO_COLOR", "COLUMNS"}) unsetenv(name);
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
@@ -213,8 +213,8 @@ TEST(Terminal, AFileHasNoColour) {
   EXPECT_EQ(terminal.width, 80);
 }
 
-// nlohmann's writer throws for what is not UTF-8. Bytes at and around every boundary of its table, up to
-// four.
+// nlohmann's writer throws for text that is not UTF-8. The bytes tried are at and around every boundary of
+// its table, up to four in a row.
 TEST(Text, IsUtf8WhereAJsonWriterTakesIt) {
   const std::string_view bytes =
       "\x01\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xec\xed\xee\xef\xf0\xf1\xf3\xf4\xf5\xff";
@@ -230,7 +230,7 @@ TEST(Text, IsUtf8WhereAJsonWriterTakesIt) {
   for (std::size_t begin = 0, length = 1; length <= 4; ++length) {
     const std::size_t end = texts.size();
     for (std::size_t i = begin; i < end; ++i)
-      // Four bytes are of interest behind those that may begin four.
+      // Fourth bytes matter only after a byte that may begin a sequence of four.
       if (length < 4 || static_cast<unsigned char>(texts[i][0]) >= 0xf0)
         for (const char byte : bytes) texts.push_back(texts[i] + byte);
     begin = end;

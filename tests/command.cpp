@@ -50,7 +50,7 @@ struct Channel {
   Descriptor theirs;
 };
 
-// A pipe whose far end the child writes to (or, for its input, reads from).
+// A pipe that the child writes to, or reads its input from.
 Channel make_pipe(bool child_reads) {
   std::array<int, 2> ends{};
   require(pipe2(ends.data(), O_CLOEXEC) == 0, "pipe2");
@@ -81,7 +81,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 
 std::vector<std::string> environment_for(const CommandInput& input) {
   std::map<std::string, std::string> variables = {{"LANG", "C.UTF-8"}, {"TERM", "dumb"}};
-  // What coverage and the sanitizers read must reach the child, and the target that the test itself runs on.
+  // The child needs the variables of coverage and sanitizers, and the target that the test itself uses.
   for (const char* name :
        {"PATH", "HOME", "HEED_ISA", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "GCOV_PREFIX"}) {
     if (const char* value = std::getenv(name)) variables[name] = value;
@@ -110,7 +110,7 @@ pid_t start(const std::vector<std::string>& arguments, const CommandInput& input
   std::vector<std::string> words = {program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> variables = environment_for(input);
-  // This process ignores SIGPIPE (below), and a child would inherit that.
+  // This process ignores SIGPIPE (see below); a child would inherit that.
   sigset_t defaults;
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGPIPE);
@@ -127,7 +127,7 @@ pid_t start(const std::vector<std::string>& arguments, const CommandInput& input
   return child;
 }
 
-// False at the end of what can be read; a terminal says so by EIO.
+// Reads from a descriptor. Returns false at its end, which a terminal reports as EIO.
 bool read_some(int descriptor, std::string& text) {
   std::array<char, 65536> buffer{};
   const ssize_t count = read(descriptor, buffer.data(), buffer.size());
@@ -153,7 +153,7 @@ void write_all(int descriptor, const std::string& text) {
   while (done < text.size()) {
     const ssize_t count = write(descriptor, text.data() + done, text.size() - done);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return;  // the command did not want all of it
+    if (count < 0) return;  // the command did not read all of it
     done += static_cast<std::size_t>(count);
   }
 }

@@ -1,4 +1,4 @@
-// Masks in O(L) memory and score expressions on the command line: heed attend and heed look take them, keep
+// Masks in O(L) memory and score expressions on the command line: heed attend and heed look accept them, save
 // them in files, and draw them.
 #include <gtest/gtest.h>
 
@@ -189,7 +189,7 @@ TEST_F(CommandMasks, AreKeptInTheFileOfHeedLook) {
 
 TEST_F(CommandMasks, AreDrawnApartFromTheWeights) {
   const std::string text = looked(inputs({"--mask-pattern", "prefix_lm=2", "--draw-mask"}));
-  // Rows of 2, 2, 3, 4 and 5 of 7 keys.
+  // The rows see 2, 2, 3, 4 and 5 of 7 keys.
   EXPECT_NE(text.find("45.7 % of the square allowed, 100 % in tiles of 64 x 64 that are computed"),
             std::string::npos)
       << text;
@@ -217,7 +217,7 @@ TEST_F(CommandMasks, OfFewTilesAreCountedByThem) {
   EXPECT_EQ(mask["allowed"][0].size(), 64U);
 }
 
-// What heed.transformers.capture(to=…) writes.
+// Reads the files that heed.transformers.capture(to=…) writes.
 TEST_F(CommandMasks, AFolderOfCapturedCallsIsRead) {
   std::filesystem::create_directory(folder / "run.heed");
   const Tensor entropy = Tensor::from<float>({1, 2, 3, 5}, {1, 2, 2}), lse = Tensor({1, 2, 2});

@@ -1,4 +1,4 @@
-// heed plan: what it prints to people and to machines, and what it refuses. The figures are plan_test's.
+// heed plan: its output for people and for machines, and its errors. plan_test checks the figures.
 #include <gtest/gtest.h>
 
 #include <algorithm>

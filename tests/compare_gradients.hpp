@@ -1,4 +1,4 @@
-// Holds gradients to the naive computation, element by element, within a bound on rounding.
+// Compares gradients with the naive computation, element by element, within a bound on rounding.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace heed::test {
 
-/// A cube summed along the axes where `size` is 1.
+/// Sums a cube along the axes where `size` is 1.
 inline Cube summed_to(const Cube& cube, std::array<std::int64_t, 4> size) {
   Cube sum(size[0], size[1], size[2], size[3]);
   const auto at = [&](std::size_t axis, std::int64_t index) { return size[axis] == 1 ? 0 : index; };
@@ -26,7 +26,7 @@ inline Cube summed_to(const Cube& cube, std::array<std::int64_t, 4> size) {
   return sum;
 }
 
-/// The last axes of a shape, with 1 for those that it lacks.
+/// The last four axes of a shape; missing axes have size 1.
 inline std::array<std::int64_t, 4> four_axes(const Dims& shape) {
   std::array<std::int64_t, 4> four{1, 1, 1, 1};
   for (int axis = 0; axis < shape.size(); ++axis)
@@ -34,13 +34,13 @@ inline std::array<std::int64_t, 4> four_axes(const Dims& shape) {
   return four;
 }
 
-/// Compares gradients with the naive ones. Gives "" or the first element that is out of bounds.
+/// Compares gradients with the naive ones. Returns "" or a text on the first element that is out of bounds.
 ///
-/// To first order: a row's weights have the relative error r = 2 e + u (Lk + 8), e = u (D + 3) A as in
-/// compare_results.hpp. dS = p (dP - D + dLse) then has r of p, twice that of the p in D, and the roundings
-/// of sums of Dv and Lk terms: 3 r + u (2 Dv + Lk + 8) of its magnitude. The slope of a softcap is a
-/// difference from 1 whose argument has the error e / softcap. Sums over rows and keys add u times their
-/// length. Rounding::weight_unit is what D errs by besides.
+/// Bounds, to first order: a row's weights have the relative error r = 2 e + u (Lk + 8), with e = u (D + 3) A
+/// as in compare_results.hpp. dS = p (dP - D + dLse) then has a relative error of at most 3 r + u (2 Dv + Lk
+/// + 8) of its magnitude: r from p, 2 r from the p in D, and the roundings of sums of Dv and Lk terms. The
+/// slope of a softcap is a difference from 1 whose argument has the error e / softcap. Sums over rows and
+/// keys add u times their length. Rounding::weight_unit is the additional error of D.
 class GradientComparison {
  public:
   GradientComparison(const BackwardCall& made, const Rounding& rounding, RowTally& tally, FellBack fell_back)
@@ -72,7 +72,7 @@ class GradientComparison {
  private:
   using Index = std::int64_t;
 
-  // Of every term of a row.
+  // The relative error of every term of a row.
   Real relative_error(Index b, Index h, Index i) const {
     const auto u = static_cast<Real>(rounding_.slack * rounding_.unit);
     const Real score = u * static_cast<Real>(2 * (naive_.head_dim + 3)) * naive_.row_magnitude(b, h, i);
@@ -101,7 +101,7 @@ class GradientComparison {
         for (Index i = 0; i < naive_.queries; ++i) visit(b, h, i);
   }
 
-  // Rows of queries, and of keys for each query head, which are sums over the rows that see them.
+  // Counts query rows, and for each query head its key rows, which sum over the rows that see them.
   void count_rows() {
     for_each_row([&](Index b, Index h, Index i) { tally_.add(is_loose(b, h, i), fell_back(b, h, i)); });
     for (Index b = 0; b < naive_.batch; ++b)
@@ -145,7 +145,7 @@ class GradientComparison {
   Rounding rounding_;
   RowTally& tally_;
   FellBack fell_back_;
-  NaiveGradients expected_;  // with what each may err by as its magnitude
+  NaiveGradients expected_;  // its magnitudes are the possible error of each element
   std::string failure_;
 };
 

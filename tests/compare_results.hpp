@@ -1,4 +1,4 @@
-// Holds a kernel's results to the naive computation, element by element, within a bound on rounding.
+// Compares a kernel's results with the naive computation, element by element, within a bound on rounding.
 #pragma once
 
 #include <cmath>
@@ -14,16 +14,16 @@
 
 namespace heed::test {
 
-/// How a kernel rounds.
+/// The rounding of a kernel.
 struct Rounding {
-  double unit = 0x1p-53;  ///< unit roundoff of its scores, exponentials and sums
-  double slack = 1;       ///< factor on every bound, for a kernel whose functions err by more than a rounding
-  double weight_unit = 0;  ///< unit roundoff of weights where they multiply values, if it is coarser
+  double unit = 0x1p-53;   ///< unit roundoff of its scores, exponentials and sums
+  double slack = 1;        ///< factor on every bound, if functions err by more than a rounding
+  double weight_unit = 0;  ///< unit roundoff of the weights that multiply values, if it is coarser
   double floor = 0;        ///< absolute error allowed to every result: weights below it may be 0
-  double storing = 1;      ///< how many times a result was rounded to its dtype: twice between two of them
+  double storing = 1;      ///< number of roundings to the result's dtype: 2 if an intermediate dtype is used
 };
 
-/// Half an ulp of a value that is stored as `dtype`; the smallest denormal where it underflows.
+/// Half an ulp of a value that is stored as `dtype`, or half the smallest denormal where it underflows.
 inline Real storing_error(DType dtype, Real value) {
   switch (dtype) {
     case DType::f64:
@@ -37,7 +37,7 @@ inline Real storing_error(DType dtype, Real value) {
   }
 }
 
-/// What a dtype rounds to infinity, and everything beyond it.
+/// The smallest number that a dtype rounds to infinity.
 inline Real overflow_of(DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -51,11 +51,12 @@ inline Real overflow_of(DType dtype) {
   }
 }
 
-/// Rows that were held to a bound. A sum over rows (what a key received, a cell of the map) is a row too.
+/// Counts the rows that were compared. A sum over rows (what a key received, a cell of the map) counts as a
+/// row.
 struct RowTally {
-  std::int64_t rows = 0;         ///< all
-  std::int64_t loose = 0;        ///< whose bound is beyond first order: it may say nothing
-  std::int64_t fallen_back = 0;  ///< that the fused kernel left to the reference
+  std::int64_t rows = 0;         ///< all rows
+  std::int64_t loose = 0;        ///< bound beyond first order, so it may check nothing
+  std::int64_t fallen_back = 0;  ///< left to the reference by the fused kernel
 
   void add(bool is_loose, bool fell_back) {
     ++rows;
@@ -64,24 +65,24 @@ struct RowTally {
   }
 };
 
-/// What the reference computed in the fused kernel's place: (batch, head, row).
+/// Whether the reference computed (batch, head, row) in place of the fused kernel.
 using FellBack = std::function<bool(std::int64_t, std::int64_t, std::int64_t)>;
 
-/// Relative errors from here on are no longer first order.
+/// From here on, relative errors are no longer first order.
 inline constexpr Real kFirstOrder = 0.5;
-/// How far off a number may be that is exact but for `error` in its logarithm.
+/// The relative error of a number whose logarithm has the absolute error `error`.
 inline Real beyond_first_order(Real error) {
-  constexpr Real kMost = 1e100;  // finite, so that nothing times it is NaN
+  constexpr Real kMost = 1e100;  // finite, so that its products are not NaN
   return error < kFirstOrder ? error : std::min(std::expm1(error), kMost);
 }
 
-/// Compares what `result` holds with `naive`. Gives "" or the first element that is out of bounds.
-///
-/// The bounds follow from first-order error analysis. A score is a sum of D products: its error is at most
-/// e = u (D + 3) A with A the sum of magnitudes (score_magnitude, which also counts bias, ALiBi and softcap).
-/// A weight exp(s - m) / sum then has the relative error r = 2 e + u (Lk + 8): twice the error of a score,
-/// the rounding of s - m (which is no larger than A) included, and a sum of Lk terms. Output: r * sum_j p
-/// |v_j| and the roundings of that sum. Storing adds half an ulp of the result's dtype.
+/// Compares `result` with `naive`. Returns "" or a text on the first element that is out of bounds.
+/// The bounds follow from first-order error analysis. A score is a sum of D products. Its error is at most e
+/// = u (D + 3) A, where A is the sum of magnitudes (score_magnitude, which also counts bias, ALiBi and
+/// softcap). A weight exp(s - m) / sum then has the relative error r = 2 e + u (Lk + 8). It consists of twice
+/// the error of a score, which includes the rounding of s - m (no larger than A), and the error of a sum of
+/// Lk terms. The output has the error r * sum_j p |v_j| and the roundings of that sum. Storing adds half an
+/// ulp of the result's dtype.
 class ResultComparison {
  public:
   ResultComparison(const AttentionOptions& options, const Naive& naive, const Rounding& rounding,
@@ -107,7 +108,7 @@ class ResultComparison {
   Real score_error(Real magnitude) const {
     return rounding_.slack * rounding_.unit * static_cast<Real>(2 * (naive_.head_dim + 3)) * magnitude;
   }
-  // Of the logarithm of a row's weights.
+  // The error of the logarithm of a row's weights.
   Real exponent_error(Index b, Index h, Index i) const {
     return 2 * score_error(naive_.row_magnitude(b, h, i)) +
            rounding_.slack * rounding_.unit * static_cast<Real>(naive_.keys + 8);
@@ -120,7 +121,7 @@ class ResultComparison {
     return naive_.final_scores(b, h, i, j) != kMinusInfinity;
   }
 
-  // Rows, and what is summed over some of them.
+  // Counts rows, and sums over rows.
   void count_rows() {
     const int received = (has(options_.need, Need::received) ? 1 : 0) + (options_.received_last > 0 ? 1 : 0);
     for (Index b = 0; b < naive_.batch; ++b)
@@ -160,7 +161,7 @@ class ResultComparison {
     failure_ = text.str();
   }
 
-  // Every element of a result against a cube. A result per row or per key has its index in axes 1 to 3.
+  // Compares every element of a result with a cube. A result per row or per key has its index in axes 1 to 3.
   template <class Bound>
   void check_all(const char* name, const Tensor& tensor, const Cube& cube, bool has_last_axis, Bound bound) {
     if (tensor.count() != static_cast<Index>(cube.values.size()) && failure_.empty())
@@ -189,7 +190,7 @@ class ResultComparison {
 
   void compare_rows(const AttentionResult& result) {
     check_all("output", result.output, naive_.output, true, [&](Index b, Index h, Index i, Index c) {
-      // Rounded weights move a mean by as much twice: its sum, and the sum of the weights that divides it.
+      // Rounded weights change a mean twice: through its sum, and through the sum of weights that divides it.
       return product(weight_error(b, h, i) + 2 * static_cast<Real>(rounding_.weight_unit),
                      naive_.output_magnitude(b, h, i, c));
     });
@@ -201,7 +202,7 @@ class ResultComparison {
       const Real size = std::isinf(naive_.max_score(b, h, i)) ? 0 : std::abs(naive_.max_score(b, h, i));
       return score_error(naive_.row_magnitude(b, h, i)) + rounding_.slack * rounding_.unit * 2 * size;
     };
-    // A relative error r of the weights moves -p log p by at most r p (|log p| + 1).
+    // A relative error r of the weights changes -p log p by at most r p (|log p| + 1).
     const auto of_entropy = [&](Index b, Index h, Index i, Index) {
       return weight_error(b, h, i) * (naive_.entropy(b, h, i) + 1);
     };
@@ -217,8 +218,8 @@ class ResultComparison {
       check_all("distance", result.distance, naive_.distance, false, of_distance);
   }
 
-  // What each row errs by, and the roundings of a sum of Lq terms. A cell of the map: no worse than the worst
-  // row.
+  // A sum over rows has the error of each row and the roundings of a sum of Lq terms. A map cell has at most
+  // the error of its worst row.
   void compare_sums(const AttentionResult& result) {
     const Real roundings = rounding_.slack * rounding_.unit * static_cast<Real>(naive_.queries + naive_.keys);
     const auto of_key = [&](const Cube& sums) {
@@ -242,8 +243,8 @@ class ResultComparison {
     if (options_.map.rows > 0) check_all("map", result.map, naive_.map, true, of_cell);
   }
 
-  // The k-th weight is the k-th largest, and it is that of the index beside it; indices are allowed and
-  // distinct. Where weights are NaN nothing is ranked.
+  // Checks that the k-th weight is the k-th largest and belongs to the index beside it. Indices must be
+  // allowed and distinct. Where weights are NaN, nothing is ranked.
   void compare_top_k(const AttentionResult& result) {
     if (options_.top_k == 0) return;
     for (Index b = 0; b < naive_.batch; ++b)

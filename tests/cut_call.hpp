@@ -12,7 +12,7 @@
 
 namespace heed::test {
 
-/// What broadcasts along an axis is the part's already.
+/// Narrows an axis to the part's range. A view that broadcasts along the axis is unchanged.
 template <class View>
 View narrowed(const View& view, int axis_from_end, std::int64_t begin, std::int64_t count) {
   const int axis = view.rank() - axis_from_end;
@@ -30,13 +30,13 @@ inline Tensor rows_of(const TensorView& view, const std::vector<PositionRange>& 
   return detail::concatenated(ranges, axis);
 }
 
-/// Batch entries, key heads and rows.
+/// A range of batch entries and of key heads, and some rows.
 struct Box {
   std::int64_t batch, batches, kv_head, kv_heads;
   std::vector<PositionRange> rows;
 };
 
-/// What a caller has who has the box alone, in memory of its own.
+/// The call that a caller makes for the box alone, with its inputs in memory of its own.
 class CutCall {
  public:
   CutCall(const RandomCall& call, const Box& box) : options(call.options) {
@@ -73,7 +73,7 @@ class CutCall {
       take(options.kv_lengths, Tensor::copy_of(narrowed(*options.kv_lengths, 1, box.batch, box.batches)));
   }
 
-  /// The part's share of a result of the whole.
+  /// The part of a whole call's result that belongs to this box.
   [[nodiscard]] Tensor share_of(const Tensor& result, bool has_rows, int axes) const {
     const Box box{part.batch_begin, query.rank() > 3 ? query.size(-4) : 1, part.head_begin,
                   query.rank() > 2 ? query.size(-3) : 1, rows_};
@@ -109,7 +109,7 @@ inline std::vector<PositionRange> some_rows(Draw& draw, std::int64_t length) {
   return rows;
 }
 
-/// Axes of a result behind [B, H].
+/// The number of a result's axes after [B, H].
 inline int axes_of(ResultShape shape) {
   switch (shape) {
     case ResultShape::row:
@@ -121,7 +121,7 @@ inline int axes_of(ResultShape shape) {
   }
 }
 
-/// Some rows of a call, and now and then some of its batch entries and heads.
+/// Some rows of a call, and sometimes only some of its batch entries and heads.
 inline Box random_box(Draw& draw, const RandomCall& call, bool cuts_rows) {
   const std::int64_t batch = call.query.rank() > 3 ? call.query.size(-4) : 1;
   const std::int64_t kv_heads = call.key.rank() > 2 ? call.key.size(-3) : 1;

@@ -1,5 +1,5 @@
-// The examples that decode with a cache, in C++ and in C: what they print against the same model in f64 over
-// plain vectors of words.
+// The examples that decode with a cache, in C++ and in C. Their output is compared with the same model in
+// f64, over plain vectors of words.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace {
 
-// Three decimals are printed, of f32 weights.
+// Weights are f32, printed with three decimals.
 constexpr double kTolerance = 0.0005 + 1e-6;
 
 using Vector = std::array<double, 16>;
@@ -34,7 +34,7 @@ double product(const Vector& a, const Vector& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
-// softmax_j of q · k_j / 2 less an eighth of the distance, for the last of the words.
+// softmax_j of q · k_j / 2 minus an eighth of the distance, for the last word.
 std::vector<double> weights_of(const std::vector<std::string>& words, bool looks_for_what_followed) {
   const Vector query = embed(words.back());
   std::vector<double> weights;
@@ -58,7 +58,7 @@ std::string next_word(const std::vector<std::string>& words) {
   });
 }
 
-// "  position word weight", three times, after a title: the largest weights, each of its position.
+// Checks a title and three times "  position word weight": the largest weights, each with its position.
 void expect_attended(const std::string& line, const std::string& title, const std::vector<std::string>& words,
                      const std::vector<double>& weights) {
   ASSERT_TRUE(line.starts_with(title)) << line;

@@ -1,4 +1,4 @@
-// A random call in words: what to print when it fails.
+// Describes a random call, for the message of a failed test.
 #pragma once
 
 #include <sstream>

@@ -1,4 +1,4 @@
-// heed/document.hpp: a report in a file, what can be asked of it, and its check.
+// heed/document.hpp: saving a report to a file, queries on it, and its check.
 #include "heed/document.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ using heed::test::TemporaryFolder;
 
 constexpr std::int64_t kBatch = 2, kHeads = 3, kQueries = 9, kKeys = 11;
 
-// A call of f32 with a bias and a window, and what attention() says of it.
+// An f32 call with a bias and a window, and its results.
 struct Call {
   Call() {
     Generator generator(7);
@@ -58,8 +58,8 @@ struct Call {
   std::string path = folder / "doc.safetensors";
 };
 
-// Weights of attention() in f32, those of a document in f64 from the lse in f32: roundings of numbers up
-// to 1.
+// attention() computes weights in f32, a document in f64 from the f32 lse. They differ by roundings of
+// numbers up to 1.
 constexpr double kRounding = 4e-6;
 
 void expect_same(const Tensor& a, const Tensor& b) {
@@ -84,7 +84,7 @@ TEST(Document, KeepsWhatTheReportSays) {
     EXPECT_EQ(opened.report.summaries[i].name(), call.document.report.summaries[i].name());
 }
 
-// Texts that say of all tokens that they are copies, and ids that say of few.
+// By their texts all tokens are copies, by their ids only few.
 TEST(Document, KeepsTheIdsByWhichCopiesAreTold) {
   Call call;
   heed::AttentionReport& report = call.document.report;
@@ -94,7 +94,7 @@ TEST(Document, KeepsTheIdsByWhichCopiesAreTold) {
   for (std::int64_t j = 0; j < kKeys; ++j) report.key_token_ids.push_back(j % 4);
   const Tensor by_texts = report.induction;
   fill_report(call.document);
-  expect_same(call.document.report.induction, by_texts);  // whose texts were those numbers
+  expect_same(call.document.report.induction, by_texts);  // the texts were those ids
   save_document(call.path, call.document);
   Document opened = heed::open_document(call.path);
   EXPECT_EQ(opened.report.query_token_ids, call.document.report.query_token_ids);
@@ -134,7 +134,7 @@ TEST(Document, AnswersAsTheWholeMatrixDoes) {
     EXPECT_EQ(row.top[0].key, std::max_element(weights.begin(), weights.end()) - weights.begin());
     EXPECT_EQ(row.entropy, number_at(call.result.entropy, {1, 0, 4}));
   }
-  // More keys than it was saved with.
+  // More keys than the document was saved with.
   EXPECT_EQ(attended_row(opened, 1, 0, 4, 7).top.size(), 7u);
 }
 
@@ -142,7 +142,7 @@ TEST(Document, SumsTheMatrixInBins) {
   const Call call;
   save_document(call.path, call.document);
   const Document opened = heed::open_document(call.path);
-  const Tensor map = attention_map(opened, {4, 3});  // not what the file holds: computed
+  const Tensor map = attention_map(opened, {4, 3});  // computed, since the file holds another map
   ASSERT_EQ(map.shape(), (heed::Dims{kBatch, kHeads, 4, 3}));
   std::vector<double> sums(4 * 3);
   for (std::int64_t i = 0; i < kQueries; ++i)
@@ -168,10 +168,10 @@ TEST(Document, CheckHoldsAndFindsAWrongNumber) {
   EXPECT_FALSE(check.holds());
   for (const heed::CheckLine& line : check.lines)
     EXPECT_EQ(line.holds(), line.what != "entropy" && line.what != "means of the rows") << line.what;
-  EXPECT_TRUE(check_document(call.document, 3, 0).holds());  // of another batch entry
+  EXPECT_TRUE(check_document(call.document, 3, 0).holds());  // the wrong key is in another batch entry
 }
 
-// Where a row sees nothing, its empty range may stand anywhere; else its keys are what they are.
+// A row without keys may have its empty range anywhere. A row with keys must have its exact range.
 TEST(Document, CheckTellsARowOfNoKeysFromOneOfSome) {
   const auto holds = [](std::int64_t row, std::int64_t begin, std::int64_t end) {
     Call call;
@@ -182,13 +182,13 @@ TEST(Document, CheckTellsARowOfNoKeysFromOneOfSome) {
       EXPECT_TRUE(line.holds() || line.what == "position and keys") << line.what;
     return check.holds();
   };
-  EXPECT_TRUE(holds(2, 0, 5));  // at position 4, of a window that reaches 6 back
+  EXPECT_TRUE(holds(2, 0, 5));  // at position 4, with a window that reaches 6 back
   for (const std::int64_t begin : {0, 4, 5}) EXPECT_FALSE(holds(2, begin, begin)) << begin;
   EXPECT_FALSE(holds(2, 1, 5));
   EXPECT_FALSE(holds(2, 0, 4));
 }
 
-// Saved by a build that knew five patterns and no layers, of the last layer of models/induction.
+// A document of the last layer of models/induction, saved by a build that knew five patterns and no layers.
 TEST(Document, OfAnOlderBuildOpensWithTheNamesThatItHad) {
   const Document old = heed::open_document(std::string(HEED_TEST_DATA) + "/look_document_0.1.safetensors");
   ASSERT_EQ(old.report.heads, 4);
@@ -197,7 +197,7 @@ TEST(Document, OfAnOlderBuildOpensWithTheNamesThatItHad) {
   EXPECT_EQ(old.report.query_tokens[3], "not");
   ASSERT_EQ(old.report.summaries.size(), 4U);
   for (const heed::HeadSummary& head : old.report.summaries) EXPECT_EQ(head.name(), "induction");
-  EXPECT_NEAR(old.report.summaries[1].induction, 0.88, 0.005);  // as that build printed it
+  EXPECT_NEAR(old.report.summaries[1].induction, 0.88, 0.005);  // printed by that build
   const heed::AttendedRow row = heed::attended_row(old, 0, 0, 5, 1);
   EXPECT_EQ(row.top.front().key, 2);
   EXPECT_NEAR(row.top.front().weight, 0.9994, 5e-5);

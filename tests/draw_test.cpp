@@ -1,4 +1,4 @@
-// The pieces that heed explain draws with: words that fit, tables, heat maps.
+// The functions that heed explain draws with: words that fit, tables, heat maps.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -48,7 +48,7 @@ TEST(Lettering, TellsRepeatedWordsApart) {
   EXPECT_EQ(heed::cli::labels_of(Lines(12, "x")).back(), "x₁₂");
 }
 
-// The page shows the same (tests/python/test_look_page.py).
+// The page must show the same (tests/python/test_look_page.py).
 TEST(Lettering, ShowsTheWhiteSpaceOfTokens) {
   using heed::cli::token_text;
   EXPECT_EQ(token_text("the"), "the");

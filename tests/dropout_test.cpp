@@ -14,7 +14,7 @@ using heed::detail::philox;
 using heed::detail::PhiloxBlock;
 using heed::detail::PlacedDropout;
 
-// The known answers published with Random123 (tests/kat_vectors, "philox4x32 10").
+// The known answers that Random123 publishes (tests/kat_vectors, "philox4x32 10").
 TEST(Philox, GivesTheKnownAnswersOfRandom123) {
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
@@ -23,7 +23,7 @@ TEST(Philox, GivesTheKnownAnswersOfRandom123) {
             (PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-// The mapping of the header's comment, spelled out: other kernels and later versions must give the same
+// The mapping in the header's comment, written out. Other kernels and later versions must give the same
 // masks.
 TEST(Dropout, TakesFourKeysFromOneBlockOfTheHeadsOwnKey) {
   const PlacedDropout dropout{{0.25, 0x0123456789abcdef, 0xfedcba9876543210}};

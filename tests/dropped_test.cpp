@@ -1,5 +1,5 @@
-// What masks take away: 1 - exp(lse with them - lse without), of rows of random calls on every target, and of
-// rows that have nothing to lose or to keep.
+// The masked mass, 1 - exp(lse with masks - lse without). It is tested on rows of random calls on every
+// target, and on rows that lose nothing or everything.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,7 @@ constexpr std::uint64_t kSeed = 20261124;
 
 struct DroppedCall {
   heed::test::RandomCall call;
-  Naive masked, unmasked;  // from the definitions, with the mask as a boolean and without masks
+  Naive masked, unmasked;  // from the definitions, with the mask as booleans and without masks
 };
 
 DroppedCall dropped_call(std::uint64_t index, heed::test::CallLimits limits) {
@@ -54,7 +54,8 @@ DroppedCall dropped_call(std::uint64_t index, heed::test::CallLimits limits) {
   return made;
 }
 
-// A sum of weights errs as its scores do, by (D + 8) roundings of f32 at most, and by its own.
+// The relative error of a sum of weights has two parts: the errors of its scores, at most (D + 8) roundings
+// of f32, and its own rounding.
 std::string compare(const DroppedCall& made, const Tensor& dropped) {
   const Naive& n = made.masked;
   const Tensor copy = Tensor::copy_of(dropped, heed::DType::f64);
@@ -140,7 +141,7 @@ TEST_P(DroppedRows, LoseEverythingWhereNoKeyIsLeftAndNothingWhereNoneWas) {
 TEST_P(DroppedRows, CountASinkAmongWhatIsKept) {
   const Tensor sinks = Tensor::from<float>({1}, {1}), far = Tensor::from<float>({700}, {1});
   const SparseMask none = SparseMask::slices({}, 3, 4);
-  // Four keys and the sink of score 1 each: the sink alone is left.
+  // Four keys and the sink have score 1 each; only the sink is left.
   EXPECT_FLOAT_EQ(static_cast<float>(dropped({.sparse_mask = none, .sinks = sinks})), 0.8F);
   EXPECT_FLOAT_EQ(static_cast<float>(dropped({.mask = Tensor({4}, heed::DType::boolean), .sinks = far})),
                   0.0F);

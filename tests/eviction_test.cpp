@@ -1,5 +1,5 @@
-// Eviction: what each policy gives away, beside its definition on plain vectors; a whole decoding with it,
-// beside one over full rows of weights in f64; and what is refused.
+// Eviction: the rows that each policy evicts, compared with its definition on plain vectors. A whole decoding
+// is compared with one over full rows of weights in f64. Errors are tested too.
 #include "heed/eviction.hpp"
 
 #include <gtest/gtest.h>
@@ -38,8 +38,8 @@ using Rows = std::vector<std::int64_t>;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// The definition, row by row: a row that is not among the last goes where `chosen` others before them rank
-// higher. `margin` becomes the least difference of a rank that stayed and one that went.
+// The definition, row by row: a row that is not recent is evicted if `chosen` others that are not recent rank
+// higher. `margin` becomes the smallest difference in rank between a kept and an evicted row.
 Rows plain_eviction(const std::vector<double>& sums, const EvictionPolicy& policy, double& margin) {
   const auto rows = static_cast<std::int64_t>(sums.size());
   const std::int64_t competing = std::max<std::int64_t>(0, rows - policy.recent);
@@ -72,7 +72,7 @@ EvictionKind kind_of(Draw& draw) {
   return draw.pick<EvictionKind>({EvictionKind::streaming, EvictionKind::h2o, EvictionKind::snapkv});
 }
 
-// A cache with `rows` rows of a sequence beside another, some of its positions given away before.
+// A cache of two sequences. One has `rows` rows, and some of its positions were evicted before.
 KvCache cache_with_gaps(Draw& draw, std::int64_t rows, std::int64_t heads, Rows& held) {
   KvCache cache({.sequences = 2, .kv_heads = heads, .head_dim = 2, .capacity = 2 * rows + 1});
   std::int64_t length = 0;
@@ -100,7 +100,7 @@ TEST(Eviction, GivesAwayWhatTheDefinitionSays) {
     KvCache cache = cache_with_gaps(draw, rows, heads, held);
     const EvictionPolicy policy{kind_of(draw), draw.between(0, 12), draw.between(1, 12), 1,
                                 2 * draw.between(0, 4) + 1};
-    // Whole numbers add up exactly, and often are equal.
+    // Whole numbers add up exactly, and are often equal.
     Tensor received({1, 2 * heads, rows});
     std::vector<double> sums(at(rows));
     for (std::int64_t h = 0; h < 2 * heads; ++h)
@@ -135,16 +135,16 @@ TEST(Eviction, CountsNaNAsNothingReceived) {
   EXPECT_EQ(positions_to_evict(cache, 0, {EvictionKind::h2o, 2, 1}), Rows{1});
 }
 
-// One entry of a call in f64: full rows of scores, from the formulas of heed/attention.hpp.
+// One batch entry of a call in f64, with full rows of scores from the formulas of heed/attention.hpp.
 struct PlainCall {
   Tensor query, key;  // [B, H, Lq, D], [B, Hkv, Lk, D], f64
   double scale = 1, softcap = 0;
   std::int64_t window = -1;
-  std::vector<double> slopes, sinks;  // [H], or none
+  std::vector<double> slopes, sinks;  // [H], or empty
 
   [[nodiscard]] std::int64_t position(std::int64_t i) const { return i + key.size(2) - query.size(2); }
 
-  // The weights of row i on the keys that it has, 0 on the others: `gone` [Lk].
+  // The weights of row i on its keys; evicted keys have 0. `gone` is [Lk].
   [[nodiscard]] std::vector<double> weights(std::int64_t b, std::int64_t h, std::int64_t i,
                                             const Rows& gone) const {
     const std::int64_t keys = key.size(2), kv = h / (query.size(1) / key.size(1));
@@ -171,7 +171,7 @@ struct PlainTrace {
   double margin = std::numeric_limits<double>::infinity();
 };
 
-// Decoding of batch entry b with lists of rows and sums.
+// Decodes batch entry b with lists of rows and sums.
 PlainTrace plain_trace(const PlainCall& call, std::int64_t b, const EvictionPolicy& policy,
                        std::int64_t prompt) {
   const std::int64_t queries = call.query.size(2);
@@ -263,7 +263,7 @@ TracedCall draw_traced(std::uint64_t index) {
   return made;
 }
 
-// f32 sums of some 50 rows of weights of up to six heads, of keys as the f64 ones are.
+// The error of f32 sums of about 50 rows of weights of up to six heads. The keys are as in f64.
 constexpr double kSumError = 1e-5;
 
 TEST(Eviction, TracesADecodingAsFullRowsOfWeightsDo) {
@@ -279,7 +279,7 @@ TEST(Eviction, TracesADecodingAsFullRowsOfWeightsDo) {
       const PlainTrace plain = plain_trace(call.plain, b, call.policy, call.prompt);
       Rows gone;
       for (std::int64_t j = 0; j < keys; ++j) gone.push_back(trace.gone.at<std::int64_t>(b, j));
-      // Sums that rounding may put in another order leave it open who goes.
+      // If rounding could reorder two sums, either row may be evicted.
       if (call.policy.kind != EvictionKind::streaming && plain.margin < kSumError) {
         ++close;
       } else {
@@ -294,7 +294,8 @@ TEST(Eviction, TracesADecodingAsFullRowsOfWeightsDo) {
           double dropped = 0;
           for (std::int64_t j = 0; j < keys; ++j) dropped += gone[at(j)] <= i ? p[at(j)] : 0;
           const double given = heed::number_at(trace.dropped, {b, h, i});
-          // Two logarithms of sums in f32, of sizes up to ten, and one exponential: relative to the share.
+          // Two logarithms of f32 sums of size up to ten, and an exponential. The error is relative to the
+          // mass.
           ASSERT_NEAR(given, dropped, 1e-5 * dropped + 1e-30) << "head " << h << ", row " << i;
           evicted += dropped > 0;
         }
@@ -304,7 +305,7 @@ TEST(Eviction, TracesADecodingAsFullRowsOfWeightsDo) {
   EXPECT_GT(evicted, static_cast<std::int64_t>(share_of(300)) * 5);
 }
 
-// As a ring with as many sinks and as wide a window would hold them.
+// Streaming holds the same rows as a ring with as many sinks and an equal window.
 TEST(Eviction, OfStreamingLeavesTheRowsOfARing) {
   const Tensor query = normal_tensor({1, 1, 30, 4}, 1, DType::f32);
   const EvictionTrace trace =
@@ -313,8 +314,8 @@ TEST(Eviction, OfStreamingLeavesTheRowsOfARing) {
     EXPECT_EQ(trace.gone.at<std::int64_t>(0, j), j < 3 ? 30 : std::min<std::int64_t>(30, j + 8)) << j;
 }
 
-// Sums of old rows are of many queries. A new row that all later ones attend needs a grace period to gather
-// as much, or sums that forget.
+// Old rows have sums over many queries. A new row that all later rows attend to needs a grace period to
+// gather as much, or sums that decay.
 TEST(Eviction, OfHeavyHittersLetsNewRowsIn) {
   const std::int64_t length = 200;
   Tensor query({1, 1, length, 1}), key({1, 1, length, 1});
@@ -327,7 +328,7 @@ TEST(Eviction, OfHeavyHittersLetsNewRowsIn) {
                           {.kind = EvictionKind::h2o, .chosen = 4, .recent = recent, .decay = decay})
         .gone.at<std::int64_t>(0, 120);
   };
-  // By row 120 the first row has about 1 + 1/2 + … + 1/8 + 112/8 = 17 of them, the new one 4 by row 124.
+  // By row 120 the first row's sum is about 1 + 1/2 + … + 1/8 + 112/8 = 17. The new row has 4 by row 124.
   EXPECT_EQ(gone(4, 1), 124);
   EXPECT_EQ(gone(40, 1), length);
   EXPECT_EQ(gone(4, 0.9), length);

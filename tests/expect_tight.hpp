@@ -1,4 +1,4 @@
-// How many rows were compared, and how many of these comparisons say something.
+// Counts the rows that were compared, and those whose bound is meaningful.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 
 namespace heed::test {
 
-/// Prints what was compared. Fails where more than one row in a hundred had a bound that may say nothing, or
-/// where the fused kernel itself computed fewer than `least_share` of the rows.
+/// Prints the counts. Fails if the bound is beyond first order for more than one row in a hundred. Also fails
+/// if the fused kernel itself computed fewer than `least_share` of the rows.
 inline void expect_tight(const RowTally& tally, double least_share = 0) {
   std::cout << tally.rows << " rows compared: " << tally.loose << " within a bound beyond first order, "
             << tally.fallen_back << " computed by the reference\n";

@@ -1,5 +1,5 @@
-// heed explain and its files: it reads the parameters that it saved, those of the library and of PyTorch, and
-// says what is wrong with others.
+// heed explain and its files: it reads parameters that it, the library or PyTorch saved. Other files are
+// refused with a message.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -48,7 +48,7 @@ TEST_F(Explain, ReadsInEveryLayoutWhatItSaved) {
       EXPECT_TRUE(same_bits(tensor_of(step_of(again, "output")), expected)) << layout << " " << init;
       EXPECT_EQ(again.at("layout"), layout);
       EXPECT_EQ(again.at("weights"), "read from " + path);
-      // Some of its words, and the sizes said again.
+      // Only some of the words, with the sizes repeated.
       Words part = sizes;
       part[0] = "lazy fox";
       part.insert(part.end(), {"--params", path, "--layout", layout});
@@ -76,7 +76,7 @@ class ExplainParams : public Explain {
              const std::map<std::string, std::string>& metadata = {}) const {
     heed::io::write_safetensors(path, tensors, metadata);
   }
-  // The refusal of a file that is broken, which its name begins.
+  // Expects the refusal of a broken file; the message begins with its name.
   void expect_broken(const std::string& message, const Words& more = {}) const {
     Words arguments = {"to be", "--params", path};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -94,7 +94,7 @@ TEST_F(ExplainParams, OfTorchMultiheadAttentionAreTaken) {
   const Tensor in_bias = recorded("in_proj_bias");
   const Tensor out_weight = recorded("out_proj_weight");
   const Tensor out_bias = recorded("out_proj_bias");
-  // Its first sentence stands in for embedded words, so that the recorded output must come out.
+  // The recording's first sentence stands in for embedded words, so the output must be the recorded one.
   const Tensor table = Tensor::copy_of(recorded("x_query").view().select(0, 0));
   write({{"in_proj_weight", in_weight},
          {"in_proj_bias", in_bias},

@@ -1,4 +1,4 @@
-// What the tests of heed explain share: ways to run it, and what it prints as JSON read back.
+// Shared by the tests of heed explain: ways to run it, and its JSON output, parsed.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ inline Json step_of(const Json& object, const std::string& name) {
   return {};
 }
 
-/// Nested lists as a tensor; null is -inf.
+/// Converts nested lists to a tensor; null becomes -inf.
 inline Tensor tensor_of(const Json& step) {
   std::vector<float> flat;
   const std::function<void(const Json&)> add = [&](const Json& values) {
@@ -65,7 +65,7 @@ inline Tensor tensor_of(const Json& step) {
 
 class Explain : public testing::Test {
  protected:
-  // Runs with --save and gives what was saved.
+  // Runs with --save and returns the contents of the file.
   heed::io::TensorFile saved(Words arguments) const {
     arguments.insert(arguments.end(), {"--save", path});
     (void)output_of(arguments);
@@ -87,7 +87,7 @@ class Explain : public testing::Test {
   const std::string path = folder / "steps.safetensors";
 };
 
-/// Two f32 computations that sum in different orders.
+/// Tolerance for two f32 computations that sum in different orders.
 inline constexpr double kTolerance = 2e-6;
 
 }  // namespace heed::test

@@ -1,5 +1,5 @@
-// heed explain: its numbers are the library's and the notebooks', what it prints fits the terminal, and what
-// is wrong is said in one line.
+// heed explain: it prints the numbers of the library and the notebooks, its output fits the terminal, and
+// each error is one line.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -42,7 +42,7 @@ void expect_fits(const std::string& text, int width) {
   for (const std::string& line : heed::cli::split(text, '\n')) EXPECT_LE(display_width(line), width) << line;
 }
 
-// The page itself is tested in a browser (tests/python).
+// Tests in a browser check the page itself (tests/python).
 TEST_F(Explain, WritesAPageThatHoldsEveryStep) {
   const std::string html = folder / "page.html";
   EXPECT_NE(output_of({kFox, "--heads", "2", "--causal", "--html", html}).find("open it in a browser"),
@@ -109,8 +109,8 @@ TEST_F(Explain, EveryStepIsWhatTheLibraryComputes) {
   EXPECT_TRUE(same_bits(named(file, "ids"), vocabulary.encode(heed::split_words(kFox))));
   const Tensor x = heed::nn::Embedding(named(file, "embedding.weight")).forward(named(file, "ids"));
   EXPECT_TRUE(same_bits(named(file, "embeddings"), x));
-  // What went through the BLAS may differ in its last bits from here, where the BLAS may have chosen another
-  // kernel (OPENBLAS_CORETYPE); attention() itself gives the same bits for the same vectors.
+  // Products by the BLAS may differ from these in the last bits, since it may have chosen another kernel
+  // there (OPENBLAS_CORETYPE). attention() gives the same bits for the same vectors.
   const auto layered = layer.forward(x, {.causal = true});
   const auto expect_near = [&](const std::string& name, const Tensor& expected) {
     EXPECT_TRUE(relative_error(named(file, name), expected) <= kTolerance) << name;
@@ -143,7 +143,7 @@ TEST_F(Explain, EveryStepIsWhatTheLibraryComputes) {
           sum += product;
           size += std::abs(product);
         }
-        // One rounding to f32 of a sum that is exact but for f64.
+        // The sum is exact except for f64 rounding, then rounded once to f32.
         EXPECT_TRUE(std::abs(static_cast<double>(scores.at<float>(h, i, j)) - sum) <= 1e-7 * size);
         EXPECT_TRUE(std::abs(static_cast<double>(scaled.at<float>(h, i, j)) - sum / 2) <= 1e-7 * size);
         EXPECT_EQ(masked.at<float>(h, i, j),
@@ -238,7 +238,7 @@ TEST_F(Explain, AttendsToAnotherSentence) {
   EXPECT_EQ(object.at("vocabulary"), Json({"a", "ate", "cat", "fish", "sat", "the"}));
   EXPECT_EQ(step_of(object, "weights").at("shape"), Json({2, 3, 5}));
   EXPECT_EQ(step_of(object, "key").at("shape"), Json({2, 5, 24}));
-  // A word that both have is one vector.
+  // A word that occurs in both has one vector.
   EXPECT_EQ(step_of(object, "embeddings").at("values").at(1),
             step_of(object, "context_embeddings").at("values").at(1));
   const std::string text = output_of({"the cat sat", "--against", "le chat"});
@@ -248,7 +248,8 @@ TEST_F(Explain, AttendsToAnotherSentence) {
 TEST_F(Explain, FollowsOneWord) {
   const std::string text = output_of({kNotebook, "--word", "is"});
   EXPECT_NE(text.find("Following is, word 2 of 6."), std::string::npos) << text;
-  // What the notebook prints: query_2 · keys[4] and its first factors, omega_2 and the second word's weights.
+  // Numbers that the notebook prints: query_2 · keys[4] and its first factors, omega_2, and the second word's
+  // weights.
   EXPECT_NE(text.find("q · k of dessert = 0.8982 × 1.1230 + 0.1030 × 1.3014 + … = 11.1466"),
             std::string::npos)
       << text;
@@ -284,7 +285,7 @@ TEST_F(Explain, OfManyWordsFollowsTheHeaviestOnly) {
   expect_fits(text, 80);
 }
 
-// The terminal.
+// Output on the terminal.
 
 TEST_F(Explain, FitsTheTerminal) {
   const std::string longest =
@@ -348,7 +349,7 @@ TEST_F(Explain, SaysWhatIsTooLargeToDraw) {
   EXPECT_EQ(step_of(json_of({sentence}), "weights").at("shape"), Json({1, 120, 120}));
 }
 
-// What is wrong with the command line.
+// Errors in the command line.
 
 TEST_F(Explain, SaysWhatIsWrong) {
   expect_refusal(

@@ -1,6 +1,6 @@
-// Scores that leave the range of the numbers that hold them: finite biases below what f32 holds, sinks
-// without keys, positions far beyond the keys. The expected values are derived by hand or by the naive
-// computation; the fused kernel is never held to what it falls back to.
+// Scores that exceed the range of f32: finite biases below it, sinks without keys, positions far beyond the
+// keys. The expected values are derived by hand or by the naive computation. The fused kernel is never
+// compared with the reference, to which it falls back.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,8 +34,9 @@ Tensor full(const heed::Dims& shape, double value, DType dtype) {
   return Tensor::copy_of(tensor, dtype);
 }
 
-// numpy.finfo(float64).min is the usual additive mask. It is finite: a row of nothing else attends to all
-// keys alike, for adding a constant to a row's scores changes no weight (here it swallows them).
+// numpy.finfo(float64).min is the usual additive mask. It is finite. A row of only such biases attends to all
+// keys alike, because adding a constant to a row's scores changes no weight. (Here the constant absorbs the
+// scores.)
 TEST(ExtremeScores, AFiniteBiasBelowWhatF32HoldsForbidsNothing) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   const Tensor q = normal_tensor({3, 8}, 1, DType::f32), k = normal_tensor({5, 8}, 2, DType::f32);
@@ -72,9 +73,9 @@ TEST(ExtremeScores, GradientsUnderAFiniteBiasBelowWhatF32HoldsAreThoseOfTheMean)
   }
 }
 
-// finfo.min of the query's dtype is what masks are made of. Rows of padding have it for every key that they
-// may see: such a row is the mean of these keys, and the kernel's own numbers are right. The others have it
-// beside biases of 0.
+// Masks consist of finfo.min of the query's dtype. Rows of padding have it for every key that they may see.
+// Such a row is the mean of these keys, which the kernel computes correctly itself. Other rows have it beside
+// biases of 0.
 struct PaddedCall {
   PaddedCall(std::int64_t rows, double lowest, DType dtype)
       : query(normal_tensor({2, rows, 16}, 1, DType::f32)),
@@ -169,12 +170,12 @@ TEST(ExtremeScores, GradientsOfRowsOfPaddingAreThoseOfTheMean) {
   }
 }
 
-// A mean needs one bias for all keys, and scores that are smaller by far.
+// A row is a mean only if all its keys have one bias and its scores are much smaller.
 TEST(ExtremeScores, RowsOfSeveralLowBiasesAreNoMean) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   struct Case {
     const char* name;
-    float bias, other;  // other: of every third key
+    float bias, other;  // other: the bias of every third key
     float scale;        // of the queries
     float sink;
   };
@@ -209,7 +210,7 @@ TEST(ExtremeScores, RowsOfSeveralLowBiasesAreNoMean) {
     }
 }
 
-// lse = log(exp(sink)) = sink, and the gradient of lse by the sink is 1.
+// lse = log(exp(sink)) = sink, so the derivative of lse with respect to the sink is 1.
 TEST(ExtremeScores, TheLseOfARowThatSeesNoKeyIsItsSink) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
@@ -239,7 +240,7 @@ TEST(ExtremeScores, TheLseOfARowThatSeesNoKeyIsItsSink) {
             EXPECT_EQ(result.entropy.values<float>()[5 * h + i], 0);
             EXPECT_EQ(result.max_score.values<float>()[5 * h + i], -kInfinity);
           }
-          heed::test::Real score = 0;  // of the last row and the only key
+          heed::test::Real score = 0;  // the score of the last row and the only key
           for (int d = 0; d < 8; ++d)
             score += heed::test::naive_element(q, {0, static_cast<std::int64_t>(h), 4, d}) *
                      heed::test::naive_element(k, {0, static_cast<std::int64_t>(h), 0, d}) /
@@ -251,8 +252,9 @@ TEST(ExtremeScores, TheLseOfARowThatSeesNoKeyIsItsSink) {
     }
 }
 
-// Beyond its keys a row's distances are those from the last key and a constant, which the softmax does not
-// see: weights are those of the bias -slope (last - j), and lse is theirs less slope times the constant.
+// For a row beyond its keys, every distance is a constant plus the distance from the last key. The constant
+// cancels in the softmax. So the weights follow from the bias -slope (last - j), and lse is smaller by slope
+// times the constant.
 TEST(ExtremeScores, AlibiKeepsItsWeightsHoweverFarTheKeysAre) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   constexpr std::int64_t kQueries = 3, kKeys = 300;
@@ -283,7 +285,7 @@ TEST(ExtremeScores, AlibiKeepsItsWeightsHoweverFarTheKeysAre) {
         const auto expected = heed::test::naive_backward({q, k, v, near_output, far.lse, g}, as_bias, near);
         for (std::int64_t i = 0; i < kQueries; ++i) {
           const auto row = static_cast<std::size_t>(i);
-          for (std::int64_t j = 0; j < kKeys; ++j)  // some 20 roundings of scores up to 150 (slope 0.5)
+          for (std::int64_t j = 0; j < kKeys; ++j)  // about 20 roundings of scores up to 150 (slope 0.5)
             ASSERT_NEAR(far.weights.values<float>()[static_cast<std::size_t>(i * kKeys + j)],
                         static_cast<double>(near.weights(0, 0, i, j)), 5e-6)
                 << "slope " << slope << " offset " << offset << " row " << i << " key " << j;
@@ -304,12 +306,13 @@ TEST(ExtremeScores, AlibiKeepsItsWeightsHoweverFarTheKeysAre) {
     }
 }
 
-// A sink is one more logit: it meets the scores where they really are.
+// A sink is one more logit, and is compared with the true scores.
 TEST(ExtremeScores, ASinkBesideFarKeysTakesWhatAlibiLeavesToIt) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   const Tensor q = full({1, 8}, 0, DType::f32), k = full({200, 8}, 0, DType::f32);
   const Tensor slopes = full({1, 1}, 0.5, DType::f64);
-  // Scores are -0.5 (p - j); the sink lies where the last key does, at p = 1000199: both weigh the same.
+  // Scores are -0.5 (p - j). The sink equals the score of the last key, at p = 1000199, so both weigh the
+  // same.
   const double nearest = -0.5 * 1000000;
   double all = 0;
   for (int j = 0; j < 200; ++j) all += std::exp(-0.5 * j);
@@ -325,7 +328,7 @@ TEST(ExtremeScores, ASinkBesideFarKeysTakesWhatAlibiLeavesToIt) {
   }
 }
 
-// Scores below what weights are told apart by are still scores.
+// Scores are returned correctly even where their weights are 0.
 TEST(ExtremeScores, ScoresFarBelowTheLargestAreReturnedAsTheyAre) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   const Tensor q = full({1, 8}, 0, DType::f32), k = full({4, 8}, 0, DType::f32);

@@ -47,7 +47,7 @@ unsigned mode_of(const std::string& path) {
   return status.st_mode & 07777u;
 }
 
-// Root may do everything; permissions are tested as somebody else.
+// Root may do everything, so permissions are tested as another user.
 class AsOrdinaryUser {
  public:
   AsOrdinaryUser() : was_root_(geteuid() == 0) {
@@ -199,7 +199,7 @@ TEST(AtomicFile, ADeviceOrAPipeIsWrittenStraightAndStaysWhatItIs) {
 TEST(AtomicFile, APipeWithoutANameIsReachedThroughItsLink) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  // As /dev/stdout is where a shell has put a pipe.
+  // A shell with a pipe has such a path behind /dev/stdout.
   write_whole("/proc/self/fd/" + std::to_string(ends[1]), "through");
   std::string came(7, '\0');
   EXPECT_EQ(read(ends[0], came.data(), came.size()), 7);
@@ -220,7 +220,7 @@ TEST(AtomicFile, ARenameThatFailsLeavesNoTemporary) {
   EXPECT_EQ(folder.names(), Names{"x"});
 }
 
-// A limit on the size of files stands for a disk that is full: write(2) fails in the middle of the data.
+// A limit on file sizes simulates a full disk: write(2) fails in the middle of the data.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
@@ -269,7 +269,7 @@ TEST(AtomicFile, AWriterThatIsKilledLeavesTheOldFileOrTheNewOne) {
   const std::string path = folder / "x.npy";
   const std::int64_t count = 1 << 18;
   write_npy(path, Tensor({count}));
-  // The child writes files of equal numbers, counting up, until it is killed at a time that differs each
+  // The child writes files of equal numbers, counting up, until it is killed. The time of that differs each
   // round.
   for (int round = 0; round < 20; ++round) {
     const pid_t child = fork();
@@ -281,7 +281,7 @@ TEST(AtomicFile, AWriterThatIsKilledLeavesTheOldFileOrTheNewOne) {
           std::ranges::fill(tensor.values<float>(), number);
           write_npy(path, tensor);
         }
-      } catch (...) {  // not into the tests that follow
+      } catch (...) {  // must not reach the tests that follow
         _exit(1);
       }
     }

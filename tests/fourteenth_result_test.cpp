@@ -1,5 +1,5 @@
-// A result of its own, in a build of its own: tests/CMakeLists.txt adds one member and one line to the table
-// of results. Memory, binding and checks then know it, though no other source was changed.
+// A new result, in a build of its own. tests/CMakeLists.txt adds one member and one line to the table of
+// results. Memory, binding and checks then handle it, with no other source changed.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,10 +1,10 @@
-// How far the fused kernel is from f64, beside an unfused computation in f32 of the same call, on the
-// instruction set that HEED_ISA names.
+// Compares the errors of the fused kernel, against f64, with an unfused computation in f32. It runs on the
+// instruction set in HEED_ISA.
 //
-// Row by row the two are not comparable: what a row loses is the luck of some roundings, and of the same
-// unfused computation with its sums in another order one row in ten loses more than 1.5 times as much. So the
-// errors of rows are taken in units of what rounding may do to the row (below), which lets no bad row hide
-// behind larger numbers, and of these the largest and the root of the mean square are compared.
+// Single rows are not comparable, because their errors depend on chance. Even the same unfused computation
+// with its sums in another order loses more than 1.5 times as much in one row of ten. So each row's error is
+// divided by the rounding error that is possible for that row (see below), and bad rows cannot hide behind
+// larger numbers. The largest and the root mean square of these are compared.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,8 +30,8 @@ using heed::test::why_not_fused;
 
 constexpr double kUnit = 0x1p-24;
 
-// First-order bound on the error of an f32 computation: [2 (D + 3) A + Lk + 8] u sum_j p |v_j|, where A is
-// the largest sum_d |scale q_d k_d| of the row, and what bias, ALiBi and softcap add to it.
+// First-order bound on the error of an f32 computation: [2 (D + 3) A + Lk + 8] u sum_j p |v_j|. A is the
+// row's largest sum_d |scale q_d k_d|, plus the contributions of bias, ALiBi and softcap.
 double bound_of(std::int64_t head_dim, std::int64_t keys, double score_magnitude, double output_magnitude) {
   return (2 * static_cast<double>(head_dim + 3) * score_magnitude + static_cast<double>(keys) + 8) * kUnit *
          output_magnitude;
@@ -41,16 +41,16 @@ struct Errors {
   double sum_of_squares = 0, largest = 0;
   void add(double error) {
     sum_of_squares += error * error;
-    largest = error <= largest ? largest : error;  // NaN stays
+    largest = error <= largest ? largest : error;  // keeps NaN
   }
 };
 
-// Errors of rows of one dtype, fused and unfused. What the reference computed in the kernel's place is held
-// to its rounding, and is no part of the comparison.
+// Errors of rows of one dtype, fused and unfused. Rows that the reference computed are only held to its
+// rounding; the comparison leaves them out.
 struct Comparison {
   Errors fused, unfused;
   std::int64_t rows = 0, fallen_back = 0,
-               above = 0;  // rows with more than 1.5 times the unfused error, or one ulp if that is more
+               above = 0;  // rows with more than 1.5 times the unfused error, or one ulp if larger
   bool rounds_weights = false;
 
   void add(double fused_error, double unfused_error, double bound, double ulp) {
@@ -60,7 +60,7 @@ struct Comparison {
     above += !(fused_error <= 1.5 * std::max(unfused_error, ulp));
   }
 
-  // On the mean at most `most` times the unfused error, and never more than twice.
+  // Expects a mean of at most `most` times the unfused error, and a maximum of at most twice.
   void expect(const std::string& what, double most, double most_of_bound) const {
     const double mean = std::sqrt(fused.sum_of_squares / unfused.sum_of_squares);
     const double largest = fused.largest / unfused.largest;
@@ -78,8 +78,8 @@ struct Comparison {
 
 double ulp_of(double x, int bits) { return std::ldexp(1.0, std::ilogb(x) - bits); }
 
-// Rows whose results are this small owe them to weights near 2^-125 of the largest, below which the fused
-// kernel has 0.
+// Results this small come from weights near 2^-125 of the largest. Below that, weights are 0 in the fused
+// kernel.
 constexpr double kNegligible = 0x1p-90;
 
 // f16 has no full precision below 2^-14.
@@ -93,9 +93,9 @@ double rounded(float x, DType dtype) {
   return static_cast<double>(x);
 }
 
-// `bound` covers f32 arithmetic and the rounding of the output. The bf16 unit rounds weights to bf16 where
-// the output is bf16 too. Where values cancel, that is far more than the output's own rounding, which an
-// unfused computation alone has; there the bound alone holds.
+// `bound` covers f32 arithmetic and the rounding of the output. The bf16 unit rounds weights to bf16 if the
+// output is bf16 too. Where values cancel, that error is far larger than the rounding of the output, the only
+// error of an unfused computation. Such rows are only held to the bound.
 constexpr double kWeightUnit = 0x1p-9, kCancelled = 0.5;
 
 bool rounds_weights(const heed::AttentionResult& result, const heed::test::RandomCall& call) {
@@ -148,7 +148,7 @@ void compare_call(const heed::test::RandomCall& call, const Naive& naive, Compar
 
 constexpr std::array<DType, 3> kDTypes{DType::f32, DType::bf16, DType::f16};
 
-// By dtype of the inputs: outputs in f32, and in the inputs' dtype.
+// Errors by dtype of the inputs, for outputs in f32 and in the inputs' dtype.
 struct Comparisons {
   std::array<Comparison, 3> in_f32, in_own;
 };
@@ -186,7 +186,7 @@ TEST(FusedAccuracy, RandomCallsAreAsExactAsUnfusedAttentionInF32) {
     // Measured on rows that the kernel computed itself: f32 1.33, bf16 1.37, f16 1.75 (the plain set; 1.69 on
     // others), and 0.28 of the bound.
     errors.in_f32[t].expect(name + "_in_f32", dtype == DType::f16 ? 1.85 : 1.5, 0.5);
-    // Of narrow outputs their own rounding is all that shows, but where weights are rounded too: 1.06 and
+    // Outputs in narrow dtypes show only their own rounding, except where weights are rounded too: 1.06 and
     // 1.35.
     const bool rounds = errors.in_own[t].rounds_weights;
     const double most = dtype == DType::f32 ? 1.5 : rounds ? 1.1 : 1.01;
@@ -200,8 +200,8 @@ Tensor magnitudes(const Tensor& tensor) {
   return copy;
 }
 
-// What compare_rows and unfused_f32 read, from the reference kernel: it is f64, and long double would take
-// minutes.
+// The inputs of compare_rows and unfused_f32, from the reference kernel in f64. The naive computation in long
+// double would take minutes.
 Naive reference_of(const Tensor& query, const Tensor& key, const Tensor& value,
                    heed::AttentionOptions options) {
   options.kernel = Kernel::reference;
@@ -231,7 +231,7 @@ Naive reference_of(const Tensor& query, const Tensor& key, const Tensor& value,
   return naive;
 }
 
-// The last and the middle rows of 16384, computed alone.
+// The last and the middle rows of 16384, computed by themselves.
 TEST(FusedAccuracy, LongSequencesAreAsExactAsUnfusedAttentionInF32) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   if (!heed::test::makes_all_calls()) GTEST_SKIP() << "a share of one call is none";
@@ -252,7 +252,8 @@ TEST(FusedAccuracy, LongSequencesAreAsExactAsUnfusedAttentionInF32) {
           .causal = true, .query_offset = first, .output_dtype = DType::f32, .kernel = Kernel::fused};
       compare_call(call, reference_of(query, key, value, call.options), errors);
     }
-    // Measured: 1.15 on the plain set, 0.91 on others; 1e-4 of the bound, which grows with the keys.
+    // Measured: 1.15 on the plain set, 0.91 on others; 1e-4 of the bound, which grows with the number of
+    // keys.
     errors.expect(std::string(heed::name_of(dtype)) + "_in_f32", 1.3, 1e-3);
   }
 }

@@ -1,5 +1,5 @@
-// The fused kernel's gradients against the definitions, on the instruction set that HEED_ISA names (CTest
-// runs this for each).
+// Compares the fused kernel's gradients with the definitions, on the instruction set in HEED_ISA (CTest runs
+// this for each).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,15 +33,15 @@ using heed::test::why_not_fused;
 
 constexpr std::uint64_t kSeed = 20240811;
 
-// Beside the same gradients unfused in f32, in units of what rounding may do to a row (gradient_errors.hpp).
-// The kernel is given an lse that was rounded to f32, and an output that was: what an unfused computation
-// keeps in whole matrices.
+// Compares the errors with unfused gradients in f32, in units of a row's possible rounding error
+// (gradient_errors.hpp). The kernel gets an lse and an output that were rounded to f32; the unfused
+// computation keeps whole matrices instead.
 TEST(FusedBackward, ErrsLittleMoreThanUnfusedGradientsInF32) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   if (!heed::test::makes_all_calls()) GTEST_SKIP() << "a share of the calls is too few to compare means";
   heed::test::AllGradientErrors errors;
   heed::test::PathWatch paths;
-  int fallen_back = 0;  // calls of which the reference computed a head
+  int fallen_back = 0;  // calls in which the reference computed a head
   for (const auto& [limits, count] : {std::pair{small_calls(), 600U}, std::pair{tile_calls(), 40U}})
     for (std::uint64_t index = 0; index < heed::test::share_of(count); ++index) {
       heed::test::CallLimits f32 = limits;
@@ -63,16 +63,16 @@ TEST(FusedBackward, ErrsLittleMoreThanUnfusedGradientsInF32) {
     const std::string what = heed::test::kGradientNames[g];
     RecordProperty(what + "_mean_ratio", std::to_string(e.mean_ratio()));
     RecordProperty(what + "_largest_ratio", std::to_string(e.largest_ratio()));
-    // Measured: dQ 1.00, dK 1.85 (largest 2.95), dV 1.75. A weight errs by an exponential (1.6 ulp at most),
-    // a factor and the product of the two, where an unfused one errs by an exponential (0.5 ulp) and a
-    // division; and keys carry scale log2(e), one more rounding each. (Half of these calls have NaN where
-    // nobody looks: they went to the reference once, and the means were 1.45 and 1.52.)
+    // Measured: dQ 1.00, dK 1.85 (largest 2.95), dV 1.75. A weight has the error of an exponential (at most
+    // 1.6 ulp), a factor and their product. An unfused weight has the error of an exponential (0.5 ulp) and a
+    // division. Keys are multiplied by scale log2(e), which adds a rounding each. (Half of these calls have
+    // NaN in masked rows. When such calls went to the reference, the means were 1.45 and 1.52.)
     EXPECT_TRUE(e.mean_ratio() <= 1.95) << what << ": " << e.mean_ratio();
     EXPECT_TRUE(e.largest_ratio() <= 3.1) << what << ": " << e.largest_ratio();
   }
 }
 
-// By matrix tiles weights and their gradients are rounded to bf16, as unfused products of bf16 have them.
+// Matrix tiles round weights and their gradients to bf16, as unfused products in bf16 do.
 TEST(FusedBackward, ErrsLittleMoreThanUnfusedGradientsInBf16) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   if (!heed::test::makes_all_calls()) GTEST_SKIP() << "a share of the calls is too few to compare means";
@@ -92,7 +92,7 @@ TEST(FusedBackward, ErrsLittleMoreThanUnfusedGradientsInBf16) {
           heed::attention_backward(made.inputs, made.call.options, made.request);
       if (!paths.fell_back_at_all()) heed::test::add_errors(made, gradients, errors, true);
     }
-  for (std::size_t g = 0; g < 3; ++g) {  // those that tiles compute
+  for (std::size_t g = 0; g < 3; ++g) {  // the gradients that tiles compute
     const heed::test::GradientErrors& e = errors[g];
     const std::string what = heed::test::kGradientNames[g];
     EXPECT_GT(e.rows, 1000) << what;
@@ -102,8 +102,8 @@ TEST(FusedBackward, ErrsLittleMoreThanUnfusedGradientsInBf16) {
   }
 }
 
-// Gradients are linear in that of the output, however small it is: parts of bf16 would lose what is
-// subnormal.
+// Gradients are linear in the output's gradient, however small it is. Splitting into bf16 parts would lose
+// subnormal numbers.
 TEST(FusedBackward, SmallGradientsAreAsExactAsOthers) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   const Tensor query = heed::test::normal_tensor({150, 24}, 1, DType::f32),
@@ -125,7 +125,8 @@ TEST(FusedBackward, SmallGradientsAreAsExactAsOthers) {
                   2e-6);
 }
 
-// NaN where NaN is expected, infinite where f32 holds no more; some 20 terms near 1.
+// Expects NaN where NaN is expected, infinity where f32 overflows, and else the tolerance of about 20 terms
+// near 1.
 void expect_near(const char* name, const Tensor& got, const heed::test::Cube& expected) {
   ASSERT_EQ(static_cast<std::size_t>(got.count()), expected.values.size());
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
@@ -144,7 +145,7 @@ bool same_bits(const AttentionGradients& a, const AttentionGradients& b) {
          same(a.sinks, b.sinks);
 }
 
-// Keys in parts, several tasks a head, biases that heads share: none of it may be seen in the bits.
+// Split keys, several tasks per head, and biases that heads share must not change the bits.
 TEST(FusedBackward, BitsDoNotDependOnTheThreads) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   for (const auto& [limits, count] : {std::pair{tile_calls(), 20U}, std::pair{long_gradient_calls(), 6U}})
@@ -162,8 +163,8 @@ TEST(FusedBackward, BitsDoNotDependOnTheThreads) {
     }
 }
 
-// Numbers that f32 cannot hold, in the second of three heads, beside the definitions. The other heads are the
-// kernel's own.
+// Numbers that f32 cannot hold in the second of three heads, compared with the definitions. The kernel itself
+// computes the other heads.
 TEST(FusedBackward, NaNAndHugeNumbersGiveWhatTheDefinitionsGive) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   for (const float bad :
@@ -191,8 +192,9 @@ TEST(FusedBackward, NaNAndHugeNumbersGiveWhatTheDefinitionsGive) {
     }
 }
 
-// A row whose gradient f32 cannot hold takes no part, however high its scores are: a weight of its own would
-// overflow and make NaN of the others' sums. The definitions in f64 say what all rows give.
+// The kernel leaves out a row whose gradient f32 cannot hold, however high its scores are. A weight of that
+// row would overflow and make the other rows' sums NaN. The definitions in f64 give the expected values of
+// all rows.
 TEST(FusedBackward, ARowThatIsLeftOutAddsNothingWhereverItsScoresLie) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   const Tensor query = heed::test::normal_tensor({1, 1, 20, 8}, 1, DType::f32),
@@ -216,8 +218,8 @@ TEST(FusedBackward, ARowThatIsLeftOutAddsNothingWhereverItsScoresLie) {
   }
 }
 
-// A bias that all scores share changes no weight. Rows that fill a tile up have no query and lie as high as
-// the bias itself: their exponentials overflow, and must not meet the zeros beside them.
+// A bias that all scores share changes no weight. Rows that pad a tile have no query, so their scores equal
+// the bias. Their exponentials overflow, and must not be multiplied by the zeros beside them.
 TEST(FusedBackward, ALargeBiasForAllChangesNothing) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   const Tensor query = heed::test::normal_tensor({1, 13, 8}, 1, DType::f32),

@@ -18,7 +18,7 @@ inline std::vector<Family> mostly_normal() {
           Family::negative, Family::spread, Family::ascending, Family::cancelling};
 }
 
-/// The queries of a call, or those of its shortest packed sequence.
+/// The number of queries of a call, or of its shortest packed sequence.
 inline std::int64_t least_queries(const RandomCall& call) {
   if (!call.options.query_segments) return call.query.size(-2);
   const Tensor offsets = Tensor::copy_of(*call.options.query_segments, DType::i64);
@@ -28,14 +28,14 @@ inline std::int64_t least_queries(const RandomCall& call) {
   return least;
 }
 
-/// Numbers at the ends of what holds them.
+/// Numbers at the limits of their dtypes.
 inline CallLimits extreme_calls() {
   CallLimits limits = small_calls();
   limits.extremes = true;
   return limits;
 }
 
-/// Sizes around those of the tiles: 4 and 12 rows, panels of 12, 24 and 48 keys, KV blocks of 192.
+/// Sizes around the tile sizes: 4 and 12 rows, panels of 12, 24 and 48 keys, KV blocks of 192.
 inline CallLimits tile_calls() {
   CallLimits limits = small_calls();
   limits.batches = {1, 1, 2};
@@ -46,7 +46,7 @@ inline CallLimits tile_calls() {
   return limits;
 }
 
-/// Several spans of keys (3072), for few rows; most with enough work for two threads.
+/// Several key splits (spans of 3072 keys) for few rows; most calls have enough work for two threads.
 inline CallLimits span_calls() {
   CallLimits limits = small_calls();
   limits.batches = {1};
@@ -72,21 +72,22 @@ inline CallLimits long_calls() {
   return limits;
 }
 
-/// Packed sequences on both sides of what decides a path: 12 rows (a group, or few), 192 keys (a KV block,
-/// and where a backward pass normalises rows anew) and 768 (where it splits keys into parts).
+/// Packed sequences on both sides of the sizes that choose a path. At 12 rows these are a row group or few
+/// rows. At 192 keys a KV block ends, and beyond it the backward pass need not recompute the lse. At 768 keys
+/// it splits the keys.
 inline CallLimits document_calls() {
   CallLimits limits = small_calls();
   limits.kv_heads = {1, 1, 2};
   limits.groups = {1, 1, 2};
   limits.dims = {5, 16};
-  limits.poison = false;  // the kernel is to compute them itself
+  limits.poison = false;  // so that the kernel itself computes the rows
   limits.document_queries = {1, 3, 12, 13, 40, 97};
   limits.document_keys = {1, 49, 150, 192, 193, 300, 700, 801};
-  limits.families = mostly_normal();  // so that most have an lse that is small enough to normalise rows by
+  limits.families = mostly_normal();  // so that most rows have an lse small enough to normalise them by
   return limits;
 }
 
-/// Packed sequences with as many rows as a task, and more.
+/// Packed sequences with as many rows as a task, or more.
 inline CallLimits long_document_calls() {
   CallLimits limits = document_calls();
   limits.most_documents = 2;
@@ -95,8 +96,8 @@ inline CallLimits long_document_calls() {
   return limits;
 }
 
-/// Blocks of rows that keep their weights for what keys receive (192 rows), whole and not. Where f32 and f16
-/// go by matrix tiles, bf16 alone does so.
+/// Full and partial blocks of rows (192) that keep their weights for received masses. Where f32 and f16 use
+/// matrix tiles, only bf16 does so.
 inline CallLimits received_calls() {
   CallLimits limits = small_calls();
   limits.dtypes = {DType::f32, DType::f16, DType::bf16, DType::bf16, DType::bf16};
@@ -133,8 +134,8 @@ inline CallLimits uncached_calls() {
   return limits;
 }
 
-/// Few rows against many keys, whole vectors wide: the kernel then reads keys and values in place, some 1500
-/// keys before their values.
+/// Few rows against many keys, with dims of whole vectors. The kernel then reads keys and values in place,
+/// about 1500 keys before their values.
 inline CallLimits decoding_calls() {
   CallLimits limits = small_calls();
   limits.dtypes = {DType::f32, DType::f16, DType::bf16, DType::bf16, DType::bf16};
@@ -150,7 +151,7 @@ inline CallLimits decoding_calls() {
   return limits;
 }
 
-/// The same with NaN and infinity where nobody may see them, or somebody may.
+/// The same, with NaN and infinity in rows that are masked out, and sometimes in others.
 inline CallLimits poisoned_decoding_calls() {
   CallLimits limits = decoding_calls();
   limits.dtypes = {DType::f32, DType::bf16, DType::bf16};
@@ -160,7 +161,7 @@ inline CallLimits poisoned_decoding_calls() {
   return limits;
 }
 
-/// For gradients: several KV blocks and blocks of rows; from 769 keys on, keys are split.
+/// For gradients: several KV blocks and blocks of rows. From 769 keys on, keys are split.
 inline CallLimits long_gradient_calls() {
   CallLimits limits = small_calls();
   limits.batches = {1};
@@ -185,7 +186,7 @@ inline CallLimits matrix_gradient_calls() {
   return limits;
 }
 
-/// The same where all keys are allowed and scores are no more than products, many of them large.
+/// The same with all keys allowed and scores that are plain products, many of them large.
 inline CallLimits bare_gradient_calls() {
   CallLimits limits = matrix_gradient_calls();
   limits.bare = true;
@@ -193,8 +194,8 @@ inline CallLimits bare_gradient_calls() {
   return limits;
 }
 
-/// For gradients: keys on both sides of 192, where rows begin to be normalised by the lse that was given;
-/// some rows have one that is too large for it.
+/// For gradients: numbers of keys on both sides of 192. With more keys the given lse normalises rows, and
+/// some rows have an lse that is too large for it.
 inline CallLimits threshold_calls() {
   CallLimits limits = small_calls();
   limits.batches = {1, 2};

@@ -1,6 +1,5 @@
-// How much memory the fused kernel takes beyond what the caller gives it, counted at operator new: no more
-// than 8 MiB a thread at any length, and nothing anew for one call after another. Of gradients: as much as
-// the length asks for.
+// The memory that the fused kernel allocates, counted at operator new: at most 8 MiB per thread at any
+// length, and none for repeated calls. For gradients it grows linearly with the length.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -16,12 +15,12 @@
 
 namespace {
 
-// Bytes that are held now, the most so far, and how often operator new was called.
+// The bytes held now, the largest number of bytes so far, and the number of calls of operator new.
 struct Count {
   std::atomic<std::int64_t> held = 0, most = 0, calls = 0;
 } g_count;
 
-// A block's size is kept before it, in as much room as its alignment asks for.
+// Stores a block's size before it, in as much space as its alignment needs.
 void* counted(std::size_t bytes, std::size_t alignment) {
   const std::size_t room = alignment > alignof(std::max_align_t) ? alignment : alignof(std::max_align_t);
   void* memory = std::aligned_alloc(room, (bytes + room + room - 1) / room * room);
@@ -77,11 +76,11 @@ struct Shape {
   DType dtype;
 };
 
-// The most that one call on a thread of its own holds beyond its tensors. A thread's working memory is kept
-// for its next call, so that only a new thread shows it.
+// The most memory that one call on its own thread holds beyond its tensors. A thread keeps its working memory
+// for its next call, so only a new thread shows it.
 std::int64_t most_held(const Shape& shape, int threads, bool with_summaries,
                        const heed::SparseMask& mask = {}) {
-  const Tensor query({shape.heads, shape.rows, shape.width}, shape.dtype);  // zeros are numbers like others
+  const Tensor query({shape.heads, shape.rows, shape.width}, shape.dtype);  // zeros are as good as any
   const Tensor key({shape.kv_heads, shape.keys, shape.width}, shape.dtype);
   Tensor output({shape.heads, shape.rows, shape.width}, shape.dtype);
   const auto summary = [&](const heed::Dims& dims, DType dtype) { return Tensor(dims, dtype); };
@@ -101,7 +100,7 @@ std::int64_t most_held(const Shape& shape, int threads, bool with_summaries,
   }
   AttentionOptions options{
       .align = heed::Align::bottom_right, .kernel = heed::Kernel::fused, .threads = threads};
-  options.window = {64, 0};  // so that the time does not grow with the square of the length
+  options.window = {64, 0};  // keeps the time linear in the length
   options.sparse_mask = mask;
   std::int64_t before = 0;
   std::thread caller([&] {
@@ -127,7 +126,8 @@ TEST_F(FusedMemory, IsAtMostEightMebibytesAThreadAtAnyLength) {
           }
 }
 
-// Beside a byte a key for the rows of one task and KV block. (The masks themselves: sparse_mask_test.)
+// A byte per key for the rows of one task and KV block comes on top. (sparse_mask_test tests the masks
+// themselves.)
 TEST_F(FusedMemory, UnderSparseMasksIsAtMostEightMebibytesAThreadToo) {
   for (const std::int64_t length : {1000, 100'000})
     for (const int threads : {1, 2})
@@ -146,7 +146,7 @@ TEST_F(FusedMemory, OfDecodingIsAtMostEightMebibytesAThread) {
     }
 }
 
-// The same of the gradients of one head, in f32.
+// The same for the gradients of one head, in f32.
 std::int64_t most_held_backward(std::int64_t length, int threads) {
   const heed::Dims shape{1, length, 64};
   const Tensor zeros(shape);
@@ -165,8 +165,8 @@ std::int64_t most_held_backward(std::int64_t length, int threads) {
   return g_count.most - before;
 }
 
-// Few heads have their keys split into up to 16 parts, from 768 keys on each, and each part has a gradient of
-// the query of its own; so has each thread, and tiles besides. That is O(Lq), whatever the keys.
+// Few heads have their keys split into up to 16 parts of at least 768 keys. Each part has its own gradient of
+// the query, and so has each thread, and tiles add theirs. All of that is O(Lq), whatever the number of keys.
 TEST_F(FusedMemory, OfGradientsGrowsAsTheLengthDoes) {
   for (const int threads : {1, 2}) {
     std::int64_t half = 0;
@@ -175,7 +175,7 @@ TEST_F(FusedMemory, OfGradientsGrowsAsTheLengthDoes) {
       const std::int64_t query = length * 64 * std::int64_t{sizeof(float)};
       EXPECT_TRUE(most <= (17 + 2 * threads) * query + (std::int64_t{1} << 20))
           << most << " bytes at length " << length << ", " << threads << " threads";
-      // Below, the number of parts grows too.
+      // At shorter lengths the number of parts grows too.
       if (length > 32768) {
         EXPECT_TRUE(most <= 2 * half + half / 50) << most << " and " << half;
       }

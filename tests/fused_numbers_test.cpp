@@ -1,5 +1,5 @@
-// Numbers at the edges of what f32 and f16 hold, through the fused kernel: they come out as the definitions
-// say. The reference is no yardstick here: it is what the kernel falls back to.
+// Numbers at the limits of f32 and f16 in the fused kernel, compared with the definitions. The reference is
+// no yardstick here, because the kernel falls back to it.
 #include <gtest/gtest.h>
 
 #include <cfenv>
@@ -35,7 +35,7 @@ using heed::test::Cube;
 using heed::test::Naive;
 using heed::test::Real;
 
-// The two largest weights of each row: NaN where weights are, 0 where fewer keys are allowed.
+// The two largest weights of each row: NaN if its weights are NaN, 0 if fewer keys are allowed.
 Cube largest_two(const Naive& naive) {
   Cube two(naive.batch, naive.heads, naive.queries, 2);
   for (std::int64_t h = 0; h < naive.heads; ++h)
@@ -60,8 +60,8 @@ struct FusedNumbers : ::testing::Test {
   }
 };
 
-// Element by element: equal, both NaN, or within `tolerance` of the larger of 1 and the number itself. What
-// is beyond the dtype is infinite.
+// Expects equal elements, both NaN, or a difference within `tolerance` times the larger of `scale` and the
+// number. Numbers beyond the dtype must be infinite.
 void expect_equal(const char* name, const Tensor& got, const Cube& expected, double tolerance,
                   double scale = 1) {
   ASSERT_EQ(got.count(), static_cast<std::int64_t>(expected.values.size())) << name;
@@ -78,7 +78,8 @@ void expect_equal(const char* name, const Tensor& got, const Cube& expected, dou
   }
 }
 
-// All results of a call beside the naive computation; the kernel itself has to compute `least` rows and more.
+// Compares all results of a call with the naive computation. The kernel itself must compute at least `least`
+// rows.
 void expect_definitions(std::int64_t least, const Tensor& query, const Tensor& key, const Tensor& value,
                         AttentionOptions options, double tolerance = 1e-5, double scale = 1) {
   options.need |= Need::lse | Need::max_score | Need::entropy | Need::weights | Need::received;
@@ -101,7 +102,7 @@ void expect_definitions(std::int64_t least, const Tensor& query, const Tensor& k
   EXPECT_GE(own, least);
 }
 
-// One head of 30 queries and 50 keys, beside an ordinary one.
+// One head of 30 queries and 50 keys, beside an ordinary head.
 struct Inputs {
   Tensor query = normal_tensor({2, 30, 8}, 1, DType::f32);
   Tensor key = normal_tensor({2, 50, 8}, 2, DType::f32);
@@ -144,7 +145,8 @@ TEST_F(FusedNumbers, TheLargestHalvesAreTheirOwnMean) {
 TEST_F(FusedNumbers, DenormalInputsAreNotZero) {
   Inputs in;
   for (float& x : in.value.values<float>()) x *= 1e-40f;
-  // Two of the smallest denormals: what the weights' rounding and the output's own make of numbers of 10^-40.
+  // The absolute tolerance is two of the smallest denormals. Numbers of 10^-40 are rounded twice: in the
+  // weights and in the output.
   expect_definitions(60, in.query, in.key, in.value, {}, 1e-5, 0x1p-148 / 1e-5);
   Inputs tiny;
   for (float& x : tiny.query.values<float>()) x *= 1e-40f;
@@ -162,10 +164,10 @@ TEST_F(FusedNumbers, AnInfiniteScoreMakesItsRowNaNAndNoOther) {
                      in.value, {.bias = bias});
 }
 
-// Of one KV block: f32 by matrix tiles holds such values only together with smaller ones.
+// A single KV block. The f32 matrix tiles hold such values only together with smaller ones.
 TEST_F(FusedNumbers, HugeValuesBesideTinyOnesLoseNeither) {
   Inputs in;
-  for (float& x : in.value.values<float>()) x = std::abs(x);  // means without cancellation
+  for (float& x : in.value.values<float>()) x = std::abs(x);  // makes means without cancellation
   for (std::size_t key = 0; key < 2 * 50; ++key) {
     in.value.values<float>()[key * 8] *= 1e10F;
     in.value.values<float>()[key * 8 + 1] *= 1e-40F;
@@ -181,8 +183,8 @@ TEST_F(FusedNumbers, NaNStaysWithTheRowsThatMayReadIt) {
   in.k(12, 3) = kNaN;
   in.v(20, 5) = kNaN;
   in.q(25, 1) = kNaN;
-  // Matrix tiles multiply 32 rows with a key that one of them may see: all of the first head are computed
-  // again.
+  // Matrix tiles multiply 32 rows by a key that any of them may see, so all rows of the first head are
+  // recomputed.
   const char* isa = std::getenv("HEED_ISA");
   const bool tiles = isa != nullptr && std::string_view(isa).starts_with("amx_f32");
   expect_definitions(tiles ? 30 : 42, in.query, in.key, in.value, {.causal = true});
@@ -204,9 +206,9 @@ TEST_F(FusedNumbers, ScoresFarApartLeaveOneKey) {
   expect_definitions(0, normal_tensor({2, 30, 8}, 1, DType::f32), in.key, in.value, {.bias = bias});
 }
 
-// Few queries read the keys of several KV blocks at once, whose shifts move on the way: what the first keys
-// weigh must move with them. Keys of a lane grow in steps of 6 every 150, so that scores do, and the weights
-// of each step show beside those of the next.
+// Few queries read keys of several KV blocks at once, and their shifts change on the way. The weights of
+// earlier keys must be rescaled then. Each lane's keys grow by 6 every 150 keys, and so do scores. Weights of
+// one step are still visible beside the next step's.
 TEST_F(FusedNumbers, FewQueriesSeeScoresThatGrowAlongTheKeys) {
   constexpr std::int64_t kKeys = 1900;
   for (const std::int64_t rows : {1, 3, 5}) {
@@ -219,7 +221,7 @@ TEST_F(FusedNumbers, FewQueriesSeeScoresThatGrowAlongTheKeys) {
         key.values<float>()[k * 64] = 6.0f * static_cast<float>(k / 150);
       query = Tensor::copy_of(query, dtype);
       key = Tensor::copy_of(key, dtype);
-      // 16-bit outputs are rounded to 8 or 11 bits.
+      // 16-bit outputs have 8 or 11 bits.
       const double tolerance = dtype == DType::f32 ? 1e-5 : 8e-3;
       for (const bool causal : {false, true})
         expect_definitions(rows, query, key, value, {.causal = causal, .align = heed::Align::bottom_right},
@@ -229,11 +231,11 @@ TEST_F(FusedNumbers, FewQueriesSeeScoresThatGrowAlongTheKeys) {
 }
 
 #if defined(__SSE__)
-// Rounding, denormals and exceptions: all of the control register but the flags of what has happened.
+// Rounding, denormals and exceptions: the control register without its status flags.
 constexpr unsigned kControl = 0xffc0;
 
-// Until its first key, which comes after whole KV blocks of others', a row has a shift far above that of its
-// scores.
+// One row has its first key after whole KV blocks that only the other row sees. Until then its shift is far
+// above its scores.
 TEST_F(FusedNumbers, ARowWhoseFirstKeyComesLateGivesTheOthersNothing) {
   constexpr std::int64_t kKeys = 600, kFirst = 400, kDim = 16;
   Tensor query({1, 1, 2, kDim}, DType::f32), key({1, 1, kKeys, kDim}, DType::f32);
@@ -258,14 +260,14 @@ TEST_F(FusedNumbers, ARowWhoseFirstKeyComesLateGivesTheOthersNothing) {
   }
 }
 
-// Many rows give the same weights to two keys. Summed plainly, block by block, each of 2,048 additions would
-// lose the same part of a unit in the last place: some 256 units in all. The sum of a block's 192 weights is
-// plain, and may lose half of 192 units, in every block the same.
+// Many rows give the same weights to two keys. With plain summation, block by block, each of 2,048 additions
+// would lose the same part of an ulp, about 256 ulp in all. The sum of a block's 192 weights is plain. It may
+// lose half of 192 ulp, the same in every block.
 TEST_F(FusedNumbers, WhatAKeyReceivedErrsNoMoreWithManyRows) {
   const std::int64_t rows = 2048 * 192;
   const Tensor query = Tensor::from<float>({1}, {1, 1, 1, 1});
   const Tensor value({1, 1, 2, 1}, DType::f32);
-  const int steps = heed::test::is_emulated() ? 1 : 6;  // slow there
+  const int steps = heed::test::is_emulated() ? 1 : 6;  // emulation is slow
   for (int step = 0; step < steps; ++step) {
     const float score = -1 + 0.3173F * static_cast<float>(step);
     const Tensor key = Tensor::from<float>({score, 0}, {1, 1, 2, 1});

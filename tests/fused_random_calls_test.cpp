@@ -1,5 +1,5 @@
-// The fused kernel against the definitions, on every target that this machine has: random calls, which
-// together take every path.
+// Compares the fused kernel with the definitions on every target of this machine. Random calls together take
+// every path.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct Kind {
   std::uint64_t count;
 };
 
-// What random calls came to on one target.
+// The outcome of random calls on one target.
 struct Outcome {
   heed::test::PathWatch paths;
   heed::test::RowTally tally;
@@ -76,7 +76,7 @@ void run_calls(const Kind& kind, const EachTarget& targets, std::map<std::string
   }
 }
 
-// In one test, so that what they reach together can be counted.
+// A single test, so that the paths of all calls can be counted.
 TEST(FusedRandomCalls, AgreeWithTheDefinitionsAndTakeEveryPathOfEachTarget) {
   const EachTarget targets;
   std::map<std::string, Outcome> outcomes;
@@ -100,7 +100,7 @@ TEST(FusedRandomCalls, RanOnEveryTargetOfThisBuild) {
     GTEST_SKIP() << "not on this processor: " << targets.missing();
 }
 
-// The instructions and their emulation, among all that surrounds them.
+// The tile instructions and their emulation must give the same bits in whole calls.
 void expect_the_same_bits(const std::string& target, heed::DType dtype) {
   const EachTarget targets;
   if (!targets.has(target)) GTEST_SKIP() << "not on this processor: " << target;
@@ -108,7 +108,7 @@ void expect_the_same_bits(const std::string& target, heed::DType dtype) {
   for (const heed::test::CallLimits& kind : {small_calls(), tile_calls(), document_calls(), decoding_calls()})
     for (std::uint64_t index = 0; index < heed::test::share_of(300); ++index) {
       const heed::test::RandomCall call = heed::test::random_call(kSeed + 1, index, kind);
-      // Other calls are for units that are not the same beside the tiles; so are raw scores.
+      // Other calls use units that differ between the two targets; so do raw scores.
       const auto heads = [](const auto& tensor) { return tensor.rank() > 2 ? tensor.size(-3) : 1; };
       const std::int64_t rows = heed::test::least_queries(call) * heads(call.query) / heads(call.key);
       const int least_rows = dtype == heed::DType::bf16 ? 13 : 128;

@@ -1,5 +1,5 @@
-// The fused kernel's gradients against the definitions, on every target that this machine has: random calls,
-// which together take every path.
+// Compares the fused kernel's gradients with the definitions on every target of this machine. Random calls
+// together take every path.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -42,11 +42,11 @@ struct Kind {
   std::uint64_t count;
 };
 
-// What random calls came to on one target.
+// The outcome of random calls on one target.
 struct Outcome {
   heed::test::PathWatch paths;
   heed::test::RowTally tally;
-  // Calls with packed sequences on both sides of what decides a path:
+  // Counts calls with packed sequences on both sides of a size that chooses a path.
   std::uint64_t plain_beside_recomputed = 0, split_beside_undivided = 0;
 };
 
@@ -86,7 +86,7 @@ void run_calls(const Kind& kind, const EachTarget& targets, std::map<std::string
   }
 }
 
-// In one test, so that what they reach together can be counted.
+// A single test, so that the paths of all calls can be counted.
 TEST(FusedRandomGradients, AgreeWithTheDefinitionsAndTakeEveryPathOfEachTarget) {
   const EachTarget targets;
   std::map<std::string, Outcome> outcomes;
@@ -110,7 +110,7 @@ TEST(FusedRandomGradients, AgreeWithTheDefinitionsAndTakeEveryPathOfEachTarget) 
   }
 }
 
-// The instructions and their emulation, among all that surrounds them.
+// The tile instructions and their emulation must give the same bits in whole calls.
 void expect_the_same_bits(const std::string& target, DType dtype) {
   const EachTarget targets;
   if (!targets.has(target)) GTEST_SKIP() << "not on this processor: " << target;

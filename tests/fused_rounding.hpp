@@ -1,4 +1,4 @@
-// How the fused kernel rounds, for compare_results.
+// The rounding of the fused kernel, for compare_results.
 #pragma once
 
 #include <string_view>
@@ -9,10 +9,9 @@
 
 namespace heed::test {
 
-/// f32 arithmetic. The bound of compare_results counts roundings; the slack covers what it does not: exp2
-/// errs by up to 1.6 units more than a rounding, scores are kept in units of log 2 (two more roundings),
-/// softcap's tanh by 2.5 ulp. Weights below 2^-125 of the largest are 0; values of the calls are far below
-/// 2^15.
+/// f32 arithmetic. The bound of compare_results counts roundings; the slack covers the rest. exp2 errs by up
+/// to 1.6 units more than a rounding. Scores are in units of log 2 (two more roundings). softcap's tanh errs
+/// by 2.5 ulp. Weights below 2^-125 of the largest are 0; the values of the calls are far below 2^15.
 inline Rounding fused_rounding(DType dtype, const AttentionOptions& options, std::string_view isa) {
   const bool rounds_weights = multiplies_bf16(isa) && dtype == DType::bf16 &&
                               options.output_dtype.value_or(DType::bf16) == DType::bf16;

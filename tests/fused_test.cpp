@@ -1,5 +1,4 @@
-// The fused kernel at the edges of shapes, on the instruction set that HEED_ISA names (CTest runs this for
-// each).
+// The fused kernel at extreme shapes, on the instruction set in HEED_ISA (CTest runs this for each).
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -32,7 +31,7 @@ TEST(Fused, WithoutBatchesHeadsQueriesOrKeysLeavesNothingUndone) {
   for (float x : no_keys.values<float>()) EXPECT_EQ(x, 0);
 }
 
-// From a vector of keys a column on, a map's bins are summed by vectors, and below that by keys.
+// If a map's column has at least a vector of keys, its bins are summed by vectors, otherwise key by key.
 TEST(Fused, TheColumnsOfAMapAreWideFromAVectorOfKeysOn) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   const auto takes = [&](std::int64_t keys, Path path) {

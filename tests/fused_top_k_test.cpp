@@ -1,4 +1,4 @@
-// The most attended keys of the fused kernel, beside a sort: by falling weight, and of equal ones the lower
+// The most attended keys of the fused kernel, compared with a sort: by decreasing weight, then by increasing
 // key.
 #include <gtest/gtest.h>
 
@@ -20,11 +20,11 @@ using heed::AttentionResult;
 using heed::Kernel;
 using heed::Tensor;
 
-constexpr std::int64_t kKeys = 700;  // some KV blocks
+constexpr std::int64_t kKeys = 700;  // several KV blocks
 constexpr std::int64_t kDim = 16;
 constexpr std::int64_t kOffset = 300;
 
-// The first of kDim elements is all there is, so that a score is a product of two numbers.
+// Only the first of kDim elements is not 0, so a score is a product of two numbers.
 Tensor column_of(const std::vector<float>& values) {
   Tensor tensor({1, 1, static_cast<std::int64_t>(values.size()), kDim}, heed::DType::f32);
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -32,7 +32,7 @@ Tensor column_of(const std::vector<float>& values) {
   return tensor;
 }
 
-// Rows beside each other have other orders, and some no order at all.
+// Neighbouring rows have different orders, and some have none.
 std::vector<float> queries_of(std::int64_t rows) {
   std::vector<float> queries;
   for (std::int64_t i = 0; i < rows; ++i) {
@@ -47,14 +47,14 @@ struct Keys {
   std::vector<float> values;
 };
 
-// No score is so low beside the largest of its row that its weight would be 0.
+// No weight underflows to 0, because no score is that far below the largest of its row.
 std::vector<Keys> kinds_of_keys() {
   std::vector<float> rising(kKeys);
-  for (std::size_t j = 0; j < rising.size(); ++j) rising[j] = static_cast<float>(j) / 10 - 35;  // shifts move
+  for (std::size_t j = 0; j < rising.size(); ++j) rising[j] = static_cast<float>(j) / 10 - 35;  // shifts grow
   std::vector<float> shuffled = rising;
   std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937_64(3));
   std::vector<float> few = shuffled;
-  for (float& x : few) x = std::round(x / 7);  // eleven values
+  for (float& x : few) x = std::round(x / 7);  // eleven different values
   return {{"shuffled", shuffled}, {"of few values", few}, {"rising", rising}};
 }
 
@@ -95,7 +95,8 @@ void expect_sorted(const AttentionResult& result, const std::vector<float>& quer
       const std::int64_t key = there ? allowed[static_cast<std::size_t>(n)] : -1;
       ASSERT_EQ(result.top_k_index.values<std::int64_t>()[at], key) << "row " << i << ", entry " << n;
       const double weight = there ? std::exp(score(key) - score(allowed[0])) / sum : 0.0;
-      // exp2 errs by 2 ulp, a score of up to 50 (in log 2) by three roundings, sums of equal signs by less.
+      // exp2 errs by 2 ulp, a score of up to 50 (in log 2) by three roundings, and sums of equal signs by
+      // less.
       ASSERT_TRUE(std::abs(static_cast<double>(result.top_k_weight.values<float>()[at]) - weight) <=
                   3e-5 * weight)
           << "row " << i << ", entry " << n;
@@ -110,7 +111,7 @@ class FusedTopK : public ::testing::Test {
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
 
-  // Rows fill no group, several, or are so few that keys are read in place.
+  // Tries rows that fill no group, rows that fill several, and few enough rows to read keys in place.
   void expect_sorted_lists(const std::vector<std::int64_t>& top_ks) const {
     for (const Keys& keys : kinds_of_keys())
       for (const std::int64_t rows : {3, 45, 203})

@@ -1,4 +1,4 @@
-// heed generate: what a trained model writes, and model folders from strangers.
+// heed generate: the output of trained models, and untrusted model folders.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -99,7 +99,7 @@ TEST_F(Generate, WritesOverCachesOfAnyFormat) {
         << format;
 }
 
-// The first character has no weights to tell of; the second attends to the first, which is left out.
+// The first character has no weights to report. The second attends to the first, which is left out.
 TEST_F(Generate, TellsWhatHeadsAttendedTo) {
   const CommandResult result =
       generate({"--prompt", "abcd", "--tokens", "2", "--temperature", "0", "--watch", "--json"});
@@ -198,7 +198,7 @@ class StrangeModel : public Generate {
   }
 };
 
-// One thing many times, with a comma between.
+// Repeats `thing` with commas between.
 std::string many(const std::string& before, const std::string& thing, int count, const std::string& after) {
   std::string text = before + thing;
   for (int i = 1; i < count; ++i) text += "," + thing;
@@ -258,7 +258,7 @@ TEST_F(StrangeModel, IsRefusedInOneSentence) {
             (*folder / "strange") + "/vocabulary.json could not be opened: No such file or directory");
 }
 
-// Values cost many times the text that they are made from, so that size, depth and number have bounds.
+// Parsed values take many times the memory of their text, so their size, depth and number are limited.
 TEST_F(StrangeModel, OfHugeOrDeepFilesIsRefused) {
   expect_fault("config.json", std::string(100'000, '['), " nests values more than 8 deep; no model does");
   expect_fault("vocabulary.json", "{\"characters\":[[[[[[[[[]]]]]]]]]}",
@@ -275,7 +275,7 @@ TEST_F(StrangeModel, OfHugeOrDeepFilesIsRefused) {
       " has a string, a number or a gap of more than 1048576 bytes, which is the most that is taken");
 }
 
-// Some of these took minutes, others hundreds of megabytes, where values were made of all that a file holds.
+// Some of these took minutes, others hundreds of megabytes, when all of a file was parsed into values.
 TEST_F(StrangeModel, OfManySmallThingsIsRefusedAtTheFirstThatDoesNotFit) {
   const std::string form = " is no vocabulary: an object with 'characters' or 'symbols' is expected";
   expect_fault("vocabulary.json", many("[", "{}", 500'000, "]"), form);
@@ -296,7 +296,7 @@ TEST_F(StrangeModel, OfManySmallThingsIsRefusedAtTheFirstThatDoesNotFit) {
   expect_fault("vocabulary.json", std::string("{\"symbols\":2}\0", 14), " is not JSON");
 }
 
-// A pipe would be waited for, a device read without end.
+// Reading a pipe would block, and reading a device would never end.
 TEST_F(StrangeModel, OfWhatIsNoFileIsRefused) {
   const std::string path = *folder / "strange" + "/vocabulary.json";
   fs::remove(path);
@@ -307,7 +307,7 @@ TEST_F(StrangeModel, OfWhatIsNoFileIsRefused) {
   EXPECT_EQ(refusal(), path + " is a folder; a file is expected");
 }
 
-// Sizes that the file does not hold are refused before their memory is taken.
+// Sizes that exceed the file are refused before memory is allocated for them.
 TEST_F(StrangeModel, ThatClaimsTerabytesIsRefusedAtOnce) {
   std::string config = bytes_of(*folder / "model" + "/config.json");
   for (const std::string name : {"model_dim", "n_embd", "n_inner"}) {
@@ -362,7 +362,7 @@ TEST(Sampling, TakesTheLargestWhenCold) {
 
 TEST(Sampling, LeavesTheFewestThatHaveTheShareOfTopP) {
   Generator generator(1);
-  // Shares of 1, 2, 0 and 6 of 9.
+  // Probabilities of 1/9, 2/9, 0 and 6/9.
   const std::vector<float> logits = {0, std::log(2.0f), -40, std::log(6.0f)};
   const auto drawn = [&](const heed::GenerateOptions& options) {
     std::vector<int> counts(4);
@@ -372,7 +372,7 @@ TEST(Sampling, LeavesTheFewestThatHaveTheShareOfTopP) {
   EXPECT_EQ(drawn({.top_p = 0.66})[3], 300);
   const std::vector<int> two = drawn({.top_p = 0.67});
   EXPECT_TRUE(two[0] == 0 && two[1] > 0 && two[3] > 0);
-  // Of what top_k leaves, 2 and 6 of 8.
+  // With top_k = 2 the probabilities are 2/8 and 6/8.
   EXPECT_EQ(drawn({.top_k = 2, .top_p = 0.74})[3], 300);
   EXPECT_GT(drawn({.top_k = 2, .top_p = 0.76})[1], 0);
 }
@@ -383,7 +383,7 @@ TEST(Sampling, DrawsByTheSoftmaxOfWhatTheTopKLeaves) {
   std::vector<int> counts(4);
   constexpr int kDraws = 9000;
   for (int i = 0; i < kDraws; ++i) ++counts[static_cast<std::size_t>(sample(logits, {}, generator))];
-  // Of 9 parts: 1, 2, 0, 6; five standard deviations of a binomial count are below 240.
+  // The probabilities are 1/9, 2/9, 0 and 6/9. Five standard deviations of a binomial count are below 240.
   EXPECT_NEAR(counts[0], 1000, 240);
   EXPECT_NEAR(counts[1], 2000, 240);
   EXPECT_EQ(counts[2], 0);

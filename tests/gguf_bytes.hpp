@@ -1,4 +1,4 @@
-// GGUF files, byte by byte as the format has them, so that tests can break any of it.
+// Writes GGUF files byte by byte, so that tests can break any part of them.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace heed::test {
 
-/// `bytes` bytes of `value`, the lowest first.
+/// `bytes` bytes of `value`, in little-endian order.
 inline std::string little(std::uint64_t value, int bytes) {
   std::string text;
   for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 255);
@@ -21,7 +21,7 @@ inline std::string of_f32(float value) { return little(std::bit_cast<std::uint32
 inline std::string of_f64(double value) { return little(std::bit_cast<std::uint64_t>(value), 8); }
 inline std::string counted(std::string_view text) { return little(text.size(), 8) + std::string(text); }
 
-// Values of the metadata: a kind and what follows it.
+// Metadata values: the type and then the value.
 inline std::string u32_value(std::uint32_t value) { return little(4, 4) + little(value, 4); }
 inline std::string f32_value(float value) { return little(6, 4) + of_f32(value); }
 inline std::string flag_value(bool value) { return little(7, 4) + little(value ? 1 : 0, 1); }
@@ -47,21 +47,21 @@ inline std::string i32s_value(const std::vector<std::uint32_t>& numbers) {
 
 struct GgufTensorBytes {
   std::string name;
-  std::vector<std::uint64_t> sizes;  ///< innermost first
+  std::vector<std::uint64_t> sizes;  ///< innermost axis first
   std::uint32_t type = 0;
   std::string data;
-  std::optional<std::uint64_t> offset = {};  ///< none: behind the tensor before it
+  std::optional<std::uint64_t> offset = {};  ///< by default, directly after the previous tensor
 };
 
 struct GgufBytes {
   std::string magic = "GGUF";
   std::uint32_t version = 3;
-  std::optional<std::uint64_t> tensor_count = {}, value_count = {};  ///< none: those that there are
+  std::optional<std::uint64_t> tensor_count = {}, value_count = {};  ///< by default, the actual counts
   std::uint64_t alignment = 32;
   std::vector<std::pair<std::string, std::string>> values;
   std::vector<GgufTensorBytes> tensors;
 
-  /// Takes the place of the value of that name, or comes last.
+  /// Replaces the value of that name, or appends it.
   void set(const std::string& name, std::string value) {
     for (auto& [own, old] : values)
       if (own == name) {
@@ -80,7 +80,7 @@ struct GgufBytes {
     return tensors.emplace_back(GgufTensorBytes{name, {}, 0, {}});
   }
 
-  /// Without padding behind the last tensor.
+  /// The file, without padding after the last tensor.
   [[nodiscard]] std::string bytes() const {
     std::string header = magic + little(version, 4) + little(tensor_count.value_or(tensors.size()), 8) +
                          little(value_count.value_or(values.size()), 8);
@@ -101,14 +101,14 @@ struct GgufBytes {
   void pad(std::string& text) const { text.resize((text.size() + alignment - 1) / alignment * alignment); }
 };
 
-/// Numbers of F32: `first`, `first` + 1, ….
+/// F32 numbers: `first`, `first` + 1, ….
 inline std::string f32_run(float first, std::uint64_t count) {
   std::string bytes;
   for (std::uint64_t i = 0; i < count; ++i) bytes += of_f32(first + static_cast<float>(i));
   return bytes;
 }
 
-/// A Llama of one layer, 2 heads of 4 numbers, one of keys and values, 3 tokens.
+/// A Llama of one layer with 2 query heads of dimension 4, one key head and 3 tokens.
 inline GgufBytes gguf_llama() {
   GgufBytes file;
   file.set("general.architecture", text_value("llama"));

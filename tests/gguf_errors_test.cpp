@@ -1,5 +1,5 @@
-// Hostile GGUF files: each is refused in one sentence that names it, and takes no more memory than an honest
-// one of its size.
+// Hostile GGUF files: each is refused with a message that names it, and needs no more memory than a valid
+// file of its size.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace {
 using io::detail::GgufFile;
 using Edit = std::function<void(GgufBytes&)>;
 
-// What load_model() says of the file, without its name.
+// The message of load_model() about the file, without the file's name.
 std::string refusal_at(const std::string& path) {
   const std::string message = message_of([&] { (void)load_model(path); }), begin = "'" + path + "' ";
   return message.starts_with(begin) ? message.substr(begin.size()) : message;
@@ -75,7 +75,7 @@ TEST(GgufErrors, Headers) {
   expect_refused({
       {"is no GGUF file", [](GgufBytes& file) { file.magic = "GGUf"; }},
       {"is GGUF of version 1; 2 and 3 are those that heed reads", [](GgufBytes& file) { file.version = 1; }},
-      {"is GGUF of version 50331648; 2 and 3 are those that heed reads",  // 3, the highest byte first
+      {"is GGUF of version 50331648; 2 and 3 are those that heed reads",  // 3 in big-endian order
        [](GgufBytes& file) { file.version = 3u << 24; }},
       {"has 65537 tensors and 8 values; 65536 of each are the most that is taken",
        [](GgufBytes& file) { file.tensor_count = 65537; }},
@@ -105,7 +105,7 @@ TEST(GgufErrors, Headers) {
   });
 }
 
-// Lengths that the file has no bytes for: the sentence ends with the size of the file, which no case knows.
+// Lengths that exceed the file. The message ends with the file's size, which the cases leave out.
 TEST(GgufErrors, LengthsBeyondTheFile) {
   const std::uint64_t most = ~std::uint64_t{0};
   const std::string vast = little(8, 4) + little(most, 8);
@@ -159,7 +159,7 @@ TEST(GgufErrors, Tensors) {
        [](GgufBytes& file) {
          file.tensors.push_back({"blk.0.attn_rot_embd.weight", {2}, 0, f32_run(0, 2)});
        }},
-      // Names of safetensors are none of GGUF.
+      // Names of safetensors tensors are not valid in GGUF.
       {"has a tensor 'model.norm.weight' that the model of its metadata has no place for",
        [](GgufBytes& file) { file.tensor("output_norm.weight").name = "model.norm.weight"; }},
   });
@@ -267,7 +267,7 @@ TEST(GgufErrors, Metadata) {
   });
 }
 
-// Values are asked for as what they are not.
+// Requests values as a type that they do not have.
 TEST(GgufErrors, KindsOfValues) {
   GgufBytes file;
   file.set("number", u32_value(1));
@@ -359,7 +359,7 @@ TEST(GgufErrors, Tokenizers) {
   });
 }
 
-// The model takes ids all the same.
+// The model still accepts ids.
 TEST(GgufErrors, WithoutATokenizerThatHeedKnowsTextsAreRefused) {
   const auto expect = [](const std::string& lack, const Edit& edit) {
     const TemporaryFolder folder;
@@ -389,7 +389,7 @@ TEST(GgufErrors, WithoutATokenizerThatHeedKnowsTextsAreRefused) {
   expect("has no tokenizer.ggml.bos_token_id, with which its texts begin", set("pre", "llama-bpe"));
 }
 
-// Layers that share their bytes would be copied once each: 65,000 times the file.
+// Layers that share their bytes would be copied once each, which would take 65,000 times the file.
 TEST(GgufErrors, SharedBytesAreNotCopied) {
   GgufBytes file = gguf_llama();
   constexpr std::uint64_t kRows = 8192;
@@ -401,10 +401,10 @@ TEST(GgufErrors, SharedBytesAreNotCopied) {
     EXPECT_EQ(refusal_of(bytes), "has a tensor 'blk.2.attn_q.weight' that shares bytes with another");
   });
   if (!taken) GTEST_SKIP() << kUnmeasured;
-  EXPECT_LE(*taken, 8 << 20);  // of 261 MB
+  EXPECT_LE(*taken, 8 << 20);  // not 261 MB
 }
 
-// a, aa, …, 512 of them, and so for each letter: 131,000 pairs a letter, of 342 bytes on average.
+// a, aa, …, 512 of them, and the same for each letter: 131,000 pairs per letter, of 342 bytes on average.
 TEST(GgufErrors, PiecesOfVeryManyPairsAreNotCopied) {
   std::vector<std::string> tokens;
   for (char letter = 'a'; letter <= 'z'; ++letter)

@@ -1,5 +1,5 @@
-// GGUF files as they are read: values of the metadata, numbers of each type beside what the format says, and
-// the order of rows. python/tests/test_gguf.py holds logits and tokens to other libraries.
+// Reading GGUF files: metadata values, numbers of each type compared with the format's definition, and the
+// order of rows. python/tests/test_gguf.py compares logits and tokens with other libraries.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -39,7 +39,7 @@ std::vector<Row> rows_of(detail::Weights& weights, const std::string& name, std:
   return all;
 }
 
-// What a matrix of 2 rows reads as.
+// Reads a matrix of 2 rows.
 std::vector<Row> read_as(std::uint32_t type, std::uint64_t columns, const std::string& data) {
   GgufBytes file;
   file.tensors.push_back({"blk.0.ffn_up.weight", {columns, 2}, type, data});
@@ -47,7 +47,7 @@ std::vector<Row> read_as(std::uint32_t type, std::uint64_t columns, const std::s
                  static_cast<std::int64_t>(columns));
 }
 
-// Scales that f16 holds: what they are, and their bits.
+// Scales that f16 holds exactly, as values and as bits.
 struct Half {
   float value;
   std::uint16_t bits;
@@ -56,10 +56,10 @@ constexpr std::array<Half, 4> kHalves = {
     {{0.25f, 0x3400}, {-1.5f, 0xBE00}, {0x1p-24f, 0x0001}, {2048.0f, 0x6800}}};
 std::string of(const Half& half) { return little(half.bits, 2); }
 
-// Codes without a pattern that an exchange of numbers would keep.
+// Irregular codes, so that exchanged numbers would show.
 int code_of(int place, int most) { return (place * place * 7 + place * 13 + place / 16) % (most + 1); }
 
-// Below all products are exact: small whole numbers times powers of two, or 1.5. Q4_K rounds its difference.
+// All products below are exact: small whole numbers times powers of two, or 1.5. Q4_K rounds its difference.
 TEST(Gguf, ReadsNumbersOfThreeWidths) {
   const std::vector<Row> expected = {{1, -2, 0.5f}, {0, 0x1p-14f, -96}};
   EXPECT_EQ(read_as(0, 3, of_f32(1) + of_f32(-2) + of_f32(0.5f) + of_f32(0) + of_f32(0x1p-14f) + of_f32(-96)),
@@ -86,7 +86,8 @@ TEST(Gguf, ReadsQ8_0) {
   EXPECT_EQ(read_as(8, 64, data), expected);
 }
 
-// d and 16 bytes: number i < 16 is d (q - 8) of byte i's low half, number i + 16 of its high half.
+// d and 16 bytes. Number i < 16 is d (q - 8) with q from the low half of byte i; number i + 16 uses its high
+// half.
 TEST(Gguf, ReadsQ4_0) {
   std::vector<Row> expected(2);
   std::string data;
@@ -103,9 +104,9 @@ TEST(Gguf, ReadsQ4_0) {
   EXPECT_EQ(read_as(2, 64, data), expected);
 }
 
-// d, m, and for each of 8 parts of 32 numbers a scale s and a least value l of 6 bits: d s q - m l. Bytes 0-3
-// hold s of parts 0-3 and the two high bits of s of parts 4-7, bytes 4-7 the same of l; bytes 8-11 the four
-// low bits of s (low half) and l (high half) of parts 4-7.
+// d, m, and for each of 8 parts of 32 numbers a scale s and a minimum l of 6 bits: d s q - m l. Bytes 0-3
+// hold s of parts 0-3 and the two high bits of s of parts 4-7; bytes 4-7 hold the same of l. Bytes 8-11 hold
+// the four low bits of s (low half) and l (high half) of parts 4-7.
 TEST(Gguf, ReadsQ4K) {
   std::vector<Row> expected(2);
   std::string data;
@@ -136,9 +137,9 @@ TEST(Gguf, ReadsQ4K) {
   EXPECT_EQ(read_as(12, 256, data), expected);
 }
 
-// Codes q of 6 bits, for each 16 a signed scale s of 8 bits, and d: d s (q - 32). Of 128 numbers, runs 0 and
-// 1 of 32 have their four low bits in the low halves of 64 bytes, runs 2 and 3 in the high halves; byte i of
-// 32 has the two high bits of number i of runs 0 to 3, the lowest first.
+// Codes q of 6 bits, a signed scale s of 8 bits for each 16 of them, and d: d s (q - 32). In each 128
+// numbers, the four low bits are stored in 64 bytes: runs 0 and 1 (of 32) in the low halves, runs 2 and 3 in
+// the high halves. Byte i of 32 holds the two high bits of number i of runs 0 to 3, lowest first.
 TEST(Gguf, ReadsQ6K) {
   std::vector<Row> expected(2);
   std::string data;
@@ -163,7 +164,7 @@ TEST(Gguf, ReadsQ6K) {
   EXPECT_EQ(read_as(14, 256, data), expected);
 }
 
-// A head of 4 rows has in the file the pairs (0, 2), (1, 3) one after the other.
+// In the file, a head of 4 rows has the pairs (0, 2) and (1, 3) one after the other.
 TEST(Gguf, PutsRowsOfLlamasQueriesAndKeysInHalves) {
   const auto row = [](float first) { return f32_run(first, 2); };
   const auto numbers = [](float first) { return Row{first, first + 1}; };

@@ -1,4 +1,4 @@
-// The recorded tensors in tests/data/golden, and how far a tensor is from one.
+// The recorded tensors in tests/data/golden, and comparisons with them.
 #pragma once
 
 #include <cmath>
@@ -16,15 +16,15 @@ inline Tensor golden(const std::string& name) {
   return io::read_npy(std::string(HEED_TEST_DATA) + "/golden/" + name + ".npy");
 }
 
-/// True where both have one dtype, one shape and the same bytes.
+/// True if both have the same dtype, shape and bytes.
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() &&
          std::memcmp(a.view().data(), b.view().data(),
                      static_cast<std::size_t>(a.count()) * size_of(a.dtype())) == 0;
 }
 
-/// The norm of got - expected over the norm of expected; infinite where the shapes differ, NaN where either
-/// has one.
+/// The norm of got - expected, divided by the norm of expected. Infinite if the shapes differ; NaN if either
+/// contains NaN.
 inline double relative_error(const TensorView& got, const TensorView& expected) {
   if (got.shape() != expected.shape()) return std::numeric_limits<double>::infinity();
   const Tensor a = Tensor::copy_of(got, DType::f64);

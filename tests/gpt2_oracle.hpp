@@ -1,5 +1,5 @@
-// A small GPT-2 with random weights, its folder, and what it computes by its formulas in f64, one matrix
-// after another (Radford et al. 2019; docs in src/model/families/gpt2.cpp).
+// A small GPT-2 with random weights, its folder, and its results computed from the formulas in f64, one
+// matrix after another (Radford et al. 2019; docs in src/model/families/gpt2.cpp).
 #pragma once
 
 #include <cmath>
@@ -50,7 +50,7 @@ struct Gpt2 {
     tensors[name] = std::move(tensor);
   }
 
-  /// Weights that make heads look at some tokens more than at others, and no norm or bias trivial.
+  /// Draws weights that make attention uneven, with no trivial norm or bias.
   void fill(std::uint64_t seed) {
     Generator generator(seed);
     const auto norm = [&](const std::string& name) {
@@ -96,15 +96,15 @@ struct Gpt2 {
 };
 
 struct Gpt2Layer {
-  Numbers stream;                ///< [L, D], before the layer
-  std::vector<Numbers> weights;  ///< of each head, [L, L]
+  Numbers stream;                ///< [L, D], the layer's input
+  std::vector<Numbers> weights;  ///< [L, L] for each head
   Numbers heads;                 ///< [L, H d]
-  Numbers attention, mlp;        ///< [L, D], what each adds
+  Numbers attention, mlp;        ///< [L, D], added to the stream
 };
 
 struct Gpt2Run {
   std::vector<Gpt2Layer> layers;
-  Numbers stream;  ///< behind the last layer
+  Numbers stream;  ///< after the last layer
   Numbers hidden, logits;
 };
 
@@ -157,7 +157,7 @@ inline Numbers gelu(Numbers x) {
   return x;
 }
 
-/// `change` sees the outputs of a layer's heads [L, H d] and may write others.
+/// Gets the outputs of a layer's heads [L, H d], and may change them.
 using ChangeHeads = std::function<void(std::int64_t layer, Numbers& heads)>;
 
 inline Gpt2Run run_of(const Gpt2& model, const std::vector<std::int64_t>& ids,

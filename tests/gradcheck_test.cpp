@@ -1,7 +1,8 @@
-// The gradients of random calls against central differences of a forward pass that shares no code with src/.
+// Compares the gradients of random calls with central differences of a forward pass that shares no code with
+// src/.
 //
-// The loss is what the backward pass takes the gradient of: sum dO out + sum dLse lse + sum dWeights weights.
-// Of each tensor a few elements and one direction of all of them are differentiated.
+// The loss is the same as in the backward pass: sum dO out + sum dLse lse + sum dWeights weights. For each
+// tensor, a few elements and one direction over all of them are differentiated.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,12 +33,12 @@ using heed::test::Real;
 constexpr std::uint64_t kSeed = 20240701;
 constexpr std::uint64_t kCalls = 2000;
 
-// The tensors of a call as f64, each with memory of its own for every element that a gradient is given for.
+// The tensors of a call in f64. Every element with a gradient of its own has memory of its own.
 struct Point {
   Tensor query, key, value, bias, sinks;
 };
 
-// A view without what it repeats.
+// A view without its repeated elements.
 TensorView without_repeats(TensorView view) {
   for (int axis = 0; axis < view.rank(); ++axis)
     if (view.strides()[axis] == 0 && view.shape()[axis] > 1) view = view.narrow(axis, 0, 1);
@@ -75,7 +76,7 @@ Real loss_at(const BackwardCall& made, const Point& point) {
   return loss;
 }
 
-// The derivative along t at 0, by a difference of fourth order.
+// The derivative of f at 0, by a fourth-order difference.
 template <class Function>
 Real derivative(Function f) {
   const Real h = 0x1p-13;
@@ -87,7 +88,7 @@ class Gradcheck {
   explicit Gradcheck(const BackwardCall& made)
       : made_(made), point_(point_of(made)), draw_(made.call.seed + 1, made.call.index) {}
 
-  // Every gradient of the call; "" or the first that is wrong.
+  // Checks every gradient of the call. Returns "" or a text on the first that is wrong.
   std::string operator()(const AttentionGradients& gradients) {
     check("dQ", gradients.query, &Point::query);
     check("dK", gradients.key, &Point::key);
@@ -155,7 +156,7 @@ TEST(Gradcheck, GradientsAreTheDerivativesOfTheForwardPass) {
     const BackwardCall made = heed::test::backward_call(kSeed, index, limits);
     const Point point = point_of(made);
     AttentionOptions options = made.call.options;
-    if (options.bias) options.bias = point.bias;  // whose gradients are f64 then
+    if (options.bias) options.bias = point.bias;  // so that its gradient is in f64
     if (options.sinks) options.sinks = point.sinks;
     const AttentionGradients gradients = heed::attention_backward(made.inputs, options, made.request);
     ASSERT_EQ(Gradcheck(made)(gradients), "") << describe(made.call);

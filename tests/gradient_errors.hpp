@@ -1,9 +1,8 @@
-// How far a kernel's gradients are from the definitions, beside an unfused computation in f32 of the same
-// call.
+// Compares a kernel's gradient errors with an unfused computation in f32 of the same call.
 //
-// Row by row the two are not comparable: what a row loses is the luck of some roundings. So errors of rows
-// (of the last axis) are taken in units of what rounding may do to the row, and of these the largest and the
-// root of the mean square are compared.
+// Single rows are not comparable, because their errors depend on chance. So the error of each row (of the
+// last axis) is divided by the rounding error that is possible for that row. The largest and the root mean
+// square of these are compared.
 #pragma once
 
 #include <algorithm>
@@ -24,13 +23,13 @@ struct GradientErrors {
     double sum_of_squares = 0, largest = 0;
     void add(double error) {
       sum_of_squares += error * error;
-      largest = error <= largest ? largest : error;  // NaN stays
+      largest = error <= largest ? largest : error;  // keeps NaN
     }
   };
   Sums kernel, unfused;
   std::int64_t rows = 0;
 
-  /// Root of the mean square, and the largest, of the kernel's over the unfused.
+  /// The kernel's root mean square error divided by the unfused one; below, the same for the largest errors.
   [[nodiscard]] double mean_ratio() const {
     return std::sqrt(kernel.sum_of_squares / unfused.sum_of_squares);
   }
@@ -71,7 +70,7 @@ class GradientErrorCounter {
   }
 
  private:
-  // As summed_to(), in f32: sixteen sums for each element.
+  // Like summed_to(), but in f32 with sixteen partial sums for each element.
   static std::vector<float> summed_f32(const std::vector<float>& terms, std::array<std::int64_t, 4> shape,
                                        std::array<std::int64_t, 4> size) {
     std::vector<std::vector<float>> groups(static_cast<std::size_t>(size[0] * size[1] * size[2] * size[3]));
@@ -98,8 +97,8 @@ class GradientErrorCounter {
     return static_cast<double>(x);
   }
 
-  // The unit of a row: scores of magnitude A and sums of `length` terms, times its largest magnitude, and
-  // half an ulp of what it is stored as.
+  // The unit of a row is a relative error times the row's largest magnitude, plus half an ulp of the stored
+  // dtype. The relative error has two parts: scores of magnitude A, and sums of `length` terms.
   void add(const Tensor& got, const Cube& expected, const Cube& magnitude, const std::vector<float>& unfused,
            double length, GradientErrors& errors) const {
     const Tensor wide = Tensor::copy_of(got, DType::f64);
@@ -115,7 +114,7 @@ class GradientErrorCounter {
         size = std::max(size, std::abs(exact));
         most = std::max(most, static_cast<double>(magnitude.values[n]));
       }
-      // Smaller ones owe themselves to weights that a kernel may take for 0; f16 overflows at the other end.
+      // Smaller rows come from weights that a kernel may round to 0; larger ones overflow f16.
       if (most < 0x1p-90 || (got.dtype() == DType::f16 && size > 60000)) continue;
       const double unit = (scores + length) * 0x1p-24 * most +
                           static_cast<double>(storing_error(got.dtype(), static_cast<Real>(size)));
@@ -137,7 +136,7 @@ class GradientErrorCounter {
   UnfusedGradients unfused_;
 };
 
-/// Adds the errors of one call; `in_bf16`: beside an unfused computation in bf16.
+/// Adds the errors of one call. With `in_bf16` the unfused computation is in bf16.
 inline void add_errors(const BackwardCall& made, const AttentionGradients& gradients,
                        AllGradientErrors& errors, bool in_bf16 = false) {
   GradientErrorCounter(made, gradients, in_bf16).add_to(errors);

@@ -1,4 +1,4 @@
-// How the fused backward pass rounds, for compare_gradients.
+// The rounding of the fused backward pass, for compare_gradients.
 #pragma once
 
 #include <string_view>
@@ -13,8 +13,8 @@ inline bool is_served_by_tiles(const BackwardCall& made, std::string_view target
          made.inputs.grad_output.dtype() == dtype;
 }
 
-/// f32 arithmetic; the slack is that of the forward pass (fused_rounding.hpp), and covers the rounding of lse
-/// to f32 besides. Delta is taken from the output as it was rounded: half a unit of its dtype, twice; in f16
+/// f32 arithmetic. The slack is the forward pass's (fused_rounding.hpp); it also covers the rounding of lse
+/// to f32. Delta is computed from the rounded output, which adds half a unit of its dtype twice. In f16,
 /// small outputs err by up to 2^-25 each. Matrix tiles round weights and their gradients to bf16.
 inline Rounding gradient_rounding(const BackwardCall& made, std::string_view target) {
   const DType output = made.inputs.output.dtype();

@@ -1,4 +1,4 @@
-// Memory whose neighbours nobody may touch.
+// Memory with inaccessible pages around it.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 
 namespace heed::test {
 
-/// Memory straight from the system; touched pages alone cost anything.
+/// Memory mapped from the system. Only pages that are touched use memory.
 class Mapping {
  public:
   explicit Mapping(std::size_t bytes)
@@ -35,7 +35,7 @@ class Mapping {
 
 enum class Side { first_byte, last_byte };
 
-/// A copy of a tensor that begins right behind, or ends right before, a page that nobody may touch.
+/// A copy of a tensor that begins directly after, or ends directly before, an inaccessible page.
 class Guarded {
  public:
   Guarded(const Tensor& tensor, Side side) : tensor_(tensor) {

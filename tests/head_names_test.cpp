@@ -1,4 +1,4 @@
-// The rules that name heads, on weights made by hand: the query is 0, and the bias the logarithm of the
+// The rules that name heads, on hand-made weights: the query is 0, and the bias is the logarithm of the
 // weights.
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using heed::Tensor;
 using Index = std::int64_t;
 using Words = std::vector<std::string>;
 
-// The summary of a causal head with these weights, row by row (they need not sum to 1).
+// The summary of a causal head with these weights, row by row (rows need not sum to 1).
 HeadSummary summary_of(Index length, const std::function<double(Index, Index)>& weight, Words tokens = {},
                        AttentionOptions options = {.causal = true}) {
   const Tensor zero({length, 1});
@@ -51,7 +51,7 @@ TEST(HeadNames, PreviousTokenIsWeightOnTheKeyBefore) {
 }
 
 TEST(HeadNames, PreviousTokenScoreIsWhatEvenWeightsDoNotExplain) {
-  // Row 0 has one key only. Rows 1 to 3 give a quarter, a half and three quarters to the key before.
+  // Row 0 has only one key. Rows 1 to 3 give a quarter, a half and three quarters to the previous key.
   const HeadSummary head = summary_of(4, [](Index i, Index j) {
     const double share = 0.25 * static_cast<double>(i);
     if (j == i - 1) return share;
@@ -80,9 +80,9 @@ TEST(HeadNames, UniformIsTheShareOfKeysThatTheEntropyAmountsTo) {
   EXPECT_EQ(head.name(), "uniform");
   EXPECT_NEAR(score_of(head, HeadPattern::uniform), 1, kTolerance);
   EXPECT_NEAR(score_of(head, HeadPattern::local), 0, kTolerance);
-  // Half of the keys of each row evenly: exp(entropy) is half of their number.
+  // Half of the keys have weight 0, a bias of -inf, so they are forbidden and the rest are even. With tiny
+  // weights instead (`almost`), exp(entropy) is half the number of keys.
   const HeadSummary half = summary_of(20, [](Index, Index j) { return j % 2 == 0 ? 1 : 0; }, {}, {});
-  // A key of weight 0 (a bias of -inf) is forbidden: what is left is even.
   EXPECT_NEAR(score_of(half, HeadPattern::uniform), 1, kTolerance);
   const HeadSummary almost = summary_of(20, [](Index, Index j) { return j % 2 == 0 ? 1 : 1e-12; }, {}, {});
   EXPECT_NEAR(score_of(almost, HeadPattern::uniform), 0.5, kTolerance);
@@ -90,7 +90,7 @@ TEST(HeadNames, UniformIsTheShareOfKeysThatTheEntropyAmountsTo) {
 
 TEST(HeadNames, InductionIsWeightOnWhatFollowedEarlierCopies) {
   const Words tokens = {"a", "b", "c", "a", "b", "c", "a", "b"};
-  // Three back, less one for the copy, is the token after the earlier copy.
+  // Two back is the token after the earlier copy, which is three back.
   const HeadSummary head = summary_of(
       8, [](Index i, Index j) { return j == std::max<Index>(0, i - 2) ? 1 : kSmall; }, tokens);
   EXPECT_EQ(head.name(), "induction");
@@ -102,7 +102,7 @@ TEST(HeadNames, InductionCannotBeSaidWithoutTokensOrCopies) {
   const auto even = [](Index, Index) { return 1.0; };
   EXPECT_TRUE(std::isnan(summary_of(3, even).induction));
   EXPECT_TRUE(std::isnan(summary_of(3, even, {"a", "b", "c"}).induction));
-  // The token after the earlier copy of the last one is itself: that is not looking back.
+  // The token after the earlier copy of the last token is that token itself, which does not count.
   EXPECT_TRUE(std::isnan(summary_of(2, even, {"a", "a"}).induction));
 }
 
@@ -125,7 +125,7 @@ TEST(HeadNames, AHeadWithTooFewRowsHasNoName) {
 }
 
 TEST(HeadNames, APatternWithTooFewRowsGivesNoName) {
-  // Two rows have an earlier copy: what follows it gets all their weight.
+  // Two rows have an earlier copy, and give all their weight to the token after it.
   const Words tokens = {"a", "b", "c", "d", "e", "a", "b"};
   const auto weight = [](Index i, Index j) { return i < 5 ? 1 : j == i - 4 ? 1 : 1e-4; };
   const HeadSummary head = summary_of(7, weight, tokens);
@@ -192,10 +192,10 @@ TEST(HeadNames, WhatLiesBesideTheFirstKeyEarnsTheSecondName) {
   EXPECT_EQ(mostly_sink.names()[1].pattern, HeadPattern::previous_token);
   EXPECT_TRUE(mostly_sink.names()[1].of_rest);
   EXPECT_GT(mostly_sink.names()[1].score, 0.98);
-  // With more of its weight there, it is what the head is called by.
+  // With more weight there, it becomes the head's name.
   EXPECT_EQ(with_sink(0.55).name(), "previous-token");
   EXPECT_EQ(with_sink(0.55).runner_up()->pattern, HeadPattern::first_token_sink);
-  // What is left beside 95 % says too little.
+  // The 5 % beside a sink of 95 % are too little for a name.
   EXPECT_EQ(with_sink(0.95).names().size(), 1u);
 }
 
@@ -218,7 +218,7 @@ TEST(HeadNames, OfSeveralTextsAreThoseOfAllTheirRows) {
   EXPECT_EQ(merged.choices, 29 + 7);
   EXPECT_EQ(merged.name(), "previous-token");
   EXPECT_NEAR(merged.entropy, (30 * texts[0][0].entropy + 8 * texts[1][0].entropy) / 38, 1e-12);
-  // sum of weights less those of even rows, over rows less those of even rows
+  // (W - E) / (N - E): W sums the weights, E sums even weights, and N counts the rows with a choice.
   double found = 0, even_found = 0;
   for (int i = 1; i < 30; ++i) found += 1 / (1 + kSmall * i), even_found += 1.0 / (i + 1);
   for (int i = 1; i < 8; ++i) found += 1.0 / (i + 1), even_found += 1.0 / (i + 1);

@@ -1,4 +1,4 @@
-// A call one of whose heads has a number that f32 does not hold.
+// A call in which one head has a number that f32 cannot hold.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace heed::test {
 
-/// B 2, H 4, Hkv 2, Lq 20, Lk 800, D 16: two splits a key head. The value of a key of batch entry 0, key head
-/// 1 is too large. Weights are so uneven that many gradients are 0 or -0 in f16.
+/// B 2, H 4, Hkv 2, Lq 20, Lk 800, D 16: two splits per key head. One value of batch entry 0, key head 1 is
+/// too large. Weights are so uneven that many gradients are 0 or -0 in f16.
 struct HeadOutOfRange {
   static constexpr std::int64_t kBatch = 0, kKvHead = 1;
 
@@ -18,7 +18,7 @@ struct HeadOutOfRange {
         key(normal_tensor({2, 2, 800, 16}, 2, dtype)),
         grad_output(normal_tensor({2, 4, 20, 16}, 4, dtype)) {
     Tensor values = normal_tensor({2, 2, 800, 16}, 3, DType::f32);
-    if (out_of_range) values.at<float>(kBatch, kKvHead, 77, 3) = 1e30F;  // in f16 it is infinite
+    if (out_of_range) values.at<float>(kBatch, kKvHead, 77, 3) = 1e30F;  // infinite in f16
     value = Tensor::copy_of(values, dtype);
     AttentionOptions forward_options = options;
     forward_options.need = Need::lse;

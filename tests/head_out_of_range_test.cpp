@@ -1,5 +1,5 @@
-// Gradients where f32 does not hold the numbers of one head: that head is computed again, by another unit,
-// and no other is touched by it.
+// Gradients when f32 cannot hold the numbers of one head. Another unit recomputes that head, and no other
+// head is affected.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -94,7 +94,8 @@ TEST(HeadsOutOfRange, HaveInAPartTheBitsOfTheWhole) {
   });
 }
 
-// Infinite where f32 holds no more; some 20 terms near 1, or near the large one.
+// Expects infinity where f32 overflows, and else the tolerance of about 20 terms near 1, or near the large
+// one.
 void expect_near(const char* name, const Tensor& got, const heed::test::Cube& expected) {
   ASSERT_EQ(static_cast<std::size_t>(got.count()), expected.values.size());
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
@@ -105,8 +106,9 @@ void expect_near(const char* name, const Tensor& got, const heed::test::Cube& ex
   }
 }
 
-// A row whose gradient f32 does not hold, in the second of three heads that share a bias, beside the
-// definitions. The kernel has begun its sums with it, and the reference adds it.
+// A row whose gradient f32 cannot hold, in the second of three heads that share a bias, compared with the
+// definitions. The kernel has already started its sums with that head, and the reference must add it only
+// once.
 TEST(HeadsOutOfRange, CountOnceInWhatHeadsShare) {
   const heed::test::EachTarget targets;
   for (const std::string& target : targets.available()) {

@@ -1,5 +1,5 @@
-// The scores behind the names of heads, against sums in f64 over the whole matrix as docs/heads.md defines
-// them.
+// The scores behind the names of heads, compared with f64 sums over the whole matrix as defined in
+// docs/heads.md.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct Call {
   std::vector<Index> starts = {0};
 };
 
-// Of one row: its weights and which keys it may attend to, from its sequence's first key on.
+// One row: its weights and its allowed keys, starting at the first key of its sequence.
 struct FullRow {
   Index i = 0, begin = 0, position = 0;  // position counts from begin
   std::vector<double> weights;
@@ -89,7 +89,7 @@ double share(double part, double whole) {
   return whole > 0 ? std::clamp(part / whole, 0.0, 1.0) : std::nan("");
 }
 
-// (W - E) / (N - E) over rows with a choice that have such keys, but do not see them alone.
+// (W - E) / (N - E) over rows that have a choice and see such keys, but not only such keys.
 template <class In>
 double of_set(const std::vector<FullRow>& rows, bool rest, In in) {
   double found = 0, even = 0, all = 0;
@@ -281,7 +281,7 @@ TEST(HeadScores, UnderASinkLogitAreOfTheWeightThatKeysReceive) {
   expect_agreement(call);
 }
 
-// The rows of a word and the separators are calls of their own here.
+// Each word's rows, and the separators' rows, are computed as separate calls here.
 TEST(HeadScores, OfLongTextsAreThoseOfShortOnes) {
   for (const bool causal : {false, true}) {
     SCOPED_TRACE(causal ? "causal" : "both sides");
@@ -289,7 +289,7 @@ TEST(HeadScores, OfLongTextsAreThoseOfShortOnes) {
     call.query = Tensor::copy_of(call.query, heed::DType::f32);
     call.key = Tensor::copy_of(call.key, heed::DType::f32);
     call.options.causal = causal;
-    expect_agreement(call, 1e-4);  // what heads receive is summed in f32
+    expect_agreement(call, 1e-4);  // received masses are summed in f32
     SCOPED_TRACE("window");
     call.options.window = {120, 70};
     expect_agreement(call, 1e-4);

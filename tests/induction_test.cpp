@@ -1,5 +1,5 @@
-// The weight on what follows earlier copies of a token, where there are so many copies that the rows of a
-// word are computed together: against the full matrix, added up one weight at a time.
+// The weight on tokens after earlier copies, with so many copies that the rows of a word are computed
+// together. It is compared with the full matrix, added up weight by weight.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,12 +27,12 @@ struct InductionCall {
   Tensor query, key;
   AttentionOptions options;
   Words query_words, key_words;
-  // Of row i: its position among the keys of its segment, which begins at this key.
+  // The position of row i among the keys of its segment, which begins at this key.
   std::function<std::int64_t(std::int64_t)> position = [](std::int64_t i) { return i; };
   std::function<std::int64_t(std::int64_t)> first_key = [](std::int64_t) { return 0; };
 };
 
-// Words drawn from so few that each has hundreds of copies; now and then the same again.
+// Words drawn from so few that each has hundreds of copies; some follow directly on each other.
 Words few_words(std::int64_t count, std::uint64_t seed, int different = 3) {
   std::mt19937_64 engine(seed);
   Words words;
@@ -52,7 +52,7 @@ InductionCall self_call(DType dtype = DType::f32, std::int64_t length = 400) {
   return call;
 }
 
-// Numbers that tell words apart as the words do.
+// Numbers that are equal exactly where the words are.
 std::vector<std::int64_t> ids_of(const Words& words) {
   std::vector<std::int64_t> ids;
   for (const std::string& word : words)
@@ -60,7 +60,7 @@ std::vector<std::int64_t> ids_of(const Words& words) {
   return ids;
 }
 
-// The sum over single weights of the whole matrix, in f64; NaN where there is no copy.
+// The sum over single weights of the whole matrix, in f64; NaN if there is no copy.
 double expected_of(const InductionCall& call, const Tensor& weights, std::int64_t h, std::int64_t i) {
   const std::int64_t begin = call.first_key(i);
   const std::int64_t own = begin + call.position(i);
@@ -95,7 +95,7 @@ void expect_agreement(const InductionCall& call, const heed::ReportOptions& want
     for (std::int64_t i = 0; i < query.size(1); ++i) {
       const double expected = expected_of(call, weights, h, i);
       const double got = report.induction.at<float>(0, h, i);
-      // What a reader of the summaries may count on for scores of ordinary size.
+      // The accuracy promised for scores of ordinary size.
       ASSERT_TRUE(std::isnan(expected) ? std::isnan(got) : std::abs(got - expected) <= 1e-5 * expected)
           << "head " << h << ", row " << i << ": " << got << ", not " << expected;
     }
@@ -207,7 +207,7 @@ TEST(Induction, UnderAWindowOrMaskCountsWhatTheyAllow) {
   expect_agreement(call);
 }
 
-// A row that attends to itself alone, after its own copy: what is left beside it must keep its digits.
+// A row that attends only to itself, after its own copy. The small remaining weight must keep its precision.
 TEST(Induction, KeepsItsDigitsBesideAHeavyWeight) {
   InductionCall call = self_call();
   call.query_words = call.key_words = Words(400, "again");

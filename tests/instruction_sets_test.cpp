@@ -1,6 +1,6 @@
-// The fused kernel on every instruction set of this machine, against each other: the same calls give the same
-// results within the sum of what each set may be off by. (Their bits differ: sums have as many parts as a
-// vector has lanes.) A process has one instruction set, so that each runs in a child of its own.
+// Compares the fused kernel's instruction sets on this machine with each other. The same calls must give the
+// same results within the sum of both sets' errors. (Bits differ, because sums have as many parts as a vector
+// has lanes.) A process has one instruction set, so each set runs in a child process.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ using heed::test::Rounding;
 
 constexpr std::uint64_t kSeed = 20241121;
 
-/// Every call, in order. The weights come with it: lists of top-k are compared through them.
+/// Visits every call, in order. All need weights, through which top-k lists are compared.
 template <class Visit>
 void for_each_call(Visit visit) {
   const std::pair<heed::test::CallLimits, std::uint64_t> kinds[] = {
@@ -64,7 +64,7 @@ std::size_t bytes_of(const Tensor& tensor) {
   return static_cast<std::size_t>(tensor.count()) * heed::size_of(tensor.dtype());
 }
 
-/// Throws where the other end is gone.
+/// Throws if the other end is closed.
 template <class Transfer, class Memory>
 void transfer_all(Transfer transfer, int file, Memory* memory, std::size_t bytes) {
   for (std::size_t done = 0; done < bytes;) {
@@ -104,7 +104,7 @@ void send_results(int file) {
   });
 }
 
-/// One instruction set, in a child that computes the calls and sends what they give.
+/// One instruction set, in a child process that computes the calls and sends the results.
 class Child {
  public:
   explicit Child(std::string isa) : isa_(std::move(isa)) {
@@ -136,12 +136,12 @@ class Child {
 
   [[nodiscard]] const std::string& isa() const { return isa_; }
   [[nodiscard]] bool is_available() const { return available_; }
-  /// In the last call.
+  /// Whether the row fell back in the last call.
   [[nodiscard]] bool fell_back(std::int64_t b, std::int64_t h, std::int64_t i) const {
     return heed::test::holds(fallbacks_, b, h, i);
   }
 
-  /// What the next call gave.
+  /// The results of the next call.
   AttentionResult next() {
     std::size_t count = 0;
     receive(results_, &count, sizeof count);
@@ -165,7 +165,7 @@ class Child {
   std::vector<heed::detail::FallbackRows> fallbacks_;
 };
 
-/// What one set gave, as what another is to give; magnitudes stay those of the definitions.
+/// The results of one set, as the expectation of another. Magnitudes still come from the definitions.
 Naive expectation(Naive naive, const AttentionResult& result) {
   const std::pair<Cube Naive::*, Field> results[] = {{&Naive::output, &AttentionResult::output},
                                                      {&Naive::weights, &AttentionResult::weights},
@@ -179,14 +179,14 @@ Naive expectation(Naive naive, const AttentionResult& result) {
                                                      {&Naive::map, &AttentionResult::map}};
   for (const auto& [cube, field] : results) {
     const Tensor wide = Tensor::copy_of(result.*field, heed::DType::f64);
-    if (wide.values<double>().size() == (naive.*cube).values.size())  // or it was not asked for
+    if (wide.values<double>().size() == (naive.*cube).values.size())  // otherwise it was not requested
       std::copy(wide.values<double>().begin(), wide.values<double>().end(), (naive.*cube).values.begin());
   }
   return naive;
 }
 
 Rounding sum_of(const Rounding& a, const Rounding& b) {
-  return {.unit = a.unit,  // that of f32, for both
+  return {.unit = a.unit,  // that of f32, for both sets
           .slack = a.slack + b.slack,
           .weight_unit = a.weight_unit + b.weight_unit,
           .floor = a.floor + b.floor,
@@ -212,7 +212,7 @@ TEST(InstructionSets, GiveTheSameResultsWithinTheirRounding) {
         const auto rounding = [&](std::size_t set) {
           return heed::test::fused_rounding(call.query.dtype(), call.options, sets[set]->isa());
         };
-        // What the reference computed for both is no comparison of two sets.
+        // Rows that the reference computed for both sets do not compare the sets.
         const auto fell_back = [&](auto batch, auto head, auto row) {
           return sets[a]->fell_back(batch, head, row) && sets[b]->fell_back(batch, head, row);
         };
@@ -225,7 +225,7 @@ TEST(InstructionSets, GiveTheSameResultsWithinTheirRounding) {
   heed::test::expect_tight(tally, 0.95);
 }
 
-// What a process runs that forces nothing.
+// A process that forces no target takes the best one.
 TEST(InstructionSets, TheBestOfTheProcessorIsChosen) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);

@@ -1,5 +1,5 @@
-// Tensors in files, shard by shard: what is read is what the whole has there, and what is written are the
-// bytes that one process would have written.
+// Reading and writing tensors shard by shard. A shard that is read equals the same part of the whole. Files
+// written have the same bytes as if one process wrote them.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ class IoShards : public testing::Test {
       value = dtype == DType::boolean ? std::fmod(next++, 3) : next++;
     return Tensor::copy_of(tensor, dtype);
   }
-  // The bytes of view[index] for index in positions of an axis, element by element.
+  // The bytes of view[index] for index in positions along an axis, element by element.
   static std::string picked(const TensorView& view, int axis, std::span<const PositionRange> positions) {
     std::vector<std::int64_t> chosen;
     for (const PositionRange& range : positions)
@@ -100,8 +100,8 @@ TEST_F(IoShards, EveryAxisIsReadByOffset) {
         }
 }
 
-// Column-major, of the other byte order, and bytes that are no bool: what read_npy() makes row-major and
-// right.
+// Column-major files, files of the other byte order, and bools that are neither 0 nor 1: read_npy() converts
+// all of them.
 TEST_F(IoShards, WhatReadNpyTurnsRoundIsTurnedRoundHere) {
   const auto file = [&](const std::string& descr, const std::string& order, const std::string& shape,
                         const std::string& data) {
@@ -146,7 +146,7 @@ TEST_F(IoShards, MappedTensorsAreWhatReadsOfThemAre) {
     EXPECT_EQ(bytes_of(Tensor::copy_of(*mapped)), bytes_of(whole));
     EXPECT_EQ(file->mapped()->data(), mapped->data());
   }
-  // Of another's making: its elements begin at an odd byte.
+  // A file from another program, whose elements begin at an odd byte.
   std::string header = R"({"one":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
   if (header.size() % 2 == 0) header += ' ';
   write_file(folder / "odd.safetensors",
@@ -165,7 +165,7 @@ TEST_F(IoShards, ShardsOfAllMakeTheFileOfOne) {
       EXPECT_EQ(temporary.front(), '/');
       for (int rank = 2; rank >= 0; --rank)
         write_npy_shard(temporary, axis, sharding.ranges(rank), sharding.shard(whole, axis, rank));
-      EXPECT_EQ(folder.names().size(), 2u);  // the temporary, not its target
+      EXPECT_EQ(folder.names().size(), 2u);  // the temporary file, not its target
       files.commit();
       EXPECT_EQ(read_file(folder / "many.npy"), read_file(folder / "one.npy")) << name_of(dtype) << axis;
       std::filesystem::remove(folder / "many.npy");
@@ -247,7 +247,7 @@ TEST_F(IoShards, ShardsThatDoNotFitTheirFileAreRefused) {
   expect_error("shard has shape [3, 2] and dtype f32; " + expected, code, write(counted({3, 2}, DType::f32)));
   expect_error("shard has shape [2, 2] and dtype f64; " + expected, code, write(counted({2, 2}, DType::f64)));
   EXPECT_NO_THROW(write(counted({2, 2}, DType::f32))());
-  // Of the other byte order, and column-major.
+  // One file in the other byte order, and one in column-major order.
   for (const auto& [descr, order] : {std::pair(">f4", "False"), std::pair("<f4", "True")}) {
     std::string header =
         "{'descr': '" + std::string(descr) + "', 'fortran_order': " + order + ", 'shape': (5, 2), }";

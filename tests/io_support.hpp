@@ -1,4 +1,4 @@
-// What the tests of files share: a folder that goes away, and bytes to and from it.
+// Shared by the tests of files: a temporary folder, and functions that read and write bytes.
 #pragma once
 
 #include <malloc.h>
@@ -19,7 +19,7 @@
 
 namespace heed::test {
 
-/// A new folder under the system's folder for temporary files, removed with all that is in it.
+/// A new folder in the system's folder for temporary files, removed with its contents at the end.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -36,7 +36,7 @@ class TemporaryFolder {
 
   [[nodiscard]] std::string path() const { return path_.string(); }
   [[nodiscard]] std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  /// Names of what it holds, sorted.
+  /// The sorted names of the folder's files.
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path_))
@@ -58,7 +58,7 @@ inline std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// GCC and Clang say it in different ways.
+// GCC and Clang indicate sanitizers in different ways.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
 #elif defined(__has_feature)
@@ -67,12 +67,12 @@ inline constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_fea
 inline constexpr bool kSanitized = false;
 #endif
 
-/// Why the function below gives nothing.
+/// The reason why the function below returns nothing.
 inline constexpr const char* kUnmeasured = kSanitized ? "a sanitizer's own memory hides what a call takes"
                                                       : "/proc/self does not tell what a call takes at most";
 
-/// The most memory that `call` took at any time, in bytes over what the process had before; nothing where
-/// that cannot be measured: under a sanitizer, whose own memory hides it, or without Linux's /proc.
+/// The largest growth of the process's memory during `call`, in bytes. Returns nothing if it cannot be
+/// measured: under a sanitizer, whose own memory hides it, or without Linux's /proc.
 inline std::optional<std::int64_t> peak_memory_of(const std::function<void()>& call) {
   if (kSanitized) {
     call();
@@ -85,7 +85,7 @@ inline std::optional<std::int64_t> peak_memory_of(const std::function<void()>& c
     return 0LL;
   };
   malloc_trim(0);
-  write_file("/proc/self/clear_refs", "5");  // the peak becomes what there is now
+  write_file("/proc/self/clear_refs", "5");  // resets the peak to the current size
   const std::int64_t before = status("VmHWM");
   if (before == 0 || before > status("VmRSS") + (std::int64_t{1} << 20)) return std::nullopt;
   call();

@@ -1,6 +1,6 @@
-// Random calls over random caches on every target: all results against the definitions with the rows that the
-// cache holds, where they stand; the same bits whatever the layout, the pages and the life of the cache; and
-// those of attention() over plain tensors.
+// Random calls over random caches on every target. All results are compared with the definitions, using the
+// rows of the cache and their positions. The bits must be the same for any layout, pages and history of the
+// cache, and the same as from attention() over plain tensors.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -44,14 +44,14 @@ DType dtype_of(CacheFormat format) {
   return format == CacheFormat::bf16 ? DType::bf16 : format == CacheFormat::f16 ? DType::f16 : DType::f32;
 }
 
-// A call over a cache: batch entry b attends rows[b] rows.
+// A call over a cache. Batch entry b attends rows[b] rows.
 struct CacheCall {
   RandomCall call;
   heed::test::CacheRows rows;
   KvCacheOptions options;  // without a layout
   bool gaps = false;
   bool is_ring = false;
-  std::uint64_t histories = 0;  // what their draws begin with
+  std::uint64_t histories = 0;  // random seed of the histories
 };
 
 CacheCall draw_call(std::uint64_t index, heed::test::CallLimits limits) {
@@ -66,7 +66,7 @@ CacheCall draw_call(std::uint64_t index, heed::test::CallLimits limits) {
   o.kv_lengths.reset();
   o.query_segments.reset();
   o.key_segments.reset();
-  if (made.call.query.size(0) > 1) o.dropout = {};  // whose decisions know batch entries
+  if (made.call.query.size(0) > 1) o.dropout = {};  // dropout depends on the batch entry
   Draw draw(kSeed ^ 0xcac4e, index);
   const std::int64_t keys = made.call.key.size(2);
   bool ragged = false;
@@ -75,7 +75,7 @@ CacheCall draw_call(std::uint64_t index, heed::test::CallLimits limits) {
     made.rows.rows.push_back(all ? keys : draw.between(0, keys));
     ragged = ragged || made.rows.rows.back() != keys;
   }
-  if (ragged) o.map = {};  // whose columns are of the longest sequence
+  if (ragged) o.map = {};  // its columns are those of the longest sequence
   made.rows.key = made.call.key;
   made.rows.value = made.call.value;
   KvCacheOptions& c = made.options;
@@ -85,7 +85,7 @@ CacheCall draw_call(std::uint64_t index, heed::test::CallLimits limits) {
   c.value_dim = made.call.value.size(3);
   c.format = draw.pick<CacheFormat>({CacheFormat::f32, CacheFormat::bf16, CacheFormat::f16, CacheFormat::int8,
                                      CacheFormat::int4, CacheFormat::fp8});
-  if (draw.chance(0.5) && !has_codes(c.format))  // that of the queries
+  if (draw.chance(0.5) && !has_codes(c.format))  // the format of the queries
     c.format = made.call.query.dtype() == DType::f32    ? CacheFormat::f32
                : made.call.query.dtype() == DType::bf16 ? CacheFormat::bf16
                                                         : CacheFormat::f16;
@@ -102,7 +102,7 @@ CacheCall draw_call(std::uint64_t index, heed::test::CallLimits limits) {
   return made;
 }
 
-// One layout of several that must give the same bits.
+// Chooses one of several layouts that must give the same bits.
 KvCacheOptions with_layout(KvCacheOptions options, const CacheCall& made, Draw& draw, std::int64_t room) {
   if (made.is_ring) {
     options.layout = CacheLayout::ring;
@@ -136,7 +136,7 @@ CacheLife cache_of(const CacheCall& made, std::uint64_t index, std::uint64_t var
   return life;
 }
 
-// The part of an option's tensor that batch entry b and its first `keys` keys have.
+// The part of an option's tensor for batch entry b and its first `keys` keys.
 std::optional<TensorView> part_of(const std::optional<TensorView>& tensor, std::int64_t b,
                                   std::int64_t keys) {
   if (!tensor) return tensor;
@@ -157,7 +157,7 @@ AttentionOptions options_of(const CacheCall& made, std::int64_t b, std::int64_t 
   return o;
 }
 
-// The results of batch entry b alone, whose top keys are numbers of rows again.
+// The results of batch entry b alone, with top keys as row numbers instead of positions.
 AttentionResult result_of(const AttentionResult& all, std::int64_t b,
                           const std::vector<std::int64_t>& positions) {
   AttentionResult one;
@@ -184,7 +184,7 @@ struct Outcome {
   std::int64_t as_plain = 0, as_other = 0;
 };
 
-// What batch entry b must give.
+// The expected results of batch entry b.
 struct Expected {
   AttentionOptions options;
   heed::test::Naive naive;
@@ -198,7 +198,7 @@ Expected expected_of(const CacheCall& made, const CacheLife& life, std::int64_t 
   Expected expected;
   expected.positions = life.cache.positions(sequence);
   expected.options = options_of(made, b, life.cache.length(sequence));
-  if (has_codes(made.options.format)) {  // codes are what they are: codes_test holds them to the rows
+  if (has_codes(made.options.format)) {  // takes the codes; other tests compare them with the rows
     expected.key = std::move(life.cache.keys(sequence))
                        .reshaped({1, made.options.kv_heads, keys, made.options.head_dim});
     expected.value = std::move(life.cache.values(sequence))
@@ -224,7 +224,7 @@ std::string description_of(const CacheCall& made, const CacheLife& life) {
 void compare_with_definitions(const CacheCall& made, const CacheLife& life,
                               const std::vector<Expected>& expected, const AttentionResult& result,
                               const std::string& target, Outcome& outcome) {
-  // Queries of another dtype than the rows are computed in f32.
+  // If queries and rows have different dtypes, the call is computed in f32.
   const bool same =
       dtype_of(made.options.format) == made.call.query.dtype() && !has_codes(made.options.format);
   for (std::size_t b = 0; b < expected.size(); ++b) {
@@ -238,7 +238,7 @@ void compare_with_definitions(const CacheCall& made, const CacheLife& life,
   }
 }
 
-// Rows that lie as tensors do, and count from 0.
+// Compares with plain tensors, if rows have no gaps and count from 0.
 void compare_with_tensors(const CacheCall& made, const CacheLife& life, const AttentionResult& result,
                           Outcome& outcome) {
   if (made.gaps || made.is_ring || dtype_of(made.options.format) != made.call.query.dtype() ||
@@ -249,12 +249,12 @@ void compare_with_tensors(const CacheCall& made, const CacheLife& life, const At
   AttentionOptions options = made.call.options;
   if (!options.query_offset) options.align = heed::Align::bottom_right;
   options.kv_lengths = lengths.view();
-  // Row-major, as the rows of the cache are: which kernel few rows take depends on that.
+  // Row-major like the rows of the cache, because the kernel for few rows depends on the layout.
   const Tensor key = Tensor::copy_of(made.call.key), value = Tensor::copy_of(made.call.value);
   AttentionResult plain = heed::attention(made.call.query, key, value, options);
   AttentionResult cached = result;
   if (options.scores_stage != heed::ScoresStage::bias)
-    plain.scores = cached.scores = Tensor();  // beyond lengths
+    plain.scores = cached.scores = Tensor();  // they differ beyond the lengths
   ++outcome.as_plain;
   ASSERT_TRUE(heed::test::same_bits(plain, cached)) << description_of(made, life);
 }
@@ -311,7 +311,7 @@ TEST(KvCacheCalls, AgreeWithTheDefinitionsWithTensorsAndWithOtherLayoutsBitForBi
   }
 }
 
-// The reference gathers the rows.
+// The reference kernel gathers the rows.
 TEST(KvCacheCalls, OfTheReferenceAgreeWithTheDefinitions) {
   std::map<std::string, Outcome> outcomes;
   for (std::uint64_t index = 0; index < heed::test::share_of(400); ++index) {
@@ -328,7 +328,7 @@ TEST(KvCacheCalls, OfTheReferenceAgreeWithTheDefinitions) {
   heed::test::expect_tight(outcomes["reference"].tally);
 }
 
-// A ragged batch of queries attends as each sequence by itself.
+// A ragged batch of queries attends like each sequence by itself.
 TEST(KvCacheCalls, OfPackedQueriesAreThoseOfEachSequenceBitForBit) {
   const heed::test::EachTarget targets;
   for (std::uint64_t index = 0; index < heed::test::share_of(300); ++index) {

@@ -63,7 +63,7 @@ void append(KvCache& cache, std::int64_t sequence, std::int64_t rows, std::uint6
                normal_tensor({1, 2, rows, 12}, seed + 1, DType::f32), TensorView(offsets, {2}), which);
 }
 
-// A cache with sequences of several lengths, gaps, forks, a released sequence and sums.
+// A cache with sequences of several lengths, gaps, forks, a released sequence and received masses.
 KvCache lived(CacheLayout layout, CacheFormat format) {
   KvCache cache(options_of(layout, format));
   append(cache, 0, 29, 1);

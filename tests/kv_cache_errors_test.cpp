@@ -1,5 +1,5 @@
-// Every way in which caches, tables and calls over caches can be wrong, the sentence that says so, and that a
-// cache is the same afterwards, bit for bit.
+// Every way in which caches, tables and calls over caches can be wrong, and the resulting message. Afterwards
+// the cache must be the same, bit for bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -35,7 +35,7 @@ constexpr std::int64_t kFar = std::int64_t{1} << 31;  // one row too many
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
 
-// Hkv 2, D 4, Dv 6: room for 12 rows of each of two sequences, or of all in pages of 4.
+// Hkv 2, D 4, Dv 6, with space for 12 rows of each of two sequences, or for 24 rows in pages of 4.
 KvCacheOptions options_of(CacheLayout layout, CacheFormat format = CacheFormat::f32) {
   KvCacheOptions options;
   options.sequences = 2;
@@ -69,11 +69,11 @@ Tensor values_of(std::int64_t batch, std::int64_t rows, DType dtype = DType::f32
   return normal_tensor({batch, 2, rows, 6}, 4, dtype);
 }
 
-// All that a cache tells of itself.
+// All observable state of a cache.
 struct Snapshot {
   std::vector<std::int64_t> lengths;
   std::vector<std::vector<std::int64_t>> positions;
-  std::vector<Tensor> rows;  // keys, values and sums of each sequence
+  std::vector<Tensor> rows;  // keys, values and received masses of each sequence
   heed::KvCacheStats stats;
 
   explicit Snapshot(const KvCache& cache) : stats(cache.stats()) {
@@ -92,10 +92,10 @@ void expect_same(const Snapshot& a, const Snapshot& b) {
   EXPECT_EQ(a.positions, b.positions);
   ASSERT_EQ(a.rows.size(), b.rows.size());
   for (std::size_t i = 0; i < a.rows.size(); ++i) EXPECT_TRUE(heed::test::same_bits(a.rows[i], b.rows[i]));
-  EXPECT_EQ(std::memcmp(&a.stats, &b.stats, sizeof a.stats), 0);  // numbers of one size, without gaps
+  EXPECT_EQ(std::memcmp(&a.stats, &b.stats, sizeof a.stats), 0);  // numbers of one size, without padding
 }
 
-// A cache that refuses what it is asked, and is what it was.
+// A cache that must refuse operations and stay the same.
 class Refusing {
  public:
   explicit Refusing(KvCache cache) : cache_(std::move(cache)) {}
@@ -111,7 +111,7 @@ class Refusing {
   KvCache cache_;
 };
 
-// Of 5 and 3 rows, some of which have received something.
+// Sequences of 5 and 3 rows, some of which have received mass.
 Refusing filled(const KvCacheOptions& options) {
   KvCache cache(options);
   cache.append(keys_of(1, 8), values_of(1, 8), integers({0, 5, 8}));
@@ -285,7 +285,7 @@ TEST(KvCacheErrors, NumbersFitTheFormat) {
     expect(format, name, std::numeric_limits<float>::quiet_NaN(), "nan");
     expect(format, name, -std::numeric_limits<float>::infinity(), "-inf");
   }
-  expect(CacheFormat::f16, "f16", 65520, "65520");  // the least that rounds to infinity
+  expect(CacheFormat::f16, "f16", 65520, "65520");  // the smallest number that rounds to infinity
   KvCache f16(options_of(CacheLayout::paged, CacheFormat::f16));
   Tensor key = keys_of(2, 1);
   key.at<float>(0, 0, 0, 0) = 65519.996f;
@@ -302,7 +302,7 @@ TEST(KvCacheErrors, ThereIsRoom) {
       .expect(
           "the rows to append need 4 pages, and 3 of 6 are free; reserve(), evict() and clear() make room",
           [](KvCache& c) { c.append(keys_of(2, 9), values_of(2, 9)); });
-  // A page that is shared is copied before it is written to.
+  // A shared page is copied before it is written.
   Refusing forked = filled(CacheLayout::paged);
   (void)forked.cache().fork(0);
   (void)forked.cache().fork(0);
@@ -313,7 +313,8 @@ TEST(KvCacheErrors, ThereIsRoom) {
         const std::int64_t which[] = {0, 2, 3, 4};
         c.append(keys_of(1, 8), values_of(1, 8), integers({0, 1, 2, 3, 8}), which);
       });
-  // Memory that repeats itself, so that it can be looked through: too many positions, whatever their bytes.
+  // One number repeated as a view of 2^31 rows, which can be read. It has too many positions, whatever its
+  // bytes.
   const float one = 1;
   const TensorView key(&one, {1, 2, kFar, 4}, {0, 0, 0, 0}), value(&one, {1, 2, kFar, 6}, {0, 0, 0, 0});
   filled(CacheLayout::ring)
@@ -444,7 +445,7 @@ TEST(KvCacheErrors, WhatRowsReceivedHasItsShape) {
   const std::string expected = "; [2, heads, 5], as a call returns it, is expected";
   expect("received has shape [4, 5]" + expected, Tensor({4, 5}));
   expect("received has shape [1, 4, 5]" + expected, Tensor({1, 4, 5}));
-  expect("received has shape [2, 3, 5]" + expected, Tensor({2, 3, 5}));  // no multiple of 2 heads
+  expect("received has shape [2, 3, 5]" + expected, Tensor({2, 3, 5}));  // 3 is no multiple of 2 heads
   expect("received has shape [2, 0, 5]" + expected, Tensor({2, 0, 5}));
   expect("received has shape [2, 4, 4]" + expected, Tensor({2, 4, 4}));
   expect("received has shape [2, 4, 5]; [1, heads, 3], as a call returns it, is expected", right, 1, {1});
@@ -483,7 +484,7 @@ TEST(KvCacheErrors, PagesOfABlockTableAreInThePool) {
             "block_table has page -1 at 1; 0 to 7, a page of the pool, is expected");
   EXPECT_EQ(message_of_table(integers({6, kMost, 0, 7}, {2, 2}), lengths),
             "block_table has page 9223372036854775807 at 1; 0 to 7, a page of the pool, is expected");
-  EXPECT_EQ(message_of_table(integers({6, 9, 0, 7}, {2, 2}), integers({2, 4})),  // room is a page, too
+  EXPECT_EQ(message_of_table(integers({6, 9, 0, 7}, {2, 2}), integers({2, 4})),  // a spare page
             "block_table has page 9 at 1; 0 to 7, a page of the pool, is expected");
   EXPECT_EQ(message_of_table(integers({6, -1, 0, 7}, {2, 2}), integers({2, 4})), "no error");
 }
@@ -536,7 +537,7 @@ TEST(KvCacheErrors, BlockTablesHaveTheirShapes) {
   }
 }
 
-// Tables are filled up with -1, with page 0, or with what their memory held before.
+// Unused table entries may be -1, page 0, or arbitrary.
 TEST(KvCacheErrors, PagesThatATableHasElsewhereAreNoRoom) {
   const auto over = [](Pool& pool, const std::vector<std::int64_t>& table, std::int64_t columns,
                        const std::vector<std::int64_t>& lengths) {
@@ -551,7 +552,7 @@ TEST(KvCacheErrors, PagesThatATableHasElsewhereAreNoRoom) {
     KvCache cache = over(pool, table, columns, {3, 1});
     const Tensor key = keys_of(2, 1), value = values_of(2, 1);
     EXPECT_EQ(message_of([&] { cache.append(key, value); }), "no error");
-    // Each has written the second row of its last page.
+    // Each sequence has written the second row of its last page.
     for (const auto& [b, page] : {std::pair<std::int64_t, std::int64_t>{0, 2}, {1, 1}})
       for (std::int64_t h = 0; h < 2; ++h)
         for (std::int64_t c = 0; c < 4; ++c)
@@ -559,7 +560,7 @@ TEST(KvCacheErrors, PagesThatATableHasElsewhereAreNoRoom) {
     Refusing(std::move(cache))
         .expect("sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
   }
-  // Two that could write to page 3: neither may. It counts as no one's.
+  // Two sequences could write to page 3, so neither may; the page belongs to none.
   Pool pool;
   KvCache both = over(pool, {0, 3, 1, 3}, 2, {2, 2});
   EXPECT_EQ(both.stats().shared_pages, 0);
@@ -689,7 +690,7 @@ TEST(KvCacheErrors, TensorsHaveALengthEach) {
   EXPECT_EQ(message(Tensor({2})), "lengths has dtype f32; i64 or i32 is expected");
 }
 
-// Also that not a byte of the caller's pool is written to.
+// Also requires that no byte of the caller's pool was written.
 void expect_pool_refuses(Pool& pool, KvCache cache, const std::string& sentence,
                          const std::function<void(KvCache&)>& operation) {
   const Tensor key = Tensor::copy_of(pool.key), value = Tensor::copy_of(pool.value);
@@ -703,17 +704,17 @@ TEST(KvCacheErrors, APageIsWrittenToByOneSequence) {
     return KvCache::over_block_table(pool.key.mutable_view(), pool.value.mutable_view(), table, lengths);
   };
   const auto append_both = [](KvCache& c) { c.append(keys_of(2, 1), values_of(2, 1)); };
-  // Both read page 1, and would write their next row to it.
+  // Both sequences read page 1, and would write their next row to it.
   expect_pool_refuses(pool, over(integers({6, 1, 0, 1}, {2, 2}), integers({3, 3})),
                       "page 1 is shared, and sequence 0 would write to it; one of its own is expected in its "
                       "table",
                       append_both);
-  // One has rows in page 1, which is then no room of the other.
+  // One sequence has rows in page 1, so the other cannot use it.
   expect_pool_refuses(pool, over(integers({6, 1, 0, 1}, {2, 2}), integers({4, 2})),
                       "sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
   expect_pool_refuses(pool, over(integers({0, 1, 6, 1}, {2, 2}), integers({2, 4})),
                       "sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
-  // A fork shares its pages, too.
+  // A fork shares its pages too.
   KvCache forked = over(integers({6, 1, 0, 7}, {2, 2}), integers({3, 1}));
   (void)forked.fork(0);
   expect_pool_refuses(pool, std::move(forked),
@@ -772,7 +773,7 @@ class KvCacheCallErrors : public testing::Test {
     return normal_tensor(shape, 9, dtype);
   }
 
-  Refusing cache_ = filled(CacheLayout::paged);  // of 5 and 3 rows
+  Refusing cache_ = filled(CacheLayout::paged);  // sequences of 5 and 3 rows
   Tensor query_ = queries({2, 4, 3, 4});
 };
 
@@ -788,7 +789,7 @@ TEST_F(KvCacheCallErrors, QueriesFitTheCache) {
   const auto* bytes = static_cast<const std::byte*>(query_.view().data());
   expect("query is not aligned: its data of f32 is expected at a multiple of 4 bytes",
          TensorView(bytes + 2, DType::f32, {2, 4, 2, 4}));
-  // Of another dtype than the rows, so that it is converted first.
+  // The rows have another dtype, so the query must be converted first.
   expect("query is not aligned: its data of bf16 is expected at a multiple of 2 bytes",
          TensorView(bytes + 1, DType::bf16, {2, 4, 3, 4}));
 }
@@ -812,7 +813,7 @@ TEST_F(KvCacheCallErrors, OptionsAreThoseOfACache) {
   options.output_dtype = DType::f16;
   expect("output_dtype is f16; f32 as in query or f32 is expected", query_, options);
   options.output_dtype.reset();
-  options.mask = mask.view();  // of 4 keys, where the longest sequence has 5
+  options.mask = mask.view();  // for 4 keys, but the longest sequence has 5
   expect("mask has shape [3, 4]; one that broadcasts to [2, 4, 3, 5] is expected", query_, options);
   options.mask.reset();
   options.softcap = -1;
@@ -845,7 +846,7 @@ TEST_F(KvCacheCallErrors, TreesAreTrees) {
   expect("tree_parents has dtype f32 and shape [3]" + of_parents, query_, {}, {.tree_parents = real.view()});
   expect("tree_parents has dtype i64 and shape [3, 2]" + of_parents, query_, {},
          {.tree_parents = three_two.view()});
-  // A parent comes before its child, so that there are no cycles.
+  // A parent comes before its child, so cycles are impossible.
   const Tensor itself = integers({-1, 1, 0}), later = integers({-1, 2, 0}), low = integers({-2, 0, 0});
   const Tensor second = integers({-1, 0, 0, -1, 0, 3}, {2, 3});
   expect("tree_parents[1] is 1; -1 or a node before it is expected", query_, {},
@@ -860,7 +861,7 @@ TEST_F(KvCacheCallErrors, TreesAreTrees) {
   const std::string of_mask = "; bool [3, 3] or [2, 3, 3] is expected";
   expect("tree_mask has dtype bool and shape [2, 2]" + of_mask, query_, {}, {.tree_mask = small.view()});
   expect("tree_mask has dtype u8 and shape [3, 3]" + of_mask, query_, {}, {.tree_mask = numbers.view()});
-  // Drafts are the last rows: there must be as many.
+  // The drafts are the last rows, so there must be as many.
   const Tensor four = integers({-1, 0, 1, 2});
   expect("sequence 1 holds 3 rows; those of a tree of 4 are expected", queries({2, 4, 4, 4}), {},
          {.tree_parents = four.view()});
@@ -888,7 +889,7 @@ TEST_F(KvCacheCallErrors, OutputsHaveTheirShapesAndAPlaceOfTheirOwn) {
   expect_outputs("outputs.output has dtype f16; f32 is expected", outputs);
 }
 
-// Whichever page the call reads: the pool is the cache's.
+// Outputs must not overlap any page of the pool, even one that the call does not read.
 TEST(KvCacheErrors, OutputsOverlapNoPageOfAPool) {
   Pool pool;
   const Tensor query = normal_tensor({1, 2, 2, 4}, 9, DType::f32);
@@ -903,11 +904,11 @@ TEST(KvCacheErrors, OutputsOverlapNoPageOfAPool) {
                                                       integers({read}, {1, 1}), integers({2}));
       EXPECT_EQ(message(cache, &pool.value.at<float>(page, 0, 0, 0)),
                 "outputs.output overlaps value in memory; a place of its own is expected");
-      if (page == 7) continue;  // the output has 24 floats, and a page of keys 16
+      if (page == 7) continue;  // the output has 24 floats, more than the 16 of a page of keys
       EXPECT_EQ(message(cache, &pool.key.at<float>(page, 0, 0, 0)),
                 "outputs.output overlaps key in memory; a place of its own is expected");
     }
-  // Beside the pages that a narrower view has, there is room.
+  // A cache over part of a pool leaves the other pages free.
   const KvCache half =
       KvCache::over_block_table(pool.key.view().narrow(0, 0, 4), pool.value.view().narrow(0, 0, 4),
                                 integers({1}, {1, 1}), integers({2}));
@@ -923,7 +924,7 @@ TEST(KvCacheErrors, WhatIsRotatedIsAligned) {
             "x is not aligned: its data of f32 is expected at a multiple of 4 bytes");
 }
 
-// A cache over tensors that may be written is made without more words.
+// A cache over mutable views can be appended to.
 TEST(KvCacheErrors, TensorsThatMayBeWrittenAreWritten) {
   Pool pool;
   const Tensor table = integers({6, 1, 0, 7}, {2, 2}), key = keys_of(2, 1), value = values_of(2, 1);

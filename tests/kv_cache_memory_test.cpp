@@ -1,5 +1,5 @@
-// Caches where memory runs out: every allocation of every operation is made to fail once, after which the
-// cache is what it was, bit for bit, and goes on as if nothing had happened.
+// Caches out of memory. Each allocation of every operation fails once. Afterwards the cache must be
+// unchanged, bit for bit, and must continue to work.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,12 +17,12 @@
 
 namespace {
 
-// Bytes that are held now; while `failing`, the allocation of this number has no memory.
+// The bytes held now. While `failing`, the allocation with this number fails.
 std::int64_t held = 0;
 bool failing = false;
 int allocations = 0, fail_at = -1;
 
-// A block's size is kept before it, in as much room as its alignment asks for.
+// Stores a block's size before it, in as much space as its alignment needs.
 void* allocate(std::size_t bytes, std::size_t alignment) {
   if (failing && allocations++ == fail_at) throw std::bad_alloc();
   void* memory = std::aligned_alloc(alignment, (bytes + 2 * alignment - 1) / alignment * alignment);
@@ -70,7 +70,7 @@ using heed::test::normal_tensor;
 enum class Made { plain, copied, restored };
 constexpr const char* kMade[] = {"plain", "copied", "restored"};
 
-// Two sequences of 13 and 9 rows, the first of which has a gap, a fork and sums.
+// Two sequences of 13 and 9 rows. The first has a gap, a fork and received masses.
 KvCache cache_of(CacheLayout layout, CacheFormat format, Made made) {
   KvCacheOptions options;
   options.sequences = 2;
@@ -132,7 +132,7 @@ void expect_same(const Snapshot& a, const Snapshot& b) {
 
 class KvCacheMemory : public testing::TestWithParam<std::tuple<CacheLayout, CacheFormat, Made>> {
  protected:
-  // The operation with each allocation of it failing in turn, and then without a failure.
+  // Runs the operation with each of its allocations failing in turn, and then without a failure.
   using Operation = std::function<void(KvCache&)>;
   void expect_whole_or_nothing(
       const Operation& operation, const Operation& next = go_on, const Operation& first = [](KvCache&) {}) {
@@ -170,7 +170,7 @@ class KvCacheMemory : public testing::TestWithParam<std::tuple<CacheLayout, Cach
     ADD_FAILURE() << "a thousand allocations";
   }
 
-  // More rows for all, so that each place that is free is used, and some of them taken back.
+  // Appends to all sequences, so that every free slot is used, and takes some rows back.
   static void go_on(KvCache& cache) {
     const std::int64_t batch = cache.sequences();
     cache.append(normal_tensor({batch, 2, 9, 4}, 7, DType::f32),
@@ -185,7 +185,7 @@ class KvCacheMemory : public testing::TestWithParam<std::tuple<CacheLayout, Cach
 TEST_P(KvCacheMemory, AppendIsWholeOrNothing) {
   const std::int64_t offsets[] = {0, 5, 14, 16}, all[] = {0, 0, 16, 16};
   expect_whole_or_nothing([&](KvCache& c) { c.append(key_, value_, heed::TensorView(offsets, {4})); });
-  // More than a ring holds beside the rows that it has.
+  // More rows than a ring has space for.
   expect_whole_or_nothing([&](KvCache& c) { c.append(key_, value_, heed::TensorView(all, {4})); });
 }
 TEST_P(KvCacheMemory, TruncateIsWholeOrNothing) {
@@ -212,10 +212,10 @@ TEST_P(KvCacheMemory, CopyIsWholeOrNothing) {
 TEST_P(KvCacheMemory, EvictIsWholeOrNothing) {
   const std::int64_t gone[] = {0, 1, 2, 5, 6, 7}, more[] = {0, 12};
   expect_whole_or_nothing([&](KvCache& c) { c.evict(1, gone); });
-  expect_whole_or_nothing([&](KvCache& c) { c.evict(0, more); });  // which has a gap
+  expect_whole_or_nothing([&](KvCache& c) { c.evict(0, more); });  // this sequence has a gap
 }
 TEST_P(KvCacheMemory, ReserveIsWholeOrNothing) {
-  if (std::get<0>(GetParam()) == CacheLayout::ring) return;  // which has its room
+  if (std::get<0>(GetParam()) == CacheLayout::ring) return;  // a ring's capacity is fixed
   expect_whole_or_nothing([](KvCache& c) { c.reserve(300); });
 }
 TEST_P(KvCacheMemory, AddReceivedIsWholeOrNothing) {
@@ -223,7 +223,7 @@ TEST_P(KvCacheMemory, AddReceivedIsWholeOrNothing) {
   expect_whole_or_nothing([&](KvCache& c) { c.add_received(received, 0.5); });
 }
 
-// Counted at operator new; of a KvCache itself there is only a pointer.
+// Counted at operator new. The KvCache object itself only holds a pointer.
 TEST_P(KvCacheMemory, StatsCountAllOfIt) {
   const auto [layout, format, made] = GetParam();
   const std::int64_t before = held;
@@ -231,7 +231,7 @@ TEST_P(KvCacheMemory, StatsCountAllOfIt) {
   const auto expect_counted = [&](const std::string& after) {
     const heed::KvCacheStats stats = cache.stats();
     EXPECT_EQ(stats.bytes + stats.tail_bytes + stats.table_bytes, held - before) << after;
-    // Each row of 2 heads: 4 + 4 floats, or as many codes of 4 bits, and the values' scale and offset.
+    // Each row has 2 heads of 4 + 4 floats, or as many 4-bit codes, and the values' scale and offset.
     EXPECT_GE(stats.bytes, stats.capacity * 2 * (format == CacheFormat::f32 ? 32 : 8)) << after;
     EXPECT_EQ(stats.tail_bytes > 0, format == CacheFormat::int4) << after;
   };

@@ -1,5 +1,5 @@
-// Sequences with a common prefix, which is read once for all of them: each row's results are, bit for bit,
-// those of its sequence alone, and the definitions'.
+// Sequences with a common prefix, which is read once for all of them. Each row's results must have the same
+// bits as in a call over its sequence alone, and agree with the definitions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,11 +40,11 @@ Tensor random_tensor(Draw& draw, const heed::Dims& shape, DType dtype) {
 
 struct Shared {
   KvCache cache;
-  Tensor query;  // [B, H, Lq, D], of sequence b
+  Tensor query;  // [B, H, Lq, D]
   AttentionOptions options;
 };
 
-// A prefix of some spans, forks of it, and rows of its own for each.
+// Draws a prefix of several spans, forks of it, and further rows for each fork.
 Shared draw_shared(std::uint64_t index) {
   Draw draw(kSeed, index);
   KvCacheOptions c;
@@ -91,7 +91,7 @@ AttentionResult alone(const Shared& made, std::int64_t b) {
   return heed::attention(made.query.view().narrow(0, b, 1), made.cache, made.options, {.sequences = which});
 }
 
-// The part of a result that is of batch entry b and its `keys` keys.
+// The part of a result for batch entry b and its `keys` keys.
 TensorView part_of(const AttentionResult& all, std::size_t i, std::int64_t b, std::int64_t keys) {
   const heed::ResultShape shape = heed::result_entry(i).shape;
   const TensorView view = heed::result<Tensor>(all, i).view().narrow(0, b, 1);

@@ -1,5 +1,5 @@
-// Caches of floats live through random operations beside plain vectors of rows; what codes keep is held to
-// the formulas of docs/kv_cache.md.
+// Random operations on caches of floats, compared with plain vectors of rows. Quantised rows are compared
+// with the formulas of docs/kv_cache.md.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -81,7 +81,7 @@ class Machine {
     const heed::KvCacheStats stats = cache_.stats();
     ASSERT_EQ(stats.rows, rows);
     if (options_.layout == CacheLayout::paged) {
-      std::int64_t held = 0;  // a page is held while a row of it is, or while it has room for the next one
+      std::int64_t held = 0;  // a page is held while it holds a row, or has space for the next one
       for (const PlainSequence& s : plain_) held += static_cast<std::int64_t>(s.rows.size());
       ASSERT_LE(stats.pages - stats.free_pages, held);
     }
@@ -125,7 +125,7 @@ class Machine {
                   s.rows[r].received[static_cast<std::size_t>(h)]);
   }
 
-  // Numbers that every format holds.
+  // Numbers that every format holds exactly.
   Tensor random_rows(std::int64_t batch, std::int64_t rows, std::int64_t width) {
     Tensor tensor({batch, options_.kv_heads, rows, width});
     for (float& x : tensor.values<float>()) x = static_cast<float>(draw_.between(-100, 100)) / 8;
@@ -143,7 +143,7 @@ class Machine {
     try {
       cache_.append(key, value, TensorView(offsets.data(), {static_cast<std::int64_t>(offsets.size())}),
                     which);
-    } catch (const heed::Error&) {  // no room: nothing has changed
+    } catch (const heed::Error&) {  // the cache was full, and nothing has changed
       ++refused;
       return;
     }
@@ -161,7 +161,7 @@ class Machine {
     }
     s.rows.push_back(std::move(plain));
     if (options_.layout != CacheLayout::ring) return;
-    // The oldest row that is no sink makes room.
+    // The oldest row that is not a sink is evicted.
     if (static_cast<std::int64_t>(s.rows.size()) > options_.sinks + options_.window) {
       std::size_t oldest = 0;
       while (s.rows[oldest].position < options_.sinks) ++oldest;
@@ -264,7 +264,7 @@ class Machine {
       for (const auto member :
            {&heed::AttentionResult::output, &heed::AttentionResult::lse, &heed::AttentionResult::distance})
         one.*member = Tensor::copy_of((all.*member).view().narrow(0, b, 1));
-      // f32 as the fused kernels round it (fused_rounding.hpp), or f64 of the reference.
+      // The rounding of the fused kernels in f32 (fused_rounding.hpp); the reference computes in f64.
       ASSERT_EQ(heed::test::compare_results(one, options, naive,
                                             {.unit = 0x1p-24, .slack = 3, .floor = 0x1p-110}, tally),
                 "");
@@ -282,7 +282,7 @@ class Machine {
   Draw& draw_;
   KvCache cache_;
   std::vector<PlainSequence> plain_;
-  std::vector<std::int64_t> released_;  // in their order
+  std::vector<std::int64_t> released_;  // in order of release
 };
 
 KvCacheOptions random_options(Draw& draw) {
@@ -325,7 +325,7 @@ TEST(KvCacheState, EqualsPlainVectorsOfRowsAfterEveryOperation) {
   EXPECT_GT(attended, 0);
 }
 
-// Pages are whole: as many as hold the rows, and never fewer than there are.
+// Capacity is a number of whole pages that hold the rows, and never shrinks.
 TEST(KvCacheState, RoomIsReservedInWholePages) {
   for (const auto& [rows, capacity] :
        {std::pair<std::int64_t, std::int64_t>{0, 8}, {8, 8}, {9, 12}, {12, 12}, {13, 16}}) {
@@ -350,7 +350,7 @@ TEST(KvCacheState, RoomIsReservedInWholePages) {
   }
 }
 
-// Floats have no groups: what the option says is not looked at.
+// Float formats have no groups, so the option is ignored.
 TEST(KvCacheState, GroupsAreOfCodesAlone) {
   for (const CacheLayout layout : {CacheLayout::contiguous, CacheLayout::paged, CacheLayout::ring})
     for (const std::int64_t group : {std::int64_t{0}, std::int64_t{-1}, INT64_MAX, INT64_MIN}) {
@@ -364,7 +364,7 @@ TEST(KvCacheState, GroupsAreOfCodesAlone) {
       cache.truncate(0, 3);
       EXPECT_TRUE(heed::test::same_bits(cache.keys(0), rows.view().select(0, 0).narrow(1, 0, 3)));
       EXPECT_TRUE(heed::test::same_bits(cache.values(1), rows.view().select(0, 0)));
-      // A query of zeros attends all rows alike.
+      // A query of zeros attends to all rows alike.
       const Tensor output = heed::attention(Tensor({2, 1, 1, 2}), cache).output;
       double mean = 0;
       for (std::int64_t r = 0; r < 5; ++r) mean += static_cast<double>(rows.at<float>(0, 0, r, 1)) / 5;
@@ -372,7 +372,7 @@ TEST(KvCacheState, GroupsAreOfCodesAlone) {
     }
 }
 
-// The Hadamard matrix from its definition: element (i, j) is (-1)^popcount(i & j).
+// Multiplies by the Hadamard matrix, from its definition: element (i, j) is (-1)^popcount(i & j).
 std::vector<double> rotated(const std::vector<double>& x) {
   std::size_t n = 1;
   while (x.size() % (2 * n) == 0) n *= 2;
@@ -392,7 +392,7 @@ struct Range {
   }
 };
 
-// How far a code may be from its number, by the formulas: half a step, where the scale and the offset are
+// The largest difference between a number and its code, by the formulas: half a step. Scale and offset are
 // rounded to bf16 (1/128), and f32 rounds twice.
 double largest_error(CacheFormat format, const Range& range, double x) {
   const double magnitude = std::max(std::abs(range.low), std::abs(range.high));
@@ -400,7 +400,7 @@ double largest_error(CacheFormat format, const Range& range, double x) {
   if (format == CacheFormat::int8) return magnitude / 127 * (1 + 1 / 128.0) / 2 + rounding;
   if (format == CacheFormat::int4)
     return (range.high - range.low + std::abs(range.low) / 128) / 15 * (1 + 1 / 128.0) / 2 + rounding;
-  // e4m3: half of 1/8 of the leading power of two, and of the smallest subnormal 2^-9.
+  // e4m3: half of 1/8 of the leading power of two, or half of the smallest subnormal 2^-9.
   return std::abs(x) / 16 + magnitude / 448 * (1 + 1 / 128.0) * 0x1p-10 + rounding;
 }
 
@@ -422,7 +422,7 @@ TEST(KvCacheCodes, AreAsNearAsTheirStepsAllow) {
     for (const bool rotate : {false, true}) {
       SCOPED_TRACE(std::string(heed::name_of(format)) + (rotate ? " rotated" : ""));
       KvCache cache(codes_options(format, rotate));
-      // Channels of very different sizes, one with a large mean, some rows of zeros.
+      // Channels of very different sizes, one of them with a large mean, and some rows of zeros.
       Tensor key = heed::test::normal_tensor({1, 2, 55, 24}, 7, DType::f32);
       Tensor value = heed::test::normal_tensor({1, 2, 55, 20}, 8, DType::f32);
       for (std::int64_t h = 0; h < 2; ++h)
@@ -448,7 +448,7 @@ TEST(KvCacheCodes, AreAsNearAsTheirStepsAllow) {
             for (std::int64_t k = r / 16 * 16; k < std::min<std::int64_t>(55, r / 16 * 16 + 16); ++k)
               range.add(rows[static_cast<std::size_t>(k)][static_cast<std::size_t>(c)]);
             const double x = rows[static_cast<std::size_t>(r)][static_cast<std::size_t>(c)];
-            // A rotated row is summed in f32: three additions of numbers up to 2^13.
+            // A rotated row is summed in f32, with three additions of numbers up to 2^13.
             const double rotation = rotate ? 0x1p13 * 3 * 0x1p-24 : 0;
             const double bound = r < 48 ? largest_error(format, range, x) + rotation : rotation;
             ASSERT_NEAR(keys.at<float>(h, r, c), x, bound) << "key " << r << " channel " << c;
@@ -466,7 +466,7 @@ TEST(KvCacheCodes, AreAsNearAsTheirStepsAllow) {
     }
 }
 
-// Numbers at the ends of f32, and groups of one number.
+// Numbers near the limits of f32, and groups of equal numbers.
 TEST(KvCacheCodes, HoldNumbersOfAnySize) {
   for (const CacheFormat format : {CacheFormat::int8, CacheFormat::int4, CacheFormat::fp8})
     for (const float largest : {3e38f, 1e-30f, 1e-42f, 0.0f}) {
@@ -480,7 +480,7 @@ TEST(KvCacheCodes, HoldNumbersOfAnySize) {
       const Tensor keys = cache.keys(0), values = cache.values(0);
       for (std::int64_t i = 0; i < keys.count(); ++i) {
         const double x = static_cast<double>(key.values<float>()[static_cast<std::size_t>(i)]);
-        // A scale is a normal number: below it numbers are 0.
+        // Scales are normal numbers; numbers below them become 0.
         ASSERT_NEAR(static_cast<double>(keys.values<float>()[static_cast<std::size_t>(i)]), x,
                     std::abs(x) / 14 + 0x1p-126);
       }
@@ -488,7 +488,7 @@ TEST(KvCacheCodes, HoldNumbersOfAnySize) {
     }
 }
 
-// Drafts of up to a group leave no trace, wherever groups end.
+// Drafts of up to a group leave no trace when they are rolled back, wherever groups end.
 TEST(KvCacheCodes, AreAsBeforeAfterDraftsAreTakenBack) {
   for (const CacheFormat format : {CacheFormat::int8, CacheFormat::int4, CacheFormat::fp8})
     for (std::int64_t before = 0; before < 50; before += 3)
@@ -509,7 +509,7 @@ TEST(KvCacheCodes, AreAsBeforeAfterDraftsAreTakenBack) {
       }
 }
 
-// Further back, rows keep the values that they were attended with.
+// If more is rolled back, rows keep the values with which they were attended.
 TEST(KvCacheCodes, KeepTheirValuesWhenMoreIsTakenBack) {
   const Tensor key = heed::test::normal_tensor({1, 2, 100, 24}, 11, DType::f32);
   const Tensor value = heed::test::normal_tensor({1, 2, 100, 20}, 12, DType::f32);
@@ -521,8 +521,8 @@ TEST(KvCacheCodes, KeepTheirValuesWhenMoreIsTakenBack) {
   EXPECT_TRUE(heed::test::same_bits(cache.values(0), values.view().narrow(1, 0, 37)));
 }
 
-// The last two groups are kept as they came, too. A row that a later one has pushed out of them is read from
-// its code, wherever the sequence then ended and is cut.
+// The last two groups also keep their exact rows. A row that later rows pushed out of them is read from its
+// code, wherever the sequence ends and is cut.
 TEST(KvCacheCodes, KeepTheirValuesWhereverTheyAreCut) {
   const Tensor key = heed::test::normal_tensor({1, 2, 70, 24}, 13, DType::f32);
   const Tensor value = heed::test::normal_tensor({1, 2, 70, 20}, 14, DType::f32);
@@ -535,7 +535,8 @@ TEST(KvCacheCodes, KeepTheirValuesWhereverTheyAreCut) {
       cache.truncate(0, length);
       const Tensor keys = cache.keys(0), values = cache.values(0);
       ASSERT_EQ(keys.size(1), length);
-      // Within a step of 4 / 127, a code's half-step and what bf16 rounds of its scale.
+      // The tolerance is below a step of 4 / 127; it covers a code's half step and the bf16 rounding of its
+      // scale.
       for (std::int64_t h = 0; h < 2; ++h)
         for (std::int64_t r = 0; r < length; ++r) {
           for (std::int64_t c = 0; c < 24; ++c)
@@ -548,7 +549,7 @@ TEST(KvCacheCodes, KeepTheirValuesWhereverTheyAreCut) {
     }
 }
 
-// H H / n = 1, and scores stay.
+// H H / n = 1, so scores are unchanged.
 TEST(Hadamard, IsItsOwnInverseAndKeepsProducts) {
   for (const std::int64_t width : {1, 2, 3, 24, 64, 100, 128}) {
     const Tensor a = heed::test::normal_tensor({4, width}, 1, DType::f32);
@@ -563,7 +564,7 @@ TEST(Hadamard, IsItsOwnInverseAndKeepsProducts) {
         row.push_back(static_cast<double>(a.at<float>(r, c)));
         EXPECT_NEAR(back.at<float>(r, c), a.at<float>(r, c), 1e-6);  // 14 additions of numbers below 30
       }
-      EXPECT_NEAR(after, before, 1e-4);  // 128 products of such
+      EXPECT_NEAR(after, before, 1e-4);  // 128 products of such numbers
       const std::vector<double> expected = rotated(row);
       for (std::int64_t c = 0; c < width; ++c)
         EXPECT_NEAR(ra.at<float>(r, c), expected[static_cast<std::size_t>(c)], 1e-6);

@@ -1,6 +1,6 @@
-// Trees of drafts over caches: each draft's results against the definitions, where it sees the rows before
-// the tree, its ancestors and itself; the same bits from parents and from their matrix, of a batch and of one
-// sequence, in either layout; and what is left when a caller keeps one branch.
+// Trees of drafts over caches. Each draft sees the rows before the tree, its ancestors and itself, and is
+// compared with the definitions. Parents and their matrix, a batch and a single sequence, and both layouts
+// must give the same bits. Also tests the cache after a caller keeps one branch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -64,7 +64,7 @@ bool is_ancestor_or_self(const Tree& tree, std::int64_t of, std::int64_t node) {
   return false;
 }
 
-// What a sequence holds, row by row.
+// The expected rows of a sequence.
 class PlainRows {
  public:
   void append(const TensorView& key, const TensorView& value) {
@@ -103,14 +103,14 @@ class PlainRows {
   std::int64_t length_ = 0;
 };
 
-// Sequences that hold a tree of drafts each, and its queries.
+// Sequences that each hold a tree of drafts, and their queries.
 struct Drafted {
   KvCache cache;
-  std::vector<PlainRows> rows;  // of each sequence
-  bool one_tree = false;        // for all sequences
+  std::vector<PlainRows> rows;  // for each sequence
+  bool one_tree = false;        // one tree for all sequences
   std::vector<Tree> trees;
   Tensor query;  // [B, H, Lq, D]
-  Tensor mask;   // bool [B, 1, Lq, most rows], or nothing
+  Tensor mask;   // bool [B, 1, Lq, most rows], or empty
   AttentionOptions options;
 
   [[nodiscard]] std::int64_t batch() const { return query.size(0); }
@@ -134,7 +134,7 @@ KvCacheOptions draw_cache(Draw& draw, CacheLayout layout) {
   return c;
 }
 
-// A prefix that all sequences have, rows of their own, and gaps where rows were evicted.
+// Fills the cache: a prefix that all sequences share, further rows of each, and gaps where rows were evicted.
 void fill(Draw& draw, Drafted& made, std::int64_t batch) {
   const auto tensors = [&](std::int64_t entries, std::int64_t rows) {
     const DType dtype = dtype_of(made.cache.format());
@@ -167,7 +167,7 @@ void fill(Draw& draw, Drafted& made, std::int64_t batch) {
   }
 }
 
-// As many drafts for every sequence, and what they are asked.
+// Adds the same number of drafts to every sequence, and draws their queries.
 void add_drafts(Draw& draw, Drafted& made, std::int64_t batch) {
   const std::int64_t nodes = draw.chance(0.3) ? draw.between(14, 40) : draw.between(1, 13);
   const std::int64_t kv_heads = made.cache.kv_heads();
@@ -207,7 +207,7 @@ AttentionOptions draw_options(Draw& draw) {
   return o;
 }
 
-// The same rows and queries in either layout.
+// Draws the same rows and queries for either layout.
 Drafted draft(std::uint64_t index, CacheLayout layout) {
   Draw draw(kSeed, index);
   Drafted made{KvCache(draw_cache(draw, layout)), {}, false, {}, {}, {}, {}};
@@ -222,7 +222,7 @@ Drafted draft(std::uint64_t index, CacheLayout layout) {
   return made;
 }
 
-// [Lq] of one tree, or [B, Lq]; every other call's are i32.
+// Parents [Lq] of one tree, or [B, Lq]. Every other call uses i32.
 Tensor parents_of(const std::vector<Tree>& trees, bool one, std::uint64_t index) {
   const auto nodes = static_cast<std::int64_t>(trees[0].size());
   std::vector<std::int64_t> all;
@@ -273,7 +273,7 @@ AttentionResult alone(const Drafted& made, std::int64_t b, std::uint64_t index) 
                          {.sequences = which, .tree_parents = parents.view()});
 }
 
-// The part of a result that is of batch entry b and its `keys` keys.
+// The part of a result for batch entry b and its `keys` keys.
 TensorView part_of(const AttentionResult& all, std::size_t i, std::int64_t b, std::int64_t keys) {
   const heed::ResultShape shape = heed::result_entry(i).shape;
   const TensorView view = heed::result<Tensor>(all, i).view().narrow(0, b, 1);
@@ -292,7 +292,7 @@ void compare_bits(const Drafted& made, const AttentionResult& all, std::int64_t 
   }
 }
 
-// What queries of sequence b must give.
+// The expected results of sequence b.
 struct Expected {
   AttentionOptions options;
   heed::test::Naive naive;
@@ -304,7 +304,7 @@ Expected expected_of(const Drafted& made, std::int64_t b, const Tree& tree) {
   const PlainRows& rows = made.rows[static_cast<std::size_t>(b)];
   const std::int64_t queries = made.drafts(), keys = rows.count();
   const bool codes = made.cache.format() == CacheFormat::int8;
-  // Queries of another dtype than the rows are computed in f32.
+  // If queries and rows have different dtypes, the call is computed in f32.
   const bool same = !codes && made.query.dtype() == dtype_of(made.cache.format());
   Expected expected{options_of(made, b), {}, rows.positions(), same ? made.query.dtype() : DType::f32};
   Tensor mask({1, 1, queries, keys}, DType::boolean);
@@ -320,7 +320,7 @@ Expected expected_of(const Drafted& made, std::int64_t b, const Tree& tree) {
   expected.options.query_offset = rows.length() - queries;
   Tensor query = Tensor::copy_of(made.query.view().narrow(0, b, 1));
   if (made.cache.rotates()) query = heed::hadamard(query);
-  // Codes are what they are: another test holds them to the rows.
+  // Codes are taken as they are; another test compares them with the rows.
   const auto held = [&](Tensor all, std::int64_t width) {
     return std::move(all).reshaped({1, made.cache.kv_heads(), keys, width});
   };
@@ -328,11 +328,11 @@ Expected expected_of(const Drafted& made, std::int64_t b, const Tree& tree) {
       query, codes ? held(made.cache.keys(b), made.cache.head_dim()) : rows.keys(),
       codes ? held(made.cache.values(b), made.cache.value_dim()) : rows.values(), expected.options,
       expected.positions);
-  expected.options.mask.reset();  // its memory ends here
+  expected.options.mask.reset();  // the memory of the mask ends here
   return expected;
 }
 
-// Its top keys are numbers of rows again: they must be positions of rows that are held.
+// The results with top keys as row numbers; each must be the position of a row in the cache.
 AttentionResult with_row_numbers(AttentionResult result, const std::vector<std::int64_t>& positions) {
   if (result.top_k_index.count() == 0) return result;
   for (std::int64_t& key : result.top_k_index.values<std::int64_t>()) {
@@ -398,7 +398,7 @@ TEST(KvCacheTree, OfDraftsAgreesWithTheDefinitionsInEitherLayoutByParentsAndByMa
   for (const auto& [target, outcome] : outcomes) {
     SCOPED_TRACE(target);
     heed::test::expect_tight(outcome.tally, 0.9);
-    if (heed::test::share_of(120) < 120 || targets.least_paths(target) < 100) continue;  // not all calls
+    if (heed::test::share_of(120) < 120 || targets.least_paths(target) < 100) continue;  // too few calls
     EXPECT_GT(outcome.paths.taken(heed::test::Path::masked), 0);
     EXPECT_GT(outcome.paths.taken(heed::test::Path::spans_together), 0);
   }
@@ -419,7 +419,7 @@ TEST(KvCacheTree, OfTheReferenceAgreesWithTheDefinitions) {
   heed::test::expect_tight(tally);
 }
 
-// A segment is a sequence, with a tree of its own or the one of all.
+// Each segment is a sequence, with its own tree or a common one.
 TEST(KvCacheTree, OfPackedQueriesIsThatOfEachSequenceBitForBit) {
   const heed::test::EachTarget targets;
   for (const std::string& target : targets.available()) {
@@ -461,7 +461,7 @@ TEST(KvCacheTree, OfPackedQueriesIsThatOfEachSequenceBitForBit) {
   }
 }
 
-// Gives away all drafts but those from a root to one leaf.
+// Evicts all drafts except those on the path from a root to one leaf.
 void keep_a_branch(Draw& draw, Drafted& made, std::int64_t b) {
   const Tree& tree = made.trees[static_cast<std::size_t>(b)];
   PlainRows& rows = made.rows[static_cast<std::size_t>(b)];
@@ -476,7 +476,7 @@ void keep_a_branch(Draw& draw, Drafted& made, std::int64_t b) {
   rows.evict(gone);
 }
 
-// One token after what was kept.
+// Appends one token after the rows that were kept.
 void add_token(Draw& draw, Drafted& made) {
   const auto row = [&](std::int64_t width) {
     return random_tensor(draw, {made.batch(), made.cache.kv_heads(), 1, width},
@@ -489,7 +489,8 @@ void add_token(Draw& draw, Drafted& made) {
   made.query = Tensor::copy_of(made.query.view().narrow(2, 0, 1));
 }
 
-// Drafts, keeps a branch, drafts again over it; at last one token, which sees all that was kept.
+// Drafts, keeps a branch, drafts again over it, and at last appends one token, which sees all rows that were
+// kept.
 TEST(KvCacheTree, AnAcceptedBranchIsWhatTheNextQueriesSee) {
   const heed::test::EachTarget targets;
   std::map<std::string, heed::test::RowTally> tallies;

@@ -1,4 +1,4 @@
-// KvSource: what the kernels pack of rows of any strides and types is what plain memory holds.
+// KvSource: packing rows of any strides and types gives the same as packing contiguous memory.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -24,8 +24,8 @@ class KvSource : public ::testing::Test {
   heed::test::KernelUnit unit_{};
 };
 
-// The same 130 rows of up to 40 columns: in order, with gaps between rows and between columns, columns first,
-// backwards, one row for all.
+// Layouts of the same 130 rows of up to 40 columns: in order, with gaps between rows and columns, columns
+// first, backwards, and one row repeated.
 std::vector<TensorView> layouts(const Tensor& rows, const Tensor& columns) {
   const TensorView view = rows.view();
   const auto* last = static_cast<const std::byte*>(view.data()) + 129 * 80 * heed::size_of(view.dtype());

@@ -1,4 +1,5 @@
-// The heads of several layers on one axis: a model's layers as one call, and reports of layers as one.
+// The heads of several layers on one axis: a model's layers as one call, and reports of several layers
+// merged.
 #include <gtest/gtest.h>
 
 #include <filesystem>

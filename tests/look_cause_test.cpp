@@ -1,5 +1,5 @@
-// heed look --model … --ablate, --patch, --attribute, --lens, --rollout: what the library says, on a model
-// that comes with heed.
+// heed look --model … --ablate, --patch, --attribute, --lens, --rollout: compares the command with the
+// library, on a model that comes with heed.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// heed look: what is wrong is said in one line, before any work; files from strangers are refused.
+// Errors of heed look: each is one line, printed before any work. Untrusted files are refused.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -135,7 +135,7 @@ TEST_F(LookErrors, SaysWhatIsWrongWithTheTensorsAsTheyWereGiven) {
   expect(2, call({}), "query has shape [7]; 2 to 4 axes, [B, H, L, D], are expected");
 }
 
-// A million tokens on one number each: the tile alone would take terabytes.
+// A million tokens of one number each; the tile alone would take terabytes.
 TEST_F(LookErrors, RefusesWhatWouldNotFitAndNamesWhatWould) {
   write("q.npy", Tensor({1000000, 1}, DType::f32));
   write("k.npy", Tensor({1000000, 1}, DType::f32));
@@ -245,7 +245,7 @@ TEST_F(LookErrors, RefusesFilesThatDoNotFitTogether) {
     heed::io::write_safetensors(folder / "bad.safetensors", tensors, file.metadata);
     const CommandResult result = look({"bad.safetensors"});
     EXPECT_EQ(result.exit_code, 1) << message;
-    if (message.starts_with("has no tensor")) continue;  // the reader's own words
+    if (message.starts_with("has no tensor")) continue;  // a message of the reader
     EXPECT_EQ(result.errors, "heed: bad.safetensors " + message + "\n");
     EXPECT_EQ(result.output, "");
   }
@@ -255,7 +255,7 @@ TEST_F(LookErrors, RefusesEveryMissingTensor) {
   ASSERT_EQ(look(call({"--save", "doc.safetensors"})).exit_code, 0);
   const heed::io::TensorFile file = heed::io::read_safetensors(folder / "doc.safetensors");
   for (const auto& [missing, unused] : file.tensors) {
-    if (missing == "received" || missing == "map") continue;  // may be left out
+    if (missing == "received" || missing == "map") continue;  // these may be missing
     std::vector<std::pair<std::string, heed::TensorView>> tensors;
     for (const auto& [name, content] : file.tensors)
       if (name != missing) tensors.emplace_back(name, content.view());

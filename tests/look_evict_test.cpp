@@ -1,4 +1,4 @@
-// heed look --evict: what policies would have thrown away, and what each row lost by it.
+// heed look --evict: the rows that policies would have evicted, and the mass that each row lost by it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,7 +67,7 @@ class LookEvict : public Attend {
     EXPECT_EQ(folder.names(), before);
   }
 
-  // The weights of a row of the whole call, in f64.
+  // The weights of a row in the whole call, in f64.
   [[nodiscard]] std::vector<double> weights(std::int64_t b, std::int64_t h, std::int64_t i) const {
     std::vector<double> p(kLength);
     double sum = 0;
@@ -82,7 +82,7 @@ class LookEvict : public Attend {
     return p;
   }
 
-  // What every row lost is the sum of the weights of the keys that were gone.
+  // The loss of every row must be the sum of the weights of its evicted keys.
   void expect_losses(const Json& eviction) const {
     ASSERT_EQ(eviction["heads"].size(), 8u);
     for (const Json& head : eviction["heads"]) {
@@ -95,7 +95,7 @@ class LookEvict : public Attend {
         double dropped = 0;
         for (std::size_t j = 0; j < p.size(); ++j)
           if (!gone[j].is_null() && gone[j].get<std::int64_t>() <= i) dropped += p[j];
-        // Numbers of ordinary size in f32 against f64.
+        // f32 against f64, for numbers of ordinary size.
         EXPECT_NEAR(head["dropped"][static_cast<std::size_t>(i)].get<double>(), dropped, 1e-5);
         if (i >= prompt) mean += dropped / static_cast<double>(kLength - prompt);
       }
@@ -113,14 +113,14 @@ TEST_F(LookEvict, SaysWhatEachPolicyThrewAwayAndWhatThatDid) {
   for (const Json& eviction : evictions) expect_losses(eviction);
   EXPECT_EQ(evictions[0]["policy"], "streaming:2+6");
   EXPECT_EQ(evictions[0]["keys"][1]["kept"], (Json{0, 1, 18, 19, 20, 21, 22, 23}));
-  for (std::size_t j = 0; j < kLength; ++j) {  // with a row come as many keys as go
+  for (std::size_t j = 0; j < kLength; ++j) {  // each new row evicts one key
     const Json& row = evictions[0]["keys"][0]["gone_at_row"][j];
     EXPECT_EQ(row, j < 2 || j >= 18 ? Json() : Json(j + 6)) << j;
   }
   EXPECT_EQ(evictions[1]["prompt"], 0);
   EXPECT_EQ(evictions[1]["keys"][0]["kept"].size(), 8u);
   EXPECT_EQ(evictions[2]["prompt"], 12);
-  for (const Json& keys : evictions[2]["keys"]) {  // once, at the end of the prompt
+  for (const Json& keys : evictions[2]["keys"]) {  // evicted once, at the end of the prompt
     EXPECT_EQ(keys["kept"].size(), 8u + 12u);
     for (const Json& row : keys["gone_at_row"]) EXPECT_TRUE(row.is_null() || row == 12) << row;
   }
@@ -129,7 +129,7 @@ TEST_F(LookEvict, SaysWhatEachPolicyThrewAwayAndWhatThatDid) {
 TEST_F(LookEvict, BeginsAfterThePrompt) {
   const Json eviction = json(call({"--evict", "h2o:3+4", "--prompt", "15"}))[0];
   expect_losses(eviction);
-  // The heavy hitters of the prompt: sums of what all rows of it gave a key, of all heads.
+  // The heavy hitters of the prompt: each key's sum of the weights from all prompt rows, over all heads.
   for (std::int64_t b = 0; b < 2; ++b) {
     std::vector<double> sums(kLength);
     for (std::int64_t h = 0; h < 4; ++h)

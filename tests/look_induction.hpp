@@ -1,4 +1,4 @@
-// The command `heed look` on the model that comes with heed.
+// Runs `heed look` on the induction model that comes with heed.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace heed::test {
 
 inline const std::string kInductionText = "to be or not to be or";
 
-/// heed look --model induction [text] more…
+/// Runs heed look --model induction [text] more…
 inline CommandResult look_at_induction(const std::vector<std::string>& more,
                                        const std::string& text = kInductionText) {
   std::vector<std::string> all = {"look", "--model", "induction"};

@@ -1,4 +1,4 @@
-// heed look --model …: the heads that stand out, needles, weights by norm, beside what the library says.
+// heed look --model …: the heads that stand out, needles and weights by norm, compared with the library.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -85,7 +85,7 @@ TEST(LookModel, NeedleGivesTheWeightOfTheLastRow) {
   EXPECT_NE(text.find("weight on 'be or', token 1-2, 5-6"), std::string::npos) << text;
 }
 
-// What the page, rows and the file are of: the same model through the calls of all layers at once.
+// Compares the output with the library on the same model.
 TEST(LookModel, ByNormWeighsTheTableAndTheRows) {
   const TextLook library = looked_at(WeighedBy::norm);
   const Json object = answer({"--by", "norm"});
@@ -95,7 +95,7 @@ TEST(LookModel, ByNormWeighsTheTableAndTheRows) {
   for (std::size_t n = 0; n < 8; ++n)
     EXPECT_NEAR(rows[n]["keys"][0]["weight"].get<double>(),
                 heed::number_at(library.report.max_weight, {0, static_cast<std::int64_t>(n), 6}),
-                1e-6);  // a rounding of f32 in another order of rows
+                1e-6);  // rounding in f32, with rows in another order
 }
 
 TEST(LookModel, ByNormIsKeptInTheFile) {
@@ -140,7 +140,7 @@ TEST(LookModel, SaysWhichHeadsAttendToMost) {
   EXPECT_EQ(heading({"--head", "1.2"}), "attended to most, by the head above on average");
 }
 
-// A Llama of one layer, 2 heads and 3 words, made for texts of `context` tokens.
+// A Llama of one layer, 2 heads and 3 words, for texts of `context` tokens.
 std::string tiny_llama(const TemporaryFolder& folder, int context) {
   heed::Generator draw{5};
   std::vector<std::pair<std::string, heed::Tensor>> tensors;

@@ -1,4 +1,4 @@
-// heed look: what it shows is what the full matrix says, now and from the file that it saved.
+// heed look: its output agrees with the full matrix, both directly and from a saved file.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -52,7 +52,7 @@ class Look : public Attend {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
-  // What it prints when all goes well.
+  // The output of a successful run.
   [[nodiscard]] std::string printed(const Words& words) const {
     const CommandResult result = look(words);
     EXPECT_EQ(result.exit_code, 0) << result.errors;
@@ -68,7 +68,7 @@ class Look : public Attend {
   }
 };
 
-// f32 weights against f64 ones of numbers of ordinary size.
+// f32 weights against f64 ones, for numbers of ordinary size.
 constexpr double kTolerance = 1e-5;
 
 TEST_F(Look, SummariesAreThoseOfTheFullMatrix) {
@@ -106,7 +106,7 @@ TEST_F(Look, SummariesAreThoseOfTheFullMatrix) {
   }
 }
 
-// Everything that says what is computed, so that a file must keep all of it.
+// Uses every option that changes the result, so the file must keep them all.
 TEST_F(Look, TheFileAnswersWhatTheTensorsDo) {
   write("bias.npy", random_tensor({5, 7}, 4));
   write("slopes.npy", random_tensor({4}, 5));
@@ -142,7 +142,7 @@ TEST_F(Look, TheFileAnswersWhatTheTensorsDo) {
   }
 }
 
-// A text of metadata has at most a megabyte; words and heads may be more.
+// A metadata string has at most a megabyte; words and heads may need more.
 TEST_F(Look, TheFileHoldsWordsAndHeadsOfAnyNumber) {
   std::string words;
   for (char c = 'a'; c < 'f'; ++c) words += std::string(300'000, c) + "\n";
@@ -217,7 +217,7 @@ TEST_F(Look, ARowIsTheSameInEveryForm) {
   }
   EXPECT_EQ(object["rows"][0]["keys"].size(), 7u);
   EXPECT_EQ(object["rows"][0]["token"], "saw");
-  // A word that a spreadsheet would run is defused.
+  // A word that a spreadsheet would execute is escaped.
   EXPECT_NE(read_file(folder / "row.csv").find(",5,'=1+1,"), std::string::npos);
 }
 
@@ -229,7 +229,7 @@ TEST_F(Look, AWordFindsAllItsRows) {
   EXPECT_EQ(object["rows"][1]["row"], 3);
 }
 
-// A range is cut at the end; each row is asked once, in the order asked for.
+// A range is cut at the end. Each row is printed once, in the order requested.
 TEST_F(Look, RowsAreAskedByNumberByRangeAndByWord) {
   save();
   const Words call = {"doc.safetensors", "--batch", "0", "--head", "3,1"};
@@ -249,7 +249,7 @@ TEST_F(Look, RowsAreAskedByNumberByRangeAndByWord) {
   EXPECT_EQ(printed(with(call, {"--row", "3:5"})).find("cut"), std::string::npos);
 }
 
-// The files of several rows and heads are those of each, side by side.
+// The files for several rows and heads hold each of them side by side.
 TEST_F(Look, SeveralHeadsAndRowsLieSideBySide) {
   const Tensor weights = attention(query, key, value, {.need = Need::weights}).weights;
   (void)printed(with(kInputs, {"--row", "4,1", "--head", "3,0", "--npy", "rows.npy"}));
@@ -269,7 +269,7 @@ TEST_F(Look, SeveralHeadsAndRowsLieSideBySide) {
   EXPECT_NE(read_file(folder / "tile.csv").find("\r\n1,3,2,6,1,"), std::string::npos);
 }
 
-// More keys than the file keeps come from query, key and lse.
+// More keys than the file keeps are computed from query, key and lse.
 TEST_F(Look, AFileNamesMoreKeysThanItWasSavedWith) {
   save({"--top-k", "2"});
   const Json few = json({"doc.safetensors", "--token", "the"});
@@ -288,7 +288,7 @@ TEST_F(Look, EachRowOfTheMapSumsToItsRows) {
   const Json object = json(with(kInputs, {"--map", "2x3"}));
   for (const Json& batch : object["map"])
     for (const Json& head : batch) {
-      // Rows 0 to 2 are the first half of five.
+      // Rows 0 to 2 are the first half of five rows.
       EXPECT_NEAR(head[0][0].get<double>() + head[0][1].get<double>() + head[0][2].get<double>(), 3,
                   kTolerance);
       EXPECT_NEAR(head[1][0].get<double>() + head[1][1].get<double>() + head[1][2].get<double>(), 2,
@@ -302,7 +302,7 @@ TEST_F(Look, EachRowOfTheMapSumsToItsRows) {
                   kTolerance);
 }
 
-// 301 and 299 have no divisors in common with any map, so bins differ in size.
+// 301 and 299 have no common divisors with any map size, so bins differ in size.
 TEST_F(Look, TheFileIsFarSmallerThanTheMatrixAndItsMapIsRight) {
   write("q.npy", random_tensor({6, 301, 8}, 1));
   write("k.npy", random_tensor({6, 299, 8}, 2));
@@ -324,7 +324,7 @@ TEST_F(Look, TheFileIsFarSmallerThanTheMatrixAndItsMapIsRight) {
     ASSERT_NEAR(map.values<float>()[bin], sums.values<double>()[bin], kTolerance) << bin;
 }
 
-// The page of so many cells draws the map: it is kept as it is.
+// The page of so many cells draws the map, which the file keeps unchanged.
 TEST_F(Look, TheFileOfALongCallKeepsTheMapOfItsPage) {
   for (const char* name : {"q.npy", "k.npy", "v.npy"}) write(name, random_tensor({2100, 4}, 9));
   (void)printed(with(kInputs, {"--save", "doc.safetensors"}));
@@ -339,7 +339,7 @@ TEST_F(Look, FilesOfEarlierVersionsAreRead) {
   int read = 0;
   for (const auto& file : std::filesystem::directory_iterator(corpus)) {
     EXPECT_EQ(printed({file.path(), "--check", "--map", "2x2"}).find("MISMATCH"), std::string::npos) << file;
-    read += heed::io::SafetensorsReader(file.path()).dtype("map") == DType::f64 ? 1 : 0;  // as they were then
+    read += heed::io::SafetensorsReader(file.path()).dtype("map") == DType::f64 ? 1 : 0;  // the older dtype
   }
   EXPECT_EQ(read, 4);
 }
@@ -364,7 +364,7 @@ TEST_F(Look, HeadsAreSortedByWhatIsAsked) {
 TEST_F(Look, BriefHasALineAHeadTheBestNamedFirst) {
   Tensor keys({3, 12, 12});
   Tensor queries({3, 12, 12});
-  for (std::int64_t h = 0; h < 3; ++h)  // ever larger: the row attends to the key before it, ever more so
+  for (std::int64_t h = 0; h < 3; ++h)  // with growing size, rows attend more and more to the previous key
     for (std::int64_t i = 0; i < 12; ++i) {
       keys.at<float>(h, i, i) = static_cast<float>(4 * h);
       if (i > 0) queries.at<float>(h, i, i - 1) = 6;
@@ -375,11 +375,11 @@ TEST_F(Look, BriefHasALineAHeadTheBestNamedFirst) {
   const std::string text = printed(with(kInputs, {"--causal", "--brief"}));
   EXPECT_EQ(text.find("attended to most"), std::string::npos) << text;
   EXPECT_LT(text.find("\n2     previous-token"), text.find("\n1     previous-token")) << text;
-  EXPECT_EQ(text.find("plain forward"), std::string::npos) << text;  // under a millisecond
+  EXPECT_EQ(text.find("plain forward"), std::string::npos) << text;  // takes less than a millisecond
 }
 
 TEST_F(Look, NamesAHeadAndSaysWhatItCost) {
-  // Queries that are the keys before them, large: each row attends to the key before it.
+  // Queries are the previous keys, scaled up, so each row attends to the previous key.
   Tensor keys({1, 12, 12});
   Tensor queries({1, 12, 12});
   for (std::int64_t i = 0; i < 12; ++i) {
@@ -425,7 +425,7 @@ TEST_F(Look, TokensOfWhiteSpaceAreSeen) {
   EXPECT_NE(row.find("row \"␣\" (0)\n"), std::string::npos) << row;
   for (const char* shown : {"\"␣\" (0) ", "\"\" (2) ", "\"⇥\" (4) ", " a (1) "})
     EXPECT_NE(row.find(shown), std::string::npos) << shown << row;
-  // The rows of the picture begin in one column.
+  // The rows of the picture start in the same column.
   const std::string tile = printed(with(call, {"--tile", "0:5,0:3"}));
   for (const char* line : {"\n  \"␣\"  ", "\n  ␣the ", "\n  \"\"   ", "\n  \"⇥\"  ", "\n  x    "})
     EXPECT_NE(tile.find(line), std::string::npos) << line << tile;
@@ -450,7 +450,7 @@ TEST_F(Look, ReadsWhatExplainSaved) {
   EXPECT_EQ(object["options"]["causal"], "true");
 }
 
-// The document with one tensor changed, checked.
+// Checks the document after changing one tensor.
 class LookCheck : public Look {
  protected:
   using Change = std::function<void(Tensor&)>;
@@ -478,7 +478,7 @@ class LookCheck : public Look {
       found = found || (each.starts_with(line + " ") && each.ends_with("MISMATCH"));
     EXPECT_TRUE(found) << name << ": no mismatch of " << line << '\n' << result.output;
   }
-  // In whatever dtype the file has it.
+  // Adds to an element, in the dtype that the file has.
   static void set(Tensor& tensor, std::size_t at, double by) {
     Tensor wide = Tensor::copy_of(tensor, DType::f64);
     wide.values<double>()[at] += by;
@@ -505,14 +505,14 @@ TEST_F(LookCheck, FindsAWrongFigureOfARow) {
   expect_mismatch("previous", "previous", [](Tensor& t) { set(t, 3, 0.01); });
   expect_mismatch("position", "position and keys", [](Tensor& t) { set(t, 2, 1); });
   expect_mismatch("key_end", "position and keys", [](Tensor& t) { set(t, 2, -1); });
-  // Row 3 is the second "the"; before it, key 2 follows a "the".
+  // Row 3 is the second "the". Key 2 before it follows an earlier "the".
   expect_mismatch("induction", "induction", [](Tensor& t) { set(t, 3, 0.01); });
 }
 
-// Each of them agrees with itself: its weights are those of its keys, and its sums are right.
+// Changes that are consistent: weights belong to their keys, and sums are right.
 TEST_F(LookCheck, FindsWhatAgreesWithItselfAndIsWrong) {
   const Tensor weights = attention(query, key, value, {.need = Need::weights}).weights;
-  // The lightest key in place of the heaviest.
+  // The lightest key replaces the heaviest.
   std::int64_t lightest = 0;
   for (std::int64_t j = 1; j < 7; ++j)
     if (weights.at<float>(0, 0, 0, j) < weights.at<float>(0, 0, 0, lightest)) lightest = j;
@@ -530,7 +530,7 @@ TEST_F(LookCheck, FindsWhatAgreesWithItselfAndIsWrong) {
   heed::io::write_safetensors(folder / "wrong.safetensors", tensors, file.metadata);
   const CommandResult result = look({"wrong.safetensors", "--check"});
   EXPECT_EQ(result.exit_code, 1) << result.output;
-  // What one key, one bin has too much another has too little.
+  // One key or bin has too much, and another has as much too little.
   for (const std::string name : {"received", "map"})
     expect_mismatch(name, name, [](Tensor& t) {
       set(t, 0, 0.01);
@@ -538,7 +538,7 @@ TEST_F(LookCheck, FindsWhatAgreesWithItselfAndIsWrong) {
     });
 }
 
-// A row of numbers that the report calls NaN was skipped.
+// A row of numbers that the report stores as NaN was once skipped.
 TEST_F(LookCheck, FindsNaNWhereThereIsANumber) {
   expect_mismatch("lse", "lse", [](Tensor& t) { set(t, 0, std::nan("")); });
 }
@@ -649,14 +649,14 @@ TEST(ProgressBar, WipesAwayWhatItDrew) {
   {
     ProgressBar bar(out, 61, ProgressBar::Milliseconds(0));
     bar.show("forward", 0.5);
-    bar.show("forward", 0.5);  // the same again: not drawn twice
+    bar.show("forward", 0.5);  // the same again, which is not drawn twice
     EXPECT_EQ(out.str(), "\r" + heed::cli::progress_line("forward", 0.5, 60));
     out.str("");
   }
   EXPECT_EQ(out.str(), "\r" + std::string(60, ' ') + "\r");
 }
 
-// What the page holds about its call; the numbers and the drawing are tested in a browser (tests/python).
+// The page's data about its call. Tests in a browser check the numbers and drawings (tests/python).
 Json page_of(const std::string& file) {
   const std::size_t from = file.find('\n', file.find("id=\"page\">")) + 1;
   return Json::parse(file.substr(from, file.find("</script>", from) - from));
@@ -688,7 +688,7 @@ TEST_F(Look, ThePageOfADocumentAsksTheDocument) {
             page_of(read_file(folder / "first page.html"))["report"]["summaries"]);
 }
 
-// Of 2,100 rows and keys a head has more cells than a page holds.
+// With 2,100 rows and keys, a head has more cells than a page holds.
 TEST_F(Look, ThePageOfALongCallHoldsAMapAndTheWindowsAskedFor) {
   for (const char* name : {"q.npy", "k.npy", "v.npy"}) write(name, random_tensor({1, 2100, 4}, 9));
   (void)printed(with(kInputs, {"--causal", "--html", "it's.html", "--tile-at", "5,2090"}));

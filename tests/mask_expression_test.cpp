@@ -44,7 +44,7 @@ std::vector<std::uint8_t> row_of(const SparseMask& mask, std::int64_t b, std::in
   return visible;
 }
 
-// What a score expression makes of a score.
+// Evaluates a score expression.
 double score_of(std::string_view text, double s, std::int64_t i = 0, std::int64_t j = 0,
                 const Arrays& arrays = {}) {
   ScoreMod::expression(text, arrays).part()->apply({0, 0, i, j, j + 1}, &s, nullptr);
@@ -53,8 +53,7 @@ double score_of(std::string_view text, double s, std::int64_t i = 0, std::int64_
 
 using Pairs = std::function<bool(std::int64_t, std::int64_t)>;
 
-// Every pair of the mask is as the function says, in rows of all keys and of some; and coverage is certain of
-// tiles.
+// Checks every pair of the mask against the function, in rows of all keys and of some keys.
 void expect_mask(std::string_view text, const Pairs& expected, std::int64_t query_length,
                  std::int64_t key_length, const Arrays& arrays = {}) {
   SCOPED_TRACE(std::string(text));
@@ -201,7 +200,7 @@ TEST(MaskExpression, ArraysOfEveryDType) {
               {{"keep", flags}});
   expect_mask("j <= i and not keep[j]", [&](auto i, auto j) { return j <= i && !flags.at<bool>(j); }, 9, 9,
               {{"keep", flags}});
-  // Steps of two through an array.
+  // A view with a stride of two elements.
   const TensorView every_other(wide.view().data(), heed::DType::i64, {4}, {2});
   expect_mask("doc[min(j, 3)] == 2",
               [&](auto, auto j) {
@@ -252,7 +251,7 @@ TEST(MaskExpression, ArraysOfBatchAndHeadsGiveTheMaskItsSizes) {
   EXPECT_EQ(SparseMask::expression("j <= i", 0, 0).query_length(), 0);
 }
 
-// What is left in `visible` before stays forbidden.
+// Keys that are already forbidden in `visible` stay forbidden.
 TEST(MaskExpression, RowsOnlyForbid) {
   const SparseMask mask = SparseMask::expression("j <= i", 4, 4);
   std::vector<std::uint8_t> visible{1, 0, 1, 1};
@@ -290,7 +289,7 @@ TEST(MaskExpression, CoverageIsExactForTheUsualMasks) {
   }
 }
 
-// Of a conjunction it is full just where all parts are.
+// The coverage of a conjunction is full exactly where it is full for all parts.
 TEST(MaskExpression, CoverageOfConjunctions) {
   constexpr std::int64_t kL = 256;
   const SparseMask window = SparseMask::expression("i - j >= 0 && i - j < 64", kL, kL);
@@ -385,7 +384,7 @@ std::string quoted(const std::string& kind, const std::string& text, const std::
   std::string message = kind;
   return message.append(" expression \"").append(text).append("\": ").append(fault);
 }
-// Of a text that the message quotes whole.
+// For texts that the message quotes completely.
 void expect_fault(const std::string& text, const std::string& fault, const Arrays& arrays = {}) {
   EXPECT_EQ(mask_fault(text, arrays), quoted("mask", text, fault));
 }
@@ -514,12 +513,12 @@ TEST(MaskExpressionFaults, Limits) {
   EXPECT_EQ(score_fault(repeated("+s", 127, "s")), "no error");
   EXPECT_EQ(score_fault(repeated("+s", 128, "s")), quoted("score", repeated("+s", 49, "s").append("+..."),
                                                           "more than 256 values and operators at column 1"));
-  // What is worked out while it is read counts too.
+  // Constants that are folded while parsing count too.
   EXPECT_NE(score_fault(repeated("+1", 128, "s")), "no error");
   EXPECT_NE(score_fault(repeated("+1", 128, "1")), "no error");
 }
 
-// No text does harm; those that are read work.
+// Any text is harmless; if it parses, it works.
 TEST(MaskExpressionFaults, AnyTextIsReadOrRefused) {
   const std::vector<std::string> words{
       "b",   "h",  "i",    "j", "s",  "doc[", "]",  "(",   ")", "min(", "where(", ",",     "+",   "-", "*",

@@ -1,5 +1,5 @@
-// The product of matrix tiles, on the target that HEED_ISA names: against the definition of TDPBF16PS in
-// Intel's manual, bit for bit. So the instruction and its emulation agree.
+// The product of matrix tiles, on the target in HEED_ISA, compared bit for bit with the definition of
+// TDPBF16PS in Intel's manual. So the instruction and its emulation agree.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -24,10 +24,10 @@ struct Tiles {
 
 float from_bf16(std::uint16_t x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
 
-// Subnormal numbers count as 0.
+// Subnormal numbers become 0.
 float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0F, x) : x; }
 
-// Even and odd products are summed apart, from 0 on; then both sums are added, and then the result before.
+// Sums the even and the odd products separately from 0, then adds both sums, then the previous result.
 std::array<float, kSide * kSide> defined_product(const Tiles& tiles) {
   std::array<float, kSide * kSide> c{};
   for (std::size_t m = 0; m < kSide; ++m)
@@ -70,8 +70,7 @@ TEST(MatrixTiles, MultiplyAsTheManualDefines) {
       heed::test::kernel_unit(heed::attention(one, one, one, {.kernel = heed::Kernel::fused}).isa);
   ASSERT_NE(unit.multiply_tiles, nullptr);
   std::mt19937_64 random(1);
-  // Exponents: near 1, where sums round; small ones, whose products are subnormal; all, with infinities and
-  // NaN.
+  // Exponents near 1, where sums round; small ones, with subnormal products; all, with infinities and NaN.
   for (const auto& [low, high] : {std::pair<std::uint64_t, std::uint64_t>{120, 130}, {0, 80}, {0, 255}})
     for (int repeat = 0; repeat < 200; ++repeat) {
       SCOPED_TRACE(::testing::Message() << "exponents from " << low << " to " << high << ", " << repeat);

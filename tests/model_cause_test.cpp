@@ -1,4 +1,4 @@
-// heed/model_cause.hpp, beside the formulas of a small GPT-2 in f64.
+// heed/model_cause.hpp, compared with the formulas of a small GPT-2 in f64.
 #include "heed/model_cause.hpp"
 
 #include <gtest/gtest.h>
@@ -31,8 +31,8 @@ using heed::test::run_of;
 using heed::test::TemporaryFolder;
 using Ids = std::vector<std::int64_t>;
 
-// The model computes in f32: some ten roundings of 2^-24 in each of two layers, of numbers up to 10, through
-// exponentials and norms that pass them on at a few times their size.
+// The model computes in f32: about ten roundings of 2^-24 in each of two layers, for numbers up to 10.
+// Exponentials and norms enlarge these errors a few times.
 constexpr double kRounding = 2e-5;
 
 const Ids kText = {3, 7, 7, 1, 20, 3, 28, 11, 0};
@@ -123,7 +123,7 @@ TEST(Ablate, SetsHeadsToZero) {
   });
   const Effect effect = heed::ablate(model, view_of(kText), heads);
   EXPECT_EQ(effect.row, 8);
-  EXPECT_GT(effect.moved, 0.05);  // or the test would not see that nothing changed
+  EXPECT_GT(effect.moved, 0.05);  // otherwise the test could not see a missing change
   expect_effect(effect, run_of(gpt2, kText), after);
 }
 
@@ -217,7 +217,8 @@ double sum_of(const Attribution& made) {
   return std::accumulate(made.mlps.begin(), made.mlps.end(), sum);
 }
 
-// <d logit / d stream with the last norm's scale held, x>, x a row of what is added.
+// <d logit / d stream, x> with the scale of the last norm held constant; x is a row of an addition to the
+// stream.
 double share(const Gpt2& gpt2, const Gpt2Run& run, std::int64_t row, std::int64_t token,
              const std::vector<double>& added) {
   const Numbers weight = gpt2.numbers("ln_f.weight"), unembedding = gpt2.numbers("wte.weight");
@@ -235,7 +236,7 @@ std::vector<double> row_of(const Numbers& matrix, std::int64_t row) {
   return {begin, begin + matrix.columns};
 }
 
-// What a head adds at a row: its outputs times its rows of W_O.
+// The addition of a head to a row: its outputs times its rows of W_O.
 std::vector<double> added_by(const Gpt2& gpt2, const Gpt2Layer& layer, std::int64_t n, std::int64_t head,
                              std::int64_t row) {
   const Numbers output = gpt2.numbers("h." + std::to_string(n) + ".attn.c_proj.weight");
@@ -323,7 +324,7 @@ TEST(Rollout, IsTheProductOfTheLayersMatrices) {
     whole = product(mixed, whole);
   }
   Ids rows = {8, 0, 3};
-  while (rows.size() < 70) rows.push_back(static_cast<std::int64_t>(rows.size()) % 9);  // more than one piece
+  while (rows.size() < 70) rows.push_back(static_cast<std::int64_t>(rows.size()) % 9);  // several blocks
   const Tensor made = heed::rollout(model, view_of(kText), rows);
   ASSERT_EQ(made.shape(), heed::Dims({70, 9}));
   for (std::int64_t i = 0; i < 70; ++i)

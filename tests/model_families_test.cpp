@@ -1,5 +1,5 @@
-// Families of models: folders made here, a Llama computed by its formulas in f64, and what is refused.
-// python/tests/test_pretrained.py holds every family to transformers.
+// Families of models: folders made here, a Llama computed from its formulas in f64, and refused folders.
+// python/tests/test_pretrained.py compares every family with transformers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ using Json = nlohmann::ordered_json;
 using Row = std::vector<double>;
 using Rows = std::vector<Row>;
 
-// A folder that is written when it is read.
+// A folder that is written just before it is read.
 struct Folder {
   Json config;
   std::map<std::string, Tensor> tensors;
@@ -48,7 +48,7 @@ struct Folder {
     heed::io::write_safetensors(files / "model.safetensors", views);
     return heed::load_model(files.path());
   }
-  // The message without the file's name, which comes first.
+  // The message without the file's name at its beginning.
   std::string refusal() {
     const std::string message = message_of([&] { (void)load(); });
     const std::size_t end = message.find("' ");
@@ -116,7 +116,7 @@ void fill_bert(Folder& folder) {
   norm(at + "output.LayerNorm");
 }
 
-// Llama in f64, number by number.
+// Llama in f64, one number at a time.
 class ByFormula {
  public:
   ByFormula(const Folder& folder, std::int64_t window, bool causal = true)
@@ -154,7 +154,7 @@ class ByFormula {
       y[i] *= x[i] / std::sqrt(squares / static_cast<double>(x.size()) + 1e-5);
     return y;
   }
-  // Pairs (i, i + d / 2) turn by position * theta^(-2 i / d).
+  // Rotates pairs (i, i + d / 2) by position * theta^(-2 i / d).
   static void turn(Row& heads, std::size_t position) {
     for (std::size_t first = 0; first < heads.size(); first += kHeadDim)
       for (std::size_t i = 0; i < kHeadDim / 2; ++i) {
@@ -184,7 +184,7 @@ class ByFormula {
       add(x[i], times(at + "mlp.down_proj.weight", hidden));
     }
   }
-  // A window of a causal model has as many keys as it says; in others it goes so far to either side.
+  // In a causal model a window is a number of keys; in others it is the distance to either side.
   bool sees(std::size_t i, std::size_t j) const {
     const auto distance = static_cast<std::int64_t>(i) - static_cast<std::int64_t>(j);
     if (causal_) return distance >= 0 && (window_ == 0 || distance < window_);
@@ -278,7 +278,7 @@ TEST(ModelFamilies, NameTheKeysThatNobodyKnows) {
   folder.config["torch_dtype"] = "float32";
   EXPECT_TRUE(folder.load().info().notes.empty());
   folder.config["rope_scaling"] = {{"type", "linear"}, {"factor", 1}, {"section", 2}};
-  folder.config["torch"] = 1;  // part of a name that is known
+  folder.config["torch"] = 1;  // part of a known name
   folder.config["dtype torch_dtype"] = 1;
   for (const char* name : {"", "b", "c", "d", "e", "f", "h\n"}) folder.config[name] = nullptr;
   EXPECT_EQ(folder.load().info().notes,
@@ -364,7 +364,7 @@ TEST(ModelFamilies, TensorsMustBeThoseOfTheConfiguration) {
 
 struct Wrong {
   const char* family;
-  const char* changes;  // of config.json
+  const char* changes;  // changes to config.json
   const char* message;
 };
 

@@ -1,4 +1,4 @@
-// heed/model_generate.hpp: models that write on.
+// heed/model_generate.hpp: generating text with models.
 #include "heed/model_generate.hpp"
 
 #include <gtest/gtest.h>
@@ -39,14 +39,14 @@ TEST(Generation, WritesOnTokenByToken) {
   Words added;
   const std::string text = generate(model, "to be or not to be", {.tokens = 3, .temperature = 0},
                                     [&](const GeneratedToken& token) { added.push_back(token.text); });
-  EXPECT_EQ(text, " or not to");  // as heed generate prints it behind the prompt
+  EXPECT_EQ(text, " or not to");  // as heed generate prints it after the prompt
   EXPECT_EQ(added, (Words{" or", " not", " to"}));
   const GenerateOptions wild{.tokens = 20, .temperature = 3, .seed = 4};
   EXPECT_EQ(generate(model, "to be", wild), generate(model, "to be", wild));
 }
 
-// The ids that whole passes of the model that was trained give, one for each token over as many of the last
-// ones as the context holds.
+// The ids that the trained model generates without a cache. Each token takes a whole pass over as many of the
+// last tokens as the context holds.
 std::vector<std::int64_t> ids_without_cache(const heed::nn::LanguageModel& model,
                                             std::vector<std::int64_t> ids, const GenerateOptions& options) {
   const std::size_t given = ids.size();
@@ -67,7 +67,7 @@ std::vector<std::int64_t> ids_of(const std::vector<GeneratedToken>& tokens) {
   return ids;
 }
 
-// What sample() stands for, by a sort of the whole vocabulary.
+// The definition of sample(), by sorting the whole vocabulary.
 std::int64_t sampled_by_a_sort(const std::vector<float>& logits, const GenerateOptions& options,
                                double uniform) {
   std::vector<std::pair<double, std::int64_t>> order;
@@ -84,7 +84,7 @@ std::int64_t sampled_by_a_sort(const std::vector<float>& logits, const GenerateO
   return order[static_cast<std::size_t>(found - upto.begin())].second;
 }
 
-// Equal logits are among them. Sums have other orders: of a thousand draws none lies within 1e-12 of a
+// Some logits are equal. Sums are added in another order, but none of the thousand draws is within 1e-12 of a
 // boundary.
 TEST(Generation, DrawsWhatASortOfTheVocabularyWould) {
   heed::Generator numbers(7), generator(8), same(8);
@@ -104,7 +104,7 @@ TEST(Generation, DrawsWhatASortOfTheVocabularyWould) {
   }
 }
 
-// Logits differ by their rounding; it would take a draw within that of a boundary to show.
+// Logits differ by rounding. A test would only notice if a draw were that close to a boundary.
 TEST(Generation, WritesOverACacheWhatWholePassesDo) {
   const Model model = heed::load_model(kFolder);
   const heed::TrainedModel trained = heed::load_trained_model(kFolder);
@@ -123,14 +123,14 @@ TEST(Generation, WritesOverACacheWhatWholePassesDo) {
     }
 }
 
-// Twenty symbols three times: the rows of the first 32 tokens are codes by then.
+// Twenty symbols three times. The rows of the first 32 tokens are then quantised.
 TEST(Generation, WritesOverCachesOfEveryFormat) {
   const Model model = heed::load_model(kFolder);
   std::string prompt;
   for (int i = 0; i < 60; ++i) prompt += "w" + std::to_string(i % 20) + " ";
   const std::vector<std::int64_t> ids = model.tokenize(prompt).ids;
   const Tensor whole = model.logits(model.hidden_states(TensorView(ids.data(), {60})));
-  // Keys and values are each rounded once, by at most this share of the largest of their group.
+  // Keys and values are each rounded once, by at most this share of the largest number in their group.
   for (const auto& [format, rounding] :
        {std::pair(CacheFormat::f32, 0x1p-20), std::pair(CacheFormat::bf16, 0x1p-9),
         std::pair(CacheFormat::f16, 0x1p-12), std::pair(CacheFormat::int8, 1.0 / 254),
@@ -150,7 +150,7 @@ TEST(Generation, WritesOverCachesOfEveryFormat) {
       }
     }
     EXPECT_LE(largest, 2 * rounding * size) << name_of(format);
-    EXPECT_EQ(largest > 1e-4, format != CacheFormat::f32) << name_of(format);  // it is the format asked for
+    EXPECT_EQ(largest > 1e-4, format != CacheFormat::f32) << name_of(format);  // it is the format requested
   }
 }
 
@@ -160,7 +160,7 @@ class RandomGpt2 : public testing::Test {
     oracle.fill(5);
     oracle.write(folder.path());
   }
-  // Ends of texts, as a configuration says them.
+  // The end-of-text tokens, as a generation configuration gives them.
   void write_generation_config(const std::string& json) const {
     write_file(folder / "generation_config.json", json);
   }
@@ -169,7 +169,7 @@ class RandomGpt2 : public testing::Test {
   Gpt2 oracle;
 };
 
-// Weights and probabilities are the formulas' in f64.
+// Weights and probabilities must agree with the formulas in f64.
 TEST_F(RandomGpt2, TellsWhatItAttendedTo) {
   const Model model = heed::load_model(folder.path());
   ModelTokens prompt;
@@ -184,7 +184,7 @@ TEST_F(RandomGpt2, TellsWhatItAttendedTo) {
   for (std::size_t n = 0; n < any.size(); ++n) {
     const heed::test::Gpt2Run run = run_of(oracle, ids);
     const auto last = static_cast<std::int64_t>(ids.size()) - 1;
-    // Of each place but the first the largest weight, with its head; and the weights of head 1.2.
+    // For each position except the first: the largest weight of any head, and the weight of head 1.2.
     std::vector<std::pair<double, std::int64_t>> best, own;
     double sum = 0;
     for (std::int64_t v = 0; v < oracle.vocabulary; ++v) sum += std::exp(run.logits(last, v));
@@ -203,7 +203,7 @@ TEST_F(RandomGpt2, TellsWhatItAttendedTo) {
     for (std::size_t k = 0; k < 3; ++k) {
       const heed::WatchedPair& pair = any[n].watched[k];
       EXPECT_EQ(pair.place, best[k].second);
-      // Rounding in f32 of scores of size 10 and less, through two layers.
+      // f32 rounding of scores of size 10 or less, through two layers.
       EXPECT_NEAR(pair.weight, -best[k].first, 1e-5);
       EXPECT_NEAR(pair.weight,
                   run.layers[static_cast<std::size_t>(pair.head.layer)]
@@ -216,7 +216,7 @@ TEST_F(RandomGpt2, TellsWhatItAttendedTo) {
     }
     ids.push_back(any[n].id);
   }
-  // Watching changes nothing.
+  // Watching heads does not change the output.
   EXPECT_EQ(ids_of(any), ids_of(generate(model, prompt, {.tokens = 5, .temperature = 0})));
 }
 
@@ -280,7 +280,7 @@ TEST(Generation, NamesWhatMayComeNext) {
   }
   double sum = 0;
   for (const auto& one : expected(model, logits.view().select(0, 9), text, 1000)) sum += one.probability;
-  EXPECT_NEAR(sum, 1, 1e-12);  // all of them: roundings of a sum of 64 numbers in f64
+  EXPECT_NEAR(sum, 1, 1e-12);  // all probabilities: roundings of a sum of 64 numbers in f64
 }
 
 TEST(Generation, RefusesInOneSentence) {

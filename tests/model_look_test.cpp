@@ -1,4 +1,5 @@
-// heed/model_look.hpp: models built by hand to have heads of a kind, and a random one beside its formulas.
+// heed/model_look.hpp: hand-made models with known kinds of heads, and a random model compared with its
+// formulas.
 #include "heed/model_look.hpp"
 
 #include <gtest/gtest.h>
@@ -33,8 +34,8 @@ using heed::test::message_of;
 using heed::test::Numbers;
 using heed::test::TemporaryFolder;
 
-// The model computes in f32: some ten roundings of 2^-24 in each of two layers, of numbers up to 10, through
-// exponentials and norms that pass them on at a few times their size.
+// The model computes in f32: about ten roundings of 2^-24 in each of two layers, for numbers up to 10.
+// Exponentials and norms enlarge these errors a few times.
 constexpr double kRounding = 2e-5;
 
 Model model_of(const Gpt2& gpt2) {
@@ -50,9 +51,10 @@ ModelTokens tokens_of(const std::vector<std::int64_t>& ids) {
   return text;
 }
 
-// Two layers of four heads. The stream has a place for each position, for each token, and for each token that
-// stood before; rows hold a 1 for each of theirs. A head's scores are kGain where `query` of the row and
-// `key` of the key are the same one of `count` places, else 0.
+// A model of two layers of four heads. The stream has a slot for each position, for each token, and for each
+// previous token. Each row holds a 1 in its slots. `query` and `key` each begin a range of `count` slots. A
+// head's score is kGain if the row and the key hold their 1 at the same offset in these ranges. Otherwise it
+// is 0.
 class HandMade {
  public:
   static constexpr std::int64_t kPositions = 0, kTokens = 32, kBefore = 44, kVocabulary = 12;
@@ -73,7 +75,7 @@ class HandMade {
     for (std::int64_t i = 0; i < kVocabulary; ++i) gpt2_.tensors["wte.weight"].at<float>(i, kTokens + i) = 1;
   }
 
-  // Row place query + i + shift of the row scores with place key + i of the key.
+  // Row slot query + i + shift matches key slot key + i.
   void match(std::int64_t layer, std::int64_t head, std::int64_t query, std::int64_t key, std::int64_t count,
              std::int64_t shift) {
     const double gain = kGain * std::sqrt(32.0);
@@ -83,14 +85,14 @@ class HandMade {
     }
   }
 
-  // All rows score with the key at position 0.
+  // All rows have a high score with the key at position 0.
   void rest_on_first(std::int64_t layer, std::int64_t head) {
     gpt2_.tensors[attention(layer) + "bias"].at<float>(head * 32) =
         static_cast<float>(kGain * std::sqrt(32.0));
     set(layer, kPositions, 128 + head * 32, 1);
   }
 
-  // What the head sees of tokens is written to the places of tokens before.
+  // Writes the tokens that the head attends to into the slots of previous tokens.
   void write_token_before(std::int64_t layer, std::int64_t head) {
     for (std::int64_t i = 0; i < kVocabulary; ++i) {
       set(layer, kTokens + i, 256 + head * 32 + i, 1);
@@ -104,7 +106,7 @@ class HandMade {
  private:
   static std::string attention(std::int64_t layer) { return "h." + std::to_string(layer) + ".attn.c_attn."; }
 
-  // The norm makes (x - mean) / spread of x, all of whose rows have as many ones: this takes it back.
+  // The norm turns x into (x - mean) / spread. All rows of x have as many ones, so this can undo the norm.
   void set(std::int64_t layer, std::int64_t from, std::int64_t to, double weight) {
     const double ones = static_cast<double>(2 + layer), mean = ones / 128;
     const double spread = std::sqrt(ones / 128 - mean * mean + 1e-5);
@@ -115,7 +117,8 @@ class HandMade {
   Gpt2 gpt2_;
 };
 
-// 0.0 looks at the token before and writes it down, 1.0 finds keys behind a copy of the row's token by that.
+// Head 0.0 looks at the previous token and writes it down. Head 1.0 uses that to find keys after a copy of
+// the row's token.
 Gpt2 model_with_heads() {
   HandMade made;
   made.match(0, 0, HandMade::kPositions, HandMade::kPositions, 32, 1);
@@ -128,7 +131,7 @@ Gpt2 model_with_heads() {
   return made.gpt2();
 }
 
-// 0 stands at the beginning alone; then eleven words, and the same again.
+// 0 occurs only at the beginning; then come eleven words, twice.
 std::vector<std::int64_t> repeated_words() {
   std::vector<std::int64_t> ids = {0};
   for (int time = 0; time < 2; ++time)
@@ -149,7 +152,7 @@ TEST(LookAtText, NamesHeadsThatWereMadeByHand) {
   for (const HeadSummary& head : report.summaries) names.emplace_back(head.name());
   EXPECT_EQ(names, (std::vector<std::string>{"previous-token", "first-token sink", "uniform", "self",
                                              "induction", "uniform", "first-token sink", "previous-token"}));
-  // Scores of kGain in f32, off by some roundings of 40 * 2^-24; what lies elsewhere, exp(-kGain), is less.
+  // Scores of kGain in f32 have a few roundings of 40 * 2^-24. The weight elsewhere, exp(-kGain), is smaller.
   constexpr double kElsewhere = 1e-5;
   EXPECT_GT(score(report.summaries[0], HeadPattern::previous_token), 1 - kElsewhere);
   EXPECT_GT(score(report.summaries[1], HeadPattern::first_token_sink), 1 - kElsewhere);
@@ -179,7 +182,7 @@ RandomModel random_model() {
   return {std::move(gpt2), std::move(model), std::move(text), std::move(run)};
 }
 
-// n_j of a head, by formula.
+// n_j of a head, from the formula.
 std::vector<double> norms_of(const RandomModel& made, std::int64_t layer, std::int64_t head) {
   const std::string at = "h." + std::to_string(layer) + ".";
   const Numbers fused = heed::test::affine(
@@ -201,7 +204,7 @@ std::vector<double> norms_of(const RandomModel& made, std::int64_t layer, std::i
   return norms;
 }
 
-// The weights of a head over the whole matrix: by attention, or the shares of what a row moves.
+// The weights of a head over the whole matrix: attention weights, or shares of the row's change.
 Numbers weights_of(const RandomModel& made, std::int64_t layer, std::int64_t head, WeighedBy by) {
   Numbers weights = made.run.layers[static_cast<std::size_t>(layer)].weights[static_cast<std::size_t>(head)];
   if (by == WeighedBy::attention) return weights;
@@ -266,7 +269,7 @@ TEST_P(Weights, AreAnsweredForByADocument) {
   EXPECT_TRUE(check_document(document, 4).holds());
 }
 
-// Both routes sum the same numbers; rows of the whole call may lie in other blocks of the kernel.
+// Both ways sum the same numbers, but rows of the whole call may be in other blocks of the kernel.
 TEST_P(Weights, AreSummedUpAlikeByBothRoutes) {
   const RandomModel made = random_model();
   TextLookOptions options;

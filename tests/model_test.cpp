@@ -1,4 +1,4 @@
-// heed/trained_model.hpp: what a trained model's folder gives, from C++.
+// heed/trained_model.hpp: reading a trained model's folder from C++.
 #include "heed/trained_model.hpp"
 
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ TEST(TrainSettings, AreCheckedByName) {
   EXPECT_EQ(refusal({.clip = 0}), "clip is 0; a number above 0 is expected");
 }
 
-// The documented ranges, on both sides of both ends.
+// The documented ranges, just inside and outside both ends.
 TEST(TrainSettings, HaveTheirRangesToTheLastNumber) {
   using Settings = heed::TrainSettings;
   struct Range {

@@ -1,4 +1,4 @@
-// heed/model_walk.hpp: one token on its way through a model, beside the formulas of GPT-2 in f64.
+// heed/model_walk.hpp: one token on its way through a model, compared with the formulas of GPT-2 in f64.
 #include "heed/model_walk.hpp"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ double length_of_row(const Numbers& x, std::int64_t row) {
   return std::sqrt(sum);
 }
 
-// The token that a row of the stream would predict, and its probability.
+// The token that a row of the stream predicts, and its probability.
 heed::Expectation predicted(const Gpt2& model, const Numbers& stream, std::int64_t row) {
   const Numbers hidden = normed(model, "ln_f", stream), tokens = model.numbers("wte.weight");
   std::vector<double> chances;
@@ -56,7 +56,7 @@ class ModelWalk : public testing::Test {
   ModelTokens text;
 };
 
-// Lengths, weights and probabilities in f32, of two layers with numbers of size 10 and less: some ten
+// Lengths, weights and probabilities in f32, through two layers with numbers of size 10 or less: about ten
 // roundings.
 TEST_F(ModelWalk, TellsWhatEachLayerDoesToAToken) {
   const heed::Model model = heed::load_model(folder.path());

@@ -1,9 +1,9 @@
-// Attention computed a second time, from the definitions alone: whole matrices in long double where that is
-// the processor's, masks as matrices of bools, no tricks. It shares no code with src/, reads elements by
-// itself, and has its own Philox.
+// A second implementation of attention, from the definitions alone. It uses whole matrices in long double
+// where the processor has that type, masks as matrices of bools, and no optimisations. It shares no code with
+// src/, reads elements by itself, and has its own Philox.
 //
-// Beside each result stands what its rounding error may be proportional to, so that a kernel that accumulates
-// with unit roundoff u can be held to a bound instead of a guess (see compare_results.hpp).
+// Each result comes with a magnitude that bounds its rounding error up to a factor. A kernel that
+// accumulates with unit roundoff u can then be held to a bound instead of a guess (see compare_results.hpp).
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace heed::test {
 
-// Where long double has 113 bits it is computed in software, some hundred times slower than double.
+// A long double of 113 bits is computed in software, about a hundred times slower than double.
 using Real = std::conditional_t<(std::numeric_limits<long double>::digits < 113), long double, double>;
 inline constexpr Real kMinusInfinity = -std::numeric_limits<Real>::infinity();
 
@@ -49,18 +49,18 @@ struct Naive {
   std::int64_t batch = 0, heads = 0, queries = 0, keys = 0, head_dim = 0, value_dim = 0;
   Cube output, weights;          ///< [B, H, Lq, Dv], [B, H, Lq, Lk]
   Cube scores;                   ///< at options.scores_stage
-  Cube final_scores;             ///< after everything, -inf where forbidden
+  Cube final_scores;             ///< after all steps, -inf where forbidden
   Cube lse, max_score;           ///< [B, H, Lq, 1]
   Cube entropy, distance;        ///< [B, H, Lq, 1]
   Cube received, received_last;  ///< [B, H, Lk, 1]
   Cube map;                      ///< [B, H, R, C]
   Cube gap;                      ///< [B, 1, Lq, Lk]: |p_i - j|
-  Cube kept;                     ///< [B, H, Lq, Lk]: what dropout multiplies a weight by; of allowed keys
-  Cube slope;                    ///< [B, H, Lq, Lk]: derivative of the score by scale <q, k>: the softcap's
+  Cube kept;                     ///< [B, H, Lq, Lk]: dropout's factor of a weight, for allowed keys
+  Cube slope;                    ///< [B, H, Lq, Lk]: derivative of the score by scale <q, k>, from softcap
   Cube sink_weight;              ///< [B, H, Lq, 1]: exp(sink - lse)
   Cube score_magnitude;          ///< [B, H, Lq, Lk]: |scale| sum_d |q_d k_d| + |bias| + |ALiBi| + softcap
-  /// [B, H, Lq, 1]: the largest of those with a weight, where ALiBi counts from the key of the segment that
-  /// is nearest to the row: what all scores of a row share changes no weight.
+  /// [B, H, Lq, 1]: the largest magnitude of the scores with a weight. ALiBi is counted from the key of the
+  /// segment that is nearest to the row, since a constant shared by all scores of a row changes no weight.
   Cube row_magnitude;
   Cube output_magnitude;  ///< [B, H, Lq, Dv]: sum_j dropout(p_ij) |v_j|
 };
@@ -80,7 +80,8 @@ inline Real naive_half(std::uint16_t bits, int exponent_bits) {
   return (bits >> 15) != 0 ? -value : value;
 }
 
-/// Element of a view by as many of the last indices as it has axes; an axis of size 1 takes index 0.
+/// An element of a view, addressed by as many of the last indices as it has axes. An axis of size 1 takes
+/// index 0.
 inline Real naive_element(const TensorView& view, std::array<std::int64_t, 4> index) {
   std::int64_t at = 0;
   for (int axis = 0; axis < view.rank(); ++axis) {
@@ -105,7 +106,7 @@ inline Real naive_element(const TensorView& view, std::array<std::int64_t, 4> in
   }
 }
 
-/// All of a tensor as [B, H, L, C]; axes that it lacks have size 1.
+/// A whole tensor as [B, H, L, C]; missing axes have size 1.
 inline Cube naive_elements(const TensorView& view) {
   std::array<std::int64_t, 4> size{1, 1, 1, 1};
   for (int axis = 0; axis < view.rank(); ++axis)
@@ -118,10 +119,10 @@ inline Cube naive_elements(const TensorView& view) {
   return cube;
 }
 
-/// NaN where either is.
+/// The larger number, or NaN if either is NaN.
 inline Real naive_larger(Real a, Real b) { return a >= b || std::isnan(a) ? a : b; }
 
-/// Philox4x32-10, with 64-bit arithmetic spelled out in another way than src/ does.
+/// Philox4x32-10, with 64-bit arithmetic written differently from src/.
 inline std::array<std::uint64_t, 4> naive_philox(std::uint64_t c0, std::uint64_t c1, std::uint64_t c2,
                                                  std::uint64_t c3, std::uint64_t k0, std::uint64_t k1) {
   constexpr std::uint64_t word = 0xffffffff;
@@ -192,8 +193,8 @@ class NaiveAttention {
     return values;
   }
 
-  // For each row and key: which segment it is in, and its place there; for each row: p_i and rows left after
-  // it.
+  // Finds the segment of each row and key and its position there. Finds p_i and the number of rows after it
+  // for each row.
   void find_segments() {
     const std::size_t rows = static_cast<std::size_t>(n_.batch * n_.queries);
     row_segment_.assign(rows, 0);
@@ -222,7 +223,7 @@ class NaiveAttention {
       }
     }
   }
-  // Of each key: the first and the last key of its segment.
+  // Finds the first and the last key of each key's segment.
   void find_ends() {
     segment_first_ = segment_last_ = std::vector<Index>(static_cast<std::size_t>(n_.keys));
     const auto same = [&](Index j, Index k) { return key_segment_[at(k)] == key_segment_[at(j)]; };
@@ -260,7 +261,7 @@ class NaiveAttention {
     return std::abs(static_cast<Real>(row_place_[at(b * n_.queries + i)] - key_place_[at(j)]));
   }
 
-  // The distance from a row to the nearest key of the segment of key j, whether it may be attended or not.
+  // The distance from a row to the nearest key in the segment of key j, whether that key is allowed or not.
   Real nearest_gap(Index b, Index i, Index j) const {
     const Index first = segment_first_[at(j)];
     const Index last = std::max(first, std::min(segment_last_[at(j)], valid_keys_[at(b)] - 1));
@@ -277,7 +278,7 @@ class NaiveAttention {
     relative_magnitude_ = n_.scores;
     n_.gap = Cube(n_.batch, 1, n_.queries, n_.keys);
     for_each_score([&](Index b, Index, Index i, Index j) { n_.gap(b, 0, i, j) = gap(b, i, j); });
-    // Before the bias every key has a score.
+    // Before the bias stage, forbidden keys have scores too.
     const bool wants_all = has(options_.need, Need::scores) && options_.scores_stage != ScoresStage::bias;
     for_each_score([&](Index b, Index h, Index i, Index j) {
       const bool may = allowed(b, h, i, j);
@@ -352,7 +353,7 @@ class NaiveAttention {
     });
   }
 
-  // 0 for a weight that dropout drops, 1 / (1 - probability) for one that it keeps.
+  // 0 for a weight that dropout sets to 0, 1 / (1 - probability) for one that it keeps.
   Real dropout_factor(Index b, Index h, Index i, Index j) const {
     const Dropout& dropout = options_.dropout;
     if (dropout.probability == 0) return 1;
@@ -405,7 +406,7 @@ class NaiveAttention {
   Index kv_head(Index h) const { return h / (n_.heads / kv_heads_); }
 
   Cube query_, key_, value_;
-  Cube relative_magnitude_;  // [B, H, Lq, Lk]: as row_magnitude
+  Cube relative_magnitude_;  // [B, H, Lq, Lk]: see row_magnitude
   AttentionOptions options_;
   const std::vector<std::int64_t>& positions_;
   Naive n_;
@@ -416,7 +417,7 @@ class NaiveAttention {
   std::vector<Index> valid_keys_;                            // [B]
 };
 
-/// `positions`, where given: of the keys, which otherwise count from 0 in their segment.
+/// `positions`, if given, are the keys' positions; by default keys count from 0 in their segment.
 inline Naive naive_attention(const TensorView& query, const TensorView& key, const TensorView& value,
                              const AttentionOptions& options,
                              const std::vector<std::int64_t>& positions = {}) {

@@ -1,8 +1,7 @@
-// The gradients of attention computed a second time: whole matrices in the naive computation's precision, as
-// one writes them down after unfused attention. Shares no code with src/.
+// A second implementation of attention's gradients. It uses whole matrices in the precision of the naive
+// computation, as in unfused attention, and shares no code with src/.
 //
-// Beside each gradient stands the sum of the magnitudes of its terms, which its rounding error may be
-// proportional to.
+// Each gradient comes with the sum of its terms' magnitudes, which bounds its rounding error up to a factor.
 #pragma once
 
 #include <cmath>
@@ -18,14 +17,14 @@ namespace heed::test {
 
 struct NaiveGradients {
   Cube query, key, value;  ///< [B, H, Lq, D], [B, Hkv, Lk, D], [B, Hkv, Lk, Dv]
-  Cube scores;             ///< dS [B, H, Lq, Lk]: before it is summed into that of the bias
-  Cube sinks;              ///< [B, H, Lq, 1]: before it is summed
+  Cube scores;             ///< dS [B, H, Lq, Lk], before the sum that gives the bias gradient
+  Cube sinks;              ///< [B, H, Lq, 1], before the sum over rows
   Cube query_magnitude, key_magnitude, value_magnitude, scores_magnitude, sinks_magnitude;
 };
 
 class NaiveBackward {
  public:
-  /// Where given, `row_factor` [B, H, Lq, 1] is multiplied into the magnitudes of each row's terms.
+  /// `row_factor` [B, H, Lq, 1], if given, multiplies the magnitudes of each row's terms.
   NaiveBackward(const AttentionBackwardInputs& inputs, const AttentionOptions& options, const Naive& naive,
                 Cube row_factor = {})
       : n_(naive),
@@ -79,7 +78,7 @@ class NaiveBackward {
     return grad + direct;
   }
 
-  // The Jacobian of the softmax, and of its logarithm's denominator.
+  // Goes back through the softmax, whose denominator also gives lse.
   void softmax_backward(Index b, Index h, Index i) {
     if (n_.lse(b, h, i) == kMinusInfinity) return;
     Real mean = 0, mean_magnitude = 0;
@@ -105,8 +104,8 @@ class NaiveBackward {
         row_factor_(b, h, i) * n_.sink_weight(b, h, i) * (std::abs(by_lse) + mean_magnitude);
   }
 
-  // Through softcap and scale to query and key, and from the output to the value. The slope's magnitude is
-  // taken as 1: it is a difference from 1.
+  // Goes back through softcap and scale to query and key, and from the output to the value. The magnitude of
+  // the slope is taken as 1, since the slope is a difference from 1.
   void products_backward(Index b, Index h, Index i, Index j) {
     const Index kv = kv_head(h);
     const Real grad = g_.scores(b, h, i, j) * n_.slope(b, h, i, j) * scale_;

@@ -1,4 +1,4 @@
-// The layers against what PyTorch and the notebooks computed (tests/data/golden).
+// Compares the layers with results of PyTorch and the notebooks (tests/data/golden).
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -25,7 +25,7 @@ using heed::test::golden;
 using heed::test::relative_error;
 using heed::test::same_bits;
 
-// Two f32 computations that sum in different orders; relative to the tensor's norm.
+// Two f32 computations that sum in different orders, relative to the tensor's norm.
 constexpr double kTolerance = 2e-6;
 
 void expect_near(const TensorView& got, const std::string& name) {
@@ -89,7 +89,7 @@ TEST_F(TorchMultiheadAttention, Cross) {
 }
 
 TEST_F(TorchMultiheadAttention, WithPaddedKeys) {
-  // PyTorch's key_padding_mask [B, Lk] names the keys to leave out; a mask of heed those to attend to.
+  // PyTorch's key_padding_mask [B, Lk] marks the keys to leave out; heed's mask marks those to attend to.
   const Tensor padded = recorded("key_padding_mask");
   Tensor allowed(padded.shape(), DType::boolean);
   for (std::size_t i = 0; i < padded.values<bool>().size(); ++i)
@@ -113,14 +113,14 @@ TEST_P(MultiheadNotebook, GivesTheSameNumbersFromItsFusedWeights) {
   expect_near(result.attention.output, "004_multihead/" + GetParam() + "/values");
   expect_near(result.output, "004_multihead/" + GetParam() + "/out_heads_merged");
 
-  // The notebook merges [B, H, L, d] by a plain reshape, which mixes positions instead of joining heads.
+  // The notebook merges [B, H, L, d] by a plain reshape, which mixes positions instead of merging heads.
   const TensorView mixed = result.attention.output.view().reshape({3, 5, 32});
   expect_near(out_proj.forward(mixed), "004_multihead/" + GetParam() + "/out_as_in_notebook");
 }
 
 INSTANTIATE_TEST_SUITE_P(BothHalves, MultiheadNotebook, testing::Values("encoder", "decoder"));
 
-// The notebook follows one word; the layer computes all of them, and row `query_index` is that word's.
+// The notebook follows one word. The layer computes all words, and that word is row `query_index`.
 class PayAttentionNotebook : public testing::Test {
  protected:
   static Tensor recorded(const std::string& name) { return golden("000_pay_attention/" + name); }

@@ -1,4 +1,4 @@
-// backward() of every layer against central differences of its forward(), in f64.
+// Compares backward() of every layer with central differences of its forward(), in f64.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,8 @@ using namespace heed;
 using heed::test::message_of;
 
 constexpr double kStep = 1e-5;
-// Central differences err by h^2 f'''/6 (about 1e-10 here) and by rounding, 1e-16 / h = 1e-11 of the sums.
+// Central differences have the error h^2 f'''/6 (about 1e-10 here), and rounding of 1e-16 / h = 1e-11 of the
+// sums.
 constexpr double kTolerance = 1e-7;
 
 double inner_product(const Tensor& a, const Tensor& b) {
@@ -25,7 +26,7 @@ double inner_product(const Tensor& a, const Tensor& b) {
   return sum;
 }
 
-// d value() / d each number of x, which value() reads.
+// d value() / d x for each number of x, which value() reads.
 Tensor differences(Tensor& x, const std::function<double()>& value) {
   Tensor gradient(x.shape(), DType::f64);
   for (std::size_t i = 0; i < x.values<double>().size(); ++i) {
@@ -46,12 +47,12 @@ void expect_close(const Tensor& got, const Tensor& expected, const std::string& 
   double worst = 0;
   for (std::size_t i = 0; i < got.values<double>().size(); ++i) {
     const double difference = std::abs(got.values<double>()[i] - expected.values<double>()[i]);
-    worst = difference <= worst ? worst : difference;  // NaN stays
+    worst = difference <= worst ? worst : difference;  // keeps NaN
   }
   EXPECT_TRUE(worst <= kTolerance) << name << " is off by " << worst;
 }
 
-// What backward() gives for the sum of output * grad_output, for random grad_output, beside the differences.
+// Compares the parameter gradients of backward() with differences of value().
 template <class Layer>
 void expect_parameter_gradients(Layer& layer, Layer& grads, const std::function<double()>& value) {
   const auto parameters = layer.parameters();
@@ -61,7 +62,7 @@ void expect_parameter_gradients(Layer& layer, Layer& grads, const std::function<
     expect_close(*gradients[i].value, differences(*parameters[i].value, value), parameters[i].name);
 }
 
-// Biases and norms start at 0 and 1, where faults could hide.
+// Adds noise, because biases and norms start at 0 and 1, which could hide faults.
 template <class Layer>
 void shake(Layer& layer, Generator& generator) {
   for (const nn::NamedParameter& parameter : layer.parameters())
@@ -70,7 +71,8 @@ void shake(Layer& layer, Generator& generator) {
 
 class Gradients : public testing::Test {
  protected:
-  // All gradients of a layer that makes output() of x; backward(grad_output, grads) gives that of x.
+  // Checks all gradients of a layer whose forward pass on x is output(). backward(grad_output, grads) returns
+  // the gradient of x.
   template <class Layer, class Output, class Backward>
   void expect_gradients(Layer& layer, Tensor& x, Output output, Backward backward) {
     const Tensor grad = randn(generator, output().shape(), DType::f64);
@@ -401,7 +403,7 @@ TEST(Gelu, IsExactInItsTails) {
   const Tensor y = nn::gelu(x);
   EXPECT_EQ(y.at<double>(2), 0);
   EXPECT_EQ(y.at<double>(4), 30);
-  // -6 Phi(-6) with Phi(-6) = 9.865876450376946e-10 (tables of the normal distribution).
+  // -6 Phi(-6), with Phi(-6) = 9.865876450376946e-10 (tables of the normal distribution).
   EXPECT_NEAR(y.at<double>(1) / -5.9195258702261676e-9, 1, 1e-12);
   EXPECT_TRUE(y.at<double>(0) < 0 && y.at<double>(0) > -1e-190);
 }

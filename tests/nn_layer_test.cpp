@@ -1,5 +1,5 @@
-// SelfAttention and MultiHeadAttention: against a naive computation of the whole layer, the layouts of their
-// weights, and their errors.
+// SelfAttention and MultiHeadAttention: comparison with a naive computation of the whole layer, layouts of
+// their weights, and errors.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ using heed::test::same_bits;
 
 using Rows = std::vector<std::vector<double>>;
 
-// x [L, D] of one sentence, row by row.
+// The rows of x [L, D] for one sentence.
 Rows rows_of(const Tensor& x, std::int64_t batch) {
   Rows rows(static_cast<std::size_t>(x.size(1)), std::vector<double>(static_cast<std::size_t>(x.size(2))));
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -40,7 +40,7 @@ Rows rows_of(const Tensor& x, std::int64_t batch) {
   return rows;
 }
 
-// Rows `begin` to `begin + size` of W applied to each position.
+// Multiplies each position by rows `begin` to `begin + size` of W.
 Rows project(const Rows& x, const Linear& part, std::int64_t begin, std::int64_t size) {
   Rows result;
   for (const auto& position : x) {
@@ -137,7 +137,7 @@ TEST(MultiHeadLayer, EqualsANaiveComputation) {
     const bool causal = pick(0, 1) == 1;
     const LayerResult result = layer.forward(x, context, {.causal = causal});
     const Tensor expected = naive_layer(layer, x, context, causal);
-    // Sums of some tens of f64 products in another order.
+    // Sums of dozens of f64 products, in another order.
     ASSERT_TRUE(relative_error(result.output, expected) <= 1e-13)
         << "seed " << kSeed << ", call " << call << ": " << described(sizes) << ", x " << to_string(x.shape())
         << ", context " << to_string(context.shape()) << ", causal " << causal << ": "
@@ -180,7 +180,7 @@ TEST(MultiHeadLayer, OfAnEmptySentenceGivesNothing) {
   Generator generator(8);
   const MultiHeadAttention layer({.dim = 4, .heads = 2}, generator);
   EXPECT_EQ(layer.forward(Tensor({0, 4})).output.shape(), (Dims{0, 4}));
-  // Queries without a single key: the heads find nothing, and the output projection gives its bias (zero).
+  // Queries without any key: the heads return 0, and the output projection returns its bias (zero).
   const Tensor lonely = layer.forward(Tensor({3, 4}), Tensor({0, 4})).output;
   for (float value : lonely.values<float>()) EXPECT_EQ(value, 0);
 }
@@ -202,8 +202,8 @@ TEST(MultiHeadLayer, NamesItsParameters) {
   EXPECT_EQ(names(SelfAttention(4, 3, 2, generator).parameters()), "query.weight key.weight value.weight ");
 }
 
-// PyTorch draws q_proj_weight [E, E], k_proj_weight [E, kdim] and v_proj_weight [E, vdim] one by one where
-// kdim or vdim is not E, after the output projection.
+// If kdim or vdim differs from E, PyTorch draws q_proj_weight [E, E], k_proj_weight [E, kdim] and
+// v_proj_weight [E, vdim] separately, after the output projection.
 TEST(MultiHeadLayer, DrawsProjectionsOneByOneForAContextOfAnotherSize) {
   Generator generator(10);
   const MultiHeadAttention layer({.dim = 6, .heads = 2, .context_dim = 4}, generator);
@@ -215,7 +215,7 @@ TEST(MultiHeadLayer, DrawsProjectionsOneByOneForAContextOfAnotherSize) {
     const double bound = std::sqrt(6.0 / static_cast<double>(shape[0] + shape[1]));
     heed::uniform_(again, expected, -bound, bound);
     EXPECT_EQ(weight.shape(), shape);
-    // The bound may round another way in its last bit.
+    // The bound may be rounded differently in its last bit.
     EXPECT_TRUE(relative_error(weight, expected) <= 2e-7);
   };
   expect_drawn(layer.query.weight, {6, 6});
@@ -242,7 +242,8 @@ TEST(SelfAttentionLayer, IsOneHeadDrawnInTheOrderQueryKeyValue) {
   EXPECT_EQ(result.attention.weights.at<float>(1, 0, 2, 3), 0);
 }
 
-// Weights of 4 query heads of size 2 that read 2 key heads, values of size 3; a number says where it belongs.
+// Weights of 4 query heads of size 2 that read 2 key heads, with values of size 3. Each number encodes its
+// place.
 class Layouts : public testing::Test {
  protected:
   static constexpr std::int64_t kDim = 5;
@@ -255,7 +256,7 @@ class Layouts : public testing::Test {
   const Tensor value_bias = heed::randn(generator, {2, 3});
   const Linear out_proj{12, kDim, true, generator};
 
-  // The rows named, one after the other: {weights, head} pairs.
+  // The named rows, one after the other: {weights, head} pairs.
   struct Block {
     const Tensor& part;
     std::int64_t head;
@@ -435,7 +436,7 @@ TEST(LayerErrors, NameTheInputThatDoesNotFit) {
               (void)layer.forward(x, Tensor({2, 3, 6}), {.output_dtype = DType::bf16});
             }),
             "output_dtype is bf16; a layer of f32 gives f32");
-  // The parts are public: what was put there later is checked as well.
+  // The parts are public, so later assignments are checked too.
   layer.key = Linear(Tensor({3, 6}));
   EXPECT_EQ(message_of([&] {
               (void)layer.forward(x, Tensor({2, 3, 6}));

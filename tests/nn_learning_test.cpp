@@ -1,5 +1,5 @@
-// A small model's loss, gradients and steps against PyTorch's (tests/python/make_language_model_golden.py),
-// and the pieces of an optimiser.
+// Compares a small model's loss, gradients and steps with PyTorch's
+// (tests/python/make_language_model_golden.py), and tests the parts of an optimiser.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,8 +47,8 @@ TEST_F(TorchLanguageModel, GivesItsLogitsLossAndGradients) {
   EXPECT_NEAR(loss, static_cast<double>(file.read("loss").at<float>(0)), 1e-6);
   for (const nn::NamedParameter& gradient : grads.parameters()) {
     const Tensor expected = file.read("grad." + gradient.name);
-    // The loss does not depend on the keys' biases: softmax takes out what all scores of a row share. What is
-    // left is rounding.
+    // The loss does not depend on the keys' biases, because softmax ignores a constant in all scores of a
+    // row. Their gradient is only rounding.
     if (gradient.name.ends_with("key.bias")) {
       for (const float value : gradient.value->values<float>()) EXPECT_TRUE(std::abs(value) <= 1e-7f);
       continue;
@@ -68,7 +68,8 @@ TEST_F(TorchLanguageModel, TakesItsFirstStepsWithAdamWAndClipping) {
     optimizer.step(model.parameters(), grads.parameters(), kRates[step]);
   }
   for (const nn::NamedParameter& parameter : model.parameters()) {
-    // Adam divides a gradient by its own size: that of the keys' biases is rounding, and so is their step.
+    // Adam divides a gradient by its own size. The gradient of the keys' biases is only rounding, and so is
+    // their step.
     if (parameter.name.ends_with("key.bias")) continue;
     const Tensor expected = file.read("after." + parameter.name);
     EXPECT_TRUE(relative_error(*parameter.value, expected) <= 1e-4)

@@ -1,4 +1,4 @@
-// Parameters to and from safetensors files, PyTorch's among them.
+// Reading and writing parameters as safetensors files, including PyTorch's.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -36,7 +36,7 @@ class Parameters : public testing::Test {
   void write(const std::vector<std::pair<std::string, TensorView>>& tensors) const {
     heed::io::write_safetensors(path, tensors);
   }
-  // What load_parameters() says of the file, without the path in front.
+  // The message of load_parameters() about the file, without the path at its beginning.
   std::string refusal(const std::vector<NamedParameter>& parameters) const {
     const std::string message = message_of([&] { load_parameters(path, parameters); });
     EXPECT_TRUE(message.starts_with(path + ": ")) << message;
@@ -84,7 +84,7 @@ TEST_F(Parameters, OfSeveralLayersShareAFileUnderPrefixes) {
   save_parameters(path, all);
   const Tensor kept = layer.key.weight;
   layer.key.weight = Tensor({3, 4});
-  load_parameters(path, {all[2]});  // one alone; the others in the file are left where they are
+  load_parameters(path, {all[2]});  // loads one tensor; others in the file are ignored
   EXPECT_EQ(all[2].name, "layers.0.key.weight");
   EXPECT_TRUE(same_bits(layer.key.weight, kept));
 }
@@ -104,7 +104,7 @@ TEST_F(Parameters, OfTorchMultiheadAttentionAreUnderstood) {
   const Tensor output = layer.forward(recorded("x_query"), recorded("x_key")).output;
   EXPECT_TRUE(relative_error(output, recorded("cross_out")) <= 2e-6);
 
-  // Behind a prefix, as within a larger model.
+  // With a prefix, as within a larger model.
   write({{"attn.in_proj_weight", in_weight}, {"attn.in_proj_bias", in_bias}});
   MultiHeadAttention other({.dim = 32, .heads = 4, .output_projection = false}, generator);
   std::vector<NamedParameter> prefixed = other.parameters();
@@ -171,7 +171,7 @@ TEST_F(Parameters, ThatDoNotFitAreRefusedAndNothingChanges) {
   EXPECT_EQ(refusal(attention.parameters()), "tensor in_proj_weight has shape [8, 4]; [12, 4] is expected");
 }
 
-// Left out in silence they would give other numbers than where the file was written.
+// Ignoring such a bias would give other numbers than the model that wrote the file.
 TEST_F(Parameters, WithABiasThatTheLayerHasNoPlaceForAreRefused) {
   const Tensor weight({2, 3});
   const Tensor bias({2});

@@ -46,9 +46,9 @@ void for_each_index(const Dims& shape, Visit visit) {
   }
 }
 
-// x weight^T + bias in f64, one element at a time, each with its own bound: a sum of `in` products and a bias
-// in any order has an error of at most (in + 1) u times the sum of their absolute values (Higham 2002, 3.1);
-// (in + 2) allows for the second order terms.
+// Compares with x weight^T + bias in f64, one element at a time, each with its own bound. A sum of `in`
+// products and a bias, in any order, has an error of at most (in + 1) u times the sum of their absolute
+// values (Higham 2002, 3.1). (in + 2) also covers second-order terms.
 void expect_linear(const Tensor& got, const TensorView& x, const TensorView& weight, const Tensor* bias) {
   const double unit = got.dtype() == DType::f64 ? 0x1p-53 : 0x1p-24;
   const std::int64_t in = weight.shape()[1];
@@ -79,11 +79,11 @@ class Gemm : public testing::Test {};
 using Reals = testing::Types<float, double>;
 TYPED_TEST_SUITE(Gemm, Reals);
 
-// Every way of laying out both factors, at sizes with a single row, column or inner element among them.
+// Every layout of both factors, at sizes that include a single row, column or inner element.
 TYPED_TEST(Gemm, MultipliesEveryLayoutOfItsFactors) {
   using T = TypeParam;
   constexpr std::int64_t kSizes[] = {1, 2, 7};
-  constexpr std::int64_t kPad = 3;  // lines lie further apart than they are long
+  constexpr std::int64_t kPad = 3;  // padding between lines
   Generator generator(1);
   for (const std::int64_t m : kSizes)
     for (const std::int64_t n : kSizes)
@@ -114,7 +114,7 @@ TYPED_TEST(Gemm, MultipliesEveryLayoutOfItsFactors) {
                   std::abs(static_cast<double>(c[static_cast<std::size_t>(i * (n + 1) + j)]) - sum);
               ASSERT_TRUE(error <= bound) << m << "x" << n << "x" << k << " layout " << layout;
             }
-          for (std::int64_t i = 0; i < m; ++i)  // between the rows of c: not written
+          for (std::int64_t i = 0; i < m; ++i)  // gaps between the rows of c are not written
             ASSERT_EQ(c[static_cast<std::size_t>(i * (n + 1) + n)], T{5});
         }
 }
@@ -166,12 +166,12 @@ TEST(LinearFunction, ReadsAnyStrides) {
   const float* data = base.values<float>().data();
   const TensorView views[] = {
       base.view().select(0, 1).transpose(0, 1).narrow(1, 0, 4),  // columns are contiguous
-      base.view().narrow(2, 1, 4),                               // rows apart by more than their length
-      base.view().narrow(1, 0, 3).narrow(2, 0, 4),               // the leading axes do not fold
-      base.view().transpose(0, 2),                               // last axis with a stride, of size 4
+      base.view().narrow(2, 1, 4),                               // rows have gaps between them
+      base.view().narrow(1, 0, 3).narrow(2, 0, 4),               // the leading axes cannot be merged
+      base.view().transpose(0, 2),                               // the last axis has size 4 and a stride
       base.view().narrow(2, 0, 4).transpose(0, 1),
       TensorView(data, {5, 4}, {0, 1}),  // one row, repeated
-      TensorView(data, {5, 4}, {8, 0}),  // one number a row, repeated
+      TensorView(data, {5, 4}, {8, 0}),  // one number per row, repeated
       TensorView(data, {5, 4}, {1, 1}),  // rows overlap
       TensorView(data + 60, {5, 4}, {-8, -2}),
       TensorView(data, {4}, {3}),
@@ -260,7 +260,7 @@ TEST(EmbeddingLayer, LooksUpARowForEachId) {
   ASSERT_EQ(vectors.shape(), (Dims{2, 2, 2}));
   const float expected[] = {20, 21, 0, 1, 20, 21, 10, 11};
   for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(vectors.values<float>()[i], expected[i]);
-  // Any strides, i32 too, and no ids at all.
+  // Any strides, i32 too, and an empty list of ids.
   const Tensor narrow = Tensor::from<std::int32_t>({1, 2}, {2});
   const TensorView reversed(narrow.values<std::int32_t>().data() + 1, {2}, {-1});
   EXPECT_EQ(table.forward(reversed).at<float>(0, 0), 20);
@@ -298,7 +298,7 @@ TEST(Heads, AreCutApartAndPutTogetherAgain) {
   const Tensor merged = heed::nn::merge_heads(heads);
   ASSERT_EQ(merged.shape(), x.shape());
   for (std::size_t i = 0; i < 48; ++i) EXPECT_EQ(merged.values<float>()[i], x.values<float>()[i]);
-  // Of one sentence, and read through strides.
+  // A single sentence, read through strides.
   const Tensor one = heed::nn::split_heads(x.view().select(0, 1), 2);
   EXPECT_EQ(one.shape(), (Dims{2, 3, 4}));
   const Tensor back = heed::nn::merge_heads(heads.view().transpose(0, 0).select(0, 1));

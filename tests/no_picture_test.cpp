@@ -1,4 +1,4 @@
-// heed built without Pango and Cairo: pictures are refused in a sentence.
+// heed built without Pango and Cairo: pictures are refused with a message.
 #include <gtest/gtest.h>
 
 #include <stdexcept>

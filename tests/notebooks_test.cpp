@@ -1,6 +1,6 @@
-// The example programs against the notebooks: what they print against what the notebooks print
-// (tests/data/notebooks, the numbers of the cells' outputs), and the tensors that they save against those
-// that PyTorch computed (tests/data/golden).
+// Compares the example programs with the notebooks. Their printed numbers are compared with the outputs of
+// the notebooks' cells (tests/data/notebooks). The tensors that they save are compared with PyTorch's
+// (tests/data/golden).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,16 +22,16 @@ namespace {
 using heed::Tensor;
 using heed::test::relative_error;
 
-// What a number of a notebook may differ by: one unit of its last digit; weights below 1e-6 by a thousandth
-// of themselves, for the softmax magnifies the last bit of its scores.
+// A number may differ from the notebook's by one unit of its last digit. Weights below 1e-6 may differ by a
+// thousandth, because softmax magnifies the last bit of its scores.
 constexpr double kTinyWeight = 1e-6;
 constexpr double kTinyWeightTolerance = 1e-3;
-// Two f32 computations that sum in different orders; relative to the tensor's norm.
+// Two f32 computations that sum in different orders, relative to the tensor's norm.
 constexpr double kTensorTolerance = 2e-6;
 
 using Numbers = std::vector<std::string>;
 
-// The numbers in a text, as they are written there.
+// The numbers in a text, as strings.
 Numbers numbers_in(const std::string& text) {
   Numbers numbers;
   std::string word;
@@ -46,7 +46,7 @@ Numbers numbers_in(const std::string& text) {
   return numbers;
 }
 
-// One unit of the last digit: "1.2345e-03" is written to 1e-7. A whole number is exact.
+// One unit of the last digit: 1e-7 for "1.2345e-03". Whole numbers are exact.
 double unit_of(const std::string& number) {
   const std::size_t exponent = number.find('e');
   const std::size_t point = number.find('.');
@@ -62,11 +62,11 @@ bool agrees(const std::string& got, const std::string& expected) {
   const double wanted = std::stod(expected);
   const bool tiny = std::abs(wanted) < kTinyWeight;
   const double tolerance = tiny ? kTinyWeightTolerance * std::abs(wanted) : unit_of(expected);
-  return std::abs(value - wanted) <= tolerance * (1 + 1e-9);  // the factor: decimal digits are no binary ones
+  return std::abs(value - wanted) <= tolerance * (1 + 1e-9);  // allows for decimal digits in binary
 }
 
-// A file of tests/data/notebooks: a line "name:", then lines of numbers; "..." where the notebook's text is
-// cut.
+// A file of tests/data/notebooks: a line "name:", then lines of numbers, with "..." where the notebook cuts
+// its text.
 struct Printed {
   Numbers numbers;
   bool cut = false;
@@ -88,7 +88,7 @@ std::map<std::string, Printed> printed_by_notebook(const std::string& number) {
   return all;
 }
 
-// What a program prints after "name:" in the first brackets.
+// The first brackets that a program prints after "name:".
 std::string printed_under(const std::string& output, const std::string& name) {
   const std::size_t at = ("\n" + output).find("\n" + name + ":");
   if (at == std::string::npos) return "";
@@ -119,7 +119,7 @@ Run run(const std::string& program) {
 struct Lesson {
   std::string program;
   std::string notebook;
-  std::string golden;  // a folder in tests/data/golden, or nothing: the notebook sets no seed
+  std::string golden;  // a folder in tests/data/golden; empty if the notebook sets no seed
 };
 
 std::ostream& operator<<(std::ostream& stream, const Lesson& lesson) { return stream << lesson.program; }

@@ -1,4 +1,4 @@
-// Several .npy files that are written together: all of them or none.
+// Writing several .npy files together: either all of them or none.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -38,7 +38,7 @@ TEST(NpyFiles, AreAllWritten) {
   EXPECT_EQ(folder.names(), (Names{"a.npy", "b.npy"}));
 }
 
-// Pieces of 4 MiB of all numbers as they are stored: bf16 as f32, and a tensor of none.
+// Writes in pieces of 4 MiB, counting numbers as they are stored: bf16 as f32. One tensor is empty.
 TEST(NpyFiles, TellHowMuchIsWritten) {
   const TemporaryFolder folder;
   std::vector<double> shares;
@@ -71,7 +71,7 @@ TEST(NpyFiles, AreNotWrittenWhereOneOfThemCannotBe) {
   EXPECT_EQ(read_file(folder / "a.npy"), "old");
 }
 
-// The last moment: four names have changed hands already when the fifth cannot, for its folder is gone.
+// The last rename fails, because its folder is gone. The four files renamed before it must be restored.
 TEST(NpyFiles, AreTakenBackWhereTheLastRenameFails) {
   const TemporaryFolder folder;
   const std::string gone = folder / "gone";

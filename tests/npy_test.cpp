@@ -34,7 +34,7 @@ using heed::test::read_file;
 using heed::test::TemporaryFolder;
 using heed::test::write_file;
 
-// A .npy file put together by hand: version, header text as it is, bytes of the elements.
+// A hand-made .npy file: version, verbatim header text, and the bytes of the elements.
 std::string npy(int major, const std::string& header, const std::string& data) {
   std::string file = "\x93NUMPY";
   file += static_cast<char>(major);
@@ -50,7 +50,7 @@ std::string npy_of(const std::string& dtype, const std::string& order, const std
              data);
 }
 
-// The bytes of numbers, least or most significant byte first, whatever this machine does.
+// The bytes of numbers in either byte order, whatever this machine's is.
 template <class Bits>
 std::string bytes_in_order(const std::vector<Bits>& values, bool big_endian) {
   std::string bytes;
@@ -89,7 +89,7 @@ TEST(NpyRead, EveryDTypeInBothByteOrders) {
     const Tensor i32 =
         parse(npy_of(order + "i4", "False", "(1,)", bytes_in_order<std::uint32_t>({0x01020304}, big)));
     EXPECT_EQ(i32.at<std::int32_t>(0), 0x01020304);
-    // One byte has no order; all signs are taken.
+    // A single byte has no byte order; all order characters are accepted.
     EXPECT_EQ(parse(npy_of(order + "u1", "False", "(1,)", "\xfe")).at<std::uint8_t>(0), 0xfe);
     EXPECT_TRUE(parse(npy_of(order + "b1", "False", "(1,)", "\x01")).at<bool>(0));
   }
@@ -183,7 +183,7 @@ TEST(NpyRead, StandardInputIsNamedByADash) {
 }
 
 TEST(NpyRead, APipeIsReadInPiecesAndCheckedAtItsEnd) {
-  // Larger than one piece of 8 MiB, so that the bytes come before the memory for them.
+  // Larger than one piece of 8 MiB, so bytes are read before memory for all of them is allocated.
   const std::size_t count = (std::size_t{8} << 20) + 5;
   const std::string file =
       npy_of("|u1", "False", "(" + std::to_string(count) + ",)", std::string(count, 'z'));
@@ -326,7 +326,7 @@ TEST(NpyRead, AHeaderThatPromisesMoreThanTheFileHoldsTakesNoMemory) {
   EXPECT_LE(*taken_of_a_pipe, std::int64_t{16} << 20);
 }
 
-// A file either loads or is refused with a sentence that names it.
+// A file either loads or is refused with a message that names it.
 void expect_loads_or_is_refused(const std::string& file, const std::string& what) {
   try {
     (void)parse(file);

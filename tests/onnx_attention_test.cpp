@@ -1,17 +1,15 @@
-// The ONNX project's own cases of its Attention operator (opsets 23 to 25), 87 folders of a case.json and
-// .npy files that lie beside this project. ONNX's words, and what they are here:
+// The ONNX project's own cases of its Attention operator (opsets 23 to 25): 87 folders of a case.json and
+// .npy files, which are stored beside this project. ONNX's terms and their equivalents here:
 //
 //   is_causal, *_window_size     causal and window; with nonpad_kv_seqlen positions count from the bottom
-//   right,
-//                                with a past from the past's length, otherwise from the top left
-//   attn_mask                    mask where it is bool, bias where it is floating; shorter than the keys:
-//   padded
-//                                with what forbids
+//                                right, with a past from the past's length, otherwise from the top left
+//   attn_mask                    mask if it is bool, bias if it is floating; if shorter than the keys, it is
+//                                padded with forbidden entries
 //   nonpad_kv_seqlen             kv_lengths
-//   past_key, past_value         put before key and value by this runner
+//   past_key, past_value         concatenated before key and value by this test
 //   [B, L, H * D]                read as [B, H, L, D] through strides
 //   qk_matmul_output_mode        0, 1, 2: scores at the stages raw, softcap and bias; 3: weights
-//   softmax_precision            nothing: this library computes in at least the inputs' precision
+//   softmax_precision            ignored: this library computes in at least the inputs' precision
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -53,7 +51,7 @@ class OnnxCase {
       EXPECT_EQ(kInputs.count(input), 1u) << input << " is not known to this test";
   }
 
-  /// Whether the reference computed what the fused kernel was asked for.
+  /// Whether the reference computed a call that was meant for the fused kernel.
   [[nodiscard]] bool fell_back() const { return fell_back_; }
 
   void run() {
@@ -145,9 +143,9 @@ class OnnxCase {
       options_.bias = mask_;
   }
 
-  // ONNX compares at rtol 1e-3, atol 1e-7. Tighter holds: the cases were computed by NumPy in the inputs'
-  // dtype, from sums of at most 10 products and 18 weights of numbers in [0, 1), and differ from ours by at
-  // most 1.2e-7 (f32) and 3.3e-4 (f16) relative to 1 + |expected|. The bounds are four roundings of f32
+  // ONNX compares at rtol 1e-3, atol 1e-7, but tighter bounds hold. NumPy computed the cases in the inputs'
+  // dtype, from sums of at most 10 products and 18 weights of numbers in [0, 1). They differ from ours by at
+  // most 1.2e-7 (f32) and 3.3e-4 (f16), relative to 1 + |expected|. The bounds are four roundings of f32
   // (2^-24 each) and two of f16 (2^-11 each).
   void expect_close(const char* name, const Tensor& result) {
     if (!has_output(name)) return;

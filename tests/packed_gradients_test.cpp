@@ -1,4 +1,5 @@
-// Gradients of packed sequences: each document's are those that it has alone, whatever lies beside it.
+// Gradients of packed sequences: each document has the gradients that it has alone, whatever is packed beside
+// it.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -27,18 +28,18 @@ void expect_near(const Tensor& got, const heed::test::Cube& expected, const heed
                  const char* name) {
   ASSERT_EQ(got.count(), static_cast<std::int64_t>(expected.values.size()));
   for (std::size_t n = 0; n < expected.values.size(); ++n)
-    // Sums of up to 400 f32 terms whose weights err by some 20 ulp.
+    // Sums of up to 400 f32 terms whose weights have errors of about 20 ulp.
     ASSERT_NEAR(got.values<float>()[n], static_cast<double>(expected.values[n]),
                 1e-6 + 4e-5 * static_cast<double>(magnitude.values[n]))
         << name << " at element " << n;
 }
 
-// Rows of up to 192 keys recompute their lse, longer ones need not: here both lie in one batch.
+// Rows with up to 192 keys recompute their lse; longer ones need not. Here one batch has both.
 TEST(PackedGradients, DocumentsOnBothSidesOfAThresholdDoNotDisturbEachOther) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   for (const std::vector<std::int64_t>& documents :
        {std::vector<std::int64_t>{0, 300, 350, 700}, {0, 192, 385, 386, 600}, {0, 50, 500}})
-    for (const double magnitude : {1.0, 8.0}) {  // the larger one has lse beyond 16
+    for (const double magnitude : {1.0, 8.0}) {  // the larger one has an lse beyond 16
       const std::int64_t length = documents.back();
       const heed::Dims shape{1, length, 16};
       Tensor q = normal_tensor(shape, 1, DType::f32);

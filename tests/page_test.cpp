@@ -1,4 +1,4 @@
-// The page's file: what goes into it, and what is refused.
+// The HTML page: its contents, and errors.
 #include "heed/page.hpp"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ std::vector<std::uint16_t> codes_of(const std::string& text) {
   return codes;
 }
 
-// The page's reading of log16, from its own description (block.hpp).
+// Decodes log16 as the page does, from the description in block.hpp.
 std::vector<double> read_log16(const PageBlock& block) {
   std::vector<double> values;
   const std::vector<std::uint16_t> codes = codes_of(block.data);
@@ -79,7 +79,7 @@ TEST(Log16, KeepsNumbersToItsRelativeErrorAndTellsZeroFromMasked) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (std::isnan(values[i]))
       EXPECT_TRUE(std::isnan(read[i]));
-    else if (values[i] <= 1e-11)  // masked, zero, and what is too small beside 1
+    else if (values[i] <= 1e-11)  // masked, zero, or too small beside 1
       EXPECT_EQ(read[i], values[i] < 0 ? values[i] : 0);
     else
       EXPECT_TRUE(std::abs(read[i] / values[i] - 1) <= block.step / 2 * 1.001) << values[i];
@@ -110,7 +110,7 @@ class PageFile : public testing::Test {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // What stands between the opening tag that has the id and the next closing one.
+  // The text between the opening tag with this id and the next closing tag.
   static std::string script_of(const std::string& file, const std::string& id) {
     const std::size_t tag = file.find("id=\"" + id + "\"");
     const std::size_t from = file.find('>', tag) + 1;
@@ -140,7 +140,7 @@ TEST_F(PageFile, HoldsNumbersAsLittleEndianFloats) {
   EXPECT_EQ(about.at("tensors").at("step-embeddings").at("dtype"), "f32");
 }
 
-// Of a report, and of steps alone.
+// For a report, and for a page of steps only.
 TEST_F(PageFile, TellsQueriesFromKeys) {
   heed::Generator draw{3};
   const Tensor query = heed::randn(draw, {2, 5, 4}), key = heed::randn(draw, {2, 9, 4});
@@ -204,7 +204,7 @@ TEST_F(PageFile, RefusesMoreValuesThanABrowserLoadsWell) {
   EXPECT_NO_THROW(heed::write_html(path, page));
 }
 
-// Six heads of 203 tokens: 200 kB a head where the page holds every weight.
+// Six heads of 203 tokens. A page with every weight would take 200 kB per head.
 class BoundedPage : public PageFile {
  protected:
   BoundedPage() {
@@ -215,7 +215,7 @@ class BoundedPage : public PageFile {
   nlohmann::json about(const std::string& file) const {
     return nlohmann::json::parse(script_of(file, "page"));
   }
-  // The sum of the weights in each bin, whatever size the map has.
+  // The sum of the weights in each bin, for any size of the map.
   Tensor sums(std::int64_t head, std::int64_t bins) const {
     Tensor map({bins, bins}, heed::DType::f64);
     for (std::int64_t i = 0; i < 203; ++i)
@@ -232,7 +232,7 @@ class BoundedPage : public PageFile {
                                          {.causal = true, .need = heed::Need::weights})
                              .weights;
   HtmlPage page;
-  // The page's own scripts and style.
+  // The size of the page's own scripts and styles.
   const std::int64_t itself = static_cast<std::int64_t>(written(HtmlPage{}).size());
 };
 

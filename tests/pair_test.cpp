@@ -1,4 +1,4 @@
-// heads_by_pair(): which heads make a row attend to a key, beside sums in f64 of its own.
+// heads_by_pair(): the heads that make a row attend to a key, compared with separate sums in f64.
 #include <gtest/gtest.h>
 
 #include <algorithm>

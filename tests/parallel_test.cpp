@@ -1,4 +1,4 @@
-// heed's own threads and fork(): what a process does that was forked from one whose threads are at work.
+// heed's threads and fork(): a process that is forked while heed's threads exist.
 #include "heed/parallel.hpp"
 
 #include <gtest/gtest.h>
@@ -25,11 +25,11 @@ class Fork : public ::testing::Test {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "ThreadSanitizer does not follow a fork of several threads";
 #endif
-    ASSERT_EQ(sum_to(100), 4950);  // there are threads now
+    ASSERT_EQ(sum_to(100), 4950);  // starts the threads
   }
 };
 
-// Exit status of a child that does `work`; a hang ends it with a signal, which is -1.
+// The exit status of a child that runs `work`, or -1 if a signal ended it, as after a hang.
 template <class Work>
 int status_of_child(Work work) {
   const pid_t child = fork();
@@ -48,7 +48,8 @@ TEST_F(Fork, AChildHasThreadsOfItsOwn) {
 }
 
 TEST_F(Fork, AChildThatComputesNothingEndsAsUsual) {
-  // exit() runs the destructors of statics: the pool's would wait for threads that are not there.
+  // exit() runs the destructors of statics. The pool's must not wait for threads that the child does not
+  // have.
   EXPECT_EQ(status_of_child([] { std::exit(7); }), 7);  // NOLINT(concurrency-mt-unsafe)
 }
 

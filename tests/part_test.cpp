@@ -1,4 +1,4 @@
-// A part of a call has the bits that its rows and heads have in the whole.
+// The rows and heads of a part of a call have the same bits as in the whole call.
 #include "heed/part.hpp"
 
 #include <gtest/gtest.h>
@@ -32,8 +32,9 @@ using heed::test::RandomCall;
 
 constexpr std::uint64_t kSeed = 20261124;
 
-// Kernels read keys in place or packed by how they lie: here the whole's lie as the part's do.
-// Packed sequences beside a map take one kernel for all of them: such a whole is compared without.
+// Kernels read keys in place or packed, depending on their layout, so here the whole and its part have the
+// same layout. Packed sequences with a map use one kernel for all of them, so such a call is compared without
+// the map.
 void compare_part(const RandomCall& original, const Box& box, bool all_rows) {
   RandomCall call = original;
   if (!all_rows && call.options.query_segments) call.options.map = {};
@@ -116,7 +117,7 @@ TEST(CallParts, HaveTheBitsOfTheWholeAcrossTiles) { compare_parts(heed::test::ti
 TEST(CallParts, HaveTheBitsOfTheWholeAcrossSpans) { compare_parts(heed::test::span_calls(), 150); }
 TEST(CallParts, HaveTheBitsOfTheWholeInPackedSequences) { compare_parts(heed::test::document_calls(), 400); }
 
-// An entropy is rounded as shifts move, which they do of the large rows alone.
+// The rounding of an entropy depends on how often shifts change, which happens only in the large rows.
 TEST(CallParts, HaveTheEntropyOfTheWholeBesideLargeRows) {
   constexpr std::int64_t kRows = 40;
   for (const heed::DType dtype : {heed::DType::f32, heed::DType::f16, heed::DType::bf16}) {
@@ -130,7 +131,7 @@ TEST(CallParts, HaveTheEntropyOfTheWholeBesideLargeRows) {
       const std::vector<PositionRange> row{{i, i + 1}};
       Tensor output({1, 16}, dtype), entropy({1}, heed::DType::f32);
       AttentionOutputs outputs;
-      outputs.output = output.mutable_view();  // without which bf16 has other kernels
+      outputs.output = output.mutable_view();  // without it, bf16 takes other kernels
       outputs.entropy = entropy.mutable_view();
       (void)heed::attention_part_into(query.view().narrow(0, i, 1), key, key, {},
                                       {.query_length = kRows, .rows = row}, outputs);
@@ -140,7 +141,7 @@ TEST(CallParts, HaveTheEntropyOfTheWholeBesideLargeRows) {
   }
 }
 
-// What is refused, each with its sentence.
+// Parts that are refused, each with its message.
 TEST(CallParts, ThatDoNotFitAreRefused) {
   const Tensor query({2, 3, 4}, heed::DType::f32), key({1, 5, 4}, heed::DType::f32);
   Tensor output({2, 3, 4}, heed::DType::f32), received({2, 5}, heed::DType::f32);

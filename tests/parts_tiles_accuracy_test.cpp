@@ -1,6 +1,6 @@
-// How far f32 and f16 by matrix tiles are from the definitions, beside the f32 kernels of all other targets:
-// on every family of numbers their errors are no larger, on the mean and at most. An error of a row is taken
-// in units of what rounding may do to it, sum_j p |v_j| (D + Lk) u.
+// Compares the errors of f32 and f16 by matrix tiles with the f32 kernels of all other targets. On every
+// family of numbers, neither their mean nor their maximum may be larger. A row's error is divided by its
+// possible rounding error, sum_j p |v_j| (D + Lk) u.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void add_rows(const heed::test::RandomCall& call, const Naive& naive, const std:
   heed::set_target(target);
   const auto result = heed::attention(call.query, call.key, call.value, call.options);
   ASSERT_EQ(result.isa, target);
-  if (result.recomputed_rows > 0) return;  // by f64
+  if (result.recomputed_rows > 0) return;  // computed in f64
   const float* output = result.output.values<float>().data();
   for (std::int64_t b = 0; b < naive.batch; ++b)
     for (std::int64_t h = 0; h < naive.heads; ++h)
@@ -43,7 +43,7 @@ void add_rows(const heed::test::RandomCall& call, const Naive& naive, const std:
           error = std::max(error, std::abs(static_cast<double>(*output++) - exact));
           magnitude = std::max(magnitude, static_cast<double>(naive.output_magnitude(b, h, i, c)));
         }
-        if (magnitude < 0x1p-90) continue;  // owed to weights near 2^-125, below which they are 0
+        if (magnitude < 0x1p-90) continue;  // comes from weights near 2^-125; smaller ones are 0
         const auto scores = static_cast<double>(naive.row_magnitude(b, h, i));
         const double relative =
             error /

@@ -1,4 +1,4 @@
-// Which paths the fused kernels take in a test, and which rows they leave to the reference.
+// Records which paths the fused kernels take in a test, and which rows they leave to the reference.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ inline bool holds(const std::vector<detail::FallbackRows>& fallbacks, std::int64
   return false;
 }
 
-/// Counts while it lives; of several, the one that started a call last.
+/// Records paths while it exists. If there are several, the one that started a call last records.
 class PathWatch {
  public:
   PathWatch() { detail::path_record = &record_; }
@@ -94,7 +94,7 @@ class PathWatch {
     record_.forward_fallbacks.clear();
     record_.backward_fallbacks.clear();
   }
-  /// Of this call. Whether the reference computed a row again:
+  /// Whether the reference recomputed a row of this call.
   [[nodiscard]] bool fell_back(std::int64_t b, std::int64_t h, std::int64_t i) const {
     return holds(record_.forward_fallbacks, b, h, i);
   }
@@ -107,21 +107,22 @@ class PathWatch {
   [[nodiscard]] bool fell_back_at_all() const {
     return !record_.forward_fallbacks.empty() || !record_.backward_fallbacks.empty();
   }
-  /// Paths of a call that fell back may have led to nothing that was kept: of those the fallbacks count.
+  /// If a call fell back, its other paths may have computed results that were discarded, so only its
+  /// fallbacks count.
   void end_call() {
     for (std::size_t p = 0; p < taken_.size(); ++p)
       if (!fell_back_at_all() || is_fallback(static_cast<Path>(p))) taken_[p] += record_.taken[p];
   }
 
-  /// Of this call alone.
+  /// How often this call took a path.
   [[nodiscard]] std::int64_t taken_now(Path path) const {
     return record_.taken[static_cast<std::size_t>(path)];
   }
-  /// Of all calls.
+  /// How often all calls took a path.
   [[nodiscard]] std::int64_t taken(Path path) const { return taken_[static_cast<std::size_t>(path)]; }
 
-  /// Prints how often each path from `first` to `last` was taken, and fails where one that the instruction
-  /// set `isa` has was taken fewer than a hundred times, or `times` (of all random calls: see share_of).
+  /// Prints how often each path from `first` to `last` was taken. Fails if a path of instruction set `isa`
+  /// was taken less than `times` times (for all random calls: see share_of).
   void expect_each_taken(Path first, Path last, std::string_view isa, std::uint64_t times = 100) const {
     const auto least = static_cast<std::int64_t>(share_of(times));
     std::cout << "paths taken on " << isa << ":\n";

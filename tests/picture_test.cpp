@@ -1,4 +1,4 @@
-// Pictures of heads: what is drawn are the weights, at the sizes said, whatever words stand beside them.
+// Pictures of heads: they draw the weights, at the sizes requested, whatever words are beside them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ struct Rectangle {
   Ink ink;
 };
 
-// The filled shapes of an SVG that Cairo wrote, by their first corner.
+// The filled rectangles of an SVG that Cairo wrote, by their first corner.
 std::vector<Rectangle> rectangles_of(const std::string& svg) {
   const std::regex shape(R"(rgb\(([0-9.]+)%, ?([0-9.]+)%, ?([0-9.]+)%\)[^>]* d="M ([-0-9.]+) ([-0-9.]+) )");
   std::vector<Rectangle> found;
@@ -138,7 +138,7 @@ AtlasPage page_of(const Document& document, int layers, int heads) {
   return page;
 }
 
-// Cairo numbers the surfaces of a process.
+// Removes ids, because Cairo numbers the surfaces of a process.
 std::string without_ids(const std::string& svg) {
   return std::regex_replace(svg, std::regex(R"((surface|image)[0-9]+)"), "$1");
 }

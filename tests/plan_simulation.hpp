@@ -1,5 +1,5 @@
-// Attention over machines, message by message and block by block: what the formulas of distributed_plan.hpp
-// are held to. Keys are counted one by one.
+// Simulates attention over machines message by message and block by block, to check the formulas of
+// distributed_plan.hpp. It counts keys one by one.
 #pragma once
 
 #include <algorithm>
@@ -19,14 +19,14 @@ namespace heed::test {
 using distributed::Machines;
 using distributed::PlannedCall;
 
-/// Every rank has a link that sends one message at a time, and receives one at a time.
+/// Every rank has a link that sends one message at a time and receives one at a time.
 class Network {
  public:
   Network(const Machines& machines, int ranks)
       : machines_(machines), out_(static_cast<std::size_t>(ranks)), in_(out_), sent_(out_) {}
 
-  /// When it has arrived. It leaves at `time`, or once messages before it have left. The latency is no work
-  /// of the link.
+  /// Returns the time of arrival. The message leaves at `time`, or once earlier messages have left. Latency
+  /// does not occupy the link.
   double send(std::size_t from, std::size_t to, double bytes, double time) {
     if (from == to || bytes == 0) return time;
     const auto node = [&](std::size_t rank) { return static_cast<int>(rank) / machines_.ranks_per_node; };
@@ -38,20 +38,20 @@ class Network {
     return in_[to] + machines_.latency_seconds;
   }
 
-  /// Bytes, by each rank.
+  /// Bytes sent by each rank.
   [[nodiscard]] const std::vector<double>& sent() const { return sent_; }
 
  private:
   Machines machines_;
-  std::vector<double> out_;  // when a link is free again
+  std::vector<double> out_;  // when the link is free again
   std::vector<double> in_;
   std::vector<double> sent_;
 };
 
-/// What a scheme took.
+/// The cost of a scheme.
 struct Simulated {
   double seconds = 0;
-  std::vector<double> sent;  ///< bytes, by each rank
+  std::vector<double> sent;  ///< bytes sent by each rank
   [[nodiscard]] double most_sent() const { return *std::max_element(sent.begin(), sent.end()); }
 };
 
@@ -77,12 +77,12 @@ class Simulation {
     }
   }
 
-  /// A rank asks for a block once the buffer of the last but one is free.
+  /// A rank requests a block once the buffer of the block before the previous one is free.
   [[nodiscard]] Simulated ring() const {
     Network network(machines_, queries_.ranks());
     std::vector<std::vector<std::size_t>> blocks(ranks_);
     std::vector<std::vector<double>> done(ranks_);
-    using Request = std::tuple<double, std::size_t, std::size_t>;  // when, which, by whom
+    using Request = std::tuple<double, std::size_t, std::size_t>;  // time, block index, rank
     std::priority_queue<Request, std::vector<Request>, std::greater<>> requests;
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       for (std::size_t span = 0; span < held_.size(); ++span)
@@ -105,10 +105,11 @@ class Simulation {
     return {last, network.sent()};
   }
 
-  /// In each step of a head a rank passes on to the next what it got last. Two heads have buffers.
+  /// In each step of a head, a rank passes on the shard that it received last. There are buffers for two
+  /// heads.
   [[nodiscard]] Simulated gather() const {
     Network network(machines_, queries_.ranks());
-    std::vector<std::vector<double>> done(2, std::vector<double>(ranks_));  // of the last heads
+    std::vector<std::vector<double>> done(2, std::vector<double>(ranks_));  // for the last two heads
     std::vector<double> arrived(ranks_);
     for (std::int64_t unit = 0; unit < call_.batch * call_.kv_heads; ++unit) {
       std::vector<double>& before_last = done[static_cast<std::size_t>(unit % 2)];
@@ -137,14 +138,14 @@ class Simulation {
     return {last, network.sent()};
   }
 
-  /// Tasks of a head and some of its keys: rows come, parts of dQ and gradients of keys go.
+  /// A task has one head and some of its keys. It receives rows, and sends parts of dQ and gradients of keys.
   [[nodiscard]] Simulated gather_backward() const {
     const std::int64_t heads = call_.batch * call_.kv_heads;
     const std::int64_t length = keys_.length();
     std::int64_t splits = std::min((16 + heads - 1) / heads, (length + 767) / 768);
     splits = std::clamp<std::int64_t>(splits, 1, 16);
     const std::int64_t each = ((length + splits - 1) / splits + 191) / 192 * 192;
-    std::vector<double> cells;  // of each split
+    std::vector<double> cells;  // for each split
     std::vector<std::vector<double>> keys;
     for (std::int64_t begin = 0; begin < length; begin += each) {
       cells.push_back(0);
@@ -160,7 +161,7 @@ class Simulation {
     }
     double all = 0;
     for (const double of_split : cells) all += of_split * as_double(heads);
-    // Which tasks a rank has, each head with the splits of it.
+    // The tasks of each rank: its heads, each with its splits.
     std::vector<std::map<std::int64_t, std::vector<std::size_t>>> tasks(ranks_);
     double before = 0;
     for (std::int64_t head = 0; head < heads; ++head)
@@ -201,7 +202,7 @@ class Simulation {
     return {last, network.sent()};
   }
 
-  /// All to all, the heads, all to all; for gradients once more.
+  /// Exchanges all to all, computes the heads, and exchanges again; gradients repeat these steps.
   [[nodiscard]] Simulated ulysses() const {
     const double query = as_double(call_.head_dim) * call_.element_bytes;
     const double output = as_double(call_.value_dim) * call_.element_bytes;
@@ -218,7 +219,8 @@ class Simulation {
     return {*std::max_element(time.begin(), time.end()), network.sent()};
   }
 
-  /// Queries to all in rounds that double what a rank has, spans, states.
+  /// Sends queries to all ranks in rounds that double a rank's queries, then computes key spans and merges
+  /// states.
   [[nodiscard]] Simulated decode() const {
     const double heads = as_double(call_.batch * call_.heads);
     std::vector<double> time(ranks_);
@@ -286,13 +288,13 @@ class Simulation {
   [[nodiscard]] double rows(std::size_t rank) const {
     return as_double(queries_.rows(static_cast<int>(rank)));
   }
-  [[nodiscard]] double heads_of(std::size_t rank) const {  // dealt out in turn
+  [[nodiscard]] double heads_of(std::size_t rank) const {  // in round-robin order
     double heads = 0;
     for (std::size_t unit = rank; unit < static_cast<std::size_t>(units()); unit += ranks_) heads += 1;
     return heads;
   }
 
-  // Of the ranks that hold the most keys of a span, the one whose keys come first.
+  // The rank that holds the most keys of a span. Among equals it is the one whose keys come first.
   [[nodiscard]] std::size_t computing(std::size_t span) const {
     const double most = *std::max_element(held_[span].begin(), held_[span].end());
     std::int64_t key = static_cast<std::int64_t>(span) * kSpan;
@@ -300,7 +302,8 @@ class Simulation {
     return static_cast<std::size_t>(keys_.rank_of(key));
   }
 
-  // bytes(from, to) for all pairs, in steps: with the rank 1, 2, … further, once both are done with the last.
+  // Exchanges bytes(from, to) between all pairs. Step n sends to the rank n further, once both finished the
+  // last step.
   void exchange(Network& network, std::vector<double>& time,
                 const std::function<double(std::size_t from, std::size_t to)>& bytes) const {
     for (std::size_t step = 1; step < ranks_; ++step) {
@@ -336,8 +339,8 @@ class Simulation {
   const Sharding& keys_;
   std::size_t ranks_;
   std::int64_t spans_;
-  std::vector<std::vector<double>> cells_;  // of a rank's rows, in each span of keys
-  std::vector<std::vector<double>> held_;   // keys of each span, by rank
+  std::vector<std::vector<double>> cells_;  // for a rank's rows, per span of keys
+  std::vector<std::vector<double>> held_;   // number of keys in each span, by rank
 };
 
 }  // namespace heed::test

@@ -1,5 +1,5 @@
-// The cost model of attention over machines: what it counts, against counting one by one; its seconds and
-// bytes, against a simulation; what it refuses.
+// The cost model of attention over machines. Its counts are compared with counting one by one, and its
+// seconds and bytes with a simulation. Errors are tested too.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -116,7 +116,7 @@ TEST(Plan, OfOneRankIsItsArithmetic) {
   for (const SchemePlan& one : plan(call, machines(1e9, 1e9, 1e-3), all, all)) {
     SCOPED_TRACE(name_of(one.scheme));
     EXPECT_TRUE(one.possible);
-    // Each figure is rounded some times.
+    // Each figure is rounded a few times.
     EXPECT_NEAR(one.seconds, 4 * cells * 2 * (64 + 32) / 1e9, 1e-9 * one.seconds);
     EXPECT_NEAR(one.efficiency, 1, 1e-9);
     EXPECT_EQ(one.bytes_sent, 0);
@@ -137,7 +137,7 @@ TEST(Plan, CountsTheMemoryOfTheRankThatHoldsTheMost) {
   const auto plans = plan(call, machines(1e9, 1e9, 0), all, all);
   const double rows = 15360;
   const double shard = 2 * rows * (8 + 2) * (16 + 32) * 2;
-  const double states = 2.0 * 8 * (32 + 80) * 4;  // of a row
+  const double states = 2.0 * 8 * (32 + 80) * 4;  // for one row
   EXPECT_EQ(of(plans, Scheme::ring).bytes_per_rank,
             shard + 2 * 3072.0 * 2 * 2 * (16 + 32) * 2 + rows * states);
   EXPECT_EQ(of(plans, Scheme::gather).bytes_per_rank, shard + 2 * 61440.0 * (16 + 32) * 2);
@@ -147,7 +147,8 @@ TEST(Plan, CountsTheMemoryOfTheRankThatHoldsTheMost) {
   call.gradients = true;
   const auto gradients = plan(call, machines(1e9, 1e9, 0), all, all);
   EXPECT_EQ(of(gradients, Scheme::ulysses).bytes_per_rank, 2 * (shard + 61440.0 * (4 + 1) * (16 + 32) * 2));
-  // A rank has the four splits of one head: rows once, parts of dQ four times, and those of its own rows.
+  // Each rank has the four splits of one head. It receives rows once and sends parts of dQ four times. It
+  // also receives the parts for its own rows.
   const double gathered = 61440.0 * 4 * ((16 + 2 * 32) * 2 + 4) + 61440.0 * 2 * (16 + 32) * 2;
   const double parts = 4 * (61440.0 * 4 * 16 * 4) + rows * 2 * 8 * 16 * 4 * 4;
   EXPECT_EQ(of(gradients, Scheme::gather).bytes_per_rank, 2 * shard + gathered + parts);
@@ -233,7 +234,7 @@ TEST(Plan, ChoosesTheFastestPossibleScheme) {
     }
 }
 
-// Held together: the largest ratio of plan and simulation, either way, and the mean.
+// The largest ratio between plan and simulation, either way, and the mean deviation.
 struct Agreement {
   double worst = 1;
   double sum = 0;
@@ -263,7 +264,7 @@ struct Agreements {
   }
 };
 
-// Over ranks, layouts, masks, lengths, and links that are slow and fast beside the processors.
+// Compares over ranks, layouts, masks, lengths, and links that are slow or fast relative to the processors.
 Agreements compared(double flops, const std::vector<double>& rates, bool gradients) {
   Agreements all;
   for (const int ranks : {2, 3, 4, 6, 8, 16})
@@ -297,7 +298,7 @@ Agreements compared(double flops, const std::vector<double>& rates, bool gradien
   return all;
 }
 
-// Sums of bytes are rounded; what a split has of each rank's keys is taken as even.
+// Sums of bytes are rounded. The plan assumes that each split has the same share of every rank's keys.
 constexpr double kSameBytes = 1e-9;
 constexpr double kEvenBytes = 0.1;
 

@@ -1,5 +1,5 @@
-// What most tests include, parsed once (HEED_QUICK_BUILD=OFF does without). Each test still includes what it
-// uses.
+// The headers that most tests include, precompiled unless HEED_QUICK_BUILD=OFF. Each test still includes all
+// that it uses.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What the processor has, as the system tells it: independent of how the library asks.
+// Processor features as the system reports them, found in another way than the library finds them.
 #pragma once
 
 #if defined(__x86_64__)
@@ -19,11 +19,11 @@
 
 namespace heed::test {
 
-/// The kernel's instruction sets, from the best on.
+/// The kernel's instruction sets, best first.
 inline constexpr std::array<std::string_view, 10> kInstructionSets{
     "amx_f32",  "amx",  "avx512bf16", "avx512",       "avx2",
     "neonbf16", "neon", "plain",      "amx_emulated", "amx_f32_emulated"};
-/// Whether the processor, or the target that HEED_ISA names, is emulated: some thirty times slower.
+/// Whether the processor, or the target in HEED_ISA, is emulated and so about thirty times slower.
 inline bool is_emulated() {
 #if defined(HEED_EMULATED)
   return true;
@@ -32,7 +32,7 @@ inline bool is_emulated() {
   return isa != nullptr && std::string_view(isa).ends_with("emulated");
 #endif
 }
-/// Whether bf16 calls are multiplied as pairs of bf16, and weights rounded for it.
+/// Whether bf16 calls multiply pairs of bf16, with weights rounded to bf16.
 inline bool multiplies_bf16(std::string_view isa) { return isa.ends_with("bf16") || isa.starts_with("amx"); }
 inline bool is_known_isa(std::string_view isa) {
   return std::find(kInstructionSets.begin(), kInstructionSets.end(), isa) != kInstructionSets.end();
@@ -51,8 +51,9 @@ inline std::vector<std::string> processor_flags() {
   throw std::runtime_error("/proc/cpuinfo has no line of flags");
 }
 
-/// Whether the system gives this process the registers of matrix tiles; some systems refuse what the
-/// processor has (arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA); Linux, Documentation/x86/xstate.rst).
+/// Whether the system lets this process use the registers of matrix tiles. Some systems refuse them although
+/// the processor has them (arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA); Linux,
+/// Documentation/x86/xstate.rst).
 inline bool system_gives_tiles() {
 #if defined(__x86_64__)
   return syscall(SYS_arch_prctl, 0x1023L, 18L) == 0;
@@ -61,11 +62,11 @@ inline bool system_gives_tiles() {
 #endif
 }
 
-/// Whether this machine has an instruction set of the kernel's.
+/// Whether this machine has an instruction set of the kernel.
 inline bool processor_has(std::string_view isa) {
   if (isa == "plain" || isa.ends_with("emulated")) return true;
 #if defined(__aarch64__)
-  std::uint64_t features = 0;  // the register that names BF16 in bits 44 to 47
+  std::uint64_t features = 0;  // the register that reports BF16 in bits 44 to 47
   asm("mrs %0, id_aa64isar1_el1" : "=r"(features));
   return isa == "neon" || (isa == "neonbf16" && (features >> 44 & 15) != 0);
 #elif defined(__x86_64__)
@@ -85,8 +86,8 @@ inline bool processor_has(std::string_view isa) {
 #endif
 }
 
-/// Whether products of bf16 pairs are slower than those of f32, as on every processor of Intel's: the target
-/// is there, and not taken.
+/// Whether bf16 pairs multiply more slowly than f32, as on every Intel processor. The target then exists but
+/// is not chosen.
 inline bool has_slow_pairs() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -94,7 +95,7 @@ inline bool has_slow_pairs() {
   return false;
 }
 
-/// The best that it has.
+/// The best instruction set of this processor.
 inline std::string_view best_instruction_set() {
   return *std::find_if(kInstructionSets.begin(), kInstructionSets.end(), [](std::string_view isa) {
     return processor_has(isa) && !(isa == "avx512bf16" && has_slow_pairs());

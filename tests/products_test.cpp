@@ -1,4 +1,4 @@
-// Products with weights, and activations, on every target of this machine, beside sums in f64.
+// Products with weights, and activations, on every target of this machine, compared with sums in f64.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct Product {
   }
 };
 
-// Each sum of K + 1 products beside the same in f64, whose own error is nothing here.
+// Compares each sum of K + 1 products with the same in f64, whose own error is negligible.
 void expect_product(const Product& call, std::uint64_t seed) {
   Generator generator(seed);
   const Tensor x = randn(generator, {call.rows, call.inputs});
@@ -56,7 +56,7 @@ void expect_product(const Product& call, std::uint64_t seed) {
         sum += term;
         size += std::abs(term);
       }
-      // A rounding each for the products and the sums, the worst case.
+      // The worst case: one rounding for each product and each sum.
       const double bound = size * static_cast<double>(2 * call.inputs + 2) * 0x1p-24;
       ASSERT_TRUE(std::abs(y.at<float>(row, n) - sum) <= bound)
           << call.name() << " at " << row << ", " << n << ": " << y.at<float>(row, n) << " beside " << sum;
@@ -68,7 +68,7 @@ void expect_product(const Product& call, std::uint64_t seed) {
 TEST(Products, AreSumsOfProductsAtEveryShapeAndEdge) {
   EachTarget each;
   for (const std::string& target : each.available()) {
-    if (target.ends_with("emulated")) continue;  // their products are those of the target plain
+    if (target.ends_with("emulated")) continue;  // their products are those of the target `plain`
     set_target(target);
     SCOPED_TRACE(target);
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
@@ -78,8 +78,8 @@ TEST(Products, AreSumsOfProductsAtEveryShapeAndEdge) {
           for (const std::int64_t outputs : {1, 5, 33, 70})
             for (const std::int64_t inputs : {7, 259})
               expect_product({rows, outputs, inputs, transposed, outputs != 5, dtype}, ++seed);
-        expect_product({961, 3, 9, transposed, true, dtype}, 7);  // a row beyond those packed together
-        expect_product({2, 515, 5, transposed, true, dtype}, 8);  // and beyond a piece of work
+        expect_product({961, 3, 9, transposed, true, dtype}, 7);  // one row more than are packed together
+        expect_product({2, 515, 5, transposed, true, dtype}, 8);  // and more outputs than a piece of work has
       }
   }
 }
@@ -98,7 +98,7 @@ double activated(Activation activation, double x) {
   return 0;
 }
 
-// Every 2003rd float: 2 million. The bound is that of the header.
+// Every 2003rd float, 2 million in all. The bound is that in the header.
 TEST(Activations, ErrByLessThanTheirBoundOnEveryFloat) {
   EachTarget each;
   std::vector<float> all;
@@ -117,7 +117,7 @@ TEST(Activations, ErrByLessThanTheirBoundOnEveryFloat) {
       double largest = 0;
       for (std::int64_t i = 0; i < count; ++i) {
         const double from = all[static_cast<std::size_t>(i)], exact = activated(activation, from);
-        // Subnormal results are coarser than their share of x.
+        // Subnormal results have larger relative errors.
         const double error = std::abs(x.at<float>(i) - exact) / (std::abs(from) * 0x1p-21 + 0x1p-149);
         ASSERT_TRUE(error <= 1) << target << ", " << static_cast<int>(activation) << ": " << from << " gave "
                                 << x.at<float>(i) << " beside " << exact;

@@ -1,8 +1,7 @@
-// Random attention calls: call `index` of a seed is always the same call, on every kernel that is tested with
-// it.
+// Random attention calls. Call `index` of a seed is always the same call, whatever kernel it tests.
 //
-// Memory between and around the elements of a view is filled with NaN (0xff bytes where the dtype has none),
-// so that reading beside a view shows.
+// Memory between and around the elements of a view is NaN (0xff bytes where the dtype has none), so that
+// reads outside a view show.
 #pragma once
 
 #include <algorithm>
@@ -21,44 +20,44 @@
 
 namespace heed::test {
 
-/// Six families of numbers. Uniform ones alone never make the running maximum of a softmax move.
+/// Families of numbers. Uniform numbers would never change the running maximum of a softmax.
 enum class Family { normal, spread, one_hot, negative, ascending, cancelling };
 inline constexpr std::array<const char*, 6> kFamilyNames{"normal",   "spread",    "one-hot",
                                                          "negative", "ascending", "cancelling"};
 
-/// What the sizes of a call are drawn from.
+/// The sizes and options from which a call is drawn.
 struct CallLimits {
   std::vector<std::int64_t> batches{1, 1, 1, 2, 3, 0};
   std::vector<std::int64_t> kv_heads{1, 1, 2, 3};
   std::vector<std::int64_t> groups{1, 1, 2, 4};  ///< H / Hkv
   std::vector<std::int64_t> lengths{0, 1, 2, 3, 4, 5, 7, 8, 13, 17, 33};
-  std::vector<std::int64_t> query_lengths{};  ///< of queries, where they have their own
+  std::vector<std::int64_t> query_lengths{};  ///< used for queries only, if not empty
   std::vector<std::int64_t> dims{1, 2, 3, 5, 8, 16, 24, 28};
   std::vector<DType> dtypes{DType::f64, DType::f32, DType::f16, DType::bf16};
   std::vector<Family> families{Family::normal,   Family::spread,    Family::one_hot,
                                Family::negative, Family::ascending, Family::cancelling};
-  /// Where given, calls are packed sequences of two documents and more, whose numbers of queries and of keys
-  /// are drawn from these; `lengths` and `batches` play no part.
+  /// If not empty, calls are packed sequences of at least two documents. Their numbers of queries and keys
+  /// are drawn from these; `lengths` and `batches` are not used.
   std::vector<std::int64_t> document_queries{}, document_keys{};
   std::int64_t most_documents = 5;
-  /// Finite biases as low as their dtype goes, sinks far below the scores, rows far beyond their keys.
+  /// Finite biases as low as the dtype allows, sinks far below the scores, and rows far beyond their keys.
   bool extremes = false;
-  bool bare = false;        ///< without masks, score modifiers and dropout
-  bool received = false;    ///< what keys receive is asked for, and nothing that takes a second pass besides
-  bool poison = true;       ///< in every other call, what nobody may see holds NaN and infinity
-  double contiguous = 0.3;  ///< how many query, key and value tensors are row-major without gaps
+  bool bare = false;        ///< no masks, score modifiers or dropout
+  bool received = false;    ///< requests received masses, and no other result that needs a second pass
+  bool poison = true;       ///< every other call holds NaN and infinity where no row may see them
+  double contiguous = 0.3;  ///< share of query, key and value tensors that are row-major without gaps
 };
 
 struct RandomCall {
   std::uint64_t seed = 0;
   std::uint64_t index = 0;
   Family family = Family::normal;
-  std::vector<Tensor> memory;  ///< what the views below show
+  std::vector<Tensor> memory;  ///< the memory of the views below
   MutableTensorView query, key, value;
   AttentionOptions options;
 };
 
-/// Numbers of one call, drawn in order.
+/// Draws the random numbers of one call, in order.
 class Draw {
  public:
   Draw(std::uint64_t seed, std::uint64_t index) {
@@ -66,7 +65,7 @@ class Draw {
     engine_.seed(sequence);
   }
   std::uint64_t word() { return engine_(); }
-  /// From `low` to `high`, both included.
+  /// An integer from `low` to `high`, inclusive.
   std::int64_t between(std::int64_t low, std::int64_t high) {
     return low + static_cast<std::int64_t>(engine_() % static_cast<std::uint64_t>(high - low + 1));
   }
@@ -125,14 +124,15 @@ inline void put(const MutableTensorView& view, const Dims& index, double value) 
   }
 }
 
-/// Memory whose bits are all set: a NaN in every floating dtype.
+/// Memory with all bits set: NaN in every floating dtype.
 inline Tensor& poisoned(const Dims& shape, DType dtype, std::vector<Tensor>& memory) {
   Tensor& tensor = memory.emplace_back(shape, dtype);
   std::memset(tensor.mutable_view().data(), 0xff, static_cast<std::size_t>(tensor.count()) * size_of(dtype));
   return tensor;
 }
 
-/// A view in memory of its own whose axes lie in any order, with gaps, backwards, or repeated (stride 0).
+/// A view in memory of its own. Its axes have any order, and may have gaps, run backwards, or repeat (stride
+/// 0).
 inline MutableTensorView strided_view(const Dims& shape, DType dtype, Draw& draw, std::vector<Tensor>& memory,
                                       bool may_repeat = true, double contiguous = 0.3) {
   const bool plain = draw.chance(contiguous);
@@ -201,7 +201,7 @@ class CallMaker {
     dtype_ = draw_.pick(limits_.dtypes);
   }
 
-  // The cuts between documents, the same for queries and keys in one call of five.
+  // Draws the cuts between documents; queries and keys share them in one call of five.
   void draw_documents() {
     batch_ = 1;
     const bool same = draw_.chance(0.2);
@@ -232,7 +232,7 @@ class CallMaker {
                         limits_.contiguous);
   }
 
-  // Queries, keys and values of a token side by side, as a fused projection leaves them: [B, L, H + 2 Hkv,
+  // Queries, keys and values of a token side by side, as a fused projection writes them: [B, L, H + 2 Hkv,
   // D].
   void make_packed_inputs() {
     const std::int64_t all = heads_ + 2 * kv_heads_;
@@ -284,7 +284,7 @@ class CallMaker {
       case Family::negative:
         return -std::abs(draw_.normal());
       case Family::ascending:
-        // At most 300, beyond which scores are too large for f32 to tell them apart.
+        // At most 300; f32 could not tell larger scores apart.
         return std::min(0.75, 300 / static_cast<double>(keys_)) * static_cast<double>(row);
       case Family::cancelling:
         return column % 2 == 0 ? cancelled() + draw_.normal() : -cancelled();
@@ -292,8 +292,8 @@ class CallMaker {
         return draw_.normal();
     }
   }
-  // Of wide heads less, so that first-order bounds of f32 still say something: they grow with the square of
-  // the width.
+  // Reduces numbers for wide heads. First-order bounds of f32 grow with the square of the width, and would
+  // otherwise check nothing.
   double narrowed(double number, double width) const {
     return number * std::min(1.0, width / static_cast<double>(head_dim_));
   }
@@ -378,7 +378,7 @@ class CallMaker {
                                   : static_cast<double>(std::numeric_limits<float>::lowest());
   }
 
-  // About `mean`; `special` is how many are minus infinity, or the lowest number where that is asked for.
+  // Numbers around `mean`. A share `special` of them is minus infinity, or the lowest number if `is_lowest`.
   TensorView floats(const Dims& shape, double spread, double special = 0, bool is_lowest = false,
                     double mean = 0) {
     const DType dtype = draw_.pick<DType>({DType::f64, DType::f32, DType::f16, DType::bf16});
@@ -401,7 +401,7 @@ class CallMaker {
     if (limits_.extremes) {
       if (draw_.chance(0.3)) options.bias = floats(scores_shape(), 2, 0.2, /*is_lowest=*/true);
       if (draw_.chance(0.3)) options.sinks = floats({heads_}, 2, 0, false, /*mean=*/-750);
-      // Scores that f32 cannot tell apart from each other: such rows leave the kernel.
+      // Scores that f32 cannot tell apart; the kernel leaves such rows to the reference.
       if (draw_.chance(0.1)) options.bias = floats(scores_shape(), 1e36, 0, false, /*mean=*/-1e37);
     }
     if (draw_.chance(0.2)) {
@@ -429,7 +429,7 @@ class CallMaker {
     options.dropout = {};
     options.mask = {};
     options.query_segments = options.key_segments = {};
-    if (dtype_ == DType::bf16) options.output_dtype = DType::f32;  // which no unit of bf16 alone takes
+    if (dtype_ == DType::bf16) options.output_dtype = DType::f32;  // no bf16-only unit supports this
   }
 
   Draw draw_;
@@ -438,7 +438,7 @@ class CallMaker {
   int rank_ = 4;
   std::int64_t batch_ = 0, heads_ = 0, kv_heads_ = 0, queries_ = 0, keys_ = 0, head_dim_ = 0, value_dim_ = 0;
   DType dtype_ = DType::f32;
-  std::vector<std::int64_t> query_cuts_, key_cuts_;  // between documents; empty without them
+  std::vector<std::int64_t> query_cuts_, key_cuts_;  // between documents; empty if there are none
 };
 
 inline RandomCall random_call(std::uint64_t seed, std::uint64_t index, const CallLimits& limits = {}) {
@@ -452,8 +452,8 @@ inline bool repeats(const TensorView& view) {
   return false;
 }
 
-/// Writes NaN or infinity into keys and values where unseen(b, kv_head, j). A view that repeats shows the
-/// same memory for keys that are seen, and is left alone.
+/// Writes NaN or infinity into keys and values where unseen(b, kv_head, j). A view that repeats is left
+/// alone, because keys that are seen share its memory.
 template <class Unseen>
 void poison_keys(RandomCall& call, Unseen unseen) {
   for (const MutableTensorView& view : {call.key, call.value}) {

@@ -1,4 +1,4 @@
-// Random expressions: as text, and as what the text means.
+// Random expressions, each as text and as a function of the same meaning.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace heed::test {
 
-/// Draws them. A 150 elements long array `a` is read at places that 40 queries and 90 keys reach.
+/// Draws expressions. They read an array `a` of 150 elements at indices that 40 queries and 90 keys reach.
 struct RandomExpressions {
   struct Number {
     std::string text;

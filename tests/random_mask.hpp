@@ -1,4 +1,4 @@
-// Random masks in O(L) memory, each with the same mask as a boolean, from the definitions alone.
+// Random masks in O(L) memory, each with the same mask as booleans, computed from the definitions alone.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct RandomMask {
 
 class MaskMaker {
  public:
-  /// For H = heads and Hkv = kv_heads.
+  /// Makes masks for H = heads and Hkv = kv_heads.
   MaskMaker(Draw& draw, std::int64_t batch, std::int64_t heads, std::int64_t kv_heads, std::int64_t queries,
             std::int64_t keys)
       : draw_(draw), batch_(batch), heads_(heads), kv_heads_(kv_heads), queries_(queries), keys_(keys) {}
@@ -40,7 +40,7 @@ class MaskMaker {
 
   std::uint8_t* bytes() { return static_cast<std::uint8_t*>(made_.dense.mutable_view().data()); }
 
-  // `allows` counts heads of the mask.
+  // `allows` takes head indices of the mask.
   void join(const std::string& kind, const SparseMask& mask, const Allows& allows) {
     made_.kind += (made_.kind.empty() ? "" : " and ") + kind;
     made_.mask = made_.mask & mask;
@@ -72,7 +72,7 @@ class MaskMaker {
     }
   }
 
-  // Axes before the last ones: none, [H] or [B, H], each of them 1 or whole.
+  // Draws the leading axes: none, [H] or [B, H], each of size 1 or full.
   void draw_planes() {
     mask_batch_ = mask_heads_ = 1;
     planes_ = {};
@@ -93,7 +93,7 @@ class MaskMaker {
     return draw_.chance(0.5) ? Tensor::copy_of(tensor, DType::i32) : tensor;
   }
 
-  // Two numbers from 0 to `most`: anywhere, around `middle`, or all.
+  // Two numbers from 0 to `most`: anywhere, around `middle`, or the whole range.
   std::pair<std::int64_t, std::int64_t> range(std::int64_t most, std::int64_t middle) {
     if (draw_.chance(0.15)) return {0, most};
     if (draw_.chance(0.4)) return {draw_.between(0, most), draw_.between(0, most)};
@@ -210,7 +210,7 @@ class MaskMaker {
          });
   }
 
-  // FlexAttention's: each block is full, partial or not listed.
+  // A block mask as FlexAttention has it: each block is full, partial or not listed.
   void add_block_mask() {
     draw_planes();
     const std::int64_t rows_each = block_size(), keys_each = block_size();
@@ -231,7 +231,7 @@ class MaskMaker {
         full_counts.push_back(static_cast<std::int64_t>(full.size()));
         for (const std::int64_t c : full)
           fill_block(allowed, p, r * rows_each, rows_each, c * keys_each, keys_each);
-        partial.resize(static_cast<std::size_t>(columns), 77777);  // beyond the count anything may be
+        partial.resize(static_cast<std::size_t>(columns), 77777);  // entries beyond the count are arbitrary
         full.resize(static_cast<std::size_t>(columns), -1);
         indices.insert(indices.end(), partial.begin(), partial.end());
         full_indices.insert(full_indices.end(), full.begin(), full.end());
@@ -306,7 +306,7 @@ class MaskMaker {
     for (std::size_t n = 1; n < cuts.size(); ++n) lengths.push_back(cuts[n] - cuts[n - 1]);
     return lengths;
   }
-  // The number of the piece that token i lies in.
+  // The number of the piece that contains token i.
   static std::int64_t piece_of(const Numbers& cuts, std::int64_t i) {
     return std::upper_bound(cuts.begin(), cuts.end(), i) - cuts.begin();
   }

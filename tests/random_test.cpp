@@ -1,5 +1,5 @@
-// Against vectors that PyTorch 2.13 drew on a CPU (tests/data/golden/torch_generator), and a few numbers of
-// it that stand here.
+// Compares with vectors that PyTorch 2.13 drew on a CPU (tests/data/golden/torch_generator), and with a few
+// of its numbers that are written here.
 #include "heed/random.hpp"
 
 #include <gtest/gtest.h>
@@ -25,11 +25,11 @@ using heed::test::golden;
 using heed::test::message_of;
 using heed::test::same_bits;
 
-// PyTorch takes log, sin and cos from vectorised f32 approximations and heed from libm: they differ in the
-// last bits.
+// PyTorch takes log, sin and cos from vectorised f32 approximations, heed from libm. They differ in the last
+// bits.
 constexpr double kNormalTolerance = 2e-6;
 
-// The largest |got - expected| / (|expected| + floor) over the elements; NaN where either has one.
+// The largest |got - expected| / (|expected| + floor) over the elements, or NaN if either has a NaN.
 double worst_relative_error(const Tensor& got, const Tensor& expected, double floor = 0) {
   if (got.shape() != expected.shape()) return std::numeric_limits<double>::infinity();
   const Tensor a = Tensor::copy_of(got, DType::f64);
@@ -82,8 +82,8 @@ TEST_P(TorchGenerator, BernoulliHasTheSameNumbers) {
   EXPECT_TRUE(same_bits(tensor, recorded("bernoulli_0.3_64")));
 }
 
-// Below 16 elements one number at a time, from there on blocks of 16 with an odd tail. Three more show what
-// each path leaves behind: a spare normal, and how many numbers it drew.
+// Below 16 elements PyTorch draws one number at a time, from there on blocks of 16 with an odd tail. Three
+// more numbers show the state that each path leaves: a spare normal, and the count of numbers drawn.
 TEST_P(TorchGenerator, RandnFollowsBothPathsAndLeavesTheSameState) {
   for (const std::int64_t n : {1, 5, 15, 16, 17, 31, 32, 100}) {
     generator.manual_seed(GetParam());
@@ -96,7 +96,7 @@ TEST_P(TorchGenerator, RandnFollowsBothPathsAndLeavesTheSameState) {
 }
 
 TEST_P(TorchGenerator, RandnOfDoublesIsTheSame) {
-  // Both sides compute in f64; their libraries differ in the last bits, which cos magnifies near its zeros.
+  // Both compute in f64, but their libraries differ in the last bits, which cos magnifies near its zeros.
   EXPECT_LE(worst_relative_error(heed::randn(generator, {20}, DType::f64), recorded("randn_double_20")),
             1e-14);
 }
@@ -104,11 +104,11 @@ TEST_P(TorchGenerator, RandnOfDoublesIsTheSame) {
 TEST_P(TorchGenerator, NormalHasMeanAndDeviation) {
   Tensor tensor({40});
   heed::normal_(generator, tensor, 1, 2);
-  // Where the draw nearly cancels the mean, the error is still that of the terms.
+  // Where the draw nearly cancels the mean, the error is still relative to the terms.
   EXPECT_LE(worst_relative_error(tensor, recorded("normal_1_2_40"), 1), kNormalTolerance);
 }
 
-// The draws that the default initialisation of PyTorch's layers consists of.
+// The draws of PyTorch's default initialisation of layers.
 TEST_P(TorchGenerator, DrawsTheWeightsOfAnEmbedding) {
   EXPECT_LE(worst_relative_error(heed::randn(generator, {7, 5}), recorded("embedding_7_5_weight")),
             kNormalTolerance);
@@ -121,8 +121,8 @@ TEST_P(TorchGenerator, DrawsTheWeightsOfALinearLayer) {
 }
 
 TEST_P(TorchGenerator, DrawsTheWeightsOfAMultiheadAttention) {
-  // The output projection is a Linear, drawn first (its bias is set to 0 but its draws count); then
-  // in_proj_weight from Glorot's uniform: bound sqrt(6 / (fan_in + fan_out)).
+  // The output projection is a Linear, drawn first (its bias is set to 0, but its draws count). Then comes
+  // in_proj_weight from Glorot's uniform distribution, with bound sqrt(6 / (fan_in + fan_out)).
   const double linear_bound = 1 / std::sqrt(16.0);
   const Tensor out_proj = drawn_uniform(generator, {16, 16}, -linear_bound, linear_bound);
   (void)drawn_uniform(generator, {16}, -linear_bound, linear_bound);
@@ -136,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, TorchGenerator,
                          testing::Values(0u, 42u, 1337u, 2147483647u, 9223372036854775807u),
                          [](const auto& seed) { return std::to_string(seed.param); });
 
-// From here on: what PyTorch 2.13 printed for torch.manual_seed(5).
+// All following numbers were printed by PyTorch 2.13 for torch.manual_seed(5).
 
 TEST(Random, DoublesAreMadeOf53BitsAndScaledInOneRounding) {
   Generator generator(5);
@@ -157,7 +157,7 @@ TEST(Random, TheSpareNormalOutlivesACallOfOtherDTypeMeanAndPath) {
           three, Tensor::from<double>({-0.48678075071242677, -0.6038215878840039, -0.5580962308236769}, {3})),
       1e-14);
   Tensor two({2});
-  heed::normal_(generator, two, 1, 2);  // the first of them is the spare
+  heed::normal_(generator, two, 1, 2);  // the first number is the spare
   EXPECT_LE(worst_relative_error(two, Tensor::from<float>({2.3350486755371094f, 0.6051698327064514f}, {2})),
             1e-6);
   Tensor many({18}, DType::f64);
@@ -265,7 +265,7 @@ TEST(Random, SaysWhatIsWrongWithACallAndDrawsNothing) {
 TEST(GeneratorState, GoesOnWhereItWasTaken) {
   heed::Generator generator(5);
   for (int i = 0; i < 700; ++i) (void)generator.random32();
-  (void)generator.normal(0, 1);  // its second one is kept
+  (void)generator.normal(0, 1);  // keeps the second number as a spare
   const heed::Tensor state = generator.state();
   heed::Generator other(6);
   other.set_state(state);

@@ -1,5 +1,5 @@
-// What each key receives, from weights that threads keep of their last task: in f64, on every target, with
-// shifts that move, rows that are computed again, and keys of several spans.
+// Received masses, which threads compute from the weights of their last task. They are compared with f64 on
+// every target, with shifts that change, rows that are recomputed, and several key spans.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,8 @@ Inputs inputs(std::int64_t heads, std::int64_t kv_heads, std::int64_t rows, std:
           normal_tensor({1, kv_heads, keys, width}, 3, DType::f32)};
 }
 
-// By the definition: causal, the key heads shared. Rows with a score that is NaN give NaN to what they see.
+// From the definition: causal, with key heads shared. A row with a NaN score gives NaN to all keys that it
+// sees.
 std::vector<double> received_in_f64(const Inputs& in, bool causal) {
   const std::int64_t heads = in.query.size(1), rows = in.query.size(2), width = in.query.size(3);
   const std::int64_t keys = in.key.size(2), group = heads / in.key.size(1);
@@ -67,8 +68,8 @@ std::vector<double> received_in_f64(const Inputs& in, bool causal) {
   return received;
 }
 
-// Weights have relative errors of some 2^-24 times twice the largest score in units of log 2, `score`, and
-// sums of non-negative terms no larger ones; 2^-20 is what sixteen roundings come to.
+// Weights have relative errors of about 2^-24 times twice the largest score in units of log 2, `score`. Sums
+// of non-negative terms have no larger ones. 2^-20 is sixteen roundings.
 void expect_near(const Tensor& received, const std::vector<double>& expected, double score) {
   for (std::size_t k = 0; k < expected.size(); ++k) {
     const double x = static_cast<double>(received.values<float>()[k]);
@@ -84,7 +85,7 @@ AttentionResult attend(const Inputs& in, AttentionOptions options) {
   return heed::attention(in.query, in.key, in.value, options);
 }
 
-// Targets that multiply f32 by matrix tiles take the second pass, the others none.
+// Targets that multiply f32 by matrix tiles need the second pass; the others do not.
 template <class Check>
 void on_each_target(Check check) {
   const heed::test::EachTarget targets;
@@ -107,7 +108,7 @@ TEST(Received, IsTheSumOfTheDefinitionsWeights) {
   on_each_target([&] { expect_near(attend(in, {.causal = true, .top_k = 3}).received, causal, 10); });
 }
 
-// The largest score of each row is its last: shifts move with every KV block.
+// The largest score of each row is its last, so shifts change with every KV block.
 TEST(Received, FollowsShiftsThatMove) {
   Inputs in = inputs(1, 1, 400, 800, 4);
   for (float& x : in.query.values<float>()) x = std::abs(x) + 1;
@@ -120,13 +121,13 @@ TEST(Received, FollowsShiftsThatMove) {
 TEST(Received, AddsSpansOfKeys) {
   Inputs in = inputs(1, 1, 3100, 3300, 4);
   for (std::size_t n = 0; n < in.key.values<float>().size(); ++n)
-    in.key.values<float>()[n] *= n / 4 < 1500 ? 1 : 9;  // and the last span has larger scores
+    in.key.values<float>()[n] *= n / 4 < 1500 ? 1 : 9;  // the last span also has larger scores
   const std::vector<double> expected = received_in_f64(in, false);
   on_each_target([&] { expect_near(attend(in, {}).received, expected, 150); });
 }
 
-// Rows 7 and 250 have scores beyond f32; row 300 holds a NaN, which its keys receive. Key 391 holds one that
-// the last rows see: their keys receive it.
+// Rows 7 and 250 have scores beyond f32. Row 300 contains a NaN, so its keys receive NaN. Key 391 contains a
+// NaN, so all keys of the last rows, which see it, receive NaN.
 TEST(Received, HasTheRowsThatAreComputedAgain) {
   Inputs in = inputs(2, 1, 400, 400, 8);
   const auto query = in.query.values<float>();
@@ -163,7 +164,7 @@ TEST(Received, HasTheSameBitsForEveryNumberOfThreads) {
   });
 }
 
-// The sum over the last rows takes the second pass; over all of them it is the same sum.
+// The sum over the last rows needs the second pass. Over all rows it must equal the first pass.
 TEST(Received, AgreesWithTheSecondPass) {
   const Inputs in = inputs(2, 1, 777, 500, 16);
   on_each_target([&] {
@@ -175,9 +176,9 @@ TEST(Received, AgreesWithTheSecondPass) {
     EXPECT_TRUE(same_bits(kept.output, second.output));
     for (std::size_t k = 0; k < kept.received.values<float>().size(); ++k) {
       const float x = kept.received.values<float>()[k], y = second.received_last.values<float>()[k];
-      ASSERT_TRUE(std::abs(x - y) <= 0x1p-20F * y + 0x1p-40F) << k;  // as expect_near, the same scores
+      ASSERT_TRUE(std::abs(x - y) <= 0x1p-20F * y + 0x1p-40F) << k;  // as in expect_near, for the same scores
     }
-    attend(in, {});  // what on_each_target counts
+    attend(in, {});  // counted by on_each_target
   });
 }
 

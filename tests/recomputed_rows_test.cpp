@@ -1,5 +1,5 @@
-// Rows that f32 cannot hold: they alone are computed again, the result says how many there were, and every
-// other row keeps its bits. Expected values come from the naive computation or from the definition of NaN.
+// Rows that f32 cannot hold: only these are recomputed, the result counts them, and every other row keeps its
+// bits. Expected values come from the naive computation or from the definition of NaN.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ AttentionResult run(const Inputs& in, AttentionOptions options) {
   return heed::attention(in.query, in.key, in.value, options);
 }
 
-// Every row result of head 0, row i.
+// All row results of row i of head 0.
 std::vector<float> row_of(const AttentionResult& result, std::int64_t i) {
   std::vector<float> row;
   for (const Tensor* tensor : {&result.output, &result.lse, &result.entropy, &result.max_score,
@@ -98,7 +98,7 @@ TEST(RecomputedRows, ANaNInAKeyConcernsTheRowsThatSeeIt) {
       if (i < bad) {
         ASSERT_EQ(row_of(result, i), row_of(clean, i)) << i;
       }
-      // Of a NaN row too, a forbidden key weighs 0.
+      // In a NaN row, too, a forbidden key weighs 0.
       if (i + 1 < rows) {
         EXPECT_EQ(result.weights.values<float>()[static_cast<std::size_t>(i * rows + i + 1)], 0);
       }
@@ -116,7 +116,7 @@ TEST(RecomputedRows, ANaNInAValueIsInItsColumnOfTheRowsThatSeeIt) {
     const AttentionResult clean = run(in, options);
     at(in.value, 0, bad, 6) = kNaN;
     const AttentionResult result = run(in, options);
-    // Rows that see it are right as they are; some others share a tile with them.
+    // The kernel computes rows that see it correctly. Some other rows share a tile with them.
     EXPECT_LT(result.recomputed_rows, 200);
     EXPECT_TRUE(heed::test::same_bits(result.weights, clean.weights));
     for (std::int64_t i = 0; i < rows; ++i)
@@ -130,7 +130,7 @@ TEST(RecomputedRows, ANaNInAValueIsInItsColumnOfTheRowsThatSeeIt) {
   }
 }
 
-// Infinite values, and values whose sum exceeds f32 though their mean does not.
+// Infinite values, and values whose sum exceeds f32 although their mean does not.
 TEST(RecomputedRows, LargeValuesGiveTheirWeightedMean) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   Inputs in = inputs(1, 30, 40, 8);
@@ -143,7 +143,7 @@ TEST(RecomputedRows, LargeValuesGiveTheirWeightedMean) {
   }
 }
 
-// Rows that see the infinity are right as the kernel left them. Some others share a tile with them.
+// The kernel computes rows that see the infinity correctly. Some other rows share a tile with them.
 TEST(RecomputedRows, AnInfinityInAValueIsInItsColumnOfTheRowsThatSeeIt) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   for (const DType dtype : {DType::f32, DType::bf16})
@@ -157,7 +157,7 @@ TEST(RecomputedRows, AnInfinityInAValueIsInItsColumnOfTheRowsThatSeeIt) {
       at(in.value, 0, bad, 6) = -kInfinity;
       for (Tensor* tensor : {&in.query, &in.key, &in.value}) *tensor = Tensor::copy_of(*tensor, dtype);
       const AttentionResult result = run(in, {.causal = true, .need = Need::weights});
-      // An infinity is no sum of three bf16: amx_f32 leaves all rows of its keys out.
+      // An infinity cannot be a sum of three bf16, so amx_f32 leaves out all rows of these keys.
       if (!result.isa.starts_with("amx_f32")) {
         EXPECT_LT(result.recomputed_rows, 200);
       }
@@ -176,7 +176,7 @@ TEST(RecomputedRows, AnInfinityInAValueIsInItsColumnOfTheRowsThatSeeIt) {
     }
 }
 
-// inf - inf is NaN, whatever the weights are; and inf times a weight that f32 cannot hold is infinite.
+// inf - inf is NaN, whatever the weights are. inf times a weight too small for f32 is infinite.
 TEST(RecomputedRows, InfinitiesOfBothSignsMeet) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   for (const std::int64_t rows : {2, 40}) {
@@ -200,7 +200,7 @@ TEST(RecomputedRows, InfinitiesOfBothSignsMeet) {
   }
 }
 
-// Scores near 1e30: the largest key of a row has all its weight.
+// Scores near 1e30: the largest key of a row has all the weight.
 TEST(RecomputedRows, RowsOfHugeScoresAreOneHot) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   for (const std::int64_t rows : {2, 60}) {
@@ -227,8 +227,8 @@ TEST(RecomputedRows, RowsOfHugeScoresAreOneHot) {
   }
 }
 
-// A sum of products that overflows on its way stays infinite: a score of 0 would count as a forbidden key.
-// Where few rows read keys where they lie, nothing but the score itself tells.
+// A sum of products that overflows on the way stays infinite; a score of 0 would count as a forbidden key.
+// When few rows read keys in place, only the score itself shows it.
 TEST(RecomputedRows, AScoreWhoseSumOverflowsOnItsWayCounts) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   constexpr std::int64_t kKeys = 250, kDim = 128;
@@ -238,7 +238,7 @@ TEST(RecomputedRows, AScoreWhoseSumOverflowsOnItsWayCounts) {
       Inputs in = inputs(1, rows, kKeys, kDim);
       for (float& x : in.query.values<float>()) x = 0x1p50F;
       for (float& x : in.key.values<float>()) x = 0;
-      // The first two products are summed by one accumulator, and the others are added one by one.
+      // One accumulator sums the first two products; the others are added one by one.
       for (const std::int64_t d : {0, 16}) at(in.key, 0, 5, d) = -0x1p77F;
       for (const std::int64_t d : {32, 64}) at(in.key, 0, 5, d) = 0x1p77F;
       for (Tensor* tensor : {&in.query, &in.key, &in.value}) *tensor = Tensor::copy_of(*tensor, dtype);
@@ -247,7 +247,7 @@ TEST(RecomputedRows, AScoreWhoseSumOverflowsOnItsWayCounts) {
     }
 }
 
-// A forbidden NaN is nobody's business: nothing is computed again for it.
+// A forbidden NaN affects no row, so nothing is recomputed.
 TEST(RecomputedRows, AForbiddenNaNCostsNothing) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   for (const std::int64_t rows : {3, 60}) {
@@ -263,7 +263,7 @@ TEST(RecomputedRows, AForbiddenNaNCostsNothing) {
   }
 }
 
-// Nor is a forbidden key whose scores f32 could not hold: what lies behind a sequence in its memory.
+// The same holds for a forbidden key whose scores f32 cannot hold, such as memory beyond a sequence.
 TEST(RecomputedRows, AForbiddenLargeKeyCostsNothing) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   for (const std::int64_t rows : {3, 60, 300}) {
@@ -285,7 +285,7 @@ TEST(RecomputedRows, AForbiddenLargeKeyCostsNothing) {
   }
 }
 
-// Counts the pieces of work that a call offers to threads, one call of parallel_for after the other.
+// Records the largest number of work pieces that a parallel_for of the call offers to threads.
 class PieceCounter {
  public:
   PieceCounter() {
@@ -303,11 +303,11 @@ class PieceCounter {
   std::int64_t most_ = 0;
 };
 
-// One head of which f32 holds no row: forward and backward alike.
+// A head with no row that f32 can hold, forward and backward.
 TEST(RecomputedRows, AreSharedByAllThreads) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   constexpr std::int64_t kRows = 400;
-  Inputs in = inputs(1, kRows, 30, 8);  // too few products for the fused kernel to share
+  Inputs in = inputs(1, kRows, 30, 8);  // too few products for the kernel to use several threads
   for (float& x : in.query.values<float>()) x *= 1e20F;
   const Tensor grad = normal_tensor({1, kRows, 8}, 4, DType::f32);
   AttentionOptions options{.need = Need::lse, .kernel = Kernel::fused, .threads = 8};
@@ -325,8 +325,8 @@ TEST(RecomputedRows, AreSharedByAllThreads) {
   EXPECT_GE(counter.most(), 8);
 }
 
-// Two heads that share keys, packed sequences that end inside a block of rows, a bias that heads share and
-// sinks: of every sum the order of its terms is fixed.
+// Two heads that share keys, packed sequences that end inside a block of rows, a shared bias and sinks: the
+// order of the terms in every sum is fixed.
 TEST(RecomputedRows, GradientBitsDoNotDependOnTheThreads) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   constexpr std::int64_t kRows = 150;
@@ -381,7 +381,7 @@ TEST(RecomputedRows, BitsDoNotDependOnTheThreads) {
   }
 }
 
-// The option alone asks for nothing where the caller gives no memory for it.
+// The option alone requests nothing if the caller gives no memory for the result.
 TEST(RecomputedRows, TakeNoLongerForTopKThatNobodyTakes) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   Inputs in = inputs(1, 3, 5, 4);
@@ -433,8 +433,7 @@ TEST(RecomputedRows, GradientsOfTheOtherRowsDoNotSufferFromOne) {
   }
 }
 
-// Rows that see a NaN have NaN for dQ; rows that do not, and the keys that only they see, have their
-// gradients.
+// Rows that see a NaN have NaN in dQ. Other rows, and keys that only they see, have their correct gradients.
 TEST(RecomputedRows, GradientsBesideANaNAreThoseWithoutIt) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   constexpr std::int64_t kRows = 300, kBad = 200;
@@ -450,7 +449,7 @@ TEST(RecomputedRows, GradientsBesideANaNAreThoseWithoutIt) {
     at(which == 0 ? in.query : which == 1 ? in.key : in.value, 0, kBad, 3) = kNaN;
     const auto gradients = backward();
     at(which == 0 ? in.query : which == 1 ? in.key : in.value, 0, kBad, 3) = 0.5F;
-    // Without the rows that see it: their output gradient is 0.
+    // Excludes the rows that see it by setting their output gradient to 0.
     for (std::int64_t i = kBad; i < (which == 0 ? kBad + 1 : kRows); ++i)
       for (std::int64_t c = 0; c < 16; ++c) at(grad, 0, i, c) = 0;
     const auto clean = backward();

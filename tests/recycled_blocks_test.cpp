@@ -1,5 +1,5 @@
-// Memory that tensors leave to those that come next (core/tensor/recycled_blocks.hpp). The blocks that there
-// are, are counted at operator new and delete.
+// Memory that tensors leave for later ones (core/tensor/recycled_blocks.hpp). Existing blocks are counted at
+// operator new and delete.
 #include "core/tensor/recycled_blocks.hpp"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ void make_and_end(std::int64_t size) {
   std::fill_n(tensor.values<float>().data(), size, std::numeric_limits<float>::quiet_NaN());
 }
 
-// Whether a tensor of that size takes a block that is there.
+// Whether a tensor of this size reuses an existing block.
 bool is_recycled(std::int64_t size) {
   const int before = blocks;
   const Tensor tensor = tensor_of(size);
@@ -100,7 +100,7 @@ TEST(RecycledBlocks, KeepsNoMoreThanItsLimitAndForgetsTheOldest) {
   const RecycledBlocks recycled;
   make_and_end(40 * kSize);
   make_and_end(20 * kSize);
-  EXPECT_TRUE(is_recycled(40 * kSize));  // so the one of 20 MiB is the oldest now
+  EXPECT_TRUE(is_recycled(40 * kSize));  // so the one of 20 MiB is now the oldest
   make_and_end(10 * kSize);
   EXPECT_TRUE(is_recycled(10 * kSize));
   EXPECT_TRUE(is_recycled(40 * kSize));

@@ -1,4 +1,4 @@
-// Parts of a call that a report computes alone: rows that were asked about, and the sample that is timed.
+// Parts of a call that a report computes separately: requested rows, and the sample that is timed.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,7 +34,7 @@ using Index = std::int64_t;
 constexpr std::uint64_t kSeed = 20270114;
 constexpr std::uint64_t kCalls = 1000;
 
-// What problem.hpp promises, counted row by row.
+// Checks the promises of problem.hpp, counting row by row.
 std::string wrong_segments(const Problem& p) {
   std::vector<int> seen(static_cast<std::size_t>(p.batch * p.query_length), 0);
   for (const Segment& s : p.segments)
@@ -61,7 +61,7 @@ double number(const Tensor& tensor, std::initializer_list<Index> index) {
   return Tensor::copy_of(view, DType::f64).at<double>();
 }
 
-// The rows of a random call, against the full matrix of all of it.
+// Compares rows of a random call with the whole call's full matrix.
 std::string wrong_row(const RandomCall& call, const std::vector<Index>& rows) {
   const Naive n = heed::test::naive_attention(call.query, call.key, call.value, call.options);
   heed::ReportOptions wanted;
@@ -83,12 +83,12 @@ std::string wrong_row(const RandomCall& call, const std::vector<Index>& rows) {
                      ? !std::isnan(got)
                      : !(got == static_cast<double>(expected) || std::abs(got - expected) <= allowed);
         };
-        // As in report_test: errors of scores and of sums, three times.
+        // The errors of scores and of sums, three times, as in report_test.
         const Real relative =
             3 * unit *
             (static_cast<Real>(4 * (n.head_dim + 3)) * n.row_magnitude(b, h, i) +
              std::abs(std::isinf(n.lse(b, h, i)) ? 0 : n.lse(b, h, i)) + static_cast<Real>(n.keys + 8));
-        if (asked && relative >= 0.5L) continue;  // a row of which rounding leaves nothing
+        if (asked && relative >= 0.5L) continue;  // a row that rounding destroys
         const auto name = [&](const char* what) {
           std::ostringstream text;
           text << what << "[" << b << ", " << h << ", " << i << "]";
@@ -99,7 +99,7 @@ std::string wrong_row(const RandomCall& call, const std::vector<Index>& rows) {
                     relative * n.distance(b, h, i) + 0x1p-110L))
           return name("distance");
         for (Index c = 0; c < n.value_dim; ++c)
-          // Weights of bf16 are rounded to it before they meet the values.
+          // bf16 weights are rounded to bf16 before they multiply values.
           if (differs(number(report.output, {b, h, i, c}), n.output(b, h, i, c),
                       (relative + 4 * stored) * n.output_magnitude(b, h, i, c) + 0x1p-24L))
             return name("output");
@@ -113,7 +113,7 @@ TEST(ReportParts, RowsThatAreAskedForAreThoseOfTheWholeCall) {
     const RandomCall call = heed::test::random_call(kSeed, index);
     heed::test::Draw draw(kSeed + 1, index);
     const std::vector<Index> rows = some_rows(call.query.size(-2), draw);
-    if (rows.empty()) continue;  // none asks for all
+    if (rows.empty()) continue;  // an empty list requests all rows
     ASSERT_EQ(wrong_row(call, rows), "") << describe(call);
   }
 }
@@ -132,7 +132,7 @@ TEST(ReportParts, CoverEachOfTheirRowsOnce) {
   }
 }
 
-// A call long enough that the sample is a part of it, with a map, for eight threads.
+// A call long enough that the sample is only a part of it, with a map, for eight threads.
 class Sample : public testing::Test {
  protected:
   Problem call(Index batch, Index heads, Index length, AttentionOptions options = {}) {
@@ -156,7 +156,7 @@ TEST_F(Sample, OfALongCallTakesAsManyThreadsWithTheMapAsWithout) {
   Problem sample = sample_of(whole, 8, 384);
   EXPECT_EQ(wrong_segments(sample), "");
   EXPECT_EQ(sample.query_length, 8 * 384);
-  EXPECT_NEAR(cells_of(sample), cells_of(whole) * 0.2, cells_of(whole) * 0.05);  // neither end of the rows
+  EXPECT_NEAR(cells_of(sample), cells_of(whole) * 0.2, cells_of(whole) * 0.05);  // not the first or last rows
   EXPECT_EQ(threads_of(sample), 8);
   sample.map = {};
   EXPECT_EQ(threads_of(sample), 8);
@@ -171,7 +171,7 @@ TEST_F(Sample, OfManyShortCallsIsSomeOfThem) {
   EXPECT_EQ(sample.batch, 4);
 }
 
-// What the kernel computes of the sample's rows is what it computes of them in the whole call.
+// The kernel must compute the sample's rows as it computes them in the whole call.
 TEST_F(Sample, KeepsPositionsKeysAndMasks) {
   const Tensor offsets = Tensor::from<Index>({0, 700, 4000}, {3});
   const Tensor mask = [] {

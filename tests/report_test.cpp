@@ -1,4 +1,4 @@
-// Reports against the full matrix, computed independently, over random calls.
+// Compares reports with the full matrix, computed independently, over random calls.
 #include "heed/inspect.hpp"
 
 #include <gtest/gtest.h>
@@ -44,10 +44,10 @@ std::vector<double> numbers_of(const Tensor& tensor) {
   return {copy.values<double>().begin(), copy.values<double>().end()};
 }
 
-// Where rows and keys stand, found in another way than src/ does: row by row.
+// Positions of rows and keys, found row by row, in another way than in src/.
 struct Places {
   std::vector<Index> position;   // [B * Lq]
-  std::vector<Index> first_key;  // [B * Lq]: of the row's segment
+  std::vector<Index> first_key;  // [B * Lq]: the first key of the row's segment
   std::vector<Index> end_key;    // [B * Lq]
 };
 
@@ -79,7 +79,7 @@ Places places_of(const AttentionOptions& options, const Naive& n) {
   return places;
 }
 
-// One random call, its report and its full matrix.
+// A random call with its report and its full matrix.
 class Comparison {
  public:
   explicit Comparison(std::uint64_t index) : call_(heed::test::random_call(kSeed, index)) {
@@ -117,8 +117,9 @@ class Comparison {
   }
 
  private:
-  // Twice the error of a score, with the rounding of the lse that is as large, and a sum of Lk terms; the
-  // slack is that of the fused kernel's own test. f64 inputs are computed in f64 throughout.
+  // Twice the error of a score, the rounding of the lse, which is as large, and the error of a sum of Lk
+  // terms. The slack is the same as in the fused kernel's own test. f64 inputs are computed in f64
+  // throughout.
   Real relative_error(Index b, Index h, Index i) const {
     const Real unit = report_.dtype == DType::f64 ? 0x1p-53L : 0x1p-24L;
     const Real error =
@@ -130,7 +131,7 @@ class Comparison {
 
   void check(const char* name, Index b, Index h, Index i, double got, Real expected, Real relative) {
     if (!failure_.empty()) return;
-    // 2^-110: weights below that are 0 in the kernel.
+    // Weights below 2^-110 are 0 in the kernel.
     if (std::isnan(expected) ? std::isnan(got)
                              : std::abs(got - expected) <= relative * std::abs(expected) + 0x1p-110L)
       return;
@@ -209,7 +210,7 @@ class Comparison {
     return worst + 0x1p-20L;
   }
 
-  // What was received sums to the rows with a key (less what sinks take).
+  // All received masses add up to the number of rows with a key (minus the weights of sinks).
   void compare_sums() {
     for (Index b = 0; b < n_.batch; ++b)
       for (Index h = 0; h < n_.heads; ++h) {
@@ -242,7 +243,7 @@ class Comparison {
       failure_ = "the last level is not 1 x 1";
   }
 
-  // With k = Lk the top-k are the row.
+  // With k = Lk, the top-k list holds the whole row.
   void compare_top_k() {
     for (Index b = 0; b < n_.batch; ++b)
       for (Index h = 0; h < n_.heads; ++h)
@@ -272,7 +273,7 @@ TEST(Report, RandomCallsAgreeWithTheFullMatrix) {
     ASSERT_EQ(Comparison(index).run(), "");
 }
 
-// Scores of ordinary size: 1e-5 is what a reader of the summaries may count on.
+// 1e-5 is the accuracy promised for summaries of scores of ordinary size.
 TEST(Report, SummariesAreThoseOfTheFullMatrixToOneInAHundredThousand) {
   const Index length = 500;
   const Tensor query = normal_tensor({2, length, 32}, 1, DType::f32);
@@ -322,7 +323,7 @@ TEST(Report, OfSomeRowsIsWhatTheWholeReportSaysOfThem) {
                             &AttentionReport::distance, &AttentionReport::max_weight}) {
     for (const Index i : wanted.rows)
       EXPECT_TRUE(heed::test::largest_difference((some.*member).view().select(2, i),
-                                                 (whole.*member).view().select(2, i)) <= 1e-5)  // roundings
+                                                 (whole.*member).view().select(2, i)) <= 1e-5)  // rounding
           << i;
     EXPECT_TRUE(std::isnan((some.*member).at<float>(1, 2, 39)));
   }
@@ -334,7 +335,7 @@ TEST(Report, OfSomeRowsIsWhatTheWholeReportSaysOfThem) {
   EXPECT_TRUE(some.summaries.empty() && some.map.empty() && some.received.rank() == 1);
 }
 
-// As over machines: what computes is given, and asked for all that the report needs, once.
+// The caller computes the results, as over machines, and is asked once for all that the report needs.
 TEST(Report, OfResultsFromElsewhereIsTheSame) {
   const Tensor query = normal_tensor({2, 3, 9, 4}, 1), key = normal_tensor({2, 3, 7, 4}, 2);
   const AttentionOptions options{.causal = true};
@@ -400,7 +401,7 @@ TEST(Report, CostsNameWhatTheMatrixWouldTake) {
   }
 }
 
-// Beside a map what keys receive takes a pass of its own; otherwise long calls have it from the forward pass.
+// With a map, received masses need a pass of their own. Otherwise long calls get them from the forward pass.
 TEST(Report, CostsSayWhereWhatKeysReceiveHasNoPassOfItsOwn) {
   const heed::test::EachTarget before;
   heed::set_target("plain");
@@ -416,7 +417,7 @@ TEST(Report, CostsSayWhereWhatKeysReceiveHasNoPassOfItsOwn) {
   EXPECT_TRUE(std::isnan(seconds_of({}, "received (within the one pass)")));
 }
 
-// Whatever the machine was busy with meanwhile: what a plain forward is too short for is not told.
+// Whatever else the machine does: relative costs are only given for a plain forward of a millisecond or more.
 TEST(Report, CostsAreMultiplesOfAPlainForwardOfAMillisecondOrMore) {
   const Tensor x = normal_tensor({2, 64, 8}, 1, DType::f32);
   const AttentionReport report = heed::make_report(x, x, x, {}, {.cost = true});
@@ -429,7 +430,7 @@ TEST(Report, CostsAreMultiplesOfAPlainForwardOfAMillisecondOrMore) {
   }
 }
 
-// A call that is timed by a sample: f64 takes the reference, which samples calls of a few milliseconds.
+// A call that is timed by a sample. f64 uses the reference, which samples calls of a few milliseconds.
 TEST(Report, CostsOfALongCallAddUpToWhatItsPassTook) {
   const Tensor x = normal_tensor({1, 1000, 16}, 1);
   const auto begin = std::chrono::steady_clock::now();
@@ -443,7 +444,7 @@ TEST(Report, CostsOfALongCallAddUpToWhatItsPassTook) {
   EXPECT_LT(sum, all.count());
 }
 
-// Times of a machine that was busy now and then: what does more is at times the quicker.
+// Times of a machine that is sometimes busy: a call that does more is sometimes faster.
 TEST(Report, WhatTimesCannotTellHasNoCost) {
   using heed::detail::compare_turns;
   using heed::detail::Turn;
@@ -453,7 +454,7 @@ TEST(Report, WhatTimesCannotTellHasNoCost) {
   EXPECT_EQ(all.rows, 0.5);
   EXPECT_EQ(all.top_k, 0.75);
   EXPECT_EQ(all.map, 1.75);
-  // A turn that was held up counts as little as any other; top-k is the quicker in two of nine.
+  // A delayed turn counts as little as any other. With top-k the call is faster in two of nine turns.
   std::vector<Turn> busy(6, Turn{1, 1.5, 1.625, 2});
   busy.push_back({50, 50.5, 50.625, 51});
   busy.push_back({1, 1.5, 1.25, 2});

@@ -34,7 +34,7 @@ using heed::test::read_file;
 using heed::test::TemporaryFolder;
 using heed::test::write_file;
 
-// A file put together by hand.
+// A hand-made file.
 std::string safetensors(const std::string& header, const std::string& data = "") {
   std::string file;
   for (std::size_t i = 0; i < 8; ++i) file += static_cast<char>((header.size() >> (8 * i)) & 0xff);
@@ -47,7 +47,7 @@ std::string entry(const std::string& name, const std::string& dtype, const std::
          "}";
 }
 
-// "t0", "t1", … (An append: GCC 12 warns, wrongly, of an overlap in `numbered("t", i)`.)
+// "t0", "t1", … (Appends, because GCC 12 wrongly warns of an overlap in `numbered("t", i)`.)
 std::string numbered(const std::string& stem, std::size_t number) { return stem + std::to_string(number); }
 
 class Safetensors : public testing::Test {
@@ -56,7 +56,7 @@ class Safetensors : public testing::Test {
     write_file(path_, content);
     return SafetensorsReader(path_);
   }
-  /// The message that refuses the file, less the file's name at its front.
+  /// The message that refuses the file, without the file's name at its beginning.
   std::string fault(const std::string& content) {
     return without_name(message_of([&] { (void)open(content); }));
   }
@@ -76,7 +76,7 @@ using SafetensorsRead = Safetensors;
 using SafetensorsWrite = Safetensors;
 
 TEST_F(SafetensorsRead, TensorsByNameInTheOrderOfTheirData) {
-  // The header names them in another order; an empty tensor shares its place with the next one.
+  // The header lists them in another order. An empty tensor has the same offset as the next one.
   const SafetensorsReader reader = open(
       safetensors("{" + entry("b", "I32", "[2]", "[8,16]") + "," + entry("a", "F32", "[1,2]", "[0,8]") + "," +
                       entry("none", "F64", "[3,0]", "[8,8]") + ",\"__metadata__\":{\"by\":\"hand\"}}",
@@ -204,7 +204,7 @@ TEST_F(SafetensorsRead, AHeaderThatIsNotJsonIsRefusedAtItsByte) {
 }
 
 TEST_F(SafetensorsRead, AControlCharacterIsRefused) {
-  // To the JSON reader a zero byte ends the text, and what follows would pass unseen.
+  // The JSON reader ends at a zero byte, so the rest would go unnoticed.
   EXPECT_EQ(header_fault(std::string("{}\0garbage", 10)),
             "has the control character 0 at byte 2 of its header");
   EXPECT_EQ(header_fault("{\"a\x1b\":1}"), "has the control character 27 at byte 3 of its header");
@@ -277,7 +277,8 @@ TEST_F(SafetensorsRead, MetadataMustBeStrings) {
 }
 
 TEST_F(SafetensorsRead, TwoTensorsOfOneNameAreRefused) {
-  // The same name, spelt differently: with data of its own, so that nothing else is wrong, and with the same.
+  // The same name in another spelling, once with data of its own, so that only the name is wrong, and once
+  // with shared data.
   for (const char* offsets : {"[2,3]", "[0,1]"})
     EXPECT_EQ(header_fault("{" + entry("x", "U8", "[1]", "[0,1]") + "," + entry("y", "U8", "[1]", "[1,2]") +
                                "," + entry("\\u0078", "U8", "[1]", offsets) + "}",
@@ -366,7 +367,8 @@ TEST_F(SafetensorsRead, AnEscapedQuoteDoesNotEndAString) {
 }
 
 TEST_F(SafetensorsRead, RefusingTakesNoMoreMemoryThanTheFileAndSixteenMebibytes) {
-  // As many entries as are taken, as short as they can be, the longest string, and the fault at the very end.
+  // The largest number of entries, each as short as possible, the longest string, and the fault at the very
+  // end.
   std::string header = "{";
   for (std::size_t i = 0; i < 65536; ++i) header += entry(numbered("", i), "U8", "[0]", "[0,0]") + ",";
   header += "\"__metadata__\":{";
@@ -385,7 +387,7 @@ TEST_F(SafetensorsRead, RefusingTakesNoMoreMemoryThanTheFileAndSixteenMebibytes)
   RecordProperty("bytes_over_the_file", std::to_string(*taken - size));
 }
 
-// A small file of two tensors, one with metadata and escapes in it, for the tests that break it.
+// A small file of two tensors, one with metadata and escapes, for tests that damage it.
 std::string small_file() {
   return safetensors("{\"__metadata__\":{\"k\":\"v\\u00e9\"}," + entry("a", "F32", "[1,2]", "[0,8]") + "," +
                          entry("b", "U8", "[3]", "[8,11]") + "}   ",
@@ -423,7 +425,7 @@ TEST_F(SafetensorsRead, EveryHeaderByteWithEveryValueLoadsOrIsRefused) {
     }
 }
 
-// What a heed tensor holds, as bytes.
+// The bytes of a tensor's elements.
 std::string bytes_of(const Tensor& tensor) {
   return {static_cast<const char*>(tensor.view().data()),
           static_cast<std::size_t>(tensor.count()) * heed::size_of(tensor.dtype())};
@@ -482,7 +484,7 @@ TEST_F(SafetensorsWrite, WideElementsComeFirstAndTheDataIsAligned) {
   const std::size_t header = static_cast<unsigned char>(file[0]) + 256u * static_cast<unsigned char>(file[1]);
   EXPECT_EQ((8 + header) % 64, 0u);
   EXPECT_EQ(file.size(), 8 + header + 8 + 20 + 8 + 3);
-  // Plain JSON, which another reader of JSON agrees on.
+  // The header is plain JSON, which another reader agrees on.
   const nlohmann::json json = nlohmann::json::parse(file.substr(8, header));
   EXPECT_EQ(json["floats"]["data_offsets"], (std::vector<int>{8, 28}));
   EXPECT_EQ(json["bytes"]["dtype"], "U8");

@@ -1,5 +1,5 @@
-// Scores that a function or an expression changes, on every target: what it does is done to the definitions
-// by other options, which mean the same.
+// Scores that a function or an expression changes, on every target. Other options express the same change for
+// the definitions.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ using heed::test::RandomCall;
 
 constexpr std::uint64_t kSeed = 20261125;
 
-// The same three functions, compiled and in words.
+// The same three functions, compiled and as expressions.
 ScoreMod function_of(std::uint64_t which) {
   using Index = std::int64_t;
   switch (which % 6) {
@@ -57,7 +57,7 @@ ScoreMod function_of(std::uint64_t which) {
   }
 }
 
-// A call whose options say to the definitions what the function does.
+// A call whose options express the function for the definitions.
 struct ModifiedCall {
   heed::test::CheckedCall checked;
   AttentionOptions with_function;
@@ -95,7 +95,7 @@ ModifiedCall modified_call(std::uint64_t index, heed::test::CallLimits limits) {
   return made;
 }
 
-// Two roundings more than a bias: scores go to natural units and back.
+// Two roundings more than a bias, because scores are converted to natural units and back.
 heed::test::Rounding with_slack(heed::test::Rounding rounding) {
   rounding.slack += 2;
   return rounding;
@@ -154,7 +154,7 @@ TEST(ScoreModGradients, AgreeWithOptionsThatMeanTheSame) {
     }
 }
 
-// A key that the function forbids does not leak, whatever it holds.
+// A key that the function forbids does not leak, whatever it contains.
 TEST(ScoreModCalls, ThatForbidAKeyDoNotReadIt) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Tensor query = Tensor::from<float>({1, 1}, {2, 1});

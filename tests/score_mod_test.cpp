@@ -27,7 +27,7 @@ using Arrays = std::vector<std::pair<std::string, TensorView>>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// What a score expression makes of a score.
+// Evaluates a score expression.
 double score_of(std::string_view text, double s, std::int64_t i = 0, std::int64_t j = 0,
                 const Arrays& arrays = {}) {
   ScoreMod::expression(text, arrays).part()->apply({0, 0, i, j, j + 1}, &s, nullptr);
@@ -60,7 +60,7 @@ TEST(ScoreExpression, RandomScoresAreWhatTheirTextSays) {
       ASSERT_TRUE(changed[k] == value || (std::isnan(changed[k]) && std::isnan(value)))
           << k << ": " << scores[k];
       ASSERT_TRUE(changed[k] == without_slopes[k] || std::isnan(value));
-      // Where the function is smooth: two steps agree with one another.
+      // Compares only where the function is smooth, so that two step sizes agree.
       const double step = 1e-6;
       const double near = (at(scores[k] + step) - at(scores[k] - step)) / (2 * step);
       const double far = (at(scores[k] + 3 * step) - at(scores[k] - 3 * step)) / (6 * step);
@@ -72,7 +72,7 @@ TEST(ScoreExpression, RandomScoresAreWhatTheirTextSays) {
       if (!std::isfinite(near) || !std::isfinite(far) || !std::isfinite(left)) continue;
       ++compared;
       if (std::isnan(slopes[k]))
-        ++undefined;  // on the way to a finite number there was an infinite one
+        ++undefined;  // an intermediate value was infinite
       else
         ASSERT_NEAR(slopes[k], near, 3 * tolerance) << k << ": " << scores[k];
     }
@@ -103,7 +103,7 @@ TEST(ScoreExpression, SlopesOfEveryOperator) {
   EXPECT_DOUBLE_EQ(slope_of("20 * tanh(s / 20)", 10), 1 - std::tanh(0.5) * std::tanh(0.5));
   EXPECT_EQ(slope_of("s > 1 ? 5 * s : s", 2), 5);
   EXPECT_EQ(slope_of("s > 1 ? 5 * s : s", 0), 1);
-  // The slope of what is forbidden is 0.
+  // The slope of a forbidden score is 0.
   EXPECT_EQ(slope_of("s - inf", 2), 0);
   EXPECT_EQ(slope_of("log(s)", 0), 0);
 }
@@ -220,7 +220,7 @@ TEST(ScoreFunction, EveryOperatorHasItsSlope) {
   }
 }
 
-// As many registers as there can be: the right side of each waits for the next.
+// Uses the largest number of registers: each right side waits for the next.
 TEST(ScoreExpression, TheDeepestAreEvaluated) {
   std::string text = "s";
   double value = 2, slope = 1;

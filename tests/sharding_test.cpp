@@ -21,7 +21,7 @@ using heed::TensorView;
 using heed::test::message_of;
 using heed::test::share_of;
 
-// Everything that a sharding says, against a plain array of the rank of each position.
+// Compares everything that a sharding returns with a plain array of each position's rank.
 void expect_is(const Sharding& sharding, const std::vector<int>& rank_of, int ranks) {
   ASSERT_EQ(sharding.ranks(), ranks);
   ASSERT_EQ(sharding.length(), static_cast<std::int64_t>(rank_of.size()));
@@ -42,7 +42,7 @@ void expect_is(const Sharding& sharding, const std::vector<int>& rank_of, int ra
     std::int64_t end_before = -1;
     for (const PositionRange& range : sharding.ranges(rank)) {
       ASSERT_LT(range.begin, range.end);
-      ASSERT_GT(range.begin, end_before);  // a gap, or they would touch
+      ASSERT_GT(range.begin, end_before);  // otherwise the ranges would touch
       for (std::int64_t p = range.begin; p < range.end; ++p) listed.push_back(p);
       end_before = range.end;
     }
@@ -60,7 +60,7 @@ std::vector<int> random_map(std::mt19937_64& random, int ranks) {
   return rank_of;
 }
 
-// Ranges of a map, cut further and in any order, with empty ones between.
+// The ranges of a map, cut further, in any order, and with empty ranges between them.
 std::vector<std::vector<PositionRange>> shuffled_ranges(const std::vector<int>& rank_of, int ranks,
                                                         std::mt19937_64& random) {
   std::vector<std::vector<PositionRange>> ranges(static_cast<std::size_t>(ranks));
@@ -151,7 +151,7 @@ TEST(Sharding, IsOfAnyLengthInLittleMemory) {
   EXPECT_EQ(sharding.row_of(length - 1), sharding.rows(0) - 1);
   EXPECT_EQ(sharding.position(0, sharding.rows(0) - 1), length - 1);
   EXPECT_EQ(sharding.ranges(0).size(), 2U);
-  EXPECT_EQ(sharding.ranges(4095).size(), 1U);  // the two in the middle touch
+  EXPECT_EQ(sharding.ranges(4095).size(), 1U);  // its two middle ranges touch
 }
 
 TEST(Sharding, SaysWhatIsWrongWithAMap) {
@@ -209,7 +209,7 @@ TEST(Sharding, SaysWhatIsWrongWithAQuestion) {
             "the shard of rank 1 is f64 [4, 2]; f32 [4, 2] is expected");
 }
 
-// Tiles of 48 rows of a rank and 192 keys in which some row sees some key, under a causal mask.
+// The number of tiles of 48 rows of a rank by 192 keys that have an allowed pair under a causal mask.
 std::int64_t causal_tiles(const Sharding& sharding, int rank) {
   std::int64_t tiles = 0;
   for (std::int64_t row = 0; row < sharding.rows(rank); row += 48) {
@@ -232,7 +232,7 @@ double imbalance(const Sharding& sharding) {
 TEST(Shardings, ShareTheWorkUnderACausalMask) {
   EXPECT_LE(imbalance(Sharding::zigzag(65536, 8)), 0.05);
   EXPECT_LE(imbalance(Sharding::striped(65536, 8)), 0.05);
-  EXPECT_GE(imbalance(Sharding::contiguous(65536, 8)), 0.8);  // what they are for
+  EXPECT_GE(imbalance(Sharding::contiguous(65536, 8)), 0.8);  // the imbalance that the other layouts avoid
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// A call of the backward pass whose keys are shared out at random over ranks, and joined.
+// A call of the backward pass whose tasks are distributed at random over ranks, and whose parts are then
+// added up.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,12 +37,12 @@ inline CallPart whole_call(const TensorView& query) {
   return {q.size(0), q.size(1), q.size(2), 0, 0, {}};
 }
 
-/// What calls came to.
+/// Counts over all calls.
 struct SharesOutcome {
   std::uint64_t joined = 0, split = 0, needs_all_keys = 0, poisoned = 0, out_of_range = 0;
 };
 
-/// One call, shared out at random.
+/// One call, distributed at random.
 class SharedCall {
  public:
   SharedCall(const AttentionBackwardInputs& inputs, const AttentionOptions& options, CallPart part,
@@ -58,7 +59,7 @@ class SharedCall {
 
   [[nodiscard]] const std::vector<GradientTask>& tasks() const { return tasks_; }
 
-  /// False where f32 does not hold the call.
+  /// Returns false if f32 cannot hold the call.
   bool join(std::int64_t ranks, SharesOutcome& outcome) {
     std::vector<std::int64_t> rank_of;
     for (std::size_t t = 0; t < tasks_.size(); ++t) rank_of.push_back(draw_.between(0, ranks - 1));
@@ -142,7 +143,7 @@ class SharedCall {
     return static_cast<std::size_t>(floats);
   }
 
-  // The rows that the splits from `first` on have parts of, by several owners.
+  // Adds up the parts of the splits from `first` on. Several owners each add a range of rows.
   void add_rows(std::size_t first) {
     const GradientTask& task = tasks_[first];
     for (std::int64_t begin = task.rows.begin; begin < task.rows.end;) {

@@ -1,4 +1,5 @@
-// The algebra of SoftmaxState: the empty state, rescaling, merging, and spans folded in their order.
+// The algebra of SoftmaxState: the empty state, rescaling, and merging the partial results of key spans in
+// order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +43,7 @@ class SoftmaxState : public ::testing::Test {
 
   SoftmaxStates::States empty() const { return states_.empty(kRows, kColumns, kTopK); }
 
-  // Keys [begin, end) of `all` for row 0, `all` [row] for the others.
+  // A state with keys [begin, end) of each row of `all`.
   SoftmaxStates::States state_of(const std::vector<std::vector<Key>>& all, std::size_t begin,
                                  std::size_t end) const {
     SoftmaxStates::States states = empty();
@@ -59,7 +60,7 @@ class SoftmaxState : public ::testing::Test {
     return rows;
   }
 
-  // Spans [0, 7), [7, 14), … folded in their order; each from an empty state.
+  // Merges the partial results of the spans [0, 7), [7, 14), … in order, each computed from an empty state.
   SoftmaxStates::States folded(const std::vector<std::vector<Key>>& all, std::size_t keys) const {
     SoftmaxStates::States sum = empty();
     for (std::size_t begin = 0; begin < keys; begin += 7) {
@@ -73,8 +74,8 @@ class SoftmaxState : public ::testing::Test {
   double gain_ = 0;
 };
 
-// 40 keys for each row: scores of different sizes, some equal, some forbidden; row 3 sees none, row 4 only
-// the last ones, row 5 only the first, row 6 rises by more than exponents hold.
+// 40 keys for each row, with scores of different sizes, some equal, some forbidden. Row 3 sees no key, row 4
+// only the last ones, row 5 only the first. The scores of row 6 rise by more than exponents hold.
 std::vector<std::vector<Key>> keys_of_rows() {
   std::mt19937_64 engine(5);
   std::normal_distribution<float> normal;
@@ -110,7 +111,7 @@ TEST_F(SoftmaxState, ForbiddenKeysAloneLeaveItEmpty) {
   EXPECT_EQ(rows[3].list_keys, std::vector<std::int32_t>(kTopK, -1));
 }
 
-// Sums of up to 40 keys are far from the ends of f32, so that a power of two is exact.
+// Sums of up to 40 keys are far from the limits of f32, so scaling by a power of two is exact.
 TEST_F(SoftmaxState, RescalingIsExact) {
   const std::vector<std::vector<Key>> keys = keys_of_rows();
   SoftmaxStates::States states = state_of(keys, 0, 7);
@@ -128,13 +129,13 @@ TEST_F(SoftmaxState, RescalingIsExact) {
     EXPECT_EQ(b.max, a.max);
     EXPECT_EQ(b.list_keys, a.list_keys);
     for (std::size_t c = 0; c < a.output.size(); ++c) EXPECT_EQ(b.output[c], a.output[c] * 0x1p-10f);
-    // sum_j w_j (s_j - m): m is one of its factors. Twice the rounding of the sum and of the product.
+    // sum_j w_j (s_j - m) changes with m. The tolerance is twice the rounding of the sum and of the product.
     EXPECT_NEAR(b.moment, 0x1p-10 * (a.moment - 10.0 * a.sum),
                 0x1p-10 * 0x1p-22 * (std::abs(a.moment) + 10 * a.sum));
   }
 }
 
-// The definitions in f64. A weight has an error of 2 ulp, a sum of 40 of them at most 40 roundings.
+// Compares with the definitions in f64. A weight has an error of 2 ulp, a sum of 40 at most 40 roundings.
 TEST_F(SoftmaxState, MergedSpansHoldTheSumsOfAllTheirKeys) {
   const std::vector<std::vector<Key>> keys = keys_of_rows();
   const std::vector<RowState> rows = read(folded(keys, 40));
@@ -159,7 +160,8 @@ TEST_F(SoftmaxState, MergedSpansHoldTheSumsOfAllTheirKeys) {
     const double tolerance = 42 * 0x1p-24;
     EXPECT_NEAR(rows[r].sum, sum, tolerance * sum);
     EXPECT_EQ(rows[r].rounded, rows[r].sum);
-    // Where m moves, the moment of what came before does by |step| * sum: at most 60 here, but for row 6.
+    // When m changes, the moment of the earlier keys changes by |step| * sum: at most 60 here, except in row
+    // 6.
     EXPECT_NEAR(rows[r].moment, moment, tolerance * (size + (r == 6 ? 1200 : 60) * sum));
     EXPECT_NEAR(rows[r].distance, distance, tolerance * distance);
     EXPECT_EQ(rows[r].max, max);
@@ -174,7 +176,7 @@ TEST_F(SoftmaxState, MergedSpansHoldTheSumsOfAllTheirKeys) {
   }
 }
 
-// Whoever computed them, in whatever order: here the last first, and each by itself.
+// Partial results may be computed in any order. Here each is computed by itself, the last one first.
 TEST_F(SoftmaxState, SpansFoldedInTheirOrderGiveTheSameBits) {
   const std::vector<std::vector<Key>> keys = keys_of_rows();
   std::vector<SoftmaxStates::States> spans(6);
@@ -194,7 +196,7 @@ TEST_F(SoftmaxState, OfEqualWeightsTheEarlierKeyComesFirst) {
     EXPECT_EQ(row.list_keys, (std::vector<std::int32_t>{0, 1, 2, 3, 4}));
 }
 
-// Infinities and NaN leave a row out; it stays so, whatever it is merged with.
+// Infinities and NaN leave a row out. It stays left out, whatever it is merged with.
 TEST_F(SoftmaxState, ARowThatIsLeftOutInOneSpanIsLeftOutOfAll) {
   SoftmaxStates::States into = state_of(keys_of_rows(), 0, 7);
   SoftmaxStates::States from = state_of(keys_of_rows(), 7, 14);

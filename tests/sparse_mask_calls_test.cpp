@@ -1,5 +1,6 @@
-// Random masks in O(L) memory on every target: the forward pass and all its results against the definitions
-// with the same mask as a boolean, and against the fused kernel with it, bit for bit; gradients likewise.
+// Random masks in O(L) memory on every target. All results of the forward pass are compared with the
+// definitions, where the mask is boolean. They are also compared bit for bit with the fused kernel with the
+// boolean mask. Gradients are compared likewise.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -41,7 +42,7 @@ struct Outcome {
   heed::test::RowTally tally;
 };
 
-// A call whose mask is a boolean, from the definitions; `sparse`: its options with the mask that is tested.
+// A call whose mask is boolean, with the results of the definitions. `sparse` has the mask under test.
 struct MaskedCall {
   CheckedCall checked;
   AttentionOptions sparse;
@@ -162,7 +163,7 @@ TEST(SparseMaskGradients, AgreeWithTheDefinitionsAndWithBooleansBitForBit) {
   }
 }
 
-// The reference reads a sparse mask key by key.
+// The reference kernel reads a sparse mask key by key.
 TEST(SparseMaskCalls, OfTheReferenceAreThoseOfBooleans) {
   heed::test::CallLimits limits;
   for (std::uint64_t index = 0; index < heed::test::share_of(600); ++index) {

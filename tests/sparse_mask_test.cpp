@@ -1,5 +1,5 @@
-// Masks in O(L) memory by themselves: what each form and each name allows, what is refused and in which
-// words, and how much memory they keep. (That calls obey them: sparse_mask_calls_test.)
+// Masks in O(L) memory by themselves: the pairs that each form and each named mask allows, errors and their
+// messages, and memory. (sparse_mask_calls_test tests calls with masks.)
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -23,7 +23,7 @@ using heed::SliceKind;
 using heed::SparseMask;
 using heed::Tensor;
 
-// Rows of ones and zeros with strokes between: "1000/1100".
+// A mask as rows of ones and zeros with slashes between: "1000/1100".
 std::string pattern_of(const SparseMask& mask) {
   const Tensor dense = mask.dense();
   std::string text;
@@ -90,7 +90,8 @@ TEST(SparseMask, WithANameIsWhatTheNameSays) {
   EXPECT_EQ(pattern_of(shared_question(1, std::vector<std::int64_t>{2, 1})), "1000/1100/1110/1001");
 }
 
-// Rows of blocks: the global ones, a window, and as many others as were asked for; by the seed alone.
+// Rows of blocks: the global blocks, a window, and as many random ones as requested, which depend only on the
+// seed.
 TEST(SparseMask, OfBigBirdHasItsThreeKindsOfBlocks) {
   const auto make = [](std::uint64_t seed) { return heed::masks::bigbird(4, 1, 3, 2, seed, 64, 64); };
   const SparseMask mask = make(7);
@@ -149,7 +150,7 @@ TEST(SparseMask, OfEachFormIsTheBooleanThatTheDefinitionsGive) {
   }
 }
 
-// A boolean of 100,000 x 100,000 is 10 GB.
+// A boolean mask of 100,000 x 100,000 takes 10 GB.
 TEST(SparseMask, KeepsMemoryThatGrowsWithTheLength) {
   constexpr std::int64_t kLength = 100'000;
   const std::vector<std::int64_t> lengths(100, 1000);

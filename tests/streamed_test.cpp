@@ -1,4 +1,4 @@
-// Rows whose keys arrive range by range have the bits that they have over all keys at once.
+// Rows whose keys arrive range by range have the same bits as over all keys at once.
 #include "heed/streamed.hpp"
 
 #include <gtest/gtest.h>
@@ -42,13 +42,13 @@ using heed::test::Side;
 
 constexpr std::uint64_t kSeed = 20261125;
 
-// What needs no weights once more.
+// Results that do not need the weights a second time.
 bool comes_by_ranges(const heed::ResultEntry& entry) {
   return heed::has_rows(entry.shape) && entry.shape != heed::ResultShape::pair &&
          entry.need != heed::Need::dropped;
 }
 
-// The call, asking for these alone.
+// The call, requesting only those results.
 RandomCall asking_for_rows(RandomCall call) {
   AttentionOptions& options = call.options;
   heed::Need need = heed::Need::none;
@@ -62,7 +62,7 @@ RandomCall asking_for_rows(RandomCall call) {
   return call;
 }
 
-// Memory for the results that are asked for, of the shapes of `shapes`.
+// Memory for the requested results, with the shapes in `shapes`.
 AttentionOutputs outputs_of(const AttentionOptions& options, const AttentionResult& shapes,
                             AttentionResult& memory) {
   AttentionOutputs outputs;
@@ -76,7 +76,7 @@ AttentionOutputs outputs_of(const AttentionOptions& options, const AttentionResu
   return outputs;
 }
 
-// The part's share of what the whole has.
+// The part of the whole call's results that belongs to the cut call.
 AttentionResult share_of(const CutCall& cut, const AttentionResult& whole) {
   AttentionResult share;
   for (std::size_t i = 0; i < heed::kResultCount; ++i) {
@@ -88,7 +88,7 @@ AttentionResult share_of(const CutCall& cut, const AttentionResult& whole) {
   return share;
 }
 
-// The smallest ranges, some of them joined.
+// The smallest ranges, some of them combined.
 std::vector<PositionRange> random_ranges(Draw& draw, const StreamedAttention& streamed) {
   std::vector<PositionRange> ranges;
   const double joins = draw.pick<double>({0, 0.5, 1});
@@ -101,13 +101,13 @@ std::vector<PositionRange> random_ranges(Draw& draw, const StreamedAttention& st
   return ranges;
 }
 
-// A copy of the rows of a range; nobody may touch what lies beside it.
+// A copy of the rows of a range, directly before inaccessible memory.
 Guarded rows_in_buffer(const Tensor& all, const PositionRange& range) {
   return {Tensor::copy_of(all.view().narrow(all.rank() - 2, range.begin, range.end - range.begin)),
           Side::last_byte};
 }
 
-// The same rows as columns: no row lies together.
+// The same rows stored by columns, so that no row is contiguous.
 Tensor transposed(const TensorView& view) {
   return Tensor::copy_of(view.transpose(view.rank() - 1, view.rank() - 2));
 }
@@ -193,7 +193,7 @@ void compare_streamed(Draw& draw, const RandomCall& call, const heed::test::Box&
   }
 }
 
-// Packed sequences of several spans beside short ones.
+// Packed sequences of several key spans beside short ones.
 CallLimits long_key_calls() {
   CallLimits limits = heed::test::document_calls();
   limits.most_documents = 4;
@@ -260,7 +260,7 @@ TEST(StreamedAttention, HasTheBitsOfTheWholeInPackedSequences) {
   }
 }
 
-// Rows 2 to 5 and 6500 to 6503 of 7000 under a window of 50 keys, by a sparse mask.
+// Rows 2 to 5 and 6500 to 6503 of 7000, with a window of 50 keys as a sparse mask.
 class WindowedRows : public ::testing::Test {
  protected:
   static constexpr std::int64_t kLength = 7000;
@@ -279,7 +279,7 @@ class WindowedRows : public ::testing::Test {
     outputs_.lse = lse_.mutable_view();
   }
   [[nodiscard]] CallPart part() const { return {.query_length = kLength, .rows = rows_}; }
-  // The ranges that it needs, and what it left out.
+  // Returns the ranges that the call needs, and in `left_out` the rows that it left out.
   std::vector<PositionRange> stream(std::vector<PartRow>& left_out) {
     StreamedAttention streamed(part_query_, {1, kLength, 8}, options_, part(), outputs_);
     std::vector<PositionRange> needed;
@@ -300,7 +300,7 @@ TEST_F(WindowedRows, NeedTheRangesThatTheirMaskLeaves) {
   EXPECT_TRUE(left_out.empty());
   const AttentionResult whole = heed::attention(query_, key_, value_, options_);
   EXPECT_TRUE(same_bits(output_, heed::test::rows_of(whole.output, rows_)));
-  // f64 by the reference; 1e-5 is some hundred roundings of f32 of numbers of about 1.
+  // The reference in f64. 1e-5 is about a hundred roundings of f32 for numbers around 1.
   options_.kernel = Kernel::reference;
   options_.need = heed::Need::lse;
   const AttentionResult exact =
@@ -313,7 +313,7 @@ TEST_F(WindowedRows, NeedTheRangesThatTheirMaskLeaves) {
   }
 }
 
-// Which keys a ScoreMod forbids is known from keys that are gone: lists that lack entries are left out.
+// A ScoreMod may forbid keys that are already gone. So rows whose top-k lists lack entries are left out.
 TEST_F(WindowedRows, LeaveOutListsThatNeedTheirKeysOnceMore) {
   options_.score_mod =
       heed::ScoreMod::function([](auto s, std::int64_t, std::int64_t, std::int64_t, std::int64_t j) {
@@ -329,7 +329,7 @@ TEST_F(WindowedRows, LeaveOutListsThatNeedTheirKeysOnceMore) {
   EXPECT_TRUE(same_bits(output_.view().narrow(0, 3, 3), whole.output.view().narrow(0, 6500, 3)));
 }
 
-// What is refused, each with its sentence.
+// Wrong uses, each with its message.
 class SmallStreams : public ::testing::Test {
  protected:
   Tensor query_ = normal_tensor({2, 3, 4}, 1, DType::f32), key_ = normal_tensor({1, 7000, 4}, 2, DType::f32),

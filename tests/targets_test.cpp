@@ -1,4 +1,4 @@
-// Which target calls take: by what the processor has, and by what the user says.
+// The target that calls use, depending on the processor and on the user.
 #include "heed/targets.hpp"
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ namespace {
 using heed::Target;
 using heed::Tensor;
 
-// What the kernel itself says of the processor: "flags : … avx2 …" or "Features : … asimd …". Nothing where
-// an emulator shows another processor's list.
+// The processor's features as the operating system reports them: "flags : … avx2 …" or "Features : … asimd
+// …". Empty if an emulator shows another processor's list.
 std::set<std::string> system_flags() {
 #if defined(__aarch64__)
   const std::string key = "Features";
@@ -61,14 +61,14 @@ TEST(Targets, SayWhatEachDtypeIsMultipliedIn) {
     for (const heed::TargetFormat& format : target.formats) {
       dtypes.insert(format.dtype);
       EXPECT_FALSE(format.format.empty()) << target.name;
-      // Whatever is not plain f32 was decided by a figure.
+      // Any format other than plain f32 was chosen by a measurement.
       EXPECT_TRUE(format.format == "f32" || !format.because.empty()) << target.name << ", " << format.dtype;
     }
     EXPECT_EQ(dtypes, (std::set<std::string>{"f32", "bf16", "f16"})) << target.name;
   }
 }
 
-// Nothing in the environment: the best target that the processor has.
+// Without an environment variable, calls use the best target of the processor.
 TEST(Targets, CallsTakeTheFirstAvailableOne) {
   if (const char* isa = std::getenv("HEED_ISA"); isa != nullptr && *isa != '\0')
     GTEST_SKIP() << "HEED_ISA is set to " << isa;
@@ -92,7 +92,7 @@ TEST(Targets, OnIntelPairsOfBf16AreNoTargetToTake) {
 }
 #endif
 
-// What no call computes with unless it is asked to.
+// No call uses an emulation unless asked to.
 TEST(Targets, AnEmulationIsNeverTakenByItself) {
   EXPECT_EQ(heed::detail::cpu::best_target([](std::string_view) { return false; }, "").name, "plain");
 }
@@ -106,7 +106,7 @@ TEST(Targets, SayWhyTheyAreNotTaken) {
   }
 }
 
-// AVX2's unit is compiled with F16C: a processor without it must not run it.
+// AVX2's unit is compiled with F16C, so a processor without it must not run it.
 TEST(Targets, AProcessorThatLacksOneFeatureTakesATargetThatDoesNotNeedIt) {
   for (const Target& target : heed::targets())
     for (const std::string& lacking : target.required) {

@@ -83,7 +83,7 @@ TEST(View, ReshapesOnlyWhereNoCopyIsNeeded) {
   const Tensor base = Tensor::from<std::int32_t>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {2, 6});
   const TensorView heads = base.view().reshape({2, 2, 3});
   EXPECT_EQ(heads.at<std::int32_t>(1, 1, 2), 11);
-  // Columns 0 to 3 of each row: rows stay apart, columns can be split.
+  // Columns 0 to 3 of each row: rows have gaps between them, but columns can be split.
   const TensorView split = base.view().narrow(1, 0, 4).reshape({2, 2, 2});
   EXPECT_EQ(split.at<std::int32_t>(1, 1, 1), 9);
   EXPECT_EQ(message_of([&] { (void)base.view().narrow(1, 0, 4).reshape({8}); }),
@@ -156,8 +156,8 @@ TEST(Copy, MakesEveryTrueByteOne) {
   EXPECT_EQ(out[3], 1);
 }
 
-// The narrow formats hold every value that float does at a coarser step: the nearest of the two neighbours by
-// distance in double, ties to the even one, is the definition.
+// The narrow formats hold every value of f32 with coarser steps. By definition, rounding takes the nearer of
+// the two neighbours, by distance in double, and the even one for a tie.
 template <class Narrow, class Make>
 void expect_nearest(Make make, float from, float to, float step) {
   for (float x = from; x < to; x += step) {
@@ -178,7 +178,7 @@ void expect_nearest(Make make, float from, float to, float step) {
 
 TEST(Float16, RoundsToTheNearestEven) {
   const auto make = [](float x) { return heed::to_float16(x); };
-  expect_nearest<heed::Float16>(make, 1e-8f, 1e-4f, 3.7e-8f);  // subnormal range and its border
+  expect_nearest<heed::Float16>(make, 1e-8f, 1e-4f, 3.7e-8f);  // subnormal range and its limits
   expect_nearest<heed::Float16>(make, 0.9f, 2.1f, 1.1e-5f);
   expect_nearest<heed::Float16>(make, 60000.f, 65000.f, 0.25f);
   EXPECT_EQ(heed::to_float16(65519.996f).bits, 0x7bff);
@@ -205,7 +205,8 @@ TEST(BFloat16, RoundsToTheNearestEvenInOneStep) {
   const auto make = [](float x) { return heed::to_bfloat16(x); };
   expect_nearest<heed::BFloat16>(make, 0.9f, 2.1f, 1.1e-5f);
   EXPECT_EQ(heed::to_bfloat16(std::numeric_limits<float>::max()).bits, 0x7f80);
-  // Just above a tie of bf16, yet exactly a tie once rounded to float: one rounding goes up, two would stay.
+  // Slightly above a tie of bf16, but exactly a tie once rounded to float. One rounding goes up, two would
+  // not.
   EXPECT_EQ(heed::to_bfloat16(1.0 + 0x1p-8 + 0x1p-40).bits, 0x3f81);
   EXPECT_EQ(heed::to_bfloat16(1.0 + 0x1p-8).bits, 0x3f80);
   EXPECT_TRUE(std::isnan(heed::to_float(heed::to_bfloat16(std::numeric_limits<float>::signaling_NaN()))));

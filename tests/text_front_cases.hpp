@@ -1,5 +1,5 @@
-// What the Python package tokenizers 0.23 makes of texts: the code points that a normalizer leaves, the words
-// that a pre-tokenizer cuts, each with the bytes of the text that it comes from.
+// Recorded results of the Python package tokenizers 0.23: the code points that a normalizer leaves, and the
+// words that a pre-tokenizer cuts. Each comes with its bytes in the text.
 #pragma once
 
 #include <cstddef>

@@ -58,7 +58,7 @@ std::string refusal_of(const std::string& file) {
   return message_of([&] { (void)TextTokenizer::from_json(file, "t.json"); });
 }
 
-// A tokenizer of whole words, and other parts of its file.
+// A tokenizer of whole words, with other parts added to its file.
 std::string word_list(const std::string& parts) {
   return R"({"model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "?": 2, "▁a": 3}, "unk_token": "?"})" +
          parts + "}";
@@ -76,7 +76,7 @@ TEST(TextFront, PreTokenizersCutWhereTokenizersCuts) {
     EXPECT_EQ(words_of(one.part, AlignedText(one.text)), one.expected) << one.part;
 }
 
-// Letters, digits, spaces, breaks, contractions, and code points of all of Unicode.
+// Letters, digits, spaces, line breaks, contractions, and code points from all of Unicode.
 std::string random_text(std::mt19937& random) {
   static const std::vector<std::string> pieces = {"a",   "Zz", "é",  "漢",   "1",  "22",     "٣",     "½",
                                                   " ",   "  ", "\n", "\r\n", "\t", "\u00a0", "'",     "'s",
@@ -132,7 +132,8 @@ TEST(TextFront, AddedTokensAreFoundBeforeAndAfterNormalisation) {
       {"id": 4, "content": "<S>", "special": true, "lstrip": true, "rstrip": true, "normalized": false},
       {"id": 5, "content": "<S>x", "special": true, "normalized": false},
       {"id": 6, "content": "Day", "special": false, "normalized": true, "single_word": true}])"));
-  // The longest at a place; white space belongs to the first; the third in any case, but not within a word.
+  // The longest added token at a position wins. The first one takes white space around it. The third matches
+  // in any case, but not within a word.
   EXPECT_EQ(tokenizer.encode("a  <S> b<S>x dAY aday"), (std::vector<TextToken>{{0, 0, 1, false},
                                                                                {4, 1, 7, true},
                                                                                {1, 7, 8, false},

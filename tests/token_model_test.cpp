@@ -50,7 +50,7 @@ std::string with_bytes(const std::string& more) {
   return vocabulary + more + "}";
 }
 
-// What is expected was printed by PyPI's tokenizers 0.23.3, but for offsets, which count bytes here.
+// Expected values were printed by PyPI's tokenizers 0.23.3, except for offsets, which count bytes here.
 
 TEST(Bpe, MergesTheEarliestOfThePairsThatAreThere) {
   const auto model = model_of(R"({"type": "BPE", "unk_token": "<unk>",
@@ -99,7 +99,7 @@ TEST(Bpe, SpellsLettersThatItDoesNotKnowByTheirBytes) {
   EXPECT_EQ(cut(*model, "a€a"), (Pieces{{256, 0, 1}, {226, 1, 2}, {130, 2, 3}, {172, 3, 4}, {256, 4, 5}}));
 }
 
-// The bytes of "€" are E2 82 AC; "¢", C2 A2, has all of its bytes.
+// The bytes of "€" are E2 82 AC. All bytes of "¢", C2 A2, are in the vocabulary.
 TEST(Bpe, LeavesALetterUnknownOneOfWhoseBytesHasNoToken) {
   json made = json::parse(R"({"type": "BPE", "byte_fallback": true, "unk_token": "<unk>", "merges": []})");
   made["vocab"] = json::parse(with_bytes(R"("a": 256, "<unk>": 257)"));
@@ -136,7 +136,7 @@ TEST(WordPiece, TakesTheLongestTokenFromTheLeftOrTheWholeWordIsUnknown) {
   EXPECT_EQ(cut(*model, "ux"), (Pieces{{0, 0, 2}}));
   EXPECT_EQ(cut(*model, "é"), (Pieces{{0, 0, 2}}));
   EXPECT_EQ(cut(*model, "unababab").size(), 7u);
-  EXPECT_EQ(cut(*model, "unabababa"), (Pieces{{0, 0, 9}}));  // nine letters
+  EXPECT_EQ(cut(*model, "unabababa"), (Pieces{{0, 0, 9}}));  // nine letters make one unknown token
 }
 
 TEST(Unigram, TakesTheWayOfTheLargestSum) {

@@ -1,6 +1,5 @@
-// Behind the model of tokens: what is put around a text's tokens, what is taken off their places, and how
-// tokens become text again. What is expected was printed by PyPI's tokenizers 0.23.3, but for places, which
-// count bytes here.
+// The steps after the token model: tokens added around a text, offsets that are trimmed, and decoding.
+// Expected values were printed by PyPI's tokenizers 0.23.3, except for offsets, which count bytes here.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

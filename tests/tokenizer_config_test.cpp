@@ -1,5 +1,5 @@
-// A tokenizer.json beside a tokenizer_config.json. The expected ids are what AutoTokenizer of
-// transformers 5.23 gives; python/tests/test_tokenizer_config.py holds many more folders to it.
+// A tokenizer.json beside a tokenizer_config.json. The expected ids come from AutoTokenizer of transformers
+// 5.23; python/tests/test_tokenizer_config.py compares many more folders with it.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The examples print as PyTorch does. Expected: what PyTorch 2.13 printed for the same values.
+// The examples print as PyTorch does. PyTorch 2.13 printed the expected texts for the same values.
 #include "torch_print.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using lesson::torch_text;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// 0, 1, 2, … times `step`.
+// A tensor of 0, 1, 2, … times `step`.
 Tensor counting(const Dims& shape, float step) {
   Tensor tensor(shape);
   float next = 0;

@@ -1,4 +1,4 @@
-// heed train: it learns, it can be killed at any moment, and it goes on with the same bits.
+// heed train: it learns, it can be killed at any moment, and it resumes with the same bits.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -51,7 +51,7 @@ class Train : public testing::Test {
   Words command(const std::string& out, const Words& more = {}) const {
     return joined({"train", path("text.txt"), "--out", path(out)}, more);
   }
-  // A training that takes a tenth of a second. What `more` says takes the place of what stands here.
+  // A training run of a tenth of a second. Options in `more` replace those here.
   Words tiny(const std::string& out, const Words& more = {}) const {
     const std::vector<std::pair<std::string, std::string>> usual = {
         {"--layers", "1"}, {"--heads", "2"},  {"--model-dim", "8"}, {"--context", "8"},
@@ -83,7 +83,7 @@ class Train : public testing::Test {
   void SetUp() override { std::ofstream(path("text.txt")) << kText; }
 };
 
-// A command in the background that can be sent signals; its standard error goes to a file.
+// A command in the background that can receive signals. Its standard error goes to a file.
 class Background {
  public:
   Background(Words arguments, const std::string& errors) : errors_(errors) {
@@ -91,7 +91,7 @@ class Background {
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
-    // The environment of run_heed(): there are variables that make OpenBLAS choose other kernels, with other
+    // The same environment as run_heed(). Some variables make OpenBLAS choose other kernels, which give other
     // bits.
     std::string path = std::string("PATH=") + std::getenv("PATH");
     std::string language = "LANG=C.UTF-8";
@@ -104,7 +104,7 @@ class Background {
     _exit(127);
   }
   void send(int signal) const { kill(child_, signal); }
-  // The exit code, or 128 + the signal that ended it.
+  // The exit code, or 128 + the number of the signal that ended it.
   int wait() const {
     int status = 0;
     while (waitpid(child_, &status, 0) < 0 && errno == EINTR) {
@@ -130,7 +130,7 @@ TEST_F(Train, LearnsATextThatRepeats) {
   EXPECT_EQ(summary["step"], 300);
   const Json first = summary["losses"][0];
   EXPECT_EQ(first["step"], 1);
-  EXPECT_GT(first["loss"].get<double>(), 2.5);  // 17 characters, all alike at first: ln 17 = 2.83
+  EXPECT_GT(first["loss"].get<double>(), 2.5);  // 17 characters, equally likely at first: ln 17 = 2.83
   EXPECT_LT(summary["loss"].get<double>(), 1.2);
   EXPECT_GT(summary["tokens_per_second"].get<double>(), 0);
   EXPECT_GT(summary["seconds"].get<double>(), 0);
@@ -232,7 +232,7 @@ TEST_F(Train, StopsWhereItIsToldAndGoesOnFromThere) {
       first.output.find("To go on: heed train " + path("text.txt") + " --out " + path("parts") + " --resume"),
       std::string::npos)
       << first.output;
-  // Settings need not be told again.
+  // Settings need not be repeated.
   EXPECT_EQ(run_heed(command("parts", {"--resume"})).exit_code, 0);
   expect_same_files("whole", "parts");
   const CommandResult again = run_heed(command("parts", {"--resume"}));
@@ -328,7 +328,7 @@ TEST_F(Train, RefusesToGoOnWithSomethingElse) {
       << result.errors;
 }
 
-// Whatever a checkpoint holds, it is used whole or refused in one line.
+// Whatever a checkpoint contains, it is used as a whole or refused in one line.
 TEST_F(Train, SurvivesEveryBrokenCheckpoint) {
   ASSERT_EQ(run_heed(tiny("out", {"--model-dim", "2", "--stop-at", "2", "--heads", "1"})).exit_code, 0);
   const std::string good = bytes_of(path("out/checkpoint.safetensors"));

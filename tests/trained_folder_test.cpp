@@ -1,4 +1,4 @@
-// The folders of models that heed trained: GPT-2's, which heed/model.hpp reads like anybody's.
+// Folders of models that heed trained, in GPT-2's format, which heed/model.hpp reads like any other.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ TensorView ids_of(const ModelTokens& tokens) {
   return {tokens.ids.data(), {static_cast<std::int64_t>(tokens.ids.size())}};
 }
 
-// Both compute in f32, with products in other orders: some hundred roundings of the largest logit.
+// Both compute in f32 with products in another order: about a hundred roundings of the largest logit.
 TEST(TrainedFolder, GivesTheSameLogitsAsAModelOfGpt2) {
   for (const auto& [name, text] : {std::pair("induction", kRepeats), std::pair("stories", kStory)}) {
     const Model model = heed::load_model(kModels + name);
@@ -84,7 +84,7 @@ TEST(TrainedFolder, HasTokensOfWordsThatSymbolsStandFor) {
   EXPECT_EQ(model.text_of(17, tokens), "#17");
 }
 
-// Three layers with MLPs, and two without.
+// A model of three layers with MLPs, and one of two layers without.
 TEST(TrainedFolder, KeepsEveryBitOfTheWeights) {
   for (const char* name : {"induction", "stories"}) {
     TrainedModel trained = heed::load_trained_model(kModels + name);
@@ -101,7 +101,7 @@ class ChangedFolder : public testing::Test {
     TrainedModel trained = heed::load_trained_model(kModels + "induction");
     save_model(folder.path(), trained);
   }
-  // Writes the tensor of that name with its first number changed.
+  // Writes the tensor of this name with its first number changed.
   void change(const std::string& name, float value) {
     heed::io::TensorFile file = heed::io::read_safetensors(folder / "model.safetensors");
     std::vector<std::pair<std::string, TensorView>> tensors;
@@ -119,7 +119,7 @@ class ChangedFolder : public testing::Test {
 };
 
 TEST_F(ChangedFolder, OfAttentionOnlyHasNoMlpThatAddsSomething) {
-  change("transformer.h.0.mlp.c_fc.weight", 3);  // what the next layer makes 0 of
+  change("transformer.h.0.mlp.c_fc.weight", 3);  // the next layer multiplies this by 0
   EXPECT_EQ(refusal(), "no error");
   for (const char* name : {"transformer.h.1.mlp.c_proj.weight", "transformer.h.0.mlp.c_proj.bias"}) {
     change(name, 1);
@@ -129,10 +129,10 @@ TEST_F(ChangedFolder, OfAttentionOnlyHasNoMlpThatAddsSomething) {
   }
 }
 
-// 2 norms, 4 projections with biases, in 2 layers of 64; embedding, positions and unembedding of 64 x 64; a
-// norm.
+// Two layers of 64 have 2 norms and 4 projections with biases each. Embedding, positions and unembedding are
+// 64 x 64, and there is a last norm.
 constexpr std::int64_t kParameters = 2 * (2 * 64 + 4 * (64 * 64 + 64)) + 3 * 64 * 64 + 2 * 64;
-constexpr std::int64_t kMlp = 2 * 64 + (64 + 1) + (64 + 64);  // its norm, one unit in, one out
+constexpr std::int64_t kMlp = 2 * 64 + (64 + 1) + (64 + 64);  // its norm, one unit in and out
 
 TEST_F(ChangedFolder, CountsOnlyMlpsThatAddSomething) {
   const auto count = [&] { return heed::load_model(folder.path()).info().parameters; };
@@ -166,7 +166,7 @@ TEST_F(ChangedFolder, HasAVocabularyOfTheModelsSize) {
             (folder / "vocabulary.json") + " has 63 tokens; config.json says 64");
 }
 
-// Others read config.json, so that it must say what heed computes.
+// Other programs read config.json too, so it must describe what heed computes.
 TEST_F(ChangedFolder, HasOnlyTheRulesOfHeedsOwnModels) {
   const Json config = Json::parse(read_file(folder / "config.json"));
   const auto with = [&](const char* key, const Json& value) {

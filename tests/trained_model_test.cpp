@@ -67,7 +67,7 @@ TEST(InductionModel, IsSmall) {
   EXPECT_EQ(settings["attention_only"], true);
 }
 
-// The names are those of heed look, with its thresholds: half of the weight and more. The words are any.
+// Names and thresholds are the same as in heed look: at least half of the weight. Any words will do.
 TEST(InductionModel, HasAPreviousTokenHeadInLayer0AndAnInductionHeadInLayer1) {
   const std::uint32_t seed = 11;
   std::mt19937 random(seed);
@@ -96,8 +96,8 @@ TEST(InductionModel, SaysWhatFollowedTheLastTime) {
   EXPECT_EQ(written.output, "to be or not to be or not to\n") << written.errors;
 }
 
-// The first steps of the training that made it, again. Another BLAS rounds in another way, and steps make
-// more of that: after twenty of them the losses still agree to a hundredth.
+// Repeats the first steps of the training. Another BLAS rounds differently, and each step magnifies that.
+// After twenty steps the losses still agree to a hundredth.
 TEST(InductionModel, IsLearntAgainAsItWasRecorded) {
   constexpr std::int64_t kSteps = 20;
   const TemporaryFolder folder;
@@ -114,7 +114,7 @@ TEST(InductionModel, IsLearntAgainAsItWasRecorded) {
   const CommandResult result = run_heed(command);
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   const Json losses = Json::parse(result.output)["losses"];
-  ASSERT_EQ(losses.size(), 5u);  // 1, 2, 5, 10, 20
+  ASSERT_EQ(losses.size(), 5u);  // steps 1, 2, 5, 10 and 20
   for (std::size_t i = 0; i < losses.size(); ++i) {
     EXPECT_EQ(losses[i]["step"], config["losses"][i]["step"]);
     EXPECT_NEAR(losses[i]["loss"].get<double>(), config["losses"][i]["loss"].get<double>(), 0.01);
@@ -157,8 +157,8 @@ TEST(ExplainModel, DrawsTheHeadsAskedFor) {
   for (const Json& row : one["heads"][0]["weights"]) {
     double sum = 0;
     for (const Json& weight : row) sum += weight.get<double>();
-    // Of so few rows the sum and the weights come from products that add up in different orders: scores of
-    // up to some 30 (the model is sure of itself) from 16 terms each, so 30 * 4 * 2^-24 is likely at most.
+    // With so few rows, the sum and the weights come from products that are added in different orders. Scores
+    // reach about 30 (the model is confident), from 16 terms each. So the likely maximum is 30 * 4 * 2^-24.
     EXPECT_NEAR(sum, 1, 1e-5);
   }
 }
@@ -217,13 +217,14 @@ TEST(ExplainModel, FollowsOneWordThroughTheLayers) {
   const Json walk = explained(words, {"--word", "be:2"});
   EXPECT_EQ(walk["row"], 5);
   ASSERT_EQ(walk["layers"].size(), 2u);
-  // Layer 0 has a head that looks at the word before; layer 1 one that looks at what followed "be" before.
+  // A head of layer 0 looks at the previous token. A head of layer 1 looks at the token that followed "be"
+  // before.
   bool previous = false;
   for (const Json& one : walk["layers"][0]["attended"]) previous |= one["place"] == 4 && one["weight"] > 0.9;
   EXPECT_TRUE(previous) << walk["layers"][0];
   EXPECT_EQ(walk["layers"][1]["attended"][0]["token"], "or");
   EXPECT_EQ(walk["layers"][1]["predicted"][0]["token"], "or");
-  EXPECT_LT(walk["layers"][1]["rest"].get<double>(), 1e-4);  // attention only: roundings of 64 sums
+  EXPECT_LT(walk["layers"][1]["rest"].get<double>(), 1e-4);  // attention only: the rounding of 64 sums
   Words all = {"explain", "--model", "induction", "--word", "be:2"};
   all.insert(all.end(), words.begin(), words.end());
   const CommandResult text = run_heed(all);
@@ -233,7 +234,7 @@ TEST(ExplainModel, FollowsOneWordThroughTheLayers) {
   EXPECT_NE(text.output.find("    would predict or "), std::string::npos) << text.output;
 }
 
-// All layers are one table, of which explain shows the same lines.
+// One table holds all layers, and explain prints the same lines.
 TEST(LookModel, SummarisesEveryLayerInOneTable) {
   const Words words = {"to", "be", "or", "not", "to", "be", "or"};
   Words look = {"look", "--model", "induction", "--brief", "--sort", "name"};
@@ -262,18 +263,18 @@ TEST(LookModel, TakesHeadsOfItsLayersAndWordsForRows) {
     return Json::parse(result.output, nullptr, false)["rows"];
   };
   const Json two = rows({"--head", "1.3,0.2", "--row", "or"});
-  ASSERT_EQ(two.size(), 4u);  // both rows that are "or", in two heads
+  ASSERT_EQ(two.size(), 4u);  // both rows of "or", in two heads
   EXPECT_EQ(two[0]["label"], "0.2");
   EXPECT_EQ(two[1]["label"], "1.3");
   EXPECT_EQ(two[1]["head"], 7);
   EXPECT_EQ(two[0]["row"], 2);
   EXPECT_EQ(two[2]["row"], 6);
   EXPECT_EQ(rows({"--head", "7", "--row", "or"})[1], two[3]);
-  // Of one layer alone its heads are counted within it.
+  // With --layer, heads are counted within that layer.
   const Json layer = rows({"--layer", "1", "--head", "3", "--row", "or:2"});
   EXPECT_EQ(layer[0]["label"], "1.3");
   EXPECT_EQ(layer[0]["keys"][0]["token"], "not");
-  // Scores of two calls add up in different orders.
+  // Scores of two calls are added in different orders.
   EXPECT_NEAR(layer[0]["keys"][0]["weight"].get<double>(), two[3]["keys"][0]["weight"].get<double>(), 1e-5);
   EXPECT_EQ(rows({"--layer", "1", "--head", "1.3", "--row", "6"})[0], layer[0]);
 }
@@ -339,7 +340,7 @@ TEST(LookModel, TellsWhatTheConfigurationSaysAndHeedDoesNotKnow) {
   }
 }
 
-// What a researcher types first: a model's name, its folder, its file.
+// The first attempts of a researcher: a model's name, its folder, its file.
 TEST(LookModel, SaysWhatAFolderLacks) {
   const TemporaryFolder folder;
   fs::create_directory(folder / "bert");
@@ -396,7 +397,7 @@ TEST(LookModel, RefusesWhatItCannotDo) {
   expect_refusal(2, {"look", "x.safetensors", "y"}, "'y' is one argument too many (see heed look --help)");
 }
 
-// Of a text that is read twice every mean is that of the text alone, over twice the rows.
+// If a text is read twice, every mean stays the same, over twice the rows.
 TEST(LookAtAModel, ATextThatIsReadTwiceHasTheScoresOfOne) {
   const TemporaryFolder folder;
   heed::io::write_text(folder / "text", "to be or not to be or not to be");

@@ -83,7 +83,7 @@ TEST_F(Training, LearnsTheCharactersOfAText) {
   heed::test::write_file(path("text.txt"), "abcdefgh abcdefgh abcdefgh abcdefgh\n");
   const TrainData text = heed::read_train_text(path("text.txt"));
   EXPECT_EQ(text.tokens.count(), 36);
-  EXPECT_EQ(text.tokenizer.size(), 10);  // eight letters, a space, a new line
+  EXPECT_EQ(text.tokenizer.size(), 10);  // eight letters, a space, a line break
   TrainSettings settings = kTiny;
   settings.task = heed::Task::text;
   settings.steps = 300;

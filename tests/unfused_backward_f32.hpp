@@ -1,6 +1,5 @@
-// The backward pass as one writes it in f32 without a fused kernel: whole matrices of weights and of their
-// gradients, and a matrix product for each of dQ, dK and dV. The yardstick for the rounding errors of a
-// kernel that computes in f32.
+// The backward pass in f32 without a fused kernel: whole matrices of weights and of their gradients, and a
+// matrix product for each of dQ, dK and dV. It is the yardstick for the rounding errors of an f32 kernel.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +11,17 @@
 
 namespace heed::test {
 
-/// In f32, row-major, for the caller to round to the dtypes of its gradients.
+/// Gradients in f32, row-major; the caller rounds them to its dtypes.
 struct UnfusedGradients {
   std::vector<float> query, key, value;  ///< [B, H, Lq, D], [B, Hkv, Lk, D], [B, Hkv, Lk, Dv]
-  std::vector<float> scores;             ///< dS [B, H, Lq, Lk], before it is summed into that of the bias
-  std::vector<float> sinks;              ///< [B, H, Lq], before it is summed
+  std::vector<float> scores;             ///< dS [B, H, Lq, Lk], before the sum that gives the bias gradient
+  std::vector<float> sinks;              ///< [B, H, Lq], before the sum over rows
 };
 
 class UnfusedBackward {
  public:
-  /// With `in_bf16`, weights and their gradients are rounded to bf16 for the products, and the mean of a
-  /// row's gradients is taken from the output as it was rounded.
+  /// With `in_bf16`, weights and their gradients are rounded to bf16 for the products. The mean of a row's
+  /// gradients is then computed from the rounded output.
   UnfusedBackward(const BackwardCall& made, bool in_bf16)
       : made_(made),
         in_bf16_(in_bf16),
@@ -57,7 +56,7 @@ class UnfusedBackward {
 
   [[nodiscard]] float operand(float x) const { return in_bf16_ ? to_float(to_bfloat16(x)) : x; }
 
-  // A row of the weights times dropout, and of dS times the slope.
+  // Computes a row of the weights times dropout, and of dS times the slope.
   void softmax_backward(UnfusedHead& head, std::int64_t b, std::int64_t h, std::int64_t i) {
     head.weigh(i);
     queries_.insert(queries_.end(), head.query.begin(), head.query.end());
@@ -96,8 +95,8 @@ class UnfusedBackward {
     return dot_f32(grad_output, output.data(), value_width_, Sums::sixteen);
   }
 
-  // A product of `left` [rows] and a column of `right` [rows, width], of the rows where `left` has something:
-  // what is beside 0 may be NaN.
+  // The product of `left` [rows] and a column of `right` [rows, width]. Rows where `left` is 0 are skipped,
+  // since `right` may be NaN there.
   float column_product(const std::vector<float>& left, const std::vector<float>& right, std::size_t column,
                        std::size_t width) {
     column_.assign(left.size(), 0);
@@ -106,7 +105,7 @@ class UnfusedBackward {
     return dot_f32(left.data(), column_.data(), left.size(), Sums::sixteen);
   }
 
-  // dQ = scale dT K
+  // Computes dQ = scale dT K.
   void query_product(const UnfusedHead& head) {
     for (std::size_t i = 0; i < rows_; ++i) {
       const auto begin = grad_scores_.begin() + signed_of(i * keys_);
@@ -116,7 +115,8 @@ class UnfusedBackward {
     }
   }
 
-  // dK = scale dT^T Q and dV = (p m)^T dO, added to those of the other heads that read this key head.
+  // Computes dK = scale dT^T Q and dV = (p m)^T dO, and adds them to the sums over the key head's query
+  // heads.
   void add_key_products(const UnfusedHead& head, std::size_t kv) {
     std::vector<float> grad_column(rows_), weight_column(rows_);
     for (std::size_t j = 0; j < keys_; ++j) {
@@ -138,7 +138,7 @@ class UnfusedBackward {
   const Naive& n_;
   std::size_t rows_, keys_, width_, value_width_;
   UnfusedGradients g_;
-  std::vector<float> weights_, grad_scores_;  // [Lq, Lk] of the head at hand
+  std::vector<float> weights_, grad_scores_;  // [Lq, Lk] of the current head
   std::vector<float> queries_, grad_output_;  // [Lq, D], [Lq, Dv]
   std::vector<float> column_;
 };

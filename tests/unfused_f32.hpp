@@ -1,5 +1,5 @@
-// Attention as one writes it in f32 without a fused kernel: whole rows of scores, then their softmax, then
-// the product with the values. The yardstick for the rounding errors of a kernel that computes in f32.
+// Attention in f32 without a fused kernel: whole rows of scores, then their softmax, then the product with
+// the values. It is the yardstick for the rounding errors of an f32 kernel.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace heed::test {
 
-/// How many sums a sum is made of: one, as for each score in a matrix product, or 16, as a vectorising
-/// compiler has for one long sum.
+/// The number of partial sums in a sum: 1, as for a score in a matrix product, or 16, as a vectorising
+/// compiler uses for one long sum.
 enum class Sums : std::size_t { one = 1, sixteen = 16 };
 
 inline float dot_f32(const float* a, const float* b, std::size_t count, Sums partial) {
@@ -30,8 +30,8 @@ inline float dot_f32(const float* a, const float* b, std::size_t count, Sums par
   return sums[0];
 }
 
-/// One query head of a call, in f32, on rows of the width that its matrix products have. Which keys are
-/// allowed, and how far away, is taken from `naive`.
+/// One query head of a call, in f32, with rows as wide as its matrix products. `naive` tells which keys are
+/// allowed and how far away they are.
 class UnfusedHead {
  public:
   UnfusedHead(const RandomCall& call, const Naive& naive, std::int64_t b, std::int64_t h)
@@ -56,7 +56,7 @@ class UnfusedHead {
     return naive_.final_scores(b_, h_, i, static_cast<std::int64_t>(j)) != kMinusInfinity;
   }
 
-  /// Row i: its query, weights, and the slopes of the softcap. A row without keys has weights 0.
+  /// Computes row i: its query, weights, and the slopes of the softcap. A row without keys has weights 0.
   void weigh(std::int64_t i) {
     const AttentionOptions& options = call_.options;
     for (std::size_t d = 0; d < width_; ++d)
@@ -116,12 +116,12 @@ class UnfusedHead {
   float scale_;
 
  public:
-  std::vector<float> query, key, value;  ///< [D] of the row at hand, [Lk, D], [Lk, Dv]
-  std::vector<float> weight, slope;      ///< [Lk] of the row at hand
+  std::vector<float> query, key, value;  ///< [D] of the current row, [Lk, D], [Lk, Dv]
+  std::vector<float> weight, slope;      ///< [Lk] of the current row
   float sink_weight = 0;
 };
 
-/// Output [B, H, Lq, Dv] in f32, without dropout.
+/// The output [B, H, Lq, Dv] in f32, without dropout.
 inline std::vector<float> unfused_f32(const RandomCall& call, const Naive& naive) {
   const auto keys = static_cast<std::size_t>(naive.keys);
   const auto value_width = static_cast<std::size_t>(naive.value_dim);
@@ -132,7 +132,7 @@ inline std::vector<float> unfused_f32(const RandomCall& call, const Naive& naive
       for (std::int64_t i = 0; i < naive.queries; ++i) {
         head.weigh(i);
         for (std::size_t c = 0; c < value_width; ++c) {
-          // A forbidden key's value may be NaN.
+          // The value of a forbidden key may be NaN.
           for (std::size_t j = 0; j < keys; ++j)
             column[j] = head.allowed(i, j) ? head.value[j * value_width + c] : 0;
           output.push_back(dot_f32(head.weight.data(), column.data(), keys, Sums::sixteen));

@@ -1,5 +1,5 @@
-// The fused kernel's exponential and tanh against those of f64, on every float where that can be done, and on
-// the instruction set that HEED_ISA names.
+// Compares the fused kernel's exponential and tanh with f64, on every float where that is feasible. Runs on
+// the instruction set in HEED_ISA.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using heed::test::VectorMath;
 
 constexpr std::size_t kBlock = 4096;
 
-// What the library would run: the unit is chosen, and the processor asked, by the library itself.
+// The library itself chooses the unit, as in calls.
 class VectorMathTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -35,8 +35,8 @@ class VectorMathTest : public ::testing::Test {
   VectorMath math_{};
 };
 
-// y split into the nearest integer n and the rest: adding 1.5 * 2^52 leaves n in the low bits. (std::floor is
-// a call where the compiler may not use SSE4, and the loops below go over half a billion floats.)
+// y as the nearest integer n and the rest. Adding 1.5 * 2^52 leaves n in the low bits. (std::floor is a
+// function call if the compiler may not use SSE4, and the loops below cover half a billion floats.)
 struct Split {
   std::uint64_t n;
   double rest;
@@ -47,7 +47,7 @@ Split split(double y) {
 }
 double power_of_two(std::uint64_t n) { return std::bit_cast<double>((n + 1023) << 52); }
 
-// 2^r for |r| <= 1/2: Taylor's series of exp(r log 2) to r^14, whose rest is below 1e-19.
+// 2^r for |r| <= 1/2: the Taylor series of exp(r log 2) up to r^14, with a remainder below 1e-19.
 double exp2_of_rest(double r) {
   const double z = r * 0.693147180559945309417;
   double sum = 1;
@@ -58,10 +58,10 @@ double exp2_of_rest(double r) {
 
 struct Errors {
   double largest = 0;  // in ulp
-  bool holds = true;   // all are within the bound; NaN is not
+  bool holds = true;   // all errors are within the bound, and none is NaN
 };
 
-// x [kBlock] and what the unit made of it. Errors are in ulp of the exact result, gain * 2^x: brought to
+// Compares x [kBlock] with the unit's results. Errors are in ulp of the exact result, gain * 2^x, scaled to
 // [gain / sqrt(2), gain * sqrt(2)], which is within [512, 2048).
 void compare_exp2(const float* x, const float* got, double gain, double bound, Errors& errors) {
   std::array<double, kBlock> error;
@@ -77,8 +77,7 @@ void compare_exp2(const float* x, const float* got, double gain, double bound, E
   }
 }
 
-// Calls visit(block) with every `step`-th float from `low` to `high` > low >= 0, and their negatives down to
-// -`lowest`.
+// Calls visit(block) with every `step`-th float from `low` to `high` > low >= 0, and with their negatives.
 template <class Visit>
 void for_blocks(float low, float high, std::uint32_t step, Visit visit) {
   std::vector<float> block(kBlock);
@@ -95,7 +94,7 @@ void for_blocks(float low, float high, std::uint32_t step, Visit visit) {
 }
 
 // Every float from -125 to 100. Below 2^-25 in magnitude, a1 r (519 * 2^-25) is less than half an ulp of a0
-// (748.9), and a0 is what comes out whatever r: there it is every 4099th.
+// (748.9). The result is a0 for any such r, so only every 4099th is tried.
 TEST_F(VectorMathTest, Exp2ErrsByLessThanTwoUlpOnEveryFloatOfItsRange) {
   const auto share = static_cast<std::uint32_t>(0x100000000 / heed::test::share_of(0x100000000));
   std::vector<float> got(kBlock);
@@ -130,14 +129,14 @@ TEST_F(VectorMathTest, TheOracleOfExp2IsRight) {
   }
 }
 
-// A shift moves the result by a power of two and by nothing else.
+// A shift multiplies the result by a power of two exactly.
 TEST_F(VectorMathTest, AShiftScalesExp2Exactly) {
   std::mt19937_64 engine(20240614);
   std::vector<float> x(kBlock), moved(kBlock), got(kBlock), shifted(kBlock), flushed(kBlock);
   for (int round = 0; round < 400; ++round) {
     const auto shift = static_cast<float>(static_cast<std::int64_t>(engine() % 0x200000) - 0x100000);
     for (std::size_t i = 0; i < x.size(); ++i) {
-      // Multiples of 1/8: exact beside any shift up to 2^20.
+      // Multiples of 1/8 are exact after any shift up to 2^20.
       x[i] = static_cast<float>(static_cast<std::int64_t>(engine() % 1801) - 1000) / 8;
       moved[i] = x[i] + shift;
     }
@@ -157,9 +156,9 @@ TEST_F(VectorMathTest, Exp2IsZeroBelowItsRange) {
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(got[i], 0.0f) << x[i];
 }
 
-// Below 5/8 a polynomial, 0.76 ulp. Beyond, 1 - 2 / (e^2|x| + 1) exceeds 0.55, and what is subtracted is at
-// most 0.45: the exponential's 2 ulp and the roundings of sum and quotient make up to two ulp of it, half an
-// ulp the difference.
+// Below 5/8 a polynomial with 0.76 ulp. Beyond, 1 - 2 / (e^2|x| + 1) exceeds 0.55, and at most 0.45 is
+// subtracted. The exponential's 2 ulp and the roundings of sum and quotient are at most two ulp of that. The
+// difference adds half an ulp.
 TEST_F(VectorMathTest, TanhErrsByLessThanTwoAndAHalfUlp) {
   const auto share = static_cast<std::uint32_t>(0x100000000 / heed::test::share_of(0x100000000));
   std::vector<float> got(kBlock);

@@ -1,5 +1,5 @@
-// Tokenizers of folders without tokenizer.json: small ones by hand, and what is refused.
-// python/tests/test_vocabulary_files.py holds them to transformers'.
+// Tokenizers of folders without tokenizer.json: small hand-made ones, and errors.
+// python/tests/test_vocabulary_files.py compares them with transformers' tokenizers.
 #include "text/vocabulary_files.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using detail::tokenizer_in_folder;
 using Files = std::map<std::string, std::string>;
 using Ids = std::vector<std::int64_t>;
 
-// Ids from 0 on.
+// Ids count from 0.
 const std::string kWords = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nable\n##ing\ncafe\ncaf\xC3\xA9\nAble\n";
 const std::string kLetters =
     R"({"<|endoftext|>": 0, "a": 1, "b": 2, "Ġ": 3, "ab": 4, "Ġab": 5, "<": 6, "#": 7, "#version": 8})";
@@ -50,7 +50,7 @@ class VocabularyFiles : public testing::Test {
     for (const TextToken& one : found.tokenizer.value().encode(text)) all.push_back(one.id);
     return all;
   }
-  // Why there is no tokenizer.
+  // The reason why there is no tokenizer.
   std::string lack(const Files& files, const std::string& family, const std::string& name = "") {
     const FolderTokenizer found = read(files, family, name);
     return found.tokenizer ? "there is one" : found.lack;
@@ -114,7 +114,7 @@ TEST_F(VocabularyFiles, TheClassGoesBeforeTheFamily) {
   EXPECT_EQ(ids(both, "bert", "able"), (Ids{2, 5, 3}));
   EXPECT_EQ(ids(settings(both, R"({"tokenizer_class": "BertTokenizerFast"})"), "gpt2", "able"),
             (Ids{2, 5, 3}));
-  EXPECT_TRUE(read(both, "llama", "GPT2Tokenizer").tokenizer->id("ab"));  // of config.json
+  EXPECT_TRUE(read(both, "llama", "GPT2Tokenizer").tokenizer->id("ab"));  // the class in config.json
   EXPECT_EQ(ids(with(both, "tokenizer.json",
                      R"({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}})"),
                 "bert", "a"),

@@ -25,7 +25,7 @@ TEST(SplitWords, SplitsAtCommasAndAnyWhiteSpace) {
 }
 
 TEST(SplitWords, KeepsTheBytesOfUtf8) {
-  // U+00A0 (C2 A0) and U+0085 (C2 85) have bytes that a locale may call white space.
+  // U+00A0 (C2 A0) and U+0085 (C2 85) have bytes that some locales treat as white space.
   EXPECT_EQ(split_words("na\u00efve \u4f60\u597d a\u00a0b \u0085"),
             (Words{"na\u00efve", "\u4f60\u597d", "a\u00a0b", "\u0085"}));
   EXPECT_EQ(split_words(std::string_view("a\0b", 3)), (Words{std::string("a\0b", 3)}));

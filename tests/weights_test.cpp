@@ -99,7 +99,7 @@ TEST(Weights, ItsTilesAreTheWeightsAlsoWhereRowsSumToLess) {
   const Document document = document_of_weights(weights);
   const WeightTile tile = attention_tile(document, {0, 2, 0, 3});
   for (std::size_t i = 0; i < given.size(); ++i) EXPECT_NEAR(tile.weights.values<float>()[i], given[i], 1e-7);
-  EXPECT_TRUE(tile.allowed.at<bool>(0, 0, 0, 1));  // weighs 0, and is not forbidden
+  EXPECT_TRUE(tile.allowed.at<bool>(0, 0, 0, 1));  // has weight 0, but is not forbidden
   EXPECT_EQ(attended_row(document, 0, 0, 1, 1).top.front().key, 2);
 }
 

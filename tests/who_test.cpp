@@ -1,5 +1,5 @@
-// heed who: heads ranked by the weight of a word on another, beside softmax in f64 of the model's own queries
-// and keys.
+// heed who: heads ranked by the weight of one word on another, compared with softmax in f64 of the model's
+// own queries and keys.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using Words = std::vector<std::string>;
 
 constexpr const char* kText = "to be or not to be or";
 constexpr const char* kOther = "to be or yes to be or";
-constexpr double kRounding = 1e-5;  // of an lse in f32, from sums of some ten terms
+constexpr double kRounding = 1e-5;  // of an lse in f32, from sums of about ten terms
 
 CommandResult who(const Words& words) {
   Words all = {"who"};
@@ -39,7 +39,7 @@ Json answer(Words words) {
   return Json::parse(result.output, nullptr, false);
 }
 
-// Causal weights of row i in every head of a layer.
+// Causal weights of row i in a head of a layer.
 std::vector<double> weights_of(const heed::Document& calls, std::int64_t layer, std::int64_t head,
                                std::int64_t i) {
   const std::int64_t at = 4 * layer + head;
@@ -58,7 +58,7 @@ std::vector<double> weights_of(const heed::Document& calls, std::int64_t layer, 
   return weights;
 }
 
-// The calls of its two layers of four heads.
+// The calls of the model's two layers of four heads.
 heed::Document calls_of(const char* text) {
   const heed::Model model = heed::load_model(std::string(HEED_SOURCE_DIR) + "/models/induction");
   return document_of_text(model, model.tokenize(text));
@@ -119,7 +119,7 @@ TEST(Who, TheRowOfTheBestHeadIsDrawnWithTheKeyMarked) {
   EXPECT_NE(result.output.find("what be (5) attends to\n"), std::string::npos) << result.output;
   EXPECT_NE(result.output.find("\n> or (2)"), std::string::npos);
   EXPECT_NE(result.output.find("█████"), std::string::npos);
-  EXPECT_EQ(result.output.find("\n  or (6)"), std::string::npos);  // a later word, which the row may not see
+  EXPECT_EQ(result.output.find("\n  or (6)"), std::string::npos);  // a later word, which the row cannot see
 }
 
 TEST(Who, ASavedDocumentAnswersAndWordsAreFoundWithoutTheirMarks) {
@@ -141,11 +141,11 @@ TEST(Who, ASavedDocumentAnswersAndWordsAreFoundWithoutTheirMarks) {
   EXPECT_EQ(answer({"to", "not", folder / "doc.safetensors"})["rows"], Json({0, 4}));
 }
 
-// A folder of captured weights: a file for each layer.
+// A folder of captured weights, with one file per layer.
 void capture(const std::string& folder, const char* text, const std::string& rows = "null") {
   const heed::Document calls = calls_of(text);
   const std::int64_t length = calls.query.size(2);
-  for (std::int64_t call = 0; call < 4; ++call) {  // the second pass has other weights
+  for (std::int64_t call = 0; call < 4; ++call) {  // the second forward pass has other weights
     heed::Tensor weights({1, 4, length, length}, heed::DType::f32);
     for (std::int64_t head = 0; head < 4; ++head)
       for (std::int64_t i = 0; i < length; ++i) {

@@ -1,5 +1,5 @@
-"""Decoding with a cache of keys and values: at each step one query meets the rows of all words so far, and what it
-attended to is printed.
+"""Decoding with a KV cache. At each step one query attends to the rows of all words so far, and the program prints what
+it attends to.
 
     python examples/python/decode.py
 """
@@ -8,12 +8,12 @@ import heed
 import numpy as np
 
 WORDS = "the cat sat on the mat , the cat sat on the rug".split()
-SHARP = 6.0  # the score of a match; all else scores 0
+SHARP = 6.0  # the score of a match; all other scores are 0
 
 
 def row(step):
-    """Key, value and query [1, 1, 1, D] of a word. The key is the word before, so that a query for this word finds what
-    followed it last time; the value is the word itself."""
+    """Returns the key, value and query [1, 1, 1, D] of the word at `step`. The key is the previous word, so the query
+    for a word finds what followed it last time. The value is the word itself."""
     kinds = sorted(set(WORDS))
     one_hot = lambda word: np.array([kind == word for kind in kinds], np.float32).reshape(1, 1, 1, -1)
     before = WORDS[step - 1] if step else None

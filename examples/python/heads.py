@@ -1,4 +1,4 @@
-"""Four heads that can be told apart by what they attend to, made by hand, and the picture of them that heed draws.
+"""Four hand-made heads that differ in what they attend to, and heed's picture of them.
 
     python examples/python/heads.py heads.png
 """
@@ -9,12 +9,12 @@ import heed
 import numpy as np
 
 WORDS = "the cat sat on the mat , the cat sat on the rug".split()
-SHARP = 6.0  # the score of a match; all else scores 0
+SHARP = 6.0  # the score of a match; all other scores are 0
 
 
 def heads(words):
-    """Query and key [1, 4, L, D] of heads that look for the word before, for what followed this word last time, for
-    the first word, and for nothing in particular."""
+    """Returns the queries and keys [1, 4, L, D] of four heads. They look for the previous word, for the word that
+    followed this one last time, for the first word, and for nothing in particular."""
     count = len(words)
     place = np.eye(count, dtype=np.float32)
     word = np.array([[a == b for b in words] for a in words], np.float32)[:, [words.index(w) for w in words]]

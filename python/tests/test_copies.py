@@ -363,7 +363,7 @@ def test_two_references_to_a_cache_stay_one_object():
 
 
 def test_a_prompt_is_read_once_for_many_continuations():
-    """transformers' recipe: deepcopy the cache of a prompt for each continuation."""
+    """The recipe of transformers: deepcopy the cache of a prompt for each continuation."""
     model = make("llama")
     model.set_attn_implementation("heed")
     prompt, cache = torch.tensor([[5, 6, 7, 8, 9, 10]]), heed.transformers.Cache()

@@ -50,7 +50,7 @@ def scores_of(weights, ids, rule, causal):
 
 
 def expect_scores(report, weights, ids, causal=True):
-    """Weights [H, L, L] of all heads in f32: sums of up to L² of them, within 1e-5."""
+    """Compares with weights [H, L, L] of all heads in f32: sums of up to L² of them, within 1e-5."""
     assert len(report.summaries) == len(weights)
     for head, of_head in zip(report.summaries, weights):
         for rule in ABOUT_COPIES:

@@ -1,4 +1,4 @@
-"""heed.distributed on ranks of MPI: tests of distributed_calls.py, each in processes of its own."""
+"""heed.distributed on MPI ranks: runs each test of distributed_calls.py in processes of its own."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""heed.Model.generate beside transformers' generate: the same tokens and the same text."""
+"""heed.Model.generate compared with transformers' generate: the same tokens and the same text."""
 
 import numpy as np
 import pytest

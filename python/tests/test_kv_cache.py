@@ -1,4 +1,4 @@
-"""heed.KvCache on NumPy arrays, against attention in NumPy and f64 over plain lists of rows."""
+"""heed.KvCache on NumPy arrays, compared with attention in NumPy and f64 over plain lists of rows."""
 
 import copy
 import gc
@@ -46,7 +46,7 @@ def assert_close(got, expected, tolerance=TOLERANCE):
 
 
 def filled(rng, lengths, **options):
-    """A cache of sequences of these lengths, and the rows of each."""
+    """A cache with sequences of these lengths, and the rows of each."""
     cache = heed.KvCache(batch=len(lengths), **HEADS, **options)
     kept = [rows(rng, length) for length in lengths]
     key, value = (np.concatenate([of_one[i] for of_one in kept], axis=2) for i in (0, 1))
@@ -93,7 +93,7 @@ def test_every_result_of_a_ragged_batch_equals_numpys(rng, layout, name):
 
 
 def test_a_life_of_random_operations_is_that_of_lists_of_rows(rng):
-    """Each step changes the cache and, in NumPy, lists of (position, key, value); both then attend."""
+    """Each step changes the cache and, in NumPy, lists of (position, key, value). Then both attend."""
     cache = heed.KvCache(batch=2, **HEADS, layout="paged", capacity=2000, page_size=4)
     lives = [{"length": 0, "rows": []} for _ in range(2)]
     for step in range(120):

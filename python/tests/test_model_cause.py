@@ -7,7 +7,7 @@ from tiny_models import CAUSAL, FAMILIES, ids_of, make, save
 
 import heed
 
-# f32 on both sides, as in test_pretrained.py; relative to the largest number.
+# Both are in f32, as in test_pretrained.py; relative to the largest number.
 RELATIVE = 1e-4
 LENGTH = 21  # beyond the windows
 HEADS = [(0, 1), (2, 3)]

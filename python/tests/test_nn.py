@@ -1,4 +1,4 @@
-"""heed.nn: layers against NumPy, their parameters and files."""
+"""heed.nn: layers compared with NumPy, their parameters and files."""
 
 import gc
 import threading

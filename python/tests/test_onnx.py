@@ -1,4 +1,4 @@
-"""heed.onnx: ONNX's own tests of the Attention operator, and the backend's interface."""
+"""heed.onnx: ONNX's own tests of the Attention operator, and the backend interface."""
 
 import subprocess
 import sys

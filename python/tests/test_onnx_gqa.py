@@ -79,7 +79,7 @@ def test_it_gives_what_onnxruntime_gives(kind):
     for seed in range(60):
         call = draw(np.random.default_rng([seed, KINDS.index(kind)]), kind, *FORMATS[seed % len(FORMATS)])
         ties += not hold(call, ours(call), call.defined(by_onnxruntime(call)))
-    assert ties <= 2  # about one code in a million is so close to a tie
+    assert ties <= 2  # about one code in a million is that close to a tie
 
 
 @pytest.mark.parametrize("quantised", QUANTISED)
@@ -147,7 +147,7 @@ def test_a_prompt_and_its_tokens_one_by_one_give_the_same(quantised):
 def test_what_lies_beyond_a_sequence_is_never_read():
     call = draw(np.random.default_rng(4), "decode")
     call.inputs.pop("attention_bias", None)
-    before = call.inputs["seqlens_k"].ravel()  # one token is new
+    before = call.inputs["seqlens_k"].ravel()  # the number of keys without the new token
     room = before.max() + 3
     shape = call.inputs["past_key"].shape
     for name in ("past_key", "past_value"):
@@ -157,7 +157,7 @@ def test_what_lies_beyond_a_sequence_is_never_read():
     outputs = heed.onnx.run_node(call.node(), call.inputs)
     for array in outputs:
         assert np.isfinite(array).all()
-    assert outputs[1].shape[2] == room  # a past with room is a present of the same size
+    assert outputs[1].shape[2] == room  # a past with spare capacity gives a present of the same size
 
 
 def test_models_run_with_it_among_other_operators(monkeypatch):

@@ -1,4 +1,5 @@
-"""tokenizer_config.json beside tokenizer.json: heed's ids are those of transformers' AutoTokenizer, or the tokenizer is refused."""
+"""tokenizer_config.json beside tokenizer.json: heed's ids equal those of transformers' AutoTokenizer, or heed
+refuses."""
 
 import inspect
 import json

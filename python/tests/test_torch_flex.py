@@ -139,7 +139,7 @@ def test_blocks_in_any_order_and_without_full_ones():
     for row in range(5):
         indices[0, 0, row, :row + 1] = torch.randperm(row + 1)
     assert counts.flatten().tolist() == [1, 2, 3, 4, 5]
-    for lead in (0, 1, 2):  # of the axes B and H
+    for lead in (0, 1, 2):  # number of leading axes among B and H
         other = BlockMask.from_kv_blocks(counts[(0,) * lead], indices[(0,) * lead], BLOCK_SIZE=64,
                                          mask_mod=MODS["causal"], seq_lengths=(300, 300), compute_q_blocks=False)
         assert_close(flex_attention(*tensors, block_mask=other), by_pytorch(*tensors, dense))

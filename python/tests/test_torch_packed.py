@@ -43,7 +43,7 @@ def one_by_one(tensors, lengths, window=(-1, -1), causal=False, scale=None):
     H, D]."""
     outputs = []
     for q, k, v in zip(tensors[0].double().split(lengths[0]), *(x.double().split(lengths[1]) for x in tensors[1:])):
-        away = torch.arange(len(q))[:, None] + len(k) - len(q) - torch.arange(len(k))  # of the position from the key
+        away = torch.arange(len(q))[:, None] + len(k) - len(q) - torch.arange(len(k))  # position minus key
         seen = torch.ones(away.shape, dtype=torch.bool)
         if causal:
             seen &= away >= 0
@@ -234,7 +234,7 @@ NESTED_CALLS = {"plain": {}, "causal": {"is_causal": True}, "scale": {"scale": 0
 def test_nested_tensors_give_nested_ones(call):
     rows, query = rows_and_heads([4, 1, 7], 2, 8)
     found = sdpa(query, query, query, **NESTED_CALLS[call])
-    assert found.is_nested and found.layout == torch.jagged and found.shape == query.shape  # j too
+    assert found.is_nested and found.layout == torch.jagged and found.shape == query.shape  # also for j
     expected = by_pytorch(query, query, query, **NESTED_CALLS[call])
     for ours, reference in zip(found.unbind(), expected, strict=True):
         assert_close(ours, reference)

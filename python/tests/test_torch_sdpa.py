@@ -177,7 +177,7 @@ def bounds_of_sample(query, key, direction, expected, dtype):
     """Bounds for output and gradients. PyTorch's samples have scores around A = 100 and nearly all weight on one
     key."""
     scale = query.shape[-1]**-0.5
-    if dtype in (torch.float32, torch.float64):  # scores are off by 2 (D + 3) A u, which is A / 2 of the tolerance
+    if dtype in (torch.float32, torch.float64):  # scores err by 2 (D + 3) A u, which is A / 2 of the tolerance
         largest = 1 + scale * (query.double().abs() @ key.double().abs().transpose(-1, -2)).max()
         return [TOLERANCE[dtype] * largest] * 4, [0] * 4
     # In dS = p (dP - <dO, O>), O was rounded. The difference is near 0 if one key has all weight. PyTorch's kernels
@@ -313,7 +313,7 @@ def test_slopes_of_alibi_have_no_gradient_and_that_is_said():
 
 
 def by_formula(query, key, value, *, causal=False, align="top-left", alibi=None, kv_lengths=None):
-    """(output, lse) for [B, H, L, D], in f64: PyTorch's products and softmax, and its autograd."""
+    """(output, lse) for [B, H, L, D] in f64, from PyTorch's products, softmax and autograd."""
     query, key, value = query.double(), key.double(), value.double()
     batch, (queries, keys) = query.shape[0], (query.shape[2], key.shape[2])
     valid = torch.full((batch,), keys) if kv_lengths is None else kv_lengths

@@ -262,7 +262,7 @@ KINDS = {
 NO_GRADIENT = {"heed.look"}  # accepts tensors that require a gradient, because reports have none
 OF_GRADIENTS = {"torch.func.grad", "hessian", "jacobian by vmap", "batched gradients", "the negative bit and a gradient",
                 "a gradient of the negative bit"}
-# PyTorch's own operators, which run before heed's function, refuse these.
+# PyTorch's own operators refuse these before heed's function runs.
 PYTORCHS = {("meta", "module"), ("meta", "sdpa mask")} | {
     (kind, name) for name in ("sdpa mask", "varlen", "module")
     for kind in ("a storage that was cut", "a storage that was taken", "a cut storage and a gradient", "sparse", "mkldnn",

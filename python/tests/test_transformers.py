@@ -45,7 +45,7 @@ def pair(name):
     """The model with eager attention, and a copy with heed's."""
     torch.manual_seed(1)
     eager = MODELS[name]().eval()
-    for parameter in eager.parameters():  # small initial weights make all attention uniform
+    for parameter in eager.parameters():  # small initial weights would make all attention uniform
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.3)
     ours = copy.deepcopy(eager)

@@ -167,7 +167,7 @@ def test_a_ring_sees_its_sinks_and_its_window(name):
     at = torch.arange(24)
     allowed = allowed & ((at < 4) | (at > at[:, None] - 6) | (at[:, None] < 10))  # prompt rows see the whole prompt
     if name == "Mistral":
-        allowed &= at > at[:, None] - 4  # its own window
+        allowed &= at > at[:, None] - 4  # the model's own window
     cache = Cache(layout="ring", sinks=4, window=6)
     with torch.no_grad():
         got = step_by_step(ours, words, seen, 10, cache)
@@ -314,7 +314,7 @@ def test_a_model_in_bfloat16_keeps_bfloat16():
         ours(words[:, :7], past_key_values=(cache := Cache()))
         got = ours(words[:, 7:], past_key_values=cache).logits[:, -1]
     assert cache.layers[0].kv.format == "bf16" and got.dtype == torch.bfloat16
-    assert_close(got, expected, 2**-5)  # some roundings of 2^-8 in each of two layers
+    assert_close(got, expected, 2**-5)  # a few roundings of 2^-8 in each of two layers
 
 
 def test_a_cache_is_emptied_and_used_again():
@@ -370,7 +370,7 @@ def test_the_first_rows_make_the_room_that_was_asked_for():
         cache.update(rows, rows, 0)
         kv = layers_of(cache)[0].kv
         stats = kv.stats()
-        # Keys and values of f32: 3 entries x 256 rows x 2 heads x 8 numbers.
+        # Keys and values in f32: 3 entries x 256 rows x 2 heads x 8 numbers.
         assert stats["bytes"] >= 2 * 4 * 3 * 256 * 2 * 8, layout
         assert stats["bytes"] < 2 * 2 * 4 * 3 * 256 * 2 * 8, layout
         if layout == "paged":

@@ -1,4 +1,5 @@
-"""heed.transformers.look, capture(report=True) and pieces, on small models with random weights and small tokenizers."""
+"""heed.transformers.look, capture(report=True) and tokens' texts, on small models with random weights and small
+tokenizers."""
 
 import copy
 import functools
@@ -51,7 +52,7 @@ SINGLE = ["BERT", "GPT-2", "Llama", "Gemma 2", "GPT-OSS", "GPT-Neo"]
 def made(name):
     torch.manual_seed(1)
     model = MODELS[name][0]().eval()
-    for parameter in model.parameters():  # small initial weights make all attention uniform
+    for parameter in model.parameters():  # small initial weights would make all attention uniform
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.3)
     return model, small_tokenizers.KINDS[MODELS[name][1]]()

@@ -1,4 +1,4 @@
-// mpirun -n … heed attend: the files that one process writes, byte by byte, and all of them or none.
+// mpirun -n … heed attend: writes the same bytes as one process, and either all files or none.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -63,7 +63,7 @@ class AttendOverRanks : public heed::test::RunsOverRanks {
             {"lengths", Tensor::from<std::int64_t>({97, 30}, {2})}};
   }
 
-  // The outputs of `words` (names in "one/…") by one process and over ranks.
+  // Compares the outputs of `words` (names in "one/…") by one process with those over ranks.
   void expect_same_files(int ranks, const Words& words, const Words& over) const {
     SCOPED_TRACE(testing::PrintToString(ranks) + testing::PrintToString(words) +
                  testing::PrintToString(over));
@@ -134,7 +134,7 @@ TEST_F(AttendOverRanks, WhateverTheAxesDtypesAndFiles) {
   expect_same_files(3, joined({lengths_first, {"--causal"}, kRowResults, kAllResults}), {});
   expect_same_files(
       4, joined({{"attend", "--query", "q3.npy", "--key", "q3.npy", "--value", "q3.npy"}, kRowResults}), {});
-  // A rank without a row, and one query for all ranks.
+  // A single query, so only one rank has a row.
   expect_same_files(
       4, joined({{"attend", "--query", "q1.npy", "--key", "k5.npy", "--value", "k5.npy"}, kRowResults}), {});
   const Words none = {"--query", "none.npy", "--key", "none.npy", "--value", "none.npy"};
@@ -160,7 +160,7 @@ TEST_F(AttendOverRanks, GradientsHaveTheBytesOfOneProcess) {
 }
 
 TEST_F(AttendOverRanks, WhatRanksShareIsWrittenOnce) {
-  // Sums over ranks are rounded in another order than those of one process: a few ulps of the largest terms.
+  // Sums over ranks are rounded in another order than in one process: a few ulps of the largest terms.
   const Words words = joined({kCall, {"--bias", "row.npy", "--sinks", "sinks.npy", "--grad-out", "do.npy"}});
   const CommandResult single =
       alone(joined({words, {"--grad-bias", "one/db.npy", "--grad-sinks", "one/ds.npy"}}));
@@ -191,7 +191,7 @@ TEST_F(AttendOverRanks, JsonSaysHowRanksComputed) {
   EXPECT_EQ(json["ranks"], 3);
   EXPECT_EQ(json["scheme"], "gather");
   EXPECT_EQ(json["sharding"], "zigzag");
-  // Keys and values, each to two other ranks.
+  // Keys and values are sent to two other ranks each.
   EXPECT_EQ(json["bytes_sent"], 2 * 2 * 97 * (8 + 7) * 4 * 2);
   EXPECT_GT(json["plan"]["seconds"], 0);
 }
@@ -238,7 +238,7 @@ TEST_F(AttendOverRanks, HelpAndVersionArePrintedOnce) {
     EXPECT_EQ(run(3, words).output, alone(words).output);
 }
 
-// The same without mpirun: what it sets is enough.
+// The same without mpirun, with only the variables that it sets.
 TEST_F(AttendOverRanks, WithoutHeedMpiOneSentenceSaysWhatIsMissing) {
   fs::copy_file(HEED_COMMAND, folder / "heed");
   CommandInput input;
@@ -265,7 +265,7 @@ TEST_F(AttendOverRanks, OneProcessHasNoUseForTheirOptions) {
   EXPECT_EQ(run(1, joined({kCall, {"--out", "one/o.npy", "--scheme", "ring"}})).exit_code, 0);
 }
 
-// Rank 0 works in the folder, and rank 1 in another one, where a file is cut off.
+// Rank 0 works in the folder. Rank 1 works in another one, where a file is truncated.
 TEST_F(AttendOverRanks, ARankThatCannotReadItsShardIsNamed) {
   const std::string other = folder / "other";
   fs::create_directory(other);
@@ -283,7 +283,7 @@ TEST_F(AttendOverRanks, ARankThatCannotReadItsShardIsNamed) {
   EXPECT_FALSE(fs::exists(folder / "o.npy"));
 }
 
-// The others wait for it in a call of MPI: it ends them.
+// The other ranks wait for it in an MPI call, so it must end them.
 TEST_F(AttendOverRanks, ARankThatFailsAloneEndsTheOthers) {
   const Words call = joined({{HEED_COMMAND}, kCall, {"--out", "o.npy"}});
   const CommandResult result =
@@ -300,7 +300,8 @@ class KilledRank : public AttendOverRanks {
       heed::io::write_npy(folder / name, random_tensor({2, 4096, 16}, 5));
   }
 
-  // Waits for `moment`, then kills a rank: what it was to write is whole or not there, and nothing else is.
+  // Waits for `moment`, then kills a rank. The output must be complete or absent, and no other files may
+  // remain.
   void expect_whole_or_nothing(const std::function<bool()>& moment) {
     const Words before = folder.names();
     bool killed = false;
@@ -316,7 +317,7 @@ class KilledRank : public AttendOverRanks {
                                                  "lk.npy", "--weights", "w.npy", "--kernel", "reference"},
                                                 killing);
     Words after = before;
-    if (result.exit_code == 0) {  // it had ended before
+    if (result.exit_code == 0) {  // it ended before the kill
       after.push_back("w.npy");
       std::sort(after.begin(), after.end());
       EXPECT_EQ(fs::file_size(folder / "w.npy"), 2u * 4096 * 4096 * 4 + 128);

@@ -1,4 +1,4 @@
-// Gradients over ranks against the definitions in f64, and then against the bits of one process.
+// Compares gradients over ranks with the definitions in f64, then with the bits of one process.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -33,7 +33,7 @@ using heed::test::Draw;
 
 constexpr std::uint64_t kSeed = 20261126;
 
-// This rank's share of what the backward pass is given.
+// This rank's share of the inputs of the backward pass.
 struct BackwardShard {
   BackwardShard(const BackwardCall& made, const Layout& layout) : forward(made.call, layout) {
     const int rank = heed::test::rank();
@@ -61,7 +61,7 @@ AttentionGradients whole_of(const heed::distributed::Gradients& own, const Backw
   whole.value = heed::test::joined(own.value, layout.key, 2);
   if (made.request.bias) {
     const TensorView bias = heed::test::collapsed(*made.call.options.bias);
-    // Of one row, and where every rank has one, that of a bias is its own.
+    // If every rank has exactly one row, a bias of one row is each rank's own.
     bool one_each = true;
     for (int rank = 0; rank < heed::test::ranks(); ++rank)
       one_each = one_each && layout.query.rows(rank) == 1;
@@ -111,7 +111,7 @@ void compare_calls(const CallLimits& limits, std::uint64_t count) {
     if (by_keys) schemes = {Scheme::automatic, Scheme::gather, Scheme::gather, Scheme::ulysses};
     const Choice choice{draw.pick<Scheme>(schemes)};
     const BackwardShard shard(made, layout);
-    // Messages that start late and in any order change nothing.
+    // Late and reordered messages must change nothing.
     if (index % 2 == 0)
       heed::test::mpi_layer::shuffle(8 * index + static_cast<std::uint64_t>(heed::test::rank()));
     const auto own = heed::distributed::attention_backward(MPI_COMM_WORLD, shard.inputs, layout,
@@ -134,7 +134,7 @@ TEST(DistributedGradients, AreThoseOfOneProcessOfDocuments) {
   compare_calls(heed::test::document_calls(), 20);
 }
 
-// A rank without the head whose numbers f32 does not hold need not know of it.
+// A rank without the head whose numbers exceed f32 need not know about it.
 TEST(DistributedGradients, HaveTheBitsOfOneProcessBesideAHeadOutOfRange) {
   const heed::test::EachTarget targets;
   for (const std::string& target : targets.available())

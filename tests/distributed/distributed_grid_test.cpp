@@ -1,4 +1,4 @@
-// Batch entries and heads cut besides the sequence, over a grid of communicators.
+// Batch entries and heads are distributed as well as the sequence, over a grid of communicators.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -16,7 +16,7 @@ using heed::TensorView;
 using heed::distributed::Layout;
 using heed::distributed::Scheme;
 
-// The ranks of every other number have the upper half of the heads.
+// Ranks of odd number have the upper half of the heads.
 class Grid {
  public:
   Grid() : half_(heed::test::rank() % 2) {
@@ -32,7 +32,7 @@ class Grid {
     return {
         heed::Sharding::zigzag(length, size_), heed::Sharding::striped(length, size_, 3), 2, 8, 0, 4 * half_};
   }
-  // This rank's half of the heads of what has `heads` of them.
+  // This rank's half of a tensor's heads.
   [[nodiscard]] TensorView half(const TensorView& whole) const {
     const std::int64_t heads = whole.size(1) / 2;
     return whole.narrow(1, half_ * heads, heads);
@@ -54,7 +54,7 @@ TEST(GridsOfRanks, HaveTheBitsOfOneProcess) {
                key = heed::randn(generator, {2, 4, kLength, 24}),
                value = heed::randn(generator, {2, 4, kLength, 28});
   heed::AttentionOptions options{.causal = true, .need = Need::lse | Need::received, .top_k = 3};
-  options.dropout = {0.2, 11, 3};  // whose decisions speak of the whole's heads
+  options.dropout = {0.2, 11, 3};  // dropout depends on the head numbers of the whole call
   options.map = {5, 7};
   const heed::AttentionResult one = heed::attention(query, key, value, options);
   const Grid grid;

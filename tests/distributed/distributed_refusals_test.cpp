@@ -1,4 +1,4 @@
-// What is refused over ranks: on all of them, with one sentence.
+// Errors over ranks: all ranks refuse, with the same message.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -85,7 +85,7 @@ TEST(DistributedCalls, AreRefusedWhereMachinesCannotBe) {
   EXPECT_EQ(message({1, 1e9, 1e9, 0}), start + "node_bytes_per_second is 0" + above);
   EXPECT_EQ(message({1, 1e9, 1e9, 1e9, nan}),
             start + "latency_seconds is nan; a finite number of at least 0 is expected");
-  // Whoever chooses, and for gradients too.
+  // The same when the caller chooses the scheme, and for gradients.
   call.choice.scheme = Scheme::gather;
   EXPECT_EQ(message({}), start + "flops_per_second is 0" + above);
   const Tensor output({2, 3, 5}, DType::f32), lse({2, 3}, DType::f32);

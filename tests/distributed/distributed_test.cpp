@@ -1,4 +1,4 @@
-// Attention over ranks against the definitions in f64, and then against the bits of one process.
+// Compares attention over ranks with the definitions in f64, then with the bits of one process.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -31,7 +31,7 @@ using heed::test::RandomCall;
 
 constexpr std::uint64_t kSeed = 20261125;
 
-// Rows on ranks that the schemes get, and how often.
+// A random layout and scheme for a call.
 struct Drawn {
   Layout layout;
   Choice choice;
@@ -50,7 +50,7 @@ Drawn drawn(const RandomCall& call, std::uint64_t index) {
           {draw.pick<Scheme>(schemes), false}};
 }
 
-// Results of all ranks as one, on rank 0.
+// Concatenates the results of all ranks on rank 0.
 AttentionResult whole_of(const heed::distributed::Result& own, const Layout& layout,
                          const heed::AttentionOptions& options) {
   AttentionResult whole;
@@ -80,13 +80,13 @@ heed::test::Rounding rounding_of(const AttentionResult& result, const RandomCall
   return heed::test::fused_rounding(call.query.dtype(), call.options, std::string(result.isa));
 }
 
-// How many calls each scheme computed, by all tests.
+// The number of calls that each scheme computed, over all tests.
 std::map<Scheme, int>& calls_by_scheme() {
   static std::map<Scheme, int> calls;
   return calls;
 }
 
-// What a ring and decoding cannot give.
+// Removes requests that ring and decode cannot answer.
 void ask_for_no_pairs(heed::AttentionOptions& options) {
   constexpr auto kPairs = static_cast<std::uint32_t>(Need::weights | Need::scores | Need::dropped);
   options.need = static_cast<Need>(static_cast<std::uint32_t>(options.need) & ~kPairs);
@@ -101,7 +101,7 @@ void compare_calls(const CallLimits& limits, std::uint64_t count) {
     const RandomCall& call = checked.call;
     const auto [layout, choice] = drawn(call, index);
     const heed::test::ShardedCall shard(call, layout);
-    // Messages that start late and in any order change nothing.
+    // Late and reordered messages must change nothing.
     if (index % 2 == 0)
       heed::test::mpi_layer::shuffle(8 * index + static_cast<std::uint64_t>(heed::test::rank()));
     const auto own = heed::distributed::attention(MPI_COMM_WORLD, shard.query, shard.key, shard.value, layout,
@@ -132,7 +132,7 @@ TEST(DistributedAttention, IsThatOfOneProcessAcrossSpans) { compare_calls(heed::
 TEST(DistributedAttention, IsThatOfOneProcessInPackedSequences) {
   compare_calls(heed::test::document_calls(), 40);
 }
-// After the others.
+// Runs after the other tests.
 TEST(DistributedAttention, TookEveryScheme) {
   if (heed::test::share_of(100) != 100) GTEST_SKIP() << "a share of the calls need not take every scheme";
   for (const Scheme scheme : {Scheme::ring, Scheme::gather, Scheme::ulysses, Scheme::decode})

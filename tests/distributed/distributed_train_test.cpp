@@ -1,5 +1,5 @@
-// Training over ranks: held to the same training in f64 and in one process, its folder to that of one that
-// never stopped.
+// Training over ranks, compared with the same training in f64 and in one process. A resumed training must
+// leave the same folder as one that never stopped.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ struct Exact {
   double loss = 0;
 };
 
-// The same training with every number in f64.
+// The same training with all numbers in f64.
 Exact in_f64(const TrainSettings& settings, const TrainData& data) {
   TrainState drawn = begin_training(settings, data);
   heed::Generator unused;
@@ -100,13 +100,13 @@ void expect_same_bits(TrainState& a, TrainState& b) {
     EXPECT_TRUE(heed::test::same_bits(*ours[i].value, *theirs[i].value)) << ours[i].name;
 }
 
-// Both round in f32, in different orders, and AdamW makes steps of the rate even of gradients that are
-// nothing but rounding (those of the key's bias): so the yardstick is what one process differs from f64, for
-// each parameter by itself. That is the largest of a few errors at random, and may be several times smaller
-// for one order than for another; where it happens to be next to none an ulp is allowed.
+// Both trainings round in f32, in different orders. AdamW takes full steps even for gradients that are only
+// rounding, as for the key's bias. So the yardstick, for each parameter, is the difference between one
+// process and f64. It is the maximum of a few random errors, which may be several times smaller for one order
+// than for another. Where it is nearly 0, one ulp is allowed.
 constexpr double kFactor = 4;
-constexpr double kParameterUlp = 0x1p-25;  // of numbers up to 0.5; those around 1 have a larger yardstick
-constexpr double kLossUlp = 0x1p-23;       // of a loss of nearly 2
+constexpr double kParameterUlp = 0x1p-25;  // for numbers up to 0.5; those around 1 have a larger yardstick
+constexpr double kLossUlp = 0x1p-23;       // for a loss of nearly 2
 void expect_within_f32(TrainState& state, const TrainSettings& settings, const TrainData& data) {
   TrainState one = in_one_process(settings, data);
   Exact exact = in_f64(settings, data);
@@ -165,7 +165,7 @@ TEST_F(DistributedTraining, OverTheBatchIsThatOfOneProcess) {
   }
 }
 
-// The tables of so many symbols are added up in more than one part.
+// The tables of so many symbols are summed in several parts.
 TEST_F(DistributedTraining, OverTheBatchHasTheBitsOfOneProcessOfALargeModel) {
   TrainSettings settings = with(kOdd, 3, 5);
   settings.symbols = 40'000;
@@ -184,7 +184,7 @@ TEST_F(DistributedTraining, OverTheSequenceIsThatOfOneProcess) {
   }
 }
 
-// Whenever messages arrive, and with however many threads.
+// The bits must not depend on when messages arrive, nor on the number of threads.
 TEST_F(DistributedTraining, HasTheSameBitsOnEveryRun) {
   for (const Over over : {Over::batch, Over::sequence}) {
     const std::string name(heed::distributed::name_of(over));
@@ -202,7 +202,7 @@ TEST_F(DistributedTraining, GoesOnWithTheSameBitsOnAsManyRanks) {
     const std::string whole = std::string(heed::distributed::name_of(over)), parts = whole + "-parts";
     (void)train_over(over, path(whole), kOdd, data);
     std::int64_t asked = 0;
-    // One rank alone is told to stop.
+    // Only one rank is told to stop.
     const bool is_told = heed::test::rank() == heed::test::ranks() - 1;
     const auto stop = [&] { return asked++ == 7 && is_told; };
     EXPECT_EQ(train_over(over, path(parts), kOdd, data, {.stop = stop}).step, 7);
@@ -215,7 +215,7 @@ TEST_F(DistributedTraining, GoesOnWithTheSameBitsOnAsManyRanks) {
   }
 }
 
-// On all ranks but the last, then on all, then in one process, each time over something else.
+// Trains on all ranks but the last, then on all, then in one process, each with another division of the work.
 TEST_F(DistributedTraining, GoesOnOnAnotherNumberOfRanks) {
   const int rank = heed::test::rank(), few = std::max(1, heed::test::ranks() - 1);
   MPI_Comm some = MPI_COMM_NULL;
@@ -243,7 +243,7 @@ TEST_F(DistributedTraining, FailsOnAllRanksWhereOneCannotGoOn) {
   const std::string within = path("file/out");
   EXPECT_EQ(message_of([&] { (void)train_over(Over::batch, within, kOdd, data); }),
             elsewhere(0, "cannot make the folder " + within + ": Not a directory"));
-  // The last rank has another text.
+  // The last rank has a different text.
   if (rank == 0) heed::test::write_file(path("text.txt"), "a text of 24 characters");
   if (rank == last) heed::test::write_file(path("short.txt"), "short");
   MPI_Barrier(MPI_COMM_WORLD);
@@ -266,7 +266,7 @@ TEST_F(DistributedTraining, RefusesRanksThatDisagree) {
            std::to_string(least) + " to " + std::to_string(most) +
            " on all; the same on every rank is expected";
   };
-  const int one = rank == 0 ? 1 : 0;  // on rank 0 alone
+  const int one = rank == 0 ? 1 : 0;  // only on rank 0
   EXPECT_EQ(refused(kOdd, {}, one == 1 ? Over::sequence : Over::batch), differs("over", one, 0, 1));
   EXPECT_EQ(refused(kOdd, {.checkpoint_every = 5 + one}, Over::batch),
             differs("checkpoint_every", 5 + one, 5, 6));
@@ -279,7 +279,7 @@ TEST_F(DistributedTraining, RefusesRanksThatDisagree) {
   EXPECT_FALSE(std::filesystem::exists(path("out")));
 }
 
-// A rank whose model is another, by a fault of its machine, is found before anything is kept of it.
+// A rank whose model differs, through a fault of its machine, is found before anything is saved.
 TEST_F(DistributedTraining, KeepsNothingOfRanksThatHaveDriftedApart) {
   if (heed::test::ranks() == 1) return;
   const auto fault = [&](const TrainState& state) {

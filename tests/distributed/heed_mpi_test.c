@@ -1,6 +1,5 @@
-/* heed_mpi.h, used as a C program uses it: compiled as C99, linked with the libraries, run on several ranks.
-   Every rank computes the whole call alone, by heed_attention, and compares its own rows of that, bit for
-   bit. */
+/* heed_mpi.h as a C program uses it: compiled as C99, linked with the libraries, run on several ranks. Every
+   rank also computes the whole call alone with heed_attention, and compares its own rows bit for bit. */
 #include "heed/heed_mpi.h"
 
 #include <math.h>
@@ -22,7 +21,7 @@ enum { kLargest = kHeads * kLength * kLength };
 
 static int own_rank, rank_count;
 
-/* A tensor with memory of its own: floats, or i64. */
+/* A tensor with memory of its own: floats or i64. */
 typedef struct held {
   float data[kLargest];
   int64_t index[kHeads * kLength * kTop];
@@ -32,7 +31,7 @@ typedef struct held {
 static void make(held* to, int32_t dtype, int32_t rank, int64_t heads, int64_t rows, int64_t columns) {
   const int64_t shape[] = {1, heads, rows, columns};
   memset(to, 0, sizeof *to);
-  /* What has no element has no memory. */
+  /* A tensor without elements has no memory. */
   EXPECT(heed_tensor_init(&to->tensor,
                           rows * columns == 0 ? NULL
                           : dtype == HEED_I64 ? (void*)to->index
@@ -40,7 +39,7 @@ static void make(held* to, int32_t dtype, int32_t rank, int64_t heads, int64_t r
                           dtype, rank, shape) == HEED_OK);
 }
 
-/* Numbers that are the same on every rank. */
+/* Fills with numbers that are the same on every rank. */
 static void fill(held* to, double step) {
   int64_t n, count = to->tensor.shape[1] * to->tensor.shape[2] * to->tensor.shape[3];
   for (n = 0; n < count; ++n) to->data[n] = (float)sin(step * (double)(n + 1));
@@ -54,7 +53,7 @@ static int64_t rows_of(const heed_sharding* sharding) {
 
 static int64_t row_length(const held* of) { return of->tensor.rank == 4 ? of->tensor.shape[3] : 1; }
 
-/* This rank's rows of the whole, along axis 2. */
+/* Takes this rank's rows of the whole, along axis 2. */
 static void take_rows(const held* whole, const heed_sharding* sharding, held* to) {
   const int64_t rows = rows_of(sharding), columns = row_length(whole);
   int64_t head, row, position;
@@ -79,7 +78,7 @@ static int is_rows_of(const held* shard, const held* whole, const heed_sharding*
          memcmp(shard->index, expected.index, sizeof expected.index) == 0;
 }
 
-/* Every result and gradient. */
+/* All results and gradients. */
 typedef struct results {
   held output, weights, lse, entropy, top_index, top_weight, received, map;
   held grad_query, grad_key, grad_value;
@@ -167,7 +166,7 @@ static void compute_alone(void) {
   EXPECT(heed_attention_backward(&inputs, &causal, &alone.gradients) == HEED_OK);
 }
 
-/* One column of a row's output, by the formula. */
+/* One column of a row's output, from the formula. */
 static double expected_output(int head, int row, int column) {
   const int kv_head = head / (kHeads / kKvHeads);
   const float* q = whole.query.data + (head * kLength + row) * kDim;
@@ -217,7 +216,7 @@ static void output_is_the_formula(const heed_sharding* sharding) {
     for (row = 0; row < rows; ++row) {
       EXPECT(heed_sharding_position(sharding, own_rank, row, &position) == HEED_OK);
       for (column = 0; column < kValueDim; ++column)
-        /* 1e-6: some thirty roundings in f32 of numbers of at most 1. */
+        /* 1e-6 is about thirty roundings in f32 of numbers of at most 1. */
         EXPECT(fabs((double)ours.output.data[(head * rows + row) * kValueDim + column] -
                     expected_output(head, (int)position, column)) <= 1e-6);
     }
@@ -268,7 +267,7 @@ static void gradients_are_those_of_one_process(const heed_sharding* sharding) {
   EXPECT(is_rows_of(&ours.grad_value, &alone.grad_value, sharding));
 }
 
-/* The text on the last rank, where the fault is, and on the others. */
+/* Expects `text` on the last rank, where the fault is, and a message that names it on the others. */
 static void expect_on_all(heed_status status, const char* text, int line) {
   char of_others[256];
   snprintf(of_others, sizeof of_others, "rank %d: %s", rank_count - 1, text);
@@ -321,7 +320,7 @@ static void a_fault_on_one_rank_is_said_on_all(const heed_sharding* sharding) {
   EXPECT_FAILURE(heed_mpi_choice_init(NULL), "choice is NULL");
 }
 
-/* The same words on every rank, but for its own number. */
+/* Expects the same message on every rank, except for its own number. */
 #define EXPECT_DISAGREEMENT(status, name, own, least, most)                         \
   do {                                                                              \
     char text[256];                                                                 \
@@ -397,8 +396,8 @@ static void move_to_half(held* half, const held* all, int64_t heads) {
   memcpy(half->data, all->data + bytes / sizeof(float), bytes);
 }
 
-/* The second half of the whole, alone on a communicator, with the dropout that it has there: the heads of the
-   last key head, or of two batch entries the second. */
+/* The second half of the whole call on a communicator of its own, with the dropout of the whole. The half has
+   the heads of the last key head, or the second of two batch entries. */
 static void a_half_is_as_in_the_whole(int64_t batch) {
   const int64_t heads = kHeads / 2, kv_heads = kKvHeads / 2;
   heed_attention_options options = causal;

@@ -1,4 +1,4 @@
-// mpirun -n … heed look: what one process prints and keeps.
+// mpirun -n … heed look: prints and saves the same as one process.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -41,10 +41,10 @@ class LookOverRanks : public heed::test::RunsOverRanks {
     ASSERT_EQ(one.exit_code, 0) << one.errors;
     ASSERT_EQ(many.exit_code, 0) << many.errors;
     ASSERT_FALSE(many.output.empty());
-    // Ranks do not say what it cost, which stands at the end.
+    // Runs over ranks print no costs, which come last.
     EXPECT_EQ(many.output, one.output.substr(0, many.output.size())) << testing::PrintToString(words);
   }
-  // The tensors and what is said of them, but for what it cost.
+  // The tensors and metadata without the costs.
   [[nodiscard]] std::string without_cost(const std::string& name) const {
     const heed::io::TensorFile file = heed::io::read_safetensors(folder / name);
     std::string all;
@@ -89,13 +89,13 @@ TEST_F(LookOverRanks, DocumentsHoldTheSame) {
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_EQ(read_file(folder / "many.csv"), read_file(folder / "one.csv"));
   EXPECT_TRUE(without_cost("many.safetensors") == without_cost("one.safetensors"));
-  // And a page is the same.
+  // The page is the same too.
   ASSERT_EQ(alone(look({"--proof", "--html", "one.html"})).exit_code, 0);
   ASSERT_EQ(run(2, look({"--proof", "--html", "many.html"})).exit_code, 0);
   EXPECT_TRUE(read_file(folder / "many.html") == read_file(folder / "one.html"));
 }
 
-// From 16 MiB on: rank 0 reads of them what it shows.
+// From 16 MiB on, rank 0 reads only the parts of tensors that it shows.
 TEST_F(LookOverRanks, LargeTensorsAreReadWhereTheyLie) {
   heed::io::write_npy(folder / "wide.npy", random_tensor({32, 2, 70, 1024}, 5));
   heed::io::write_safetensors(folder / "wide.safetensors", {{"k", random_tensor({32, 2, 70, 1024}, 6)}});
@@ -110,7 +110,7 @@ TEST_F(LookOverRanks, LargeTensorsAreReadWhereTheyLie) {
   }
 }
 
-// Values of 256 MiB in all, an output as large: a quarter of each is a rank's.
+// Values of 256 MiB in all, and an output of the same size. Each rank holds a quarter of each.
 TEST_F(LookOverRanks, RankZeroHoldsNoWholeTensor) {
   if (heed::test::kSanitized) GTEST_SKIP() << heed::test::kUnmeasured;
   heed::io::SharedNpyFiles files;
@@ -122,7 +122,7 @@ TEST_F(LookOverRanks, RankZeroHoldsNoWholeTensor) {
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_EQ(nlohmann::json::parse(result.output)["summary"].size(), 64u);
   rusage used{};
-  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &used), 0);  // of the largest rank
+  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &used), 0);  // for the largest rank
   EXPECT_LT(used.ru_maxrss, 256 * 1024);            // KiB
 }
 
@@ -137,7 +137,7 @@ TEST_F(LookOverRanks, WhatRanksDoNotShareIsRefusedOnce) {
                  "--scheme is given beside DOC, which holds the call already");
 }
 
-// Rank 0 alone looks at the tokens, while the others wait for it.
+// Only rank 0 reads the tokens, while the others wait for it.
 TEST_F(LookOverRanks, WhatRankZeroFindsWrongEndsAll) {
   expect_refusal(3, look({"--tokens", "none.txt"}), 1,
                  "none.txt could not be opened: No such file or directory");

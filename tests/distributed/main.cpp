@@ -1,4 +1,4 @@
-// Runs GoogleTest on every rank; rank 0 alone prints. A test fails where it fails on any rank.
+// Runs GoogleTest on every rank; only rank 0 prints. A test fails if it fails on any rank.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -6,7 +6,7 @@
 
 namespace {
 
-// Every request has ended, and every datatype and communicator was given back.
+// Expects that every request has ended, and that every datatype and communicator was freed.
 class NothingIsLeft : public testing::Environment {
  public:
   void TearDown() override {

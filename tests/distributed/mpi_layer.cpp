@@ -14,10 +14,10 @@ namespace heed::test::mpi_layer {
 
 using Clock = std::chrono::steady_clock;
 
-// A send that is a persistent request until it starts, and until it has ended.
+// A held send, kept as a persistent request until it has started and ended.
 struct HeldSend {
   MPI_Request request;
-  int looks;  // before it starts; -1: started
+  int looks;  // polls left before it starts; -1: started
   int to, tag;
   MPI_Comm comm;
 };
@@ -27,7 +27,7 @@ struct State {
   std::mt19937_64 engine;
   double delay_seconds = 0;
   std::vector<HeldSend> sends;
-  std::map<MPI_Request, Clock::time_point> due;  // of receives that take their time
+  std::map<MPI_Request, Clock::time_point> due;  // due times of delayed receives
   Left left;
   std::int64_t held = 0;
 };
@@ -42,7 +42,7 @@ static void start(HeldSend& send) {
   send.looks = -1;
 }
 
-// MPI keeps the order of messages of one tag to one rank.
+// MPI keeps the order of messages with one tag to one rank.
 static bool waits_for_another(const HeldSend& send) {
   for (const HeldSend& other : state().sends) {
     if (&other == &send) return false;
@@ -59,7 +59,7 @@ static void look_at_sends() {
   }
 }
 
-// Before a call that waits for other ranks.
+// Starts all held sends, before a call that waits for other ranks.
 static void start_all() {
   for (HeldSend& send : state().sends)
     if (send.looks >= 0) start(send);
@@ -123,7 +123,7 @@ std::int64_t held() { return state().held; }
 
 }  // namespace heed::test::mpi_layer
 
-// The functions of MPI that heed calls, in place of the library's own.
+// Replaces the MPI functions that heed calls.
 extern "C" {
 
 using heed::test::mpi_layer::Clock;

@@ -1,26 +1,26 @@
-// A layer between heed and MPI, by MPI's profiling interface: it counts what is made and given back, starts
-// messages late and in any order, and lets them take their time.
+// A layer between heed and MPI, which uses MPI's profiling interface. It counts objects that are created and
+// freed, starts messages late and in any order, and delays them.
 #pragma once
 
 #include <cstdint>
 
 namespace heed::test::mpi_layer {
 
-/// Sends are held back for some looks at the messages, drawn from the seed: those of different tags start in
-/// any order.
+/// Holds back each send for a random number of polls, drawn from the seed. Sends of different tags then start
+/// in any order.
 void shuffle(std::uint64_t seed);
-/// A message arrives no sooner than so long after it was asked for.
+/// Delays each message by at least `seconds` after its receive was posted.
 void delay(double seconds);
-/// Neither.
+/// Stops holding back and delaying messages.
 void off();
 
-/// What was made and not given back, so far.
+/// The objects created and not yet freed.
 struct Left {
   std::int64_t requests = 0, types = 0, communicators = 0;
 };
 [[nodiscard]] Left left();
 
-/// Messages that were held back.
+/// The number of messages that were held back.
 [[nodiscard]] std::int64_t held();
 
 }  // namespace heed::test::mpi_layer

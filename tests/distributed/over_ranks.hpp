@@ -1,4 +1,4 @@
-// What tests of the command over ranks share: mpirun heed … in a folder of files.
+// Shared by tests of the command over ranks: runs mpirun heed … in a folder of files.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace heed::test {
 
 using Words = std::vector<std::string>;
 
-/// As root, in a container, with more ranks than processors.
+/// Lets mpirun start as root, in a container, with more ranks than processors.
 inline CommandInput mpirun_input(const std::string& directory) {
   CommandInput input;
   input.program = HEED_MPIRUN;
@@ -28,14 +28,14 @@ inline CommandInput mpirun_input(const std::string& directory) {
   return input;
 }
 
-/// mpirun -n RANKS heed …
+/// Runs mpirun -n RANKS heed …
 inline CommandResult run_over_ranks(int ranks, const Words& words, const CommandInput& input) {
   Words all = {"-n", std::to_string(ranks), "--oversubscribe", HEED_COMMAND};
   all.insert(all.end(), words.begin(), words.end());
   return run_heed(all, input);
 }
 
-/// The ids of the ranks that work in a folder, rising; none where they have not begun.
+/// The process ids of the ranks that work in a folder, ascending; empty before they start.
 inline std::vector<pid_t> ranks_in(const std::string& folder) {
   std::vector<pid_t> found;
   std::error_code none;
@@ -50,7 +50,7 @@ inline std::vector<pid_t> ranks_in(const std::string& folder) {
   return found;
 }
 
-/// What heed said, without what mpirun says besides.
+/// Only heed's own messages; mpirun's are left out.
 inline std::string said(const CommandResult& result) {
   std::string own;
   for (std::size_t at = 0; at < result.errors.size();) {
@@ -74,7 +74,7 @@ class RunsOverRanks : public testing::Test {
     here.directory = folder.path();
     return run_heed(words, here);
   }
-  /// One sentence, printed once, and nothing written.
+  /// Expects one sentence, printed once, and no files written.
   void expect_refusal(int ranks, const Words& words, int exit_code, const std::string& sentence) const {
     const Words before = folder.names();
     const CommandResult result = run(ranks, words);

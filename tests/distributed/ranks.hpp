@@ -1,5 +1,5 @@
-// What tests on several ranks share: shards of a call that every rank draws whole, and results put together
-// on rank 0.
+// Shared by tests on several ranks. Every rank draws the whole call and takes its shard; results are
+// concatenated on rank 0.
 #pragma once
 
 #include <mpi.h>
@@ -25,7 +25,7 @@ inline int ranks() {
   return size;
 }
 
-/// Rank 0's text on every rank: "" goes on, and anything else ends the test everywhere.
+/// Broadcasts rank 0's text. An empty text continues the test; any other ends it on all ranks.
 inline std::string agreed(std::string text) {
   int size = static_cast<int>(text.size());
   MPI_Bcast(&size, 1, MPI_INT, 0, MPI_COMM_WORLD);
@@ -55,21 +55,22 @@ inline Sharding random_sharding(Draw& draw, std::int64_t length, int ranks) {
   }
 }
 
-/// A view that repeats along an axis has size 1 there: it broadcasts.
+/// Gives size 1 to every axis along which a view repeats; such an axis broadcasts.
 inline TensorView collapsed(TensorView view) {
   for (int axis = 0; axis < view.rank(); ++axis)
     if (view.strides()[axis] == 0 && view.size(axis) > 1) view = view.narrow(axis, 0, 1);
   return view;
 }
 
-/// What broadcasts along an axis (counted from the end) is every rank's already.
+/// A rank's shard along an axis (counted from the end). A view that broadcasts along it is the same on all
+/// ranks.
 inline Tensor shard_of(const Sharding& sharding, const TensorView& view, int axis_from_end, int rank) {
   const int axis = view.rank() - axis_from_end;
   if (axis < 0 || (view.size(axis) == 1 && sharding.length() != 1)) return Tensor::copy_of(view);
   return sharding.shard(view, axis, rank);
 }
 
-/// A rank's share of a call.
+/// A rank's shard of a call.
 class ShardedCall {
  public:
   ShardedCall(const RandomCall& call, distributed::Layout of) : layout(std::move(of)), options(call.options) {
@@ -93,7 +94,7 @@ class ShardedCall {
   std::vector<Tensor> memory_;
 };
 
-/// The shards of all ranks along an axis, on rank 0; elsewhere nothing.
+/// Concatenates the shards of all ranks along an axis, on rank 0; returns nothing elsewhere.
 inline Tensor joined(const Tensor& shard, const Sharding& sharding, int axis_from_end) {
   const int axis = shard.rank() - axis_from_end;
   const auto bytes = [](const Tensor& tensor) {
@@ -114,7 +115,7 @@ inline Tensor joined(const Tensor& shard, const Sharding& sharding, int axis_fro
   return sharding.join(views, axis);
 }
 
-/// A result of all ranks, on rank 0. What lies on every rank whole is rank 0's.
+/// A result of all ranks, on rank 0. A result that every rank holds whole is taken from rank 0.
 inline Tensor joined_result(const Tensor& result, ResultShape shape, const distributed::Layout& layout) {
   if (shape == ResultShape::map) return result;
   const bool row = shape == ResultShape::row || shape == ResultShape::key || shape == ResultShape::key_last;

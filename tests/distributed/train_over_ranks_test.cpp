@@ -1,4 +1,4 @@
-// mpirun -n … heed train: the folder of one process, and what is left where ranks are stopped or killed.
+// mpirun -n … heed train: writes the same folder as one process; also tests stopped and killed ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class TrainOverRanks : public heed::test::RunsOverRanks {
  protected:
   TrainOverRanks() { heed::test::write_file(folder / "text.txt", kText); }
 
-  // A training of odd lengths, relative to the folder.
+  // A training run with odd lengths; names are relative to the folder.
   static Words tiny(const std::string& out, const Words& more = {}) {
     Words all = {"train",   "text.txt", "--out",       out, "--layers",  "1",
                  "--heads", "2",        "--model-dim", "8", "--context", "13",
@@ -70,11 +70,11 @@ TEST_F(TrainOverRanks, WritesTheFolderOfOneProcess) {
   const CommandResult three = run(3, tiny("three", {"--steps", "20", "--json", "--over", "sequence"}));
   ASSERT_EQ(three.exit_code, 0) << three.errors;
   EXPECT_EQ(Json::parse(three.output)["over"], "sequence");
-  // Twenty steps of f32, as in distributed_train_test: some ulps.
+  // Twenty steps in f32, as in distributed_train_test: a few ulps.
   EXPECT_NEAR(Json::parse(three.output)["loss"].get<double>(), json["loss"].get<double>(), 1e-6);
 }
 
-// By srun with PMIx: no variable says that there are ranks.
+// With srun and PMIx, no environment variable tells the number of ranks.
 TEST_F(TrainOverRanks, KnowsItsRanksWhereHeedMpiIsCalledByName) {
   Words words = {"-n", "2", "--oversubscribe", "env", "-u", "OMPI_COMM_WORLD_SIZE", HEED_COMMAND "-mpi"};
   const Words training = tiny("out", {"--steps", "1", "--json", "--over", "sequence"});
@@ -101,7 +101,7 @@ TEST_F(TrainOverRanks, GoesOnBitForBitAfterARankWasKilled) {
       input.meanwhile = [&] {
         std::this_thread::sleep_for(std::chrono::microseconds(moment(random)));
         const std::vector<pid_t> found = ranks();
-        // Any of them, also the one that writes.
+        // Kills any rank, possibly the one that writes.
         if (!found.empty()) kill(found[random() % found.size()], SIGKILL);
       };
       Words words = tiny(out, more);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check.sh shared|static SOURCE BUILD: programs outside the tree build against heed and run, in each way that the
-# README names. The programs are the README's own.
+# check.sh shared|static SOURCE BUILD: builds the README's programs outside the tree and runs them, in each way that the
+# README describes.
 #
 #   shared   what BUILD holds, installed into a prefix that is moved afterwards: find_package, pkg-config, the command.
 #            Programs find the library without LD_LIBRARY_PATH.
@@ -32,12 +32,12 @@ consumer() {
   for component in $COMPONENTS; do "$dir/consumer_$component"; done
 }
 
-# with_pkg_config PACKAGE SOURCE COMPILER…: compiles SOURCE with what pkg-config says, and runs it.
+# with_pkg_config PACKAGE SOURCE COMPILER…: compiles SOURCE with the flags from pkg-config, and runs it.
 with_pkg_config() {
   local package=$1 from=$2 flags
   shift 2
   flags=$("${pkg_config[@]}" --cflags --libs "$package")
-  # eval, because pkg-config escapes the blank in the prefix for a shell.
+  # eval is needed because pkg-config escapes the space in the prefix for a shell.
   eval "\"\$@\" -Wall -Wextra -Wpedantic -Werror \"$from\" -o \"$work/program\" $flags"
   "$work/program"
 }

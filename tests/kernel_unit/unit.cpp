@@ -1,6 +1,6 @@
-// The functions of one kernel unit, over arrays. Built once for each instruction set: HEED_ISA is a namespace
-// of its own, so that nothing here can stand in for a part of the library's unit, and HEED_SIMD its vector
-// types.
+// The functions of one kernel unit, on arrays. It is compiled once for each instruction set. HEED_ISA is a
+// separate namespace, so that no function here can replace one of the library's unit. HEED_SIMD is the header
+// of vector types.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -39,7 +39,7 @@ std::uint64_t nonzero_words(const std::uint64_t* words) { return bits_of_nonzero
 
 std::uint32_t greater_lanes(const float* x, const float* y) { return bits_of(greater(load(x), load(y))); }
 
-// What the tests' memory of states begins with.
+// The header of the tests' memory of states.
 struct StateHeader {
   std::int64_t rows, value_columns, top_k;
 };
@@ -71,7 +71,7 @@ SoftmaxStates::States empty_states(std::int64_t rows, std::int64_t value_columns
   return memory;
 }
 
-// One key in one lane: the first of the row's sums.
+// Adds a key to one lane, the first of the row's sums.
 void add_key(SoftmaxStates::States& memory, std::int64_t row, float score, const float* value,
              std::int32_t key) {
   const SoftmaxState s = states_in(memory);
@@ -95,7 +95,7 @@ void add_key(SoftmaxStates::States& memory, std::int64_t row, float score, const
   for (std::int64_t i = 0; i < kLanes; ++i) s.max[lane + i] = std::max(s.max[lane + i], score);
   for (std::int64_t c = 0; c < s.value_columns; ++c) s.output[row * s.value_columns + c] += weight * value[c];
   if (!(weight > kAnyWeight)) return;
-  // An entry for each of the kLanes rows beside it, of which only this row has one.
+  // Entries for each of the kLanes rows of the block; only this row has one.
   alignas(64) float entry[kLanes];
   alignas(64) std::int32_t entry_key[kLanes];
   std::vector<float> moved(static_cast<std::size_t>(kLanes) + 16);
@@ -117,7 +117,7 @@ void merge_states(SoftmaxStates::States& into, SoftmaxStates::States& from) {
   const SoftmaxState a = states_in(into);
   const SoftmaxState b = states_in(from);
   for (std::int64_t row = 0; row < rows_in(into); ++row) merge_row(a, b, row);
-  constexpr std::int64_t kAtATime = 3;  // fewer entries than lists have, so that they go in several parts
+  constexpr std::int64_t kAtATime = 3;  // fewer entries than the lists have: merges in several steps
   std::vector<float> moved(kAtATime * kLanes);
   merge_lists(a, b, moved.data(), kAtATime);
 }
@@ -172,7 +172,7 @@ std::vector<float> packed_values(const TensorView& values, std::int64_t first, s
   std::vector<float> rows;
   for (std::int64_t k = 0; k < count; ++k)
     for (std::int64_t c = 0; c < width; ++c) {
-      const std::int64_t panel = c / kLanes / kValueVectors * kValueVectors;  // its first vector
+      const std::int64_t panel = c / kLanes / kValueVectors * kValueVectors;  // first vector of the panel
       const std::int64_t here = smaller(kValueVectors, vectors - panel);
       rows.push_back(
           panels[static_cast<std::size_t>((panel * count + k * here) * kLanes + c - panel * kLanes)]);
@@ -180,7 +180,7 @@ std::vector<float> packed_values(const TensorView& values, std::int64_t first, s
   return rows;
 }
 
-// c [16][16] += a x b in the unit's tiles, where they are registers.
+// Computes c [16][16] += a x b in the unit's tiles, if they are registers.
 template <class Tiles>
 constexpr decltype(KernelUnit::multiply_tiles) product_of_tiles() {
   if constexpr (kHasMatrixTiles) {

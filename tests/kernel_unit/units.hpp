@@ -1,4 +1,4 @@
-// Parts of the fused kernel that tests hold by themselves, one table an instruction set.
+// Parts of the fused kernel that tests call directly, in one table per instruction set.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,17 @@
 
 namespace heed::test {
 
-/// Over arrays of `count` floats, a multiple of 16.
+/// Functions on arrays of `count` floats, a multiple of 16.
 struct VectorMath {
   /// gain * 2^(x - shift), for -125 <= x - shift <= 100
   void (*exp2_bounded)(const float* x, std::size_t count, float shift, float* to);
-  /// the same, 0 for x - shift < -125
+  /// the same, but 0 for x - shift < -125
   void (*exp2_flushed)(const float* x, std::size_t count, float shift, float* to);
   void (*tanh)(const float* x, std::size_t count, float* to);
   double gain;
-  /// Bit i: words[i] of eight is not 0.
+  /// Bit i: whether words[i], of eight, is not 0.
   std::uint64_t (*bits_of_nonzero)(const std::uint64_t* words);
-  /// Bit i: x[i] > y[i], for the `lanes` of one vector.
+  /// Bit i: whether x[i] > y[i], for the `lanes` of one vector.
   std::uint32_t (*bits_of_greater)(const float* x, const float* y);
   int lanes;
 };
@@ -36,11 +36,11 @@ struct RowState {
   bool operator==(const RowState&) const = default;
 };
 
-/// States of `rows` rows with everything that states can hold, in memory of their own.
+/// Softmax states of `rows` rows, with all optional parts, in memory of their own.
 struct SoftmaxStates {
   using States = std::vector<std::byte>;
   States (*empty)(std::int64_t rows, std::int64_t value_columns, std::int64_t top_k);
-  /// Adds one key to a row, as the kernel would: m moves when the score exceeds it by more than 8.
+  /// Adds a key to a row as the kernel does: m changes when the score exceeds it by more than 8.
   void (*add_key)(States&, std::int64_t row, float score, const float* value, std::int32_t key);
   void (*leave_out)(States&, std::int64_t row);
   void (*rescale)(States&, std::int64_t row, float shift);
@@ -48,8 +48,8 @@ struct SoftmaxStates {
   RowState (*read)(const States&, std::int64_t row);
 };
 
-/// Keys [first, first + count) of a [keys, depth] view packed as the f32 kernel reads them, taken out of
-/// their panels again: [count][depth].
+/// Packs keys [first, first + count) of a [keys, depth] view as the f32 kernel does, and unpacks them again:
+/// [count][depth].
 using PackKeys = std::vector<float> (*)(const TensorView& keys, std::int64_t first, std::int64_t count,
                                         float scale);
 using PackValues = std::vector<float> (*)(const TensorView& values, std::int64_t first, std::int64_t count);
@@ -59,8 +59,8 @@ struct KernelUnit {
   SoftmaxStates states;
   PackKeys pack_keys;
   PackValues pack_values;
-  /// c [16][16] += a [16][32] x b [32][16] by matrix tiles, where the unit has them. Elements of a and b are
-  /// bf16, those of b as tiles take them: b[2p][n] and b[2p + 1][n] stand side by side.
+  /// c [16][16] += a [16][32] x b [32][16] by matrix tiles, if the unit has them. Elements of a and b are
+  /// bf16. b has the layout of tiles: b[2p][n] and b[2p + 1][n] are adjacent.
   void (*multiply_tiles)(const std::uint16_t* a, const std::uint16_t* b, float* c) = nullptr;
 };
 
@@ -73,7 +73,7 @@ KernelUnit neonbf16_unit();
 KernelUnit amx_unit();
 KernelUnit amx_emulated_unit();
 
-/// That of an instruction set of this architecture.
+/// The unit of an instruction set of this architecture.
 inline KernelUnit kernel_unit(std::string_view isa) {
   if (isa.ends_with("emulated")) return amx_emulated_unit();
 #if defined(__x86_64__)

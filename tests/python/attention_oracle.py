@@ -1,10 +1,10 @@
-"""Attention as the header include/heed/attention.hpp defines it, in NumPy and f64, whole matrices at a time."""
+"""Attention as defined in the header include/heed/attention.hpp, in NumPy and f64, using whole matrices."""
 
 import numpy as np
 
 
 def positions(batch, queries, keys, align, query_offset, lengths, query_segments, key_segments):
-    """Per batch entry: positions of queries [B, Lq] and keys [B, Lk], and which pairs share a segment."""
+    """For each batch entry: positions of queries [B, Lq] and keys [B, Lk], and which pairs share a segment."""
     if query_segments is None:
         valid = np.full(batch, keys) if lengths is None else lengths
         offset = {"top-left": np.zeros(batch), "bottom-right": valid - queries}[align]

@@ -1,4 +1,4 @@
-"""A browser for tests: Chromium without a window, driven over WebDriver (www.w3.org/TR/webdriver2)."""
+"""A browser for tests: headless Chromium, driven over WebDriver (www.w3.org/TR/webdriver2)."""
 
 import base64
 import json
@@ -16,14 +16,14 @@ def available():
 
 
 class Browser:
-    """One session; `with Browser() as browser`. Nothing but files can be reached from it, and with `served` 127.0.0.1."""
+    """One session; `with Browser() as browser`. It can only reach files and, with `served`, 127.0.0.1."""
 
     def __init__(self, width=1360, height=900, dark=False, served=False, still=False):
         self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                        text=True)
         try:
             self.base = f"http://127.0.0.1:{self.port()}"
-            # In a container there is neither a sandbox for Chromium nor much of /dev/shm.
+            # A container has no sandbox for Chromium and little /dev/shm.
             hosts = "MAP * ~NOTFOUND" + (", EXCLUDE 127.0.0.1" if served else "")
             arguments = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
                          "--hide-scrollbars", f"--host-resolver-rules={hosts}", "--force-color-profile=srgb",
@@ -66,15 +66,15 @@ class Browser:
             raise AssertionError(json.load(error)["value"]["message"]) from None
 
     def open(self, url):
-        self.post("/url", {"url": "about:blank"})  # a change of the fragment alone would not load it anew
+        self.post("/url", {"url": "about:blank"})  # changing only the fragment would not reload the page
         self.post("/url", {"url": url})
 
     def run(self, script, *arguments):
-        """What the script (a function's body) returns."""
+        """Runs a script, the body of a function, and returns its result."""
         return self.post("/execute/sync", {"script": script, "args": list(arguments)})
 
     def wait(self, script, *arguments):
-        """What the body of an async function returns."""
+        """Runs the body of an async function and returns its result."""
         wrapped = f"const done = arguments[arguments.length - 1]; (async () => {{ {script} }})().then(done)"
         return self.post("/execute/async", {"script": wrapped, "args": list(arguments)})
 
@@ -82,7 +82,7 @@ class Browser:
         return self.post("/element", {"using": "css selector", "value": css})[ELEMENT]
 
     def enter(self, css):
-        """From now on all of this is about the document in that frame."""
+        """Directs all further commands to the document in that frame."""
         self.post("/frame", {"id": {ELEMENT: self.find(css)}})
 
     def keep_downloads(self, folder):
@@ -96,7 +96,7 @@ class Browser:
         self.post(f"/element/{self.find(css)}/click", {})
 
     def pointer(self, x, y, click=False):
-        """Moves the pointer to a place of the window, and clicks there."""
+        """Moves the pointer to a point of the window and clicks there."""
         steps = [{"type": "pointerMove", "duration": 0, "x": round(x), "y": round(y)}]
         if click:
             steps += [{"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}]
@@ -110,17 +110,17 @@ class Browser:
         self.post("/actions", {"actions": [{"type": "key", "id": "keys", "actions": steps}]})
 
     def errors(self):
-        """What the console has of warnings and errors since the last call (but advice on how tests read pixels)."""
+        """The console's warnings and errors since the last call, except advice on how tests read pixels."""
         return [entry["message"] for entry in self.post("/se/log", {"type": "browser"})
                 if entry["level"] in ("WARNING", "SEVERE") and "willReadFrequently" not in entry["message"]]
 
     def print(self, path):
-        """Prints the page into a PDF, on A4."""
+        """Prints the page to a PDF on A4."""
         path.write_bytes(base64.b64decode(self.post("/print", {"page": {"width": 21.0, "height": 29.7},
                                                                  "background": True})))
 
     def resize(self, width, height):
-        """The window's inside, as a phone of that size has it."""
+        """Sets the inner size of the window, as a phone of that size has it."""
         self.post("/chromium/send_command_and_get_result", {"cmd": "Emulation.setDeviceMetricsOverride", "params": {
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 800}})
 

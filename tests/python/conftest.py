@@ -1,4 +1,4 @@
-"""What the tests in Python share: running the command."""
+"""Shared by the tests in Python: runs the command."""
 
 import os
 import subprocess
@@ -10,8 +10,8 @@ COMMAND = os.environ["HEED_COMMAND"]
 
 @pytest.fixture
 def heed(tmp_path):
-    """heed(ARGUMENT, …): runs the command in an empty folder; fails with what it said unless it exits with `code`
-    (None: any but that of a crash)."""
+    """heed(ARGUMENT, …): runs the command in an empty folder. Fails with its messages unless it exits with `code`
+    (None: any code except that of a crash)."""
 
     def run(*arguments, code=0):
         done = subprocess.run([COMMAND, *map(str, arguments)], cwd=tmp_path, stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Pages of several layers: the weights of random heads, and a document that says which layer has which of them."""
+"""Pages of several layers: the weights of random heads, and a document that assigns the heads to layers."""
 
 import json
 import struct
@@ -9,7 +9,7 @@ WORDS = ["the", "cat", "</script>", "<b>sat</b>", "on", "the", "mat", "it", "=1+
 
 
 def weights_of(query, key, causal):
-    """Of q and k [H, L, D] in f64: [H, L, L]."""
+    """The weights [H, L, L] for q and k [H, L, D], in f64."""
     scores = query.astype(np.float64) @ key.astype(np.float64).swapaxes(1, 2) / np.sqrt(query.shape[-1])
     if causal:
         scores[:, np.triu(np.ones(scores.shape[1:], bool), 1)] = -np.inf
@@ -18,7 +18,7 @@ def weights_of(query, key, causal):
 
 
 def with_layers(path, layers):
-    """Says in a saved document which layers its heads are of: [[name, heads], …]."""
+    """Sets the layers of the heads in a saved document: [[name, heads], …]."""
     content = path.read_bytes()
     size = struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8:8 + size])
@@ -29,8 +29,8 @@ def with_layers(path, layers):
 
 
 def layered_page(heed, folder, layers, length, *options, causal=True, words=WORDS, spread=1.5):
-    """Writes page.html of random heads, some of which look at the word before; gives their weights, [H, L, L]. Queries and
-    keys have the standard deviation `spread`."""
+    """Writes page.html for random heads, some of which attend to the previous word. Returns their weights, [H, L, L].
+    Queries and keys have the standard deviation `spread`."""
     heads = sum(count for _, count in layers)
     draw = np.random.default_rng(7)
     query, key, value = (draw.standard_normal((heads, length, 16), dtype=np.float32) * spread for _ in range(3))

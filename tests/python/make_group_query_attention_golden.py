@@ -1,4 +1,5 @@
-"""Writes tests/data/group_query_attention.safetensors: calls of GroupQueryAttention, and what ONNX Runtime 1.32.0 gave.
+"""Writes tests/data/group_query_attention.safetensors: calls of GroupQueryAttention, and the results of ONNX Runtime
+1.32.0.
 
     python make_group_query_attention_golden.py ../data/group_query_attention.safetensors
 """

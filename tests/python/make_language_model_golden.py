@@ -1,4 +1,4 @@
-"""Writes tests/data/language_model.safetensors: a small model's loss, gradients and first steps by PyTorch 2.13.
+"""Writes tests/data/language_model.safetensors: a small model's loss, gradients and first steps, from PyTorch 2.13.
 
     python make_language_model_golden.py ../data/language_model.safetensors
 """

@@ -1,4 +1,4 @@
-"""What the tests of the page of `heed explain --html` share."""
+"""Shared by the tests of the page of `heed explain --html`."""
 
 import json
 import math
@@ -21,8 +21,8 @@ def browser():
 
 @pytest.fixture
 def page(browser, heed, tmp_path):
-    """page(ARGUMENT, …, fragment=""): opens the page of these arguments; gives what --json says of them, its steps by
-    name. Afterwards the console must be clean."""
+    """page(ARGUMENT, …, fragment=""): opens the page of these arguments. Returns the steps that --json prints, by name.
+    Afterwards the console must be clean."""
 
     def run(*arguments, fragment=""):
         path = tmp_path / "page.html"
@@ -39,7 +39,7 @@ def canvas(step, head=0):
 
 
 def cell(browser, step, row, column, head=0):
-    """The middle of a cell, in pixels of the window, once it is scrolled into view."""
+    """The centre of a cell in pixels of the window, after scrolling it into view."""
     return browser.run("""
         const [css, row, column] = arguments;
         const canvas = document.querySelector(css);
@@ -51,7 +51,7 @@ def cell(browser, step, row, column, head=0):
 
 
 def colour(browser, step, row, column, head=0):
-    """The colour near a cell's corner, where no number is written: [red, green, blue, alpha]."""
+    """The colour near a cell's corner, where no number is drawn: [red, green, blue, alpha]."""
     return browser.run("""
         const [css, row, column] = arguments;
         const marks = document.querySelector(css);
@@ -63,7 +63,7 @@ def colour(browser, step, row, column, head=0):
 
 
 def results(browser):
-    """What the arithmetic panel says that each step gives."""
+    """The result of each step in the arithmetic panel."""
     return browser.run("""return Object.fromEntries([...document.querySelectorAll('output')].map(
         (output) => [output.dataset.result, output.textContent.replace('−', '-')]))""")
 

@@ -1,4 +1,4 @@
-"""`heed look --serve` as tests use it, and HTTP down to its bytes."""
+"""Runs `heed look --serve` for tests, and speaks HTTP at the level of bytes."""
 
 import http.client
 import os
@@ -32,14 +32,14 @@ class Served:
             self.end()
 
     def end(self):
-        """Ctrl-C; what it printed from then on, and its exit code."""
+        """Sends Ctrl-C. Returns what it printed from then on, and its exit code."""
         self.process.send_signal(signal.SIGINT)
         told, complaint = self.process.communicate(timeout=20)
         self.told += told
         return complaint, self.process.returncode
 
     def ask(self, path, method="GET", headers=None, prefix=None):
-        """Status and body of a request; `prefix` in place of /TOKEN."""
+        """Status and body of a request; `prefix` replaces /TOKEN."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
             connection.request(method, (f"/{self.token}" if prefix is None else prefix) + path, headers=headers or {})
@@ -49,13 +49,13 @@ class Served:
             connection.close()
 
     def tile(self, head, rows, keys, step=1):
-        """The numbers of a piece, [bins of rows, bins of keys]; -inf is masked."""
+        """The numbers of a tile, [bins of rows, bins of keys]; masked ones are -inf."""
         status, body, _ = self.ask(f"/tile?head={head}&rows={rows[0]}:{rows[1]}&keys={keys[0]}:{keys[1]}&step={step}")
         assert status == 200, body
         return np.frombuffer(body, "<f4").reshape(-(-(rows[1] - rows[0]) // step), -(-(keys[1] - keys[0]) // step))
 
     def raw(self, data, patience=20):
-        """What comes back for these bytes, however wrong they are; waits so long for its beginning."""
+        """The response to these bytes, however malformed. Waits `patience` seconds for its beginning."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=patience) as link:
             answer = b""
             try:
@@ -63,11 +63,11 @@ class Served:
                 try:
                     answer = link.recv(65536)
                 except TimeoutError:
-                    pass  # the server waits for the rest of it
+                    pass  # the server waits for more bytes
                 link.settimeout(20)
                 link.shutdown(socket.SHUT_WR)
                 while piece := link.recv(65536):
                     answer += piece
             except OSError:
-                pass  # it may hang up at once
+                pass  # the server may close the connection at once
             return answer

@@ -1,4 +1,4 @@
-"""`heed attend` against the formulas in NumPy: every option of a call, and everything that a call can ask for."""
+"""`heed attend` compared with the formulas in NumPy: every option of a call, and every result."""
 
 import json
 
@@ -8,7 +8,7 @@ import pytest
 
 SHAPE = dict(batch=2, heads=4, kv_heads=2, queries=9, keys=13, dim=24, value_dim=28)
 
-# Name of a case, and what it sets; arrays become files.
+# The name of each case, and its options; arrays become files.
 CASES = {
     "defaults": {},
     "scale": dict(scale=0.3),
@@ -29,7 +29,7 @@ CASES = {
                          mask=lambda rng: rng.random((13,)) < 0.8, bias=lambda rng: rng.normal(size=(2, 1, 1, 13)),
                          alibi=lambda rng: rng.random((2, 4)), sinks=lambda rng: rng.normal(size=4)),
 }
-# f64 agrees to a few roundings; f32 rounds the inputs alike and the results once more, softmax sums aside.
+# f64 agrees to a few roundings. f32 has the same rounded inputs, and rounds softmax sums and the results.
 TOLERANCE = {"f64": 1e-12, "f32": 4e-6}
 DTYPE = {"f64": np.float64, "f32": np.float32}
 WANTED = {
@@ -98,7 +98,7 @@ def test_every_result_of_a_call_is_what_the_formulas_say(heed, tmp_path, case, d
     expected = attention_oracle.attention(q, k, v, top_k=4, map_size=(3, 5), **settings)
     assert said["dtype"] == dtype and said["query"] == list(q.shape)
     for name in expected:
-        if name not in ("top_k_index",) or dtype == "f64":  # f32 may order weights that it rounds alike otherwise
+        if name not in ("top_k_index",) or dtype == "f64":  # f32 may round weights to equal numbers
             close(f"{case}: {name}", got[name], expected[name], TOLERANCE[dtype])
 
 
@@ -166,5 +166,5 @@ def test_inputs_are_converted_before_anything_is_computed(heed, tmp_path, dtype,
     assert said["dtype"] == dtype
     assert got["out"].dtype == (np.float32 if dtype == "bf16" else np.float16)
     assert got["weights"].dtype == np.float32
-    close("out", got["out"].astype(np.float64), expected["out"], step)  # rounded once, on the way out
+    close("out", got["out"].astype(np.float64), expected["out"], step)  # rounded once, when it is stored
     close("weights", got["weights"], expected["weights"], TOLERANCE["f32"])

@@ -1,4 +1,4 @@
-"""Tensors in files: what NumPy and the safetensors package write, heed reads; what they refuse, heed refuses."""
+"""Tensors in files: heed reads the files of NumPy and the safetensors package, and refuses those that they refuse."""
 
 import io
 import random
@@ -14,8 +14,8 @@ ROWS = np.array([[0.5, -2.0, 3.25], [1e-3, 0.0, 7.0], [-0.125, 65504.0, 42.0]])
 
 @pytest.fixture
 def echo(heed, tmp_path):
-    """echo(TENSOR): what heed reads there, [3, 3], in f64: the output where query i puts all weight on key i. With a
-    `code`, as heed() has it: what heed said, and the output or None."""
+    """echo(TENSOR): the tensor [3, 3] as heed reads it, in f64: the output if query i puts all weight on key i. With
+    `code`, as in heed(), it returns heed's messages, and the output or None."""
     np.save(tmp_path / "query.npy", np.eye(3) * 1e9)
     np.save(tmp_path / "key.npy", np.eye(3))
 
@@ -50,7 +50,7 @@ def test_reads_what_the_safetensors_package_writes(echo, tmp_path, dtype):
 
 
 def serialize(tensors, metadata):
-    """What the safetensors library writes for {name: (its name of the dtype, array)}."""
+    """The bytes that the safetensors library writes for {name: (its name of the dtype, array)}."""
     arrays = {name: (dtype, np.ascontiguousarray(array)) for name, (dtype, array) in tensors.items()}
     specs = {
         name: safetensors.TensorSpec(dtype=dtype, shape=list(array.shape), data_ptr=array.ctypes.data, data_len=array.nbytes)
@@ -79,7 +79,7 @@ FORMATS = {
 
 
 def broken(data):
-    """Every beginning of a file, one byte too many, and, drawn with a fixed seed, 400 changes of one byte."""
+    """Every beginning of a file, one byte too many, and 400 random changes of one byte, with a fixed seed."""
     yield from (data[:length] for length in range(len(data)))
     yield data + b"\0"
     draw = random.Random(1)
@@ -102,9 +102,9 @@ def test_never_reads_a_broken_file_otherwise_than_the_official_readers(echo, hee
             said, output = echo(argument, code=1)
             assert output is None and name in said and said.count("\n") == 1, (file, said)
         else:
-            # heed may be stricter. Where it is not, it reads the same.
+            # heed may be stricter. Otherwise it reads the same.
             said, output = echo(argument, code=None)
             if output is not None:
                 read += 1
                 np.testing.assert_array_equal(output, expected.astype(np.float64), err_msg=repr(file))
-    assert refused > 200 and read > 20  # both did happen
+    assert refused > 200 and read > 20  # both cases occurred

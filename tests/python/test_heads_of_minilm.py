@@ -1,4 +1,4 @@
-"""docs/heads-of-minilm.md is what its script makes of the real model with this heed."""
+"""docs/heads-of-minilm.md is the output of its script on the real model with this heed."""
 
 import pathlib
 import re
@@ -20,7 +20,7 @@ NUMBER = re.compile(r"\d+\.\d+(?= ?%|\W|$)")
 
 
 def words_and_numbers(text):
-    """Rows with figures as words around numbers; heads (1.8) and scores alike are numbers."""
+    """Splits rows with figures into the words around the numbers, and the numbers: heads (1.8) as well as scores."""
     return NUMBER.sub("#", text), [float(number) for number in NUMBER.findall(text)]
 
 
@@ -30,7 +30,8 @@ def test_the_page_says_what_the_script_finds(tmp_path):
     words, numbers = words_and_numbers((tmp_path / "heads-of-minilm.md").read_text())
     expected_words, expected = words_and_numbers((DOCS / "heads-of-minilm.md").read_text())
     assert words == expected_words
-    # Instruction sets sum in other orders: a last digit may be rounded the other way (percentages have one decimal).
+    # Instruction sets sum in different orders, so a last digit may be rounded differently (percentages have one
+    # decimal).
     assert numbers == pytest.approx(expected, abs=0.1 + 1e-9, rel=0) and len(numbers) > 300
     close = sum(abs(a - b) <= 0.01 + 1e-9 for a, b in zip(numbers, expected))
     assert close >= len(numbers) - 5
@@ -54,6 +55,6 @@ def test_models_md_shows_what_the_command_prints(tmp_path):
                                   check=True, timeout=60)
             printed = iter(done.stdout.splitlines())
         elif line != "…":
-            assert line in printed, line  # behind those that were found before it
+            assert line in printed, line  # after those found before it
             shown += 1
     assert shown >= 8

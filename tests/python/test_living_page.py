@@ -1,4 +1,4 @@
-"""The page of `heed explain --model DIR --html`, in a real browser: a model that computes while one types."""
+"""The page of `heed explain --model DIR --html` in a real browser: a model that computes while the user types."""
 
 import json
 import math
@@ -25,7 +25,7 @@ def browser():
 
 @pytest.fixture
 def living(browser, heed, tmp_path):
-    """living(fragment=""): opens the page; gives its path. Afterwards the console must be clean."""
+    """living(fragment=""): opens the page and returns its path. Afterwards the console must be clean."""
 
     def run(*words, fragment="", model="induction"):
         path = tmp_path / "life.html"
@@ -42,7 +42,7 @@ def settle(browser):
 
 
 def write(browser, text):
-    """Writes into the field as a person does: its text, then the event of a letter."""
+    """Types into the field as a person does: sets its text, then sends the event of a letter."""
     browser.run("""const field = document.getElementById('typed');
         field.value = arguments[0];
         field.dispatchEvent(new Event('input'));""", text)
@@ -66,13 +66,13 @@ def number(text):
 
 
 def close(shown, value):
-    """Equal to the digits shown: four decimals, or three digits; a millionth is what f32 may differ."""
+    """Whether they agree in the digits shown: four decimals, or three digits. f32 may differ by a millionth."""
     room = 0.5 * 10 ** (int(shown.split("e")[1].replace("−", "-")) - 2) if "e" in shown else 5e-5
     return math.isclose(number(shown), value, rel_tol=0, abs_tol=room + 2e-6)
 
 
 def shown_weights(browser, layer, head):
-    """The rows of a head's table as text, masked cells as None."""
+    """The rows of a head's table as text; masked cells are None."""
     switch(browser, f'[data-head="{layer}.{head}"] .head-pick')
     return browser.run("""return [...document.querySelectorAll('table.weights tbody tr')].map(
         (row) => [...row.querySelectorAll('td')].map((cell) => cell.dataset.weight ?? null))""")
@@ -82,15 +82,15 @@ NEW_WORD = "new word: nothing to copy yet"
 
 
 def shown_next(browser):
-    """What is expected after each word: ("dessert", 99.9); None after a new word."""
+    """The prediction after each word: ("dessert", 99.9); None after a new word."""
     titles = browser.run("return [...document.querySelectorAll('.flow-end title')].map((title) => title.textContent)")
     found = [re.fullmatch(rf"after .*: (?:{NEW_WORD}|(.*) ([\d.]+) %)", title, re.S) for title in titles]
     return [(one[1], float(one[2])) if one[1] is not None else None for one in found]
 
 
 def assert_shows(browser, heads, following, causal=True, words=None):
-    """heads: weights [L, L] of each head, all of layer 0 first; following: (token, probability) after each word. words: those
-    that a model of symbols reads, which has nothing to say after a new one."""
+    """heads: weights [L, L] of each head, starting with layer 0. following: (token, probability) after each word.
+    words: those that a model of symbols reads, which predicts nothing after a new word."""
     count = browser.run("return document.querySelectorAll('.layer-heads')[0].children.length")
     for index, weights in enumerate(heads):
         shown = shown_weights(browser, index // count, index % count)
@@ -165,7 +165,7 @@ def test_a_new_word_is_answered_in_grey_that_there_is_nothing_to_copy(living, br
         probe.style.color = 'var(--soft)';
         return getComputedStyle(probe).color;""")
     assert colour_of(browser, "#expected p") == colour_of(browser, "#flow .flow-end.new text") == grey
-    browser.wait("await new Promise((done) => setTimeout(done, 400))")  # for what heads say of the prediction
+    browser.wait("await new Promise((done) => setTimeout(done, 400))")  # until heads report on the prediction
     for part in ("#expected", "#story", "#heads"):
         assert "%" not in browser.text(part)
     assert f"{last} is new" in browser.text("#story")
@@ -179,7 +179,7 @@ def test_the_command_says_the_same_of_a_new_word(heed):
 
 
 class Oracle:
-    """The model in NumPy's f64, from its file alone."""
+    """The model in NumPy and f64, built from its file only."""
 
     def __init__(self, models):
         self.parameters = {name: array.astype(numpy.float64) for name, array in
@@ -287,13 +287,13 @@ def test_heads_have_the_names_that_the_command_gives_them_for_this_text(living, 
     assert names == {head["label"]: head["looks_like"] for head in told}
     browser.run("document.querySelector('[data-key=story-next]').click()")
     settle(browser)
-    assert "Head 0.3 looks one word back" in browser.text("#story")  # whatever the text shows of it
+    assert "Head 0.3 looks one word back" in browser.text("#story")  # whatever the text shows about it
 
 
 def test_parameters_are_counted_once(living, browser, heed):
     models = pathlib.Path(__file__).parents[2] / "models" / "induction"
     arrays = safetensors.numpy.load_file(models / "model.safetensors")
-    assert not any(arrays[name].any() for name in arrays if "mlp.c_proj" in name)  # the model has no MLP; the file's add 0
+    assert not any(arrays[name].any() for name in arrays if "mlp.c_proj" in name)  # MLPs in the file add 0
     count = sum(array.size for name, array in arrays.items() if "mlp" not in name and "ln_2" not in name)
     living()
     assert f" {count:,} parameters" in browser.text("#about")
@@ -372,7 +372,7 @@ def test_the_story_and_its_lines_follow_the_copied_word(living, browser):
     story = browser.text("#story")
     assert "Head 1." in story and "not" in story and "has noted or₁" in story
     lines = browser.run("return [...document.querySelectorAll('.line.followed')].map((line) => line.dataset.line)")
-    assert "1 6 3" in lines and "0 3 2" in lines  # or₂ reads not, which has read or₁
+    assert "1 6 3" in lines and "0 3 2" in lines  # or₂ reads "not", which has read or₁
     switch(browser, "[data-key=story-next]")
     assert "expects not 100.0 %" in browser.text("#story")
 

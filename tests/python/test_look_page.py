@@ -1,4 +1,4 @@
-"""The page of `heed look --html`, in a real browser, against the weights in f64 with NumPy."""
+"""The page of `heed look --html` in a real browser, compared with the weights in f64 with NumPy."""
 
 import json
 import shlex
@@ -9,7 +9,7 @@ import pytest
 from browser import Browser, available
 
 pytestmark = pytest.mark.skipif(not available(), reason="the packages chromium and chromium-driver are not installed")
-LONG = 2300  # queries and keys: more cells than a page holds of a head
+LONG = 2300  # queries and keys: more cells per head than a page holds
 WORDS = ["the", "cat", "</script>", "<b>sat</b>", "\u202eon", "mat"]
 
 
@@ -30,7 +30,8 @@ def weights_of(query, key, causal):
 
 @pytest.fixture
 def look(heed, browser, tmp_path):
-    """look(LENGTH, OPTION, …, fragment=""): opens the page of two random heads, causal; gives their weights, [2, L, L]."""
+    """look(LENGTH, OPTION, …, fragment=""): opens the page of two random causal heads. Returns their weights, [2, L,
+    L]."""
 
     def run(length, *options, fragment="", tokens=True):
         draw = np.random.default_rng(5)
@@ -80,7 +81,7 @@ def test_a_short_call_shows_every_weight(look, browser):
     weights = look(300, fragment="#view=map&head=1")
     for row, key in [(0, 0), (17, 3), (299, 250), (120, 119)]:
         move_to(browser, row, key)
-        # 16 bits a weight here: right to three digits.
+        # Weights have 16 bits here, which gives three digits.
         assert result(browser, "weight") == pytest.approx(weights[1, row, key], rel=1e-2)
         assert result(browser, "max_weight") == pytest.approx(weights[1, row].max(), abs=6e-5)
     move_to(browser, 5, 9)
@@ -102,7 +103,7 @@ def test_a_long_call_shows_exact_summaries_and_says_what_it_lacks(look, browser,
         assert top == list(np.argsort(-one, kind="stable")[:min(5, row + 1)])
     commands = browser.run("return [...document.querySelectorAll('.command code')].map((code) => code.textContent)")
     assert len(commands) == 4 and commands.pop(0).endswith(" --serve")
-    # They are what a shell takes, and they answer.
+    # A shell accepts the commands, and they give the answers.
     told = json.loads(heed(*shlex.split(commands[0])[1:], "--json").stdout)["rows"]
     assert [one["row"] for one in told] == [LONG - 1] and told[0]["head"] == 1
     told = json.loads(heed(*shlex.split(commands[1])[1:], "--json").stdout)
@@ -120,7 +121,7 @@ def test_bins_of_a_long_call_are_the_sums_of_their_weights(look, browser):
     shown = json.loads(text)["values"]
     side = len(shown)
     assert side in (256, 512, 1024)
-    fine = np.arange(LONG) * 1024 // LONG  # the finest map has 1024 bins of a side
+    fine = np.arange(LONG) * 1024 // LONG  # the finest map has 1024 bins per side
     bins = fine // (1024 // side)
     expected = np.zeros((side, side))
     np.add.at(expected, (bins[:, None].repeat(LONG, 1), bins[None].repeat(LONG, 0)), weights[0])
@@ -128,7 +129,7 @@ def test_bins_of_a_long_call_are_the_sums_of_their_weights(look, browser):
     masked = np.array([[value is None for value in row] for row in shown])
     np.testing.assert_array_equal(masked, np.triu(np.ones((side, side), bool), 1))
     values = np.array([[value or 0 for value in row] for row in shown])
-    # 16 bits a bin, evenly in the logarithm: 1.8e-4 at most.
+    # Bins have 16 bits, evenly spaced in the logarithm: an error of at most 1.8e-4.
     np.testing.assert_allclose(values, np.where(masked, 0, expected), rtol=4e-4, atol=1e-9)
 
 

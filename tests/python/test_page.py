@@ -61,7 +61,7 @@ def test_terms_add_up_to_the_result(page, browser):
     terms = browser.run("""return [...document.querySelectorAll('[data-part=scores] .terms tr')].map(
         (row) => row.lastElementChild.textContent.replace('−', '-'))""")
     assert len(terms) == 24
-    # Each is rounded to four decimals.
+    # Each term is rounded to four decimals.
     assert math.isclose(sum(map(float, terms)), float(results(browser)["scores"]), abs_tol=25 * 5e-5)
 
 
@@ -129,7 +129,7 @@ def test_text_from_users_is_shown_as_text(page, browser, sentence):
     page(sentence, "--against", sentence)
     words = sentence.split(" ")
     shown = browser.run("return [...document.querySelectorAll('.word[data-kind=row]')].map((word) => word.textContent)")
-    # What turns the writing, and line ends, are spelled out as on the terminal.
+    # Characters that reverse the direction of writing, and line ends, are spelled out as on the terminal.
     assert shown == [word.replace("\u2028", r"\u{2028}").replace("\u202e", r"\u{202E}") for word in words]
     assert browser.run("return [document.scripts.length, document.images.length]") == [1 + len_scripts(browser), 0]
     title = f"{' '.join(words)} → {' '.join(words)}"
@@ -138,7 +138,7 @@ def test_text_from_users_is_shown_as_text(page, browser, sentence):
 
 
 def len_scripts(browser):
-    """Of the page's own scripts, all but the one that runs."""
+    """The number of scripts that hold data; only one script of the page runs."""
     return browser.run("return [...document.scripts].filter((script) => script.type).length")
 
 

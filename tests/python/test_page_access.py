@@ -1,4 +1,4 @@
-"""The page for those who cannot see it, or not well: axe-core's rules (WCAG 2 A and AA), in both themes."""
+"""Accessibility of the page: axe-core's rules (WCAG 2 A and AA), in both themes."""
 
 import importlib.resources
 
@@ -13,7 +13,7 @@ AXE = (importlib.resources.files("axe_core_python") / "axe.min.js").read_text()
 
 def faults(browser):
     browser.run(AXE + "; window.axe = axe")
-    # A colour between two themes is nobody's: transitions are at their end before colours are read.
+    # Transitions are finished first, so that no colour between two themes is read.
     browser.run("document.getAnimations().filter((a) => a instanceof CSSTransition).forEach((a) => a.finish())")
     return browser.wait("""const found = await axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'best-practice']});
         return found.violations.flatMap((rule) => rule.nodes.map((node) =>

@@ -11,13 +11,13 @@ pytestmark = needs_a_browser
 def test_weights_run_from_the_ground_to_ink_and_masked_cells_are_no_zeros(page, browser, theme):
     steps = page(FOX, "--causal", fragment="#theme=" + theme)
     weights = steps["weights"]["values"][0]
-    # The first row has one key, whose weight is 1. The scale is that of the others, without the first key.
+    # The first row has one key with weight 1. The scale covers the other rows, without their first keys.
     strongest = max(weights[i][j] for i in range(9) for j in range(1, i + 1))
     legend = browser.text("[data-step=weights] .legend")
     assert "scaled without the first key" in legend and f"{strongest:.3g}" in legend.split("\n")
     i, j = next((i, j) for i in range(9) for j in range(1, i + 1) if weights[i][j] == strongest)
     assert colour(browser, "weights", 0, 0) == colour(browser, "weights", i, j) == css_colour(browser, "blue-ink")
-    # A key that is allowed but gets nothing has the ground's colour; one that is masked has none of the colours.
+    # An allowed key without weight has the background colour. A masked key has none of the scale's colours.
     i, j = min(((i, j) for i in range(9) for j in range(i + 1)), key=lambda at: weights[at[0]][at[1]])
     assert weights[i][j] < strongest / 256 and colour(browser, "weights", i, j) == css_colour(browser, "surface")
     red, green, blue, _ = colour(browser, "weights", 0, 8)

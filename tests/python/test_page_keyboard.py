@@ -1,4 +1,4 @@
-"""The page by keyboard: tab stops, roving focus, and the field that goes to a place."""
+"""The page by keyboard: tab stops, roving focus, and the field that jumps to a position."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_arrow_keys_move_within_a_group_and_the_focus_stays_when_it_is_used(page
     assert fragment(browser).get("head", "1") == "1" and browser.run(FOCUSED) == "1"
     browser.press("tab", "tab")
     assert browser.run("return document.activeElement.closest('[aria-label=Head]')") is None
-    # A group that was left is entered at its pressed button.
+    # Returning to a group focuses its pressed button.
     browser.run("document.querySelector('.word[data-kind=row]').focus()")
     browser.press("right", "right", "enter")
     assert fragment(browser)["row"] == "2"

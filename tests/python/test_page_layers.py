@@ -1,4 +1,4 @@
-"""All heads of all layers at once, in a real browser, against the weights in f64 with NumPy."""
+"""All heads of all layers at once in a real browser, compared with the weights in f64 with NumPy."""
 
 import re
 
@@ -21,7 +21,7 @@ def browser():
 
 @pytest.fixture
 def layers(heed, browser, tmp_path):
-    """layers(FRAGMENT, …): opens the view of these layers; gives their weights."""
+    """layers(FRAGMENT, …): opens the view of these layers. Returns their weights."""
 
     def run(fragment="", on=browser, layers=LAYERS, length=10, **more):
         weights = layered_page(heed, tmp_path, layers, length, **more)
@@ -104,7 +104,7 @@ def test_every_figure_ranks_the_heads_and_stands_on_the_cards(layers, browser):
     options = browser.run("return [...document.querySelectorAll('.layers-view option')].map((option) => option.value)")
     patterns = ["score " + pattern["name"] for pattern in summaries(browser)[0]["patterns"]]
     assert {"named", "distance", "previous", "next", *known, *patterns} <= set(options)
-    assert not {"rows", "nan_rows", "choices"} & set(options)  # counts, of which three digits say nothing true
+    assert not {"rows", "nan_rows", "choices"} & set(options)  # counts, which three digits would misstate
     assert not re.search("choices|rows", browser.text(".showing-figures"))
     for name in options:
         for order, sign in (("down", -1), ("up", 1)):
@@ -112,7 +112,7 @@ def test_every_figure_ranks_the_heads_and_stands_on_the_cards(layers, browser):
             frame(browser)
             told = browser.run("return [...document.querySelectorAll('.head-figure')].map((one) => one.textContent)")
             numbers = [float(text.replace("−", "-").rstrip("*")) for text in told if text != "–"]
-            assert told[len(numbers):] == ["–"] * (len(told) - len(numbers))  # heads that lack it come last
+            assert told[len(numbers):] == ["–"] * (len(told) - len(numbers))  # heads without a value come last
             assert numbers == sorted(numbers, key=lambda number: sign * number)
             assert sorted(heads(browser)) == list(range(15))
             if name in known:
@@ -120,7 +120,8 @@ def test_every_figure_ranks_the_heads_and_stands_on_the_cards(layers, browser):
 
 
 def test_the_score_of_a_name_is_that_of_the_look_that_earned_it(heed, browser, tmp_path):
-    """Nearly half of the weight on the first key, half of the rest on the key before: a name of the second look."""
+    """Nearly half of the weight on the first key, and half of the rest on the previous key: the second name is for the
+    rest."""
     length = 12
     weights = np.full((length, length), 0.28 / length)
     weights[:, 0] += 0.45
@@ -135,7 +136,7 @@ def test_the_score_of_a_name_is_that_of_the_look_that_earned_it(heed, browser, t
     name = head["names"][0]
     assert name["name"] == "previous-token" and name["rest"]
     told = browser.run("return [...document.querySelectorAll('.head-figure')].map((one) => one.textContent)")
-    assert told[0].endswith("*") and float(told[0].rstrip("*")) == pytest.approx(name["score"], rel=6e-3)  # three digits
+    assert told[0].endswith("*") and float(told[0].rstrip("*")) == pytest.approx(name["score"], rel=6e-3)  # 3 digits
     for view in ("layers", "map"):
         browser.run("location.hash = arguments[0]", "view=" + view)
         frame(browser)

@@ -1,4 +1,4 @@
-"""Weights as lines between words, in a real browser, against the weights in f64 with NumPy."""
+"""Weights as lines between words in a real browser, compared with the weights in f64 with NumPy."""
 
 import base64
 import itertools
@@ -13,7 +13,7 @@ from browser import Browser, available
 from layered import WORDS, layered_page
 
 pytestmark = pytest.mark.skipif(not available(), reason="the packages chromium and chromium-driver are not installed")
-LEAST = 0.01  # weights under it are not drawn
+LEAST = 0.01  # smaller weights are not drawn
 LAYERS = [["0", 4], ["1", 4]]
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -27,7 +27,7 @@ def browser():
 
 @pytest.fixture
 def lines(heed, browser, tmp_path):
-    """lines(LENGTH, FRAGMENT, …): opens the lines of the page of 2 x 4 heads; gives their weights."""
+    """lines(LENGTH, FRAGMENT, …): opens the line view of a page of 2 x 4 heads. Returns their weights."""
 
     def run(length, fragment="", on=browser, **more):
         weights = layered_page(heed, tmp_path, LAYERS, length, **more)
@@ -42,7 +42,7 @@ def frame(browser):
 
 
 def drawn(browser, group="all"):
-    """The lines of a group as {(head, row, key): width}; none where it is hidden."""
+    """The lines of a group as {(head, row, key): width}; empty if it is hidden."""
     found = browser.run("""
         const group = document.querySelector('.line-' + arguments[0]);
         return group.getAttribute('display') === 'none' ? [] : [...group.querySelectorAll('path')].map((line) =>
@@ -58,8 +58,8 @@ def expected(weights, heads, rows, keys, first=True):
 def assert_lines(shown, wanted):
     assert shown.keys() == wanted.keys()
     order = sorted(shown, key=wanted.get)
-    assert [shown[line] for line in order] == sorted(shown.values())  # the heavier, the wider,
-    for lighter, heavier in zip(order, order[1:]):  # by 8 pixels for a weight of 1, written to 0.01
+    assert [shown[line] for line in order] == sorted(shown.values())  # heavier lines are wider,
+    for lighter, heavier in zip(order, order[1:]):  # by 8 pixels for a weight of 1, rounded to 0.01
         assert abs(shown[heavier] - shown[lighter] - 8 * (wanted[heavier] - wanted[lighter])) <= 0.011
 
 
@@ -156,8 +156,8 @@ def test_several_heads_have_colours_and_names(lines, browser):
     assert fragment(browser)["head"] == "6" and fragment(browser)["with"] == "1"
 
 
-# Machado, Oliveira & Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency" (2009): linear RGB as
-# people without one kind of cones see it.
+# Machado, Oliveira & Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency" (2009):
+# linear RGB as seen by people who lack one kind of cones.
 VISIONS = [np.eye(3),
            [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
            [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
@@ -243,7 +243,7 @@ def test_a_phone_shows_them_whole_and_a_touch_keeps_a_word(lines, heed, tmp_path
 
 
 def saved(browser, button):
-    """What a click on the button would save: [its name, its bytes]."""
+    """The file that a click on the button saves: [its name, its bytes]."""
     name, text = browser.wait("""
         let blob;
         const named = new Promise((done) => { HTMLAnchorElement.prototype.click = function () { done(this.download); }; });

@@ -1,4 +1,4 @@
-"""Which heads lead from one word to another, in a real browser, against the weights in f64 with NumPy."""
+"""The heads that lead from one word to another in a real browser, compared with the weights in f64 with NumPy."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def browser():
 
 @pytest.fixture
 def pair(heed, browser, tmp_path):
-    """pair(FRAGMENT, …): opens the view of a page of these layers; gives their weights."""
+    """pair(FRAGMENT, …): opens the view on a page of these layers. Returns their weights."""
 
     def run(fragment, length=10, on=browser, **more):
         weights = layered_page(heed, tmp_path, LAYERS, length, **more)
@@ -34,7 +34,7 @@ def frame(browser):
 
 
 def ranking(browser, way):
-    """The heads of a direction and what stands beside them."""
+    """The heads of a direction and the values beside them."""
     return browser.run("""return [...document.querySelectorAll(`[data-way=${arguments[0]}] [data-weight]`)].map((cell) =>
         [Number(cell.dataset.weight), cell.textContent])""", way)
 
@@ -79,7 +79,7 @@ def test_typed_words_are_found_and_others_are_refused_in_a_sentence(pair, browse
     enter(browser, "To the word", "4")
     assert_ranked(ranking(browser, "to"), weights[:, 6, 4])
     assert fragment(browser)["row"] == "6" and fragment(browser)["key"] == "4"
-    enter(browser, "To the word", "the")  # the next one
+    enter(browser, "To the word", "the")  # the next "the"
     assert_ranked(ranking(browser, "to"), weights[:, 6, 5])
     assert browser.run("return document.querySelector('input[aria-label=\"To the word\"]').value") == "the₂"
     enter(browser, "To the word", "the₁")
@@ -109,7 +109,7 @@ def test_clicked_words_are_asked_about_and_the_address_restores_it(pair, browser
     browser.run("location.reload()")
     assert_ranked(ranking(browser, "to"), weights[:, 4, 9])
     assert {head for head, *_ in lines(browser)} == {third} and {row for _, row, _ in lines(browser)} == {9}
-    # The lines of the next head, by its key.
+    # The key ] shows the lines of the next head.
     browser.press("]")
     frame(browser)
     assert {head for head, *_ in lines(browser)} <= {(third + 1) % 15}
@@ -140,7 +140,7 @@ def test_a_long_text_ranks_what_the_page_holds_and_says_what_it_lacks(pair, brow
 
 
 def test_a_weight_that_is_at_most_0_is_0(pair, browser):
-    """Rows of such large scores that the keys attended to most have weights of 0, too."""
+    """Scores are so large that even the most attended keys include some with weight 0."""
     weights = pair("&row=1500&key=1499", length=2100, spread=30)
     weight = weights[:, 1500, 1499]
     fifth = np.sort(weights[:, 1500], axis=-1)[:, -5]
@@ -148,7 +148,7 @@ def test_a_weight_that_is_at_most_0_is_0(pair, browser):
     told = dict(ranking(browser, "to"))
     zeros = [head for head in range(15) if max(weight[head], fifth[head]) < 1e-12]
     assert len(zeros) > 3 and all(told[head] == "0" for head in zeros)
-    assert list(told)[-len(zeros):] == zeros  # the last, by their places
+    assert list(told)[-len(zeros):] == zeros  # last, in the order of their positions
     assert browser.text(".pair-answer").endswith("0 in every head.") == (weight.max() < 1e-12)
 
 

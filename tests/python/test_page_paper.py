@@ -1,4 +1,4 @@
-"""The page on paper: printed into a PDF by Chromium, read by pdftotext."""
+"""The page on paper: printed to a PDF by Chromium, and read by pdftotext."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ pytestmark = [needs_a_browser, pytest.mark.skipif(not shutil.which("pdftotext"),
 
 
 def printed(browser, path):
-    """The text of each printed page, and the view's address before and after must be the same."""
+    """The text of each printed page. The view and its address must be the same before and after."""
     before = browser.run("return [location.hash, document.getElementById('view').innerHTML]")
     browser.print(path)
     browser.wait(WAIT_A_FRAME)
@@ -56,7 +56,7 @@ def test_every_step_is_printed_and_none_is_cut(page, browser, tmp_path):
         assert title in text
     for head in range(4):
         assert f"head {head}" in text
-    # A card begins and ends on one page.
+    # A card is not split between pages.
     for step, last in [("weights", "without the first key"), ("embeddings", "value")]:
         begin = next(i for i, one in enumerate(pages) if step in one)
         assert last in pages[begin], step

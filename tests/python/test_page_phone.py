@@ -26,7 +26,7 @@ def test_attention_is_on_the_first_screen_and_nothing_is_wider_than_it(page, bro
     left, top, right, bottom = box(browser, "[data-step=map] .figures .marks")
     sheet = box(browser, ".sheet")
     assert 0 <= left and right <= 390 and top < 560
-    assert min(bottom, sheet[1]) - top >= 160  # of the picture above the sheet
+    assert min(bottom, sheet[1]) - top >= 160  # height of the picture above the sheet
     assert browser.run("return document.documentElement.scrollWidth") == 390
     assert browser.run("return document.documentElement.scrollHeight") < 2.5 * 844
 
@@ -39,7 +39,7 @@ def test_the_sheet_opens_and_closes_by_tap_key_and_drag(page, browser):
     assert browser.run(expanded) == "false" and low < 130
     browser.click(".handle")
     assert browser.run(expanded) == "true" and height() > 2 * low
-    # It stays as it is when something is chosen.
+    # A choice does not change it.
     browser.run("document.querySelector('[aria-label=\"Zoom in\"]').click(); location.hash += '&row=4'")
     browser.wait(WAIT_A_FRAME)
     assert browser.run(expanded) == "true"

@@ -1,4 +1,4 @@
-"""The steps of `heed explain --html` as a story, in a real browser: thoughts, matrices, lines, the glossary."""
+"""The steps of `heed explain --html` as a story in a real browser: thoughts, matrices, lines, the glossary."""
 
 import json
 import math
@@ -23,7 +23,8 @@ def browser():
 
 @pytest.fixture
 def page(browser, heed, tmp_path):
-    """page(ARGUMENT, …, fragment=""): opens the page; gives the steps' values by name. The console stays clean."""
+    """page(ARGUMENT, …, fragment=""): opens the page. Returns the steps' values by name. The console must stay
+    clean."""
 
     def run(*arguments, fragment=""):
         path = tmp_path / "page.html"
@@ -44,7 +45,7 @@ def cards(browser):
 
 
 def thoughts(browser):
-    """The cards of each thought, turning from one to the next until all are shown at once."""
+    """The cards of each thought, stepping through them until all are shown at once."""
     found = []
     while browser.run("return document.querySelector('.story-place') !== null"):
         found.append((browser.text(".stage h2"), cards(browser)))
@@ -68,7 +69,7 @@ def test_one_thought_at_a_time_shows_every_step_once(page, browser, arguments):
 
 def test_back_keys_and_the_address(page, browser):
     page(FOX, "--causal")
-    browser.press(".", ".", ".")  # from the steps to the first thought, and on
+    browser.press(".", ".", ".")  # from the steps to the first thought, and further
     assert cards(browser) == ["scores"]
     press(browser, "back")
     assert cards(browser) == ["query", "key", "value"]
@@ -95,7 +96,7 @@ def test_the_root_is_explained_with_the_numbers_of_the_sentence(page, browser):
 
 
 def shares(steps, row, head=0):
-    """The largest share of a row's softmax without the division by the root, and with it."""
+    """The largest share in a row's softmax without division by the root, and with it."""
     found = []
     for name in ("scores", "scaled"):
         allowed = [score for key, score in enumerate(steps[name][head][row]) if "masked" not in steps or key <= row]
@@ -105,7 +106,7 @@ def shares(steps, row, head=0):
 
 @pytest.mark.parametrize("arguments", [[], ["--heads", "4", "--causal"], ["--heads", "4", "--causal", "--key-dim", "1"]])
 def test_what_is_said_of_the_root_follows_from_the_numbers(page, browser, arguments):
-    """Where the softmax of the chosen row is all or nothing with the division, too, the story tells of another row."""
+    """If the chosen row's softmax is nearly one-hot even with the division, the story uses another row."""
     sentence = "Life is short, eat dessert first"
     words = sentence.replace(",", "").split()
     steps = page(sentence, *arguments, fragment="#view=story&thought=4&head=0")
@@ -126,7 +127,7 @@ def test_what_is_said_of_the_root_follows_from_the_numbers(page, browser, argume
         assert (slopes is not None) == (raw - scaled >= 0.1 and raw * (1 - raw) < scaled * (1 - scaled))
         for slope, share in zip(slopes.groups() if slopes else [], (raw, scaled)):
             assert_shown(slope.replace("−", "-"), share * (1 - share))
-    assert (found[most][0] - found[most][1] >= 0.1) == ("--key-dim" not in arguments)  # d of 1 has a root of 1
+    assert (found[most][0] - found[most][1] >= 0.1) == ("--key-dim" not in arguments)  # for d = 1 the root is 1
 
 
 def test_a_quotient_of_large_numbers_has_the_digits_of_its_result(page, browser):

@@ -1,4 +1,4 @@
-"""What the page is called."""
+"""The titles of the page."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
-"""README.md is one screen, and its links, pictures and figures hold. tests/scripts/readme.sh runs its commands, tests/install
-its C++, python/tests/test_documents.py its Python, scripts/bare all of it on a bare machine."""
+"""README.md fits on one screen, and its links, pictures and figures are right. tests/scripts/readme.sh runs its
+commands, tests/install its C++, python/tests/test_documents.py its Python, scripts/bare all of it on a bare machine."""
 
 import json
 import os
@@ -19,7 +19,7 @@ import minilm  # noqa: E402
 README = (ROOT / "README.md").read_text()
 MOST_WORDS = 700
 MOST_BYTES_OF_A_PICTURE = 300_000
-# The blocks of code by section and language. One of the tests named above runs each.
+# The code blocks by section and language. One of the tests named above runs each.
 BLOCKS = [("Two commands", "sh"), ("The command", "console"), ("From C++", "cpp"), ("From C++", "sh"), ("From C++", "cmake"),
           ("From Python", "sh"),
           ("From Python", "python"), ("A model", "sh")]
@@ -73,7 +73,7 @@ def test_its_pictures_are_small_and_the_chart_is_what_the_figures_make():
 
 
 def test_the_chart_has_the_factors_of_performance_md():
-    """Each bar's label against the table of the page, by hand."""
+    """Compares each bar's label with the table of the page."""
     chart = (ROOT / "docs" / "pictures" / "speed.svg").read_text()
     rows = [[cell.strip() for cell in line.strip("|").split("|")]
             for line in (ROOT / "docs" / "performance.md").read_text().split("On that Granite Rapids (`--without", 1)[1].splitlines()
@@ -96,7 +96,8 @@ def stand_in(path, script):
 
 
 def test_the_model_that_it_downloads_answers(tmp_path):
-    """The lines of "A model" as they stand, with stand-ins for the network: `hf` copies the files that it is asked for."""
+    """Runs the lines of "A model" as written, with stand-ins for the network. `hf` copies the files that it is asked
+    for."""
     code = next(code for section, _, code in blocks(README) if section == "A model")
     (tmp_path / "env" / "bin").mkdir(parents=True)
     stand_in(tmp_path / "env" / "bin" / "pip", '[[ "$*" == "install huggingface_hub" ]]')

@@ -1,4 +1,4 @@
-"""`heed look --serve` over real HTTP: what it answers, and all that it refuses."""
+"""`heed look --serve` over real HTTP: its answers, and everything that it refuses."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import pytest
 
 from serving import Served
 
-ROWS, KEYS = 300, 260  # not the same, and no multiple of the steps
+ROWS, KEYS = 300, 260  # different, and not multiples of the steps
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Has doc.safetensors: two entries of two heads, causal, some keys masked."""
+    """A folder with doc.safetensors: two batch entries of two heads, causal, with some masked keys."""
     folder = tmp_path_factory.mktemp("served")
     draw = np.random.default_rng(3)
     for name, count in (("q", ROWS), ("k", KEYS), ("v", KEYS)):
@@ -44,7 +44,7 @@ def served(folder):
 
 
 def cells_of(folder, batch, head):
-    """All weights by the command's --tile; masked cells are -inf."""
+    """All weights, from the command's --tile; masked cells are -inf."""
     told = json.loads(command(folder, "doc.safetensors", "--batch", batch, "--head", head, "--tile", f"0:{ROWS},0:{KEYS}",
                               "--json").stdout)
     weights = np.array(told["weights"], np.float64).reshape(ROWS, KEYS)
@@ -218,7 +218,7 @@ def test_endless_requests_are_cut(served):
 
 def test_it_listens_here_alone_and_ends_cleanly(folder):
     with Served(folder, "doc.safetensors", "--top-k", "1") as served:
-        with socket.create_connection(("127.0.0.1", served.port), timeout=20):  # an idle connection holds nothing up
+        with socket.create_connection(("127.0.0.1", served.port), timeout=20):  # an idle connection blocks nothing
             listening = open("/proc/net/tcp").read()
             assert f"0100007F:{served.port:04X}" in listening and f"00000000:{served.port:04X}" not in listening
             assert served.end() == ("", 0)

@@ -1,4 +1,4 @@
-"""The page of a long text in a real browser: what its server gives it, the guided zoom, and the badge of --proof."""
+"""The page of a long text in a real browser: the data from its server, the guided zoom, and the badge of --proof."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from serving import Served
 
 pytestmark = pytest.mark.skipif(not available(), reason="the packages chromium and chromium-driver are not installed")
 LENGTH = 2600  # more cells than a page holds
-COPY, SOURCE, RUN = 1700, 400, 500  # rows from COPY on are those from SOURCE on again
+COPY, SOURCE, RUN = 1700, 400, 500  # rows from COPY on repeat those from SOURCE on
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def served(folder):
 
 @pytest.fixture
 def page(heed, folder, browser, tmp_path):
-    """page(OPTION, …): writes and opens the page in a file; what the command said, with its exit code."""
+    """page(OPTION, …): writes the page to a file and opens it. Returns the command's messages and its exit code."""
 
     def run(*options, fragment=""):
         heed("look", *(str(folder / one) if one.endswith(".npy") else one for one in CALL), "--html", "page.html", *options)
@@ -63,7 +63,7 @@ def page(heed, folder, browser, tmp_path):
 
 
 def until(browser, condition):
-    """Waits for a script's expression to be true."""
+    """Waits until a script's expression is true."""
     held = browser.wait("""for (let i = 0; i < 400; i++) {
         const held = (() => { try { return Boolean(CONDITION); } catch { return false; } })();
         if (held) return true;
@@ -99,7 +99,7 @@ def test_every_row_is_had_from_the_server(served, browser, weights):
 
 
 def table(browser):
-    """The picture's numbers by its JSON button: rows, columns (their first places), values."""
+    """The picture's numbers, from its JSON button: rows, columns (the first position of each), values."""
     text = browser.wait("""
         window.saved = [];
         URL.createObjectURL = (blob) => { saved.push(blob); return 'blob:none'; };
@@ -139,7 +139,7 @@ def test_what_is_passed_by_is_not_asked_for(served, browser):
     until(browser, "document.querySelectorAll('[data-top]').length === 10")
     asked = browser.run("return performance.getEntriesByType('resource').map((one) => one.name)")
     assert any("rows=1970:1971&" in one for one in asked) and len(asked) < 15
-    # What was had is not asked for again.
+    # Data that the page already has is not requested again.
     count = len(asked)
     browser.press("up", "down")
     browser.wait("await new Promise((done) => setTimeout(done, 400))")
@@ -172,7 +172,7 @@ def stop(browser):
 
 
 def view(browser):
-    """What the map shows: [first row, last row, first key, last key]; the whole is not in the address."""
+    """The range that the map shows: [first row, last row, first key, last key]. The whole map is not in the address."""
     zoom = browser.run("return new URLSearchParams(location.hash.slice(1)).get('zoom')")
     return [float(edge) for edge in zoom.split("_")] if zoom else [0, LENGTH, 0, LENGTH]
 
@@ -184,7 +184,7 @@ def test_the_guided_zoom_finds_what_stands_out(served, page, browser, weights, b
     else:
         page("--top-k", "5", fragment="#view=map&head=0")
     until(browser, "document.querySelector('.tour button')")
-    # By the keyboard: the button, then Next with Enter, as many as there are.
+    # By keyboard: the button, then Next with Enter, until the last.
     browser.run("document.querySelector('.tour button').focus()")
     browser.press("enter")
     until(browser, "document.querySelector('.tour p')")
@@ -198,7 +198,7 @@ def test_the_guided_zoom_finds_what_stands_out(served, page, browser, weights, b
         until(browser, f"document.querySelector('.tour').textContent.includes('{n} of {count}')")
         until(browser, f"document.getElementById('told').textContent === {json.dumps(stop(browser))}")
         r0, r1, k0, k1 = view(browser)
-        # On the copied run: keys are COPY - SOURCE rows back.
+        # On the copied run, keys are COPY - SOURCE rows back.
         assert abs((r0 + r1 - k0 - k1) / 2 - (COPY - SOURCE)) < 30 and COPY - 40 <= (r0 + r1) / 2 <= COPY + RUN + 40
         found = re.match(r"Row ([\d,]+) gives ([\d.e−]+) to key ([\d,]+)", stop(browser))
         if found:
@@ -279,7 +279,7 @@ def test_a_page_with_every_weight_does_not_say_that_none_is_stored(heed, browser
 
 
 def spoil(path, name):
-    """Moves every number of a tensor of the document."""
+    """Shifts every number of a tensor in the document."""
     data = bytearray(path.read_bytes())
     size, = struct.unpack("<Q", data[:8])
     begin, end = json.loads(data[8:8 + size])[name]["data_offsets"]

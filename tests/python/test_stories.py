@@ -1,4 +1,4 @@
-"""models/stories: its text comes again to the bit, its training begins again as recorded, and it writes words."""
+"""models/stories: its text is reproduced to the bit, its training starts again as recorded, and it writes words."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ def test_the_text_and_the_model_are_those_that_the_readme_tells_of():
     assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 1_000_000
 
 
-# Another BLAS rounds in another way, and steps make more of that: over ten of them the losses agree to a hundredth.
+# Another BLAS rounds differently, and each step magnifies that. After ten steps the losses agree to a hundredth.
 def test_its_training_begins_again_as_recorded(heed, tmp_path):
     (tmp_path / "stories.txt").write_bytes(stories())
     config = json.loads((FOLDER / "config.json").read_text())
@@ -41,6 +41,6 @@ def test_it_writes_words_of_its_stories(heed):
     known = set(words_of(stories().decode()))
     for options in (["--temperature", 0.7], ["--temperature", 0]):
         text = heed("generate", "stories", "--prompt", "Anna had a ", "--tokens", 600, *options).stdout
-        written = words_of(text)[:-1]  # the last may be cut
+        written = words_of(text)[:-1]  # the last word may be cut off
         assert len(written) > 80
         assert sum(word in known for word in written) >= 0.95 * len(written), text

@@ -1,11 +1,11 @@
-"""Gradients of attention as PyTorch computes them, for tests/backward_torch_test.cpp.
+"""Gradients of attention computed by PyTorch, for tests/backward_torch_test.cpp.
 
     pip install torch==2.13.0 safetensors
     python tests/python/torch_gradients.py tests/data/golden/torch_gradients.safetensors
 
-Cases named sdpa_* go through torch.nn.functional.scaled_dot_product_attention; the others, for what it does not
-have, through its formula in PyTorch, differentiated by autograd. All in f64 but sdpa_f32, which takes PyTorch's own
-fused kernel.
+Cases named sdpa_* call torch.nn.functional.scaled_dot_product_attention. The others use options that it lacks; they
+compute the formula in PyTorch, differentiated by autograd. All cases are in f64 except sdpa_f32, which uses PyTorch's
+own fused kernel.
 """
 
 import sys
@@ -22,7 +22,7 @@ def leaf(*shape, dtype=torch.float64):
 
 
 def record(case, inputs, losses, **others):
-    """inputs: the leaves by name; losses: pairs (name, result), each of which gets a random gradient."""
+    """inputs: the leaves by name; losses: pairs (name, result). Each result gets a random gradient."""
     total = 0
     for name, result in losses:
         grad = torch.randn_like(result)
@@ -38,7 +38,7 @@ def record(case, inputs, losses, **others):
 
 
 def lse_of(query, key, bias=0.0, scale=None):
-    """Logsumexp of the scores, which scaled_dot_product_attention does not return."""
+    """The log-sum-exp of the scores, which scaled_dot_product_attention does not return."""
     key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     scores = query @ key.transpose(-1, -2) * (scale or query.shape[-1] ** -0.5) + bias
     return torch.logsumexp(scores.detach(), dim=-1)
@@ -76,7 +76,7 @@ sdpa("sdpa_f32", (1, 2, 20, 8), (1, 2, 20, 8), 8, dtype=torch.float32, is_causal
 
 
 def written_out():
-    """Softcap, bias, ALiBi, causal mask and sinks, with gradients of the weights and the lse as well."""
+    """Softcap, bias, ALiBi, causal mask and sinks, also with gradients of the weights and the lse."""
     inputs = {
         "query": leaf(2, 4, 5, 3),
         "key": leaf(2, 2, 5, 3),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check.sh SOURCE: what ./run does around the build, in a copy of the project where apt-get, dpkg-query, sudo, CMake
-# and Ninja are stand-ins that note how they were called.
+# check.sh SOURCE: tests what ./run does around the build, in a copy of the project. There apt-get, dpkg-query, sudo,
+# CMake and Ninja are stand-ins that record their calls.
 # shellcheck disable=SC2016
 set -euo pipefail
 source=$1
@@ -17,13 +17,13 @@ wrong() {
   exit 1
 }
 
-# stand_in NAME: a command NAME on the path, which notes its arguments and then does what stdin says.
+# stand_in NAME: makes a command NAME on the path, which records its arguments and then runs the script from stdin.
 stand_in() {
   { printf '#!/bin/bash\nprintf "%%s\\n" "%s $*" >>"$CALLS"\n' "$1"; cat; } >"$work/bin/$1"
   chmod 755 "$work/bin/$1"
 }
 
-# fresh: a project that was never built, on a system with all packages but ninja-build and libopenblas-dev.
+# fresh: sets up a project that was never built, on a system without ninja-build and libopenblas-dev.
 fresh() {
   rm -rf "${project:?}" "${work:?}/bin"
   mkdir -p "$project" "$work/bin"
@@ -107,7 +107,7 @@ ln -s "$project/run" "$work/my heed"
 (cd / && PATH="$work/bin:$PATH" "${as[@]}" "$work/my heed" info <<<"from stdin") >"$work/stdout"
 expect_command info
 
-# two: runs ./run twice at the same time; what they say lies in stderr.1 and stderr.2.
+# two: runs ./run twice at the same time; their messages are in stderr.1 and stderr.2.
 two() {
   local pids=() pid
   for n in 1 2; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# older_processor.sh HEED CPU TARGET: on an emulated CPU of x86-64 heed takes TARGET by itself, attends as the reference
-# does on this processor, forward and backward, and writes what is known over a cache.
+# older_processor.sh HEED CPU TARGET: on an emulated x86-64 CPU, heed must choose TARGET by itself, agree with the
+# reference on this processor, forward and backward, and generate a known text with a cache.
 set -euo pipefail
 heed=$1 cpu=$2 target=$3
 if ! command -v qemu-x86_64 >/dev/null; then
@@ -23,17 +23,17 @@ words=$(printf 'to be or not to be, that is the question: %.0s' {1..12})
 inputs=(--causal)
 for input in query key value; do inputs+=("--$input" "$work/steps.safetensors:$input"); done
 results=(out lse received grad-query grad-key grad-value)
-# attend PROGRAM KERNEL DTYPE: its results go to $work/DTYPE-KERNEL-RESULT.npy.
+# attend PROGRAM KERNEL DTYPE: writes the results to $work/DTYPE-KERNEL-RESULT.npy.
 attend() {
   local files=()
   for result in "${results[@]}"; do files+=("--$result" "$work/$3-$2-$result.npy"); done
   "$1" attend "${inputs[@]}" --grad-out "$work/steps.safetensors:value" --kernel "$2" --dtype "$3" "${files[@]}"
 }
 
-# The numbers of a .npy file of f32, one a line. Bytes 8 and 9 say how long the header after them is.
+# Prints the numbers of a .npy file of f32, one per line. Bytes 8 and 9 hold the length of the header after them.
 numbers() { od -An -v -tf4 -w4 -j $((10 + $(od -An -tu2 -j8 -N2 "$1"))) "$1"; }
 
-# The largest difference of two files, as a share of the largest number.
+# The largest difference between two files, divided by the largest number.
 difference() {
   paste <(numbers "$1") <(numbers "$2") |
     awk 'function size(x) { return x < 0 ? -x : x }
@@ -43,7 +43,7 @@ difference() {
          END { if (most > 0) print apart / most; else print "numbers that do not compare" }'
 }
 
-# f32 sums of some hundred terms; bf16 has 8 bits, and its results are rounded once more.
+# f32 adds about a hundred terms; bf16 has 8 bits, and its results are rounded once more.
 for tolerance in f32=1e-5 bf16=1e-2; do
   dtype=${tolerance%=*}
   attend "$heed" reference "$dtype"

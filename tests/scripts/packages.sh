@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# packages.sh ROOT: what documents, pyproject.toml and scripts say of packages is what scripts/packages.sh has. Each
-# command `apt-get install` of a document that belongs to one of its lists names all of that list; no document names a
-# package that no list has.
+# packages.sh ROOT: documents, pyproject.toml and scripts must agree with scripts/packages.sh on packages. An `apt-get
+# install` command in a document that belongs to one of its lists must name all of that list. No document may name a
+# package that is in no list.
 set -euo pipefail
 cd "$1"
 # shellcheck source=scripts/packages.sh
@@ -11,14 +11,14 @@ wrong() { printf '%s\n' "$*" && status=1; }
 
 one_line() { printf '%s\n' "$@" | sort -u | paste -sd ' '; }
 
-# installs FILE: what it tells to install with apt-get, one command a line. A command may go on after a backslash, and
-# prose may break after `apt-get install`.
+# installs FILE: prints the packages that the file installs with apt-get, one command per line. A command may continue
+# after a backslash, and prose may break after `apt-get install`.
 installs() {
   sed -e ':again; /\(\\\|apt-get install\)$/ { N; s/\\\?\n */ /; b again }' "$1" |
     sed -nE 's/.*apt-get install +(-[a-z-]+ +)*([a-z0-9][a-z0-9.+ -]*).*/\2/p'
 }
 
-# expect FILE PACKAGE LIST: the command of FILE that installs PACKAGE installs the packages of packages_LIST.
+# expect FILE PACKAGE LIST: the command in FILE that installs PACKAGE must install the packages of packages_LIST.
 expect() {
   local -n wanted=packages_$3
   local found
@@ -38,7 +38,7 @@ for file in ./*.md docs/*.md python/heed/*.py; do
   done
 done
 
-# The machine that builds with pip, with ./run, and the one whose libraries are unpacked for a wheel link the same.
+# Builds with pip, with ./run, and with the unpacked libraries for a wheel all link the same libraries.
 for list in python run sysroot; do
   declare -n packages=packages_$list
   for package in "${packages_linked[@]}"; do
@@ -50,7 +50,7 @@ requires=$(sed -nE 's/^requires = \[(.*)\]/\1/p' pyproject.toml)
 [[ $requires == "$(printf ', "%s"' "${pypi_build[@]}" | sed 's/^, //')" ]] ||
   wrong "pyproject.toml requires $requires; pypi_build has ${pypi_build[*]}"
 
-# The Debian package needs what its programs are linked to: no list of its own.
+# The Debian package depends on the libraries of its programs, so it needs no list.
 if ! grep -q 'CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON' cmake/HeedInstall.cmake ||
   grep -q 'CPACK_DEBIAN_PACKAGE_DEPENDS' cmake/HeedInstall.cmake; then
   wrong "cmake/HeedInstall.cmake leaves dependencies to something else than dpkg-shlibdeps"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# readme.sh SOURCE HEED DOCUMENT=LEAST…: runs the commands of documents. Each line `$ …` of its console blocks is run, in
-# order, and the lines below it must come in its output, in that order (a line of … stands for any). Each `./run …` in a
-# table or a sentence is run. All must succeed, and be LEAST at least. Each test that `./test -- -R …` names must exist.
+# readme.sh SOURCE HEED DOCUMENT=LEAST…: runs the commands of documents. It runs each line `$ …` of the console blocks,
+# in order. The lines below it must occur in its output, in that order (a line of … stands for any lines). It also runs
+# each `./run …` in a table or a sentence. At least LEAST commands must run, and all must succeed. Each test that
+# `./test -- -R …` names must exist.
 # shellcheck disable=SC2016,SC2034
 set -euo pipefail
 source=$1 heed=$2
@@ -11,13 +12,14 @@ trap 'rm -rf "$work"' EXIT
 cp "$source/LICENSE" "$work"
 cd "$work"
 
-# perform COMMAND: runs it with heed in the place of ./run.
+# perform COMMAND: runs it, with heed in place of ./run.
 perform() {
   commands=$((commands + 1))
   eval "${1/#.\/run/\"\$heed\"}" >said 2>&1 || { printf 'failed: %s\n' "$1"; cat said; exit 1; }
 }
 
-# perform_named LINE: the commands in backticks. `./run ARGS…` stands for any, and a server would not end (test_serve.py).
+# perform_named LINE: runs the commands in backticks. It skips `./run ARGS…`, which stands for any command, and servers,
+# which do not end (test_serve.py).
 perform_named() {
   local command
   while IFS= read -r command; do

@@ -1,4 +1,4 @@
-/* One rank, one row: its output is its value. */
+/* One rank with one row: the output equals the value. */
 #include <heed/heed_mpi.h>
 #include <stdio.h>
 
