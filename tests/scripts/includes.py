@@ -19,14 +19,21 @@ def graph_of(root):
     return graph
 
 
+def circle_in(rest):
+    """A way from a folder back to it. Each folder of `rest` includes another one."""
+    way = [min(rest)]
+    while len(set(way)) == len(way):
+        way.append(min(rest[way[-1]] & set(rest)))
+    return way[way.index(way[-1]):]
+
+
 def main():
     graph = graph_of(ROOT)
     rest = dict(graph)
     while rest:
         lowest = sorted(folder for folder, included in rest.items() if not included & set(rest))
         if not lowest:
-            circle = "; ".join(f"{folder} includes {', '.join(sorted(included & set(rest)))}" for folder, included in rest.items())
-            sys.exit(f"folders of src include each other: {circle}")
+            sys.exit("folders of src include each other: " + " -> ".join(circle_in(rest)))
         for folder in lowest:
             print(f"{folder:26} {' '.join(sorted(graph[folder]))}")
             del rest[folder]
