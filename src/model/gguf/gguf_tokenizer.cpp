@@ -89,8 +89,7 @@ Json vocabulary_of(const GgufFile& file, const Texts& tokens) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (!seen.emplace(tokens[i], true).second)
       fail(file.subject(), "has the token " + io::detail::printable(tokens[i]) + " twice");
-    members.emplace_back(std::string(tokens[i]), i);  // the keys are distinct, and a lookup of each would be
-                                                      // slow
+    members.emplace_back(std::string(tokens[i]), i);  // no lookup: the keys are distinct
   }
   return vocabulary;
 }
