@@ -15,8 +15,7 @@ namespace heed::detail {
 namespace {
 
 constexpr std::size_t kLongestPattern = 16'384;  // real patterns have some hundred bytes
-constexpr unsigned long kFirstSteps = 512;       // backtracking limit of a search's first attempt; words need
-                                                 // fewer
+constexpr unsigned long kFirstSteps = 512;       // backtracking limit of a first attempt
 constexpr unsigned long kStepsOfByte = 100;      // total extra steps of all searches, per byte
 constexpr unsigned long kSteps = 1'000'000;      // total extra steps in a short text
 
