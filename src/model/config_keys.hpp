@@ -11,8 +11,7 @@ namespace heed::detail {
 /// The keys of one family. JSON is written as in config.json; lists of names are separated by spaces.
 struct ConfigKeys {
   const char* read;            ///< JSON: keys that the family reads, each with its default value
-  const char* only = "{}";     ///< JSON: keys for which heed supports one value; any other value except null
-                               ///< is refused
+  const char* only = "{}";     ///< JSON: keys with a single supported value; others except null are refused
   const char* unused = "";     ///< names of keys without effect on inference
   const char* renamed = "{}";  ///< JSON: other names of keys that are read
 };

@@ -116,8 +116,7 @@ class Walker {
   std::int64_t row_, count_;
   int threads_;
   Walk walk_;
-  std::vector<float> before_, added_;  // of the current layer: its stream at the row, and the contribution of
-                                       // its heads
+  std::vector<float> before_, added_;  // of the current layer: its stream at the row, and its heads' part
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
-// What every page is written with: the files compiled in, names in them that stand for something, JSON and
-// numbers that scripts read.
+// Common parts of writing pages: compiled-in files, placeholders in them, and JSON and numbers for scripts.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,13 +11,13 @@
 
 namespace heed::detail {
 
-/// Valid inside <script>, whatever its strings hold. What is not UTF-8 becomes U+FFFD.
+/// Valid inside <script>, whatever its strings hold. Invalid UTF-8 becomes U+FFFD.
 [[nodiscard]] std::string script_json(const nlohmann::ordered_json& json);
 
-/// All whose names end so, in their order.
+/// Concatenates the files whose names end with `ending`, in their order.
 [[nodiscard]] std::string all_files(std::span<const PageFile> files, std::string_view ending);
 
-/// Throws Error (internal) where it is not among them.
+/// Throws Error (internal) if there is no such file.
 [[nodiscard]] std::string_view file_named(std::span<const PageFile> files, std::string_view name);
 
 /// The element that holds a block.
@@ -29,7 +28,7 @@ void put_block(const PageBlock& block, const Put& put) {
   put("</script>\n");
 }
 
-/// Puts the text; fill(NAME) puts what stands for @NAME@.
+/// Writes the text with put(); fill(NAME) writes the replacement of @NAME@.
 template <class Put, class Fill>
 void put_template(std::string_view text, const Put& put, const Fill& fill) {
   while (!text.empty()) {

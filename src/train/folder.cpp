@@ -23,15 +23,15 @@ using io::detail::json_in;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kModelFormat = "heed model 2";
-// MiB of a configuration, whose list of losses grows with the logarithm of the steps, and of a vocabulary: a
-// million characters, escaped in up to 15 bytes. And what a configuration holds; the vocabulary's own reader
-// counts.
+// Limits in MiB: of a configuration, whose list of losses grows with the logarithm of the steps, and of a
+// vocabulary of a million characters, each escaped in up to 15 bytes. The limits below count JSON values; the
+// vocabulary's own reader has its own.
 constexpr std::uintmax_t kConfigMiB = 1, kVocabularyMiB = 16;
 constexpr JsonLimits kConfig = {.values = 10'000};
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 constexpr JsonLimits kVocabulary = {.members = kAny, .values = kAny};
 
-// What heed wrote into a configuration of its own. `path` is the file's.
+// The part of a configuration that heed wrote. `path` is the file's.
 const Json& own_part(const Json& config, const std::string& path) {
   const auto fail = [&](const std::string& what) { throw Error(ErrorCode::io, path + " " + what); };
   if (config.is_object() && config.contains("format") && config["format"] == "heed model 1")
@@ -46,7 +46,7 @@ const Json& own_part(const Json& config, const std::string& path) {
   return config["heed"];
 }
 
-// What others read must be what heed reads: all that decides a GPT-2's numbers.
+// Requires that the keys for other readers agree with those for heed, in all that decides a GPT-2's numbers.
 void require_same_sizes(const Json& config, const nn::LanguageModelConfig& sizes, const std::string& path) {
   std::vector<std::string> unknown;
   const auto completed = [&](const Json& keys) {
@@ -85,7 +85,7 @@ Tokenizer tokenizer_in(const std::string& folder) {
   return tokenizer_from_json(json_in(path, kVocabularyMiB, kVocabulary), path);
 }
 
-// Each code point is a word. The word for others is not among the words, so that they are refused.
+// Each code point is a word. The unknown word is not in the vocabulary, so other code points are refused.
 std::string tokenizers_json(const Vocabulary& characters) {
   using Sorted = nlohmann::json;  // an ordered_json of a million members takes hours
   Sorted words = Sorted::object();
@@ -130,7 +130,7 @@ void save_model(const std::string& folder, TrainedModel& trained, const LossMark
   using namespace detail;
   Json config = {{"architectures", {"GPT2LMHeadModel"}}};
   config.update(gpt2_config(trained.model.config));
-  // No token begins or ends a text, and nothing was left out at random.
+  // No token begins or ends a text, and training had no dropout.
   config.update({{"bos_token_id", nullptr},
                  {"eos_token_id", nullptr},
                  {"embd_pdrop", 0.0},

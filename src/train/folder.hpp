@@ -1,4 +1,4 @@
-// What a model's folder holds, file by file.
+// The files of a model's folder.
 #pragma once
 
 #include <string>
@@ -8,14 +8,15 @@
 
 namespace heed::detail {
 
-/// The JSON of a vocabulary.json. Throws Error (io), naming the file, for what save_model() did not write.
+/// Parses a vocabulary.json. Throws Error (io) with the file's name for contents that save_model() does not
+/// write.
 [[nodiscard]] Tokenizer tokenizer_from_json(std::string_view text, const std::string& path);
 
 /// The tokenizer of a folder's vocabulary.json. Throws likewise.
 [[nodiscard]] Tokenizer tokenizer_in(const std::string& folder);
 
-/// The tokenizer.json of characters, for PyPI's tokenizers: it reads and writes the same text with the same
-/// ids, and refuses a character that is not among them, too.
+/// The tokenizer.json of a character vocabulary, for PyPI's tokenizers: the same text gives the same ids, and
+/// unknown characters are refused, too.
 [[nodiscard]] std::string tokenizers_json(const Vocabulary& characters);
 
 }  // namespace heed::detail

@@ -1,6 +1,5 @@
-// The JSON of a vocabulary, followed event by event: each must fit one of the two forms that it has, so that
-// a file of a million characters takes no more than they do, and a hostile one nothing.
-#include <cstdint>
+// Parses a vocabulary's JSON event by event. Each event must fit one of the two allowed forms. So a file of a
+// million characters takes no more memory than the characters, and a hostile file takes none.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -103,7 +102,7 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
 
 Tokenizer tokenizer_from_json(std::string_view text, const std::string& path) {
   TokenizerReader reader(path);
-  (void)nlohmann::json::sax_parse(text, &reader);  // what is wrong is thrown
+  (void)nlohmann::json::sax_parse(text, &reader);  // errors are thrown
   if (reader.characters.empty()) return Tokenizer::of_symbols(reader.symbols);
   return Tokenizer::of_characters(Vocabulary(std::move(reader.characters)));
 }

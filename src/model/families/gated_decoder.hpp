@@ -34,8 +34,7 @@ struct GatedDecoderRules {
   double scale = 0;                   ///< for scores
   double softcap = 0;                 ///< for scores; 0: none
   double logits_cap = 0;              ///< 0: none
-  std::vector<std::int64_t> reaches;  ///< for each layer, the number of earlier keys that a token sees; -1:
-                                      ///< all
+  std::vector<std::int64_t> reaches;  ///< earlier keys that a token of each layer sees; -1: all
   Rope rope;                          ///< for layers that see all keys
   Rope window_rope;                   ///< for the other layers
 };
