@@ -1,6 +1,6 @@
 #include "nn/gemm.hpp"
 
-#OpenBLAS's header defines OPENBLAS_VERSION
+#include <cblas.h>  // defines OPENBLAS_VERSION if it is OpenBLAS
 
 #include <algorithm>
 #include <limits>

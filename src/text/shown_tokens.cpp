@@ -14,8 +14,7 @@ constexpr std::string_view kHalf = "\uFFFD";   // the decoded text of an incompl
 constexpr std::string_view kContinues = "·";   // before a piece that continues a word
 constexpr std::size_t kLongestLetter = 4;      // in bytes
 constexpr std::size_t kWindow = 6;             // earlier tokens that a token's text may depend on
-constexpr std::size_t kLongestWindow = 64;     // used if a shorter one decodes differently from the whole
-                                               // text
+constexpr std::size_t kLongestWindow = 64;     // if a shorter one decodes differently from the text
 constexpr std::uint32_t kIdeographs = 0x2E80;  // words of scripts from here on are not separated by spaces
 
 // The text of a token: token n (from 0) of `of` tokens that spell it together.

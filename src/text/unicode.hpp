@@ -14,8 +14,7 @@ namespace heed::detail {
 [[nodiscard]] bool is_numeric(std::uint32_t point);          ///< categories N*
 [[nodiscard]] bool is_punctuation(std::uint32_t point);      ///< categories P*, and all of ASCII's
 [[nodiscard]] bool is_control(std::uint32_t point);          ///< categories Cc, Cf, Co
-[[nodiscard]] bool is_of_unicode_9(std::uint32_t point);     ///< or has no relevant category and no normal
-                                                             ///< form today
+[[nodiscard]] bool is_of_unicode_9(std::uint32_t point);     ///< or still lacks a category and normal form
 [[nodiscard]] bool is_nonspacing_mark(std::uint32_t point);  ///< category Mn
 [[nodiscard]] bool is_mark(std::uint32_t point);             ///< categories M*
 

@@ -1,5 +1,6 @@
 // Parses a vocabulary's JSON event by event. Each event must fit one of the two allowed forms. So a file of a
 // million characters takes no more memory than the characters, and a hostile file takes none.
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
