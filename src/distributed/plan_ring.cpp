@@ -201,7 +201,7 @@ class Ring {
     return {first, last};
   }
 
-  // The wait that keeps an owner just busy; 0 if nothing does.
+  // The wait at which an owner is just busy; 0 if it never is.
   [[nodiscard]] static double wait_of(std::vector<InGroup> ranks, double service) {
     std::erase_if(ranks, [](const InGroup& one) { return one.others == 0; });
     std::sort(ranks.begin(), ranks.end(),

@@ -13,9 +13,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kExactNumbers = 65'536;  // lists up to this length are held as f32
 constexpr std::int64_t kThumbnail = 64;         // bins per side
-constexpr double kMostBytes = 19e6;             // page size up to which the most attended keys may grow,
-constexpr double kBytesForKeys = 2e6;           // or their size in any case,
-constexpr double kLeastKeys = 3;                // or keys per row in any case
+constexpr double kMostBytes = 19e6;             // the most attended keys may fill the page up to this size,
+constexpr double kBytesForKeys = 2e6;           // or take this size in any case,
+constexpr double kLeastKeys = 3;                // or have this many keys per row in any case
 constexpr double kBytesOfBlock = 400;           // in addition to its numbers
 
 // JSON has no NaN.
