@@ -9,7 +9,7 @@
 
 namespace heed::detail {
 
-/// Numbers are stored in blocks of `values` numbers, each of `bytes` bytes.
+/// Numbers are stored in consecutive blocks. A block of `values` numbers takes `bytes` bytes.
 struct WeightFormat {
   std::string_view name;
   std::int64_t values = 1;
