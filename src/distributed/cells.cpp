@@ -14,7 +14,7 @@ std::int64_t sum_of_clamped(std::int64_t n, std::int64_t width) {
   return rising * (rising - 1) / 2 + (n - rising) * width;
 }
 
-// Over the queries, the keys that stand before position + shift.
+// The number of keys before position + shift, summed over the queries.
 std::int64_t cells_before(std::int64_t shift, PositionRange positions, PositionRange keys) {
   const std::int64_t width = keys.end - keys.begin;
   return sum_of_clamped(positions.end + shift - keys.begin, width) -

@@ -1,4 +1,4 @@
-// How many queries and keys see each other, of ranges of both.
+// The number of visible pairs in ranges of queries and keys.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,19 @@
 
 namespace heed::distributed {
 
-/// Query i stands at i + offset. It sees keys j <= i + offset where causal, and those in its window; a side
-/// of -1 is open.
+/// Query i stands at i + offset. If causal, it sees keys j <= i + offset; it sees only keys in its window, of
+/// which a side of -1 is open.
 struct Visibility {
   bool causal = false;
   Window window{};
   std::int64_t offset = 0;
 
-  /// The pairs (i, j) of which i sees j. Exact where all positions are at most 2^30 in size.
+  /// The number of pairs (i, j) in which i sees j. Exact if all positions are at most 2^30 in size.
   [[nodiscard]] std::int64_t cells(PositionRange queries, PositionRange keys) const;
   [[nodiscard]] std::int64_t cells(std::span<const PositionRange> queries, PositionRange keys) const;
 
-  /// The keys, of `length`, from the first to the last that some of the queries, one at least, sees.
+  /// The range from the first to the last key that any of the queries (at least one) sees, out of `length`
+  /// keys.
   [[nodiscard]] PositionRange seen(PositionRange queries, std::int64_t length) const;
 };
 

@@ -1,4 +1,4 @@
-// What the formulas of all schemes go by. Formulas that are not here are in docs/distributed.md.
+// The common inputs of all schemes' cost formulas. docs/distributed.md has the formulas that are not here.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace heed::distributed {
 
-/// The keys that an online softmax folds at once: kSpan of the kernel. Blocks that travel are spans.
+/// The keys of one span, the kernel's kSpan. Blocks that travel are spans.
 constexpr std::int64_t kSpanKeys = 3072;
-/// Of the state of a row beside its output: 64-byte lanes of f32.
+/// The state of a row beside its output: 64-byte lanes of f32.
 constexpr double kStateLanes = 5 * 16;
-/// The backward pass does five products where the forward pass does two.
+/// The backward pass computes five products, the forward pass two.
 constexpr double kBackwardWork = 2.5;
 
 inline double as_double(std::int64_t n) { return static_cast<double>(n); }
@@ -27,9 +27,9 @@ struct Model {
 
   [[nodiscard]] int ranks() const { return queries.ranks(); }
   [[nodiscard]] Visibility sees() const { return {call.causal, call.window, call.query_offset}; }
-  /// Key heads of all batch entries.
+  /// The number of key heads of all batch entries.
   [[nodiscard]] std::int64_t units() const { return call.batch * call.kv_heads; }
-  /// Query heads of each.
+  /// Query heads per key head.
   [[nodiscard]] double group() const {
     return static_cast<double>(call.heads) / static_cast<double>(call.kv_heads);
   }
@@ -39,18 +39,18 @@ struct Model {
   [[nodiscard]] double key_bytes() const { return query_bytes() + output_bytes(); }
   [[nodiscard]] double state_bytes() const { return 4 * (static_cast<double>(call.value_dim) + kStateLanes); }
 
-  /// Of a forward pass over the cells of one query head.
+  /// The time of a forward pass over the cells of one query head.
   [[nodiscard]] double seconds_of(double cells) const {
     return cells * 2 * static_cast<double>(call.head_dim + call.value_dim) / machines.flops_per_second;
   }
-  /// Of a byte from one of the other ranks, on average.
+  /// The time of a byte from one of the other ranks, on average.
   [[nodiscard]] double seconds_per_byte() const;
-  /// Of a byte on the slowest link that there is.
+  /// The time of a byte on the slowest existing link.
   [[nodiscard]] double slowest_seconds_per_byte() const;
-  /// Cells of one query head that a rank's rows see, or that all rows do.
+  /// The cells of one query head that a rank's rows see, or that all rows see.
   [[nodiscard]] double cells_of(int rank) const;
   [[nodiscard]] double all_cells() const;
-  /// Of queries, outputs, keys and values, and of their gradients where there are some.
+  /// The bytes of queries, outputs, keys and values, and of their gradients if the call has any.
   [[nodiscard]] double shard_bytes(int rank) const;
 
  private:
@@ -66,16 +66,16 @@ struct Cost {
   std::string note;
 };
 
-/// What each rank sends and receives in one step of a scheme, in which all links work at once.
+/// The bytes and messages of each rank in one step of a scheme in which all links work at once.
 class Traffic {
  public:
   explicit Traffic(const Model& model);
   void receive(int rank, double bytes, double messages);
   void send(int rank, double bytes, double messages);
-  /// Of a rank.
+  /// The time of one rank.
   [[nodiscard]] double receiving(int rank) const { return seconds_of(in_[static_cast<std::size_t>(rank)]); }
   [[nodiscard]] double sending(int rank) const { return seconds_of(out_[static_cast<std::size_t>(rank)]); }
-  /// Of the rank that takes longest.
+  /// The time of the slowest rank.
   [[nodiscard]] double seconds() const;
   [[nodiscard]] double sent(int rank) const { return out_[static_cast<std::size_t>(rank)].bytes; }
 
@@ -91,7 +91,7 @@ class Traffic {
   std::vector<OneWay> out_;
 };
 
-/// A note where a rank's rows see many more keys than those of others.
+/// A note if a rank's rows see many more keys than those of others.
 [[nodiscard]] std::string imbalance_note(const Model& model);
 
 [[nodiscard]] Cost ring_cost(const Model& model);

@@ -50,7 +50,7 @@ void require_shardings(const Sharding& queries, const Sharding& keys) {
     refuse("keys lies on ", keys.ranks(), " ranks; the ", queries.ranks(), " of queries are expected");
 }
 
-// Why a scheme cannot give what is asked for; empty where it can.
+// Why a scheme cannot give the requested results; empty if it can.
 std::string why_not(Scheme scheme, const PlannedCall& call) {
   const bool streams = scheme == Scheme::ring || scheme == Scheme::decode;
   if (call.results == Results::sums && scheme != Scheme::ulysses)
@@ -70,7 +70,7 @@ constexpr std::array<Formula, 4> kFormulas = {{{Scheme::ring, ring_cost},
                                                {Scheme::ulysses, ulysses_cost},
                                                {Scheme::decode, decode_cost}}};
 
-// All the arithmetic on one rank.
+// The time of all the arithmetic on one rank.
 double alone(const Model& model) {
   return model.seconds_of(model.all_cells()) * static_cast<double>(model.call.batch * model.call.heads) *
          (model.call.gradients ? 1 + kBackwardWork : 1);

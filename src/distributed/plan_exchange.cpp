@@ -1,4 +1,4 @@
-// The schemes that exchange tensors, compute, and exchange results: ulysses, decode.
+// The schemes that exchange tensors, compute, and return results: ulysses, decode.
 #include <algorithm>
 #include <vector>
 
@@ -7,12 +7,12 @@
 namespace heed::distributed {
 namespace {
 
-// Rows and keys of heads go from their ranks to those that compute the heads, or the other way.
+// The traffic of rows and keys from their ranks to those that compute the heads, or back.
 class HeadsExchange {
  public:
   explicit HeadsExchange(const Model& model) : model_(model) {}
 
-  // Bytes of a row of all query heads of a key head, and of a key.
+  // The arguments are the bytes of a row of all query heads of a key head, and the bytes of a key.
   [[nodiscard]] Traffic traffic(double row_bytes, double key_bytes, bool back) const {
     Traffic traffic(model_);
     const std::int64_t computing = std::min<std::int64_t>(model_.ranks(), model_.units());
@@ -33,7 +33,7 @@ class HeadsExchange {
     return traffic;
   }
 
-  // Key heads that a rank computes.
+  // The number of key heads that a rank computes.
   [[nodiscard]] std::int64_t units_of(int rank) const {
     return model_.units() / model_.ranks() + (rank < model_.units() % model_.ranks() ? 1 : 0);
   }
@@ -51,11 +51,12 @@ std::string ulysses_note(const Model& model) {
   return "";
 }
 
-// Which rank computes which spans: of those that hold the most of its keys, the one whose keys come first.
+// The ranks that compute the spans: the one with most of a span's keys; among equals the one whose keys come
+// first.
 struct SpanOwners {
-  std::vector<std::int64_t> spans;  // of each rank, that some row sees
+  std::vector<std::int64_t> spans;  // for each rank, those that some row sees
   std::vector<std::int64_t> cells;
-  std::vector<std::int64_t> received;  // keys of its spans that lay elsewhere
+  std::vector<std::int64_t> received;  // keys of its spans from other ranks
   std::vector<std::int64_t> sent;
   std::int64_t all = 0;  // spans
   std::int64_t moved = 0;
@@ -71,7 +72,7 @@ struct SpanOwners {
   void add(const Model& model, PositionRange span) {
     const std::int64_t seen = model.sees().cells(PositionRange{0, model.queries.length()}, span);
     if (seen == 0) return;
-    std::vector<std::pair<int, std::int64_t>> held;  // by whom, and how many
+    std::vector<std::pair<int, std::int64_t>> held;  // each rank and its count
     for (std::int64_t key = span.begin; key < span.end;) {
       const int rank = model.keys.rank_of(key);
       const std::int64_t end = std::min(end_of_run(model.keys, rank, key), span.end);
@@ -97,7 +98,7 @@ struct SpanOwners {
       }
   }
 
-  // Of the run of a rank's positions in which `position` lies.
+  // The end of the run of a rank's positions that contains `position`.
   static std::int64_t end_of_run(const Sharding& sharding, int rank, std::int64_t position) {
     const auto ranges = sharding.ranges(rank);
     const auto after =
@@ -107,14 +108,14 @@ struct SpanOwners {
   }
 };
 
-// Queries of all ranks come to all. In each round a rank has twice as many ranks' as before.
+// All queries travel to all ranks. In each round a rank has the queries of twice as many ranks.
 struct QueryRounds {
   double seconds = 0;
   std::vector<double> sent;  // by each rank
 
   explicit QueryRounds(const Model& model) : sent(static_cast<std::size_t>(model.ranks())) {
     const int ranks = model.ranks();
-    std::vector<std::int64_t> before = {0};  // rows of ranks, twice around
+    std::vector<std::int64_t> before = {0};  // prefix sums of the ranks' rows, over two rounds of ranks
     for (int rank = 0; rank < 2 * ranks; ++rank)
       before.push_back(before.back() + model.queries.rows(rank % ranks));
     const double row_bytes = as_double(model.call.batch * model.call.heads) * model.query_bytes();

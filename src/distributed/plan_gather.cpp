@@ -1,5 +1,5 @@
-// gather: keys and values of one key head after the other; for gradients, tasks of a key head and a split of
-// its keys.
+// gather: keys and values of one key head after the other. Gradients have tasks, each a key head and a split
+// of its keys.
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -9,19 +9,19 @@
 namespace heed::distributed {
 namespace {
 
-// As the backward pass has them (src/attention/execute/backward.cpp).
+// As in the backward pass (src/attention/execute/backward.cpp).
 constexpr std::int64_t kEnoughTasks = 16;
 constexpr std::int64_t kSplitKeys = 768;
 constexpr std::int64_t kSplitStep = 192;
 
-// Each rank passes on what it got last to the next rank, until all have all.
+// Each rank passes its latest block to the next rank, until all ranks have all blocks.
 double forward_sent(const Model& model, int rank) {
   if (model.ranks() == 1) return 0;
   const int next = (rank + 1) % model.ranks();
   return as_double(model.units() * (model.keys.length() - model.keys.rows(next))) * model.key_bytes();
 }
 
-// The next head's keys travel beside a head's computation.
+// The next head's keys travel during a head's computation.
 Cost forward_cost(const Model& model) {
   const int ranks = model.ranks();
   const double units = as_double(model.units());
@@ -65,7 +65,8 @@ std::vector<Split> splits_of(const Model& model) {
   return splits;
 }
 
-// Consecutive tasks go to a rank: task and rank whose middles lie at the same share of all the work.
+// Assigns consecutive tasks to ranks: the middles of a task and its rank lie at the same share of all the
+// work.
 class Shares {
  public:
   explicit Shares(const Model& model) : model_(model), splits_(splits_of(model)) {
@@ -83,11 +84,11 @@ class Shares {
   [[nodiscard]] std::int64_t count() const { return as_signed(ranks_.size()); }
   [[nodiscard]] std::size_t splits() const { return splits_.size(); }
 
-  // What the ranks gather, and what they send back.
+  // Adds the data that ranks gather, and the results that they return.
   void add_to(Traffic& in, Traffic& out, std::vector<double>& cells, std::vector<double>& held) const {
     const double group = model_.group();
     const double row_bytes = group * (model_.query_bytes() + 2 * model_.output_bytes() + 4);
-    // Sums of some keys are kept in f32 until all of them are added up.
+    // Partial sums over keys are kept in f32 until all of them are added.
     const double part_bytes =
         group * (splits_.size() > 1 ? 4 * as_double(model_.call.head_dim) : model_.query_bytes());
     for (std::size_t task = 0; task < ranks_.size(); ++task) {
@@ -97,7 +98,8 @@ class Shares {
       const double keys = as_double(split.keys.end - split.keys.begin);
       const double rows = as_double(model_.queries.length());
       cells[static_cast<std::size_t>(rank)] += split.cells;
-      // Keys of a split count as spread over all ranks: over the tasks of a head each rank sends its own.
+      // The keys of a split count as spread evenly over all ranks, because over all tasks of a head each rank
+      // sends its own.
       const double of_keys = keys / as_double(model_.keys.length());
       for (int other = 0; other < model_.ranks(); ++other) {
         if (other == rank) continue;
@@ -121,10 +123,10 @@ class Shares {
   const Model& model_;
   std::vector<Split> splits_;
   double head_cells_ = 0;
-  std::vector<int> ranks_;  // of each task: by key head, and by split within one
+  std::vector<int> ranks_;  // of each task: by key head, then by split
 };
 
-// A rank sends once it has computed. Who receives waits for the first, and then for its link.
+// A rank sends after its computation. A receiver waits for the first sender, and then for its own link.
 double backward_seconds(const Model& model, const Traffic& in, const Traffic& out,
                         const std::vector<double>& cells) {
   double all_sent = 0;
@@ -144,7 +146,7 @@ double backward_seconds(const Model& model, const Traffic& in, const Traffic& ou
   return all_sent > 0 ? std::max(all_sent, first + receiving) : 0;
 }
 
-// Its parts of dQ come back to the ranks that hold the rows, which add them up in the order of the splits.
+// The parts of dQ return to the ranks of the rows, which add them in the order of the splits.
 Cost backward_cost(const Model& model) {
   const Shares shares(model);
   Traffic in(model);

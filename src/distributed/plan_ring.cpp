@@ -1,12 +1,13 @@
-// ring: every rank takes the blocks of keys that its rows see, in the order of positions, the next one beside
-// the computation of the last.
+// ring: every rank takes the blocks of keys that its rows see, in the order of positions; the next block
+// arrives during the computation of the last.
 //
-// Alone, a rank takes for each block its computation, or its transfer where that is longer. With others it
-// waits, too: an owner serves one request after another. Were all that want a block there at once, a block
-// would take the wait w with which the owner is just busy: sum over ranks of service / max(computation, w) =
-// 1, as ranks that compute longer leave room to others. But it comes to that only once: then ranks follow one
-// another from owner to owner. So they wait for as many blocks as an owner has in a row, the first of them at
-// the very beginning, and at the next owner for all but the two that each has under way.
+// Alone, a rank takes for each block the time of its computation, or of its transfer if that is longer. With
+// other ranks it also waits, because an owner serves one request after another. If all ranks wanted a block
+// of one owner at once, a block would take the wait w that keeps the owner just busy: the sum over ranks of
+// service / max(computation, w) is 1. (Ranks that compute longer leave room to others.) This happens only
+// once; then ranks follow one another from owner to owner. So they wait for the consecutive blocks of one
+// owner (the first ones at the very beginning), and at the next owner for all but the two that each rank has
+// under way.
 #include <algorithm>
 #include <vector>
 
@@ -15,7 +16,7 @@
 namespace heed::distributed {
 namespace {
 
-constexpr std::int64_t kUnderWay = 2;  // blocks of a rank
+constexpr std::int64_t kUnderWay = 2;  // blocks under way per rank
 constexpr std::int64_t kMostCounts = 20'000'000;
 constexpr std::int64_t kLeastGroups = 64;
 constexpr std::int64_t kMostGroups = 4096;
@@ -24,17 +25,17 @@ std::int64_t overlap(PositionRange a, PositionRange b) {
   return std::max<std::int64_t>(0, std::min(a.end, b.end) - std::max(a.begin, b.begin));
 }
 
-// Blocks of some rank, of which a group has some.
+// The mean blocks of one rank within a group.
 struct InGroup {
   double seen = 0;     // blocks that it takes
-  double others = 0;   // of these, those that it does not hold all of
-  double missing = 0;  // the share of the keys of those that lie elsewhere
+  double others = 0;   // blocks among these of which it lacks some keys
+  double missing = 0;  // the share of those blocks' keys on other ranks
   double compute = 0;  // seconds of a block
 };
 
 struct RankTime {
-  bool begun = false;  // with blocks of others
-  double alone = 0;    // seconds, if no other rank asked for anything but the first block
+  bool begun = false;  // has taken blocks of others
+  double alone = 0;    // seconds if the other ranks asked only for the first block
   double waiting = 0;
 };
 
@@ -60,7 +61,7 @@ class Ring {
     return as_double(std::min(kSpanKeys, length_)) * as_double(model_.units()) * model_.key_bytes();
   }
 
-  // By the rank that sends the most: its keys to all others that see their blocks.
+  // The bytes of the rank that sends the most: its keys, to all others that see their blocks.
   [[nodiscard]] double most_sent() const {
     double most = 0;
     for (int rank = 0; rank < model_.ranks(); ++rank) {
@@ -96,7 +97,7 @@ class Ring {
     return {blocks.begin * kSpanKeys, std::min(blocks.end * kSpanKeys, length_)};
   }
 
-  // Blocks that some of a rank's rows see: rising runs, none of which touches the next.
+  // The blocks that a rank's rows see, as ascending runs with gaps between them.
   [[nodiscard]] std::vector<PositionRange> seen_by(int rank) const {
     std::vector<PositionRange> runs;
     for (const PositionRange& rows : model_.queries.ranges(rank)) {
@@ -119,7 +120,8 @@ class Ring {
     return after != runs.begin() && block < (after - 1)->end;
   }
 
-  // The keys of a block that one rank holds, and how many blocks in a row it holds some of: means.
+  // Measures two means: the keys of a block on one rank, and the consecutive blocks of which a rank holds
+  // some keys.
   void measure_pieces() {
     double runs = 0;
     double pieces = 0;
@@ -147,7 +149,7 @@ class Ring {
     const double service = std::min(piece_ * seconds_of_key, transfer);
     const double wait = wait_of(ranks, service);
     const double latency = model_.machines.latency_seconds;
-    double asked = 0;  // of the link of an owner, by all for one block
+    double asked = 0;  // time on the owner's link for all requests of one block
     for (const InGroup& one : ranks) asked += one.missing * service;
     const double in_a_row = blocks_in_a_row_ - 1 + std::max(0.0, blocks_in_a_row_ - kUnderWay);
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -158,7 +160,7 @@ class Ring {
       time.alone += (one.seen - one.others) * one.compute + one.others * each;
       if (one.others == 0) continue;
       time.waiting = std::max(time.waiting, in_a_row * (one.missing * wait - each));
-      // Nothing runs beside the first transfer, for which all ask at once.
+      // Nothing runs during the first transfer, which all request at once.
       if (!time.begun) time.alone += latency + std::max(arriving, asked) - (each - one.compute);
       time.begun = true;
     }
@@ -199,14 +201,14 @@ class Ring {
     return {first, last};
   }
 
-  // That with which an owner is just busy; 0 where it never is.
+  // The wait at which an owner is just busy; 0 if it never is.
   [[nodiscard]] static double wait_of(std::vector<InGroup> ranks, double service) {
     std::erase_if(ranks, [](const InGroup& one) { return one.others == 0; });
     std::sort(ranks.begin(), ranks.end(),
               [](const InGroup& a, const InGroup& b) { return a.compute > b.compute; });
-    double waiting = 0;  // of the link, for a block of those that compute no longer than the wait
+    double waiting = 0;  // link time per block of the ranks whose computation is no longer than the wait
     for (const InGroup& one : ranks) waiting += one.missing * service;
-    double busy = 0;  // with the others
+    double busy = 0;  // share of the link used by the others
     for (const InGroup& one : ranks) {
       const double wait = waiting / (1 - busy);
       if (wait >= one.compute) return wait;
@@ -220,8 +222,8 @@ class Ring {
   const Model& model_;
   std::int64_t length_;
   std::int64_t blocks_;
-  std::vector<std::vector<PositionRange>> seen_;  // blocks, of each rank
-  std::vector<double> wanted_;                    // by how many ranks, of each block
+  std::vector<std::vector<PositionRange>> seen_;  // blocks of each rank
+  std::vector<double> wanted_;                    // for each block, the number of ranks that take it
   double piece_ = 1;
   double blocks_in_a_row_ = 1;
 };

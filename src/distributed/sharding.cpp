@@ -17,7 +17,7 @@ void require_length(std::int64_t length) {
   if (length < 0) refuse("length is ", length, "; at least 0 is expected");
 }
 
-// Of `chunks` consecutive ranges whose sizes differ by at most 1, the longer ones first.
+// One of `chunks` consecutive ranges whose sizes differ by at most 1; the longer ones come first.
 PositionRange chunk_of(std::int64_t length, std::int64_t chunks, std::int64_t chunk) {
   const auto begin = [&](std::int64_t c) { return c * (length / chunks) + std::min(c, length % chunks); };
   return {begin(chunk), begin(chunk + 1)};
@@ -32,7 +32,7 @@ int checked_axis(const char* name, const TensorView& tensor, int axis) {
 
 }  // namespace
 
-// `runs` is sorted by position. Runs that touch and lie on one rank become one.
+// `runs` is sorted by position. Adjacent runs on the same rank become one.
 Sharding::Sharding(std::span<const Run> runs, int ranks)
     : first_(static_cast<std::size_t>(ranks) + 1), rows_(static_cast<std::size_t>(ranks)) {
   for (const Run& run : runs)
@@ -57,7 +57,7 @@ void Sharding::add(const Run& run) {
   length_ = end;
 }
 
-// A counting sort of runs_.
+// A counting sort of runs_ by rank.
 void Sharding::list_ranges_by_rank() {
   for (std::size_t rank = 1; rank < first_.size(); ++rank) first_[rank] += first_[rank - 1];
   ranges_.resize(runs_.size());

@@ -1,4 +1,4 @@
-// A model's name is a folder, a file, or one of the models that come with heed.
+// Resolves a model's name: a folder, a file, or a model that comes with heed.
 #include "io/model_folder.hpp"
 
 #include <dlfcn.h>
@@ -42,7 +42,7 @@ std::string model_folder(const std::string& name) {
   std::error_code error;
   if (!comes_with_heed(name) || fs::is_directory(name, error)) return name;
   const fs::path folder = own_file().parent_path();
-  // These are beside bin or lib, beside lib/TRIPLET or a build's python/heed, and in the package of a wheel.
+  // Relative to bin or lib, to lib/TRIPLET or a build's python/heed, and inside the package of a wheel.
   for (const char* models : {"../share/heed", "../../share/heed", "command/share/heed"}) {
     const fs::path found = (folder / models / name).lexically_normal();
     if (fs::is_directory(found, error)) return found.string();

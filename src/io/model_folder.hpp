@@ -1,4 +1,4 @@
-// Names of models that are no folders.
+// Names of models that are not folders.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The JSON of a vocabulary, followed event by event: each must fit one of the two forms that it has, so that
-// a file of a million characters takes no more than they do, and a hostile one nothing.
+// Parses a vocabulary's JSON event by event. Each event must fit one of the two allowed forms. So a file of a
+// million characters takes no more memory than the characters, and a hostile file takes none.
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>

@@ -106,7 +106,7 @@ class CallKeeper {
     if (options.sinks) sinks_ = Tensor({heads}, DType::f32);
   }
 
-  // What one call says only once.
+  // Checks the options that a single call can have only once.
   void check(const LayerCall& call) const {
     const AttentionOptions& now = call.options;
     if (now.mask || now.bias || now.alibi_slopes || !now.score_mod.is_empty() || !now.sparse_mask.is_empty())
@@ -135,7 +135,7 @@ class CallKeeper {
       query[i] = static_cast<float>(static_cast<double>(query[i]) * factor);
   }
 
-  // Windows that are not the same in all layers, as runs of keys by head.
+  // Stores windows that differ between layers as runs of keys for each head.
   void tell_windows(AttentionOptions& options) const {
     const auto same = [&](const AttentionOptions& other) {
       return other.window.left == options.window.left && other.window.right == options.window.right;

@@ -1,4 +1,4 @@
-// A model that writes on.
+// Generation of text by a model.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -33,7 +33,7 @@ void check_generate_options(const Model& model, const GenerateOptions& options) 
     refuse("a model of family '", info.family, "' that sees whole texts does not write on");
 }
 
-// What the last row of each head attended to most.
+// The keys that the last row of each head attended to most.
 class Watched {
  public:
   explicit Watched(const GenerateOptions& options) : options_(options) {}
@@ -41,10 +41,10 @@ class Watched {
   [[nodiscard]] bool is_wanted() const { return options_.watch > 0; }
   void clear() { found_.clear(); }
 
-  // In place of attention().
+  // Replaces attention().
   Tensor attend(const LayerCall& call) {
     AttentionOptions options = call.options;
-    // One more: the first token may be among them.
+    // One more, because the first token may be among them.
     options.top_k = std::min(options_.watch + 1, call.cache->length(0));
     AttentionResult result = attention(call.query.unsqueeze(0), *call.cache, options);
     detail::add_watched(call.layer, result, call.query.size(1) - 1, found_);
@@ -103,8 +103,8 @@ class Writer {
     return *model_.info().begin_token;
   }
 
-  // ids begin with those of the call before: only what is new is read. Once they are more than the context
-  // holds, it is read anew: positions count from its first token, so that every key changes.
+  // `ids_` begins with the ids of the previous call, so only new tokens are read. Once they exceed the
+  // context, it is read again: positions count from its first token, so every key changes.
   [[nodiscard]] Tensor next_logits() {
     const ModelInfo& info = model_.info();
     const auto length = static_cast<std::int64_t>(ids_.size());
@@ -172,7 +172,7 @@ std::vector<GeneratedToken> generate(const Model& model, const ModelTokens& prom
   for (std::int64_t left = options.tokens; left > 0; --left) {
     all.push_back(writer.next(left == 1));
     if (add) add(all.back());
-    // The token that begins texts may be the one that ends them (GPT-2).
+    // The token that begins texts may also end them (GPT-2).
     const bool begins = prompt.ids.empty() && all.size() == 1;
     if (!begins && writer.ends(all.back().id)) break;
   }

@@ -55,7 +55,8 @@ class TextLooker {
     return options_.by == WeighedBy::norm ? attend_by_norm(call, document) : report_on(call, document);
   }
 
-  // The output of the model's own attention; the report of the one whose scores have log n_j added.
+  // Returns the output of the model's own attention; the report is of the attention with log n_j added to its
+  // scores.
   Tensor attend_by_norm(const LayerCall& call, Document& document) {
     AttentionOptions plain = call.options;
     plain.need = Need::lse;
@@ -89,7 +90,7 @@ class TextLooker {
     return output;
   }
 
-  // Most of a layer's time is that of its forward pass.
+  // The forward pass takes most of a layer's time.
   [[nodiscard]] std::function<void(std::string_view, double)> progress_of(std::int64_t layer) const {
     if (!options_.report.progress) return {};
     const auto layers = static_cast<double>(model_.info().layers);
@@ -113,7 +114,7 @@ class TextLooker {
   std::vector<std::pair<std::string, AttentionReport>> layers_;
   std::vector<Retrieval> retrieval_;
   std::vector<Tensor> norms_, moved_;
-  Tensor lse_;  // of the layer's report
+  Tensor lse_;  // of the current layer's report
   bool keeps_lse_ = false;
 };
 

@@ -1,6 +1,6 @@
-// What looks at the heads of a text share.
+// Shared parts of reports on a text.
 //
-// Attention that weighs keys by what they move: softmax(s_ij + log n_j) has p_ij n_j / m_i for its weights.
+// Weighing keys by what they move: softmax(s_ij + log n_j) has the weights p_ij n_j / m_i.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,11 @@ namespace heed::detail {
 /// norms [H, L] → their logarithms, at least log 1e-30, as a bias [1, H, 1, L].
 [[nodiscard]] Tensor log_norms(const Tensor& norms);
 
-/// Adds the bias, which must outlive the options. Throws Error (invalid_argument) where they have one.
+/// Adds the bias, which must outlive the options. Throws Error (invalid_argument) if they already have a
+/// bias.
 void weigh_by(const Tensor& bias, AttentionOptions& options);
 
-/// Throws Error (invalid_argument) where the model does not have it.
+/// Throws Error (invalid_argument) if the model does not have the layer.
 void check_layer(const std::optional<std::int64_t>& layer, const ModelInfo& info);
 
 }  // namespace heed::detail

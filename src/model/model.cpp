@@ -18,7 +18,7 @@
 namespace heed {
 namespace {
 
-// Characters and words stand in the text as they are shown.
+// Characters and words are shown as they stand in the text.
 ModelTokens own_tokens(const Tokenizer& tokenizer, std::string_view text, const std::string& source) {
   ModelTokens made;
   made.shown = tokenizer.tokens_of(text, source);
@@ -42,7 +42,7 @@ Tokenizer own_tokenizer_in(const std::string& folder, const ModelInfo& info) {
   return tokenizer;
 }
 
-// Texts begin with any character.
+// A text may begin with any character.
 void set_own_tokenizer(Tokenizer tokenizer, detail::ModelParts& parts) {
   parts.info.symbols = tokenizer.is_symbols();
   if (!parts.info.symbols) parts.info.begin_token = 0;
@@ -54,8 +54,7 @@ void set_tokenizer(detail::FolderTokenizer found, detail::ModelParts& parts) {
   parts.lack = std::move(found.lack);
 }
 
-// Of the tokens that a configuration names those that the model has: tiny models keep the numbers of large
-// ones.
+// The configured tokens that the model has: tiny models keep the token ids of large ones.
 std::vector<std::int64_t> tokens_in(const detail::ModelConfig& config, const char* name,
                                     const ModelInfo& info) {
   std::vector<std::int64_t> all = config.integers(name);
@@ -63,7 +62,7 @@ std::vector<std::int64_t> tokens_in(const detail::ModelConfig& config, const cha
   return all;
 }
 
-// generation_config.json goes before config.json.
+// generation_config.json takes precedence over config.json.
 void read_text_ends(const std::string& folder, const detail::ModelConfig& config, ModelInfo& info) {
   const std::string path = folder + "/generation_config.json";
   std::error_code error;
@@ -86,7 +85,7 @@ void note_unknown(const std::string& path, const std::vector<std::string>& names
   info.notes.push_back(note + ", which heed does not know and leaves aside");
 }
 
-// The family's model, with the weights that `open` gives.
+// Makes the family's model, with the weights that `open` returns.
 template <class Open>
 std::unique_ptr<detail::ModelParts> parts_of(const detail::ModelConfig& file, const Open& open) {
   const detail::FamilyEntry& entry = detail::family_of(file);
@@ -141,7 +140,7 @@ ModelTokens Model::tokenize(std::string_view text, const std::string& source) co
   if (made.places.empty()) detail::refuse(source, " has no tokens; at least one is expected");
   for (const TextToken& token : made.places) made.ids.push_back(token.id);
   made.shown = parts_->tokenizer->shown(made.ids);
-  // Tokenizers may have more tokens than the embedding has rows, as Gemma 3's has one for images.
+  // A tokenizer may have more tokens than the embedding has rows: Gemma 3's has one for images.
   for (std::size_t i = 0; i < made.ids.size(); ++i)
     if (made.ids[i] >= info().vocabulary)
       detail::refuse(source, " has the token '", made.shown[i], "' of id ", made.ids[i], "; the model has ",

@@ -16,7 +16,7 @@ using detail::WeightMatrix;
 
 constexpr std::int64_t kValuesAtOnce = 1024;
 
-// W_O as f32 [H d, D], whatever it is stored as.
+// W_O as f32 [H d, D], from any stored format.
 Tensor inputs_by_outputs(const LinearWeights& weights, int threads) {
   const std::int64_t inputs = weights.inputs(), outputs = weights.outputs();
   Tensor matrix = Tensor::uninitialized({inputs, outputs}, DType::f32);

@@ -1,4 +1,4 @@
-// What a Model is made of.
+// The parts of a Model.
 #pragma once
 
 #include <memory>
@@ -15,10 +15,10 @@ namespace heed::detail {
 struct ModelParts {
   ModelInfo info;
   std::shared_ptr<Weights> weights;
-  std::unique_ptr<const Family> family;  ///< its matrices lie in `weights`
+  std::unique_ptr<const Family> family;  ///< its matrices point into `weights`
   std::optional<TextTokenizer> tokenizer;
-  std::string lack = {};                   ///< where there is none, why: "has no tokenizer.json"
-  std::optional<Tokenizer> own_tokenizer;  ///< of a model that heed trained, in place of `tokenizer`
+  std::string lack = {};                   ///< the reason if there is no tokenizer: "has no tokenizer.json"
+  std::optional<Tokenizer> own_tokenizer;  ///< replaces `tokenizer` in a model that heed trained
 };
 
 }  // namespace heed::detail

@@ -11,7 +11,7 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::int64_t kLogits = std::int64_t{1} << 24;  // at a time: 64 MiB
+constexpr std::int64_t kLogits = std::int64_t{1} << 24;  // logits at a time: 64 MiB
 
 double log_sum_of(std::span<const float> logits) {
   const double largest = *std::max_element(logits.begin(), logits.end());
@@ -65,7 +65,7 @@ double mean_loss(const Model& model, const Tensor& hidden, std::span<const std::
 }
 
 std::int64_t checked_row(const CauseOptions& options, const TensorView& tokens) {
-  if (tokens.rank() != 1 || tokens.size(0) == 0) return 0;  // which the model refuses
+  if (tokens.rank() != 1 || tokens.size(0) == 0) return 0;  // the model refuses such tokens
   const std::int64_t rows = tokens.size(0);
   const std::int64_t row = options.row.value_or(rows - 1);
   if (row < 0 || row >= rows) refuse("row is ", row, "; 0 to ", rows - 1, " is expected");

@@ -1,4 +1,4 @@
-// Probabilities of tokens, from hidden states.
+// Token probabilities from hidden states.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace heed::detail {
 
-/// Of one row of logits, in f64.
+/// The softmax of one row of logits, in f64.
 [[nodiscard]] std::vector<double> probabilities_of(std::span<const float> logits);
 
-/// The tokens of the largest values, the largest first; of equal ones the lower token first.
+/// The tokens of the largest values, largest first; equal values are ordered by token.
 [[nodiscard]] std::vector<std::int64_t> largest_of(std::span<const double> values, std::int64_t count);
 
-/// Mean over the rows of hidden [L, D] but the last of -log p(ids of the next row), nats. Logits are made for
-/// a piece of the rows at a time. NaN for one row.
+/// The mean of -log p(next token) over all rows of hidden [L, D] except the last, in nats. Logits are
+/// computed for some rows at a time. NaN for a single row.
 [[nodiscard]] double mean_loss(const Model& model, const Tensor& hidden, std::span<const std::int64_t> ids,
                                int threads);
 
-/// options.row, or the last of the tokens. Throws Error (invalid_argument) for another than there is.
+/// Returns options.row, or the last row. Throws Error (invalid_argument) if the row is out of range.
 [[nodiscard]] std::int64_t checked_row(const CauseOptions& options, const TensorView& tokens);
-/// Throws Error (invalid_argument) for options.token or options.top that the model does not have.
+/// Throws Error (invalid_argument) if options.token or options.top is out of the model's range.
 void check_tokens(const CauseOptions& options, const ModelInfo& info);
 
-/// Tokens as Model has checked them.
+/// The ids of tokens that Model has checked.
 [[nodiscard]] std::vector<std::int64_t> ids_of(const TensorView& tokens);
 
 }  // namespace heed::detail

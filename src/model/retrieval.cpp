@@ -1,4 +1,4 @@
-// How much weight heads give to the tokens of a needle.
+// The weight that heads give to the tokens of a needle.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,7 +9,7 @@
 namespace heed {
 namespace {
 
-constexpr std::int64_t kRowsOfNeedle = 4096;  // weights of so many rows are held at once
+constexpr std::int64_t kRowsOfNeedle = 4096;  // rows whose weights are held at once
 
 bool in_needle(std::int64_t place, std::span<const TokenSpan> needle) {
   return std::any_of(needle.begin(), needle.end(),
@@ -24,7 +24,7 @@ void check_needle(const AttentionReport& report, std::span<const TokenSpan> need
                      " are expected");
 }
 
-// Rows outside of the needle that may see all of its first place.
+// Rows outside the needle that may see all of its first occurrence.
 std::vector<bool> rows_that_see(const AttentionReport& report, std::span<const TokenSpan> needle) {
   std::vector<bool> see(static_cast<std::size_t>(report.queries));
   for (std::int64_t i = 0; i < report.queries; ++i)

@@ -1,4 +1,4 @@
-// A model's layers one after another, with what hooks see and change.
+// Runs a model's layers one after another; hooks may observe and change them.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -32,7 +32,7 @@ std::vector<std::int64_t> checked_ids(const TensorView& tokens, const ModelInfo&
   return {ids.begin(), ids.end()};
 }
 
-// Nothing where one of the ids has no text of its own. What a symbol stands for depends on a text.
+// Empty if one of the ids has no text of its own. A symbol's text depends on the whole text.
 std::vector<std::string> shown_without_text(const ModelParts& parts, const std::vector<std::int64_t>& ids) {
   std::vector<std::string> shown;
   if (const auto& own = parts.own_tokenizer; own && !own->is_symbols())
@@ -42,7 +42,7 @@ std::vector<std::string> shown_without_text(const ModelParts& parts, const std::
   return shown;
 }
 
-// Outputs of a layer's heads, [L, H d], from what it attends with.
+// The outputs of a layer's heads, [L, H d].
 Tensor attend(const ModelParts& parts, const LayerCall& call, const ModelHooks& hooks) {
   const ModelInfo& info = parts.info;
   const std::int64_t rows = call.query.size(1);
@@ -66,14 +66,14 @@ Tensor attend(const ModelParts& parts, const LayerCall& call, const ModelHooks& 
   return std::move(heads).reshaped({rows, info.heads * info.head_dim});
 }
 
-// Room grows by doubling.
+// Capacity grows by doubling.
 void append(KvCache& cache, const Projected& made) {
   const std::int64_t rows = cache.length(0) + made.key.size(1), capacity = cache.stats().capacity;
   if (rows > capacity) cache.reserve(std::max(rows, 2 * capacity));
   cache.append(made.key.unsqueeze(0), made.value.unsqueeze(0));
 }
 
-// The caller may pass the cache of another model.
+// The caller may have passed the cache of another model.
 void check_fits(const ModelInfo& info, const std::vector<KvCache>& caches) {
   if (static_cast<std::int64_t>(caches.size()) != info.layers)
     refuse("cache has ", caches.size(), " layers; ", info.layers, ", as in the model, are expected");
@@ -110,7 +110,7 @@ Tensor run(const ModelParts& parts, const TensorView& tokens, std::vector<KvCach
       call.cache = &cache;
     }
     const Tensor heads = attend(parts, call, hooks);
-    made = {};  // before the MLP takes as much
+    made = {};  // frees memory before the MLP needs as much
     family.finish(layer, heads, stream, threads);
   }
   if (hooks.stream) hooks.stream(parts.info.layers, stream);

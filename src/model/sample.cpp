@@ -10,7 +10,7 @@
 namespace heed::detail {
 namespace {
 
-// The K tokens of the largest logits (0: all), the largest first; sorted no further than they are read.
+// The K tokens with the largest logits (0: all), largest first; sorted only as far as they are read.
 class Order {
  public:
   Order(std::span<const float> logits, std::int64_t top_k) : logits_(logits), tokens_(logits.size()) {
@@ -19,7 +19,7 @@ class Order {
   }
   [[nodiscard]] std::int64_t size() const { return size_; }
 
-  // Each time that more are sorted, there are four times as many.
+  // Each further sort covers four times as many tokens.
   [[nodiscard]] std::int64_t operator[](std::int64_t i) {
     constexpr std::int64_t kFirst = 64;
     while (i >= sorted_) {
@@ -49,7 +49,7 @@ std::int64_t sample(std::span<const float> logits, const GenerateOptions& option
     if (!std::isfinite(logit)) refuse(ErrorCode::internal, "the model gives a logit that is not a number");
   const auto largest = std::max_element(logits.begin(), logits.end());
   if (options.temperature == 0) return largest - logits.begin();
-  const auto share_of = [&](std::int64_t id) {  // relative to the largest
+  const auto share_of = [&](std::int64_t id) {  // probability relative to the largest
     const double below = static_cast<double>(logits[static_cast<std::size_t>(id)]) - *largest;
     return std::exp(below / options.temperature);
   };
@@ -59,7 +59,7 @@ std::int64_t sample(std::span<const float> logits, const GenerateOptions& option
     for (std::int64_t i = 0; i < order.size(); ++i) sum += share_of(order[i]);
   else
     for (std::int64_t id = 0; id < std::ssize(logits); ++id) sum += share_of(id);
-  // Up to the first token with which they have the share of top_p.
+  // Finds the first token at which the cumulative probability reaches top_p.
   std::int64_t last = order.size() - 1;
   if (options.top_p < 1) {
     double upto = share_of(order[0]);

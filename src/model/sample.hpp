@@ -1,4 +1,4 @@
-// Drawing tokens from what a model expects next.
+// Drawing tokens from a model's prediction.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace heed::detail {
 
-/// A token drawn as the options say. Equal logits are in order of their tokens. Throws Error (internal) where
-/// a logit is not a number.
+/// Draws a token by the options. Equal logits are ordered by token. Throws Error (internal) if a logit is not
+/// finite.
 [[nodiscard]] std::int64_t sample(std::span<const float> logits, const GenerateOptions& options,
                                   Generator& generator);
 

@@ -6,7 +6,7 @@
 namespace heed::detail {
 namespace {
 
-// Tokens behind which a new one is decoded: spaces and the like depend on what stands before.
+// Number of earlier tokens that are decoded with a new one: spaces and the like depend on the text before.
 constexpr std::size_t kBefore = 6;
 constexpr std::string_view kBroken = "\uFFFD";
 
@@ -19,7 +19,7 @@ TextStream::TextStream(const TextTokenizer& tokenizer, const std::vector<std::in
   told_ = ids_.size();
 }
 
-// A vocabulary may be larger than the tokenizer's.
+// The model's vocabulary may be larger than the tokenizer's.
 void TextStream::take(std::int64_t id) {
   if (tokenizer_.token(id)) ids_.push_back(id);
 }

@@ -1,4 +1,4 @@
-// The text of tokens that come one by one: whole letters, as soon as they are there.
+// The text of tokens that arrive one by one, as whole letters as soon as they are complete.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace heed::detail {
 
 class TextStream {
  public:
-  /// Behind these tokens. The tokenizer must outlive it.
+  /// Continues after these tokens. The tokenizer must outlive it.
   TextStream(const TextTokenizer& tokenizer, const std::vector<std::int64_t>& before);
-  /// What the text grows by with one more token: nothing while its last letter lacks bytes, unless `last`.
+  /// Returns the text that one more token adds: nothing while the last letter lacks bytes, unless `last`.
   [[nodiscard]] std::string add(std::int64_t id, bool last);
 
  private:
   void take(std::int64_t id);
 
   const TextTokenizer& tokenizer_;
-  std::vector<std::int64_t> ids_;  // a few that were told, and those that were not
+  std::vector<std::int64_t> ids_;  // a few tokens already returned, and the pending ones
   std::size_t told_ = 0;
 };
 

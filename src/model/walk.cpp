@@ -1,4 +1,4 @@
-// One token on its way through a model.
+// The path of one token through a model.
 #include "heed/model_walk.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ double length_of(std::span<const float> x) {
   return std::sqrt(sum);
 }
 
-// What the heads' outputs [1, H d] of a layer add to the stream, [D].
+// The contribution of a layer's heads with outputs [1, H d] to the stream, [D].
 std::vector<float> added_by_heads(const detail::Family& family, std::int64_t layer, const Tensor& heads,
                                   int threads) {
   const Tensor product = detail::linear(heads, family.output_projection(layer), threads);
@@ -86,7 +86,7 @@ class Walker {
     before_.assign(values.begin(), values.end());
   }
 
-  // The row is attended once more, for its heaviest keys.
+  // Attends to the row once more, for its heaviest keys.
   [[nodiscard]] Tensor attend(const LayerCall& call) {
     AttentionOptions options = call.options;
     options.query_offset = row_;
@@ -116,7 +116,7 @@ class Walker {
   std::int64_t row_, count_;
   int threads_;
   Walk walk_;
-  std::vector<float> before_, added_;  // of the layer at work: its stream at the row, and what its heads add
+  std::vector<float> before_, added_;  // of the current layer: its stream at the row, and its heads' part
 };
 
 }  // namespace

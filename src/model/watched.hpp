@@ -13,7 +13,8 @@ namespace heed::detail {
 void add_watched(std::int64_t layer, const AttentionResult& result, std::int64_t row,
                  std::vector<WatchedPair>& pairs);
 
-/// The `count` heaviest: of one head, or each token once but the first one of all (GeneratedToken::watched).
+/// Returns the `count` heaviest pairs of one head, or, of all heads, each token once without the first token
+/// (GeneratedToken::watched).
 [[nodiscard]] std::vector<WatchedPair> heaviest(std::vector<WatchedPair> pairs,
                                                 const std::optional<ModelHead>& head, std::int64_t count);
 

@@ -25,12 +25,12 @@ void check_options(const AdamWOptions& options) {
                    "; a finite number of at least 0 is expected");
 }
 
-// The numbers of one step, the same for all parameters.
+// The scalars of one step, the same for all parameters.
 struct Step {
   double rate, decay, beta1, beta2, correction1, correction2, epsilon;
 };
 
-// In f64, element by element: it costs little beside the gradients, and rounds once.
+// In f64, element by element: this is cheap beside the gradients, and rounds once.
 template <class T>
 void follow(const Step& s, std::span<T> weight, std::span<const T> grad, std::span<T> first,
             std::span<T> second) {

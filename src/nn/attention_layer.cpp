@@ -63,7 +63,7 @@ void check_result(const Parts& parts, const TensorView& x, const TensorView& con
 
 }  // namespace
 
-// The parts are public and may have been replaced since the layer was made, so forward() asks again.
+// The parts are public and may have been replaced since construction, so forward() checks again.
 void check_parts(const Parts& parts) {
   require_size(parts.heads, "heads");
   require_size(parts.kv_heads, "kv_heads");

@@ -1,12 +1,11 @@
-// What SelfAttention and MultiHeadAttention share: projections by linear(), everything between by
-// attention().
+// The common part of SelfAttention and MultiHeadAttention: linear() projections around attention().
 #pragma once
 
 #include "heed/nn.hpp"
 
 namespace heed::nn::detail {
 
-/// What a layer is made of.
+/// The parts of a layer.
 struct Parts {
   const Linear& query;     ///< [H d_k, D]
   const Linear& key;       ///< [Hkv d_k, C]
@@ -16,15 +15,15 @@ struct Parts {
   std::int64_t kv_heads;
 };
 
-/// Throws invalid_argument that names the first part that does not fit the others.
+/// Throws Error (invalid_argument) that names the first part that does not fit the others.
 void check_parts(const Parts& parts);
 
-/// Queries from x, keys and values from context; checks parts, inputs and options first.
+/// Computes queries from x, and keys and values from context. Checks parts, inputs and options first.
 [[nodiscard]] LayerResult run_layer(const Parts& parts, const TensorView& x, const TensorView& context,
                                     const AttentionOptions& options,
                                     const AttentionFunctions& functions = {});
 
-/// Where the gradients of a layer's parts go.
+/// The destinations of the gradients of a layer's parts.
 struct PartGradients {
   Linear& query;
   Linear& key;
@@ -32,14 +31,14 @@ struct PartGradients {
   Linear* out_proj;
 };
 
-/// The way back through run_layer(). For self-attention the gradient of x is the sum of the two.
+/// The backward pass of run_layer(). For self-attention the gradient of x is the sum of the two.
 [[nodiscard]] CrossGradients run_layer_backward(const Parts& parts, const TensorView& grad_output,
                                                 const TensorView& x, const TensorView& context,
                                                 const LayerResult& result, const AttentionOptions& options,
                                                 const PartGradients& grads,
                                                 const AttentionFunctions& functions = {});
 
-/// Adds the parameters of `part`, their names behind "prefix.".
+/// Appends the parameters of `part`, with "prefix." before their names.
 template <class Part>
 void append_parameters(std::vector<NamedParameter>& all, const std::string& prefix, Part& part) {
   for (NamedParameter& parameter : part.parameters())

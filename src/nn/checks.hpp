@@ -1,5 +1,5 @@
-// What the layers ask of the tensors they are given. Each throws Error (invalid_argument) that names the
-// tensor, what it was, and what was expected.
+// Checks of the layers' tensors. Each throws Error (invalid_argument) that names the tensor, its value, and
+// the expected value.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace heed::nn::detail {
 
 [[noreturn]] void refuse(const std::string& message);
 
-/// f32 or f64: what a BLAS multiplies.
+/// f32 or f64, the types of a BLAS.
 void require_real(const TensorView& tensor, const char* name);
 void require_rank(const TensorView& tensor, const char* name, int rank, const char* axes);
 void require_dtype(const TensorView& tensor, const char* name, DType dtype, const char* of);

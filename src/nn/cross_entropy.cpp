@@ -8,7 +8,7 @@
 namespace heed::nn {
 namespace {
 
-// The targets as i64, each a column of the logits or `ignore_index`.
+// The targets as i64; each is a column of the logits or `ignore_index`.
 Tensor checked_targets(const TensorView& logits, const TensorView& targets,
                        const std::optional<std::int64_t>& ignore_index) {
   detail::require_real(logits, "logits");
@@ -30,8 +30,8 @@ Tensor checked_targets(const TensorView& logits, const TensorView& targets,
   return whole;
 }
 
-// log sum exp is largest + log_sum: kept apart, so that nothing overflows and the loss of a large logit is as
-// exact as that of a small one.
+// log sum exp is largest + log_sum. The two are kept apart, so that nothing overflows and the loss of a large
+// logit is as exact as that of a small one.
 struct LogSumExp {
   double largest;
   double log_sum;

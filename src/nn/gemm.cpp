@@ -1,6 +1,6 @@
 #include "nn/gemm.hpp"
 
-#include <cblas.h>  // of OpenBLAS, it defines OPENBLAS_VERSION
+#include <cblas.h>  // defines OPENBLAS_VERSION if it is OpenBLAS
 
 #include <algorithm>
 #include <limits>
@@ -26,13 +26,13 @@ struct BlasOperand {
   int leading;
 };
 
-// What row-major BLAS calls the matrix: rows apart by `leading`, or the transpose of such a one.
+// The matrix in row-major BLAS terms: rows `leading` apart, or the transpose of such a matrix.
 template <class T>
 BlasOperand blas_operand(const Matrix<const T>& m) {
   const bool plain = m.column_stride == 1;
   const std::int64_t lines = plain ? m.rows : m.columns;
   const std::int64_t length = plain ? m.columns : m.rows;
-  // A single line leaves the stride between lines without meaning; the least valid one stands in for it.
+  // With a single line, its stride is meaningless; the least valid one is passed instead.
   const std::int64_t leading = lines > 1 ? (plain ? m.row_stride : m.column_stride) : length;
   return {plain ? CblasNoTrans : CblasTrans,
           blas_int(std::max<std::int64_t>(1, leading), "elements from one line to the next")};

@@ -1,12 +1,12 @@
-// Matrix products. The only place that speaks to a BLAS.
+// Matrix products. Only this file's source calls a BLAS.
 #pragma once
 
 #include <cstdint>
 
 namespace heed::detail {
 
-/// Element (i, j) lies at data[i * row_stride + j * column_stride]; one of the strides is 1 and the other is
-/// at least the size of the axis that is contiguous, so that a BLAS can read it, transposed or not.
+/// Element (i, j) is data[i * row_stride + j * column_stride]. One stride is 1, and the other is at least the
+/// size of the contiguous axis, so a BLAS can read the matrix, transposed or not.
 template <class T>
 struct Matrix {
   T* data = nullptr;
@@ -18,9 +18,9 @@ struct Matrix {
   [[nodiscard]] Matrix transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 };
 
-/// c = a b + beta c, with a [M, K], b [K, N] and c [M, N], whose columns are contiguous. With beta = 0 what
-/// c held is not read. T is float or double. Throws Error (invalid_argument) where a size or a stride is
-/// beyond the 32 bits that a BLAS counts with.
+/// c = a b + beta c, with a [M, K], b [K, N] and c [M, N], whose columns are contiguous. With beta = 0, c is
+/// not read. T is float or double. Throws Error (invalid_argument) if a size or stride exceeds the 32 bits of
+/// a BLAS.
 template <class T>
 void gemm(const Matrix<const T>& a, const Matrix<const T>& b, T beta, const Matrix<T>& c);
 
@@ -29,7 +29,7 @@ extern template void gemm(const Matrix<const float>&, const Matrix<const float>&
 extern template void gemm(const Matrix<const double>&, const Matrix<const double>&, double,
                           const Matrix<double>&);
 
-/// How many threads of its own OpenBLAS may use from now on, in the whole process; another BLAS is not asked.
+/// Sets the number of OpenBLAS threads for the whole process; no effect on another BLAS.
 void limit_blas_threads(int threads);
 
 }  // namespace heed::detail

@@ -1,4 +1,4 @@
-// Features of a position cut into heads, and put together again.
+// Splitting the features of a position into heads, and merging them again.
 #include "heed/nn.hpp"
 #include "nn/checks.hpp"
 

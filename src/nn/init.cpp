@@ -4,7 +4,7 @@
 
 namespace heed::nn::detail {
 
-// The bounds are computed in PyTorch's own steps, so that they round as PyTorch's do.
+// The bounds follow PyTorch's own steps, so that they round as PyTorch's do.
 
 void init_linear_weight(Generator& generator, Tensor& weight) {
   const double slope = std::sqrt(5.0);

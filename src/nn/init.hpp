@@ -1,4 +1,4 @@
-// How PyTorch draws the parameters of its layers (torch/nn/init.py, torch/nn/modules).
+// PyTorch's initialisation of layer parameters (torch/nn/init.py, torch/nn/modules).
 #pragma once
 
 #include "heed/random.hpp"

@@ -15,8 +15,8 @@ namespace {
 
 constexpr double kDeviation = 0.02;
 constexpr std::int64_t kMlpFactor = 4;
-// Beyond these a model is a mistake (or a hostile file), not a small language model; no product of two or
-// three of them overflows.
+// Larger sizes are a mistake or a hostile file, not a small language model. No product of two or three of
+// them overflows.
 constexpr std::int64_t kMostVocabulary = 1'000'000;
 constexpr std::int64_t kMostContext = 1'000'000;
 constexpr std::int64_t kMostLayers = 1000;
@@ -45,7 +45,7 @@ std::vector<TransformerBlock> drawn_blocks(const LanguageModelConfig& config, Ge
   return blocks;
 }
 
-// GPT-2's numbers in place of those that the layers drew of themselves.
+// Replaces a layer's own initial parameters by GPT-2's.
 void draw_again(Linear& layer, double deviation, Generator& generator) {
   normal_(generator, layer.weight, 0, deviation);
   if (layer.bias) *layer.bias = Tensor(layer.bias->shape(), layer.bias->dtype());

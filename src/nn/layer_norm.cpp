@@ -23,7 +23,7 @@ Dims without_last(const Dims& shape) {
   return leading;
 }
 
-// One row; its sums are taken in f64, so that their error does not grow with D.
+// Normalises one row. Sums are in f64, so that their error does not grow with D.
 template <class T>
 T normalize(const T* x, std::int64_t dim, double epsilon, T* to) {
   double sum = 0;

@@ -1,4 +1,4 @@
-// The ways in which the weights of many heads are laid out in one tensor, taken apart into projections.
+// Splitting the usual layouts of all heads' weights in one tensor into projections.
 #include <utility>
 
 #include "heed/nn.hpp"
@@ -16,7 +16,7 @@ struct HeadSizes {
   std::int64_t value_dim;
 };
 
-// Finds d_k from the rows H d_k + Hkv d_k + Hkv d_v of a weight that holds all three projections.
+// Finds d_k from the rows H d_k + Hkv d_k + Hkv d_v of a weight with all three projections.
 HeadSizes sizes_of(const TensorView& weight, const char* name, std::int64_t heads, std::int64_t kv_heads,
                    std::int64_t value_dim) {
   detail::require_real(weight, name);
@@ -28,7 +28,7 @@ HeadSizes sizes_of(const TensorView& weight, const char* name, std::int64_t head
     refuse("kv_heads is " + std::to_string(kv_heads) + "; a divisor of the " + std::to_string(heads) +
            " heads is expected");
   const std::int64_t rows = weight.shape()[0];
-  // In groups of one key head, its value head and the query heads that read them.
+  // The rows form groups of one key head, its value head and the query heads that read them.
   const std::int64_t group = heads / kv_heads;
   const std::int64_t width = rows / kv_heads - value_dim;
   const std::int64_t parts = group + (value_dim == 0 ? 2 : 1);
@@ -41,7 +41,7 @@ HeadSizes sizes_of(const TensorView& weight, const char* name, std::int64_t head
   return {heads, kv_heads, head_dim, value_dim == 0 ? head_dim : value_dim};
 }
 
-// The weight, or the bias beside it: [rows, D] or [rows].
+// Checks the bias [rows] beside a weight [rows, D].
 void check_bias(const std::optional<TensorView>& bias, const char* name, const TensorView& weight,
                 const char* of) {
   if (!bias) return;
@@ -52,7 +52,7 @@ void check_bias(const std::optional<TensorView>& bias, const char* name, const T
            to_string(weight.shape()));
 }
 
-// Axes 0 and 1 as one.
+// Merges axes 0 and 1.
 Tensor joined(const TensorView& x) {
   Dims shape{x.shape()[0] * x.shape()[1]};
   for (int axis = 2; axis < x.rank(); ++axis) shape.push_back(x.shape()[axis]);
@@ -70,7 +70,7 @@ Tensor rows_of_groups(const TensorView& x, std::int64_t groups, std::int64_t beg
   return joined(TensorView(x.data(), x.dtype(), shape, strides).narrow(1, begin, length));
 }
 
-// One projection out of a weight that holds all of them.
+// Extracts one projection from a weight that holds all of them.
 Linear projection(const TensorView& weight, const std::optional<TensorView>& bias, std::int64_t groups,
                   std::int64_t begin, std::int64_t length) {
   std::optional<Tensor> offset;

@@ -78,7 +78,7 @@ Tensor Linear::forward(const TensorView& x) const {
   return linear(x, weight, bias->view());
 }
 
-// With y = x W^T + b over all rows: dx = dy W, dW = dy^T x, db = the sum of the rows of dy.
+// For y = x W^T + b over all rows: dx = dy W, dW = dy^T x, db = the sum of the rows of dy.
 Tensor Linear::backward(const TensorView& grad_output, const TensorView& x, Linear& grads) const {
   check(x, weight, bias ? std::optional<TensorView>(*bias) : std::nullopt);
   Dims shape = x.shape();

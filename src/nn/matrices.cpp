@@ -12,7 +12,7 @@ namespace {
 using heed::detail::gemm;
 using heed::detail::Matrix;
 
-// [..., n] as [rows, n] without a copy, or nothing where the leading axes do not fold into one.
+// [..., n] as [rows, n] without a copy, or nothing if the leading axes do not merge into one.
 std::optional<TensorView> folded(const TensorView& x) {
   std::int64_t rows = 1;
   std::int64_t stride = 0;
@@ -26,7 +26,7 @@ std::optional<TensorView> folded(const TensorView& x) {
   return TensorView(x.data(), x.dtype(), {rows, x.shape().back()}, {stride, x.strides().back()});
 }
 
-// Whether a BLAS can read it: one axis contiguous, the lines along it apart by at least their length.
+// Whether a BLAS can read it: one axis is contiguous, and its lines are at least their length apart.
 bool fits_blas(const TensorView& m) {
   const std::int64_t rows = m.shape()[0];
   const std::int64_t columns = m.shape()[1];
@@ -52,7 +52,7 @@ void multiply(const TensorView& a, const TensorView& b, bool add, const MutableT
   if (c.count() == 0) return;
   with_real(c.dtype(), [&]<class T>(T) {
     T* to = c.data_as<T>();
-    // A product over nothing is zero; a BLAS need not be asked (nor need one agree).
+    // An empty product is zero. It never reaches the BLAS, and BLAS libraries need not agree on it.
     if (a.shape()[1] == 0) {
       if (!add) std::fill_n(to, c.count(), T{0});
       return;

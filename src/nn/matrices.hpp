@@ -1,19 +1,19 @@
-// Tensors as matrices for gemm(), and the three products that a linear map and its backward are made of.
+// Tensors as matrices for gemm(), and the products of a linear map and its backward pass.
 #pragma once
 
 #include "heed/tensor.hpp"
 
 namespace heed::nn::detail {
 
-/// `x` [..., n] as [rows, n] that a BLAS can read: a view of x, or, only where its strides leave no other
-/// way, of the copy that `storage` then holds.
+/// `x` [..., n] as [rows, n] for a BLAS: a view of x, or a view of a copy in `storage` if its strides require
+/// one.
 [[nodiscard]] TensorView as_matrix(const TensorView& x, Tensor& storage);
 
-/// c [M, N] = a [M, K] b [K, N], with `add` c += a b. c is contiguous; a and b are as_matrix()'s, or such
-/// ones with their axes swapped. All of one dtype, f32 or f64.
+/// c [M, N] = a [M, K] b [K, N], or with `add` c += a b. c is contiguous. a and b come from as_matrix(),
+/// possibly with swapped axes. All have the same dtype, f32 or f64.
 void multiply(const TensorView& a, const TensorView& b, bool add, const MutableTensorView& c);
 
-/// sums [n] += the rows of x [rows, n], one after the other.
+/// sums [n] += the rows of x [rows, n], in their order.
 void add_rows(const TensorView& x, const MutableTensorView& sums);
 
 }  // namespace heed::nn::detail

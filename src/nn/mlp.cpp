@@ -9,7 +9,7 @@
 namespace heed::nn {
 namespace {
 
-// Phi(x), by erfc where 1 + erf would cancel.
+// Phi(x), by erfc, because 1 + erf would cancel.
 template <class T>
 T normal_distribution(T x) {
   return std::erfc(-x * (std::numbers::sqrt2_v<T> / 2)) / 2;

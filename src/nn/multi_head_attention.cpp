@@ -20,14 +20,14 @@ std::optional<Tensor> zeros(bool wanted, std::int64_t size, DType dtype) {
   return Tensor({size}, dtype);
 }
 
-// A new weight [out, in], to be drawn into.
+// A new weight [out, in], drawn with the generator.
 Tensor drawn_weight(Generator& generator, std::int64_t out, std::int64_t in, DType dtype) {
   Tensor weight = Tensor::uninitialized({out, in}, dtype);
   detail::init_xavier(generator, weight);
   return weight;
 }
 
-// A projection has no more rows than a BLAS can count; sums of three such numbers cannot overflow either.
+// A projection has no more rows than a BLAS can count. Sums of three such numbers cannot overflow either.
 void require_product(std::int64_t heads, std::int64_t width, const char* name) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (width > kMost / heads)
@@ -35,7 +35,7 @@ void require_product(std::int64_t heads, std::int64_t width, const char* name) {
                    std::to_string(kMost / heads) + " is expected for " + std::to_string(heads) + " heads");
 }
 
-// The sizes with every default put in, or an error that says which one is wrong.
+// Fills in the default sizes, or throws an error that names the wrong one.
 MultiHeadOptions completed(MultiHeadOptions sizes) {
   detail::require_size(sizes.dim, "dim");
   detail::require_size(sizes.heads, "heads");

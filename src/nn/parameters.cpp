@@ -1,4 +1,4 @@
-// Parameters to and from safetensors files.
+// Reading and writing parameters as safetensors files.
 #include <algorithm>
 #include <utility>
 
@@ -9,18 +9,18 @@
 namespace heed::nn {
 namespace {
 
-/// Where a parameter lies in a file: all of tensor `name`, or its rows from `begin` on where others share it.
+/// The location of a parameter in a file: all of tensor `name`, or its rows from `begin` on if it is shared.
 struct Source {
   std::string name;
   std::int64_t begin = 0;
-  std::int64_t rows_of_all = -1;  ///< rows that the tensor has where it is shared, -1 where it is not
+  std::int64_t rows_of_all = -1;  ///< rows of the tensor if it is shared, else -1
 };
 
 [[noreturn]] void fail(const std::string& path, const std::string& message) {
   throw Error(ErrorCode::io, path + ": " + message);
 }
 
-// "layer.0.query.weight" → {"layer.0.", "query", "weight"}; part is "" where the name is no projection's.
+// "layer.0.query.weight" → {"layer.0.", "query", "weight"}; `part` is "" if the name is not a projection's.
 struct ProjectionName {
   std::string prefix;
   std::string part;
@@ -44,8 +44,7 @@ std::int64_t rows_of(const std::vector<NamedParameter>& parameters, const std::s
   return 0;
 }
 
-// The rows of queries, keys and values lie one after the other in torch.nn.MultiheadAttention's
-// in_proj_weight and in_proj_bias.
+// torch.nn.MultiheadAttention stacks the rows of queries, keys and values in in_proj_weight and in_proj_bias.
 Source in_proj_source(const ProjectionName& name, const std::vector<NamedParameter>& parameters) {
   Source source{name.prefix + "in_proj_" + name.kind, 0, 0};
   bool before = true;
@@ -69,8 +68,7 @@ bool has_parameter(const std::vector<NamedParameter>& parameters, const std::str
                      [&](const NamedParameter& parameter) { return parameter.name == name; });
 }
 
-// A bias in the file that the layer has no place for: leaving it out in silence would give other numbers than
-// the file's author had.
+// Refuses a bias in the file that the layer lacks: ignoring it would silently change the numbers.
 void refuse_unread_bias(const std::string& path, const io::SafetensorsReader& file,
                         const NamedParameter& parameter, const std::vector<NamedParameter>& parameters) {
   if (!parameter.name.ends_with("weight")) return;
@@ -98,7 +96,7 @@ Source find(const std::string& path, const io::SafetensorsReader& file, const Na
   fail(path, "has no tensor " + parameter.name + "; it has " + listed(file.names()));
 }
 
-// Whether a file's shape holds the same rows, cut into heads: [heads, d, D] for [heads d, D].
+// Whether a file's shape holds the same rows split into heads: [heads, d, D] for [heads d, D].
 bool is_cut_into_heads(const Dims& found, const Dims& rows) {
   std::int64_t joined = 0;
   if (found.size() != rows.size() + 1 || __builtin_mul_overflow(found[0], found[1], &joined)) return false;
@@ -108,7 +106,7 @@ bool is_cut_into_heads(const Dims& found, const Dims& rows) {
   return true;
 }
 
-// The parameter's new value, in its shape and dtype.
+// The parameter's new value, in the parameter's shape and dtype.
 Tensor read(const std::string& path, const io::SafetensorsReader& file, const Source& source,
             const NamedParameter& parameter) {
   const Tensor& now = *parameter.value;
@@ -144,7 +142,7 @@ void load_parameters(const std::string& path, const std::vector<NamedParameter>&
   for (const NamedParameter& parameter : parameters)
     values.push_back(read(path, file, find(path, file, parameter, parameters), parameter));
   for (const NamedParameter& parameter : parameters) refuse_unread_bias(path, file, parameter, parameters);
-  // Into the memory that is there: views of it stay what they were.
+  // Copies into the existing memory, so that views of it stay valid.
   for (std::size_t i = 0; i < parameters.size(); ++i) copy(values[i], *parameters[i].value);
 }
 

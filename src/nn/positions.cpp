@@ -20,7 +20,7 @@ void check_places(const TensorView& x, const char* name, const Tensor& weight) {
                    "] is expected, L at most " + std::to_string(weight.size(0)));
 }
 
-// Of each row of x, in elements of the table.
+// For each row of x, its offset in the table, in elements.
 std::vector<std::int64_t> row_offsets(const TensorView& x, const Tensor& weight,
                                       std::span<const std::int64_t> places) {
   std::vector<std::int64_t> offsets(places.begin(), places.end());

@@ -37,7 +37,7 @@ BlockResult TransformerBlock::forward(const TensorView& x, const AttentionOption
   return result;
 }
 
-// Each part lies beside a path that goes straight through, so its input's gradient is added to the output's.
+// A residual path bypasses each part, so the gradient of the part's input is added to that of its output.
 Tensor TransformerBlock::backward(const TensorView& grad_output, const BlockResult& result,
                                   TransformerBlock& grads, const AttentionFunctions& functions) const {
   if (mlp.has_value() != grads.mlp.has_value())

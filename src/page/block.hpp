@@ -1,4 +1,4 @@
-// A tensor as the page holds it: base64 of little-endian numbers, with what is needed to read them.
+// A tensor in the page: base64 of little-endian numbers, with the data needed to read them.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace heed::detail {
 [[nodiscard]] std::string base64(std::span<const std::byte> bytes);
 
 struct PageBlock {
-  std::string name;        ///< among the page's tensors: "step-scores"
+  std::string name;        ///< its name in the page: "step-scores"
   std::string_view dtype;  ///< "f32", "i32", "u24", "log16"
   Dims shape;
   std::string data;  ///< base64
-  double low = 0;    ///< log16: the logarithm of the least number, and the distance to the next
+  double low = 0;    ///< log16: the logarithm of the least number, and the step between numbers
   double step = 0;
 };
 
@@ -29,16 +29,16 @@ struct PageBlock {
 /// Integers from -1 to 2^24 - 2 in three bytes; -1 is 2^24 - 1.
 [[nodiscard]] PageBlock page_block_u24(const std::string& name, const TensorView& tensor);
 
-/// How log16 writes what is no number greater than 0.
+/// log16 codes for values that are not numbers greater than 0.
 constexpr std::uint16_t kLog16Zero = 0;
 constexpr std::uint16_t kLog16NaN = 65534;
-/// Masked, and behind it how many times. Written for -inf, which no weight is.
+/// A masked cell; the next code is the number of repetitions. Stands for -inf, which no weight is.
 constexpr std::uint16_t kLog16Masked = 65535;
-/// What is smaller than the largest number times this becomes zero.
+/// Numbers smaller than this times the largest become zero.
 constexpr double kLog16Least = 1e-10;
 
-/// Numbers of 0 or more in 16 bits each, evenly spaced in their logarithm: 1 is exp(low), 2 exp(low + step),
-/// … The relative error is at most step / 2, at most 1.8e-4.
+/// Numbers of 0 or more in 16 bits each, evenly spaced in the logarithm: code 1 is exp(low), 2 is exp(low +
+/// step), … The relative error is at most step / 2, at most 1.8e-4.
 [[nodiscard]] PageBlock page_block_log16(const std::string& name, const TensorView& tensor);
 
 }  // namespace heed::detail

@@ -1,4 +1,4 @@
-// The files of web/, compiled in; cmake/EmbedFiles.cmake writes the source.
+// The files of web/, compiled in; cmake/EmbedFiles.cmake writes their source.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ struct PageFile {
   std::string_view text;
 };
 
-/// In the order of src/page/web/CMakeLists.txt, which is that in which scripts run.
+/// In the order of src/page/web/CMakeLists.txt, in which the scripts run.
 [[nodiscard]] std::span<const PageFile> page_files() noexcept;
 /// Those of the living page.
 [[nodiscard]] HEED_API std::span<const PageFile> living_page_files() noexcept;

@@ -28,8 +28,8 @@ void check_size(const nn::LanguageModelConfig& config) {
                  " at most");
 }
 
-// Of the text, as many tokens from its beginning as the model can read; characters that it does not know are
-// left out.
+// The beginning of the text with as many tokens as the model can read, without characters that it does not
+// know.
 std::string readable(const TrainedModel& trained, std::string_view text) {
   const Tokenizer& tokenizer = trained.tokenizer;
   const bool words = tokenizer.is_symbols();
@@ -50,7 +50,7 @@ std::string readable(const TrainedModel& trained, std::string_view text) {
   return all;
 }
 
-// A text that shows which heads copy: different words, said twice, for a model of symbols; else the text
+// A text that shows which heads copy: for a model of symbols, different words said twice; else the text
 // itself.
 std::string telling_text(const TrainedModel& trained, const std::string& text) {
   if (!trained.tokenizer.is_symbols()) return text;
@@ -110,8 +110,9 @@ Json about(const TrainedModel& trained, const LivingPage& page, const std::strin
           {"parameters", nn::parameter_count(config)},
           {"epsilon", trained.model.norm.epsilon},
           {"looks", looks_of_heads(trained, text)},
-          {"roles", looks_of_heads(trained, telling_text(trained, text))},  // the story's, whatever is typed
-          {"query_tokens", Json::array()},                                  // the words change; see data.js
+          // for the story, whatever is typed
+          {"roles", looks_of_heads(trained, telling_text(trained, text))},
+          {"query_tokens", Json::array()},  // the words change; see data.js
           {"key_tokens", Json::array()},
           {"tensors", tensors}};
 }
@@ -121,7 +122,7 @@ Json about(const TrainedModel& trained, const LivingPage& page, const std::strin
 void write_living_page(const std::string& path, const TrainedModel& trained, const LivingPage& page) {
   check_size(trained.model.config);
   const std::string text = page.text.empty() ? readable(trained, kFirstText) : page.text;
-  (void)ids_of(trained, text);  // throws what is wrong with it
+  (void)ids_of(trained, text);  // throws if the text is wrong
   std::vector<detail::PageBlock> blocks;
   nn::LanguageModel model = trained.model;
   for (const nn::NamedParameter& parameter : model.parameters())

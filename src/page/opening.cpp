@@ -2,7 +2,7 @@
 
 namespace heed::detail {
 
-// A row gives at most two places to the first key and its own, so three of its keys are enough to be exact.
+// A row gives at most two places to the first key and its own, so three of its keys suffice.
 std::optional<Opening> opening_of(const AttentionReport& report) {
   if (report.top_k_index.count() == 0) return std::nullopt;
   const bool cross = report.query_tokens != report.key_tokens;

@@ -1,4 +1,4 @@
-// Where a page opens.
+// The cell at which a page opens.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 namespace heed::detail {
 
 struct Opening {
-  std::int64_t head = 0;  ///< of all entries' heads
+  std::int64_t head = 0;  ///< among the heads of all batch entries
   std::int64_t row = 0;
   std::int64_t key = 0;
 };
 
-/// The strongest weight among the report's most attended keys that is neither on the first key nor, in
-/// self-attention, on the row's own position, in rows of at least two keys; the first of equal ones. None
-/// where no such weight is known.
+/// The strongest weight among the report's most attended keys, in rows of at least two keys. It is neither on
+/// the first key nor, in self-attention, on the row's own position; of equal weights the first counts.
+/// Nothing if no such weight is known.
 [[nodiscard]] std::optional<Opening> opening_of(const AttentionReport& report);
 
 }  // namespace heed::detail

@@ -40,9 +40,9 @@ std::int64_t count_of(const std::vector<std::string>& words) {
   return static_cast<std::int64_t>(words.size());
 }
 
-// From the most that a page can have of a report to the least.
+// All levels of detail, from the most to the least.
 std::vector<detail::PageDetail> details_of(const AttentionReport& report) {
-  constexpr std::int64_t kLeastBins = 64;  // a side, while something else can be left out
+  constexpr std::int64_t kLeastBins = 64;  // per side, while something else can be left out
   std::vector<detail::PageDetail> details = {{}};
   if (report.map.empty()) return details;
   const std::int64_t most = std::max(report.map.front().size(2), report.map.front().size(3));
@@ -54,7 +54,7 @@ std::vector<detail::PageDetail> details_of(const AttentionReport& report) {
   return details;
 }
 
-// Weights of all heads that would take more than this are held as maps, on a page of a fair size.
+// If all weights would take more than this, the page holds maps instead, within a fair size.
 constexpr std::int64_t kMostWeightBytes = 32'000'000;
 constexpr std::int64_t kFairPageBytes = 12'000'000;
 constexpr double kBytesOfWeight = 2 * 4.0 / 3;  // 16 bits in base64
@@ -85,7 +85,7 @@ class Writer {
   }
 
  private:
-  // What the page is to show; says what it left out.
+  // Collects the page's contents; returns what it left out.
   std::string hold() {
     add_tensors();
     return add_report();
@@ -104,7 +104,7 @@ class Writer {
     late_ = std::move(held.in_detail);
   }
 
-  // The report as far as there is room for it; says what was left out.
+  // Adds the report in the most detail that fits; returns what was left out.
   std::string add_report() {
     const std::int64_t room = room_for_numbers();
     if (page_.report == nullptr) return "";
@@ -123,11 +123,11 @@ class Writer {
     return left_out;
   }
 
-  // Bytes that the report's numbers may take; -1: any.
+  // Bytes available to the report's numbers; -1: no limit.
   std::int64_t room_for_numbers() {
     if (bound_ == 0) return -1;
     if (page_.report != nullptr) {
-      AttentionReport heads;  // its summaries alone
+      AttentionReport heads;  // only its summaries
       heads.batch = page_.report->batch;
       heads.heads = page_.report->heads;
       heads.layers = page_.report->layers;
@@ -135,7 +135,7 @@ class Writer {
       heads.summaries = page_.report->summaries;
       report_ = detail::page_report(heads, {})->about;
     }
-    std::int64_t bytes = 500;  // what is left out, in words, and digits of sizes that are not known yet
+    std::int64_t bytes = 500;  // text on what is left out, and digits of sizes not yet known
     render([&](std::string_view text) { bytes += static_cast<std::int64_t>(text.size()); });
     if (page_.most_bytes != 0 && bytes > page_.most_bytes) refuse_bound(bytes);
     return std::max<std::int64_t>(0, bound_ - bytes);
@@ -152,7 +152,7 @@ class Writer {
                          [&](std::string_view name) { fill(name, put); });
   }
 
-  // What stands for @NAME@ in page.html.
+  // The replacement of @NAME@ in page.html.
   template <class Put>
   void fill(std::string_view name, const Put& put) const {
     if (name == "VERSION") return put(version());
@@ -201,8 +201,8 @@ class Writer {
   }
 
   const HtmlPage& page_;
-  std::int64_t bound_ = 0;                 // bytes of the file; 0: any
-  std::vector<detail::PageBlock> blocks_;  // what the first picture needs
+  std::int64_t bound_ = 0;                 // bytes of the file; 0: no limit
+  std::vector<detail::PageBlock> blocks_;  // for the first picture
   std::vector<detail::PageBlock> late_;
   Json report_;
 };

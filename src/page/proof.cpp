@@ -7,7 +7,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of all weights, had they been stored.
+// The bytes of all weights if they were stored.
 double matrix_bytes(const AttentionReport& report) {
   const double cells = static_cast<double>(report.batch) * static_cast<double>(report.heads) *
                        static_cast<double>(report.queries) * static_cast<double>(report.keys);

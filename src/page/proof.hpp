@@ -1,4 +1,4 @@
-// What a check of a report found, as the page has it.
+// The result of a report's check, as JSON for the page.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,8 +7,8 @@
 
 namespace heed::detail {
 
-/// Counts, each property with its deviation and what is allowed, and the size of the whole matrix in bytes.
-/// A deviation that is no number is null.
+/// Counts, each property with its deviation and its bound, and the size of the whole matrix in bytes. A
+/// deviation of NaN is null.
 [[nodiscard]] nlohmann::ordered_json proof_json(const DocumentCheck& check, const AttentionReport& report);
 
 }  // namespace heed::detail

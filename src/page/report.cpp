@@ -11,12 +11,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kExactNumbers = 65'536;  // up to so many, numbers are held as f32
-constexpr std::int64_t kThumbnail = 64;         // bins of a side
-constexpr double kMostBytes = 19e6;             // that the most attended keys may fill the page up to,
-constexpr double kBytesForKeys = 2e6;           // or take in any case,
-constexpr double kLeastKeys = 3;                // or so many of each row
-constexpr double kBytesOfBlock = 400;           // beside its numbers
+constexpr std::int64_t kExactNumbers = 65'536;  // lists up to this length are held as f32
+constexpr std::int64_t kThumbnail = 64;         // bins per side
+constexpr double kMostBytes = 19e6;             // the most attended keys may fill the page up to this size,
+constexpr double kBytesForKeys = 2e6;           // or take this size in any case,
+constexpr double kLeastKeys = 3;                // or have this many keys per row in any case
+constexpr double kBytesOfBlock = 400;           // in addition to its numbers
 
 // JSON has no NaN.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
@@ -87,7 +87,7 @@ class Holder {
  private:
   [[nodiscard]] bool fits() const { return detail_.most < 0 || bytes_ <= static_cast<double>(detail_.most); }
   [[nodiscard]] bool has_weights() const { return report_.weights.weights.count() > 0; }
-  // Bins along an axis of `count` places, of a map that has `bins`: see map_in_bins().
+  // The bins along an axis of `count` places, for a map with `bins`: see map_in_bins().
   [[nodiscard]] std::int64_t bins_of(std::int64_t bins, std::int64_t count) const {
     return bins == count || bins % detail_.bins == 0 ? std::min(bins, detail_.bins) : bins;
   }
@@ -95,7 +95,7 @@ class Holder {
     return size_.rows == report_.queries && size_.columns == report_.keys;
   }
 
-  // Of tensor [B, H, …], what head n (of all entries') has; a batch or head axis of 1 serves all.
+  // The part of tensor [B, H, …] for head n (of all entries); a batch or head axis of 1 serves all.
   TensorView of_head(const Tensor& tensor, std::int64_t n) const {
     const std::int64_t batch = tensor.size(0) == 1 ? 0 : n / report_.heads;
     const std::int64_t head = tensor.size(1) == 1 ? 0 : n % report_.heads;
@@ -116,7 +116,7 @@ class Holder {
     return name + "-" + std::to_string(n);
   }
 
-  // The bins of a map that no row may look into, as -inf.
+  // Sets the bins that no row may look into to -inf.
   void mask_bins(Tensor& map, std::int64_t n) const {
     const std::int64_t rows = map.size(0);
     const std::int64_t columns = map.size(1);
@@ -161,7 +161,7 @@ class Holder {
       finest.push_back(masked_map(levels.front(), n));
       keep(page_block_log16(numbered("map", n), finest.back()));
     }
-    // A coarser level shows all heads at once before the fine ones are read.
+    // A coarser level shows all heads at once before the fine levels are read.
     const auto small = std::find_if(levels.begin(), levels.end(), [](const Tensor& level) {
       return level.size(2) <= kThumbnail && level.size(3) <= kThumbnail;
     });
@@ -174,7 +174,7 @@ class Holder {
     }
   }
 
-  // A bin is masked where all the fine ones in it are.
+  // A bin is masked if all fine bins in it are.
   void mask_thumb(const Tensor& fine, Tensor& thumb) const {
     constexpr double kMasked = -std::numeric_limits<double>::infinity();
     Tensor open(thumb.shape(), DType::u8);
@@ -227,7 +227,7 @@ class Holder {
       }
   }
 
-  // As many of the most attended keys as keep the page below its size; false where they are too few.
+  // Holds as many of the most attended keys as the page size allows; false if these are too few.
   bool hold_top_k() {
     if (report_.top_k_index.count() == 0) return true;
     const auto rows = static_cast<double>(heads_ * report_.queries);
@@ -238,7 +238,7 @@ class Holder {
                 : std::max(kBytesForKeys, kMostBytes - bytes_);
     const double fit = std::max(bounded ? 0 : kLeastKeys, std::floor(room / (rows * kBytesOfOne)));
     top_k_ = static_cast<std::int64_t>(std::min(static_cast<double>(report_.top_k_index.size(3)), fit));
-    // Where the page has every weight, it finds them itself.
+    // A page with every weight finds them itself.
     if (top_k_ == 0) return !detail_.curves || has_every_weight();
     for (std::int64_t n = 0; n < heads_; ++n) {
       keep(page_block_u24(numbered("top_index", n), of_head(report_.top_k_index, n).narrow(1, 0, top_k_)));
@@ -282,7 +282,7 @@ class Holder {
   MapSize size_{};
   PageReport result_;
   Json tiles_ = Json::array();
-  std::int64_t thumb_ = 0;  // bins of the finest map in one of its, a side; 0: none
+  std::int64_t thumb_ = 0;  // bins of the finest map per thumbnail bin and side; 0: none
   std::int64_t top_k_ = 0;
   double bytes_ = 0;
 };

@@ -1,4 +1,4 @@
-// What a page holds of a report.
+// The parts of a report in a page.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@
 namespace heed::detail {
 
 struct PageReport {
-  nlohmann::ordered_json about;      ///< sizes, summaries of the heads, what else is held
-  std::vector<PageBlock> overview;   ///< what the first picture needs
+  nlohmann::ordered_json about;      ///< sizes, summaries of the heads, list of the other contents
+  std::vector<PageBlock> overview;   ///< the blocks for the first picture
   std::vector<PageBlock> in_detail;  ///< the rest, head by head
-  std::string left_out;              ///< of the report, in words; "" for nothing
+  std::string left_out;              ///< the omitted parts, in words; "" for none
 };
 
-/// How much of a report a page holds.
+/// The amount of detail in a page.
 struct PageDetail {
-  bool weights = true;     ///< every weight, where the report has them; else a map
-  std::int64_t bins = 0;   ///< of the map, a side at most; 0: as many as the report's
-  bool curves = true;      ///< entropy and the like of each row, what each key received
-  std::int64_t most = -1;  ///< bytes of all of it; -1: any
+  bool weights = true;     ///< every weight, if the report has them; else a map
+  std::int64_t bins = 0;   ///< of the map, at most, per side; 0: as many as the report has
+  bool curves = true;      ///< entropy and the like of each row, and `received` of each key
+  std::int64_t most = -1;  ///< the limit in bytes; -1: none
 };
 
-/// Nothing where `detail` takes more bytes than it may.
+/// Nothing if `detail` takes more bytes than its limit.
 [[nodiscard]] std::optional<PageReport> page_report(const AttentionReport& report, const PageDetail& detail);
 
 }  // namespace heed::detail

@@ -7,8 +7,8 @@
 
 namespace heed::detail {
 
-// JSON has no use for < but within strings, where the escape stands for it, so no text can end the element or
-// open a comment.
+// In JSON, < only occurs in strings, where it can be escaped. So no text can end the element or open a
+// comment.
 std::string script_json(const nlohmann::ordered_json& json) {
   const std::string text = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   std::string safe;

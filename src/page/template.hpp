@@ -1,5 +1,4 @@
-// What every page is written with: the files compiled in, names in them that stand for something, JSON and
-// numbers that scripts read.
+// Common parts of writing pages: compiled-in files, placeholders in them, and JSON and numbers for scripts.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -30,7 +29,7 @@ void put_block(const PageBlock& block, const Put& put) {
   put("</script>\n");
 }
 
-/// Puts the text; fill(NAME) puts what stands for @NAME@.
+/// Writes the text with put(); fill(NAME) writes the replacement of @NAME@.
 template <class Put, class Fill>
 void put_template(std::string_view text, const Put& put, const Fill& fill) {
   while (!text.empty()) {

@@ -54,7 +54,7 @@ void AddedTokenFinder::insert(std::string_view pattern, std::size_t token) {
   starts_[static_cast<unsigned char>(pattern[0])] = true;
 }
 
-// The longest pattern that begins there.
+// The longest pattern that begins at `begin`.
 AddedTokenFinder::Match AddedTokenFinder::longest(std::string_view text, std::size_t begin) const {
   Match found;
   std::uint32_t node = 0;
@@ -70,7 +70,7 @@ AddedTokenFinder::Match AddedTokenFinder::longest(std::string_view text, std::si
 std::vector<FoundToken> AddedTokenFinder::find(std::string_view text) const {
   std::vector<FoundToken> all;
   if (next_.empty()) return all;
-  std::size_t taken = 0;  // bytes up to the end of the token before
+  std::size_t taken = 0;  // bytes up to the end of the previous token
   for (std::size_t at = 0; at < text.size();) {
     const bool may = starts_[static_cast<unsigned char>(text[at])];
     const Match match = may ? longest(text, at) : Match();

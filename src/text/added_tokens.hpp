@@ -1,4 +1,4 @@
-// Where added tokens are in a text.
+// Finding added tokens in a text.
 #pragma once
 
 #include <array>
@@ -20,21 +20,22 @@ struct FoundToken {
   std::size_t end = 0;
 };
 
-/// Looks for added tokens by a trie of their bytes. Immutable.
+/// Finds added tokens with a trie of their bytes. Immutable.
 class AddedTokenFinder {
  public:
-  /// Of those whose `normalized` is the given one. The vocabulary must live as long, where it is.
+  /// Uses the added tokens whose `normalized` is the given one. The vocabulary must outlive the finder, in
+  /// place.
   AddedTokenFinder(const TokenVocabulary& vocabulary, bool normalized);
 
-  /// The leftmost and of those the longest, in order. White space that a token takes on its right may belong
-  /// to the next one, too.
+  /// Returns the matches in order: the leftmost, and of those the longest. White space that a token takes on
+  /// its right may also belong to the next token.
   [[nodiscard]] std::vector<FoundToken> find(std::string_view text) const;
 
  private:
   static constexpr auto kNone = std::numeric_limits<std::uint32_t>::max();
 
   struct Match {
-    std::uint32_t token = kNone;  // of the vocabulary's added ones
+    std::uint32_t token = kNone;  // index into the vocabulary's added tokens
     std::size_t end = 0;
   };
 
@@ -45,9 +46,9 @@ class AddedTokenFinder {
   [[nodiscard]] Match longest(std::string_view text, std::size_t begin) const;
 
   const std::vector<AddedToken>* tokens_;
-  std::unordered_map<std::uint64_t, std::uint32_t> next_;  // node after a node and a byte
+  std::unordered_map<std::uint64_t, std::uint32_t> next_;  // maps a node and a byte to the next node
   std::vector<std::uint32_t> ends_ = {kNone};              // the token that ends at a node
-  std::array<bool, 256> starts_ = {};                      // bytes that tokens begin with
+  std::array<bool, 256> starts_ = {};                      // first bytes of the tokens
 };
 
 }  // namespace heed::detail

@@ -1,5 +1,5 @@
-// The letters that GPT-2 writes bytes as (Radford et al. 2019): printable ones of Latin-1 as themselves, the
-// others as U+0100 and on.
+// The letters that GPT-2 uses for bytes (Radford et al. 2019): printable Latin-1 letters stand for
+// themselves, the others become U+0100 and on.
 #pragma once
 
 #include <array>

@@ -7,7 +7,7 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::size_t kLongestGrapheme = 6;  // of those that rules are looked for as a whole, and one byte
+constexpr std::size_t kLongestGrapheme = 6;  // limit of graphemes looked up as a whole, plus one
 
 int digit_of(char letter) {
   if (letter >= 'A' && letter <= 'Z') return letter - 'A';
@@ -44,7 +44,7 @@ std::uint32_t unit_at(std::string_view bytes, std::size_t at) {
   return unit;
 }
 
-// Units of a double array (Aoe 1989) as darts-clone packs them.
+// Units of a double array (Aoe 1989), as packed by darts-clone.
 bool is_value(std::uint32_t unit) { return unit >> 31 != 0; }
 bool has_value(std::uint32_t unit) { return (unit >> 8 & 1u) != 0; }
 std::uint32_t value_of(std::uint32_t unit) { return unit & 0x7FFFFFFFu; }
@@ -60,7 +60,7 @@ std::int64_t count_points(std::string_view text) {
                        [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0u) != 0x80u; });
 }
 
-// Bytes of the grapheme that a text begins with.
+// The size in bytes of the first grapheme of a text.
 std::size_t grapheme_size(std::string_view text) {
   CodePoint last = decode_utf8(text);
   std::size_t size = last.length;
@@ -98,7 +98,7 @@ Charsmap::Charsmap(const std::string& base64, const JsonPart& part) {
   }
 }
 
-// What takes the text's place: by the shortest rule that the text begins with.
+// The replacement by the shortest rule that the text begins with.
 std::optional<std::string_view> Charsmap::replacement(std::string_view text) const {
   std::size_t node = offset_of(units_[0]);
   for (const char byte : text) {
@@ -115,7 +115,7 @@ std::optional<std::string_view> Charsmap::replacement(std::string_view text) con
 bool Charsmap::change(std::string_view text, std::vector<PointChange>& changes) const {
   const auto found = replacement(text);
   if (!found) return false;
-  std::int64_t left = count_points(text);  // of the code points that are replaced
+  std::int64_t left = count_points(text);  // the remaining code points to replace
   for (std::size_t at = 0; at < found->size(); --left) {
     const CodePoint point = decode_utf8(found->substr(at));
     changes.push_back({point.value, left > 0 ? 0 : 1});
@@ -143,7 +143,7 @@ void Charsmap::apply(AlignedText& text) const {
   bool changed = false;
   const auto is_ascii = [&](std::size_t at) { return static_cast<unsigned char>(bytes[at]) < 0x80; };
   for (std::size_t at = 0; at < bytes.size();) {
-    // Ends of lines apart, a letter of ASCII is a grapheme where another one follows.
+    // Except for line ends, an ASCII letter before another ASCII letter is a grapheme of its own.
     const bool alone = is_ascii(at) && bytes[at] != '\r' && (at + 1 == bytes.size() || is_ascii(at + 1));
     if (alone && !ascii_[static_cast<unsigned char>(bytes[at])]) {
       changes.push_back({static_cast<unsigned char>(bytes[at]), 0});

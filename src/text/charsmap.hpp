@@ -1,5 +1,5 @@
-// SentencePiece's compiled rules of normalisation (Kudo and Richardson 2018): a double-array trie of what is
-// replaced, with what replaces it.
+// SentencePiece's compiled normalisation rules (Kudo and Richardson 2018): a double-array trie of the texts
+// to replace, with their replacements.
 #pragma once
 
 #include <array>
@@ -18,12 +18,12 @@ namespace heed::detail {
 
 class Charsmap {
  public:
-  /// In base 64: the trie's size in bytes, its units, and texts that end with zero bytes. Throws Error (io)
-  /// by `part`.
+  /// Reads base 64: the trie's size in bytes, its units, and zero-terminated texts. Throws Error (io) by
+  /// `part`.
   Charsmap(const std::string& base64, const JsonPart& part);
 
-  /// As the Python package tokenizers does it: grapheme by grapheme, those of 6 bytes or more and those that
-  /// no rule has code point by code point.
+  /// Applies the rules as the Python package tokenizers does: grapheme by grapheme. Graphemes of 6 bytes or
+  /// more, and those without a rule, are replaced code point by code point.
   void apply(AlignedText& text) const;
 
  private:
@@ -33,7 +33,7 @@ class Charsmap {
 
   std::vector<std::uint32_t> units_;
   std::string texts_;
-  std::array<bool, 0x80> ascii_ = {};  // has a rule
+  std::array<bool, 0x80> ascii_ = {};  // whether a rule exists
 };
 
 }  // namespace heed::detail

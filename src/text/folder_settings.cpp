@@ -8,7 +8,7 @@
 namespace heed::detail {
 namespace {
 
-// The limits of config.json.
+// Limits as for config.json.
 constexpr std::uintmax_t kMostSettingsMiB = 4;
 constexpr JsonLimits kSettingsLimits = {.depth = 16, .members = 100'000, .values = 200'000};
 

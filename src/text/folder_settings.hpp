@@ -1,4 +1,4 @@
-// Files of settings beside a tokenizer: tokenizer_config.json and its like.
+// Settings files beside a tokenizer: tokenizer_config.json and the like.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 
 namespace heed::detail {
 
-/// An object of JSON in a file of a folder, without members where there is no such file. Throws Error (io).
+/// A JSON object in a file of a folder; empty if the file is missing. Throws Error (io).
 class FolderSettings {
  public:
   FolderSettings(const std::string& folder, const char* name);
@@ -24,12 +24,12 @@ class FolderSettings {
  private:
   nlohmann::json read(const std::string& path);
 
-  std::vector<std::string> names_;  // before values_, whose reading fills it
+  std::vector<std::string> names_;  // declared before values_, whose initialisation fills it
   nlohmann::json values_;
-  JsonPart part_;  // of values_
+  JsonPart part_;  // refers to values_
 };
 
-/// Whether there is a file of that path.
+/// Whether a file of that path exists.
 [[nodiscard]] bool is_there(const std::string& path);
 
 }  // namespace heed::detail

@@ -9,7 +9,7 @@ namespace {
 
 enum class Kind : unsigned char { other, letter, number, space };
 
-// Of every code point, as Oniguruma has them.
+// The kind of every code point, by Oniguruma.
 class Kinds {
  public:
   Kinds() : kinds_(0x110000, Kind::other) {
@@ -32,20 +32,20 @@ const Kinds& kinds() {
   return all;
 }
 
-// A place in a text, and what stands there.
+// Reads kinds and bytes of a text by position.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
   std::size_t size() const { return text_.size(); }
   char byte(std::size_t at) const { return at < text_.size() ? text_[at] : '\0'; }
-  // `at` is within the text.
+  // `at` must be within the text.
   Kind kind(std::size_t at, std::size_t& next) const {
     const auto byte = static_cast<unsigned char>(text_[at]);
     const CodePoint point = byte < 0x80 ? CodePoint{byte, 1, true} : decode_utf8(text_.substr(at));
     next = at + point.length;
     return kinds_.of(point.value);
   }
-  // Where code points of a kind, at most so many, end.
+  // The end of a run of code points of one kind, of length `most` at most.
   std::size_t end_of(Kind kind, std::size_t at, std::size_t most = static_cast<std::size_t>(-1)) const {
     for (std::size_t next = at; at < size() && most > 0 && this->kind(at, next) == kind; at = next) --most;
     return at;
@@ -60,7 +60,7 @@ class Reader {
   const Kinds& kinds_ = kinds();
 };
 
-// Bytes of 's, 't, 're, 've, 'm, 'll, 'd, or 0. With `any_case` U+017F is an s, too.
+// The length of 's, 't, 're, 've, 'm, 'll or 'd in bytes, or 0. With `any_case`, U+017F also counts as s.
 std::size_t contraction(const Reader& text, std::size_t at, bool any_case) {
   if (text.byte(at) != '\'') return 0;
   const auto letter = [&](std::size_t place) {
@@ -74,7 +74,7 @@ std::size_t contraction(const Reader& text, std::size_t at, bool any_case) {
   return any_case && first == '\xC5' && second == '\xBF' ? 3 : 0;
 }
 
-// Where white space from `at` on ends that leaves one before a word: \s+(?!\S)|\s+.
+// The end of white space from `at` on; it leaves one space before a word: \s+(?!\S)|\s+.
 std::size_t end_of_spaces(const Reader& text, std::size_t at) {
   std::size_t last = at;
   std::size_t end = at;
@@ -83,7 +83,7 @@ std::size_t end_of_spaces(const Reader& text, std::size_t at) {
   return end == text.size() || last == at ? end : last;
 }
 
-// Where the word at `at` ends.
+// The end of the word at `at`.
 std::size_t end_of_gpt2(const Reader& text, std::size_t at) {
   if (const std::size_t bytes = contraction(text, at, false); bytes > 0) return at + bytes;
   std::size_t begin = at;
@@ -97,7 +97,7 @@ std::size_t end_of_gpt2(const Reader& text, std::size_t at) {
   return text.end_of(kind, next);
 }
 
-// \s*[\r\n]+|\s+(?!\S)|\s+: up to the last end of a line among white space.
+// \s*[\r\n]+|\s+(?!\S)|\s+: up to the last line end among white space.
 std::size_t end_of_lines(const Reader& text, std::size_t at) {
   std::size_t lines = 0;
   for (std::size_t next = at; at < text.size() && text.kind(at, next) == Kind::space; at = next)

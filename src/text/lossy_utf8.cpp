@@ -14,7 +14,7 @@ bool can_be_second(unsigned lead, unsigned byte) {
   return byte >= least && byte <= most;
 }
 
-// Bytes of what is no letter: its lead and what could follow it.
+// The length of a maximal part of a broken letter: its lead byte and valid continuations.
 std::size_t length_of_subpart(std::string_view bytes) {
   const auto byte = [&](std::size_t at) {
     return static_cast<unsigned>(static_cast<unsigned char>(bytes[at]));

@@ -1,4 +1,4 @@
-// Bytes that may not be UTF-8, as text.
+// Text from bytes that may not be UTF-8.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace heed::detail {
 
-/// Each longest beginning of a letter that goes on otherwise, and each byte that begins none, gives U+FFFD
-/// (the Unicode Standard, 3.9, "Substitution of Maximal Subparts").
+/// Replaces each maximal part of a broken letter, and each byte that cannot begin one, by U+FFFD (the Unicode
+/// Standard, 3.9, "Substitution of Maximal Subparts").
 [[nodiscard]] std::string lossy_utf8(std::string_view bytes);
 
 }  // namespace heed::detail

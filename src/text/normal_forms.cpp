@@ -14,15 +14,15 @@ namespace {
 
 struct Piece {
   std::uint32_t point = 0;
-  std::int64_t change = 0;  // as of PointChange
+  std::int64_t change = 0;  // see PointChange
   int combining_class = 0;
 };
 
 bool composes(NormalForm form) { return form == NormalForm::nfc || form == NormalForm::nfkc; }
 
-// Nothing that has a normal form of its own lies beyond.
+// All code points beyond equal their normal forms.
 constexpr std::uint32_t kPointsWithForms = 0x30000;
-// Longer than any code point's decomposition.
+// Longer than the decomposition of any code point.
 constexpr std::size_t kLongest = 32;
 
 int combining_class(std::uint32_t point) {
@@ -44,7 +44,7 @@ void decompose(std::uint32_t point, NormalForm form, std::vector<Piece>& pieces)
   }
 }
 
-// Marks that follow a letter, in canonical order.
+// Sorts the marks after each letter into canonical order.
 void order(std::vector<Piece>& pieces) {
   for (auto begin = pieces.begin(); begin != pieces.end();) {
     const auto is_starter = [](const Piece& piece) { return piece.combining_class == 0; };
@@ -55,7 +55,7 @@ void order(std::vector<Piece>& pieces) {
   }
 }
 
-// The code point that the two make, or 0.
+// The composition of two code points, or 0.
 std::uint32_t composed(std::uint32_t first, std::uint32_t second) {
   std::array<utf8proc_int32_t, 2> both = {static_cast<utf8proc_int32_t>(first),
                                           static_cast<utf8proc_int32_t>(second)};
@@ -68,7 +68,7 @@ std::uint32_t composed(std::uint32_t first, std::uint32_t second) {
 void compose(std::vector<Piece>& pieces) {
   constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::size_t starter = kNone;
-  int last_class = -1;  // of what stands between the starter and a piece; -1: nothing
+  int last_class = -1;  // class of the last piece between the starter and this one; -1: none
   std::size_t count = 0;
   for (const Piece piece : pieces) {
     const bool blocked = last_class >= piece.combining_class;
@@ -85,7 +85,7 @@ void compose(std::vector<Piece>& pieces) {
   pieces.resize(count);
 }
 
-// Whether a code point is the same in the form whatever stands before it, and leaves what comes before alone.
+// Whether a code point keeps its form whatever precedes it, and does not affect what precedes it.
 bool is_inert_alone(std::uint32_t point, NormalForm form) {
   std::vector<Piece> pieces;
   decompose(point, form, pieces);
@@ -98,7 +98,7 @@ std::vector<bool> inert_points(NormalForm form) {
   std::vector<bool> inert(kPointsWithForms);
   for (std::uint32_t point = 0; point < kPointsWithForms; ++point) inert[point] = is_inert_alone(point, form);
   if (!composes(form)) return inert;
-  // Nor may it compose with one before it: the last part of what is composed.
+  // It must not compose with a code point before it, as the last part of a composition would.
   for (std::uint32_t point = 0; point < kPointsWithForms; ++point) {
     std::vector<Piece> pieces;
     decompose(point, NormalForm::nfd, pieces);
@@ -149,8 +149,8 @@ void normalize_part(TextEdit& edit, std::string_view text, std::size_t begin, st
 void normalize(AlignedText& text, NormalForm form) {
   TextEdit edit(text);
   const std::string_view bytes = text.text();
-  std::size_t begin = 0;  // of the inert code point before, which may compose with what follows
-  bool changes = false;   // something since then is not inert
+  std::size_t begin = 0;  // of the previous inert code point, which may compose with the next ones
+  bool changes = false;   // a code point since then is not inert
   for (std::size_t at = 0; at < bytes.size();) {
     const bool ascii = static_cast<unsigned char>(bytes[at]) < 0x80;
     const CodePoint point = ascii ? CodePoint{0, 1, true} : decode_utf8(bytes.substr(at));

@@ -1,4 +1,4 @@
-// Unicode's normal forms (Unicode Standard Annex 15), of a text that knows where it came from.
+// Unicode normal forms (Unicode Standard Annex 15) of an aligned text.
 #pragma once
 
 #include "text/shared/aligned.hpp"
@@ -7,7 +7,7 @@ namespace heed::detail {
 
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 
-/// As of Unicode 9: code points that are younger stay as they are.
+/// Uses Unicode 9: newer code points stay unchanged.
 void normalize(AlignedText& text, NormalForm form);
 
 }  // namespace heed::detail

@@ -42,13 +42,13 @@ void drop_points(AlignedText& text, Drop drop) {
   change_points(text, kept, [&](std::uint32_t point, std::string&) { return drop(point); });
 }
 
-// BERT's: control characters go, white space becomes spaces.
+// BERT's cleaning: removes control characters, and turns white space into spaces.
 void clean(AlignedText& text) {
   static const LeadBytes kept =
       lead_bytes([](std::size_t byte) { return is_continuation_byte(byte) || (byte >= ' ' && byte < 0x7F); });
   change_points(text, kept, [](std::uint32_t point, std::string& bytes) {
     const bool space = is_white_space(point);
-    // Of the controls, tabs and ends of lines alone are white space.
+    // The only controls that count as white space are tabs and line ends.
     const bool blank = point == '\t' || point == '\n' || point == '\r';
     if (point == 0 || point == 0xFFFD || (is_control(point) && !blank)) return true;
     if (space) bytes = " ";
@@ -104,7 +104,7 @@ class Form : public Normalizer {
   NormalForm form_;
 };
 
-// One that has nothing to be set.
+// A normalizer without settings.
 class Plain : public Normalizer {
  public:
   explicit Plain(void (*change)(AlignedText&)) : change_(change) {}
@@ -116,7 +116,7 @@ class Plain : public Normalizer {
 
 void strip_accents(AlignedText& text) { drop_points(text, is_mark); }
 
-// As SentencePiece's rules for machine translation have it.
+// SentencePiece's rules for machine translation.
 void nmt(AlignedText& text) {
   static const LeadBytes kept =
       lead_bytes([](std::size_t byte) { return is_continuation_byte(byte) || (byte >= ' ' && byte < 0x7F); });

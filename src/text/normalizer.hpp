@@ -1,4 +1,4 @@
-// What is done to a text before it is cut into words: normal forms, case, accents, replacements.
+// Changes to a text before it is split into words: normal forms, case, accents, replacements.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class Normalizer {
   virtual void apply(AlignedText& text) const = 0;
 };
 
-/// A normalizer of a tokenizer.json. Throws Error (io).
+/// Makes a normalizer from a tokenizer.json. Throws Error (io).
 [[nodiscard]] std::unique_ptr<const Normalizer> normalizer_from(const JsonPart& part);
 
 }  // namespace heed::detail

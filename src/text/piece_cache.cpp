@@ -7,7 +7,7 @@
 namespace heed::detail {
 namespace {
 
-// Eight bytes at a time; where two words have the same, the later takes the place.
+// Hashes eight bytes at a time. On a collision the later word takes the slot.
 std::uint64_t hash_of(std::string_view word) {
   std::uint64_t hash = word.size();
   for (std::size_t at = 0; at < word.size(); at += sizeof(std::uint64_t)) {

@@ -1,4 +1,4 @@
-// Pieces of words that a text has more than once.
+// A cache for words that a text repeats.
 #pragma once
 
 #include <array>
@@ -12,12 +12,12 @@
 
 namespace heed::detail {
 
-/// For one thread, and one text: a table whose size goes by the text's. The model must live as long.
+/// For one thread and one text; the table's size depends on the text's. The model must outlive it.
 class PieceCache {
  public:
   PieceCache(const TokenModel& model, std::size_t text_size);
 
-  /// As model.cut() gives them, until the next call.
+  /// The result of model.cut(word), valid until the next call.
   [[nodiscard]] std::span<const TokenPiece> pieces_of(std::string_view word);
 
  private:
@@ -26,7 +26,7 @@ class PieceCache {
   static constexpr std::size_t kMostSlots = std::size_t{1} << 13;
 
   struct Slot {
-    std::uint8_t size = 0;  // of the word; 0: none is kept
+    std::uint8_t size = 0;  // of the word; 0: the slot is empty
     std::uint8_t count = 0;
     std::array<char, kLongestWord> word = {};
     std::array<std::uint8_t, 2 * kMostPieces> places = {};  // begin and end of each piece
@@ -36,7 +36,7 @@ class PieceCache {
   void keep(std::string_view word, Slot& slot) const;
 
   const TokenModel& model_;
-  std::vector<Slot> slots_;  // as many as a power of two
+  std::vector<Slot> slots_;  // their number is a power of two
   std::vector<TokenPiece> pieces_;
 };
 

@@ -25,7 +25,7 @@ std::size_t after_letters(std::string_view text, std::size_t at, std::size_t cou
   return at;
 }
 
-// Where the text has fewer before `at`, that is where it stays.
+// Moves back from `at` by `count` letters; if the text has fewer before `at`, the position stays.
 std::size_t before_letters(std::string_view text, std::size_t at, std::size_t count) {
   std::size_t place = at;
   while (place > 0 && place < text.size() && continues_letter(text[place])) --place;
@@ -40,7 +40,7 @@ struct Spaces {
   std::size_t before = 0, after = 0;
 };
 
-// Around a token, in letters; "Ġ" is GPT-2's space.
+// The spaces around a token, in letters; "Ġ" is GPT-2's space.
 Spaces spaces_around(std::string_view token) {
   constexpr std::uint32_t kGpt2Space = 0x120;
   const auto is_space = [](std::string_view letter) {
@@ -58,7 +58,7 @@ Spaces spaces_around(std::string_view token) {
   return spaces;
 }
 
-// Takes spaces off the spans, but for one that the pre-tokenizer has put before the text.
+// Trims spaces off the spans, except one that the pre-tokenizer added before the text.
 class Trim {
  public:
   explicit Trim(const JsonPart& part)
@@ -74,7 +74,7 @@ class Trim {
 
  private:
   void trim(TextToken& token, std::string_view content, bool is_first, std::string_view text) const {
-    // Added tokens may have taken the spaces beside them.
+    // Added tokens may include adjacent spaces.
     const std::string_view own = text.substr(token.begin, token.end - token.begin);
     Spaces spaces = spaces_around(own.find(content) != std::string_view::npos ? own : content);
     if ((is_first || token.begin == 0) && prefixed_ && spaces.before == 1) spaces.before = 0;
@@ -108,7 +108,7 @@ void add_tokens(const Ids& ids, const TokenVocabulary& vocabulary, std::vector<T
   }
 }
 
-// Tokens before the text's and behind them.
+// Adds tokens before and after the text.
 class Around final : public PostProcessor {
  public:
   Around(Ids before, Ids after, std::optional<Trim> trim = std::nullopt)
@@ -136,7 +136,7 @@ std::int64_t id_from(const JsonPart& part, const json& value) {
   return value.get<std::int64_t>();
 }
 
-// ["[CLS]", 101]
+// A pair such as ["[CLS]", 101].
 Ids named_id(const JsonPart& part, const char* member) {
   const json& pair = part.at(member);
   if (!pair.is_array() || pair.size() != 2)
@@ -150,7 +150,7 @@ std::unique_ptr<const PostProcessor> around_from(const JsonPart& part) {
   return std::make_unique<Around>(named_id(part, "cls"), named_id(part, "sep"), trim);
 }
 
-// The ids of a special token that a template names.
+// The ids of a special token named in a template.
 Ids ids_named(const JsonPart& part, const json& piece) {
   const JsonPart tokens(part.at("special_tokens"), part.file(), "a list special_tokens");
   const std::string name = JsonPart(piece, part.file(), "a template's special token").text("id");

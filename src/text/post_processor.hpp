@@ -1,4 +1,4 @@
-// What is done to the tokens of a text: special tokens are put around them, and spaces trimmed off their
+// Changes to the tokens of a text: special tokens are added around them, and spaces are trimmed off their
 // spans.
 #pragma once
 
@@ -16,13 +16,13 @@ namespace heed::detail {
 class PostProcessor {
  public:
   virtual ~PostProcessor() = default;
-  /// The tokens of the text. With `add_special` false only spans change. Throws Error (invalid_argument)
-  /// where it adds ids that are no tokens.
+  /// Processes the tokens of the text. With `add_special` false only spans change. Throws Error
+  /// (invalid_argument) if it adds ids that are not tokens.
   virtual void apply(std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary,
                      bool add_special) const = 0;
 };
 
-/// A post-processor of a tokenizer.json. Throws Error (io).
+/// Makes a post-processor from a tokenizer.json. Throws Error (io).
 [[nodiscard]] std::unique_ptr<const PostProcessor> post_processor_from(const JsonPart& part);
 
 }  // namespace heed::detail

@@ -13,7 +13,7 @@
 namespace heed::detail {
 namespace {
 
-// Cuts words at the matches of a pattern.
+// Splits words at the matches of a pattern.
 class Splitter : public PreTokenizer {
  public:
   Splitter(std::unique_ptr<const Pattern> pattern, SplitBehavior behavior, bool invert = false)
@@ -41,7 +41,7 @@ class Sequence : public PreTokenizer {
   std::vector<std::unique_ptr<const PreTokenizer>> all_;
 };
 
-// Changes the text of each word: `change(words, word, text)` adds the new one to `text`.
+// Rewrites each word: `change(words, word, text)` appends the new word to `text`.
 template <typename Change>
 void rewrite_words(Words& words, const Change& change) {
   AlignedText text = AlignedText::rewritten(words.text.size() + words.text.size() / 2);
@@ -118,10 +118,10 @@ class Metaspace : public PreTokenizer {
     text.add(from, at, word.end);
   }
 
-  std::string mark_;  // for a space: ▁
+  std::string mark_;  // replaces a space: ▁
   bool split_;
-  bool always_ = false;  // put before a word that has none
-  bool first_ = false;   // before the text's first alone
+  bool always_ = false;  // added before every word that lacks it
+  bool first_ = false;   // added only before the text's first word
   std::unique_ptr<const Pattern> pattern_;
 };
 
@@ -146,7 +146,7 @@ class FixedLength : public PreTokenizer {
   std::int64_t length_;
 };
 
-// Letters and what belongs to them, or signs, in a row.
+// Runs of letters and their marks, or runs of signs.
 std::vector<TextRange> words_or_signs(std::string_view text);
 
 class WhitespacePattern : public Pattern {

@@ -1,4 +1,4 @@
-// How a text is cut into words, within which tokens are looked for.
+// Splitting a text into words. Each word becomes tokens on its own.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct Word {
   std::size_t end = 0;
 };
 
-/// A text, and the words of it in order.
+/// A text and its words, in order.
 struct Words {
   AlignedText text;
   std::vector<Word> words;
@@ -26,11 +26,11 @@ struct Words {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  /// Cuts each word further, and may change the text.
+  /// Splits each word further, and may change the text.
   virtual void apply(Words& words) const = 0;
 };
 
-/// A pre-tokenizer of a tokenizer.json. Throws Error (io).
+/// Makes a pre-tokenizer from a tokenizer.json. Throws Error (io).
 [[nodiscard]] std::unique_ptr<const PreTokenizer> pre_tokenizer_from(const JsonPart& part);
 
 }  // namespace heed::detail

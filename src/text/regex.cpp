@@ -14,14 +14,14 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::size_t kLongestPattern = 16'384;  // real ones have some hundred bytes
-constexpr unsigned long kFirstSteps = 512;       // back, of a search: words take fewer
-constexpr unsigned long kStepsOfByte = 100;      // that searches may take beyond those
-constexpr unsigned long kSteps = 1'000'000;      // likewise, in a short text
+constexpr std::size_t kLongestPattern = 16'384;  // real patterns have some hundred bytes
+constexpr unsigned long kFirstSteps = 512;       // backtracking limit of a first attempt
+constexpr unsigned long kStepsOfByte = 100;      // total extra steps of all searches, per byte
+constexpr unsigned long kSteps = 1'000'000;      // total extra steps in a short text
 
 const OnigUChar* bytes_of(std::string_view text) { return reinterpret_cast<const OnigUChar*>(text.data()); }
 
-// \x{1C89}
+// Appends a code point as \x{1C89}.
 void append_hexadecimal(std::uint32_t point, std::string& pattern) {
   std::array<char, 8> digits{};
   const auto end = std::to_chars(digits.begin(), digits.end(), point, 16).ptr;
@@ -38,12 +38,12 @@ void initialize() {
   });
 }
 
-// "{Lo}" is in the category "L", "Lo".
+// Category "Lo" belongs to "L" and "Lo".
 bool is_in_category(const YoungPoints& points, std::string_view category) {
   return !category.empty() && points.category.starts_with(category);
 }
 
-// Its \p{L} as a class with what younger versions of Unicode added, and \P{L} as what is not in it.
+// Replaces \p{L} by a class that includes newer code points, and \P{L} by its complement.
 std::string with_young_points(std::string_view pattern) {
   std::string result;
   for (std::size_t at = 0; at < pattern.size();) {
@@ -76,7 +76,7 @@ struct Deleter {
   void operator()(OnigMatchParam* param) const { onig_free_match_param(param); }
 };
 
-// Searches in one text, which may go back so many times altogether.
+// Searches in one text with a common limit on backtracking.
 class Search {
  public:
   Search(regex_t* regex, std::string_view text)
@@ -88,7 +88,7 @@ class Search {
     onig_initialize_match_param(param_.get());
   }
 
-  // The first match from there on; its begin is beyond the text where there is none.
+  // The first match at or after `at`; if there is none, its begin is beyond the text.
   TextRange from(std::size_t at) {
     for (unsigned long steps = kFirstSteps;; steps *= 8) {
       onig_set_retry_limit_in_match_of_match_param(param_.get(), steps);
@@ -124,7 +124,7 @@ std::vector<PointRange> points_of_property(std::string_view property) {
   initialize();
   const OnigEncoding encoding = ONIG_ENCODING_UTF8;
   const OnigUChar* begin = bytes_of(property);
-  // Oniguruma declares what it only reads as what it may change.
+  // Oniguruma only reads this, but declares it as mutable.
   auto* name = const_cast<OnigUChar*>(begin);
   const int type = encoding->property_name_to_ctype(encoding, name, name + property.size());
   const OnigCodePoint* ranges = nullptr;

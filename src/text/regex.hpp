@@ -1,4 +1,4 @@
-// Regular expressions as tokenizers have them, Oniguruma's.
+// Oniguruma's regular expressions, as tokenizers use them.
 #pragma once
 
 #include <cstddef>
@@ -18,26 +18,26 @@ struct TextRange {
   std::size_t end = 0;
 };
 
-/// Code points.
+/// A range of code points.
 struct PointRange {
   std::uint32_t first = 0;
   std::uint32_t last = 0;
 };
 
-/// Those that \p{property} matches, with what Unicode 16 added to categories.
+/// The code points that \p{property} matches, including additions of Unicode 16 to categories.
 [[nodiscard]] std::vector<PointRange> points_of_property(std::string_view property);
 
 /// Immutable; several threads may use one.
 class Regex {
  public:
-  /// Throws Error (io), by `part`, for a pattern that is none.
+  /// Throws Error (io), by `part`, for an invalid pattern.
   Regex(const std::string& pattern, const JsonPart& part);
   ~Regex();
   Regex(Regex&&) noexcept;
 
-  /// The matches in UTF-8, in order, apart from each other; an empty one does not follow another at its end,
-  /// nor is there one in an empty text. Time grows with the text's length: throws Error (invalid_argument)
-  /// where the pattern goes back more often than a hundred times a byte.
+  /// The matches in UTF-8, in order and disjoint. An empty match does not follow another match at its end,
+  /// and an empty text has none. Time grows linearly with the text: throws Error (invalid_argument) if the
+  /// pattern backtracks more than a hundred times per byte.
   [[nodiscard]] std::vector<TextRange> find(std::string_view text) const;
 
  private:

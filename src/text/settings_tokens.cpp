@@ -15,14 +15,14 @@ using io::detail::fail;
 using io::detail::printable;
 using nlohmann::json;
 
-// The order in which transformers adds them.
+// The order in which transformers adds the named tokens.
 constexpr std::array<const char*, 7> kNamedTokens = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                      "pad_token", "cls_token", "mask_token"};
 constexpr std::size_t kMostNames = 1000;
 constexpr const char* kExtra = "extra_special_tokens";
 constexpr const char* kAdditional = "additional_special_tokens";  // its older name
 
-/// Writes an object with a member "content" as tokenizer.json has an added token.
+/// Writes an object with a member "content" in the form of tokenizer.json's added tokens.
 json added_token(const JsonPart& part, bool special) {
   return {{"content", part.text("content")},
           {"single_word", part.flag("single_word", false)},
@@ -32,7 +32,7 @@ json added_token(const JsonPart& part, bool special) {
           {"special", special}};
 }
 
-/// Such an object, or the content alone.
+/// `value` is such an object, or the content alone.
 json special_token(const json& value, const std::string& file, const char* name) {
   const json object = value.is_string() ? json::object({{"content", value}}) : value;
   return added_token(JsonPart(object, file, name), true);
@@ -111,7 +111,7 @@ void SettingsTokens::read_special_map(const FolderSettings& file) {
   read_special(file, !has_list || is_extra_dictionary(file));
 }
 
-// A list of the newer name goes before one of the older, which counts where `takes_older`.
+// A list under the newer name takes precedence over the older name, which counts only if `takes_older`.
 void SettingsTokens::read_special(const FolderSettings& file, bool takes_older) {
   read_named(file);
   const bool newer = file.part().has(kExtra) && !is_extra_dictionary(file) && !file.values()[kExtra].empty();
@@ -120,7 +120,7 @@ void SettingsTokens::read_special(const FolderSettings& file, bool takes_older) 
   for (const json& one : file.values()[name]) others_.push_back(special_token(one, file.part().file(), name));
 }
 
-// A special token that is null is taken away. Models may have names of their own for others.
+// A special token that is null is removed. Models may name further special tokens.
 void SettingsTokens::read_named(const FolderSettings& file) {
   const json& values = file.values();
   const auto set = [&](const std::string& name, const json& value) {
@@ -176,7 +176,7 @@ std::vector<SettingsTokens::NumberedToken> SettingsTokens::tokens_of_decoder() c
   return tokens;
 }
 
-// {"<x>": 50257}. Ids that have a token already keep it.
+// {"<x>": 50257}. Ids that already have a token keep it.
 void SettingsTokens::add_ids_of(const FolderSettings& file, std::vector<NumberedToken>& tokens) const {
   const std::vector<std::string> contents = special();
   const std::unordered_set<std::string> special_ones(contents.begin(), contents.end());
@@ -216,7 +216,7 @@ void SettingsTokens::add_unless_known(const json& token) {
   if (!ids_.contains(content_of(token))) add(token);
 }
 
-// Tokens that the vocabulary lacks count on from it, as in TokenVocabulary.
+// Tokens that the vocabulary lacks continue its ids, as in TokenVocabulary.
 void SettingsTokens::add(json token) {
   const std::string content = content_of(token);
   if (content.empty()) return;

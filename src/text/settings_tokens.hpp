@@ -1,4 +1,4 @@
-// Special and added tokens that a folder's settings have beside its vocabulary, as transformers adds them.
+// Special and added tokens from the settings beside a vocabulary, added as transformers does.
 #pragma once
 
 #include <cstdint>
@@ -12,34 +12,34 @@
 
 namespace heed::detail {
 
-/// Where the tokens come from.
+/// The sources of the tokens.
 struct TokenSources {
   const std::string& folder;
   const FolderSettings& config;      ///< tokenizer_config.json
   const nlohmann::json& vocabulary;  ///< {token: id}, or a list of [token, score]
-  const nlohmann::json& special;     ///< special tokens without being said: {name: content}
+  const nlohmann::json& special;     ///< special tokens by default: {name: content}
   const JsonPart* file = nullptr;    ///< tokenizer.json
-  bool keeps_file = false;           ///< they come first, as they are
+  bool keeps_file = false;           ///< the file's tokens come first, unchanged
 };
 
-/// The order is transformers': tokens with ids by these, then special tokens. special_tokens_map.json,
-/// added_tokens.json and tokenizer.json's own are read only where tokenizer_config.json has no
+/// The order is that of transformers: tokens with ids by id, then special tokens. special_tokens_map.json,
+/// added_tokens.json and tokenizer.json's own tokens are read only if tokenizer_config.json has no
 /// added_tokens_decoder.
 class SettingsTokens {
  public:
   explicit SettingsTokens(const TokenSources& sources);
 
-  /// The added_tokens of a tokenizer.json. The later one of two with the same content counts.
+  /// The added_tokens of a tokenizer.json. Of two tokens with the same content the later one counts.
   [[nodiscard]] const nlohmann::json& list() const { return list_; }
   [[nodiscard]] bool has(const char* name) const;
-  /// A special token by its name. Without one it is "None", which is what Python writes into a tokenizer.
+  /// The content of a named special token; "None" if missing, as Python writes it into a tokenizer.
   [[nodiscard]] std::string content(const char* name) const;
   /// The id of a token of the list.
   [[nodiscard]] std::int64_t id(const std::string& content) const;
-  /// Contents of all special tokens: those with names, then the others.
+  /// The contents of all special tokens: first the named ones, then the others.
   [[nodiscard]] std::vector<std::string> special() const;
 
-  /// The first token whose id is not the one that a file says.
+  /// The first token whose id contradicts a file.
   struct Contradiction {
     std::string file;
     std::string what;
@@ -50,7 +50,7 @@ class SettingsTokens {
   struct NumberedToken {
     std::int64_t id;
     nlohmann::json token;
-    std::string file;  // what says so
+    std::string file;  // the file with this id
   };
 
   void read_special(const FolderSettings& file, bool takes_older);
@@ -65,7 +65,7 @@ class SettingsTokens {
 
   TokenSources sources_;
   std::int64_t next_;
-  std::vector<std::pair<std::string, nlohmann::json>> named_;  // null for those that there are not
+  std::vector<std::pair<std::string, nlohmann::json>> named_;  // null for missing tokens
   nlohmann::json others_ = nlohmann::json::array();
   nlohmann::json list_ = nlohmann::json::array();
   nlohmann::json ids_ = nlohmann::json::object();

@@ -10,14 +10,14 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::string_view kHalf = "\uFFFD";  // what bytes decode to that are no letter yet
-constexpr std::string_view kContinues = "·";  // before a piece that goes on with a word
-constexpr std::size_t kLongestLetter = 4;     // in bytes
-constexpr std::size_t kWindow = 6;            // tokens before one that its text may depend on
-constexpr std::size_t kLongestWindow = 64;    // where no shorter one decodes alone as it does within the text
-constexpr std::uint32_t kIdeographs = 0x2E80;  // from here on words are not told apart by spaces
+constexpr std::string_view kHalf = "\uFFFD";   // the decoded text of an incomplete letter
+constexpr std::string_view kContinues = "·";   // before a piece that continues a word
+constexpr std::size_t kLongestLetter = 4;      // in bytes
+constexpr std::size_t kWindow = 6;             // earlier tokens that a token's text may depend on
+constexpr std::size_t kLongestWindow = 64;     // if a shorter one decodes differently from the text
+constexpr std::uint32_t kIdeographs = 0x2E80;  // words of scripts from here on are not separated by spaces
 
-// What a token stands for: the n-th (from 0) of `of` that spell the text together.
+// The text of a token: token n (from 0) of `of` tokens that spell it together.
 struct TokenText {
   std::string text;
   std::size_t n = 0, of = 1;
@@ -39,8 +39,8 @@ std::string_view without_spaces(std::string_view text) {
   return at == std::string_view::npos ? std::string_view() : text.substr(at);
 }
 
-// Put together, the texts are what the tokenizer decodes. It may decode a token otherwise behind others, so
-// each is what its text adds to that of some tokens before it.
+// The concatenation of the texts is the decoded text. A token may decode differently after others, so its
+// text is what it adds to the text of some tokens before it.
 std::vector<TokenText> texts_of(const TextTokenizer& tokenizer, std::span<const std::int64_t> ids) {
   const auto decoded = [&](std::size_t begin, std::size_t end) {
     return tokenizer.decode(ids.subspan(begin, end - begin), false);
@@ -66,7 +66,7 @@ std::vector<TokenText> texts_of(const TextTokenizer& tokenizer, std::span<const 
 
 std::string_view last_letter(std::string_view text) { return text.substr(begin_of_last(text)); }
 
-// Of scripts whose words have spaces between them.
+// Whether the letter belongs to a script that separates words by spaces.
 bool is_spaced(std::string_view letter) {
   const std::uint32_t point = decode_utf8(letter).value;
   const bool is_letter = is_word(point) && !is_mark(point) && !is_punctuation(point) && !is_control(point);
@@ -84,7 +84,7 @@ std::string in_brackets(const std::string& name) {
 std::vector<std::string> shown_tokens(const TextTokenizer& tokenizer, std::span<const std::int64_t> ids) {
   const std::vector<TokenText> texts = texts_of(tokenizer, ids);
   std::vector<std::string> shown;
-  std::string before;  // the letter before the token
+  std::string before;  // the last letter before the token
   for (std::size_t place = 0; place < ids.size(); ++place) {
     if (tokenizer.is_special(ids[place])) {
       shown.push_back(in_brackets(*tokenizer.token(ids[place])));

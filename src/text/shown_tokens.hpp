@@ -1,4 +1,4 @@
-// Tokens as people read them.
+// Tokens in readable form.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace heed::detail {
 
-/// What TextTokenizer::shown promises. Every id is a token.
+/// Implements TextTokenizer::shown. Every id must be a token.
 [[nodiscard]] std::vector<std::string> shown_tokens(const TextTokenizer& tokenizer,
                                                     std::span<const std::int64_t> ids);
 

@@ -11,8 +11,8 @@ struct Stretch {
   bool is_match = false;
 };
 
-// A word as the matches in it and what lies between them. Empty matches stay, for they end what is before
-// them.
+// Splits a word into its matches and the stretches between them. Empty matches are kept, because they end the
+// stretch before them.
 void stretches_of(const Word& word, const std::vector<TextRange>& matches, bool invert,
                   std::vector<Stretch>& all) {
   all.clear();
@@ -27,7 +27,7 @@ void stretches_of(const Word& word, const std::vector<TextRange>& matches, bool 
 }
 
 void join(const std::vector<Stretch>& stretches, SplitBehavior behavior, std::vector<Word>& words) {
-  bool last = false;  // the stretch before is a match
+  bool last = false;  // whether the previous stretch is a match
   bool first = true;
   for (const Stretch& stretch : stretches) {
     const bool match = stretch.is_match;

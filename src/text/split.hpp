@@ -1,4 +1,4 @@
-// Cutting words at the matches of a pattern.
+// Splitting words at the matches of a pattern.
 #pragma once
 
 #include "text/pattern.hpp"
@@ -7,14 +7,14 @@
 
 namespace heed::detail {
 
-/// What becomes of a match: it goes, is a word of its own, belongs to the word before or after it, or is one
-/// word with the matches next to it.
+/// What happens to a match: it is dropped, becomes a word of its own, joins the word before or after it, or
+/// forms one word with adjacent matches.
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-/// The member "behavior" of a part; an empty fallback: it must be there. Throws Error (io).
+/// Reads the member "behavior" of a part, which is required if the fallback is empty. Throws Error (io).
 [[nodiscard]] SplitBehavior split_behavior_from(const JsonPart& part, const std::string& fallback);
 
-/// With `invert`, what lies between the matches counts as the match.
+/// With `invert`, the text between matches is treated as the match.
 void split(const Pattern& pattern, SplitBehavior behavior, bool invert, Words& words);
 
 }  // namespace heed::detail

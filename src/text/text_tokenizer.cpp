@@ -35,7 +35,7 @@ using nlohmann::json;
 
 namespace {
 
-// Vocabularies of 300,000 tokens have files of 40 MB and two million values.
+// Real tokenizers with 300,000 tokens have files of 40 MB and two million values.
 constexpr std::uintmax_t kMostTokenizerMiB = 128;
 constexpr detail::JsonLimits kTokenizerLimits = {.depth = 32, .members = 2'000'000, .values = 8'000'000};
 
@@ -51,7 +51,7 @@ void check_text(std::string_view text) {
   }
 }
 
-// A token of some of a letter's bytes stands for the letter.
+// Widens a token for some bytes of a letter to the whole letter.
 void widen_to_letters(std::string_view text, TextToken& token) {
   const auto goes_on = [&](std::size_t at) {
     return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u;
@@ -102,11 +102,11 @@ struct HEED_HIDDEN TextTokenizer::Impl {
   std::unique_ptr<const PostProcessor> post_processor;
   std::unique_ptr<const TokenDecoder> decoder;
   TokenVocabulary vocabulary;
-  AddedTokenFinder given;       // of tokens in the text as it is given
-  AddedTokenFinder normalized;  // and as it is normalised
+  AddedTokenFinder given;       // finds tokens in the text as given
+  AddedTokenFinder normalized;  // finds tokens in the normalised text
 };
 
-// A part of the text between added tokens, from its byte `begin` on.
+// Encodes a part of the text between added tokens, which begins at byte `begin`.
 void TextTokenizer::Impl::encode_given(std::string_view text, std::size_t begin, PieceCache& cache,
                                        std::vector<TextToken>& tokens) const {
   if (text.empty()) return;

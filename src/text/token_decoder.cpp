@@ -27,7 +27,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   text = changed.append(text, at);
 }
 
-// Each letter of a token stands for a byte; tokens with other letters, added ones, stand as they are.
+// Each letter of a token stands for a byte. Added tokens, which have other letters, stay as they are.
 class ByteLevelDecoder final : public TokenDecoder {
  public:
   ByteLevelDecoder() {
@@ -56,7 +56,7 @@ class ByteLevelDecoder final : public TokenDecoder {
   std::array<std::int16_t, 0x144> bytes_;  // of each letter, or -1
 };
 
-// "##" goes, other tokens have a space before them, which goes before punctuation.
+// Removes "##", and puts a space before other tokens, except before punctuation.
 class WordPieceDecoder final : public TokenDecoder {
  public:
   explicit WordPieceDecoder(const JsonPart& part)
@@ -90,7 +90,7 @@ class WordPieceDecoder final : public TokenDecoder {
   bool cleanup_;
 };
 
-// The replacement stands for a space; before the text it was put there.
+// The replacement stands for a space, except at the beginning, where the tokenizer added it.
 class MetaspaceDecoder final : public TokenDecoder {
  public:
   explicit MetaspaceDecoder(const JsonPart& part)
@@ -108,7 +108,7 @@ class MetaspaceDecoder final : public TokenDecoder {
   bool prepended_;
 };
 
-// The end of a word is marked.
+// The suffix marks the end of a word.
 class SuffixDecoder final : public TokenDecoder {
  public:
   explicit SuffixDecoder(const JsonPart& part) : suffix_(part.text("suffix", "</w>")) {
@@ -123,7 +123,7 @@ class SuffixDecoder final : public TokenDecoder {
   std::string suffix_;
 };
 
-// "<0xE2>" is a byte. Bytes in a row that are not UTF-8 give U+FFFD each.
+// "<0xE2>" stands for a byte. Each byte of a run that is not UTF-8 becomes U+FFFD.
 class ByteFallbackDecoder final : public TokenDecoder {
  public:
   void apply(Tokens& tokens) const override {
@@ -172,7 +172,7 @@ class FuseDecoder final : public TokenDecoder {
   }
 };
 
-// Takes a letter off, so many times at most before and behind each token.
+// Removes a letter before and after each token, up to a given number of times.
 class StripDecoder final : public TokenDecoder {
  public:
   explicit StripDecoder(const JsonPart& part)

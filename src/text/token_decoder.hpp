@@ -1,4 +1,4 @@
-// How tokens become text again.
+// Turning tokens back into text.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,11 @@ namespace heed::detail {
 class TokenDecoder {
  public:
   virtual ~TokenDecoder() = default;
-  /// Changes tokens to pieces of text, which joined are the text.
+  /// Turns tokens into pieces of text, whose concatenation is the text.
   virtual void apply(std::vector<std::string>& tokens) const = 0;
 };
 
-/// A decoder of a tokenizer.json. Throws Error (io).
+/// Makes a decoder from a tokenizer.json. Throws Error (io).
 [[nodiscard]] std::unique_ptr<const TokenDecoder> token_decoder_from(const JsonPart& part);
 
 }  // namespace heed::detail

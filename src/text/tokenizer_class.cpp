@@ -30,7 +30,7 @@ json metaspace(const char* scheme, bool split) {
   return {{"type", "Metaspace"}, {"replacement", kMark}, {"prepend_scheme", scheme}, {"split", split}};
 }
 
-// The ends have fixed ids where the settings take their tokens away.
+// [CLS] and [SEP] have fixed ids if the settings remove their tokens.
 void complete_bert(const ClassInput& input, json& made) {
   made["model"]["type"] = "WordPiece";
   made["model"]["unk_token"] = input.tokens.content("unk_token");
@@ -54,14 +54,14 @@ void complete_gpt2(const ClassInput& input, json& made) {
   made["decoder"] = byte_level(true, true);
 }
 
-// GPT-NeoX keeps no post-processor.
+// GPT-NeoX drops the post-processor.
 void complete_gpt_neox(const ClassInput& input, json& made) {
   complete_gpt2(input, made);
   made["normalizer"] = {{"type", "NFC"}};
   made["post_processor"] = nullptr;
 }
 
-// Special tokens are added once more, without what their entries say.
+// Special tokens are added again, without the properties of their entries.
 void complete_qwen2(const ClassInput& input, json& made) {
   made["model"]["type"] = "BPE";
   made["normalizer"] = {{"type", "NFC"}};
@@ -105,7 +105,7 @@ void complete_gemma(const ClassInput& input, json& made) {
       sequence("Sequence", "decoders", {replace(kMark, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}});
 }
 
-// XLM-RoBERTa keeps the map of letters of a normalizer: itself, or the first one in its list.
+// XLM-RoBERTa keeps a normalizer's precompiled map: the normalizer itself, or the first in its list.
 json map_of_letters(const json& normalizer) {
   if (!normalizer.is_object()) return nullptr;
   const json list = normalizer.value("normalizers", json::array({normalizer}));
@@ -164,8 +164,8 @@ const std::vector<TokenizerClass>& classes() {
   return all;
 }
 
-// The class that transformers has for a family; "" for one that keeps all of tokenizer.json. Some families'
-// classes go before those that their folders say.
+// The class that transformers has for a family; "" for the class that keeps all of tokenizer.json. The
+// classes of some families take precedence over those that their folders state.
 struct FamilyClass {
   std::string_view family, name;
   bool goes_first = false;
@@ -206,7 +206,7 @@ json text_between(const std::optional<TextEnd>& before, const std::optional<Text
   const auto put = [&](const std::optional<TextEnd>& end) {
     if (!end) return;
     single.push_back({{"SpecialToken", {{"id", end->content}, {"type_id", 0}}}});
-    const auto id = static_cast<std::uint64_t>(end->id);  // as JSON is parsed
+    const auto id = static_cast<std::uint64_t>(end->id);  // the type that parsed JSON has
     special[end->content] = {{"id", end->content}, {"ids", {id}}, {"tokens", {end->content}}};
   };
   put(before);
@@ -228,7 +228,7 @@ ChosenClass auto_class(std::string_view family, const std::string& settings_clas
   const bool is_known = known != kFamilies.end();
   std::string_view name = settings_class.empty() ? std::string_view(config_class) : settings_class;
   if (is_known && (name.empty() || known->goes_first)) name = known->name;
-  // Folders of Llama 3 may say Llama 2's class.
+  // Folders of Llama 3 may state Llama 2's class.
   else if (is_byte_level && without_fast(name) == "LlamaTokenizer")
     name = "";
   if (keeps_all(name)) return {};

@@ -1,5 +1,5 @@
-// Classes of transformers' tokenizers. Most of them keep no more of a tokenizer.json than its vocabulary, its
-// merges and its post-processor, and make the rest by rules and settings of their own.
+// Tokenizer classes of transformers. Most classes keep only the vocabulary, merges and post-processor of a
+// tokenizer.json, and derive the rest from rules and settings of their own.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,15 @@ struct ClassInput {
 struct TokenizerClass {
   std::string_view name;   ///< without "Fast"
   std::string_view model;  ///< the type of its model
-  nlohmann::json special;  ///< special tokens without being said, by their names
+  nlohmann::json special;  ///< special tokens by default, by name
   /// Completes a tokenizer.json that has a vocabulary, merges and a post-processor, if any.
   void (*complete)(const ClassInput& input, nlohmann::json& made);
 };
 
-/// nullptr for a name that heed does not know. "Fast" at the end of a name says nothing.
+/// Returns nullptr for an unknown name. A final "Fast" is ignored.
 [[nodiscard]] const TokenizerClass* tokenizer_class_named(std::string_view name);
 
-/// A token before or behind a text.
+/// A token before or after a text.
 struct TextEnd {
   std::string content;
   std::int64_t id = 0;
@@ -39,14 +39,14 @@ struct TextEnd {
 /// The special token of that name, if any.
 [[nodiscard]] std::optional<TextEnd> end_named(const SettingsTokens& tokens, const char* name);
 
-/// The post-processor that puts them there.
+/// A post-processor that adds these tokens.
 [[nodiscard]] nlohmann::json text_between(const std::optional<TextEnd>& before,
                                           const std::optional<TextEnd>& behind);
 
 /// The class that transformers' AutoTokenizer takes.
 struct ChosenClass {
-  const TokenizerClass* rules = nullptr;  ///< nullptr: the one that keeps all of tokenizer.json
-  std::string unknown{};                  ///< not empty: the name of one that heed does not know
+  const TokenizerClass* rules = nullptr;  ///< nullptr: the class that keeps all of tokenizer.json
+  std::string unknown{};                  ///< the name of an unknown class, or empty
 };
 
 /// `family` is the model's model_type. `settings_class` and `config_class` are the tokenizer_class of

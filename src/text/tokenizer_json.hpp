@@ -1,4 +1,4 @@
-// A tokenizer.json as values of JSON.
+// A tokenizer.json as JSON values.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,11 +10,12 @@
 namespace heed::detail {
 
 struct TokenizerJson {
-  /// The bytes of the file. Throws Error (io) where there are more than a tokenizer has.
+  /// Reads the file. Throws Error (io) if it is larger than any tokenizer.
   [[nodiscard]] static std::string bytes(const std::string& path);
-  /// Throws Error (io) that begins with `subject` for what is not JSON, or more than a tokenizer has.
+  /// Throws Error (io) that begins with `subject` if the text is not JSON or has too many values for a
+  /// tokenizer.
   [[nodiscard]] static nlohmann::json values(std::string_view text, const std::string& subject);
-  /// The tokenizer that they describe. Throws likewise.
+  /// The tokenizer that the values describe. Throws likewise.
   [[nodiscard]] static TextTokenizer tokenizer(const nlohmann::json& values, const std::string& subject);
 };
 

@@ -24,7 +24,7 @@ bool is_given(const JsonPart& settings, const char* name) {
   return value.is_boolean() ? value.get<bool>() : !value.is_array() || !value.empty();
 }
 
-// Settings of a tokenizer that is not in tokenizer.json, or of one that heed does not have; nullptr: none.
+// The name of a setting that needs a tokenizer outside tokenizer.json, or one that heed lacks; nullptr: none.
 const char* unknown_setting(const JsonPart& settings) {
   const bool is_map = settings.has("auto_map") && settings.at("auto_map").is_object();
   if (is_map ? settings.at("auto_map").contains("AutoTokenizer") : settings.has("auto_map"))
@@ -35,14 +35,14 @@ const char* unknown_setting(const JsonPart& settings) {
   return nullptr;
 }
 
-// Old files do not say: only BPE has merges, and only Unigram a list of tokens.
+// Old files lack the type: only BPE has merges, and only Unigram a list of tokens.
 std::string model_type(const JsonPart& model) {
   if (!model.type().empty()) return model.type();
   if (model.has("merges")) return "BPE";
   return model.at("vocab").is_array() ? "Unigram" : "WordPiece";
 }
 
-// A class keeps the vocabulary, the merges and the post-processor.
+// The parts that a class keeps: vocabulary, merges and post-processor.
 json kept_by_class(json& values) {
   json made;
   for (const char* name : {"vocab", "merges"})

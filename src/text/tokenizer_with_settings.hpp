@@ -1,4 +1,4 @@
-// A tokenizer.json beside a tokenizer_config.json, which may say otherwise.
+// A tokenizer.json with a tokenizer_config.json that may change it.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace heed::detail {
 
-/// The tokenizer of a folder with a tokenizer.json. Beside a tokenizer_config.json its ids are the ids of
-/// transformers' AutoTokenizer, or there is no tokenizer. `family` and `config_class` come from config.json
-/// (model_type, tokenizer_class). Throws Error (io) for a file that is not as it should be.
+/// Reads the tokenizer of a folder with a tokenizer.json. If there is a tokenizer_config.json, the ids are
+/// those of transformers' AutoTokenizer, or no tokenizer is returned. `family` and `config_class` come from
+/// config.json (model_type, tokenizer_class). Throws Error (io) for a broken file.
 [[nodiscard]] FolderTokenizer tokenizer_with_settings(const std::string& folder, const std::string& family,
                                                       const std::string& config_class);
 

@@ -9,7 +9,7 @@
 namespace heed::detail {
 namespace {
 
-// Looking for one takes at most so many steps at each byte of a text.
+// Bounds the steps of a search at each byte of a text.
 constexpr std::size_t kLongestAddedToken = 1024;
 constexpr std::int64_t kMostTokens = 1 << 24;
 
@@ -42,7 +42,8 @@ void TokenVocabulary::add(const JsonPart& part, const Normalizer* normalizer) {
   if (token.pattern.empty() || token.pattern.size() > kLongestAddedToken)
     part.fail(shown + " that is, normalised, " + std::to_string(token.pattern.size()) + " bytes long; 1 to " +
               std::to_string(kLongestAddedToken) + " is expected");
-  // New ones count on from the number of the model's tokens, whatever ids these have, as in tokenizers.
+  // As in tokenizers, the ids of new tokens continue from the number of the model's tokens, whatever their
+  // ids are.
   const auto known = id(token.content);
   token.id = known ? *known : next_++;
   const std::int64_t said = part.integer("id", 0, kMostTokens, token.id);

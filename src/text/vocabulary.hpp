@@ -1,5 +1,4 @@
-// What ids stand for: the model's tokens, and the added ones, which may be outside of the model's or among
-// them.
+// The vocabulary: the model's tokens, and added ones, which may be outside of the model's or among them.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +15,16 @@
 
 namespace heed::detail {
 
-/// A token that is looked for in the text itself.
+/// A token that is searched for in the text itself.
 struct AddedToken {
   std::int64_t id = 0;
   std::string content;
-  std::string pattern;       ///< what is looked for: the content, normalised where `normalized`
-  bool special = false;      ///< left out where decoding skips special tokens
-  bool single_word = false;  ///< not within a word
+  std::string pattern;       ///< the text searched for: the content, normalised if `normalized`
+  bool special = false;      ///< skipped by decoding that skips special tokens
+  bool single_word = false;  ///< does not match within a word
   bool lstrip = false;       ///< takes the white space before it
   bool rstrip = false;       ///< takes the white space after it
-  bool normalized = false;   ///< looked for in the normalised text
+  bool normalized = false;   ///< searched for in the normalised text
 };
 
 class TokenVocabulary {
@@ -39,7 +38,7 @@ class TokenVocabulary {
   [[nodiscard]] std::optional<std::string_view> token(std::int64_t id) const;
   [[nodiscard]] std::optional<std::int64_t> id(std::string_view token) const;
   [[nodiscard]] bool is_special(std::int64_t id) const;
-  /// What decoders are given: the token, or an added one's pattern.
+  /// The text for decoders: the token, or an added token's pattern.
   [[nodiscard]] std::optional<std::string_view> decoded(std::int64_t id) const;
   /// Ids are in [0, size()).
   [[nodiscard]] std::int64_t size() const { return size_; }
@@ -50,11 +49,11 @@ class TokenVocabulary {
 
   std::unique_ptr<const TokenModel> model_;
   std::vector<AddedToken> added_;
-  std::unordered_map<std::int64_t, std::size_t> by_id_;       // of added_
+  std::unordered_map<std::int64_t, std::size_t> by_id_;       // indices into added_
   std::unordered_map<std::string, std::int64_t> by_content_;  // ids
-  std::int64_t next_ = 0;                                     // id of an added token that the model lacks
+  std::int64_t next_ = 0;                                     // id of the next added token outside the model
   std::int64_t size_ = 0;
-  std::vector<bool> special_;  // of each id up to the last that is special
+  std::vector<bool> special_;  // for each id up to the last special one
 };
 
 }  // namespace heed::detail

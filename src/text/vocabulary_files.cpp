@@ -1,4 +1,4 @@
-// vocab.txt, or vocab.json and merges.txt, as the tokenizer.json that transformers makes of them.
+// Converts vocab.txt, or vocab.json and merges.txt, to the tokenizer.json that transformers makes of them.
 #include "text/vocabulary_files.hpp"
 
 #include <algorithm>
@@ -30,13 +30,13 @@ using io::detail::printable;
 using io::detail::subject_of;
 using nlohmann::json;
 
-constexpr std::uintmax_t kMostVocabularyMiB = 128;  // as of tokenizer.json
+constexpr std::uintmax_t kMostVocabularyMiB = 128;  // as for tokenizer.json
 constexpr std::size_t kMostLines = 2'000'000;
 constexpr JsonLimits kVocabularyLimits = {.depth = 4, .members = kMostLines, .values = 2 * kMostLines};
 
 std::string on_line(std::size_t number) { return " on line " + std::to_string(number); }
 
-/// visit(line, number) for each, numbered from 1, without the end of the line.
+/// Calls visit(line, number) for each line, numbered from 1, without its line end.
 template <typename Visit>
 void each_line(const std::string& path, Visit visit) {
   const std::string bytes = io::detail::bytes_in(path, kMostVocabularyMiB);
@@ -63,7 +63,7 @@ std::string without_spaces_behind(std::string_view line) {
   return std::string(line);
 }
 
-/// BERT's: a token a line, whose ids count from 0.
+/// BERT's vocabulary: one token per line; ids count from 0.
 json tokens_of_lines(const std::string& path) {
   json tokens = json::object();
   each_line(path, [&](std::string_view line, std::size_t number) {
@@ -75,7 +75,7 @@ json tokens_of_lines(const std::string& path) {
   return tokens;
 }
 
-/// GPT-2's: an object of tokens and ids.
+/// GPT-2's vocabulary: an object of tokens and ids.
 json tokens_of_object(const std::string& path) {
   const std::string text = io::detail::json_in(path, kMostVocabularyMiB, kVocabularyLimits);
   std::unordered_set<std::string> seen;
@@ -92,7 +92,7 @@ json tokens_of_object(const std::string& path) {
   return tokens;
 }
 
-/// Pairs of tokens, the first to be merged first.
+/// Pairs of tokens in the order of merging.
 json merges_of_lines(const std::string& path, const json& tokens) {
   json merges = json::array();
   each_line(path, [&](std::string_view line, std::size_t number) {
@@ -111,7 +111,7 @@ json merges_of_lines(const std::string& path, const json& tokens) {
   return merges;
 }
 
-// A model's vocabulary and merges, as tokenizer.json has them.
+// A model's vocabulary and merges in the form of tokenizer.json.
 json words_of_bert(const std::string& folder) { return {{"vocab", tokens_of_lines(folder + "/vocab.txt")}}; }
 
 json pairs_of_gpt2(const std::string& folder) {
@@ -124,7 +124,7 @@ struct Kind {
   std::vector<std::string_view> names;  // model_type or tokenizer_class
   const char* rules;                    // a class
   std::vector<const char*> files;
-  const char* listed;  // the files, in a sentence
+  const char* listed;  // the files, as messages list them
   json (*read)(const std::string& folder);
 };
 
@@ -149,7 +149,7 @@ const Kind* kind_of(std::string_view name) {
   return nullptr;
 }
 
-/// Settings of slow tokenizers that change tokens, and that transformers' fast ones pass over.
+/// Refuses settings of slow tokenizers that change tokens and that transformers' fast ones ignore.
 void refuse_slow(const JsonPart& config) {
   if (!config.flag("do_basic_tokenize", true))
     config.fail("with do_basic_tokenize false, which heed does not know");

@@ -1,4 +1,4 @@
-// The tokenizer of a model's folder: its tokenizer.json, or one made of the files that came before it.
+// The tokenizer of a model's folder: its tokenizer.json, or one made from older files.
 #pragma once
 
 #include <optional>
@@ -8,16 +8,16 @@
 
 namespace heed::detail {
 
-/// A tokenizer, or why there is none.
+/// A tokenizer, or the reason why there is none.
 struct FolderTokenizer {
   std::optional<TextTokenizer> tokenizer;
-  std::string lack;  ///< where there is none, what messages say of the model: "has no tokenizer.json"
+  std::string lack;  ///< the reason, as messages state it: "has no tokenizer.json"
 };
 
-/// tokenizer.json; without it BERT's vocab.txt (Devlin et al. 2018) or GPT-2's vocab.json and merges.txt
-/// (Radford et al. 2019), with what tokenizer_config.json, special_tokens_map.json and added_tokens.json say.
-/// Which of them is said by tokenizer_config.json's tokenizer_class, else by `tokenizer_class` (that of
-/// config.json, or empty), else by `family`. Throws Error (io) for a file that is not as it should be.
+/// Reads tokenizer.json; without it BERT's vocab.txt (Devlin et al. 2018) or GPT-2's vocab.json and
+/// merges.txt (Radford et al. 2019), with the settings of tokenizer_config.json, special_tokens_map.json and
+/// added_tokens.json. The kind follows from tokenizer_config.json's tokenizer_class, else from
+/// `tokenizer_class` (config.json's, or empty), else from `family`. Throws Error (io) for a broken file.
 [[nodiscard]] FolderTokenizer tokenizer_in_folder(const std::string& folder, const std::string& family,
                                                   const std::string& tokenizer_class);
 

@@ -1,5 +1,5 @@
-// Code points that Unicode 15 and 16 added, by category: Oniguruma of Debian 12 has Unicode 14, that of the
-// Python package tokenizers Unicode 16. Marks, punctuation and symbols are not told apart further.
+// Code points that Unicode 15 and 16 added, by category. Debian 12's Oniguruma has Unicode 14; that of the
+// Python package tokenizers has Unicode 16. Marks, punctuation and symbols are not subdivided.
 #pragma once
 
 #include <cstdint>

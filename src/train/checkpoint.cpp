@@ -1,6 +1,6 @@
-// The state of a training in one safetensors file. Its tensors: the parameters under their names, the
-// optimiser's moments as "adamw.NAME.m" and "adamw.NAME.v", "generator", "losses" [marks, 2] and "progress".
-// Its metadata: format, settings and state (JSON).
+// The state of a training in one safetensors file. Its tensors are the parameters under their names, the
+// optimiser's moments "adamw.NAME.m" and "adamw.NAME.v", "generator", "losses" [marks, 2] and "progress". Its
+// metadata are format, settings and state (JSON).
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -41,7 +41,7 @@ class CheckpointReader {
                                                    path_ + " was made with (" +
                                                    state["text"].get<std::string>() + ")");
     require_enough(data, settings);
-    // The sizes are checked against the file before anything of that size is made.
+    // Checks the sizes against the file before memory is allocated for them.
     const nn::LanguageModelConfig config = model_config(settings, data.tokenizer.size());
     require_numbers(path_, config);
     Generator unused;

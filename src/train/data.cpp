@@ -16,7 +16,7 @@ namespace heed {
 namespace detail {
 namespace {
 
-// FNV-1a (Fowler, Noll, Vo), 64 bits: to notice another text, not to withstand a forger.
+// FNV-1a (Fowler, Noll, Vo), 64 bits: detects another text; not secure against forgery.
 std::string fingerprint_of(const std::string& text) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -35,7 +35,7 @@ std::string text_in(const std::string& path) {
   return text;
 }
 
-// tokens[i] = sequence(i), targets[i] = sequence(i + 1) where that is learnt from.
+// tokens[i] = sequence(i); targets[i] = sequence(i + 1) if the target counts.
 void draw_from_text(const TrainData& data, Generator& generator, std::span<std::int64_t> tokens,
                     std::span<std::int64_t> targets) {
   const auto text = data.tokens.values<std::int64_t>();

@@ -1,4 +1,4 @@
-// Batches: drawn from a text, or made of random symbols that repeat.
+// Batches from a text, or of repeating random symbols.
 #pragma once
 
 #include "heed/train.hpp"
@@ -7,16 +7,16 @@ namespace heed::detail {
 
 struct Batch {
   Tensor tokens;   ///< i64 [batch, context]
-  Tensor targets;  ///< the same shape: what comes next, or LanguageModel::kIgnore
+  Tensor targets;  ///< the same shape: the next tokens, or LanguageModel::kIgnore
 };
 
-/// A batch drawn with the generator. Of a text: sequences from anywhere in it. Of the induction task: for
-/// each sequence a period from 2 to half the context, as many symbols drawn at random, and these over and
-/// over. Every place from the second round on is learnt from: what comes next there stood in the first round.
-/// Periods vary, for a fixed one could be learnt by counting places.
+/// Draws a batch with the generator. A text gives sequences from anywhere in it. For the induction task, each
+/// sequence draws a period from 2 to half the context and as many random symbols, and repeats them. Targets
+/// count from the second round on, because the first round shows what follows. Periods vary, because a fixed
+/// one could be learnt by counting positions.
 [[nodiscard]] Batch draw_batch(const TrainData& data, const TrainSettings& settings, Generator& generator);
 
-/// Throws Error (invalid_argument) for a text that is not longer than the context.
+/// Throws Error (invalid_argument) if the text is not longer than the context.
 void require_enough(const TrainData& data, const TrainSettings& settings);
 
 }  // namespace heed::detail

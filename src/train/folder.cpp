@@ -26,7 +26,7 @@ constexpr const char* kModelFormat = "heed model 2";
 constexpr std::uintmax_t kConfigMiB = 1;
 constexpr JsonLimits kConfig = {.values = 10'000};
 
-// What heed wrote into a configuration of its own. `path` is the file's.
+// The part of a configuration that heed wrote. `path` is the file's.
 const Json& own_part(const Json& config, const std::string& path) {
   const auto fail = [&](const std::string& what) { throw Error(ErrorCode::io, path + " " + what); };
   if (config.is_object() && config.contains("format") && config["format"] == "heed model 1")
@@ -124,7 +124,7 @@ void save_model(const std::string& folder, TrainedModel& trained, const LossMark
   using namespace detail;
   Json config = {{"architectures", {"GPT2LMHeadModel"}}};
   config.update(gpt2_config(trained.model.config));
-  // No token begins or ends a text, and nothing was left out at random.
+  // No token begins or ends a text, and training had no dropout.
   config.update({{"bos_token_id", nullptr},
                  {"eos_token_id", nullptr},
                  {"embd_pdrop", 0.0},

@@ -14,11 +14,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A parameter of heed's within a tensor of GPT-2's: `count` entries of its last axis, from `first` on. Where
-// GPT-2 has a Conv1D, whose weight is [in, out], the parameter lies there transposed.
+// A parameter of heed as a part of GPT-2's tensor: `count` entries of the last axis, from `first` on. In
+// GPT-2's Conv1D the weight is [in, out], so the parameter is stored transposed.
 struct Gpt2Part {
   std::string name;
-  Dims shape;  ///< of the whole tensor
+  Dims shape;  ///< shape of the whole tensor
   Tensor* value = nullptr;
   bool transposed = false;
   std::int64_t first = 0;
@@ -55,7 +55,7 @@ class Gpt2Parts {
     add(name + ".bias", norm.bias);
   }
 
-  // Layers side by side, as many columns as all of them have outputs.
+  // Puts layers side by side: the columns are the outputs of all of them.
   void add_conv1d(const std::string& name, const std::vector<nn::Linear*>& layers) {
     std::int64_t all = 0, first = 0;
     for (const nn::Linear* layer : layers) all += layer->weight.size(0);
@@ -84,7 +84,7 @@ class Gpt2Parts {
 
 using Tensors = std::vector<std::pair<std::string, Tensor>>;
 
-// The MLP of a block that has none.
+// The MLP written for a block without one.
 void add_empty_mlp(std::int64_t layer, std::int64_t dim, Tensors& tensors) {
   const std::string at = block_name(layer);
   Tensor ones = Tensor::uninitialized({dim}, DType::f32);
@@ -103,7 +103,7 @@ class Gpt2File {
 
   [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::io, path_ + " " + what); }
 
-  // As f32.
+  // Returns the tensor as f32.
   [[nodiscard]] const Tensor& tensor(const std::string& name, const Dims& shape) {
     if (name != last_name_) {
       if (!file_.contains(name)) fail("has no tensor " + name + ", which a GPT-2 of its config.json has");
@@ -132,11 +132,11 @@ class Gpt2File {
 
 std::int64_t numbers_in(const io::SafetensorsReader& file) {
   std::int64_t numbers = 0;
-  // The reader has checked that the shapes fill the file, so that the sum cannot overflow.
+  // The reader has checked that the shapes fill the file, so the sum cannot overflow.
   for (const std::string& name : file.names()) {
     try {
       numbers += element_count(file.shape(name));
-    } catch (const Error&) {  // a type or rank that heed has no tensors for
+    } catch (const Error&) {  // a type or rank that heed's tensors lack
       continue;
     }
   }

@@ -91,7 +91,7 @@ TrainSettings settings_from(const Json& json, const std::string& path) {
   settings.attention_only = member("attention_only").get<bool>();
   for (const IntegerSetting& one : kIntegers) {
     const Json& value = member(one.name);
-    // As a double first: a number of any size can be compared that way.
+    // Compared as a double first, because that works for a number of any size.
     if (!value.is_number_integer() || value.get<double>() < static_cast<double>(one.least) ||
         value.get<double>() > static_cast<double>(one.most))
       fail("its '" + std::string(one.name) + "' is no " + range_text(one));

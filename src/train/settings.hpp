@@ -1,4 +1,4 @@
-// Settings of a training as JSON, and the sizes that they give a model.
+// Training settings as JSON, and the model sizes that follow from them.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,7 +9,7 @@
 namespace heed::detail {
 
 [[nodiscard]] nlohmann::ordered_json settings_json(const TrainSettings& settings);
-/// Throws Error (io) that begins with `path` for what settings_json() did not make.
+/// Throws Error (io) that begins with `path` for JSON that settings_json() does not write.
 [[nodiscard]] TrainSettings settings_from(const nlohmann::ordered_json& json, const std::string& path);
 
 [[nodiscard]] nn::LanguageModelConfig model_config(const TrainSettings& settings, std::int64_t vocabulary);

@@ -1,4 +1,4 @@
-// A training in its folder: from the first step, or the last checkpoint, to the model.
+// A training in its folder: from the first step or the last checkpoint to the model.
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a run that was killed while it wrote has left behind.
+// Removes temporary files of a run that was killed while writing.
 void remove_leftovers(const std::string& folder) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
@@ -36,7 +36,7 @@ void check_options(const TrainOptions& options) {
     detail::refuse("checkpoint_every is ", options.checkpoint_every, "; 1 or more is expected");
 }
 
-// Says where a training that diverges was last sound.
+// Adds the last checkpoint to the error of a training that diverges.
 template <class Work>
 void guarded(const std::string& checkpoint, std::int64_t kept, Work work) {
   try {
@@ -75,14 +75,14 @@ void run_to_the_end(const std::string& folder, const TrainData& data, const Trai
   ranks.once([&] { save_model(folder, state.trained, state.marks); });
 }
 
-// The state that `make` gives, the same on every rank.
+// The state that `make` returns, the same on every rank.
 template <class Make>
 TrainState same_on_all(const TrainRanks& ranks, const TrainOptions& options, Make make) {
   ranks.require_same(options);
   std::optional<TrainState> state;
   ranks.each([&] {
     check_options(options);
-    // A sum that OpenBLAS splits among threads has other bits for each number of them; heed splits the batch.
+    // OpenBLAS splits sums by its number of threads, which changes bits; heed splits the batch instead.
     nn::set_blas_threads(1);
     state = make();
   });

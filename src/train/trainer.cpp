@@ -11,7 +11,7 @@
 namespace heed {
 namespace {
 
-constexpr double kKept = 0.95;  // of the running mean at each step
+constexpr double kKept = 0.95;  // weight of the old running mean at each step
 
 std::string loss_text(double loss) {
   std::array<char, 64> text{};
@@ -32,7 +32,7 @@ nn::Schedule schedule_of(const TrainSettings& settings) {
           .steps = settings.steps};
 }
 
-// Even chances for every token lose ln V. A loss of twice that and more says that numbers run away.
+// Uniform probabilities lose ln V. A loss above twice that, plus 3, means that numbers diverge.
 double diverging_loss(std::int64_t vocabulary) { return 2 * std::log(static_cast<double>(vocabulary)) + 3; }
 
 void require_sound(const TrainState& state, double loss, double length) {

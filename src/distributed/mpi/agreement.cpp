@@ -21,7 +21,7 @@ std::optional<Error> error_of(const std::function<void()>& work) {
   }
 }
 
-// The first rank's code and message, on every rank.
+// The code and message of the first failed rank, on every rank.
 Error message_of(const Communicator& comm, int rank, const std::optional<Error>& own) {
   std::string text = own ? own->what() : "";
   std::int64_t head[2] = {own ? static_cast<std::int64_t>(own->code()) : 0,
@@ -36,7 +36,7 @@ Error message_of(const Communicator& comm, int rank, const std::optional<Error>&
 
 void agree(const Communicator& comm, const std::function<void()>& work) {
   const std::optional<Error> own = error_of(work);
-  std::int64_t first = own ? comm.size() - comm.rank() : 0;  // the larger, the earlier the rank that failed
+  std::int64_t first = own ? comm.size() - comm.rank() : 0;  // larger for lower ranks
   comm.take_largest({&first, 1});
   if (first == 0) return;
   const Error of_first = message_of(comm, static_cast<int>(comm.size() - first), own);
@@ -45,7 +45,7 @@ void agree(const Communicator& comm, const std::function<void()>& work) {
 }
 
 void agree_on(const Communicator& comm, const std::vector<Common>& numbers) {
-  std::vector<std::int64_t> ends;  // the largest, and the largest negative
+  std::vector<std::int64_t> ends;  // the maximum, and the maximum of the complement
   for (const Common& one : numbers) {
     ends.push_back(one.value);
     ends.push_back(~one.value);

@@ -1,4 +1,4 @@
-// All ranks go on, or none.
+// Agreement of ranks: all go on, or none.
 #pragma once
 
 #include <bit>
@@ -11,18 +11,19 @@
 
 namespace heed::distributed {
 
-/// Runs `work` on every rank, and returns when it has ended on all. Where it throws on some, throws on all:
-/// the rank's own Error, or that of the first rank that failed, as "rank 2: …".
+/// Runs `work` on every rank, and returns when all have ended. If it throws on some ranks, it throws on all:
+/// the rank's own Error, or that of the first failed rank, as "rank 2: …".
 void agree(const Communicator& comm, const std::function<void()>& work);
 
-/// A number that has to be the same on all ranks.
+/// A number that must be the same on all ranks.
 struct Common {
   std::string_view name;
   std::int64_t value;
 };
-/// A floating-point number as one.
+/// The bits of a floating-point number, for a Common.
 inline std::int64_t bits_of(double number) { return std::bit_cast<std::int64_t>(number); }
-/// Throws Error (invalid_argument) on all ranks where one of them is not. The names are the same everywhere.
+/// Throws Error (invalid_argument) on all ranks if the ranks' values of a number differ. The names must be
+/// the same on all ranks.
 void agree_on(const Communicator& comm, const std::vector<Common>& numbers);
 
 }  // namespace heed::distributed

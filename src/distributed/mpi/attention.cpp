@@ -37,7 +37,7 @@ namespace {
 
 Scheme chosen(const Communicator& comm, const Call& call, const Choice& choice) {
   if (choice.scheme != Scheme::automatic) return choice.scheme;
-  // Sums over rows are by heads, whatever the rest is.
+  // Sums over rows are computed by heads, whatever the rest does.
   if (is_any_given(sum_results(call.outputs))) return Scheme::ulysses;
   return choose_scheme(comm, call, choice, false,
                        {Scheme::ring, Scheme::gather, Scheme::ulysses, Scheme::decode}, Scheme::gather);
@@ -63,7 +63,7 @@ Work run(const Communicator& comm, const Call& call, Scheme scheme) {
   return work;
 }
 
-// What a ring and decoding never have: all weights of a row at once.
+// Checks that ring and decode need not return all weights of a row, which they never have at once.
 void check_scheme(const Call& call, Scheme scheme) {
   if (scheme != Scheme::ring && scheme != Scheme::decode) return;
   for (const auto& [entry, member] : kResults<MutableTensorView>)
@@ -134,7 +134,8 @@ Run attention_over(const Communicator& comm, const Given& given, const Attention
   const Call call = checked_call(comm, given, outputs);
   agree_on_choice(comm, choice);
   Scheme scheme = chosen(comm, call, choice);
-  // Beside a map packed sequences of all lengths take one kernel, whose bits rows alone do not have.
+  // With a map, packed sequences of all lengths take one kernel, and a scheme over rows would not have its
+  // bits.
   if (call.outputs.map.data() != nullptr && call.options.query_segments) scheme = Scheme::ulysses;
   check_scheme(call, scheme);
   check_targets(comm, call, choice.deterministic || scheme == Scheme::decode);

@@ -12,12 +12,12 @@ struct BackwardCall {
   Call forward;                                      ///< without outputs
   TensorView output, lse, grad_output;               ///< [B, H, rows, Dv], [B, H, rows, 1], [B, H, rows, Dv]
   std::optional<TensorView> grad_lse, grad_weights;  ///< [B, H, rows, 1], [B, H, rows, Lk]
-  MutableTensorView grad_query, grad_key, grad_value;  ///< [B, H | Hkv, rows, …], or not given
-  MutableTensorView grad_bias, grad_sinks;             ///< as options.bias, options.sinks, or not given
+  MutableTensorView grad_query, grad_key, grad_value;  ///< [B, H | Hkv, rows, …], or not requested
+  MutableTensorView grad_bias, grad_sinks;             ///< as options.bias, options.sinks, or not requested
   bool grad_bias_has_rows = false;
 };
 
-/// Whether a gradient is asked for.
+/// Whether a gradient is requested.
 inline bool is_given(const MutableTensorView& view) { return view.data() != nullptr; }
 
 struct BackwardGiven {
@@ -26,7 +26,7 @@ struct BackwardGiven {
   const AttentionOptions& options;
 };
 
-/// Throws on all ranks where a rank's tensors, options or gradients are wrong, or ranks disagree.
+/// Throws on all ranks if a rank's tensors, options or gradients are wrong, or the ranks disagree.
 [[nodiscard]] BackwardCall checked_backward(const Communicator& comm, const BackwardGiven& given,
                                             const AttentionGradientViews& gradients);
 

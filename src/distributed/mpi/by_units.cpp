@@ -5,7 +5,7 @@
 namespace heed::distributed {
 namespace {
 
-// Units whose results are on their way back, at most.
+// The maximum number of units whose results are in flight.
 constexpr std::size_t kUnitsSent = 2;
 
 }  // namespace
@@ -49,7 +49,7 @@ Work ByUnits::run(const Compute& compute) {
   return work_;
 }
 
-// Runs of units, as even as they can be.
+// Assigns runs of units, as even as possible.
 int ByUnits::rank_of(std::int64_t unit) const {
   return static_cast<int>(unit * comm_.size() / call_.units());
 }

@@ -1,5 +1,6 @@
-// Work by units: every unit has one rank, which gets all its rows and keys, computes it whole, and sends
-// results back to where rows and keys are. The next unit's rows come in beside the computation of this one's.
+// Computation by units. Each unit belongs to one rank, which gets all its rows and keys, computes the whole
+// unit, and returns the results to the ranks of the rows and keys. The next unit's rows arrive during this
+// unit's computation.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +20,13 @@ namespace heed::distributed {
 struct UnitResult {
   MutableTensorView own;
   std::int64_t each;
-  const Sharding* sharding;  ///< of its rows; nullptr: every rank gets all of them
-  bool goes_home = true;     ///< false: it is computed, and dropped
+  const Sharding* sharding;  ///< of its rows; nullptr: every rank gets all rows
+  bool goes_home = true;     ///< false: it is computed and discarded
 };
 
 class ByUnits {
  public:
-  /// Computes a unit from its inputs into tensors [each, L, columns], one a result.
+  /// Computes a unit from its inputs into tensors [each, L, columns], one per result.
   using Compute = std::function<AttentionRun(const Unit&, const UnitTensors&, std::vector<Tensor>& results)>;
 
   ByUnits(const Communicator& comm, const Call& call, std::vector<Shard> inputs,
@@ -33,7 +34,7 @@ class ByUnits {
   Work run(const Compute& compute);
 
  private:
-  // Results of a unit and the messages that take them home.
+  // The results of a unit and the messages that return them.
   struct Done {
     explicit Done(const Communicator& comm) : messages(comm) {}
     std::vector<Tensor> results;

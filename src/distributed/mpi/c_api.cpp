@@ -61,7 +61,7 @@ Choice choice_of(const heed_mpi_choice* given) {
   return made;
 }
 
-// What read() gives, on every rank; where it throws on one, it throws on all.
+// Returns the result of read() on every rank; if it throws on one rank, it throws on all.
 template <class Read>
 auto read_on_all(const Communicator& comm, Read read) {
   std::optional<decltype(read())> given;

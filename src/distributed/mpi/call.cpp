@@ -19,7 +19,7 @@ template <class... Words>
   throw Error(ErrorCode::invalid_argument, text.str());
 }
 
-// What broadcasts, narrowed along an axis counted from the end.
+// Narrows a view along an axis counted from the end, unless it broadcasts there.
 TensorView narrowed(const TensorView& view, int axis_from_end, std::int64_t begin, std::int64_t count) {
   const int axis = view.rank() - axis_from_end;
   return axis < 0 || view.size(axis) == 1 ? view : view.narrow(axis, begin, count);
@@ -73,8 +73,8 @@ std::int64_t results_given(const AttentionOutputs& outputs) {
   return given;
 }
 
-// What has to be the same everywhere; what cannot be compared so (masks, segments, score functions) is taken
-// on trust.
+// Compares what must be the same on all ranks. Masks, segments and score functions cannot be compared so; the
+// caller must pass the same ones.
 void agree_on_call(const Communicator& comm, const Given& given, std::int64_t asked) {
   const TensorView query = lifted(given.query, 4), key = lifted(given.key, 4), value = lifted(given.value, 4);
   const AttentionOptions& o = given.options;
@@ -111,8 +111,8 @@ void agree_on_call(const Communicator& comm, const Given& given, std::int64_t as
                   {"the results that are asked for, as bits,", asked}});
 }
 
-// Where a view repeats along an axis, but for that of the rows, one of them travels. (How gradients split
-// keys depends on whether a bias repeats along them.)
+// Keeps one element of each axis along which a view repeats, except rows, so that only this travels. (The key
+// splits of gradients depend on whether a bias repeats along keys.)
 TensorView collapsed(TensorView view) {
   for (const int axis : {0, 1, 3})
     if (view.strides()[axis] == 0 && view.size(axis) > 1) view = view.narrow(axis, 0, 1);

@@ -1,6 +1,7 @@
-// A checked call over ranks: every tensor with all its axes, and the pieces of it that schemes work on.
+// A checked call over ranks: every tensor with all its axes, and the pieces on which schemes work.
 //
-// A unit is one key head of one batch entry with the query heads that read it: what a rank computes without
+// A unit is one key head of one batch entry with its query heads. A rank can compute it without other units.
+// Units are numbered batch entry by batch entry.
 // knowing the others. Units are counted batch entry by batch entry.
 #pragma once
 
@@ -21,10 +22,10 @@ struct Unit {
 
 struct Call {
   const Layout& layout;
-  AttentionOptions options;      ///< mask and bias with four axes
+  AttentionOptions options;      ///< mask and bias have four axes
   TensorView query, key, value;  ///< [B, H | Hkv, rows, D | Dv]
   AttentionOutputs outputs;      ///< [B, H, …]
-  bool mask_has_rows = false;    ///< not broadcast along them; the same on all ranks
+  bool mask_has_rows = false;    ///< it does not broadcast along them; the same on all ranks
   bool bias_has_rows = false;
   AttentionRun target{};  ///< the kernel and instruction set of this rank
 
@@ -39,39 +40,39 @@ struct Call {
   [[nodiscard]] CallPart whole_part(std::span<const PositionRange> rows) const;
   /// Some rows of a unit as a part of the whole call.
   [[nodiscard]] CallPart part_of(const Unit& unit, std::span<const PositionRange> rows) const;
-  /// The options of a unit; mask and bias keep all rows, or have these of the rank's.
+  /// The options of a unit; mask and bias have all of the rank's rows, or `count` rows from `row` on.
   [[nodiscard]] AttentionOptions options_of(const Unit& unit) const;
   [[nodiscard]] AttentionOptions options_of(const Unit& unit, std::int64_t row, std::int64_t count) const;
 };
 
-/// What a rank was given, and the results that go back, before they are checked.
+/// A rank's unchecked arguments, and the destinations of the results.
 struct Given {
   const TensorView &query, &key, &value;
   const Layout& layout;
   const AttentionOptions& options;
 };
 
-/// What every checked call begins with: tensors fit the layout.
+/// The first check of every call: the tensors fit the layout.
 void check_shards(const Communicator& comm, const Given& given);
-/// Keys or values of all ranks, as far as checks look at them: their shape.
+/// Stands for the keys or values of all ranks in checks, which only read its shape.
 [[nodiscard]] TensorView of_all_ranks(const TensorView& view, std::int64_t length);
 /// This rank's rows as a part of the whole call.
 [[nodiscard]] CallPart rank_part(const Communicator& comm, const Given& given);
-/// Ranks agree about shapes, options and `asked`, the results that they want, as bits; the call with all
-/// axes.
+/// Checks that ranks agree about shapes, options and `asked`, the bits of the requested results. Returns the
+/// call with all axes.
 [[nodiscard]] Call agreed_call(const Communicator& comm, const Given& given, std::int64_t asked);
-/// Whether a view has rows of its own: on a rank with one row that does not show.
+/// Whether a view has rows of its own. On a rank with a single row this is invisible, so ranks compare.
 [[nodiscard]] bool has_rows_somewhere(const Communicator& comm, const std::optional<TensorView>& view,
                                       std::int64_t rows);
 
-/// Throws on all ranks where a rank's tensors, options or outputs are wrong, or ranks disagree.
+/// Throws on all ranks if a rank's tensors, options or outputs are wrong, or the ranks disagree.
 [[nodiscard]] Call checked_call(const Communicator& comm, const Given& given,
                                 const AttentionOutputs& outputs);
 
-/// Throws on all ranks where `one_target` is asked for and they have different instruction sets.
+/// If `one_target` is set, throws on all ranks unless they have the same instruction set.
 void check_targets(const Communicator& comm, const Call& call, bool one_target);
 
-/// A view with axes of size 1 put before its own, up to `rank`.
+/// Prepends axes of size 1 to a view, up to `rank` axes.
 template <class View>
 [[nodiscard]] View lifted(View view, int rank) {
   while (view.rank() < rank) view = view.unsqueeze(0);
@@ -86,7 +87,7 @@ template <class View>
   return entry.size(0) == 1 ? entry : entry.narrow(0, unit.kv_head * each, each);
 }
 
-/// Axes behind [B, H] of a result, its rows or keys first.
+/// The number of axes after [B, H] of a result; rows or keys come first.
 [[nodiscard]] int axes_of(ResultShape shape);
 /// A result's view [B, H, first axis, columns].
 [[nodiscard]] MutableTensorView result_rows(const MutableTensorView& view, ResultShape shape);
@@ -95,10 +96,10 @@ template <class View>
 [[nodiscard]] AttentionOutputs outputs_of(const Call& call, const AttentionOutputs& outputs,
                                           const Unit& unit);
 
-/// Some rows of outputs that are results of rows.
+/// Some rows of outputs that are row results.
 [[nodiscard]] AttentionOutputs rows_of(const AttentionOutputs& outputs, std::int64_t row, std::int64_t count);
 
-/// The outputs that are results of rows, or the others: sums over rows.
+/// The outputs that are row results, and the other ones, sums over rows.
 [[nodiscard]] AttentionOutputs row_results(const AttentionOutputs& outputs);
 [[nodiscard]] AttentionOutputs sum_results(const AttentionOutputs& outputs);
 [[nodiscard]] bool is_any_given(const AttentionOutputs& outputs);

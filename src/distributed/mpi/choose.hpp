@@ -1,4 +1,4 @@
-// Which scheme `automatic` takes: the fastest by the cost model (heed/distributed_plan.hpp).
+// The choice of `automatic`: the fastest scheme by the cost model (heed/distributed_plan.hpp).
 #pragma once
 
 #include "distributed/mpi/call.hpp"
@@ -6,12 +6,12 @@
 
 namespace heed::distributed {
 
-/// Throws Error (invalid_argument) on all ranks where they disagree about the choice, or its machines are
-/// none.
+/// Throws Error (invalid_argument) on all ranks if they disagree about the choice, or if its machines are
+/// invalid.
 void agree_on_choice(const Communicator& comm, const Choice& choice);
 
-/// The same on all ranks. `possible` names the schemes that the caller has, and what it takes where the model
-/// says nothing: lengths of 0, or more than it reckons with.
+/// Returns the same scheme on all ranks, one of `possible`. Returns `otherwise` if the model cannot decide:
+/// lengths of 0, or beyond its limits.
 [[nodiscard]] Scheme choose_scheme(const Communicator& comm, const Call& call, const Choice& choice,
                                    bool gradients, std::initializer_list<Scheme> possible, Scheme otherwise);
 

@@ -1,4 +1,4 @@
-// A private copy of the caller's communicator: the messages of a call meet no others.
+// A private copy of the caller's communicator, which separates a call's messages from others.
 #pragma once
 
 #include <mpi.h>
@@ -8,12 +8,12 @@
 
 namespace heed::distributed {
 
-/// Throws Error (internal) for a code other than MPI_SUCCESS.
+/// Throws Error (internal) unless the code is MPI_SUCCESS.
 void check(int code, const char* function);
 
 class Communicator {
  public:
-  /// Throws Error (invalid_argument) where MPI is not at work.
+  /// Throws Error (invalid_argument) unless MPI is initialised and not finalised.
   explicit Communicator(MPI_Comm comm);
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -24,9 +24,9 @@ class Communicator {
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] int largest_tag() const { return largest_tag_; }
 
-  /// Of each number the largest of all ranks.
+  /// Replaces each number by its maximum over all ranks.
   void take_largest(std::span<std::int64_t> numbers) const;
-  /// Of each number the sum over all ranks.
+  /// Replaces each number by its sum over all ranks.
   void add_up(std::span<std::int64_t> numbers) const;
 
  private:

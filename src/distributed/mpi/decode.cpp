@@ -1,6 +1,7 @@
-// For few rows: queries travel to all ranks, each computes the softmax states of all rows over spans that it
-// has most keys of, and one rank folds them in the order of spans and sends results back to where rows are.
-// States are a few hundred bytes a row and span, where its keys and values are megabytes.
+// Attention for few rows. Queries travel to all ranks. Each rank computes the softmax states of all rows over
+// the spans of which it has most keys. One rank merges these partial results in the order of spans, and
+// returns the results to the ranks of the rows. A state is a few hundred bytes per row and span; the span's
+// keys and values are megabytes.
 #include <algorithm>
 #include <optional>
 
@@ -13,7 +14,7 @@
 namespace heed::distributed {
 namespace {
 
-// What travels beside the blocks' pieces has slots behind theirs.
+// Tensors that travel in addition to the blocks' pieces have slots after theirs.
 constexpr std::size_t kKey = 0, kValue = 1, kStates = 2;
 
 class Decode {
@@ -48,7 +49,7 @@ class Decode {
   }
 
  private:
-  // The rank with the most rows.
+  // The rank that merges the states: the one with the most rows.
   int folding_rank() const {
     int best = 0;
     for (int rank = 1; rank < comm_.size(); ++rank)
@@ -56,7 +57,7 @@ class Decode {
     return best;
   }
 
-  // A tensor of all rows on every rank.
+  // Gathers a tensor of all rows on every rank.
   Tensor of_all_rows(const TensorView& own, std::int64_t slot, std::size_t index) {
     Dims shape = own.shape();
     shape[2] = queries_.length();
@@ -71,7 +72,7 @@ class Decode {
   }
 
   void gather_queries() {
-    const std::int64_t slot = keys_.length() / kSpanKeys + call_.units() + 2;  // behind all blocks'
+    const std::int64_t slot = keys_.length() / kSpanKeys + call_.units() + 2;  // after all blocks' slots
     query_ = of_all_rows(call_.query, slot, 0);
     AttentionOptions options = call_.options;
     if (call_.mask_has_rows) options.mask = (mask_ = of_all_rows(*options.mask, slot, 1)).view();
@@ -91,7 +92,7 @@ class Decode {
                   call_.whole_part({&all_, 1}), views);
   }
 
-  // Blocks that some row may see, and the rank with the most keys of each.
+  // Finds the blocks that some row may see, and the rank with the most keys of each.
   void find_blocks() {
     for (const PositionRange& block : rows_->ranges(kSpanKeys)) {
       if (!rows_->needs(block)) continue;
@@ -125,7 +126,7 @@ class Decode {
     }
   }
 
-  // Keys or values of a block: where they lie, or put together.
+  // The keys or values of a block, in place or gathered into `memory`.
   TensorView pieces_of(std::size_t at, const TensorView& own, std::size_t index, Tensor& memory) {
     const PositionRange& block = blocks_[at];
     const std::int64_t count = block.end - block.begin;
@@ -178,7 +179,7 @@ class Decode {
     results_.wait();
   }
 
-  // Of the rows that the folding rank left out, this rank's.
+  // This rank's rows among those that the merging rank left out.
   std::vector<PartRow> own_left_out() const {
     std::vector<std::int64_t> numbers;
     if (comm_.rank() == folder_)
@@ -206,8 +207,8 @@ class Decode {
   ResultSet<Tensor> whole_;
   std::optional<StreamedAttention> rows_;
   std::vector<PositionRange> blocks_;
-  std::vector<int> owners_;                    // of each block: who computes it
-  std::vector<std::vector<std::byte>> bytes_;  // and its states
+  std::vector<int> owners_;                    // the rank that computes each block
+  std::vector<std::vector<std::byte>> bytes_;  // the states of each block
   Messages sends_, receives_, states_, results_, returns_;
 };
 

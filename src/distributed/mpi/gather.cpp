@@ -1,5 +1,6 @@
-// Keys and values of one unit after the other come to every rank, the next unit's beside the computation of
-// this one's. A rank computes its own rows against all keys: heed/part.hpp gives them the bits of the whole.
+// Keys and values of one unit after the other arrive at every rank, the next unit's during this unit's
+// computation. A rank computes its own rows against all keys; heed/part.hpp gives them the bits of the whole
+// call.
 #include <memory>
 
 #include "distributed/mpi/schemes.hpp"
@@ -9,11 +10,11 @@
 namespace heed::distributed {
 namespace {
 
-// Rows of a rank between two looks at the messages: enough that packing the keys anew is a small share of the
-// work.
+// Rows that a rank computes between two checks of its messages: so many that packing the keys again is a
+// small share of the work.
 constexpr std::int64_t kRowsAtOnce = 2048;
 
-// The rows [begin, end) of a rank's, as ranges of positions.
+// Rows [begin, end) of a rank, as ranges of positions.
 std::vector<PositionRange> some_rows(std::span<const PositionRange> ranges, std::int64_t begin,
                                      std::int64_t end) {
   std::vector<PositionRange> some;

@@ -1,7 +1,7 @@
-// Gradients by shares of the keys (heed/backward_share.hpp). Every rank that has tasks of a unit gets all its
-// rows and keys, the next unit's beside the computation of this one's. Gradients of keys go to where the keys
-// are; the parts of a row's gradient go to where the row is, which adds them in the order of the splits. So
-// bits are those of one process.
+// Gradients by shares of the keys (heed/backward_share.hpp). Every rank with tasks of a unit gets all rows
+// and keys of the unit, the next unit's during this unit's computation. Gradients of keys travel to the ranks
+// of the keys. The parts of a row's gradient travel to the rank of the row, which adds them in the order of
+// the splits. So the bits are those of one process.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -30,7 +30,7 @@ class GatherBackward {
         inputs_(backward_shards(call)),
         sends_(comm) {}
 
-  // Whether the call can be shared by keys: what the tasks of all units are.
+  // Finds the tasks of all units; returns whether the call can be shared by keys.
   bool plan() {
     std::vector<std::int64_t> load(static_cast<std::size_t>(comm_.size()));
     for (std::int64_t unit = 0; unit < forward_.units(); ++unit) {
@@ -45,7 +45,7 @@ class GatherBackward {
     return true;
   }
 
-  // False where f32 does not hold a row.
+  // Returns false if f32 cannot hold a row.
   bool run(Work& work) {
     clear(call_.grad_key);
     clear(call_.grad_value);
@@ -74,7 +74,7 @@ class GatherBackward {
   }
 
  private:
-  // As tasks need them: mask and bias by their shapes, with rows of all ranks.
+  // Options for finding tasks: only the shapes of mask and bias count, with the rows of all ranks.
   AttentionOptions options_of_shapes(std::int64_t unit) const {
     static const double anywhere[1] = {};
     AttentionOptions options = forward_.options_of(forward_.unit(unit));
@@ -89,7 +89,7 @@ class GatherBackward {
 
   CallPart part_of(std::int64_t unit) const { return forward_.part_of(forward_.unit(unit), {&all_, 1}); }
 
-  // The largest task first, to the rank with the least work so far.
+  // Assigns tasks to ranks: the largest task first, to the rank with the least work so far.
   void place(const std::vector<GradientTask>& tasks, std::vector<std::int64_t>& load) {
     std::vector<PlacedTask>& placed = tasks_.emplace_back();
     for (const GradientTask& task : tasks) placed.push_back({task});
@@ -122,7 +122,7 @@ class GatherBackward {
     copy(TensorView(&zero, Dims{1}).expand(view.shape()), view);
   }
 
-  // Each task has a slot of tags, behind those of the units.
+  // Each task has a slot of tags, after the slots of the units.
   std::int64_t first_slot_of(std::int64_t unit) const {
     std::int64_t before = forward_.units();
     for (std::int64_t other = 0; other < unit; ++other)

@@ -7,10 +7,10 @@
 namespace heed::distributed {
 namespace {
 
-// Of tags, beside those of a unit's inputs.
+// Tensor numbers for tags, after those of a unit's inputs.
 enum Sent : std::size_t { kSentKey = 8, kSentValue, kPart };
 
-// Groups of tasks whose gradients are on their way, at most.
+// The maximum number of task groups whose gradients are in flight.
 constexpr std::size_t kGroupsSent = 2;
 
 void add_to(const Tensor& part, Tensor& sum) {
@@ -32,7 +32,7 @@ const PlacedTask& GradientShares::placed(std::int64_t task) const {
   return unit_.tasks[static_cast<std::size_t>(task)];
 }
 
-// A unit's gradients of this rank's keys, where they belong.
+// Posts the receives for the gradients of this rank's keys, in place.
 void GradientShares::receive_keys() {
   const Sharding& sharding = forward_.layout.key;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(unit_.tasks.size()); ++i) {
@@ -55,7 +55,7 @@ void GradientShares::compute(const AttentionBackwardInputs& inputs, const Attent
   };
   key_ = make(call_.grad_key);
   value_ = make(call_.grad_value);
-  // As many tasks at a time as there are threads for them.
+  // Computes as many tasks at a time as there are threads.
   const auto together = static_cast<std::size_t>(options.threads > 0 ? options.threads : default_threads());
   std::vector<std::int64_t> own;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(unit_.tasks.size()); ++i)
@@ -122,9 +122,8 @@ void GradientShares::send_keys(Group& group, std::int64_t i, const Tensor& from,
   }
 }
 
-// Waits until no more than so many groups are on their way. Parts are added all the while, so that no rank
-// waits for one that waits for it: the first task that was not added has been computed, or is next on its
-// rank.
+// Waits until at most `most` groups are in flight. It keeps adding parts meanwhile, which rules out a
+// deadlock: the first task whose part is missing has been computed, or is the next one on its rank.
 void GradientShares::release(std::size_t most, Work& work) {
   while (groups_.size() > most) {
     add_parts();
@@ -143,7 +142,7 @@ void GradientShares::finish(Work& work) {
   keys_.wait();
 }
 
-// Adds the parts that are there, in the order of tasks.
+// Adds the parts that have arrived, in the order of tasks.
 void GradientShares::add_parts() {
   if (!wants_rows()) return;
   for (; next_ < static_cast<std::int64_t>(unit_.tasks.size()); ++next_) {
@@ -155,7 +154,7 @@ void GradientShares::add_parts() {
   }
 }
 
-// Whether a task's part of these rows of the rank is in part_.
+// Returns whether part_ holds a task's part for these rows of the rank.
 bool GradientShares::take_part(std::int64_t i, const PositionRange& rows) {
   const auto& [task, from] = placed(i);
   const std::vector<PositionRange> positions = positions_in(forward_.layout.query, comm_.rank(), task.rows);
@@ -176,7 +175,7 @@ bool GradientShares::take_part(std::int64_t i, const PositionRange& rows) {
   return false;
 }
 
-// The sums are those of the kernel (driver/query_parts.cpp): they begin with the first part.
+// As in the kernel (driver/query_parts.cpp), a sum begins with the first part.
 void GradientShares::add(std::int64_t i, const PositionRange& rows) {
   const GradientTask& task = placed(i).task;
   if (task.split == 0)

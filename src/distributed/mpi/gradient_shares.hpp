@@ -1,6 +1,6 @@
-// One unit's gradients, whose keys ranks share: each computes its tasks (heed/backward_share.hpp), some at a
-// time. Gradients of keys go to where the keys are. Parts of rows' gradients go to where the rows are, which
-// adds them in the order of tasks, beside the computation of the next.
+// The gradients of one unit whose keys ranks share. Each rank computes its tasks (heed/backward_share.hpp),
+// some at a time. Gradients of keys travel to the ranks of the keys. Parts of rows' gradients travel to the
+// ranks of the rows, which add them in the order of tasks, during the computation of the next ones.
 #pragma once
 
 #include <cstdint>
@@ -21,31 +21,31 @@ struct PlacedTask {
   int rank = 0;
 };
 
-/// The unit that is under way.
+/// The current unit.
 struct SharedUnit {
   Unit unit;
-  CallPart part;                         ///< all its rows
+  CallPart part;                         ///< with all its rows
   const std::vector<PlacedTask>& tasks;  ///< in the order of gradient_tasks()
-  std::int64_t first_slot;               ///< of tags: each task has one
+  std::int64_t first_slot;               ///< the first tag slot; each task has one
 };
 
 class GradientShares {
  public:
   GradientShares(const Communicator& comm, const BackwardCall& call, const SharedUnit& unit);
 
-  /// This rank's tasks, in their order. `inputs` have the rows of all ranks.
+  /// Computes this rank's tasks, in their order. `inputs` have the rows of all ranks.
   void compute(const AttentionBackwardInputs& inputs, const AttentionOptions& options, Work& work);
-  /// Until all gradients are where they belong.
+  /// Waits until all gradients have arrived.
   void finish(Work& work);
   [[nodiscard]] bool out_of_range() const { return out_of_range_; }
 
  private:
-  // Some tasks that were computed together, and their messages.
+  // Tasks that are computed together, and their messages.
   struct Group {
     explicit Group(const Communicator& comm) : messages(comm) {}
     std::vector<std::int64_t> tasks;
-    std::vector<TensorView> parts;  // of each task: [rows, columns]
-    Tensor memory;                  // of the parts
+    std::vector<TensorView> parts;  // for each task: [rows, columns]
+    Tensor memory;                  // memory of the parts
     Messages messages;
   };
 
@@ -68,11 +68,11 @@ class GradientShares {
   const BackwardCall& call_;
   const Call& forward_;
   const SharedUnit& unit_;
-  Tensor key_, value_;  // gradients of this rank's tasks: [1, 1, Lk, columns]
+  Tensor key_, value_;  // gradients from this rank's tasks: [1, 1, Lk, columns]
   std::deque<Group> groups_;
   Messages keys_;
-  std::int64_t next_ = 0;  // the task whose part is added next
-  bool asked_ = false;     // for it
+  std::int64_t next_ = 0;  // the next task whose part is added
+  bool asked_ = false;     // its part has been requested
   Tensor part_, sum_;      // [rows of this rank, columns]
   Messages part_message_;
   bool out_of_range_ = false;

@@ -31,7 +31,7 @@ class LeftOut {
   }
 
  private:
-  // Of each rank and unit: whether the rank has rows of it.
+  // For each rank and unit, whether the rank has left-out rows of it.
   std::vector<std::int64_t> wanted_units(std::span<const PartRow> rows) {
     std::vector<std::int64_t> wanted(static_cast<std::size_t>(comm_.size() * call_.units()));
     for (const PartRow& row : rows) {
@@ -66,7 +66,7 @@ class LeftOut {
   const AttentionOutputs& outputs_;
   const std::vector<Shard> shards_;
   Messages sends_;
-  std::vector<std::set<std::int64_t>> rows_;  // of each unit: a group's heads share them
+  std::vector<std::set<std::int64_t>> rows_;  // for each unit; the heads of a group share them
   Work work_;
 };
 

@@ -1,4 +1,4 @@
-// Rows that f32 cannot hold, which a scheme without all keys left out.
+// Rows that f32 cannot hold, left out by a scheme in which no rank has all keys.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace heed::distributed {
 
-/// Computes rows of this rank (PartRow: batch, query head, row) once more, with all keys of their units. All
-/// ranks call it together; it does nothing where none has such a row.
+/// Computes rows of this rank (PartRow: batch, query head, row) again, with all keys of their units. A
+/// collective call; it does nothing if no rank has such a row.
 [[nodiscard]] Work compute_left_out(const Communicator& comm, const Call& call,
                                     const AttentionOutputs& outputs, std::span<const PartRow> rows);
 

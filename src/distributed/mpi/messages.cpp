@@ -8,9 +8,9 @@
 namespace heed::distributed {
 namespace {
 
-// Bytes of a message: MPI counts them in 31 bits.
+// The maximum size of a message in bytes: MPI counts in 31 bits.
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
-// Ranges of rows that are messages of their own.
+// The maximum number of row ranges that are sent as separate messages.
 constexpr std::size_t kMostPieces = 32;
 
 std::int64_t bytes_of(const TensorView& view, std::span<const PositionRange> rows) {
@@ -21,7 +21,8 @@ std::int64_t bytes_of(const TensorView& view, std::span<const PositionRange> row
   return count * static_cast<std::int64_t>(size_of(view.dtype()));
 }
 
-// Where these rows lie side by side in memory, and are not too many bytes, their first element; else nullptr.
+// The first element of these rows if they are contiguous in memory and small enough for one message; else
+// nullptr.
 template <class View>
 auto contiguous_rows(const View& view, std::span<const PositionRange> rows) -> decltype(view.data()) {
   for (std::size_t i = 1; i < rows.size(); ++i)
@@ -31,9 +32,9 @@ auto contiguous_rows(const View& view, std::span<const PositionRange> rows) -> d
   return fits && all.is_contiguous() ? all.data() : nullptr;
 }
 
-// Calls visit(view [rows, columns], ranges) for the messages that rows of all heads are: one a head and
-// range, or one a head where ranges are many. A message that lies side by side on both sides goes without
-// being copied on its way, and while the sender computes.
+// Calls visit(view [rows, columns], ranges) for the messages that carry rows of all heads: one per head and
+// range, or one per head if there are many ranges. A message that is contiguous on both sides travels without
+// copies, and while the sender computes.
 template <class View, class Visit>
 void each_piece(const View& view, std::span<const PositionRange> rows, Visit visit) {
   if (bytes_of(view, rows) == 0) return;

@@ -1,4 +1,4 @@
-// Messages under way together. They move on in test() and wait() of any of these, and in other calls of MPI.
+// Messages in flight together. They progress in test() and wait() of any of these, and in other MPI calls.
 #pragma once
 
 #include <mpi.h>
@@ -16,22 +16,22 @@ namespace heed::distributed {
 class Messages {
  public:
   explicit Messages(const Communicator& comm) : comm_(comm) {}
-  /// Gives up those that are still under way: an exception is, too.
+  /// Cancels messages still in flight, also after an exception.
   ~Messages();
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  /// Rows of a view [..., rows, columns] where they lie; they stay as they are until wait(). The receiver
-  /// names ranges of the same lengths. Tags are taken modulo what MPI has. Nothing is sent where there is no
-  /// element, or to the rank itself.
+  /// Sends or receives rows of a view [..., rows, columns] in place; they must not change until wait(). The
+  /// receiver states ranges of the same lengths. Tags are taken modulo MPI's limit. Nothing is sent without
+  /// elements, or to the rank itself.
   void send(const TensorView& from, std::span<const PositionRange> rows, int to, std::int64_t tag);
   void receive(const MutableTensorView& into, std::span<const PositionRange> rows, int from,
                std::int64_t tag);
-  /// Bytes, likewise.
+  /// The same for bytes.
   void send(std::span<const std::byte> bytes, int to, std::int64_t tag);
   void receive(std::span<std::byte> bytes, int from, std::int64_t tag);
 
-  /// Whether all have ended.
+  /// Whether all messages are complete.
   bool test();
   void wait();
   [[nodiscard]] std::int64_t bytes_sent() const { return bytes_sent_; }

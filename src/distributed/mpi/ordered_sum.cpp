@@ -8,7 +8,7 @@
 namespace heed::distributed {
 namespace {
 
-// Numbers of a message: while a rank adds to one part, the rank before it adds to the next.
+// Numbers per message: while a rank adds to one part, the rank before it adds to the next.
 constexpr std::size_t kPart = 1 << 18;
 
 template <class T>
@@ -16,7 +16,7 @@ int bytes_of(std::span<T> part) {
   return static_cast<int>(part.size_bytes());
 }
 
-// From the rank before to the rank after: each adds its terms.
+// Receives a sum from the previous rank, adds this rank's terms, and sends it to the next.
 template <class T>
 void add_part(const Communicator& comm, std::span<T> sum, const std::vector<const T*>& terms) {
   if (comm.rank() > 0)
@@ -32,7 +32,7 @@ void add_part(const Communicator& comm, std::span<T> sum, const std::vector<cons
     check(MPI_Send(sum.data(), bytes_of(sum), MPI_BYTE, comm.rank() + 1, 0, comm.get()), "MPI_Send");
 }
 
-// Calls body(part, where it begins).
+// Calls body(part, begin of the part).
 template <class T, class Body>
 void for_each_part(std::span<T> all, Body body) {
   for (std::size_t begin = 0; begin < all.size(); begin += kPart)

@@ -1,4 +1,4 @@
-// The pieces of a batch, wherever they were computed, added up in their order.
+// Sums of a batch's pieces in their order, wherever they were computed.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace heed::distributed {
 
-/// ((p0 + p1) + p2) + …, of rank 0's pieces (one at least), then rank 1's, and so on: the sum of the
-/// gradients in `gradients` and that of the losses, on every rank.
+/// ((p0 + p1) + p2) + … over rank 0's pieces (at least one), then rank 1's, and so on. Every rank gets the
+/// sum of the gradients in `gradients`, and the sum of the losses as the result.
 double add_in_order(const Communicator& comm, std::vector<nn::LossPiece>& pieces,
                     nn::LanguageModel& gradients);
 

@@ -1,5 +1,5 @@
-// The calls of heed/distributed.hpp on a communicator that is the call's own already: C and Python agree on
-// what they were given before they call, and copying a communicator takes as long as decoding over few keys.
+// The calls of heed/distributed.hpp on a communicator that already belongs to the call. C and Python compare
+// their arguments over ranks first, and copying a communicator takes as long as decoding over few keys.
 #pragma once
 
 #include "distributed/mpi/communicator.hpp"

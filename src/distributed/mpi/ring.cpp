@@ -1,8 +1,8 @@
-// Keys and values travel in blocks of whole spans, in the order of positions, which is that in which a row's
-// spans are folded: so its bits are those of one process. A rank takes a block from the ranks that have it,
-// in one of two buffers, while it computes the block before. The owners' sends are posted at once, and wait
-// for no rank: each goes at its own pace, and takes the blocks that its rows may see. (After Liu et al. 2023,
-// Ring Attention, where blocks go from neighbour to neighbour.)
+// Keys and values travel in blocks of whole spans, in the order of positions. A row's spans are merged in the
+// same order, so its bits are those of one process. A rank receives a block from its owners into one of two
+// buffers, while it computes the previous block. The owners post their sends at once and wait for no rank.
+// Each rank goes at its own pace, and takes only blocks that its rows may see. (After Liu et al. 2023, Ring
+// Attention, where blocks pass from neighbour to neighbour.)
 #include <array>
 
 #include "distributed/model.hpp"
@@ -61,7 +61,7 @@ class Ring {
     bool is_empty = true;
   };
 
-  // Which blocks each rank's rows may see.
+  // Finds the blocks that each rank's rows may see.
   void find_needs() {
     needs_.resize(blocks_.size() * static_cast<std::size_t>(comm_.size()));
     std::vector<char> own;
@@ -94,7 +94,7 @@ class Ring {
     return Tensor::uninitialized({view.size(0), view.size(1), most, view.size(3)}, view.dtype());
   }
 
-  // The next block that this rank's rows may see.
+  // Receives the next block that this rank's rows may see.
   void receive(Buffer& buffer) {
     while (next_ < blocks_.size() && !needs(comm_.rank(), next_)) ++next_;
     buffer.is_empty = next_ == blocks_.size();

@@ -17,7 +17,7 @@ int count_of(const char* what, std::int64_t size) {
   return static_cast<int>(size);
 }
 
-// A type that is only a part of another.
+// A datatype that is only used to build another.
 class Step {
  public:
   explicit Step(MPI_Datatype type = MPI_DATATYPE_NULL) : type_(type) {}
@@ -44,7 +44,7 @@ RowType::RowType(const TensorView& view, std::span<const PositionRange> rows) {
   check(MPI_Type_contiguous(static_cast<int>(bytes), MPI_BYTE, element.out()), "MPI_Type_contiguous");
   check(MPI_Type_create_hvector(columns, 1, stride(column_axis), element.get(), cells.out()),
         "MPI_Type_create_hvector");
-  // So that rows of a range follow each other.
+  // With this extent, the rows of a range follow each other.
   check(MPI_Type_create_resized(cells.get(), 0, stride(row_axis), row.out()), "MPI_Type_create_resized");
   std::vector<int> lengths;
   std::vector<MPI_Aint> places;

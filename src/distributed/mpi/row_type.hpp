@@ -1,4 +1,4 @@
-// MPI's description of rows of a tensor where they lie: tensors travel without being packed.
+// MPI datatypes for rows of a tensor in place: tensors travel without packing.
 #pragma once
 
 #include <mpi.h>
@@ -14,8 +14,8 @@ namespace heed::distributed {
 
 class RowType {
  public:
-  /// Rows `rows` (rising) of every head of a view [heads, rows, columns], from its element (0, 0, 0) on.
-  /// Throws Error (invalid_argument) for sizes that MPI cannot count (2^31 and more).
+  /// Rows `rows` (ascending) of every head of a view [heads, rows, columns], relative to its element (0, 0,
+  /// 0). Throws Error (invalid_argument) for sizes that MPI cannot count (2^31 and more).
   RowType(const TensorView& view, std::span<const PositionRange> rows);
   ~RowType();
   RowType(RowType&& other) noexcept : type_(std::exchange(other.type_, MPI_DATATYPE_NULL)) {}

@@ -8,7 +8,7 @@
 
 namespace heed::distributed {
 
-/// What a rank did.
+/// The work of a rank.
 struct Work {
   int threads = 1;
   std::int64_t recomputed_rows = 0;
@@ -18,24 +18,25 @@ struct Work {
   void add(const Work& other);
 };
 
-/// Row results: keys and values of one unit after the other are gathered on every rank.
+/// Row results: every rank gathers the keys and values of one unit after the other.
 [[nodiscard]] Work gather(const Communicator& comm, const Call& call, const AttentionOutputs& outputs);
 /// output, lse, max_score, entropy, distance and top-k: blocks of keys and values travel in their order.
 [[nodiscard]] Work ring(const Communicator& comm, const Call& call, const AttentionOutputs& outputs);
-/// The same results, for few rows: queries travel, and the states of their rows come back.
+/// The same results, for few rows: queries travel, and the states of their rows return.
 [[nodiscard]] Work decode(const Communicator& comm, const Call& call, const AttentionOutputs& outputs);
-/// All results: a rank has all rows of its units. Computes what the call asks for, since the bits of a result
-/// depend on which others are computed with it, and gives `outputs` of it.
+/// All results: a rank has all rows of its units. Computes everything that the call requests, because the
+/// bits of a result depend on the other results of the computation. Writes only `outputs`.
 [[nodiscard]] Work ulysses(const Communicator& comm, const Call& call, const AttentionOutputs& outputs);
 
 /// Gradients: a rank has all rows and keys of its units. `deterministic` refuses sums over units.
 [[nodiscard]] Work ulysses_backward(const Communicator& comm, const BackwardCall& call, bool deterministic);
 
-/// Gradients by query, key and value: ranks share the keys of a unit. False where they cannot, and nothing
-/// that was written counts: f64, kernels other than the fused one, rows that f32 does not hold.
+/// Gradients by query, key and value: ranks share the keys of a unit. Returns false where this is impossible;
+/// nothing written counts then. That concerns f64, kernels other than the fused one, and rows that f32 cannot
+/// hold.
 [[nodiscard]] bool gather_backward(const Communicator& comm, const BackwardCall& call, Work& work);
 
-/// What all ranks did together: the most threads, all rows that f32 could not hold.
+/// A summary over all ranks: the largest number of threads, and the rows that f32 cannot hold.
 [[nodiscard]] Run run_of(const Communicator& comm, const Call& call, Scheme scheme, const Work& work);
 
 }  // namespace heed::distributed

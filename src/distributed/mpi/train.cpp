@@ -12,7 +12,7 @@
 namespace heed::distributed {
 namespace {
 
-// FNV-1a (Fowler, Noll, Vo) over whole numbers: to notice what differs.
+// FNV-1a (Fowler, Noll, Vo) over integers: detects differences.
 class Hash {
  public:
   void add(std::uint64_t number) { hash_ = (hash_ ^ number) * 0x100000001b3; }
@@ -60,7 +60,7 @@ std::int64_t hash_of(const std::string& text) {
 
 double over_batch(const Communicator& comm, const nn::LanguageModel& model, const TensorView& tokens,
                   const TensorView& targets, nn::LanguageModel& gradients, int threads) {
-  // As many on each rank.
+  // The same number of pieces on each rank.
   const std::int64_t ranks = comm.size();
   const std::int64_t even = (nn::LanguageModel::kShards + ranks - 1) / ranks * ranks;
   const std::int64_t pieces = std::min(tokens.size(0), even);
@@ -143,7 +143,7 @@ class Ranks : public TrainRanks {
     try {
       return share(comm_, model, tokens, targets, gradients, threads);
     } catch (const Error& error) {
-      // A training that diverges is `internal`; a message that does not arrive is not.
+      // `internal` means that the training diverges; a lost message is not that.
       if (error.code() != ErrorCode::internal) throw;
       throw Error(ErrorCode::io, error.what());
     }

@@ -1,4 +1,4 @@
-// Tensors of which every rank has some rows, and how a unit's rows come together.
+// Tensors whose rows are spread over ranks, and gathering the rows of a unit.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace heed::distributed {
 
-/// A tensor [B, each * Hkv, rows of this rank, columns], or with 1 for the first axes where it broadcasts.
+/// A tensor [B, each * Hkv, rows of this rank, columns]; the first axes may be 1, which broadcasts.
 struct Shard {
   TensorView view;
   std::int64_t each;
   const Sharding* sharding;
 };
 
-/// The rows of a unit, of all ranks, on their way to one of them: [each, L, columns] for every shard.
+/// The rows of a unit from all ranks, on their way to one rank: [each, L, columns] for every shard.
 class UnitTensors {
  public:
-  /// Posts what this rank receives of the unit. `slot` tells units under way apart from others.
+  /// Posts this rank's receives for the unit. `slot` distinguishes units in flight.
   UnitTensors(const Communicator& comm, const std::vector<Shard>& shards, const Unit& unit,
               std::int64_t slot);
   /// Waits for all rows.
@@ -35,11 +35,11 @@ class UnitTensors {
   Messages messages_;
 };
 
-/// Sends this rank's rows of a unit to another rank, for its UnitTensors of the same slot.
+/// Sends this rank's rows of a unit to another rank, to its UnitTensors of the same slot.
 void send_unit(Messages& messages, const Communicator& comm, const std::vector<Shard>& shards,
                const Unit& unit, std::int64_t slot, int to);
 
-/// A tag that no other message of a call has: of tensor number `index` (below 32) of a slot.
+/// A tag unique within a call: for tensor number `index` (below 32) of a slot.
 [[nodiscard]] constexpr std::int64_t tag_of(std::int64_t slot, std::size_t index) {
   return slot * 32 + static_cast<std::int64_t>(index);
 }
@@ -47,20 +47,20 @@ void send_unit(Messages& messages, const Communicator& comm, const std::vector<S
 /// All rows of a view [..., rows, columns].
 [[nodiscard]] inline PositionRange own_rows(const TensorView& view) { return {0, view.size(-2)}; }
 
-/// The positions of a range that a rank has.
+/// The positions of a range on a rank.
 [[nodiscard]] std::vector<PositionRange> positions_in(const Sharding& sharding, int rank,
                                                       const PositionRange& range);
-/// Its rows of them: they lie side by side.
+/// The rank's rows of these positions; they are contiguous.
 [[nodiscard]] PositionRange rows_in(const Sharding& sharding, int rank, const PositionRange& range);
-/// Ranges of the same lengths, one after the other from `first` on: rows where others are positions.
+/// Ranges of the same lengths, one after the other from `first` on. They turn positions into rows.
 [[nodiscard]] std::vector<PositionRange> side_by_side(std::span<const PositionRange> ranges,
                                                       std::int64_t first = 0);
-/// Ranges that begin `by` earlier.
+/// Shifts ranges down by `by`.
 [[nodiscard]] std::vector<PositionRange> moved(std::vector<PositionRange> ranges, std::int64_t by);
 
-/// Copies rows of `from`, one after the other, to these rows of `into`; both [..., rows, columns].
+/// Copies consecutive rows of `from` to these rows of `into`; both [..., rows, columns].
 void scatter_rows(const TensorView& from, const MutableTensorView& into, std::span<const PositionRange> rows);
-/// Copies these rows of `from` to rows of `into`, one after the other.
+/// Copies these rows of `from` to consecutive rows of `into`.
 void collect_rows(const TensorView& from, std::span<const PositionRange> rows, const MutableTensorView& into);
 
 }  // namespace heed::distributed

@@ -1,4 +1,4 @@
-// All results by units.
+// All results, computed by units.
 #include <vector>
 
 #include "distributed/mpi/by_units.hpp"

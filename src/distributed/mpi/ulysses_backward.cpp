@@ -1,4 +1,4 @@
-// Gradients by units: those of query, key and value have the bits of one process.
+// Gradients by units. The gradients of query, key and value have the bits of one process.
 #include <vector>
 
 #include "distributed/mpi/by_units.hpp"
@@ -71,7 +71,7 @@ class UlyssesBackward {
   const BackwardCall& call_;
   SharedGradients shared_;
   std::vector<UnitResult> results_;
-  std::size_t own_results_;  // before those of bias and sinks
+  std::size_t own_results_;  // number of results before those of bias and sinks
 };
 
 }  // namespace

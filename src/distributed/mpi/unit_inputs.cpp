@@ -3,7 +3,7 @@
 namespace heed::distributed {
 namespace {
 
-// Of the backward pass; the others follow, where they are given.
+// Inputs of the backward pass; optional ones follow.
 enum Input : std::size_t { kQuery, kKey, kValue, kOutput, kLse, kGradOutput, kOthers };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What travels to the rank of a unit, and what its tensors are there.
+// The data that travels to the rank of a unit, and the unit's tensors there.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,20 @@
 
 namespace heed::distributed {
 
-/// Mask and bias, where they have rows; they follow the other inputs of a unit.
+/// Mask and bias, if they have rows; they follow the other inputs of a unit.
 [[nodiscard]] std::vector<Shard> travelling_rules(const Call& call);
-/// The unit's options, with those of its tensors from number `first` on.
+/// The unit's options, with mask and bias from its tensors, number `first` on.
 [[nodiscard]] AttentionOptions unit_options(const Call& call, const Unit& unit, const UnitTensors& tensors,
                                             std::size_t first);
 
-/// All that the backward pass reads.
+/// All inputs of the backward pass.
 [[nodiscard]] std::vector<Shard> backward_shards(const BackwardCall& call);
 
 struct UnitBackward {
-  AttentionBackwardInputs inputs;  ///< [1, each, L, columns], of the unit's tensors
+  AttentionBackwardInputs inputs;  ///< [1, each, L, columns], from the unit's tensors
   AttentionOptions options;
 };
-/// A unit whose tensors are those of backward_shards().
+/// The inputs of a unit whose tensors come from backward_shards().
 [[nodiscard]] UnitBackward unit_backward(const BackwardCall& call, const Unit& unit,
                                          const UnitTensors& tensors);
 

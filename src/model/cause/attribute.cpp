@@ -1,10 +1,10 @@
-// Direct logit attribution. With the scales of norms held, a logit is linear in all that is added to the
-// stream x. For a token's row u of the unembedding, and the last norm's gain:
+// Direct logit attribution. With the scales of norms held fixed, a logit is linear in all contributions to
+// the stream x. For a token's row u of the unembedding, and the last norm's gain:
 //
-//   logit = <g, x_last> + constant,   g = gain u (less its mean, where the norm takes the mean away)
-//   <g, W_O out + b_O> = sum over heads of <W_O^T g, out>_h + <g, b_O>
+// logit = <g, x_last> + constant, g = gain u (minus its mean, if the norm subtracts the mean) <g, W_O out +
+// b_O> = sum over heads of <W_O^T g, out>_h + <g, b_O>
 //
-// Where a norm lies between W_O and the stream, W_O's product sees g through that norm.
+// If a norm follows W_O, its product sees g through that norm.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -35,7 +35,7 @@ std::span<const float> row_of(const Tensor& matrix, std::int64_t row) {
   return matrix.values<float>().subspan(static_cast<std::size_t>(row) * size, size);
 }
 
-// What <direction, norm(x)> is of x, but for the norm's bias.
+// The direction d with <d, x> = <direction, norm(x)>, up to the norm's bias.
 Direction through(const HeldNorm& norm, const Direction& direction) {
   Direction seen(direction.size());
   std::transform(direction.begin(), direction.end(), norm.gain.begin(), seen.begin(), std::multiplies<>());
@@ -49,7 +49,7 @@ double share_of_bias(const HeldNorm& norm, const Direction& direction) {
   return norm.bias.empty() ? 0 : dot<double>(direction, norm.bias);
 }
 
-// W^T direction.
+// Returns W^T direction.
 Direction through(const LinearWeights& weights, const Direction& direction) {
   Direction seen(static_cast<std::size_t>(weights.inputs()));
   std::vector<float> row(static_cast<std::size_t>(weights.weight.columns));
@@ -69,7 +69,7 @@ double bias_at(const LinearWeights& weights, std::int64_t output) {
   return weights.bias.count() == 0 ? 0 : static_cast<double>(weights.bias.at<float>(output));
 }
 
-// One layer's shares, where `direction` is that of the stream.
+// Fills in one layer's shares; `direction` is a direction of the stream.
 void attribute_layer(const Family& family, const detail::RowTrace& trace, const Direction& direction,
                      std::int64_t layer, Attribution& made) {
   const LinearWeights& output = family.output_projection(layer);

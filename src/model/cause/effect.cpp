@@ -1,4 +1,4 @@
-// Heads silenced or replaced: two runs, and what differs.
+// Ablated and patched heads: two runs, and their differences.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -22,7 +22,7 @@ void check_heads(std::span<const ModelHead> heads, const ModelInfo& info) {
   }
 }
 
-// Calls change(i, output [L, d]) for each chosen head, heads[i], when the model comes to it.
+// Calls change(i, output [L, d]) for each chosen head heads[i] when the model reaches it.
 template <class Change>
 ModelHooks on_heads(std::span<const ModelHead> heads, Change change) {
   ModelHooks hooks;

@@ -1,7 +1,6 @@
 // Attention rollout. A row of the product of all layers' (mean over heads of A + I) / 2 is a vector r over
-// the tokens that goes back through the layers, r <- (r + mean over heads of r A) / 2. And r A is what the
-// backward pass of attention gives as the gradient of values whose outputs have the gradient r: sum_i r_i
-// p_ij.
+// the tokens. It passes back through the layers: r <- (r + mean over heads of r A) / 2. r A is the gradient
+// of the values in attention's backward pass, if their outputs have the gradient r: sum_i r_i p_ij.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -15,7 +14,7 @@
 namespace heed {
 namespace {
 
-constexpr std::int64_t kRowsAtOnce = 64;  // rows that go back together: a piece of kernel work
+constexpr std::int64_t kRowsAtOnce = 64;  // rows processed together: a piece of kernel work
 
 struct LayerTrace {
   Tensor stream;  // [L, D], before the layer
@@ -39,7 +38,7 @@ std::vector<LayerTrace> trace_layers(const Model& model, const TensorView& token
   return layers;
 }
 
-// flow [L, R], a column a row of the rollout, before the layer from that behind it.
+// Turns flow [L, R] after the layer into the flow before it; a column is a row of the rollout.
 void go_back(const Model& model, const LayerTrace& trace, std::int64_t layer, int threads, Tensor& flow) {
   const ModelInfo& info = model.info();
   const std::int64_t length = flow.size(0), columns = flow.size(1);

@@ -1,4 +1,4 @@
-// What a model's layers hold at one row of a text.
+// A model's internal state at one row of a text.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 namespace heed::detail {
 
 struct RowTrace {
-  Tensor streams;  ///< [layers + 1, D], before each layer and behind the last
+  Tensor streams;  ///< [layers + 1, D], before each layer and after the last
   Tensor heads;    ///< [layers, H d], outputs of the heads
-  Tensor hidden;   ///< [1, D], behind the last norm
+  Tensor hidden;   ///< [1, D], after the last norm
 };
 
 [[nodiscard]] RowTrace trace_row(const Model& model, const TensorView& tokens, std::int64_t row, int threads);

@@ -1,7 +1,7 @@
-// BERT (Devlin et al. 2019), and what is built like it: MiniLM, E5, BGE.
+// BERT (Devlin et al. 2019) and models with its structure: MiniLM, E5, BGE.
 //
-// families/encoder.hpp has the formulas; this file has the names. A folder may hold the encoder alone, or it
-// with the head for masked tokens (cls.predictions). Heads for whole texts play no part here.
+// families/encoder.hpp has the formulas; this file has the names. A folder holds the encoder, with or without
+// the head for masked tokens (cls.predictions). Heads for whole texts are ignored.
 #include <utility>
 
 #include "model/families/encoder.hpp"

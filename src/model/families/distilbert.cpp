@@ -1,6 +1,6 @@
 // DistilBERT (Sanh et al. 2019): BERT's layers without types of tokens.
 //
-// families/encoder.hpp has the formulas; this file has the names. Heads for whole texts play no part here.
+// families/encoder.hpp has the formulas; this file has the names. Heads for whole texts are ignored.
 #include <utility>
 
 #include "model/families/encoder.hpp"
@@ -62,7 +62,7 @@ std::unique_ptr<const Family> make_distilbert(const ModelConfig& config, Weights
 
 }  // namespace
 
-// The file has the positions, also with sinusoidal_pos_embds. Old files have tie_weights_.
+// The file contains the positions even with sinusoidal_pos_embds. Old files have tie_weights_.
 const FamilyEntry kDistilBert = {
     .model_type = "distilbert",
     .keys = {.read = R"({"vocab_size": 30522, "dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072,

@@ -14,7 +14,7 @@ class Encoder final : public Family {
   Tensor embed(std::span<const std::int64_t> ids, std::int64_t begin, int threads) const override {
     Tensor x = rows_of(weights_.tokens, ids, threads);
     if (weights_.types) {
-      // Tokens of one text are all of the first type.
+      // All tokens of a single text have the first type.
       const std::vector<std::int64_t> first(ids.size(), 0);
       add_to(x, rows_of(*weights_.types, first, threads), threads);
     }
@@ -45,7 +45,7 @@ class Encoder final : public Family {
     stream = layer_norm(stream, block.mlp_norm, threads);
   }
 
-  // The last layer's output is normed already.
+  // The last layer's output is already normalised.
   Tensor last_norm(const Tensor& stream, int /*threads*/) const override { return Tensor::copy_of(stream); }
 
   Tensor logits(const TensorView& hidden, int threads) const override {

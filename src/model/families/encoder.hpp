@@ -1,10 +1,10 @@
-// What BERT and DistilBERT have in common: tokens that all see one another, norms behind attention and MLP.
+// The common encoder of BERT and DistilBERT: all tokens see one another, norms after attention and MLP.
 //
 //   x = norm(E[id] + T[0] + P[position])
 //   x = norm(x + attention(x) W_O),   x = norm(x + mlp(x))
 //   logits = norm(act(x W_T)) W_U^T + b, where there is a head for tokens
 //
-// Their own files say what the weights are called.
+// The family's own file has the names of the weights.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace heed::detail {
 
 struct EncoderBlock {
   LinearWeights query, key, value, output;
-  LayerNormWeights attention_norm, mlp_norm;  ///< each behind its part
+  LayerNormWeights attention_norm, mlp_norm;  ///< each after its part
   MlpWeights feed_forward;
 };
 
@@ -39,7 +39,7 @@ struct EncoderWeights {
   std::optional<EncoderHead> head;
 };
 
-/// Sets of `info` what all encoders are: fixed context, not causal, whether it predicts.
+/// Sets the properties of all encoders in `info`: fixed context, not causal, whether it predicts.
 [[nodiscard]] std::unique_ptr<const Family> make_encoder(EncoderWeights weights, ModelInfo& info);
 
 }  // namespace heed::detail

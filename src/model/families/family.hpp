@@ -1,5 +1,5 @@
-// What a family of models is to the rest: how its tokens become a residual stream, what its layers attend
-// with, and what they add to the stream. model/run.cpp puts these together.
+// The interface of a model family: embedding tokens, projecting a layer's queries, keys and values, and
+// adding the results to the residual stream. model/run.cpp combines these steps.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace heed::detail {
 
 /// Queries, keys and values of a layer, and the rules that they attend by.
 struct Projected {
-  std::vector<Tensor> memory;    ///< what the views point into
-  TensorView query, key, value;  ///< [H, L, d], [Hkv, L, d]; any strides but along d
+  std::vector<Tensor> memory;    ///< owns the data of the views
+  TensorView query, key, value;  ///< [H, L, d], [Hkv, L, d]; any strides except along d
   AttentionOptions options;
 };
 
@@ -36,30 +36,31 @@ class Family {
                                      int threads) const = 0;
   [[nodiscard]] virtual Projected project(std::int64_t layer, const Tensor& stream, std::int64_t begin,
                                           int threads) const = 0;
-  /// Makes the stream before the layer the stream behind it. heads [L, H d]: the outputs of attention.
+  /// Turns the stream before the layer into the stream after it. heads [L, H d]: the outputs of attention.
   virtual void finish(std::int64_t layer, const Tensor& heads, Tensor& stream, int threads) const = 0;
   /// The last norm: [L, D].
   [[nodiscard]] virtual Tensor last_norm(const Tensor& stream, int threads) const = 0;
-  /// hidden [R, D] → [R, vocabulary]. Only where info.predicts.
+  /// hidden [R, D] → [R, vocabulary]. Requires info.predicts.
   [[nodiscard]] virtual Tensor logits(const TensorView& hidden, int threads) const = 0;
 
   /// W_O of a layer: from the outputs of its heads [H d] to [D].
   [[nodiscard]] virtual const LinearWeights& output_projection(std::int64_t layer) const = 0;
-  /// The norm that W_O's product x [D] passes before it is added to the stream, where there is one (Gemma 2).
+  /// The norm of W_O's product x [D] before it is added to the stream, if the family has one (Gemma 2).
   [[nodiscard]] virtual std::optional<HeldNorm> norm_behind_attention(std::int64_t /*layer*/,
                                                                       std::span<const float> /*x*/) const {
     return std::nullopt;
   }
-  /// The last norm at one row [D] of the stream, where the stream is a plain sum of what layers add; nothing
-  /// where norms lie along it (BERT).
+  /// The last norm at one row [D] of the stream, if the stream is a plain sum of the layers' contributions;
+  /// nothing if norms are applied to it (BERT).
   [[nodiscard]] virtual std::optional<HeldNorm> held_last_norm(std::span<const float> /*row*/) const {
     return std::nullopt;
   }
-  /// The matrix of logits = W_U hidden + b, before a last softcap. Only where held_last_norm() gives one.
+  /// The matrix W_U of logits = W_U hidden + b, before a last softcap. Requires that held_last_norm() returns
+  /// a norm.
   [[nodiscard]] virtual const LinearWeights* unembedding() const { return nullptr; }
 };
 
-/// Reads and checks sizes and weights, and fills `info` but for its parameters and family.
+/// Reads and checks sizes and weights, and fills `info` except its parameters and family.
 using MakeFamily = std::unique_ptr<const Family> (*)(const ModelConfig& config, Weights& weights,
                                                      ModelInfo& info);
 
@@ -75,17 +76,17 @@ extern const FamilyEntry kBert, kDistilBert, kGemma2, kGemma3, kGpt2, kGptNeox, 
 /// The entry of the configuration's model_type. Throws Error (io) that lists the types that heed runs.
 [[nodiscard]] const FamilyEntry& family_of(const ModelConfig& config);
 
-/// A member that names an activation. Throws Error (io) for one that heed does not have.
+/// The activation that member `name` states. Throws Error (io) for one that heed does not have.
 [[nodiscard]] Activation activation_of(const ModelConfig& config, const char* name);
-/// A member that is added to variances: 0 to 1.
+/// Member `name`, an epsilon added to variances: 0 to 1.
 [[nodiscard]] double epsilon_of(const ModelConfig& config, const char* name);
-/// Whether is_causal says that tokens see only those before them. Null says no, as in transformers.
+/// Whether is_causal restricts tokens to those before them. Null counts as false, as in transformers.
 [[nodiscard]] bool is_causal(const ModelConfig& config);
-/// Throws Error (io) where `size` is no multiple of `part`.
+/// Throws Error (io) if `size` is not a multiple of `part`.
 void require_multiple(const ModelConfig& config, const char* name, std::int64_t size, const char* part_name,
                       std::int64_t part);
 
-/// What gives logits: the tensor `name` where the file has it, else the embeddings `tokens` where the
+/// The matrix of the logits: the tensor `name` if the file has it, else the embeddings `tokens` if the
 /// configuration ties the two.
 [[nodiscard]] WeightMatrix unembedding_weight(const ModelConfig& config, Weights& weights,
                                               const std::string& name, const WeightMatrix& tokens);

@@ -15,7 +15,7 @@ namespace {
 struct GatedBlock {
   RmsNormWeights attention_norm, mlp_norm;
   std::optional<RmsNormWeights> query_norm, key_norm;        // of heads
-  std::optional<RmsNormWeights> attention_after, mlp_after;  // the outer halves of sandwiches
+  std::optional<RmsNormWeights> attention_after, mlp_after;  // the second norms of sandwiches
   LinearWeights query, key, value, output;
   MlpWeights feed_forward;
 };
@@ -29,7 +29,7 @@ class GatedDecoder final : public Family {
         causal_(info.causal),
         head_dim_(info.head_dim),
         dim_(info.model_dim) {
-    // A model without its head for tokens is stored without the name of that part.
+    // A model without unembedding is stored without the prefix "model.".
     const bool whole = weights.contains("model.embed_tokens.weight");
     const std::string root = whole ? "model." : "";
     tokens_ = weights.matrix(root + "embed_tokens.weight", info.vocabulary, dim_);
@@ -135,7 +135,7 @@ class GatedDecoder final : public Family {
                           linear_weights(weights, at + "mlp.up_proj", rules_.inner, dim_, mlp_bias),
                           linear_weights(weights, at + "mlp.down_proj", dim_, rules_.inner, mlp_bias),
                           rules_.activation};
-    weights.leave(at + "self_attn.rotary_emb.inv_freq");  // of old files
+    weights.leave(at + "self_attn.rotary_emb.inv_freq");  // in old files
     return block;
   }
 

@@ -1,13 +1,13 @@
 // Gemma 2 (Riviere et al. 2024) and the text part of Gemma 3 (Kamath et al. 2025): norms with weights 1 + w,
-// also behind attention and MLP; layers that see a window between layers that see all.
+// also after attention and MLP; layers with a window alternate with layers that see all.
 //
 //   x = sqrt(D) E[id]
 //   x = x + norm(attention(norm(x)) W_O),   x = x + norm(mlp(norm(x)))
 //   scores: <q, k> / sqrt(query_pre_attn_scalar), Gemma 2: then c tanh(s / c)
 //   logits = c' tanh(norm(x) E^T / c')
 //
-// Gemma 3 has norms of each head's queries and keys in place of the scores' cap, and a slower rotation where
-// layers see all. families/gated_decoder.hpp has the block.
+// Gemma 3 has norms of each head's queries and keys instead of the cap on scores, and a slower rotation in
+// layers that see all. families/gated_decoder.hpp has the block.
 #include <cmath>
 
 #include "model/families/gated_decoder.hpp"
@@ -30,7 +30,7 @@ GatedDecoderRules read_gemma(const ModelConfig& config, ModelInfo& info) {
   return rules;
 }
 
-// Gemma 3: rope_parameters has an object for each type of layer; older files have rope_theta and rope_scaling
+// Gemma 3: rope_parameters has an object for each type of layer. Older files have rope_theta and rope_scaling
 // for layers that see all, and rope_local_base_freq for the others.
 void read_ropes(const ModelConfig& config, const ModelInfo& info, GatedDecoderRules& rules) {
   std::optional<ModelConfig> full = config.object("rope_scaling"), window;
@@ -62,7 +62,7 @@ std::unique_ptr<const Family> make_gemma3(const ModelConfig& config, Weights& we
   const std::int64_t pattern =
       config.has("layer_types") ? 1 : config.integer("sliding_window_pattern", 1, kMostLayers);
   std::optional<std::int64_t> window = sliding_window(config);
-  // EmbeddingGemma: both sides of a token share its window.
+  // EmbeddingGemma: the window is split between both sides of a token.
   if (config.has("use_bidirectional_attention") && config.flag("use_bidirectional_attention")) {
     info.causal = false;
     if (window) *window = *window / 2 + 1;
@@ -74,7 +74,7 @@ std::unique_ptr<const Family> make_gemma3(const ModelConfig& config, Weights& we
 
 }  // namespace
 
-// hidden_act stands in old files beside hidden_activation, sliding_window_size beside sliding_window.
+// Old files have hidden_act beside hidden_activation, and sliding_window_size beside sliding_window.
 const FamilyEntry kGemma2 = {
     .model_type = "gemma2",
     .keys = {.read = R"({"vocab_size": 256000, "hidden_size": 2304, "intermediate_size": 9216,

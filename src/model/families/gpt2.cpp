@@ -129,7 +129,7 @@ class Gpt2 final : public Family {
       block.feed_forward.activation = activation_;
       if (inner_ == 1 && adds_nothing(block.feed_forward)) weights.do_not_count(5 * dim_ + 1);
       blocks_.push_back(std::move(block));
-      // Masks that old files keep.
+      // Old files store masks.
       weights.leave(at + "attn.bias");
       weights.leave(at + "attn.masked_bias");
     }
@@ -153,7 +153,7 @@ std::unique_ptr<const Family> make_gpt2(const ModelConfig& config, Weights& weig
 
 }  // namespace
 
-// In f32 reorder_and_upcast_attn gives the same numbers. Old files have n_ctx beside n_positions.
+// In f32 reorder_and_upcast_attn does not change the numbers. Old files have n_ctx beside n_positions.
 const FamilyEntry kGpt2 = {
     .model_type = "gpt2",
     .keys = {.read = kGpt2Keys,

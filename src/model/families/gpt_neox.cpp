@@ -1,5 +1,5 @@
 // GPT-NeoX (Black et al. 2022), Pythia's family: rotary positions on a part of each head, one product for
-// queries, keys and values that lie head by head, and attention and MLP that both read the same stream.
+// queries, keys and values, ordered by head, and attention and MLP that read the same stream.
 //
 //   x = E[id]
 //   x = x + attention(norm_1(x)) W_O + mlp(norm_2(x))                              parallel residual
@@ -23,7 +23,7 @@ struct NeoxBlock {
   MlpWeights feed_forward;
 };
 
-// Where the key is there, it says once more what others say.
+// The key is redundant: if present, it must agree with the other keys.
 void require_number(const ModelConfig& config, const char* name, double expected) {
   if (config.has(name) && config.real(name) != expected)
     config.fail("has " + std::string(name) + " " + config.json()[name].dump() + "; its other keys say " +
@@ -59,7 +59,7 @@ class GptNeox final : public Family {
     Projected made;
     made.memory.push_back(
         linear(layer_norm(stream, block.attention_norm, threads), block.query_key_value, threads));
-    // Columns are [H, 3, d]: a head's query, key and value lie beside one another.
+    // Columns are [H, 3, d]: a head's query, key and value are adjacent.
     float* fused = made.memory.back().values<float>().data();
     const auto part = [&](std::int64_t which) {
       return MutableTensorView(fused + which * head_dim_, {heads_, stream.size(0), head_dim_},
@@ -101,7 +101,7 @@ class GptNeox final : public Family {
  private:
   void read_rope(const ModelConfig& config) {
     const RopeRules rules = rope_rules(config, "rotary_emb_base", "rotary_pct");
-    // transformers does not read the first two here, and the third only to rotate.
+    // transformers ignores the first two here, and uses the third only to rotate.
     require_number(config, "rope_theta", rules.base);
     require_number(config, "partial_rotary_factor", rules.share);
     require_number(config, "head_dim", static_cast<double>(head_dim_));
@@ -131,7 +131,7 @@ class GptNeox final : public Family {
       block.feed_forward.down = linear_weights(weights, at + "mlp.dense_4h_to_h", dim_, inner, true);
       block.feed_forward.activation = activation;
       blocks_.push_back(std::move(block));
-      // Masks and frequencies that old files keep.
+      // Old files store masks and frequencies.
       for (const char* kept : {"bias", "masked_bias", "rotary_emb.inv_freq"})
         weights.leave(at + "attention." + kept);
     }
@@ -155,7 +155,7 @@ std::unique_ptr<const Family> make_gpt_neox(const ModelConfig& config, Weights& 
 
 }  // namespace
 
-// In rope_parameters, rotary_emb_base and rotary_pct are called rope_theta and partial_rotary_factor.
+// rope_parameters renames rotary_emb_base to rope_theta, and rotary_pct to partial_rotary_factor.
 const FamilyEntry kGptNeox = {
     .model_type = "gpt_neox",
     .keys = {.read = R"({"vocab_size": 50432, "hidden_size": 6144, "num_hidden_layers": 44,

@@ -1,4 +1,4 @@
-// Llama 2 and 3 (Touvron et al. 2023; Grattafiori et al. 2024), and what is built like them (TinyLlama,
+// Llama 2 and 3 (Touvron et al. 2023; Grattafiori et al. 2024) and models with their structure (TinyLlama,
 // SmolLM); Mistral (Jiang et al. 2023), whose tokens see a window.
 //
 //   x = E[id]
@@ -30,7 +30,7 @@ std::unique_ptr<const Family> make_mistral(const ModelConfig& config, Weights& w
 
 }  // namespace
 
-// pretraining_tp cut the products into parts, whose sum is the same.
+// pretraining_tp split the products into parts; the sum is the same.
 const FamilyEntry kLlama = {
     .model_type = "llama",
     .keys = {.read = R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,

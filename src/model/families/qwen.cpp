@@ -1,5 +1,5 @@
 // Qwen 2 and 2.5 (Yang et al. 2024): Llama's blocks with biases of queries, keys and values. Qwen 3 (Yang et
-// al. 2025): norms of each head's queries and keys in their place.
+// al. 2025): norms of each head's queries and keys instead.
 //
 //   q, k, v = W_Q n + b_Q, W_K n + b_K, W_V n + b_V            Qwen 2
 //   q, k = rope(norm(W_Q n)), rope(norm(W_K n))                Qwen 3

@@ -46,7 +46,7 @@ std::int64_t ModelConfig::integer(const char* name, std::int64_t least, std::int
   const Json& value = at(name);
   const std::string expected = "; " + range_of(least, most) + " is expected";
   if (!value.is_number_integer()) fail("has " + std::string(name) + " that is no whole number" + expected);
-  // Beyond 63 bits a number without a sign would become negative.
+  // A number beyond 63 bits would become negative.
   const bool vast = value.is_number_unsigned() && value.get<std::uint64_t>() >> 63;
   const auto number = vast ? -1 : value.get<std::int64_t>();
   if (vast || number < least || number > most)

@@ -1,4 +1,4 @@
-// config.json of a model's folder, whose members are checked as they are read.
+// Checked access to the members of a model folder's config.json.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace heed::detail {
 
-/// An object of the configuration. What is missing or out of range throws Error (io): "'DIR/config.json' has
+/// An object of the configuration. A missing or out-of-range member throws Error (io): "'DIR/config.json' has
 /// hidden_size 0; 1 to 1048576 is expected".
 class ModelConfig {
  public:
@@ -16,25 +16,25 @@ class ModelConfig {
   explicit ModelConfig(const std::string& path);
   ModelConfig(nlohmann::ordered_json object, std::string path);
 
-  [[nodiscard]] bool contains(const char* name) const;  ///< a value, or null
-  [[nodiscard]] bool has(const char* name) const;       ///< and not null
+  [[nodiscard]] bool contains(const char* name) const;  ///< the member exists; it may be null
+  [[nodiscard]] bool has(const char* name) const;       ///< the member exists and is not null
   [[nodiscard]] std::int64_t integer(const char* name, std::int64_t least, std::int64_t most) const;
   [[nodiscard]] double real(const char* name) const;      ///< finite
   [[nodiscard]] double positive(const char* name) const;  ///< finite, and above 0
   [[nodiscard]] bool flag(const char* name) const;
   [[nodiscard]] std::string text(const char* name) const;
   [[nodiscard]] std::string text(const char* name,
-                                 const std::string& fallback) const;  ///< where it is missing
-  /// Texts of a list, none where it is missing.
+                                 const std::string& fallback) const;  ///< `fallback` if it is missing
+  /// The strings of a list; empty if it is missing.
   [[nodiscard]] std::vector<std::string> texts(const char* name) const;
-  /// A whole number, or those of a list; none where it is missing.
+  /// A whole number, or the numbers of a list; empty if it is missing.
   [[nodiscard]] std::vector<std::int64_t> integers(const char* name) const;
-  /// The object of that name, where there is one that has members.
+  /// The object of that name, if it exists and has members.
   [[nodiscard]] std::optional<ModelConfig> object(const char* name) const;
 
   [[nodiscard]] const nlohmann::ordered_json& json() const noexcept { return object_; }
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// Throws Error (io): "'DIR/config.json' " and what.
+  /// Throws Error (io): "'DIR/config.json' " followed by `what`.
   [[noreturn]] void fail(const std::string& what) const;
 
  private:
@@ -44,7 +44,7 @@ class ModelConfig {
   std::string path_;
 };
 
-/// Sizes that a configuration may give: beyond them nothing real lies, and products stay within 63 bits.
+/// Upper limits of configured sizes. No real model exceeds them, and products stay within 63 bits.
 inline constexpr std::int64_t kMostLayers = 1024, kMostHeads = 4096, kMostWidth = 1 << 20,
                               kMostVocabulary = 1 << 24, kMostContext = std::int64_t{1} << 32;
 

@@ -10,11 +10,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// transformers applies these rules to any family: settings for single layers, and caches that forget.
+// transformers applies these rules to any family: settings for single layers, and caches that evict.
 constexpr const char* kOnly = R"({"per_layer_config": {}, "layer_types": null, "sliding_window": null,
     "attention_chunk_size": null, "kv_sharing_modes": null, "pruned_heads": {}})";
 
-// No number of inference depends on these keys, in any family.
+// These keys do not affect inference in any family.
 constexpr std::array<const char*, 7> kUnused = {
     // Training: initial weights, dropout, memory.
     R"(initializer_range hidden_dropout_prob attention_probs_dropout_prob attention_dropout hidden_dropout
@@ -28,13 +28,13 @@ constexpr std::array<const char*, 7> kUnused = {
        attn_implementation experts_implementation torchscript use_cache)",
     // Cross-attention. A family whose layers could have it names these keys itself.
     "is_decoder add_cross_attention is_encoder_decoder cross_attention_hidden_size tie_encoder_decoder",
-    // The folder's origin, and types of numbers, which the weights show themselves.
+    // The folder's origin, and dtypes, which the weights state themselves.
     R"(architectures transformers_version name_or_path _name_or_path _commit_hash dtype torch_dtype
        use_bfloat16 _attn_implementation_internal _experts_implementation_internal
        _attn_implementation_autoset)",
-    // Other sources read these.
+    // Keys that other code reads.
     "heed format tokenizer_class quantization_config bos_token_id eos_token_id",
-    // Tokens with a meaning, and settings of generation, for which heed has options.
+    // Tokens with a meaning, and settings of generation, which heed has as options.
     R"(pad_token_id sep_token_id decoder_start_token_id prefix max_length min_length early_stopping do_sample
        num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p epsilon_cutoff eta_cutoff
        repetition_penalty encoder_repetition_penalty length_penalty no_repeat_ngram_size
@@ -51,14 +51,14 @@ constexpr const char* kRope =
        attention_factor beta_fast beta_slow mscale mscale_all_dim truncate short_factor long_factor
        full_attention sliding_attention)";
 
-// A value, in a message.
+// A value as shown in messages.
 std::string shown(const Json& value) {
   constexpr std::size_t kLongest = 64;
   const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   return text.size() > kLongest ? text.substr(0, kLongest) + "…" : text;
 }
 
-// Spaces and line ends part the names.
+// Whether the names, separated by spaces and line ends, contain `name`.
 bool lists(std::string_view names, std::string_view name) {
   if (name.empty() || name.find_first_of(" \n") != name.npos) return false;
   const auto parts = [&](std::size_t at) {
@@ -99,7 +99,7 @@ ModelConfig with_defaults(const ModelConfig& config, const ConfigKeys& keys,
     else if (!only.contains(name) && !renamed.contains(name) && !is_unused(keys, name))
       unknown.push_back(name);
   }
-  // In transformers another name counts more than the family's own.
+  // As in transformers, another name takes precedence over the family's own.
   for (const auto& [name, own] : renamed.items())
     if (config.contains(name.c_str())) made[own.get<std::string>()] = config.json()[name];
   for (const char* rope : {"rope_parameters", "rope_scaling"})

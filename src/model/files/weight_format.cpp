@@ -23,7 +23,7 @@ void read_bf16(const void* from, std::int64_t count, float* to) {
   cpu::kernels().all().products.widen_bf16(static_cast<const std::uint16_t*>(from), count, to);
 }
 
-// A scale d in f16 and 32 signed bytes q: d q.
+// A scale d in f16 and 32 signed bytes q; the numbers are d q.
 void read_q8_0(const void* from, std::int64_t count, float* to) {
   const auto* block = static_cast<const std::uint8_t*>(from);
   for (; count > 0; count -= kSmallBlock, block += kStoredQ8_0.bytes, to += kSmallBlock) {
@@ -33,7 +33,7 @@ void read_q8_0(const void* from, std::int64_t count, float* to) {
   }
 }
 
-// A scale d in f16 and 16 bytes: d (q - 8), the low halves first.
+// A scale d in f16 and 16 bytes; the numbers are d (q - 8), the low halves first.
 void read_q4_0(const void* from, std::int64_t count, float* to) {
   constexpr std::int64_t kHalf = kSmallBlock / 2;
   const auto* block = static_cast<const std::uint8_t*>(from);
@@ -46,9 +46,9 @@ void read_q4_0(const void* from, std::int64_t count, float* to) {
   }
 }
 
-// Scale and least value, of 6 bits each, of part `part` of 8. The first four of each lie in the low bits of
-// bytes 0-3 and 4-7; of the others the low four bits in the halves of bytes 8-11, the high two bits in those
-// left of bytes 0-3 and 4-7.
+// The 6-bit scale and least value of part `part` of 8. For the first four parts they are the low bits of
+// bytes 0-3 and 4-7. For the others the low four bits are the halves of bytes 8-11, and the high two bits are
+// the remaining bits of bytes 0-3 and 4-7.
 struct PartScales {
   int scale, least;
 };
@@ -58,8 +58,8 @@ PartScales part_scales(const std::uint8_t* packed, int part) {
           (packed[part + 4] >> 4) | (packed[part] >> 6) << 4};
 }
 
-// d and m in f16, 12 bytes of scales s and least values l, 128 bytes: d s q - m l. Each 32 bytes hold two
-// parts, the low halves the first one.
+// d and m in f16, 12 bytes of scales s and least values l, and 128 bytes of codes q; the numbers are d s q -
+// m l. Each 32 bytes hold two parts, the low halves the first one.
 void read_q4_k(const void* from, std::int64_t count, float* to) {
   const auto* block = static_cast<const std::uint8_t*>(from);
   for (; count > 0; count -= kLargeBlock, block += kStoredQ4K.bytes) {
@@ -77,10 +77,10 @@ void read_q4_k(const void* from, std::int64_t count, float* to) {
   }
 }
 
-// 128 bytes of low halves, 64 of high quarters, 16 scales s of 8 bits, d in f16: d s (q - 32), with codes q
-// of 6 bits. Each half of the block, 128 numbers, is four runs of 32: the low halves of runs 0 and 1 lie in
-// the low bits of 64 bytes, those of runs 2 and 3 in their high bits, and byte i of 32 has the high bits of
-// all four.
+// 128 bytes of low halves, 64 of high quarters, 16 scales s of 8 bits, and d in f16; the numbers are d s (q -
+// 32), with codes q of 6 bits. Each half of the block, 128 numbers, is four runs of 32. The low halves of
+// runs 0 and 1 are the low bits of 64 bytes, those of runs 2 and 3 the high bits. Byte i of 32 has the high
+// bits of all four runs.
 void read_q6_k(const void* from, std::int64_t count, float* to) {
   constexpr int kRun = 32;
   const auto* block = static_cast<const std::uint8_t*>(from);

@@ -22,7 +22,7 @@ constexpr std::uintmax_t kMostIndexMiB = 16;
 constexpr std::size_t kMostTensors = 65536;
 constexpr JsonLimits kIndexLimits = {.depth = 3, .members = kMostTensors, .values = 2 * kMostTensors};
 
-// The files of the index, each once; which tensor lies in which is what the files themselves say.
+// The files of the index, each once. The files themselves say which tensors they hold.
 std::vector<std::string> files_of_index(const std::string& path) {
   const Json index = Json::parse(io::detail::json_in(path, kMostIndexMiB, kIndexLimits));
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
@@ -30,7 +30,7 @@ std::vector<std::string> files_of_index(const std::string& path) {
   std::set<std::string> files;
   for (const auto& [name, file] : index["weight_map"].items()) {
     const std::string text = file.is_string() ? file.get<std::string>() : "";
-    // Beside the index, nowhere else.
+    // Only files beside the index are accepted.
     if (text.empty() || fs::path(text).filename() != text || text == "." || text == "..")
       fail(subject_of(path), "names a file that is not beside it for " + io::detail::printable(name));
     files.insert(text);
@@ -38,7 +38,7 @@ std::vector<std::string> files_of_index(const std::string& path) {
   return {files.begin(), files.end()};
 }
 
-// Folders of before safetensors hold a pickle, which could run anything.
+// Folders older than safetensors hold a pickle, which could run anything.
 void refuse_pickles(const std::string& folder) {
   std::error_code error;
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
@@ -80,7 +80,7 @@ std::shared_ptr<Weights> Weights::open(const std::string& folder) {
     weights->keep(mapping);
     for (const io::detail::StoredTensor& tensor : header.tensors) {
       if (!tensor.type->dtype || tensor.rank > static_cast<std::size_t>(kMaxRank)) {
-        // Neither type nor rank is a weight's; require_all_taken() or take() speaks of it.
+        // No weight has this type or rank; require_all_taken() or take() reports it.
         weights->add(tensor.name, {nullptr, nullptr, Dims{0}, file.subject()});
         continue;
       }

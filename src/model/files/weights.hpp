@@ -1,4 +1,4 @@
-// The weights of a model's folder, where they lie in their files.
+// The weights of a model's folder, read in place from their files.
 #pragma once
 
 #include <cstddef>
@@ -15,63 +15,63 @@
 
 namespace heed::detail {
 
-/// A matrix [rows, columns], row after row, aligned as its format needs. Columns are a multiple of the
+/// A matrix [rows, columns], row-major, aligned as its format requires. `columns` is a multiple of the
 /// format's block.
 struct WeightMatrix {
   const void* data = nullptr;
   const WeightFormat* format = &kStoredF32;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  /// Where the numbers are f32; nullptr for others.
+  /// The numbers if they are f32; nullptr for other formats.
   [[nodiscard]] const float* plain() const {
     return format == &kStoredF32 ? static_cast<const float*>(data) : nullptr;
   }
 };
 
-/// Row `row` as f32, to `columns` numbers.
+/// Converts row `row` to f32, `columns` numbers.
 void read_weight_row(const WeightMatrix& matrix, std::int64_t row, float* to);
-/// Of the row `count` numbers from `begin` on, both multiples of the format's block.
+/// Converts `count` numbers of the row from `begin` on; both are multiples of the format's block.
 void read_weights(const WeightMatrix& matrix, std::int64_t row, std::int64_t begin, std::int64_t count,
                   float* to);
 
 /// A tensor of a file.
 struct StoredWeight {
   const void* data = nullptr;
-  const WeightFormat* format = nullptr;  ///< nullptr: one that no weight has
+  const WeightFormat* format = nullptr;  ///< nullptr: a type that no weight may have
   Dims shape;
-  std::string file;  ///< as messages name it
+  std::string file;  ///< the file's name in messages
 };
 
-/// All tensors of a folder by name. It keeps the files mapped; what matrix() gave points into them. Errors
-/// (io) name the file, the tensor and the shape that the configuration gives it.
+/// All tensors of a folder by name. It keeps the files mapped, and the results of matrix() point into them.
+/// Errors (io) name the file, the tensor and the shape that the configuration requires.
 class Weights {
  public:
-  /// What a file calls the tensor of a weight.
+  /// Returns the file's name for a weight's tensor.
   using NameInFile = std::string (*)(const std::string& weight);
 
-  /// None yet. As messages name them: where weights come from, what says which there are, and each of them
-  /// (nullptr: by its own name).
+  /// Starts empty. The arguments are used in messages: the source of the weights, the file that lists the
+  /// expected weights, and the name of a weight in the file (nullptr: its own name).
   Weights(std::string subject, std::string configuration, NameInFile name_in_file = nullptr)
       : subject_(std::move(subject)), configuration_(std::move(configuration)), name_in_file_(name_in_file) {}
   /// model.safetensors, or the files of model.safetensors.index.json.
   [[nodiscard]] static std::shared_ptr<Weights> open(const std::string& folder);
 
-  /// Throws Error (io) where there is one of that name.
+  /// Throws Error (io) if the name exists already.
   void add(const std::string& name, StoredWeight weight);
-  /// What weights lie in stays as long as they.
+  /// Keeps `memory`, which holds weights, alive.
   void keep(std::shared_ptr<const void> memory) { memory_.push_back(std::move(memory)); }
 
   [[nodiscard]] bool contains(const std::string& name) const { return tensors_.contains(name); }
   [[nodiscard]] WeightMatrix matrix(const std::string& name, std::int64_t rows, std::int64_t columns);
   /// A copy in f32, [size].
   [[nodiscard]] Tensor vector(const std::string& name, std::int64_t size);
-  /// A tensor that may be there and is not needed.
+  /// Marks an optional tensor, which heed does not need.
   void leave(const std::string& name);
-  /// Throws Error (io) that names the first tensor that was neither asked for nor left.
+  /// Throws Error (io) that names the first tensor that was neither requested nor marked optional.
   void require_all_taken() const;
-  /// Counts the numbers of all weights that were asked for, each weight once.
+  /// The number of elements in all requested weights, each weight counted once.
   [[nodiscard]] std::int64_t numbers() const noexcept { return numbers_; }
-  /// Takes so many of them out of the count.
+  /// Subtracts `numbers` from that count.
   void do_not_count(std::int64_t numbers) { numbers_ -= numbers; }
 
  private:
@@ -84,7 +84,7 @@ class Weights {
   NameInFile name_in_file_;
   std::map<std::string, StoredWeight> tensors_;
   std::set<std::string> taken_;
-  std::vector<std::shared_ptr<const void>> memory_;  // mappings, and copies of what is not aligned
+  std::vector<std::shared_ptr<const void>> memory_;  // mappings, and copies of unaligned tensors
   std::int64_t numbers_ = 0;
 };
 

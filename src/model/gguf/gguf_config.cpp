@@ -22,13 +22,13 @@ using Json = nlohmann::ordered_json;
 struct NameOfValue {
   std::string_view gguf, config;
 };
-// No file does without them.
+// Required sizes.
 constexpr std::array<NameOfValue, 5> kSizes = {{{"block_count", "num_hidden_layers"},
                                                 {"context_length", "max_position_embeddings"},
                                                 {"embedding_length", "hidden_size"},
                                                 {"feed_forward_length", "intermediate_size"},
                                                 {"attention.head_count", "num_attention_heads"}}};
-// Read one by one below.
+// Keys that are read individually below.
 constexpr std::array<std::string_view, 12> kReadValues = {"attention.head_count_kv",
                                                           "attention.key_length",
                                                           "attention.value_length",
@@ -41,8 +41,8 @@ constexpr std::array<std::string_view, 12> kReadValues = {"attention.head_count_
                                                           "rope.scale_linear",
                                                           "expert_count",
                                                           "vocab_size"};
-// They change no number: pooling makes one vector of a text, the context is YaRN's, whose rope.scaling.type
-// is refused, and there are no experts to choose from.
+// Keys without effect: pooling makes one vector of a text; the original context belongs to YaRN, whose
+// rope.scaling.type is refused; there are no experts to choose from.
 constexpr std::array<std::string_view, 5> kUnusedValues = {
     "pooling_type", "rope.scaling.original_context_length", "rope.scaling.finetuned", "expert_used_count",
     "tensor_data_layout"};
@@ -61,7 +61,7 @@ const GgufTensor* tensor_named(const GgufFile& file, std::string_view name) {
   return found == all.end() ? nullptr : &*found;
 }
 
-// Files may say once more how many tokens there are.
+// A file may state the number of tokens again.
 void check_vocabulary(const GgufFile& file, const std::string& root, std::int64_t rows) {
   const GgufValue* given = file.find(root + "vocab_size");
   if (given == nullptr) return;
@@ -73,7 +73,7 @@ void check_vocabulary(const GgufFile& file, const std::string& root, std::int64_
     fail(file.subject(), said + "tokenizer.ggml.tokens has " + std::to_string(tokens->texts().size()));
 }
 
-// "rope.dimension_count" counts the components that rotate, and values are as wide as keys.
+// "rope.dimension_count" is the number of rotated components; values are as wide as keys.
 void check_head_width(const GgufFile& file, const std::string& root, const Json& config) {
   const auto heads = std::max<std::int64_t>(1, config["num_attention_heads"].get<std::int64_t>());
   const std::int64_t width = config["head_dim"].is_null() ? config["hidden_size"].get<std::int64_t>() / heads
@@ -84,7 +84,7 @@ void check_head_width(const GgufFile& file, const std::string& root, const Json&
                                std::to_string(width) + " wide");
 }
 
-// What Llama 3 divides the frequency of a pair by (families' rope: low 1, high 4, context 8192).
+// Llama 3's divisor of a pair's frequency (RopeRules: low 1, high 4, context 8192).
 double llama3_divisor(double frequency, double factor) {
   constexpr double kContext = 8192, kLow = 1, kHigh = 4;
   const double wavelength = 2 * std::numbers::pi / frequency;
@@ -94,8 +94,8 @@ double llama3_divisor(double frequency, double factor) {
   return 1 / ((1 - smooth) / factor + smooth);
 }
 
-// Such files have a divisor for each pair in place of Llama 3's rule. The rule is found again from the
-// largest.
+// Such files store a divisor for each pair instead of Llama 3's rule. The rule is recovered from the largest
+// divisor.
 Json rope_of_divisors(const GgufFile& file, const GgufTensor& tensor, double base) {
   const std::string named = "has a tensor rope_freqs.weight ";
   const auto bytes = static_cast<std::uint64_t>(tensor.count) * sizeof(float);
@@ -117,7 +117,7 @@ Json rope_of_divisors(const GgufFile& file, const GgufTensor& tensor, double bas
           {"original_max_position_embeddings", 8192}};
 }
 
-// llama.cpp takes a scaling without a type as linear, and a factor of 0 as none.
+// As in llama.cpp: a scaling without a type is linear, and a factor of 0 means none.
 double linear_factor(const GgufFile& file, const std::string& root) {
   std::string_view type = "linear";
   if (const GgufValue* given = file.find(root + "rope.scaling.type")) type = given->text();

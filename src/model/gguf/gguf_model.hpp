@@ -1,4 +1,4 @@
-// GGUF files of the architectures llama, qwen2 and qwen3, brought to what their folders hold.
+// GGUF files of the architectures llama, qwen2 and qwen3, converted to the contents of a model folder.
 #pragma once
 
 #include <memory>
@@ -12,20 +12,21 @@
 
 namespace heed::detail {
 
-/// The metadata as config.json has it. What is not understood of the architecture's values throws Error (io).
+/// The metadata in the form of config.json. Values of the architecture that heed does not know throw Error
+/// (io).
 [[nodiscard]] nlohmann::ordered_json gguf_config(const io::detail::GgufFile& file);
 
-/// Names of values that belong neither to the architecture nor to what all files have.
+/// Names of values that belong neither to the architecture nor to every GGUF file.
 [[nodiscard]] std::vector<std::string> unknown_in_gguf(const io::detail::GgufFile& file);
 
-/// The tensors by the names of model.safetensors. Rows of Llama's queries and keys, which such files have in
-/// the order of interleaved rotary pairs, are copied back into that of halves.
+/// The tensors under the names of model.safetensors. GGUF orders the rows of Llama's queries and keys by
+/// interleaved rotary pairs; they are copied back to the order of halves.
 [[nodiscard]] std::shared_ptr<Weights> gguf_weights(const io::detail::GgufFile& file,
                                                     const nlohmann::ordered_json& config);
 
-/// tokenizer.ggml.* as a tokenizer, or why heed makes none of it. Models "gpt2" and "llama" are known, and of
-/// the first the pre-tokenizers that cut as "gpt-2", "llama-bpe" or "qwen2" do. A tokenizer of these that is
-/// not as it should be throws Error (io).
+/// Converts tokenizer.ggml.* to a tokenizer, or returns the reason why heed cannot. Known are the models
+/// "gpt2" and "llama", and for "gpt2" the pre-tokenizers equal to "gpt-2", "llama-bpe" or "qwen2". A broken
+/// tokenizer of these models throws Error (io).
 [[nodiscard]] FolderTokenizer gguf_tokenizer(const io::detail::GgufFile& file, const std::string& path);
 
 }  // namespace heed::detail

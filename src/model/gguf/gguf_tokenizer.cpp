@@ -21,21 +21,21 @@ using Texts = std::vector<std::string_view>;
 
 constexpr std::int64_t kControl = 3, kUserDefined = 4;
 constexpr std::size_t kLongestPiece = 512, kMostTokens = 2'000'000;
-// Of pairs of pieces and what they make: a token of n bytes may be made in n - 1 ways.
+// Memory for merges, pairs of pieces and their result: a token of n bytes may be made in n - 1 ways.
 constexpr std::size_t kMostMergeBytes = std::size_t{64} << 20;
 
-// How a byte-level tokenizer cuts a text before merges, and what llama.cpp (llama-vocab.cpp) assumes with
-// that cut. Without a pattern it is ByteLevel's own.
+// How a byte-level tokenizer splits a text before merges, and what llama.cpp (llama-vocab.cpp) assumes with
+// that split. An empty pattern means ByteLevel's own.
 struct Cut {
   std::string_view pattern;
   bool ignores_merges;  ///< a piece that is a token stays whole
-  bool begins;          ///< texts begin with the BOS token where the file has no add_bos_token
+  bool begins;          ///< texts begin with the BOS token if the file has no add_bos_token
 };
 constexpr Cut kGpt2 = {"", false, false};
 constexpr Cut kLlama3 = {kWordsOfLlama3, true, true};
 constexpr Cut kQwen2 = {kWordsOfQwen2, false, false};
 
-// Values of tokenizer.ggml.pre. No value makes texts end with the EOS token.
+// Values of tokenizer.ggml.pre. None of them makes texts end with the EOS token.
 struct PreTokenizerName {
   std::string_view name;
   const Cut* cut;
@@ -69,7 +69,7 @@ constexpr std::array<PreTokenizerName, 26> kPreTokenizers = {{
     {"kormo", &kQwen2},
 }};
 
-// nullptr for a name that heed does not know.
+// Returns nullptr for an unknown name.
 const Cut* cut_named(std::string_view name) {
   const auto found = std::find_if(kPreTokenizers.begin(), kPreTokenizers.end(),
                                   [&](const PreTokenizerName& one) { return one.name == name; });
@@ -89,7 +89,7 @@ Json vocabulary_of(const GgufFile& file, const Texts& tokens) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (!seen.emplace(tokens[i], true).second)
       fail(file.subject(), "has the token " + io::detail::printable(tokens[i]) + " twice");
-    members.emplace_back(std::string(tokens[i]), i);  // their number would make looking each up slow
+    members.emplace_back(std::string(tokens[i]), i);  // no lookup: the keys are distinct
   }
   return vocabulary;
 }
@@ -118,8 +118,7 @@ Json added_tokens(const Texts& tokens, const std::vector<std::int64_t>& types) {
   return added;
 }
 
-// The tokens before and behind a text. SentencePiece's ids of <s> and </s> are 1 and 2 where the file has
-// none.
+// The tokens before and after a text. SentencePiece's ids of <s> and </s> are 1 and 2 if the file has none.
 struct TextEnds {
   bool begins;
   std::optional<std::int64_t> begin, end;
@@ -167,8 +166,8 @@ void add_byte_level(const GgufFile& file, const Cut& cut, Json& made) {
   made["decoder"] = byte_level;
 }
 
-// SentencePiece's BPE: any two tokens that make up a third merge, the third's score first. Among equal scores
-// the earlier token goes first.
+// SentencePiece's BPE: any two tokens that make up a third may merge; the highest score of the result goes
+// first. Among equal scores the lower id goes first.
 Json merges_of(const GgufFile& file, const Texts& tokens, const std::vector<std::int64_t>& types) {
   const std::vector<double> scores = file.at("tokenizer.ggml.scores").reals();
   if (scores.size() != tokens.size())
@@ -231,7 +230,7 @@ const Cut* cut_of(const GgufFile& file) {
   return pre == nullptr ? nullptr : cut_named(pre->text());
 }
 
-// Why heed makes no tokenizer of the file; empty where it does.
+// The reason why heed cannot make a tokenizer of the file; empty if it can.
 std::string lack_of(const GgufFile& file) {
   const GgufValue* model = file.find("tokenizer.ggml.model");
   if (model == nullptr) return "has no tokenizer.ggml.model";
@@ -272,7 +271,7 @@ FolderTokenizer gguf_tokenizer(const GgufFile& file, const std::string& path) {
       file, tokens, is_byte_level ? TextEnds{cut_of(file)->begins, {}, {}} : TextEnds{true, 1, 2});
   try {
     return {TextTokenizer::from_json(made.dump(), path), ""};
-  } catch (const Json::exception&) {  // dump() takes UTF-8 alone
+  } catch (const Json::exception&) {  // dump() accepts only UTF-8
     fail(file.subject(), "has a token that is not UTF-8");
   }
 }

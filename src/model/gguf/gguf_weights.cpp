@@ -34,7 +34,7 @@ constexpr std::array<NameOfTensor, 11> kInBlocks = {{{"attn_norm", "input_layern
                                                      {"ffn_up", "mlp.up_proj"},
                                                      {"ffn_down", "mlp.down_proj"}}};
 
-// By ggml's number; nullptr for those that heed does not read.
+// The format for ggml's type number; nullptr for types that heed does not read.
 const WeightFormat* format_of(std::uint32_t type) {
   switch (type) {
     case 0:
@@ -56,7 +56,7 @@ const WeightFormat* format_of(std::uint32_t type) {
   }
 }
 
-// "blk.3.attn_q.weight" → "model.layers.3.self_attn.q_proj.weight"; empty for names that it does not know.
+// "blk.3.attn_q.weight" → "model.layers.3.self_attn.q_proj.weight"; empty for unknown names.
 std::string safetensors_name(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return {};
@@ -77,7 +77,7 @@ std::string safetensors_name(std::string_view name) {
   return {};
 }
 
-// "model.layers.3.self_attn.q_proj.weight" → "blk.3.attn_q.weight", of names that the one above gives.
+// The inverse: "model.layers.3.self_attn.q_proj.weight" → "blk.3.attn_q.weight".
 std::string gguf_name(const std::string& name) {
   constexpr std::string_view kBlock = "model.layers.";
   const std::size_t dot = name.rfind('.');
@@ -91,7 +91,7 @@ std::string gguf_name(const std::string& name) {
   return name;
 }
 
-// Heads of rows in the order 0, d/2, 1, d/2 + 1, … become 0, 1, 2, ….
+// Reorders the rows of each head from 0, d/2, 1, d/2 + 1, … to 0, 1, 2, ….
 std::shared_ptr<Tensor> rows_in_halves(const std::byte* data, std::int64_t rows, std::int64_t row_bytes,
                                        std::int64_t heads) {
   auto made = std::make_shared<Tensor>(Tensor::uninitialized({rows * row_bytes}, DType::u8));
@@ -126,7 +126,7 @@ class GgufTensors {
     if (blocks > (file_.size() - tensor.offset) / static_cast<std::uint64_t>(format->bytes))
       fail(file_.subject(), named + " that goes beyond its end");
     claim(tensor.offset, blocks * static_cast<std::uint64_t>(format->bytes), named);
-    if (tensor.name == "rope_freqs.weight") return;  // read with the configuration
+    if (tensor.name == "rope_freqs.weight") return;  // the configuration has read it
     const std::string name = safetensors_name(tensor.name);
     if (name.empty()) fail(file_.subject(), named + " that the model of its metadata has no place for");
     Dims shape;
@@ -135,7 +135,7 @@ class GgufTensors {
   }
 
  private:
-  // No byte is of two tensors, so that all copies together are no larger than the file.
+  // No byte belongs to two tensors, so all copies together are no larger than the file.
   void claim(std::uint64_t begin, std::uint64_t bytes, const std::string& named) {
     const auto after = claimed_.lower_bound(begin);
     if ((after != claimed_.end() && after->first < begin + bytes) ||
@@ -151,7 +151,7 @@ class GgufTensors {
     if (!interleaved_ || (!query && !key)) return data;
     const std::int64_t heads = query ? heads_ : kv_heads_,
                        rows = tensor.sizes.size() == 1 ? tensor.count : tensor.sizes[1];
-    // Other shapes are refused where the model takes them.
+    // Other shapes are refused when the model takes the weights.
     if (heads < 1 || tensor.sizes.size() > 2 || rows % heads != 0 || rows / heads % 2 != 0) return data;
     if (tensor.sizes.size() == 1 && format.values != 1) return data;
     auto copy = rows_in_halves(data, rows, bytes_of(format, tensor.count) / rows, heads);

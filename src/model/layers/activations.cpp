@@ -17,7 +17,7 @@ void apply_relu(float* x, std::int64_t size) {
   for (std::int64_t i = 0; i < size; ++i) x[i] = std::max(x[i], 0.0f);
 }
 
-// What changes numbers in place, on this processor.
+// The function that applies the activation in place on this processor.
 auto function_of(Activation activation) {
   const cpu::Products& products = cpu::kernels().all().products;
   switch (activation) {

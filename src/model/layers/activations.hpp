@@ -1,4 +1,4 @@
-// Activations of MLPs, by the names that configurations give them.
+// Activations of MLPs, by their names in configurations.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ enum class Activation {
 /// "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "silu", "swish"; nothing for others.
 [[nodiscard]] std::optional<Activation> activation_named(std::string_view name);
 
-/// In place.
+/// Applies the activation in place.
 void activate(Activation activation, Tensor& x, int threads);
 /// x = bound tanh(x / bound), in place.
 void cap(Tensor& x, double bound, int threads);

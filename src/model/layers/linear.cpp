@@ -13,14 +13,14 @@ namespace {
 
 using cpu::Products;
 
-// Up to so many rows weights are read once, where they lie.
+// Up to this number of rows, weights are read once and in place.
 constexpr std::int64_t kFewRows = 8;
-// Of a piece of work, then.
+// Outputs and columns of a piece of work in that case.
 constexpr std::int64_t kFewOutputs = 32, kFewColumns = 512;
-// Inner elements of a packed panel of weights: 32 outputs of 256 are 32 KiB, which stay in the first cache. A
-// multiple of every format's block.
+// Inner elements of a packed panel of weights: 32 outputs of 256 are 32 KiB, which stay in the first-level
+// cache. A multiple of every format's block.
 constexpr std::int64_t kDepth = 256;
-// Rows that are packed together: 4,096 inputs of them are 15 MB. A multiple of every target's tile.
+// Rows that are packed together; with 4,096 inputs they take 15 MB. A multiple of every target's tile.
 constexpr std::int64_t kChunkRows = 960;
 
 struct Range {
@@ -32,7 +32,7 @@ Range range_of(std::int64_t index, std::int64_t step, std::int64_t size) {
 }
 std::int64_t pieces_of(std::int64_t size, std::int64_t step) { return (size + step - 1) / step; }
 
-// x [rows, inputs], rows `x_stride` apart; y [rows, outputs], which holds the bias.
+// x [rows, inputs], with row stride `x_stride`; y [rows, outputs], which holds the bias.
 struct Call {
   const Products& products;
   const LinearWeights& weights;
@@ -69,7 +69,7 @@ void few_rows(const Call& call) {
   });
 }
 
-// Weights [K, N]: their rows, times elements of x, are added up, four at a time.
+// Weights [K, N]: sums their rows times elements of x, four at a time.
 void few_rows_transposed(const Call& call) {
   const WeightMatrix& matrix = call.weights.weight;
   parallel_for(pieces_of(call.outputs, kFewColumns), call.threads, [&](std::int64_t piece, int /*worker*/) {
@@ -96,7 +96,7 @@ void few_rows_transposed(const Call& call) {
   });
 }
 
-// Weights of some outputs and inner elements, packed for tiles. `widened` has room for as many.
+// Packs the weights of some outputs and inner elements for tiles. `widened` has room for them as f32.
 void pack_weights(const Call& call, const Range& out, const Range& depth, float* widened, float* to) {
   const WeightMatrix& matrix = call.weights.weight;
   const std::int64_t width = call.products.tile_outputs;
@@ -134,7 +134,7 @@ Tensor pack_rows(const Call& call, const Range& rows) {
   return packed;
 }
 
-// A tile at the edge of y, by way of a whole one.
+// A tile at the edge of y, computed as a whole tile in `tile`.
 void add_edge(const Call& call, const float* a, const float* b, std::int64_t depth, float* y,
               std::int64_t rows, std::int64_t outputs, float* tile) {
   const std::int64_t width = call.products.tile_outputs;

@@ -1,4 +1,4 @@
-// Products with weights where they lie.
+// Products with weights, read in place.
 #pragma once
 
 #include "heed/tensor.hpp"
@@ -8,9 +8,9 @@ namespace heed::detail {
 
 /// y = x W^T + b.
 struct LinearWeights {
-  WeightMatrix weight;      ///< [N, K]; where transposed, [K, N]
+  WeightMatrix weight;      ///< [N, K]; if transposed, [K, N]
   Tensor bias;              ///< [N], or empty
-  bool transposed = false;  ///< GPT-2's
+  bool transposed = false;  ///< true for GPT-2
   [[nodiscard]] std::int64_t outputs() const { return transposed ? weight.columns : weight.rows; }
   [[nodiscard]] std::int64_t inputs() const { return transposed ? weight.rows : weight.columns; }
 };

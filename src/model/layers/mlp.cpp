@@ -7,7 +7,7 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::int64_t kHiddenRows = 2048;  // of a piece: a hidden layer of 4 x 768 takes 25 MB
+constexpr std::int64_t kHiddenRows = 2048;  // rows of a piece: a hidden layer of 4 x 768 takes 25 MB
 constexpr std::int64_t kGatedPiece = 1 << 15;
 
 template <class Function>

@@ -1,5 +1,5 @@
-// The feed-forward parts of blocks. Rows are taken a piece at a time, so that what lies between is small at
-// any length.
+// The feed-forward parts of blocks. Rows are processed a piece at a time, which keeps the hidden layer small
+// at any length.
 #pragma once
 
 #include "model/layers/activations.hpp"

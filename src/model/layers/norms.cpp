@@ -7,7 +7,7 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::int64_t kNormRows = 64;  // of a piece of work
+constexpr std::int64_t kNormRows = 64;  // rows of a piece of work
 
 // Calls body(row) for each row, on several threads.
 template <class Body>
@@ -18,7 +18,7 @@ void for_rows(std::int64_t rows, int threads, Body body) {
   });
 }
 
-// The sum of term(x_i) in f64. Eight sums side by side: each waits for its own last term alone.
+// The sum of term(x_i) in f64, as eight interleaved sums: each addition waits only for its own previous one.
 template <class Term>
 double sum_over(const float* x, std::int64_t size, Term term) {
   constexpr std::int64_t kLanes = 8;
@@ -36,7 +36,7 @@ double sum_of(const float* x, std::int64_t size) {
   return sum_over(x, size, [](double one) { return one; });
 }
 
-// Of the distances from `mean`.
+// The sum of squared distances from `mean`.
 double squares_of(const float* x, std::int64_t size, double mean = 0) {
   return sum_over(x, size, [mean](double one) { return (one - mean) * (one - mean); });
 }

@@ -14,7 +14,7 @@ struct LayerNormWeights {
   Tensor weight, bias;  ///< [D]
   double epsilon = 1e-5;
 };
-/// `name`.weight, `name`.bias; or `name`.gamma, `name`.beta, as BERT's first files have it.
+/// Reads `name`.weight and `name`.bias; or `name`.gamma and `name`.beta, as in BERT's first files.
 [[nodiscard]] LayerNormWeights layer_norm_weights(Weights& weights, const std::string& name,
                                                   std::int64_t size, double epsilon);
 /// x [R, D], contiguous → the same shape.
@@ -22,22 +22,22 @@ struct LayerNormWeights {
 
 /// (offset + weight) x / sqrt(mean of x^2 + epsilon) (Zhang and Sennrich 2019); offset is 1 for Gemma.
 struct RmsNormWeights {
-  Tensor weight;  ///< [D], the offset added
+  Tensor weight;  ///< [D], including the offset
   double epsilon = 1e-6;
 };
-/// `name`.weight.
+/// Reads `name`.weight.
 [[nodiscard]] RmsNormWeights rms_norm_weights(Weights& weights, const std::string& name, std::int64_t size,
                                               double epsilon, float offset = 0);
 [[nodiscard]] Tensor rms_norm(const TensorView& x, const RmsNormWeights& weights, int threads);
-/// The same in place for vectors [..., d] of any strides but along d, as queries and keys of heads are.
+/// The same in place for vectors [..., d] with any strides except along d, as in queries and keys of heads.
 void rms_norm_heads(const MutableTensorView& heads, const RmsNormWeights& weights, int threads);
 
-/// A norm at one vector x with its scale held, so that it is linear in what x is a sum of:
-///   gain (x - mean of x) + bias, without the mean for a root-mean-square norm.
+/// A norm at one vector x with its scale held fixed, so that it is linear in the summands of x: gain (x -
+/// mean of x) + bias; a root-mean-square norm does not subtract the mean.
 struct HeldNorm {
   std::vector<double> gain;  ///< [D], weight times scale
   std::vector<double> bias;  ///< [D], or empty
-  bool centred = false;      ///< whether the mean is taken away
+  bool centred = false;      ///< whether the mean is subtracted
 };
 [[nodiscard]] HeldNorm held_norm(const LayerNormWeights& weights, std::span<const float> x);
 [[nodiscard]] HeldNorm held_norm(const RmsNormWeights& weights, std::span<const float> x);

@@ -10,10 +10,10 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::int64_t kRotatedRows = 32;  // of a piece of work
+constexpr std::int64_t kRotatedRows = 32;  // rows of a piece of work
 
-// Wavelengths below original_context / high_frequency_factor stay, those above original_context /
-// low_frequency_factor grow by the factor, between them the two are blended.
+// Wavelengths below original_context / high_frequency_factor stay. Those above original_context /
+// low_frequency_factor grow by the factor. In between the two are blended.
 float blended(float frequency, const RopeRules& rules) {
   const auto context = static_cast<float>(rules.original_context);
   const auto low = static_cast<float>(rules.low_frequency_factor);

@@ -1,5 +1,5 @@
-// Rotary positions (Su et al. 2021), with pairs as Llama lays them out: component i goes with component
-// i + R / 2 of the R that rotate.
+// Rotary positions (Su et al. 2021), with Llama's pairs: component i is paired with component i + R / 2 of
+// the R rotated components.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +12,28 @@
 
 namespace heed::detail {
 
-/// How fast pairs turn.
+/// The frequencies of the pairs.
 struct RopeRules {
   double base = 10000;
-  double factor = 1;    ///< all frequencies are divided by it (linear), or with llama3 the low ones
+  double factor = 1;    ///< divides all frequencies (linear), or the low ones (llama3)
   bool llama3 = false;  ///< Llama 3.1's blend between wavelengths
   double low_frequency_factor = 1, high_frequency_factor = 4;
   double original_context = 8192;
-  double share = 1;  ///< of a head's components that rotate; above 0, at most 1
+  double share = 1;  ///< the share of a head's components that rotate; above 0, at most 1
 };
 
-/// Reads "rope_parameters", or "rope_scaling" of older files. Where the object lacks rope_theta, the
-/// configuration has it under the name `base`; where it lacks partial_rotary_factor, under the name `share`.
-/// Without that name whole heads rotate. Throws Error (io) for kinds that heed does not have, naming them.
+/// Reads "rope_parameters", or "rope_scaling" in older files. If the object lacks rope_theta, the
+/// configuration has it under the name `base`; if it lacks partial_rotary_factor, under the name `share`.
+/// Without either, whole heads rotate. Throws Error (io) that names an unsupported kind.
 [[nodiscard]] RopeRules rope_rules(const ModelConfig& config, const char* base = "rope_theta",
                                    const char* share = nullptr);
-/// The same for one object of the configuration; without one, its names `base` and `share` say all.
+/// The same for one object of the configuration. Without an object, only the names `base` and `share` count.
 [[nodiscard]] RopeRules rope_rules_in(const ModelConfig& config, const std::optional<ModelConfig>& rope,
                                       const char* base, const char* share = nullptr);
 
-/// Angles a position, [R / 2], in f32 as transformers computes them: so that angles at large positions agree.
+/// Angles per position, [R / 2], computed in f32 as in transformers, so that angles at large positions agree.
 using Rope = std::vector<float>;
-/// R = dims, which is even: those that rotate.
+/// `dims` is the number R of rotated components; it is even.
 [[nodiscard]] Rope rope_of(const RopeRules& rules, std::int64_t dims);
 
 /// Rotates the first R components of query [H, L, d] and key [Hkv, L, d] in place; row i stands at position

@@ -1,5 +1,5 @@
-// The arithmetic of the selected query and key, written out with its numbers: the query from the word's vector, the dot
-// product with the key, the scale, the softmax, the weighted sum of the values.
+// The arithmetic of the selected query and key, with its numbers: the query from the word's vector, the dot product
+// with the key, the scale, the softmax, the weighted sum of the values.
 const SHOWN_TERMS = 4;
 const MOST_TERMS = 400;
 const open = new Set();  // lists of terms that the reader opened
@@ -109,7 +109,7 @@ function showSoftmax(now) {
   const shown = (score) => (shift ? `${exact(score)} − ${factor(shift)}` : exact(score));
   const power = (score) => [element('i', {}, 'e'), element('sup', {}, shown(score))];
   const sum = scores.reduce((total, score) => total + Math.exp(score - shift), 0);
-  // Large numbers with as many digits as their quotient shows.
+  // Large numbers get as many digits as their quotient shows.
   const parts = (value) => (value >= 1e6 ? value.toExponential(4) : exact(value));
   const score = scores[now.key];
   const rows = heaviest(weights, now).map((j) => element('tr', { class: j === now.key ? 'marked' : '' },

@@ -1,11 +1,11 @@
-// Numbers written into the cells of a picture, where all that are shown fit.
+// Numbers in the cells of a picture, if all shown numbers fit.
 const NUMBER_FONTS = [11, 10].map((size) => `${size}px system-ui, "Segoe UI", "DejaVu Sans", sans-serif`);
 const LEAST_NUMBERED = [26, 14];  // smallest cell, in pixels: width, height
 const MOST_NUMBERS = 4000;
 const NUMBER_STYLES = [tiny, (value) => tiny(value).replace(/^(−?)0\./, '$1.'),
   (value) => minus(String(Number(value.toFixed(1))))];
 
-// Draws the numbers of rows r0 to r1 and columns c0 to c1 of a matrix, which fill the box; edges may cut cells.
+// Draws the numbers of rows r0 to r1 and columns c0 to c1 of a matrix, which fill the box; its edges may cut cells.
 function paintNumbers(pen, matrix, scale, [r0, r1, c0, c1], [x, y, width, height]) {
   const [across, down] = [width / (c1 - c0), height / (r1 - r0)];
   if (across < LEAST_NUMBERED[0] || down < LEAST_NUMBERED[1] || (r1 - r0) * (c1 - c0) > MOST_NUMBERS) return;
@@ -30,7 +30,7 @@ function paintNumbers(pen, matrix, scale, [r0, r1, c0, c1], [x, y, width, height
   pen.restore();
 }
 
-// The longest way to write all of these numbers in so many pixels.
+// The longest format in which all of these numbers fit into so many pixels.
 function fittingStyle(values, room) {
   for (const write of NUMBER_STYLES)
     for (const font of NUMBER_FONTS) {

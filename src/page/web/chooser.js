@@ -1,6 +1,6 @@
-// All heads, small, to choose one of: with room for their names where they are few, else a line for each layer.
+// Small pictures of all heads, to choose one: with room for names if there are few heads, else one line per layer.
 const FEW_HEADS = 16;
-const HEADS_A_LINE = 12;  // where there are no layers
+const HEADS_A_LINE = 12;  // without layers
 
 // A head as a small picture.
 function thumbnail(n, side) {

@@ -1,7 +1,7 @@
 // Scales: from numbers to colours.
 //
-// A scale maps a value to a place in a palette. On a logarithmic scale values under `low` get the lowest colour. `note`
-// says what the scale leaves out; `byRow` that each row has a scale of its own, see scaleOfRow().
+// A scale maps a value to a place in a palette. On a logarithmic scale, values under `low` get the lowest colour.
+// `note` says what the scale leaves out. `byRow` means that each row has its own scale, see scaleOfRow().
 const DECADES = 5;
 function makeScale(low, high, log, least = high / 10 ** DECADES) {
   if (!(high > low)) high = low + (low === 0 ? 1 : Math.abs(low));
@@ -11,17 +11,17 @@ function makeScale(low, high, log, least = high / 10 ** DECADES) {
   return { low: least, high, log, share: (value) => (value > 0 ? Math.log(value / least) / span : 0) };
 }
 
-// From −most to most: 0 is in the middle.
+// A scale from −most to most, with 0 in the middle.
 function signedScale(values) {
   const most = Math.max(...extent(values).map(Math.abs)) || 1;
   return { low: -most, high: most, log: false, signed: true, share: (value) => (value + most) / (2 * most) };
 }
 
-// What a scale of weights runs to.
+// The weights that set the upper end of a scale.
 const SCALINGS = {
-  others: 'without the first key',  // the largest weight but those on the first key, and of rows of one key
+  others: 'without the first key',  // the largest weight, except those on the first key and in rows of one key
   all: 'all keys',
-  row: 'row by row',  // the same as the first, for each row
+  row: 'row by row',  // as `others`, but for each row
 };
 
 // The largest weight of a row. The first key counts only if the row has no other.
@@ -31,14 +31,14 @@ function largestOfRow({ values, columns }, row, others) {
   for (let i = first + (others ? 1 : 0); i < first + columns; i++) if (values[i] > most) most = values[i];
   return most;
 }
-// A row without a second key says nothing of its own: its one weight is always 1.
+// A row with a single key carries no information: its weight is always 1.
 function keysOfRow({ values, columns }, row) {
   let count = 0;
   for (let i = row * columns; i < (row + 1) * columns && count < 2; i++) if (values[i] !== -Infinity) count++;
   return count;
 }
 
-// Of a broad head nearly all weights lie within a decade: a logarithmic scale begins where one in fifty is smaller.
+// Nearly all weights of a broad head lie within a decade, so a logarithmic scale begins where one in fifty is smaller.
 function leastOf({ values }) {
   const step = Math.max(1, Math.floor(values.length / 20000));
   const some = [];
@@ -46,7 +46,8 @@ function leastOf({ values }) {
   return some.sort((a, b) => a - b)[Math.floor(some.length / 50)];
 }
 
-// The scale of matrices of weights that are drawn alike. Those that do not begin at the first key say so by `keyBegin`.
+// A common scale for matrices of weights that are drawn alike. A matrix that does not begin at the first key has
+// `keyBegin`.
 const holdsFirst = ({ keyBegin = 0, columns }) => keyBegin === 0 && columns > 1;
 function weightScale(matrices) {
   const largest = (others) => {
@@ -91,7 +92,7 @@ function hatch(context) {
   return context.createPattern(tile, 'repeat');
 }
 
-// The legend of a scale: colours, ends, unit, what the scale leaves out, and the hatching where cells are masked.
+// The legend of a scale: colours, ends, unit, what the scale leaves out, and the hatching if cells are masked.
 function legend(scale, unit, masked) {
   const bar = element('canvas', { class: 'legend-bar', width: COLOURS, height: 1, 'aria-hidden': 'true' });
   const pen = bar.getContext('2d');

@@ -1,4 +1,4 @@
-// Curves along the sequence. A pixel of a long curve covers many positions and is filled from their least to their
+// Curves along the sequence. A pixel of a long curve covers many positions; it is filled from their least to their
 // largest number, so that no peak is lost.
 const CURVES = [
   ['received', 'received', 'key', (value) => `${short(value)} rows' worth of weight`],

@@ -29,7 +29,7 @@ const READERS = {
   log16: unpackLog16,
 };
 
-// Three bytes a number; all bits set mean -1.
+// Three bytes per number; all bits set mean -1.
 function unpackU24(bytes) {
   const values = new Int32Array(bytes.length / 3);
   for (let i = 0; i < values.length; i++) {
@@ -87,10 +87,10 @@ function exact(value) {
   return minus(value.toFixed(4));
 }
 
-// As many digits as the page holds: numbers of 16 bits are exact to three.
+// As many digits as the page holds: 16-bit numbers are exact to three.
 const written = (value, rounded) => (rounded ? short(value) : exact(value));
 
-// Three digits, for labels.
+// Formats with three digits, for labels.
 function short(value) {
   if (!Number.isFinite(value)) return exact(value);
   const size = Math.abs(value);
@@ -98,14 +98,14 @@ function short(value) {
   return minus(String(Number(value.toPrecision(3))));
 }
 
-// Short enough for a cell: 0.60, 12.3.
+// Formats for a cell: 0.60, 12.3.
 function tiny(value) {
   if (!Number.isFinite(value)) return exact(value);
   const size = Math.abs(value);
   return minus(value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2));
 }
 
-// A factor in a product.
+// Formats a factor in a product.
 const factor = (value) => (value < 0 ? `(${exact(value)})` : exact(value));
 
 // A token as text, by the rules of the command's token_text(). Tabs, line ends, and spaces at the token's ends become
@@ -125,7 +125,7 @@ function tokenText(token) {
   return ALL_UNSEEN.test(token) ? `"${text}"` : text;
 }
 
-// Labels that tell repeated words apart: the₁, the₂, …
+// Labels that distinguish repeated words: the₁, the₂, …
 function labelsOf(words) {
   const count = new Map();
   for (const word of words) count.set(word, (count.get(word) || 0) + 1);

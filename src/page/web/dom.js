@@ -1,4 +1,4 @@
-// Builds the document. Text is inserted as text, never as markup: users' words may look like markup.
+// Building the document. Text is inserted as text, never as markup, because users' words may look like markup.
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -42,7 +42,7 @@ function pressed(group, value) {
   if (!group.contains(document.activeElement)) group.rest?.();
 }
 
-// Announced by screen readers.
+// Text for screen readers.
 let told = 0;
 function tell(text) {
   clearTimeout(told);

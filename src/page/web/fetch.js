@@ -1,18 +1,18 @@
-// What the page lacks, from the server that it came from (`heed look --serve`): whole rows, and finer bins and single
-// weights of the part of the map that is in sight. A page in a file has no server.
+// Numbers that the page lacks, fetched from its server (`heed look --serve`): whole rows, and finer bins and single
+// weights of the visible part of the map. A page in a file has no server.
 //
-// The matrix is cut into tiles whose bins have 1, 2, 4, … rows and keys. What was had is kept, the least recently used
-// given away first; what is no longer wanted is no longer asked for.
-const TILE_BINS = 256;             // of a side at most
-const TILE_CELLS = 4096;           // weights of a side at most: a tenth of a second
-const MOST_IN_SIGHT = 2 ** 26;     // weights in sight that are summed anew; the page's own bins serve larger parts
-const MOST_AHEAD = 2 ** 23;        // and so many, that tiles around them are asked for, too
+// The matrix is cut into tiles whose bins have 1, 2, 4, … rows and keys. Fetched numbers are cached, and the least
+// recently used are dropped first. Requests that are no longer needed are cancelled.
+const TILE_BINS = 256;             // per side, at most
+const TILE_CELLS = 4096;           // weights per side, at most: a tenth of a second
+const MOST_IN_SIGHT = 2 ** 26;     // visible weights that are summed anew; the page's own bins serve larger parts
+const MOST_AHEAD = 2 ** 23;        // weights up to which the surrounding tiles are fetched, too
 const LONGEST_ROW = 2 ** 20;       // weights that the server sends at once
-const MOST_TOP = 64;               // keys of a row, the heaviest first
+const MOST_TOP = 64;               // keys per row, the heaviest first
 const MOST_KEPT = 96e6;            // bytes
 const MOST_AT_ONCE = 2;            // requests: the server computes one at a time
-const REST = 120;                  // milliseconds that the picture or the selection stays before anything is asked
-const TRY_AGAIN = 5000;            // after a request without an answer
+const REST = 120;                  // milliseconds without a change before a request
+const TRY_AGAIN = 5000;            // milliseconds after a request without an answer
 
 const isServed = () => Boolean(page.served) && location.protocol.startsWith('http');
 
@@ -38,17 +38,17 @@ function keep(address, numbers) {
 const addressOf = (head, [r0, r1, k0, k1], step) => `tile?head=${head}&rows=${r0}:${r1}&keys=${k0}:${k1}&step=${step}`;
 const countOf = ([r0, r1, k0, k1], step) => Math.ceil((r1 - r0) / step) * Math.ceil((k1 - k0) / step);
 
-// One kind of thing that is wanted: what is in sight now, the most urgent first.
+// The requests of one kind: what is visible now, the most urgent first.
 class Wanted {
   constructor() {
     this.list = [];
-    this.asked = new Map();  // address -> what cancels it
+    this.asked = new Map();  // address -> function that cancels the request
     this.failed = '';        // why the last request had no answer
-    this.quietUntil = 0;     // after a failure, for a while
+    this.quietUntil = 0;     // no requests until this time, after a failure
     this.timer = 0;
   }
 
-  // pieces: [[address, count of its numbers], …], in place of those wanted so far.
+  // pieces: [[address, count of its numbers], …]; replaces the previous list.
   want(pieces) {
     this.list = performance.now() < this.quietUntil ? [] : pieces.filter(([address]) => !kept.has(address));
     for (const [address, cancel] of this.asked)
@@ -82,7 +82,7 @@ class Wanted {
   }
 }
 
-// The numbers of one answer. Throws what is to be said where there is none.
+// The numbers of one answer. Throws the message to show if there is no answer.
 async function numbersAt(address, count, signal) {
   let answer;
   try {
@@ -99,7 +99,7 @@ async function numbersAt(address, count, signal) {
 const wantedRows = new Wanted();
 const wantedTiles = new Wanted();
 
-// Redraws with what came, once a frame.
+// Redraws with new answers, once per frame.
 let arrival = 0;
 function arrived() {
   arrival ||= requestAnimationFrame(() => {
@@ -110,13 +110,13 @@ function arrived() {
 }
 
 const rowAddress = (head, row) => addressOf(head, [row, row + 1, 0, page.key_count], 1);
-// A row's weights, if they were had.
+// A row's weights, if they have been fetched.
 const fetchedRow = (head, row) => (isServed() ? keptAt(rowAddress(head, row)) : null);
 function wantRow(head, row) {
   if (!isServed() || page.key_count > LONGEST_ROW || hasEveryWeight(head)) return;
   wantedRows.want([[rowAddress(head, row), page.key_count]]);
 }
-// The heaviest keys of such a row, as topOf() has them.
+// The heaviest keys of such a row, in the form of topOf().
 const orders = new WeakMap();
 function fetchedTop(head, row, count) {
   const weights = hasEveryWeight(head) ? null : fetchedRow(head, row);
@@ -137,7 +137,7 @@ function tileAt(row, key, step) {
   return [from(row), Math.min(from(row) + side, page.query_count), from(key), Math.min(from(key) + side, page.key_count)];
 }
 
-// One weight, if a row or a tile that has it was had.
+// One weight, if a fetched row or tile has it.
 function fetchedWeight(head, row, key) {
   if (!isServed()) return null;
   const all = fetchedRow(head, row);
@@ -147,7 +147,7 @@ function fetchedWeight(head, row, key) {
   return numbers ? numbers[(row - tile[0]) * (tile[3] - tile[2]) + key - tile[2]] : null;
 }
 
-// The tiles that cover a part of the map, from its middle on.
+// The tiles that cover a part of the map, from its middle outwards.
 function tilesOver([r0, r1, k0, k1], step) {
   const side = tileSide(step);
   const tiles = [];
@@ -160,8 +160,8 @@ function tilesOver([r0, r1, k0, k1], step) {
 const wholeEdges = ([r0, r1, k0, k1]) => [Math.max(0, Math.floor(r0)), Math.min(page.query_count, Math.ceil(r1)),
   Math.max(0, Math.floor(k0)), Math.min(page.key_count, Math.ceil(k1))];
 
-// The level of what is in sight with bins of at least a pixel, of the server's numbers; none where the page's own is as
-// fine, where that is too much to compute, or until it is there.
+// The level of the visible part from the server's numbers, with bins of at least a pixel. There is none if the page's
+// own level is as fine, if it needs too much computation, or until it has arrived.
 function fetchedLevel(head, seen, rowsAPixel, keysAPixel, held) {
   const edges = wholeEdges(seen);
   const cells = (edges[1] - edges[0]) * (edges[3] - edges[2]);
@@ -180,7 +180,7 @@ function fetchedLevel(head, seen, rowsAPixel, keysAPixel, held) {
   return assembled(head, pieces, step);
 }
 
-// Tiles side by side as one level, which does not begin at row 0, key 0.
+// Adjacent tiles as one level, which need not begin at row 0, key 0.
 let lastAssembled = null;
 function assembled(head, pieces, step) {
   const name = [head, step, ...pieces.map(([tile]) => tile.join())].join();
@@ -200,7 +200,7 @@ function assembled(head, pieces, step) {
   return (lastAssembled = { name, rows, columns, values, sums: values, rowStep: step, keyStep: step, rowBegin: r0, keyBegin: k0 });
 }
 
-// What is said of the server below the map: that it computes, or why it does not.
+// The server's state, shown below the map: that it computes, or why it does not.
 function serverNote() {
   if (!isServed()) return '';
   const failed = wantedTiles.failed || wantedRows.failed;

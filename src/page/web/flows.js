@@ -1,5 +1,5 @@
-// What flows to the chosen word: lines from the words that it attends to, as wide as their weights. Their values, in these
-// shares, are its context.
+// The flow to the chosen word: lines from the words that it attends to, as wide as their weights. The sum of their
+// values, with these weights, is the word's context.
 const MOST_FLOWS = 24;
 const FLOW_STEP = 24;
 

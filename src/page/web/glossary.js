@@ -1,4 +1,4 @@
-// The words of attention, each defined once. Where one stands in a text, it is a button that opens its definition below.
+// Definitions of the terms of attention. Where a term stands in a text, it is a button that opens its definition below.
 const GLOSSARY = {
   embedding: 'An embedding is a vector that stands for a word: a row of a table, learned in training.',
   query: 'A query is what a word looks for: the word’s vector times the matrix W_q. It is compared with every key.',
@@ -21,7 +21,7 @@ const GLOSSARY = {
 };
 const TERMS = new RegExp(`\\b(${Object.keys(GLOSSARY).sort((a, b) => b.length - a.length).join('|')})(?:s|es)?\\b`, 'iu');
 
-// The text with a button for each known word (once), in a paragraph that their definitions open in.
+// The text with a button for the first use of each known term, in a paragraph in which their definitions open.
 function glossed(attributes, ...children) {
   const seen = new Set();
   const slot = element('span', { class: 'definition', role: 'note', hidden: true });

@@ -1,11 +1,11 @@
 // The field that goes to a row and a key: "17", "17:4", "it", "it, animal", "17, animal".
 const QUOTED = /^["“](.+)["”]$/;
 
-// A word without the signs with which tokenizers begin one, or a piece of one: they need not be typed.
+// A word without the signs that tokenizers put before a word or a piece; they need not be typed.
 const bareWord = (word) => word.trim().replace(/^(?:Ġ|▁|##)+/, '').toLowerCase();
 
-// The place that a text names among `count` places with these words: {place}, or {fault} as a sentence. Of several equal
-// words it is the next after `from`, from the end on the first.
+// The place named by a text, among `count` places with these words: {place}, or {fault} as a sentence. If several words
+// match, it is the next one after `from`, or the first one if none follows.
 function placeNamed(text, words, count, from, what) {
   const name = QUOTED.exec(text)?.[1] ?? text;
   if (/^\d+$/.test(text)) {
@@ -24,7 +24,7 @@ function placeNamed(text, words, count, from, what) {
     : `“${name}” is no number: ${what}s are counted from 0 to ${spelled(count - 1)}.` };
 }
 
-// {row, key} of what was typed, or {fault}.
+// Parses the typed text into {row, key}, or {fault}.
 function placesNamed(text) {
   const parts = text.split(/\s*(?:,|:|→|->)\s*(?=\S)/).map((part) => part.trim().replace(/,$/, '')).filter(Boolean);
   const [row, key] = parts.length === 1 || parts.length === 2 ? parts : [text.trim()];

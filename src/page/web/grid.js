@@ -1,5 +1,5 @@
-// A matrix as a picture on a canvas. A cell is a rectangle of one colour, never blended with its neighbours. The
-// picture is painted once; the outlines that follow the pointer are on a second canvas above it.
+// A matrix as a picture on a canvas. Each cell is a rectangle of one colour, never blended with its neighbours. The
+// picture is painted once. The outlines that follow the pointer are on a second canvas above it.
 const FONT = '12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
 const LABEL_GAP = 7;
 const LEAST_LABEL_STEP = 12;
@@ -14,7 +14,7 @@ function fitted(text, room, font = FONT) {
   while (letters.length > 1 && ruler.measureText(letters.join('') + '…').width > room) letters.pop();
   return letters.join('') + '…';
 }
-// (In bold, as the selected label is drawn.)
+// (Bold, because the selected label is bold.)
 function widest(labels, font = '600 ' + FONT) {
   ruler.font = font;
   let width = 0;
@@ -23,7 +23,7 @@ function widest(labels, font = '600 ' + FONT) {
   return Math.min(LONGEST_LABEL, Math.ceil(width));
 }
 
-// A matrix as an image with one pixel a cell; masked cells stay transparent.
+// A matrix as an image with one pixel per cell; masked cells stay transparent.
 function pixelsOf(matrix, scale) {
   const image = new ImageData(matrix.columns, matrix.rows);
   const pixels = new Uint32Array(image.data.buffer);
@@ -211,7 +211,7 @@ class Grid {
     return [row < 0 ? now[0] : row, column < 0 ? now[1] : column];
   }
 
-  // The cell of the keyboard.
+  // The cell selected by the keyboard.
   cursor() { return this.spec.marks(followed()).cursor || [0, 0]; }
 
   onPointer(event) {

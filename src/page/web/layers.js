@@ -1,10 +1,10 @@
 // All heads at once: rows are layers, columns are heads. Any figure of the summaries ranks them.
 const FIGURE_TITLES = { max_weight: 'largest weight', distance: 'mean distance', first: 'weight on the first key',
   self: 'weight on itself', previous: 'weight on the key before', next: 'weight on the key after' };
-const NO_FIGURES = new Set(['batch', 'head', 'rows', 'nan_rows', 'choices']);  // places and counts, no means
+const NO_FIGURES = new Set(['batch', 'head', 'rows', 'nan_rows', 'choices']);  // positions and counts, not means
 const ORDERS = { layers: 'by layer', down: 'largest first', up: 'smallest first' };
 
-// By name: {title, group, of(head) -> number or none, star(head): whether it is of the weight beside the first key}.
+// By name: {title, group, of(head) -> number or none, star(head): whether the figure excludes the first key}.
 let allFigures = null;
 function figuresOfHeads() {
   if (allFigures) return allFigures;
@@ -23,7 +23,7 @@ function figuresOfHeads() {
 const figureChosen = () => figuresOfHeads()[state.figure] ?? figuresOfHeads().named;
 const isNumber = (value) => typeof value === 'number';
 
-// Heads of one layer (of one batch entry) as [name, [n, …]].
+// The heads of one layer (of one batch entry) as [name, [n, …]].
 function layersOfHeads() {
   const rows = new Map();
   heads.forEach((_, n) => {
@@ -37,7 +37,7 @@ function layersOfHeads() {
 }
 
 const isShown = (n) => !state.only || heads[n].name === state.only;
-// Ranked by the figure; heads that lack it come last.
+// Heads ranked by the figure; those without it come last.
 function rankedHeads() {
   const { of } = figureChosen();
   const sign = state.order === 'up' ? 1 : -1;
@@ -70,11 +70,11 @@ function figurePicker() {
   return element('label', { class: 'choice' }, element('span', { class: 'choice-label' }, 'Figure'), select);
 }
 
-// Thumbnails are painted when they come near the window, a few a frame.
+// Thumbnails are painted when they come near the window, a few per frame.
 const PAINT_MS = 10;
 class ThumbPainter {
   constructor() {
-    this.side = 96;  // of a thumbnail, in pixels: asking each for its own would lay out the page each time
+    this.side = 96;  // pixels of a thumbnail; measuring each one would force a page layout
     this.waiting = new Set();
     this.observer = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) if (isIntersecting) this.waiting.add(target);
@@ -106,8 +106,8 @@ class ThumbPainter {
   }
 }
 
-// A head as a picture with one pixel a bin, for about `side` pixels of the screen. (A thousand canvases would take the
-// browser seconds to put together; images are quick.)
+// A head as a picture with one pixel per bin, for about `side` pixels of the screen. (Composing a thousand canvases
+// would take the browser seconds; images are quick.)
 function pictureOf(n, side) {
   const dots = side * Math.min(devicePixelRatio || 1, 2);
   const level = (dots <= 128 && thumbOf(n)) || (pyramidOf(n) && levelFor(n, page.query_count / dots, page.key_count / dots)) || thumbOf(n);
@@ -181,7 +181,7 @@ const layersView = {
     this.drawnHead = drawnNow;
     this.picture?.mark(followed());
   },
-  // The chosen head's map can be pointed at and zoomed; that of a head under the pointer is a preview.
+  // The chosen head's map can be pointed at and zoomed. The map of a head under the pointer is only a preview.
   showHead(n) {
     const preview = n !== state.head || innerWidth <= 980;
     this.picture = preview ? null : new MapPicture();

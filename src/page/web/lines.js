@@ -1,6 +1,6 @@
-// The view that draws the weights of one head, or of several, as lines between words.
+// The view of the weights of one or several heads as lines between words.
 
-// The heads that are drawn: the chosen one, then those beside it (their numbers, with commas between, in the address).
+// The drawn heads: the chosen one, then additional ones (numbers separated by commas in the address).
 function linedHeads() {
   const others = state.with.split(',').filter((text) => /^\d+$/.test(text)).map(Number);
   return [...new Set([state.head, ...others])].filter((n) => n < headCount()).slice(0, MOST_LINED_HEADS);
@@ -27,7 +27,7 @@ function headAdder(list) {
       rest.map((n) => element('option', { value: n }, `${report.batch > 1 ? headName(n) : headLabel(n)} ${heads[n].name}`))));
 }
 
-// What lines of three weights look like.
+// Sample lines for three weights.
 function lineLegend() {
   const samples = [0.05, 0.25, 1];
   return element('span', { class: 'legend' }, samples.flatMap((weight) => [
@@ -36,7 +36,7 @@ function lineLegend() {
   element('span', { class: 'unit' }, `weight; under ${LEAST_LINED} nothing is drawn`));
 }
 
-// The weights of the lit word, the heaviest first, as [place, [of each head]].
+// The weights of the lit word, heaviest first, as [place, [weight per head]].
 const MOST_LISTED = 12;
 function weightsOfWord({ side, place }, list, rows) {
   const found = new Map();
@@ -71,7 +71,7 @@ function weightsTable(lit, list, rows) {
     element('tbody', {}, lines));
 }
 
-// The heaviest lines that are drawn.
+// The heaviest of the drawn lines.
 function strongestLines(head, rows, keys) {
   const found = [];
   for (let row = rows[0]; row < rows[1]; row++)

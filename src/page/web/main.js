@@ -39,7 +39,7 @@ function buildHead() {
   document.getElementById('controls').replaceChildren(view, head, places, ...folded('Display', Object.values(looks)));
 }
 
-// On a small screen a button opens these; page.css shows them at once on a large one.
+// On a small screen a button opens this content; on a large one page.css shows it at once.
 function folded(name, content) {
   const slot = element('div', { class: 'folding', id: 'folding' }, content);
   const toggle = element('button', { type: 'button', class: 'fold', 'aria-expanded': 'false', 'aria-controls': 'folding',
@@ -105,7 +105,7 @@ function onKey(event) {
   }
 }
 
-// The next picture of the view, or the one before.
+// Moves to the next or previous picture of the view.
 function turnPicture(by) {
   const pictures = [...stage.querySelectorAll('.marks[tabindex], .text[tabindex]')];
   const at = pictures.indexOf(document.activeElement);

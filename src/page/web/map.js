@@ -1,9 +1,9 @@
-// The map of a head's weights, at any length; it can be zoomed.
+// The map of a head's weights, at any length, with zoom.
 const TICK_ROOM = 58;
 const LARGEST_BIN = 56;   // pixels
-const WIDEST_BIN = 1.6;   // times its height
+const WIDEST_BIN = 1.6;   // as a multiple of its height
 const LEAST_HIGH = 380;
-const ROOM_AROUND = 330;  // for what stands above the map in a window, and its legend
+const ROOM_AROUND = 330;  // for the content above the map in a window, and its legend
 
 // Draws the rows and keys `seen` = [r0, r1, k0, k1] of a level into a box of the canvas.
 function drawLevel(pen, level, seen, [x, y, width, height], origin = [0, 0]) {
@@ -26,7 +26,7 @@ function drawLevel(pen, level, seen, [x, y, width, height], origin = [0, 0]) {
   pen.restore();
 }
 
-// At most `most` round numbers between from and to.
+// Round numbers between from and to, at most `most`.
 function ticksOf(from, to, most) {
   let step = 1;
   for (let n = 0; (to - from) / step > most; n++) step *= n % 3 === 1 ? 2.5 : 2;
@@ -63,7 +63,7 @@ class MapPicture {
     this.top = named ? Math.min(LONGEST_LABEL, widest(keyWords)) + 12 : 22;
     const most = Math.max(LEAST_HIGH, Math.min(640, window.innerHeight - this.top - ROOM_AROUND));
     this.high = Math.max(60, this.wide * page.query_count / page.key_count);
-    // Words may have bins wider than high; maps of many keep the shape of the matrix.
+    // Maps with words may have wide bins; larger maps keep the shape of the matrix.
     const stretch = named ? WIDEST_BIN : 1;
     if (this.high > most) [this.wide, this.high] = [Math.max(80, this.wide * Math.min(1, stretch * most / this.high)), most];
     this.width = this.left + this.wide + 2;
@@ -81,7 +81,7 @@ class MapPicture {
     this.paint();
   }
 
-  // Pixels for each row and each key.
+  // Pixels per row and per key.
   get scale() {
     const [r0, r1, k0, k1] = this.seen;
     return [this.high / (r1 - r0), this.wide / (k1 - k0)];
@@ -107,13 +107,13 @@ class MapPicture {
     this.paintAxes(pen, box);
   }
 
-  // With what the server sent meanwhile.
+  // Repaints with numbers that the server has sent.
   repaint() { if (!this.drag) this.layOut(this.room); }
 
-  // Rows and keys of one of the level's bins.
+  // The rows and keys of a bin of the level.
   get steps() { return [this.level.rowStep, this.level.keyStep]; }
 
-  // Single weights upon the bins around them, in colours of their own, in a frame.
+  // Draws single weights over the surrounding bins, with their own colours, in a frame.
   paintTile(pen, tile, box) {
     const [down, across] = this.scale;
     drawLevel(pen, tile.level, this.seen, box, [tile.row_begin, tile.key_begin]);
@@ -229,7 +229,7 @@ class MapPicture {
     this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.placeAt(event));
   }
 
-  // Shows `factor` times as many rows and keys around a fixed place.
+  // Shows `factor` times as many rows and keys, around a fixed place.
   zoom(factor, { row, key } = followed()) {
     const [r0, r1, k0, k1] = this.seen;
     const inside = row >= r0 && row < r1 && key >= k0 && key < k1;
@@ -270,7 +270,7 @@ class MapPicture {
   }
 }
 
-// The row and the key that a level begins at.
+// The first row and key of a level.
 const originOf = ({ rowBegin = 0, keyBegin = 0 }) => [rowBegin, keyBegin];
 const wholeMap = () => [0, page.query_count, 0, page.key_count];
 // Clamps edges to the matrix, at least four rows and keys apart.
@@ -287,7 +287,7 @@ function seenOf(text) {
   return edges.length === 4 && edges.every(Number.isFinite) && edges[0] < edges[1] && edges[2] < edges[3] ? within(edges) : wholeMap();
 }
 
-// "the → cat: 0.3012"; for a bin its rows and keys, and the average share that the rows give.
+// "the → cat: 0.3012"; for a bin its rows and keys, and the rows' average share.
 function describePlace(level, { row, key }) {
   const weight = weightText(state.head, row, key);
   if (weight !== null) return `${nameOf(queryWords, row)} → ${nameOf(keyWords, key)}: ${weight}`;

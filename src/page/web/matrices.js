@@ -1,4 +1,4 @@
-// The matrices of the chosen head beside what they make: W_q, W_k, W_v, and W_o. A row makes one number of each vector.
+// The matrices of the chosen head beside their products: W_q, W_k, W_v, and W_o. A row makes one number of each vector.
 const MATRIX_OF = { query: 'W_q', key: 'W_k', value: 'W_v', output: 'W_o' };
 
 function matrixOfStep(name) {
@@ -12,7 +12,7 @@ function matrixOfStep(name) {
   return { rows, columns: whole.columns, values: whole.values.subarray(from * whole.columns, (from + rows) * whole.columns) };
 }
 
-// A figure below a card's own; nothing where the page has no weights.
+// A figure below the card's own; nothing if the page has no weight matrices.
 function matrixFigure(step, grids) {
   const name = MATRIX_OF[step.name];
   const matrix = name && matrixOfStep(step.name);

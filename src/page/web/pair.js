@@ -1,10 +1,10 @@
-// Two words: which heads lead from one to the other, in both directions, and the lines of the best.
+// Pairs of words: the heads that lead from one to the other, in both directions, and the lines of the best head.
 const MOST_RANKED = 8;
 const MOST_SUGGESTED = 1000;
 
-// The heads by their weight of a row on a key, as {n, weight, rounded}. Where the page lacks the weight, it is at most
-// `below`, the least weight that the page holds of the row; such heads come before heads that give 0. Heads whose masks
-// forbid the key are left out.
+// The heads by the weight of a row on a key, as {n, weight, rounded}. If the page lacks the weight, it is at most
+// `below`, the least weight that the page holds for the row; such heads come before heads that give 0. Heads whose
+// masks forbid the key are left out.
 function rankedPair(row, key) {
   const known = [];
   const unknown = [];
@@ -22,7 +22,7 @@ function rankedPair(row, key) {
 const SAME_WORDS = !page.cross && page.query_count === page.key_count;
 const pairWords = (row, key) => [element('b', { class: 'query' }, nameOf(queryWords, row)), ' → ', element('b', { class: 'key' }, nameOf(keyWords, key))];
 
-// The ranking of one direction. `drawn` is the head whose lines are drawn, of this direction.
+// The ranking of one direction. `drawn` is the head of this direction whose lines are drawn.
 function pairTable(view, { way, row, key, ranked }) {
   const shown = view.all ? ranked : ranked.slice(0, MOST_RANKED);
   const lines = shown.map(({ n, weight, rounded, below }, at) => element('tr', { class: view.drawnNow === `${way}${n}` ? 'marked' : '' },
@@ -80,14 +80,14 @@ const pairView = {
     this.pairNow = null;
     this.refresh();
   },
-  // Both directions, where queries and keys are the same words.
+  // Both directions, if queries and keys are the same words.
   rank() {
     const there = { way: 'to', row: state.row, key: state.key, ranked: rankedPair(state.row, state.key) };
     if (!SAME_WORDS || state.row === state.key) return [there];
     return [there, { way: 'back', row: state.key, key: state.row, ranked: rankedPair(state.key, state.row) }];
   },
   refresh() {
-    // The choice of a head elsewhere (its menu, or a key) draws that head.
+    // Choosing a head elsewhere (its menu, or a key) draws that head.
     if (this.pairNow !== null && state.head !== this.headNow && state.drawn === this.drawnState)
       state.drawn = this.drawnNow.replace(/\d+$/, '') + state.head;
     const pair = [state.row, state.key, state.drawn].join();
@@ -117,7 +117,7 @@ const pairView = {
     this.draw(chosen);
     if (focused) this.ways.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   },
-  // The head that is drawn: the one asked for, else the best of the first direction in which there is one.
+  // The drawn head: the requested one, else the best of the first direction that has any.
   chosen(ways) {
     const [, name, n] = /^(to|back)(\d+)$/.exec(state.drawn) ?? [];
     const asked = ways.find(({ way, ranked }) => way === name && ranked.some((one) => one.n === Number(n)));

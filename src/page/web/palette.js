@@ -1,4 +1,4 @@
-// Colours of numbers. A palette has COLOURS colours, from the least number to the largest.
+// Palettes. Each has COLOURS colours, from the least number to the largest.
 //
 // viridis (Smith & van der Walt, 2015, matplotlib) and cividis (Nuñez, Anderton & Renslow, 2018,
 // doi:10.1371/journal.pone.0199239) are given by every eighth of their 256 colours. The others begin at the ground of
@@ -61,12 +61,12 @@ const MAKERS = {
 };
 let palettes = {};
 const palette = (name) => (palettes[name] ??= MAKERS[name] ? MAKERS[name]() : tabled(name));
-// The chosen palette, and that of a scale: numbers on both sides of 0 have one of their own.
+// The chosen palette, and the palette of a scale: signed numbers have their own.
 const colours = () => palette(state.colours);
 const coloursOf = (scale) => (scale.signed ? palette('signed') : colours());
 
 const css = ([red, green, blue]) => `rgb(${red} ${green} ${blue})`;
-// Black or white, whichever stands out more: by at least 4.5:1 (WCAG 2's relative luminance).
+// Black or white, whichever has more contrast: at least 4.5:1 (WCAG 2's relative luminance).
 function inkOn(rgb) {
   const [red, green, blue] = rgb.map(linear);
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? '#000000' : '#ffffff';

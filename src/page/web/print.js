@@ -1,4 +1,4 @@
-// On paper: the light theme, at the width of a page, with everything that folds or scrolls laid out.
+// Printing: the light theme, at the width of a page, with everything that folds or scrolls laid out.
 let printing = false;
 const isPrinting = () => printing;
 

@@ -1,4 +1,4 @@
-// What a check in f64 found (`heed look --proof`): a badge beside the title, its details on a click.
+// The result of a check in f64 (`heed look --proof`): a badge beside the title, with details on a click.
 const BYTES = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
 function sizeText(bytes) {
   let unit = 0;
@@ -7,7 +7,7 @@ function sizeText(bytes) {
 }
 const deviationText = (value) => (value === null ? 'no number' : minus(value === 0 ? '0' : value.toExponential(1).replace('.0e', 'e')));
 
-// The badge's words, and whether all is well.
+// The badge's text, and whether the check passed.
 function verdictOf(proof) {
   const worst = proof.lines.find((line) => !line.holds);
   if (worst) return [false, `mismatch: ${worst.what} is off by ${deviationText(worst.deviation)}, at most ` +

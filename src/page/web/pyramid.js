@@ -1,9 +1,9 @@
 // The weights of a head at every size: the finest matrix that the page holds, and levels that each sum 2 x 2 bins of
-// the level before. A bin's colour is the share that a row gives to the bin's keys, on average over its rows.
+// the previous level. A bin's colour is the share that its rows give to its keys, on average.
 const report = page.report;
 const heads = report ? report.summaries : [];
 
-// The finest matrix of a head: all weights where the page has them, else the map. None until it is loaded.
+// The finest matrix of a head: all weights if the page has them, else the map. None until it is loaded.
 function finestOf(head) {
   if (steps.weights) return drawnMatrix('weights', head);
   const whole = report.tiles.find((tile) => tile.head === head && tile.row_begin === 0 && tile.key_begin === 0 &&
@@ -12,9 +12,8 @@ function finestOf(head) {
   return found && matrixOf(found);
 }
 
-// A level has its bins' sums, and in `values` the share that a row gives to a bin's keys, on average over the bin's
-// rows. A bin covers `factor` x `factor` bins of the finest level, whose bin r of R holds the rows i with
-// floor(i R / Lq) = r.
+// A level has the sums of its bins, and in `values` the share that the bin's rows give to its keys, on average. A bin
+// covers `factor` x `factor` bins of the finest level, whose bin r of R holds the rows i with floor(i R / Lq) = r.
 function makeLevel(sums, rows, columns, factor, [fineRows, fineColumns]) {
   const first = (bin) => Math.ceil(Math.min(bin * factor, fineRows) * page.query_count / fineRows);
   const level = { rows, columns, factor, sums, values: sums, first, rowStep: factor * page.query_count / fineRows,
@@ -84,14 +83,14 @@ function levelFor(head, rowsAPixel, keysAPixel) {
   return levelOf(head, n);
 }
 
-// The colour scale of a level, which its bins, or its single weights, have for themselves.
+// The colour scale of a level; bins and single weights each have their own.
 function shareScale(level) {
   const key = [state.scaled, state.log].join();
   if (level.scaleKey !== key) Object.assign(level, { scale: weightScale([level]), scaleKey: key });
   return level.scale;
 }
 
-// A level as an image with one pixel a bin, cached until the colours change.
+// A level as an image with one pixel per bin, cached until the colours change.
 function imageOf(level) {
   const scale = shareScale(level);
   const key = [state.colours, themeColour('surface'), level.scaleKey].join();
@@ -102,7 +101,7 @@ function imageOf(level) {
   return level.image;
 }
 
-// Pieces of the matrix that the page holds in full besides the map.
+// The pieces of the matrix that the page holds in full, in addition to the map.
 function tilesOf(head) {
   if (steps.weights) return [];
   return report.tiles.filter((tile) => tile.head === head && !(tile.row_end - tile.row_begin === page.query_count &&
@@ -158,7 +157,7 @@ function topOf(head, row, count) {
   return found;
 }
 
-// A curve's number for a row (for `received`, a key). An entropy below what f32 can tell from 0 is 0, as of one key.
+// A curve's number for a row (for `received`, a key). An entropy that f32 cannot tell from 0 is 0, as for a single key.
 const LEAST_ENTROPY = 1e-6;
 function curveValue(name, head, place) {
   const value = tensor(`${name}-${head}`)?.values[place] ?? NaN;
@@ -167,8 +166,8 @@ function curveValue(name, head, place) {
 
 const spelled = (number) => number.toLocaleString('en');
 const nameOf = (words, place) => (words.length ? words[place] : spelled(place));
-// Layers and heads are counted from 0. Head n of the page is head `head` of batch entry `entry`, of layer `layer` where the
-// heads are those of a model's layers.
+// Layers and heads are counted from 0. Head n of the page is head `head` of batch entry `entry`. If the heads belong to
+// a model's layers, it is in layer `layer`.
 function placeOfHead(n) {
   const entry = report ? Math.floor(n / report.heads) : 0;
   let head = report ? n % report.heads : n;

@@ -1,5 +1,5 @@
-// One tab stop for a group of buttons. Tab goes to the pressed one, else to the first; arrow keys, Home and End go on
-// from there, up and down to the nearest of the line above or below.
+// One tab stop for a group of buttons. Tab goes to the pressed button, else to the first. From there arrow keys, Home
+// and End move; up and down go to the nearest button of the line above or below.
 function roving(group, css = 'button') {
   const items = () => [...group.querySelectorAll(css)];
   const stop = (item) => { for (const one of items()) one.tabIndex = one === item ? 0 : -1; };
@@ -33,7 +33,7 @@ function neighbour(items, from, key) {
   return beyond.sort((a, b) => distance(a) - distance(b))[0]?.[0] ?? from;
 }
 
-// What finds an element again after the view was built anew.
+// A selector that finds an element again after the view is rebuilt.
 function selectorOf(focused) {
   const labelled = (node) => `[aria-label="${CSS.escape(node.getAttribute('aria-label'))}"]`;
   if (focused?.getAttribute?.('aria-label')) return labelled(focused);

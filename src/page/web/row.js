@@ -1,4 +1,4 @@
-// The panel beside maps and text: the numbers of the selected row, and the command for those that the page lacks.
+// The panel beside maps and text: the numbers of the selected row, and the command for numbers that the page lacks.
 const SHOWN_TOP = 10;
 
 function facts(now) {
@@ -23,7 +23,7 @@ function topTable(now) {
     rest && element('p', { class: 'soft' }, `The ${top.length === 1 ? 'key' : top.length + ' keys'} attended to most${rest}.`)];
 }
 
-// What the page lacks, and the command that computes it.
+// The missing numbers, and the command that computes them.
 function elsewhere(now) {
   if (!page.look) return null;
   const of = (report.batch > 1 ? ` --batch ${Math.floor(state.head / report.heads)}` : '') + ` --head ${state.head % report.heads}`;
@@ -57,7 +57,8 @@ async function copy(text, button) {
   setTimeout(() => { button.textContent = 'Copy'; }, 1500);
 }
 
-// The score of each rule: that of the look which earned the head its name, else the first look's. (Some rules have no first.)
+// The score of each rule, from the look that earned the head its name, else from the first look. (Some rules have no
+// first look.)
 function patternChips(head) {
   const chips = head.patterns.map(({ name, score, rest, named }) => {
     const earned = head.names?.find((one) => one.name === name);
@@ -129,7 +130,7 @@ const mapView = {
   paintCurves() {
     for (const curve of this.curves) curve.paint(this.picture.seen);
   },
-  // One for the bins, and one for each piece with single weights that is in sight.
+  // One legend for the bins, and one for each visible piece of single weights.
   showLegends() {
     const { level, seen } = this.picture;
     if (!level) return;

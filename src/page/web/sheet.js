@@ -26,7 +26,7 @@ function sheetOf(panel) {
   });
   handle.addEventListener('pointerup', () => { from = null; });
   handle.addEventListener('pointercancel', () => { from = null; });
-  // A drag ends with a click, too.
+  // A drag also ends with a click.
   handle.addEventListener('click', () => {
     if (!dragged) set(!sheetOpen);
     dragged = false;

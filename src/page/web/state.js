@@ -1,7 +1,7 @@
 // The selection. The URL's fragment holds it, so a link restores it. The place under the pointer is not in the URL.
 //
-// A page opens on its strongest weight beside the diagonal and the first key; long texts open on the map.
-// A small screen has no room for steps side by side.
+// A page opens on its strongest weight beside the diagonal and the first key; long texts open on the map, and so do
+// small screens, which have no room for steps side by side.
 const MOST_STEP_WORDS = 64;
 const SMALL_SCREEN = 620;
 const opensOnSteps = page.steps.length && page.query_count <= MOST_STEP_WORDS && window.innerWidth > SMALL_SCREEN;
@@ -36,7 +36,7 @@ function readFragment() {
 }
 
 function writeFragment() {
-  if (location.protocol === 'about:') return;  // the page has no address in a notebook's frame
+  if (location.protocol === 'about:') return;  // a notebook's frame has no address
   const parts = [];
   for (const name of Object.keys(DEFAULTS)) {
     if (state[name] === DEFAULTS[name]) continue;
@@ -46,8 +46,8 @@ function writeFragment() {
   history.replaceState(null, '', '#' + parts.join('&'));
 }
 
-// Changes the state and redraws. Moving the selection redraws less than changing a picture; a view may name more that only
-// moves it in `selects`.
+// Changes the state and redraws. Moving the selection redraws less than changing a picture. A view may list further
+// names in `selects` that only move the selection.
 const SELECTION = ['row', 'key', 'at', 'step'];
 function choose(changes) {
   const names = Object.keys(changes).filter((name) => state[name] !== changes[name]);
@@ -70,5 +70,5 @@ function point(place) {
   });
 }
 
-// What the views highlight: the place under the pointer, else the selection.
+// The highlighted place in the views: the place under the pointer, else the selection.
 const followed = () => ({ row: state.row, key: state.key, at: state.at, step: state.step, ...pointed });

@@ -4,7 +4,7 @@ const FIT = ['scores', 'scaled', 'masked'];
 const sections = () => (isStory() ? storySections() : [
   ['Words become vectors', ['embeddings', 'context_embeddings']],
   ['What each word looks for, is found by, and hands over', ['query', 'key', 'value']],
-  // Weights of several heads have a row of their own, side by side.
+  // The weights of several heads have a row of their own, side by side.
   ...(headCount() > 1 ? [['How well they fit', FIT], ['Who attends to whom', ['weights']]]
     : [['How well they fit, and who attends to whom', [...FIT, 'weights']]]),
   ['What each word becomes', ['context', 'merged', 'output']],
@@ -19,7 +19,7 @@ const stepMatrix = (name, head = state.head) => {
   // With fewer key heads than query heads, each key head serves equally many.
   return matrixOf(whole, Math.floor((head * heads) / headCount()));
 };
-// The same for drawing: masked weights are 0, and are told from other zeros.
+// The same for drawing: masked weights are 0, and are distinguished from other zeros.
 function drawnMatrix(name, head) {
   const matrix = stepMatrix(name, head);
   if (name !== 'weights' || !steps.masked) return matrix;
@@ -28,7 +28,7 @@ function drawnMatrix(name, head) {
 }
 const headCount = () => page.heads;
 
-// What a row and a column of a step stand for: a query word, a key word, or a component of a vector.
+// The meaning of a step's rows and columns: a query word, a key word, or a component of a vector.
 const rowAxis = (step) => step.axes.at(-2);
 const columnAxis = (step) => step.axes.at(-1);
 const partsOf = (name) => (steps[name] ? columnAxis(steps[name]) : '');
@@ -91,10 +91,10 @@ function tableOfStep(step) {
   return { corner: step.title, rows: rowAxis(step) === 'Lk' ? keyWords : queryWords, columns, matrix };
 }
 
-// One scale for the weights of all heads.
+// A common scale for the weights of all heads.
 const stepWeightScale = () => weightScale(partLabels(headCount()).map((_, head) => drawnMatrix('weights', head)));
 
-// A step as a card; weights show all heads side by side.
+// A step as a card; the card of weights shows all heads side by side.
 function stepCard(step, grids) {
   const shape = stepTensor(step.name).shape;
   const all = step.name === 'weights' && headCount() > 1;
@@ -147,7 +147,7 @@ function markStrip(host, now) {
   }
 }
 
-// The chosen head's weights take half of the card, those of the others together the other half.
+// The chosen head's weights take half of the card, and all other heads share the other half.
 const HEAD_GAP = 22;
 function widthOfHead(width, chosen) {
   if (width < SMALL_SCREEN - 80) return width;
@@ -164,7 +164,7 @@ const stepsView = {
     this.strip = wordStrip();
     this.panel = element('aside', { class: 'panel', 'aria-label': 'The arithmetic' });
     const flow = sections().map(([title, names]) => {
-      // With one head, the merged context is the context: one picture is enough.
+      // With one head, the merged context equals the context, so one picture is enough.
       const shown = names.filter((name) => name === 'flows' || (steps[name] && !(name === 'merged' && headCount() === 1)));
       if (!shown.length) return null;
       return element('section', { class: 'stage' }, element('h2', {}, title),
@@ -176,7 +176,7 @@ const stepsView = {
   },
   layOut() {
     const widths = this.grids.map(({ host, all, chosen }) => {
-      const width = host.closest('.figures').clientWidth - 6;  // but its padding
+      const width = host.closest('.figures').clientWidth - 6;  // without its padding
       return all ? widthOfHead(width, chosen) : width;
     });
     this.grids.forEach(({ grid }, i) => grid.layOut(widths[i]));

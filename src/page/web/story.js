@@ -1,17 +1,17 @@
-// The steps as a story, one thought at a time. state.thought: from 1 on; 0 shows all at once. A thought is
-// [title, cards, parts of the panel, what it says of the chosen words].
+// The steps as a story, one thought at a time. state.thought counts from 1; 0 shows all at once. A thought is [title,
+// cards, parts of the panel, function that makes the text on the chosen words].
 const wholeMean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 function spread(values) {
   const mean = wholeMean(values);
   return Math.sqrt(wholeMean(values.map((value) => (value - mean) ** 2)));
 }
 const finite = (values) => Array.from(values).filter(Number.isFinite);
-// The largest share that a softmax makes of these scores.
+// The largest share in the softmax of these scores.
 const largestShare = (scores) => 1 / scores.reduce((sum, score) => sum + Math.exp(score - Math.max(...scores)), 0);
 const allowedOf = (name, row) => Array.from(rowOf(stepMatrix(name), row)).filter((_, key) =>
   !steps.masked || !isMasked(at(stepMatrix('masked'), row, key)));
 
-// The largest share of a row's softmax without the division by √d, and with it.
+// The largest share in a row's softmax, without and with the division by √d.
 function sharesOf(row) {
   const [raw, scaled] = ['scores', 'scaled'].map((name) => largestShare(allowedOf(name, row)));
   return { row, raw, scaled, lost: raw - scaled };
@@ -26,7 +26,8 @@ function tellShares({ row, raw, scaled }) {
     exact(slope(raw))} without the division, ${exact(slope(scaled))} with it.`];
 }
 
-// The chosen row, where the division shows in it. Else what is true of it, and the row of the head where it shows most.
+// The chosen row, if the division matters in it. Else its own numbers, and the row of the head in which it matters
+// most.
 function tellRoot(now) {
   const d = stepMatrix('query').columns;
   const spreads = ['scores', 'scaled'].map((name) => exact(spread(finite(stepMatrix(name).values))));
@@ -77,7 +78,7 @@ const thoughts = () => [
 ].filter((thought) => thought && thought[1].some((name) => steps[name]));
 
 const isStory = () => state.view === 'story';
-// Those that are shown, each with its place.
+// The thoughts to show, each with its place.
 function thoughtsNow() {
   const all = thoughts().map((thought, place) => [thought, place]);
   return state.thought > 0 ? all.slice(Math.min(state.thought, all.length) - 1).slice(0, 1) : all;
@@ -97,7 +98,7 @@ function storyBar() {
 
 const storySections = () => thoughtsNow().map(([thought, place]) => [`${place + 1}. ${thought[0]}`, thought[1]]);
 
-// The texts, with the numbers of the chosen words; of the panel the parts that belong to a thought shown alone.
+// The texts, with the numbers of the chosen words, and the parts of the panel that belong to a thought shown alone.
 function tellThoughts(host, panel, now) {
   const shown = thoughtsNow();
   host.querySelectorAll('.story-text').forEach((text, n) => text.replaceChildren(glossed({}, shown[n][0][3](now))));
@@ -105,7 +106,7 @@ function tellThoughts(host, panel, now) {
     section.hidden = shown.length === 1 && !shown[0][0][2].includes(section.dataset.part);
 }
 
-// . and , turn to the next thought and back.
+// Keys . and , turn to the next and the previous thought.
 function turnThought(by) {
   const count = thoughts().length + 1;
   const thought = isStory() ? (state.thought + by + count) % count : Math.max(1, state.thought);

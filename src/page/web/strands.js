@@ -1,12 +1,12 @@
-// The weights of some words as lines: on the left the words that ask, on the right those attended to. It is an SVG
-// picture, so that it prints and can be saved.
+// The weights of some words as lines, from the attending words on the left to the attended words on the right. It is an
+// SVG picture, so that it prints and can be saved.
 const MOST_LINED_WORDS = 60;
-const LEAST_LINED = 0.01;  // weights under it are not drawn
+const LEAST_LINED = 0.01;  // smaller weights are not drawn
 const LEAST_WRITTEN = 0.0005;  // smaller ones would be written as 0.000
-const MOST_LINED_HEADS = 5;  // as many as there are colours --head-0, --head-1, … in views.css
+const MOST_LINED_HEADS = 5;  // the number of colours --head-0, --head-1, … in views.css
 
-// Words [from, to) around a place. Windows of a long text begin at multiples of half their size, so that they stay
-// where they are while the place moves a little.
+// Words [from, to) around a place. Windows of a long text begin at multiples of half their size, so small moves of the
+// place do not shift them.
 function windowAround(place, count) {
   if (count <= MOST_LINED_WORDS) return [0, count];
   const half = MOST_LINED_WORDS / 2;
@@ -15,10 +15,10 @@ function windowAround(place, count) {
 }
 const isWithin = (place, [from, to]) => place >= from && place < to;
 
-// The weights that the page holds of a row, on keys from..to, as [key, weight, rounded].
+// The weights of a row that the page holds, on keys from..to, as [key, weight, rounded].
 const strandsOf = (head, row, keys) => topOf(head, row, Infinity).filter(([key]) => isWithin(key, keys));
 
-// The strands that are drawn. `first`: also to the first key.
+// The drawn strands. With `first`, those to the first key, too.
 const drawnStrands = (head, row, keys, first) => strandsOf(head, row, keys)
   .filter(([key, weight]) => weight >= LEAST_LINED && (first || key > 0));
 
@@ -35,7 +35,8 @@ const headColour = (index) => `var(--head-${index})`;
 const NUMBER_ROOM = 44;
 const SIDES = { row: 'query', key: 'key' };
 
-// spec: heads, rows and keys ([from, to) each), label, pick(side, place), and `first`: lines to the first key are drawn.
+// spec: heads, rows and keys ([from, to) each), label, pick(side, place), and `first`: whether lines to the first key
+// are drawn.
 class LinePicture {
   constructor(spec) {
     this.spec = spec;
@@ -127,7 +128,8 @@ class LinePicture {
       'data-row': row, 'data-key': key, 'data-head': this.spec.heads[index] });
   }
 
-  // lit: {side, place}, the word whose lines alone are shown; `to` marks a word on the other side. `only` shows one head.
+  // lit: {side, place}, the only word whose lines are shown; `to` marks a word on the other side. `only` shows one
+  // head.
   refresh(lit, pinned = null, only = null) {
     const now = JSON.stringify([lit, pinned, only]);
     if (now === this.now) return;
@@ -147,7 +149,8 @@ class LinePicture {
     return Array.from({ length: rows[1] - rows[0] }, (_, i) => this.linesFrom(rows[0] + i, place)).flat();
   }
 
-  // The weights of a word, beside the words that they lead to: of each head, or (where there is little room) the largest.
+  // The weights of a word, beside the words that they lead to: for each head, or only the largest if there is little
+  // room.
   numbersOf({ side, place }) {
     const { heads, rows, keys } = this.spec;
     const other = side === 'row' ? 'key' : 'row';
@@ -210,7 +213,7 @@ class LinePicture {
 
 const labelled = (words, from, to) => Array.from({ length: to - from }, (_, i) => nameOf(words, from + i));
 
-// One weight as {weight, rounded}; masked as weight -Infinity; null where the page lacks it.
+// One weight as {weight, rounded}; a masked one has weight -Infinity; null if the page lacks it.
 function heldWeight(head, row, key) {
   const weight = weightAt(head, row, key);
   if (weight !== null) return { weight, rounded: pyramidOf(head)?.[0].rounded ?? true };
@@ -218,7 +221,7 @@ function heldWeight(head, row, key) {
   return found ? { weight: found[1], rounded: found[2] } : null;
 }
 
-// The picture as a file's text, its colours written out.
+// The picture as the text of a file, with resolved colours.
 function svgText(picture) {
   const copy = picture.node.cloneNode(true);
   for (const hidden of copy.querySelectorAll('[display="none"], rect[fill="transparent"]')) hidden.remove();

@@ -1,4 +1,4 @@
-// The words, shaded by the weights of the chosen word, by the weights on it, or by what each word received.
+// The words, shaded by the weights of the chosen word, the weights on it, or the weight that each word received.
 const SHADES = {
   to: 'what it attends to',
   ...(page.tensors['received-0'] && { received: 'what words received' }),
@@ -48,7 +48,7 @@ const textView = {
       if (top < 0 || bottom > window.innerHeight) word.scrollIntoView({ block: 'center' });
     }
   },
-  // The shade of each key: one number a key, NaN where the page has none.
+  // The shade of each key as a number, NaN if the page has none.
   shares(now) {
     if (state.shade === 'received') return tensor('received-' + state.head)?.values ?? new Float32Array(page.key_count);
     const weights = weightsOf(state.head, now.row);
@@ -60,7 +60,7 @@ const textView = {
   refresh() {
     const now = followed();
     const shares = this.shares(now);
-    // One row: what it attends to, or what the keys received.
+    // A single row: what it attends to, or what the keys received.
     const scale = weightScale([{ values: shares, rows: 1, columns: shares.length }]);
     const palette = colours();
     for (const word of this.keys.querySelectorAll('.w')) {

@@ -1,4 +1,4 @@
-// What the page is called: what its writer named it, else its sentence, else its size.
+// The page's title: given by its writer, else its sentence, else its size.
 const MOST_TITLE = 240;  // letters
 const MOST_TAB_TITLE = 60;
 

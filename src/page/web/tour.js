@@ -1,8 +1,9 @@
-// A guided first zoom into a long text: from the whole map to what stands out, a sentence at each stop, and back.
+// A guided zoom into a long text: from the whole map to the parts that stand out, with a sentence at each stop, and
+// back.
 const MOST_PEAKS = 3;
-const LEAST_LIFT = 2;         // times the share of evenly spread weight
-const PEAK_SHARE = 0.1;       // of the best one's rank: others do not stand out
-const APART = 0.12;           // of the map between two peaks
+const LEAST_LIFT = 2;         // as a multiple of the share of even weights
+const PEAK_SHARE = 0.1;       // as a share of the best rank; lower peaks do not stand out
+const APART = 0.12;           // minimum distance of two peaks, as a share of the map
 const NEAR_DIAGONAL = 2.5;    // bins
 const REGION_BINS = 36;       // shown around a peak
 const CLOSE_CELLS = 24;       // shown around a cell
@@ -10,21 +11,21 @@ const TRAVEL = 900;           // milliseconds
 
 let tour = null;  // {head, stops, at}
 
-// Where the diagonal is: the key at row 0's own place, as the call's options say.
+// The diagonal: the key at row 0's own position, by the call's options.
 function diagonalKey() {
   const options = Object.fromEntries(report.options);
   if (options['query-offset'] !== undefined) return Number(options['query-offset']);
   return options.align === 'bottom-right' ? page.key_count - page.query_count : 0;
 }
 
-// The share that a bin would have of a row that spreads its weight evenly over the keys that it may see.
+// The share that a bin would have in a row that spreads its weight evenly over the keys that it may see.
 function evenShare(level, row) {
   const causal = report.options.some(([name]) => name === 'causal');
   return Math.min(1, level.keyStep / (causal ? Math.max(1, Math.min(page.key_count, row + diagonalKey() + 1)) : page.key_count));
 }
 
-// The bins of a level that stand out off the diagonal and off the first key, apart from each other: those with a large
-// share of their rows, and far more than an even one, which is large in a text's first rows.
+// The bins of a level that stand out, apart from each other, and away from the diagonal and the first key. They have a
+// large share of their rows, and far more than an even share, which is large in a text's first rows.
 function peaksOf(level) {
   const diagonal = page.cross ? -Infinity : diagonalKey();
   const near = NEAR_DIAGONAL * Math.max(level.rowStep, level.keyStep);
@@ -53,7 +54,7 @@ const rangeText = ([from, to]) => (to - from === 1 ? spelled(from) : `${spelled(
 const percent = (share) => `${Number((100 * share).toPrecision(2))} %`;
 const around = (row, key, high, wide) => within([row - high / 2, row + high / 2, key - wide / 2, key + wide / 2]);
 
-// The strongest weight of a bin off the diagonal: the server's, else that of the keys which the page holds of each row.
+// The strongest weight of a bin off the diagonal, from the server, else from the keys that the page holds for each row.
 async function strongestIn(head, peak, level) {
   const [r0, r1] = binEdges(peak.r, level.rowStep, page.query_count);
   const [k0, k1] = binEdges(peak.c, level.keyStep, page.key_count);
@@ -123,7 +124,7 @@ async function stopsOf(head) {
   return stops;
 }
 
-// Long texts alone have anything to zoom into: the rest is shown cell by cell.
+// Only long texts need a zoom; others are shown cell by cell.
 const hasTour = () => Boolean(report) && page.query_count > 4 * REGION_BINS && pyramidOf(state.head)?.[0].rowStep > 1;
 
 async function startTour() {
@@ -151,7 +152,7 @@ function showStop() {
 }
 
 const wantsStillness = () => matchMedia('(prefers-reduced-motion: reduce)').matches;
-// Glides from one part of the map to another, or is there at once for those who want less motion.
+// Glides from one part of the map to another, or jumps if the reader prefers less motion.
 let travel = 0;
 function travelTo(to) {
   const mine = ++travel;
@@ -170,7 +171,7 @@ function travelTo(to) {
   requestAnimationFrame(step);
 }
 
-// A part of the map on the way: sizes change by equal factors, and the nearer part's middle is held.
+// An intermediate part of the map: sizes change by equal factors, around the middle of the nearer part.
 function between(from, to, share) {
   const side = (a, b, c, d) => {
     const size = (b - a) ** (1 - share) * (d - c) ** share;
@@ -202,7 +203,7 @@ function showTourBar() {
   if (focused) (([...tourNode.querySelectorAll('button')].find((one) => one.textContent === focused && !one.disabled)) ||
     tourNode.querySelector('button:nth-of-type(2)') || tourNode.querySelector('button'))?.focus();
 }
-// The button, or the stop that is shown, for the map's card.
+// The button or the current stop, for the map's card.
 function tourBar() {
   showTourBar();
   return tourNode;

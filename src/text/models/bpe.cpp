@@ -1,4 +1,4 @@
-// Byte-pair encoding (Sennrich et al. 2016): of bytes that stand as letters (GPT-2), or of letters
+// Byte-pair encoding (Sennrich et al. 2016) over bytes written as letters (GPT-2), or over letters
 // (SentencePiece).
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint32_t kQuickLetters = 512;  // all that GPT-2 writes bytes as
+constexpr std::uint32_t kQuickLetters = 512;  // covers the letters that GPT-2 uses for bytes
 
 struct BpeSettings {
   explicit BpeSettings(const JsonPart& part)
@@ -37,7 +37,7 @@ struct BpeSettings {
   bool fuse_unknown, byte_fallback, ignore_merges;
 };
 
-// "left right", or a list of the two.
+// A merge is "left right", or a list of the two.
 std::pair<std::string, std::string> merge_from(const JsonPart& part, const json& merge) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string())
     return {merge[0].get<std::string>(), merge[1].get<std::string>()};
@@ -115,8 +115,8 @@ class Bpe final : public TableModel {
   }
 
  private:
-  // Nothing is merged across the beginning of a ▁ that no token has after the letter before it:
-  // SentencePiece's texts, one word each, are separable there.
+  // Finds the letters that tokens have before a ▁. After any other letter, nothing merges across the
+  // beginning of a ▁. So SentencePiece's texts, one word each, are separable there.
   void find_spaces() {
     separates_ = !settings_.ignore_merges && table_.id(kSpace).has_value();
     for (const TokenTrie::Entry& one : table_.entries())
@@ -125,8 +125,8 @@ class Bpe final : public TableModel {
         before_space_[static_cast<unsigned char>(one.bytes[at - 1])] = true;
   }
 
-  // Letters that are no token are bytes where these have tokens, else unknown, together where they are fused.
-  // Without a token for the unknown they give none, as in tokenizers.
+  // Letters without a token become byte tokens if these exist. Otherwise they are unknown, and fused to one
+  // token if the settings say so. Without an unknown token they give no token, as in tokenizers.
   void add_letters(std::string_view word, BpeWord& symbols) const {
     std::size_t unknown_begin = 0, unknown_end = 0;
     const auto add_unknown = [&] {
@@ -176,12 +176,12 @@ class Bpe final : public TableModel {
 
   BpeSettings settings_;
   BpeMerges merges_;
-  std::vector<std::int32_t> quick_;  // of single letters; none where a prefix or suffix goes with them
-  std::vector<std::int32_t> bytes_;  // none without byte_fallback
+  std::vector<std::int32_t> quick_;  // of single letters; empty if words have a prefix or suffix
+  std::vector<std::int32_t> bytes_;  // empty without byte_fallback
   std::int32_t unknown_ = -1;
   bool drops_unknown_ = true;
   bool separates_ = false;
-  std::array<bool, 256> before_space_ = {};  // the last bytes of letters that tokens have before a ▁
+  std::array<bool, 256> before_space_ = {};  // last bytes of the letters that tokens have before a ▁
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Which pairs of tokens BPE merges, and in which order.
+// The pairs of tokens that BPE merges, and their order.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace heed::detail {
 
-/// The tokens `left` and `right` become `id`; lower ranks go first.
+/// The tokens `left` and `right` become `id`; lower ranks merge first.
 struct BpeMerge {
   std::int32_t left = 0, right = 0;
   std::uint32_t rank = 0;
@@ -17,10 +17,10 @@ struct BpeMerge {
 class BpeMerges {
  public:
   BpeMerges() = default;
-  /// Of several of one pair the last rank counts. Tokens are in [0, tokens).
+  /// If a pair occurs several times, the last one counts. Tokens are in [0, tokens).
   BpeMerges(std::vector<BpeMerge> merges, std::size_t tokens);
 
-  /// Null for pairs that are not merged.
+  /// Returns nullptr for pairs that do not merge.
   [[nodiscard]] const BpeMerge* find(std::int32_t left, std::int32_t right) const {
     std::size_t low = first_[static_cast<std::size_t>(left)];
     const std::size_t end = first_[static_cast<std::size_t>(left) + 1];
@@ -37,7 +37,7 @@ class BpeMerges {
 
  private:
   std::vector<BpeMerge> merges_;      // by left, then by right
-  std::vector<std::uint32_t> first_;  // of each left
+  std::vector<std::uint32_t> first_;  // where the merges of each left token begin
 };
 
 }  // namespace heed::detail

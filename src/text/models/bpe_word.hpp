@@ -1,6 +1,6 @@
-// A word as BPE puts it together (Sennrich et al. 2016): of all pairs of neighbours that can be merged, the
-// one of lowest rank, of those the leftmost, until none is left. A heap of pairs over a linked list of
-// symbols, so that a word of n letters takes n log n steps.
+// Merging of one word by BPE (Sennrich et al. 2016). It merges the neighbouring pair of lowest rank, the
+// leftmost among equals, until no pair can merge. A heap of pairs over a linked list of symbols takes n log n
+// steps for a word of n letters.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class BpeWord {
     pairs_.reserve(letters);
   }
 
-  /// The next symbol, which stands for the bytes [begin, end).
+  /// Appends a symbol for the bytes [begin, end).
   void add(std::int32_t id, std::size_t begin, std::size_t end) {
     const auto place = static_cast<std::int32_t>(symbols_.size());
     symbols_.push_back(
@@ -54,8 +54,8 @@ class BpeWord {
   };
   struct Pair {
     std::uint32_t rank;
-    std::int32_t left;  // its place
-    std::int32_t id;    // what it becomes
+    std::int32_t left;  // its index
+    std::int32_t id;    // the merged symbol
   };
   static bool is_later(const Pair& a, const Pair& b) {
     return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
@@ -73,7 +73,7 @@ class BpeWord {
     std::push_heap(pairs_.begin(), pairs_.end(), is_later);
   }
 
-  // Unless one of the two has been merged since.
+  // Does nothing if one of the two has been merged since.
   void join(const BpeMerges& merges, const Pair& pair) {
     Symbol& left = at(pair.left);
     if (left.id < 0 || !is_in(left.after)) return;
@@ -89,7 +89,7 @@ class BpeWord {
     if (is_in(left.after)) offer(merges, pair.left, left.after);
   }
 
-  // Words of usual length need no memory but the stack's.
+  // Words of usual length only need memory on the stack.
   std::array<std::byte, 4096> stack_;
   std::pmr::monotonic_buffer_resource memory_{stack_.data(), stack_.size()};
   std::pmr::vector<Symbol> symbols_{&memory_};

@@ -42,7 +42,7 @@ void TableModel::fail_unknown(std::string_view word) {
 
 namespace {
 
-// Old files do not say: only BPE has merges, only Unigram a list of tokens.
+// Old files lack the type: only BPE has merges, only Unigram a list of tokens.
 std::string type_of_model(const JsonPart& part) {
   if (!part.type().empty()) return part.type();
   if (part.has("merges")) return "BPE";

@@ -1,4 +1,4 @@
-// How a word that is cut out of a text becomes tokens: BPE, WordPiece, Unigram, or whole words.
+// Splitting a word into tokens: BPE, WordPiece, Unigram, or whole words.
 #pragma once
 
 #include <cstddef>
@@ -23,20 +23,20 @@ struct TokenPiece {
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
-  /// Adds the pieces of a word, UTF-8 and normalised, in order.
+  /// Appends the pieces of a word, which is normalised UTF-8, in order.
   virtual void cut(std::string_view word, std::vector<TokenPiece>& pieces) const = 0;
-  /// Bytes at the beginning of a word, at least one, whose pieces do not depend on what follows, nor the
-  /// other way round: cut one after the other, these parts have the pieces of the word.
+  /// The length of a prefix, at least one byte, that can be cut separately: cutting the prefix and the rest
+  /// gives the pieces of the whole word.
   [[nodiscard]] virtual std::size_t separable(std::string_view word) const { return word.size(); }
   [[nodiscard]] virtual std::optional<std::int64_t> id(std::string_view token) const = 0;
   [[nodiscard]] virtual std::optional<std::string_view> token(std::int64_t id) const = 0;
   /// Ids are in [0, size()).
   [[nodiscard]] virtual std::int64_t size() const = 0;
-  /// Tokens: fewer than size() where ids stand for none, more where tokens share one.
+  /// The number of tokens: fewer than size() if ids are unused, more if tokens share an id.
   [[nodiscard]] virtual std::int64_t count() const = 0;
 };
 
-/// The member "model" of a tokenizer.json. Throws Error (io) that begins with `name`.
+/// Reads the member "model" of a tokenizer.json. Throws Error (io) that begins with `name`.
 [[nodiscard]] std::unique_ptr<const TokenModel> token_model_from(const nlohmann::json& model,
                                                                  const std::string& name);
 

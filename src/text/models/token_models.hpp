@@ -1,4 +1,4 @@
-// The models of tokens, one a source file.
+// The token models, one per source file.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace heed::detail {
 
-/// What all have: a vocabulary.
+/// The common part of all models: a vocabulary.
 class TableModel : public TokenModel {
  public:
   TableModel(std::vector<std::string> tokens, const std::vector<std::int32_t>& ids)
@@ -27,23 +27,23 @@ class TableModel : public TokenModel {
   [[nodiscard]] std::int64_t count() const final { return std::ssize(table_.entries()); }
 
  protected:
-  /// Throws Error (invalid_argument) for words that the model has no token for, not even one for the unknown.
+  /// Throws Error (invalid_argument) for a word without a token, if the model has no unknown token.
   [[noreturn]] static void fail_unknown(std::string_view word);
 
   TokenTable table_;
 };
 
-/// An object of tokens and ids, as the model's member "vocab" holds it.
+/// The model's member "vocab": an object of tokens and ids.
 struct TokenIds {
   explicit TokenIds(const JsonPart& part);
   std::vector<std::string> tokens;
   std::vector<std::int32_t> ids;
 };
 
-/// Ids of "<0x00>" to "<0xFF>" in the vocabulary, -1 where it has none.
+/// The ids of "<0x00>" to "<0xFF>" in the vocabulary, -1 for missing ones.
 [[nodiscard]] std::vector<std::int32_t> byte_tokens(const TokenTable& table);
 
-/// Throw Error (io).
+/// These throw Error (io).
 [[nodiscard]] std::unique_ptr<const TokenModel> word_level_from(const JsonPart& part);
 [[nodiscard]] std::unique_ptr<const TokenModel> word_piece_from(const JsonPart& part);
 [[nodiscard]] std::unique_ptr<const TokenModel> bpe_from(const JsonPart& part);

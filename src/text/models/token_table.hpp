@@ -1,4 +1,4 @@
-// The vocabulary of a token model: what ids stand for, and the other way round.
+// The vocabulary of a token model: tokens by id and ids by token.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace heed::detail {
 
-/// Ids that a file may give: beyond them nothing real lies.
+/// The upper limit of ids in a file. No real vocabulary exceeds it.
 inline constexpr std::int64_t kMostTokenIds = std::int64_t{1} << 24;
 
-/// Immutable; not copied, as views point into it.
+/// Immutable; not copyable, because views point into it.
 class TokenTable {
  public:
-  /// Of several tokens with one id the last is what the id stands for.
+  /// If several tokens share an id, the id stands for the last one.
   TokenTable(std::vector<std::string> tokens, const std::vector<std::int32_t>& ids);
   TokenTable(const TokenTable&) = delete;
   TokenTable& operator=(const TokenTable&) = delete;
@@ -33,7 +33,7 @@ class TokenTable {
  private:
   std::vector<std::string> tokens_;
   std::vector<TokenTrie::Entry> entries_;
-  std::vector<std::int32_t> by_id_;  // the place in tokens_, or -1
+  std::vector<std::int32_t> by_id_;  // the index into tokens_, or -1
   TokenTrie trie_;
 };
 

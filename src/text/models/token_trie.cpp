@@ -13,7 +13,7 @@ std::size_t common_prefix(std::string_view a, std::string_view b) {
   return length;
 }
 
-// Sorted, the last of equal ones alone.
+// Sorts the entries, and keeps the last of equal ones.
 std::vector<TokenTrie::Entry> in_order(std::vector<TokenTrie::Entry> entries) {
   std::erase_if(entries, [](const TokenTrie::Entry& one) { return one.bytes.empty(); });
   std::stable_sort(entries.begin(), entries.end(),
@@ -30,8 +30,8 @@ std::vector<TokenTrie::Entry> in_order(std::vector<TokenTrie::Entry> entries) {
 
 }  // namespace
 
-// Level after level. What lies below a node are neighbours in the order of all tokens, which begin with the
-// same `depth` bytes.
+// Builds the trie level by level. The tokens below a node are neighbours in sorted order, and share their
+// first `depth` bytes.
 TokenTrie::TokenTrie(std::vector<Entry> entries) {
   struct Below {
     std::size_t begin, end, depth;

@@ -1,7 +1,7 @@
-// Tokens by their bytes: which is this one, and with which does a text begin.
+// A trie of tokens: exact lookup, and the tokens that a text begins with.
 //
-// A tree whose edges hold as many bytes as no token parts, so that it has fewer than two nodes a token,
-// however long tokens are. Nothing is hashed: no choice of tokens makes it slow.
+// A tree whose edges hold as many bytes as possible, so that it has fewer than two nodes per token, however
+// long tokens are. It does not hash, so no choice of tokens makes it slow.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class TokenTrie {
   };
 
   TokenTrie() = default;
-  /// Bytes must live as long. Of equal ones the last counts; empty ones are left out.
+  /// The bytes must outlive the trie. Of equal entries the last one counts; empty ones are ignored.
   explicit TokenTrie(std::vector<Entry> entries);
 
   [[nodiscard]] std::optional<std::int32_t> find(std::string_view bytes) const {
@@ -32,7 +32,7 @@ class TokenTrie {
     return found;
   }
 
-  /// visit(length, id) for each token that the text begins with, the shortest first.
+  /// Calls visit(length, id) for each token that the text begins with, the shortest first.
   template <class Visit>
   void each_prefix(std::string_view text, Visit visit) const {
     std::size_t at = 0;
@@ -46,13 +46,13 @@ class TokenTrie {
 
  private:
   struct Node {
-    std::string_view edge;  // bytes between the parent and this
+    std::string_view edge;  // bytes between the parent and this node
     std::uint32_t first_child = 0;
     std::uint32_t children = 0;
-    std::int32_t id = -1;  // of the token that ends here
+    std::int32_t id = -1;  // the token that ends here
   };
 
-  // The child that goes on with the text's byte `at`.
+  // The child for the text's byte `at`.
   const Node* child(std::size_t node, std::string_view text, std::size_t at) const {
     if (node >= nodes_.size() || at >= text.size() || nodes_[node].children == 0) return nullptr;
     const char* const first = &labels_[nodes_[node].first_child];
@@ -62,7 +62,7 @@ class TokenTrie {
                                       static_cast<std::size_t>(static_cast<const char*>(found) - first)];
   }
 
-  std::vector<Node> nodes_;   // children side by side; the first is the root
+  std::vector<Node> nodes_;   // siblings are adjacent; the first node is the root
   std::vector<char> labels_;  // the first byte of each node's edge
 };
 

@@ -1,6 +1,5 @@
-// Unigram (Kudo 2018): of all ways to put the word together from tokens, the one whose scores have the
-// largest sum. A letter that is no token counts as ten less than the lowest score; such letters in a row are
-// one token.
+// Unigram (Kudo 2018): the segmentation of a word into tokens with the largest sum of scores. A letter
+// without a token scores ten less than the lowest score; consecutive ones form one token.
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -58,7 +57,7 @@ class Unigram final : public TableModel {
   }
 
  private:
-  // The best way to the end of a token.
+  // The best segmentation up to the end of a token.
   struct Step {
     double score = 0;
     std::size_t begin = kUnreached;
@@ -88,7 +87,7 @@ class Unigram final : public TableModel {
     return best;
   }
 
-  // Unknown letters that are joined may be a token, or the bytes that have tokens.
+  // Consecutive unknown letters may be a token, or bytes with tokens.
   void add(std::string_view word, TokenPiece piece, std::vector<TokenPiece>& pieces) const {
     const std::string_view letters = word.substr(piece.begin, piece.end - piece.begin);
     if (piece.id == unknown_) {
@@ -110,7 +109,7 @@ class Unigram final : public TableModel {
   }
 
   std::vector<double> scores_;
-  std::vector<std::int32_t> bytes_;  // none without byte_fallback
+  std::vector<std::int32_t> bytes_;  // empty without byte_fallback
   std::int32_t unknown_ = -1;
   double unknown_score_ = 0;
 };

@@ -1,5 +1,5 @@
-// WordPiece (Schuster and Nakajima 2012), as BERT cuts words: from the left the longest token that fits,
-// where tokens within a word have a prefix; a word that cannot be cut so is unknown as a whole.
+// WordPiece (Schuster and Nakajima 2012), as in BERT: from the left, the longest token that fits; tokens
+// within a word have a prefix. A word that cannot be split so is unknown as a whole.
 #include <algorithm>
 #include <utility>
 
@@ -9,10 +9,10 @@
 namespace heed::detail {
 namespace {
 
-// What is looked at anew for each piece of a word; real files have 100.
+// Bounds the work for each piece of a word; real files have 100.
 constexpr std::int64_t kLongestPieceWord = 10'000;
 
-// Those with the prefix, without it.
+// The tokens with the prefix, which is removed.
 TokenTrie continuing(const TokenTable& table, std::string_view prefix) {
   std::vector<TokenTrie::Entry> entries;
   for (const TokenTrie::Entry& one : table.entries())

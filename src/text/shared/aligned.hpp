@@ -1,5 +1,5 @@
-// Text that normalizers and pre-tokenizers change, each byte of which knows the bytes of the original that it
-// came from.
+// Text that normalizers and pre-tokenizers change. Each byte knows the bytes of the original that it came
+// from.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct Span {
   friend bool operator==(const Span&, const Span&) = default;
 };
 
-/// UTF-8. While nothing has been changed there is no list of spans.
+/// UTF-8. An unchanged text has no list of spans.
 class AlignedText {
  public:
   AlignedText() = default;
@@ -27,19 +27,19 @@ class AlignedText {
 
   [[nodiscard]] const std::string& text() const { return text_; }
   [[nodiscard]] std::size_t size() const { return text_.size(); }
-  /// Where in the original the text begins.
+  /// The position in the original at which the text begins.
   [[nodiscard]] std::uint32_t start() const {
     return changed_ && !spans_.empty() ? spans_.front().begin : begin_;
   }
 
-  /// What the bytes [begin, end) came from, which are at least one. A byte comes from whole code points.
+  /// The origin of the bytes [begin, end), at least one. A byte's origin is whole code points.
   [[nodiscard]] Span span(std::size_t begin, std::size_t end) const;
   [[nodiscard]] AlignedText part(std::size_t begin, std::size_t end) const;
 
-  /// Puts other code points in place of as many that took the same bytes.
+  /// Overwrites code points in place with others of the same size in bytes.
   void overwrite(std::size_t begin, std::string_view bytes) { text_.replace(begin, bytes.size(), bytes); }
 
-  /// Another text of which nothing is written yet.
+  /// An empty text to write a changed version into.
   [[nodiscard]] static AlignedText rewritten(std::size_t expected_size) {
     AlignedText text;
     text.changed_ = true;
@@ -47,17 +47,17 @@ class AlignedText {
     text.spans_.reserve(expected_size);
     return text;
   }
-  /// Adds bytes that all came from `span`.
+  /// Appends bytes with the common origin `span`.
   void add(std::string_view bytes, Span span) {
     text_ += bytes;
     for (std::size_t i = 0; i < bytes.size(); ++i) spans_.push_back(span);
   }
-  /// Adds whole code points, the bytes [begin, end) of another text, as they are.
+  /// Appends the bytes [begin, end), whole code points, of another text unchanged.
   void add(const AlignedText& other, std::size_t begin, std::size_t end);
 
  private:
   std::string text_;
-  std::vector<Span> spans_;  // of each byte, where changed
+  std::vector<Span> spans_;  // for each byte, if changed
   std::uint32_t begin_ = 0;
   bool changed_ = false;
 };

@@ -57,7 +57,7 @@ bool JsonPart::flag(const char* member, bool fallback) const { return has(member
 
 std::int64_t JsonPart::integer(const char* member, std::int64_t least, std::int64_t most) const {
   const json& value = at(member);
-  // Beyond 63 bits a number without a sign would become negative.
+  // A number beyond 63 bits would become negative.
   const bool vast = value.is_number_unsigned() && value.get<std::uint64_t>() >> 63;
   const auto number = value.is_number_integer() && !vast ? value.get<std::int64_t>() : 0;
   if (!value.is_number_integer() || vast || number < least || number > most)

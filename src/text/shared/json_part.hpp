@@ -1,4 +1,4 @@
-// A part of a tokenizer.json, an object, whose members are checked as they are read.
+// Checked access to an object in a tokenizer.json.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace heed::detail {
 
-/// Refers to the object, which must live as long. What is missing or of another type throws Error (io):
+/// Refers to the object, which must outlive it. A missing member or one of another type throws Error (io):
 /// "'tokenizer.json' has a Split without pattern".
 class JsonPart {
  public:
-  /// `part` is what messages call it where it has no type: "a normalizer".
+  /// `part` is its name in messages if it has no type: "a normalizer".
   JsonPart(const nlohmann::json& value, std::string file, const std::string& part);
 
-  [[nodiscard]] const std::string& type() const { return type_; }  ///< empty where it has none
+  [[nodiscard]] const std::string& type() const { return type_; }  ///< empty if it has none
   [[nodiscard]] const std::string& file() const { return file_; }
-  [[nodiscard]] bool has(const char* member) const;                  ///< and not null
-  [[nodiscard]] const nlohmann::json& at(const char* member) const;  ///< any value but null
+  [[nodiscard]] bool has(const char* member) const;                  ///< the member exists and is not null
+  [[nodiscard]] const nlohmann::json& at(const char* member) const;  ///< any value except null
   [[nodiscard]] std::string text(const char* member) const;
   [[nodiscard]] std::string text(const char* member, const std::string& fallback) const;
   [[nodiscard]] bool flag(const char* member) const;
@@ -29,7 +29,7 @@ class JsonPart {
   /// The objects of a list.
   [[nodiscard]] std::vector<JsonPart> parts(const char* member) const;
 
-  /// Throws Error (io): "'tokenizer.json' has a Split " and what.
+  /// Throws Error (io): "'tokenizer.json' has a Split " followed by `what`.
   [[noreturn]] void fail(const std::string& what) const;
   /// Throws Error (io): "'tokenizer.json' has a normalizer of type 'Foo', which heed does not know".
   [[noreturn]] void fail_type() const;

@@ -1,4 +1,4 @@
-// Changing a text from its beginning to its end, which costs nothing until something changes.
+// Editing a text from beginning to end; free of cost until something changes.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace heed::detail {
 
-/// A code point of a changed text. change > 0: it was put in after those before it, and came from the same.
-/// Else: it stands for the next code point of the text, and -change more that follow are left out.
+/// A code point of a changed text. change > 0: it is inserted and shares the origin of the one before.
+/// Otherwise it replaces the next code point of the text, and -change further ones are dropped.
 struct PointChange {
   std::uint32_t point = 0;
   std::int64_t change = 0;
@@ -22,11 +22,11 @@ struct PointChange {
 
 class TextEdit {
  public:
-  /// The text changes when finish() is called.
+  /// The text changes only when finish() is called.
   explicit TextEdit(AlignedText& text) : text_(text) {}
 
-  /// In place of the code points [begin, end), which follow those of the calls before, come `bytes` from
-  /// `span`.
+  /// Replaces the code points [begin, end), which must follow those of earlier calls, by `bytes` with the
+  /// origin `span`.
   void replace(std::size_t begin, std::size_t end, std::string_view bytes, Span span);
   void replace(std::size_t begin, std::size_t end, const std::vector<PointChange>& changes);
   void finish();
@@ -36,22 +36,22 @@ class TextEdit {
 
   AlignedText& text_;
   AlignedText edited_;
-  std::size_t kept_ = 0;  // bytes of the text that are done
+  std::size_t kept_ = 0;  // bytes of the text already processed
   bool changed_ = false;
 };
 
 /// Lead bytes of code points.
 using LeadBytes = std::array<bool, 256>;
 
-/// Goes over the code points but those that begin with one of `kept`. `change(point, bytes)` says whether
-/// another text, which it adds to `bytes`, takes its place.
+/// Visits all code points except those that begin with one of `kept`. `change(point, bytes)` returns whether
+/// the code point is replaced, and appends the replacement to `bytes`.
 template <typename Change>
 void change_points(AlignedText& text, const LeadBytes& kept, const Change& change) {
   TextEdit edit(text);
   std::string bytes;
   for (std::size_t at = 0; at < text.size();) {
     if (kept[static_cast<unsigned char>(text.text()[at])]) {
-      ++at;  // through the rest of a code point, too, whose bytes are no lead bytes
+      ++at;  // also skips the rest of a code point, whose bytes are not lead bytes
       continue;
     }
     const CodePoint point = decode_utf8(std::string_view(text.text()).substr(at));

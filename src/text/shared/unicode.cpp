@@ -19,9 +19,9 @@ struct Range {
 
 constexpr std::uint32_t kPoints = 0x110000;
 
-// Where Unicode 9, and 8, had no code points that later versions made marks, punctuation, controls, or gave a
-// decomposition. Tokenizers were trained by the categories of Unicode 8 and the normal forms of Unicode 9,
-// which those of the Python package tokenizers still are; utf8proc knows younger versions.
+// Code points that did not exist in Unicode 9 (or 8) and that later versions made marks, punctuation or
+// controls, or gave a decomposition. Tokenizers were trained with the categories of Unicode 8 and the normal
+// forms of Unicode 9, which the Python package tokenizers still has. utf8proc has newer versions.
 constexpr Range kAfterUnicode9[] = {
     {0x61D, 0x61D},     {0x7FB, 0x7FF},     {0x85F, 0x89F},     {0x8BE, 0x8D3},     {0x9FC, 0xA00},
     {0xA76, 0xA80},     {0xAFA, 0xB00},     {0xB4E, 0xB55},     {0xC04, 0xC04},     {0xC3A, 0xC3C},
@@ -41,7 +41,7 @@ constexpr Range kOnlyUnicode9[] = {
     {0x1E008, 0x1E018}, {0x1E01B, 0x1E021}, {0x1E023, 0x1E024}, {0x1E026, 0x1E02A}, {0x1E900, 0x1E94A},
     {0x1E95E, 0x1E95F}};
 
-// Letters, marks and digits that Unicode 16 added, and symbols that are alphabetic.
+// Letters, marks and digits that Unicode 16 added, and alphabetic symbols.
 constexpr Range kOtherWords[] = {
     {0x897, 0x897},     {0x1C89, 0x1C8A},   {0x24B6, 0x24E9},   {0xA7CB, 0xA7CD},   {0xA7DA, 0xA7DC},
     {0x105C0, 0x105F3}, {0x10D40, 0x10D65}, {0x10D69, 0x10D6D}, {0x10D6F, 0x10D85}, {0x10EC2, 0x10EC4},
@@ -56,7 +56,7 @@ constexpr Range kOtherNumbers[] = {{0x10D40, 0x10D49}, {0x116D0, 0x116E3}, {0x11
                                    {0x11DE0, 0x11DE9}, {0x16130, 0x16139}, {0x16D70, 0x16D79},
                                    {0x16FF4, 0x16FF6}, {0x1CCF0, 0x1CCF9}, {0x1E5F1, 0x1E5FA}};
 
-// The ranges are in order.
+// The ranges must be sorted.
 bool is_in(std::uint32_t point, std::span<const Range> ranges) {
   const auto after =
       std::upper_bound(ranges.begin(), ranges.end(), point,
@@ -84,7 +84,7 @@ struct Categories {
   void add(std::uint32_t point);
 };
 
-// Categories of single code points have changed since Unicode 8.
+// Some single code points have changed their category since Unicode 8.
 void Categories::add(std::uint32_t point) {
   const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(point));
   const bool is_mark = category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
@@ -134,7 +134,7 @@ bool is_mark(std::uint32_t point) { return categories().mark[point]; }
 bool is_nonspacing_mark(std::uint32_t point) { return categories().nonspacing_mark[point]; }
 
 std::uint32_t lower_case(std::uint32_t point) {
-  // What Unicode 16 and 17 added.
+  // Pairs that Unicode 16 and 17 added.
   struct Pair {
     std::uint32_t upper, lower;
   };

@@ -1,5 +1,5 @@
-// What flows where: the words as they enter, and once more behind each layer; lines for the weights of one head a layer;
-// at the end what the model expects after each word.
+// The flow through the layers: the words as they enter, and again after each layer; lines for the weights of one head
+// per layer; at the end the model's prediction after each word.
 const LEAST_LINE = 0.03;  // weight
 const LEAST_FOLLOWED = 0.05;
 const LINES_A_ROW = 4;
@@ -30,7 +30,7 @@ function heaviest(layer, row, count = LINES_A_ROW) {
     .filter(([, weight]) => weight >= LEAST_LINE).sort((a, b) => b[1] - a[1]).slice(0, count);
 }
 
-// Backwards from a place behind layer `top`: the lines that bring most to it, as "layer row key".
+// Traces back from a place after layer `top` the lines that contribute most to it, as "layer row key".
 function followedLines(top, row) {
   const lines = new Set();
   let reached = new Map([[row, 1]]);
@@ -47,7 +47,7 @@ function followedLines(top, row) {
   return lines;
 }
 
-// Where columns stand, for a width in pixels.
+// The positions of the columns for a width in pixels.
 function flowPlan(width) {
   const narrow = width < 620;
   measuring.font = FLOW_FONT;
@@ -94,7 +94,7 @@ function flowWords(plan, column) {
   cutTo(label, plan.word - 8)));
 }
 
-// After each word: what is expected, and how surely.
+// The prediction after each word, with its probability.
 function flowEnd(plan, row) {
   const x = plan.left(page.layers) + plan.word + 4;
   const group = (kind, ...parts) => svg('g', { class: `flow-end${kind}${row === now.row ? ' chosen' : ''}`, 'data-after': row }, parts);
@@ -128,7 +128,7 @@ function flowRows(plan) {
     y: plan.y(row) - plan.height / 2, width: plan.width, height: plan.height, 'data-row': row }));
 }
 
-// shown: {layers whose lines are drawn, top: the layer behind which the followed lines end}.
+// shown: {layers whose lines are drawn, top: the layer after which the traced lines end}.
 function showFlow(host, shown) {
   if (!now.found) return host.replaceChildren();
   const plan = flowPlan(host.clientWidth);

@@ -1,4 +1,4 @@
-// All heads, layer by layer: a map of each, its switch, and what the prediction would be without it.
+// All heads, layer by layer: each head's map and switch, and the prediction without it.
 const cards = new Map();  // "layer.head" -> {card, canvas, mark, pick, onOff, without}
 
 function headCard(layer, head) {
@@ -49,13 +49,13 @@ function showHeads() {
   }
 }
 
-// The probability of `id` after the chosen word, were these heads switched; none lies before `layer`.
+// The probability of `id` after the chosen word if these heads were switched; none is before `layer`.
 function otherwise(names, layer, id) {
   const found = run(now.ids, { ...state, off: switched(names) }, now.found, layer);
   return expectedAfter(found, now.row, state.answer).find((one) => one.id === id).probability;
 }
 
-// Takes a run a head, so it waits until typing pauses, and gives way between heads.
+// It takes one run per head, so it waits until typing pauses, and yields between heads.
 let waiting = 0;
 function showWithout() {
   clearTimeout(waiting);

@@ -1,4 +1,4 @@
-// The page: what is typed and switched, and all that follows from it.
+// The page: the typed text and the switches, and everything computed from them.
 const SHOWN_EXPECTED = 5;
 const byId = (id) => document.getElementById(id);
 const EXAMPLES = isSymbols ? [page.text, 'to be or not to be or', 'A B C D A B C'] : [];
@@ -47,7 +47,7 @@ function showTyped() {
   byId('said').textContent = now.said;
 }
 
-// The words as buttons: one stop of the Tab key, arrow keys move.
+// The words as buttons: one tab stop, in which arrow keys move.
 function showWords() {
   const host = byId('words');
   host.replaceChildren(...now.labels.map((label, row) => element('button', { type: 'button', class: 'word', role: 'radio',

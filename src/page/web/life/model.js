@@ -3,7 +3,7 @@
 const emptyMatrix = (rows, columns) => ({ rows, columns, values: new Float64Array(rows * columns) });
 const has = (name) => Object.hasOwn(page.tensors, name);
 
-// x [L, in] times the weight [out, in] transposed, plus the bias where there is one: [L, out].
+// x [L, in] times the weight [out, in] transposed, plus the bias if there is one: [L, out].
 function linear(x, name) {
   const weight = tensor(name + '.weight');
   const [out, size] = weight.shape;
@@ -45,7 +45,7 @@ function erf(x) {
 }
 const gelu = (x) => ({ ...x, values: x.values.map((value) => (value * (1 + erf(value / Math.SQRT2))) / 2) });
 
-// Shares of 1 by exp(s); -Infinity is masked and gets 0.
+// The softmax of scores; -Infinity is masked and gets 0.
 function softmax(scores) {
   const largest = scores.reduce((most, score) => Math.max(most, score), -Infinity);
   const powers = scores.map((score) => Math.exp(score - largest));
@@ -53,7 +53,7 @@ function softmax(scores) {
   return powers.map((power) => power / sum);
 }
 
-// What one head does: scores q·k, scaled by 1 / sqrt(d), weights [L, L], context [L, d]; from projections [L, H d].
+// One head: scores q·k, scaled by 1 / sqrt(d), weights [L, L], context [L, d]; from projections [L, H d].
 function attendHead(projections, head, { causal, temperature, off }, layer) {
   const { rows: count, columns } = projections.query;
   const d = columns / page.heads;
@@ -100,7 +100,7 @@ function block(x, layer, settings) {
   return made;
 }
 
-// The rows of the tokens' numbers, and of their positions.
+// The table rows of the tokens' ids plus those of their positions.
 function embed(ids) {
   const table = tensor('token_embedding.weight');
   const token = emptyMatrix(ids.length, page.model_dim);
@@ -110,8 +110,8 @@ function embed(ids) {
   return { token, position, sum: added(token, position) };
 }
 
-// settings: causal; temperature of the heads' softmax; off, a set of heads ("1.3") that hand over nothing. `from`: an
-// earlier run with the same tokens, and the first layer that differs from it.
+// settings: causal; temperature of the heads' softmax; off, a set of heads ("1.3") whose output is 0. `from`: an
+// earlier run with the same tokens; `first`: the first layer that differs from it.
 function run(ids, settings, from = null, first = 0) {
   const embedded = from ? from.embedded : embed(ids);
   const layers = from ? from.layers.slice(0, first) : [];
@@ -124,7 +124,7 @@ function run(ids, settings, from = null, first = 0) {
   return { embedded, layers, norm, logits: linear(norm, 'unembedding') };
 }
 
-// What may follow place `row`: [{id, probability}], the likeliest first.
+// The predictions after place `row`: [{id, probability}], the likeliest first.
 function expectedAfter(found, row, temperature) {
   const shares = softmax(rowOf(found.logits, row).map((logit) => logit / temperature));
   return Array.from(shares, (probability, id) => ({ id, probability }))

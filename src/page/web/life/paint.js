@@ -1,4 +1,4 @@
-// Numbers as colours: 0 is the ground, in both themes. Weights go from paper to ink; numbers with a sign to one of two
+// Numbers as colours. In both themes 0 is the ground. Weights run from paper to ink; signed numbers run to one of two
 // inks.
 const themeColour = (name) => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
 function inks() {
@@ -13,18 +13,18 @@ function inks() {
 
 const mixed = (from, to, share) => from.map((value, i) => Math.round(value + (to[i] - value) * share));
 const css = ([red, green, blue]) => `rgb(${red} ${green} ${blue})`;
-// share: from -1 to 1.
+// share: -1 to 1.
 function colourOf(share, [paper, ink, minusInk]) {
   return mixed(paper, share < 0 ? minusInk : ink, Math.min(1, Math.abs(share)));
 }
-// Black or white, whichever stands out more: by at least 4.5:1 (WCAG 2's relative luminance).
+// Black or white, whichever has more contrast: at least 4.5:1 (WCAG 2's relative luminance).
 const brightness = (part) => (part <= 10 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4);
 function inkOn(rgb) {
   const [red, green, blue] = rgb.map(brightness);
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? '#000000' : '#ffffff';
 }
 
-// A matrix, one pixel a cell; `largest` has the full colour. Masked: cells that the row may not see.
+// Paints a matrix with one pixel per cell; `largest` has the full colour. masked: the cells that the row may not see.
 function paintMatrix(canvas, matrix, largest, masked) {
   const all = inks();
   const image = new ImageData(matrix.columns, matrix.rows);
@@ -39,7 +39,7 @@ function paintMatrix(canvas, matrix, largest, masked) {
 
 const largestOf = (values) => values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
 
-// A vector as a strip of cells; the cell under the pointer, or that of the arrow keys, is told beside it.
+// A vector as a strip of cells. The cell under the pointer, or selected by arrow keys, is described beside it.
 function strip(name, values, largest = largestOf(values)) {
   const canvas = element('canvas', { class: 'strip-cells', tabindex: '0', role: 'img',
     'aria-label': `${name}: ${values.length} numbers, from ${exact(Math.min(...values))} to ${exact(Math.max(...values))}; ` +

@@ -1,4 +1,4 @@
-// What is typed, chosen and switched. The address holds it behind #, so that a link restores it.
+// The typed text, the selection and the switches. The address holds them after #, so that a link restores them.
 const LAST = -1;
 const INDUCTION = 'induction';
 const PREVIOUS = 'previous-token';
@@ -7,12 +7,12 @@ const layers = Array.from({ length: page.layers }, (_, layer) => layer);
 const headsOf = Array.from({ length: page.heads }, (_, head) => head);
 const headName = (layer, head) => page.looks[layer][head].name;
 
-// The heads of a layer that play a part of the story, the best first. A text of repeated words assigns the parts, whatever
+// The heads of a layer with a role in the story, the best first. A text of repeated words assigns the roles, whatever
 // text the page opens with.
 const headsThat = (layer, role) => headsOf.filter((head) => page.roles[layer][head].name === role)
   .sort((a, b) => page.roles[layer][b].score - page.roles[layer][a].score);
 const bestHead = (layer, role) => headsThat(layer, role)[0] ?? -1;
-// Of each layer the head that the lines show: an induction or a previous-token head, where it has one.
+// For each layer, the head whose lines are shown: an induction or a previous-token head, if it has one.
 function tellingHead(layer) {
   const head = bestHead(layer, INDUCTION);
   return head >= 0 ? head : Math.max(0, bestHead(layer, PREVIOUS));
@@ -49,7 +49,7 @@ function readAddress() {
     if (Object.hasOwn(READ, name)) state[name] = READ[name](text);
 }
 
-// Browsers bound how often the address may change.
+// Browsers limit how often the address may change.
 let writing = 0;
 function writeAddress() {
   clearTimeout(writing);
@@ -64,9 +64,10 @@ function writeAddress() {
   }, 200);
 }
 
-// What the model makes of it: {tokens, ids, labels, said, row, found}; found is null without tokens.
+// The model's result: {tokens, ids, labels, said, row, found}; found is null without tokens.
 let now = null;
-// A word that was not said before. A model of symbols copies; what it expects after such a word means nothing.
+// Words that have not occurred before. A model of symbols only copies, so its prediction after such a word is
+// meaningless.
 const NEW_WORD = 'new word: nothing to copy yet';
 const isNew = (row) => isSymbols && now.ids.indexOf(now.ids[row]) === row;
 const chosenRow = () => Math.min(state.word < 0 ? Infinity : state.word, now.ids.length - 1);
@@ -88,7 +89,7 @@ function change(changes) {
 }
 
 const areOff = (names) => names.every((name) => state.off.has(name));
-// state.off once these heads are switched together: all off, or all on where they are off.
+// state.off after switching these heads together: all off, or all on if they are off.
 function switched(names) {
   const off = new Set(state.off);
   for (const name of names) if (areOff(names)) off.delete(name); else off.add(name);

@@ -1,4 +1,4 @@
-// What the layers do, one thought at a time. A thought is {title, text(), shown: what the lines show}.
+// The layers as a story, one thought at a time. A thought is {title, text(), shown: what the lines show}.
 const all = { layers, top: page.layers - 1 };
 
 function placeOf(name, least = 0) {
@@ -14,7 +14,7 @@ const induction = previous && placeOf(INDUCTION, previous.layer + 1);
 const wordAt = (row) => element('b', { class: row === now.row ? 'query' : 'key' }, now.labels[row]);
 const number = (text) => element('output', {}, text);
 const weightsOf = ({ layer, head }) => now.found.layers[layer].attention.heads[head].weights;
-// The key that a head's chosen row attends to most, and by how much.
+// The key that a head attends to most in the chosen row, and its weight.
 function mostAttended(place) {
   const row = rowOf(weightsOf(place), now.row);
   const key = row.indexOf(row.reduce((most, weight) => Math.max(most, weight), 0));

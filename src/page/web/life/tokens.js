@@ -1,9 +1,9 @@
-// How typed text becomes tokens and their numbers (heed/model.hpp, Tokenizer).
+// Turns typed text into tokens and ids (heed/model.hpp, Tokenizer).
 const MOST_TYPED = 4000;  // characters
 const isSymbols = !page.tokenizer.characters;
 const unit = isSymbols ? 'word' : 'character';
 
-// {tokens, ids, said}: as much of the text as the model reads, and what it leaves out, in words.
+// {tokens, ids, said}: the part of the text that the model reads, and a sentence on the part that it leaves out.
 function tokensOf(text) {
   const cut = isSymbols ? text.split(/[,\t\n\v\f\r ]+/).filter((word) => word) : [...text];
   const tokens = [];
@@ -32,7 +32,7 @@ function tokensOf(text) {
   return { tokens, ids, said, labels: labelsOf(tokens) };
 }
 
-// What a token's number stands for beside these tokens; a symbol that no word has taken is "#17".
+// The text of a token's id beside these tokens; a symbol that no word has taken is "#17".
 function textOf(id, { tokens, ids }) {
   if (!isSymbols) return tokenText(page.tokenizer.characters[id]);
   const place = ids.indexOf(id);

@@ -1,5 +1,5 @@
 // The chosen head at the chosen word, step by step, with all numbers.
-const MOST_TABLED = 14;  // words of a map that has its numbers in a table
+const MOST_TABLED = 14;  // words of a map up to which a table shows its numbers
 const MOST_KEY_STRIPS = 24;
 
 function weightsTable(weights) {
@@ -62,7 +62,7 @@ function keysTable(layer, head) {
   element('tbody', {}, rows));
 }
 
-// What the head adds to the residual stream: its columns of the output projection times its context.
+// The head's contribution to the residual stream: its columns of the output projection times its context.
 function handedOver(layer, head) {
   const weight = tensor(`blocks.${layer}.attention.out_proj.weight`).values;
   const context = rowOf(now.found.layers[layer].attention.heads[head].context, now.row);
