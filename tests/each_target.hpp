@@ -43,8 +43,8 @@ class EachTarget {
     return names;
   }
 
-  /// Emulations are slow: beside other targets, one makes one in `one_in` of the random calls. Of a share of the calls
-  /// it makes twice as many, so that few calls still take all paths.
+  /// Emulations are slow: beside other targets, one makes one in `one_in` of the random calls. Of a share of
+  /// the calls it makes twice as many, so that few calls still take all paths.
   [[nodiscard]] bool takes(std::string_view target, std::uint64_t index, std::uint64_t one_in) const {
     return !is_thinned(target) || index % (makes_all_calls() ? one_in : (one_in + 1) / 2) == 0;
   }

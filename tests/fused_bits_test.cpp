@@ -44,8 +44,8 @@ class FusedBits : public ::testing::Test {
   }
   void TearDown() override { heed::set_parallel_for({}); }
 
-  // Every option that changes how work is split, by number. An emulation is slow: of a share of the calls it makes one
-  // in three.
+  // Every option that changes how work is split, by number. An emulation is slow: of a share of the calls it
+  // makes one in three.
   static constexpr int kCalls = 11;
   static std::vector<int> calls() {
     std::vector<int> numbers;
@@ -253,7 +253,8 @@ TEST_F(FusedBits, AreTheSameForManyCallersAtOnce) {
   const std::vector<int> numbers = calls();
   std::vector<AttentionResult> alone;
   for (const int which : numbers) alone.push_back(call(which, 1));
-  const int callers = (numbers.size() < kCalls ? 1 : 4) * static_cast<int>(std::thread::hardware_concurrency());
+  const int callers =
+      (numbers.size() < kCalls ? 1 : 4) * static_cast<int>(std::thread::hardware_concurrency());
   std::atomic<int> wrong = 0;
   std::vector<std::thread> threads;
   for (int caller = 0; caller < callers; ++caller)

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "core/message.hpp"
 #include "attention/kv_cache/cache_state.hpp"
+#include "core/message.hpp"
 
 namespace heed::detail {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "core/message.hpp"
 #include "attention/masks/expression_intervals.hpp"
+#include "core/message.hpp"
 #include "heed/masks.hpp"
 
 namespace heed::detail {

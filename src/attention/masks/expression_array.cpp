@@ -5,8 +5,8 @@
 #include <cmath>
 #include <utility>
 
-#include "core/message.hpp"
 #include "attention/masks/expression_tree.hpp"
+#include "core/message.hpp"
 
 namespace heed::detail {
 namespace {

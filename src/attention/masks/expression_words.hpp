@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/message.hpp"
 #include "attention/masks/expression_tree.hpp"
+#include "core/message.hpp"
 
 namespace heed::detail {
 

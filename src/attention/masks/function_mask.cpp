@@ -1,8 +1,8 @@
 // A mask given by a caller's function.
 #include <utility>
 
-#include "core/message.hpp"
 #include "attention/masks/mask_part.hpp"
+#include "core/message.hpp"
 #include "heed/mask_mod.hpp"
 
 namespace heed::detail {

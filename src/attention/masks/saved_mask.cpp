@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "core/message.hpp"
 #include "attention/masks/interval_lists.hpp"
 #include "attention/masks/whole_numbers.hpp"
+#include "core/message.hpp"
 
 namespace heed::detail {
 namespace {

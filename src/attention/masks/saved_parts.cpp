@@ -4,13 +4,13 @@
 #include <cstring>
 #include <memory>
 
-#include "core/message.hpp"
 #include "attention/masks/column_intervals.hpp"
 #include "attention/masks/expression.hpp"
 #include "attention/masks/interval_lists.hpp"
 #include "attention/masks/partial_blocks.hpp"
 #include "attention/masks/saved_mask.hpp"
 #include "attention/masks/whole_numbers.hpp"
+#include "core/message.hpp"
 
 namespace heed::detail {
 namespace {

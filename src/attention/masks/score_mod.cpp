@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "core/message.hpp"
 #include "attention/masks/expression_intervals.hpp"
 #include "attention/masks/expression_rows.hpp"
+#include "core/message.hpp"
 
 namespace heed {
 
