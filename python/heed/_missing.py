@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-NEEDS_BLAS = "heed.{} needs a BLAS, and this heed was built without one (HEED_NN=OFF): build it again with HEED_NN=ON"
+NOT_BUILT = "heed.{} is not in this build of heed: build it again with HEED_NN=ON and HEED_MODEL=ON"
 
 
 def need(module: str, what: str, extra: str) -> Any:

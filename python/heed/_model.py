@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from . import _heed
-from ._missing import NEEDS_BLAS
+from ._missing import NOT_BUILT
 from ._pretrained import Model
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def load_model(folder: str | os.PathLike[str]) -> TrainedModel | Model:
     keys of config.json.
     """
     if not hasattr(_heed, "load_model"):
-        raise ImportError(NEEDS_BLAS.format("load_model"))
+        raise ImportError(NOT_BUILT.format("load_model"))
     path = _heed.model_folder(os.fspath(folder))
     data = _heed.load_pretrained(path)
     for note in data.notes:
@@ -104,7 +104,7 @@ def train(
     stops the training.
     """
     if not hasattr(_heed, "train"):
-        raise ImportError(NEEDS_BLAS.format("train"))
+        raise ImportError(NOT_BUILT.format("train"))
     path = os.fspath(folder)
     _heed.train(path, None if text is None else os.fspath(text), resume, checkpoint_every, stop_at, threads, progress,
                 settings)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from . import _heed
-from ._missing import NEEDS_BLAS
+from ._missing import NOT_BUILT
 
 
 class Encoded(NamedTuple):
@@ -88,4 +88,4 @@ class Tokenizer:
 
 def _check_build() -> None:
     if not hasattr(_heed, "read_tokenizer"):
-        raise ImportError(NEEDS_BLAS.format("Tokenizer"))
+        raise ImportError(NOT_BUILT.format("Tokenizer"))

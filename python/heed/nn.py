@@ -7,11 +7,11 @@ parameters() returns arrays in the layer's own memory. They stay valid after loa
 Threads may call, save and load a layer at the same time. No other thread may use a layer while its arrays are modified.
 """
 
-from ._missing import NEEDS_BLAS
+from ._missing import NOT_BUILT
 
 try:
     from ._heed import Embedding, Generator, LayerResult, Linear, MultiHeadAttention, SelfAttention
 except ImportError:
-    raise ImportError(NEEDS_BLAS.format("nn")) from None
+    raise ImportError(NOT_BUILT.format("nn")) from None
 
 __all__ = ["Embedding", "Generator", "LayerResult", "Linear", "MultiHeadAttention", "SelfAttention"]
