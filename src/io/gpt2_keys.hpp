@@ -11,4 +11,9 @@ inline constexpr const char* kGpt2Keys =
 /// JSON: the keys for which heed has one value.
 inline constexpr const char* kGpt2OnlyKeys = R"({"add_cross_attention": false})";
 
+/// JSON: other names of keys that are read.
+inline constexpr const char* kGpt2Renamed =
+    R"({"hidden_size": "n_embd", "max_position_embeddings": "n_positions", "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer"})";
+
 }  // namespace heed::detail

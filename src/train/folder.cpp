@@ -46,17 +46,19 @@ const Json& own_part(const Json& config, const std::string& path) {
 void require_same_sizes(const Json& config, const nn::LanguageModelConfig& sizes, const std::string& path) {
   Json expected = Json::parse(kGpt2Keys);
   expected.update(Json::parse(kGpt2OnlyKeys));
-  const Json defaults = expected;
-  const Json given = gpt2_config(sizes);
+  Json found = expected;
+  const Json given = gpt2_config(sizes), renamed = Json::parse(kGpt2Renamed);
   for (const auto& [name, value] : given.items())
     if (expected.contains(name)) expected[name] = value;
-  for (const auto& [name, value] : expected.items()) {
-    const Json& found = config.contains(name) ? config[name] : defaults[name];
-    if (found != value)
+  for (const auto& [name, value] : config.items())
+    if (found.contains(name)) found[name] = value;
+  for (const auto& [name, own] : renamed.items())  // they win, as in transformers
+    if (config.contains(name)) found[own.get<std::string>()] = config[name];
+  for (const auto& [name, value] : expected.items())
+    if (found[name] != value)
       throw Error(ErrorCode::io, path + " has " + name + " " +
-                                     (config.contains(name) ? found.dump() : "missing") +
+                                     (config.contains(name) ? found[name].dump() : "missing") +
                                      "; its settings and vocabulary.json give " + value.dump());
-  }
 }
 
 Json losses_json(const LossMarks& losses) {

@@ -34,4 +34,4 @@ if [[ -n $needed ]]; then
   printf 'libheed needs more than the C and C++ runtime: %s\n' "$needed" >&2
   exit 1
 fi
-nm -D --defined-only --demangle "$libheed" | grep -q ' heed::version' || { echo "heed::version() is not exported" >&2 && exit 1; }
+grep -q ' heed::version' <<<"$(nm -D --defined-only --demangle "$libheed")" || { echo "heed::version() is not exported" >&2 && exit 1; }

@@ -154,13 +154,11 @@ std::unique_ptr<const Family> make_gpt2(const ModelConfig& config, Weights& weig
 }  // namespace
 
 // In f32 reorder_and_upcast_attn does not change the numbers. Old files have n_ctx beside n_positions.
-const FamilyEntry kGpt2 = {
-    .model_type = "gpt2",
-    .keys = {.read = kGpt2Keys,
-             .only = kGpt2OnlyKeys,
-             .unused = "reorder_and_upcast_attn n_ctx",
-             .renamed = R"({"hidden_size": "n_embd", "max_position_embeddings": "n_positions",
-                 "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"})"},
-    .make = make_gpt2};
+const FamilyEntry kGpt2 = {.model_type = "gpt2",
+                           .keys = {.read = kGpt2Keys,
+                                    .only = kGpt2OnlyKeys,
+                                    .unused = "reorder_and_upcast_attn n_ctx",
+                                    .renamed = kGpt2Renamed},
+                           .make = make_gpt2};
 
 }  // namespace heed::detail
