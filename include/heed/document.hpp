@@ -114,7 +114,7 @@ struct DocumentCheck {
   std::int64_t nan_rows = 0;   ///< other rows, which were checked to be NaN
   std::int64_t lost_rows = 0;  ///< other rows, whose scores are too large to compare after rounding
   std::int64_t keys = 0;       ///< keys whose received weight was compared
-  std::int64_t bins = 0;       ///< of the map
+  std::int64_t bins = 0;       ///< bins of the map that were compared
   /// Pairs (batch entry, head) none of whose rows could be compared.
   std::vector<std::pair<std::int64_t, std::int64_t>> bare_heads;
   bool output = true;  ///< whether weights times values were compared with the output

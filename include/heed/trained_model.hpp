@@ -1,5 +1,5 @@
-// A small language model that heed trains (docs/training.md): its settings, its tokens, its layers, and its
-// folder. heed/model.hpp reads the folder as it reads that of any GPT-2; it runs the model and looks into it.
+// A small language model trained by heed (docs/training.md): settings, tokenizer, layers and folder.
+// heed/model.hpp reads the folder like that of any GPT-2, and runs and inspects the model.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@
 namespace heed {
 
 enum class Task {
-  text,       ///< the next character of a text
-  induction,  ///< random symbols that repeat: what followed them the last time
+  text,  ///< predict the next character of a text
+  induction,  ///< predict repeating random symbols: what followed at their last occurrence
 };
 /// "text", "induction".
 [[nodiscard]] HEED_API std::string_view name_of(Task task) noexcept;
 
-/// All that decides what a training does: two trainings of the same settings on the same text end with the
-/// same bits.
+/// All settings that determine a training. Two trainings with the same settings and text end with the same
+/// bits.
 struct TrainSettings {
   Task task = Task::text;
   std::int64_t layers = 2;
@@ -32,7 +32,7 @@ struct TrainSettings {
   std::int64_t model_dim = 64;  ///< a multiple of heads
   std::int64_t context = 64;
   bool attention_only = false;
-  std::int64_t symbols = 64;  ///< of the induction task
+  std::int64_t symbols = 64;  ///< size of the alphabet, induction task only
   std::int64_t batch = 16;
   std::int64_t steps = 1000;
   double learning_rate = 3e-3;
@@ -42,7 +42,7 @@ struct TrainSettings {
   std::int64_t seed = 1;
 };
 
-/// The settings that are numbers, by name: whole ones in [least, most], and others above 0 or from 0 on.
+/// Numeric settings by name: integers in [least, most], and reals that are > 0, or >= 0 if zero_allowed.
 struct IntegerSetting {
   const char* name;
   std::int64_t TrainSettings::*value;
@@ -57,38 +57,36 @@ struct RealSetting {
 };
 [[nodiscard]] HEED_API std::span<const IntegerSetting> integer_settings() noexcept;
 [[nodiscard]] HEED_API std::span<const RealSetting> real_settings() noexcept;
-/// Throws Error (invalid_argument) that names the first setting that is out of range.
+/// Throws Error (invalid_argument) that names the first setting out of range.
 HEED_API void check(const TrainSettings& settings);
 
-/// How a model cuts text into tokens and numbers them. Tokens are either the characters (Unicode code points)
-/// of the text that the model learned from, numbered as a Vocabulary, or symbols without a meaning of their
-/// own, which the words of any text are numbered onto as they first appear.
+/// Splits text into tokens and numbers them. Tokens are the characters (Unicode code points) of the training
+/// text, numbered as in a Vocabulary. Or they are symbols without meaning: the words of any text get numbers
+/// in order of first appearance.
 ///
-/// Where text is not UTF-8, or has what the model does not know, Error (invalid_argument) begins with
-/// `source`.
+/// Throws Error (invalid_argument), starting with `source`, for text that is not UTF-8 or has unknown tokens.
 class HEED_API Tokenizer {
  public:
-  static constexpr std::int64_t kMost = 1'000'000;  ///< characters or symbols
+  static constexpr std::int64_t kMost = 1'000'000;  ///< upper limit for the number of characters or symbols
 
-  /// The characters that are in the text.
+  /// A tokenizer of the characters that occur in the text.
   [[nodiscard]] static Tokenizer of_characters(std::string_view text, const std::string& source = "the text");
   [[nodiscard]] static Tokenizer of_characters(Vocabulary characters);
-  /// From 1 to kMost of them.
+  /// A tokenizer of `count` symbols, 1 to kMost.
   [[nodiscard]] static Tokenizer of_symbols(std::int64_t count);
 
   [[nodiscard]] std::int64_t size() const noexcept { return is_symbols() ? symbols_ : characters_.size(); }
   [[nodiscard]] bool is_symbols() const noexcept { return characters_.size() == 0; }
-  /// None where tokens are symbols.
+  /// The characters; empty if tokens are symbols.
   [[nodiscard]] const Vocabulary& characters() const noexcept { return characters_; }
-  /// The tokens of a text as they are shown: its characters, or its words (split_words()).
+  /// The tokens of a text in readable form: its characters, or its words (split_words()).
   [[nodiscard]] std::vector<std::string> tokens_of(std::string_view text,
                                                    const std::string& source = "the text") const;
-  /// Their numbers, i64 [L].
+  /// The ids of the tokens, i64 [L].
   [[nodiscard]] Tensor encode(const std::vector<std::string>& tokens,
                               const std::string& source = "the text") const;
-  /// What token `id` stands for beside a text of these tokens: a character; a word of the text; for a symbol
-  /// that none of its words took, "#17". Throws Error (invalid_argument) for an id that is not in [0,
-  /// size()).
+  /// The text of token `id` beside a text with these tokens: a character, or a word of the text. A symbol
+  /// that no word uses reads "#17". Throws Error (invalid_argument) for an id outside [0, size()).
   [[nodiscard]] std::string text_of(std::int64_t id, const std::vector<std::string>& tokens) const;
 
  private:
@@ -102,16 +100,16 @@ struct TrainedModel {
   nn::LanguageModel model;
 };
 
-/// Reads a folder of save_model(), by its name (model_folder()): model.safetensors, config.json,
-/// vocabulary.json. Files are hostile until checked: what does not fit together throws Error (io) that names
-/// the file, before memory is taken for what a file only claims to hold.
+/// Reads a folder of save_model() by its name (model_folder()): model.safetensors, config.json,
+/// vocabulary.json. All files are checked as untrusted input. Inconsistent contents throw Error (io) that
+/// names the file, before memory is allocated for sizes that a file only claims.
 [[nodiscard]] HEED_API TrainedModel load_trained_model(const std::string& name);
 
-/// The mean loss of the steps since the step before it in the list.
+/// Pairs of a step and the mean loss since the previous listed step.
 using LossMarks = std::vector<std::pair<std::int64_t, double>>;
 
-/// Writes the model into a folder that is there, each file whole or not at all: as a GPT-2 that transformers
-/// opens, too (docs/training.md). config.json also tells what the losses were.
+/// Writes the model into an existing folder, each file atomically. The result is a GPT-2 that transformers
+/// can also open (docs/training.md). config.json also records the losses.
 HEED_API void save_model(const std::string& folder, TrainedModel& trained, const LossMarks& losses = {});
 
 }  // namespace heed
